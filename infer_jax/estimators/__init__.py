@@ -24,7 +24,11 @@ if TYPE_CHECKING:
         Offloading as Offloading,
     )
     from infer_jax.estimators.partitioning import Partitioning as Partitioning, Slice as Slice
-    from infer_jax.estimators.registry import VARIANTS as VARIANTS, make as make
+    from infer_jax.estimators.registry import (
+        VARIANTS as VARIANTS,
+        Variant as Variant,
+        make as make,
+    )
     from infer_jax.estimators.serving import (
         Deployment as Deployment,
         ServerEstimate as ServerEstimate,
@@ -44,7 +48,7 @@ __getattr__, __dir__ = on_demand(
         "known_errors": "Trust trust",
         "offloading": "JobEstimate Offload Offloading",
         "partitioning": "Partitioning Slice",
-        "registry": "VARIANTS make",
+        "registry": "VARIANTS Variant make",
         "serving": "Deployment ServerEstimate Serving ServingWorkload",
         "speculative": "Speculative",
     },

@@ -34,11 +34,30 @@ class Estimator(Spec):
     needs_host: ClassVar[bool] = False  # whether it places tensors on the host of the chips
     # what its numbers were compared with, printed above every answer
     checked_against: ClassVar[str] = "no measured rows of servers"
+    plan_type: ClassVar[type[Plan]] = Plan  # the plan of one instance that it reads
+    # whether it prices a server that batches (``serve``, ``token``), as plans, replays, arrivals,
+    # drafts and calibration need
+    batches: ClassVar[bool] = False
 
     @property
     def prices_passes(self) -> bool:
         """Whether it answers ``step``."""
         return type(self).step is not Estimator.step
+
+    @property
+    def engine_name(self) -> str:
+        """The engine whose scheduler it follows, by its short name such as ``vllm``; "": none."""
+        return ""
+
+    @property
+    def generation_name(self) -> str:
+        """The generation of chips whose coefficients it uses, such as ``hopper``; "": none."""
+        return ""
+
+    @property
+    def has_bands(self) -> bool:
+        """Whether the errors of its coefficients on measured servers are known."""
+        return False
 
     @property
     def searches(self) -> bool:

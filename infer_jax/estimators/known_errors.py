@@ -12,7 +12,6 @@ from infer_jax.catalog.published import (
     unseen_errors,
 )
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 
 BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
 GENERATION = {"hopper": "Hopper", "blackwell": "Blackwell", "cdna3": "CDNA 3", "cdna4": "CDNA 4"}
@@ -111,10 +110,10 @@ def trust(
     >>> trust("serving", make("serving"), load_system("h20_sxm"), "qwen3-32b").borrowed_from
     'Hopper'
     """
-    if not isinstance(estimator, Serving):
+    engine = estimator.engine_name
+    if estimator.table != FITTED_TABLE:
         says = f"Estimator {name}: {estimator.checked_against}. {memory_note(estimator)}"
         return Trust(name, system.name, says.rstrip())
-    engine = ENGINES[int(estimator.engine)]
     head = f"Estimator {name} ({NAMES[engine]}): "
     if system.bands():
         says = f"{head}calibrated to the server of {system.name}."
@@ -126,12 +125,12 @@ def trust(
         says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
         return trusted._replace(says=says)
     known_model = model in serving_measured().models_of(system.name)
-    amd = GENERATIONS[int(estimator.generation)].startswith("cdna")
-    if name != "serving.complete":
+    amd = estimator.generation_name.startswith("cdna")
+    if estimator.has_bands:
         known = facts(narrow=narrow, chip=not engines, model=not known_model)
         trusted = trusted._replace(facts=known, apart=amd)
     if not engines:
-        generation = GENERATION[GENERATIONS[int(estimator.generation)]]
+        generation = GENERATION[estimator.generation_name]
         altered = " with changed numbers" if changed else ""
         known = (
             f"no measured rows for {system.name}{altered}: coefficients borrowed from {generation}"
@@ -141,7 +140,7 @@ def trust(
         trusted = trusted._replace(foreign=unmeasured)
         return _unseen(trusted, known, "amd" if amd else "make" if unmeasured else "system")
     known = f"{rows or 'no'} measured rows on {system.name}"
-    if name == "serving.complete":
+    if not estimator.has_bands:
         known += ", of the laws fitted to them; errors of those it adds are not known"
         return trusted._replace(says=f"{head}{known}.")
     if errors is None:
@@ -151,6 +150,7 @@ def trust(
     return _with_errors(trusted, known, FITTED, errors.median)
 
 
+FITTED_TABLE = "serving"  # the table of coefficients that were fitted to measured servers
 # what errors are of: fitted servers at other lengths, or what is new in a question
 FITTED = "fitted servers, at lengths left out of the fit"
 LEFT_OUT = {

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.serving import ENGINES, Serving
+from infer_jax.estimators.serving import Serving
 
 
 class Variant(NamedTuple):
@@ -114,14 +114,10 @@ def make(name: str, coefficients: Mapping[str, Mapping[str, float]] | None = Non
     Raises:
         InputError: no estimator has that name, or the profile is calibrated to another engine.
     """
-    estimator, tables = variant(name).make(), coefficients or {}
-    own = tables.get(estimator.table, {})
-    if isinstance(estimator, Serving) and name.rpartition(".")[2] in ENGINES:
-        _refuse_another_engine(name, estimator, own)
-    return estimator.fitted_to(tables)
-
-
-def _refuse_another_engine(name: str, estimator: Serving, own: Mapping[str, float]) -> None:
-    if own.get("engine", estimator.engine) != estimator.engine:
+    estimator = variant(name).make()
+    fitted = estimator.fitted_to(coefficients or {})
+    # "serving" takes the engine of the profile, "serving.vllm" has one of its own
+    if name.partition(".")[2] == estimator.engine_name != fitted.engine_name:
         allowed = "serving: the profile is calibrated to another engine"
         raise InputError("estimator", "name", name, allowed)
+    return fitted

@@ -23,7 +23,7 @@ def intervals(
 
     None of separate pools and of estimators of ideal servers, whose errors no fit knows.
     """
-    if pools or not estimator.startswith("serving"):
+    if pools or not fitted.batches:
         return {}
     shipped = inputs.shipped_within(estimator, fitted, asked, load)
     return inputs.bands(asked.system, *times, shipped)

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Annotated
 
 from infer_jax.catalog.measurements import Run, read_runs
-from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.serving import Deployment
 from infer_jax.results.numbers import counted
 from infer_jax.specs import UNBOUNDED, Plan
 from infer_jax.verbs import inputs, options as opt
@@ -161,7 +161,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompar
     loads = [load_of(run) for run in runs]
     if name == inputs.BEST:
         model = model.with_(engine=engine_of(runs))
-    if not isinstance(model, Serving):
+    if model.plan_type is not Deployment:
         loads = [load._replace(plan=_plain(load.plan)) for load in loads]
     trusted = inputs.trust(name, model, asked)
     estimates = [evaluated(model, asked, load.workload, load.plan) for load in loads]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from infer_jax.estimators import Estimate, Estimator, Phase
-from infer_jax.estimators.serving import ServerEstimate, Serving
+from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.specs import Architecture, Experts
 from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
@@ -143,7 +143,7 @@ def _arriving(requests: Requested, estimator: Estimator, load: LoadOptions) -> R
     rate = float(arrivals.rate)
     if load.batch is not None or load.concurrency is not None:
         raise refuse("--request-rate", rate, "--batch, --concurrency or --request-rate")
-    if not isinstance(estimator, Serving):
+    if not estimator.batches:
         raise refuse("--request-rate", rate, "with --estimator serving")
     each = arrivals.replace(rate=arrivals.rate / load.copies)
     return requests._replace(work=requests.work.replace(arrivals=each))

@@ -4,14 +4,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from infer_jax import estimators, legal
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.catalog.published import Within
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Trust, make
-from infer_jax.estimators.serving import ENGINES, Serving
+from infer_jax.estimators.serving import Serving
 from infer_jax.results.wording import by_command
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.specs.fields import fresh
@@ -204,19 +204,9 @@ def shipped_within(
     changed, or the profile was calibrated to its own server, whose bands apply instead.
     """
     altered = asked.changes.values("hardware", "estimator")
-    if altered or not fitted_to_servers(name) or asked.system.bands():
+    if altered or not estimator.has_bands or asked.system.bands():
         return None
     return trust(name, estimator, asked).within(load) or None
-
-
-def engine(estimator: Any) -> str:
-    """The engine of a serving estimator: vllm, sglang or trtllm."""
-    return ENGINES[int(estimator.engine)]
-
-
-def fitted_to_servers(name: str) -> bool:
-    """Whether an estimator has both laws and coefficients of the fit to measured servers."""
-    return name.partition(".")[0] == "serving" and name != "serving.complete"
 
 
 def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workload:
@@ -266,9 +256,9 @@ def serving(name: str, asked: Given) -> Serving:
         InputError: no such estimator, or none of the variants of ``serving``.
     """
     server = estimator(name, asked)
-    if not isinstance(server, Serving):
+    if not server.batches:
         raise refuse("--estimator", name, "serving, or one of its variants: serving.vllm")
-    return server
+    return cast(Serving, server)
 
 
 def trust(name: str, estimator: Estimator, asked: Given) -> Trust:

@@ -21,7 +21,6 @@ from infer_jax.planning import Choice, PlanCandidates, Requirements
 from infer_jax.planning.belief import Variations, confident_plans
 from infer_jax.planning.chances import ARRIVING_DRAWS, Belief, Doubt, PlanSpace
 from infer_jax.specs import leaves
-from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_measure import BelievedSearch, Measure, next_run
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question, plans
 from infer_jax.verbs.plan_trust import pool_bands, server_bands
@@ -69,7 +68,7 @@ class Doubts:
 
 def offset(where: str, pools: Sequence[ConsideredSystem], mode: str, output: str) -> str:
     """The name of an offset: of TPOT or TTFT, of an engine on a system, of a mode."""
-    engine = NAMES[inputs.engine(pools[0].side.serving)]
+    engine = NAMES[pools[0].side.serving.engine_name]
     kind = " of two pools" if mode == "disaggregated" else ""
     return f"the offset of the {output.upper()}{kind} of {engine} on {where}"
 

@@ -21,7 +21,6 @@ from infer_jax.replays.server import checked, sizes_of
 from infer_jax.results.numbers import digits
 from infer_jax.specs import Workload
 from infer_jax.typed_jax import trees
-from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_replay_pools import in_flight, pair_or_why, seconds_of
 from infer_jax.verbs.plan_search import Plans, Question, search_pools
@@ -189,7 +188,7 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
     pool = plans.pools_of(choice)[0]
     service = service_of(choice, question, plans)
     instance, work = service.instances[0], question.requests.work
-    engine = inputs.engine(pool.side.serving)
+    engine = pool.side.serving.engine_name
     tokens = budget(instance, service, engine)
     degrees = {name: float(given.get(name, 1.0)) for name in ("tp", "ep")}
     drafts = of_plan(question.drafts, given.get("drafts", 0.0))

@@ -8,7 +8,6 @@ from infer_jax.errors import InputError
 from infer_jax.launch.servers import budget
 from infer_jax.planning import Choice, pools_of
 from infer_jax.replays import Requests, serve_pools
-from infer_jax.verbs import inputs
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question
 from infer_jax.verbs.replay_drafts import of_plan
@@ -25,7 +24,7 @@ def pair_or_why(
     first, last = pools[0].side, pools[-1].side
     if first is not last:
         return "pools of two systems"
-    if inputs.engine(first.serving) != ENGINE:
+    if first.serving.engine_name != ENGINE:
         return f"pools of another engine than {ENGINE}"
     for name, what in (
         ("attention_dp", "attention groups that wait for each other"),

@@ -11,7 +11,7 @@ from infer_jax.planning import USUAL_TTFT, Choice
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Notes, Part
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import inputs, limits, plan_launch, plan_picture, plan_rows, plan_tables
+from infer_jax.verbs import limits, plan_launch, plan_picture, plan_rows, plan_tables
 from infer_jax.verbs.plan_rows import PlanRow
 from infer_jax.verbs.plan_search import Plans, Question
 from infer_jax.verbs.plan_trust import doubts, preferences, warnings
@@ -179,7 +179,7 @@ class PlanResult(Pictured):
         starters = [pool for pools in self.searched.pools.values() for pool in pools]
         if all(pool.starter.obstacle(ONE_GPU) for pool in starters):
             return f"Every legal layout and {load}"
-        engines = dict.fromkeys(NAMES[inputs.engine(pool.side.serving)] for pool in starters)
+        engines = dict.fromkeys(NAMES[pool.side.serving.engine_name] for pool in starters)
         return f"Every layout that {' and '.join(engines)} can start, and every {load}"
 
     def _replay_notes(self) -> list[str]:

@@ -258,7 +258,7 @@ def _pool(question: Question, system: System, form: str | None) -> ConsideredSys
     hardware = hardware.with_(price=float(hardware.price) * region)
     where = machine(given.hardware, given.system.title)
     load = checkpoint(target.config, form, target.kv_dtype)
-    starter = Starter(inputs.engine(serving), given.model, where, load, question.draft or "")
+    starter = Starter(serving.engine_name, given.model, where, load, question.draft or "")
     side = Side(given.system.name, hardware, serving, where[0], starter)
     most = math.inf if total is None else largest(given.hardware, total)
     notes = given.notes

@@ -15,7 +15,6 @@ from infer_jax.compiling import once
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.physics.chance import Spread, room, score
 from infer_jax.planning import USUAL_TTFT, Choice, Requirements
-from infer_jax.verbs import inputs
 
 if TYPE_CHECKING:
     from infer_jax.verbs.plan_search import ConsideredSystem, Plans
@@ -87,7 +86,7 @@ def unmeasured(choice: Choice, pools: "Sequence[ConsideredSystem]") -> str:
     pool = pools[0]
     if pool.trusted.rows or pool.trusted.calibrated:
         return ""
-    return f"no run of {NAMES[inputs.engine(pool.side.serving)]} on it was measured"
+    return f"no run of {NAMES[pool.side.serving.engine_name]} on it was measured"
 
 
 def preferences(plans: "Plans") -> list[str]:

@@ -166,7 +166,7 @@ def _estimator(
     """
     name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
     model = inputs.serving(name, asked)
-    its = inputs.engine(model)
+    its = model.engine_name
     if engine is not None and engine != its:
         raise refuse("--engine", engine, f"{its}, which {name} is of, or another --estimator")
     return name, model, its
@@ -186,7 +186,7 @@ def _server(
     drafts: ReplayDrafts | None,
 ) -> tuple[ReplayedInstance, One]:
     """An instance that yields tokens, and what runs all of them."""
-    given = inputs.engine(model), model, asked.model.architecture, asked.hardware
+    given = model.engine_name, model, asked.model.architecture, asked.hardware
     sizes, mean_tokens = sizes._replace(caching=lengths.caching), lengths.mean_tokens
     if ranks is not None and ranks.ranks > 1:
         degrees = {"tp": float(plan.tp), "ep": float(ranks.ranks)}

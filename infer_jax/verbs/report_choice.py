@@ -11,7 +11,7 @@ from infer_jax import planning
 from infer_jax.catalog import System
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.compiling import once
-from infer_jax.estimators import Estimate, Estimator
+from infer_jax.estimators import VARIANTS, Estimate, Estimator
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import Choice
@@ -112,7 +112,7 @@ def choose(options: Options, split: Split, lengths: Lengths, limits: Limits) -> 
 
 def _searchable(name: str, dp: float, batch: float | None) -> None:
     """Raise InputError where a plan is to be searched and an option fixes a part of it."""
-    if not name.startswith("serving"):
+    if not VARIANTS[name].make().batches:
         raise refuse("--tp", "missing", "--tp (with --pp, --ep), or --estimator serving")
     if dp > 1:
         raise refuse("--dp", dp, "with --tp: copies of a plan that is looked for")
@@ -204,7 +204,7 @@ def _as_given(options: Options, split: Split, lengths: Lengths, limits: Limits) 
         why = f"The plan is as given, on the one of {len(found)} systems and formats that serves "
         chosen = chosen._replace(why=why + "it for the fewest dollars within the limits.")
     fronts = None
-    if options.name.startswith("serving"):
+    if VARIANTS[options.name].make().batches:
         chips = either(total, max(GPUS, best.gpus))
         question = _question(options, lengths, limits, chips)
         pools = {label: each for label, _, each in considered(question)}
@@ -269,8 +269,7 @@ def plans_of(
     layout, pool = chosen.layout, chosen.prefill
     common = Plan.of(tp=layout.tp, pp=layout.pp, ep=layout.attention_dp, dp=chosen.copies)
     if pool is None:
-        whole = name.startswith("serving")
-        plan = Deployment.of(**layout._asdict(), dp=chosen.copies) if whole else common
+        plan = Deployment.of(**layout._asdict(), dp=chosen.copies) if estimator.batches else common
         return estimator, plan, common, common
     first = pool.layout
     prompts = Plan.of(tp=first.tp, pp=first.pp, ep=first.attention_dp, dp=pool.copies)

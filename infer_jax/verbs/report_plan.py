@@ -13,7 +13,6 @@ from infer_jax.estimators.estimate import decode_context, fresh_tokens
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
-from infer_jax.estimators.serving import Serving
 from infer_jax.footprint import memory as held_by
 from infer_jax.launch import launches, service
 from infer_jax.launch.servers import budget
@@ -56,7 +55,7 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
     engine, overheads = server_settings(asked.system)
     # the memory of the server that the launch commands start
     last = wanted.instances[-1]
-    server = inputs.engine(fitted) if isinstance(fitted, Serving) else "vllm"
+    server = fitted.engine_name or "vllm"
     tokens = budget(last, wanted, server)
     context, most = float(work.isl + work.osl), float(last.each)
     engine = engine.with_(context=context, sequences=most, batched_tokens=float(tokens))

@@ -14,13 +14,13 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.serving.closed_loop import ServerEstimate, closed_loop, front
-from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients
+from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, Laws
 from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
 from infer_jax.estimators.serving.lowered import Shape, shape
 from infer_jax.estimators.serving.open_loop import open_loop, service
 from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
-from infer_jax.estimators.serving.plan import deployment
+from infer_jax.estimators.serving.plan import Deployment, deployment
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
 from infer_jax.physics.scheduling import MeanService
@@ -32,6 +32,8 @@ class Serving(Coefficients, Estimator):
     """The serving model: passes and requests of a server by its coefficients."""
 
     table = "serving"
+    batches = True
+    plan_type = Deployment
 
     @classmethod
     def vllm_engine(cls) -> "Serving":
@@ -102,6 +104,21 @@ class Serving(Coefficients, Estimator):
             drawn = power_shares(GENERATIONS[int(coefficients["generation"])])
             changed = changed.replace(draw=changed.draw.with_(**drawn))
         return changed
+
+    @property
+    def engine_name(self) -> str:
+        """The engine: vllm, sglang or trtllm."""
+        return ENGINES[int(self.engine)]
+
+    @property
+    def generation_name(self) -> str:
+        """The generation of the chip, such as hopper."""
+        return GENERATIONS[int(self.generation)]
+
+    @property
+    def has_bands(self) -> bool:
+        """Whether it has both the laws and the coefficients of the fit to measured servers."""
+        return type(self) is Serving and self.laws == Laws()
 
     @property
     def chosen_engine(self) -> Engine:
