@@ -13,6 +13,7 @@ from infer_jax.bibtex import citation as citation
 from infer_jax.errors import InputError as InputError
 
 if TYPE_CHECKING:
+    from infer_jax.calibration.server import calibrate_server as calibrate_server
     from infer_jax.catalog import (
         Model as Model,
         System as System,
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
         load_system as load_system,
     )
     from infer_jax.compiling import keep_programs as keep_programs
+    from infer_jax.design import optimise as optimise
     from infer_jax.estimators import (
+        Deployment as Deployment,
         Economics as Economics,
         Estimate as Estimate,
         Offload as Offload,
         Offloading as Offloading,
         Phase as Phase,
+        Serving as Serving,
+        ServingWorkload as ServingWorkload,
         Speculative as Speculative,
         make as make,
     )
@@ -38,6 +43,13 @@ if TYPE_CHECKING:
         Hardware as Hardware,
         Plan as Plan,
         Workload as Workload,
+    )
+    from infer_jax.sweeps import (
+        Axis as Axis,
+        Best as Best,
+        Constraint as Constraint,
+        Pareto as Pareto,
+        Space as Space,
     )
     from infer_jax.verbs.calibrate import calibrate as calibrate
     from infer_jax.verbs.codesign import codesign as codesign
@@ -59,13 +71,16 @@ __version__ = "0.1.0"
 
 # where each name is, which is imported when it is asked for: a command imports what it needs
 _ROOMS = {
+    "calibration": ("calibrate_server",),
     "catalog": ("Model", "System", "list_models", "list_systems", "load_model", "load_system"),
     "compiling": ("keep_programs",),
+    "design": ("optimise",),
     "estimators": (
-        *("Economics", "Estimate", "Offload", "Offloading", "Phase", "Speculative", "make"),
+        *("Deployment", "Economics", "Estimate", "Offload", "Offloading", "Phase", "Serving"),
+        *("ServingWorkload", "Speculative", "make"),
     ),
     "specs": ("Architecture", "Block", "ForwardPass", "Hardware", "Plan", "Workload"),
-    "sweeps": (),
+    "sweeps": ("Axis", "Best", "Constraint", "Pareto", "Space"),
 }
 # the verbs, each in a file of its own name
 _VERBS = (

@@ -37,7 +37,8 @@ class PartMeantError(InputError, AttributeError):
     """A field was read of a model or system that one of its parts has; ``hasattr`` stays False."""
 
     def __init__(self, whole: str, name: str, part: str):
-        super().__init__(whole, name, "not here", f".{part}.{name}: pass .{part} where numbers go")
+        super().__init__(whole, name, None, f".{part}.{name}")
+        self.args = (f"{whole} has no {name} of its own: pass or read its .{part}.{name}",)
 
 
 def printable(text: str) -> str:

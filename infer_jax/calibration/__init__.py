@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         score as score,
         spearman as spearman,
     )
+    from infer_jax.calibration.server import calibrate_server as calibrate_server
     from infer_jax.calibration.uncertainty import (
         correlation as correlation,
         covariance as covariance,
@@ -82,6 +83,7 @@ __getattr__, __dir__ = on_demand(
         "resampling": "bootstrap",
         "residual": "Residual learn_residual",
         "scores": "Score interval_score score spearman",
+        "server": "calibrate_server",
         "uncertainty": "correlation covariance interval",
     },
 )

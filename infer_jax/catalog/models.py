@@ -45,8 +45,13 @@ class Model:
         """Name, kind and formats; the architecture's own repr has every number."""
         return f"Model({self.name!r}, {self.model_type}, {self.quantisation})"
 
+    @property
+    def tree(self) -> Architecture:
+        """The pytree that an estimator takes: a model may stand where it is meant."""
+        return self.architecture
+
     def __getattr__(self, name: str) -> object:
-        """Raise, in one sentence, where a ``Model`` is used in place of its ``architecture``."""
+        """Raise, in one sentence, where a number is read of a ``Model`` and not of its part."""
         if name in Architecture.__dataclass_fields__:
             raise PartMeantError(f"Model {self.name!r}", name, "architecture")
         raise AttributeError(f"'Model' object has no attribute {name!r}")

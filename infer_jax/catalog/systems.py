@@ -54,8 +54,13 @@ class System:
         """Name and title; the hardware's own repr has every number."""
         return f"System({self.name!r}, {self.title!r})"
 
+    @property
+    def tree(self) -> Hardware:
+        """The pytree that an estimator takes: a system may stand where it is meant."""
+        return self.hardware
+
     def __getattr__(self, name: str) -> object:
-        """Raise, in one sentence, where a ``System`` is used in place of its ``hardware``."""
+        """Raise, in one sentence, where a number is read of a ``System`` and not of its part."""
         if name in Hardware.__dataclass_fields__:
             raise PartMeantError(f"System {self.name!r}", name, "hardware")
         raise AttributeError(f"'System' object has no attribute {name!r}")

@@ -9,7 +9,7 @@ from infer_jax.footprint.chip import Account, account
 from infer_jax.footprint.settings import EngineSettings, Overheads, default_numbers
 from infer_jax.physics.memory.resident import Ranks, resident
 from infer_jax.physics.numerics import Smoothing, flooring
-from infer_jax.specs import Architecture, Hardware, Plan, Spec, check_arguments, number, part, spec
+from infer_jax.specs import Architecture, Hardware, Plan, Spec, number, part, spec, take_arguments
 
 
 @spec
@@ -81,7 +81,8 @@ def memory(
     >>> bool(held.fits), round(float(held.token_bytes))
     (True, 131072)
     """
-    check_arguments("memory", arch=arch, hardware=hardware, plan=plan)
+    trees = take_arguments("memory", arch=arch, hardware=hardware, plan=plan)
+    arch, hardware, plan = trees["arch"], trees["hardware"], trees["plan"]
     engine = default_numbers(EngineSettings) if engine is None else engine
     overheads = default_numbers(Overheads) if overheads is None else overheads
     ranks = Ranks(plan.tp, plan.ep, plan.pp)

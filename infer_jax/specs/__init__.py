@@ -2,8 +2,8 @@
 
 from infer_jax.specs.architecture import *  # noqa: F403 - what its __all__ lists
 from infer_jax.specs.arguments import (
-    check_arguments as check_arguments,
     checked as checked,
+    take_arguments as take_arguments,
 )
 from infer_jax.specs.declared_outputs import Output as Output, output as output, outputs as outputs
 from infer_jax.specs.fields import (

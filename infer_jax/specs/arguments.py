@@ -5,7 +5,7 @@ Types alone are looked at, so that tracers, axes and any numbers within pass at 
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from infer_jax.errors import InputError
 from infer_jax.specs.architecture import Architecture
@@ -16,55 +16,46 @@ from infer_jax.specs.workload import ForwardPass, Workload
 Method = TypeVar("Method", bound=Callable[..., object])
 
 ORDER = "arguments are arch, hardware, workload (of a step: forward), plan"
-# the class of each argument and one of its fields, which a loaded model or system that is passed by
-# mistake answers with a sentence of its own
-EXPECTED: dict[str, tuple[type, str]] = {
-    "arch": (Architecture, "blocks"),
-    "hardware": (Hardware, "chip"),
-    "workload": (Workload, "isl"),
-    "forward": (ForwardPass, "sequences"),
+EXPECTED: dict[str, type] = {
+    "arch": Architecture,
+    "hardware": Hardware,
+    "workload": Workload,
+    "forward": ForwardPass,
 }
 
 
-def check_arguments(where: str, **given: object) -> None:
-    """Check that each argument is of its class; a plan may be of any estimator.
+def take_arguments(where: str, **arguments: object) -> dict[str, Any]:
+    """The arguments as trees of numbers, each of its class; a plan may be of any estimator.
+
+    A loaded model stands for its architecture, a loaded system for its hardware.
 
     Raises:
         InputError: an argument is of another class; ``where`` begins the sentence.
     """
-    for name, value in given.items():
+    trees: dict[str, Any] = {}
+    for name, value in arguments.items():
+        tree = value if isinstance(value, Spec) else getattr(value, "tree", value)
         if name == "plan":
-            others = tuple(cls for cls, _ in EXPECTED.values())
-            if not isinstance(value, Spec) or isinstance(value, others):
-                raise InputError(where, name, _a(type(value)), f"a Plan; {ORDER}")
-            continue
-        cls, field = EXPECTED[name]
-        if isinstance(value, cls):
-            continue
-        try:
-            getattr(value, field)
-        except InputError:  # from a loaded model or system, which names the part to pass
-            raise
-        except AttributeError:
-            pass
-        raise InputError(where, name, _a(type(value)), f"{_a(cls)}; {ORDER}")
+            right = isinstance(tree, Spec) and not isinstance(tree, tuple(EXPECTED.values()))
+            allowed = "a Plan"
+        else:
+            right, allowed = isinstance(tree, EXPECTED[name]), _a(EXPECTED[name])
+        if not right:
+            raise InputError(where, name, _a(type(value)), f"{allowed}; {ORDER}")
+        trees[name] = tree
+    return trees
 
 
 def checked(method: Method) -> Method:
     """Decorates ``step`` or ``estimate`` of an estimator to check its arguments first."""
-    kind = "forward" if method.__name__ == "step" else "workload"
+    names = ("arch", "hardware", "forward" if method.__name__ == "step" else "workload", "plan")
 
     @wraps(method)
-    def checking(
-        self: object, arch: object, hardware: object, *rest: object, **named: object
-    ) -> object:
-        given = {
-            "arch": arch,
-            "hardware": hardware,
-            **dict(zip((kind, "plan"), rest, strict=False)),
-        }
-        check_arguments(f"{type(self).__name__}.{method.__name__}", **given, **named)
-        return method(self, arch, hardware, *rest, **named)
+    def checking(self: object, *positional: object, **named: object) -> object:
+        arguments = dict(zip(names, positional, strict=False)) | named
+        return method(
+            self, **take_arguments(f"{type(self).__name__}.{method.__name__}", **arguments)
+        )
 
     return checking  # pyright: ignore[reportReturnType]
 

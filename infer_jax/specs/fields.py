@@ -154,8 +154,49 @@ class Spec:
         """A copy with some fields changed, checked as ``of`` checks."""
         return self.replace(**{name: value_of(type(self), name, v) for name, v in changes.items()})
 
+    def at(self, changes: Mapping[str, object]) -> Self:
+        """A copy with numbers changed by dotted path, as sweeps name them.
+
+        Numbers are checked against their bounds; tracers and arrays of JAX pass, so that a loss may
+        be a function of what is put in.
+
+        >>> from infer_jax.catalog import load_model
+        >>> wide = load_model("llama-3.1-8b").architecture.at({"blocks.0.feedforward.width": 2e4})
+        >>> float(wide.blocks[0].feedforward.width)
+        20000.0
+
+        Raises:
+            InputError: no such path, or a number out of its bounds.
+        """
+        return _changed_at(self, changes, type(self).__name__)
+
 
 S = TypeVar("S", bound=Spec)
+
+
+def _changed_at(tree: Any, changes: Mapping[str, object], where: str) -> Any:
+    """A spec, or a tuple of specs, with the numbers below it changed by dotted path."""
+    below: dict[str, dict[str, object]] = {}
+    for path, value in changes.items():
+        head, _, rest = path.partition(".")
+        below.setdefault(head, {})[rest] = value
+    if isinstance(tree, tuple):
+        items = list(cast(tuple[object, ...], tree))
+        for head, inner in below.items():
+            if not (head.isdigit() and int(head) < len(items)):
+                raise InputError(where, "index", head, f"0 to {len(items) - 1}")
+            items[int(head)] = _changed_at(items[int(head)], inner, f"{where}.{head}")
+        return tuple(items)
+    if not isinstance(tree, Spec):
+        raise InputError(where, next(iter(below)), "not a field of it", "a path that ends here")
+    values: dict[str, object] = {}
+    for head, inner in below.items():
+        if "" in inner:  # the path ends here
+            values[head] = value_of(type(tree), head, inner[""])
+        else:
+            here = getattr(tree, head, None)
+            values[head] = _changed_at(here, inner, f"{where}.{head}")
+    return tree.replace(**values)
 
 
 def value_of(cls: type[Spec], name: str, value: object, where: str | None = None) -> Any:

@@ -92,7 +92,8 @@ def estimates(part: GroupTask, digits: np.ndarray, estimate: str) -> Whole:
     lean = part.program._replace(reducer=None, chunk=0, limbs=0, per=(), masks=())
     estimate = estimate if "." in lean.feasible else "whole"  # one program for both uses
     with precise(np.float64), jax.default_device(host[0]):
-        base = jax.tree.map(partial(np.asarray, dtype=np.float64), group.base)
+        # arrays of their own: JAX keeps one that a caller's program closed over in 32 bits so
+        base = jax.tree.map(partial(np.array, dtype=np.float64), group.base)
         run = _compiled(host[0].platform)
         each = [
             jax.device_get(run(lean, estimate, base, group.steps(block.T)))

@@ -24,7 +24,7 @@ from infer_jax.specs import (
     Hardware,
     Plan,
     Workload,
-    check_arguments,
+    take_arguments,
 )
 from infer_jax.typed_jax import trees
 
@@ -159,7 +159,7 @@ def evaluate(
     known = isinstance(estimator, Estimator)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not (known and estimator.prices_passes):
         raise InputError("evaluate", "estimator", estimator, "an estimator: ij.make(name)")
-    check_arguments("evaluate", arch=arch, hardware=hardware, workload=workload)
+    inputs = take_arguments("evaluate", arch=arch, hardware=hardware, workload=workload)
     for name, axis in (("chips", chips), ("batches", batches)):
         if not np.size(axis) or np.asarray(axis).dtype.kind not in "iuf":
             raise InputError("evaluate", name, axis, "an array of one number or more")
@@ -168,7 +168,7 @@ def evaluate(
     # the last pair is repeated to fill the last chunk
     filled = [np.pad(x, (0, rows * CHUNK - x.size), mode="edge") for x in (n, b)]
     pairs = tuple(x.reshape(rows, CHUNK) for x in filled)
-    given = GridInputs(estimator, arch, hardware, workload)
+    given = GridInputs(estimator, **inputs)
     results = _compiled(jax.default_backend())(given, pairs)
     time, cost, feasible, mfu = (np.asarray(r).ravel()[: n.size] for r in results)
     double = partial(np.asarray, dtype=np.float64)

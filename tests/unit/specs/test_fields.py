@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from infer_jax import specs
+from infer_jax.catalog import load_model
 from infer_jax.errors import InputError
+from infer_jax.physics import decoder
 from infer_jax.specs import Format, Plan, Workload, leaves, value_of
 from infer_jax.specs.fields import KINDS
 
@@ -83,3 +85,39 @@ def test_leaves_are_those_of_the_pytree_in_order():
     plan = Plan.of(tp=2, pp=3)
     assert [float(v) for _, _, v in leaves(plan)] == [float(x) for x in jax.tree.leaves(plan)]
     assert [path for path, _, _ in leaves(plan)] == ["tp", "pp", "ep", "dp", "layout"]
+
+
+def test_numbers_change_by_dotted_path():
+    arch = load_model("llama-3.1-8b").architecture
+    other = arch.at({"blocks.0.feedforward.width": 20000, "blocks.0.count": 40, "width": 4096.0})
+    block = other.blocks[0]
+    assert (float(block.feedforward.width), float(block.count)) == (20000.0, 40.0)  # pyright: ignore[reportOptionalMemberAccess]
+    assert float(arch.blocks[0].count) == 32.0, "the model itself is as it was"
+    by_hand = arch.replace(
+        blocks=(arch.blocks[0].replace(feedforward=block.feedforward, count=block.count),)
+    )
+    assert jax.tree.all(jax.tree.map(lambda a, b: float(a) == float(b), other, by_hand))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("blocks.1.count", 2, "Architecture.blocks: index is '1'; allowed: 0 to 0"),
+        ("blocks.0.size", 2, "Block: size is 'not a field of it'"),
+        ("width.more", 2, r"Architecture.width: more is 'not a field of it'"),
+        ("blocks.0.count", -1, r"Block: count is -1; allowed: a number of at least 0"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_named(path, value, sentence):
+    with pytest.raises(InputError, match=sentence):
+        load_model("llama-3.1-8b").architecture.at({path: value})
+
+
+def test_a_loss_is_a_function_of_what_is_put_in():
+    arch, path = load_model("llama-3.1-8b").architecture, "blocks.0.feedforward.width"
+
+    def parameters(width):
+        return decoder.total(decoder.parameters(arch.at({path: width})).values())
+
+    slope = jax.grad(parameters)(14336.0)
+    assert float(slope) == 32 * 3 * 4096, "gate, up and down of each layer"
