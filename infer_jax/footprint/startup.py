@@ -82,7 +82,7 @@ def memory(
     (True, 131072)
     """
     trees = take_arguments("memory", arch=arch, hardware=hardware, plan=plan)
-    arch, hardware, plan = trees["arch"], trees["hardware"], trees["plan"]
+    arch, hardware, plan = trees.values()  # pyright: ignore[reportAssignmentType]
     engine = default_numbers(EngineSettings) if engine is None else engine
     overheads = default_numbers(Overheads) if overheads is None else overheads
     ranks = Ranks(plan.tp, plan.ep, plan.pp)

@@ -5,7 +5,7 @@ Types alone are looked at, so that tracers, axes and any numbers within pass at 
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from infer_jax.errors import InputError
 from infer_jax.specs.architecture import Architecture
@@ -24,7 +24,7 @@ EXPECTED: dict[str, type] = {
 }
 
 
-def take_arguments(where: str, **arguments: object) -> dict[str, Any]:
+def take_arguments(where: str, **arguments: object) -> dict[str, object]:
     """The arguments as trees of numbers, each of its class; a plan may be of any estimator.
 
     A loaded model stands for its architecture, a loaded system for its hardware.
@@ -32,7 +32,7 @@ def take_arguments(where: str, **arguments: object) -> dict[str, Any]:
     Raises:
         InputError: an argument is of another class; ``where`` begins the sentence.
     """
-    trees: dict[str, Any] = {}
+    trees: dict[str, object] = {}
     for name, value in arguments.items():
         tree = value if isinstance(value, Spec) else getattr(value, "tree", value)
         if name == "plan":

@@ -168,13 +168,13 @@ class Spec:
         Raises:
             InputError: no such path, or a number out of its bounds.
         """
-        return _changed_at(self, changes, type(self).__name__)
+        return cast(Self, _changed_at(self, changes, type(self).__name__))
 
 
 S = TypeVar("S", bound=Spec)
 
 
-def _changed_at(tree: Any, changes: Mapping[str, object], where: str) -> Any:
+def _changed_at(tree: object, changes: Mapping[str, object], where: str) -> object:
     """A spec, or a tuple of specs, with the numbers below it changed by dotted path."""
     below: dict[str, dict[str, object]] = {}
     for path, value in changes.items():

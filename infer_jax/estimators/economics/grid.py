@@ -168,7 +168,7 @@ def evaluate(
     # the last pair is repeated to fill the last chunk
     filled = [np.pad(x, (0, rows * CHUNK - x.size), mode="edge") for x in (n, b)]
     pairs = tuple(x.reshape(rows, CHUNK) for x in filled)
-    given = GridInputs(estimator, **inputs)
+    given = GridInputs(estimator, **inputs)  # pyright: ignore[reportArgumentType]
     results = _compiled(jax.default_backend())(given, pairs)
     time, cost, feasible, mfu = (np.asarray(r).ravel()[: n.size] for r in results)
     double = partial(np.asarray, dtype=np.float64)
