@@ -39,6 +39,30 @@ def digits(value: SupportsFloat, count: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and value == round(value) else text
 
 
+def scaled(factor: float, count: int = 3) -> Callable[[SupportsFloat], str]:
+    """A format of numbers in another unit: of FLOP in GFLOP by 1e-9.
+
+    >>> scaled(1e-9)(2.5e9)
+    '2.50'
+    """
+    return lambda value: digits(factor * float(value), count)
+
+
+percent = scaled(100.0)
+
+
+def number(value: SupportsFloat | str) -> str:
+    """A number with four significant digits; a word as it is."""
+    return value if isinstance(value, str) else digits(value, 4)
+
+
+def cell(value: SupportsFloat | str) -> str:
+    """A number with three significant digits, a word as it is, a truth as yes or no."""
+    if isinstance(value, str):
+        return value
+    return ("no", "yes")[bool(value)] if isinstance(value, bool | np.bool_) else digits(value)
+
+
 def size(count: SupportsFloat) -> str:
     """Bytes in the decimal unit that suits them.
 

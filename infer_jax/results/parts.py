@@ -1,19 +1,40 @@
-"""The parts of a printed result: sentences, tables, lines to copy, and notes."""
+"""What an answer is made of: sentences, fields, facts, rows, lines to copy, and notes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+from infer_jax.results.numbers import cell, number
+
+Format = Callable[..., str]
 
 
 class Column(NamedTuple):
-    """A column: its title, its unit (printed under the title) and where its text stands.
+    """A column of a table.
 
-    ``spare``: it is left out where the terminal is too narrow for all.
+    Args:
+        title: its title.
+        unit: printed under the title.
+        value: the key or attribute of a row that it prints, with dots where deeper; or a function
+            of the row.
+        format: how a value is printed; None is blank.
+        left: whether its text stands left; texts do where this is None.
+        spare: whether it is left out where the terminal is too narrow for all.
     """
 
     title: str
     unit: str = ""
-    left: bool = False
+    value: str | Callable[..., object] = ""
+    format: Format = cell
+    left: bool | None = None
     spare: bool = False
+
+    def of(self, row: object) -> object:
+        """The value of one row."""
+        if callable(self.value):
+            return self.value(row)
+        for key in self.value.split("."):
+            row = row[key] if isinstance(row, Mapping) else getattr(row, key)
+        return row
 
 
 class Table(NamedTuple):
@@ -24,6 +45,25 @@ class Table(NamedTuple):
     mark: int = -1
 
 
+def table(rows: Sequence[object], columns: Sequence[Column], mark: int = -1) -> Table:
+    """Rows of any kind as a table of text.
+
+    >>> table([{"kernel": "attention", "mfu": 0.42}], [Column("", "", "kernel"),
+    ...     Column("MFU", "%", "mfu", lambda x: f"{100 * x:g}")]).rows
+    [['attention', '42']]
+    """
+    values = [[column.of(row) for column in columns] for row in rows]
+    heads = []
+    for i, column in enumerate(columns):
+        text = all(isinstance(row[i], str) for row in values)
+        heads.append(column._replace(left=text if column.left is None else column.left))
+    cells = [
+        ["" if x is None else column.format(x) for column, x in zip(columns, row, strict=True)]
+        for row in values
+    ]
+    return Table(heads, cells, mark)
+
+
 class Lines(NamedTuple):
     """Lines to copy, printed unchanged however narrow the terminal is."""
 
@@ -31,10 +71,71 @@ class Lines(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """What was assumed, one item a sentence; left out where only the answer is wanted."""
+    """What was assumed, one item a sentence; not printed where only the answer is wanted.
+
+    ``more``: sentences that are printed, too, and are not in JSON.
+    """
 
     sentences: Sequence[str]
+    more: Sequence[str] = ()
+
+    @property
+    def printed(self) -> list[str]:
+        """What is printed, each sentence once."""
+        return list(dict.fromkeys((*self.sentences, *self.more)))
+
+
+class Fact(NamedTuple):
+    """A number or a word of an answer: ``key`` in JSON ("": none), printed where it has a title."""
+
+    key: str
+    value: object
+    title: str = ""
+    unit: str = ""
+    format: Format = number
+
+    @property
+    def text(self) -> str:
+        """The value as it is printed."""
+        return "" if self.value is None else self.format(self.value)
+
+
+ANSWERS = (Column("answer", "", "title"), Column("value", "", "text", left=False),
+           Column("unit", "", "unit"))  # fmt: skip
+
+
+class Answers(NamedTuple):
+    """Answers: fields of JSON, and a table of those that have a title."""
+
+    facts: Sequence[Fact]
+    columns: Sequence[Column] = ANSWERS
+
+    def fields(self) -> dict[str, object]:
+        """The facts by their keys in JSON."""
+        return {fact.key: fact.value for fact in self.facts if fact.key}
+
+    def table(self) -> Table:
+        """The facts that are printed."""
+        return table([fact for fact in self.facts if fact.title], self.columns)
+
+
+class Rows(NamedTuple):
+    """Rows of one kind: the list ``key`` of JSON ("": none), printed under ``columns`` if any."""
+
+    key: str
+    rows: Sequence[object]
+    columns: Sequence[Column] = ()
+    mark: int = -1
+
+    def fields(self) -> dict[str, object]:
+        """The rows under their key in JSON."""
+        return {self.key: list(self.rows)} if self.key else {}
+
+    def table(self) -> Table:
+        """The rows as they are printed."""
+        return table(self.rows, self.columns, self.mark)
 
 
 # a sentence is a plain string; "" is an empty line
 Part = str | Table | Lines | Notes
+Section = Part | Mapping[str, object] | Answers | Rows

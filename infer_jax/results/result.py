@@ -1,14 +1,13 @@
 """Base class of results: they print, turn into JSON and rows, and draw themselves."""
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from infer_jax.errors import InputError
 from infer_jax.results.html import as_html
 from infer_jax.results.numbers import plain
-from infer_jax.results.parts import Part
+from infer_jax.results.parts import Answers, Notes, Part, Rows, Section
 from infer_jax.results.text import as_text
 from infer_jax.results.wording import by_command, keywords, worded
 
@@ -19,24 +18,51 @@ if TYPE_CHECKING:
 SCHEMA = 2  # of fields: counts up where one goes or changes its meaning; docs/command-line.md
 
 
-class Result(ABC):
-    """The answer of a verb.
+class Result:
+    """The answer of a verb, declared in ``sections``.
 
     It prints what the command prints, in a terminal and in a notebook; ``to_dict`` is what the
     command prints with ``--json``, ``to_pandas`` its rows, ``plot`` its picture.
     """
 
-    @abstractmethod
+    rows_key = ""  # the field that holds the rows of the answer; the answer is a row where ""
+
+    def sections(self) -> Iterator[Section]:
+        """The answer from the top: what is printed, and what JSON has."""
+        raise NotImplementedError(type(self).__name__)
+
     def fields(self) -> Mapping[str, object]:
         """Every number and word of the answer by its name in JSON; names end in their units."""
+        fields: dict[str, object] = {}
+        for section in self.sections():
+            if isinstance(section, Mapping):
+                fields |= section
+            elif isinstance(section, Answers | Rows):
+                fields |= section.fields()
+            elif isinstance(section, Notes):
+                fields["notes"] = list(section.sentences)
+        return fields
 
-    @abstractmethod
     def parts(self) -> Iterator[Part]:
         """What is printed, from the top."""
+        last: Part = ""
+        for section in self.sections():
+            if isinstance(section, Mapping) or (isinstance(section, Rows) and not section.columns):
+                continue
+            if isinstance(section, Answers | Rows):
+                if last != "":
+                    yield ""
+                section = section.table()
+            yield section
+            last = section
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """The rows of the answer; the answer itself where it is one."""
-        return [self._plain()]
+        if not self.rows_key:
+            return [self._plain()]
+        rows = self.fields()[self.rows_key]
+        assert isinstance(rows, list)
+        return rows
 
     def to_dict(self) -> dict[str, object]:
         """The answer as plain numbers, words, lists and dictionaries; not finite is None.

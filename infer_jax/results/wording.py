@@ -28,6 +28,26 @@ def by_command() -> bool:
     return _from_command.get()
 
 
+def option(name: str, value: object = None) -> str:
+    """An option as the reader writes it: by the command line, or as a keyword argument.
+
+    >>> option("ttft", "none"), option("concurrency", 64), option("total_gpus")
+    ('ttft="none"', 'concurrency=64', 'total_gpus')
+    >>> with from_command():
+    ...     option("ttft", "none"), option("total_gpus")
+    ('--ttft none', '--total-gpus')
+    """
+    if by_command():
+        return f"--{name.replace('_', '-')}" + ("" if value is None else f" {value}")
+    if name == "json":
+        return "to_dict()"
+    name = name.replace("-", "_")
+    if name.startswith("no_") and name not in OWN:
+        return f"{name[3:]}=False"
+    written = f'"{value}"' if isinstance(value, str) else value
+    return name if value is None else f"{name}={written}"
+
+
 def keywords(text: str) -> str:
     """A sentence with its options as keyword arguments; a command, or text in backticks, stays.
 
@@ -57,6 +77,6 @@ def worded(parts: Iterable[Part]) -> Iterator[Part]:
         if by_command():
             yield part
         elif isinstance(part, Notes):
-            yield Notes([keywords(note) for note in part.sentences])
+            yield Notes(*([keywords(note) for note in x] for x in part))
         else:
             yield keywords(part) if isinstance(part, str) else part

@@ -3,22 +3,29 @@
 from collections.abc import Iterable
 
 from infer_jax.errors import InputError, UnsaidError
+from infer_jax.results import option
 
 
-def refuse(option: str, value: object, allowed: str) -> InputError:
-    """The sentence about one option, spelt as on the command line: ``--total-gpus``."""
+def refuse(name: str, value: object, allowed: str) -> InputError:
+    """The sentence about one option, by its name: ``total_gpus``, or ``--total-gpus``."""
     if isinstance(value, float):
         value = f"{value:.12g}"
-    return InputError("infer-jax", option, value, allowed)
+    return InputError("infer-jax", _as_written(name), value, allowed)
 
 
-def ask(option: str, question: str, ways: str) -> InputError:
+def ask(name: str, question: str, ways: str) -> InputError:
     """The question about an option that is not given, and the ways to answer it."""
-    return UnsaidError("infer-jax", option, question, ways)
+    return UnsaidError("infer-jax", _as_written(name), question, ways)
 
 
-def check_name(option: str, value: str | None, names: Iterable[str]) -> None:
+def _as_written(name: str) -> str:
+    """The option as the reader writes it; what is no option's name, such as CONFIG, as it is."""
+    bare = name.removeprefix("--")
+    return option(bare) if bare != name or (name.islower() and name.isidentifier()) else name
+
+
+def check_name(name: str, value: str | None, names: Iterable[str]) -> None:
     """Raise InputError unless ``value`` is None or one of ``names``."""
     names = tuple(names)
     if value is not None and value not in names:
-        raise refuse(option, value, f"one of {', '.join(names)}")
+        raise refuse(name, value, f"one of {', '.join(names)}")

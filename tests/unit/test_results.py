@@ -10,7 +10,18 @@ import jax.numpy as jnp
 import pytest
 
 import infer_jax as ij
-from infer_jax.results import Column, Lines, Notes, Result, Table
+from infer_jax.results import (
+    Answers,
+    Column,
+    Fact,
+    Lines,
+    Notes,
+    Result,
+    Rows,
+    Table,
+    option,
+    percent,
+)
 from tests.cli.running import answer, answered_once, as_command
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +53,43 @@ def test_a_result_prints_escapes_and_turns_into_rows():
     assert small.to_pandas().loc[0, "a"] == 1.5 and "deep.b" in small.to_pandas()
     with pytest.raises(ij.InputError, match="picture"):
         small.plot()
+
+
+class Declared(Result):
+    rows_key = "kernels"
+
+    def sections(self):
+        yield "both passes"
+        yield {"batch": 8}
+        yield Answers([Fact("tpot_ms", 21.3456, "time per output token", "ms"), Fact("gpus", 2)])
+        rows = [{"kernel": "attention", "mfu": 0.42, "terms": {"wire": None}}, SECOND]
+        yield Rows(
+            "kernels",
+            rows,
+            (
+                Column("kernel", "", "kernel"),
+                Column("MFU", "%", "mfu", percent),
+                Column("wire", "us", "terms.wire"),
+                Column("in all", "", lambda row: row["mfu"] > 0.5),
+            ),
+            mark=1,
+        )
+        yield Notes([f"{option('ttft', 'none')} takes it away."], ["Printed alone."])
+
+
+SECOND = {"kernel": "head", "mfu": 0.9, "terms": {"wire": 3.0}}
+
+
+def test_sections_are_declared_once_for_text_json_and_rows():
+    fields = Declared().to_dict()
+    assert fields["batch"] == 8 and fields["tpot_ms"] == 21.3456 and fields["gpus"] == 2
+    assert fields["notes"] == ['ttft="none" takes it away.'] and Declared().rows()[1] == SECOND
+    answers, kernels = (part for part in Declared().parts() if isinstance(part, Table))
+    assert answers.rows == [["time per output token", "21.35", "ms"]]
+    assert kernels.rows == [["attention", "42", "", "no"], ["head", "90", "3", "yes"]]
+    assert [column.left for column in kernels.columns] == [True, False, False, False]
+    assert kernels.mark == 1 and "- Printed alone." in str(Declared())
+    assert [*Declared().parts()][1] == "", "an empty line above a table"
 
 
 def test_a_verb_answers_what_its_command_prints():
