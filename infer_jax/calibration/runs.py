@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from infer_jax import engines
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving, ServingWorkload, shape
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 
 OUTPUTS = ("tpot", "ttft")
-WORDS = {"trt": "trtllm", "tensorrt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
 CLIENTS = ("vllm", "sglang")  # clients whose synthetic requests are all of one length by default
 NOMINAL = ("inferencex",)  # formats that give the largest length, not the mean
 INFERENCEX = 10.0  # requests for each one in flight: its benchmark_lib.sh at 8eec0d4
@@ -33,20 +33,21 @@ def engine_of(runs: Sequence[Run]) -> str:
     Raises:
         InputError: a run that names none, an unknown one, or two engines.
     """
-    engines: dict[str, Run] = {}
+    found: dict[str, Run] = {}
     for run in runs:
         run.require("engine")
         name = str(run.engine).lower()
-        engine = next((e for word, e in WORDS.items() if word in name), None)
+        known = engines.ENGINES.values()
+        engine = next((e.name for e in known if any(word in name for word in e.words)), None)
         if engine is None:
             allowed = f"{', '.join(ENGINES)}: give --engine"
             raise InputError(run.place, "engine", run.engine, allowed)
-        engines.setdefault(engine, run)
-    if len(engines) > 1:
-        one, other = list(engines)[:2]
-        allowed = f"{one}, as in {engines[one].place}: one engine to a profile"
-        raise InputError(engines[other].place, "engine", other, allowed)
-    return next(iter(engines))
+        found.setdefault(engine, run)
+    if len(found) > 1:
+        one, other = list(found)[:2]
+        allowed = f"{one}, as in {found[one].place}: one engine to a profile"
+        raise InputError(found[other].place, "engine", other, allowed)
+    return next(iter(found))
 
 
 def load_of(run: Run) -> InstanceLoad:

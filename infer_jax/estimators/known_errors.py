@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from infer_jax import engines
 from infer_jax.catalog import System
 from infer_jax.catalog.published import (
     Within,
@@ -15,7 +16,7 @@ from infer_jax.estimators.estimator import Estimator
 
 BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
 GENERATION = {"hopper": "Hopper", "blackwell": "Blackwell", "cdna3": "CDNA 3", "cdna4": "CDNA 4"}
-NAMES = {"trtllm": "TensorRT-LLM", "sglang": "SGLang", "vllm": "vLLM"}
+NAMES = {name: engine.title for name, engine in engines.ENGINES.items()}
 FACTS = {"visible", "generation"}  # of a chip, in profiles that were fitted to no server
 MEASURED = ("NVIDIA", "AMD")  # makes of measured rows: first word of a title
 

@@ -1,12 +1,14 @@
 """Estimators and variants by the names that commands and files use."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import NamedTuple
 
+from infer_jax import engines
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.serving import Serving
+from infer_jax.estimators.serving import ENGINES, Serving
 
 
 class Variant(NamedTuple):
@@ -88,9 +90,14 @@ VARIANTS: dict[str, Variant] = {
     "serving": Variant(
         Serving.of, "measured engines; the engine of the profile, else vLLM", MEASURED
     ),
-    "serving.vllm": Variant(Serving.vllm_engine, "vLLM as measured", MEASURED),
-    "serving.sglang": Variant(Serving.sglang_engine, "SGLang as measured", MEASURED),
-    "serving.trtllm": Variant(Serving.trtllm_engine, "TensorRT-LLM as measured", MEASURED),
+    **{
+        f"serving.{name}": Variant(
+            partial(Serving.of, engine=float(ENGINES.index(name))),
+            f"{engine.title} as measured",
+            MEASURED,
+        )
+        for name, engine in engines.ENGINES.items()
+    },
     "serving.complete": Variant(
         Serving.complete, "with what measured servers were too few to see", MEASURED
     ),

@@ -1,10 +1,10 @@
 """The repository that holds a plan's weights in the plan's format."""
 
 import os
-from typing import NamedTuple
 
 from infer_jax.catalog import Model, load_model
 from infer_jax.catalog.models import HUB
+from infer_jax.engines import ModelCheckpoint
 from infer_jax.specs import Architecture
 
 CACHE = "; KV cache "  # between the formats of weights and cache in ``Model.quantisation``
@@ -25,22 +25,6 @@ STORED: dict[str, dict[str, str]] = {
 # Repositories whose model cards ask for their own code when they are served.
 NO_NAME = "the model is given as numbers: its name or config.json says which weights to load"
 CODE = ("moonshotai/", "XiaomiMiMo/MiMo-V2-Flash")
-
-
-class ModelCheckpoint(NamedTuple):
-    """The weights that a server loads: a repository or folder, and casts while loading.
-
-    ``cast``: the format to which 16-bit weights are cast while they are loaded, or "".
-    ``cache``: the format of the KV cache that is asked for, or "" for the checkpoint's own.
-    ``missing``: why there is nothing to load, or "". ``code``: whether the repository brings
-    code that must be trusted.
-    """
-
-    repository: str
-    cast: str = ""
-    cache: str = ""
-    missing: str = ""
-    code: bool = False
 
 
 def checkpoint(

@@ -3,13 +3,16 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 from infer_jax.catalog import Model, System
-from infer_jax.launch.checkpoints import ModelCheckpoint, checkpoint
+from infer_jax.compiling import once
+from infer_jax.engines import Instance, LaunchedService, ModelCheckpoint
+from infer_jax.launch.checkpoints import checkpoint
 from infer_jax.launch.commands import obstacles
-from infer_jax.launch.servers import Instance, LaunchedService, traits
+from infer_jax.physics import attention as att
 from infer_jax.planning import Degrees, Layout, machine, pools_of
-from infer_jax.specs import UNBOUNDED, Architecture
+from infer_jax.specs import UNBOUNDED, Architecture, Experts
 
 SLOTS = 1024  # vLLM's default of max_num_seqs, as the estimator has it
 
@@ -55,6 +58,27 @@ def service(
         draft=drafter.repository if drafter else "",
         **known,
     )
+
+
+class Traits(TypedDict):
+    """What an engine's options depend on; see ``LaunchedService``."""
+
+    heads: bool
+    experts: bool
+    hybrid: bool
+    limit: float
+
+
+def traits(arch: Architecture) -> Traits:
+    """What an engine's options depend on: draft heads, experts, kinds of cache, context."""
+    mixers = [block.attention for block in arch.blocks if block.attention is not None]
+    caches = once(att.caches, mixers, arch)
+    return {
+        "heads": float(arch.draft_layers) > 0,
+        "experts": any(isinstance(block.feedforward, Experts) for block in arch.blocks),
+        "hybrid": att.several_caches(mixers, caches),
+        "limit": float(arch.max_positions),
+    }
 
 
 class Starter:
@@ -171,7 +195,7 @@ def _comments(held: int, tokens: int, within: str, one: Instance, batch: float) 
         comments.append(f"context {held}: {within} are no longer, prompt and output")
     if one.arriving:
         comments.append(
-            f"at most {one.each} requests run in a group; "
+            f"at most {one.group_requests} requests run in a group; "
             f"{batch / one.groups:.3g} requests in flight in the mean"
         )
     return comments

@@ -1,5 +1,8 @@
 """Replays an engine's scheduler: when each request is admitted, fed, decoded, preempted."""
 
+from collections.abc import Callable
+from importlib import import_module
+
 from infer_jax.replays.block_reuse import BlockReuse as BlockReuse
 from infer_jax.replays.copies import replay_copies as replay_copies, serve_copies as serve_copies
 from infer_jax.replays.drafted import Drafts as Drafts, drawn_drafts as drawn_drafts
@@ -24,7 +27,11 @@ from infer_jax.replays.requests import Requests as Requests
 from infer_jax.replays.rules import Rules as Rules
 from infer_jax.replays.same_events import retrace as retrace
 from infer_jax.replays.server import keeps as keeps, serve as serve
-from infer_jax.replays.sglang_rules import sglang as sglang
-from infer_jax.replays.trtllm_rules import trtllm as trtllm
-from infer_jax.replays.vllm_rules import vllm as vllm
 from infer_jax.replays.whole_life import WholeLife as WholeLife
+
+
+def __getattr__(name: str) -> Callable[..., Rules]:
+    """The rules of the engines, which are in files of their own and import this package."""
+    if name in ("vllm", "sglang", "trtllm"):
+        return getattr(import_module(f"infer_jax.engines.{name}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from jax.tree_util import Partial
 from infer_jax.compiling import MANY, once
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving.mixed import Mixed, drafted_time, mixed_time
-from infer_jax.launch.servers import budget
+from infer_jax.launch import budget
 from infer_jax.planning import USUAL_TTFT, Choice, pools_of
 from infer_jax.replays import Requests, Rules, lanes, replay
 from infer_jax.replays.server import checked, sizes_of
@@ -198,7 +198,7 @@ def _lane(question: Question, plans: Plans, choice: Choice, most: float) -> Lane
     asked = with_drafts(drafts, _drawn(question, count, loop, copies), 0, 0)
     # schedulers look up prompts with hashes, but where tokens are drafted
     looks = bool(asked.hashes) and drafts is None
-    sizes = Sizes(float(instance.each), float(tokens), None, None, caching=looks)
+    sizes = Sizes(float(instance.group_requests), float(tokens), None, None, caching=looks)
     try:
         server = server_of(
             engine, pool.side.serving, pool.given.model.architecture, pool.side.hardware, degrees,

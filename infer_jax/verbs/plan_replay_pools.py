@@ -4,14 +4,15 @@ import math
 
 import numpy as np
 
+from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
-from infer_jax.launch.servers import budget
+from infer_jax.launch import budget
 from infer_jax.planning import Choice, pools_of
 from infer_jax.replays import Requests, serve_pools
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question
 from infer_jax.verbs.replay_drafts import of_plan
-from infer_jax.verbs.replay_pools import ENGINE, Pair, PoolSplit, crossing, pair_of, pools_in
+from infer_jax.verbs.replay_pools import Pair, PoolSplit, crossing, pair_of, pools_in
 from infer_jax.verbs.replay_requests import Arriving
 from infer_jax.verbs.replay_server import Sizes
 
@@ -24,8 +25,10 @@ def pair_or_why(
     first, last = pools[0].side, pools[-1].side
     if first is not last:
         return "pools of two systems"
-    if first.serving.engine_name != ENGINE:
-        return f"pools of another engine than {ENGINE}"
+    engine = first.serving.engine_name
+    if not ENGINES[engine].pools:
+        names = " or ".join(name for name, one in ENGINES.items() if one.pools)
+        return f"pools of another engine than {names}"
     for name, what in (
         ("attention_dp", "attention groups that wait for each other"),
         ("ep", "experts that are dealt to GPUs, in pools"),
@@ -34,13 +37,13 @@ def pair_or_why(
             return what
     service, work = service_of(choice, question, plans), question.requests.work
     sizes = [
-        Sizes(float(x.each), float(budget(x, service, ENGINE)), None, None)
+        Sizes(float(x.group_requests), float(budget(x, service, engine)), None, None)
         for x in service.instances
     ]
     split = PoolSplit(prefill["tp"], prefill["instances"], decode["tp"], decode["instances"])
     try:
         return pair_of(
-            split, ENGINE, first.serving, pools[0].given.model.architecture, first.hardware,
+            split, engine, first.serving, pools[0].given.model.architecture, first.hardware,
             (sizes[0], sizes[1]), float(work.isl + work.osl),
             of_plan(question.drafts, decode.get("drafts", 0.0)),
         )  # fmt: skip

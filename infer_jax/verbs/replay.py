@@ -7,6 +7,7 @@ import numpy as np
 
 from infer_jax import legal
 from infer_jax.catalog import Model
+from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
 from infer_jax.specs import Architecture, Plan
@@ -34,7 +35,7 @@ from infer_jax.verbs.replay_requests import (
 )
 from infer_jax.verbs.replay_result import ReplayResult
 from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
-from infer_jax.verbs.replay_server import ENGINES, ReplayedInstance, Sizes, series_of, server_of
+from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, series_of, server_of
 from infer_jax.verbs.speculation import DraftOptions
 from infer_jax.verbs.split import check_split
 

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from infer_jax.engines import ENGINES
 from infer_jax.physics.memory import tiers
 from infer_jax.replays import keeps
 from infer_jax.verbs.inputs import Given
@@ -24,7 +25,7 @@ def with_host(
     """
     if gib is None:
         return server
-    if not keeps(server.rules) or server.rules.tree:
+    if not keeps(server.rules) or not ENGINES[server.engine].host_memory:
         allowed = "with vllm's or trtllm's rules: host memory of sglang's tree is not replayed"
         raise refuse(OPTION, gib, allowed)
     link = float(asked.hardware.host.link_bandwidth)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
@@ -18,8 +19,6 @@ from infer_jax.verbs.replay_drafts import ReplayDrafts
 from infer_jax.verbs.replay_requests import Arriving
 from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
 from infer_jax.verbs.replay_server import OPTIONS, ReplayedInstance, Sizes, series_of, server_of
-
-ENGINE = "vllm"  # whose hand-over is replayed
 
 
 class PoolSplit(NamedTuple):
@@ -97,8 +96,9 @@ def pair_of(
     Raises:
         InputError: an engine whose hand-over is not replayed, or an instance without room.
     """
-    if engine != ENGINE:
-        raise refuse("--engine", engine, f"{ENGINE}: hand-overs of other engines are not replayed")
+    if not ENGINES[engine].pools:
+        names = " or ".join(name for name, one in ENGINES.items() if one.pools)
+        raise refuse("--engine", engine, f"{names}: hand-overs of other engines are not replayed")
     both = (split.prefill_tp, split.decode_tp)
     first, second = (
         server_of(engine, model, arch, hardware, {"tp": tp}, own, mean_tokens, drafted)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.replays import Log, RoutedLog, serve_copies, serve_ranks
 from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
@@ -17,10 +18,6 @@ from infer_jax.verbs.replay_pools import PoolSplit
 from infer_jax.verbs.replay_requests import Arriving, loop_of_one
 from infer_jax.verbs.replay_runs import Gaps, ReplayRun, Series, gaps_of
 from infer_jax.verbs.replay_server import OPTIONS, ReplayedInstance, series_of
-
-# as engines route by themselves: vLLM and SGLang; TensorRT-LLM (tensorrt_llm/_torch/pyexecutor/
-# executor_request_queue.py, _balance_requests_across_ranks) fills the ranks with the fewest tokens
-USUAL = {"vllm": "weighted_queue", "sglang": "round_robin", "trtllm": "minimum_tokens"}
 
 
 class ReplayRouting(NamedTuple):
@@ -89,7 +86,7 @@ def routing_of(
     if drafts is not None and drafts.model is not None:
         allowed = "1 with --draft: on ranks the model's own heads draft (--heads)"
         raise refuse("--ep", ep, allowed)
-    return ReplayRouting(int(ep), router or USUAL[engine])
+    return ReplayRouting(int(ep), router or ENGINES[engine].router)
 
 
 def run_ranks(

@@ -11,6 +11,7 @@ from jax.tree_util import Partial
 
 from infer_jax import footprint
 from infer_jax.compiling import once
+from infer_jax.engines import ENGINES, ServingEngine
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, memory, shape
 from infer_jax.estimators.serving.mixed import (
@@ -31,20 +32,13 @@ from infer_jax.estimators.serving.ranked import (
     ranked,
 )
 from infer_jax.physics import energy
-from infer_jax.replays import Log, Requests, Rules, SharedStep, serve, sglang, trtllm, vllm
+from infer_jax.replays import Log, Requests, Rules, SharedStep, serve
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.replay_drafts import ReplayDrafts
 from infer_jax.verbs.replay_runs import Series
 
-ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
-BLOCKS = {"vllm": 16.0, "sglang": 1.0, "trtllm": 32.0}  # tokens of a block where not given
-
-SETTINGS = {
-    "chunked": ("vllm", "trtllm"),
-    "overlap": ("vllm", "sglang", "trtllm"),
-}  # engines whose rules have them
 OPTIONS = {"slots": "--max-num-seqs", "budget": "--max-num-batched-tokens"}
 
 
@@ -199,10 +193,11 @@ def server_of(
         InputError: more sequences than tokens in a pass, or no room for a cache.
     """
     count = 0 if drafts is None else drafts.count
-    rules = ENGINES[engine](**{"tokens" if engine == "sglang" else "blocks": 1.0, "drafts": count})
+    own = ENGINES[engine]
+    rules = own.rules(1.0, 1.0, caching=False, drafts=count)
     slots = float(rules.slots) if sizes.slots is None else sizes.slots
     budget = float(rules.budget) if sizes.budget is None else sizes.budget
-    block = BLOCKS[engine] if sizes.block is None else sizes.block
+    block = own.block if sizes.block is None else sizes.block
     slots = _slots(slots, budget, count, asked=sizes.slots is not None, beside=rules.beside)
     if drafts is not None:
         model = model.with_(acceptance=drafts.acceptance)
@@ -219,11 +214,8 @@ def server_of(
     if tokens < block:
         short = f"{size(-free)} short of weights and activations" if free < 0 else "no cache left"
         raise refuse("--tp", degrees["tp"], f"more GPUs, or smaller weights: {short}")
-    names = {"slots": slots, "budget": budget, "drafts": count, **_settings(engine, sizes)}
-    if engine == "sglang":
-        rules = sglang(tokens=tokens, page=block, **names)
-    else:
-        rules = ENGINES[engine](blocks=tokens / block, block=block, **names)
+    names = {"slots": slots, "budget": budget, "drafts": count, **_settings(own, sizes)}
+    rules = own.rules(tokens, block, caching=sizes.caching, **names)
     return ReplayedInstance(engine, rules, pass_, float(front), tokens, drafts)
 
 
@@ -244,7 +236,7 @@ def _slots(slots: float, budget: float, drafts: int, *, asked: bool, beside: boo
     return room
 
 
-def _settings(engine: str, sizes: Sizes) -> dict[str, bool]:
+def _settings(engine: ServingEngine, sizes: Sizes) -> dict[str, bool]:
     """Whether prompts are cut and passes overlap, where that is given.
 
     Raises:
@@ -253,13 +245,14 @@ def _settings(engine: str, sizes: Sizes) -> dict[str, bool]:
     asked = (("--enable-chunked-prefill", "chunked"), ("--async-scheduling", "overlap"))
     given = {}
     for option, name in asked:
-        value, engines = getattr(sizes, name), SETTINGS[name]
-        if value is not None and engine not in engines:
+        value = getattr(sizes, name)
+        if value is not None and name not in engine.settings:
+            others = [one.name for one in ENGINES.values() if name in one.settings]
             word = "yes" if value else "no"
-            raise refuse(option, word, f"with the rules of {' or '.join(engines)}")
+            raise refuse(option, word, f"with the rules of {' or '.join(others)}")
         if value is not None:
             given[name] = value
-    return given | ({"reuse": True} if sizes.caching and engine == "trtllm" else {})
+    return given
 
 
 def _priced(

@@ -14,8 +14,7 @@ from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
 from infer_jax.footprint import memory as held_by
-from infer_jax.launch import launches, service
-from infer_jax.launch.servers import budget
+from infer_jax.launch import budget, launches, service
 from infer_jax.pages.tradeoff import Plotted, Tradeoff
 from infer_jax.planning import USUAL_TTFT
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
@@ -57,7 +56,7 @@ def answers_of(options: Options, work: Workload, picked: Picked, limits: Limits)
     last = wanted.instances[-1]
     server = fitted.engine_name or "vllm"
     tokens = budget(last, wanted, server)
-    context, most = float(work.isl + work.osl), float(last.each)
+    context, most = float(work.isl + work.osl), float(last.group_requests)
     engine = engine.with_(context=context, sequences=most, batched_tokens=float(tokens))
     pools = [] if chosen.prefill is None else [trust_of_pools()]
     return ReportData(

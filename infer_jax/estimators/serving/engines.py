@@ -2,26 +2,13 @@
 
 from jax import Array
 
+from infer_jax import engines
 from infer_jax.catalog.published import serving_coefficients
+from infer_jax.engines.engine import BUDGET
 from infer_jax.specs import Spec, number, spec
 
-ENGINES = ("trtllm", "sglang", "vllm")
-BUDGET = 8192.0  # tokens of a pass where neither the plan nor the engine's rules say
+ENGINES = tuple(reversed(engines.ENGINES))  # choices: vLLM, the default, is the last
 GENERATIONS = ("hopper", "blackwell", "cdna3", "cdna4")
-# Where each engine's scheduler differs from vLLM V1 (v1/core/sched/scheduler.py at 00024d3), which
-# schedules decodes first and chunks of prompts beside them, up to 8192 tokens on a large GPU, and
-# allocates cache blocks as tokens are generated, so that a request holds half of its output on
-# average. All three prepare one pass while another runs (async_scheduling, overlap schedulers);
-# docs/theories/scheduler.md has files and versions.
-RULES: dict[str, dict[str, float]] = {
-    # microBatchScheduler.cpp: whole prompts, unless enable_chunked_prefill; capacityScheduler.cpp,
-    # GUARANTEED_NO_EVICT: room for the whole output
-    "trtllm": {"whole": 1.0, "held_output": 1.0},
-    # scheduler.py, get_next_batch_to_run: a batch of prompts before any decoding;
-    # server_args.py: chunked_prefill_size 16384 on the largest GPUs
-    "sglang": {"prefill_first": 1.0, "budget": 16384.0, "held_output": 0.75},
-    "vllm": {},
-}
 NO_YES = ("no", "yes")
 
 
@@ -100,7 +87,7 @@ class Engine(Spec):
     @classmethod
     def published(cls, name: str) -> "Engine":
         """An engine as fitted, with its scheduler's rules."""
-        return cls.of(**_of(name), **RULES[name])
+        return cls.of(**_of(name), **engines.ENGINES[name].scheduling)
 
 
 @spec

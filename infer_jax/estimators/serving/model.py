@@ -123,7 +123,7 @@ class Serving(Coefficients, Estimator):
     @property
     def chosen_engine(self) -> Engine:
         """The coefficients of the engine that is chosen."""
-        return chosen((self.trtllm, self.sglang, self.vllm), self.engine)
+        return chosen(tuple(getattr(self, name) for name in ENGINES), self.engine)
 
     def context(
         self, seen: Shape, hardware: Hardware, plan: Plan, draft: Shape | None = None

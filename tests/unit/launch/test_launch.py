@@ -9,8 +9,8 @@ from pathlib import Path
 
 from infer_jax.catalog import load_model, load_system
 from infer_jax.launch import Instance, LaunchedService, ModelCheckpoint, launches, service
+from infer_jax.launch.commands import budget
 from infer_jax.launch.plans import instances
-from infer_jax.launch.servers import budget
 
 TABLE = tomllib.loads((Path(__file__).parents[2] / "data" / "engines.toml").read_text())
 ISL, CONTEXT = 3000, 3500
@@ -274,14 +274,14 @@ def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_me
     (opened,) = instances(degrees, 12.7, machine, arriving=True)
     (limited,) = instances(degrees, 12.7, machine, 64.0, arriving=True)
     # max_num_seqs of vLLM, vllm/config/scheduler.py and arg_utils.py, with which it is computed
-    assert (closed.each, opened.each, limited.each) == (13, 1024, 64)
+    assert (closed.group_requests, opened.group_requests, limited.group_requests) == (13, 1024, 64)
     (asked,) = instances(degrees, 12.7, machine, 2048.0)
-    assert asked.each == 2048  # the plan is computed with it
+    assert asked.group_requests == 2048  # the plan is computed with it
     # passes of as many tokens as the open loop is computed with, chunk or not
     cut = {**degrees, "chunk": 512.0, "drafts": 1.0}
     (small,) = instances(cut, 12.7, machine, arriving=True)
     assert [budget(one, PLAIN, "vllm") for one in (opened, small)] == [8192, 512]
-    assert small.each == 256  # each decodes two tokens
+    assert small.group_requests == 256  # each decodes two tokens
     assert [budget(one, PLAIN, "sglang") for one in (closed, opened)] == [16384, 16384]
     long = PLAIN._replace(isl=9000)  # TensorRT-LLM takes it whole where none arrives at random
     assert [budget(one, long, "trtllm") for one in (closed, opened)] == [9013, 8192]

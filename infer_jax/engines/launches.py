@@ -2,14 +2,9 @@
 
 import math
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
-from infer_jax.compiling import once
-from infer_jax.estimators.serving.engines import BUDGET, RULES
-from infer_jax.launch.checkpoints import ModelCheckpoint
-from infer_jax.physics import attention as att
-from infer_jax.planning import machines
-from infer_jax.specs import UNBOUNDED, Architecture, Experts
+from infer_jax.specs import UNBOUNDED
 
 # ports of the servers of each pool; the proxy in front of them has the engine's default (8000,
 # 30000), as in docs.vllm.ai/en/v0.12.0/features/nixl_connector_usage
@@ -36,7 +31,7 @@ class Instance(NamedTuple):
     chunk: float = math.inf
     drafts: int = 0
     role: str = ""
-    machine: int = machines.MACHINE
+    machine: int = 8
     maker: str = "NVIDIA"
     most: int = 0
     arriving: bool = False
@@ -58,9 +53,25 @@ class Instance(NamedTuple):
         return math.ceil(self.requests / self.groups / self.pp) if self.role == "prefill" else 1
 
     @property
-    def each(self) -> int:
-        """The most requests of one attention group, in all its stages."""
+    def group_requests(self) -> int:
+        """The most requests that run in one attention group, in all its stages."""
         return self.most or math.ceil(self.requests / self.groups)
+
+
+class ModelCheckpoint(NamedTuple):
+    """The weights that a server loads: a repository or folder, and casts while loading.
+
+    ``cast``: the format to which 16-bit weights are cast while they are loaded, or "".
+    ``cache``: the format of the KV cache that is asked for, or "" for the checkpoint's own.
+    ``missing``: why there is nothing to load, or "". ``code``: whether the repository brings
+    code that must be trusted.
+    """
+
+    repository: str
+    cast: str = ""
+    cache: str = ""
+    missing: str = ""
+    code: bool = False
 
 
 class LaunchedService(NamedTuple):
@@ -118,28 +129,7 @@ class Launch(NamedTuple):
         }
 
 
-class Traits(TypedDict):
-    """What an engine's options depend on; see ``LaunchedService``."""
-
-    heads: bool
-    experts: bool
-    hybrid: bool
-    limit: float
-
-
-def traits(arch: Architecture) -> Traits:
-    """What an engine's options depend on: draft heads, experts, kinds of cache, context."""
-    mixers = [block.attention for block in arch.blocks if block.attention is not None]
-    caches = once(att.caches, mixers, arch)
-    return {
-        "heads": float(arch.draft_layers) > 0,
-        "experts": any(isinstance(block.feedforward, Experts) for block in arch.blocks),
-        "hybrid": att.several_caches(mixers, caches),
-        "limit": float(arch.max_positions),
-    }
-
-
-def missing(service: LaunchedService) -> list[str]:
+def obstacles_of_any(service: LaunchedService) -> list[str]:
     """Why no engine can run the plan, if so."""
     load = service.checkpoint
     reasons = [load.missing] if load.missing else []
@@ -174,20 +164,3 @@ def formats_missing(
     if load.cache and load.cache not in caches:
         reasons.append(f"{engine} keeps no KV cache in {load.cache}")
     return reasons
-
-
-def budget(one: Instance, service: LaunchedService, engine: str) -> int:
-    """Tokens of a pass of one attention group, as the estimator counts its time and memory.
-
-    The plan's, or the engine's own, with a whole prompt beside the tokens that decode where the
-    engine takes it whole; never less than the tokens that decode, or the prompts of a prefill pool.
-    """
-    rules = RULES[engine]
-    if one.role == "prefill":
-        decoding, prompts = 0, service.isl * one.prompts
-    else:
-        decoding = one.each * (1 + one.drafts)
-        prompts = service.isl if rules.get("whole") and not (one.role or one.arriving) else 0
-    if one.chunk < math.inf:
-        return int(max(one.chunk, decoding))
-    return int(max(rules.get("budget", BUDGET), decoding + prompts))

@@ -1,26 +1,36 @@
-"""Launch commands for vLLM 0.33.0.
+"""vLLM: the rules of its V1 scheduler, and the commands that start version 0.33.0.
 
-From the wheel vllm-0.33.0: options in vllm/engine/arg_utils.py, their meaning and which exclude
-each other in vllm/config/ (parallel, scheduler, cache, speculative, kv_transfer), several machines
-in vllm/entrypoints/cli/serve.py, pools in vllm/distributed/kv_transfer/kv_connector/v1/nixl/.
+The commands are from the wheel vllm-0.33.0: options in vllm/engine/arg_utils.py, their meaning and
+which exclude each other in vllm/config/ (parallel, scheduler, cache, speculative, kv_transfer),
+several machines in vllm/entrypoints/cli/serve.py, pools in
+vllm/distributed/kv_transfer/kv_connector/v1/nixl/.
 """
 
 import json
 import shlex
+from typing import TYPE_CHECKING
 
-from infer_jax.launch.servers import (
-    PORTS,
-    Instance,
-    Launch,
-    LaunchedService,
-    Step,
-    budget,
-    formats_missing,
-    missing,
+from infer_jax.engines.engine import Commands, ServingEngine, pass_budget
+from infer_jax.engines.launches import PORTS, Instance, LaunchedService, Step, formats_missing
+from infer_jax.engines.shell import (
+    Shell,
+    division_obstacles,
+    line,
+    machines,
+    per_machine,
+    visible,
+    where,
 )
-from infer_jax.launch.shell import Shell, line, machines, per_machine, undivided, visible, where
 
-VERSION = "0.33.0"
+if TYPE_CHECKING:
+    from infer_jax.replays import Preempting
+
+# Its scheduler, to which those of the others are compared (v1/core/sched/scheduler.py at 00024d3),
+# schedules decodes first and chunks of prompts beside them, up to 8192 tokens on a large GPU, and
+# allocates cache blocks as tokens are generated, so that a request holds half of its output on
+# average. All three engines prepare one pass while another runs (async_scheduling, overlap
+# schedulers); docs/theories/scheduler.md has files and versions.
+SCHEDULING: dict[str, float] = {}
 SOURCE = (
     "github.com/vllm-project/vllm, v0.33.0, vllm/engine/arg_utils.py; "
     "docs.vllm.ai/en/latest/serving/expert_parallel_deployment/"
@@ -31,13 +41,48 @@ CACHES = {"fp8": "fp8", "bfloat16": "bfloat16", "float16": "float16"}
 KV_ROLE = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
-def vllm(service: LaunchedService) -> Launch:
+def vllm(
+    *,
+    blocks: float,
+    budget: float = 8192,
+    slots: float = 1024,
+    block: float = 16,
+    chunked: bool = True,
+    entire: bool = True,
+    watermark: float = 0.0,
+    overlap: bool = True,
+    drafts: float = 0,
+) -> "Preempting":
+    """vLLM V1: decodes first, parts of prompts beside them, the last one preempted.
+
+    The names are ``max_num_batched_tokens``, ``max_num_seqs``, ``block_size``,
+    ``enable_chunked_prefill``, ``scheduler_reserve_full_isl``, ``watermark`` (a share of the
+    blocks) and ``async_scheduling`` (``overlap``; the default since 0.14.0). Sources: vllm-project/
+    vllm, vllm/v1/core/sched/scheduler.py at 00024d3 (order, budget, preemption);
+    vllm/config/scheduler.py and vllm/v1/core/kv_cache_manager.py at 6cf7b26 (a whole prompt's room,
+    watermark, both younger than the first); vllm/v1/engine/core.py (``step_with_batch_queue``) and
+    vllm/v1/core/sched/async_scheduler.py at 014b235 (overlap), pull request 27614 (its default).
+    Prefix caches are in ``prefix_cache``. Left out: long prompts kept short by
+    ``long_prefill_token_threshold``, priorities, connectors, and of overlap the pass too many of a
+    request that ends by a stop word, and that a request whose last token is in flight may be
+    preempted.
+
+    >>> float(vllm(blocks=1000, watermark=0.01).watermark)
+    10.0
+    """
+    from infer_jax.replays import Preempting  # loaded where something is replayed
+
+    sizes = {
+        "budget": budget, "slots": slots, "blocks": blocks, "block": block,
+        "chunked": float(chunked), "entire": float(entire), "watermark": int(watermark * blocks),
+    }  # fmt: skip
+    return Preempting.of(**sizes, overlap=float(overlap), drafts=drafts)
+
+
+def commands(service: LaunchedService) -> Commands:
     """vLLM's commands: attention groups are data-parallel ranks, EP is always TP x DP."""
-    reasons = [*missing(service), *obstacles(service)]
-    if reasons:
-        return Launch("vLLM", VERSION, SOURCE, missing=tuple(reasons))
-    steps = [step for one in service.instances for step in _steps(one, service)]
-    return Launch("vLLM", VERSION, SOURCE, tuple(steps), notes=tuple(_notes(service)))
+    steps = tuple(step for one in service.instances for step in _steps(one, service))
+    return Commands(steps, notes=tuple(_notes(service)))
 
 
 def obstacles(service: LaunchedService) -> list[str]:
@@ -56,7 +101,7 @@ def obstacles(service: LaunchedService) -> list[str]:
                 "NixlConnector refuses pipeline stages of a model whose layers keep caches of "
                 "several kinds"
             )
-        reasons += undivided(one, lambda n, one=one: _fits(one, n))
+        reasons += division_obstacles(one, lambda n, one=one: _fits(one, n))
     return list(dict.fromkeys(reasons))
 
 
@@ -96,8 +141,8 @@ def _flags(one: Instance, service: LaunchedService) -> list[object]:
     if one.ep > 1:
         flags += ["--enable-expert-parallel"]
     flags += ["--max-model-len", service.context]
-    flags += ["--max-num-seqs", one.each]
-    flags += ["--max-num-batched-tokens", budget(one, service, "vllm")]
+    flags += ["--max-num-seqs", one.group_requests]
+    flags += ["--max-num-batched-tokens", pass_budget(one, service, SCHEDULING)]
     if load.cast:
         flags += ["--quantization", CASTS[load.cast]]
     if load.cache:
@@ -125,3 +170,19 @@ def _notes(service: LaunchedService) -> list[str]:
     if any(one.copies > 1 and not _together(one, service) for one in service.instances):
         notes.append("Spread requests evenly over the instances.")
     return notes
+
+
+VLLM = ServingEngine(
+    name="vllm",
+    title="vLLM",
+    words=("vllm",),
+    version="0.33.0",
+    source=SOURCE,
+    commands=commands,
+    obstacles=obstacles,
+    scheduling=SCHEDULING,
+    rules=lambda tokens, block, caching, **sizes: vllm(blocks=tokens / block, block=block, **sizes),
+    block=16.0,
+    router="weighted_queue",
+    pools=True,
+)

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Sequence
 
-from infer_jax.launch.servers import PORTS, Instance, Step
+from infer_jax.engines.launches import PORTS, Instance, Step
 
 
 class Shell(str):
@@ -20,7 +20,7 @@ def machines(one: Instance, fits: Callable[[int], bool] = lambda _: True) -> int
     return next((n for n in even if n == 1 or fits(n)), 0)
 
 
-def undivided(one: Instance, fits: Callable[[int], bool] = lambda _: True) -> list[str]:
+def division_obstacles(one: Instance, fits: Callable[[int], bool] = lambda _: True) -> list[str]:
     """Why an instance cannot be spread over machines, where it cannot."""
     if machines(one, fits):
         return []
@@ -29,8 +29,8 @@ def undivided(one: Instance, fits: Callable[[int], bool] = lambda _: True) -> li
 
 def where(one: Instance, node: str = "") -> str:
     """Which machines run a command, in words."""
-    counted = f" ({PORTS[one.role]}, {PORTS[one.role] + 1}...)" if one.role else ""
-    copies = f"each of {one.copies} instances, on GPUs and a port{counted} of its own"
+    ports = f" ({PORTS[one.role]}, {PORTS[one.role] + 1}...)" if one.role else ""
+    copies = f"each of {one.copies} instances, on GPUs and a port{ports} of its own"
     return ", ".join(word for word in (one.role, copies if one.copies > 1 else "", node) if word)
 
 

@@ -1,0 +1,19 @@
+"""The serving engines, each one object: its scheduler, launch command, version and defaults.
+
+A new engine is a file like ``vllm.py``, a row of ``ENGINES``, and its fitted coefficients, a part
+of ``estimators.serving.Coefficients``. Choices count from the table's end, so that it goes first.
+"""
+
+from infer_jax.engines.engine import Commands as Commands, ServingEngine as ServingEngine
+from infer_jax.engines.launches import (
+    Instance as Instance,
+    Launch as Launch,
+    LaunchedService as LaunchedService,
+    ModelCheckpoint as ModelCheckpoint,
+    Step as Step,
+)
+from infer_jax.engines.sglang import SGLANG
+from infer_jax.engines.trtllm import TRTLLM
+from infer_jax.engines.vllm import VLLM
+
+ENGINES: dict[str, ServingEngine] = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM)}
