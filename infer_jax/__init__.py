@@ -13,7 +13,10 @@ from infer_jax.bibtex import citation as citation
 from infer_jax.errors import InputError as InputError
 
 if TYPE_CHECKING:
-    from infer_jax.calibration.server import calibrate_server as calibrate_server
+    from infer_jax.calibration import (
+        bounded as bounded,
+        calibrate_server as calibrate_server,
+    )
     from infer_jax.catalog import (
         Model as Model,
         System as System,
@@ -71,7 +74,7 @@ __version__ = "0.1.0"
 
 # where each name is, which is imported when it is asked for: a command imports what it needs
 _ROOMS = {
-    "calibration": ("calibrate_server",),
+    "calibration": ("bounded", "calibrate_server"),
     "catalog": ("Model", "System", "list_models", "list_systems", "load_model", "load_system"),
     "compiling": ("keep_programs",),
     "design": ("optimise",),

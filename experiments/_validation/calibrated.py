@@ -17,11 +17,16 @@ from jax import Array
 from experiments._validation import estimates
 from experiments._validation.estimates import Loop, inputs, shipped
 from experiments._validation.row import Row
-from infer_jax.calibration.ladder import SCALES, coefficients_to_fit, priors
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import InstanceLoad
-from infer_jax.calibration.server import STEPS, TOLERANCE
+from infer_jax.calibration.server import (
+    SCALES,
+    STEPS,
+    TOLERANCE,
+    coefficients_to_fit,
+    priors,
+)
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
 
 FEW, LEAST = 5, 10  # runs that are seen, and rows of a server that has so many

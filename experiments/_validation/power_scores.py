@@ -12,7 +12,7 @@ from experiments._validation.power import FIELDS, Rows
 from experiments._validation.row import Row
 from experiments._validation.scores import score
 from infer_jax.calibration import at, covariance, identifiability
-from infer_jax.calibration.fitting import Fit
+from infer_jax.calibration.uncertainty import Fit
 from infer_jax.catalog.files import write_text
 from infer_jax.estimators.serving import GENERATIONS
 

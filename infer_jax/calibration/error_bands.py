@@ -1,8 +1,9 @@
-"""Prediction bands of measurements, from errors on left-out rows.
+"""Prediction bands of measurements, and the law of errors of a new source.
 
-A fit's own residuals are too small, and errors of one server are alike, so the bands are made of
-errors of predictions without the row's whole cluster. These errors are computed without refitting,
-and quantiles are taken over rows like the one asked about.
+A fit's own residuals are too small, and errors of one server or publisher are alike, so bands are
+made of errors of predictions without the row's whole cluster or source, computed without refitting.
+Such errors come in few clusters: in the law of a new source a cluster counts as a dozen rows at
+most, and what facts add to the scale is kept near none by a prior.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -12,9 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.calibration.fitting import Fit
-from infer_jax.calibration.uncertainty import moved_without
+from infer_jax.calibration.uncertainty import Fit, moved_without
+from infer_jax.catalog.published import ErrorLaw
 from infer_jax.errors import InputError
+
+FREEDOM = 4.0  # of the Student's t that scales are learned by: few errors are very large
+MAX_CLUSTER_ROWS = 12.0  # rows that a cluster counts as, at most
+# deviations of priors: of the log scale, of what a fact adds to it; of the mean error
+SCALE, SLOPE, MEAN = 0.5, 0.3, 0.1
+SHARES = (50, 80, 95)  # per cent
+MAX_STEPS = 60  # Newton steps
 
 
 def left_out(fit: Fit, clusters: Sequence[Hashable], asked: np.ndarray | None = None) -> np.ndarray:
@@ -77,32 +85,29 @@ def bands(
         if len(labels) != len(errors):
             raise InputError("bands", "labels", len(labels), f"{len(errors)}, one a known row")
     widen = 1.0 if clusters is None else student(len(set(clusters)) - 1, share)
-    order = np.argsort(-np.asarray(errors))
-    values = -np.asarray(errors)[order]
-    columns = {n: np.asarray([str(x) for x in known[n]])[order] for n in likeness}
-    wanted = list(zip(*(map(str, asked[n]) for n in likeness), strict=True))
-    bounds: dict[tuple, tuple[float, float]] = {}
-    for key in set(wanted):
-        weight = np.ones(len(values))
+    columns = {n: np.asarray([str(x) for x in known[n]]) for n in likeness}
+    rows = list(zip(*(map(str, asked[n]) for n in likeness), strict=True))
+    tail = (1.0 - share) / 2.0
+    ends: dict[tuple, tuple[float, float]] = {}
+    for key in set(rows):
+        weight = np.ones(len(errors))
         for name, label in zip(likeness, key, strict=True):
             weight = weight * np.where(columns[name] == label, likeness[name], 1.0)
-        bounds[key] = _quantiles(values, weight, share, widen)
-    low, high = np.asarray([bounds[key] for key in wanted]).T
+        shares = tail, 0.5, 1.0 - tail
+        low, middle, high = weighted_quantiles(-np.asarray(errors), weight, shares)
+        ends[key] = middle + widen * (low - middle), middle + widen * (high - middle)
+    low, high = np.asarray([ends[key] for key in rows]).T
     return Band(low, high)
 
 
-def _quantiles(
-    values: Float[np.ndarray, " rows"],
-    weight: Float[np.ndarray, " rows"],
-    share: float,
-    widen: float,
-) -> tuple[float, float]:
-    """The two weighted quantiles that leave (1 - share) / 2 outside, linear in between."""
-    reach = np.cumsum(weight)
-    place = (reach - 0.5 * weight) / reach[-1]
-    tail = (1.0 - share) / 2.0
-    low, middle, high = np.interp((tail, 0.5, 1.0 - tail), place, values)
-    return float(middle + widen * (low - middle)), float(middle + widen * (high - middle))
+def weighted_quantiles(
+    values: Float[np.ndarray, " rows"], weight: Float[np.ndarray, " rows"], shares: Sequence[float]
+) -> tuple[float, ...]:
+    """Weighted quantiles, linear in between."""
+    order = np.argsort(values)
+    reach = np.cumsum(weight[order])
+    middles = (reach - 0.5 * weight[order]) / reach[-1]
+    return tuple(map(float, np.interp(shares, middles, values[order])))
 
 
 def student(freedom: float, share: float) -> float:
@@ -112,3 +117,103 @@ def student(freedom: float, share: float) -> float:
     """
     z, f = NormalDist().inv_cdf((1.0 + share) / 2.0), float(max(freedom, 2))
     return 1.0 + (z**2 + 1.0) / (4.0 * f) + (5.0 * z**4 + 16.0 * z**2 + 3.0) / (96.0 * f**2)
+
+
+def learned(
+    errors: Float[np.ndarray, " rows"],
+    facts: Mapping[str, Float[np.ndarray, " rows"]],
+    clusters: Sequence[Hashable],
+    believed: float,
+    widening: Sequence[str] = (),
+    shares: Sequence[int] = SHARES,
+) -> ErrorLaw:
+    """The law of errors whose sources were left out.
+
+    The scale is exp(a + sum b_k fact_k), by the likelihood of Student's t with priors; the ends of
+    a share are weighted quantiles of errors over their scale, halfway to those of their size alone,
+    as the side on which few sources erred says little of the next one's.
+
+    Args:
+        errors: log(measured / predicted), each by a fit without the row's source.
+        facts: by name, of each row.
+        clusters: labels of rows whose errors are alike: a data set of a source.
+        believed: the scale that is expected.
+        widening: facts that cannot make an error less: what is new to a fit.
+
+    Raises:
+        InputError: no errors, or facts or clusters of another number.
+    """
+    known = np.asarray(errors, float)
+    columns = [np.asarray(x, float) for x in facts.values()]
+    if not len(known) or any(len(x) != len(known) for x in (*columns, clusters)):
+        raise InputError("law of errors", "rows", len(known), "one or more, each with its facts")
+    weight = counts(clusters)
+    table = np.stack([np.ones(len(known)), *columns], axis=1)
+    used = np.ones(table.shape[1], bool)
+    while True:
+        slopes = np.zeros(len(used))
+        slopes[used] = _log_scale(known, table[:, used], weight, np.log(believed))
+        below = np.asarray([False, *(n in widening for n in facts)]) & (slopes < 0.0)
+        if not below.any():
+            break
+        used &= ~below
+    scores = known * np.exp(-table @ slopes)
+    return ErrorLaw(
+        float(np.exp(slopes[0])),
+        dict(zip(facts, map(float, slopes[1:]), strict=True)),
+        {share: _ends(scores, weight, share / 100.0) for share in shares},
+    )
+
+
+def counts(clusters: Sequence[Hashable]) -> Float[np.ndarray, " rows"]:
+    """How much each row counts: a cluster as ``MAX_CLUSTER_ROWS`` rows at most."""
+    labels = [str(label) for label in clusters]
+    _, cluster, rows = np.unique(labels, return_inverse=True, return_counts=True)
+    return np.minimum(1.0, MAX_CLUSTER_ROWS / rows)[cluster]
+
+
+def _log_scale(
+    errors: np.ndarray, table: np.ndarray, weight: np.ndarray, believed: float
+) -> np.ndarray:
+    """Coefficients of the log scale at the most probable point, by damped Newton (Fisher) steps.
+
+    The mean error is a parameter, too, so that a common bias does not count as scale.
+    """
+    n = table.shape[1]
+    middle = np.append([believed], np.zeros(n))
+    deviation = np.append([SCALE], np.full(n, SLOPE))
+    deviation[-1] = MEAN
+    point = np.append(middle[:n], 0.0)
+
+    def cost(at: np.ndarray) -> float:
+        z = (errors - at[n]) * np.exp(-table @ at[:n])
+        row = table @ at[:n] + (FREEDOM + 1.0) / 2.0 * np.log1p(z**2 / FREEDOM)
+        return float(weight @ row + np.sum(((at - middle) / deviation) ** 2) / 2.0)
+
+    lowest = cost(point)
+    for _ in range(MAX_STEPS):
+        scale = np.exp(table @ point[:n])
+        z = (errors - point[n]) / scale
+        pull = (FREEDOM + 1.0) * z / (FREEDOM + z**2)
+        slope = np.append(table.T @ (weight * (1.0 - pull * z)), -weight @ (pull / scale))
+        slope += (point - middle) / deviation**2
+        # expected curvatures of Student's t: 2 f / (f + 3) of log scale, (f + 1) / (f + 3) of mean
+        bend = np.zeros((n + 1, n + 1))
+        bend[:n, :n] = 2.0 * FREEDOM / (FREEDOM + 3.0) * (table.T * weight) @ table
+        bend[n, n] = (FREEDOM + 1.0) / (FREEDOM + 3.0) * (weight @ scale**-2)
+        step = np.linalg.solve(bend + np.diag(deviation**-2), slope)
+        size = 1.0
+        while cost(point - size * step) > lowest and size > 1e-4:
+            size *= 0.5
+        point, lowest = point - size * step, cost(point - size * step)
+        if np.max(np.abs(size * step)) < 1e-7:
+            break
+    return point[:n]
+
+
+def _ends(scores: np.ndarray, weight: np.ndarray, share: float) -> tuple[float, float]:
+    """The two quantiles of a share, halfway to the symmetric ones."""
+    tail = (1.0 - share) / 2.0
+    low, high = weighted_quantiles(scores, weight, (tail, 1.0 - tail))
+    (both,) = weighted_quantiles(np.abs(scores), weight, (share,))
+    return 0.5 * (low - both), 0.5 * (high + both)

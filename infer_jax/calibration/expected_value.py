@@ -49,10 +49,10 @@ def shadow_price(
     the cheapest option satisfies it, the largest finite slope where none does. Source: Boyd and
     Vandenberghe 2004, 5.6.3.
     """
-    most = min(asked, float(chances.max()) - 1e-9)
+    reached = min(asked, float(chances.max()) - 1e-9)
     rise = costs[:, None] - costs[None, :]
     run = chances[:, None] - chances[None, :]
     slopes = rise[run > 1e-9] / run[run > 1e-9]
-    tried = np.unique(np.concatenate([[0.0], np.maximum(slopes, 0.0)]))
-    dual = np.min(costs[None, :] + tried[:, None] * (most - chances[None, :]), axis=1)
-    return float(tried[int(np.argmax(dual))])
+    prices = np.unique(np.concatenate([[0.0], np.maximum(slopes, 0.0)]))
+    dual = np.min(costs[None, :] + prices[:, None] * (reached - chances[None, :]), axis=1)
+    return float(prices[int(np.argmax(dual))])

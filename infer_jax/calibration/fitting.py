@@ -4,8 +4,6 @@ Residuals are differences of logarithms, passed through a robust loss, with prio
 of their own. Levenberg-Marquardt starts from several points; the best solution is kept.
 """
 
-import dataclasses
-import functools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -13,100 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from infer_jax.calibration.fitted_leaves import Parameters
 from infer_jax.calibration.losses import SOFT_L1, Loss
 from infer_jax.calibration.problem import FitProblem, Predict, Prior
-from infer_jax.calibration.uncertainty import covariance, interval
+from infer_jax.calibration.uncertainty import Fit
 from infer_jax.errors import InputError
-
-LOOSEST = 0.2  # least stiffness: if most rows are outliers, the curvature is meaningless
-
-
-@dataclasses.dataclass(frozen=True)
-class Fit:
-    """Fitted parameters with their error bars: ``values``, ``covariance``, ``intervals``.
-
-    ``tree`` is the given pytree with fitted leaves; ``predicted`` and ``measured`` are in the
-    unit of the data; ``free`` and ``jacobian`` (rows x parameters, of log prediction) are in the
-    coordinates of ``parameters``; ``precision`` is the diagonal of the prior's information there;
-    ``scale`` the typical size of each row's log residual; ``losses`` are half the sums of squares
-    of the restarts' solutions, in squares of the scale, the best first. ``clusters`` labels rows
-    with correlated errors, for the error bars; None: all rows are independent.
-    """
-
-    tree: Any
-    parameters: Parameters
-    free: np.ndarray
-    predicted: np.ndarray
-    measured: np.ndarray
-    weights: np.ndarray
-    jacobian: np.ndarray
-    precision: np.ndarray
-    scale: np.ndarray
-    losses: np.ndarray
-    loss: Loss = SOFT_L1
-    clusters: tuple[Hashable, ...] | None = None
-
-    @property
-    def values(self) -> dict[str, float]:
-        """The fitted parameters by name."""
-        fitted = np.asarray(self.parameters.values(jnp.asarray(self.free)))
-        return dict(zip(self.parameters.names, map(float, fitted), strict=True))
-
-    @functools.cached_property
-    def covariance(self) -> np.ndarray:
-        """Covariance of the free coordinates, parameters x parameters: ``covariance`` of the fit.
-
-        With a single cluster, which has no scatter, the inverse of the information.
-        """
-        labels = range(len(self.weights)) if self.clusters is None else self.clusters
-        if len({str(one) for one, w in zip(labels, self.weights, strict=True) if w > 0}) < 2:
-            return np.linalg.pinv(self.information)
-        return covariance(self, self.clusters)
-
-    @functools.cached_property
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        """The 80 % interval of each parameter by name; ``interval`` has other shares."""
-        return interval(self, self.covariance, 0.8)
-
-    @property
-    def errors(self) -> np.ndarray:
-        """Relative errors of the prediction, predicted / measured - 1, one a row."""
-        return self.predicted / self.measured - 1.0
-
-    @property
-    def residuals(self) -> np.ndarray:
-        """log(predicted / measured), one a row."""
-        return np.log(self.predicted / self.measured)
-
-    @property
-    def counted(self) -> np.ndarray:
-        """The effective weight of each row: weight times robust weight over squared scale."""
-        return self._sums[0]
-
-    @property
-    def stiffness(self) -> float:
-        """Curvature of the robust loss over its weight, mean of the rows; 1 for least squares.
-
-        Rows with outliers carry less information than their weights. Source: Huber 1981,
-        section 7.6.
-        """
-        return self._sums[1]
-
-    @property
-    def information(self) -> np.ndarray:
-        """Curvature of the loss, k J^T W J + prior, parameters x parameters; k: ``stiffness``."""
-        return self._sums[2]
-
-    @functools.cached_property
-    def _sums(self) -> tuple[np.ndarray, float, np.ndarray]:
-        z = jnp.asarray(self.residuals / self.scale)
-        weight, curvature = (np.asarray(f(z)) for f in (self.loss.weight, self.loss.curvature))
-        counted = self.weights * weight / self.scale**2
-        bent = np.sum(self.weights * curvature) / np.sum(self.weights * weight)
-        stiffness = float(np.clip(bent, LOOSEST, 1.0))
-        curved = stiffness * self.jacobian.T @ (counted[:, None] * self.jacobian)
-        return counted, stiffness, curved + np.diag(self.precision)
 
 
 def fit(
@@ -154,30 +62,15 @@ def fit(
             weights or clusters of another number; a prior of an unknown parameter; see
             ``parameters``; the solver is not installed; no start ends at finite residuals.
     """
-    problem = FitProblem.of(
-        predict,
-        measured,
-        tree,
-        names,
-        priors=priors,
-        bounds=bounds,
-        ties=ties,
-        scale=scale,
-        loss=loss,
-        tolerance=tolerance,
-    )
-    weight, labels = problem.weighted(weights), _labels(problem, clusters)
-    ends, costs = problem.solve(problem.starts(restarts, spread, seed), weight, steps)
-    return dataclasses.replace(at(problem, ends[0], weight, np.sort(costs[0])), clusters=labels)
-
-
-def _labels(
-    problem: FitProblem, clusters: Sequence[Hashable] | None
-) -> tuple[Hashable, ...] | None:
+    options: dict[str, Any] = {"priors": priors, "bounds": bounds, "ties": ties, "scale": scale}
+    options |= {"loss": loss, "tolerance": tolerance}
+    problem = FitProblem.of(predict, measured, tree, names, **options)
     if clusters is not None and len(clusters) != len(problem.data):
         allowed = f"a label for each of {len(problem.data)} rows"
         raise InputError("fit", "clusters", len(clusters), allowed)
-    return None if clusters is None else tuple(clusters)
+    weight = problem.weighted(weights)
+    ends, costs = problem.solve(problem.starts(restarts, spread, seed), weight, steps)
+    return at(problem, ends[0], weight, np.sort(costs[0]), clusters)
 
 
 def at(
@@ -185,6 +78,7 @@ def at(
     free: ArrayLike,
     weights: ArrayLike | None = None,
     losses: np.ndarray | Sequence[float] = (),
+    clusters: Sequence[Hashable] | None = None,
 ) -> Fit:
     """A ``Fit`` at given coordinates, with predictions, Jacobian and priors there."""
     logs, slope = problem.derivatives(free)
@@ -200,4 +94,5 @@ def at(
         scale=problem.scale,
         losses=np.asarray(losses),
         loss=problem.loss,
+        clusters=None if clusters is None else tuple(clusters),
     )

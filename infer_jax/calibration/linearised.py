@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from lineax import AbstractLinearSolver
 
 ROUNDS = 30
-CLOSE = 1e-4  # change of a free coordinate, about a relative one of the parameter, to stop at
-REACH = 1.0  # largest step of a round in a coordinate: a factor e where it is a logarithm
+MIN_STEP = 1e-4  # change of a free coordinate, about a relative one of the parameter, to stop at
+MAX_STEP = 1.0  # of a round in a coordinate: a factor e where it is a logarithm
 # damping of a round toward its point: at first that of a prior of spread 1, less after a round that
 # gained, more after one that did not
-HOLD, LESS, MORE = 1.0, 0.1, 10.0
+DAMPING, GAINED, FAILED = 1.0, 0.1, 10.0
 
 
 class Linearisation(NamedTuple):
     """Weights of the rows, and the model near a point: log predictions and their slope there.
 
-    ``hold``: the damping, a weight on the distance from the point.
+    ``damping``: the weight on the distance from the point.
     """
 
     weight: ArrayLike
     base: ArrayLike
     slope: ArrayLike
     point: ArrayLike
-    hold: ArrayLike
+    damping: ArrayLike
 
 
-class _About(FitProblem):
+class _LinearProblem(FitProblem):
     """A problem whose ``losses`` are those of the model linearised at a point."""
 
     def losses(self, free: Array, weight: ArrayLike | Linearisation, logs: ArrayLike) -> Array:
@@ -52,8 +52,8 @@ class _About(FitProblem):
         moved = free - jnp.asarray(near.point)
         predicted = jnp.asarray(near.base) + jnp.asarray(near.slope) @ moved
         rows = self.loss.root((predicted - logs) / self.scale)
-        rows = [jnp.sqrt(near.weight) * rows, jnp.sqrt(near.hold) * moved]
-        return jnp.concatenate([*rows, self.held(free)] if self.priors else rows)
+        rows = [jnp.sqrt(near.weight) * rows, jnp.sqrt(near.damping) * moved]
+        return jnp.concatenate([*rows, self.prior_residuals(free)] if self.priors else rows)
 
     def equations(self) -> "AbstractLinearSolver | None":
         """By the normal equations, ten times cheaper than QR of thousands of rows.
@@ -93,36 +93,36 @@ class Linearised(FitProblem):
 
     def _descend(self, start: Array, weight: Array, steps: int) -> tuple[np.ndarray, float]:
         """The end of the descent from a start, and half the sum of squares there."""
-        solve, cost = self._near(steps)
-        logs, hold = np.log(self.data), HOLD
-        here = self._at(np.asarray(start), weight)
-        least = float(cost(here, logs))
+        solve, cost = self._compiled(steps)
+        logs, damping = np.log(self.data), DAMPING
+        here = self._linearised(np.asarray(start), weight)
+        lowest = float(cost(here, logs))
         for _ in range(ROUNDS):
-            ended, _ = solve(here.point, here._replace(hold=hold), logs)
-            move = np.clip(np.asarray(ended) - here.point, -REACH, REACH)
-            there = self._at(here.point + move, weight)
+            ended, _ = solve(here.point, here._replace(damping=damping), logs)
+            move = np.clip(np.asarray(ended) - here.point, -MAX_STEP, MAX_STEP)
+            there = self._linearised(here.point + move, weight)
             lower, moved = float(cost(there, logs)), float(np.max(np.abs(move)))
-            if not lower <= least:  # or not finite
-                hold *= MORE
-                if moved < CLOSE:
+            if not lower <= lowest:  # or not finite
+                damping *= FAILED
+                if moved < MIN_STEP:
                     break
                 continue
-            gain, here, least = least - lower, there, lower
-            if moved < CLOSE or (gain < self.tolerance * lower and hold <= HOLD):
+            gain, here, lowest = lowest - lower, there, lower
+            if moved < MIN_STEP or (gain < self.tolerance * lower and damping <= DAMPING):
                 break
-            hold *= LESS
-        return np.asarray(here.point), least if np.isfinite(least) else np.inf
+            damping *= GAINED
+        return np.asarray(here.point), lowest if np.isfinite(lowest) else np.inf
 
-    def _at(self, free: ArrayLike, weight: Array) -> Linearisation:
+    def _linearised(self, free: ArrayLike, weight: Array) -> Linearisation:
         base, slope = self.derivatives(free)
         return Linearisation(np.asarray(weight), base, slope, free, 0.0)
 
-    def _near(self, steps: int) -> tuple[Callable, Callable]:
+    def _compiled(self, steps: int) -> tuple[Callable, Callable]:
         """The solver about a point, and half the sum of squares at it; compiled once."""
         if ("near", steps) not in self.programs:
             fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in _fields(FitProblem)}
             fields["programs"] = {}
-            about = _About(**fields)
+            about = _LinearProblem(**fields)
             self.programs["near", steps] = jax.jit(about.solver(steps))
             self.programs["cost"] = jax.jit(
                 lambda near, logs: 0.5 * jnp.sum(about.losses(near.point, near, logs) ** 2)

@@ -12,14 +12,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.calibration.fitted_leaves import parameters
+from infer_jax.calibration.bounds import parameters
 from infer_jax.calibration.uncertainty import QUANTILES
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 from infer_jax.specs import leaves
 
 DRAWS = 256
-FARTHEST = 1.959963984540054  # largest score drawn, that of 95 % intervals
+MAX_SCORE = 1.959963984540054  # largest score drawn, that of 95 % intervals
 SAME = 1e-9  # relative difference up to which a coefficient counts as the fitted one
 _QUANTILE = np.vectorize(NormalDist().inv_cdf, otypes=[float])
 
@@ -80,8 +80,8 @@ def with_draws(
 
     The logarithm of a coefficient differs from its value's by a score times a deviation, within its
     bounds; the interval's upper end gives the deviation above the value, the lower end that below.
-    Scores are cut at ``FARTHEST``, since intervals say nothing of the far tails. ``scores``: normal
-    scores by symbol.
+    Scores are cut at ``MAX_SCORE``, since intervals say nothing of the far tails.
+    ``scores``: normal scores by symbol.
     """
 
     def repeated(x: object) -> np.ndarray:
@@ -93,7 +93,7 @@ def with_draws(
         value = np.array([float(np.asarray(flat[places[0]])[0]) for places in fitted.places])
         low, high = np.array([(one.low, one.high) for one in intervals.values()]).T
         z = np.stack([scores[one.symbol] for one in intervals.values()], axis=1)
-        z = np.clip(z, -FARTHEST, FARTHEST) / QUANTILES[0.8]
+        z = np.clip(z, -MAX_SCORE, MAX_SCORE) / QUANTILES[0.8]
         sides = np.maximum(high / value, 1.0), np.minimum(low / value, 1.0)
         moved = value * np.where(z > 0.0, sides[0] ** np.abs(z), sides[1] ** np.abs(z))
         values = np.clip(moved, fitted.low, fitted.high)

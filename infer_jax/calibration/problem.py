@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from infer_jax.calibration.fitted_leaves import Parameters, parameters
+from infer_jax.calibration.bounds import Parameters, parameters
 from infer_jax.calibration.losses import SOFT_L1, Loss
 from infer_jax.errors import InputError
 
@@ -82,23 +82,23 @@ class FitProblem:
         bad = np.flatnonzero(~(np.isfinite(data) & (data > 0)))
         if data.ndim != 1 or len(bad):
             where = f"measurement {bad[0] + 1}" if len(bad) else "measurements"
-            shown = data[bad[0]] if len(bad) else f"of shape {data.shape}"
-            raise InputError("fit", where, shown, "a list of numbers above 0")
-        beliefs = dict(priors or {})
-        for name, prior in beliefs.items():
+            value = data[bad[0]] if len(bad) else f"of shape {data.shape}"
+            raise InputError("fit", where, value, "a list of numbers above 0")
+        priors = dict(priors or {})
+        for name, prior in priors.items():
             if name not in names:
                 raise InputError("fit", "prior", name, f"a fitted parameter: {', '.join(names)}")
             if not (prior.value > 0 and prior.spread > 0):
                 raise InputError("fit", f"prior of {name}", tuple(prior), "two numbers above 0")
-        if len(data) + len(beliefs) < len(names):
-            allowed = f"at least {len(names) - len(beliefs)}, the number of parameters"
-            allowed += " without a prior" if beliefs else ""
+        if len(data) + len(priors) < len(names):
+            allowed = f"at least {len(names) - len(priors)}, the number of parameters"
+            allowed += " without a prior" if priors else ""
             raise InputError("fit", "measurements", len(data), allowed)
         sizes = np.asarray(scale, float)
         if sizes.shape not in ((), data.shape) or not (np.isfinite(sizes) & (sizes > 0)).all():
             raise InputError("fit", "scale", scale, "a number above 0, or one a measurement")
         sizes = np.broadcast_to(sizes, data.shape)
-        return cls(predict, tree, chosen, data, beliefs, sizes, loss, tolerance)
+        return cls(predict, tree, chosen, data, priors, sizes, loss, tolerance)
 
     def with_(self, measured: ArrayLike) -> "FitProblem":
         """The same problem with other measurements; its compiled programs serve both."""
@@ -110,12 +110,12 @@ class FitProblem:
         Raises:
             InputError: weights of another shape, negative or not finite.
         """
-        given = np.asarray(1.0 if weights is None else weights, float)
-        if given.shape not in ((), self.data.shape):
-            raise InputError("fit", "weights", f"of shape {given.shape}", "one a measurement")
-        if not (np.isfinite(given) & (given >= 0)).all():
+        numbers = np.asarray(1.0 if weights is None else weights, float)
+        if numbers.shape not in ((), self.data.shape):
+            raise InputError("fit", "weights", f"of shape {numbers.shape}", "one a measurement")
+        if not (np.isfinite(numbers) & (numbers >= 0)).all():
             raise InputError("fit", "weights", "negative or not finite", "numbers of at least 0")
-        return np.broadcast_to(given, self.data.shape)
+        return np.broadcast_to(numbers, self.data.shape)
 
     def starts(self, count: int, spread: float, seed: int) -> Array:
         """The tree's own values, and points at random around them."""
@@ -127,8 +127,8 @@ class FitProblem:
         """Logarithms of the predictions at these coordinates."""
         return jnp.log(self.predict(self.chosen.place(self.tree, free)))
 
-    def held(self, free: Array) -> Array:
-        """Residuals of the priors: log(x / value) / spread, one a prior."""
+    def prior_residuals(self, free: Array) -> Array:
+        """log(x / value) / spread, one a prior."""
         places = [self.chosen.names.index(name) for name in self.priors]
         value, spread = (np.asarray(x) for x in zip(*self.priors.values(), strict=True))
         return (jnp.log(self.chosen.values(free)[np.asarray(places)]) - np.log(value)) / spread
@@ -140,7 +140,7 @@ class FitProblem:
         """
         # the root of a weight of 0 has no derivative, but weights are never differentiated
         rows = jnp.sqrt(weight) * self.loss.root((self.logs(free) - logs) / self.scale)
-        return jnp.concatenate([rows, self.held(free)]) if self.priors else rows
+        return jnp.concatenate([rows, self.prior_residuals(free)]) if self.priors else rows
 
     def solver(self, steps: int) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
         """Levenberg-Marquardt from one start: (solution, half the sum of squares there).
@@ -153,15 +153,13 @@ class FitProblem:
         except ImportError:
             allowed = "pip install 'infer_jax[fit]'"
             raise InputError("fit", "optimistix", "not installed", allowed) from None
-        rtol, atol, equations = self.tolerance, self.tolerance * 1e-2, self.equations()
-        if equations is None:
-            method = optx.LevenbergMarquardt(rtol, atol)
-        else:
-            method = optx.LevenbergMarquardt(rtol, atol, linear_solver=equations)
+        equations = self.equations()
+        options: dict[str, Any] = {} if equations is None else {"linear_solver": equations}
+        method = optx.LevenbergMarquardt(self.tolerance, self.tolerance * 1e-2, **options)
 
         def solve(start: Array, weight: Array, logs: Array) -> tuple[Array, Array]:
             solution = optx.least_squares(
-                lambda free, given: self.losses(free, *given),
+                lambda free, data: self.losses(free, *data),
                 method,
                 start,
                 (weight, logs),

@@ -1,4 +1,4 @@
-"""The load and layout of a measured run, as the serving model takes them."""
+"""The load and layout of a measured run, as an estimator takes them."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -11,7 +11,8 @@ from jax import Array
 from infer_jax import engines
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import ENGINES, Deployment, Serving, ServingWorkload, shape
+from infer_jax.estimators import Estimator
+from infer_jax.estimators.serving import ENGINES, Deployment, ServingWorkload
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 
 OUTPUTS = ("tpot", "ttft")
@@ -33,7 +34,7 @@ def engine_of(runs: Sequence[Run]) -> str:
     Raises:
         InputError: a run that names none, an unknown one, or two engines.
     """
-    found: dict[str, Run] = {}
+    named: dict[str, Run] = {}
     for run in runs:
         run.require("engine")
         name = str(run.engine).lower()
@@ -42,12 +43,12 @@ def engine_of(runs: Sequence[Run]) -> str:
         if engine is None:
             allowed = f"{', '.join(ENGINES)}: give --engine"
             raise InputError(run.place, "engine", run.engine, allowed)
-        found.setdefault(engine, run)
-    if len(found) > 1:
-        one, other = list(found)[:2]
-        allowed = f"{one}, as in {found[one].place}: one engine to a profile"
-        raise InputError(found[other].place, "engine", other, allowed)
-    return next(iter(found))
+        named.setdefault(engine, run)
+    if len(named) > 1:
+        first, second = list(named)[:2]
+        allowed = f"{first}, as in {named[first].place}: one engine to a profile"
+        raise InputError(named[second].place, "engine", second, allowed)
+    return next(iter(named))
 
 
 def load_of(run: Run) -> InstanceLoad:
@@ -72,7 +73,7 @@ def load_of(run: Run) -> InstanceLoad:
         osl=max(run.osl or 1.0, 1.0),
         prefix=run.prefix or 0.0,
         batch=in_flight(run) / copies,
-        fixed=float(equal_lengths(run)),
+        fixed=float(has_equal_lengths(run)),
         nominal=float(run.source in NOMINAL),
         waves=waves(run),
     )
@@ -88,9 +89,9 @@ def in_flight(run: Run) -> float:
     if run.loop != "open":
         run.require("concurrency")
         return float(run.concurrency or 0.0)
-    latency, first, each = run.e2el.typical, run.ttft.typical, run.tpot.typical
-    if latency is None and first is not None and each is not None:
-        latency = first + ((run.osl or 1.0) - 1.0) * each
+    latency, ttft, tpot = run.e2el.typical, run.ttft.typical, run.tpot.typical
+    if latency is None and ttft is not None and tpot is not None:
+        latency = ttft + ((run.osl or 1.0) - 1.0) * tpot
     if latency is None:
         allowed = "a run with arrivals tells ttft and tpot, or the latency"
         raise InputError(run.place, "e2el", "not in the file", allowed)
@@ -98,7 +99,7 @@ def in_flight(run: Run) -> float:
 
 
 def waves(run: Run) -> float:
-    """Requests of a run over its concurrency: waves, of which the first arrives all at once.
+    """Requests of a run over its concurrency: waves, of which the first arrives at once.
 
     Unbounded in an open loop, or where the file does not give the number of requests.
     """
@@ -109,7 +110,7 @@ def waves(run: Run) -> float:
     return INFERENCEX if run.source in NOMINAL else UNBOUNDED
 
 
-def equal_lengths(run: Run) -> bool:
+def has_equal_lengths(run: Run) -> bool:
     """Whether all requests of a run have the same lengths, so that they run in lockstep.
 
     Decided by the lengths if the file has them; else by the client, whose synthetic requests of
@@ -117,8 +118,8 @@ def equal_lengths(run: Run) -> bool:
     """
     if run.input_lens and run.output_lens:
         return len(set(run.input_lens)) == 1 and len(set(run.output_lens)) == 1
-    whole = all(x is not None and float(x).is_integer() for x in (run.isl, run.osl))
-    return run.source in CLIENTS and whole
+    integers = all(x is not None and float(x).is_integer() for x in (run.isl, run.osl))
+    return run.source in CLIENTS and integers
 
 
 def measured(runs: Sequence[Run]) -> np.ndarray:
@@ -134,27 +135,27 @@ def measured(runs: Sequence[Run]) -> np.ndarray:
 
 def predictor(
     arch: Architecture, hardware: Hardware, loads: Sequence[InstanceLoad]
-) -> Callable[[Serving], Array]:
-    """TPOT of all loads, then TTFT of all loads, in seconds, of a serving model."""
-    seen = jax.tree.map(np.asarray, shape(arch))
+) -> Callable[[Estimator], Array]:
+    """TPOT of all loads, then TTFT of all loads, in seconds, of an estimator."""
+    arch = jax.tree.map(np.asarray, arch)
     stacked = jax.tree.map(lambda *x: np.stack(x), *loads)
 
-    def predict(model: Serving) -> Array:
-        def one(load: InstanceLoad) -> Array:
-            estimate = model.serve(seen, hardware, load.workload, load.plan)
-            return jnp.stack([estimate.tpot, estimate.ttft])
+    def times(estimator: Estimator, load: InstanceLoad) -> Array:
+        estimate = estimator.estimate(arch, hardware, load.workload, load.plan)
+        return jnp.stack([estimate.tpot, estimate.ttft])
 
-        return jax.vmap(one, out_axes=1)(stacked).ravel()
+    def predict(estimator: Estimator) -> Array:
+        return jax.vmap(times, in_axes=(None, 0), out_axes=1)(estimator, stacked).ravel()
 
     return predict
 
 
 def trends(runs: Sequence[Run]) -> dict[str, np.ndarray]:
     """Logarithms of concurrency and lengths of each run, with which errors may correlate."""
-    named = {"concurrency": "concurrency", "prompt length": "isl", "output length": "osl"}
-    known = {k: [getattr(run, name) for run in runs] for k, name in named.items()}
+    fields = {"concurrency": "concurrency", "prompt length": "isl", "output length": "osl"}
+    values = {title: [getattr(run, name) for run in runs] for title, name in fields.items()}
     return {
-        k: np.log(np.maximum(values, 1.0))
-        for k, values in known.items()
-        if all(values) and len(set(values)) > 1
+        title: np.log(np.maximum(column, 1.0))
+        for title, column in values.items()
+        if all(column) and len(set(column)) > 1
     }

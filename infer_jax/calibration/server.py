@@ -1,91 +1,117 @@
-"""Fits the serving model to one server, with intervals.
+"""Fits an estimator to runs of one server, with intervals.
 
-A server is one model on one system under one engine. It gets a factor on its time per output
-token and one on its time to first token and, if there are enough runs, launch gaps, host time and
-efficiencies of its own, each with the fit to many servers as its prior.
+A server is one model on one system under one engine. The coefficients that an estimator says differ
+from server to server (``Estimator.server_coefficients``) are fitted with the estimator's own values
+as priors: of the serving model a factor on the time per output token, one on the time to first
+token and, if there are enough runs, launch gaps, host time and efficiencies.
 """
 
-import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from infer_jax.calibration.error_bands import student
-from infer_jax.calibration.fitting import Fit, at
-from infer_jax.calibration.identified import Identifiability, identifiability
-from infer_jax.calibration.ladder import SCALES, coefficients_to_fit, priors
+from infer_jax.calibration.fitting import at
 from infer_jax.calibration.linearised import Linearised
-from infer_jax.calibration.problem import FitProblem
-from infer_jax.calibration.proposals import Proposal, candidates, proposed
+from infer_jax.calibration.problem import FitProblem, Prior
+from infer_jax.calibration.proposals import Proposal, next_runs, possible_runs
 from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, load_of, measured, predictor
-from infer_jax.calibration.uncertainty import QUANTILES, covariance, interval
+from infer_jax.calibration.uncertainty import (
+    QUANTILES,
+    Fit,
+    Identifiability,
+    identifiability,
+    interval,
+)
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import Serving
-from infer_jax.specs import Architecture, Hardware
+from infer_jax.estimators import Estimator
+from infer_jax.estimators.serving.server_coefficients import RUN_ERRORS
+from infer_jax.specs import Architecture, Hardware, leaves
 
+SCALES = tuple(RUN_ERRORS[name] for name in OUTPUTS)  # typical log error of a run
 # weight, in runs, of the typical error beside a server's own errors: 80 % bands from 1, 3, 5 and 10
 # rows of each of 37 servers of silicon_sample.csv then held 78 to 83 % of their other rows, with
 # a Student quantile up to 4 % narrower than that of `bands`
-BELIEVED = 3.0
+TYPICAL_RUNS = 3.0
 STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
-PATTERN = 5  # fewest runs whose residuals are checked for patterns
 
 
-class RequestTimes(NamedTuple):
-    """TPOT and TTFT of single requests in seconds, 2 x requests; NaN where not measured.
+@dataclass(frozen=True)
+class Times:
+    """TPOT and TTFT of runs or requests in seconds, 2 x runs; NaN where not measured.
 
-    Fields as in ``Calibrated``; ``held`` is without the batch of requests around each, to first
-    order. ``fitted``: which requests were fitted; ``output``: output tokens of each.
+    ``sheet``: predicted at data-sheet rates, None where the estimator has none; ``before``: with
+    the coefficients as they were; ``after``: with the fit; ``left_out``: each by a fit without it
+    (of requests without the batch around each, to first order), None where there is one run.
     """
 
     measured: np.ndarray
-    sheet: np.ndarray
+    sheet: np.ndarray | None
     before: np.ndarray
     after: np.ndarray
-    held: np.ndarray
+    left_out: np.ndarray | None
+
+    @property
+    def unseen(self) -> np.ndarray:
+        """Times predicted by fits to the other runs; of a single run by the fit to it."""
+        return self.after if self.left_out is None else self.left_out
+
+    @property
+    def predictions(self) -> dict[str, np.ndarray]:
+        """The predictions that there are, by their names in JSON."""
+        times = {"sheet": self.sheet, "before": self.before, "after": self.after}
+        times["held_out"] = self.left_out
+        return {name: x for name, x in times.items() if x is not None}
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "Times":
+        """The same with a function of each array."""
+        values = (self.measured, self.sheet, self.before, self.after, self.left_out)
+        return Times(*(None if x is None else function(x) for x in values))  # pyright: ignore
+
+
+@dataclass(frozen=True)
+class RequestTimes(Times):
+    """Times of single requests; which were ``fitted``, and the ``output`` tokens of each."""
+
     fitted: np.ndarray
     output: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Calibrated:
-    """A server's fit. Times are TPOT and TTFT in seconds, 2 x runs; NaN where not measured.
+    """The fit of one server.
 
-    ``sheet``: predicted at data-sheet rates; ``before``: with the profile as it was; ``after``:
-    with the fit; ``held``: each run by a fit on the others, None with one run. ``covered``:
-    covariance in free coordinates. ``spread``: deviation of log(measured / predicted) of a new run,
-    of both times. ``requests``: the times of requests, of a fit to single requests; the times of
-    runs are then means of them.
+    ``times``: of the runs; ``requests``: of their requests, where single requests were fitted, of
+    which ``times`` are means. ``covered``: covariance in free coordinates. ``spread``: deviation of
+    log(measured / predicted) of a new run, of both times, and its degrees of ``freedom``.
     """
 
     runs: tuple[Run, ...]
     loads: tuple[InstanceLoad, ...]
     fit: Fit
-    start: Serving
-    measured: np.ndarray
-    sheet: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
-    held: np.ndarray | None
+    start: Estimator
+    times: Times
     covered: np.ndarray
     spread: np.ndarray
     freedom: float
-    proposals: tuple[Proposal, ...]
+    proposals: tuple[Proposal, ...] = ()
     requests: RequestTimes | None = None
-
-    @property
-    def unseen(self) -> np.ndarray:
-        """Times predicted by fits to the other runs; with a single run, by the fit to it."""
-        return self.after if self.held is None else self.held
 
     @functools.cached_property
     def identified(self) -> Identifiability:
         """Which coefficients the runs determine."""
         return identifiability(self.fit)
+
+    @property
+    def estimator(self) -> Estimator:
+        """The fitted estimator."""
+        return self.fit.tree
 
     def interval(self, share: float = 0.8) -> dict[str, tuple[float, float]]:
         """The interval of each coefficient, by name."""
@@ -98,18 +124,18 @@ class Calibrated:
 
 
 def calibrate_server(
-    serving: Serving,
+    estimator: Estimator,
     arch: Architecture,
     hardware: Hardware,
     runs: Sequence[Run],
     names: Sequence[str] | None = None,
 ) -> Calibrated:
-    """The coefficients of ``serving`` that fit runs of one server best, with their priors.
+    """The coefficients of an estimator that fit runs of one server best, with their priors.
 
     Least squares of robust log residuals of TPOT and TTFT, in units of ``SCALES``, and of the
-    priors: a factor near 1, coefficients near those of ``serving`` within the scatter of servers.
-    ``names`` chooses the coefficients; by default the factors and then as many of ``LADDER`` as
-    there are measured times.
+    priors: coefficients near those of ``estimator`` within the scatter of servers. ``names``
+    chooses the coefficients; by default as many of the estimator's own list as there are measured
+    times.
 
     Raises:
         InputError: no runs, a run without a needed fact, fewer measured times than ``names``, an
@@ -117,77 +143,109 @@ def calibrate_server(
     """
     if not runs:
         raise InputError("calibrate", "runs", "none", "at least one")
-    loads = tuple(load_of(run) for run in runs)
-    times = measured(runs)
-    count = int(np.isfinite(times).sum())
-    wanted = coefficients_to_fit(serving, arch, loads, times) if names is None else tuple(names)
-    if count < len(wanted):
-        allowed = f"at least {len(wanted)}, the number of parameters ({', '.join(wanted)})"
-        raise InputError("calibrate", "measured times", count, allowed)
-    possible = candidates(arch, loads)
-    return _fitted(serving, arch, hardware, runs, loads, times, wanted, possible)
-
-
-def _fitted(
-    serving: Serving,
-    arch: Architecture,
-    hardware: Hardware,
-    runs: Sequence[Run],
-    loads: tuple[InstanceLoad, ...],
-    times: np.ndarray,
-    wanted: tuple[str, ...],
-    possible: tuple[InstanceLoad, ...],
-) -> Calibrated:
-    """``wanted`` fitted to the ``times`` of ``runs``; proposals from the ``possible`` next runs."""
+    loads, times = tuple(load_of(run) for run in runs), measured(runs)
+    names = tuple(names or coefficients_to_fit(estimator, arch, loads, times))
     # possible next runs are rows of weight 0, so that one program serves both
-    everything = (*loads, *possible)
+    possible = possible_runs(arch, loads)
+    predict = predictor(arch, hardware, (*loads, *possible))
     rows = np.concatenate([times, np.full((2, len(possible)), np.nan)], axis=1)
-    known = np.isfinite(rows)
-    predict = predictor(arch, hardware, everything)
-    problem = Linearised.of(
-        predict,
-        np.where(known, rows, 1.0).ravel(),
-        serving,
-        wanted,
-        priors=priors(serving, wanted),
-        scale=np.repeat(SCALES, rows.shape[1]),
-        tolerance=TOLERANCE,
-    )
-    weights = known.astype(float).ravel()
-    ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, STEPS)
-    labels = clusters(rows.shape[1], len(runs))
-    fit = dataclasses.replace(at(problem, ends[0], weights), clusters=tuple(labels))
-    evaluate = jax.jit(predict)
+    # both times of a run have correlated errors; possible runs join the first
+    columns = np.arange(rows.shape[1])
+    clusters = np.tile(np.where(columns < len(runs), columns, 0), 2)
+    problem, fit = solve(predict, rows, np.isfinite(rows), estimator, names, clusters.tolist())
+    evaluate, sheet = jax.jit(predict), estimator.at_data_sheet()
 
-    def of_runs(predicted: np.ndarray) -> np.ndarray:
+    def of_runs(predicted: Array | np.ndarray) -> np.ndarray:
         return np.asarray(predicted).reshape(rows.shape)[:, : len(runs)]
 
-    left_out = held_out(problem, fit, len(runs))
-    covered = cautious_covariance(fit, labels)
-    spread, freedom = expected_spread(times, left_out)
+    left_out = times_left_out(problem, fit, len(runs))
+    covered, (spread, freedom) = cautious_covariance(fit), expected_spread(times, left_out)
     return Calibrated(
         runs=tuple(runs),
         loads=loads,
         fit=fit,
-        start=serving,
-        measured=times,
-        sheet=of_runs(evaluate(data_sheet_model(serving))),
-        before=of_runs(evaluate(serving)),
-        after=of_runs(fit.predicted),
-        held=left_out,
+        start=estimator,
+        times=Times(
+            measured=times,
+            sheet=None if sheet is None else of_runs(evaluate(sheet)),
+            before=of_runs(evaluate(estimator)),
+            after=of_runs(fit.predicted),
+            left_out=left_out,
+        ),
         covered=covered,
         spread=spread,
         freedom=freedom,
-        proposals=proposed(fit, covered, possible, len(runs)),
+        proposals=next_runs(fit, covered, possible, np.asarray(SCALES)),
     )
 
 
-def data_sheet_model(serving: Serving) -> Serving:
-    """The model with data-sheet rates alone, for the same engine and chip."""
-    return Serving.roofline().replace(engine=serving.engine, generation=serving.generation)
+def coefficients_to_fit(
+    estimator: Estimator, arch: Architecture, loads: Sequence[InstanceLoad], times: np.ndarray
+) -> tuple[str, ...]:
+    """The estimator's own list of coefficients to fit, no more than ``times`` has.
+
+    ``times``: TPOT and TTFT, 2 x runs, NaN where not measured.
+    """
+    known = np.isfinite(times)
+    outputs = [name for name, row in zip(OUTPUTS, known, strict=True) if row.any()]
+    plans = [load.plan for load in loads]
+    return estimator.server_coefficients(arch, plans, outputs)[: int(known.sum())]
 
 
-def held_out(problem: FitProblem, fit: Fit, runs: int) -> np.ndarray | None:
+def priors(estimator: Estimator, names: Sequence[str]) -> dict[str, Prior]:
+    """The prior of each coefficient of a server: its value in ``estimator`` and its scatter.
+
+    Raises:
+        InputError: a name of which nothing is known.
+    """
+    spreads: Mapping[str, float] = estimator.server_spreads
+    values = {path: float(x) for path, _, x in leaves(estimator)}
+    for name in names:
+        if name not in spreads:
+            raise InputError("calibrate", "parameter", name, ", ".join(spreads))
+    return {name: Prior(values[name], spreads[name]) for name in names}
+
+
+def check_times(fitted: np.ndarray, names: Sequence[str]) -> None:
+    """Raise InputError where fewer times are fitted than coefficients."""
+    if fitted.sum() < len(names):
+        allowed = f"at least {len(names)}, the number of parameters ({', '.join(names)})"
+        raise InputError("calibrate", "measured times", int(fitted.sum()), allowed)
+
+
+def solve(
+    predict: Callable[[Any], Array],
+    times: np.ndarray,
+    fitted: np.ndarray,
+    estimator: Estimator,
+    names: tuple[str, ...],
+    clusters: Sequence[int],
+    scales: Sequence[float] = SCALES,
+) -> tuple[FitProblem, Fit]:
+    """``names`` of an estimator fitted to those of the ``times``, 2 x rows, that are ``fitted``.
+
+    ``scales``: typical log errors of TPOT and TTFT; ``clusters``: labels of rows, whose errors are
+    correlated where they are equal.
+
+    Raises:
+        InputError: fewer times than coefficients.
+    """
+    check_times(fitted, names)
+    weights = fitted.astype(float).ravel()
+    problem = Linearised.of(
+        predict,
+        np.where(np.isfinite(times), times, 1.0).ravel(),
+        estimator,
+        names,
+        priors=priors(estimator, names),
+        scale=np.repeat(scales, times.shape[1]),
+        tolerance=TOLERANCE,
+    )
+    ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, STEPS)
+    return problem, at(problem, ends[0], weights, clusters=clusters)
+
+
+def times_left_out(problem: FitProblem, fit: Fit, runs: int) -> np.ndarray | None:
     """Times of each run by a fit without it (without its fold from ``FOLDS`` runs on)."""
     if runs < 2:
         return None
@@ -195,64 +253,34 @@ def held_out(problem: FitProblem, fit: Fit, runs: int) -> np.ndarray | None:
     predicted = np.empty((2, runs))
     for k in range(min(runs, FOLDS)):
         inside = np.arange(k, runs, FOLDS)
-        kept = weights.copy()
-        kept[:, inside] = 0.0
-        ends, _ = problem.solve(fit.free, kept.ravel(), STEPS)
+        others = weights.copy()
+        others[:, inside] = 0.0
+        ends, _ = problem.solve(fit.free, others.ravel(), STEPS)
         logs, _ = problem.derivatives(ends[0])
         predicted[:, inside] = np.exp(np.asarray(logs)).reshape(weights.shape)[:, inside]
     return predicted
 
 
-def clusters(columns: int, runs: int) -> list[int]:
-    """Labels of rows with correlated errors: both times of a run; possible runs join the first."""
-    return np.tile(np.where(np.arange(columns) < runs, np.arange(columns), 0), 2).tolist()
-
-
-def cautious_covariance(fit: Fit, labels: Sequence[int]) -> np.ndarray:
+def cautious_covariance(fit: Fit) -> np.ndarray:
     """Covariance by the sandwich, for no parameter narrower than with errors of typical size.
 
-    The sandwich is too narrow with few clusters, and undefined with one.
+    The sandwich is too narrow with few clusters.
     """
-    ordinary = np.linalg.pinv(fit.information)
-    if len(set(labels)) < 2:
-        return ordinary
-    clustered = covariance(fit, labels)
-    ratio = np.diag(ordinary) / np.maximum(np.diag(clustered), 1e-300)
+    typical = np.diag(np.linalg.pinv(fit.information))
+    ratio = typical / np.maximum(np.diag(fit.covariance), 1e-300)
     widen = np.sqrt(np.maximum(ratio, 1.0))
-    return clustered * np.outer(widen, widen)
+    return fit.covariance * np.outer(widen, widen)
 
 
-def expected_spread(times: np.ndarray, held: np.ndarray | None) -> tuple[np.ndarray, float]:
+def expected_spread(times: np.ndarray, left_out: np.ndarray | None) -> tuple[np.ndarray, float]:
     """Deviation of log(measured / predicted) of a new run, of both times, and its freedom.
 
-    (n0 s0^2 (1 + 1 / (k + 1/2)) + sum e^2) / (n0 + k) with the errors e of k held-out runs and
+    (n0 s0^2 (1 + 1 / (k + 1/2)) + sum e^2) / (n0 + k) with the errors e of k runs left out and
     the typical error s0 counted n0 times, widened by the uncertainty of the offset from k runs.
     """
     count = np.isfinite(times).sum(axis=1)
-    ordinary = np.square(SCALES) * (1.0 + 1.0 / (count + 0.5))
-    errors = np.zeros_like(times) if held is None else np.nan_to_num(np.log(times / held))
-    seen = 0.0 if held is None else count
-    pooled = BELIEVED * ordinary + np.sum(errors**2, axis=1)
-    return np.sqrt(pooled / (BELIEVED + seen)), BELIEVED + float(np.min(seen))
-
-
-def each_output(calibrated: Calibrated) -> Iterator[tuple[str, Fit, float, list[Run]]]:
-    """TPOT alone and TTFT alone: the fit's rows of it, the spread of a new run, the runs.
-
-    Left out are times of fewer than ``PATTERN`` runs, which show no pattern, and fits to single
-    requests, whose errors are serially correlated.
-    """
-    if calibrated.requests is not None:
-        return
-    weights = calibrated.fit.weights.reshape(2, -1)
-    for k, name in enumerate(OUTPUTS):
-        seen = np.flatnonzero(weights[k])
-        if len(seen) < PATTERN:
-            continue
-        rows = k * weights.shape[1] + seen
-        each = {
-            field: getattr(calibrated.fit, field)[rows]
-            for field in ("predicted", "measured", "weights", "jacobian", "scale")
-        }
-        alone = dataclasses.replace(calibrated.fit, **each, clusters=None)
-        yield name, alone, float(calibrated.spread[k]), [calibrated.runs[i] for i in seen]
+    typical = np.square(SCALES) * (1.0 + 1.0 / (count + 0.5))
+    errors = np.zeros_like(times) if left_out is None else np.nan_to_num(np.log(times / left_out))
+    runs = 0.0 if left_out is None else count
+    pooled = TYPICAL_RUNS * typical + np.sum(errors**2, axis=1)
+    return np.sqrt(pooled / (TYPICAL_RUNS + runs)), TYPICAL_RUNS + float(np.min(runs))

@@ -1,46 +1,119 @@
-"""Covariance and intervals of a fit whose rows need not be independent."""
+"""A fit with its error bars: covariance, intervals, and which parameters the data determine.
 
+Rows need not be independent: errors of one model or machine are alike.
+"""
+
+import dataclasses
+import functools
+import itertools
 from collections.abc import Hashable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.calibration.fitted_leaves import Parameters
+from infer_jax.calibration.bounds import Parameters
+from infer_jax.calibration.losses import SOFT_L1, Loss
 from infer_jax.errors import InputError
 
 QUANTILES = {0.5: 0.6744897501960817, 0.8: 1.2815515655446004, 0.95: 1.959963984540054}
+MIN_STIFFNESS = 0.2  # if most rows are outliers, the curvature is meaningless
+UNLEARNT = 0.8  # of the prior's deviation: the data hardly moved a parameter
+CORRELATED = 0.9  # correlation above which two parameters cannot be told apart
+UNBOUNDED = 2.0  # log deviation (a factor of 7) above which a parameter without a prior is unknown
 
 Square = Float[np.ndarray, "parameters parameters"]
 
 
-@runtime_checkable
-class LinearFit(Protocol):
-    """The parts of a fit that its error bars need: rows, their slopes and weights, the prior."""
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """Fitted parameters with their error bars: ``values``, ``covariance``, ``intervals``.
+
+    ``tree`` is the given pytree with fitted leaves; ``predicted`` and ``measured`` are in the
+    unit of the data; ``free`` and ``jacobian`` (rows x parameters, of log prediction) are in the
+    coordinates of ``parameters``; ``precision`` is the diagonal of the prior's information there;
+    ``scale`` the typical size of each row's log residual; ``losses`` are half the sums of squares
+    of the restarts' solutions, in squares of the scale, the best first. ``clusters`` labels rows
+    with correlated errors, for the error bars; None: all rows are independent.
+    """
+
+    tree: Any
+    parameters: Parameters
+    free: np.ndarray
+    predicted: np.ndarray
+    measured: np.ndarray
+    weights: np.ndarray
+    jacobian: np.ndarray
+    precision: np.ndarray
+    scale: np.ndarray
+    losses: np.ndarray
+    loss: Loss = SOFT_L1
+    clusters: tuple[Hashable, ...] | None = None
 
     @property
-    def parameters(self) -> Parameters: ...
+    def values(self) -> dict[str, float]:
+        """The fitted parameters by name."""
+        fitted = np.asarray(self.parameters.values(jnp.asarray(self.free)))
+        return dict(zip(self.parameters.names, map(float, fitted), strict=True))
+
+    @functools.cached_property
+    def covariance(self) -> np.ndarray:
+        """Covariance of the free coordinates, parameters x parameters: ``covariance`` of the fit.
+
+        With a single cluster, which has no scatter, the inverse of the information.
+        """
+        if len(_members(self, self.clusters)) < 2:
+            return np.linalg.pinv(self.information)
+        return covariance(self, self.clusters)
+
+    @functools.cached_property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 80 % interval of each parameter by name; ``interval`` has other shares."""
+        return interval(self, self.covariance, 0.8)
+
     @property
-    def free(self) -> Float[np.ndarray, " parameters"]: ...
+    def errors(self) -> np.ndarray:
+        """Relative errors of the prediction, predicted / measured - 1, one a row."""
+        return self.predicted / self.measured - 1.0
+
     @property
-    def weights(self) -> Float[np.ndarray, " rows"]: ...
+    def residuals(self) -> np.ndarray:
+        """log(predicted / measured), one a row."""
+        return np.log(self.predicted / self.measured)
+
     @property
-    def residuals(self) -> Float[np.ndarray, " rows"]: ...
+    def counted(self) -> np.ndarray:
+        """The effective weight of each row: weight times robust weight over squared scale."""
+        return self._sums[0]
+
     @property
-    def jacobian(self) -> Float[np.ndarray, "rows parameters"]: ...
+    def stiffness(self) -> float:
+        """Curvature of the robust loss over its weight, mean of the rows; 1 for least squares.
+
+        Rows with outliers carry less information than their weights. Source: Huber 1981,
+        section 7.6.
+        """
+        return self._sums[1]
+
     @property
-    def precision(self) -> Float[np.ndarray, " parameters"]: ...
-    @property
-    def counted(self) -> Float[np.ndarray, " rows"]: ...
-    @property
-    def stiffness(self) -> float: ...
-    @property
-    def information(self) -> Square: ...
+    def information(self) -> np.ndarray:
+        """Curvature of the loss, k J^T W J + prior, parameters x parameters; k: ``stiffness``."""
+        return self._sums[2]
+
+    @functools.cached_property
+    def _sums(self) -> tuple[np.ndarray, float, np.ndarray]:
+        z = jnp.asarray(self.residuals / self.scale)
+        weight, curvature = (np.asarray(f(z)) for f in (self.loss.weight, self.loss.curvature))
+        counted = self.weights * weight / self.scale**2
+        bent = np.sum(self.weights * curvature) / np.sum(self.weights * weight)
+        stiffness = float(np.clip(bent, MIN_STIFFNESS, 1.0))
+        curved = stiffness * self.jacobian.T @ (counted[:, None] * self.jacobian)
+        return counted, stiffness, curved + np.diag(self.precision)
 
 
-def moved_without(fit: LinearFit, rows: Sequence[int]) -> Float[np.ndarray, " parameters"]:
+def moved_without(fit: Fit, rows: Sequence[int]) -> Float[np.ndarray, " parameters"]:
     """The change of the coordinates when rows are left out, to first order.
 
     (A - k J^T W J)^-1 J^T W r, sums over the rows, where A is the information of all and k the
@@ -56,7 +129,24 @@ def moved_without(fit: LinearFit, rows: Sequence[int]) -> Float[np.ndarray, " pa
     return np.linalg.solve(others, pull @ fit.residuals[rows])
 
 
-def covariance(fit: LinearFit, clusters: Sequence[Hashable] | None = None) -> Square:
+def _members(fit: Fit, clusters: Sequence[Hashable] | None) -> list[list[int]]:
+    """The rows of each cluster that count; None: a cluster for each row.
+
+    Raises:
+        InputError: another number of labels than rows.
+    """
+    labels = range(len(fit.weights)) if clusters is None else clusters
+    if len(labels) != len(fit.weights):
+        allowed = f"a label for each of {len(fit.weights)} rows"
+        raise InputError("fit", "clusters", len(labels), allowed)
+    members: dict[str, list[int]] = {}
+    for i, label in enumerate(labels):
+        if fit.weights[i] > 0:
+            members.setdefault(str(label), []).append(i)
+    return list(members.values())
+
+
+def covariance(fit: Fit, clusters: Sequence[Hashable] | None = None) -> Square:
     """Covariance of the free coordinates by the jackknife over clusters, parameters x parameters.
 
     Without a cluster g of rows the coordinates move by m_g (``moved_without``); the covariance is
@@ -68,23 +158,16 @@ def covariance(fit: LinearFit, clusters: Sequence[Hashable] | None = None) -> Sq
     Raises:
         InputError: another number of labels than rows, or fewer than two clusters.
     """
-    rows = len(fit.weights)
-    labels = list(range(rows)) if clusters is None else list(clusters)
-    if len(labels) != rows:
-        raise InputError("fit", "clusters", len(labels), f"a label for each of {rows} rows")
-    members: dict[str, list[int]] = {}
-    for i, label in enumerate(labels):
-        if fit.weights[i] > 0:
-            members.setdefault(str(label), []).append(i)
+    members = _members(fit, clusters)
     if len(members) < 2:
         raise InputError("fit", "clusters", len(members), "at least 2")
-    moves = np.stack([moved_without(fit, inside) for inside in members.values()])
+    moves = np.stack([moved_without(fit, inside) for inside in members])
     bread = np.linalg.pinv(fit.information)
     of_priors = bread @ np.diag(fit.precision) @ bread
     return moves.T @ moves * (len(members) - 1) / len(members) + of_priors
 
 
-def interval(fit: LinearFit, covered: Square, share: float = 0.8) -> dict[str, tuple[float, float]]:
+def interval(fit: Fit, covered: Square, share: float = 0.8) -> dict[str, tuple[float, float]]:
     """The ``share`` (0.5, 0.8 or 0.95) interval of each parameter, by name, in its own unit.
 
     Symmetric in the free coordinate, whose covariance is ``covered``; within the bounds. Near one
@@ -112,3 +195,64 @@ def correlation(covered: Square) -> Square:
     """Correlations of a covariance: near 1 or -1, the data cannot tell two parameters apart."""
     deviation = np.sqrt(np.maximum(np.diag(covered), 1e-300))
     return covered / np.outer(deviation, deviation)
+
+
+class Identified(NamedTuple):
+    """One parameter: its deviation in the free coordinate, the share of the prior's, words.
+
+    ``learnt`` is the deviation after over that before the fit, None without a prior.
+    """
+
+    name: str
+    deviation: float
+    learnt: float | None
+    verdict: str
+
+
+class Identifiability(NamedTuple):
+    """Every parameter, the pairs that move together with their correlation, and sentences."""
+
+    parameters: tuple[Identified, ...]
+    pairs: tuple[tuple[str, str, float], ...]
+    sentences: tuple[str, ...]
+
+
+def identifiability(fit: Fit) -> Identifiability:
+    """Which parameters the rows of a fit could identify, from its information.
+
+    A pair is told apart by the rows where its posterior correlation stays below ``CORRELATED``;
+    a parameter is learnt where the rows leave less than ``UNLEARNT`` of its prior's deviation.
+    """
+    names, findings = fit.parameters.names, []
+    deviation = np.sqrt(np.diag(_inverse(fit.information)))
+    for name, spread, precision in zip(names, deviation, fit.precision, strict=True):
+        learnt = float(spread / (1.0 / np.sqrt(precision))) if precision > 0 else None
+        verdict = "identified"
+        if learnt is not None and learnt > UNLEARNT:
+            verdict = "these runs say nothing of it; the prior stands"
+        elif learnt is None and spread > UNBOUNDED:
+            verdict = "these runs do not bound it"
+        findings.append(Identified(name, float(spread), learnt, verdict))
+    # correlations by the rows alone, without the prior
+    related = correlation(_inverse(fit.information - 0.99 * np.diag(fit.precision)))
+    pairs = [
+        (names[i], names[j], float(related[i, j]))
+        for i, j in itertools.combinations(range(len(names)), 2)
+        if abs(related[i, j]) >= CORRELATED
+    ]
+    pairs.sort(key=lambda pair: -abs(pair[2]))
+    sentences = [f"{f.name}: {f.verdict}." for f in findings if f.verdict != "identified"]
+    sentences += [
+        f"{a} and {b} cannot be told apart by these runs (correlation {r:+.2f}): "
+        f"about {'their product' if r < 0 else 'their ratio'} is known."
+        for a, b, r in pairs
+    ]
+    return Identifiability(tuple(findings), tuple(pairs), tuple(sentences))
+
+
+def _inverse(information: np.ndarray) -> np.ndarray:
+    """Inverse of an information matrix; directions without information get a huge variance."""
+    size = np.sqrt(np.maximum(np.diag(information), 1e-300))
+    values, vectors = np.linalg.eigh(information / np.outer(size, size))
+    values = np.maximum(values, 1e-12)
+    return (vectors / values) @ vectors.T / np.outer(size, size)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from infer_jax.calibration.fitted_leaves import Parameters
+from infer_jax.calibration.bounds import Parameters
 from infer_jax.specs import leaves
 from infer_jax.sweeps.constraint import Constraint, Predicate
 from infer_jax.sweeps.group import Group

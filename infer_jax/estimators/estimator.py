@@ -1,6 +1,6 @@
 """Base classes of estimators: what a subclass writes, declares and inherits."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
@@ -16,8 +16,11 @@ from infer_jax.specs import (
     Spec,
     Workload,
     checked,
+    leaves,
 )
 from infer_jax.typed_jax import trees
+
+SPREAD = 0.5  # prior deviation of the logarithm of a coefficient of which its value alone is known
 
 # the plan of an estimator: a Plan, or a spec of several plans (Pools, Halves)
 AnyPlan = Any
@@ -36,7 +39,7 @@ class Estimator(Spec):
     checked_against: ClassVar[str] = "no measured rows of servers"
     plan_type: ClassVar[type[Plan]] = Plan  # the plan of one instance that it reads
     # whether it prices a server that batches (``serve``, ``token``), as plans, replays, arrivals,
-    # drafts and calibration need
+    # and drafts need
     batches: ClassVar[bool] = False
 
     @property
@@ -78,6 +81,37 @@ class Estimator(Spec):
     def innermost(self) -> "Estimator":
         """The estimator inside all wrappers; itself where it is none."""
         return self
+
+    def for_engine(self, name: str) -> Self:
+        """The same for servers of another engine, where it tells engines apart."""
+        return self
+
+    def at_data_sheet(self) -> "Estimator | None":
+        """The same at the rates of the data sheet; None where it has no such form."""
+        return None
+
+    @property
+    def server_spreads(self) -> Mapping[str, float]:
+        """The coefficients that a calibration may fit, by dotted path, with their spread.
+
+        The spread is the deviation of the logarithm from one server to another, the prior of a fit.
+        By default every number above 0 but choices and counts, within a factor of 1.6 or so.
+        """
+        return {
+            path: SPREAD
+            for path, declared, value in leaves(self)
+            if declared["kind"] not in ("choice", "count") and float(value) > 0.0
+        }
+
+    def server_coefficients(
+        self, arch: Architecture, plans: Sequence[Plan], outputs: Collection[str]
+    ) -> tuple[str, ...]:
+        """The coefficients that runs of one server are fitted in, the most useful first.
+
+        ``plans``: those of the runs; ``outputs``: which of ``tpot`` and ``ttft`` were measured. By
+        default its own numbers of ``server_spreads``, as declared, without those of parts.
+        """
+        return tuple(name for name in self.server_spreads if "." not in name)
 
     def softened(self, temperature: Array) -> Self:
         """The same with ``smoothing`` at this temperature."""

@@ -1,11 +1,17 @@
 """Notes of a calibration: how it was fitted, and what the runs do not determine."""
 
+import dataclasses
+from collections.abc import Iterator
+
 import numpy as np
 
-from infer_jax.calibration.checks import predictive_checks
-from infer_jax.calibration.runs import trends
-from infer_jax.calibration.server import Calibrated, each_output
+from infer_jax.calibration import predictive_checks
+from infer_jax.calibration.runs import OUTPUTS, trends
+from infer_jax.calibration.server import Calibrated
+from infer_jax.calibration.uncertainty import Fit
+from infer_jax.catalog.measurements import Run
 
+PATTERN = 5  # fewest runs whose residuals are checked for patterns
 FAR = 2.0  # deviations of a prior that a coefficient seldom moves
 
 
@@ -41,9 +47,9 @@ def caveats(server: Calibrated) -> list[str]:
             "Runs with arrivals: their TPOT is compared at the requests that were in flight, rate "
             "x latency; their TTFT is left out, as waits of arrivals follow another law."
         )
-    if server.held is None:
+    if server.times.left_out is None:
         notes.append("One run cannot be left out: the errors are of the run that was fitted.")
-    for name, one, scale, runs in each_output(server):
+    for name, one, scale, runs in _by_output(server):
         checks = predictive_checks(one, server.covered, scale, trends(runs))
         notes += [
             f"{name.upper()}: the residuals' {c.name} is {c.measured:.2g}; it would be {c.low:.2g} "
@@ -60,3 +66,23 @@ def _pulled(server: Calibrated) -> dict[str, float]:
     fit = server.fit
     far = np.abs(fit.free - np.asarray(fit.parameters.free(server.start))) * np.sqrt(fit.precision)
     return {name: x for name, x in zip(fit.parameters.names, far, strict=True) if x > FAR}
+
+
+def _by_output(server: Calibrated) -> Iterator[tuple[str, Fit, float, list[Run]]]:
+    """TPOT alone and TTFT alone: the fit's rows of it, the spread of a new run, the runs.
+
+    Left out are times of fewer than ``PATTERN`` runs, which show no pattern, and fits to single
+    requests, whose errors are serially correlated.
+    """
+    if server.requests is not None:
+        return
+    weights = server.fit.weights.reshape(2, -1)
+    for k, name in enumerate(OUTPUTS):
+        fitted = np.flatnonzero(weights[k])
+        if len(fitted) < PATTERN:
+            continue
+        rows = k * weights.shape[1] + fitted
+        fields = ("predicted", "measured", "weights", "jacobian", "scale")
+        arrays = {field: getattr(server.fit, field)[rows] for field in fields}
+        fit = dataclasses.replace(server.fit, **arrays, clusters=None)
+        yield name, fit, float(server.spread[k]), [server.runs[i] for i in fitted]

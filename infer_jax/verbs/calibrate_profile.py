@@ -5,7 +5,6 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 from infer_jax.calibration.runs import OUTPUTS, in_flight, load_of, measured
 from infer_jax.calibration.server import Calibrated
@@ -13,7 +12,6 @@ from infer_jax.catalog import list_systems
 from infer_jax.catalog.measured_points import MeasuredPoint, entry as entry_of
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import printable
-from infer_jax.estimators.serving import ENGINES, GENERATIONS, Serving
 from infer_jax.kernel_timing.entries import entry
 from infer_jax.specs import leaves
 from infer_jax.verbs.inputs import Given
@@ -22,53 +20,44 @@ SUFFIX = {"s": ("_us", 1e6), "bytes": ("_bytes", 1.0), "tokens": ("_tokens", 1.0
 SOURCE = "calibrated"
 
 
-class Value(NamedTuple):
-    """A coefficient: its value in SI, and the unit."""
-
-    value: float
-    unit: str
-
-
-def values(estimator: Serving) -> dict[str, Value]:
-    """Every coefficient by its dotted path."""
-    return {path: Value(float(x), meta["unit"]) for path, meta, x in leaves(estimator)}
-
-
 def text(asked: Given, server: Calibrated, counted: str, errors: str, out: Path) -> str:
     """The TOML text of a profile: the base's facts, the fitted coefficients, the bands.
 
     ``counted``: how many times were fitted, in words; ``errors``: how good the fit is, in words.
     """
-    engine = ENGINES[int(server.start.engine)]
-    units, ends = values(server.start), server.interval(0.8)
+    start, ends = server.start, server.interval(0.8)
+    declared = {path: (meta, float(x)) for path, meta, x in leaves(start)}
     verdicts = {one.name: one.verdict for one in server.identified.parameters}
     tables: dict[str, list[str]] = {
-        "serving": [
-            entry("engine", float(server.start.engine), SOURCE, engine),
-            entry("generation", float(server.start.generation), SOURCE,
-                  GENERATIONS[int(server.start.generation)]),
+        start.table: [
+            entry(name, value, SOURCE, meta["choices"][int(value)])
+            for name, (meta, value) in declared.items()
+            if meta["kind"] == "choice" and "." not in name
         ]
-    }  # fmt: skip
+    }
     for name, value in server.fit.values.items():
         part, _, field = name.rpartition(".")
-        suffix, factor = SUFFIX.get(units[name].unit, ("", 1.0))
+        suffix, factor = SUFFIX.get(declared[name][0]["unit"], ("", 1.0))
         interval = [factor * x for x in ends[name] if math.isfinite(x)]
         line = entry(field + suffix, factor * value, SOURCE, verdicts[name], interval)
-        tables.setdefault(f"serving.{part}" if part else "serving", []).append(line)
+        tables.setdefault(f"{start.table}.{part}" if part else start.table, []).append(line)
     note = "measured over predicted of 80 % of new runs"
-    tables["serving_bands"] = [
+    tables[f"{start.table}_bands"] = [
         entry(f"{name}_{side}", x, SOURCE, note)
         for name, band in zip(OUTPUTS, server.band(0.8), strict=True)
         for side, x in zip(("low", "high"), band, strict=True)
     ]
+    under = f" under {start.engine_name}" if start.engine_name else ""
     files = sorted({Path(run.file).name for run in server.runs})
     named = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
     source = (
         f"infer-jax calibrate, {datetime.date.today().isoformat()}, {counted} of "
-        f"{asked.model.name} under {engine} ({named}): {errors}"
+        f"{asked.model.name}{under} ({named}): {errors}"
     )
-    notes = f"Coefficients of serving are of {asked.model.name} under {engine}; another model or "
-    notes += "engine on these chips may differ."
+    notes = (
+        f"Coefficients of {start.table} are of {asked.model.name}{under}; another model"
+        f"{' or engine' if under else ''} on these chips may differ."
+    )
     lines = [
         f"title = {_quoted(f'{asked.system.title}, calibrated to {asked.model.name}')}",
         f"notes = {_quoted(notes)}",

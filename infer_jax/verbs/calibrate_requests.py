@@ -82,8 +82,8 @@ def _bench(run: Run, log: Trace, asked: Given, model: Serving, prompts: float | 
         requests=Requests.of(times, log.isl, log.osl),
         concurrency=int(run.concurrency or 1) if closed else None,
         measured=np.where(measured > 0.0, measured, np.nan),
-        used=len(log) if prompts is None else min(int(prompts), len(log)),
-        outside=run.source in CLIENTS,
+        fitted=len(log) if prompts is None else min(int(prompts), len(log)),
+        from_client=run.source in CLIENTS,
     )
 
 

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.identified import Identified
 from infer_jax.calibration.proposals import Proposal
 from infer_jax.calibration.runs import OUTPUTS
 from infer_jax.calibration.server import Calibrated
-from infer_jax.estimators.serving import ENGINES
+from infer_jax.calibration.uncertainty import Identified
+from infer_jax.estimators import Estimator
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits
-from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
+from infer_jax.specs import leaves
+from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.calibrate_notes import caveats, how
 from infer_jax.verbs.calibrate_statistics import in_json, in_words, table_of
 from infer_jax.verbs.inputs import Given
@@ -73,10 +74,8 @@ class CalibrateResult(Pictured):
     def errors(self) -> dict[str, dict[str, OutputErrors | None]]:
         """Errors of every prediction (``sheet``, ``before``, ``after``, ``held_out``) by output."""
         server = self.server
-        predictions = {"sheet": server.sheet, "before": server.before, "after": server.after}
-        if server.held is not None:
-            predictions["held_out"] = server.held
-        return {name: _errors(times, server.measured) for name, times in predictions.items()}
+        measured = server.times.measured
+        return {name: _errors(x, measured) for name, x in server.times.predictions.items()}
 
     def fields(self) -> Mapping[str, object]:
         """A calibration for JSON, in SI units but for keys that say others."""
@@ -85,7 +84,7 @@ class CalibrateResult(Pictured):
         return {
             **({"out": out} if out else {}),
             **self.asked.names,
-            "engine": ENGINES[int(server.start.engine)],
+            **({"engine": server.start.engine_name} if server.start.engine_name else {}),
             "runs": len(server.runs),
             "measured_times": self._times,
             "errors": {
@@ -111,13 +110,13 @@ class CalibrateResult(Pictured):
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """The coefficients with their intervals, in SI units."""
-        server, before = self.server, profile.values(self.server.start)
+        server, before = self.server, _values(self.server.start)
         ends = {share: server.interval(share) for share in SHARES}
         return [
             {
                 "name": one.name,
-                "unit": before[one.name].unit,
-                "before": before[one.name].value,
+                "unit": before[one.name][1],
+                "before": before[one.name][0],
                 "value": server.fit.values[one.name],
                 **{f"interval{100 * s:.0f}": list(e[one.name]) for s, e in ends.items()},
                 "learnt": one.learnt,
@@ -130,8 +129,8 @@ class CalibrateResult(Pictured):
         """Errors of the predictions, coefficients, the worst runs, what to measure next."""
         asked, requests = self.asked, self.server.requests
         yield (
-            f"{asked.model.name} under {ENGINES[int(self.server.start.engine)]} on "
-            f"{asked.system.name}: {self.counted}"
+            f"{asked.model.name}{self.server.start.engine_name and ' under '}"
+            f"{self.server.start.engine_name} on {asked.system.name}: {self.counted}"
         )
         tables = [self._predictions() if requests is None else table_of(requests)]
         tables.append(self._parameters())
@@ -153,14 +152,16 @@ class CalibrateResult(Pictured):
         from infer_jax.plots.parity import Parity, plot_parity
         from infer_jax.plots.style import words
 
-        server = self.server
-        label = "fitted" if server.held is None else "calibrated, each run left out in turn"
+        server, times = self.server, self.server.times
+        label = (
+            "fitted" if server.times.left_out is None else "calibrated, each run left out in turn"
+        )
         panels = {
             name.upper(): Parity(
-                server.measured[k], server.before[k], server.unseen[k], server.band()[k]
+                *(x[k] for x in (times.measured, times.before, times.unseen, server.band()))
             )
             for k, name in enumerate(OUTPUTS)
-            if np.isfinite(server.measured[k]).any()
+            if np.isfinite(times.measured[k]).any()
         }
         name = f"{self.asked.model.name} on {self.asked.system.name}"
         title = f"{name}: predicted against measured times, before and after calibration"
@@ -203,7 +204,7 @@ class CalibrateResult(Pictured):
         """Measured times that were fitted."""
         requests = self.server.requests
         if requests is None:
-            return int(np.isfinite(self.server.measured).sum())
+            return int(np.isfinite(self.server.times.measured).sum())
         return int(np.isfinite(requests.measured[:, requests.fitted]).sum())
 
     def _bands(self) -> list[tuple[str, np.ndarray]]:
@@ -211,12 +212,16 @@ class CalibrateResult(Pictured):
 
     def _worst(self) -> list[int]:
         """The runs that the fit on the others (or on all, if there is one) predicts worst."""
-        wrong = np.abs(np.log(self.server.unseen / self.server.measured))
+        wrong = np.abs(np.log(self.server.times.unseen / self.server.times.measured))
         return list(map(int, np.argsort(-np.nan_to_num(wrong).max(axis=0))[:WORST]))
 
     def _run(self, i: int) -> dict[str, object]:
         """One run: its load, both times as measured and predicted, the errors in percent."""
-        run, measured, predicted = self.server.runs[i], self.server.measured, self.server.unseen
+        run, measured, predicted = (
+            self.server.runs[i],
+            self.server.times.measured,
+            self.server.times.unseen,
+        )
         return {
             "run": run.place,
             "concurrency": run.concurrency,
@@ -250,7 +255,7 @@ class CalibrateResult(Pictured):
         return Table(columns, [self._parameter(p) for p in self.server.identified.parameters])
 
     def _parameter(self, one: Identified) -> list[str]:
-        before, unit = profile.values(self.server.start)[one.name]
+        before, unit = _values(self.server.start)[one.name]
         unit, factor = unit.replace("1", ""), 1.0
         if unit == "s":
             unit, factor = ("us", 1e6) if before < 1e-3 else ("ms", 1e3)
@@ -272,8 +277,8 @@ class CalibrateResult(Pictured):
             Column("TTFT", "ms"),
             Column("off", "%"),
         )
-        measured = 1e3 * self.server.measured
-        wrong = 100.0 * (self.server.unseen / self.server.measured - 1.0)
+        measured = 1e3 * self.server.times.measured
+        wrong = 100.0 * (self.server.times.unseen / self.server.times.measured - 1.0)
         rows = [
             [
                 _short(self.server.runs[i].place),
@@ -286,6 +291,11 @@ class CalibrateResult(Pictured):
             for i in self._worst()
         ]
         return Table(columns, rows)
+
+
+def _values(estimator: Estimator) -> dict[str, tuple[float, str]]:
+    """Every coefficient in SI by its dotted path, with its unit."""
+    return {path: (float(x), meta["unit"]) for path, meta, x in leaves(estimator)}
 
 
 def _errors(times: np.ndarray, measured: np.ndarray) -> dict[str, OutputErrors | None]:

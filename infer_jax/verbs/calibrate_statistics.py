@@ -34,9 +34,9 @@ def shown(requests: RequestTimes) -> ServerStatistics:
     """Statistics of the requests that were not fitted, if there are any, else of all."""
     others = not requests.fitted.all()
     which = ~requests.fitted if others else requests.fitted
-    kinds = {"sheet": requests.sheet, "before": requests.before, "after": requests.after}
-    if not others:
-        kinds["held_out"] = requests.held
+    kinds = dict(requests.predictions)
+    if others:
+        del kinds["held_out"]
     each = {kind: _of(x[:, which], requests.output[which]) for kind, x in kinds.items()}
     measured = _of(requests.measured[:, which], requests.output[which])
     return ServerStatistics(measured, each, int(which.sum()), others)

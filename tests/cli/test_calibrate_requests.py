@@ -160,9 +160,9 @@ def test_a_closed_loop_is_fitted_beside_arrivals(fitted, tmp_path):
         assert ends[name][0] < value < ends[name][1], (name, ends[name])
     assert np.ptp(np.log(ends["first_factor"])) < np.ptp(np.log(wider["first_factor"]))
     assert both.server.requests and both.server.requests.measured.shape == (2, 2 * COUNT)
-    tpot, ttft = both.server.measured[:, 1]
-    assert tpot == pytest.approx(both.server.after[0, 1], rel=0.03)
-    assert ttft == pytest.approx(both.server.after[1, 1], rel=0.05)
+    tpot, ttft = both.server.times.measured[:, 1]
+    assert tpot == pytest.approx(both.server.times.after[0, 1], rel=0.03)
+    assert ttft == pytest.approx(both.server.times.after[1, 1], rel=0.05)
     assert as_command(both)[0]["errors"]["after"]["ttft"]["worst_percent"] < 5
 
 

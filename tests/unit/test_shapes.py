@@ -12,14 +12,14 @@ CHECKED = (
     "infer_jax.physics.layers",
     "infer_jax.estimators.serving.lowered",
     "infer_jax.estimators.serving.pass_terms",
-    "infer_jax.calibration.scores",
+    "infer_jax.calibration.statistics",
     "infer_jax.calibration.error_bands",
     "infer_jax.calibration.uncertainty",
 )
 with install_import_hook(CHECKED, "beartype.beartype"):
     import infer_jax as ij
-    from infer_jax.calibration import scores, uncertainty
-    from infer_jax.calibration.error_bands import _quantiles, bands
+    from infer_jax.calibration import statistics, uncertainty
+    from infer_jax.calibration.error_bands import bands, weighted_quantiles
     from infer_jax.estimators.serving import pass_terms
     from infer_jax.physics import pareto
 
@@ -35,18 +35,18 @@ work, plan = ij.Workload.of(isl=512, osl=64, batch=4), ij.Plan.of(tp=8)
 estimator = ij.make("serving", system.coefficients)
 jax.eval_shape(estimator.estimate, model.architecture, system.hardware, work, plan)
 assert pareto.undominated(rows, rows[::-1]).shape == (5,)
-assert scores.score(rows, rows, rows, rows).cover80 == 100.0
+assert statistics.score(rows, rows, rows, rows).cover80 == 100.0
 assert np.allclose(np.diag(uncertainty.correlation(np.eye(3))), 1.0)
 labels = {"model": list("aabbb")}
 assert bands(np.zeros(5), labels, labels, {"model": 2.0}).low.shape == (5,)
 """
 # what no annotation allows: too few values, no square, layers of two models
 BAD = (
-    "scores.score(rows, rows[1:])",
+    "statistics.score(rows, rows[1:])",
     "uncertainty.correlation(np.ones((2, 3)))",
     "pass_terms._attended(jnp.ones(3), jnp.ones(3), jnp.ones(2))",
     "pareto.descents(np.ones((2, 2)))",
-    "_quantiles(rows, rows[1:], 0.8, 1.0)",
+    "weighted_quantiles(rows, rows[1:], (0.5,))",
 )
 
 

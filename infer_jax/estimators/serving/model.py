@@ -4,7 +4,7 @@ One pass is a sum of terms, each the smooth larger of moving and computing; a re
 prefills of others, admission and memory, too. Derivation and fit: docs/theories/serving.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import jax.numpy as jnp
 from jax import Array
@@ -21,10 +21,20 @@ from infer_jax.estimators.serving.lowered import Shape, shape
 from infer_jax.estimators.serving.open_loop import open_loop, service
 from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
 from infer_jax.estimators.serving.plan import Deployment, deployment
+from infer_jax.estimators.serving.server_coefficients import ladder, spreads
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
 from infer_jax.physics.scheduling import MeanService
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload, checked, spec
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Plan,
+    Workload,
+    checked,
+    leaves,
+    spec,
+)
 
 
 @spec
@@ -119,6 +129,27 @@ class Serving(Coefficients, Estimator):
     def has_bands(self) -> bool:
         """Whether it has both the laws and the coefficients of the fit to measured servers."""
         return type(self) is Serving and self.laws == Laws()
+
+    def for_engine(self, name: str) -> "Serving":
+        """The same for servers of this engine."""
+        return self.with_(engine=name)
+
+    def at_data_sheet(self) -> "Serving":
+        """A roofline of the same engine and chip."""
+        return Serving.roofline().replace(engine=self.engine, generation=self.generation)
+
+    @property
+    def server_spreads(self) -> Mapping[str, float]:
+        """The fitted coefficients, and how servers scatter about them."""
+        return spreads()
+
+    def server_coefficients(
+        self, arch: Architecture, plans: Sequence[Plan], outputs: Collection[str]
+    ) -> tuple[str, ...]:
+        """Factors on what was measured, then the coefficients that helped most on other servers."""
+        values = {path: float(value) for path, _, value in leaves(self)}
+        names = self.engine_name, self.generation_name
+        return ladder(values, *names, shape(arch), plans, outputs)
 
     @property
     def chosen_engine(self) -> Engine:

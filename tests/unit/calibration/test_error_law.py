@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from infer_jax.calibration import learned
-from infer_jax.calibration.error_law import COUNTED, counts
+from infer_jax.calibration.error_bands import MAX_CLUSTER_ROWS, counts
 from infer_jax.errors import InputError
 
 OF_SOURCE, OF_ROW, PLAIN = 0.2, 0.06, 0.2
@@ -78,7 +78,7 @@ def test_the_largest_cluster_does_not_decide_and_a_side_that_few_erred_on_counts
     law = learned(np.concatenate([*small, large]), {}, label, PLAIN)
     low, high = np.log(law.within({})[80])
     assert high - low > 0.5  # 0.03 if rows counted alike
-    assert counts(label)[-1] * len(large) == pytest.approx(COUNTED)
+    assert counts(label)[-1] * len(large) == pytest.approx(MAX_CLUSTER_ROWS)
     slow = learned(np.abs(random.normal(0.0, 0.3, 200)), {}, range(200), PLAIN).ends[80]
     assert slow[0] < 0.0 and slow[1] > -slow[0]
 

@@ -7,6 +7,7 @@ import pytest
 
 from infer_jax.calibration import (
     Prior,
+    bounded,
     correlation,
     covariance,
     fit,
@@ -172,3 +173,41 @@ def test_bad_input_is_told_in_one_sentence(change, said):
     with pytest.raises(InputError, match=said) as caught:
         fit(predict, measured, GUESS, names, **given)
     assert "\n" not in str(caught.value)
+
+
+def test_bounded_leaves_stay_within_their_bounds_under_any_solver(x64):
+    """Where a fit of raw leaves passes them: measured at a share of 1.3, the best within is 1."""
+    import optimistix as optx
+
+    free = bounded(GUESS, ("cap", "start"))
+    assert float(free(free.start).cap) == pytest.approx(0.9, rel=1e-12)
+    data = jnp.log(jnp.asarray(WORK) / (100.0 * 1.3) + 0.05)
+    solver = optx.LevenbergMarquardt(1e-9, 1e-9)
+    wrong = lambda tree: jnp.log(predict(tree)) - data  # noqa: E731
+    raw = optx.least_squares(
+        lambda x, _: wrong(GUESS.replace(cap=x[0], start=x[1])), solver, jnp.asarray([0.9, 1.0])
+    )
+    within = optx.least_squares(lambda x, _: wrong(free(x)), solver, free.start, max_steps=512,
+                                throw=False)  # fmt: skip
+    assert raw.value[0] == pytest.approx(1.3, rel=1e-4)
+    assert float(free.values(within.value)["cap"]) == pytest.approx(1.0, abs=1e-3)
+    assert float(free(within.value).start) > 0.0
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_bounded_numbers_are_finite_and_have_a_gradient_at_their_bounds(wide):
+    with jax.enable_x64(wide):
+        for cap in (0.0, 1.0):  # a start on a bound is moved inside
+            free = bounded(GUESS.with_(cap=cap), ("cap", "start"))
+            assert np.isfinite(free.start).all()
+            assert float(free(free.start).cap) == pytest.approx(cap, abs=2e-6)
+        slope = jax.jacobian(lambda x: free.parameters.values(x))
+        for far in (-80.0, -5.0, 0.0, 5.0, 80.0):
+            at = jnp.full(2, far)
+            cap, start = free.parameters.values(at)
+            assert 0.0 <= cap <= 1.0 and start >= 0.0 and np.isfinite(slope(at)).all()
+        assert (np.diag(slope(jnp.asarray([3.0, -3.0]))) > 0).all()
+    with pytest.raises(InputError, match=r"start is 0.0; allowed: a start above 0"):
+        bounded(GUESS.with_(start=0.0), ("start",))
+    with pytest.raises(InputError, match="choices have no gradient"):
+        bounded(GUESS, ("mode",))

@@ -55,15 +55,16 @@ def test_factors_come_back_within_their_intervals(built):
 
 
 def test_errors_fall_to_the_noise_on_runs_left_out(built):
-    wrong = {k: np.abs(getattr(built, k) / built.measured - 1) for k in ("before", "after", "held")}
+    times = built.times.predictions
+    wrong = {k: np.abs(times[k] / built.times.measured - 1) for k in times}
     assert np.median(wrong["before"]) > 0.2
-    assert np.median(wrong["held"][0]) < 0.07 and np.median(wrong["held"][1]) < 0.15
-    assert np.median(wrong["after"]) <= np.median(wrong["held"])
+    assert np.median(wrong["held_out"][0]) < 0.07 and np.median(wrong["held_out"][1]) < 0.15
+    assert np.median(wrong["after"]) <= np.median(wrong["held_out"])
 
 
 def test_the_band_holds_what_was_left_out(built):
     low, high = built.band(0.8).T
-    ratio = built.measured / built.held
+    ratio = built.times.measured / built.times.left_out
     inside = (low[:, None] < ratio) & (ratio < high[:, None])
     assert 0.7 <= inside.mean() <= 1.0
     assert np.all(built.band(0.95)[:, 1] > high) and np.all(built.band(0.5)[:, 1] < high)
@@ -97,7 +98,7 @@ def test_one_run_is_believed_two_thirds():
     assert np.log(result.fit.values["decode_factor"]) == pytest.approx(
         np.log(1.04) * 1 / 1.5, rel=0.05
     )
-    assert result.held is None
+    assert result.times.left_out is None
 
 
 def test_expected_errors_mix_ordinary_ones_with_those_seen():
