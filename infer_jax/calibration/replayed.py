@@ -21,8 +21,8 @@ from infer_jax.calibration.error_bands import left_out
 from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.calibration.server import (
     Calibrated,
+    MeasuredTimes,
     RequestTimes,
-    Times,
     cautious_covariance,
     check_times,
     coefficients_to_fit,
@@ -106,7 +106,7 @@ def calibrate_requests(
     _, fit = solve(predict, times, fitted, serving, tuple(names), batches, REQUEST_SCALES)
     before, sheet = (np.asarray(evaluate(x)[0]) for x in (serving, serving.at_data_sheet()))
     others = fit.measured * np.exp(left_out(fit, batches, fit.weights > 0))
-    requests = Times(times, sheet, before, fit.predicted, others).map(
+    requests = MeasuredTimes(times, sheet, before, fit.predicted, others).map(
         lambda x: np.where(np.isfinite(times), x.reshape(times.shape), np.nan)
     )
     ends = np.cumsum([bench.count for bench in benches])[:-1]

@@ -43,7 +43,7 @@ STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
 
 
 @dataclass(frozen=True)
-class Times:
+class MeasuredTimes:
     """TPOT and TTFT of runs or requests in seconds, 2 x runs; NaN where not measured.
 
     ``sheet``: predicted at data-sheet rates, None where the estimator has none; ``before``: with
@@ -69,14 +69,14 @@ class Times:
         times["held_out"] = self.left_out
         return {name: x for name, x in times.items() if x is not None}
 
-    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "Times":
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "MeasuredTimes":
         """The same with a function of each array."""
         values = (self.measured, self.sheet, self.before, self.after, self.left_out)
-        return Times(*(None if x is None else function(x) for x in values))  # pyright: ignore
+        return MeasuredTimes(*(None if x is None else function(x) for x in values))  # pyright: ignore
 
 
 @dataclass(frozen=True)
-class RequestTimes(Times):
+class RequestTimes(MeasuredTimes):
     """Times of single requests; which were ``fitted``, and the ``output`` tokens of each."""
 
     fitted: np.ndarray
@@ -96,7 +96,7 @@ class Calibrated:
     loads: tuple[InstanceLoad, ...]
     fit: Fit
     start: Estimator
-    times: Times
+    times: MeasuredTimes
     covered: np.ndarray
     spread: np.ndarray
     freedom: float
@@ -165,7 +165,7 @@ def calibrate_server(
         loads=loads,
         fit=fit,
         start=estimator,
-        times=Times(
+        times=MeasuredTimes(
             measured=times,
             sheet=None if sheet is None else of_runs(evaluate(sheet)),
             before=of_runs(evaluate(estimator)),
