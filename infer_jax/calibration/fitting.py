@@ -62,9 +62,18 @@ def fit(
             weights or clusters of another number; a prior of an unknown parameter; see
             ``parameters``; the solver is not installed; no start ends at finite residuals.
     """
-    options: dict[str, Any] = {"priors": priors, "bounds": bounds, "ties": ties, "scale": scale}
-    options |= {"loss": loss, "tolerance": tolerance}
-    problem = FitProblem.of(predict, measured, tree, names, **options)
+    problem = FitProblem.of(
+        predict,
+        measured,
+        tree,
+        names,
+        priors=priors,
+        bounds=bounds,
+        ties=ties,
+        scale=scale,
+        loss=loss,
+        tolerance=tolerance,
+    )
     if clusters is not None and len(clusters) != len(problem.data):
         allowed = f"a label for each of {len(problem.data)} rows"
         raise InputError("fit", "clusters", len(clusters), allowed)

@@ -154,8 +154,10 @@ class FitProblem:
             allowed = "pip install 'infer_jax[fit]'"
             raise InputError("fit", "optimistix", "not installed", allowed) from None
         equations = self.equations()
-        options: dict[str, Any] = {} if equations is None else {"linear_solver": equations}
-        method = optx.LevenbergMarquardt(self.tolerance, self.tolerance * 1e-2, **options)
+        rtol, atol = self.tolerance, self.tolerance * 1e-2
+        method = optx.LevenbergMarquardt(rtol, atol)
+        if equations is not None:
+            method = optx.LevenbergMarquardt(rtol, atol, linear_solver=equations)
 
         def solve(start: Array, weight: Array, logs: Array) -> tuple[Array, Array]:
             solution = optx.least_squares(

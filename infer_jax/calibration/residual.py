@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from flax.linen import Module
     from optax import GradientTransformation, GradientTransformationExtraArgs
 
+Weights = Any  # of a flax module, a pytree
+
 
 @cache
 def network(width: int, outputs: int) -> "Module":
@@ -46,7 +48,7 @@ class Residual:
     ``gain`` is the share of the loss on left-out groups that it removes; at 0 it is off.
     """
 
-    networks: tuple[Any, ...]
+    networks: tuple[Weights, ...]
     centre: np.ndarray
     size: np.ndarray
     outputs: int
@@ -131,7 +133,7 @@ def _training(
     sizes: Array,
     optimiser: "GradientTransformationExtraArgs | GradientTransformation",
     rounds: int,
-) -> Callable[[Array, Array], tuple[Any, Array, Array, Array]]:
+) -> Callable[[Array, Array], tuple[Weights, Array, Array, Array]]:
     """A function that trains one network from a random key on a mask of rows.
 
     It returns the best weights, the loss on the other rows before training and at its least, and
@@ -141,11 +143,11 @@ def _training(
 
     mean = lambda x, w: jnp.sum(x * w) / jnp.sum(w)  # noqa: E731
 
-    def loss(weights: Any, seen: Array) -> Array:
+    def loss(weights: Weights, seen: Array) -> Array:
         wrong = (wanted - net.apply(weights, scaled)) / sizes  # pyright: ignore[reportOperatorIssue]
         return mean(jnp.sum(jnp.log1p(wrong**2 / 4.0), axis=1), seen)
 
-    def train(key: Array, seen: Array) -> tuple[Any, Array, Array, Array]:
+    def train(key: Array, seen: Array) -> tuple[Weights, Array, Array, Array]:
         first = net.init(key, scaled[:1])
 
         def round_(carry: tuple, _: None) -> tuple[tuple, Array]:

@@ -9,7 +9,6 @@ token and, if there are enough runs, launch gaps, host time and efficiencies.
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -18,7 +17,7 @@ from jax import Array
 from infer_jax.calibration.error_bands import student
 from infer_jax.calibration.fitting import at
 from infer_jax.calibration.linearised import Linearised
-from infer_jax.calibration.problem import FitProblem, Prior
+from infer_jax.calibration.problem import FitProblem, Predict, Prior
 from infer_jax.calibration.proposals import Proposal, next_runs, possible_runs
 from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, load_of, measured, predictor
 from infer_jax.calibration.uncertainty import (
@@ -214,7 +213,7 @@ def check_times(fitted: np.ndarray, names: Sequence[str]) -> None:
 
 
 def solve(
-    predict: Callable[[Any], Array],
+    predict: Predict,
     times: np.ndarray,
     fitted: np.ndarray,
     estimator: Estimator,
