@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.calibration.uncertainty import Fit, moved_without
+from infer_jax.calibration.uncertainty import Fit, check_clusters, moved_without
 from infer_jax.catalog.published import ErrorLaw
 from infer_jax.errors import InputError
 
@@ -34,9 +34,7 @@ def left_out(fit: Fit, clusters: Sequence[Hashable], asked: np.ndarray | None = 
     Raises:
         InputError: labels that are not one a row.
     """
-    if len(clusters) != len(fit.measured):
-        allowed = f"a label for each of {len(fit.measured)} rows"
-        raise InputError("fit", "clusters", len(clusters), allowed)
+    check_clusters(clusters, len(fit.measured))
     rows: dict[Hashable, list[int]] = {}
     for i, label in enumerate(clusters):
         if asked is None or asked[i]:

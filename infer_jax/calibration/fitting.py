@@ -13,8 +13,7 @@ from jax.typing import ArrayLike
 
 from infer_jax.calibration.losses import SOFT_L1, Loss
 from infer_jax.calibration.problem import FitProblem, Predict, Prior
-from infer_jax.calibration.uncertainty import Fit
-from infer_jax.errors import InputError
+from infer_jax.calibration.uncertainty import Fit, check_clusters
 
 
 def fit(
@@ -52,8 +51,7 @@ def fit(
         ties: leaves that take the value of a parameter, by its name.
         scale: the typical size of a log residual, one for all rows or one for each.
         loss: ``SOFT_L1`` or ``CAUCHY``.
-        clusters: labels of rows with correlated errors (one model, one machine), for the error
-            bars of the fit; None: all rows are independent.
+        clusters: labels of rows with correlated errors (one machine), for the error bars.
         restarts: number of starts; the others are random, ``spread`` away in every coordinate.
         steps: the most iterations from one start.
 
@@ -74,9 +72,7 @@ def fit(
         loss=loss,
         tolerance=tolerance,
     )
-    if clusters is not None and len(clusters) != len(problem.data):
-        allowed = f"a label for each of {len(problem.data)} rows"
-        raise InputError("fit", "clusters", len(clusters), allowed)
+    check_clusters(clusters, len(problem.data))
     weight = problem.weighted(weights)
     ends, costs = problem.solve(problem.starts(restarts, spread, seed), weight, steps)
     return at(problem, ends[0], weight, np.sort(costs[0]), clusters)

@@ -129,16 +129,20 @@ def moved_without(fit: Fit, rows: Sequence[int]) -> Float[np.ndarray, " paramete
     return np.linalg.solve(others, pull @ fit.residuals[rows])
 
 
+def check_clusters(clusters: Sequence[Hashable] | None, rows: int) -> None:
+    """Raise InputError where there is not one label a row."""
+    if clusters is not None and len(clusters) != rows:
+        raise InputError("fit", "clusters", len(clusters), f"a label for each of {rows} rows")
+
+
 def _members(fit: Fit, clusters: Sequence[Hashable] | None) -> list[list[int]]:
     """The rows of each cluster that count; None: a cluster for each row.
 
     Raises:
         InputError: another number of labels than rows.
     """
+    check_clusters(clusters, len(fit.weights))
     labels = range(len(fit.weights)) if clusters is None else clusters
-    if len(labels) != len(fit.weights):
-        allowed = f"a label for each of {len(fit.weights)} rows"
-        raise InputError("fit", "clusters", len(labels), allowed)
     members: dict[str, list[int]] = {}
     for i, label in enumerate(labels):
         if fit.weights[i] > 0:
