@@ -34,7 +34,7 @@ from infer_jax.estimators.economics import evaluate
 from infer_jax.estimators.economics.forward_pass import RankLayout, one_pass
 from infer_jax.specs import ForwardPass, Workload
 from infer_jax.sweeps import Best, Pareto, prepare, start
-from infer_jax.sweeps.stream import Progress
+from infer_jax.sweeps.engine import Progress
 
 LAYOUTS, ROUNDS, CHUNKS = 132, 3, (1000, 4000, 16000)
 ESTIMATES = {  # a grid of so many points, which takes about a second or more

@@ -20,11 +20,10 @@ from infer_jax.design.violations import (
 )
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
-from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.explanation import explain
-from infer_jax.sweeps.paths import Point, Tree, look
+from infer_jax.sweeps.paths import Point, Tree, look, numbers
 from infer_jax.sweeps.preparing import Prepared, prepare
-from infer_jax.sweeps.refine import numbers
+from infer_jax.sweeps.reducers import Best
 from infer_jax.sweeps.space import Space
 
 ENDS = 24  # continuous optima whose lattice is searched

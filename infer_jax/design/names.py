@@ -11,7 +11,7 @@ from jax import Array
 from infer_jax.errors import InputError
 from infer_jax.physics import attention as att
 from infer_jax.specs import Architecture, Block, Experts
-from infer_jax.sweeps.axis import LONGEST, Axis
+from infer_jax.sweeps.axis import MAX_VALUES, Axis
 from infer_jax.sweeps.constraint import Constraint
 from infer_jax.sweeps.paths import Point, Tree
 
@@ -88,8 +88,8 @@ def free_axis(name: str, low: float, high: float) -> Axis:
         every = np.sort(np.r_[powers, 3.0 * powers]) if name == "batch" else powers
     else:
         step = STEPS[name]
-        if high - low > LONGEST * step:
-            raise InputError("codesign", name, (low, high), f"at most {LONGEST} steps of {step}")
+        if high - low > MAX_VALUES * step:
+            raise InputError("codesign", name, (low, high), f"at most {MAX_VALUES} steps of {step}")
         every = step * np.arange(np.ceil(low / step), np.floor(high / step) + 1)
     kept = every[(every >= low) & (every <= high) & (every > 0)]
     if not len(kept):

@@ -17,11 +17,11 @@ from jax.typing import ArrayLike
 
 from infer_jax.design.relaxation import Relaxation
 from infer_jax.estimators import Estimate
-from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.constraint import Constraint, Sides, holds
 from infer_jax.sweeps.paths import Point, Tree, look
 from infer_jax.sweeps.point import Program, one_point
 from infer_jax.sweeps.preparing import Prepared
+from infer_jax.sweeps.reducers import Best
 
 BATCHES = 256, 4096  # lattice points evaluated together: few, and many
 LEAST = 1e-3  # the temperature at which a smoothed estimator is as good as exact

@@ -18,10 +18,10 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.specs import Architecture, value_of
 from infer_jax.sweeps.axis import Axis
-from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.paths import Point
+from infer_jax.sweeps.reducers import Best
 from infer_jax.sweeps.space import Space
-from infer_jax.sweeps.toml import Body, Table, axis_of, known, read_space
+from infer_jax.sweeps.toml import Body, Table, axis_of, check_keys, read_space
 
 KEYS = ("estimator", "second", "feasible", "arch", "hardware", "workload", "plan", "coefficients",
         "zip", "where", "free", "objective", "limits", "quality", "start", "search")  # fmt: skip
@@ -70,7 +70,7 @@ def load_spec(path: str | Path) -> DesignSpec:
 
 def spec_of(where: str, table: Table) -> DesignSpec:
     """The design problem of the tables of a file."""
-    known(where, "", table, KEYS)
+    check_keys(where, "", table, KEYS)
     estimators, space, feasible = read_space(where, table, DEFAULT)
     inner = _one(where, "estimator", estimators)
     for field, given in (("arch", space.arch), ("hardware", space.hardware)):
@@ -199,7 +199,7 @@ def _with_quality(where: str, table: Table, inner: Estimator) -> QualityWrapper:
 
 def _keeps(where: str, table: Table, wrapper: QualityWrapper) -> tuple[Best, ...]:
     objective, limits = _table(where, table, "objective"), _table(where, table, "limits")
-    known(where, "objective", objective, ("best", "pair", "weight", "along"))
+    check_keys(where, "objective", objective, ("best", "pair", "weight", "along"))
     by = "score" if "pair" in objective else objective.get("best")
     if not isinstance(by, str):
         raise InputError(where, "objective.best", by or "missing", "a term, such as cost or speed")
@@ -238,7 +238,7 @@ def _start(
 
 def _search(where: str, table: Table) -> SearchOptions:
     given = _table(where, table, "search")
-    known(where, "search", given, SEARCH)
+    check_keys(where, "search", given, SEARCH)
     for key, value in given.items():
         kind, most = SEARCH[key]
         if type(value) is not kind:

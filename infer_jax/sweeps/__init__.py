@@ -6,32 +6,28 @@ from infer_jax.on_demand import on_demand
 
 if TYPE_CHECKING:
     from infer_jax.sweeps.axis import Axis as Axis
-    from infer_jax.sweeps.best import Best as Best
     from infer_jax.sweeps.constraint import Constraint as Constraint
-    from infer_jax.sweeps.everything import Everything as Everything
+    from infer_jax.sweeps.engine import start as start
     from infer_jax.sweeps.explanation import explain as explain
     from infer_jax.sweeps.histogram import Histogram as Histogram, Quantiles as Quantiles
     from infer_jax.sweeps.pareto import Pareto as Pareto
     from infer_jax.sweeps.preparing import prepare as prepare
+    from infer_jax.sweeps.reducers import Best as Best, Everything as Everything, TopK as TopK
     from infer_jax.sweeps.results import SweepResult as SweepResult
-    from infer_jax.sweeps.run import start as start
     from infer_jax.sweeps.space import Space as Space
-    from infer_jax.sweeps.topk import TopK as TopK
 
 __getattr__, __dir__ = on_demand(
     __name__,
     {
         "axis": "Axis",
-        "best": "Best",
         "constraint": "Constraint",
-        "everything": "Everything",
+        "engine": "start",
         "explanation": "explain",
         "histogram": "Histogram Quantiles",
         "pareto": "Pareto",
         "preparing": "prepare",
+        "reducers": "Best Everything TopK",
         "results": "SweepResult",
-        "run": "start",
         "space": "Space",
-        "topk": "TopK",
     },
 )

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from infer_jax.errors import InputError
 from infer_jax.sweeps.paths import Point, Tree
 
-LONGEST = 2**22  # values of one axis: its table lives on every device
+MAX_VALUES = 2**22  # values of one axis: its table lives on every device
 Rule = Callable[[Tree, Point], ArrayLike]  # (step, the point as decoded so far) -> the leaf
 
 
@@ -74,10 +74,11 @@ class Axis:
         (2.0, 5.0, 8.0)
         """
         numbers = (low, high, step)
-        if not all(_finite(x) and float(x).is_integer() for x in numbers) or step < 1 or low > high:
+        whole = all(_is_finite(x) and float(x).is_integer() for x in numbers)
+        if not whole or step < 1 or low > high:
             raise InputError("Axis.integers", "", numbers, "whole low <= high, step of 1 or more")
-        if (high - low) // step >= LONGEST:
-            raise InputError("Axis.integers", "", numbers, f"at most {LONGEST} values")
+        if (high - low) // step >= MAX_VALUES:
+            raise InputError("Axis.integers", "", numbers, f"at most {MAX_VALUES} values")
         return _axis([float(x) for x in range(int(low), int(high) + 1, int(step))])
 
     @classmethod
@@ -97,16 +98,16 @@ class Axis:
         return dataclasses.replace(base, rule=rule)
 
 
-def _axis(given: Iterable[object], *, is_spec: bool = False) -> Axis:
-    steps = tuple(given)
+def _axis(values: Iterable[object], *, is_spec: bool = False) -> Axis:
+    steps = tuple(values)
     if not steps:
         raise InputError("Axis", "values", "empty", "one value or more")
-    if len(steps) > LONGEST:
-        raise InputError("Axis", "values", f"{len(steps)} values", f"at most {LONGEST}")
+    if len(steps) > MAX_VALUES:
+        raise InputError("Axis", "values", f"{len(steps)} values", f"at most {MAX_VALUES}")
     return Axis(steps, is_spec)
 
 
-def _finite(x: float) -> bool:
+def _is_finite(x: float) -> bool:
     try:
         return bool(np.isfinite(float(x)))
     except (TypeError, ValueError, OverflowError):
@@ -114,10 +115,10 @@ def _finite(x: float) -> bool:
 
 
 def _check_ends(kind: str, low: float, high: float, count: int, *, positive: bool = False) -> None:
-    least = "0 < low <= high" if positive else "low <= high"
-    if not (_finite(low) and _finite(high)) or low > high or (positive and low <= 0):
-        raise InputError(f"Axis.{kind}", "ends", (low, high), f"finite numbers, {least}")
-    if not _finite(count) or not float(count).is_integer() or not 1 <= count <= LONGEST:
-        raise InputError(f"Axis.{kind}", "count", count, f"a whole number from 1 to {LONGEST}")
+    if not (_is_finite(low) and _is_finite(high)) or low > high or (positive and low <= 0):
+        order = "0 < low <= high" if positive else "low <= high"
+        raise InputError(f"Axis.{kind}", "ends", (low, high), f"finite numbers, {order}")
+    if not _is_finite(count) or not float(count).is_integer() or not 1 <= count <= MAX_VALUES:
+        raise InputError(f"Axis.{kind}", "count", count, f"a whole number from 1 to {MAX_VALUES}")
     if count == 1 and low != high:
         raise InputError(f"Axis.{kind}", "count", count, "2 or more between two ends")

@@ -24,7 +24,8 @@ FORMAT = "infer_jax sweep 2"
 class Checkpoint(NamedTuple):
     """The progress of a sweep: points absorbed, their counts, and the merged state.
 
-    For a frontier also the point after which rows are undecided, and how many were decided.
+    Of a frontier ``since`` is the point after which rows are undecided, ``decided`` the number of
+    those that were.
     """
 
     position: int
@@ -49,7 +50,7 @@ def fingerprint(
     facts = (repr(reducer), feasible, np.dtype(dtype).name, jax.__version__)
     digest.update("\n".join((*facts, jax.default_backend())).encode())
     for group, reading in groups:
-        digest.update(f"{reading.text}\n{group.sizes}\n{reading.signs}".encode())
+        digest.update(f"{reading.text}\n{group.sizes}\n{reading.declared.signs}".encode())
         digest.update(repr([(s.leaf, s.digit) for s in group.slots]).encode())
         digest.update(repr([(c.path, c.order) for c in group.columns]).encode())
         for x in (*jax.tree.leaves(group.base), *group.tables):
@@ -60,14 +61,15 @@ def fingerprint(
 
 
 def save(path: Path, mark: str, point: Checkpoint) -> None:
-    """Write the file whole or not at all.
+    """Write the complete file or none.
 
     Raises:
-        OSError: the disk is full or the place not writable; an older file is then untouched.
+        OSError: the disk is full or the folder not writable; an older file is then untouched.
     """
     arrays = {f"leaf{i}": x for i, x in enumerate(point.leaves)}
-    facts = {"format": FORMAT, "fingerprint": mark, **_facts(point)}
-    facts["sum"] = _sum(facts, point.leaves)
+    numbers = {k: str(getattr(point, k)) for k in ("position", "since", "decided")}
+    facts = {"format": FORMAT, "fingerprint": mark, "counts": point.counts, **numbers}
+    facts["sum"] = _checksum(facts, point.leaves)
     arrays["facts"] = np.array(json.dumps(facts))
     try:
         with replacing(path) as temporary, temporary.open("wb") as stream:
@@ -88,14 +90,14 @@ def load(path: Path, mark: str) -> Checkpoint | None:
         arrays = read_arrays(path)
         facts = json_of(str(path), str(arrays["facts"]))
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays) - 1)]
-        intact = facts["format"] == FORMAT and facts.pop("sum") == _sum(facts, leaves)
+        intact = facts["format"] == FORMAT and facts.pop("sum") == _checksum(facts, leaves)
         position, since, decided = (int(facts[k]) for k in ("position", "since", "decided"))
         checkpoint = Checkpoint(position, facts["counts"], since, decided, leaves)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"a file that is damaged or no checkpoint ({type(error).__name__})"
-        raise InputError(str(path), "checkpoint", reason, "delete it to start anew") from None
+        raise InputError(str(path), "checkpoint", reason, "delete it to start again") from None
     if not intact:
-        raise InputError(str(path), "checkpoint", "damaged", "delete it to start anew")
+        raise InputError(str(path), "checkpoint", "damaged", "delete it to start again")
     if facts["fingerprint"] != mark:
         raise InputError(
             str(path), "checkpoint", "of another sweep (other points, program, or versions)",
@@ -104,14 +106,8 @@ def load(path: Path, mark: str) -> Checkpoint | None:
     return checkpoint
 
 
-def _facts(point: Checkpoint) -> dict[str, object]:
-    facts = point._asdict()
-    del facts["leaves"]
-    return {k: x if isinstance(x, dict) else str(x) for k, x in facts.items()}
-
-
-def _sum(facts: Mapping[str, object], leaves: list[np.ndarray]) -> str:
-    """A checksum over the whole content of the file."""
+def _checksum(facts: Mapping[str, object], leaves: list[np.ndarray]) -> str:
+    """A checksum of the file's content."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for x in leaves:
         digest.update(f"{x.dtype} {x.shape}".encode() + np.ascontiguousarray(x).tobytes())

@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax.numpy as jnp
 from jax import Array
@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
-from infer_jax.sweeps.paths import Point, Tree, is_list, is_table, look
+from infer_jax.sweeps.paths import Point, Tree, is_list, is_names, is_table, look
 
 Side = float | str | None  # a number, or the name of an input or a term
 Sides = dict[str, tuple[Array, Array | float]]  # by relation: its left and right side
@@ -36,9 +36,9 @@ class Constraint:
     divides: Side = None
 
     def __post_init__(self) -> None:
-        given = [form for form in FORMS if getattr(self, form)]
-        if len(given) != 1:
-            raise InputError("constraint", "form", given, f"exactly one of {', '.join(FORMS)}")
+        forms = [form for form in FORMS if getattr(self, form)]
+        if len(forms) != 1:
+            raise InputError("constraint", "form", forms, f"exactly one of {', '.join(FORMS)}")
         if self.ratio and len(self.ratio) != 2:
             raise InputError("constraint", "ratio", self.ratio, "two names")
         if all(getattr(self, relation) is None for relation in RELATIONS):
@@ -57,11 +57,13 @@ class Constraint:
         for key, value in table.items():
             if key not in known:
                 raise InputError(where, f"where.{key}", value, ", ".join(known))
-            many = key in FORMS[:3]
-            good = is_list(value) and all(isinstance(x, str) for x in value)
-            single = isinstance(value, str) or (key in RELATIONS and type(value) in (int, float))
-            if not (good if many else single):
-                allowed = "a list of names" if many else "a name" if key == "value" else "a number"
+            if key in FORMS[:3]:
+                good, allowed = is_names(value), "a list of names"
+            else:
+                number = key in RELATIONS and type(value) in (int, float)
+                good, allowed = isinstance(value, str) or number, "a number"
+            if not good:
+                allowed = "a name" if key == "value" else allowed
                 raise InputError(where, f"where.{key}", value, allowed)
         try:
             fields: dict[str, Tree] = {k: tuple(v) if is_list(v) else v for k, v in table.items()}
@@ -71,44 +73,38 @@ class Constraint:
 
     def left(self, point: Point, estimate: Estimate | None) -> Array:
         """The value of the form at a point."""
+        names = self.product or self.sum or self.ratio or (self.value,)
+        values = [_side(name, point, estimate) for name in names]
         if self.product:
-            return jnp.prod(
-                jnp.stack([jnp.asarray(_side(x, point, estimate)) for x in self.product])
-            )
+            return jnp.prod(jnp.stack([jnp.asarray(x) for x in values]))
         if self.sum:
-            return jnp.sum(_stacked(self.sum, point, estimate))
-        if self.ratio:
-            return _side(self.ratio[0], point, estimate) / _side(self.ratio[1], point, estimate)
-        return _side(self.value, point, estimate)
+            return jnp.sum(jnp.stack([jnp.asarray(x) for x in values]))
+        return values[0] / values[1] if self.ratio else values[0]
 
     def sides(self, point: Point, estimate: Estimate | None) -> Sides:
         """(left, right) of every relation of the constraint."""
         left = self.left(point, estimate)
-        asked = {name: getattr(self, name) for name in RELATIONS}
-        return {k: (left, _side(x, point, estimate)) for k, x in asked.items() if x is not None}
+        right = {name: getattr(self, name) for name in RELATIONS}
+        return {k: (left, _side(x, point, estimate)) for k, x in right.items() if x is not None}
 
     def __call__(self, point: Point, estimate: Estimate | None) -> Array:
         """Whether a point satisfies the constraint."""
-        kept = jnp.asarray(True)
+        satisfied = jnp.asarray(True)
         for relation, (left, right) in self.sides(point, estimate).items():
             if relation == "at_most":
-                kept &= left <= right
+                satisfied &= left <= right
             elif relation == "at_least":
-                kept &= left >= right
+                satisfied &= left >= right
             elif relation == "equals":
-                kept &= left == right
+                satisfied &= left == right
             else:
-                whole = right / left
-                kept &= whole == jnp.floor(whole)
-        return kept
+                ratio = right / left
+                satisfied &= ratio == jnp.floor(ratio)
+        return satisfied
 
 
-def _side(given: float | str, point: Point, estimate: Estimate | None) -> Tree:
-    return look(given, point, estimate) if isinstance(given, str) else given
-
-
-def _stacked(names: Sequence[str], point: Point, estimate: Estimate | None) -> Array:
-    return jnp.stack([jnp.asarray(look(name, point, estimate)) for name in names])
+def _side(value: float | str, point: Point, estimate: Estimate | None) -> Tree:
+    return look(value, point, estimate) if isinstance(value, str) else value
 
 
 Predicate = Constraint | Callable[..., ArrayLike]

@@ -1,7 +1,7 @@
 """The leaves that the wanted outputs depend on, from one trace; other axes are refused."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,18 +12,15 @@ from jax.typing import DTypeLike
 from infer_jax.errors import InputError
 from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.paths import by_path, unit_of
-from infer_jax.sweeps.point import Program, traced
+from infer_jax.sweeps.point import Declarations, Program, traced
 
 
 class Reading(NamedTuple):
-    """The result of tracing one point: which inputs its outputs read."""
+    """The result of tracing one point: which inputs its outputs read, and what these declare."""
 
     reads: dict[str, bool]  # by path of every number of the five pytrees
     steps: tuple[bool, ...]  # by slot: whether its step is read
-    signs: tuple[tuple[str, float], ...]
-    counts: frozenset[str]
-    units: dict[str, str]
-    drawn: frozenset[str]
+    declared: Declarations
     text: str  # the program of a point, without what differs from run to run
 
 
@@ -35,44 +32,43 @@ def read(program: Program, group: Group, dtype: DTypeLike) -> Reading:
     """
     trace = traced(program, group.base, dtype)
     reads, steps, text = _read(trace.jaxpr, len(program.signs) + 2, len(group.slots))
-    paths = list(by_path(group.base))
     axes = [c.path for c in group.columns if not c.is_spec]
-    units = {path: unit_of(path, group.base, None) for path in axes} | trace.units
-    answers = dict(zip(paths, reads, strict=True))
-    return Reading(answers, steps, trace.signs, trace.counts, units, trace.drawn, text)
+    units = {path: unit_of(path, group.base, None) for path in axes} | trace.declared.units
+    by_name = dict(zip(by_path(group.base), reads, strict=True))
+    return Reading(by_name, steps, trace.declared._replace(units=units), text)
 
 
 @lru_cache(maxsize=256)
 def _read(
-    jaxpr: ClosedJaxpr, answers: int, steps: int
+    jaxpr: ClosedJaxpr, outputs: int, steps: int
 ) -> tuple[tuple[bool, ...], tuple[bool, ...], str]:
     """Which leaves and which steps the first outputs read, and the text of that program."""
-    asked = [i < answers for i in range(len(jaxpr.jaxpr.outvars))]
-    lean, used = partial_eval.dce_jaxpr(jaxpr.jaxpr, asked)
+    needed = [i < outputs for i in range(len(jaxpr.jaxpr.outvars))]
+    lean, used = partial_eval.dce_jaxpr(jaxpr.jaxpr, needed)
     text = re.sub(r"0x[0-9a-f]+|at /[^ ]*|/[^ ]*\.py:\d+", "", str(lean))
     leaves = len(used) - steps
     return tuple(used[:leaves]), tuple(used[leaves:]), text
 
 
-def refuse_unread(groups: list[tuple[Group, Reading]], terms: Sequence[str]) -> None:
+def refuse_unread(groups: Iterable[tuple[Group, Reading]], terms: Sequence[str]) -> None:
     """Raise InputError for an axis that no group's outputs read."""
     live: dict[str, bool] = {}
     for group, reading in groups:
         paths = list(reading.reads)
         for column in group.columns:
-            mine = [
+            reads = [
                 read
                 for slot, read in zip(group.slots, reading.steps, strict=True)
-                if slot.digit == column.digit and _under(paths[slot.leaf], column.path)
+                if slot.digit == column.digit and _is_under(paths[slot.leaf], column.path)
             ]
             derived = group.sizes[column.digit] == 1  # a single value, which adds no points
-            live[column.path] = live.get(column.path, False) or not mine or any(mine) or derived
-    for path, read_somewhere in live.items():
-        if not read_somewhere:
-            asked = f"a field that {', '.join(terms)} or a constraint depends on"
-            raise InputError("space", "axis", path, asked)
+            live[column.path] = live.get(column.path, False) or not reads or any(reads) or derived
+    for path, is_read in live.items():
+        if not is_read:
+            allowed = f"a field that {', '.join(terms)} or a constraint depends on"
+            raise InputError("space", "axis", path, allowed)
 
 
-def _under(leaf: str, path: str) -> bool:
+def _is_under(leaf: str, path: str) -> bool:
     of_system = path == "hardware" and leaf.startswith("estimator.")
     return leaf == path or leaf.startswith(f"{path}.") or of_system

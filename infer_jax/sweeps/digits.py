@@ -1,7 +1,7 @@
 """Positions in a grid of any size: mixed-radix digits and wide indices, exact.
 
 A grid may have more points than 64 bits count. The host holds an index as a Python integer;
-a device gets the digits and the 32-bit limbs of a segment's first point and adds the offset
+a device gets the digits and the 32-bit words of a segment's first point and adds the offset
 of each lane, with carries. No number on the device is wider than 32 bits.
 """
 
@@ -11,42 +11,42 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-MOST = 2**30  # points of one segment: an offset and a digit add up within 32 bits
-Limbs = tuple[Array, ...]  # most significant first, uint32
+MAX_SEGMENT = 2**30  # points of one segment: an offset and a digit add up within 32 bits
+WideIndex = tuple[Array, ...]  # most significant first, uint32
 
 
-def limbs_needed(size: int) -> int:
-    """32-bit limbs of an index below ``size``.
+def words_needed(size: int) -> int:
+    """32-bit words of an index below ``size``.
 
-    >>> limbs_needed(2**32), limbs_needed(2**32 + 1)
+    >>> words_needed(2**32), words_needed(2**32 + 1)
     (1, 2)
     """
     return max(1, -(-(size - 1).bit_length() // 32))
 
 
-def to_limbs(index: int, count: int) -> np.ndarray:
-    """The ``count`` limbs of an index, most significant first."""
+def to_words(index: int, count: int) -> np.ndarray:
+    """The ``count`` words of an index, most significant first."""
     return np.array([(index >> 32 * i) & 0xFFFFFFFF for i in reversed(range(count))], np.uint32)
 
 
-def to_index(limbs: Iterable[int]) -> int:
-    """The index of limbs, most significant first.
+def to_index(words: Iterable[int]) -> int:
+    """The index of words, most significant first.
 
-    >>> to_index(to_limbs(2**70 + 5, 3)) == 2**70 + 5
+    >>> to_index(to_words(2**70 + 5, 3)) == 2**70 + 5
     True
     """
     index = 0
-    for limb in limbs:
-        index = index << 32 | int(limb)
+    for word in words:
+        index = index << 32 | int(word)
     return index
 
 
-def add(limbs: Sequence[Array], offset: Array) -> Limbs:
-    """The limbs of index + offset; ``offset`` is below 2^32."""
+def add(words: Sequence[Array], offset: Array) -> WideIndex:
+    """The words of index + offset; ``offset`` is below 2^32."""
     carry = jnp.asarray(offset, jnp.uint32)
     out: list[Array] = []
-    for limb in reversed(limbs):
-        new = limb + carry
+    for word in reversed(words):
+        new = word + carry
         carry = (new < carry).astype(jnp.uint32)
         out.append(new)
     return tuple(reversed(out))

@@ -10,7 +10,9 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.results import Part, Result
 from infer_jax.sweeps import refine
+from infer_jax.sweeps.columns import axes_of
 from infer_jax.sweeps.group import locate
+from infer_jax.sweeps.paths import numbers
 from infer_jax.sweeps.preparing import Prepared
 
 
@@ -46,12 +48,10 @@ def explain(ready: Prepared, index: int, source: str = "") -> Explanation:
         raise InputError("space", "index", index, f"from 0 to {ready.size - 1}")
     group, digits = locate(ready.groups, index)
     at = next(i for i, g in enumerate(ready.groups) if g is group)
-    rows = refine.estimates(ready.parts[at], digits[None], "whole")[4]
-    estimate = jax.tree.map(itemgetter(0), rows)
-    units = ready.readings[at].units
-    terms = {name: (float(x), units.get(name, "1")) for name, x in refine.numbers(estimate).items()}
-    axes = {c.path: c.labels[digits[c.digit]] for c in group.columns}
+    rows = refine.estimates(ready.parts[at], digits[None], "all")[4]
+    estimate, units = jax.tree.map(itemgetter(0), rows), ready.readings[at].declared.units
+    terms = {name: (float(x), units.get(name, "1")) for name, x in numbers(estimate).items()}
     command = f"explain(prepare(estimator, space, keep), {index})"
     if source:
         command = f"infer-jax sweep {source} --at {index}"
-    return Explanation(index, axes, terms, estimate, command)
+    return Explanation(index, axes_of(ready, index), terms, estimate, command)

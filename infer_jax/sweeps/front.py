@@ -21,7 +21,7 @@ Push = Callable[[int, np.ndarray], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Front:
-    """Rows as columns: position of ``per``, objectives, ties, limbs of the index.
+    """Rows as columns: position of ``per``, objectives, ties, words of the index.
 
     Among rows equal in all objectives, the first by ties and index is kept. ``push`` gives a
     margin; without it the frontier is exact.
@@ -29,7 +29,7 @@ class Front:
 
     columns: tuple[np.ndarray, ...]
     keys: int
-    limbs: int
+    words: int
     push: Push | None = None
 
     def __len__(self) -> int:
@@ -42,12 +42,19 @@ class Front:
     @property
     def ids(self) -> np.ndarray:
         """The index of each row: an integer, or bytes where 64 bits do not hold it."""
-        return ids(self.columns[-self.limbs :])
+        words = self.columns[-self.words :]
+        if len(words) > 2:
+            table = np.ascontiguousarray(np.stack(words, -1).astype(">u4"))
+            return table.view(f"V{4 * len(words)}").ravel()
+        total = np.zeros(len(self), np.uint64)
+        for word in words:
+            total = total << np.uint64(32) | word.astype(np.uint64)
+        return total
 
     def index(self) -> list[int]:
         """The indices in order of position, objectives, ties and index."""
-        limbs = [c.tolist() for c in self.ordered().columns[-self.limbs :]]
-        return [to_index(words) for words in zip(*limbs, strict=True)]
+        columns = [c.tolist() for c in self.ordered().columns[-self.words :]]
+        return [to_index(words) for words in zip(*columns, strict=True)]
 
     def ordered(self) -> "Front":
         """All rows in the order of their columns, each index once."""
@@ -64,8 +71,8 @@ class Front:
             fresh = fresh.take(np.flatnonzero(~beaten(fresh, self)))
         if not len(fresh):
             return self
-        held = self.take(np.flatnonzero(~beaten(self, fresh)))
-        both = [np.concatenate(pair) for pair in zip(held.columns, fresh.columns, strict=True)]
+        left = self.take(np.flatnonzero(~beaten(self, fresh)))
+        both = [np.concatenate(pair) for pair in zip(left.columns, fresh.columns, strict=True)]
         rows = dataclasses.replace(self, columns=tuple(both))
         return rows.take(np.argsort(_paired(both[0], both[1]), kind="stable"))
 
@@ -84,17 +91,6 @@ class Front:
         new = descents(_paired(-owner, second))  # restarts with each position
         row = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
         return owner, first, second[row], order[row]
-
-
-def ids(limbs: Sequence[np.ndarray]) -> np.ndarray:
-    """Indices by their limbs as one sortable column."""
-    if len(limbs) <= 2:
-        total = np.zeros(len(limbs[0]), np.uint64)
-        for limb in limbs:
-            total = total << np.uint64(32) | limb.astype(np.uint64)
-        return total
-    table = np.ascontiguousarray(np.stack(limbs, -1).astype(">u4"))
-    return table.view(f"V{4 * len(limbs)}").ravel()
 
 
 def beaten(rows: Front, by: Front) -> np.ndarray:
@@ -130,8 +126,7 @@ def _below_stairs(rows: Front, by: Front) -> np.ndarray:
     who = row[last[inside]]
     same = (by.columns[1][who] == x[inside]) & (by.columns[2][who] == y[inside])
     mine_ties = [c[inside] for c in rows.columns[3:]]
-    first_comes = _later(mine_ties, [c[who] for c in by.columns[3:]])
-    within[inside] = ~same | first_comes
+    within[inside] = ~same | _later(mine_ties, [c[who] for c in by.columns[3:]])
     return within
 
 
@@ -141,27 +136,24 @@ def _in_blocks(rows: Front, by: Front) -> np.ndarray:
     left = np.arange(len(rows))  # rows not beaten so far
     for start in range(0, len(by), BLOCK):
         some = slice(start, start + BLOCK)
-        near = np.ones(len(left), bool)
+        owner, mine = by.columns[0][some], rows.columns[0][left]
+        reached = (owner.min() <= mine) & (owner.max() >= mine)
         for push, x in zip(pushed, rows.columns[keys], strict=True):
-            near &= push[some].min() <= x[left]
-        near &= (by.columns[0][some].min() <= rows.columns[0][left]) & (
-            by.columns[0][some].max() >= rows.columns[0][left]
-        )
-        asked = left[near]
-        if not len(asked):
+            reached &= push[some].min() <= x[left]
+        lanes = left[reached]
+        if not len(lanes):
             continue
-        hit = by.columns[0][some][:, None] == rows.columns[0][asked]
+        hit = owner[:, None] == rows.columns[0][lanes]
         for push, x in zip(pushed, rows.columns[keys], strict=True):
-            hit &= push[some][:, None] <= x[asked]
+            hit &= push[some][:, None] <= x[lanes]
         at, lane = np.nonzero(hit)
-        who, lane = at + start, asked[lane]
+        who, lane = at + start, lanes[lane]
         same = np.ones(len(who), bool)
         for x, y in zip(rows.columns[keys], by.columns[keys], strict=True):
             same &= x[lane] == y[who]
         rest = slice(1 + rows.keys, None)
         ties = [c[lane] for c in rows.columns[rest]], [c[who] for c in by.columns[rest]]
-        lost = lane[~same | _later(*ties)]
-        left = left[~np.isin(left, lost)]
-    gone = np.ones(len(rows), bool)
-    gone[left] = False
-    return gone
+        left = left[~np.isin(left, lane[~same | _later(*ties)])]
+    lost = np.ones(len(rows), bool)
+    lost[left] = False
+    return lost

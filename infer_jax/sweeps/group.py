@@ -67,7 +67,7 @@ class Group:
 def spread(
     groups: Sequence[Group], index: Sequence[int]
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """For each group with some of these global indices: its number, their places and digits."""
+    """For each group with some of these global indices: its number, their positions and digits."""
     total = groups[-1].offset + groups[-1].size
     flat = np.asarray(index, np.int64 if total < 2**63 else object)
     for number, group in enumerate(groups):

@@ -1,40 +1,70 @@
 """The distribution of a term over the grid: counts between edges, and quantiles."""
 
 import dataclasses
-from collections.abc import Sequence
+from abc import abstractmethod
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.typing import DTypeLike
-from jaxtyping import UInt32, UInt64
+from jaxtyping import UInt32
 
 from infer_jax.errors import InputError
-from infer_jax.sweeps.reducers import Answer, Chunk, Mask, State, Summary, parse
+from infer_jax.sweeps.reducers import Answer, Chunk, State, Summary, parse
 
-Words = UInt32[Array | np.ndarray, " bins"]
-Counts = dict[str, Words]  # the low and the high words of the counts
 MANTISSA = 8  # bits of a float32's fraction that a bin of a quantile resolves: 0.4 %
+Counts = UInt32[Array | np.ndarray, " bins"]  # one of the two words of each
 
 
-def _counts(bins: int) -> Counts:
-    return {"low": np.zeros(bins, np.uint32), "high": np.zeros(bins, np.uint32)}
-
-
-def _added(state: Counts, low: Words, high: Words | int = 0) -> Counts:
+def add_counts(state: State, low: Counts, high: Counts | int = 0) -> State:
     """64-bit counts as two words, so that they are exact without 64-bit integers."""
     total = state["low"] + low
     carry = (total < low).astype(jnp.uint32)
     return {"low": total, "high": state["high"] + high + carry}
 
 
-def _numbers(state: Counts) -> UInt64[np.ndarray, " bins"]:
-    low, high = (np.asarray(state[k]).astype(np.uint64) for k in ("low", "high"))
-    return (high << np.uint64(32)) | low
+class BinCounts(Summary):
+    """Counts of feasible points by the bin of one term; NaN is counted nowhere."""
+
+    term: str
+
+    @property
+    @abstractmethod
+    def bins(self) -> int:
+        """The number of bins."""
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The term counted."""
+        return (parse(self.term)[0],)
+
+    @abstractmethod
+    def bin_of(self, value: Array) -> Array:
+        """The bin of each value."""
+
+    def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
+        """Counts of 0, each in a low and a high word."""
+        return {word: np.zeros(self.bins, np.uint32) for word in ("low", "high")}
+
+    def absorb(self, state: State, chunk: Chunk) -> State:
+        """The counts with a chunk's feasible lanes."""
+        value = chunk.values[self.terms[0]]
+        at = jnp.where(chunk.feasible & ~jnp.isnan(value), self.bin_of(value), self.bins)
+        return add_counts(state, jnp.zeros(self.bins, jnp.uint32).at[at].add(1, mode="drop"))
+
+    def merge(self, a: State, b: State) -> State:
+        """The sums of both counts."""
+        return add_counts(a, b["low"], b["high"])
+
+    @staticmethod
+    def counts(state: State) -> np.ndarray:
+        """The counts as 64-bit integers."""
+        low, high = (np.asarray(state[word]).astype(np.uint64) for word in ("low", "high"))
+        return (high << np.uint64(32)) | low
 
 
 @dataclasses.dataclass(frozen=True)
-class Histogram(Summary):
+class Histogram(BinCounts):
     """Counts of feasible points with ``edges[i] <= term < edges[i + 1]``, and outside all edges."""
 
     term: str
@@ -48,35 +78,22 @@ class Histogram(Summary):
         object.__setattr__(self, "edges", edges)
 
     @property
-    def terms(self) -> tuple[str, ...]:
-        """The term counted."""
-        return (parse(self.term)[0],)
+    def bins(self) -> int:
+        """Bins between the edges, and one on each side."""
+        return len(self.edges) + 1
 
-    def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
-        """No counts."""
-        return _counts(len(self.edges) + 1)
+    def bin_of(self, value: Array) -> Array:
+        """The number of edges at or below each value."""
+        return jnp.searchsorted(jnp.asarray(self.edges, value.dtype), value, side="right")
 
-    def absorb(self, state: State, chunk: Chunk) -> State:
-        """With a chunk's feasible lanes counted; NaN is counted nowhere."""
-        value = chunk.values[self.terms[0]]
-        edges = jnp.asarray(np.asarray(self.edges), value.dtype)
-        return _counted(state, jnp.searchsorted(edges, value, side="right"), value, chunk.ok)
-
-    def merge(self, a: State, b: State) -> State:
-        """Both counts."""
-        return _added(a, b["low"], b["high"])
-
-    def answer(self, state: Counts) -> Answer:
+    def answer(self, state: State) -> Answer:
         """Edges and counts; the first and last count lie outside of the edges."""
-        return {
-            "term": self.terms[0],
-            "edges": list(self.edges),
-            "counts": _numbers(state).tolist(),
-        }
+        counts = self.counts(state).tolist()
+        return {"term": self.terms[0], "edges": list(self.edges), "counts": counts}
 
 
 @dataclasses.dataclass(frozen=True)
-class Quantiles(Summary):
+class Quantiles(BinCounts):
     """Quantiles of a positive term over feasible points, each as bounds within 0.4 %.
 
     Bins are the leading bits of the number itself, so no range has to be given.
@@ -92,45 +109,24 @@ class Quantiles(Summary):
             raise InputError("Quantiles", "q", self.q, "shares from 0 to 1")
 
     @property
-    def terms(self) -> tuple[str, ...]:
-        """The term counted."""
-        return (parse(self.term)[0],)
+    def bins(self) -> int:
+        """One for each exponent and each leading part of the fraction."""
+        return 1 << (8 + MANTISSA)
 
-    def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
-        """No counts."""
-        return _counts(1 << (8 + MANTISSA))
+    def bin_of(self, value: Array) -> Array:
+        """The leading bits of each value."""
+        positive = jnp.maximum(value.astype(jnp.float32), 0.0)
+        bits = lax.bitcast_convert_type(positive, jnp.uint32)
+        return (bits >> (23 - MANTISSA)).astype(jnp.int32)
 
-    def absorb(self, state: State, chunk: Chunk) -> State:
-        """With a chunk's feasible lanes counted; NaN is counted nowhere."""
-        value = chunk.values[self.terms[0]].astype(jnp.float32)
-        bits = lax.bitcast_convert_type(jnp.maximum(value, 0.0), jnp.uint32)
-        return _counted(state, (bits >> (23 - MANTISSA)).astype(jnp.int32), value, chunk.ok)
-
-    def merge(self, a: State, b: State) -> State:
-        """Both counts."""
-        return _added(a, b["low"], b["high"])
-
-    def answer(self, state: Counts) -> Answer:
+    def answer(self, state: State) -> Answer:
         """For each q the bounds between which the quantile lies."""
-        counts = _numbers(state)
-        total = np.cumsum(counts)
-        bins: list[dict[str, float]] = []
-        for q in self.q if len(total) and total[-1] else ():
+        total = np.cumsum(self.counts(state))
+        bounds: list[dict[str, float]] = []
+        for q in self.q if total[-1] else ():
             rank = min(int(np.ceil(q * float(total[-1]))), int(total[-1]))
             at = int(np.searchsorted(total, max(rank, 1)))
             ends = np.array([at, at + 1], np.uint32) << np.uint32(23 - MANTISSA)
             low, high = ends.view(np.float32)
-            bins.append({"q": q, "at_least": float(low), "below": float(high)})
-        return {"term": self.terms[0], "points": int(total[-1]), "quantiles": bins}
-
-
-def _counted(state: Counts, bins: Array, value: Array, ok: Mask) -> Counts:
-    size = state["low"].shape[0]
-    at = jnp.where(ok & ~jnp.isnan(value), bins, size)
-    return _added(state, jnp.zeros(size, jnp.uint32).at[at].add(1, mode="drop"))
-
-
-def edges(low: float, high: float, bins: int, *, log: bool = False) -> Sequence[float]:
-    """Even edges from ``low`` to ``high``, in logarithm where ``log``."""
-    space = np.geomspace if log else np.linspace
-    return tuple(space(low, high, bins + 1).tolist())
+            bounds.append({"q": q, "at_least": float(low), "below": float(high)})
+        return {"term": self.terms[0], "points": int(total[-1]), "quantiles": bounds}

@@ -15,11 +15,9 @@ class Stopped(KeyboardInterrupt):
 
     def __init__(self, position: int, total: int, path: Path | None, number: int):
         self.position, self.total, self.path, self.number = position, total, path, number
-        on = (
-            f"the same command goes on from {path}"
-            if path
-            else "without a checkpoint nothing is kept"
-        )
+        on = "without a checkpoint nothing is kept"
+        if path:
+            on = f"the same command goes on from {path}"
         super().__init__(
             f"stopped after {position:,} of {total:,} points ({position / total:.0%}); {on}"
         )
@@ -35,14 +33,14 @@ class Listener:
 
     def __enter__(self) -> "Listener":
         if threading.current_thread() is threading.main_thread():
-            self._before = {s: signal.signal(s, self._heard) for s in SIGNALS}
+            self._before = {s: signal.signal(s, self._stop) for s in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _stop(self, number: int, frame: FrameType | None) -> None:
         if self.stopped:
             raise KeyboardInterrupt
         self.stopped, self.signal = True, number

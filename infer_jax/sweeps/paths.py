@@ -58,6 +58,11 @@ def is_list(given: object) -> TypeGuard[list[Tree]]:
     return isinstance(given, list)
 
 
+def is_names(given: object) -> TypeGuard[list[str]]:
+    """Whether it is a list of texts."""
+    return is_list(given) and all(isinstance(x, str) for x in given)
+
+
 def is_sequence(given: object) -> TypeGuard[Sequence[Tree]]:
     """Whether it is a list or a tuple."""
     return isinstance(given, list | tuple)
@@ -69,8 +74,8 @@ def look(path: str, point: Point, estimate: Estimate | None) -> Tree:
     Raises:
         InputError: there is no such input or term.
     """
-    head, *_ = path.split(".")
-    here, steps = (point, path.split(".")) if head in Point._fields else (estimate, path.split("."))
+    steps = path.split(".")
+    here = point if steps[0] in Point._fields else estimate
     for step in steps:
         here = _child(here, step, path)
     return here
@@ -101,43 +106,32 @@ def children(here: object) -> list[str]:
     return names + [n for n in DERIVED if isinstance(getattr(type(here), n, None), property)]
 
 
+def declared(path: str, point: Point, estimate: Estimate | None) -> Output:
+    """What the field of an input or a term declares: unit, kind, and whether more is better."""
+    *above, last = path.split(".")
+    here = point if path.split(".")[0] in Point._fields else estimate
+    for step in above:
+        here = _child(here, step, path)
+    _child(here, last, path)
+    if dataclasses.is_dataclass(here):
+        for f in dataclasses.fields(here):
+            if f.name == last:
+                output = f.metadata.get("output") or Output()
+                unit, kind = f.metadata.get("unit", "1"), f.metadata.get("kind", "")
+                return dataclasses.replace(output, unit=unit, kind=kind)
+        kind = "count" if isinstance(here, Plan) else ""
+        return Output(unit=DERIVED.get(last, "1"), kind=kind)
+    return Output(unit="s", kind="time") if "terms" in above else Output()
+
+
 def unit_of(path: str, point: Point, estimate: Estimate | None) -> str:
     """The unit a term was declared with."""
-    return _declared(path, point, estimate).full_unit
+    return declared(path, point, estimate).full_unit
 
 
 def grows(path: str, point: Point, estimate: Estimate | None) -> bool:
     """Whether more of a term is better: rates and fractions, unless its field says otherwise."""
-    return _declared(path, point, estimate).more_is_better
-
-
-def counts(path: str, point: Point, estimate: Estimate | None) -> bool:
-    """Whether a term is a count; whole counts are exact in any precision."""
-    return _declared(path, point, estimate).kind == "count"
-
-
-def drawn(path: str, point: Point, estimate: Estimate | None) -> bool:
-    """Whether a term is a power or an energy, which is unknown where the chip's power is."""
-    return _declared(path, point, estimate).drawn
-
-
-def _declared(path: str, point: Point, estimate: Estimate | None) -> Output:
-    head = path.split(".")[0]
-    here, steps = (point if head in Point._fields else estimate), path.split(".")
-    for step in steps[:-1]:
-        here = _child(here, step, path)
-    _child(here, steps[-1], path)
-    if dataclasses.is_dataclass(here):
-        for f in dataclasses.fields(here):
-            if f.name == steps[-1]:
-                said = f.metadata.get("output") or Output()
-                unit, kind = f.metadata.get("unit", "1"), f.metadata.get("kind", "")
-                return dataclasses.replace(said, unit=unit, kind=kind)
-        kind = "count" if isinstance(here, Plan) else ""
-        return Output(unit=DERIVED.get(steps[-1], "1"), kind=kind)
-    if "terms" in steps[:-1]:
-        return Output(unit="s", kind="time")
-    return Output()
+    return declared(path, point, estimate).more_is_better
 
 
 def numbers(tree: object) -> dict[str, Tree]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,14 @@ from infer_jax.estimators.estimate import Estimate, Phase
 from infer_jax.estimators.jaxpr_split import apart, only
 from infer_jax.sweeps.constraint import Predicate, holds
 from infer_jax.sweeps.group import Group, Slot
-from infer_jax.sweeps.paths import Point, by_path, counts, drawn, grows, look, numbers, unit_of
+from infer_jax.sweeps.paths import Point, by_path, declared, look, numbers
 from infer_jax.sweeps.reducers import Reducer
 
 Shapes = tuple[tuple[int, ...], ...]
-Seen = Callable[[Point, Estimate], None]
-Answers = tuple[dict[str, Array], Array, Array, Array]  # terms, accepted, feasible, shortfall
-Whole = tuple[dict[str, Array], Array, Array, Array, Estimate]  # the same, and the estimate
+Observer = Callable[[Point, Estimate], None]
+Judged = tuple[dict[str, Array], Array, Array, Array]  # terms, accepted, feasible, shortfall
+Evaluated = tuple[dict[str, Array], Array, Array, Array, Estimate]  # the same, and the estimate
+Extent = Literal["none", "scope", "all"]  # of an estimate: the numbers that are returned
 
 
 class Program(NamedTuple):
@@ -36,22 +37,39 @@ class Program(NamedTuple):
     feasible: str
     reducer: Reducer  # None in the key of a trace, which all reducers share
     chunk: int
-    limbs: int
-    masks: tuple[tuple[int, ...], ...] = ()  # the digits of each table of what is legal
+    words: int  # of 32 bits, of a global index
+    masks: tuple[tuple[int, ...], ...] = ()  # the digits of each table of legal points
+
+
+class Declarations(NamedTuple):
+    """What the fields of the terms declare."""
+
+    signs: tuple[tuple[str, float], ...]
+    counts: frozenset[str]
+    units: dict[str, str]
+    powers: frozenset[str]  # powers and energies, unknown where the chip's power is
+
+
+class PointProgram(NamedTuple):
+    """One point's program, of the leaves of its base and its steps."""
+
+    jaxpr: ClosedJaxpr
+    shapes: Evaluated  # of what it returns flat: shapes and types in place of arrays
+    scope: tuple[bool, ...]  # by output: whether it needs nothing of a phase not asked about
+    declared: Declarations
 
 
 def one_point(
-    program: Program, base: Point, steps: Sequence[Array], seen: Seen | None = None
-) -> Answers:
+    program: Program, base: Point, steps: Sequence[Array], observe: Observer | None = None
+) -> Judged:
     """Terms, whether the constraints hold, whether the limits do, and the excess over them.
 
-    ``seen`` is called with the point and its estimate while they are traced.
+    ``observe`` is called with the point and its estimate while they are traced.
     """
-    group = Group(base, program.sizes, program.slots, (), (), 0)
-    point = group.fill(steps)
+    point = Group(base, program.sizes, program.slots, (), (), 0).fill(steps)
     estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
-    if seen is not None:
-        seen(point, estimate)
+    if observe is not None:
+        observe(point, estimate)
     kind = jnp.result_type(*jax.tree.leaves(base))
     values = {name: jnp.asarray(look(name, point, estimate), kind) for name, _ in program.signs}
     accepted = jnp.asarray(True)
@@ -59,108 +77,80 @@ def one_point(
         accepted &= jnp.asarray(holds(predicate, point, estimate), bool)
     feasible = look(program.feasible, point, estimate)
     above = program.feasible.rpartition(".")[0]
-    phases = [look(above, point, estimate)] if above else [estimate.prefill, estimate.decode]
-    short = jnp.asarray(0.0)
-    for phase in phases:
-        short = jnp.maximum(short, phase.shortfall)
-    return values, accepted, jnp.asarray(feasible, bool), short
-
-
-class Declared(NamedTuple):
-    """Declarations of the terms: signs, units, which are counts, which are energies."""
-
-    signs: tuple[tuple[str, float], ...]
-    counts: frozenset[str]
-    units: dict[str, str]
-    drawn: frozenset[str]
-
-
-class PointProgram(NamedTuple):
-    """One point's program, of the leaves of its base and its steps."""
-
-    jaxpr: ClosedJaxpr
-    shapes: Whole  # of what it returns flat: shapes and types in place of arrays
-    scope: tuple[bool, ...]  # by output: whether it needs nothing of a phase not asked about
-    signs: tuple[tuple[str, float], ...]
-    counts: frozenset[str]  # the terms that are counts
-    units: dict[str, str]
-    drawn: frozenset[str]  # the terms that are unknown where the chip's power is
+    shortfall = jnp.asarray(0.0)
+    for phase in [look(above, point, estimate)] if above else [estimate.prefill, estimate.decode]:
+        shortfall = jnp.maximum(shortfall, phase.shortfall)
+    return values, accepted, jnp.asarray(feasible, bool), shortfall
 
 
 def traced(program: Program, base: Point, dtype: DTypeLike) -> PointProgram:
     """The trace of a program's points, the same for all numbers, chunk sizes and reducers."""
-    names = tuple((name, 1.0) for name, _ in program.signs)
-    asked = program._replace(sizes=(), per=(), signs=names, reducer=None, chunk=0, limbs=0,
-                             masks=())  # fmt: skip
+    signs = tuple((name, 1.0) for name, _ in program.signs)
+    structure = program._replace(
+        sizes=(), per=(), signs=signs, reducer=None, chunk=0, words=0, masks=()
+    )
     leaves, tree = jax.tree.flatten(base)
-    return _traced(asked, tree, tuple(jnp.shape(x) for x in leaves), np.dtype(dtype))
+    return _trace(structure, tree, tuple(jnp.shape(x) for x in leaves), np.dtype(dtype))
 
 
 @lru_cache(maxsize=256)
-def _traced(asked: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) -> PointProgram:
-    declared: list[Declared] = []
-    estimates: list[Estimate] = []  # the traced one, on its way out of the point's program
+def _trace(structure: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) -> PointProgram:
+    observed: list[tuple[Declarations, Estimate]] = []
 
-    def seen(point: Point, estimate: Estimate) -> None:
-        names = [name for name, _ in asked.signs]
-        every = (*names, *numbers(estimate))
-        declared.append(
-            Declared(
-                tuple((n, -1.0 if grows(n, point, estimate) else 1.0) for n in names),
-                frozenset(n for n in names if counts(n, point, estimate)),
-                {n: unit_of(n, point, estimate) for n in every},
-                frozenset(n for n in every if drawn(n, point, estimate)),
-            )
-        )
-        estimates.append(estimate)
+    def observe(point: Point, estimate: Estimate) -> None:
+        names = [name for name, _ in structure.signs]
+        fields = {n: declared(n, point, estimate) for n in (*names, *numbers(estimate))}
+        signs = tuple((n, -1.0 if fields[n].more_is_better else 1.0) for n in names)
+        counts = frozenset(n for n in names if fields[n].kind == "count")
+        units = {n: field.full_unit for n, field in fields.items()}
+        powers = frozenset(n for n, field in fields.items() if field.drawn)
+        observed.append((Declarations(signs, counts, units, powers), estimate))
 
-    def whole(base: Point, steps: Sequence[Array]) -> Whole:
-        values, accepted, feasible, short = one_point(asked, base, steps, seen)
-        return values, accepted, feasible, short, estimates.pop()
+    def evaluate(base: Point, steps: Sequence[Array]) -> Evaluated:
+        return *one_point(structure, base, steps, observe), observed[-1][1]
 
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
-    steps = [jax.ShapeDtypeStruct((), dtype) if s.rule else leaves[s.leaf] for s in asked.slots]
+    steps = [jax.ShapeDtypeStruct((), dtype) if s.rule else leaves[s.leaf] for s in structure.slots]
     with jax.enable_x64(dtype == np.float64):
-        make = jax.make_jaxpr(whole, return_shape=True)  # pyright: ignore[reportUnknownMemberType]
+        make = jax.make_jaxpr(evaluate, return_shape=True)  # pyright: ignore[reportUnknownMemberType]
         jaxpr, returned = make(jax.tree.unflatten(tree, leaves), steps)
-    scope = _scope(jaxpr, returned, asked.feasible)
-    return PointProgram(jaxpr, returned, scope, *declared[-1])
+    return PointProgram(jaxpr, returned, _scope(jaxpr, returned, structure.feasible),
+                        observed[-1][0])  # fmt: skip
 
 
-def _scope(jaxpr: ClosedJaxpr, shapes: Whole, feasible: str) -> tuple[bool, ...]:
+def _scope(jaxpr: ClosedJaxpr, shapes: Evaluated, feasible: str) -> tuple[bool, ...]:
     """By output: whether it is computed when only one phase is asked for."""
-    *answers, estimate = shapes
-    count, total = len(jax.tree.leaves(answers)), len(jax.tree.leaves(shapes))
+    *judged, estimate = shapes
+    count, total = len(jax.tree.leaves(judged)), len(jax.tree.leaves(shapes))
     parts = [path.partition(".")[0] for path in by_path(estimate)]
     phases = [name for name in dict.fromkeys(parts) if isinstance(getattr(estimate, name), Phase)]
     phase = feasible.split(".")[0]
     if phase not in phases:
         return (True,) * total
-    mine = [True] * count + [name == phase for name in parts]
+    own = [True] * count + [name == phase for name in parts]
     others = [False] * count + [name in phases and name != phase for name in parts]
-    return tuple(apart(jaxpr, mine, others))
+    return tuple(apart(jaxpr, own, others))
 
 
 def answers(
-    program: Program, base: Point, estimate: str = ""
-) -> Callable[[Sequence[Array]], Whole]:
+    program: Program, base: Point, extent: Extent = "none"
+) -> Callable[[Sequence[Array]], Evaluated]:
     """steps -> (terms, accepted, feasible, shortfall, estimate).
 
     Only the part of the trace that the answers need is evaluated. Of the estimate the function
-    returns nothing (None at each leaf), the numbers in scope (``estimate="asked"``), or all of it
-    ("whole").
+    returns nothing (None at each leaf), the numbers in scope, or all.
     """
     leaves = jax.tree.leaves(base)
     trace = traced(program, base, jnp.result_type(*leaves))
     first, tree = len(jax.tree.leaves(trace.shapes[:4])), jax.tree.structure(trace.shapes)
-    wanted = [
-        i < first or estimate == "whole" or (estimate == "asked" and near)
-        for i, near in enumerate(trace.scope)
+    used = [
+        i < first or extent == "all" or (extent == "scope" and in_scope)
+        for i, in_scope in enumerate(trace.scope)
     ]
-    run = cast(Callable[..., list[Array]], jaxpr_as_fun(only(trace.jaxpr, wanted)))
+    run = cast(Callable[..., list[Array]], jaxpr_as_fun(only(trace.jaxpr, used)))
 
-    def answer(steps: Sequence[Array]) -> Whole:
+    def answer(steps: Sequence[Array]) -> Evaluated:
         values = iter(run(*leaves, *steps))
-        return jax.tree.unflatten(tree, [next(values) if each else None for each in wanted])
+        return jax.tree.unflatten(tree, [next(values) if x else None for x in used])
 
     return answer

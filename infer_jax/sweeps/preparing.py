@@ -12,15 +12,14 @@ from infer_jax.estimators import Estimator
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.checkpoint import fingerprint
 from infer_jax.sweeps.dependency import Reading, read, refuse_unread
-from infer_jax.sweeps.digits import limbs_needed
+from infer_jax.sweeps.digits import words_needed
 from infer_jax.sweeps.group import Group
-from infer_jax.sweeps.lawful import Mask, lawful, masks
+from infer_jax.sweeps.legality import Mask, is_legal, validity_masks
 from infer_jax.sweeps.paths import is_sequence
 from infer_jax.sweeps.point import Program
-from infer_jax.sweeps.program import task_of
+from infer_jax.sweeps.program import GroupTask, task_of
 from infer_jax.sweeps.reducers import Reducer, parse
 from infer_jax.sweeps.space import Space
-from infer_jax.sweeps.stream import GroupTask
 
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
 
@@ -30,9 +29,9 @@ class Prepared(NamedTuple):
 
     parts: tuple[GroupTask, ...]
     reducer: Reducer
-    keeping: Reducer  # the reducer that runs: with a margin or spare rows where float64 decides
+    running: Reducer  # the reducer that runs: with a margin or spare rows where float64 decides
     readings: tuple[Reading, ...]
-    spans: tuple[int, ...]
+    per_sizes: tuple[int, ...]  # positions of each axis of ``per``
     precision: str
     mark: str
     estimator: Estimator | Sequence[Estimator]
@@ -41,8 +40,7 @@ class Prepared(NamedTuple):
     @property
     def estimators(self) -> list[Estimator]:
         """The estimators, one or several."""
-        given = self.estimator
-        return [given] if isinstance(given, Estimator) else list(given)
+        return [self.estimator] if isinstance(self.estimator, Estimator) else list(self.estimator)
 
     @property
     def groups(self) -> list[Group]:
@@ -53,6 +51,11 @@ class Prepared(NamedTuple):
     def size(self) -> int:
         """Points of the grid."""
         return sum(p.group.size for p in self.parts)
+
+    @property
+    def signs(self) -> dict[str, float]:
+        """By term of the reducer: -1 where more of it is better."""
+        return dict(self.readings[0].declared.signs)
 
 
 def prepare(
@@ -80,49 +83,50 @@ def prepare(
         if path not in paths:
             raise InputError("sweep", "per", path, f"axes: {', '.join(paths)}")
     per = tuple(paths[path] for path in keep.axes)
-    spans = tuple(_span(groups, path) for path in keep.axes)
-    names = tuple((name, 1.0) for name in dict.fromkeys(parse(term)[0] for term in keep.terms))
+    per_sizes = tuple(
+        1 + max(max(c.order) for g in groups for c in g.columns if c.path == path)
+        for path in keep.axes
+    )
+    terms = list(dict.fromkeys(parse(term)[0] for term in keep.terms))
+    masks: list[list[Mask]] = [[] for _ in groups]
+    where = tuple(space.where)
+    if legal:
+        masks, by_point = validity_masks(groups)
+        where = (*where, is_legal) if by_point else where
     parts: list[GroupTask] = []
     readings: list[Reading] = []
-    held: list[list[Mask]] = [[] for _ in groups]
-    asked = False
-    if legal:
-        held, asked = masks(groups)
-    where = (*space.where, lawful) if asked else tuple(space.where)
     with jax.enable_x64(precision == "float64"):
-        for group, mine in zip(groups, held, strict=True):
+        for group, own in zip(groups, masks, strict=True):
+            signs = tuple((name, 1.0) for name in terms)
             program = Program(
-                group.slots, group.sizes, per, names, where, feasible, keep, 0,
-                limbs_needed(total), tuple(m.digits for m in mine),
+                group.slots, group.sizes, per, signs, where, feasible, keep, 0,
+                words_needed(total), tuple(m.digits for m in own),
             )  # fmt: skip
             reading = read(program, group, dtype)
-            program = program._replace(signs=reading.signs)
-            task = task_of(group, per, spans, dtype)._replace(masks=tuple(m.table for m in mine))
+            program = program._replace(signs=reading.declared.signs)
+            task = task_of(group, per, per_sizes, dtype)
+            task = task._replace(masks=tuple(m.table for m in own))
             parts.append(GroupTask(group, program, task))
             readings.append(reading)
-    _refuse_unknown(space, [name for name, _ in names if any(name in x.drawn for x in readings)])
-    refuse_unread(list(zip(groups, readings, strict=True)), [name for name, _ in names])
-    keeping = keep.in_float32(readings[0].counts) if precision == "float32" else keep
-    tables = [m.table for mine in held for m in mine]
-    mark = fingerprint(list(zip(groups, readings, strict=True)), keeping, feasible, dtype, tables)
+    powers = frozenset[str]().union(*(reading.declared.powers for reading in readings))
+    _refuse_unknown(space, [name for name in terms if name in powers])
+    pairs = list(zip(groups, readings, strict=True))
+    refuse_unread(pairs, terms)
+    running = keep.in_float32(readings[0].declared.counts) if precision == "float32" else keep
+    tables = [m.table for own in masks for m in own]
+    mark = fingerprint(pairs, running, feasible, dtype, tables)
     return Prepared(
-        tuple(parts), keep, keeping, tuple(readings), spans, precision, mark, estimator,
-        space.named(),
+        tuple(parts), keep, running, tuple(readings), per_sizes, precision, mark, estimator,
+        space.entries(),
     )  # fmt: skip
 
 
-def _refuse_unknown(space: Space, asked: Sequence[str]) -> None:
-    """Raise InputError where an energy or a power is asked for of a chip whose power is unknown."""
-    given = space.hardware
-    systems = given if is_sequence(given) else [given]
-    for system in systems if asked and "hardware.power" not in space.axes else ():
+def _refuse_unknown(space: Space, powers: Sequence[str]) -> None:
+    """Raise InputError where a power or an energy is an objective, and a chip has no power."""
+    systems = space.hardware if is_sequence(space.hardware) else [space.hardware]
+    for system in systems if powers and "hardware.power" not in space.axes else ():
         board = getattr(system, "hardware", system).power
         if not isinstance(board, Axis) and not np.any(np.asarray(board)):
             name = getattr(system, "name", "the hardware")
             allowed = f"a system whose profile has a power_w; {name} has none"
-            raise InputError("sweep", "keep", asked[0], allowed)
-
-
-def _span(groups: Sequence[Group], path: str) -> int:
-    """Positions of an axis over all groups."""
-    return 1 + max(max(c.order) for g in groups for c in g.columns if c.path == path)
+            raise InputError("sweep", "keep", powers[0], allowed)

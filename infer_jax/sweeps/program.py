@@ -16,63 +16,72 @@ from jax.typing import ArrayLike, DTypeLike
 from infer_jax.compiling import wide
 from infer_jax.sweeps import digits as radix
 from infer_jax.sweeps.group import Group
-from infer_jax.sweeps.lawful import place
+from infer_jax.sweeps.legality import flat_index
 from infer_jax.sweeps.paths import Point, is_table
 from infer_jax.sweeps.point import Program, answers
-from infer_jax.sweeps.reducers import Chunk, Monoid, Rows, State, fold, parse
+from infer_jax.sweeps.reducers import Chunk, Monoid, Rows, State, merge_all, parse
 from infer_jax.typed_jax import all_gather, jit, pmax, pmin, psum
 
 Carry = tuple[Array, State, Array]  # the step, the state, the counts
-Segment = tuple[State, Array, Array, Array]  # states, counts, the steps done, wishes
+Segment = tuple[State, Array, Array, Array]  # states, counts, the steps done, votes
 LANES = "lanes"  # the one axis of the mesh
+SPLIT, REPLICATED = PartitionSpec(LANES), PartitionSpec()
 COUNTS = ("accepted", "feasible", "undefined")
 
 
 class Task(NamedTuple):
-    """The numbers of a group: its base, a table for each slot, the positions of ``per``, and
-    the masks of legal points."""
+    """The numbers of a group: its base, a table for each slot, the position of each value on the
+    axes of ``per``, and the masks of legal points."""
 
     base: Point
     tables: tuple[np.ndarray, ...]
-    orders: tuple[np.ndarray, ...]
+    positions: tuple[np.ndarray, ...]
     masks: tuple[np.ndarray, ...] = ()
 
 
-def task_of(group: Group, per: tuple[int, ...], spans: tuple[int, ...], dtype: DTypeLike) -> Task:
-    """A group's numbers in one precision; ``spans`` are the user's positions per ``per`` digit."""
+class GroupTask(NamedTuple):
+    """A group with its program and its numbers."""
+
+    group: Group
+    program: Program
+    task: Task
+
+
+def task_of(group: Group, per: tuple[int, ...], sizes: tuple[int, ...], dtype: DTypeLike) -> Task:
+    """A group's numbers in one precision; ``sizes`` are the user's values of each ``per`` digit."""
     cast = partial(np.asarray, dtype=dtype)
-    orders: list[np.ndarray] = []
+    positions: list[np.ndarray] = []
     stride = 1
-    for digit, span in reversed(list(zip(per, spans, strict=True))):
+    for digit, size in reversed(list(zip(per, sizes, strict=True))):
         order = next(c.order for c in group.columns if c.digit == digit)
-        orders.insert(0, np.asarray(order, np.int32) * stride)
-        stride *= span
+        positions.insert(0, np.asarray(order, np.int32) * stride)
+        stride *= size
     base = jax.tree.map(cast, group.base)
-    return Task(base, tuple(cast(t) for t in group.tables), tuple(orders))
+    return Task(base, tuple(cast(t) for t in group.tables), tuple(positions))
 
 
 def chunk_of(
-    program: Program, task: Task, start: Array, limbs: Array, offset: Array, count: Array
+    program: Program, task: Task, start: Array, words: Array, offset: Array, count: Array
 ) -> tuple[Chunk, Array]:
     """The chunk of lanes that begins ``offset`` points after a segment's start; its counts."""
     lanes = offset + jnp.arange(program.chunk, dtype=jnp.int32)
     digits = radix.advance(tuple(start), program.sizes, lanes)
     steps = [t[digits[s.digit]] for s, t in zip(program.slots, task.tables, strict=True)]
     point = jax.vmap(answers(program, task.base), axis_size=program.chunk)
-    values, accepted, feasible, short, _ = point(steps)
+    values, accepted, feasible, shortfall, _ = point(steps)
     accepted &= lanes < count
     for mask, legal in zip(program.masks, task.masks, strict=True):
-        accepted &= legal[place(mask, digits, program.sizes)]
+        accepted &= legal[flat_index(mask, digits, program.sizes)]
     group = jnp.zeros(program.chunk, jnp.int32)
-    for digit, order in zip(program.per, task.orders, strict=True):
-        group += order[digits[digit]]
-    index = radix.add(tuple(limbs), lanes.astype(jnp.uint32))
-    ok = accepted & feasible
+    for digit, positions in zip(program.per, task.positions, strict=True):
+        group += positions[digits[digit]]
+    index = radix.add(tuple(words), lanes.astype(jnp.uint32))
+    feasible &= accepted
     undefined = jnp.asarray(False)
     for term in program.reducer.terms:
         undefined |= jnp.isnan(values[parse(term)[0]])
-    sums = [jnp.sum(m, dtype=jnp.int32) for m in (accepted, ok, accepted & undefined)]
-    chunk = Chunk(values, accepted, ok, short, index, group, dict(program.signs))
+    sums = [jnp.sum(m, dtype=jnp.int32) for m in (accepted, feasible, accepted & undefined)]
+    chunk = Chunk(values, accepted, feasible, shortfall, index, group, dict(program.signs))
     return chunk, jnp.stack(sums)
 
 
@@ -91,100 +100,85 @@ def _compiled(platform: str) -> Callable[..., Segment]:
 
 
 def segment(
-    program: Program,
-    mesh: Mesh,
-    state: State,
-    task: Task,
-    start: ArrayLike,
-    limbs: ArrayLike,
-    count: ArrayLike,
-    wishes: ArrayLike,
-) -> Segment:
+    program: Program, mesh: Mesh, state: State, task: Task, start: ArrayLike, words: ArrayLike,
+    count: ArrayLike, votes: ArrayLike,
+) -> Segment:  # fmt: skip
     """Absorb ``count`` points (at most 2^30) after a start on all devices.
 
-    Returns the states, the counts of all devices, the steps that every device had room for (fewer
-    than asked where one overflowed and the segment ended early), and the least and the largest
-    wish (go on, save or stop), through which processes agree.
+    Returns the states, the counts of all devices, the steps for which every device had space (fewer
+    than needed where one overflowed and the segment ended early), and the least and the largest
+    vote (go on, save or stop), through which processes agree.
     """
     run = _compiled(mesh.devices.flat[0].platform)
-    return run(program, mesh, state, task, start, limbs, count, wishes)
+    return run(program, mesh, state, task, start, words, count, votes)
 
 
 def _segment(
-    program: Program,
-    mesh: Mesh,
-    state: State,
-    task: Task,
-    start: Array,
-    limbs: Array,
-    count: Array,
-    wishes: Array,
-) -> Segment:
+    program: Program, mesh: Mesh, state: State, task: Task, start: Array, words: Array,
+    count: Array, votes: Array,
+) -> Segment:  # fmt: skip
     def share(
-        state: State, task: Task, start: Array, limbs: Array, count: Array, wishes: Array
+        state: State, task: Task, start: Array, words: Array, count: Array, votes: Array
     ) -> Segment:
-        mine = lax.axis_index(LANES).astype(jnp.int32) * program.chunk
+        first = lax.axis_index(LANES).astype(jnp.int32) * program.chunk
         stride = mesh.size * program.chunk
 
         def step(carry: Carry) -> Carry:
             i, state, sums = carry
-            chunk, new = chunk_of(program, task, start, limbs, mine + i * stride, count)
+            chunk, new = chunk_of(program, task, start, words, first + i * stride, count)
             state = program.reducer.absorb(state, chunk)
             # a step that overflows is discarded
-            return i + 1 - jnp.asarray(_full(state), jnp.int32), state, sums + new
+            return i + 1 - jnp.asarray(_overflows(state), jnp.int32), state, sums + new
 
-        held = jax.tree.map(itemgetter(0), state)
         steps = (count + stride - 1) // stride
-        begin = (jnp.asarray(0, jnp.int32), held, jnp.zeros(len(COUNTS), jnp.int32))
-        reached, held, sums = lax.while_loop(
-            lambda carry: (carry[0] < steps) & ~jnp.asarray(_full(carry[1])), step, begin
+        begin = jax.tree.map(itemgetter(0), state)
+        reached, end, sums = lax.while_loop(
+            lambda carry: (carry[0] < steps) & ~jnp.asarray(_overflows(carry[1])),
+            step,
+            (jnp.asarray(0, jnp.int32), begin, jnp.zeros(len(COUNTS), jnp.int32)),
         )
-        sums = psum(sums, LANES)
-        reached = pmin(reached, LANES)
-        agreed = jnp.stack([pmin(wishes[0, 0], LANES), pmax(wishes[0, 1], LANES)])
-        return jax.tree.map(itemgetter(None), held), sums, reached, agreed
+        agreed = jnp.stack([pmin(votes[0, 0], LANES), pmax(votes[0, 1], LANES)])
+        states = jax.tree.map(itemgetter(None), end)
+        return states, psum(sums, LANES), pmin(reached, LANES), agreed
 
-    split, whole = PartitionSpec(LANES), PartitionSpec()
     return jax.shard_map(
         share,
         mesh=mesh,
-        in_specs=(split, whole, whole, whole, whole, split),
-        out_specs=(split, whole, whole, whole),
+        in_specs=(SPLIT, REPLICATED, REPLICATED, REPLICATED, REPLICATED, SPLIT),
+        out_specs=(SPLIT, REPLICATED, REPLICATED, REPLICATED),
         check_vma=False,
-    )(state, task, start, limbs, count, wishes)
+    )(state, task, start, words, count, votes)
 
 
-def _full(state: State) -> ArrayLike:
+def _overflows(state: State) -> ArrayLike:
     return state["overflow"] if is_table(state) and "overflow" in state else False
 
 
 @jit(static=(0, 1))
-def gather(mesh: Mesh, size: int, rows: Rows) -> Rows:
+def gather_rows(mesh: Mesh, size: int, rows: Rows) -> Rows:
     """The first ``size`` rows of all devices, the same on all of them."""
 
     def share(rows: Rows) -> Rows:
-        def first(x: Array) -> Array:
-            return x[0, :size] if x.ndim > 1 else x[0]
+        def gather(x: Array) -> Array:
+            return all_gather(x[0, :size] if x.ndim > 1 else x[0], LANES)
 
-        return jax.tree.map(partial(all_gather, axis=LANES), jax.tree.map(first, rows))
+        return jax.tree.map(gather, rows)
 
-    split, whole = PartitionSpec(LANES), PartitionSpec()
-    return jax.shard_map(share, mesh=mesh, in_specs=(split,), out_specs=whole, check_vma=False)(
-        rows
-    )
+    return jax.shard_map(
+        share, mesh=mesh, in_specs=(SPLIT,), out_specs=REPLICATED, check_vma=False
+    )(rows)
 
 
 @jit(static=(0, 1))
-def collect(reducer: Monoid, mesh: Mesh, state: State) -> State:
+def merge_devices(reducer: Monoid, mesh: Mesh, state: State) -> State:
     """One state out of the states of all devices, the same on all of them."""
 
     def share(state: State) -> State:
         def stacked(x: Array) -> Array:
             return all_gather(x[0], LANES)
 
-        return fold(reducer, jax.tree.map(stacked, state), mesh.size)
+        return merge_all(reducer, jax.tree.map(stacked, state), mesh.size)
 
-    split, whole = PartitionSpec(LANES), PartitionSpec()
-    return jax.shard_map(share, mesh=mesh, in_specs=(split,), out_specs=whole, check_vma=False)(
-        state
-    )
+    return jax.shard_map(
+        share, mesh=mesh, in_specs=(SPLIT,), out_specs=REPLICATED, check_vma=False
+    )(state)

@@ -1,13 +1,14 @@
-"""What a sweep keeps of its grid: reducers, which are monoids (init, absorb a chunk, merge).
+"""Reducers: what a sweep keeps of its grid. Each is a monoid: init, absorb a chunk, merge.
 
 A reducer is a frozen description; its state is a pytree of arrays of fixed shape. What it
 keeps is the set of maximal rows of a strict partial order, so the answer depends on the set of
 points alone: not on chunks, devices, processes, order or restarts. Of equal rows the one with
-the lowest index wins.
+the lowest index wins. ``Pareto`` is in ``pareto.py``, counts by bin are in ``histogram.py``.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -18,10 +19,13 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt32
 
+from infer_jax.errors import InputError
+from infer_jax.sweeps.digits import before, to_index
 from infer_jax.typed_jax import cond, fori_loop
 
 BATCH = 1024  # survivors of a chunk that are inserted together
-LAST = 0xFFFFFFFF
+MAX_WORD = 0xFFFFFFFF
+MAX_POINTS = 2**22  # of a grid that is kept whole
 Answer = dict[str, Any]  # plain data, of numbers, texts, lists and dictionaries
 State = Any  # a pytree of arrays of fixed shape, which its reducer alone knows
 Rows = tuple[Array, ...]  # columns of one length, most significant first
@@ -33,10 +37,10 @@ class Chunk(NamedTuple):
     """Lanes of one step: their terms, which of them are feasible, and their grid indices."""
 
     values: Terms
-    accepted: Mask  # a point of the grid that keeps the constraints
-    ok: Mask  # accepted and feasible
-    short: Float[Array, " lanes"]  # relative excess over the estimate's own limits: memory, stages
-    limbs: tuple[UInt32[Array, " lanes"], ...]  # of the global index, most significant first
+    accepted: Mask  # a point of the grid that satisfies the constraints
+    feasible: Mask  # accepted, and within the estimate's own limits
+    shortfall: Float[Array, " lanes"]  # relative excess over those limits: memory, stages
+    words: tuple[UInt32[Array, " lanes"], ...]  # of the global index, most significant first
     group: Int[Array, " lanes"]  # position on the axes that `per` names
     signs: dict[str, float]  # by term: -1 where more of it is better
 
@@ -65,7 +69,7 @@ class Reducer(ABC):
         return self
 
     def in_float32(self, counts: frozenset[str]) -> "Reducer":
-        """The same with rows to spare for float64 to decide; ``counts`` are exact if whole."""
+        """The same with rows to spare for float64 to decide; whole ``counts`` are exact."""
         return self
 
     @abstractmethod
@@ -77,8 +81,8 @@ class Monoid(Reducer):
     """A reducer whose states have one size, and can be merged in any order."""
 
     @abstractmethod
-    def init(self, limbs: int, groups: int, dtype: DTypeLike) -> State:
-        """The state of no points."""
+    def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
+        """The state of no points; an index has so many words of 32 bits."""
 
     @abstractmethod
     def merge(self, a: State, b: State) -> State:
@@ -117,49 +121,248 @@ def key(chunk: Chunk, term: str) -> Float[Array, " lanes"]:
     return value * (chunk.signs[name] if sign is None else sign) + 0.0
 
 
-def insert_survivors(
-    state: Rows,
-    rows: Rows,
-    alive: Mask,
-    keep: Callable[[Rows, Rows], Mask],
-    insert: Callable[[Rows, Rows, Array], Rows],
-) -> Rows:
-    """Insert the rows that pass ``keep``, a batch at a time.
+def merge_all(reducer: Monoid, states: State, count: int) -> State:
+    """One state out of ``count`` stacked ones."""
+
+    def merge(i: Array, state: State) -> State:
+        return reducer.merge(state, jax.tree.map(itemgetter(i), states))
+
+    return fori_loop(1, count, merge, jax.tree.map(itemgetter(0), states))
+
+
+# A ranking is a state (key, *words of the index) of k rows for each position of ``per``; rows
+# without a point have an infinite key.
+
+
+def init_ranking(words: int, rows: int, dtype: DTypeLike) -> tuple[np.ndarray, ...]:
+    """A ranking without points."""
+    index = (np.full(rows, MAX_WORD, np.uint32) for _ in range(words))
+    return (np.full(rows, np.inf, dtype), *index)
+
+
+def rank(state: Rows, rows: Rows, alive: Mask, k: int) -> Rows:
+    """The ranking with the lanes (group, key, *index) that are alive.
 
     After a few chunks the rows in the state rule out nearly every lane, so that few reach the
-    costly insertion. Each inserted batch may rule out more.
+    sort. They are inserted a batch at a time, of which each may rule out more.
     """
-    lanes = alive.shape[0]
-    batch = min(BATCH, lanes)
-    numbers = jnp.arange(lanes, dtype=jnp.int32)
+    groups, lanes = state[0].shape[0] // k, alive.shape[0]
+    owner = jnp.repeat(jnp.arange(groups, dtype=jnp.int32), k)
+    batch, numbers = min(BATCH, lanes), jnp.arange(lanes, dtype=jnp.int32)
 
-    def some(state: Rows, alive: Mask) -> tuple[Rows, Mask]:
+    def insert(state: Rows, rows: Rows, alive: Array) -> Rows:
+        group = jnp.where(alive, rows[0], groups)
+        columns = [jnp.concatenate([owner, group])]
+        columns += [jnp.concatenate(pair) for pair in zip(state, rows[1:], strict=True)]
+        columns = lax.sort(columns, num_keys=len(columns), is_stable=False)
+        start = jnp.searchsorted(columns[0], jnp.arange(groups + 1, dtype=jnp.int32))
+        place = jnp.arange(columns[0].shape[0]) - start[columns[0]]
+        to = jnp.where((place < k) & (columns[0] < groups), columns[0] * k + place, groups * k)
+        return tuple(s.at[to].set(c, mode="drop") for s, c in zip(state, columns[1:], strict=True))
+
+    def insert_batch(state: Rows, alive: Mask) -> tuple[Rows, Mask]:
         # positions by sorting, which compiles to one kernel where counting takes ten
         picks = jnp.sort(jnp.where(alive, numbers, lanes))[:batch]
         chosen = tuple(r.at[picks].get(mode="clip") for r in rows)
         state = insert(state, chosen, picks < lanes)
         return state, alive.at[picks].set(False, mode="drop")
 
-    def same(state: Rows, alive: Mask) -> tuple[Rows, Mask]:
+    def unchanged(state: Rows, alive: Mask) -> tuple[Rows, Mask]:
         return state, alive
 
     def step(carry: tuple[Rows, Mask]) -> tuple[Rows, Mask]:
         state, alive = carry
-        alive &= keep(state, rows)
-        return cond(jnp.any(alive), some, same, state, alive)
+        last = rows[0] * k + (k - 1)
+        alive &= before(rows[1:], tuple(s[last] for s in state))
+        return cond(jnp.any(alive), insert_batch, unchanged, state, alive)
 
     return lax.while_loop(lambda carry: jnp.any(carry[1]), step, (state, alive))[0]
 
 
-def fill_index(limbs: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Limbs beyond every index, for rows without a point."""
-    return tuple(np.full(shape, LAST, np.uint32) for _ in range(limbs))
+def merge_rankings(a: Rows, b: Rows, k: int) -> Rows:
+    """Two rankings of k rows a group as one."""
+    owner = jnp.repeat(jnp.arange(a[0].shape[0] // k, dtype=jnp.int32), k)
+    return rank(a, (owner, *b), jnp.isfinite(b[0]), k)
 
 
-def fold(reducer: Monoid, states: State, count: int) -> State:
-    """One state out of ``count`` stacked ones."""
+def ranked_indices(state: Rows) -> list[int]:
+    """The indices of a ranking in its order."""
+    keys, *words = (np.asarray(s) for s in state)
+    return [to_index([x[i] for x in words]) for i in np.flatnonzero(np.isfinite(keys))]
 
-    def merged(i: Array, state: State) -> State:
-        return reducer.merge(state, jax.tree.map(itemgetter(i), states))
 
-    return fori_loop(1, count, merged, jax.tree.map(itemgetter(0), states))
+@dataclasses.dataclass(frozen=True)
+class TopK(Selection):
+    """The ``k`` feasible points with the best ``by``, for each position of ``per`` if given.
+
+    Ties: the lowest index. In float32 some more are kept, ranked again in float64 and cut.
+    """
+
+    k: int
+    by: str
+    per: str | tuple[str, ...] = ()
+    spare: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "per", self.axes)
+        if not 1 <= self.k <= 2**16:
+            raise InputError("TopK", "k", self.k, "a whole number from 1 to 65536")
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The objective."""
+        return (self.by,)
+
+    def in_float32(self, counts: frozenset[str]) -> "TopK":
+        """The same reducer with spare rows, which float64 ranks again."""
+        return dataclasses.replace(self, spare=max(self.k, 16))
+
+    def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
+        """The ranking without points."""
+        return init_ranking(words, groups * (self.k + self.spare), dtype)
+
+    def absorb(self, state: State, chunk: Chunk) -> State:
+        """The best of the rows and of the chunk's feasible lanes."""
+        rows = (chunk.group, key(chunk, self.by), *chunk.words)
+        return rank(state, rows, chunk.feasible & jnp.isfinite(rows[1]), self.k + self.spare)
+
+    def merge(self, a: State, b: State) -> State:
+        """The best of both."""
+        return merge_rankings(a, b, self.k + self.spare)
+
+    def rows(self, state: State) -> list[int]:
+        """The indices kept, best first, position by position."""
+        return ranked_indices(state)
+
+
+@dataclasses.dataclass(frozen=True)
+class Best(Selection):
+    """The feasible point with the best ``by`` under limits such as ``{"ttft": 0.3}``.
+
+    For a term of which more is better (a rate), the limit is a minimum. If no point meets all
+    limits, the answer is ``misses`` points with the smallest excess, the largest relative one of
+    each.
+    """
+
+    by: str
+    under: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
+    misses: int = 5
+    k: int = 1
+    per: str | tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "per", self.axes)
+        if isinstance(self.under, Mapping):
+            object.__setattr__(self, "under", tuple(sorted(self.under.items())))
+        for name, limit in self.limits:
+            if not _is_limit(limit):
+                raise InputError("Best", f"under.{name}", limit, "a number above 0")
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The objective and the limited terms."""
+        return (self.by, *(name for name, _ in self.limits))
+
+    @property
+    def limits(self) -> tuple[tuple[str, float], ...]:
+        """Each limited term with its limit, in the order of their names."""
+        return tuple(sorted(dict(self.under).items()))
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        """Rows of the two rankings: of points within the limits, and of near misses."""
+        return {"met": self.k, "missed": max(self.misses, 1)}
+
+    def in_float32(self, counts: frozenset[str]) -> "Best":
+        """The same reducer with spare rows, which float64 ranks again."""
+        return dataclasses.replace(self, k=max(16, 2 * self.k), misses=max(16, 2 * self.misses))
+
+    def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
+        """Two rankings without points."""
+        return {name: init_ranking(words, groups * k, dtype) for name, k in self._sizes.items()}
+
+    def absorb(self, state: State, chunk: Chunk) -> State:
+        """The best rows within the limits, and the nearest misses."""
+        value, excess, meets = key(chunk, self.by), chunk.shortfall, chunk.feasible
+        within: list[Array] = []
+        for name, limit in self.limits:
+            term, larger = chunk.values[name], chunk.signs[name] < 0
+            excess = jnp.maximum(excess, (limit / term if larger else term / limit) - 1.0)
+            # the ratio may round to 1 although the limit is broken
+            within.append((term >= limit) if larger else (term <= limit))
+        meets &= excess <= 0
+        for held in within:
+            meets &= held
+        missed = chunk.accepted & ~meets & jnp.isfinite(excess)
+        ranked = {"met": (value, meets & jnp.isfinite(value)),
+                  "missed": (jnp.maximum(excess, 0.0), missed)}  # fmt: skip
+        return {
+            name: rank(state[name], (chunk.group, by, *chunk.words), alive, self._sizes[name])
+            for name, (by, alive) in ranked.items()
+        }
+
+    def merge(self, a: State, b: State) -> State:
+        """The best and the nearest of both."""
+        return {name: merge_rankings(a[name], b[name], k) for name, k in self._sizes.items()}
+
+    def rows(self, state: State) -> list[int]:
+        """The indices of the winners; of the near misses where nothing meets the limits."""
+        return ranked_indices(state["met"]) or ranked_indices(state["missed"])
+
+
+def _is_limit(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < float("inf")
+
+
+@dataclasses.dataclass(frozen=True)
+class Everything(Selection):
+    """The named terms and feasibility of all points, for grids of at most 4 million."""
+
+    names: tuple[str, ...]
+    size: int = 0
+    per: str | tuple[str, ...] = ()
+
+    def __init__(self, *names: str, size: int = 0):
+        if not names:
+            raise InputError("Everything", "terms", "none", "one name or more")
+        fields = {"names": tuple(parse(n)[0] for n in names), "size": size, "per": ()}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The names."""
+        return self.names
+
+    def sized(self, size: int) -> "Everything":
+        """For a grid of this many points.
+
+        Raises:
+            InputError: a grid of more points than memory is set aside for.
+        """
+        if size > MAX_POINTS:
+            raise InputError("Everything", "points", size, f"at most {MAX_POINTS}; Pareto or TopK")
+        return Everything(*self.names, size=size)
+
+    def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
+        """No point is feasible, and every term is NaN."""
+        values = {name: np.full(self.size, np.nan, dtype) for name in self.names}
+        return {"ok": np.zeros(self.size, bool), "values": values}
+
+    def absorb(self, state: State, chunk: Chunk) -> State:
+        """The state with a chunk's accepted lanes written at their indices."""
+        at = jnp.where(chunk.accepted, chunk.words[-1].astype(jnp.int32), self.size)
+        values = {
+            name: old.at[at].set(chunk.values[name].astype(old.dtype), mode="drop")
+            for name, old in state["values"].items()
+        }
+        return {"ok": state["ok"].at[at].set(chunk.feasible, mode="drop"), "values": values}
+
+    def merge(self, a: State, b: State) -> State:
+        """Each point from the state that has it."""
+        pick = {n: jnp.where(jnp.isnan(x), b["values"][n], x) for n, x in a["values"].items()}
+        return {"ok": a["ok"] | b["ok"], "values": pick}
+
+    def rows(self, state: State) -> list[int]:
+        """The feasible indices, in order."""
+        return np.flatnonzero(np.asarray(state["ok"])).tolist()

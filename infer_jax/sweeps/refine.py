@@ -2,22 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import groupby, islice
 
 import jax
 import numpy as np
 from jax import Array, Device
 
 from infer_jax.compiling import quick
-from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.front import Front
-from infer_jax.sweeps.group import Group, spread
+from infer_jax.sweeps.group import spread
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import Point, numbers
-from infer_jax.sweeps.point import Program, Whole, answers
-from infer_jax.sweeps.program import precise
-from infer_jax.sweeps.reducers import Reducer, parse
-from infer_jax.sweeps.stream import GroupTask
-from infer_jax.sweeps.topk import TopK
+from infer_jax.sweeps.point import Evaluated, Extent, Program, answers
+from infer_jax.sweeps.preparing import Prepared
+from infer_jax.sweeps.program import GroupTask, precise
+from infer_jax.sweeps.reducers import Best, Reducer, TopK, parse
 from infer_jax.typed_jax import jit
 
 BLOCK = 1024  # points evaluated at a time: one program for any number of them
@@ -40,72 +39,63 @@ class RefinedPoints:
         return RefinedPoints([self.index[i] for i in numbers], terms, self.group[chosen])
 
 
-KEPT, SHORT = " accepted", " shortfall"  # columns of Rows beside the terms; no path has a space
+# columns of RefinedPoints beside the terms; no path has a space
+ACCEPTED, SHORTFALL = " accepted", " shortfall"
 
 
-def _estimates(program: Program, estimate: str, base: Point, steps: Sequence[Array]) -> Whole:
-    return jax.vmap(answers(program, base, estimate), axis_size=BLOCK)(steps)
+def _estimates(program: Program, extent: Extent, base: Point, steps: Sequence[Array]) -> Evaluated:
+    return jax.vmap(answers(program, base, extent), axis_size=BLOCK)(steps)
 
 
 @lru_cache
-def _compiled(platform: str) -> Callable[..., Whole]:
+def _compiled(platform: str) -> Callable[..., Evaluated]:
     return jit(static=(0, 1), options=quick(platform))(_estimates)
 
 
-def evaluate(
-    parts: Sequence[GroupTask], index: Sequence[int], per: Sequence[str], spans: Sequence[int]
-) -> RefinedPoints:
+def evaluate(ready: Prepared, index: Sequence[int]) -> RefinedPoints:
     """All numbers of the estimates at these global indices, in float64."""
     terms: dict[str, np.ndarray] = {}
-    owner = np.zeros(len(index), np.int64)
-    for number, at, digits in spread([p.group for p in parts], index):
-        part = parts[number]
-        owner[at] = positions(part.group, digits, per, spans)
-        for name, column in _terms(part, digits).items():
-            full = terms.setdefault(name, np.full(len(index), np.nan, column.dtype))
-            full[at] = column
+    owner = np.zeros(len(index), np.int64)  # the position on the axes of ``per``, as one number
+    for number, at, digits in spread(ready.groups, index):
+        part = ready.parts[number]
+        for path, size in zip(ready.running.axes, ready.per_sizes, strict=True):
+            column = next(c for c in part.group.columns if c.path == path)
+            owner[at] = owner[at] * size + np.asarray(column.order)[digits[:, column.digit]]
+        for name, values in _terms(part, digits).items():
+            full = terms.setdefault(name, np.full(len(index), np.nan, values.dtype))
+            full[at] = values
     return RefinedPoints(index, terms, owner)
 
 
-def warm(part: GroupTask) -> None:
+def compile_points(part: GroupTask) -> None:
     """Compile the program that evaluates a part's points, by evaluating the first one."""
-    estimates(part, np.zeros((1, len(part.group.sizes)), np.int64), "asked")
+    estimates(part, np.zeros((1, len(part.group.sizes)), np.int64), "scope")
 
 
-def positions(
-    group: Group, digits: np.ndarray, per: Sequence[str], spans: Sequence[int]
-) -> np.ndarray:
-    """The position of each point on the axes of ``per``, as one number."""
-    owner = np.zeros(len(digits), np.int64)
-    for path, span in zip(per, spans, strict=True):
-        column = next(c for c in group.columns if c.path == path)
-        owner = owner * span + np.asarray(column.order)[digits[:, column.digit]]
-    return owner
-
-
-def estimates(part: GroupTask, digits: np.ndarray, estimate: str) -> Whole:
+def estimates(part: GroupTask, digits: np.ndarray, extent: Extent) -> Evaluated:
     """(terms, accepted, feasible, shortfall, estimate) at rows of digits, in float64."""
     count, group = len(digits), part.group
     blocks = -(-count // BLOCK)
     padded = np.concatenate([digits, np.repeat(digits[:1], blocks * BLOCK - count, 0)])
     host = [d for d in jax.local_devices() if d.platform == "cpu"] or _cpu() or jax.local_devices()
-    lean = part.program._replace(reducer=None, chunk=0, limbs=0, per=(), masks=())
-    estimate = estimate if "." in lean.feasible else "whole"  # one program for both uses
+    lean = part.program._replace(reducer=None, chunk=0, words=0, per=(), masks=())
+    if "." not in lean.feasible:
+        extent = "all"  # one program for both uses
     with precise(np.float64), jax.default_device(host[0]):
         # arrays of their own: JAX keeps one that a caller's program closed over in 32 bits so
         base = jax.tree.map(partial(np.array, dtype=np.float64), group.base)
         run = _compiled(host[0].platform)
-        each = [
-            jax.device_get(run(lean, estimate, base, group.steps(block.T)))
+        rows = [
+            jax.device_get(run(lean, extent, base, group.steps(block.T)))
             for block in np.split(padded, blocks)
         ]
-    return jax.tree.map(lambda *x: np.concatenate(x)[:count], *each)
+    return jax.tree.map(lambda *x: np.concatenate(x)[:count], *rows)
 
 
 def _terms(part: GroupTask, digits: np.ndarray) -> dict[str, np.ndarray]:
-    values, kept, feasible, short, estimate = estimates(part, digits, "asked")
+    values, accepted, feasible, shortfall, estimate = estimates(part, digits, "scope")
     known = {name: column for name, column in numbers(estimate).items() if column is not None}
-    columns = {**values, **known, "feasible": feasible, KEPT: kept, SHORT: short}
+    columns = {**values, **known, "feasible": feasible, ACCEPTED: accepted, SHORTFALL: shortfall}
     return {name: np.asarray(column) for name, column in columns.items()}
 
 
@@ -123,12 +113,12 @@ def select(reducer: Reducer, rows: RefinedPoints, signs: dict[str, float]) -> Re
     if isinstance(reducer, Pareto):
         live, keys = eligible(reducer, rows, signs)
         return rows.take(live[_frontier(reducer, keys[live].T, rows.group[live])])
-    ok = _counting(rows)
+    feasible = _feasible(rows)
     if isinstance(reducer, Best):
-        return _best(reducer, rows, signs, ok)
+        return _best(reducer, rows, signs, feasible)
     if isinstance(reducer, TopK):
         value = _key(rows, reducer.by, signs)
-        return rows.take(_ranked(rows, value, ok & np.isfinite(value), reducer.k))
+        return rows.take(_ranked(rows, value, feasible & np.isfinite(value), reducer.k))
     return rows
 
 
@@ -139,11 +129,11 @@ def eligible(
     if not len(rows):
         return np.zeros(0, int), np.zeros((0, len(reducer.objectives)))
     keys = np.stack([_key(rows, term, signs) for term in reducer.objectives], -1)
-    return np.flatnonzero(_counting(rows) & np.all(np.isfinite(keys), axis=1)), keys
+    return np.flatnonzero(_feasible(rows) & np.all(np.isfinite(keys), axis=1)), keys
 
 
-def _counting(rows: RefinedPoints) -> np.ndarray:
-    return rows.terms["feasible"].astype(bool) & rows.terms[KEPT].astype(bool)
+def _feasible(rows: RefinedPoints) -> np.ndarray:
+    return rows.terms["feasible"].astype(bool) & rows.terms[ACCEPTED].astype(bool)
 
 
 def _key(rows: RefinedPoints, term: str, signs: dict[str, float]) -> np.ndarray:
@@ -153,30 +143,24 @@ def _key(rows: RefinedPoints, term: str, signs: dict[str, float]) -> np.ndarray:
 
 def _ranked(rows: RefinedPoints, value: np.ndarray, alive: np.ndarray, k: int) -> list[int]:
     order = sorted(np.flatnonzero(alive), key=lambda i: (rows.group[i], value[i], rows.index[i]))
-    taken: dict[int, int] = {}
-    kept: list[int] = []
-    for i in order:
-        taken[rows.group[i]] = taken.get(rows.group[i], 0) + 1
-        if taken[rows.group[i]] <= k:
-            kept.append(int(i))
-    return kept
+    by_group = (islice(group, k) for _, group in groupby(order, lambda i: rows.group[i]))
+    return [int(i) for group in by_group for i in group]
 
 
 def _best(
-    reducer: Best, rows: RefinedPoints, signs: dict[str, float], ok: np.ndarray
+    reducer: Best, rows: RefinedPoints, signs: dict[str, float], feasible: np.ndarray
 ) -> RefinedPoints:
-    excess = np.maximum(rows.terms[SHORT], 0.0)
-    meets = ok.copy()
-    for name, limit in reducer.under:
-        value = rows.terms[name]
-        larger = signs[name] < 0
+    excess = np.maximum(rows.terms[SHORTFALL], 0.0)
+    meets = feasible.copy()
+    for name, limit in reducer.limits:
+        value, larger = rows.terms[name], signs[name] < 0
         with np.errstate(divide="ignore", invalid="ignore"):
             excess = np.fmax(excess, (limit / value if larger else value / limit) - 1.0)
         meets &= (value >= limit) if larger else (value <= limit)
     value = _key(rows, reducer.by, signs)
-    met = _ranked(rows, value, meets & np.isfinite(value), reducer.k)
-    kept = rows.terms[KEPT].astype(bool)
-    return rows.take(met or _ranked(rows, excess, kept & np.isfinite(excess), reducer.misses))
+    winners = _ranked(rows, value, meets & np.isfinite(value), reducer.k)
+    accepted = rows.terms[ACCEPTED].astype(bool) & np.isfinite(excess)
+    return rows.take(winners or _ranked(rows, excess, accepted, reducer.misses))
 
 
 def _frontier(reducer: Pareto, keys: np.ndarray, group: np.ndarray) -> np.ndarray:

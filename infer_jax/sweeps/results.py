@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 import jax
 import numpy as np
 
-from infer_jax.catalog import Model, System
+from infer_jax.catalog import System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.estimators.known_errors import BORROWED
@@ -19,22 +19,19 @@ from infer_jax.plots.pictured import Pictured, dated
 from infer_jax.results import Column as Heading, Notes, Part, Table
 from infer_jax.results.numbers import digits
 from infer_jax.sweeps import pictures, tables
-from infer_jax.sweeps.best import Best
-from infer_jax.sweeps.columns import Column, Columns
+from infer_jax.sweeps.columns import Column, axes_of, columns_of, exceeded_limits
 from infer_jax.sweeps.explanation import Explanation, explain
 from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.reducers import Answer, Reducer, parse
+from infer_jax.sweeps.reducers import Answer, Best, TopK, parse
 from infer_jax.sweeps.refine import RefinedPoints
-from infer_jax.sweeps.stream import Outcome
-from infer_jax.sweeps.topk import TopK
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]
     from matplotlib.figure import Figure
 
-SHOWN = 10  # rows of the printed table
+PRINTED_ROWS = 10  # of the table
 LENGTHS = ("workload.isl", "workload.osl", "workload.prefix")
-SAID = 4  # pairs of system and estimator for which a sentence on errors is printed
+MAX_TRUST = 4  # pairs of system and estimator for which a sentence on errors is printed
 
 
 class Provenance(TypedDict):
@@ -79,18 +76,18 @@ class SweepResult(Pictured):
         return len(self.index)
 
     @cached_property
-    def _columns(self) -> Columns | None:
-        return None if self.kept is None else Columns(self.ready, self.kept, self.declared)
+    def _columns(self) -> tuple[dict[str, Column], dict[str, str]]:
+        return ({}, {}) if self.kept is None else columns_of(self.ready, self.kept, self.declared)
 
     @property
     def columns(self) -> dict[str, Column]:
         """Axes, then the terms of the estimates, in float64, by dotted path."""
-        return {} if self._columns is None else dict(self._columns.all)
+        return dict(self._columns[0])
 
     @property
     def units(self) -> dict[str, str]:
         """The unit of each column."""
-        return {} if self._columns is None else self._columns.units
+        return self._columns[1]
 
     @property
     def index(self) -> list[int]:
@@ -103,12 +100,12 @@ class SweepResult(Pictured):
         return len(self) > 0 and not self.violated(0)
 
     def axes(self, i: int) -> dict[str, object]:
-        """The axes of row ``i`` as the user gave them: numbers, and names of specs."""
-        return {} if self._columns is None else self._columns.axes(i)
+        """The axes of row ``i`` as the user wrote them: numbers, and names of specs."""
+        return {} if self.kept is None else axes_of(self.ready, self.kept.index[i])
 
     def violated(self, i: int) -> str:
         """The limits that row ``i`` breaks, or nothing."""
-        return "" if self._columns is None else self._columns.violated(i)
+        return "" if self.kept is None else exceeded_limits(self.ready, self.kept, self.units, i)
 
     def explain(self, i: int) -> Explanation:
         """The full estimate of row ``i``, and the command that computes it again.
@@ -148,8 +145,8 @@ class SweepResult(Pictured):
             allowed = "pip install 'infer_jax[pandas]', or columns, which are NumPy arrays"
             raise InputError("to_pandas", "pandas", "not installed", allowed) from None
         frame = pandas.DataFrame(self.columns)
-        facts = {"provenance": self.provenance, "notes": list(self.notes)}
-        frame.attrs.update(units=dict(self.units), **facts)
+        frame.attrs.update(units=dict(self.units), provenance=self.provenance,
+                           notes=list(self.notes))  # fmt: skip
         return frame
 
     def fields(self) -> Mapping[str, object]:
@@ -159,7 +156,7 @@ class SweepResult(Pictured):
             "notes": list(self.notes),
             "out": self.out,
             **({"picture": ", ".join(self.drawn)} if self.drawn else {}),
-            "trust": [{"estimator": one.estimator, **one.fields()} for one in self.trust],
+            "trust": [{"estimator": trust.estimator, **trust.fields()} for trust in self.trust],
             "met": self.met,
             "rows": self.rows(),
             "answer": self.answer,
@@ -171,9 +168,9 @@ class SweepResult(Pictured):
         points, feasible = self.ready.size, int(facts["counts"]["feasible"])
         seconds = f"{facts['seconds']:.1f} s"
         yield f"{points:,} points, {feasible:,} feasible, {seconds}: {len(self):,} kept."
-        yield from dict.fromkeys(one.says for one in self.trust[:SAID])
-        if len(self.trust) > SAID:
-            yield f"{len(self.trust) - SAID} more: --json says all."
+        yield from dict.fromkeys(trust.says for trust in self.trust[:MAX_TRUST])
+        if len(self.trust) > MAX_TRUST:
+            yield f"{len(self.trust) - MAX_TRUST} more: --json says all."
         if self.answer is not None:
             yield ""
             yield str(self.answer)
@@ -184,13 +181,14 @@ class SweepResult(Pictured):
                 if any("arrivals" in broken for broken in self.columns["violates"]):
                     yield "Where more arrive than are completed, queues grow: no time is a mean."
             yield self._table()
-            if len(self) > SHOWN:
+            if len(self) > PRINTED_ROWS:
                 yield ""
                 kind = "with the best of each layout" if self._ranked else "spread over all"
-                yield f"{SHOWN} of {len(self)} rows, {kind}; --out FILE.csv and --json have all."
+                count = f"{PRINTED_ROWS} of {len(self)} rows"
+                yield f"{count}, {kind}; --out FILE.csv and --json have all."
         files = [f"Written to {self.out}."] if self.out else []
         files += [f"Picture: {', '.join(self.drawn)}."] if self.drawn else []
-        yield Notes([*self.notes, *self._one_length(), *files])
+        yield Notes([*self.notes, *self._single_lengths(), *files])
 
     def _table(self) -> Table:
         """The first rows: their axes and the terms they are chosen by."""
@@ -200,15 +198,15 @@ class SweepResult(Pictured):
         heads = [
             Heading(n.rpartition(".")[2], units.get(n, ""), left=n == "violates") for n in names
         ]
-        marks = {one.system: BORROWED for one in self.trust if one.borrowed_from}
+        marks = {trust.system: BORROWED for trust in self.trust if trust.borrowed_from}
         cells = [[_cell(columns[n][i].item(), marks) for n in names] for i in self._to_print()]
         if marks and "hardware" not in columns:
             heads.insert(0, Heading("", left=True))
             cells = [[BORROWED, *row] for row in cells]
         return Table(heads, cells)
 
-    def _one_length(self) -> Iterator[str]:
-        """Lengths of the space of which one alone is kept, because the others are dearer."""
+    def _single_lengths(self) -> Iterator[str]:
+        """Lengths of the space of which a single one is kept, because the others are dearer."""
         for c in {c.path: c for group in self.ready.groups for c in group.columns}.values():
             kept = {*self.columns[c.path].tolist()} if c.path in self.columns else set[object]()
             if c.path in LENGTHS and len(c.labels) > 1 == len(kept) < len(self):
@@ -225,16 +223,16 @@ class SweepResult(Pictured):
     def _to_print(self) -> list[int]:
         """Rows to print: neighbours in a grid differ by little, and are mostly left out."""
         axes, count = self.axes(0), len(self)
-        if count <= SHOWN:
+        if count <= PRINTED_ROWS:
             return list(range(count))
         if self._ranked:
             named = [n for n in axes if n.startswith("plan.") or self.columns[n].dtype.kind == "U"]
             kinds = [tuple(self.columns[n][i].item() for n in named) for i in range(count)]
             first = sorted({kind: i for i, kind in reversed([*enumerate(kinds)])}.values())
-            return sorted([*dict.fromkeys([*first, *range(count)])][:SHOWN])
-        per = [self.columns[name] for name in self.ready.reducer.per]
+            return sorted([*dict.fromkeys([*first, *range(count)])][:PRINTED_ROWS])
+        per = [self.columns[name] for name in self.ready.reducer.axes]
         terms = [self.columns[parse(name)[0]] for name in self.ready.reducer.terms]
-        return spread_out(terms, per, SHOWN)
+        return spread_out(terms, per, PRINTED_ROWS)
 
     def _figure(self) -> "Figure":
         """Frontiers, a map over two axes, points or bars of the result.
@@ -245,18 +243,21 @@ class SweepResult(Pictured):
         """
         from infer_jax.plots.style import words
 
+        ready, reducer = self.ready, self.ready.reducer
         axes = tuple(self.axes(0)) if len(self) else ()
-        kept = pictures.Kept(self.ready.reducer, self.columns, self.units, axes, self.answer)
-        title = words(pictures.titled(self.ready, answer=self.answer is not None))
-        feasible, under = int(self.provenance["counts"]["feasible"]), _limits(self.ready.reducer)
-        fit = f"{feasible:,} of {self.ready.size:,} can run"
-        fit += (
-            ""
-            if feasible == self.ready.size
-            else ", the others lack memory or break a rule of layouts"
+        title = words(pictures.title_of(ready, answer=self.answer is not None))
+        feasible = int(self.provenance["counts"]["feasible"])
+        fit = f"{feasible:,} of {ready.size:,} can run"
+        if feasible < ready.size:
+            fit += ", the others lack memory or break a rule of layouts"
+        limits = reducer.limits if isinstance(reducer, Best) else ()
+        within = ", ".join(pictures.limit(name, value) for name, value in limits)
+        within = f" Limits: {within}." if within else ""
+        caption = words(dated(f"{pictures.description(ready)}. {fit}.{within}"))
+        drawing = pictures.Drawing(
+            reducer, self.columns, self.units, axes, self.answer, title, caption
         )
-        caption = words(dated(f"{pictures.asked(self.ready)}. {fit}.{under}"))
-        return pictures.figure(kept, title, caption)
+        return drawing.figure()
 
 
 def spread_out(terms: Sequence[Column], groups: Sequence[Column], count: int) -> list[int]:
@@ -271,22 +272,16 @@ def spread_out(terms: Sequence[Column], groups: Sequence[Column], count: int) ->
     logs = [np.log(np.where(np.isfinite(x) & (x > 0), x, 1.0)) for x in terms]
     scaled = [(x - x.min()) / max(float(np.ptp(x)), 1e-300) for x in logs]
 
-    def far(row: int) -> Column:
-        near = sum(((x - x[row]) ** 2 for x in scaled), np.zeros(len(scaled[0])))
-        return near + sum(4.0 * (x != x[row]) for x in groups)
+    def distance(row: int) -> Column:
+        squares = sum(((x - x[row]) ** 2 for x in scaled), np.zeros(len(scaled[0])))
+        return squares + sum(4.0 * (x != x[row]) for x in groups)
 
-    chosen, left = [0], far(0)
+    chosen, left = [0], distance(0)
     while len(chosen) < count:
         left[chosen[-1]] = -1.0  # alike or not, no row twice
         chosen.append(int(left.argmax()))
-        left = np.minimum(left, far(chosen[-1]))
+        left = np.minimum(left, distance(chosen[-1]))
     return sorted(chosen)
-
-
-def _limits(reducer: Reducer) -> str:
-    """The limits within which the best was sought, in words."""
-    under = dict(reducer.under) if isinstance(reducer, Best) else {}
-    return f" Limits: {', '.join(pictures.limit(*one) for one in under.items())}." if under else ""
 
 
 def _cell(value: object, marks: Mapping[str, str]) -> str:
@@ -295,27 +290,25 @@ def _cell(value: object, marks: Mapping[str, str]) -> str:
     return digits(float(value), 4) if isinstance(value, int | float) else str(value)
 
 
-def provenance(ready: Prepared, outcome: Outcome, devices: list[str], chunk: int) -> Provenance:
-    """Version, estimator, sources, precision, and counts of points."""
+def provenance(
+    ready: Prepared, counts: Mapping[str, int], seconds: float, devices: list[str], chunk: int
+) -> Provenance:
+    """Version, estimator, sources in the catalog, precision, and counts of points."""
+    sources = {
+        name: dict(x.sources) if isinstance(x, System) else {"architecture": x.source}
+        for name, x in ready.named.items()
+    }
     return {
         "program": f"infer_jax {version('infer_jax')}",
         "jax": jax.__version__,
         "fingerprint": ready.mark,
         "estimator": [type(e).__name__ for e in ready.estimators],
-        "sources": _sources(ready.named),
+        "sources": sources,
         "keep": repr(ready.reducer),
         "precision": ready.precision,
         "points": str(ready.size),
-        "counts": {k: str(v) for k, v in outcome.counts.items()},
-        "seconds": outcome.seconds,
+        "counts": {k: str(v) for k, v in counts.items()},
+        "seconds": seconds,
         "devices": devices,
         "chunk": chunk,
-    }
-
-
-def _sources(named: Mapping[str, System | Model]) -> dict[str, dict[str, str]]:
-    """The sources in the catalog, by name and field."""
-    return {
-        name: dict(x.sources) if isinstance(x, System) else {"architecture": x.source}
-        for name, x in named.items()
     }

@@ -20,7 +20,7 @@ from infer_jax.sweeps.constraint import Predicate
 from infer_jax.sweeps.group import AxisColumn, Group, Slot
 from infer_jax.sweeps.paths import Point, Tree, by_path, children, is_sequence, look
 
-STRUCTURES = 64  # groups, each of which is a program of its own
+MAX_GROUPS = 64  # groups, each of which is a program of its own
 
 Picks = tuple[tuple[int, ...], ...]  # by digit: the positions of one structure
 
@@ -48,7 +48,7 @@ class Space:
     def sizes(self) -> dict[str, int]:
         """Values of each axis by path; axes that advance together stand as one."""
         grouping = _Grouping(self, None)
-        return {" and ".join(x): len(grouping.named[x[0]]) for x in grouping.digits}
+        return {" and ".join(x): len(grouping.axes[x[0]]) for x in grouping.digits}
 
     @property
     def size(self) -> int:
@@ -72,15 +72,15 @@ class Space:
         """
         return _Grouping(self, estimator).groups()
 
-    def named(self) -> dict[str, System | Model]:
+    def entries(self) -> dict[str, System | Model]:
         """The systems and models from the catalog, by name; bare specs have no name."""
-        named: dict[str, System | Model] = {}
-        for given in (self.arch, self.hardware, *self.axes.values()):
-            listed = _as_axis(given)
-            for item in listed.steps if isinstance(listed, Axis) else (listed,):
+        entries: dict[str, System | Model] = {}
+        for part in (self.arch, self.hardware, *self.axes.values()):
+            axis = _as_axis(part)
+            for item in axis.steps if isinstance(axis, Axis) else (axis,):
                 if isinstance(item, System | Model):
-                    named[item.name] = item
-        return named
+                    entries[item.name] = item
+        return entries
 
 
 class _Leaves(NamedTuple):
@@ -100,20 +100,19 @@ class _Grouping:
     """Divides a space into groups of equal structure."""
 
     def __init__(self, space: Space, estimator: Estimator | Sequence[Estimator] | None):
-        given = (estimator, space.arch, space.hardware, space.workload, space.plan)
-        names = Point._fields
+        parts = (estimator, space.arch, space.hardware, space.workload, space.plan)
         self.space = space
-        self.raw = fresh(Point(*(_as_axis(x) for x in given)))
-        for name, part in zip(names, self.raw, strict=True):
+        self.raw = fresh(Point(*(_as_axis(x) for x in parts)))
+        for name, part in zip(Point._fields, self.raw, strict=True):
             _refuse_static(part, name)
-        self.flat = by_path(self.raw, _is_named)
-        self.tree = jax.tree.structure(self.raw, _is_named)
+        self.flat = by_path(self.raw, _stands_for_leaves)
+        self.tree = jax.tree.structure(self.raw, _stands_for_leaves)
         self.inner = {path: x for path, x in self.flat.items() if isinstance(x, Axis)}
         _refuse_nested(axis for axis in self.inner.values() if axis.is_spec)
         self.digits = self._digits()
 
     @cached_property
-    def named(self) -> dict[str, Axis]:
+    def axes(self) -> dict[str, Axis]:
         """All axes by path, the inner ones first."""
         return {**self.inner, **self.space.axes}
 
@@ -122,22 +121,22 @@ class _Grouping:
         partner: dict[str, tuple[str, ...]] = {}
         for zipped in self.space.zips:
             for path in zipped:
-                if path not in self.named:
-                    raise InputError("space", "zips", path, f"axes: {', '.join(self.named)}")
+                if path not in self.axes:
+                    raise InputError("space", "zips", path, f"axes: {', '.join(self.axes)}")
                 if path in partner:
                     raise InputError("space", "zips", path, "each axis in one zip")
                 partner[path] = tuple(zipped)
-            lengths = {path: len(self.named[path]) for path in zipped}
+            lengths = {path: len(self.axes[path]) for path in zipped}
             if len(set(lengths.values())) > 1:
                 raise InputError("space", "zips", lengths, "axes of one length")
-        order = sorted(self.named, key=lambda p: Point._fields.index(_head(p)))
+        order = sorted(self.axes, key=lambda p: Point._fields.index(_head(p)))
         return list(dict.fromkeys(partner.get(path, (path,)) for path in order))
 
     def groups(self) -> tuple[Group, ...]:
         classes = [self._classes(digit) for digit in self.digits]
         count = prod(len(c) for c in classes)
-        if count > STRUCTURES:
-            allowed = f"at most {STRUCTURES}: each is compiled; sweep models of other blocks apart"
+        if count > MAX_GROUPS:
+            allowed = f"at most {MAX_GROUPS}: each is compiled; sweep models of other blocks apart"
             raise InputError("space", "specs", f"{count:,} structures", allowed)
         groups: list[Group] = []
         offset = 0
@@ -148,13 +147,13 @@ class _Grouping:
         return tuple(groups)
 
     def _classes(self, digit: tuple[str, ...]) -> list[tuple[int, ...]]:
-        """Positions of a digit whose specs have one structure."""
+        """Positions of a digit whose specs have the same structure."""
         alike: dict[tuple[object, ...], list[int]] = {}
-        for i in range(len(self.named[digit[0]])):
+        for i in range(len(self.axes[digit[0]])):
             kinds = [
-                i if path == "estimator" else jax.tree.structure(_spec(self.named[path].steps[i]))
+                i if path == "estimator" else jax.tree.structure(_spec(self.axes[path].steps[i]))
                 for path in digit
-                if self.named[path].is_spec
+                if self.axes[path].is_spec
             ]
             alike.setdefault(tuple(kinds), []).append(i)
         return [tuple(positions) for positions in alike.values()]
@@ -168,16 +167,18 @@ class _Grouping:
         columns: list[AxisColumn] = []
         for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
             for path in digit:
-                axis = self.named[path]
+                axis = self.axes[path]
                 labels = tuple(_label(axis, i) for i in pick)
                 columns.append(AxisColumn(path, at, labels, pick, axis.is_spec))
-                if axis.is_spec:
-                    _choose_specs(axis, path, at, pick, leaves)
-        for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
-            for path in digit:
-                if not self.named[path].is_spec:
-                    table = self._numbers(path, base, leaf)[np.array(pick)]
-                    leaves.vary(leaf[path], at, table, self.named[path].rule)
+        for column in sorted(
+            columns, key=lambda c: not c.is_spec
+        ):  # numbers replace those of specs
+            path, at, axis = column.path, column.digit, self.axes[column.path]
+            if axis.is_spec:
+                _choose_specs(axis, path, at, column.order, leaves)
+            else:
+                table = self._numbers(path, base, leaf)[np.array(column.order)]
+                leaves.vary(leaf[path], at, table, axis.rule)
         self._coefficients(base, picks, leaves)
         base = jax.tree.unflatten(jax.tree.structure(base), list(values.values()))
         ordered = sorted(leaves.slots.values(), key=lambda s: (s[0].rule is not None, s[0].leaf))
@@ -190,13 +191,13 @@ class _Grouping:
         flat: list[Tree] = []
         for path, item in self.flat.items():
             if isinstance(item, Axis):
-                item = item.steps[first[path]] if self.named[path].is_spec else np.float64(0.0)
+                item = item.steps[first[path]] if self.axes[path].is_spec else np.float64(0.0)
             flat.append(_spec(item))
         return Point(*jax.tree.unflatten(self.tree, flat))
 
     def _numbers(self, path: str, base: Point, leaf: Mapping[str, int]) -> np.ndarray:
         """The checked values of a numeric axis."""
-        axis, (owner, name) = self.named[path], _owner(path, base)
+        axis, (owner, name) = self.axes[path], _owner(path, base)
         if path not in leaf:
             raise InputError("space", "axis", path, "a leaf, not a part; specs for a whole part")
         if axis.rule is not None:
@@ -204,15 +205,15 @@ class _Grouping:
         try:
             return np.asarray(value_of(type(owner), name, np.asarray(axis.steps, float), "space"))
         except (InputError, TypeError, ValueError, OverflowError):
-            each = [value_of(type(owner), name, step, f"space: {path}") for step in axis.steps]
-            return np.asarray(each, np.float64)
+            steps = [value_of(type(owner), name, step, f"space: {path}") for step in axis.steps]
+            return np.asarray(steps, np.float64)
 
     def _coefficients(self, base: Point, picks: Picks, leaves: _Leaves) -> None:
         """The estimator's coefficients by the profiles of the catalog's systems."""
         systems, at = [self.raw.hardware], -1
         for i, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
             if "hardware" in digit:
-                systems, at = [self.named["hardware"].steps[j] for j in pick], i
+                systems, at = [self.axes["hardware"].steps[j] for j in pick], i
         if not any(isinstance(s, System) for s in systems):
             return
         fitted = [
@@ -220,9 +221,9 @@ class _Grouping:
             for s in systems
         ]
         rows = zip(*(jax.tree.leaves(e) for e in fitted), strict=True)
-        for i, (held, row) in enumerate(zip(jax.tree.leaves(base.estimator), rows, strict=True)):
-            table = np.asarray(row, np.float64)  # a leaf may be a whole look-up table
-            if i in leaves.slots and np.any(table != held):
+        for i, (own, row) in enumerate(zip(jax.tree.leaves(base.estimator), rows, strict=True)):
+            table = np.asarray(row, np.float64)  # a leaf may be a look-up table
+            if i in leaves.slots and np.any(table != own):
                 raise InputError(
                     "space", "estimator", "an axis over a coefficient that the systems set",
                     "hardware without that coefficient: system.hardware",
@@ -243,13 +244,13 @@ def _choose_specs(axis: Axis, path: str, at: int, pick: Sequence[int], leaves: _
             leaves.vary(i, at, column)
 
 
-def _as_axis(given: Tree) -> Tree:
-    return Axis.specs(*given) if is_sequence(given) else given
+def _as_axis(part: Tree) -> Tree:
+    return Axis.specs(*part) if is_sequence(part) else part
 
 
-def _is_named(given: object) -> bool:
+def _stands_for_leaves(part: object) -> bool:
     """Whether it stands for leaves that are laid out later."""
-    return isinstance(given, Axis | System | Model)
+    return isinstance(part, Axis | System | Model)
 
 
 def _spec(item: Tree) -> Tree:

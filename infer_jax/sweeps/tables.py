@@ -16,7 +16,7 @@ from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
 from infer_jax.sweeps.reducers import Answer
 
-LARGEST, HEAD = 2**31, 2**22  # bytes of a result in JSON, of the first line of one in CSV
+MAX_BYTES, HEAD = 2**31, 2**22  # of a result in JSON, of the first line of one in CSV
 KINDS = (".parquet", ".csv", ".json")
 
 
@@ -48,18 +48,18 @@ def _pyarrow() -> ModuleType:
 
 
 def _mark(path: Path) -> str:
-    """The fingerprint a result file carries; empty where it carries none."""
+    """The fingerprint of the sweep that wrote a result file; empty where it has none."""
     if not path.is_file():  # a pipe would wait for ever
         return ""
     try:
         if path.suffix == ".parquet":
-            held: Mapping[bytes, bytes] = _pyarrow().parquet.read_schema(path).metadata or {}
-            facts = json_of(str(path), held.get(b"infer_jax", b"{}").decode())
+            metadata: Mapping[bytes, bytes] = _pyarrow().parquet.read_schema(path).metadata or {}
+            facts = json_of(str(path), metadata.get(b"infer_jax", b"{}").decode())
         elif path.suffix == ".csv":
             with path.open(encoding="utf-8") as stream:
                 facts = json_of(str(path), stream.readline(HEAD).removeprefix("# "))
         else:
-            facts = json_of(str(path), read_text(path, LARGEST), LARGEST)["provenance"]
+            facts = json_of(str(path), read_text(path, MAX_BYTES), MAX_BYTES)["provenance"]
         return str(facts["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError):  # pyarrow's errors are ValueErrors
         return ""

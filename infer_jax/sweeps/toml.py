@@ -1,6 +1,6 @@
 """Reads a SPACE.toml: a space, an estimator and what to keep."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -12,15 +12,12 @@ from infer_jax.estimators import Estimator
 from infer_jax.estimators.registry import variant
 from infer_jax.specs import Plan, Spec, Workload, value_of
 from infer_jax.sweeps.axis import Axis
-from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.constraint import Constraint
-from infer_jax.sweeps.everything import Everything
 from infer_jax.sweeps.histogram import Histogram, Quantiles
 from infer_jax.sweeps.pareto import Pareto
-from infer_jax.sweeps.paths import is_list, is_table
-from infer_jax.sweeps.reducers import Reducer
+from infer_jax.sweeps.paths import is_list, is_names, is_table
+from infer_jax.sweeps.reducers import Best, Everything, Reducer, TopK
 from infer_jax.sweeps.space import Space
-from infer_jax.sweeps.topk import TopK
 
 KEYS = ("estimator", "feasible", "arch", "hardware", "workload", "plan", "coefficients", "zip",
         "where", "keep")  # fmt: skip
@@ -28,12 +25,13 @@ Table = Mapping[str, Any]  # of a file: values of any kind, each checked where i
 Body = dict[str, Any]  # a table that is taken apart
 Check = Callable[[object], bool]
 DEFAULT = "serving"  # the estimator where a file names none
-AXES: dict[str, tuple[Callable[..., Axis], int, int | None]] = {  # maker, least, most numbers
-    "values": (Axis.values, 1, None),
-    "linear": (Axis.linear, 3, 3),
-    "log": (Axis.log, 3, 3),
-    "log2": (Axis.log2, 3, 3),
-    "integers": (Axis.integers, 2, 3),
+# by kind: its constructor, how many numbers it takes, and those in words
+AXES: dict[str, tuple[Callable[..., Axis], range, str]] = {
+    "values": (Axis.values, range(1, 2**63), "a list of numbers"),
+    "linear": (Axis.linear, range(3, 4), "[low, high, count]"),
+    "log": (Axis.log, range(3, 4), "[low, high, count]"),
+    "log2": (Axis.log2, range(3, 4), "[low, high, count]"),
+    "integers": (Axis.integers, range(2, 4), "[low, high] or [low, high, step]"),
 }
 
 
@@ -59,7 +57,7 @@ def load_space(path: str | Path, keep: Reducer | None = None) -> SweepFile:
 
 def space_of(where: str, table: Table, keep: Reducer | None = None) -> SweepFile:
     """The sweep of the tables of a file; ``keep`` in place of what they keep."""
-    known(where, "", table, KEYS)
+    check_keys(where, "", table, KEYS)
     if keep is None and not is_table(table.get("keep")):
         raise InputError(where, "keep", "missing", "a table [keep]")
     estimator, space, feasible = read_space(where, table)
@@ -83,81 +81,69 @@ def read_space(
             raise InputError(where, key, "missing", f"a table [{key}]")
     arch, arch_axes = _arch(where, dict(table["arch"]))
     hardware, hardware_axes = _hardware(where, dict(table["hardware"]))
-    axes = {**arch_axes, **hardware_axes}
-    work, plan = Workload.of(), Plan.of()
-    parts: dict[str, Spec] = {}
-    for name, base in (("workload", work), ("plan", plan)):
+    estimator, axes = _estimators(where, table, default)
+    axes |= arch_axes | hardware_axes
+    parts: dict[str, Spec] = {"workload": Workload.of(), "plan": Plan.of()}
+    for name, base in parts.items():
         plain, varied = _numbers(where, name, table.get(name, {}))
-        parts[name] = base.replace(
-            **{k: value_of(type(base), k, v, f"{where}: {name}") for k, v in plain.items()}
-        )
+        values = {k: value_of(type(base), k, v, f"{where}: {name}") for k, v in plain.items()}
+        parts[name] = base.replace(**values)
         axes |= varied
-    estimator, varied = _estimators(where, table, default)
-    axes |= varied
     where_tables = table.get("where", [])
     if not is_list(where_tables):
         raise InputError(where, "where", where_tables, "[[where]] tables")
     zips = table.get("zip", [])
-    if not (is_list(zips) and all(_texts(z) for z in zips)):
+    if not (is_list(zips) and all(_is_names(z) for z in zips)):
         raise InputError(where, "zip", zips, "lists of axes")
     feasible = table.get("feasible", "feasible")
     if not isinstance(feasible, str):
         raise InputError(where, "feasible", feasible, "the name of a term")
-    space = Space(
-        arch,
-        hardware,
-        parts["workload"],
-        parts["plan"],
-        axes=axes,
-        zips=zips,
-        where=tuple(Constraint.of(where, one) for one in where_tables),
-    )
+    constraints = tuple(Constraint.of(where, each) for each in where_tables)
+    space = Space(arch, hardware, **parts, axes=axes, zips=zips, where=constraints)
     return estimator, space, feasible
 
 
-def known(where: str, table: str, given: Mapping[str, object], keys: Iterable[str]) -> None:
+def check_keys(where: str, table: str, body: Mapping[str, object], keys: Iterable[str]) -> None:
     """Raise InputError for a key that is none of ``keys``."""
-    for key in given:
+    for key in body:
         if key not in keys:
             field = f"{table}.{key}" if table else key
             raise InputError(where, field, "an unknown key", ", ".join(keys))
 
 
-def _texts(given: object) -> TypeGuard[list[str]]:
-    return is_list(given) and bool(given) and all(isinstance(x, str) for x in given)
+def _is_names(value: object) -> TypeGuard[list[str]]:
+    return is_names(value) and bool(value)
 
 
 def _names(
-    where: str, field: str, body: Body, one: str, many: str, every: Callable[[], Iterable[str]]
+    where: str, part: str, noun: str, body: Body, available: Callable[[], Iterable[str]]
 ) -> str | list[str]:
-    """One name, or a list of names; "all" means every name."""
-    single, several = body.pop(one, None), body.pop(many, None)
+    """One name (``model = ``), or a list of names (``models = ``); "all" means every name."""
+    name, several = body.pop(noun, None), body.pop(f"{noun}s", None)
     if several == "all":
-        several = list(every())
-    if isinstance(single, str) and several is None:
-        return single
-    if single is None and _texts(several):
+        several = list(available())
+    if isinstance(name, str) and several is None:
+        return name
+    if name is None and _is_names(several):
         return several
-    allowed = f"{one} = a name, or {many} = a list of names or 'all'"
-    raise InputError(where, field, single or several or "missing", allowed)
+    allowed = f"{noun} = a name, or {noun}s = a list of names or 'all'"
+    raise InputError(where, part, name or several or "missing", allowed)
 
 
 def _arch(where: str, body: Body) -> tuple[Model | list[Model], dict[str, Axis]]:
     formats = {key: body.pop(key) for key in ("quant", "kv_dtype") if key in body}
     if not all(isinstance(x, str) for x in formats.values()):
         raise InputError(where, "arch", formats, "formats by name")
-    names = _names(where, "arch", body, "model", "models", list_models)
-    plain, axes = _numbers(where, "arch", body)
-    axes |= {f"arch.{k}": Axis.values(v) for k, v in plain.items()}
+    names = _names(where, "arch", "model", body, list_models)
+    axes = _axes(where, "arch", body)
     if isinstance(names, str):
         return load_model(names, **formats), axes
     return [load_model(name, **formats) for name in names], axes
 
 
 def _hardware(where: str, body: Body) -> tuple[System | list[System], dict[str, Axis]]:
-    names = _names(where, "hardware", body, "system", "systems", list_systems)
-    plain, axes = _numbers(where, "hardware", body)
-    axes |= {f"hardware.{k}": Axis.values(v) for k, v in plain.items()}
+    names = _names(where, "hardware", "system", body, list_systems)
+    axes = _axes(where, "hardware", body)
     systems = [load_system(n) for n in ([names] if isinstance(names, str) else names)]
     steps = {
         path.removeprefix("hardware."): [x for x in axis.steps if isinstance(x, int | float)]
@@ -172,13 +158,18 @@ def _estimators(
     where: str, table: Table, default: str
 ) -> tuple[Estimator | list[Estimator], dict[str, Axis]]:
     names = table.get("estimator", default)
-    if not (isinstance(names, str) or _texts(names)):
+    if not (isinstance(names, str) or _is_names(names)):
         raise InputError(where, "estimator", names, "a name, or a list of names")
-    plain, axes = _numbers(where, "estimator", table.get("coefficients", {}))
-    axes |= {f"estimator.{k}": Axis.values(v) for k, v in plain.items()}
+    axes = _axes(where, "estimator", table.get("coefficients", {}))
     # coefficients of systems are added when the space is divided into groups
     estimators = [variant(n).make() for n in ([names] if isinstance(names, str) else names)]
     return (estimators[0] if isinstance(names, str) else estimators), axes
+
+
+def _axes(where: str, head: str, body: object) -> dict[str, Axis]:
+    """The axes of a part; a plain number is one of a single value."""
+    plain, axes = _numbers(where, head, body)
+    return axes | {f"{head}.{k}": Axis.values(v) for k, v in plain.items()}
 
 
 def _numbers(where: str, head: str, body: object) -> tuple[Body, dict[str, Axis]]:
@@ -207,14 +198,13 @@ def axis_of(where: str, path: str, table: Table) -> Axis:
     [(kind, given), *rest] = table.items()
     if rest or kind not in AXES:
         raise InputError(where, path, list(table), f"one of {', '.join(AXES)}")
-    maker, least, most = AXES[kind]
+    maker, counts, allowed = AXES[kind]
     numbers = given if is_list(given) else []
-    good = len(numbers) >= least and (not most or len(numbers) <= most)
-    if not good or not all(isinstance(x, int | float | str) for x in numbers):
-        if given == []:
-            raise InputError(where, path, "empty", "one value or more")
-        wanted = "[low, high, count]" if most == least else "[low, high] or [low, high, step]"
-        raise InputError(where, f"{path}.{kind}", given, wanted if most else "a list of numbers")
+    good = len(numbers) in counts and all(isinstance(x, int | float | str) for x in numbers)
+    if given == []:
+        raise InputError(where, path, "empty", "one value or more")
+    if not good:
+        raise InputError(where, f"{path}.{kind}", given, allowed)
     try:
         return maker(*numbers)
     except InputError as error:
@@ -228,68 +218,61 @@ def _keep(where: str, table: Table) -> Reducer:
     kinds = [key for key in table if key in REDUCERS]
     if len(kinds) != 1:
         raise InputError(where, "keep", list(table), f"exactly one of {', '.join(REDUCERS)}")
-    maker, options, fits = REDUCERS[kinds[0]]
-    given = {k: v for k, v in table.items() if k != kinds[0]}
-    known(where, "keep", given, options)
-    if not fits(table[kinds[0]]):
-        raise InputError(where, f"keep.{kinds[0]}", table[kinds[0]], "names of terms, or a count")
-    for key, value in given.items():
-        fits, wanted = OPTIONS[key]
+    (kind,) = kinds
+    maker, options, fits = REDUCERS[kind]
+    more = {k: v for k, v in table.items() if k != kind}
+    check_keys(where, "keep", more, options)
+    if not fits(table[kind]):
+        raise InputError(where, f"keep.{kind}", table[kind], "names of terms, or a count")
+    for key, value in more.items():
+        fits, allowed = OPTIONS[key]
         if not fits(value):
-            raise InputError(where, f"keep.{key}", value, wanted)
-    given: Body = {k: tuple(v) if is_list(v) else v for k, v in given.items()}
+            raise InputError(where, f"keep.{key}", value, allowed)
+    more: Body = {k: tuple(v) if is_list(v) else v for k, v in more.items()}
+    values = table[kind] if is_list(table[kind]) else [table[kind]]
     try:
-        return maker(table[kinds[0]], **given)
+        return maker(*values, **more)
     except InputError as error:
         raise InputError(where, f"keep.{error.field}", error.value, error.allowed) from None
     except (TypeError, ValueError):
-        raise InputError(where, "keep", given, f"options of {kinds[0]}") from None
+        raise InputError(where, "keep", more, f"options of {kind}") from None
 
 
-def _text(given: object) -> bool:
-    return isinstance(given, str)
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
-def _number(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool) and abs(given) < 1e300
+def _is_count(value: object) -> bool:
+    return type(value) is int
 
 
-def _all_numbers(given: object) -> bool:
-    return is_list(given) and all(_number(x) for x in given)
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def _limits(given: object) -> bool:
-    return is_table(given) and all(_number(x) for x in given.values())
-
-
-def _whole(given: object) -> bool:
-    return type(given) is int
-
-
-def _pareto(names: Sequence[str], **options: Any) -> Pareto:
-    return Pareto(*names, **options)
-
-
-def _everything(names: Sequence[str]) -> Everything:
-    return Everything(*names)
+def _is_numbers(value: object) -> bool:
+    return is_list(value) and all(_is_number(x) for x in value)
 
 
 # by key of a [keep] table: the constructor, its options, and a check of the value
 REDUCERS: dict[str, tuple[Callable[..., Reducer], tuple[str, ...], Check]] = {
-    "pareto": (_pareto, ("per", "epsilon"), _texts),
-    "top": (TopK, ("by", "per"), _whole),
-    "best": (Best, ("under", "misses", "per"), _text),
-    "histogram": (Histogram, ("edges",), _text),
-    "quantiles": (Quantiles, ("q",), _text),
-    "everything": (_everything, (), _texts),
+    "pareto": (Pareto, ("per", "epsilon"), _is_names),
+    "top": (TopK, ("by", "per"), _is_count),
+    "best": (Best, ("under", "misses", "per"), _is_text),
+    "histogram": (Histogram, ("edges",), _is_text),
+    "quantiles": (Quantiles, ("q",), _is_text),
+    "everything": (Everything, (), _is_names),
 }
 # by option of a [keep] table: a check of its value, and the allowed values in words
 OPTIONS: dict[str, tuple[Check, str]] = {
-    "per": (lambda x: _text(x) or _texts(x), "an axis, or a list of axes"),
-    "by": (_text, "the name of a term"),
-    "epsilon": (_number, "a share from 0 to below 1"),
-    "under": (_limits, "a table of limits such as { ttft = 0.3 }"),
+    "per": (lambda x: _is_text(x) or _is_names(x), "an axis, or a list of axes"),
+    "by": (_is_text, "the name of a term"),
+    "epsilon": (_is_number, "a share from 0 to below 1"),
+    "under": (
+        lambda x: is_table(x) and _is_numbers(list(x.values())),
+        "a table of limits such as { ttft = 0.3 }",
+    ),
     "misses": (lambda x: type(x) is int and 1 <= x <= 1000, "a whole number from 1 to 1000"),
-    "edges": (_all_numbers, "a list of numbers"),
-    "q": (_all_numbers, "a list of shares from 0 to 1"),
+    "edges": (_is_numbers, "a list of numbers"),
+    "q": (_is_numbers, "a list of shares from 0 to 1"),
 }

@@ -20,7 +20,7 @@ from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.errors import InputError
 from infer_jax.results.numbers import plain
 from infer_jax.results.wording import by_command
-from infer_jax.sweeps.best import Best
+from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import options as opt, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder_of, priced

@@ -18,8 +18,8 @@ from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Part, Table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
-from infer_jax.sweeps.best import Best
 from infer_jax.sweeps.paths import Point, grows, look, unit_of
+from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import codesign_picture, limits
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from infer_jax.sweeps.stream import Progress
+    from infer_jax.sweeps.engine import Progress
 
 PATIENCE = [10.0]  # seconds of silence where stderr is no terminal
 _shown = [False]  # by the command line, unless --quiet

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import jax
+from jax import Device
 
 from infer_jax.catalog import Model, System
 from infer_jax.catalog.published import serving_measured
@@ -14,13 +15,11 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.estimators.registry import variant
 from infer_jax.sweeps import Quantiles, Space, explain as explained, prepare, start, tables
+from infer_jax.sweeps.engine import MEMORY, Progress
 from infer_jax.sweeps.explanation import Explanation
-from infer_jax.sweeps.keeping import Device
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Reducer
 from infer_jax.sweeps.results import SweepResult
-from infer_jax.sweeps.run import MEMORY
-from infer_jax.sweeps.stream import Progress
 from infer_jax.sweeps.toml import DEFAULT, SweepFile, load_space, space_of
 from infer_jax.verbs import options as opt, pictures
 from infer_jax.verbs.asking import verb

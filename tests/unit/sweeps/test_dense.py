@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from infer_jax.sweeps import Axis, Pareto, Space, pareto, stream
+from infer_jax.sweeps import Axis, Pareto, Space, engine, pareto
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.interrupt import Stopped
 from tests.unit.sweeps.toy import Toy, arch, brute, hardware, plan, sweep, workload
@@ -49,8 +49,8 @@ def test_a_dense_frontier_is_whole_and_never_long_without_a_report():
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_and_carried_on_it_is_the_same_to_the_count(tmp_path, monkeypatch, asked):
     """Rows, values and ``decided_in_float64``: wherever it was stopped, whatever the chunks."""
-    monkeypatch.setattr(stream, "APART", 4096)
-    monkeypatch.setattr(stream, "DECISIONS", 3)
+    monkeypatch.setattr(engine, "SPACING", 4096)
+    monkeypatch.setattr(engine, "DECISIONS", 3)
     space = dense(6000)
     whole = run(space, chunk=512)
     assert whole.provenance.get("decided_in_float64", 0) >= len(whole) > 5000
@@ -77,21 +77,21 @@ def test_stopped_and_carried_on_it_is_the_same_to_the_count(tmp_path, monkeypatc
 
 def test_a_part_that_has_no_room_is_done_again(monkeypatch):
     expected = run(dense(3000), chunk=256).index
-    monkeypatch.setattr(pareto, "FRESH", (300, 300))
+    monkeypatch.setattr(pareto, "NEW_ROWS", (300, 300))
     assert run(dense(3000), chunk=256).index == expected
 
 
 @pytest.mark.parametrize("keys", [2, 3, 4])
-@pytest.mark.parametrize("limbs", [1, 3])
-def test_parts_merge_to_the_frontier_by_brute_force(keys, limbs):
-    dice = np.random.default_rng(keys + limbs)
+@pytest.mark.parametrize("words", [1, 3])
+def test_parts_merge_to_the_frontier_by_brute_force(keys, words):
+    dice = np.random.default_rng(keys + words)
     for _ in range(20):
         count = int(dice.integers(1, 300))
         values = dice.integers(-9, 9, (keys, count)).astype(np.float32)
         owner = dice.integers(0, 3, count).astype(np.int32)
         index = np.arange(count, dtype=np.uint32)
-        words = (*(np.zeros_like(index) for _ in range(limbs - 1)), index)
-        rows = Front((owner, *values, *words), keys, limbs)
+        columns = (*(np.zeros_like(index) for _ in range(words - 1)), index)
+        rows = Front((owner, *values, *columns), keys, words)
         front = rows.take(np.zeros(0, int))
         for part in np.array_split(dice.permutation(count), 4):
             front = front.merged(rows.take(part))

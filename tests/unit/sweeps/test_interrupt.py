@@ -7,7 +7,7 @@ import pytest
 
 from infer_jax.sweeps import Pareto, prepare, start
 from infer_jax.sweeps.interrupt import Listener, Stopped
-from infer_jax.sweeps.keeping import Frontier
+from infer_jax.sweeps.states import FrontierState
 from tests.unit.sweeps.toy import Toy
 from tests.unit.sweeps.worker import space
 
@@ -28,7 +28,7 @@ def test_a_sweep_that_stops_before_its_last_decisions_carries_on(tmp_path, monke
     ready = prepare(Toy.of(), space(9), Pareto("ttft", "cost", "max decode.mfu"))
     file = tmp_path / "point.npz"
     with monkeypatch.context() as patch:
-        patch.setattr(Frontier, "settle", lambda *_: None)  # a signal comes meanwhile
+        patch.setattr(FrontierState, "refine", lambda *_: None)  # a signal comes meanwhile
         with pytest.raises(Stopped):
             start(ready, checkpoint=file)
     assert start(ready, checkpoint=file).index == start(ready).index

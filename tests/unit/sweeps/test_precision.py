@@ -8,7 +8,7 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload
-from infer_jax.sweeps import Axis, Pareto, Space, guard, prepare, start
+from infer_jax.sweeps import Axis, Pareto, Space, engine, prepare, start
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, sweep, workload
 
 SYSTEMS = [load_system(name) for name in ("h100_sxm", "h200_sxm")]
@@ -89,14 +89,12 @@ def test_a_device_that_computes_wrong_is_refused_by_name(monkeypatch):
     from infer_jax import doctor
 
     bad = doctor.Verdict("gpu:3 H100", "float32", 0.25, "level4 Llama_3_70B", 50)
-    monkeypatch.setattr(guard, "examine", lambda devices: [bad])
-    monkeypatch.setattr(guard, "LONG", -1.0)
-    monkeypatch.setattr(guard, "EARLY", 0.0)
+    monkeypatch.setattr(engine, "examine", lambda devices: [bad])
+    monkeypatch.setattr(engine, "LONG", -1.0)
+    monkeypatch.setattr(engine, "EARLY", 0.0)
     space = Space(arch(), hardware(), workload(), plan(tp=Axis.linear(1, 9, 5000)))
     ready = prepare(Toy.of(), space, Pareto("speed", "cost"))
-    from infer_jax.sweeps import stream
-
-    monkeypatch.setattr(stream, "TARGET", 0.0)
+    monkeypatch.setattr(engine, "TARGET", 0.0)
     with pytest.raises(InputError, match=r"gpu:3 H100.*off by 0.25.*stored answers"):
         start(ready, chunk=256)
 

@@ -89,7 +89,7 @@ def test_an_outsized_frontier_stops_early_and_names_the_ways_out(monkeypatch):
     space = Space(arch(), hardware(), workload(batch=batch, isl=batch), plan(tp=TP))
     keep = Pareto("ttft", "max throughput", "max workload.isl", capacity=16)
     seen = []
-    monkeypatch.setattr(pareto, "MOST", (2**20, 300))
+    monkeypatch.setattr(pareto, "MAX_ROWS", (2**20, 300))
     with pytest.raises(InputError, match=r"fewer objectives, limits.*coarser axis.*epsilon.*TopK"):
         sweep(Toy.of(), space, keep, chunk=256, progress=lambda p: seen.append(p.done))
     assert seen and seen[-1] < 2 * 400 * 400
@@ -259,9 +259,9 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
 def test_out_of_memory_halves_the_chunk(monkeypatch):
     import jax
 
-    from infer_jax.sweeps import stream
+    from infer_jax.sweeps import engine
 
-    real, tried = stream.segment, []
+    real, tried = engine.segment, []
 
     def scarce(program, *rest):
         tried.append(program.chunk)
@@ -269,7 +269,7 @@ def test_out_of_memory_halves_the_chunk(monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
         return real(program, *rest)
 
-    monkeypatch.setattr(stream, "segment", scarce)
+    monkeypatch.setattr(engine, "segment", scarce)
     result = small(plan=plan(tp=Axis.integers(1, 5000)), chunk=4096, keep=TopK(3, "cost"))
     assert tried[:3] == [4096, 2048, 1024]
     assert result.index == small(plan=plan(tp=Axis.integers(1, 5000)), chunk=512,

@@ -9,7 +9,7 @@ import numpy as np
 
 from infer_jax.compiling import once
 from infer_jax.physics.memory import tiers
-from infer_jax.sweeps import Axis, Pareto, Space, TopK, prepare, start, stream
+from infer_jax.sweeps import Axis, Pareto, Space, TopK, engine, prepare, start
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
 
 
@@ -32,7 +32,7 @@ def main(settings: dict[str, Any]) -> None:
         jax.distributed.initialize(
             f"localhost:{settings['port']}", settings["processes"], settings["process"]
         )
-    stream.TARGET = settings.get("target", 1.0)
+    engine.TARGET = settings.get("target", 1.0)
     keep = TopK(50, "ttft") if settings.get("top") else Pareto("ttft", "cost", "max decode.mfu")
     points, precision = space(settings.get("count", 60)), settings.get("precision", "float32")
     result = start(

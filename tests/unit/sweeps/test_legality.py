@@ -97,9 +97,9 @@ def test_requests_beyond_the_longest_context_are_left_out():
 
 
 def test_a_table_too_large_is_asked_of_each_point(monkeypatch):
-    from infer_jax.sweeps import lawful
+    from infer_jax.sweeps import legality
 
-    monkeypatch.setattr(lawful, "LARGEST", 2)
+    monkeypatch.setattr(legality, "MAX_ENTRIES", 2)
     axes = {"isl": Axis.values(512, 1024), "prefix": Axis.values(0, 900)}
     result = sweep(make("economics.planned"), space(work=axes), Everything("ttft"), chunk=8)
     assert result.provenance["counts"]["accepted"] == "3"

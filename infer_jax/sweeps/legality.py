@@ -1,0 +1,146 @@
+"""Masks of the grid points that an engine runs, from ``infer_jax.legal``, computed on the host.
+
+A rule reads few axes, so it becomes one table over their digits; a table that is true everywhere
+is dropped. A value that breaks a rule at every point is refused before anything is computed; a
+combination that breaks one is left out, as by a constraint.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from infer_jax import legal
+from infer_jax.errors import InputError
+from infer_jax.specs import Plan
+from infer_jax.sweeps.group import Group, Slot
+from infer_jax.sweeps.paths import Point, by_path
+
+WORKLOAD = ("prefix", "isl", "batch")  # fields whose rules hold for any plan
+MAX_ENTRIES = 2**22  # of a table; larger ones are evaluated point by point on the device
+# axes that one rule reads together, by the beginnings of their paths
+JOINT = (
+    ("workload.isl", "workload.prefix"),
+    ("workload.isl", "workload.osl", "arch.max_positions"),
+    ("workload.batch", "plan.attention_dp"),
+)
+JOINT_OF_PLAN = (("arch.", "plan.tp", "plan.ep", "plan.attention_dp"), ("arch.", "plan.pp"))
+Tables = list[tuple[legal.Rule, np.ndarray]]  # by rule: where it holds, a dimension for each digit
+
+
+class Mask(NamedTuple):
+    """Which combinations of some digits are legal: flat, the last of them fastest."""
+
+    digits: tuple[int, ...]
+    table: np.ndarray
+
+
+def validity_masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
+    """The masks of each group, and whether some rules have to be evaluated at each point.
+
+    Raises:
+        InputError: a value that is illegal at every point.
+    """
+    tables = [_tables(group) for group in groups]
+    _refuse_numbers([table or [] for table in tables])
+    broken: dict[tuple[str, int], tuple[object, legal.Rule] | None] = {}
+    for group, table in zip(groups, tables, strict=True):
+        for column in group.columns:
+            for digit, position in enumerate(column.order):
+                rule = _broken_rule(group, table or [], column.digit, digit)
+                value = (column.path, position)
+                if rule is None:  # legal somewhere
+                    broken[value] = None
+                elif broken.get(value, ()) is not None:
+                    broken[value] = column.labels[digit], rule
+    for (path, _), found in broken.items():
+        if found is not None:
+            label, rule = found
+            field = path if path.endswith(rule.field) else f"{path} (for {rule.field})"
+            raise InputError("space", field, label, rule.allowed())
+    return [_masks(table or []) for table in tables], any(table is None for table in tables)
+
+
+def is_legal(point: Point) -> legal.Truth:
+    """Whether an engine runs one point."""
+    truth: legal.Truth = True
+    for rule in _rules(point):
+        truth = truth & rule.holds
+    return truth
+
+
+def _rules(point: Point) -> list[legal.Rule]:
+    """The rules for a point; those of the workload alone where the estimator splits the chips."""
+    split = _has_layout(point)
+    rules = legal.rules(point.arch, point.plan if split else Plan.of(), point.workload)
+    return [r for r in rules if split or r.field in WORKLOAD]
+
+
+def _has_layout(point: Point) -> bool:
+    """Whether the plan gives the layout, and the estimator does not search it."""
+    return not point.estimator.searches and isinstance(point.plan, Plan)
+
+
+def _refuse_numbers(tables: Sequence[Tables]) -> None:
+    """Raise InputError where a fixed number breaks a rule in every group."""
+    broken = [[r for r, holds in table if holds.size == 1 and not holds] for table in tables]
+    if broken and all(broken):
+        rule = broken[0][0]
+        part = "workload" if rule.field in WORKLOAD else "plan"
+        value = f"{float(np.ravel(rule.value)[0]):.12g}"
+        raise InputError("space", f"{part}.{rule.field}", value, rule.allowed())
+
+
+def _tables(group: Group) -> Tables | None:
+    """Where each rule holds; None where the tables are too large, or a dependent axis has none."""
+    if any(slot.rule is not None for slot in group.slots):
+        return None
+    count = len(group.sizes)
+
+    def spread(slot: Slot, table: np.ndarray) -> np.ndarray:
+        shape = [1] * count
+        shape[slot.digit] = len(table)
+        return np.asarray(table, np.float64).reshape(*shape, *np.shape(table)[1:])
+
+    flat, tree = jax.tree.flatten(group.base)
+    for slot, table in zip(group.slots, group.tables, strict=True):
+        if np.ndim(table) == 1:
+            flat[slot.leaf] = spread(slot, table)
+    point = jax.tree.unflatten(tree, flat)
+    paths = list(by_path(group.base))
+    joint = (*JOINT, *(JOINT_OF_PLAN if _has_layout(point) else ()))
+    digits = [{s.digit for s in group.slots if paths[s.leaf].startswith(axes)} for axes in joint]
+    if max(prod(group.sizes[i] for i in some) for some in digits) > MAX_ENTRIES:
+        return None
+    return [(rule, np.asarray(rule.holds)) for rule in _rules(point)]
+
+
+def _broken_rule(group: Group, tables: Tables, axis: int, digit: int) -> legal.Rule | None:
+    """The rule that a value breaks at every point, at one point whose numbers its error names."""
+    for number, (_, holds) in enumerate(tables):
+        reads = holds.size > 1 and holds.shape[axis] > 1 and not holds.all()
+        if reads and not holds.take(digit, axis).any():
+            digits = [digit if i == axis else 0 for i in range(len(group.sizes))]
+            return _rules(group.fill(group.steps(digits)))[number]
+    return None
+
+
+def _masks(tables: Tables) -> list[Mask]:
+    """One table for all rules over the same digits."""
+    masks: dict[tuple[int, ...], np.ndarray] = {}
+    for _, holds in tables:
+        if not holds.all():
+            digits = tuple(i for i, n in enumerate(holds.shape) if n > 1)
+            masks[digits] = masks.get(digits, np.asarray(True)) & holds.ravel()
+    return [Mask(digits, table) for digits, table in masks.items()]
+
+
+def flat_index(mask: Sequence[int], digits: Sequence[Array], sizes: Sequence[int]) -> Array | int:
+    """The position in a mask's table of points with these digits."""
+    at: Array | int = 0
+    for digit in mask:
+        at = at * sizes[digit] + digits[digit]
+    return at
