@@ -83,9 +83,9 @@ def group(nodeid: str) -> str:
 @pytest.fixture(autouse=True, scope="session")
 def _every_program():
     """The folder holds what a user's commands need: tests have more programs, and none may go."""
-    from infer_jax.compiling import kept
+    from infer_jax.compiling import store
 
-    kept.MOST, kept.MOST_BYTES = 100_000, 100_000_000_000
+    store.MAX_FILES, store.MAX_BYTES = 100_000, 100_000_000_000
 
 
 MOST_PIECES = 40_000  # of memory: Linux gives a process 65,530 (vm.max_map_count)

@@ -1,14 +1,18 @@
 """Programs that run once or over few rows: compiled quickly, kept for the next process."""
 
-from infer_jax.compiling.keeping import (
-    cache_folder as cache_folder,
-    keep_programs as keep_programs,
-)
 from infer_jax.compiling.options import (
     QUICK as QUICK,
     of_gradients as of_gradients,
     quick as quick,
     wide as wide,
 )
-from infer_jax.compiling.programs import MANY as MANY, SOME as SOME, once as once
-from infer_jax.compiling.threads import as_wide_here as as_wide_here
+from infer_jax.compiling.programs import (
+    MANY as MANY,
+    SOME as SOME,
+    in_same_precision as in_same_precision,
+    once as once,
+)
+from infer_jax.compiling.store import (
+    cache_folder as cache_folder,
+    keep_programs as keep_programs,
+)

@@ -4,24 +4,30 @@ Tracing, lowering and compiling take most of a command. They are done once for a
 arguments: this process remembers the program, and the next reads it from a folder.
 """
 
-from collections.abc import Callable
-from functools import partial
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from infer_jax.compiling import executables, kept
+from infer_jax.compiling import jax_internals, store
 from infer_jax.compiling.options import BRISK, QUICK, Options
 from infer_jax.compiling.structure import UndescribableError, described, name_of, plain, rebuilt
 
 # points from which code that is optimised a little, and fully, wins its compilation back
 SOME, MANY = 10_000, 50_000
+# signals whose handlers may raise: of Ctrl-C, of the system, of timers
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
+P = ParamSpec("P")
 T = TypeVar("T")
 Program = Callable[..., Any]  # from the arguments to the answer, leaves as NumPy arrays
 
 _programs: dict[str, Program] = {}
-_making: dict[str, RLock] = {}
+_locks: dict[str, RLock] = {}
 
 
 def once(
@@ -38,17 +44,17 @@ def once(
     if jax.default_backend() != "cpu":
         return jax.device_get(jax.jit(function, static_argnums=static)(*fixed, *args))
     options: Options = QUICK if points < SOME else BRISK if points < MANY else {}
-    asked = _asked(function, fixed, args, options)
-    if asked is None:
+    description = _description(function, fixed, args, options)
+    if description is None:
         traced = jax.jit(function, static_argnums=static, compiler_options=options)
         return jax.device_get(traced(*fixed, *args))
-    key = kept.key(asked)
-    with _making.setdefault(key, RLock()):  # threads that ask for one program make it once
+    key = store.key(description)
+    with _locks.setdefault(key, RLock()):  # of threads that need the same program one compiles it
         program = _programs.get(key)
         if program is None:
-            if len(_programs) >= kept.MOST:
+            if len(_programs) >= store.MAX_FILES:
                 _programs.clear()
-            loaded = _loaded(key)
+            loaded = _load(key)
             try:
                 if loaded is not None:
                     answer = loaded(*args)
@@ -56,18 +62,57 @@ def once(
                     return answer
             except Exception:  # XLA's errors have no common class; compile it again
                 pass
-            program = _compiled(key, partial(function, *fixed), args, options)
+            program = _compile(key, partial(function, *fixed), args, options)
             _programs[key] = program
     return program(*args)
 
 
-def _asked(
+def in_same_precision(function: Callable[P, T]) -> Callable[P, T]:
+    """``function`` for another thread, in the precision (64 bits or 32) of this one.
+
+    JAX's precision is set per thread, and a new one has the default.
+    """
+    x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+
+    @wraps(function)
+    def in_precision(*args: P.args, **options: P.kwargs) -> T:
+        with jax.enable_x64(x64):
+            return function(*args, **options)
+
+    return in_precision
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Signals that arrive within are handled at its end, in the main thread.
+
+    XLA is given a module or machine code and returns an executable. A handler that raises between
+    the two (Ctrl-C, a timer) would free what XLA has just made before anything refers to it.
+    """
+    arrived: list[int] = []
+    handlers: dict[int, Any] = {}
+    main = threading.current_thread() is threading.main_thread()
+    try:
+        for number in (getattr(signal, name, None) for name in SIGNALS if main):
+            handler = None if number is None else signal.getsignal(number)
+            if number is not None and callable(handler):
+                handlers[number] = handler
+                signal.signal(number, lambda number, _: arrived.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in arrived:
+            signal.raise_signal(number)
+
+
+def _description(
     function: Callable[..., object],
     fixed: tuple[object, ...],
     args: tuple[object, ...],
     options: Options,
 ) -> list[object] | None:
-    """What a program is kept by; None where that has no name.
+    """The description by which a program is stored; None where a part of it has no name.
 
     None also in one of several processes, where the first device may be another one's.
     """
@@ -79,40 +124,42 @@ def _asked(
         return None
 
 
-def _loaded(key: str) -> Program | None:
+def _load(key: str) -> Program | None:
     """The program of that name from the folder, where it is there and can be read."""
-    stored = kept.load(key)
+    stored = store.load(key)
     if stored is None:
         return None
     (answer, used), code = stored
-    try:
-        return executables.runner(executables.read(code), jax.tree.structure(rebuilt(answer)), used)
-    except Exception:  # XLA's own errors have no common class: as one that is absent
-        return None
+    with interrupts_deferred():
+        try:
+            executable = jax_internals.deserialize(code)
+            tree = jax.tree.structure(rebuilt(answer))
+        except Exception:  # XLA's own errors have no common class: as one that is absent
+            return None
+    return jax_internals.runner(executable, tree, used)
 
 
-def _compiled(
+def _compile(
     key: str, function: Callable[..., object], args: tuple[object, ...], options: Options
 ) -> Program:
-    """The program, traced and compiled, and kept under that name.
+    """The program, traced, compiled, and stored under that name.
 
     What no answer depends on is neither lowered nor compiled, and so not an argument of it.
     """
 
-    def kept_program(*given: object) -> object:
+    def stored_program(*args: object) -> object:
         # under this name no other's is in JAX's cache: XLA cannot write what it read from there
-        return function(*given)
+        return function(*args)
 
-    lowered = jax.jit(kept_program).lower(*args)
+    lowered = jax.jit(stored_program).lower(*args)
     tree = lowered.out_tree
-    try:
-        executable, used = executables.compiled(lowered, options)
-    except Exception:  # a release of JAX that is asked otherwise
-        program = executables.by_jax(lowered, options)
-        return lambda *given: jax.device_get(program(*given))
-    try:
-        answer = described(jax.tree.unflatten(tree, [0.0] * tree.num_leaves))
-        kept.store(key, (answer, used), executables.written(executable))
-    except Exception:  # an answer without a name
-        pass
-    return executables.runner(executable, tree, used)
+    with interrupts_deferred():
+        try:
+            executable, used = jax_internals.compile_lowered(lowered, options)
+        except Exception:  # a release of JAX whose insides are others
+            program = jax_internals.compile_publicly(lowered, options)
+            return lambda *args: jax.device_get(program(*args))
+        with suppress(Exception):  # an answer without a name, code that XLA cannot write
+            answer = described(jax.tree.unflatten(tree, [0.0] * tree.num_leaves))
+            store.store(key, (answer, used), jax_internals.serialize(executable))
+    return jax_internals.runner(executable, tree, used)

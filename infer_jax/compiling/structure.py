@@ -60,7 +60,7 @@ def rebuilt(data: Any) -> Any:
         return [rebuilt(x) for x in data["list"]]
     if "named" in data:
         return _class(data["named"], tuple)(*(rebuilt(x) for x in data["items"]))
-    static = {name: _fixed_of(x) for name, x in data["static"].items()}
+    static = {name: _static_of(x) for name, x in data["static"].items()}
     parts = {name: rebuilt(x) for name, x in data["parts"].items()}
     return _class(data["spec"], object)(**parts, **static)
 
@@ -70,12 +70,12 @@ def name_of(thing: object) -> str:
     module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
     if not name or not str(module).startswith("infer_jax."):
         raise UndescribableError(f"{thing!r} is not of this package")
-    if _named(f"{module}:{name}") is not thing:
+    if _resolve(f"{module}:{name}") is not thing:
         raise UndescribableError(f"{thing!r} has no name")
     return f"{module}:{name}"
 
 
-def _named(text: str) -> object:
+def _resolve(text: str) -> object:
     module, name = text.split(":")
     if not module.startswith("infer_jax."):
         raise UndescribableError(f"{text!r} is not of this package")
@@ -86,12 +86,12 @@ def _named(text: str) -> object:
 
 
 def _class(text: str, base: type) -> Any:
-    named = _named(text)
-    if not isinstance(named, type) or not issubclass(named, base):
+    kind = _resolve(text)
+    if not isinstance(kind, type) or not issubclass(kind, base):
         raise UndescribableError(f"{text!r} is no {base.__name__}")
-    if not dataclasses.is_dataclass(named) and not hasattr(named, "_fields"):
+    if not dataclasses.is_dataclass(kind) and not hasattr(kind, "_fields"):
         raise UndescribableError(f"{text!r} is neither a spec nor a named tuple")
-    return named
+    return kind
 
 
 def plain(value: object) -> object:
@@ -107,12 +107,12 @@ def plain(value: object) -> object:
     return {"name": name_of(value)}
 
 
-def _fixed_of(data: Any) -> Any:
+def _static_of(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     if "name" in data:
-        return _named(data["name"])
+        return _resolve(data["name"])
     if "fields" in data:
-        return _class(data["kind"], object)(**{n: _fixed_of(x) for n, x in data["fields"].items()})
-    items = [_fixed_of(x) for x in data["tuple"]]
+        return _class(data["kind"], object)(**{n: _static_of(x) for n, x in data["fields"].items()})
+    items = [_static_of(x) for x in data["tuple"]]
     return tuple(items) if data["kind"] is None else _class(data["kind"], tuple)(*items)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from infer_jax.compiling import kept
+from infer_jax.compiling import store
 from infer_jax.errors import InputError
 
 Spec = Mapping[str, object]  # a chart in Vega-Lite's grammar
@@ -38,11 +38,11 @@ def library() -> str:
 
     asked = f"Vega of vl-convert {version('vl-convert-python')}: {ENTRY}"
     name = hashlib.sha256(asked.encode()).hexdigest()
-    stored = kept.load(name)
+    stored = store.load(name)
     if stored is not None and stored[0] == asked:
         return stored[1].decode()
     script = vl_convert.javascript_bundle(ENTRY)
-    kept.store(name, asked, script.encode())
+    store.store(name, asked, script.encode())
     return script
 
 

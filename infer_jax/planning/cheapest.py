@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
-from infer_jax.compiling import as_wide_here
+from infer_jax.compiling import in_same_precision
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment
 from infer_jax.planning.aggregated import LayoutEstimates, shares, table
@@ -108,7 +108,7 @@ def _searched(
             mean = work.replace(lengths=())
             ends = first.startable(legal[0], "prefill"), second.startable(decoding, "decode")
             both = (first, second), arch, mean, ends
-            pair = beside.submit(as_wide_here(pool_plans), *both, common, asked, count, draft)
+            pair = beside.submit(in_same_precision(pool_plans), *both, common, asked, count, draft)
         if "aggregated" in modes:
             if rows is None:
                 able = first.startable(each_with(legal[0], extras))

@@ -25,7 +25,7 @@ def test_user_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("where", ["file/below", "nu\0ll"])
 def test_no_folder_is_no_error(tmp_path, monkeypatch, where):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr("infer_jax.compiling.keeping._user_cache", lambda: Path(tmp_path / where))
+    monkeypatch.setattr("infer_jax.compiling.store._user_cache", lambda: Path(tmp_path / where))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     assert cache_folder() is None
 

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from infer_jax.compiling import kept
+from infer_jax.compiling import store
 from infer_jax.pages import vega
 
 vl_convert = pytest.importorskip("vl_convert")
@@ -62,5 +62,5 @@ def test_a_library_of_another_version_is_another(bundled, monkeypatch):
 
 
 def test_without_a_folder_the_library_is_put_together(bundled, monkeypatch):
-    monkeypatch.setattr(kept, "folder", lambda: None)
+    monkeypatch.setattr(store, "programs_folder", lambda: None)
     assert vega.library() == SCRIPT and len(bundled) == 1

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import infer_jax as ij
-from infer_jax.compiling import MANY, QUICK, keeping, kept, once, programs
+from infer_jax.compiling import MANY, QUICK, jax_internals, once, programs, store
 from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
 from infer_jax.estimators import VARIANTS
 from infer_jax.estimators.estimate import decode_context
@@ -54,7 +55,7 @@ def no_trace(monkeypatch):
     def traced(*_):
         raise AssertionError("traced")
 
-    monkeypatch.setattr(programs, "_compiled", traced)
+    monkeypatch.setattr(programs, "_compile", traced)
 
 
 @pytest.mark.parametrize("points", [1, 2, MANY])
@@ -123,13 +124,13 @@ def test_a_damaged_file_is_as_none(harm, folder, world):
         "header": head.replace(b"weights", b"weighty") + b"\n" + code,
         "renamed class": head.replace(b":StartupMemory", b":MissingMemory") + b"\n" + code,
         "deep": b'{"answer": ' + DEEP + b"\n" + code,
-        "long header": b" " * kept.HEAD_BYTES + good,
+        "long header": b" " * store.HEAD_BYTES + good,
     }[harm]
     assert bad != good
     path.write_bytes(bad)
     forget()
     same(once(memory, *world), made)
-    assert path.read_bytes() == good or kept.load(path.name) is not None  # mended
+    assert path.read_bytes() == good or store.load(path.name) is not None  # mended
 
 
 def test_a_program_under_another_name_is_as_none(folder, world):
@@ -141,7 +142,7 @@ def test_a_program_under_another_name_is_as_none(folder, world):
     once(memory, arch, hardware, plan, engine.replace(context=np.ones(1)))
     (second,) = set(folder.iterdir()) - {first}
     second.write_bytes(first.read_bytes())
-    assert kept.load(second.name) is None and kept.load(first.name) is not None
+    assert store.load(second.name) is None and store.load(first.name) is not None
     forget()
     answer = once(memory, arch, hardware, plan, engine.replace(context=np.ones(1)))
     np.testing.assert_allclose(answer.visible, other.visible)
@@ -166,7 +167,7 @@ def test_what_others_can_write_is_not_run(harm, folder, world):
     else:
         path.unlink()
         os.mkfifo(path, 0o600)
-    assert kept.load(path.name) is None
+    assert store.load(path.name) is None
     forget()
     same(once(memory, *world), made)  # compiled anew, and nothing waits
 
@@ -176,32 +177,84 @@ def test_files_of_another_user_are_not_run(folder, world, monkeypatch):
     once(memory, *world)
     (path,) = folder.iterdir()
     monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
-    assert kept.load(path.name) is None
+    assert store.load(path.name) is None
 
 
 def test_the_users_own_folder_is_for_the_user_alone(tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    monkeypatch.setattr(keeping, "_user_cache", lambda: tmp_path)
-    place = keeping.cache_folder()
+    monkeypatch.setattr(store, "_user_cache", lambda: tmp_path)
+    place = store.cache_folder()
     assert place is not None
     assert place == tmp_path / "infer_jax" and stat.S_IMODE(place.stat().st_mode) == 0o700
     place.chmod(0o777)
-    assert keeping.cache_folder() is None
+    assert store.cache_folder() is None
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="timers of POSIX")
+@pytest.mark.parametrize("at", ["compile_lowered", "serialize", "deserialize"])
+def test_an_interrupt_waits_for_xla(at, folder, world, monkeypatch):
+    """A timer's exception comes once what XLA has made is stored or refused, and is not lost."""
+    made = once(memory, *world)
+    forget()
+    if at != "deserialize":
+        (path,) = folder.iterdir()
+        path.unlink()
+    original = getattr(jax_internals, at)
+
+    def expired(number, frame):
+        raise TimeoutError
+
+    def interrupted(*how):
+        signal.raise_signal(signal.SIGALRM)
+        return original(*how)
+
+    before = signal.signal(signal.SIGALRM, expired)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(jax_internals, at, interrupted)
+            with pytest.raises(TimeoutError):
+                once(memory, *world)
+        assert signal.getsignal(signal.SIGALRM) is expired
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(list(folder.iterdir())) == 1
+    no_trace(monkeypatch)
+    same(once(memory, *world), made)
+
+
+def test_another_release_of_jax_compiles_by_its_public_functions(folder, world, monkeypatch):
+    """Where private names are gone the answer is the same, and only the kept program is lost."""
+    made = once(memory, *world)
+    for path in folder.iterdir():
+        path.unlink()
+
+    def missing(*_):
+        raise AttributeError("no such name")
+
+    monkeypatch.setattr(jax_internals, "_compile_with", missing)
+    forget()
+    same(once(memory, *world), made)
+    monkeypatch.setattr(jax_internals, "compile_lowered", missing)
+    forget()
+    for path in folder.iterdir():
+        path.unlink()
+    same(once(memory, *world), made)
+    assert not list(folder.iterdir())
 
 
 def test_threads_that_ask_for_one_program_make_it_once(folder, world, monkeypatch):
-    compiled, made = programs._compiled, []
+    compile_program, made = programs._compile, []
     both = Barrier(2)
 
     def counted(key, *how):
         made.append(key)
-        return compiled(key, *how)
+        return compile_program(key, *how)
 
     def ask(_):
         both.wait()
         return once(memory, *world)
 
-    monkeypatch.setattr(programs, "_compiled", counted)
+    monkeypatch.setattr(programs, "_compile", counted)
     with ThreadPoolExecutor(2) as threads:
         same(*threads.map(ask, range(2)))
     assert len(made) == 1
@@ -212,39 +265,39 @@ def test_what_xla_cannot_read_is_made_anew(folder, world):
     made = once(memory, *world)
     (path,) = folder.iterdir()
     answer = json.loads(path.read_bytes().partition(b"\n")[0])["answer"]
-    kept.store(path.name, answer, b"no program")
+    store.store(path.name, answer, b"no program")
     forget()
     same(once(memory, *world), made)
 
 
 def test_a_program_depends_on_sources_settings_and_structure(folder, world, monkeypatch):
     asked = ["name", described(world)]
-    before = kept.key(asked)
-    assert kept.key(asked) == before
-    assert kept.key(["other", described(world)]) != before
-    assert kept.key(["name", described((*world, 1.0))]) != before
+    before = store.key(asked)
+    assert store.key(asked) == before
+    assert store.key(["other", described(world)]) != before
+    assert store.key(["name", described((*world, 1.0))]) != before
     with monkeypatch.context() as changed:
         changed.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
-        assert kept.key(asked) != before
+        assert store.key(asked) != before
     with monkeypatch.context() as changed:
-        changed.setattr(kept, "_world", lambda: ("other sources",))
-        assert kept.key(asked) != before
+        changed.setattr(store, "_environment", lambda: ("other sources",))
+        assert store.key(asked) != before
     with jax.enable_x64(not jax.config.read("jax_enable_x64")):
-        assert kept.key(asked) != before
+        assert store.key(asked) != before
 
 
 def test_the_least_recently_used_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "MOST", 3)
+    monkeypatch.setattr(store, "MAX_FILES", 3)
     for i in range(5):
         (tmp_path / str(i)).write_bytes(b"x" * 10)
         os.utime(tmp_path / str(i), (i, i))
-    kept.prune(tmp_path)
+    store.prune(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"2", "3", "4"}
-    monkeypatch.setattr(kept, "MOST_BYTES", 25)
-    kept.prune(tmp_path)
+    monkeypatch.setattr(store, "MAX_BYTES", 25)
+    store.prune(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"3", "4"}
-    monkeypatch.setattr(kept, "MOST_BYTES", 5)
-    kept.prune(tmp_path)
+    monkeypatch.setattr(store, "MAX_BYTES", 5)
+    store.prune(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"4"}  # the last written stays
 
 
@@ -263,7 +316,7 @@ def test_a_folder_of_others_is_read(folder, world, monkeypatch):
 
 def test_without_a_folder_nothing_is_written(folder, world):
     jax.config.update("jax_compilation_cache_dir", None)
-    assert kept.folder() is None
+    assert store.programs_folder() is None
     once(memory, *world)
     assert not folder.exists()
 
@@ -310,12 +363,13 @@ def test_a_kept_program_is_not_stored_by_jax_too(folder, world):
 SIZES = """
 import os, sys
 import infer_jax as ij
-from infer_jax.compiling import executables, once, programs
+from infer_jax.compiling import jax_internals, once, programs
 from infer_jax.footprint import EngineSettings, memory
 model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
 settings = EngineSettings.of(context=4096, sequences=8)
-for option in (executables._several_outputs, lambda: b"no message"):
-    executables._several_outputs = option
+compile_lowered = jax_internals.compile_lowered
+for extra in (jax_internals.SEVERAL_OUTPUTS, b"no message"):
+    jax_internals.compile_lowered = lambda *how: compile_lowered(*how, extra)
     programs._programs.clear()
     once(memory, model.architecture, system.hardware, ij.Plan.of(tp=2), settings)
     (path,) = os.scandir(sys.argv[1] + "/programs")
