@@ -58,7 +58,7 @@ def compile_publicly(lowered: jax.stages.Lowered, options: Options) -> jax.stage
 def _compile_with(lowered: jax.stages.Lowered, options: Options, extra: bytes) -> Any:
     """Compiled by these options and by serialised ones."""
     from jax._src.compiler import get_compile_options
-    from jaxlib import _jax
+    from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
     build: Any = get_compile_options(1, 1, env_options_overrides=options)
     build = build.ParseFromString(build.SerializeAsString() + extra)
