@@ -108,8 +108,7 @@ def prepare(
             task = task._replace(masks=tuple(m.table for m in own))
             parts.append(GroupTask(group, program, task))
             readings.append(reading)
-    powers = frozenset[str]().union(*(reading.declared.powers for reading in readings))
-    _refuse_unknown(space, [name for name in terms if name in powers])
+    _refuse_unknown(space, readings, terms)
     pairs = list(zip(groups, readings, strict=True))
     refuse_unread(pairs, terms)
     running = keep.in_float32(readings[0].declared.counts) if precision == "float32" else keep
@@ -121,8 +120,9 @@ def prepare(
     )  # fmt: skip
 
 
-def _refuse_unknown(space: Space, powers: Sequence[str]) -> None:
+def _refuse_unknown(space: Space, readings: Sequence[Reading], terms: Sequence[str]) -> None:
     """Raise InputError where a power or an energy is an objective, and a chip has no power."""
+    powers = [name for name in terms if any(name in x.declared.powers for x in readings)]
     systems = space.hardware if is_sequence(space.hardware) else [space.hardware]
     for system in systems if powers and "hardware.power" not in space.axes else ():
         board = getattr(system, "hardware", system).power
