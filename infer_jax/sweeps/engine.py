@@ -66,14 +66,14 @@ def start(
     if path is not None and not path.parent.is_dir():
         raise InputError(str(path), "checkpoint", "in no folder", "a file in a folder that exists")
     devices = jax.devices() if devices is None else devices
-    engine = Engine(ready, devices, chunk, path, every, memory, progress)
+    run = SweepRun(ready, devices, chunk, path, every, memory, progress)
     # the float64 program compiles while the first segment does
     with ThreadPoolExecutor(1) as background:
         if not isinstance(ready.reducer, Summary):
             background.submit(refine.compile_points, ready.parts[0])
-        engine.run()
-    _refuse_nothing(ready, engine.counts)
-    return _result(ready, engine)
+        run.absorb_all()
+    _refuse_nothing(ready, run.counts)
+    return _result(ready, run)
 
 
 def _refuse_nothing(ready: Prepared, counts: dict[str, int]) -> None:
@@ -86,22 +86,22 @@ def _refuse_nothing(ready: Prepared, counts: dict[str, int]) -> None:
         raise InputError("sweep", "objective", f"{names}: NaN everywhere", "a defined term")
 
 
-def _result(ready: Prepared, engine: "Engine") -> SweepResult:
-    devices = [str(d) for d in engine.mesh.devices.flat]
-    facts = provenance(ready, engine.counts, engine.seconds, devices, engine.chunk)
-    reducer, state = ready.running, engine.kept.merged()
+def _result(ready: Prepared, run: "SweepRun") -> SweepResult:
+    devices = [str(d) for d in run.mesh.devices.flat]
+    facts = provenance(ready, run.counts, run.seconds, devices, run.chunk)
+    reducer, state = ready.running, run.kept.merged()
     if isinstance(reducer, Summary):
-        return SweepResult(ready, None, {}, reducer.answer(state), facts, engine.notes)
+        return SweepResult(ready, None, {}, reducer.answer(state), facts, run.notes)
     index = reducer.rows(state) if isinstance(reducer, Selection) else state.index()
     rows = refine.evaluate(ready, sorted(index))
     if ready.precision == "float32":
         chosen = refine.select(ready.reducer, rows, ready.signs)
-        facts["decided_in_float64"] = engine.kept.decided or len(index)
+        facts["decided_in_float64"] = run.kept.decided or len(index)
     else:  # the run was exact already: only the order is to be restored
         position = {point: i for i, point in enumerate(rows.index)}
         chosen = rows.take([position[i] for i in index])
     units = {k: v for reading in ready.readings for k, v in reading.declared.units.items()}
-    return SweepResult(ready, chosen, units, None, facts, engine.notes)
+    return SweepResult(ready, chosen, units, None, facts, run.notes)
 
 
 def _exact(ready: Prepared) -> Exact | None:
@@ -134,7 +134,7 @@ def check_devices(devices: Sequence[Device], dtype: DTypeLike) -> None:
             )  # fmt: skip
 
 
-class Engine:
+class SweepRun:
     """A running sweep: its position in the grid, its state, and the pace of its segments."""
 
     def __init__(
@@ -167,7 +167,7 @@ class Engine:
             assert isinstance(ready.running, Monoid)
             self.kept = DeviceStates(ready.running, self.devices, self.words, groups)
 
-    def run(self) -> None:
+    def absorb_all(self) -> None:
         """Absorb every point.
 
         Raises:

@@ -6,7 +6,7 @@ import pytest
 
 from infer_jax.sweeps import Axis, Space, TopK, prepare
 from infer_jax.sweeps.digits import to_digits
-from infer_jax.sweeps.engine import Engine, start
+from infer_jax.sweeps.engine import SweepRun, start
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
 
 AXES = ("workload.isl", "workload.batch", "plan.tp", "plan.pp", "plan.ep", "plan.dp")
@@ -40,13 +40,13 @@ def test_a_planted_point_is_found(index, precision, monkeypatch):
     assert ready.size == 2**72
 
     # a sweep that was at 300 points before, and ends 700 points after
-    begin = Engine.resume
+    begin = SweepRun.resume
 
     def late(self):
         begin(self)
         self.position = index - 300
 
-    monkeypatch.setattr(Engine, "resume", late)
+    monkeypatch.setattr(SweepRun, "resume", late)
     monkeypatch.setattr(type(ready.parts[0].group), "size", property(lambda self: index + 700))
     result = start(ready, chunk=256)
     assert result.index == [index]
