@@ -7,7 +7,7 @@ latency after the first token over the tokens after it: TPOT as it is meant here
 from collections.abc import Iterable, Mapping, Sequence
 
 from infer_jax.catalog.foreign import csv_rows
-from infer_jax.catalog.measurements.cells import Cells, gathered, over
+from infer_jax.catalog.measurements.cells import Cells, read_run, statistic_of, statistic_over
 from infer_jax.catalog.measurements.run import Run, Statistic
 
 UNITS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -15,6 +15,13 @@ TIMES = {
     "time_to_first_token": "ttft",
     "inter_token_latency": "tpot",
     "request_latency": "e2el",
+}
+MEANS = {
+    "input_sequence_length": "isl",
+    "output_sequence_length": "osl",
+    "request_throughput": "request_throughput",
+    "output_token_throughput": "output_throughput",
+    "request_count": "completed",
 }
 COUNTS = {
     "request_throughput": ("requests/sec", "requests/s", "per sec"),
@@ -31,8 +38,8 @@ def recognises(value: object) -> bool:
     if not isinstance(value, dict):
         return False
     metrics = value.get("records", value)
-    one = metrics.get("request_latency") if isinstance(metrics, dict) else None
-    return isinstance(one, dict) and "unit" in one
+    latency = metrics.get("request_latency") if isinstance(metrics, dict) else None
+    return isinstance(latency, dict) and "unit" in latency
 
 
 def recognises_record(value: object) -> bool:
@@ -62,8 +69,8 @@ def read(cells: Cells) -> Run:
     times = {name: _metric(metrics.part(_key(metrics, name)), name) for name in (*TIMES, *COUNTS)}
     config = cells.part("input_config")
     models = config.part("endpoint").values.get("model_names") or config.values.get("model_names")
-    named = models[0] if isinstance(models, list) and models else None
-    if models and not isinstance(named, str):
+    model = models[0] if isinstance(models, list) and models else None
+    if models and not isinstance(model, str):
         raise config.error("model_names", models, "a list of texts")
     load = [config.part("loadgen"), config.part("perf_analyzer").part("stimulus"), config]
     run = _run(cells, times)
@@ -71,7 +78,7 @@ def read(cells: Cells) -> Run:
     return run.replace(
         failed=max(run.failed, failed),
         rate_limited=limited,
-        model=named,
+        model=model,
         date=cells.text("start_time"),
         concurrency=_first(x.number("concurrency") for x in load),
         request_rate=_first(x.number("request_rate") for x in load),
@@ -95,15 +102,12 @@ def read_table(file: str, text: str) -> Run:
         title, _, unit = row[0].partition("(")
         name = "_".join(title.lower().replace("-", " ").split())
         if name in TIMES or name in COUNTS:
-            named = {
-                ("avg" if key == "Value" else key): x
-                for key, x in zip(header, row[1:], strict=False)
-            }
-            inside = {"unit": unit.rstrip(") ").strip() or "count"} | named
-            statistics[name] = _metric(Cells(file, line, inside), name)
-    return _run(
-        Cells(file, 0, {}), {name: statistics.get(name, Statistic()) for name in (*TIMES, *COUNTS)}
-    )
+            keys = ["avg" if key == "Value" else key for key in header]
+            metric = dict(zip(keys, row[1:], strict=False))
+            metric = {"unit": unit.rstrip(") ").strip() or "count"} | metric
+            statistics[name] = _metric(Cells(file, line, metric), name)
+    statistics |= {name: Statistic() for name in (*TIMES, *COUNTS) if name not in statistics}
+    return _run(Cells(file, 0, {}), statistics)
 
 
 def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]]) -> Run:
@@ -121,21 +125,19 @@ def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]])
             limited += "429" in str(record["error"])
             continue
         for name in values:
-            one = cells.part("metrics").part(name)
-            if not one.values:
-                continue
-            metric = _metric(
-                Cells(file, line, {**one.values, "avg": one.values.get("value")}), name
-            )
-            if metric.mean is not None:
-                values[name].append(metric.mean)
+            metric = cells.part("metrics").part(name).values
+            metric = {**metric, "avg": metric.get("value")} if metric else {}
+            mean = _metric(Cells(file, line, metric), name).mean
+            if mean is not None:
+                values[name].append(mean)
         starts.append(cells.part("metadata").number("request_start_ns"))
         ends.append(cells.part("metadata").number("request_end_ns"))
     if not starts:
         raise Cells(file, 0, {}).error("requests completed", 0, "at least one")
     span = [x for x in (*starts, *ends) if x is not None]
     duration = (max(span) - min(span)) * 1e-9 if span else 0.0
-    run = _run(Cells(file, 0, {}), {name: over(metric) for name, metric in values.items()})
+    statistics = {name: statistic_over(metric) for name, metric in values.items()}
+    run = _run(Cells(file, 0, {}), statistics)
     outputs = tuple(values["output_sequence_length"])
     return run.replace(
         completed=float(len(starts)),
@@ -155,22 +157,19 @@ def _errors(cells: Cells) -> tuple[float, float]:
     for entry in cells.parts("error_summary"):
         number = entry.number("count")
         counts.append((1.0 if number is None else number, str(entry.values)))
-    return sum(n for n, _ in counts), sum(n for n, said in counts if "429" in said)
+    return sum(n for n, _ in counts), sum(n for n, text in counts if "429" in text)
 
 
 def _run(cells: Cells, statistics: Mapping[str, Statistic]) -> Run:
-    times = {ours: statistics[theirs] for theirs, ours in TIMES.items()}
-    run = Run(
-        **cells.place,
+    means = {field: statistics[name].mean for name, field in MEANS.items()}
+    return read_run(
+        cells,
+        {},
         source="aiperf",
-        isl=statistics["input_sequence_length"].mean,
-        osl=statistics["output_sequence_length"].mean,
-        request_throughput=statistics["request_throughput"].mean,
-        output_throughput=statistics["output_token_throughput"].mean,
-        completed=statistics["request_count"].mean,
         failed=statistics["error_request_count"].mean or 0.0,
+        **means,
+        **{field: statistics[name] for name, field in TIMES.items()},
     )
-    return run.replace(**times)
 
 
 def _key(metrics: Cells, name: str) -> str:
@@ -191,7 +190,7 @@ def _metric(cells: Cells, name: str) -> Statistic:
     if unit not in allowed:
         raise cells.error(f"{name}.unit", unit, " or ".join(allowed))
     scale = allowed[unit]
-    return gathered(
+    return statistic_of(
         {
             key: value
             for key in cells.values

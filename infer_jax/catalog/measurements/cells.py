@@ -1,36 +1,30 @@
 """Reads cells of measured files: checked numbers and texts, or an error with their place.
 
 ``Cells`` is an object of a document or a row of a table: every number it returns is finite, not
-negative and below ``MOST``, every text valid Unicode, every list one of objects or numbers.
+negative and below ``MAX_NUMBER``, every text valid Unicode, every list one of objects or numbers.
+A format of runs is a table of columns, from field to cell, which ``read_run`` reads.
 """
 
+import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 
 from infer_jax.catalog.files import read_text
-from infer_jax.catalog.measurements.run import Statistic
+from infer_jax.catalog.measurements.run import Run, Statistic
 from infer_jax.errors import InputError
 
-LARGEST = 512 * 2**20  # bytes: detailed results hold every token's time
+MAX_BYTES = 512 * 2**20  # detailed results hold every token's time
 # nothing measured is larger (nanoseconds of a clock are 2e18) or, above 0, smaller: products and
 # quotients of a few such numbers are finite
-MOST, LEAST = 1e21, 1e-100
+MAX_NUMBER, MIN_NUMBER = 1e21, 1e-100
 PERCENTILE = re.compile(r"p\d+(?:\.\d+)?")
 RANKS = (50.0, 90.0, 99.0)  # percentiles of values that are known one by one
 NAMED = re.compile(r"(mean|median|std|avg|p\d+(?:\.\d+)?)")
-
-
-class Place(TypedDict):
-    """The place of a record: file, number, and whether it counts lines or entries."""
-
-    file: str
-    line: int
-    unit: str
 
 
 @dataclass(frozen=True)
@@ -41,11 +35,6 @@ class Cells:
     line: int
     values: Mapping[str, object]
     unit: str = "line"  # or entry, of a JSON array
-
-    @property
-    def place(self) -> Place:
-        """File, line and unit, as fields of a record made of these cells."""
-        return {"file": self.file, "line": self.line, "unit": self.unit}
 
     def error(self, name: str, value: object, allowed: str) -> InputError:
         """The error about one cell."""
@@ -98,10 +87,10 @@ class Cells:
             InputError: neither true nor false.
         """
         value = self.values.get(name)
-        shown = str(value).strip().lower()
-        if value is None or shown in ("false", "0", ""):
+        word = str(value).strip().lower()
+        if value is None or word in ("false", "0", ""):
             return False
-        if shown in ("true", "1"):
+        if word in ("true", "1"):
             return True
         raise self.error(name, value, "true or false")
 
@@ -137,31 +126,58 @@ class Cells:
                 value = self.number(key, scale)
                 if value is not None:
                     values[head] = value
-        return gathered(values)
+        return statistic_of(values)
 
     def _number(self, name: str, value: object) -> float:
-        allowed = f"a number of at least 0, below {MOST:g}"
+        allowed = f"a number of at least 0, below {MAX_NUMBER:g}"
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise self.error(name, value, allowed)
         try:
             number = float(value)
         except (ValueError, OverflowError):
             raise self.error(name, value, allowed) from None
-        if not 0.0 <= number < MOST:
+        if not 0.0 <= number < MAX_NUMBER:
             raise self.error(name, value, allowed)
-        return number if number > LEAST else 0.0
+        return number if number > MIN_NUMBER else 0.0
 
 
-def gathered(values: Mapping[str, float]) -> Statistic:
+Column = str | tuple[str, float]  # the name of a cell, and the SI units of one of its numbers
+
+
+def read_run(cells: Cells, columns: Mapping[str, Column], **fields: object) -> Run:
+    """A run of the cells that ``columns`` names by field, each read by the type of the field.
+
+    Raises:
+        InputError: a malformed cell.
+    """
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Run):
+        if field.name in columns:
+            column = columns[field.name]
+            name, scale = column if isinstance(column, tuple) else (column, 1.0)
+            values[field.name] = BY_TYPE[field.type](cells, name, scale)
+    place: dict[str, Any] = {"file": cells.file, "line": cells.line, "unit": cells.unit}
+    return Run(**place, **values, **fields)  # pyright: ignore[reportArgumentType]
+
+
+BY_TYPE: Mapping[object, Callable[[Cells, str, float], object]] = {
+    Statistic: Cells.statistic,
+    tuple[float, ...]: Cells.numbers,
+    float | None: Cells.number,
+    str | None: lambda cells, name, scale: cells.text(name),
+}
+
+
+def statistic_of(values: Mapping[str, float]) -> Statistic:
     """A statistic from values named mean (or avg), std, median and p50, p99 ..."""
     ranks = {50.0: values["median"]} if "median" in values else {}
-    given = {float(key[1:]): value for key, value in values.items() if PERCENTILE.fullmatch(key)}
-    ranks |= {rank: value for rank, value in given.items() if rank <= 100.0}
+    named = {float(key[1:]): value for key, value in values.items() if PERCENTILE.fullmatch(key)}
+    ranks |= {rank: value for rank, value in named.items() if rank <= 100.0}
     mean = values.get("mean", values.get("avg"))
     return Statistic(mean, values.get("std"), tuple(sorted(ranks.items())))
 
 
-def over(values: Sequence[float]) -> Statistic:
+def statistic_over(values: Sequence[float]) -> Statistic:
     """A statistic of single requests' values; empty where there are none."""
     if not values:
         return Statistic()
@@ -175,7 +191,7 @@ def contents(path: str | os.PathLike[str]) -> str:
     Raises:
         InputError: unreadable, binary, too large, or empty.
     """
-    text = read_text(path, LARGEST)
+    text = read_text(path, MAX_BYTES)
     if not text.strip():
         raise InputError(str(path), "", "an empty file", "a benchmark's results, or a trace")
     return text

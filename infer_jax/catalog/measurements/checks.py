@@ -59,14 +59,13 @@ def _conserved(run: Run) -> None:
     rate, latency = _rate(run), _latency(run)
     if run.concurrency is None or rate is None or latency is None:
         return
-    flying = rate * latency
-    least = EMPTY * run.concurrency if run.loop == "closed" else 0.0
-    if (run.completed or run.concurrency) < run.concurrency:
-        least = 0.0  # fewer requests than the concurrency
-    if not least <= flying <= CROWDED * run.concurrency:
-        allowed = f"{least:g} to {CROWDED * run.concurrency:g} at concurrency {run.concurrency:g}"
+    in_flight = rate * latency
+    enough = (run.completed or run.concurrency) >= run.concurrency
+    low = EMPTY * run.concurrency if run.loop == "closed" and enough else 0.0
+    if not low <= in_flight <= CROWDED * run.concurrency:
+        allowed = f"{low:g} to {CROWDED * run.concurrency:g} at concurrency {run.concurrency:g}"
         field = "throughput x latency (requests in flight)"
-        raise InputError(run.place, field, f"{flying:.4g}", f"{allowed}: are the units right?")
+        raise InputError(run.place, field, f"{in_flight:.4g}", f"{allowed}: are the units right?")
 
 
 def _rate(run: Run) -> float | None:
@@ -84,10 +83,10 @@ def _latency(run: Run) -> float | None:
     """Time of a whole request (s): measured, else TTFT + (O - 1) TPOT."""
     if run.e2el.typical is not None:
         return run.e2el.typical
-    first, each = run.ttft.typical, run.tpot.typical
-    if first is None or each is None or run.osl is None:
+    ttft, tpot = run.ttft.typical, run.tpot.typical
+    if ttft is None or tpot is None or run.osl is None:
         return None
-    return first + (run.osl - 1.0) * each
+    return ttft + (run.osl - 1.0) * tpot
 
 
 def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
@@ -98,10 +97,11 @@ def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
     """
     seen: set[tuple] = set()
     ends: dict[tuple, tuple[Run, Run]] = {}  # the fastest and the slowest of a configuration
-    kept = []
+    distinct_runs = []
     for run in runs:
         same = _configuration(run)
-        if (entry := (same, _times(run))) in seen:
+        entry = (same, (run.ttft, run.tpot, run.e2el, run.output_throughput))
+        if entry in seen:
             continue
         seen.add(entry)
         if run.tpot.typical:
@@ -109,8 +109,8 @@ def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
             _agree(run, fast)
             _agree(run, slow)
             ends[same] = min(run, fast, key=_tpot), max(run, slow, key=_tpot)
-        kept.append(run)
-    return tuple(kept)
+        distinct_runs.append(run)
+    return tuple(distinct_runs)
 
 
 def _tpot(run: Run) -> float:
@@ -127,13 +127,9 @@ def _configuration(run: Run) -> tuple:
     return (*deployment, *layout, *load, method, day)
 
 
-def _times(run: Run) -> tuple:
-    return (run.ttft, run.tpot, run.e2el, run.output_throughput)
-
-
 def _agree(run: Run, other: Run) -> None:
-    one, two = run.tpot.typical, other.tpot.typical
-    if one and two and max(one / two, two / one) > CONTRADICTION:
-        allowed = f"within a factor {CONTRADICTION} of {two:g} s in {other.place}, of the same "
+    a, b = run.tpot.typical, other.tpot.typical
+    if a and b and max(a / b, b / a) > CONTRADICTION:
+        allowed = f"within a factor {CONTRADICTION} of {b:g} s in {other.place}, of the same "
         allowed += "configuration; or say in what they differ"
-        raise InputError(run.place, "tpot (s)", one, allowed)
+        raise InputError(run.place, "tpot (s)", a, allowed)

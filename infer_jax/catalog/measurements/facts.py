@@ -9,23 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from infer_jax.catalog.foreign import read_json, read_toml
-from infer_jax.catalog.measurements.run import Run
+from infer_jax.catalog.measurements.run import NUMBERS, TEXTS, Run
 from infer_jax.errors import InputError
 
-TEXTS = ("engine", "version", "model", "system", "date", "precision")
-NUMBERS = ("chips", "tp", "pp", "dp", "ep", "isl", "osl", "prefix", "concurrency", "request_rate")
-NUMBERS += ("max_num_seqs", "max_num_batched_tokens")
-FACTS = (*TEXTS, *NUMBERS)
+FACTS = (*TEXTS, *NUMBERS, "max_num_seqs", "max_num_batched_tokens")
 
 
-def checked(where: str, given: Mapping[str, object]) -> dict[str, object]:
+def check_facts(where: str, values: Mapping[str, object]) -> dict[str, object]:
     """Facts as texts and floats; None is left out.
 
     Raises:
         InputError: an unknown name or a malformed value.
     """
     facts: dict[str, object] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if value is None:
             continue
         if name not in FACTS:
@@ -50,10 +47,10 @@ def read_sidecar(path: str | os.PathLike[str]) -> dict[str, dict[str, object]]:
     table = (read_json if Path(path).suffix.lower() == ".json" else read_toml)(path)
     where = str(path)
     own = {name: value for name, value in table.items() if not isinstance(value, dict)}
-    facts = {"": checked(where, own)}
+    facts = {"": check_facts(where, own)}
     for name, value in table.items():
         if isinstance(value, dict):
-            facts[name] = checked(f"{where}, table {name}", value)
+            facts[name] = check_facts(f"{where}, table {name}", value)
     return facts
 
 
@@ -65,12 +62,12 @@ def complete(
     Raises:
         InputError: a fact that contradicts the file, or chips that tp x dp x pp do not make.
     """
-    given = {**sidecar.get("", {}), **sidecar.get(Path(run.file).name, {}), **flags}
-    for name, value in given.items():
-        said = getattr(run, name)
-        if said is not None and said != value:
-            raise InputError(run.place, name, said, f"{value}, as given, or no such fact")
-    run = run.replace(**given)
+    facts = {**sidecar.get("", {}), **sidecar.get(Path(run.file).name, {}), **flags}
+    for name, value in facts.items():
+        stated = getattr(run, name)
+        if stated is not None and stated != value:
+            raise InputError(run.place, name, stated, f"{value}, as given, or no such fact")
+    run = run.replace(**facts)
     if run.tp is None or run.pools:
         return run
     if not run.tp:

@@ -6,9 +6,12 @@ attention rank of its own. Lengths are nominal: requests are drawn between 80 an
 """
 
 from infer_jax.catalog.measurements import tpot
-from infer_jax.catalog.measurements.cells import Cells
+from infer_jax.catalog.measurements.cells import Cells, read_run
 from infer_jax.catalog.measurements.names import system_named
 from infer_jax.catalog.measurements.run import Run, Speculation, WorkerPool
+
+COLUMNS = {"version": "image", "concurrency": "conc"}
+COLUMNS |= {x: x for x in ("model", "date", "precision", "isl", "osl", "ttft", "itl", "e2el")}
 
 
 def recognises(value: object) -> bool:
@@ -38,28 +41,17 @@ def read(cells: Cells) -> Run:
         offload = cells.text("kv_offload_backend") or cells.values.get("kv_offloading") or "none"
         notes = (f"scenario {scenario}, KV offloading {offload}",)
     per_chip = cells.number("output_tput_per_gpu")
-    return Run(
-        **cells.place,
+    layout = {"tp": 1.0 if wide else tp, "dp": tp if wide else 1.0, "pp": pp or 1.0}
+    return read_run(
+        cells,
+        COLUMNS if pools else COLUMNS | {"ep": "ep"},
         source="inferencex",
         engine=_engine(cells.text("framework")),
-        version=cells.text("image"),
-        model=cells.text("model"),
         system=system_named(cells.text("hw")),
-        date=cells.text("date"),
-        precision=cells.text("precision"),
         chips=chips,
-        tp=None if pools else 1.0 if wide else tp,
-        dp=None if pools else tp if wide else 1.0,
-        pp=None if pools else pp or 1.0,
-        ep=None if pools else cells.number("ep"),
         pools=pools,
-        isl=cells.number("isl"),
-        osl=cells.number("osl"),
-        concurrency=cells.number("conc"),
-        ttft=cells.statistic("ttft", 1.0),
+        **({} if pools else layout),
         tpot=times,
-        itl=cells.statistic("itl", 1.0),
-        e2el=cells.statistic("e2el", 1.0),
         tpot_from=origin,
         output_throughput=per_chip * chips if per_chip and chips else None,
         power=cells.number("avg_power_w") if valid else None,

@@ -9,7 +9,7 @@ import numpy as np
 from infer_jax.catalog.foreign import json_lines
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
 from infer_jax.catalog.measurements import microbenchmarks, nccl_tests
-from infer_jax.catalog.measurements.cells import LARGEST, contents
+from infer_jax.catalog.measurements.cells import MAX_BYTES, contents
 from infer_jax.catalog.measurements.kernel import MeasuredKernel
 from infer_jax.errors import InputError
 
@@ -70,7 +70,7 @@ def _read(path: Path, operation: str | None, device: str | None) -> Iterator[Mea
         return
     if text.lstrip()[:1] not in "{[":
         raise InputError(file, "", "unrecognised contents", FORMATS)
-    for line, value in json_lines(file, text, LARGEST):
+    for line, value in json_lines(file, text, MAX_BYTES):
         if nccl_tests.recognises_document(value):
             yield from nccl_tests.read_document(file, value, operation)
         elif microbenchmarks.recognises(value):

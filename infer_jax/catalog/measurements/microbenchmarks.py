@@ -6,7 +6,7 @@ and ``metrics`` (p50_ms, p90_ms, avg_ms, std_ms, throughput).
 
 from collections.abc import Iterator, Mapping
 
-from infer_jax.catalog.measurements.cells import MOST, Cells, gathered
+from infer_jax.catalog.measurements.cells import MAX_NUMBER, Cells, statistic_of
 from infer_jax.catalog.measurements.kernel import MeasuredKernel
 
 
@@ -31,7 +31,7 @@ def read(file: str, value: object) -> Iterator[MeasuredKernel]:
     for index, entry in enumerate(entries.parts("entries"), 1):
         cells = Cells(file, index, entry.values, "entry")
         metadata, metrics = cells.part("metadata"), cells.part("metrics")
-        times = gathered(
+        times = statistic_of(
             {
                 key.removesuffix("_ms"): number
                 for key in metrics.values
@@ -59,9 +59,9 @@ def read(file: str, value: object) -> Iterator[MeasuredKernel]:
 def _numbers(params: Mapping[str, object]) -> dict[str, float]:
     """The parameters that are finite numbers; others (dtype, sharding) are no sizes."""
     return {
-        name: float(value)
-        for name, value in params.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST
+        name: float(x)
+        for name, x in params.items()
+        if isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < MAX_NUMBER
     }
 
 

@@ -7,7 +7,7 @@ lengths or engine: they come from flags or a sidecar.
 import re
 
 from infer_jax.catalog.foreign import json_of
-from infer_jax.catalog.measurements.cells import Cells, gathered
+from infer_jax.catalog.measurements.cells import Cells, statistic_of
 from infer_jax.catalog.measurements.run import Run, Statistic
 
 MARK = ":::MLLOG"
@@ -70,4 +70,4 @@ def _statistic(cells: Cells, pattern: re.Pattern[str], mean: str) -> Statistic:
         if m
     }
     values["mean"] = cells.number(mean, 1e-9)
-    return gathered({name: value for name, value in values.items() if value is not None})
+    return statistic_of({name: value for name, value in values.items() if value is not None})

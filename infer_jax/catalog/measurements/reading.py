@@ -18,9 +18,9 @@ from infer_jax.catalog.measurements import (
     table,
     vllm,
 )
-from infer_jax.catalog.measurements.cells import LARGEST, Cells, contents
+from infer_jax.catalog.measurements.cells import MAX_BYTES, Cells, contents
 from infer_jax.catalog.measurements.checks import believable, distinct
-from infer_jax.catalog.measurements.facts import checked, complete, read_sidecar
+from infer_jax.catalog.measurements.facts import check_facts, complete, read_sidecar
 from infer_jax.catalog.measurements.run import Run
 from infer_jax.errors import InputError
 
@@ -51,16 +51,16 @@ def read_runs(
         InputError: a file of the wrong kind, a malformed or an impossible value, a failed or
             rate-limited run, entries that contradict each other or a fact.
     """
-    flags = checked("facts", facts)
-    beside = read_sidecar(sidecar) if sidecar is not None else {}
+    flags = check_facts("facts", facts)
+    by_file = read_sidecar(sidecar) if sidecar is not None else {}
     files = (path for path in _files(paths) if sidecar is None or path != Path(sidecar))
     runs = (run for path in files for run in _of_file(path))
-    return distinct(believable(complete(run, beside, flags)) for run in runs)
+    return distinct(believable(complete(run, by_file, flags)) for run in runs)
 
 
 def _files(paths: Paths) -> Iterator[Path]:
-    for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
-        path = Path(given)
+    for name in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        path = Path(name)
         if request_log.is_bundle(path):
             files = [path / request_log.REQUESTS]
         elif path.is_dir():
@@ -70,12 +70,12 @@ def _files(paths: Paths) -> Iterator[Path]:
             except OSError as error:
                 reason = (error.strerror or type(error).__name__).lower()
                 raise InputError(str(path), "", reason, "a readable folder") from None
-        elif any(mark in str(given) for mark in "*?[") and not path.exists():
-            files = [Path(name) for name in sorted(glob.glob(str(given)))]
+        elif any(mark in str(name) for mark in "*?[") and not path.exists():
+            files = [Path(match) for match in sorted(glob.glob(str(name)))]
         else:
             files = [path]
         if not files:
-            raise InputError(str(given), "", "no file", FORMATS)
+            raise InputError(str(name), "", "no file", FORMATS)
         yield from files
 
 
@@ -90,7 +90,7 @@ def _of_file(path: Path) -> Iterator[Run]:
     elif table.recognises(text):
         yield from table.read(file, text)
     elif text.lstrip()[:1] in "{[":
-        yield from _of_documents(file, json_lines(file, text, LARGEST))
+        yield from _of_documents(file, json_lines(file, text, MAX_BYTES))
     else:
         kind = "kernel measurements" if nccl_tests.recognises(text) else "unrecognised contents"
         raise InputError(file, "", kind, FORMATS)
@@ -105,13 +105,11 @@ def _of_documents(file: str, documents: list[tuple[int, object]]) -> Iterator[Ru
         yield request_log.read(file)
         return
     for line, value in documents:
-        if isinstance(value, list):
-            places = [(number, "entry", entry) for number, entry in enumerate(value, 1)]
-        else:
-            places = [(line, "line", value)]
-        for number, unit, entry in places:
-            kind = next((one for one in OBJECTS if one.recognises(entry)), None)
-            if kind is None or not isinstance(entry, dict):
+        listed = isinstance(value, list)
+        unit = "entry" if listed else "line"
+        for number, entry in enumerate(value, 1) if listed else [(line, value)]:
+            reader = next((x for x in OBJECTS if x.recognises(entry)), None)
+            if reader is None or not isinstance(entry, dict):
                 at = f"{unit} {number}" if number else ""
                 raise InputError(file, at, "unrecognised contents", FORMATS)
-            yield kind.read(Cells(file, number, entry, unit))
+            yield reader.read(Cells(file, number, entry, unit))

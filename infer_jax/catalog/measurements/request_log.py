@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from infer_jax.catalog.foreign import json_of
-from infer_jax.catalog.measurements.cells import LARGEST, Cells, contents, over
+from infer_jax.catalog.measurements.cells import MAX_BYTES, Cells, contents, statistic_over
 from infer_jax.catalog.measurements.run import Run, Speculation
 from infer_jax.errors import InputError
 
@@ -52,37 +52,37 @@ def read(file: str) -> Run:
         output_lens=tuple(trace.osl.tolist()),
         concurrency=None if span > 0.0 else count,
         request_rate=(count - 1.0) / span if span > 0.0 else None,
-        ttft=over((trace.first - trace.arrivals).tolist()),
-        tpot=over(((trace.last - trace.first) / after)[trace.osl > 1].tolist()),
-        e2el=over((trace.last - trace.arrivals).tolist()),
+        ttft=statistic_over((trace.first - trace.arrivals).tolist()),
+        tpot=statistic_over(((trace.last - trace.first) / after)[trace.osl > 1].tolist()),
+        e2el=statistic_over((trace.last - trace.arrivals).tolist()),
         duration=float(trace.last.max()),
         completed=count,
     )
-    beside = Path(file).with_name(META)
-    return run.replace(**_facts(beside, count)) if beside.is_file() else run
+    meta = Path(file).with_name(META)
+    return run.replace(**_facts(meta, count)) if meta.is_file() else run
 
 
 def _facts(path: Path, count: float) -> Mapping[str, object]:
     """The server of a log by its engine's arguments, as vLLM names them."""
     file = str(path)
-    values = json_of(file, contents(path), LARGEST)
+    values = json_of(file, contents(path), MAX_BYTES)
     cells = Cells(file, 0, values if isinstance(values, dict) else {})
     logged = cells.number("num_requests")
     if logged is not None and logged != count:
         raise cells.error("num_requests", logged, f"{count:g}, the requests in {REQUESTS}")
-    given, version = cells.part("engine_kwargs"), cells.text("vllm_version")
-    tp, dp = given.number("tensor_parallel_size"), given.number("data_parallel_size")
-    together = given.flag("enable_expert_parallel")
-    drafts = given.values.get("speculative_config")
+    engine, version = cells.part("engine_kwargs"), cells.text("vllm_version")
+    tp, dp = engine.number("tensor_parallel_size"), engine.number("data_parallel_size")
+    expert_parallel = engine.flag("enable_expert_parallel")
+    drafts = engine.values.get("speculative_config")
     return {
         "engine": None if version is None else "vllm",
         "version": version,
-        "model": cells.text("model") or given.text("model"),
+        "model": cells.text("model") or engine.text("model"),
         "tp": tp,
-        "pp": given.number("pipeline_parallel_size"),
+        "pp": engine.number("pipeline_parallel_size"),
         "dp": dp,
-        "ep": (tp or 1.0) * (dp or 1.0) if together else None,
-        "max_num_seqs": given.number("max_num_seqs"),
-        "max_num_batched_tokens": given.number("max_num_batched_tokens"),
+        "ep": (tp or 1.0) * (dp or 1.0) if expert_parallel else None,
+        "max_num_seqs": engine.number("max_num_seqs"),
+        "max_num_batched_tokens": engine.number("max_num_batched_tokens"),
         "speculation": Speculation() if drafts else None,
     }

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 
 from infer_jax.errors import InputError
 
+# facts of a run that a file may lack: texts and numbers
+TEXTS = ("engine", "version", "model", "system", "date", "precision")
+NUMBERS = ("chips", "tp", "pp", "dp", "ep", "isl", "osl", "prefix", "concurrency", "request_rate")
+
 
 @dataclass(frozen=True)
 class Statistic:

@@ -5,8 +5,11 @@ settings, which name the model and its parallelism.
 """
 
 from infer_jax.catalog.measurements import vllm
-from infer_jax.catalog.measurements.cells import Cells
+from infer_jax.catalog.measurements.cells import Cells, read_run
 from infer_jax.catalog.measurements.run import Run, Speculation
+
+TIMES = {name: (f"{name}_ms", 1e-3) for name in ("ttft", "tpot", "itl")}
+TIMES["e2el"] = ("e2e_latency_ms", 1e-3)
 
 
 def recognises(value: object) -> bool:
@@ -21,7 +24,6 @@ def read(cells: Cells) -> Run:
     Raises:
         InputError: a malformed value.
     """
-    completed = cells.number("completed")
     failed, limited = vllm.failures(cells)
     server = cells.part("server_info")
     tp, dp = server.number("tp_size"), server.number("dp_size")
@@ -29,8 +31,9 @@ def read(cells: Cells) -> Run:
         tp = tp / dp  # SGLang's tp counts the chips that data-parallel attention divides
     accept = cells.number("accept_length")
     engine = cells.text("backend")
-    return Run(
-        **cells.place,
+    return read_run(
+        cells,
+        vllm.SHARED | TIMES,
         source="sglang",
         engine="sglang" if engine and engine.startswith("sglang") else engine,
         version=server.text("version"),
@@ -39,21 +42,9 @@ def read(cells: Cells) -> Run:
         dp=dp,
         pp=server.number("pp_size"),
         ep=server.number("ep_size"),
-        isl=vllm.per_request(cells.number("total_input_tokens"), completed),
-        osl=vllm.per_request(cells.number("total_output_tokens"), completed),
-        input_lens=cells.numbers("input_lens"),
-        output_lens=cells.numbers("output_lens"),
-        concurrency=cells.number("max_concurrency"),
         request_rate=vllm.request_rate(cells),
-        ttft=cells.statistic("ttft_ms", 1e-3),
-        tpot=cells.statistic("tpot_ms", 1e-3),
-        itl=cells.statistic("itl_ms", 1e-3),
-        e2el=cells.statistic("e2e_latency_ms", 1e-3),
-        request_throughput=cells.number("request_throughput"),
-        output_throughput=cells.number("output_throughput"),
-        duration=cells.number("duration"),
-        completed=completed,
         failed=failed,
         rate_limited=limited,
         speculation=Speculation(acceptance_length=accept) if accept else None,
+        **vllm.lengths(cells),
     )

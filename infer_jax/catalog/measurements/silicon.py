@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import csv_rows
+from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.errors import InputError
 
 TABLE = "silicon_sample.csv"
@@ -96,9 +97,8 @@ def published_rows(path: str | os.PathLike[str] | None = None) -> tuple[Publishe
     if missing := [name for name in COLUMNS if name not in header]:
         allowed = f"a header with {', '.join(COLUMNS)}"
         raise InputError(where, "header", f"without {missing[0]}", allowed)
-    return tuple(
-        _Row(where, line, dict(zip(header, row, strict=False))).published() for line, row in rows
-    )
+    cells = (Cells(where, line, dict(zip(header, row, strict=False))) for line, row in rows)
+    return tuple(map(_published, cells))
 
 
 def recognises(text: str) -> bool:
@@ -106,62 +106,48 @@ def recognises(text: str) -> bool:
     return {"silicon_ttft_ms", "silicon_tpot_ms"} <= set(text.partition("\n")[0].strip().split(","))
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A line of the file, where its cells are read."""
+def _published(cells: Cells) -> Published:
+    """The row in the cells of a line."""
+    text = {name: str(cells.values.get(name, "")) for name in COLUMNS}
+    if text["mode"] not in ("agg", "disagg"):
+        raise cells.error("mode", text["mode"], "agg or disagg")
+    if _number(cells, "pp_size") not in (None, 1.0):
+        raise cells.error("pp_size", text["pp_size"], "1: pipelined rows are not understood")
+    return Published(
+        id=text["id"],
+        line=cells.line,
+        provenance=text["silicon_data_source"],
+        backend=text["backend"],
+        version=text["backend_version"],
+        model_path=text["model_path"],
+        system=text["system"],
+        precision=text["precision"],
+        disaggregated=text["mode"] == "disagg",
+        isl=_positive(cells, "isl"),
+        osl=_positive(cells, "osl"),
+        batch=_number(cells, "batch_size"),
+        degrees=tuple(_number(cells, name) for name in DEGREES),
+        prefill=_pool(cells, "prefill"),
+        decode=_pool(cells, "decode"),
+        ttft_ms=_positive(cells, "silicon_ttft_ms"),
+        tpot_ms=_positive(cells, "silicon_tpot_ms"),
+    )
 
-    where: str
-    line: int
-    cells: dict[str, str]
 
-    def published(self) -> Published:
-        text = {name: self.cells.get(name, "") for name in COLUMNS}
-        if text["mode"] not in ("agg", "disagg"):
-            raise self._error("mode", text["mode"], "agg or disagg")
-        if self._optional("pp_size") not in (None, 1.0):
-            raise self._error("pp_size", text["pp_size"], "1: pipelined rows are not understood")
-        return Published(
-            id=text["id"],
-            line=self.line,
-            provenance=text["silicon_data_source"],
-            backend=text["backend"],
-            version=text["backend_version"],
-            model_path=text["model_path"],
-            system=text["system"],
-            precision=text["precision"],
-            disaggregated=text["mode"] == "disagg",
-            isl=self._required("isl"),
-            osl=self._required("osl"),
-            batch=self._optional("batch_size"),
-            degrees=tuple(self._optional(name) for name in DEGREES),
-            prefill=self._pool("prefill"),
-            decode=self._pool("decode"),
-            ttft_ms=self._required("silicon_ttft_ms"),
-            tpot_ms=self._required("silicon_tpot_ms"),
-        )
+def _pool(cells: Cells, stage: str) -> PublishedPool:
+    workers, batch = (_number(cells, f"{stage}_{x}") for x in ("num_workers", "batch_size"))
+    return PublishedPool(workers, batch, tuple(_number(cells, f"{stage}_{x}") for x in DEGREES))
 
-    def _pool(self, stage: str) -> PublishedPool:
-        workers = self._optional(f"{stage}_num_workers")
-        degrees = tuple(self._optional(f"{stage}_{name}") for name in DEGREES)
-        return PublishedPool(workers, self._optional(f"{stage}_batch_size"), degrees)
 
-    def _required(self, name: str) -> float:
-        value = self._optional(name)
-        if not value:
-            raise self._error(name, self.cells.get(name, ""), "a number above 0")
-        return value
+def _positive(cells: Cells, name: str) -> float:
+    value = _number(cells, name)
+    if not value:
+        raise cells.error(name, cells.values.get(name, ""), "a number above 0")
+    return value
 
-    def _optional(self, name: str) -> float | None:
-        cell = self.cells.get(name)
-        if not cell:
-            return None
-        try:
-            value = float(cell)
-        except ValueError:
-            raise self._error(name, cell, "a number") from None
-        if not 0.0 <= value < 1e12:
-            raise self._error(name, cell, "a number of at least 0")
-        return value
 
-    def _error(self, name: str, value: str, allowed: str) -> InputError:
-        return InputError(self.where, f"line {self.line}, {name}", value, allowed)
+def _number(cells: Cells, name: str) -> float | None:
+    value = cells.number(name)
+    if value is not None and value >= 1e12:
+        raise cells.error(name, value, "a number of at least 0, below 1e12")
+    return value

@@ -19,7 +19,7 @@ from infer_jax.catalog.models import load_model
 from infer_jax.errors import InputError
 from infer_jax.specs import Experts
 
-SAID = "silicon_concurrency"  # in the provenance
+LOAD = "silicon_concurrency"  # in the provenance
 
 
 class ServerDegrees(NamedTuple):
@@ -88,33 +88,32 @@ def concurrency(row: Published, dp: float) -> float:
     Raises:
         InputError: neither is given.
     """
-    said = load_said(row)
-    held = None if row.batch is None else row.batch * dp
-    if said is None and held is None:
+    of_batch = None if row.batch is None else row.batch * dp
+    loads = [x for x in (stated_load(row), of_batch) if x is not None]
+    if not loads:
         raise InputError(row.id, "batch_size", "missing", "a number, or silicon_concurrency=")
-    given = [x for x in (said, held) if x is not None]
-    return min(given) if row.fixed_length else given[0]
+    return min(loads) if row.fixed_length else loads[0]
 
 
-def load_said(row: Published) -> float | None:
+def stated_load(row: Published) -> float | None:
     """Requests in flight by the provenance; None where it has none.
 
     Raises:
         InputError: not a number.
     """
-    return Cells(row.id, row.line, {"concurrency": row.fact(SAID)}).number("concurrency")
+    return Cells(row.id, row.line, {"concurrency": row.fact(LOAD)}).number("concurrency")
 
 
 def _run(file: str, row: Published) -> Run:
-    known: dict[str, float] = {}
+    layout_fields: dict[str, float] = {}
     pools: tuple[run.WorkerPool, ...] = ()
     if row.disaggregated:
-        load = load_said(row)
+        load = stated_load(row)
         pools = (_pool("prefill", row.prefill), _pool("decode", row.decode))
     else:
         grid = layout(row, mixture(row.model_path))
         load = concurrency(row, grid.dp)
-        known = {"tp": grid.tp, "dp": grid.dp, "ep": grid.moe_ep}
+        layout_fields = {"tp": grid.tp, "dp": grid.dp, "ep": grid.moe_ep}
     return Run(
         file=file,
         line=row.line,
@@ -125,9 +124,7 @@ def _run(file: str, row: Published) -> Run:
         system=system_named(row.system),
         date=row.date or None,
         precision=row.precision or None,
-        tp=known.get("tp"),
-        dp=known.get("dp"),
-        ep=known.get("ep"),
+        **layout_fields,  # pyright: ignore[reportArgumentType]
         pools=pools,
         isl=row.isl,
         osl=row.osl,

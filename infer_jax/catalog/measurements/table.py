@@ -13,14 +13,14 @@ from collections.abc import Iterator
 
 from infer_jax.catalog.foreign import csv_rows
 from infer_jax.catalog.measurements import tpot
-from infer_jax.catalog.measurements.cells import Cells, gathered
-from infer_jax.catalog.measurements.run import Run, Statistic
+from infer_jax.catalog.measurements.cells import Cells, read_run, statistic_of
+from infer_jax.catalog.measurements.run import NUMBERS, TEXTS, Run, Statistic
 
-TEXTS = ("engine", "version", "model", "system", "date", "precision")
-NUMBERS = ("chips", "tp", "pp", "dp", "ep", "isl", "osl", "prefix", "concurrency", "request_rate")
-NUMBERS += ("burstiness", "duration", "completed", "output_throughput", "request_throughput")
+COLUMNS = {name: name for name in (*TEXTS, *NUMBERS)} | {
+    name: name for name in ("burstiness", "duration", "completed", "output_throughput",
+                            "request_throughput")
+} | {"power": "power_w", "energy": "energy_j"}  # fmt: skip
 COUNTS = ("failed", "rate_limited")
-MEASURED = {"power_w": "power", "energy_j": "energy"}
 STATISTIC = r"(mean|median|std|p\d+(?:\.\d+)?)"
 TIME = re.compile(rf"(ttft|tpot|itl|e2el)_{STATISTIC}_(s|ms)")
 SPEED = re.compile(rf"intvty_{STATISTIC}")
@@ -41,7 +41,7 @@ def read(file: str, text: str) -> Iterator[Run]:
     """
     rows = csv_rows(file, text)
     line, header = next(rows)
-    known = {*TEXTS, *NUMBERS, *COUNTS, *MEASURED, "tpot_definition"}
+    known = {*COLUMNS.values(), *COUNTS, "tpot_definition"}
     for column in header:
         if column not in known and not TIME.fullmatch(column) and not SPEED.fullmatch(column):
             allowed = f"{', '.join(sorted(known))}, <time>_<statistic>_<unit> (ttft_mean_ms)"
@@ -62,32 +62,30 @@ def _run(cells: Cells) -> Run:
             value = cells.number(column, SCALES[parts[2]] if len(parts) == 3 else 1.0)
             if value is not None:
                 times.setdefault(name, {})[statistic] = value
-    statistics = {name: gathered(values) for name, values in times.items()}
-    each, origin = _tpot(cells, statistics)
-    facts: dict[str, object] = {name: cells.text(name) for name in TEXTS}
-    facts |= {name: cells.number(name) for name in NUMBERS}
-    facts |= {name: cells.number(name) or 0.0 for name in COUNTS}
-    facts |= {ours: cells.number(theirs) for theirs, ours in MEASURED.items()}
-    facts |= {name: statistics.get(name, Statistic()) for name in ("ttft", "itl", "e2el")}
-    run = Run(**cells.place, source="csv", tpot=each, tpot_from=origin)
-    return run.replace(**facts)
+    statistics = {name: statistic_of(values) for name, values in times.items()}
+    per_token, origin = _tpot(cells, statistics)
+    others = {name: statistics.get(name, Statistic()) for name in ("ttft", "itl", "e2el")}
+    counts = {name: cells.number(name) or 0.0 for name in COUNTS}
+    return read_run(
+        cells, COLUMNS, source="csv", tpot=per_token, tpot_from=origin, **counts, **others
+    )
 
 
 def _tpot(cells: Cells, statistics: dict[str, Statistic]) -> tuple[Statistic, str]:
     """TPOT without the first token, and the definition in the file."""
-    given, ttft = statistics.get("tpot", Statistic()), statistics.get("ttft", Statistic())
+    tpots, ttft = statistics.get("tpot", Statistic()), statistics.get("ttft", Statistic())
     definition = cells.text("tpot_definition") or tpot.EXCLUDES
     if definition not in tpot.DEFINITIONS:
         raise cells.error("tpot_definition", definition, " or ".join(tpot.DEFINITIONS))
     if definition == tpot.INTERACTIVITY:
         return tpot.of_interactivity(statistics.get("intvty", Statistic())), "interactivity"
     if definition == tpot.EXCLUDES:
-        return given, Run.tpot_from
+        return tpots, Run.tpot_from
     osl = cells.number("osl")
-    if osl is None or osl <= 1.0 or given.mean is None or ttft.mean is None:
+    if osl is None or osl <= 1.0 or tpots.mean is None or ttft.mean is None:
         allowed = "osl above 1 and the means of ttft and tpot, to leave the first token out"
         raise cells.error("tpot_definition", definition, allowed)
-    converted = tpot.without_first(given.mean, ttft.mean, osl)
+    converted = tpot.without_first(tpots.mean, ttft.mean, osl)
     if converted <= 0.0:
-        raise cells.error("tpot_mean", given.mean, f"at least TTFT / osl = {ttft.mean / osl:g} s")
+        raise cells.error("tpot_mean", tpots.mean, f"at least TTFT / osl = {ttft.mean / osl:g} s")
     return Statistic(converted), "the whole latency over all tokens"

@@ -7,11 +7,22 @@ unless given as ``--metadata``, whose keys stand beside the others.
 
 import math
 
-from infer_jax.catalog.measurements.cells import Cells
+from infer_jax.catalog.measurements.cells import Cells, read_run
 from infer_jax.catalog.measurements.run import Run, Speculation
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "trtllm")
 LIMITED = ("429", "rate limit", "too many requests")
+# of this client and of SGLang's, which grew out of it
+SHARED = {
+    "concurrency": "max_concurrency",
+    **{
+        name: name
+        for name in ("input_lens", "output_lens", "request_throughput", "output_throughput",
+                     "duration", "completed")
+    },
+}  # fmt: skip
+METADATA = ("chips", "tp", "pp", "dp", "ep", "version", "system", "date", "precision", "burstiness")
+COLUMNS = {"model": "model_id", **SHARED, **{name: name for name in METADATA}}
 
 
 def recognises(value: object) -> bool:
@@ -27,48 +38,24 @@ def read(cells: Cells) -> Run:
     """
     seconds = not any(key.endswith("_ttft_ms") for key in cells.values)
     unit, scale = ("", 1.0) if seconds else ("_ms", 1e-3)
-    completed = cells.number("completed")
+    times = {name: (f"{name}{unit}", scale) for name in ("ttft", "tpot", "itl", "e2el")}
     failed, limited = failures(cells)
-    prompts = cells.number("num_prompts")
-    if failed == 0.0 and prompts and completed is not None:
-        failed = max(prompts - completed, 0.0)
-    total_in, total_out = cells.number("total_input_tokens"), cells.number("total_output_tokens")
-    ttft = cells.statistic(f"ttft{unit}", scale)
-    if not ttft.values:
-        raise cells.error(f"mean_ttft{unit}", "missing", "a run of a generating model, streamed")
-    return Run(
-        **cells.place,
-        chips=cells.number("chips"),
-        tp=cells.number("tp"),
-        pp=cells.number("pp"),
-        dp=cells.number("dp"),
-        ep=cells.number("ep"),
+    run = read_run(
+        cells,
+        COLUMNS | times,
         source="vllm",
         engine=_engine(cells),
-        version=cells.text("version"),
-        model=cells.text("model_id"),
-        system=cells.text("system"),
-        date=cells.text("date"),
-        precision=cells.text("precision"),
-        isl=per_request(total_in, completed),
-        osl=per_request(total_out, completed),
-        input_lens=cells.numbers("input_lens"),
-        output_lens=cells.numbers("output_lens"),
-        concurrency=cells.number("max_concurrency"),
         request_rate=request_rate(cells),
-        burstiness=cells.number("burstiness"),
-        ttft=ttft,
-        tpot=cells.statistic(f"tpot{unit}", scale),
-        itl=cells.statistic(f"itl{unit}", scale),
-        e2el=cells.statistic(f"e2el{unit}", scale),
-        request_throughput=cells.number("request_throughput"),
-        output_throughput=cells.number("output_throughput"),
-        duration=cells.number("duration"),
-        completed=completed,
-        failed=failed,
         rate_limited=limited,
         speculation=speculation(cells),
+        **lengths(cells),
     )
+    prompts = cells.number("num_prompts")
+    if failed == 0.0 and prompts and run.completed is not None:
+        failed = max(prompts - run.completed, 0.0)
+    if not run.ttft.values:
+        raise cells.error(f"mean_ttft{unit}", "missing", "a run of a generating model, streamed")
+    return run.replace(failed=failed)
 
 
 def request_rate(cells: Cells) -> float | None:
@@ -83,9 +70,11 @@ def request_rate(cells: Cells) -> float | None:
     return cells.number("request_rate")
 
 
-def per_request(total: float | None, completed: float | None) -> float | None:
-    """Tokens a completed request; None where that is not in the file."""
-    return total / completed if total is not None and completed else None
+def lengths(cells: Cells) -> dict[str, float | None]:
+    """Tokens of the mean completed request, in and out; None where the file has no totals."""
+    completed = cells.number("completed")
+    totals = {"isl": cells.number("total_input_tokens"), "osl": cells.number("total_output_tokens")}
+    return {k: x / completed if x is not None and completed else None for k, x in totals.items()}
 
 
 def failures(cells: Cells) -> tuple[float, float]:
@@ -97,9 +86,9 @@ def failures(cells: Cells) -> tuple[float, float]:
     errors = cells.values.get("errors") or []
     if not isinstance(errors, list):
         raise cells.error("errors", errors, "a list of texts")
-    said = [str(error).lower() for error in errors if error]
-    limited = sum(any(word in error for word in LIMITED) for error in said)
-    return max(cells.number("failed") or 0.0, float(len(said))), float(limited)
+    messages = [str(error).lower() for error in errors if error]
+    limited = sum(any(word in message for word in LIMITED) for message in messages)
+    return max(cells.number("failed") or 0.0, float(len(messages))), float(limited)
 
 
 def speculation(cells: Cells) -> Speculation | None:

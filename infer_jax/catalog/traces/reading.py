@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.catalog.foreign import csv_rows, json_lines
-from infer_jax.catalog.measurements.cells import LARGEST, Cells, contents
+from infer_jax.catalog.measurements.cells import MAX_BYTES, Cells, contents
 from infer_jax.catalog.traces.trace import Trace
 from infer_jax.errors import InputError
 
@@ -67,7 +67,7 @@ def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
     """
     file, text = str(path), contents(path)
     if text.lstrip()[:1] in "{[":
-        lines = [each for each in json_lines(file, text, LARGEST) if line in (0, each[0])]
+        lines = [each for each in json_lines(file, text, MAX_BYTES) if line in (0, each[0])]
         values = [value for _, value in lines]
         if _is_text(values):
             allowed = "a trace with token counts: conversations are text and need a tokenizer"
