@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.physics.scheduling.admission import memory
 from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
 from infer_jax.physics.scheduling.queueing import bursts, clustered, pole, single_server_wait
 from infer_jax.physics.scheduling.steps import Step, Steps, added
@@ -68,6 +69,9 @@ def mix(
     gate, queue, variance = _waits(kinds, s, decoding, prompts)
     decode_time, tokens = _decode_times(kinds, s, prompts, queue)
     halted = halts.rest + tokens * (s.base + halts.halt)
+    # they halt until no slot is left: then as many decode, at their rate times this time
+    slots = jnp.minimum(server.slots, memory(kinds, server).limit)
+    halted = halted * jnp.minimum(slots / (rate * kinds.mean(halted)), 1.0)
     decode_time = jnp.where(first, halted, decode_time)
     tpot = kinds.mean(decode_time / tokens)
     return Mix(

@@ -17,8 +17,8 @@ def step(decoding, prompts, new, cached):
     return DECODE + jnp.where(fed > 0, FIXED + EACH * fed / FRESH, 0.0)
 
 
-def tpot(rate):
-    limits = (jnp.asarray(x) for x in (16384.0, 1024.0, 1e9))
+def tpot(rate, slots=1024.0):
+    limits = (jnp.asarray(x) for x in (16384.0, slots, 1e9))
     server = scheduling.ServerLimits(*limits, prompts_first=1.0)
     return scheduling.open_loop(step, KINDS, server, rate).tpot
 
@@ -26,12 +26,13 @@ def tpot(rate):
 law = jax.jit(jax.value_and_grad(tpot))
 
 
-def replayed(rate, count=40_000):
-    """Mean TPOT (s) of a server that takes all prompts that wait, and else decodes."""
+def replayed(rate, slots=1024, count=40_000):
+    """Mean TPOT (s) of a server that takes all prompts that it has slots for, and else decodes."""
     arrivals = np.cumsum(np.random.default_rng(0).exponential(1.0 / rate, count))
     now, come, running, times = 0.0, 0, [], []
     while come < count or running:
         waiting = int(np.searchsorted(arrivals, now, side="right")) - come
+        waiting = min(waiting, slots - len(running))
         if waiting:
             now, come = now + FIXED + EACH * waiting, come + waiting
             running += [(now, OUTPUT - 1)] * waiting
@@ -47,6 +48,16 @@ def replayed(rate, count=40_000):
 @pytest.mark.parametrize("rate", [0.5, 10.0, 40.0, 80.0])
 def test_decoding_halts_as_in_events(rate):
     assert float(law(rate)[0]) == pytest.approx(replayed(rate), rel=0.08)
+
+
+@pytest.mark.parametrize(("rate", "slots"), [(180.0, 1024), (160.0, 200)])
+def test_prompts_halt_decoding_until_no_slot_is_left(rate, slots):
+    """At half of the capacity; by arrivals alone more would decode than there are slots.
+
+    The law is a little long: a slot that was left stays free until a prompt comes.
+    """
+    events = replayed(rate, slots, 20_000)
+    assert events <= float(law(rate, float(slots))[0]) <= 1.15 * events
 
 
 @pytest.mark.parametrize("rate", [0.0, 1e-6, 30.0, 80.0, 1e6])
