@@ -75,7 +75,7 @@ STEPS = (
     Step("codesign", "elasticities"),
     Step("codesign", "cases", draws=True),
     Step("codesign", "bench", heavy="20 seeds of three searches in five spaces, two estimators"),
-    Step("silicon", "", ("--cv", "groups"), heavy="a fit for each fold of the measured rows"),
+    Step("validation", "", ("--split", "groups"), heavy="a fit for each fold of measured rows"),
 )
 
 
@@ -134,10 +134,10 @@ def _chosen(only: Sequence[str], skip: Sequence[str]) -> list[Step]:
             allowed = ", ".join(dict.fromkeys(step.experiment for step in STEPS))
             raise InputError("command line", "experiment", name, f"{allowed}; or one command of it")
 
-    def named(step: Step, names: Sequence[str]) -> bool:
+    def is_named(step: Step, names: Sequence[str]) -> bool:
         return step.name in names or step.experiment in names
 
-    left = [s for s in STEPS if (not only or named(s, only)) and not named(s, skip)]
+    left = [s for s in STEPS if (not only or is_named(s, only)) and not is_named(s, skip)]
     if not left:
         raise InputError("command line", "--skip", ", ".join(skip), "to leave something to run")
     return left
@@ -153,7 +153,7 @@ def run(step: Step, out: Path, world: dict[str, str], *, asked: bool = True) -> 
         return Result(step, "skipped", f"no {names} in a folder named shared beside the checkout")
     command = [sys.executable, "-m", "experiments", step.experiment, step.command]
     words = [*command, *map(str, step.words), *(("--out", str(out)) if step.draws else ())]
-    before, started = _spent(), time.time()
+    before, started = _cpu_seconds(), time.time()
     try:
         ran = subprocess.run(
             [word for word in words if word],
@@ -166,7 +166,7 @@ def run(step: Step, out: Path, world: dict[str, str], *, asked: bool = True) -> 
         code, text, said = ran.returncode, ran.stdout, ran.stderr
     except subprocess.TimeoutExpired:
         code, text, said = -1, "", f"not done in {LONGEST:g} s"
-    cpu, wall = _spent() - before, time.time() - started
+    cpu, wall = _cpu_seconds() - before, time.time() - started
     # files of this run: a file system may keep whole seconds only
     made = (p for p in sorted(out.rglob("*.png")) if p.stat().st_mtime >= int(started))
     pictures = tuple(p for p in made if step.draws)
@@ -190,7 +190,7 @@ def _shared(results: str) -> dict[str, str]:
     }
 
 
-def _spent() -> float:
+def _cpu_seconds() -> float:
     """CPU seconds of all processes that ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
@@ -198,12 +198,14 @@ def _spent() -> float:
 
 def _doc(experiment: str, command: str = "") -> str:
     """The first sentence that an experiment, or a command of it, says of itself."""
-    tree = ast.parse((HERE / f"{experiment}.py").read_text(encoding="utf-8"))
-    if command:
-        name = command.replace("-", "_")
-        nodes = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
-        return (ast.get_docstring(nodes[0]) or "").split("\n\n")[0]
-    return (ast.get_docstring(tree) or "").split("\n\n")[0]
+    if not command:
+        tree = ast.parse((HERE / f"{experiment}.py").read_text(encoding="utf-8"))
+        return (ast.get_docstring(tree) or "").split("\n\n")[0]
+    for file in (experiment, "_claims"):  # the commands of claims are made in one place
+        for node in ast.walk(ast.parse((HERE / f"{file}.py").read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name == command.replace("-", "_"):
+                return (ast.get_docstring(node) or "").split("\n\n")[0]
+    return ""
 
 
 STYLE = """

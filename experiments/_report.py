@@ -18,6 +18,7 @@ from infer_jax.errors import InputError
 
 Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 OUT = Path(__file__).parent / "out"
+GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"  # cited figures of others
 SHARED = Path(__file__).resolve().parents[2] / "shared"  # authors' files, beside the checkout
 KEPT = "EXPERIMENTS_KEPT"  # names the folder in which the steps of one gallery share results
 STYLES = {"pass": "green", "fail": "bold red", "not reachable": "yellow", "not compared": "yellow"}
@@ -50,13 +51,13 @@ def show(
         out.print(note)
 
 
-def kept(name: str) -> Path | None:
+def shared_file(name: str) -> Path | None:
     """The file that steps of one gallery share under a name; None outside of a gallery."""
     folder = os.environ.get(KEPT)
     return Path(folder, name) if folder else None
 
 
-def known(kind: str, wanted: list[str], table: Any) -> list[Any]:
+def chosen_keys(kind: str, wanted: list[str], table: Any) -> list[Any]:
     """The keys of ``table`` that a user named."""
     keys = {str(key): key for key in table}
     for name in wanted:
@@ -65,12 +66,12 @@ def known(kind: str, wanted: list[str], table: Any) -> list[Any]:
     return [keys[name] for name in wanted]
 
 
-def drawn(
+def draw_figures(
     names: list[str] | None, table: Any, draw: Callable[[str, Path], Path], out: Path
 ) -> list[str]:
     """Draw the figures that a user named, or all of ``table``; the files, printed one by one."""
     files: list[str] = []
-    for name in known("figure", names or list(table), table):
+    for name in chosen_keys("figure", names or list(table), table):
         files.append(str(draw(name, out)))
         print(files[-1])
     return files

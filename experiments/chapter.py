@@ -75,22 +75,12 @@ def claims() -> tuple[list[Claim], list[Claim]]:
         ),
     ]
     wrong = [
-        Claim(
-            "4.3 MLA as it is cached, times",
-            64.0,
-            compression(64.0),
-            0.0,
-            "the 64-wide rope key is cached, too: 32,768 / (512 + 64)",
-        ),
-        Claim(
-            "4.3 text at 0.8 and 5 drafts",
-            4.0,
-            float(bonus_yield(acceptance, drafts)),
-            0.0,
-            "(1 - 0.8^6) / (1 - 0.8) is 3.69; without the token of the target's own "
-            f"{float(verified_yield(acceptance, drafts)):.2f}",
-        ),
-    ]
+        Claim("4.3 MLA as it is cached, times", 64.0, compression(64.0), 0.0,
+              "the 64-wide rope key is cached, too: 32,768 / (512 + 64)"),
+        Claim("4.3 text at 0.8 and 5 drafts", 4.0, float(bonus_yield(acceptance, drafts)), 0.0,
+              "(1 - 0.8^6) / (1 - 0.8) is 3.69; without the token of the target's own "
+              f"{float(verified_yield(acceptance, drafts)):.2f}"),
+    ]  # fmt: skip
     return right, wrong
 
 

@@ -37,8 +37,8 @@ def bench(
 ) -> None:
     """Five spaces of 10^7 points and more: gradients and rounding against brute force."""
     with _report.door():
-        names = _report.known("space", only or list(spaces.SPACES), spaces.SPACES)
-        estimators = _report.known(
+        names = _report.chosen_keys("space", only or list(spaces.SPACES), spaces.SPACES)
+        estimators = _report.chosen_keys(
             "estimator", estimator or list(spaces.ESTIMATORS), spaces.ESTIMATORS
         )
     reports: dict[str, Any] = {}
@@ -117,7 +117,7 @@ def cases(
     """Three case studies, with pictures, a second estimator and caveats."""
     jax.config.update("jax_enable_x64", True)
     with _report.door():
-        names = _report.known("case", only or list(studies.CASES), studies.CASES)
+        names = _report.chosen_keys("case", only or list(studies.CASES), studies.CASES)
         reports = {name: studies.CASES[name](out) for name in names}
     _report.finish(True, {"cases": reports}, as_json)
 

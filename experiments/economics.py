@@ -14,7 +14,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 
 import typer
 
-from experiments import _check, _report
+from experiments import _check, _claims, _report
 from experiments._economics import (
     claims as paper_claims,
     figures as drawn,
@@ -49,7 +49,9 @@ def tables(
 ) -> None:
     """Print Tables 1 to 6 beside ours: 1, 2, 3, 4 and 6 must agree to the printed digit."""
     with _report.door():
-        wanted = _report.known("table", [str(n) for n in numbers or printed.TABLES], printed.TABLES)
+        wanted = _report.chosen_keys(
+            "table", [str(n) for n in numbers or printed.TABLES], printed.TABLES
+        )
     headline: dict[str, Any] = {}
     for number in wanted:
         table = printed.TABLES[number]()
@@ -70,7 +72,7 @@ def figures(
 ) -> None:
     """Draw Figures 1 and 5 to 10 as PNG files."""
     with _report.door():
-        files = _report.drawn(names, drawn.FIGURES, drawn.draw_figure, out)
+        files = _report.draw_figures(names, drawn.FIGURES, drawn.draw_figure, out)
     _report.finish(True, {"files": files}, as_json)
 
 
@@ -93,14 +95,7 @@ def fronts(
     _report.finish(agrees, headline, as_json)
 
 
-@app.command()
-def claims(as_json: _report.Json = False) -> None:
-    """Print each claim of the paper's text beside ours: pass, fail or not reachable, and why."""
-    results = paper_claims.all_claims()
-    paper_claims.print_claims(results)
-    agrees = all(claim.verdict != "fail" or claim.why for claim in results)
-    headline = {claim.name: {"ours": claim.ours, "verdict": claim.verdict} for claim in results}
-    _report.finish(agrees, {"claims": headline, "agrees": agrees}, as_json)
+app.command()(_claims.command("Erdil 2025 (arXiv 2506.04645)", paper_claims.all_claims))
 
 
 if __name__ == "__main__":

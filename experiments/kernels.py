@@ -106,11 +106,12 @@ def _table_2(cells: list[printed.Cell]) -> dict[str, Any]:
 def _balances(balances: list[printed.Balance]) -> dict[str, Any]:
     columns = ("FLOP per byte", "constants", "R", "group", "heads", "MoE batch", "EP", "verdict")
     rows = [
-        (b.device, b.whose, f"{b.ratio:.1f}", *b.whole, _report.verdict(b.agrees)) for b in balances
+        (b.device, b.whose, f"{b.ratio:.1f}", *b.rounded, _report.verdict(b.agrees))
+        for b in balances
     ]
     note = "R / 2, R / 4, R / (2 S) at S = 8/256; EP at 128 (H800) and 64 (H20) requests a GPU."
     _report.show("Balance points at 8 bits", columns, rows, note)
-    return {f"{b.device} {b.whose}": [b.ratio, *b.whole] for b in balances}
+    return {f"{b.device} {b.whose}": [b.ratio, *b.rounded] for b in balances}
 
 
 def _bounds(cells: list[printed.Cell]) -> dict[str, dict[str, str]]:
@@ -183,11 +184,18 @@ def fits(
 
 
 def _print_lines(lines: list[sheets.Line]) -> None:
-    def both(pair: tuple[float, float] | None) -> str:
+    def percent(pair: tuple[float, float] | None) -> str:
         return "one shape" if pair is None else f"{pair[0]:.1f} / {pair[1]:.1f}"
 
     rows = [
-        (x.family, x.rows, x.shapes, both(x.seen), both(x.unseen), _report.verdict(not x.worse))
+        (
+            x.family,
+            x.rows,
+            x.shapes,
+            percent(x.seen),
+            percent(x.unseen),
+            _report.verdict(not x.worse),
+        )
         for x in lines
     ]
     columns = (lines[0].system, "rows", "shapes", "in sample, %", "unseen shapes, %", "verdict")

@@ -14,7 +14,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 
 import typer
 
-from experiments import _report
+from experiments import _claims, _report
 from experiments._partitioning import (
     calibration,
     claims as paper_claims,
@@ -68,16 +68,6 @@ def fit(file: File = measured.FILE, as_json: _report.Json = False) -> None:
 
 
 @app.command()
-def claims(as_json: _report.Json = False) -> None:
-    """Print each claim of the paper's text beside ours: pass, fail or not reachable, and why."""
-    results = paper_claims.all_claims()
-    paper_claims.print_claims(results)
-    agrees = all(claim.verdict != "fail" or claim.why for claim in results)
-    headline = {claim.name: {"ours": claim.ours, "verdict": claim.verdict} for claim in results}
-    _report.finish(agrees, {"claims": headline, "agrees": agrees}, as_json)
-
-
-@app.command()
 def figures(
     names: Annotated[list[str] | None, typer.Argument(help="1, 3, 6, 7, 8, 9, B1, C1.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
@@ -85,8 +75,11 @@ def figures(
 ) -> None:
     """Draw Figures 1, 3, 6, 7, 8, 9, B.1 and C.1 as PNG files."""
     with _report.door():
-        files = _report.drawn(names, drawn.FIGURES, drawn.draw_figure, out)
+        files = _report.draw_figures(names, drawn.FIGURES, drawn.draw_figure, out)
     _report.finish(True, {"files": files}, as_json)
+
+
+app.command()(_claims.command("Pope et al. 2022 (arXiv 2211.05102)", paper_claims.all_claims))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from experiments import _report
 from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False)
-OWN = Path(__file__).with_name("_validation") / "ml_energy.csv"
+OWN = _report.GOLDEN / "ml_energy_power.csv"
 
 
 @app.command()

@@ -1,16 +1,14 @@
-"""Measured rows of others beside what estimators say of them, without and with a fit.
+"""Measured rows of others beside what estimators say of them, scored and left out of the fit.
 
 ``python experiments/validation.py [FILE ...]`` and ``python -m experiments.validation`` are the
 same program. Without files it reads those beside the checkout (``../shared/data/measured``), and
-the rows that were fitted where aiconfigurator-core is installed. A file is told by its columns;
-rows that are damaged are left out and counted by reason. With ``--json`` it ends with its figures
-on one line: ``{dataset: {metric: {"rows", "median", "mean", "bias", "cover80", ...}}}`` of the
-shipped fit, and the same of the other estimators under ``"dataset: estimator"``. Exit code 0:
-scored; 2: bad input.
+aiconfigurator-core's rows where that is installed. A file is told by its columns; rows that are
+damaged are left out and counted by reason. With ``--json`` it ends with its figures on one line:
+``{dataset: {metric: {"rows", "median", "mean", "bias", "cover80", ...}}}`` of the shipped fit, and
+the same of the other estimators under ``"dataset: estimator"``. Exit code 0: scored; 2: bad input.
 """
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -33,41 +31,45 @@ def validation(
     split: Annotated[
         str | None,
         typer.Option(
-            help="make, engine, model, source, time or groups: predict each by a fit to the others."
+            help="make, engine, model, system, source, time or groups: predict each by a fit to "
+            "the others."
         ),
     ] = None,
-    fit: Annotated[
-        bool, typer.Option("--fit", help="Fit all rows at once; print intervals and spreads.")
-    ] = False,
-    errors: Annotated[
-        bool, typer.Option("--errors", help="Errors of the shipped fit on what is new to it.")
-    ] = False,
-    ship: Annotated[
+    folds: Annotated[
         Path | None,
-        typer.Option(
-            help="TOML to write, as the package has it: of --fit the fit, of --split source the "
-            "laws of errors; of --errors the end of the fit's file."
-        ),
+        typer.Option(help="CSV with columns id,fold: predict each fold by a fit to the others."),
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV of the left-out rows' predictions to write.")
+    ] = None,
+    decisions: Annotated[
+        bool,
+        typer.Option("--decisions", help="Also score choices of layout and load under limits."),
+    ] = False,
     as_json: _report.Json = False,
 ) -> None:
-    """Score estimators on measured rows, by data set and metric."""
+    """Score estimators on measured rows, by data set and metric; or rows left out of the fit."""
     headline = {}
     with _report.door():
-        if ship is not None and not (fit or errors) and split != "source":
-            allowed = "with --fit, --errors or --split source"
-            raise InputError("command line", "--ship", str(ship), allowed)
+        if split is not None and folds is not None:
+            raise InputError("command line", "--folds", str(folds), "without --split")
+        if out is not None and (out.is_dir() or not out.resolve().parent.is_dir()):
+            raise InputError("command line", "--out", str(out), "a file in a folder that exists")
+        if folds is not None and not folds.is_file():
+            raise InputError("command line", "--folds", str(folds), "a CSV file")
+        if (out or decisions) and not (split or folds):
+            allowed = "with --split or --folds"
+            raise InputError("command line", "--out or --decisions", "alone", allowed)
         import jax
 
         with jax.enable_x64(True):
-            from experiments._validation import board, left_out, splits
+            from experiments._validation import board, splits
 
-            if split is None and not (fit or errors):
+            if split is None and folds is None:
                 headline = board.run(files or [])
             else:
                 rows = board.read(files or []).rows
-                run = splits.everything_fitted if split is None else partial(splits.run, split)
-                headline = left_out.run(rows, ship) if errors else run(rows, ship)
+                headline = splits.run(split, rows, folds, out, decisions)
     _report.finish(True, headline, as_json)
 
 

@@ -92,7 +92,7 @@ def pools(on: Side) -> np.ndarray:
     wrapper = Disaggregated.of(target=None)
     index, prompts = _grid(np.array([1.0, 2.0, 4.0]))
     first = _passes(on, index, prompts, float(WORK.isl), 0.0)
-    fits = _room(first) & (np.asarray(first.time) <= PATIENCE)
+    fits = _fits_memory(first) & (np.asarray(first.time) <= PATIENCE)
     chips = np.array([layout.chips for layout in layouts(DOMAIN)])
     rate = prompts / np.asarray(first.time) / chips[index] * float(wrapper.prefill_share)
     prefill = float(rate[fits].max())
@@ -100,7 +100,7 @@ def pools(on: Side) -> np.ndarray:
     index, requests = _grid(batches())
     second = _passes(on, index, requests, 1.0, float(decode_context(WORK)))
     rate = requests / np.asarray(second.time) / chips[index] * float(wrapper.decode_share)
-    decode = _best(rate / (float(WORK.osl) - 1.0), np.asarray(second.time), _room(second))
+    decode = _best(rate / (float(WORK.osl) - 1.0), np.asarray(second.time), _fits_memory(second))
     return float(WORK.osl) * prefill * decode / (prefill + decode)
 
 
@@ -120,15 +120,15 @@ def _passes(on: Side, index: np.ndarray, sequences: np.ndarray, new: float, cach
 
 @partial(jax.jit, compiler_options=QUICK)
 def _stepped(serving: Any, arch: Any, hardware: Any, given: Any, forward: Any) -> Phase:
-    def one(layout: Any, numbers: Any) -> Phase:
+    def phase(layout: Any, numbers: Any) -> Phase:
         sequences, new, cached = numbers
         asked = ForwardPass(sequences=sequences, new_tokens=new, cached_tokens=cached)
         return serving.step(arch, hardware, asked, Deployment.of().replace(**layout))
 
-    return jax.vmap(one)(given, forward)
+    return jax.vmap(phase)(given, forward)
 
 
-def _room(phase: Phase) -> np.ndarray:
+def _fits_memory(phase: Phase) -> np.ndarray:
     room = [np.asarray(x.need) <= np.asarray(x.capacity) for x in phase.limits.values()]
     return np.all(room, axis=0)
 

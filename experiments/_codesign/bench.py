@@ -121,7 +121,7 @@ def at_random(problem: DesignProblem, budget: int, seeds: int) -> np.ndarray:
     for seed in range(seeds):
         rows = np.random.default_rng(seed).integers(0, sizes, (budget, len(sizes)))
         scores = problem.exact(rows, problem.limits)
-        result.append(_met(scores)[scores.order[0]])
+        result.append(_feasible_objective(scores)[scores.order[0]])
     return np.array(result)
 
 
@@ -177,6 +177,6 @@ def _line(place: int, size: int, turn: int) -> np.ndarray:
     return np.unique(np.linspace(low, min(low + reach, size) - 1, LINE).astype(int))
 
 
-def _met(scores: Scores) -> np.ndarray:
+def _feasible_objective(scores: Scores) -> np.ndarray:
     """Log objectives, infinite where a limit is broken."""
     return np.where(scores.excess <= 0, scores.objective, np.inf)

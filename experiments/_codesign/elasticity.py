@@ -57,11 +57,11 @@ def level4() -> Point:
 
 
 def _times(point: Point) -> Array:
-    def one(chips: Array) -> Array:
+    def tpot(chips: Array) -> Array:
         plan = point.plan.replace(tp=chips)
         return point.estimator.estimate(point.arch, point.hardware, point.workload, plan).tpot
 
-    return jax.vmap(one)(jnp.asarray(GRID))
+    return jax.vmap(tpot)(jnp.asarray(GRID))
 
 
 def fastest(point: Point) -> dict[str, Array]:

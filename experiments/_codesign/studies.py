@@ -201,7 +201,7 @@ def draft(out: Path) -> dict[str, Any]:
             size = decoder.total(decoder.parameters(point.estimator.target.draft).values())
             return jnp.clip(curve(size), 0.01, 0.99)
 
-        def named(kind: str) -> Any:
+        def drafting(kind: str) -> Any:
             inner = make(kind, system.coefficients)
             return QualityWrapper.of(target=Speculative.bonus(inner, small, 0.8, most=8))
 
@@ -228,8 +228,8 @@ def draft(out: Path) -> dict[str, Any]:
         )
         work, plan = Workload.of(isl=2048, osl=512, batch=8), Plan.of(tp=8)
         space = Space(target, system.hardware, work, plan, axes=axes, where=where)
-        result = optimise(named("economics.planned"), space, Best("speed"), start=start)
-        report = _of(result, named("kernels"))
+        result = optimise(drafting("economics.planned"), space, Best("speed"), start=start)
+        report = _of(result, drafting("kernels"))
         assert isinstance(result.point.estimator, QualityWrapper)
         chosen = result.point.estimator.target
         assert isinstance(chosen, Speculative) and chosen.draft is not None

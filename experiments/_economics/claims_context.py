@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._economics.claim import Claim, derived, stated
-from experiments._economics.fronts import LONG, named
+from experiments._claims import Claim, derived, stated
+from experiments._economics.fronts import LONG, fronts_of
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
 from infer_jax.physics import decoder, feedforward
@@ -77,8 +77,8 @@ def _mistral() -> list[Claim]:
     weights, held = 2.0 * size(arch), cache(arch) * LONG
     bandwidth = float(economics_hardware("H100")[0].chip.memory_bandwidth)
     price = 1e6 * held / bandwidth * RENT / 3600
-    dear = named("mistral_large_comparison")["Long context"].points
-    cheap = named("deepseek_v3_context_len_comparison")["Long context"].points
+    dear = fronts_of("mistral_large_comparison")["Long context"].points
+    cheap = fronts_of("deepseek_v3_context_len_comparison")["Long context"].points
     costs = [float(np.interp(SLOW, p.speed[::-1], p.cost[::-1])) for p in (dear, cheap)]
     ratio = costs[0] / costs[1]
     token = 2 * 88 * 8 * 128 * 2

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._economics.claim import Claim, derived, stated, unreachable
-from experiments._economics.fronts import Front, named
+from experiments._claims import Claim, derived, stated, unreachable
+from experiments._economics.fronts import Front, fronts_of
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
 from infer_jax.physics.network.collectives import Link, nccl_protocols, nccl_tree
@@ -34,7 +34,7 @@ def _machine() -> list[Claim]:
         empty = nccl_tree(*args, 0 * size, half, first, reduces=True)
     read = float(chip.memory / chip.memory_bandwidth)
     rates = (float(network.domain_bandwidth) / 1e9, float(network.network_bandwidth) / 1e9)
-    front = named("quantization_comparison")["Llama 3 70B 16-bit"]
+    front = fronts_of("quantization_comparison")["Llama 3 70B 16-bit"]
     near = int(np.argmin(abs(front.points.speed - 70.0)))
     hops, move = 2 * 7 * 0.6 + 6.8, 7 / 8 * 2 * 8192 * 100 / (225e9 * 0.5) * 1e6
     ours = (float(full - empty) * 1e6, float(empty) * 1e6)
@@ -69,7 +69,7 @@ def _spread(ratios: np.ndarray) -> str:
 
 
 def _generations() -> list[Claim]:
-    fronts = named("gpus_comparison")
+    fronts = fronts_of("gpus_comparison")
     prices = {name: float(economics_hardware(name)[0].price) for name in PRICES}
     pairs = (("A100", "V100"), ("H100", "A100"))
     speeds = np.concatenate([_gains(fronts[a], fronts[b]) for a, b in pairs])
@@ -94,7 +94,7 @@ def _mean(twice: float) -> float:
 
 
 def _speculation() -> list[Claim]:
-    fronts = named("spec_dec_comparison")
+    fronts = fronts_of("spec_dec_comparison")
     drafted, plain, large_drafted, large_plain = fronts.values()
     small, large = _gains(drafted, plain), _gains(large_drafted, large_plain)
     doubled = float(np.exp(np.log(large).mean()))
@@ -110,8 +110,8 @@ def _speculation() -> list[Claim]:
 
 
 def _formats() -> list[Claim]:
-    best = [front.fastest["speed"] for front in named("quantization_comparison").values()]
-    liked = [front.best["speed"] for front in named("quantization_comparison").values()]
+    best = [front.fastest["speed"] for front in fronts_of("quantization_comparison").values()]
+    liked = [front.best["speed"] for front in fronts_of("quantization_comparison").values()]
 
     def steps(x: list[float]) -> str:
         return f"{x[1] / x[0] - 1:.0%}, {x[2] / x[1] - 1:.0%}"
@@ -128,7 +128,7 @@ def _inputs() -> list[Claim]:
     """Price of input over output: the cheapest prefill within a ping, beside Table 6's decode."""
     hardware, coefficients = economics_hardware("H100")
     model, arch = Economics.level4().fitted(coefficients), economics_model("Llama_3_70B")
-    front = named("quantization_comparison")["Llama 3 70B 16-bit"]
+    front = fronts_of("quantization_comparison")["Llama 3 70B 16-bit"]
     cost, mfu = front.best["cost"], front.best["mfu"]
 
     def prefill(n: jax.Array) -> tuple[jax.Array, jax.Array]:

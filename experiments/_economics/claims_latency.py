@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments._economics.claim import Claim, derived, stated, unreachable
+from experiments._claims import Claim, derived, stated, unreachable
 from experiments._economics.fronts import Front, draw, front_of
 from experiments._economics.tables import BANDWIDTH, hops, reads
 from infer_jax.catalog.published import economics_hardware, economics_model

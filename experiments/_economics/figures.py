@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments._economics.fronts import Front, draw, front_of, named
+from experiments._economics.fronts import Front, draw, front_of, fronts_of
 from experiments._report import OUT
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
@@ -55,8 +55,8 @@ def _toy() -> Mapping[str, Curves]:
     }
 
 
-def _one(comparison: str) -> Callable[[], Mapping[str, Curves]]:
-    return lambda: {"": named(comparison)}
+def _comparison(comparison: str) -> Callable[[], Mapping[str, Curves]]:
+    return lambda: {"": fronts_of(comparison)}
 
 
 def _precise() -> Mapping[str, Curves]:
@@ -64,9 +64,9 @@ def _precise() -> Mapping[str, Curves]:
     return {
         "No speculation, 16-bit weights (DeepSeek 8-bit)": {
             label.replace(" 8-bit", "").replace(" 16-bit", ""): front
-            for label, front in named("all_models_comparison").items()
+            for label, front in fronts_of("all_models_comparison").items()
         },
-        "Draft Llama 3 8B, acceptance 0.8": named("all_models_comparison_with_spec_dec"),
+        "Draft Llama 3 8B, acceptance 0.8": fronts_of("all_models_comparison_with_spec_dec"),
     }
 
 
@@ -90,37 +90,37 @@ FIGURES: dict[str, Figure] = {
         "figure-06-gpus.png",
         "Figure 6: Llama 3 70B (8-bit) on three generations of GPU",
         "Section 4, level 4. " + SAME + LOST,
-        _one("gpus_comparison"),
+        _comparison("gpus_comparison"),
     ),
     "7": Figure(
         "figure-07-speculation.png",
         "Figure 7: speculative decoding with a draft of Llama 3 8B (H100, 16-bit)",
         "Section 4.1, level 4. " + SAME + "Table 5, printed beside it, is of an older version.",
-        _one("spec_dec_comparison"),
+        _comparison("spec_dec_comparison"),
     ),
     "8": Figure(
         "figure-08-quantisation.png",
         "Figure 8: Llama 3 70B by weight format (H100)",
         "Section 4.2, level 4. " + SAME,
-        _one("quantization_comparison"),
+        _comparison("quantization_comparison"),
     ),
     "9": Figure(
         "figure-09-mistral-large.png",
         "Figure 9: Mistral Large 2, no context and 100,000 tokens (H100)",
         "Section 4.3, level 4; the draft is Llama 3 8B with one KV head. " + SAME,
-        _one("mistral_large_comparison"),
+        _comparison("mistral_large_comparison"),
     ),
     "10": Figure(
         "figure-10-deepseek.png",
         "Figure 10: DeepSeek-V3, no context and 100,000 tokens (H100)",
         "Section 4.3, level 4; the draft is Llama 3 8B with one KV head. " + SAME,
-        _one("deepseek_v3_context_len_comparison"),
+        _comparison("deepseek_v3_context_len_comparison"),
     ),
     "context": Figure(
         "figure-context-length.png",
         "Llama 3 70B (8-bit) by context length (H100)",
         "Section 4.3, level 4, a comparison of the authors' program. " + SAME,
-        _one("context_length_comparison"),
+        _comparison("context_length_comparison"),
     ),
 }
 

@@ -151,7 +151,7 @@ def front_of(grid: Grid, demand: float | None = None) -> Front:
 @cache
 def front(setting: Setting) -> Front:
     """The front of a setting at level 4; read, where an earlier step of a gallery drew it."""
-    file = _report.kept(f"{setting}.npz")
+    file = _report.shared_file(f"{setting}.npz")
     if file is not None and file.exists():
         with np.load(file) as columns:
             points = Grid(**columns)
@@ -170,7 +170,7 @@ def front(setting: Setting) -> Front:
     return drawn
 
 
-def named(comparison: str) -> dict[str, Front]:
+def fronts_of(comparison: str) -> dict[str, Front]:
     """The fronts of a comparison by the labels of its settings."""
     return {label: front(setting) for label, setting in COMPARISONS[comparison].items()}
 

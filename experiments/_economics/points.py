@@ -47,13 +47,13 @@ def _latencies(
 ) -> Any:
     """(margins, rows) seconds and feasibility of one pass."""
 
-    def one(margin: Any, n: Any, b: Any, c: Any, s: Any) -> Any:
+    def latency(margin: Any, n: Any, b: Any, c: Any, s: Any) -> Any:
         forward = ForwardPass(sequences=b, new_tokens=s, cached_tokens=c)
         plan = Plan.of().replace(tp=n)
         phase = model.replace(headroom=margin).step(arch, hardware, forward, plan)
         return phase.time, phase.feasible
 
-    rows = jax.vmap(one, in_axes=(None, 0, 0, 0, 0))
+    rows = jax.vmap(latency, in_axes=(None, 0, 0, 0, 0))
     return jax.vmap(lambda margin: rows(margin, *numbers))(margins)
 
 

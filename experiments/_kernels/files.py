@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments._report import SHARED
+from experiments._report import GOLDEN, SHARED
 from infer_jax.errors import InputError
 
 
@@ -21,8 +21,7 @@ ALL = Files(
     SHARED / "data" / "infersim_configs",
 )
 # the runs that the project carries: on devices without tables, of models with cited configs
-_GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
-CITED = Files(_GOLDEN / "kernels_points.csv", _GOLDEN / "infersim", _GOLDEN / "infersim")
+CITED = Files(GOLDEN / "kernels_points.csv", GOLDEN / "infersim", GOLDEN / "infersim")
 
 
 def stored(points: Path | None, tables: Path | None, configs: Path | None) -> Files:

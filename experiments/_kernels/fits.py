@@ -47,7 +47,7 @@ def tabulated(tables: KernelTables, chip: Chip, folder: Path | None = None) -> I
         yield _unsplit(read_headless(path, "decode").values, chip)
 
 
-def drawn(device: str, stage: str, rows: np.ndarray) -> np.ndarray:
+def rows_computed(device: str, stage: str, rows: np.ndarray) -> np.ndarray:
     """Rows that each of the two products computed per expert, (2, rows).
 
     The benchmark draws the rows of an expert at random around the mean, up to a third of it off
@@ -65,7 +65,7 @@ def drawn(device: str, stage: str, rows: np.ndarray) -> np.ndarray:
 def grouped(device: str, stage: str, rows: np.ndarray, chip: Chip) -> Family:
     """The products into and out of a layer's experts."""
     local, width, inner = rows[:, 2], rows[:, 4], rows[:, 5]
-    each = drawn(device, stage, rows)
+    each = rows_computed(device, stage, rows)
     return families.grouped(
         f"grouped_{stage}",
         local * np.minimum(each, 1.0),  # below a mean of one row some experts have none

@@ -38,7 +38,7 @@ OK, REFUSED = "ok", "refused"
 BEFORE = {"attn_core": (), "lin_core": ("full",), "moe": ("full", "linear")}
 
 
-def whole(cell: str) -> float:
+def count(cell: str) -> float:
     """A whole number above 0."""
     value = positive(cell)
     if value != math.floor(value):
@@ -60,13 +60,13 @@ def warnings(cell: str) -> str:
 INPUTS = {
     "config": Input(),
     "device_type": Input(),
-    "world_size": Input(whole),
-    "num_nodes": Input(whole, absent=1.0),
-    "tp_size": Input(whole, absent=1.0),
-    "target_isl": Input(whole, absent=4096.0),
-    "target_osl": Input(whole, absent=2048.0),
-    "decode_bs": Input(whole, absent=CHOSEN, blank=CHOSEN),
-    "max_prefill_tokens": Input(whole, absent=kernels_constants()["prefill_tokens"]),
+    "world_size": Input(count),
+    "num_nodes": Input(count, absent=1.0),
+    "tp_size": Input(count, absent=1.0),
+    "target_isl": Input(count, absent=4096.0),
+    "target_osl": Input(count, absent=2048.0),
+    "decode_bs": Input(count, absent=CHOSEN, blank=CHOSEN),
+    "max_prefill_tokens": Input(count, absent=kernels_constants()["prefill_tokens"]),
     "target_tgs": Input(positive, absent=kernels_constants()["target_tgs"]),
     "target_tpot": Input(positive, absent=kernels_constants()["target_tpot_ms"]),
     "use_fp8_gemm": Input(flag, absent=False),
@@ -102,10 +102,10 @@ NUMBERS = (
 def _columns(model: Kernels, archs: Architecture, hardware: Any, numbers: Any) -> Any:
     """Every column of the file, and every kernel, of rows of one structure and device."""
 
-    def one(arch: Architecture, row: Any) -> Any:
+    def columns_of_row(arch: Architecture, row: Any) -> Any:
         return columns_of(model, arch, hardware, dict(zip(NUMBERS, row, strict=True)))
 
-    return jax.vmap(one)(archs, numbers)
+    return jax.vmap(columns_of_row)(archs, numbers)
 
 
 def columns(

@@ -46,63 +46,20 @@ class Setting(NamedTuple):
 
 # two micro-batches of 8K tokens and of 64 requests make the paper's 16K and 128
 TABLE_2 = (
-    Setting(
-        "DeepSeek-V3",
-        "deepseek_v3",
-        "H800",
-        True,
-        "prefill",
-        DEEP | {"world_size": 32.0, "num_nodes": 4.0, "max_prefill_tokens": 8192.0},
-        7839,
-        9034,
-        9034,
-    ),
-    Setting(
-        "DeepSeek-V3",
-        "deepseek_v3",
-        "H800",
-        True,
-        "decode",
-        DEEP | {"world_size": 128.0, "num_nodes": 16.0, "batch": 64.0, "target_osl": 1786.0},
-        2324,
-        2675,
-        2675,
-    ),
-    Setting(
-        "Qwen3-30B-A3B",
-        "qwen3-30B-A3B",
-        "H20",
-        False,
-        "prefill",
-        {"world_size": 1.0, "max_prefill_tokens": 16384.0},
-        16594,
-        17350,
-        17252,
-    ),
-    Setting(
-        "Qwen3-30B-A3B",
-        "qwen3-30B-A3B",
-        "H20",
-        False,
-        "decode",
-        {"world_size": 4.0, "batch": 100.0},
-        2749,
-        2632,
-        3161,
-    ),
-    Setting(
-        "Qwen3-8B",
-        "qwen3-8B",
-        "H20",
-        True,
-        "prefill",
-        {"max_prefill_tokens": 16384.0},
-        15061,
-        16328,
-        16328,
-    ),
+    Setting("DeepSeek-V3", "deepseek_v3", "H800", True, "prefill",
+            DEEP | {"world_size": 32.0, "num_nodes": 4.0, "max_prefill_tokens": 8192.0}, 7839, 9034,
+            9034),
+    Setting("DeepSeek-V3", "deepseek_v3", "H800", True, "decode",
+            DEEP | {"world_size": 128.0, "num_nodes": 16.0, "batch": 64.0, "target_osl": 1786.0},
+            2324, 2675, 2675),
+    Setting("Qwen3-30B-A3B", "qwen3-30B-A3B", "H20", False, "prefill",
+            {"world_size": 1.0, "max_prefill_tokens": 16384.0}, 16594, 17350, 17252),
+    Setting("Qwen3-30B-A3B", "qwen3-30B-A3B", "H20", False, "decode",
+            {"world_size": 4.0, "batch": 100.0}, 2749, 2632, 3161),
+    Setting("Qwen3-8B", "qwen3-8B", "H20", True, "prefill", {"max_prefill_tokens": 16384.0}, 15061,
+            16328, 16328),
     Setting("Qwen3-8B", "qwen3-8B", "H20", True, "decode", {"batch": 64.0}, 2682, 2581, 2581),
-)
+)  # fmt: skip
 
 
 class Bound(NamedTuple):
@@ -192,14 +149,14 @@ class Balance(NamedTuple):
     spread: float
 
     @property
-    def whole(self) -> tuple[int, ...]:
+    def rounded(self) -> tuple[int, ...]:
         """The sizes as the paper prints them: halves rounded up."""
         return tuple(math.floor(x + 0.5) for x in self[3:])
 
     @property
     def agrees(self) -> bool:
         """Whether they are the paper's, where its constants are taken."""
-        return self.whose != "paper" or self.whole == PRINTED[self.device]
+        return self.whose != "paper" or self.rounded == PRINTED[self.device]
 
 
 SPARSITY, LOAD = 8 / 256, {"H800": 128.0, "H20": 64.0}

@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._economics.claim import Claim, stated, unreachable
-from experiments._offloading.machine import named
+from experiments._claims import Claim, stated, unreachable
+from experiments._offloading.machine import opt_model
 from experiments._offloading.measured import BASELINES, BREAKDOWN, CPU, HOST, NVME, RUNS, Run
 from experiments._offloading.predicted import HARDWARE, breakdown, inputs, rates, stacked
-from experiments._report import show
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.physics import decoder
 
@@ -24,18 +23,9 @@ def all_claims() -> list[Claim]:
         return [*_cache(), *_petals(), *_scaling(), *_deepspeed(), *_shares(), *_disk(), _table6()]
 
 
-def print_claims(claims: list[Claim]) -> None:
-    """The claims as a table, the reasons below it."""
-    columns = ("claim", "where", "theirs", "ours", "verdict")
-    show("Sheng et al. 2023 (arXiv 2303.06865)", columns, [claim[:5] for claim in claims])
-    for claim in claims:
-        if claim.why:
-            print(f"{claim.name}: {claim.why}")
-
-
 def _cache() -> list[Claim]:
     """Both are counted in 2^30 and 2^40 bytes, which the paper writes GB and TB."""
-    arch = named("opt-175b")
+    arch = opt_model("opt-175b")
     cache = 512.0 * float(decoder.cache_bytes(arch, jnp.asarray(512.0 + 32.0)))
     own, work, plan = inputs(next(r for r in RUNS if r.model == "opt-175b"))
     layer = Offloading.improved(solve=False).job(own, HARDWARE, work, plan).layer
@@ -141,7 +131,7 @@ def _disk() -> list[Claim]:
         np.asarray(x) for x in priced(Offloading.improved(solve=False), stacked([smaller, large]))
     )
     why = "" if fits[0] else "by our account this policy needs more than the T4 has, printed or not"
-    agrees = smaller.percent[0] + smaller.percent[1] == 100.0 and _near(whole[0], 7.32)
+    agrees = smaller.percent[0] + smaller.percent[1] == 100.0 and _is_close(whole[0], 7.32)
     gone = "fits" if fits[1] else "out of memory"
     return [
         stated("no disk, OPT-30B, tokens/s", "Table 5", "7.32", f"{whole[0]:.3g}", agrees, why=why),
@@ -149,7 +139,7 @@ def _disk() -> list[Claim]:
     ]
 
 
-def _near(ours: float, theirs: float) -> bool:
+def _is_close(ours: float, theirs: float) -> bool:
     return bool(abs(ours / theirs - 1.0) <= ALLOWED)
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._offloading.machine import named
+from experiments._offloading.machine import opt_model
 from experiments._offloading.measured import HOST, NVME, TOKENS, Run
 from experiments._offloading.predicted import HARDWARE, inputs
 from experiments._report import OUT
@@ -40,7 +40,7 @@ def best_blocks(model: str, *, compressed: bool = False) -> Curve:
     flag = float(compressed)
     plan = Offload.of(compress_weights=flag, compress_cache=flag, cpu_attention=1.0 - flag)
     with jax.enable_x64(True):
-        grid = search(Offloading.improved(), named(model), HARDWARE, WORK, plan)
+        grid = search(Offloading.improved(), opt_model(model), HARDWARE, WORK, plan)
     front = grid.frontier()
     return grid.time[front], grid.throughput[front]
 
@@ -80,7 +80,7 @@ def petals(delay: float, bandwidth: float) -> Curve:
     assert isinstance(estimator.rates, Attained)
     flops = estimator.rates.matmul * HARDWARE.chip.flops_16
     chain = collaborative.Chain(STAGES, delay, bandwidth, flops, HARDWARE.chip.memory_bandwidth)
-    layer = estimator.job(named("opt-30b"), HARDWARE, WORK, Offload.of()).layer
+    layer = estimator.job(opt_model("opt-30b"), HARDWARE, WORK, Offload.of()).layer
     served = collaborative.ModelSizes(
         layer.count * layer.weights, layer.count * layer.flops, layer.buffers.hidden
     )

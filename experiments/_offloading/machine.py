@@ -44,7 +44,7 @@ def opt(layers: Any, width: Any, hidden: Any, heads: Any) -> Architecture:
     return arch.replace(width=width)
 
 
-def named(model: str) -> Architecture:
+def opt_model(model: str) -> Architecture:
     """The OPT model of that name."""
     layers, width, heads = (np.asarray(x, np.float64) for x in SHAPES[model])
     return opt(layers, width, 4.0 * width, heads)

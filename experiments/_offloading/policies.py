@@ -26,7 +26,7 @@ PHASES = (("p", "prefill"), ("g", "decode"))
 LINKS = {"ctog": "to_gpu", "gtoc": "to_cpu", "dtoc": "read", "ctod": "written"}
 
 
-def _named(answer: PlacedJob, samples: Any, time: Any) -> dict[str, Any]:
+def _answers(answer: PlacedJob, samples: Any, time: Any) -> dict[str, Any]:
     """One row's numbers under the names of the file."""
     job, peaks = answer.job, answer.peaks._asdict()
     values = {"T": time, "throughput": samples * job.tokens / time}
@@ -65,10 +65,10 @@ def _row(numbers: dict[str, Any]) -> dict[str, Any]:
         answer = model.answer(job, at)
         prefills, decodes = model.weights(job)
         time = prefills * answer.prefill_time + decodes * answer.decode_time
-        named = _named(answer, job.block, time)
+        answers = _answers(answer, job.block, time)
         assert isinstance(model.rates, ReleasedConstants)
-        named["cpu_eff"] = cpu_efficiency(model.rates, job)
-        values |= {f"{prefix}_{name}": x for name, x in named.items()}
+        answers["cpu_eff"] = cpu_efficiency(model.rates, job)
+        values |= {f"{prefix}_{name}": x for name, x in answers.items()}
     return values
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._offloading.machine import named, t4
+from experiments._offloading.machine import opt_model, t4
 from experiments._offloading.measured import BREAKDOWN, RUNS, TOKENS, Run
 from infer_jax.calibration import Fit, fit
 from infer_jax.estimators.offloading import Offload, Offloading
@@ -51,7 +51,7 @@ def inputs(run: Run) -> tuple[Any, Workload, Offload]:
         compress_weights=float(run.compress == "both"),
         compress_cache=float(run.compress != ""),
     )
-    return named(run.model), Workload.of(isl=run.prompt, osl=TOKENS), plan
+    return opt_model(run.model), Workload.of(isl=run.prompt, osl=TOKENS), plan
 
 
 def stacked(runs: Sequence[Run]) -> Any:
@@ -62,7 +62,7 @@ def stacked(runs: Sequence[Run]) -> Any:
 def rates(model: Offloading, batch: Any) -> tuple[Any, Any, Any]:
     """Tokens per second over all GPUs of every run: (generation, decode, whether it fits)."""
 
-    def one(arch: Any, work: Any, plan: Any) -> Any:
+    def rates_of(arch: Any, work: Any, plan: Any) -> Any:
         priced = model.estimate(arch, HARDWARE, work, plan)
         return (
             priced.throughput * priced.chips,
@@ -70,7 +70,7 @@ def rates(model: Offloading, batch: Any) -> tuple[Any, Any, Any]:
             priced.feasible,
         )
 
-    return jax.vmap(one)(*batch)
+    return jax.vmap(rates_of)(*batch)
 
 
 def predict(model: Offloading, runs: Sequence[Run]) -> np.ndarray:
@@ -125,18 +125,18 @@ def data() -> tuple[Any, np.ndarray]:
     runs = [run for run in RUNS if run.fitted]
     batch = stacked(runs)
 
-    def everything(model: Offloading) -> Any:
+    def predictions(model: Offloading) -> Any:
         whole, parts = rates(model, batch)[0], breakdown(model)
         return jnp.concatenate([whole, jnp.stack([parts[p][c] for p, c in FITTED_PARTS])])
 
     theirs = [run.measured for run in runs] + [BREAKDOWN[p][c] for p, c in FITTED_PARTS]
-    return everything, np.array(theirs)
+    return predictions, np.array(theirs)
 
 
 def calibrated(start: Offloading, restarts: int = 4) -> Fit:
     """``improved`` fitted to the 512-token column of Table 2 and to Table 4."""
     with jax.enable_x64(True):
-        everything, theirs = data()
+        predictions, theirs = data()
         return fit(
-            everything, theirs, start, list(BOUNDS), bounds=BOUNDS, scale=SCALE, restarts=restarts
+            predictions, theirs, start, list(BOUNDS), bounds=BOUNDS, scale=SCALE, restarts=restarts
         )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments._columns import Input, Output, flag, positive, read_points
-from experiments._offloading.machine import SHAPES, named, t4
+from experiments._offloading.machine import SHAPES, opt_model, t4
 from infer_jax.errors import InputError
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.search import Blocks, search
@@ -40,7 +40,7 @@ class Task(NamedTuple):
     plan: Offload
 
 
-class Found(NamedTuple):
+class SearchedBlock(NamedTuple):
     """One search: theirs, the task, and the whole grid of ours."""
 
     line: int
@@ -72,13 +72,13 @@ class Found(NamedTuple):
         return self.ours >= self.theirs * (1.0 - TOLERANCE)
 
 
-def one(row: dict[str, Any], theirs: float, line: int) -> Found:
+def searched_block(row: dict[str, Any], theirs: float, line: int) -> SearchedBlock:
     """The search of a row."""
     if row["model"] not in SHAPES:
         raise InputError(f"line {line}", "model", row["model"], ", ".join(SHAPES))
     task = Task(
         Offloading.released().with_(usable=row["alpha"]),
-        named(row["model"]),
+        opt_model(row["model"]),
         t4(row["gmem_GiB"], row["cmem_GiB"], row["nmem_GiB"]),
         Workload.of(isl=row["s"], osl=row["n"]),
         Offload.of(compress_weights=float(row["compress_w"])),
@@ -86,14 +86,14 @@ def one(row: dict[str, Any], theirs: float, line: int) -> Found:
     label = f"{row['model']} {row['s']:g}+{row['n']:g}" + (" 4-bit" * row["compress_w"])
     label += f" x{row['alpha']:g}"
     with jax.enable_x64(True):
-        return Found(line, label, theirs, task, search(*task))
+        return SearchedBlock(line, label, theirs, task, search(*task))
 
 
-def compare(path: str | os.PathLike[str]) -> list[Found]:
+def compare(path: str | os.PathLike[str]) -> list[SearchedBlock]:
     """Every row of a file of searches.
 
     Raises:
         InputError: unreadable, a required column missing, or a malformed cell.
     """
     read = read_points(path, INPUTS, {"throughput": Output(TOLERANCE)})
-    return [one(p.inputs, float(p.outputs["throughput"]), p.line) for p in read.points]
+    return [searched_block(p.inputs, float(p.outputs["throughput"]), p.line) for p in read.points]

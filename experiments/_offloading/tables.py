@@ -34,7 +34,7 @@ class Line(NamedTuple):
         return self.improved / self.run.measured - 1.0
 
     @property
-    def named(self) -> str:
+    def caveat(self) -> str:
         """Why the run cannot be told apart from its measurement; empty where it can."""
         to_one_digit = self.run.measured == 0.01 and f"{self.improved:.2f}" == "0.01"
         return "measured to one digit, which is ours" * to_one_digit
@@ -42,7 +42,7 @@ class Line(NamedTuple):
     @property
     def agrees(self) -> bool:
         """Whether the run is within 30 %, or named."""
-        return abs(self.error) <= ALLOWED or bool(self.named)
+        return abs(self.error) <= ALLOWED or bool(self.caveat)
 
 
 def lines() -> list[Line]:
@@ -71,7 +71,7 @@ def print_runs(result: list[Line]) -> None:
             policy = f"{g:g} x {k:g}, " + " ".join(f"{x:g}" for x in run.percent)
             state = "fitted" if run.fitted else f"fitted, {run.repeats}" * bool(run.repeats)
             state = state or "prediction"
-            state = "one digit" if line.named else state
+            state = "one digit" if line.caveat else state
             rows.append(
                 (f"{run.model} {run.label}", policy, f"{run.measured:g}", f"{line.released:.4g}",
                  f"{line.improved:.4g}", f"{line.error:+.0%}", state)
@@ -83,9 +83,9 @@ def print_runs(result: list[Line]) -> None:
             if where == f"Table 2, {length:g}"
         ]
         note = "\n".join(others) + "\n".join(
-            f"{x.run.model} {x.run.label}: {x.named}."
+            f"{x.run.model} {x.run.label}: {x.caveat}."
             for x in result
-            if x.run.where == where and x.named
+            if x.run.where == where and x.caveat
         )
         show(f"{where}: tokens/s", COLUMNS, rows, note)
 
@@ -211,14 +211,13 @@ def print_all() -> tuple[bool, dict[str, Any]]:
     ratios, dollars, findings = print_ratios(result), print_dollars(), print_findings(result)
     blocks = print_schedules()
     predictions = predictions_of(result)
-    worst = max(abs(x.error) for x in predictions if not x.named)
+    worst = max(abs(x.error) for x in predictions if not x.caveat)
     order = ordered(result)
     agrees = all(x.agrees for x in result) and order
     print(
         f"\n{sum(abs(x.error) <= ALLOWED for x in predictions)} of {len(predictions)} predictions "
-        f"within {ALLOWED:.0%}, {sum(bool(x.named) for x in predictions)} named as measured to one "
-        f"digit; the worst other is {worst:.0%} off; Table 5 in order: "
-        f"{verdict(order)}"
+        f"within {ALLOWED:.0%}, {sum(bool(x.caveat) for x in predictions)} named as measured to "
+        f"one digit; the worst other is {worst:.0%} off; Table 5 in order: {verdict(order)}"
     )
     rows = {
         f"{x.run.where} {x.run.model} {x.run.label}": {
@@ -226,7 +225,7 @@ def print_all() -> tuple[bool, dict[str, Any]]:
             "released": x.released,
             "improved": x.improved,
             "fitted": x.run.fitted or bool(x.run.repeats),
-            "named": x.named or None,
+            "named": x.caveat or None,
         }
         for x in result
     }

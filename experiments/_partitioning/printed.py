@@ -2,20 +2,19 @@
 
 import csv
 import functools
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments._report import GOLDEN
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import partitioning_hardware, partitioning_model
 from infer_jax.estimators import Phase, make
 from infer_jax.estimators.partitioning import ATTENTION, LAYOUTS, Slice, max_context, slice_of
 from infer_jax.specs import ForwardPass
 
-GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 RESERVED = 0.3  # of the memory is kept for the cache, Table 1
 
 

@@ -60,14 +60,14 @@ CONFIGS = {
 }  # fmt: skip
 
 
-class Drawn(NamedTuple):
+class StagedRequests(NamedTuple):
     """Requests of an experiment, and in which stage each arrives."""
 
     requests: Requests
     stage: np.ndarray
 
 
-def drawn(rows: list[dict[str, str]], seed: int) -> Drawn:
+def staged_requests(rows: list[dict[str, str]], seed: int) -> StagedRequests:
     """Requests of the stages of an experiment, one after the other."""
     random, times, stages, begin = np.random.default_rng(seed), [], [], 0.0
     for i, row in enumerate(rows):
@@ -83,7 +83,7 @@ def drawn(rows: list[dict[str, str]], seed: int) -> Drawn:
     for i, group in enumerate(groups[: len(arrival)]):
         cached[i] = common // BLOCK * BLOCK if group in groups[:i] else 0
     lengths = (np.full(len(arrival), isl), np.full(len(arrival), osl))
-    return Drawn(Requests.of(arrival, *lengths, cached), np.concatenate(stages))
+    return StagedRequests(Requests.of(arrival, *lengths, cached), np.concatenate(stages))
 
 
 def architecture(name: str) -> Architecture:
@@ -101,17 +101,24 @@ def shipped() -> Serving:
     return Serving.vllm_engine().fitted(load_system(SYSTEM).coefficients.get("serving", {}))
 
 
-def replayed(rows: list[dict[str, str]], overlap: bool, seed: int = 0) -> list[Times]:
-    """Times of every stage of an experiment, without what the host spends before the engine."""
-    system, first = load_system(SYSTEM), rows[0]
-    arguments = Arguments(
-        float(first["max_num_batched_tokens"]), int(first["max_num_seqs"]), LONGEST
-    )
-    arch, tp = architecture(first["model"]), float(first["tp"])
-    s = server(arch, system.hardware, tp, arguments, Overheads.vllm_0_10(), overlap)
-    requests, stage = drawn(rows, seed)
-    times = served(s, shipped(), requests)
-    return [times.of(stage == i) for i in range(len(rows))]
+class Experiment:
+    """The stages of one server, replayed one after the other."""
+
+    def __init__(self, rows: list[dict[str, str]], overlap: bool) -> None:
+        first = rows[0]
+        arguments = Arguments(
+            float(first["max_num_batched_tokens"]), int(first["max_num_seqs"]), LONGEST
+        )
+        hardware, tp = load_system(SYSTEM).hardware, float(first["tp"])
+        arch, overheads = architecture(first["model"]), Overheads.vllm_0_10()
+        self.server = server(arch, hardware, tp, arguments, overheads, overlap)
+        self.count = len(rows)
+        self.requests, self.stage = staged_requests(rows, 0)
+
+    def replayed(self, model: Serving) -> list[Times]:
+        """Times of every stage, without what the host spends before the engine."""
+        times = served(self.server, model, self.requests)
+        return [times.of(self.stage == i) for i in range(self.count)]
 
 
 def statistics(times: Times, front: float) -> dict[str, float]:
@@ -130,7 +137,7 @@ def run(path: Path, overlap: bool) -> tuple[bool, dict]:
         rows = list(csv.DictReader(file))
     times: list[Times] = []
     for _, own in groupby(rows, key=lambda row: row["experiment"]):
-        times += replayed(list(own), overlap)
+        times += Experiment(list(own), overlap).replayed(shipped())
     front = float(shipped().chosen_engine.front)
     hosts = _hosts(rows, times)
     table, found = [], {"shipped": [], "host of the other models": []}

@@ -35,7 +35,7 @@ Waves = Callable[[np.random.Generator], float] | None
 ROOMY = 0.8  # of the requests that memory holds, so that none waits for memory
 
 
-class Drawn(NamedTuple):
+class RandomServer(NamedTuple):
     """A random server: how it is asked, what the estimator says, and seconds of its passes."""
 
     server: Server
@@ -46,7 +46,9 @@ class Drawn(NamedTuple):
     step: Partial
 
 
-def random_servers(engine: str, seed: int, drawn: bool, waves: Waves = None) -> Iterator[Drawn]:
+def random_servers(
+    engine: str, seed: int, drawn: bool, waves: Waves = None
+) -> Iterator[RandomServer]:
     """Servers whose memory holds all requests; clients answer at once, passes are put ahead.
 
     ``drawn``: lengths are even between ``SHORTEST`` and all of the stated ones. ``waves``: requests
@@ -81,7 +83,7 @@ def random_servers(engine: str, seed: int, drawn: bool, waves: Waves = None) -> 
         if load <= ROOMY * float(estimate.places):
             step = Partial(seconds, price(plan, jnp.asarray((isl + osl / 2.0) * mean)))
             server = Server(*SERVER, isl=isl, osl=osl, budget=budget)
-            yield Drawn(server, load, work, plan, estimate, step)
+            yield RandomServer(server, load, work, plan, estimate, step)
 
 
 def against_replay(engine: str, servers: int, seed: int = 0) -> np.ndarray:

@@ -8,8 +8,9 @@ from typing import Any
 
 from experiments import _report
 from experiments._validation import estimates, kinds, others
-from experiments._validation.row import Read, Row
 from experiments._validation.scores import Score, Scores, bands, by_dataset
+from infer_jax.calibration.pooled import answers
+from infer_jax.calibration.pooled.rows import PooledRow, RowsRead
 from infer_jax.errors import InputError
 
 SHIPPED = "shipped fit"
@@ -30,16 +31,16 @@ def run(files: list[Path]) -> dict[str, Any]:
     return figures(scores)
 
 
-def scored(rows: list[Row]) -> dict[str, Scores]:
+def scored(rows: list[PooledRow]) -> dict[str, Scores]:
     """The scores of every estimator, by its name; the shipped fit's first."""
     started, every = time.perf_counter(), {}
-    answers = estimates.answers(rows, estimates.shipped())
-    every[SHIPPED] = by_dataset(rows, answers, bands(rows, answers))
+    found = estimates.answers(rows, answers.shipped())
+    every[SHIPPED] = by_dataset(rows, found, bands(rows, found))
     _say(f"{SHIPPED}: {len(rows)} rows", started)
     for name, ask in others.OTHERS.items():
         every[name] = by_dataset(rows, ask(rows))
         _say(name, started)
-    _say(f"{len(estimates.TRACES)} programs: {dict(Counter(estimates.TRACES))}", started)
+    _say(f"{len(answers.TRACES)} programs: {dict(Counter(answers.TRACES))}", started)
     return every
 
 
@@ -59,10 +60,10 @@ def _rounded(x: float | int | None) -> float | int | None:
     return round(x, 2) if isinstance(x, float) else x
 
 
-def read(files: list[Path]) -> Read:
+def read(files: list[Path]) -> RowsRead:
     """The rows of files, or of all that is there; says how many of each."""
-    readers = {str(p): partial(kinds.read, p) for p in files} or kinds.everything()
-    found, started = Read(), time.perf_counter()
+    readers = {str(p): partial(kinds.read, p) for p in files} or kinds.sources()
+    found, started = RowsRead(), time.perf_counter()
     for name, read in readers.items():
         one = read()
         found.add(one)
@@ -101,7 +102,7 @@ def _print(scores: dict[str, Scores], skipped: Counter[str]) -> None:
         for metric in metrics
     ]
     names = ("rows of", "metric", *scores)
-    note = "After five runs: rows that were not among the five. Left out: of the fit of AMD's rows."
+    note = "After five runs: rows that were not among the five."
     _report.show("Median errors of all estimators, per cent", names, compared, note)
     if skipped:
         _report.show("Rows left out", ("reason", "rows"), skipped.most_common())

@@ -14,10 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments._validation import estimates
-from experiments._validation.estimates import Loop, inputs, shipped
-from experiments._validation.row import Row
+from experiments._validation.estimates import answers
 from infer_jax.calibration.linearised import Linearised
+from infer_jax.calibration.pooled.answers import (
+    TRACES,
+    RowInputs,
+    closed_loop,
+    inputs,
+    shipped,
+)
+from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.calibration.server import (
@@ -34,7 +40,7 @@ WIDTH = 64  # rows of a server that are predicted at once
 OUTPUTS = ("tpot", "ttft")
 
 
-def five_runs(rows: Sequence[Row], seed: int = 0) -> dict[str, np.ndarray]:
+def five_runs(rows: Sequence[PooledRow], seed: int = 0) -> dict[str, np.ndarray]:
     """Each metric of the rows that were not seen, NaN of the five that were and of other servers.
 
     Left out are drafts, whose acceptance an offset would stand for, as the command does.
@@ -48,16 +54,16 @@ def five_runs(rows: Sequence[Row], seed: int = 0) -> dict[str, np.ndarray]:
         padded = np.resize(rest, -(-len(rest) // WIDTH) * WIDTH)
         for start in range(0, len(padded), WIDTH):
             part = padded[start : start + WIDTH]
-            for metric, values in estimates.answers([rows[i] for i in part], model).items():
+            for metric, values in answers([rows[i] for i in part], model).items():
                 found.setdefault(metric, np.full(len(rows), np.nan))[part] = values
     return found
 
 
-def servers(rows: Sequence[Row]) -> dict[str, list[int]]:
+def servers(rows: Sequence[PooledRow]) -> dict[str, list[int]]:
     """Places of the rows of each server that has enough, with both times and no drafts."""
     groups: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
-        if row.asked != "loop" or not all(name in row.measured for name in OUTPUTS):
+        if row.mode != "loop" or not all(name in row.measured for name in OUTPUTS):
             continue
         assert isinstance(row.plan, Deployment)
         if not float(row.plan.drafts):
@@ -65,7 +71,7 @@ def servers(rows: Sequence[Row]) -> dict[str, list[int]]:
     return {name: members for name, members in groups.items() if len(members) >= LEAST}
 
 
-def calibrated(rows: Sequence[Row], programs: dict[tuple, dict] | None = None) -> Serving:
+def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = None) -> Serving:
     """The shipped fit with the coefficients that these rows of one server fit best.
 
     ``programs``: those compiled for earlier servers, by names of coefficients.
@@ -73,10 +79,10 @@ def calibrated(rows: Sequence[Row], programs: dict[tuple, dict] | None = None) -
     first = rows[0]
     given = [inputs(row, shipped()) for row in rows]
     facts = given[0].facts
-    base = shipped().with_(engine=ENGINES.index(first.engine), generation=float(facts.generation))
+    base = shipped().with_(engine=ENGINES.index(first.engine), generation=facts.generation)
     times = np.asarray([[row.measured[name] for row in rows] for name in OUTPUTS])
     assert first.served is not None
-    loads = [InstanceLoad(g.work, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
+    loads = [InstanceLoad(g.workload, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
     names = coefficients_to_fit(base, first.served.architecture(), loads, times)
     problem = Linearised.of(
         lambda model: model.vllm.layer_gap,  # asked for its slopes alone, which are given below
@@ -96,7 +102,7 @@ def calibrated(rows: Sequence[Row], programs: dict[tuple, dict] | None = None) -
     return problem.chosen.place(base, jnp.asarray(ends[0]))
 
 
-def _slopes(problem: FitProblem, given: Loop, free: Array) -> tuple[Array, Array]:
+def _slopes(problem: FitProblem, given: RowInputs, free: Array) -> tuple[Array, Array]:
     """Logarithms of both times of all rows, and their Jacobian, rows x parameters."""
     parameters, base = problem.chosen, problem.tree
     flat = jnp.stack([jnp.asarray(x, float) for x in jax.tree.leaves(parameters.place(base, free))])
@@ -109,12 +115,12 @@ def _slopes(problem: FitProblem, given: Loop, free: Array) -> tuple[Array, Array
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _pushed(structure: Any, flat: Array, basis: Array, given: Loop) -> tuple[Array, Array]:
-    estimates.TRACES.append("slopes")
+def _pushed(structure: Any, flat: Array, basis: Array, given: RowInputs) -> tuple[Array, Array]:
+    TRACES.append("slopes")
 
     def logs(flat: Array) -> Array:
         model = jax.tree.unflatten(structure, list(flat))
-        found = jax.vmap(estimates.loop, in_axes=(None, 0))(model, given)
+        found = jax.vmap(closed_loop, in_axes=(None, 0))(model, given)
         return jnp.log(jnp.concatenate([found[name] for name in OUTPUTS]))
 
     here, push = jax.linearize(logs, flat)

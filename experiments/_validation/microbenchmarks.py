@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from experiments._validation.row import Row, system
+from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.catalog.published import measured_rates
 from infer_jax.specs import Hierarchy
 
@@ -41,7 +41,7 @@ def of_coefficient(generation: str, field: str) -> float:
     return ratio(QUANTITY[field], AMD[generation]) if field in QUANTITY else 1.0
 
 
-def applied(rows: Sequence[Row]) -> list[Row]:
+def applied(rows: Sequence[PooledRow]) -> list[PooledRow]:
     """The rows with AMD's memory and links at the rates that micro-benchmarks have."""
     return [
         replace(row, rates=tuple(ratio(x, CHIPS[row.system]) for x in ("memory", "link")))
@@ -53,7 +53,7 @@ def applied(rows: Sequence[Row]) -> list[Row]:
 
 def _sheet(quantity: str, name: str) -> float:
     """A rate of the data sheet in the units of the benchmarks."""
-    hardware = system(name).hardware
+    hardware = system_named(name).hardware
     assert isinstance(hardware.network, Hierarchy)
     rate, unit = {
         "gemm_16": (hardware.chip.flops_16, 1e12),

@@ -60,7 +60,7 @@ def nested(
     used = np.unique(every[:, seen])
     place = np.full(starts[-1], -1)
     place[used] = np.arange(len(used))
-    rows = _Seen(place[every[:, seen]], age[seen], left[seen])
+    rows = _UsedRows(place[every[:, seen]], age[seen], left[seen])
     level = np.searchsorted(starts, used, side="right") - 1
     spreads = np.full(len(levels), START**2)
     values, variances, scale, slope = _learnt(rows, level, spreads)
@@ -70,7 +70,7 @@ def nested(
     return Nested(offsets[every], doubt[every], np.sqrt(spreads), scale, *slope, known)
 
 
-class _Seen(NamedTuple):
+class _UsedRows(NamedTuple):
     """The rows that are used: places of their labels (levels x rows), age, what is left."""
 
     labels: np.ndarray
@@ -79,7 +79,7 @@ class _Seen(NamedTuple):
 
 
 def _learnt(
-    rows: _Seen, level: np.ndarray, spreads: np.ndarray
+    rows: _UsedRows, level: np.ndarray, spreads: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, tuple[float, float]]:
     """Offsets, variances, scale, and slope with error; ``spreads`` (squares) is filled in."""
     square = float(np.median(np.abs(rows.left))) ** 2 + 1e-8
@@ -100,7 +100,7 @@ def _learnt(
 
 
 def _solved(
-    rows: _Seen, weight: np.ndarray, held: np.ndarray, level: np.ndarray
+    rows: _UsedRows, weight: np.ndarray, held: np.ndarray, level: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     """Offsets, their variances, and the slope with its error, of weighted least squares."""
     outer, inner = rows.labels[:-1], rows.labels[-1]

@@ -1,49 +1,46 @@
 """Estimators beside the shipped fit: what each says of the same rows."""
 
+import csv
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from experiments._silicon import score as silicon_score
-from experiments._validation import estimates, makes_folds, silicon
+from experiments._report import SHARED
 from experiments._validation.calibrated import five_runs
-from experiments._validation.row import Row
+from experiments._validation.estimates import IDEAL, answers
+from infer_jax.calibration.pooled.answers import Columns
+from infer_jax.calibration.pooled.readers import silicon
+from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.estimators.serving import Serving
 
-Answered = dict[str, np.ndarray]
+GOLDEN = SHARED / "golden" / "aiconfigurator_on_silicon.csv"
 
 
-def data_sheet(rows: Sequence[Row]) -> Answered:
+def data_sheet(rows: Sequence[PooledRow]) -> Columns:
     """Data-sheet rates and nothing else, through the same laws."""
-    return estimates.answers(rows, estimates.data_sheet())
+    return answers(rows, Serving.roofline())
 
 
-def roofline(rows: Sequence[Row]) -> Answered:
+def roofline(rows: Sequence[PooledRow]) -> Columns:
     """The longer of reading and computing of each pass."""
-    return estimates.answers(rows, estimates.data_sheet(), "ideal")
+    return answers(rows, Serving.roofline(), IDEAL)
 
 
-def groups(rows: Sequence[Row]) -> Answered:
-    """AMD's rows by fits without their server's rows of equal lengths, each of its own build."""
-    return makes_folds.as_answers(rows, lambda held: held.of_build, "groups")
-
-
-def servers(rows: Sequence[Row]) -> Answered:
-    """AMD's rows by fits without their server, whose build is then not known."""
-    return makes_folds.as_answers(rows, lambda held: held.of_mature, "servers")
-
-
-def aiconfigurator(rows: Sequence[Row]) -> Answered:
+def aiconfigurator(rows: Sequence[PooledRow]) -> Columns:
     """aiconfigurator 0.12 with its best labels, where its figures for a row are stored."""
-    theirs = silicon_score.predicted_by_aiconfigurator(rows)  # pyright: ignore[reportArgumentType]
-    if theirs is None:
+    if not GOLDEN.exists():
         return {}
-    return dict(zip(("tpot", "ttft"), theirs, strict=True))
+    with GOLDEN.open(newline="") as file:
+        stored = {line["id"]: line for line in csv.DictReader(file)}
+    columns = {name: f"pred_{name}_ms_E" for name in ("tpot", "ttft")}
+    return {
+        name: np.asarray([stored.get(r.id, {}).get(column) or "nan" for r in rows], float) / 1e3
+        for name, column in columns.items()
+    }
 
 
-OTHERS: dict[str, Callable[[Sequence[Row]], Answered]] = {
+OTHERS: dict[str, Callable[[Sequence[PooledRow]], Columns]] = {
     "after five runs": five_runs,
-    "groups left out": groups,
-    "servers left out": servers,
     "data sheet": data_sheet,
     "roofline": roofline,
     "aiconfigurator": aiconfigurator,
@@ -53,8 +50,8 @@ OTHERS: dict[str, Callable[[Sequence[Row]], Answered]] = {
 def missing() -> dict[str, str]:
     """What is not compared, and why."""
     found = {}
-    if not silicon.there():
-        found["the rows that were fitted"] = "aiconfigurator-core is not installed"
-    if not silicon_score.GOLDEN.exists():
-        found["aiconfigurator"] = f"{silicon_score.GOLDEN.name} is missing"
+    if not silicon.is_installed():
+        found["the rows of aiconfigurator-core"] = "aiconfigurator-core is not installed"
+    if not GOLDEN.exists():
+        found["aiconfigurator"] = f"{GOLDEN.name} is missing"
     return found

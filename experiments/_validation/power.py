@@ -9,15 +9,17 @@ Scores and bands are of the whole prediction, times included, for servers that a
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments._validation import estimates
-from experiments._validation.row import Row, system
 from infer_jax.calibration import CAUCHY, Linearised, Prior
+from infer_jax.calibration.pooled.answers import LAWS, program, shipped, stacked
+from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.estimators.serving import GENERATIONS
 from infer_jax.physics import energy
 from infer_jax.specs import Spec, number, spec
@@ -71,7 +73,7 @@ class Work(NamedTuple):
 class Rows(NamedTuple):
     """Rows with watts, what their chips did by the estimator's times and by measured ones."""
 
-    rows: Sequence[Row]
+    rows: Sequence[PooledRow]
     predicted: Work
     timed: Work
     fitted: np.ndarray
@@ -82,23 +84,20 @@ class Rows(NamedTuple):
         return np.asarray([row.group for row in self.rows])
 
 
-def with_watts(rows: Sequence[Row]) -> Rows:
+def with_watts(rows: Sequence[PooledRow]) -> Rows:
     """The rows that carry watts, on chips whose board power is known."""
-    rows = [row for row in rows if "power" in row.measured and row.asked in ("loop", "pools")]
-    boards = np.asarray([float(system(row.system).hardware.power) for row in rows])
-    model = estimates.shipped()
-    alone = [Row(**{**row.__dict__, "metered": 1.0}) for row in rows]
+    rows = [row for row in rows if "power" in row.measured and row.mode in ("loop", "pools")]
+    boards = np.asarray([float(system_named(row.system).hardware.power) for row in rows])
+    busy_rows = [replace(row, busy_share=1.0) for row in rows]
     # the power of a chip that draws for one of these alone is the share of its time
     found = [
-        estimates.answers(
-            alone, model, draw=energy.Draw.of(**dict(zip(FIELDS, shares, strict=True)))
-        )
+        _with_draw(busy_rows, energy.Draw.of(**dict(zip(FIELDS, shares, strict=True))))
         for shares in ((0.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0))
     ]
     busy, reading, computing = (x["power"] / boards for x in found)
     generation = np.asarray([_generation(row) for row in rows])
     shares = np.asarray([row.measured["power"] for row in rows]) / boards
-    metered = np.asarray([row.metered for row in rows])
+    metered = np.asarray([row.busy_share for row in rows])
     predicted = Work(busy, reading, computing, metered, generation, shares)
     paced = found[0]["tpot"] / np.asarray([row.measured["tpot"] for row in rows])
     timed = predicted._replace(
@@ -108,8 +107,20 @@ def with_watts(rows: Sequence[Row]) -> Rows:
     return Rows(rows, predicted, timed, (paced < TIMED) & (paced > 1.0 / TIMED))
 
 
-def _generation(row: Row) -> int:
-    return int(system(row.system).coefficients["serving"]["generation"])
+def _with_draw(rows: Sequence[PooledRow], draw: energy.Draw) -> dict[str, np.ndarray]:
+    """TPOT and power of rows by the shipped fit, of chips that all draw these shares."""
+    columns = {name: np.full(len(rows), np.nan) for name in ("tpot", "power")}
+    for indices, part in stacked(rows, shipped()):
+        same_draw = jax.tree.map(lambda old, new: np.full(old.shape, new), part.facts.draw, draw)
+        part = part._replace(facts=part.facts._replace(draw=same_draw))
+        answers = program(LAWS[rows[indices[0]].mode])(shipped(), part)
+        for name, column in columns.items():
+            column[indices] = answers[name]
+    return columns
+
+
+def _generation(row: PooledRow) -> int:
+    return int(system_named(row.system).coefficients["serving"]["generation"])
 
 
 def start() -> Tree:
@@ -128,7 +139,7 @@ def shares_of(tree: Tree, generation: str | None) -> dict[str, Array]:
     return {n: getattr(mean, n) * getattr(make, n) * getattr(ratio, n) for n in FIELDS}
 
 
-def drawn(tree: Tree, work: Work) -> Array:
+def metered_shares(tree: Tree, work: Work) -> Array:
     """Shares of the board's power that meters of rows show."""
     every = [shares_of(tree, name) for name in GENERATIONS]
     own = {n: jnp.stack([x[n] for x in every])[work.generation] for n in FIELDS}
@@ -146,7 +157,7 @@ def problem(work: Work) -> Linearised:
     priors = {f"0.{name}": prior for name, prior in MEAN.items()}
     priors |= {name: Prior(1.0, RATIO) for name in names if not name.startswith("0.")}
     made = Linearised.of(
-        lambda tree: drawn(tree, work),
+        lambda tree: metered_shares(tree, work),
         work.shares,
         tree,
         names,
@@ -178,5 +189,5 @@ def left_out(rows: Rows, way: str) -> np.ndarray:
         out = labels == label
         ends, _ = made.solve(begin, weights(rows, ~out), STEPS)
         tree: Any = made.chosen.place(made.tree, jnp.asarray(ends[0]))
-        found[out] = np.asarray(drawn(tree, rows.predicted.take(out)))
+        found[out] = np.asarray(metered_shares(tree, rows.predicted.take(out)))
     return found

@@ -9,9 +9,9 @@ import numpy as np
 from experiments import _report
 from experiments._validation import power
 from experiments._validation.power import FIELDS, Rows
-from experiments._validation.row import Row
 from experiments._validation.scores import score
 from infer_jax.calibration import at, covariance, identifiability
+from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.uncertainty import Fit
 from infer_jax.catalog.files import write_text
 from infer_jax.estimators.serving import GENERATIONS
@@ -33,7 +33,7 @@ HEAD = """\
 """
 
 
-def run(rows: Sequence[Row]) -> dict[str, Any]:
+def run(rows: Sequence[PooledRow]) -> dict[str, Any]:
     """Score servers and generations left out; print a table and return the headline."""
     found = power.with_watts(rows)
     labels = np.asarray([row.dataset for row in found.rows])
@@ -63,7 +63,7 @@ def _ends(found: Rows, predicted: np.ndarray, i: int) -> np.ndarray:
     return np.quantile((found.predicted.shares / predicted)[others], (0.1, 0.9))
 
 
-def ship(path: Path, rows: Sequence[Row]) -> None:
+def ship(path: Path, rows: Sequence[PooledRow]) -> None:
     """Fit all rows and write the file that the package reads."""
     found = power.with_watts(rows)
     made, weights = power.problem(found.timed), power.weights(found)

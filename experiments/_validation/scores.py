@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments._validation import unseen
-from experiments._validation.row import METRICS, Row, system
+from infer_jax.calibration.pooled.publishers import has_narrow_products
+from infer_jax.calibration.pooled.rows import METRICS, PooledRow, system_named
 from infer_jax.catalog.published import Within, power_errors
 from infer_jax.estimators import Trust, make, trust
 from infer_jax.estimators.serving import GENERATIONS
@@ -66,7 +66,7 @@ def score(
     )
 
 
-def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
+def bands(rows: Sequence[PooledRow], found: Mapping[str, np.ndarray]) -> Bands:
     """The 80 % bands of each metric of each row, as the program has them.
 
     Of two pools they are what `plan --confidence` believes at as many requests in flight; those of
@@ -86,9 +86,9 @@ def bands(rows: Sequence[Row], found: Mapping[str, np.ndarray]) -> Bands:
     return Bands(edges[0], edges[1])
 
 
-def _of_power(row: Row) -> tuple[float, float]:
+def _of_power(row: PooledRow) -> tuple[float, float]:
     """The 80 % band of power, as a row's generation has it, over the prediction."""
-    own = system(row.system).coefficients.get("serving", {})
+    own = system_named(row.system).coefficients.get("serving", {})
     known = own and "generation" in own
     name = GENERATIONS[int(own["generation"])] if known else "unseen"
     return power_errors(name).within[SHARE]
@@ -106,23 +106,23 @@ BANDED = {
 }
 
 
-def _within(row: Row) -> Within:
+def _within(row: PooledRow) -> Within:
     """Factors of a prediction between which shares of runs are, as the program has them."""
-    if row.asked not in ("loop", "batch", "pools") or row.served is None or row.work is None:
+    if row.mode not in ("loop", "batch", "pools") or row.served is None or row.workload is None:
         return {}
-    profile = system(row.system)
+    profile = system_named(row.system)
     name = f"serving.{row.engine}" if row.engine != "vllm" else "serving"
-    known = _trusted(name, profile.name, row.served.model, unseen.narrow(row))
-    return known.within(float(row.work.batch), pools=row.asked == "pools")
+    known = _trusted(name, profile.name, row.served.model, has_narrow_products(row))
+    return known.within(float(row.workload.batch), pools=row.mode == "pools")
 
 
 @cache
 def _trusted(name: str, where: str, model: str, narrow: bool) -> Trust:
-    profile = system(where)
+    profile = system_named(where)
     return trust(name, make(name, profile.coefficients), profile, model, narrow=narrow)
 
 
-def measured(rows: Sequence[Row], metric: str) -> np.ndarray:
+def measured(rows: Sequence[PooledRow], metric: str) -> np.ndarray:
     """A metric as measured, NaN where a row has none."""
     return np.asarray([row.measured.get(metric, np.nan) for row in rows], float)
 
@@ -131,7 +131,7 @@ Scores = dict[str, dict[str, Score]]
 
 
 def by_dataset(
-    rows: Sequence[Row], found: Mapping[str, np.ndarray], banded: Bands | None = None
+    rows: Sequence[PooledRow], found: Mapping[str, np.ndarray], banded: Bands | None = None
 ) -> Scores:
     """The scores of each metric of each data set."""
     labels = np.asarray([row.dataset for row in rows])

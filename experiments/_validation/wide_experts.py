@@ -5,25 +5,24 @@ pass: tokens of a GPU that prefills, requests of a GPU that decodes. Attention r
 every GPU, and no pool was short of work.
 """
 
-from pathlib import Path
-
-from experiments._validation.row import (
+from experiments._report import GOLDEN
+from infer_jax.calibration.pooled.rows import (
     FP8,
     NVFP4,
     Cells,
-    Formats,
-    Read,
-    Row,
-    Served,
-    known,
+    PooledRow,
+    RowsRead,
+    ServedModel,
+    StoredFormats,
+    lookup,
     number,
-    optional,
+    optional_number,
     rows_of,
 )
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, WideExperts
 
-FILE = Path(__file__).with_suffix(".csv")
+FILE = GOLDEN / "wide_experts.csv"
 COLUMNS = (
     "phase",
     "ranks",
@@ -46,12 +45,12 @@ SOURCES = {
     "lmsys-gb200-2": "https://lmsys.org/blog/2025-09-25-gb200-part-2",
 }
 # bubbles between prompts of a pool that serves; decoding pools were kept full
-KEPT = float(Disaggregated.of(target=Serving.of()).prefill_share)
+POOL_SHARE = float(Disaggregated.of(target=Serving.of()).prefill_share)
 # attention and experts of DeepSeek's own checkpoint: scales by block; BF16 cache, or
 # an FP8 cache and experts in NVFP4
 FORMATS = {
-    "fp8": Formats(FP8, FP8, FP8, 2.0, 2.0),
-    "fp4": Formats(FP8, NVFP4, NVFP4, 1.0, 1.0),
+    "fp8": StoredFormats(FP8, FP8, FP8, 2.0, 2.0),
+    "fp4": StoredFormats(FP8, NVFP4, NVFP4, 1.0, 1.0),
 }
 PHASES = {"prefill": "prefill", "decode": "decode"}
 KERNELS = {name: name for name in ("normal", "low_latency")}
@@ -59,25 +58,25 @@ ANSWERS = {"no": 0.0, "yes": 1.0}
 NODES = 4.0  # that a token's experts are on at most: DeepSeek-V3, arXiv 2412.19437, Section 3.2.2
 
 
-def read(lines: list[dict[str, str | None]]) -> Read:
+def read(lines: list[dict[str, str | None]]) -> RowsRead:
     """The rows of a file's lines."""
     return rows_of(lines, _row)
 
 
-def _row(cells: Cells) -> Row:
-    phase, model = known(PHASES, cells, "phase"), (cells.get("model") or "").strip()
+def _row(cells: Cells) -> PooledRow:
+    phase, model = lookup(PHASES, cells, "phase"), (cells.get("model") or "").strip()
     ranks, tokens, context = (number(cells, name) for name in ("ranks", "tokens", "context"))
-    gained = optional(cells, "yield")
+    gained = optional_number(cells, "yield")
     prompts = phase == "prefill"
     plan = Deployment.of(
         attention_dp=ranks,
         ep=ranks,
-        drafts=optional(cells, "drafts", least=-1.0) or 0.0,
+        drafts=optional_number(cells, "drafts", low=-1.0) or 0.0,
         wide=WideExperts.of(
-            kernels=known(KERNELS, cells, "kernels"),
+            kernels=lookup(KERNELS, cells, "kernels"),
             nodes=NODES if model.startswith("deepseek") else ranks,
-            copies=optional(cells, "copies", least=-1.0) or 0.0,
-            two_batch=known(ANSWERS, cells, "two_batch"),
+            copies=optional_number(cells, "copies", low=-1.0) or 0.0,
+            two_batch=lookup(ANSWERS, cells, "two_batch"),
         ),
     )
     work = ServingWorkload.of(
@@ -86,19 +85,19 @@ def _row(cells: Cells) -> Row:
         prefix=0.0 if prompts else context - 1.0,
         batch=ranks * (tokens / context if prompts else tokens),
     )
-    return Row(
+    return PooledRow(
         id=cells.get("id") or "",
         dataset=f"wide experts {phase}",
-        served=Served(model, known(FORMATS, cells, "formats")),
+        served=ServedModel(model, lookup(FORMATS, cells, "formats")),
         system=(cells.get("system") or "").strip(),
         engine=(cells.get("engine") or "").strip(),
-        work=work,
+        workload=work,
         plan=plan,
         measured={"throughput": number(cells, "tokens_s_per_gpu")},
         group=f"{model} {cells.get('system')} {phase}",
-        asked="pass",
-        balanced=known(ANSWERS, cells, "balanced"),
-        kept=KEPT if known(ANSWERS, cells, "pool") and prompts else 1.0,
+        mode="pass",
+        balanced=lookup(ANSWERS, cells, "balanced"),
+        pool_share=POOL_SHARE if lookup(ANSWERS, cells, "pool") and prompts else 1.0,
         acceptance=None if gained is None else gained - 1.0,
         date="2025",
     )

@@ -125,13 +125,13 @@ def json_lines(where: str, text: str, largest: int = LARGEST) -> list[tuple[int,
     return objects
 
 
-def csv_rows(where: str, text: str) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(where: str, text: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of every row of a CSV that is not empty, the header first.
 
     Raises:
         InputError: not CSV, or a cell of over ``CELL`` characters, with the line; no row.
     """
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     empty = True
     try:
         for row in reader:

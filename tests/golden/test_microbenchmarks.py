@@ -4,9 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._validation import estimates, everything, microbenchmarks
-from experiments._validation.everything import Measured
-from experiments._validation.row import BF16, Formats, Row, Served
+from experiments._validation import folds, microbenchmarks
+from infer_jax.calibration.pooled import answers, likelihood
+from infer_jax.calibration.pooled.likelihood import PooledTimes
+from infer_jax.calibration.pooled.rows import BF16, PooledRow, ServedModel, StoredFormats
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import measured_rates
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload
@@ -15,9 +16,10 @@ from infer_jax.specs import Hierarchy
 
 def row(system):
     work = ServingWorkload.of(isl=1024.0, osl=256.0, batch=8.0)
-    return Row(
+    formats = StoredFormats(BF16, BF16, BF16, 2.0, 0.0)
+    return PooledRow(
         id="", dataset="here", measured={"tpot": 0.01}, group=system, system=system, engine="vllm",
-        served=Served("llama-3.1-8b", Formats(BF16, BF16, BF16, 2.0, 0.0)), work=work,
+        served=ServedModel("llama-3.1-8b", formats), workload=work,
         plan=Deployment.of(tp=8.0),
     )  # fmt: skip
 
@@ -44,10 +46,10 @@ def test_a_ratio_is_of_shares_of_data_sheets_in_the_same_benchmark():
 
 
 def test_a_left_out_make_has_its_own_rates_and_nvidia_keeps_the_data_sheets():
-    base = estimates.shipped()
+    base = answers.shipped()
     amd, other = microbenchmarks.applied([row("mi300x"), row("h100_sxm")])
     assert other.rates == (1.0, 1.0)
-    found, sheet = estimates.inputs(amd, base).hardware, load_system("mi300x").hardware
+    found, sheet = answers.inputs(amd, base).hardware, load_system("mi300x").hardware
     assert isinstance(found.network, Hierarchy) and isinstance(sheet.network, Hierarchy)
     for quantity, own, printed in (
         ("memory", found.chip.memory_bandwidth, sheet.chip.memory_bandwidth),
@@ -56,8 +58,8 @@ def test_a_left_out_make_has_its_own_rates_and_nvidia_keeps_the_data_sheets():
         factor = microbenchmarks.ratio(quantity, "mi300x")
         assert float(own) == pytest.approx(factor * float(printed))
     assert float(found.chip.flops_16) == float(sheet.chip.flops_16)
-    made = everything.problem(Measured.of([amd, other]))
-    free = everything.without(np.asarray(made.starts(1, 0.0, 0)[0]), made, "amd")
+    made = likelihood.problem(PooledTimes.of([amd, other]))
+    free = folds.without(np.asarray(made.starts(1, 0.0, 0)[0]), made, "amd")
     values = dict(
         zip(made.chosen.names, np.asarray(made.chosen.values(jnp.asarray(free))), strict=True)
     )

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from experiments._silicon import rows, split
-from infer_jax.catalog.measurements import silicon
+from infer_jax.calibration.pooled.readers import silicon, silicon_cleaning as cleaning
+from infer_jax.calibration.pooled.rows import ServedModel
+from infer_jax.catalog.measurements.silicon import COLUMNS, DEGREES
 from infer_jax.errors import InputError
 
 DECISIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "silicon_rows.csv"
@@ -24,9 +25,9 @@ needs_package = pytest.mark.skipif(
     find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed"
 )
 
-HEADER = [*silicon.COLUMNS]
+HEADER = [*COLUMNS]
 for stage in ("prefill", "decode"):
-    HEADER += [f"{stage}_{name}" for name in ("batch_size", "num_workers", *silicon.DEGREES)]
+    HEADER += [f"{stage}_{name}" for name in ("batch_size", "num_workers", *DEGREES)]
 
 DENSE = {
     "silicon_data_source": "source_file=a.csv; silicon_concurrency=8; measured=2026-01-01T00:00Z",
@@ -64,8 +65,13 @@ def table(tmp_path):
     return write
 
 
+def architecture(run):
+    """What a row served, in its number formats."""
+    return ServedModel(run.model, run.formats).architecture()
+
+
 def degrees(tp, dp, moe_tp, moe_ep):
-    return dict(zip(silicon.DEGREES, (tp, dp, moe_tp, moe_ep), strict=True))
+    return dict(zip(DEGREES, (tp, dp, moe_tp, moe_ep), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -80,21 +86,21 @@ def degrees(tp, dp, moe_tp, moe_ep):
     ],
 )
 def test_parallel_labels_of_mixtures_are_repaired(table, published, run):
-    (row,) = rows.aggregated(table(MIXTURE | degrees(*published)))
+    (row,) = cleaning.aggregated(table(MIXTURE | degrees(*published)))
     assert row.layout == run
 
 
 def test_fixed_length_rows_keep_their_labels_and_the_smaller_concurrency(table):
     fixed = MIXTURE | {"silicon_data_source": GAP + "64", "batch_size": "16"}
-    (row,) = rows.aggregated(table(fixed | degrees(4, 4, 4, 4)))
-    assert row.layout == (4, 4, 4, 4) and row.source == "fixed_length"
+    (row,) = cleaning.aggregated(table(fixed | degrees(4, 4, 4, 4)))
+    assert row.layout == (4, 4, 4, 4) and row.published.fixed_length
     assert row.concurrency == 64  # 16 per rank on 4 ranks
-    (row,) = rows.aggregated(table(fixed | degrees(4, 1, 4, 1)))
+    (row,) = cleaning.aggregated(table(fixed | degrees(4, 1, 4, 1)))
     assert row.concurrency == 16  # several replicas were counted together
 
 
 def test_expert_degrees_of_dense_models_are_ignored(table):
-    (row,) = rows.aggregated(table(DENSE | degrees(4, "", 0, 0)))
+    (row,) = cleaning.aggregated(table(DENSE | degrees(4, "", 0, 0)))
     assert row.layout == (4, 1, 4, 1)
 
 
@@ -105,10 +111,10 @@ def test_second_entries_of_a_measurement_are_duplicates(table):
         DENSE | {"silicon_tpot_ms": "10.02"},
         DENSE | {"precision": "fp4"},
     )
-    result = rows.aggregated(path)
+    result = cleaning.aggregated(path)
     assert [row.unique for row in result] == [True, False, True, True]
     assert [row.first for row in result] == ["row0", "row0", "row2", "row3"]
-    assert len(rows.cleaned(result)) == 3
+    assert sum(row.clean for row in result) == 3
 
 
 def test_a_run_slower_than_twice_its_load_is_an_anomaly(table):
@@ -116,7 +122,7 @@ def test_a_run_slower_than_twice_its_load_is_an_anomaly(table):
         source = f"silicon_concurrency={load}; measured=2026-01-01"
         return DENSE | {"silicon_data_source": source, "silicon_tpot_ms": tpot} | more
 
-    result = rows.aggregated(
+    result = cleaning.aggregated(
         table(
             at(8, 20), at(16, 12), at(4, 14), at(8, 99, backend_version="2.0"), at(8, 13, isl=2048)
         )
@@ -130,14 +136,28 @@ def test_more_than_half_the_peak_flops_is_an_anomaly(table):
     given = DENSE | {"isl": "8192", "osl": "1", "batch_size": "64", "silicon_ttft_ms": "2000"}
     given["silicon_data_source"] = "silicon_concurrency=64"
     slow = given | {"silicon_ttft_ms": "20000"}
-    result = rows.aggregated(table(given, slow))
+    result = cleaning.aggregated(table(given, slow))
     assert [row.anomaly for row in result] == ["implausible_flops", ""]
+
+
+def test_a_server_looks_for_requests_as_its_script_says(table):
+    def passes(load, **more):
+        sglang = DENSE | {"backend": "sglang", "system": "b200_sxm", "batch_size": load}
+        sglang |= {"model_path": "deepseek-ai/DeepSeek-R1"}
+        sglang |= {"silicon_data_source": f"silicon_concurrency={load}"}
+        (run,) = cleaning.aggregated(table(sglang | more))
+        return silicon.polling(run)
+
+    assert [passes("15"), passes("16")] == [10.0, 30.0]
+    for other in ({"backend": "vllm"}, {"model_path": "zhipuai/GLM-5"}, {"system": "h200_sxm"}):
+        assert passes("16", **other) == 1.0
+    assert passes("16", silicon_data_source=GAP + "16") == 1.0
 
 
 def test_hidden_drafts_are_told_by_day_and_version(table):
     deepseek = DENSE | {"model_path": "deepseek-ai/DeepSeek-R1", "backend": "trtllm"}
     day = {"silicon_data_source": "silicon_concurrency=8; measured=2026-01-14T00:00Z"}
-    result = rows.aggregated(
+    result = cleaning.aggregated(
         table(
             deepseek,
             deepseek | day,
@@ -145,23 +165,23 @@ def test_hidden_drafts_are_told_by_day_and_version(table):
             deepseek | day | {"backend": "sglang"},
         )
     )
-    assert [row.hidden_mtp for row in result] == [False, True, True, False]
+    assert [row.hidden_drafts for row in result] == [False, True, True, False]
 
 
 def test_formats_reach_the_architecture(table):
     fp4 = {"precision": "fp4", "system": "b200_sxm"}
-    deepseek, dense = rows.aggregated(
+    deepseek, dense = cleaning.aggregated(
         table(DENSE | fp4 | {"model_path": "deepseek-ai/DeepSeek-V3"}, DENSE | fp4)
     )
-    built: Any = deepseek.architecture()
+    built: Any = architecture(deepseek)
     assert float(built.cache.bytes) == 1.0
     assert float(built.blocks[-1].attention.weights.bytes) == 1.6
     assert float(built.blocks[-1].feedforward.weights.bits) == 4.0
     assert float(built.blocks[-1].feedforward.shared.weights.bytes) == 0.5625
     assert float(built.blocks[0].feedforward.weights.bytes) == 1.6  # a dense layer is no expert
-    built = dense.architecture()
+    built = architecture(dense)
     assert float(built.blocks[0].feedforward.weights.bytes) == 0.5625
-    assert dense.formats is not None and dense.formats.dynamic == 2.0
+    assert dense.formats.dynamic == 2.0
 
 
 def test_worker_counts_are_recovered_from_the_same_measurement(table):
@@ -170,14 +190,14 @@ def test_worker_counts_are_recovered_from_the_same_measurement(table):
     counts = {"prefill_num_workers": 1, "prefill_batch_size": 1}
     counts |= {"decode_num_workers": 2, "decode_batch_size": 4}
     bare = MIXTURE | {"mode": "disagg", "batch_size": "", "tp_size": ""}
-    scored, left = split.disaggregated(
+    scored, left = cleaning.disaggregated(
         table(bare, bare | pools | counts, bare | {"silicon_tpot_ms": "11"})
     )
-    assert [row.id for row in scored] == ["row0", "row1"]
-    assert [row.recovered_from for row in scored] == ["row1", ""]
-    assert scored[0].gpus == 1 * 4 + 2 * 4
+    assert [row.published.id for row in scored] == ["row0", "row1"]
+    assert [row.source for row in scored] == ["row1", "row1"]
+    assert scored[0].prefill.gpus + scored[0].decode.gpus == 1 * 4 + 2 * 4
     assert scored[0].decode.layout == (4, 1, 4, 1)  # the expert grid is unlabelled
-    assert [row.id for row in left] == ["row2"] and "worker counts" in left[0].reason
+    assert [row.id for row in left] == ["row2"]
 
 
 @pytest.mark.parametrize(
@@ -194,24 +214,24 @@ def test_worker_counts_are_recovered_from_the_same_measurement(table):
 )
 def test_malformed_cells_are_named(table, cells, said):
     with pytest.raises(InputError) as raised:
-        rows.aggregated(table(DENSE | cells))
+        cleaning.aggregated(table(DENSE | cells))
     assert said in str(raised.value)
 
 
 @needs_package
 def test_counts_are_those_of_the_study():
-    result = rows.aggregated()
+    result = cleaning.aggregated()
     assert len(result) == 3619
     assert Counter(row.anomaly == "flattened_disaggregated" for row in result)[True] == 55
     assert sum(row.unique for row in result) == 2794
-    assert sum(row.hidden_mtp for row in result) == 161
-    assert sum(row.unique and row.hidden_mtp for row in result) == 99
+    assert sum(row.hidden_drafts for row in result) == 161
+    assert sum(row.unique and row.hidden_drafts for row in result) == 99
     assert sum(row.unique and bool(row.anomaly) for row in result) == 32
-    assert len(rows.cleaned(result)) == 2762
-    assert len({row.model_path for row in result}) == 15
-    scored, left = split.disaggregated()
+    assert sum(row.clean for row in result) == 2762
+    assert len({row.published.model_path for row in result}) == 15
+    scored, left = cleaning.disaggregated()
     assert len(scored) + len(left) == 5221 - 3619
-    given = [row for row in scored if not row.recovered_from]
+    given = [row for row in scored if row.source == row.published.id]
     assert len(given) == 274
     # what the pools can hold at once is the load that the rows were measured under
     slots = [row.decode.count * row.decode.layout.dp * row.decode.batch for row in given]
@@ -224,15 +244,15 @@ def test_every_decision_is_that_of_the_study():
         pytest.skip("no shared/data/silicon_rows.csv beside the checkout")
     with DECISIONS.open(newline="") as stream:
         theirs = {row.pop("id"): row for row in csv.DictReader(stream)}
-    result = rows.aggregated()
-    assert {row.id for row in result} == set(theirs)
+    result = cleaning.aggregated()
+    assert {row.published.id for row in result} == set(theirs)
     differing = Counter()
     blocks = 0  # Qwen's own dense checkpoints in FP8, which the study takes for scaled per tensor
     for row in result:
         for column, value in _decisions(row).items():
-            differing[column] += not _equal(theirs[row.id][column], value)
-        dense = (row.family, row.precision) == ("Qwen3-32B", "fp8")
-        blocks += dense and row.layout is not None and row.model_path.startswith("Qwen/")
+            differing[column] += not _equal(theirs[row.published.id][column], value)
+        dense = (row.model_family, row.published.precision) == ("Qwen3-32B", "fp8")
+        blocks += dense and row.layout is not None and row.published.model_path.startswith("Qwen/")
     assert blocks > 0
     assert +differing == Counter({"quantised_gemm_classes": blocks})
 
@@ -245,7 +265,7 @@ def _equal(cell, value):
 
 def _decisions(row):
     """A row in the columns of the study's table."""
-    decided = {"family": row.family, "unique": row.unique, "anomaly": row.anomaly}
+    decided = {"family": row.model_family, "unique": row.unique, "anomaly": row.anomaly}
     if row.layout is None:
         names = "source tp dp moe_tp moe_ep concurrency hidden_mtp w_attn w_ffn w_shared kv_bytes"
         names += " class_attn class_ffn quantised_gemm_classes"
@@ -253,14 +273,14 @@ def _decisions(row):
     return {
         **decided,
         **row.layout._asdict(),
-        "source": row.source,
+        "source": "fixed_length" if row.published.fixed_length else "random_length",
         "concurrency": row.concurrency,
-        "hidden_mtp": row.hidden_mtp,
-        "w_attn": row.formats.attention,
-        "w_ffn": row.formats.feedforward,
-        "w_shared": row.formats.shared,
+        "hidden_mtp": row.hidden_drafts,
+        "w_attn": row.formats.attention[0],
+        "w_ffn": row.formats.feedforward[0],
+        "w_shared": row.formats.shared[0],
         "kv_bytes": row.formats.cache,
-        "class_attn": CLASSES[row.formats.attention_bits],
-        "class_ffn": CLASSES[row.formats.feedforward_bits],
+        "class_attn": CLASSES[row.formats.attention[1]],
+        "class_ffn": CLASSES[row.formats.feedforward[1]],
         "quantised_gemm_classes": row.formats.dynamic,
     }

@@ -9,18 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._validation import (
-    board,
-    everything,
-    left_out,
-    nested,
-    ship,
-    silicon,
-    splits,
-    unseen,
-)
-from experiments._validation.everything import ByDifferences, Measured
-from experiments._validation.row import BF16, Asked, Formats, Row, Served
+from experiments._validation import board, folds, nested, splits, unseen
+from infer_jax.calibration.pooled import fitting, left_out, likelihood, publishers, shipping
+from infer_jax.calibration.pooled.left_out import NewErrors
+from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
+from infer_jax.calibration.pooled.readers import silicon
+from infer_jax.calibration.pooled.rows import BF16, Mode, PooledRow, ServedModel, StoredFormats
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import unseen_errors
 from infer_jax.errors import InputError
@@ -29,16 +23,16 @@ from infer_jax.estimators.serving import Serving, ServingWorkload
 
 PACKAGE = Path(__file__).parents[2] / "infer_jax"
 SHIPPED = PACKAGE / "catalog" / "published" / "serving.toml"
-AS_STORED = Formats(BF16, BF16, BF16, 2.0, 0.0)
+AS_STORED = StoredFormats(BF16, BF16, BF16, 2.0, 0.0)
 
 
-def row(system, engine, date, isl=1024.0, model="llama-3.1-8b", asked: Asked = "loop"):
+def row(system, engine, date, isl=1024.0, model="llama-3.1-8b", mode: Mode = "loop"):
     work = ServingWorkload.of(isl=isl, osl=256.0, batch=8.0)
     times = {"tpot": 0.01, "ttft": 0.1, "throughput": 50.0}
-    return Row(
+    return PooledRow(
         id="", dataset="inferencex here", measured=times, group=f"{model} {system} {engine} fp8",
-        system=system, engine=engine, served=Served(model, AS_STORED), work=work, asked=asked,
-        date=date,
+        system=system, engine=engine, served=ServedModel(model, AS_STORED), workload=work,
+        mode=mode, date=date,
     )  # fmt: skip
 
 
@@ -61,14 +55,14 @@ ROWS = [
     ],
 )
 def test_a_fold_has_seen_nothing_of_what_it_predicts(way, left):
-    times = Measured.of(ROWS)
-    found = [sorted({int(i) for i in times.row[~f.seen]}) for f in splits.split(way, times)]
+    times = PooledTimes.of(ROWS)
+    found = [sorted({int(i) for i in times.row[~f.seen]}) for f in folds.split(way, times)]
     assert found == left
 
 
 def test_groups_are_left_out_whole_and_every_one_once():
-    times = Measured.of(ROWS)
-    out = np.asarray([~fold.seen for fold in splits.split("groups", times)])
+    times = PooledTimes.of(ROWS)
+    out = np.asarray([~fold.seen for fold in folds.split("groups", times)])
     assert (out.sum(axis=0) == 1).all()
     assert (out[:, times.kind == 0] == out[:, times.kind == 1]).all()
 
@@ -81,22 +75,24 @@ def test_what_cannot_be_left_out_is_refused():
 
 
 def test_a_row_counts_by_its_data_set_and_of_two_pools_the_pace_alone():
-    times = Measured.of([*ROWS[:2], row("h100_sxm", "vllm", "", asked="pools")])
+    times = PooledTimes.of([*ROWS[:2], row("h100_sxm", "vllm", "", mode="pools")])
     assert times.row.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    counted = everything.weights(times, times.kind >= 0)
+    counted = likelihood.weights(times)
     by_kind = dict(zip(times.kind[:3].tolist(), counted[:3].tolist(), strict=True))
     assert by_kind == pytest.approx(
-        {everything.RATE: 0.0, everything.TTFT: 0.45, everything.PACE: 1.5}
+        {likelihood.RATE: 0.0, likelihood.TTFT: 0.45, likelihood.PACE: 1.5}
     )
-    assert counted[6:].tolist() == np.where(times.kind[6:] == everything.PACE, 1.0, 0.0).tolist()
-    rates = times.times({"throughput": np.full(3, 4.0)})
-    assert rates[times.kind == everything.RATE].tolist() == [0.25] * 3  # TPOT is the pace
+    assert counted[6:].tolist() == np.where(times.kind[6:] == likelihood.PACE, 1.0, 0.0).tolist()
+    rates = times.predicted({"throughput": np.full(3, 4.0)})
+    assert rates[times.kind == likelihood.RATE].tolist() == [0.25] * 3  # TPOT is the pace
     median = {"tpot": 0.01, "ttft": 0.1, "ttft_median": 0.1, "e2e": 3.0}
-    other = Measured.of([ROWS[0].__class__(**{**vars(ROWS[0]), "measured": median})])
-    assert sorted(other.kind) == [everything.PACE, everything.WHOLE, everything.MEDIAN]
-    alone = Measured.of([ROWS[0].__class__(**{**vars(ROWS[0]), "measured": {"throughput": 50.0}})])
+    other = PooledTimes.of([ROWS[0].__class__(**{**vars(ROWS[0]), "measured": median})])
+    assert sorted(other.kind) == [likelihood.PACE, likelihood.WHOLE, likelihood.MEDIAN]
+    alone = PooledTimes.of(
+        [ROWS[0].__class__(**{**vars(ROWS[0]), "measured": {"throughput": 50.0}})]
+    )
     assert alone.seconds.tolist() == [0.02]
-    assert alone.times({"throughput": np.full(1, 4.0)}).tolist() == [0.25]
+    assert alone.predicted({"throughput": np.full(1, 4.0)}).tolist() == [0.25]
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +101,19 @@ def problem():
         return jnp.stack([model.weight_read * model.cdna3.gap, model.vllm.front + model.hop])
 
     with jax.enable_x64(True):
-        yield ByDifferences.of(
-            predict, np.ones(2), Serving.of(), everything.NAMES, priors=everything.PRIORS
+        yield PooledProblem.of(
+            predict, np.ones(2), Serving.of(), likelihood.NAMES, priors=likelihood.PRIORS
         )
 
 
 def test_a_left_out_make_or_engine_has_what_the_others_share(problem):
     free = np.asarray(problem.starts(1, 0.0, 0))[0]
     before = dict(zip(problem.chosen.names, problem.chosen.values(free), strict=True))
-    for left, changed in (("amd", set(everything.OWN)), ("vllm", {"vllm.front", "vllm.eager"})):
-        moved = everything.without(free, problem, left)
+    for left, changed in (
+        ("amd", set(likelihood.AMD_NAMES)),
+        ("vllm", {"vllm.front", "vllm.eager"}),
+    ):
+        moved = folds.without(free, problem, left)
         after = dict(zip(problem.chosen.names, problem.chosen.values(moved), strict=True))
         differ = {n for n in before if abs(after[n] / before[n] - 1) > 1e-5}
         assert changed <= differ and all(n in changed or n.startswith(left) for n in differ)
@@ -128,8 +127,8 @@ def test_a_left_out_make_or_engine_has_what_the_others_share(problem):
 
 def test_slopes_are_those_of_automatic_differentiation(problem):
     names = ("weight_read", "cdna3.gap", "vllm.front")
-    priors = {name: everything.PRIORS[name] for name in names}
-    problem = ByDifferences.of(problem.predict, np.ones(2), Serving.of(), names, priors=priors)
+    priors = {name: likelihood.PRIORS[name] for name in names}
+    problem = PooledProblem.of(problem.predict, np.ones(2), Serving.of(), names, priors=priors)
     free = np.asarray(problem.starts(1, 0.0, 0))[0]
     base, slope = problem.derivatives(free)
     way = np.random.default_rng(0).normal(size=len(free))
@@ -175,9 +174,9 @@ def test_offsets_of_left_out_rows_are_of_seen_rows_alone():
 def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
     """On a model whose logs are linear: the linear refit is the fit itself."""
     names = ("weight_read", "link")
-    priors = {name: everything.PRIORS[name] for name in names}
+    priors = {name: likelihood.PRIORS[name] for name in names}
     rows = [
-        Row(**{**vars(r), "dataset": f"{publisher} x", "measured": {"tpot": t, **whole}})
+        PooledRow(**{**vars(r), "dataset": f"{publisher} x", "measured": {"tpot": t, **whole}})
         for publisher, times, whole in (
             ("a", (0.6, 0.7), {}),
             ("b", (0.5, 0.9), {}),
@@ -185,55 +184,77 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
         )
         for r, t in zip(ROWS[:2], times, strict=True)
     ]
-    times = Measured.of(rows)
+    times = PooledTimes.of(rows)
 
     def predict(model: Serving):
         return jnp.stack([model.weight_read, model.link] * 3)[times.row]
 
-    own = ByDifferences.of(
+    own = PooledProblem.of(
         predict, times.seconds, Serving.of(), names, priors=priors, scale=np.full(8, 0.5)
     )
-    assert isinstance(own, ByDifferences)
-    sources = times.labels(splits.source)
+    assert isinstance(own, PooledProblem)
+    sources = times.labels(lambda row: row.publisher)
     seen = sources != "c"
     start = np.asarray(own.starts(1, 0.0, 0))
-    ends, _ = own.solve(start, everything.weights(times, seen), 12)
-    found = unseen.unseen(times, own, ends[0], seen, sources)
+    ends, _ = own.solve(start, likelihood.weights(times, seen), 12)
+    found = unseen.unseen_errors(times, own, ends[0], seen)
     for left, used in (("a", sources == "b"), ("b", sources == "a"), ("c", seen)):
-        refit, _ = own.solve(start, everything.weights(times, used), 12)
+        refit, _ = own.solve(start, likelihood.weights(times, used), 12)
         want = np.log(times.seconds) - np.asarray(own.logs(jnp.asarray(refit[0])))
         own_rows = sources == left
         # shares have bounds, near which their coordinate is bent
         assert found.errors[own_rows] == pytest.approx(want[own_rows], abs=0.02)
     assert not found.facts["chip"].any() and not found.facts["pools"].any()
-    low, high = found.ends(times, seen)
+    ((low, high),) = unseen.ends(found, times, seen, (80,))
     assert np.isnan(low[seen]).all() and (low[~seen] < high[~seen]).all()
     # whole requests are of the left-out publisher alone: no offset is known of them
-    scored, _ = splits.predicted("source", splits.Fold("c", seen), times, own, start[0])
-    alone = times.kind == everything.WHOLE
+    scored = splits.predicted("source", folds.Fold("c", seen), times, own, start[0])
+    alone = times.kind == likelihood.WHOLE
     assert alone.sum() == 2 and np.array_equal(scored.offset[alone], scored.plain[alone])
-    assert np.isfinite(scored.offset).all() and (scored.low[alone] < scored.high[alone]).all()
+    low, high = scored.ends()
+    assert np.isfinite(scored.offset).all() and (low[alone] < high[alone]).all()
 
 
-def test_errors_of_what_is_new_end_the_file_of_the_fit_and_are_read_from_there(
-    tmp_path, monkeypatch
-):
-    """The command replaces these tables alone; the medians are those of the ratios by hand."""
-    ratios = left_out.Ratios(2, np.asarray([0.8, 1.0, 1.25]), np.asarray([0.5, 2.0]))
-    monkeypatch.setattr(silicon, "there", lambda: True)
-    monkeypatch.setattr(left_out, "refitted", lambda *_: {"system": ratios, "amd": ratios})
-    monkeypatch.setattr(left_out, "of_another", lambda *_: ratios)
-    monkeypatch.setattr(left_out, "of_pools", lambda *_: ratios)
-    before, _, after = SHIPPED.read_text().partition(ship.UNSEEN)
+def test_errors_of_what_is_new_end_the_file_of_the_fit_and_are_read_from_there():
+    """These tables alone are replaced; the medians are those of the ratios by hand."""
+    ratios = NewErrors(2, np.asarray([0.8, 1.0, 1.25]), np.asarray([0.5, 2.0]))
+    shipped = SHIPPED.read_text()
+    before, _, after = shipped.partition(shipping.UNSEEN)
     assert before.count("[coefficients]") == 1 and after.count("[unseen.") == 5
-    file = tmp_path / "fit.toml"
-    file.write_text(SHIPPED.read_text())
-    left_out.run(ROWS, file)
-    assert file.read_text().partition(ship.UNSEEN)[0] == before
-    found = tomllib.loads(file.read_text())["unseen"]
-    assert sorted(found) == ["amd", "make", "pools", "system"]
+    text = shipping.with_new_errors(shipped, {"system": ratios, "amd": ratios})
+    assert text.partition(shipping.UNSEEN)[0] == before
+    found = tomllib.loads(text)["unseen"]
+    assert sorted(found) == ["amd", "system"]
     assert found["amd"]["tpot"]["median_error"] == 20.0  # of 25, 0 and 20
     assert found["amd"]["ttft"]["median_error"] == 75.0  # of 100 and 50
+
+
+def test_the_first_start_is_the_shipped_fit_and_the_others_are_points_of_the_priors(problem):
+    first, *others = fitting.starts(problem, 5)
+    assert np.array_equal(first, np.asarray(problem.starts(1, 0.0, 0))[0])
+    values = np.asarray([problem.chosen.values(x) for x in others])
+    priors = [likelihood.PRIORS[name] for name in problem.chosen.names]
+    value, spread = np.asarray(priors).T
+    assert np.abs(np.log(values / value) / spread).max() < 3.5
+    assert len(np.unique(values[:, 0])) == 4 and np.array_equal(
+        others, fitting.starts(problem, 5)[1:]
+    )
+
+
+def test_the_file_says_where_each_start_ended(problem):
+    """A fit of two rows by the two starts, as the file of it begins."""
+    rows = ROWS[:2]
+    times = PooledTimes.of([PooledRow(**{**vars(r), "measured": {"tpot": 0.9}}) for r in rows])
+    own = PooledProblem.of(
+        problem.predict, times.seconds, problem.tree, likelihood.NAMES, priors=likelihood.PRIORS
+    )
+    assert isinstance(own, PooledProblem)
+    fit = fitting.solved(own, times, 2)
+    text = shipping.fit_file(fit, times)
+    read = tomllib.loads(text)["coefficients"]
+    assert list(read)[:2] == ["weight_read", "cache_read"] and len(fit.losses) == 2
+    assert "each start, the first at what was shipped before: " in text
+    assert f"{fit.losses[0]:.2f}, {fit.losses[1]:.2f}." in text
 
 
 def test_no_error_is_typed_by_hand():
@@ -249,20 +270,32 @@ def test_no_error_is_typed_by_hand():
 
 
 def test_each_kind_is_left_out_once():
-    times = Measured.of(ROWS)
-    scored = left_out.offered(times)
-    found = dict(left_out.kinds(times.labels(lambda row: row.system), scored))
+    times = PooledTimes.of(ROWS)
+    scored = left_out.offered_loops(times)
+    found = dict(left_out.label_masks(times.labels(lambda row: row.system), scored))
     assert sorted(found) == sorted({row.system for row in ROWS})
     assert (np.sum(list(found.values()), axis=0) == 1).all()
+
+
+def test_the_law_of_a_new_publisher_is_of_errors_without_it():
+    """What is written of it is read back as the package reads it."""
+    times = PooledTimes.of(ROWS)
+    errors = np.linspace(-0.3, 0.3, len(times.seconds))
+    facts = publishers.publisher_facts(times, times.row < 2)
+    assert facts["chip"][times.row == 2].all() and not facts["chip"][times.row < 2].any()
+    law = publishers.UnseenErrors(errors, facts).law(times, times.kind == likelihood.PACE)
+    (read,) = tomllib.loads(shipping.laws_file(times, {"tpot": law})).values()
+    assert read["scale"] == pytest.approx(law.scale, abs=1e-4)
+    assert read["within_80"] == pytest.approx(law.ends[80], abs=1e-3)
 
 
 @pytest.mark.slow
 def test_the_shipped_errors_of_what_is_new_are_what_the_command_computes(tmp_path, x64):
     """Within 0.2 points: fits end within a tolerance."""
-    if not silicon.there():
+    if not silicon.is_installed():
         pytest.skip("aiconfigurator-core is not installed")
-    found = left_out.run(board.read([]).rows)
+    found = left_out.new_errors(board.read([]).rows)
     for kind, errors in unseen_errors().items():
-        assert found[kind]["rows"] == errors.rows
+        assert len(found[kind].tpot) == errors.rows
         for name, median in errors.median.items():
-            assert found[kind][name] == pytest.approx(median, abs=0.2), (kind, name)
+            assert found[kind].medians()[name] == pytest.approx(median, abs=0.2), (kind, name)

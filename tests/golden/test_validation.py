@@ -15,15 +15,14 @@ from experiments._validation import (
     board,
     calibrated,
     estimates,
-    gpt_oss,
     kinds,
-    makes,
-    makes_folds,
     others,
     scores,
     wide_experts,
 )
-from experiments._validation.row import Row, system
+from infer_jax.calibration.pooled.answers import TRACES, shipped
+from infer_jax.calibration.pooled.readers import gpt_oss
+from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.errors import InputError
 
 INFERENCEX = """\
@@ -98,9 +97,8 @@ def answers(read):
     """The shipped fit and the roofline on all rows of the files, in one program each."""
     rows = [row for one in read.values() for row in one.rows]
     with jax.enable_x64(True):
-        estimates.TRACES.clear()
-        shipped = estimates.answers(rows, estimates.shipped())
-        return rows, shipped, others.roofline(rows)
+        TRACES.clear()
+        return rows, estimates.answers(rows, shipped()), others.roofline(rows)
 
 
 def test_rows_are_left_out_with_a_reason_each(read):
@@ -130,7 +128,7 @@ def test_layouts_and_loads_are_those_of_the_rows(read):
     assert (float(drafted.plan.tp), float(drafted.plan.attention_dp)) == (1, 8)
     assert float(drafted.plan.drafts) == 1
     assert float(pools.plan.prefill.attention_dp) == 4 and float(pools.plan.decode_copies) == 3
-    assert float(pools.work.batch) == 32 and pools.per == 24 / 32
+    assert float(pools.workload.batch) == 32 and pools.chip_share == 24 / 32
     # medians where there are no means; a mean is never scored against a median
     assert alone.measured["ttft"] == 0.15 and alone.measured["ttft_median"] == 0.1
     assert drafted.measured["ttft"] == 2.0 and "ttft_mean" not in drafted.measured
@@ -139,7 +137,7 @@ def test_layouts_and_loads_are_those_of_the_rows(read):
     (offline,) = read["mlperf.csv"].rows
     assert offline.measured["throughput"] == 70000 / 16 and float(offline.plan.tp) == 1
     (swept,) = read["gpt_oss.tsv"].rows
-    assert float(swept.work.isl) == pytest.approx((8511.9 - 945.6) / 1.056)
+    assert float(swept.workload.isl) == pytest.approx((8511.9 - 945.6) / 1.056)
 
 
 def test_the_acceptance_of_a_rate_gives_the_rate_back():
@@ -149,19 +147,19 @@ def test_the_acceptance_of_a_rate_gives_the_rate_back():
 
 
 def test_all_rows_of_a_question_are_one_program_and_every_measured_number_is_predicted(answers):
-    rows, shipped, roofline = answers
-    assert Counter(estimates.TRACES) == {"loop": 1, "pools": 1, "batch": 1, "ideal": 3}
+    rows, fitted, roofline = answers
+    assert Counter(TRACES) == {"closed_loop": 1, "two_pools": 1, "one_batch": 1, "ideal": 3}
     for i, row in enumerate(rows):
-        assert all(np.isfinite(shipped[metric][i]) for metric in row.measured), row.id
+        assert all(np.isfinite(fitted[metric][i]) for metric in row.measured), row.id
         # a roofline reads and computes what the fit does, faster
         shown = {"tpot", "ttft", "latency"} & set(row.measured)
-        assert all(0 < roofline[metric][i] < shipped[metric][i] for metric in shown), row.id
+        assert all(0 < roofline[metric][i] < fitted[metric][i] for metric in shown), row.id
 
 
 def test_a_plain_roofline_of_one_request_reads_weights_and_cache_once_a_token(answers):
     rows, _, roofline = answers
-    (i,) = (i for i, row in enumerate(rows) if row.asked == "batch")
-    chip = system("mi300x").hardware.chip
+    (i,) = (i for i, row in enumerate(rows) if row.mode == "batch")
+    chip = system_named("mi300x").hardware.chip
     # Llama 3.1 70B: 80 layers of width 8192, GQA with 8 of 64 heads, FFN 28672, vocabulary 128256
     attention, feed = 8192 * (2 * 8192 + 2 * 1024), 3 * 8192 * 28672
     weights = 80 * (attention + feed) * 1.0 + 8192 * 128256 * 2.0
@@ -188,27 +186,27 @@ def test_scores_are_those_of_the_definitions():
 def test_bands_are_the_ones_that_an_estimate_prints(answers):
     import infer_jax as ij
 
-    rows, shipped, _ = answers
-    banded = scores.bands(rows, shipped)
+    rows, fitted, _ = answers
+    banded = scores.bands(rows, fitted)
     i = next(i for i, row in enumerate(rows) if row.dataset == "gpt-oss h200")
     printed = ij.estimate("gpt-oss-120b", "h200_sxm", tp=1, batch=16).to_dict()
     low, high = np.asarray(printed["tpot_interval80_ms"])
     assert banded.high["tpot"][i] / banded.low["tpot"][i] == pytest.approx(high / low, rel=1e-3)
-    assert banded.low["throughput"][i] < shipped["throughput"][i] < banded.high["throughput"][i]
+    assert banded.low["throughput"][i] < fitted["throughput"][i] < banded.high["throughput"][i]
     # throughput errs as TPOT does, the other way round
     ends = banded.low["throughput"][i], banded.high["throughput"][i]
     assert ends[1] / ends[0] == pytest.approx(high / low, rel=1e-3)
-    j = next(j for j, row in enumerate(rows) if row.asked == "pools")
+    j = next(j for j, row in enumerate(rows) if row.mode == "pools")
     wide = banded.high["ttft"][j] / banded.low["ttft"][j]
     assert wide > 2.0 * banded.high["ttft"][i] / banded.low["ttft"][i]
     # batches say no more than their latency
-    assert set(scores.bands(rows, {"latency": shipped["latency"]}).low) == {"latency"}
+    assert set(scores.bands(rows, {"latency": fitted["latency"]}).low) == {"latency"}
 
 
 def test_figures_have_the_metrics_of_every_data_set(answers):
-    rows, shipped, roofline = answers
+    rows, fitted, roofline = answers
     by = {
-        board.SHIPPED: scores.by_dataset(rows, shipped, scores.bands(rows, shipped)),
+        board.SHIPPED: scores.by_dataset(rows, fitted, scores.bands(rows, fitted)),
         "roofline": scores.by_dataset(rows, roofline),
     }
     figures = json.loads(json.dumps(board.figures(by)))
@@ -234,8 +232,8 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path):
 
 @pytest.mark.skipif(not kinds.MEASURED.is_dir(), reason="no ../shared/data/measured")
 def test_every_file_beside_the_checkout_is_read():
-    rows: list[Row] = []
-    for name, reader in kinds.everything().items():
+    rows: list[PooledRow] = []
+    for name, reader in kinds.sources().items():
         result = reader()
         assert result.rows, name
         rows += result.rows
@@ -244,46 +242,6 @@ def test_every_file_beside_the_checkout_is_read():
     with (kinds.MEASURED / "inferencex_deepseek_r1.csv").open(newline="") as file:
         shown = {line["id"] for line in csv.DictReader(file)}
     assert len([row for row in rows if row.id in shown]) >= 0.95 * len(shown)
-
-
-def test_no_row_is_fitted_with_its_group_or_its_server(read):
-    (amd,) = (row for row in read["inferencex.csv"].rows if makes.fitted(row))
-    rows = [amd, *(row for row in read["rocm.csv"].rows if makes.fitted(row))]
-    rows += [Row(**{**amd.__dict__, "work": amd.work.with_(isl=8192.0), "date": "2025-12-14"})]
-    assert [makes.output(row) for row in rows] == ["tpot", "throughput", "latency", "tpot"]
-    for way, parts in (("groups", 4), ("servers", 3)):
-        folds = [inside for inside in makes_folds.folds(rows, way) if inside.any()]
-        assert len(folds) == parts and np.sum(folds, axis=0).tolist() == [1, 1, 1, 1]
-    assert makes.early(rows) == ["mi355x sglang 2025-12-14"]
-
-
-@pytest.mark.slow
-def test_a_fit_of_amd_rows_finds_the_launches_that_made_them(read):
-    (one,) = (row for row in read["inferencex.csv"].rows if makes.fitted(row))
-    chips = (("mi300x", 1.8), ("mi355x", 0.9))
-    rows = [
-        Row(**{**one.__dict__, "system": chip, "work": one.work.with_(batch=b), "date": date})
-        for chip, _ in chips
-        for b in (1.0, 4.0, 16.0)
-        for date in ("2026-06-01", "2025-12-01")
-    ]
-    with jax.enable_x64(True):
-        true = makes.placed(makes.base(), makes.start(0))
-        gaps = {"cdna3.gap": 1.8, "cdna4.gap": 0.9}
-        late = estimates.answers(rows, true.fitted(gaps))["tpot"]
-        slow = estimates.answers(rows, true.fitted({k: 1.5 * x for k, x in gaps.items()}))["tpot"]
-        times = np.where([row.date < makes.MATURE for row in rows], slow, late)
-        measured = [
-            Row(**{**r.__dict__, "measured": {"tpot": t}}) for r, t in zip(rows, times, strict=True)
-        ]
-        problem = makes.problem(measured, makes.early(measured))
-        ends, _ = problem.solve(problem.starts(1, 0.0, 0), np.ones(len(rows)), makes.STEPS)
-        tree = problem.chosen.place(problem.tree, ends[0])
-        result = makes.placed(makes.base(), tree)
-    # priors draw both to each other and builds to 1.3
-    assert float(result.cdna3.gap) == pytest.approx(1.8, rel=0.08)
-    assert float(result.cdna4.gap) == pytest.approx(0.9, rel=0.08)
-    assert all(1.3 < float(build.gap) < 1.55 for build in tree[3:])
 
 
 @pytest.mark.slow
@@ -298,9 +256,9 @@ def test_five_runs_of_a_server_learn_how_much_slower_it_is(folder):
     path.write_text("\n".join([head, *lines]))
     with jax.enable_x64(True):
         rows = kinds.read(path).rows
-        usual = estimates.answers(rows, estimates.shipped())
+        usual = estimates.answers(rows, shipped())
         slower = [
-            Row(**{**row.__dict__, "measured": {"tpot": 1.3 * t, "ttft": 1.5 * f}})
+            PooledRow(**{**row.__dict__, "measured": {"tpot": 1.3 * t, "ttft": 1.5 * f}})
             for row, t, f in zip(rows, usual["tpot"], usual["ttft"], strict=True)
         ]
         result = calibrated.five_runs(slower)
@@ -315,6 +273,6 @@ def test_published_nodes_of_wide_experts_are_predicted_within_a_fifth():
     """DeepSeek's and LMSYS's nodes of H800 and H100: all but the one that decodes in one batch."""
     rows = [r for r in kinds.read(wide_experts.FILE).rows if r.system in ("h800_sxm", "h100_sxm")]
     assert len(rows) == 9
-    found = estimates.answers(rows, estimates.shipped())["throughput"]
+    found = estimates.answers(rows, shipped())["throughput"]
     wrong = np.abs(found / scores.measured(rows, "throughput") - 1.0)
     assert np.all(np.sort(wrong)[:-1] < 0.2) and wrong.max() < 0.26 and np.median(wrong) < 0.1

@@ -50,7 +50,7 @@ def test_every_step_is_told_whatever_the_others_do(program, tmp_path, monkeypatc
         Step("offloading", "figures", draws=True),
         Step("partitioning", "tables", (tmp_path / "authors.csv",)),
         Step("chapter"),
-        Step("silicon", heavy="hours"),
+        Step("validation", heavy="hours"),
     )
     monkeypatch.setattr(_gallery, "STEPS", steps)
     out = tmp_path / "out"
@@ -63,7 +63,7 @@ def test_every_step_is_told_whatever_the_others_do(program, tmp_path, monkeypatc
         "offloading.figures": "drawn",
         "partitioning.tables": "skipped",
         "chapter": "agrees",
-        "silicon": "skipped",
+        "validation": "skipped",
     }
     for name, state in states.items():
         assert f'<h3 id="{name}">{name}: <span class="{state}">' in text
@@ -73,7 +73,7 @@ def test_every_step_is_told_whatever_the_others_do(program, tmp_path, monkeypatc
     assert [Path(out / src).is_file() for src in read.sources] == [True]
     assert read.said == ["A title. Agrees: 1 < 2. Does not: 2."]
     assert ran("--out", str(out), "--skip", "economics", "--skip", "kernels.tables") == 0
-    assert ran("--out", str(out), "--only", "silicon") == 0  # a heavy one, as it is named
+    assert ran("--out", str(out), "--only", "validation") == 0  # a heavy one, as it is named
 
 
 def test_what_one_step_draws_the_next_one_reads(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.mutation import choose_tests, drawn, try_each
+from tests.mutation import choose_tests, drawn, try_each
 
 LAW = "def area(side):\n    return side * side\n\n\ndef edge(side):\n    return 4 * side\n"
 TEST = "from infer_jax.toy import area\n\n\ndef test_area():\n    assert area(3) == 9\n"

@@ -1,6 +1,6 @@
 """The law of errors on servers of a publisher that no fit has seen, and the part plans share.
 
-From ``python experiments/validation.py --split source --ship FILE``.
+From ``python -m infer_jax.calibration.pooled --publishers --ship FILE``.
 """
 
 from collections.abc import Mapping

@@ -6,28 +6,29 @@ are drawn from 80 to 100 % of those stated. ``decode_tp`` counts the GPUs of a s
 are tp x ep and mean nothing: throughput per GPU is of tp GPUs, as requests in flight over latency
 prove. Output tokens per second of two pools are per GPU that decodes, for the same reason.
 
-How many tokens the rows of ``spec_method`` mtp draft is not in them, but in the scripts that ran
-them (SemiAnalysisAI/InferenceX, benchmarks/single_node/dsr1_*_mtp.sh at 285b662 and 34bc7c4,
+How many tokens the rows of ``spec_method`` mtp draft stands only in the scripts that ran them
+(SemiAnalysisAI/InferenceX, benchmarks/single_node/dsr1_*_mtp.sh at 285b662 and 34bc7c4,
 fixed_seq_len/ at 8eec0d4): TensorRT-LLM 3, 1 with attention data parallelism; SGLang 2 on NVIDIA's
 chips, 3 on AMD's; ATOM 3 in FP8, its default of 1 in FP4. Two pools, whose recipes differ, are
-taken to draft as TensorRT-LLM.
+assumed to draft as TensorRT-LLM.
 """
 
-from experiments._validation.row import (
+from infer_jax.calibration.pooled.rows import (
+    AMD,
     BF16,
     FP8,
     MXFP4,
     NVFP4,
     Cells,
-    Formats,
-    Read,
-    Row,
-    Served,
-    UnusableError,
-    known,
-    mixture,
+    PooledRow,
+    RowsRead,
+    ServedModel,
+    StoredFormats,
+    UnusableRowError,
+    is_mixture,
+    lookup,
     number,
-    optional,
+    optional_number,
     rows_of,
 )
 from infer_jax.estimators.disaggregated import Pools
@@ -48,103 +49,96 @@ MODELS = {
     "glm5": "glm-5",
 }
 SYSTEMS = {
-    "mi300x": "mi300x",
-    "mi325x": "mi325x",
-    "mi355x": "mi355x",
-    "h100": "h100_sxm",
-    "h200": "h200_sxm",
-    "b200": "b200_sxm",
-    "b300": "b300_sxm",
-    "gb200": "gb200_nvl72",
-    "gb300": "gb300_nvl72",
+    **{name: name for name in AMD},
+    **{name: f"{name}_sxm" for name in ("h100", "h200", "b200", "b300")},
+    **{name: f"{name}_nvl72" for name in ("gb200", "gb300")},
 }
 # behind Dynamo and MoRI the same engines run; ATOM, AMD's own, is read as vLLM, whose launches
 # and scheduler it shares more than the others'
 ENGINES = {"sglang": "sglang", "trt": "trtllm", "vllm": "vllm", "atom": "vllm"}
-AMD = ("mi300x", "mi325x", "mi355x")
 DRAFTS = {False: 3.0, True: 1.0}  # without and with attention data parallelism
 SGLANG_DRAFTS, ATOM_FP4_DRAFTS = 2.0, 1.0  # of SGLang on NVIDIA's chips; of ATOM in FP4
 DRAWN = 0.9  # mean over stated length
 IDLE = 0.5  # share of the stated requests in flight below which a run was mostly idle
 POLLING = (10.0, 30.0)  # passes between two looks for new requests: below 16 in flight, from 16 on
+POLLING_MODELS = ("deepseek-r1", "qwen3.5-397b-a17b")
 
 
-def read(lines: list[dict[str, str | None]]) -> Read:
+def read(lines: list[dict[str, str | None]]) -> RowsRead:
     """The rows of a file's lines."""
     return rows_of(lines, _row)
 
 
-def formats(model: str, hardware: str, engine: str, precision: str) -> Formats:
-    """Number formats of the checkpoint and engine, which rows tell only by one precision.
+def formats(model: str, hardware: str, engine: str, precision: str) -> StoredFormats:
+    """Number formats of the checkpoint and engine, of which rows state one precision alone.
 
-    Those of experiments/_silicon/clean.py; AMD's 4-bit checkpoints are MXFP4 in the experts alone.
+    Those of ``silicon.formats``; AMD's 4-bit checkpoints are MXFP4 in the experts alone.
     """
-    experts, amd = mixture(model), hardware in AMD
+    experts = is_mixture(model)
     blackwell = hardware.startswith(("b2", "b3", "gb"))
-    short = 1.0 if blackwell or engine == "trtllm" or not experts else 2.0
+    cache = 1.0 if blackwell or engine == "trtllm" or not experts else 2.0
     if model == "gpt-oss-120b":
         bits = 4.0 if hardware == "mi355x" else 8.0 if blackwell else 16.0
-        return Formats(BF16, (0.53, bits), BF16, 2.0, 0.0)
+        return StoredFormats(BF16, (0.53, bits), BF16, 2.0, 0.0)
     if precision == "fp8":
-        return Formats(FP8, FP8, FP8, short, 2.0 if experts else 0.0)
+        return StoredFormats(FP8, FP8, FP8, cache, 2.0 if experts else 0.0)
     if precision != "fp4":
-        raise UnusableError(f"precision {precision!r} is not known here")
-    if amd:
-        return Formats(BF16 if experts else MXFP4, MXFP4, MXFP4, short, 1.0)
+        raise UnusableRowError(f"precision {precision!r} is not known here")
+    if hardware in AMD:
+        return StoredFormats(BF16 if experts else MXFP4, MXFP4, MXFP4, cache, 1.0)
     if not experts:
-        return Formats(NVFP4, NVFP4, NVFP4, 1.0, 2.0)
+        return StoredFormats(NVFP4, NVFP4, NVFP4, 1.0, 2.0)
     attention = (1.6, 16.0) if model == "deepseek-r1" else BF16
-    return Formats(attention, NVFP4, NVFP4, 1.0, 1.0)
+    return StoredFormats(attention, NVFP4, NVFP4, 1.0, 1.0)
 
 
-def _row(cells: Cells) -> Row:
-    model = known(MODELS, cells, "model")
-    name = (cells.get("hardware") or "").strip()
-    system = known(SYSTEMS, cells, "hardware")
-    framework = (cells.get("framework") or "").rpartition("-")[2]
-    engine = known(ENGINES, {"framework": framework}, "framework")
+def _row(cells: Cells) -> PooledRow:
+    model = lookup(MODELS, cells, "model")
+    hardware = (cells.get("hardware") or "").strip()
+    system = lookup(SYSTEMS, cells, "hardware")
+    framework = (cells.get("framework") or "").strip()
+    own = framework.rpartition("-")[2]
+    engine = lookup(ENGINES, {"framework": own}, "framework")
     method = (cells.get("spec_method") or "").strip().lower()
     if method not in ("none", "mtp"):
-        raise UnusableError(f"spec_method {method!r} is not known here")
-    pools = _flag(cells, "disagg")
-    served = Served(model, formats(model, name, engine, (cells.get("precision") or "").strip()))
+        raise UnusableRowError(f"spec_method {method!r} is not known here")
+    pools, drafting = _flag(cells, "disagg"), method == "mtp"
+    precision = (cells.get("precision") or "").strip()
+    served = ServedModel(model, formats(model, hardware, engine, precision))
     load = number(cells, "conc")
     lengths = {"isl": number(cells, "isl"), "osl": number(cells, "osl"), "nominal": 1.0}
-    drafting = method == "mtp"
-    make = "amd" if name in AMD else "nvidia"
-    kind = f"{' pools' if pools else ''}{' drafts' if drafting else ''}"
+    make = "amd" if hardware in AMD else "nvidia"
     measured = _measured(cells)
-    per = 1.0
+    share = 1.0
     if pools:
-        plan, copies, per = _pools(cells, drafting)
-        work = ServingWorkload.of(**lengths, batch=max(load / copies, 1.0))
+        plan, copies, share = _pools(cells, drafting)
+        workload = ServingWorkload.of(**lengths, batch=max(load / copies, 1.0))
     else:
         plan = _plan(cells, "decode", number(cells, "decode_tp"), drafting)
         if drafting:
-            plan = plan.with_(drafts=_drafts(cells, framework, make, float(plan.drafts)))
-        polled = engine == "sglang" and make == "nvidia" and name not in ("h100", "h200")
-        polled &= model in ("deepseek-r1", "qwen3.5-397b-a17b")
+            plan = plan.with_(drafts=_drafts(cells, own, make, float(plan.drafts)))
+        polled = engine == "sglang" and make == "nvidia" and hardware not in ("h100", "h200")
+        polled &= model in POLLING_MODELS
         plan = plan.with_(polling=POLLING[load >= 16] if polled else 1.0)
-        work = ServingWorkload.of(**lengths, batch=load, waves=WAVES)
-    framework = (cells.get("framework") or "").strip()
-    return Row(
+        workload = ServingWorkload.of(**lengths, batch=load, waves=WAVES)
+    return PooledRow(
         id=cells.get("id") or "",
-        dataset=f"inferencex {make}{kind}",
+        dataset=f"inferencex {make}{' pools' * pools}{' drafts' * drafting}",
         served=served,
         system=system,
         engine=engine,
-        work=work,
+        workload=workload,
         plan=plan,
         measured=measured,
-        group=f"{model} {name} {framework} {cells.get('precision')} {method}",
-        asked="pools" if pools else "loop",
+        group=f"{model} {hardware} {framework} {cells.get('precision')} {method}",
+        mode="pools" if pools else "loop",
         date=(cells.get("date") or "").strip(),
-        per=per,
-        metered=1.0 if pools else _busy(cells, measured, load),
+        chip_share=share,
+        busy_share=1.0 if pools else busy_share(cells, measured, load),
     )
 
 
-def _busy(cells: Cells, measured: dict[str, float], load: float) -> float:
+def busy_share(cells: Cells, measured: dict[str, float], load: float) -> float:
     """Requests in flight (throughput times latency) over those stated; 1 from ``IDLE`` on."""
     if not {"throughput", "e2e"} <= set(measured):
         return 1.0
@@ -155,28 +149,28 @@ def _busy(cells: Cells, measured: dict[str, float], load: float) -> float:
 
 def _measured(cells: Cells) -> dict[str, float]:
     mean, median = (
-        {k: optional(cells, f"{s}_{k}") for k in ("ttft", "tpot", "e2el")}
+        {k: optional_number(cells, f"{s}_{k}") for k in ("ttft", "tpot", "e2el")}
         for s in ("mean", "median")
     )
-    found = {
+    values = {
         "tpot": mean["tpot"] or median["tpot"],
         "ttft": mean["ttft"] or median["ttft"],
         "ttft_mean": mean["ttft"],
         "ttft_median": median["ttft"],
         "e2e": mean["e2el"] or median["e2el"],
-        "throughput": optional(cells, "output_tput_per_gpu"),
-        "power": optional(cells, "avg_power_w"),
+        "throughput": optional_number(cells, "output_tput_per_gpu"),
+        "power": optional_number(cells, "avg_power_w"),
     }
-    measured = {name: x for name, x in found.items() if x is not None}
+    measured = {name: x for name, x in values.items() if x is not None}
     if "tpot" not in measured and "throughput" not in measured:
-        raise UnusableError("neither TPOT nor throughput is given")
+        raise UnusableRowError("neither TPOT nor throughput is given")
     return measured
 
 
 def _flag(cells: Cells, name: str) -> bool:
     word = (cells.get(name) or "").strip().lower()
     if word not in ("true", "false"):
-        raise UnusableError(f"{name} is neither true nor false")
+        raise UnusableRowError(f"{name} is neither true nor false")
     return word == "true"
 
 
@@ -187,38 +181,38 @@ def _plan(cells: Cells, role: str, chips: float, drafting: bool) -> Deployment:
     if wide and ep == 1.0 and number(cells, f"{role}_tp") == 1.0:
         ep = chips  # labels of wide expert parallelism that give one rank of many
     if chips % ep:
-        raise UnusableError(f"{role}_ep is no divisor of the GPUs")
+        raise UnusableRowError(f"{role}_ep is no divisor of the GPUs")
     ranks = {"tp": 1.0, "attention_dp": chips} if wide else {"tp": chips}
     return Deployment.of(**ranks, ep=ep, drafts=DRAFTS[wide] if drafting else 0.0)
 
 
-def _drafts(cells: Cells, framework: str, make: str, otherwise: float) -> float:
+def _drafts(cells: Cells, framework: str, make: str, default: float) -> float:
     """Tokens that a server of one pool drafts, by the script that ran it."""
     if framework == "sglang":
         return SGLANG_DRAFTS if make == "nvidia" else DRAFTS[False]
     if framework == "atom" and cells.get("precision") == "fp4":
         return ATOM_FP4_DRAFTS
-    return otherwise
+    return default
 
 
 def _pools(cells: Cells, drafting: bool) -> tuple[Pools, float, float]:
     """The pools, instances that decode, and the share of all chips that throughput is of."""
-    parts, counts, chips = [], [], []
+    plans, copies, chips = [], [], []
     for role in ("prefill", "decode"):
-        workers = optional(cells, f"{role}_num_workers", least=-1.0)
+        workers = optional_number(cells, f"{role}_num_workers", low=-1.0)
         if not workers:
-            raise UnusableError("workers of the pools are missing")
-        every = number(cells, f"num_{role}_gpu")
-        if every % workers:
-            raise UnusableError("GPUs of a pool are no multiple of its workers")
-        parts.append(_plan(cells, role, every / workers, drafting and role == "decode"))
-        counts.append(workers)
-        chips.append(every)
+            raise UnusableRowError("workers of the pools are missing")
+        gpus = number(cells, f"num_{role}_gpu")
+        if gpus % workers:
+            raise UnusableRowError("GPUs of a pool are no multiple of its workers")
+        plans.append(_plan(cells, role, gpus / workers, drafting and role == "decode"))
+        copies.append(workers)
+        chips.append(gpus)
     pools = Pools.of(
-        prefill=parts[0],
-        decode=parts[1],
-        prefill_copies=counts[0],
-        decode_copies=counts[1],
-        prefill_batch=float(parts[0].attention_dp),
+        prefill=plans[0],
+        decode=plans[1],
+        prefill_copies=copies[0],
+        decode_copies=copies[1],
+        prefill_batch=float(plans[0].attention_dp),
     )
-    return pools, counts[1], chips[1] / sum(chips)
+    return pools, copies[1], chips[1] / sum(chips)

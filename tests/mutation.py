@@ -1,6 +1,6 @@
 """Do the tests notice small faults? Mutations drawn over the package, and which are killed.
 
-``python -m experiments.mutation --count 200`` changes one operator, number, minimum or default at
+``python -m tests.mutation --count 200`` changes one operator, number, minimum or default at
 a time in a copy of the checkout and runs the tests that name its module, as CI runs them, until
 one fails. mutmut and cosmic-ray run all tests, or those of a coverage map, for each mutation: all
 take a quarter of an hour here, and lines of programs that JAX traces once are in no such map.

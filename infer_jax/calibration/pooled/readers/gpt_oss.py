@@ -9,16 +9,16 @@ server was busy: ``gpu_util_mean`` is the share of its time in which a kernel ra
 
 import re
 
-from experiments._validation.row import (
+from infer_jax.calibration.pooled.rows import (
     BF16,
     Cells,
-    Formats,
-    Read,
-    Row,
-    Served,
-    UnusableError,
+    PooledRow,
+    RowsRead,
+    ServedModel,
+    StoredFormats,
+    UnusableRowError,
     number,
-    optional,
+    optional_number,
     rows_of,
 )
 from infer_jax.estimators.serving import Deployment, ServingWorkload
@@ -27,56 +27,55 @@ COLUMNS = ("label", "completed", "mean_tpot_ms", "mean_ttft_ms", "mean_e2e_ms", 
 DRAFTS = 7.0
 WAVES = 5.0  # completed over in flight below which a run is a start and an end
 # MXFP4 experts that Hopper multiplies in 16 bits
-FORMATS = Formats(BF16, (0.53, 16.0), BF16, 2.0, 0.0)
+FORMATS = StoredFormats(BF16, (0.53, 16.0), BF16, 2.0, 0.0)
 
 
-def read(lines: list[dict[str, str | None]]) -> Read:
+def read(lines: list[dict[str, str | None]]) -> RowsRead:
     """The rows of a file's lines."""
     return rows_of(lines, _row)
 
 
 def acceptance(rate: float, drafts: float = DRAFTS) -> float:
     """The chance a of each draft at which ``rate`` of all are accepted: a + a^2 + ... = rate d."""
-
     low, high = 0.0, 1.0
     for _ in range(50):  # the sum grows with a
         middle = (low + high) / 2.0
-        many = sum(middle ** (j + 1) for j in range(int(drafts))) > rate * drafts
-        low, high = (low, middle) if many else (middle, high)
+        above = sum(middle ** (j + 1) for j in range(int(drafts))) > rate * drafts
+        low, high = (low, middle) if above else (middle, high)
     return low
 
 
-def _row(cells: Cells) -> Row:
+def _row(cells: Cells) -> PooledRow:
     label = (cells.get("label") or "").strip()
-    found = re.search(r"(?:^|_)c(\d+)(?:_|$)", label)
-    if found is None or not float(found[1]):
-        raise UnusableError("label does not tell the requests in flight")
-    load = float(found[1])
+    match = re.search(r"(?:^|_)c(\d+)(?:_|$)", label)
+    if match is None or not float(match[1]):
+        raise UnusableRowError("label does not tell the requests in flight")
+    load = float(match[1])
     completed = number(cells, "completed")
     if completed < WAVES * load:
-        raise UnusableError(f"fewer than {WAVES:g} requests for each in flight")
+        raise UnusableRowError(f"fewer than {WAVES:g} requests for each in flight")
     rate = number(cells, "req_tput")
-    each = number(cells, "out_tput") / rate
+    osl = number(cells, "out_tput") / rate
     isl = (number(cells, "tot_tput") - number(cells, "out_tput")) / rate
     if isl <= 0.0:
-        raise UnusableError("tot_tput is not above out_tput")
-    accepted = optional(cells, "spec_accept_rate")
-    busy = optional(cells, "gpu_util_mean") or 100.0
+        raise UnusableRowError("tot_tput is not above out_tput")
+    accepted = optional_number(cells, "spec_accept_rate")
     if accepted is not None and accepted >= 1.0:
-        raise UnusableError("spec_accept_rate is not below 1")
+        raise UnusableRowError("spec_accept_rate is not below 1")
     drafting = accepted is not None
-    return Row(
+    first = number(cells, "mean_ttft_ms") / 1e3
+    return PooledRow(
         id=label,
         dataset="gpt-oss h200 drafts" if drafting else "gpt-oss h200",
-        served=Served("gpt-oss-120b", FORMATS),
+        served=ServedModel("gpt-oss-120b", FORMATS),
         system="h200_sxm",
         engine="vllm",
-        work=ServingWorkload.of(isl=isl, osl=each, batch=load, waves=completed / load),
+        workload=ServingWorkload.of(isl=isl, osl=osl, batch=load, waves=completed / load),
         plan=Deployment.of(tp=1.0, drafts=DRAFTS if drafting else 0.0),
         measured={
             "tpot": number(cells, "mean_tpot_ms") / 1e3,
-            "ttft": number(cells, "mean_ttft_ms") / 1e3,
-            "ttft_mean": number(cells, "mean_ttft_ms") / 1e3,
+            "ttft": first,
+            "ttft_mean": first,
             "e2e": number(cells, "mean_e2e_ms") / 1e3,
             "throughput": number(cells, "out_tput"),
             "power": number(cells, "power_mean_w"),
@@ -84,5 +83,5 @@ def _row(cells: Cells) -> Row:
         group=f"gpt-oss-120b h200 vllm {'eagle3' if drafting else 'none'}",
         acceptance=None if accepted is None else acceptance(accepted),
         date="2026-06",
-        metered=min(busy / 100.0, 1.0),
+        busy_share=min((optional_number(cells, "gpu_util_mean") or 100.0) / 100.0, 1.0),
     )

@@ -1,0 +1,141 @@
+"""Which times are left out together, and what a left-out make or engine shares with the others.
+
+``make``: AMD's chips by fits to NVIDIA's rows; ``engine``, ``model``, ``system``, ``source`` (a
+publisher of rows): one at a time; ``time``: rows from May 2026 on by those before; ``groups``: five
+draws of a server's lengths; or folds of single rows that a file names.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from experiments._validation import microbenchmarks
+from infer_jax.calibration.pooled.likelihood import AMD_NAMES, PooledProblem, PooledTimes
+from infer_jax.calibration.pooled.readers import silicon, silicon_cleaning
+from infer_jax.calibration.pooled.rows import AMD, PooledRow
+from infer_jax.catalog.files import read_text
+from infer_jax.catalog.foreign import csv_rows
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import ENGINES
+
+FROM, FOLDS = "2026-05", 5
+FEWEST = 150  # times of a model or system that is left out
+OF_ENGINE = ("layer_gap", "sequence_time", "front", "eager")
+LABELS = {
+    "make": lambda row: "amd" if row.system in AMD else "nvidia",
+    "engine": lambda row: row.engine,
+    "model": lambda row: row.model,
+    "system": lambda row: row.system,
+    "source": lambda row: row.publisher,
+}
+WAYS = (*LABELS, "time", "groups")
+
+
+class Fold(NamedTuple):
+    """One fold: what was left out, and which times were seen."""
+
+    name: str
+    seen: np.ndarray
+
+
+def split(way: str, times: PooledTimes) -> Iterator[Fold]:
+    """The folds of a split."""
+    if way == "time":
+        yield Fold(f"from {FROM}", times.labels(lambda row: row.date) < FROM)
+        return
+    if way == "groups":
+        labels = times.labels(lambda r: (r.dataset, r.group, r.workload and r.lengths))
+        kinds, index = np.unique(labels, return_inverse=True)
+        draw = np.random.default_rng(0).permutation(len(kinds)) % FOLDS
+        for k in range(FOLDS):
+            yield Fold(f"draw {k + 1}", draw[index] != k)
+        return
+    labels = times.labels(LABELS[way])
+    kinds = ["amd"] if way == "make" else list(ENGINES) if way == "engine" else np.unique(labels)
+    for kind in kinds:
+        out = labels == kind
+        fewest = FEWEST if way in ("model", "system") else 1
+        if out.sum() >= fewest and not out.all():
+            yield Fold(str(kind), ~out)
+
+
+def folds_of(path: Path, rows: Sequence[PooledRow]) -> dict[str, tuple[str, str]]:
+    """The fold, and the id of the row, of each id in a CSV file with columns ``id,fold``.
+
+    A second entry of a measurement of aiconfigurator-core stands for the first, and has the fold of
+    the first of them that the file names; an entry that no fit uses has no row ("").
+
+    Raises:
+        InputError: no such columns, an empty fold, an id that is no row or stands twice, or
+            fewer than two folds.
+    """
+    lines = csv_rows(str(path), read_text(path))
+    _, header = next(lines)
+    for name in ("id", "fold"):
+        if name not in header:
+            raise InputError(str(path), "column", name, "a header with columns id and fold")
+    first = _first_entries()
+    usable = {row.id for row in rows}
+    found: dict[str, tuple[str, str]] = {}
+    of_row: dict[str, str] = {}
+    for line, cells in lines:
+        where = f"{path}, line {line}"
+        if len(cells) != len(header):
+            raise InputError(where, "cells", len(cells), f"{len(header)}, as the header has")
+        name, fold = (cells[header.index(column)] for column in ("id", "fold"))
+        if name not in usable and name not in first:
+            raise InputError(where, "id", name, "the id of a row of the data")
+        if name in found:
+            raise InputError(where, "id", name, "each row once")
+        if not fold:
+            raise InputError(where, "fold", "empty", "the name of a fold")
+        row = first.get(name, name)
+        found[name] = (of_row.setdefault(row, fold), row if row in usable else "")
+    if len({fold for fold, row in found.values() if row}) < 2:
+        raise InputError(str(path), "fold", "fewer than two", "two folds or more with usable rows")
+    return found
+
+
+def _first_entries() -> dict[str, str]:
+    """Of each entry of aiconfigurator-core the first one of the same measurement, by id."""
+    if not silicon.is_installed():
+        return {}
+    pools, unknown = silicon_cleaning.disaggregated()
+    entries = {run.published.id: run.first for run in (*silicon_cleaning.aggregated(), *pools)}
+    return entries | {row.id: row.id for row in unknown}
+
+
+def split_by_file(folds: dict[str, tuple[str, str]], times: PooledTimes) -> Iterator[Fold]:
+    """The folds of a file; rows that it does not name are seen by every fit."""
+    of_row = {row: fold for fold, row in folds.values() if row}
+    labels = times.labels(lambda row: of_row.get(row.id, ""))
+    for fold in sorted(set(of_row.values())):
+        yield Fold(fold, labels != fold)
+
+
+def without(free: np.ndarray, made: PooledProblem, left: str) -> np.ndarray:
+    """Coordinates in which AMD's generations, or an engine, have what the others share.
+
+    AMD's have it times what micro-benchmarks say.
+    """
+    index = {name: i for i, name in enumerate(made.chosen.names)}
+    if left == "amd":
+        values = dict(zip(index, np.asarray(made.chosen.values(jnp.asarray(free))), strict=True))
+        shared = {f"hopper.{field}": 1.0 for field in ("gap", "grouped", "quantising")}
+        shared["blackwell.grouped"] = 1.0
+        values = {"hopper.gemm_4": values["hopper.gemm_8"]} | shared | values
+        for name in AMD_NAMES:
+            generation, _, field = name.partition(".")
+            mean = np.sqrt(values[f"hopper.{field}"] * values[f"blackwell.{field}"])
+            values[name] = mean * microbenchmarks.of_coefficient(generation, field)
+        ordered = np.asarray([values[name] for name in made.chosen.names])
+        moved = np.asarray(made.chosen.unbounded(jnp.asarray(ordered)))
+        return np.where(np.isin(made.chosen.names, AMD_NAMES), moved, free)
+    moved = free.copy()
+    others = [name for name in ENGINES if name != left]
+    for field in OF_ENGINE:
+        moved[index[f"{left}.{field}"]] = np.mean([free[index[f"{x}.{field}"]] for x in others])
+    return moved

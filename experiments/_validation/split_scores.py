@@ -1,0 +1,192 @@
+"""The errors and bands of a split: its tables, its goals, and a file of predictions."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import _report
+from experiments._validation.folds import Fold
+from infer_jax.calibration.pooled.likelihood import METRICS, PACE, TTFT, PooledTimes
+from infer_jax.catalog.files import write_text
+
+SHARES = (50, 80, 95)  # per cent of rows in a band
+FEWEST = 20  # times of a data set below which it has no line
+LINES = ("pace", "TTFT", "throughput", "E2E", "TTFT, median")  # kinds of times
+IN_BAND, BANDED_ROWS = (75.0, 85.0), 50  # goal, per cent in a band for 80; of so many rows
+UNUSED = "a row that no fit uses: damaged, an anomaly, or pools whose workers are not known"
+
+
+class Predicted(NamedTuple):
+    """Logs of measured over predicted, by coefficients alone and with offsets; ends of bands.
+
+    ``banded``: the log that bands are of: with offsets, or alone where a publisher is new.
+    ``bands``: ends by share of ``SHARES``, low and high, of each time.
+    """
+
+    plain: np.ndarray
+    offset: np.ndarray
+    banded: np.ndarray
+    bands: np.ndarray
+
+    @classmethod
+    def empty(cls, count: int) -> "Predicted":
+        """Of times of which nothing is predicted yet."""
+        none = np.full(count, np.nan)
+        return cls(none, none.copy(), none.copy(), np.full((len(SHARES), 2, count), np.nan))
+
+    def ends(self, share: int = 80) -> np.ndarray:
+        """Low and high end of the band of a share, of each time."""
+        return self.bands[SHARES.index(share)]
+
+
+class Goal(NamedTuple):
+    """The largest error of a kind of times of a data set, per cent."""
+
+    dataset: str
+    line: str
+    error: float
+    figure: str = "median"
+
+
+GOALS: dict[str, tuple[Goal, ...]] = {
+    "groups": (
+        Goal("inferencex amd", "pace", 9.0),
+        Goal("inferencex amd", "throughput", 10.0),
+        Goal("inferencex nvidia", "pace", 7.0),
+        Goal("inferencex nvidia drafts", "pace", 12.0),
+        Goal("trtllm max throughput", "pace", 9.0),
+        Goal("mlperf offline nvidia", "pace", 11.0),
+        Goal("rocm vllm latency", "pace", 6.0),
+        Goal("silicon (fitted)", "pace", 7.3),
+        Goal("silicon (fitted)", "pace", 11.6, "mean"),
+        Goal("silicon (fitted)", "TTFT", 25.0),
+        Goal("gpt-oss h200", "pace", 5.0),
+        Goal("gpt-oss h200", "TTFT", 10.0),
+    ),
+    "make": (Goal("inferencex amd", "pace", 15.0),),
+}
+Figures = dict[str, dict[str, Any]]  # by data set, kind of times, name
+
+
+def table(way: str, times: PooledTimes, found: Predicted) -> Figures:
+    """Print errors by data set and kind of times, beside their goals; the figures."""
+    datasets, scored = times.labels(lambda row: row.dataset), np.isfinite(found.offset)
+    lines, figures = [], {}
+    for dataset in (*dict.fromkeys(datasets.tolist()), "all"):
+        for kind, name in enumerate(LINES):
+            own = (times.kind == kind) & scored & ((datasets == dataset) | (dataset == "all"))
+            if own.sum() < (1 if dataset == "all" else FEWEST):
+                continue
+            score = _score(found, own)
+            errors = (f"{score[k]:.1f}" for k in ("alone", "alone_bias", "median", "mean", "bias"))
+            band = f"{score['cover80']:.0f}", f"{score['width80']:.2f}"
+            if dataset == "all":
+                score["constant"] = _constant_width(found, own)
+                band = (band[0], f"{band[1]} (constant {score['constant']:.2f})")
+            figures.setdefault(dataset, {})[name] = score
+            lines.append((dataset, name, score["rows"], *errors, *band))
+    columns = ("rows of", "", "rows", "alone %", "bias %", "median %", "mean %", "bias %")
+    note = (
+        "Alone: by coefficients. Then with offsets of what was seen and the age of the build. "
+        "Pace: TPOT, or the\ntime of a batch or a token of all. Constant: the one width that "
+        "holds as many of all rows."
+    )
+    columns = (*columns, "in 80 %", "width")
+    _report.show(f"Rows of a {way} left out", columns, lines, note)
+    _show_goals(way, figures)
+    return figures
+
+
+def _score(found: Predicted, own: np.ndarray) -> dict[str, float]:
+    plain, offset = (100.0 * np.abs(np.expm1(-x[own])) for x in (found.plain, found.offset))
+    biases = [100.0 * np.expm1(-np.mean(x[own])) for x in (found.plain, found.offset)]
+    low, high = found.ends()
+    inside = (low <= found.banded) & (found.banded <= high)
+    return {
+        "rows": int(own.sum()),
+        "alone": float(np.median(plain)),
+        "alone_bias": float(biases[0]),
+        "median": float(np.median(offset)),
+        "mean": float(np.mean(offset)),
+        "bias": float(biases[1]),
+        "cover80": 100.0 * float(np.mean(inside[own])),
+        "width80": float(np.exp(np.mean((high - low)[own]))),
+    }
+
+
+def _constant_width(found: Predicted, own: np.ndarray) -> float:
+    """The one ratio of ends that holds as many rows, about the same predictions."""
+    low, high = found.ends()
+    inside = (low <= found.banded) & (found.banded <= high)
+    return float(np.exp(2.0 * np.quantile(np.abs(found.banded[own]), np.mean(inside[own]))))
+
+
+def _show_goals(way: str, figures: Figures) -> None:
+    """Print the goals of a split beside what is reached, by coefficients alone and with offsets."""
+    lines = [
+        (
+            f"{goal.dataset}, {goal.line}, {goal.figure}",
+            f"{goal.error:g}",
+            f"{score['alone']:.1f}" if goal.figure == "median" else "",
+            f"{score[goal.figure]:.1f}",
+            "yes" if score[goal.figure] <= goal.error else "no",
+        )
+        for goal in GOALS.get(way, ())
+        if (score := figures.get(goal.dataset, {}).get(goal.line)) is not None
+    ]
+    if lines:
+        columns = ("error %", "goal", "alone", "with offsets", "reached")
+        _report.show("Goals of rows left out", columns, lines)
+    if way == "source":
+        columns = ("of each 100 rows, in a band for 80", "goal", "in it", "reached")
+        _report.show("Goals of bands", columns, list(_bands(figures)))
+
+
+def _bands(figures: Figures) -> Iterator[tuple[str, ...]]:
+    low, high = IN_BAND
+    for dataset, kinds in figures.items():
+        for line, score in kinds.items():
+            if score["rows"] >= BANDED_ROWS:
+                inside = "yes" if low <= score["cover80"] <= high else "no"
+                yield (
+                    f"{dataset}, {line}",
+                    f"{low:g} to {high:g}",
+                    f"{score['cover80']:.0f}",
+                    inside,
+                )
+
+
+def write(
+    path: Path,
+    times: PooledTimes,
+    found: Predicted,
+    folds: Sequence[Fold],
+    named: dict[str, tuple[str, str]],
+) -> None:
+    """A CSV line for every row that a split left out, or every id that a file of folds names.
+
+    TPOT and TTFT in ms by coefficients and offsets with the ends of their 80 % bands, or a reason.
+    """
+    cells: dict[str, list[str]] = {}
+    for fold in folds:
+        for j in np.flatnonzero(~fold.seen):
+            metric, kind = METRICS[times.metric[j]], times.kind[j]
+            if (metric, kind) in (("tpot", PACE), ("ttft", TTFT)):
+                center = times.seconds[j] * np.exp(-found.banded[j])
+                values = 1e3 * center * np.exp([0.0, *found.ends()[:, j]])
+                row = cells.setdefault(times.rows[times.row[j]].id, [fold.name, *[""] * 6])
+                column = 1 if metric == "tpot" else 4
+                row[column : column + 3] = [f"{x:.6g}" for x in values]
+    asked = named or {name: ("", name) for name in cells}
+    lines = [
+        [name, *cells[row], ""] if row in cells else [name, *[""] * 7, UNUSED]
+        for name, (_, row) in asked.items()
+    ]
+    columns = [f"{name}_{what}" for name in ("tpot", "ttft") for what in ("ms", "lo80", "hi80")]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([["id", "fold", *columns, "reason"], *lines])
+    write_text(path, text.getvalue())

@@ -1,0 +1,166 @@
+"""Fit the default coefficients: ``python -m infer_jax.calibration.pooled``."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.errors import InputError
+
+FOLDER = Path("../shared/data/measured")
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def pooled(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help=f"Files of measured rows, or one folder of them; else {FOLDER}."),
+    ] = None,
+    starts: Annotated[
+        int, typer.Option(min=1, help="Starts: the shipped fit, then points of the priors.")
+    ] = 1,
+    errors: Annotated[
+        bool, typer.Option("--errors", help="Only the errors of the shipped fit on what is new.")
+    ] = False,
+    publishers: Annotated[
+        bool, typer.Option("--publishers", help="Only the law of errors of a new publisher.")
+    ] = False,
+    ship: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML to write, as the package reads it.")
+    ] = None,
+) -> None:
+    """Fit the serving estimator to all measured rows, and its errors on what it has not seen.
+
+    Prints coefficients with 80 % intervals, and the errors of systems, models, makes and pools that
+    were left out. With --ship FILE both are written as `serving.toml`; with --errors the end of
+    that file; with --publishers `spreads.toml`.
+    """
+    try:
+        rows = _read(files or [FOLDER])
+        import jax
+
+        with jax.enable_x64(True):
+            if publishers:
+                _publishers(rows, ship)
+            else:
+                _fit(rows, starts, errors, ship)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _read(paths: Sequence[Path]) -> list[PooledRow]:
+    """The rows of files and folders; prints how many of each.
+
+    Raises:
+        InputError: a file that cannot be read, or no rows of aiconfigurator-core or others.
+    """
+    from infer_jax.calibration.pooled import readers
+
+    sources: dict[str, Callable[[], readers.RowsRead]] = {}
+    for path in paths:
+        sources |= (
+            readers.sources(path) if path.is_dir() else {str(path): partial(readers.read, path)}
+        )
+    rows, begin = [], time.perf_counter()
+    for name, read in sources.items():
+        found = read()
+        rows += found.rows
+        skipped = sum(found.skipped.values())
+        _say(f"{name}: {len(found.rows)} rows, {skipped} left out", begin)
+    if not any(row.dataset == "silicon pools" for row in rows):
+        allowed = "pip install 'infer_jax[silicon]' and a folder: its rows count"
+        raise InputError("pooled fit", "rows of aiconfigurator-core", "none", allowed)
+    return rows
+
+
+def _fit(rows: list[PooledRow], starts: int, errors: bool, ship: Path | None) -> None:
+    """The fit and its errors on what is new, or with ``errors`` those of the shipped fit alone."""
+    from infer_jax.calibration.pooled import fitting, left_out, shipping
+    from infer_jax.calibration.pooled.likelihood import PooledTimes
+    from infer_jax.calibration.uncertainty import covariance, identifiability, interval
+    from infer_jax.catalog.files import read_text, write_text
+
+    begin, fit, text = time.perf_counter(), None, ""
+    times = PooledTimes.of(rows)
+    if errors:
+        text = "" if ship is None else read_text(ship)
+    else:
+        fit = fitting.pooled_fit(times, starts)
+        servers = times.labels(lambda row: row.group).tolist()
+        _say(f"fit of {len(servers)} times in {len(set(servers))} servers", begin)
+        bounds = interval(fit, covariance(fit, servers), 0.8)
+        _table(
+            "One fit of all rows",
+            ("coefficient", "value", "low", "high", "learnt"),
+            (
+                (p.name, f"{fit.values[p.name]:.4g}", *(f"{x:.4g}" for x in bounds[p.name]),
+                 f"{p.learnt:.2f}")
+                for p in identifiability(fit).parameters
+            ),
+            "80 % intervals by the jackknife over servers. Learnt: near 1 the rows say nothing.",
+        )  # fmt: skip
+        losses = ", ".join(f"{x:.2f}" for x in fit.losses)
+        _console().print(f"Half the sum of squares at the end of each start: {losses}.")
+        text = shipping.fit_file(fit, times)
+    new = left_out.new_errors(rows, fit, lambda what: _say(what, begin))
+    _table(
+        "Errors of what is new to the fit",
+        ("new", "left out in turn", "rows", "TPOT, median %", "TTFT, median %"),
+        (
+            (
+                kind,
+                str(x.kinds or "-"),
+                str(len(x.tpot)),
+                *(f"{y:.1f}" for y in x.medians().values()),
+            )
+            for kind, x in new.items()
+        ),
+    )
+    if ship is not None:
+        write_text(ship, shipping.with_new_errors(text, new))
+
+
+def _publishers(rows: list[PooledRow], ship: Path | None) -> None:
+    """The laws of errors on servers of a publisher of whom no row is known."""
+    from infer_jax.calibration.pooled import publishers, shipping
+    from infer_jax.calibration.pooled.likelihood import PooledTimes
+    from infer_jax.catalog.files import write_text
+
+    times = PooledTimes.of(rows)
+    text = shipping.laws_file(times, publishers.law_of_publishers(times))
+    if ship is not None:
+        write_text(ship, text)
+    print(text)
+
+
+def _console() -> Console:
+    """The terminal; where there is none, wide enough that no cell is cut."""
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = ""
+) -> None:
+    table = Table(title=title, title_justify="left", caption=note, caption_justify="left")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def _say(what: str, begin: float) -> None:
+    _console().print(f"[dim]{time.perf_counter() - begin:6.1f} s[/]  {what}")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,216 @@
+"""What the serving estimator says of measured rows: all rows of one mode in one program."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.tree_util import PyTreeDef
+from jax.typing import ArrayLike
+
+from infer_jax.calibration.pooled.rows import PooledRow, system_named
+from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators.estimate import decode_context
+from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, ServingWorkload, Shape
+from infer_jax.footprint import Overheads
+from infer_jax.physics.energy import Draw, power_at
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Hierarchy
+
+# how servers of the rows were started: 0.9 is the default of vLLM until 0.20, and what
+# TensorRT-LLM and SGLang leave of the free memory is near it
+AS_STARTED = {"usable_memory": 0.9, "overheads": Overheads.vllm_0_18()}
+
+
+class RowFacts(NamedTuple):
+    """What a row says of its server that the estimator holds as a leaf; else as in the row."""
+
+    engine: ArrayLike
+    generation: ArrayLike
+    visible: ArrayLike
+    acceptance: ArrayLike
+    chip_share: ArrayLike
+    balanced: ArrayLike
+    pool_share: ArrayLike
+    busy_share: ArrayLike
+    draw: Draw
+
+
+class RowInputs(NamedTuple):
+    """A row's inputs; every leaf has the rows' axis once stacked. ``arch`` is None but of pools."""
+
+    facts: RowFacts
+    shape: Shape
+    hardware: Hardware
+    workload: ServingWorkload
+    plan: Deployment | Pools
+    arch: Architecture | None
+
+
+Answers = dict[str, Array]
+Columns = dict[str, np.ndarray]  # by metric, a number a row
+Law = Callable[[Serving, RowInputs], Answers]
+
+
+def inputs(row: PooledRow, serving: Serving) -> RowInputs:
+    """A row as the laws below take it."""
+    coefficients = system_named(row.system).coefficients.get("serving", {})
+    facts = RowFacts(
+        engine=float(ENGINES.index(row.engine)),
+        generation=coefficients.get("generation", 0.0),
+        visible=coefficients.get("visible", float(serving.visible)),
+        acceptance=float(serving.acceptance) if row.acceptance is None else row.acceptance,
+        chip_share=row.chip_share,
+        balanced=row.balanced,
+        pool_share=row.pool_share,
+        busy_share=row.busy_share,
+        draw=serving.fitted(coefficients).draw,
+    )
+    assert row.served is not None and row.workload is not None and row.plan is not None
+    arch = row.served.architecture() if row.mode == "pools" else None
+    return RowInputs(facts, row.served.shape(), _hardware(row), row.workload, row.plan, arch)
+
+
+def _hardware(row: PooledRow) -> Hardware:
+    """The row's system, with memory and links at other rates than the data sheet's if it says."""
+    hardware = system_named(row.system).hardware
+    if row.rates == (1.0, 1.0):
+        return hardware
+    chip, network = hardware.chip, hardware.network
+    assert isinstance(network, Hierarchy)
+    memory, link = row.rates
+    return hardware.replace(
+        chip=chip.replace(memory_bandwidth=np.asarray(chip.memory_bandwidth * memory)),
+        network=network.replace(domain_bandwidth=np.asarray(network.domain_bandwidth * link)),
+    )
+
+
+def of_server(model: Serving, facts: RowFacts) -> Serving:
+    """The estimator with the facts of a row's server."""
+    names = ("engine", "generation", "visible", "acceptance", "draw")
+    leaves = {name: getattr(facts, name) for name in names}
+    return model.replace(**leaves, skew=model.skew * (1.0 - facts.balanced))  # pyright: ignore[reportArgumentType, reportOperatorIssue]
+
+
+def closed_loop(model: Serving, row: RowInputs) -> Answers:
+    """A constant number of requests in flight."""
+    server = of_server(model, row.facts)
+    assert isinstance(row.plan, Deployment)
+    served = server.serve(row.shape, row.hardware, row.workload, row.plan)
+    # a meter that ran longer than the server was busy shows an idle chip for the rest
+    busy, idle = jnp.asarray(row.facts.busy_share), row.hardware.power * server.draw.idle
+    return {
+        "tpot": served.tpot,
+        "ttft": served.ttft,
+        "e2e": served.latency,
+        "throughput": served.throughput,
+        "power": busy * served.power + (1.0 - busy) * idle,
+    }
+
+
+def without_drafts(plan: Deployment) -> Deployment:
+    """The plan of a pass of prompts, in which nothing is drafted."""
+    return plan.replace(drafts=jnp.zeros_like(plan.drafts))
+
+
+def one_batch(model: Serving, row: RowInputs) -> Answers:
+    """One batch from start to end: a pass of all prompts, then a pass a token."""
+    server, work = of_server(model, row.facts), row.workload
+    one = jnp.ones_like(work.batch)
+    prompts = ForwardPass(sequences=work.batch, new_tokens=work.isl, cached_tokens=0.0 * one)
+    tokens = ForwardPass(
+        sequences=work.batch, new_tokens=one, cached_tokens=work.isl + work.osl / 2.0
+    )
+    assert isinstance(row.plan, Deployment)
+    first, later = (
+        server.token(row.shape, row.hardware, forward, plan).time
+        for forward, plan in ((prompts, without_drafts(row.plan)), (tokens, row.plan))
+    )
+    return {"latency": first + (work.osl - 1.0) * later}
+
+
+def two_pools(model: Serving, row: RowInputs) -> Answers:
+    """Requests in flight in two pools, at the lower rate of latency and of capacity."""
+    server, plan = of_server(model, row.facts), row.plan
+    assert isinstance(plan, Pools) and row.arch is not None
+    scale = jnp.where(row.workload.nominal > 0.5, server.drawn_length, 1.0)
+    work = row.workload.replace(isl=row.workload.isl * scale, osl=row.workload.osl * scale)
+    one = jnp.ones_like(work.batch)
+    prompt = ForwardPass(sequences=plan.prefill_batch, new_tokens=work.isl, cached_tokens=0.0 * one)
+    pair = Disaggregated.of(target=server)
+    decoding = pair.decoding(row.arch, row.hardware, work, plan)
+    token = ForwardPass(sequences=decoding, new_tokens=one, cached_tokens=decode_context(work))
+    # drafts are of decoding alone
+    first = server.step(row.arch, row.hardware, prompt, plan.prefill)
+    second = server.token(row.shape, row.hardware, token, plan.decode)
+    assert isinstance(first, Pass)
+    passes = work.replace(batch=decoding)
+    served = pair.joined(row.arch, row.hardware, passes, plan, (first, second))
+    latency = served.ttft + (work.osl - 1.0) * served.tpot
+    requests = work.batch * plan.decode_copies
+    capacity = served.throughput * served.chips / work.osl
+    rate = jnp.minimum(requests / latency, capacity)
+    # mean watts of a chip, by the passes of each pool that a second needs
+    watts, chips = jnp.asarray(0.0), jnp.asarray(0.0)
+    for pool, copies, batch, phase, passes_rate in (
+        (plan.prefill, plan.prefill_copies, plan.prefill_batch, first, rate),
+        (plan.decode, plan.decode_copies, decoding, second, rate * (work.osl - 1.0)),
+    ):
+        busy = passes_rate / batch / copies
+        own = copies * pool.instance
+        watts = watts + own * power_at(row.hardware.power, phase, busy, server.draw)
+        chips = chips + own
+    return {
+        "tpot": served.tpot,
+        "ttft": served.ttft,
+        "e2e": requests / rate,
+        "throughput": rate * work.osl / (served.chips * row.facts.chip_share),  # pyright: ignore[reportOperatorIssue]
+        "power": watts / chips,
+    }
+
+
+LAWS: dict[str, Law] = {"loop": closed_loop, "batch": one_batch, "pools": two_pools}
+TRACES: list[str] = []  # a name for each program traced
+
+
+@cache
+def program(law: Law) -> Law:
+    """A law of many rows, compiled once for each structure of them."""
+
+    def rows(model: Serving, stacked: RowInputs) -> Answers:
+        TRACES.append(law.__name__)
+        return jax.vmap(law, in_axes=(None, 0))(model, stacked)
+
+    return jax.jit(rows)
+
+
+def shipped() -> Serving:
+    """The fit that the package carries, with servers started as those of the rows were."""
+    return Serving.of().replace(**AS_STARTED)
+
+
+def stacked(rows: Sequence[PooledRow], serving: Serving) -> list[tuple[np.ndarray, RowInputs]]:
+    """Rows of one mode and structure together, with their indices; without replays."""
+    made = {i: inputs(row, serving) for i, row in enumerate(rows) if row.mode != "replay"}
+    kinds: dict[tuple[str, PyTreeDef], list[int]] = {}
+    for i, one in made.items():
+        kinds.setdefault((rows[i].mode, jax.tree.structure(one)), []).append(i)
+
+    def stack(*leaves: ArrayLike) -> np.ndarray:
+        return np.stack([np.asarray(x, float) for x in leaves])
+
+    return [
+        (np.asarray(indices), jax.tree.map(stack, *(made[i] for i in indices)))
+        for indices in kinds.values()
+    ]
+
+
+def answers(rows: Sequence[PooledRow], model: Serving, laws: dict[str, Law] = LAWS) -> Columns:
+    """Each metric of all rows by a model, NaN where the mode has no such answer."""
+    columns: Columns = {}
+    for indices, part in stacked(rows, shipped()):
+        for metric, values in program(laws[rows[indices[0]].mode])(model, part).items():
+            columns.setdefault(metric, np.full(len(rows), np.nan))[indices] = np.asarray(values)
+    return columns

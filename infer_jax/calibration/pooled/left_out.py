@@ -1,0 +1,133 @@
+"""Errors of the fit on what is new to it: systems, models, AMD's servers and make, pools.
+
+Each NVIDIA system, each model and each server of AMD's is left out of the fit in turn, which is
+solved again from what is shipped; the time of the left-out rows is then by coefficients alone.
+AMD's chips by the fit to NVIDIA's rows have Hopper's coefficients. Two pools are rows of
+aiconfigurator-core, of which no TTFT was ever fitted.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.calibration.pooled.answers import LAWS, Answers, RowInputs, answers, shipped
+from infer_jax.calibration.pooled.likelihood import (
+    MEDIAN,
+    PACE,
+    STEPS,
+    TTFT,
+    PooledTimes,
+    problem,
+    weights,
+)
+from infer_jax.calibration.pooled.rows import AMD, PooledRow
+from infer_jax.calibration.uncertainty import Fit
+from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators.serving import Deployment, Serving
+
+OUTPUTS = ("tpot", "ttft")
+# what is left out one at a time, and whether of AMD's rows
+KINDS: dict[str, tuple[Callable[[PooledRow], str], bool]] = {
+    "system": (lambda row: row.system, False),
+    "model": (lambda row: row.model, False),
+    "amd": (lambda row: row.group, True),
+}
+
+
+class NewErrors(NamedTuple):
+    """Measured over predicted by output, and how many kinds were left out one at a time."""
+
+    kinds: int
+    tpot: np.ndarray
+    ttft: np.ndarray
+
+    def medians(self) -> dict[str, float]:
+        """The median error of each output, per cent."""
+        ratios = (self.tpot, self.ttft)
+        errors = (100.0 * float(np.median(np.abs(1.0 / x - 1.0))) for x in ratios)
+        return dict(zip(OUTPUTS, errors, strict=True))
+
+
+def new_errors(
+    rows: Sequence[PooledRow], fit: Fit | None = None, say: Callable[[str], None] = print
+) -> dict[str, NewErrors]:
+    """The errors by what is new. ``fit``: another than the shipped one; ``say``: of progress."""
+    model = shipped() if fit is None else fit.tree
+    errors = refitted(PooledTimes.of(rows), None if fit is None else fit.free, say)
+    return errors | {"make": of_another_make(rows, model), "pools": of_pools(rows, model)}
+
+
+def refitted(
+    times: PooledTimes, free: np.ndarray | None, say: Callable[[str], None]
+) -> dict[str, NewErrors]:
+    """The errors of systems, models and AMD's servers, each by a fit without it.
+
+    ``free``: where the fits start; None: at what is shipped.
+    """
+    made = problem(times)
+    start = made.starts(1, 0.0, 0) if free is None else free[None]
+    loops = offered_loops(times)
+    amd = np.asarray([row.system in AMD for row in times.rows])[times.row]
+    first = np.isin(times.kind, (TTFT, MEDIAN))
+    errors = {}
+    for name, (label, of_amd) in KINDS.items():
+        scored, labels = loops & (amd == of_amd), times.labels(label)
+        ratios = np.full(len(times.seconds), np.nan)
+        for kind, own in label_masks(labels, scored):
+            ends, _ = made.solve(start, weights(times, ~own), STEPS)
+            logs = np.log(times.seconds) - np.asarray(made.logs(ends[0]))
+            ratios[own & scored] = np.exp(logs[own & scored])
+            say(f"without {kind}")
+        left = np.isfinite(ratios)
+        paces, firsts = ratios[left & (times.kind == PACE)], ratios[left & first]
+        errors[name] = NewErrors(len(set(labels[left])), paces, firsts)
+    return errors
+
+
+def offered_loops(times: PooledTimes) -> np.ndarray:
+    """Closed loops of one pool of an engine that is offered, which ATOM is not."""
+    loops = [row.mode == "loop" and row.framework != "atom" for row in times.rows]
+    return np.asarray(loops)[times.row]
+
+
+def label_masks(labels: np.ndarray, scored: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Every label among the scored times, and all times that have it."""
+    for kind in np.unique(labels[scored]):
+        yield str(kind), labels == kind
+
+
+def of_another_make(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
+    """AMD's closed loops by the fit to NVIDIA's rows: with Hopper's coefficients."""
+
+    def is_scored(row: PooledRow) -> bool:
+        loop = row.system in AMD and row.mode == "loop" and "ttft" in row.measured
+        return loop and isinstance(row.plan, Deployment) and float(row.plan.drafts) == 0.0
+
+    loops = [row for row in rows if is_scored(row)]
+    columns = answers(loops, model.replace(cdna3=model.hopper, cdna4=model.hopper))
+    ratios = (np.asarray([r.measured[n] for r in loops]) / columns[n] for n in OUTPUTS)
+    return NewErrors(0, *ratios)
+
+
+def of_pools(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
+    """Rows of aiconfigurator-core in two pools, by a fit, as ``Disaggregated`` answers."""
+    pools = [row for row in rows if row.dataset == "silicon pools"]
+    columns = answers(pools, model, LAWS | {"pools": as_estimated})
+    ratios = (np.asarray([r.measured[n] for r in pools]) / columns[n] for n in OUTPUTS)
+    return NewErrors(0, *ratios)
+
+
+def as_estimated(model: Serving, row: RowInputs) -> Answers:
+    """TPOT and TTFT of two pools as the estimator answers users, without a closed loop's end."""
+    facts, plan = row.facts, row.plan
+    assert isinstance(plan, Pools) and row.arch is not None
+    pair = Disaggregated.of(
+        target=model.replace(engine=facts.engine, generation=facts.generation)  # pyright: ignore[reportArgumentType]
+    )
+    scale = jnp.where(row.workload.nominal > 0.5, model.drawn_length, 1.0)
+    work = row.workload.replace(isl=row.workload.isl * scale, osl=row.workload.osl * scale)
+    decoding = pair.decoding(row.arch, row.hardware, work, plan)
+    served = pair.estimate(row.arch, row.hardware, work.replace(batch=decoding), plan)
+    return {"tpot": served.tpot, "ttft": served.ttft}

@@ -1,0 +1,222 @@
+"""The pooled fit as a problem: times of rows, coefficients, priors, and what a row counts.
+
+Slopes are differences of the programs that predict, so that nothing is compiled for them.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from infer_jax.calibration.linearised import Linearised
+from infer_jax.calibration.losses import CAUCHY
+from infer_jax.calibration.pooled.answers import (
+    LAWS,
+    Columns,
+    RowInputs,
+    program,
+    shipped,
+    stacked,
+)
+from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.calibration.problem import Prior
+from infer_jax.catalog.published import serving_coefficients
+from infer_jax.estimators.serving import Serving
+
+DIFFERENCE = 1e-4  # of a free coordinate, about a relative one of the coefficient
+# rounds of a fit, and the relative gain of a round at which it ends: of a fit without some rows,
+# and of the one that is shipped
+STEPS, TOLERANCE, FINE = 12, 2e-3, 1e-4
+METRICS = ("tpot", "ttft", "latency", "throughput", "e2e")
+FIRST = ("latency", "tpot", "throughput")  # of these the first that a row has is its pace
+PACE, TTFT, RATE, WHOLE, MEDIAN = range(5)  # kinds of times
+# by kind: the ordinary size of a log residual, and how much a time counts
+SCALES, SHARES = (0.05, 0.15, 0.05, 0.05, 0.15), (1.0, 0.3, 0.0, 0.0, 0.3)
+
+# value and relative spread: data sheets reached in good part, launch gaps of tens of microseconds
+PRIORS = {
+    "weight_read": Prior(0.8, 0.12),
+    "cache_read": Prior(0.7, 0.15),
+    "narrow_read": Prior(0.7, 0.3),
+    "hopper.gemm_16": Prior(0.65, 0.15),
+    "hopper.gemm_8": Prior(0.6, 0.25),
+    "hopper.blocked": Prior(0.8, 0.3),
+    "blackwell.gemm_16": Prior(0.65, 0.15),
+    "blackwell.gemm_8": Prior(0.6, 0.25),
+    "blackwell.gemm_4": Prior(0.5, 0.3),
+    "grouped": Prior(0.8, 0.5),
+    "skew": Prior(0.3, 1.0),
+    "prefill_attention": Prior(0.4, 0.35),
+    "decode_attention": Prior(0.4, 0.35),
+    "link": Prior(0.75, 0.2),
+    "trtllm.layer_gap": Prior(2e-5, 1.0),
+    "sglang.layer_gap": Prior(2e-5, 1.0),
+    "vllm.layer_gap": Prior(2e-5, 1.0),
+    "expert_kernels": Prior(0.5, 1.0),
+    "trtllm.sequence_time": Prior(5e-6, 1.0),
+    "sglang.sequence_time": Prior(5e-6, 1.0),
+    "vllm.sequence_time": Prior(5e-6, 1.0),
+    "quantised_gap": Prior(5e-6, 1.0),
+    "block_kernels": Prior(1.0, 1.0),
+    "blackwell.quantising": Prior(1.0, 0.5),
+    "trtllm.quantising": Prior(1.0, 0.5),
+    "blackwell.gap": Prior(0.8, 0.3),
+    "hop": Prior(4e-6, 0.7),
+    "latent_kernels": Prior(1.8, 0.3),
+    "sparse_kernels": Prior(4.0, 0.3),
+    "acceptance": Prior(0.65, 0.15),
+    "trtllm.front": Prior(0.02, 1.0),
+    "sglang.front": Prior(0.02, 1.0),
+    "vllm.front": Prior(0.02, 1.0),
+    "front_rank": Prior(1.0, 1.0),
+    "trtllm.eager": Prior(5.0, 1.0),
+    "sglang.eager": Prior(5.0, 1.0),
+    "vllm.eager": Prior(5.0, 1.0),
+    # eager launches and their growth are a product that the rows hardly tell apart: the growth is
+    # held near where a fit to aiconfigurator-core's rows alone has it (2.5 to 7.1)
+    "eager_growth": Prior(4.2, 0.1),
+    "trtllm.rank_kernels": Prior(0.2, 1.0),
+}
+# of AMD's generations: Hopper's shares and launches, within what Hopper and Blackwell differ by
+# and more
+AMD_PRIORS = {
+    "gap": Prior(1.0, 0.5),
+    "grouped": Prior(1.0, 0.5),
+    "gemm_16": Prior(0.6, 0.3),
+    "gemm_8": Prior(0.44, 0.3),
+    "gemm_4": Prior(0.4, 0.3),
+    "quantising": Prior(1.0, 0.5),
+}
+AMD_NAMES = tuple(f"{name}.{field}" for name in ("cdna3", "cdna4") for field in AMD_PRIORS)
+PRIORS |= {name: AMD_PRIORS[name.partition(".")[2]] for name in AMD_NAMES}
+NAMES = tuple(PRIORS)
+TIES = {"hopper.gemm_8": ("hopper.gemm_4",)}  # Hopper multiplies 4-bit numbers as 8-bit ones
+SYMBOLS = {name: "_".join(reversed(name.split("."))) for name in AMD_NAMES}
+SYMBOLS["trtllm.rank_kernels"] = "k_R"
+# how much a row counts beside one of aiconfigurator-core's, which are most: of seven sets of
+# numbers the one by which left-out groups of each data set are best predicted together
+COUNTS = {
+    "inferencex nvidia drafts": 3.0,
+    "inferencex": 1.5,
+    "rocm vllm latency": 1.5,
+    "gpt-oss": 1.5,
+}
+POOLS, AT_ONCE = 1.0, 1.5  # of two pools; of throughput alone, where all requests come at once
+
+
+class PooledTimes(NamedTuple):
+    """Measured times: the row of each, its metric, and the kind of time that it is.
+
+    Kinds: pace, TTFT (a mean, or not told), throughput beside a pace, a whole request, TTFT where
+    the median alone is published. A throughput is a time, too: seconds a token.
+    """
+
+    rows: Sequence[PooledRow]
+    row: np.ndarray
+    metric: np.ndarray
+    kind: np.ndarray
+    seconds: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Sequence[PooledRow]) -> "PooledTimes":
+        """Of rows that are neither replayed nor of single passes."""
+        times = []
+        for i, row in enumerate(rows):
+            if row.mode in ("pass", "replay"):
+                continue
+            median = "ttft_median" in row.measured and "ttft_mean" not in row.measured
+            kinds = {"throughput": RATE, "ttft": MEDIAN if median else TTFT, "e2e": WHOLE}
+            kinds |= dict.fromkeys([m for m in FIRST if m in row.measured][:1], PACE)
+            for metric, kind in kinds.items():
+                if metric in row.measured:
+                    value = row.measured[metric]
+                    seconds = 1.0 / value if metric == "throughput" else value
+                    times.append((i, METRICS.index(metric), kind, seconds))
+        row, metric, kind, seconds = np.asarray(times, float).reshape(-1, 4).T
+        return cls(rows, row.astype(int), metric.astype(int), kind.astype(int), seconds)
+
+    def labels(self, of: Callable[[PooledRow], Hashable]) -> np.ndarray:
+        """A label of each time, from its row."""
+        return np.asarray([str(of(self.rows[i])) for i in self.row])
+
+    def predicted(self, columns: Columns) -> np.ndarray:
+        """The predicted seconds of each, from answers by metric."""
+        table = np.stack([columns.get(m, np.full(len(self.rows), np.nan)) for m in METRICS])
+        table[METRICS.index("throughput")] **= -1.0
+        return table[self.metric, self.row]
+
+
+class PooledProblem(Linearised):
+    """A linearised problem whose slopes are differences: no program is compiled for them."""
+
+    def derivatives(self, free: ArrayLike) -> tuple[Array, Array]:
+        """Logarithms of the predictions and their Jacobian, rows x parameters."""
+        here = np.asarray(free, float)
+        base = np.asarray(self.logs(jnp.asarray(here)))
+        columns = []
+        for k, x in enumerate(here):
+            step = DIFFERENCE if x < 10.0 else -DIFFERENCE  # a share at its bound moves back
+            moved = here.copy()
+            moved[k] += step
+            columns.append((np.asarray(self.logs(jnp.asarray(moved))) - base) / step)
+        return jnp.asarray(base), jnp.asarray(np.stack(columns, axis=1))
+
+
+def problem(times: PooledTimes, tolerance: float = TOLERANCE) -> PooledProblem:
+    """The fit of all coefficients to all times; it starts at what is shipped."""
+    rows = times.rows
+    new = {name: PRIORS[name].value for name in NAMES if name not in serving_coefficients()}
+    base = shipped().fitted(new)
+    fitted_acceptance = np.asarray([row.acceptance is None for row in rows])
+
+    @cache
+    def parts() -> list[tuple[np.ndarray, RowInputs]]:
+        return [x for x in stacked(rows, base) if rows[x[0][0]].mode in LAWS]
+
+    def predict(model: Serving) -> Array:
+        columns: Columns = {}
+        for indices, part in parts():
+            # rows whose source does not print the acceptance of drafts have the fitted one
+            own = jnp.where(fitted_acceptance[indices], model.acceptance, part.facts.acceptance)
+            facts = part.facts._replace(acceptance=np.asarray(own))
+            law = program(LAWS[rows[indices[0]].mode])
+            for metric, values in law(model, part._replace(facts=facts)).items():
+                columns.setdefault(metric, np.full(len(rows), np.nan))[indices] = values
+        return jnp.asarray(times.predicted(columns))
+
+    made = PooledProblem.of(
+        predict,
+        times.seconds,
+        base,
+        NAMES,
+        priors=PRIORS,
+        ties=TIES,
+        scale=np.asarray(SCALES)[times.kind],
+        loss=CAUCHY,
+        tolerance=tolerance,
+    )
+    assert isinstance(made, PooledProblem)
+    return made
+
+
+def weights(times: PooledTimes, seen: np.ndarray | None = None) -> np.ndarray:
+    """How much each time counts in the fit: the pace of a row, and TTFT but that of two pools.
+
+    ``seen``: the times that a fit may use; None: all.
+    """
+    counts = np.asarray([_count(row) for row in times.rows])
+    one_pool = np.asarray([row.mode != "pools" for row in times.rows])[times.row]
+    used = (one_pool | (times.kind == PACE)) & (True if seen is None else seen)
+    return np.where(used, np.asarray(SHARES)[times.kind] * counts[times.row], 0.0)
+
+
+def _count(row: PooledRow) -> float:
+    if row.mode == "pools":
+        return 0.0 if row.dataset.startswith("silicon") else POOLS
+    if "throughput" in row.measured and "tpot" not in row.measured:
+        return AT_ONCE
+    return next((x for name, x in COUNTS.items() if row.dataset.startswith(name)), 1.0)

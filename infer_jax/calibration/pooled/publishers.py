@@ -1,0 +1,134 @@
+"""Errors on rows of a publisher that a fit has not seen, and the law of errors learned from them.
+
+Each publisher is left out in turn and the fit solved again: the errors of its rows are the sample
+of which the law is learned.
+"""
+
+from collections.abc import Hashable, Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.calibration.error_bands import learned
+from infer_jax.calibration.pooled.likelihood import (
+    PACE,
+    SCALES,
+    STEPS,
+    TTFT,
+    PooledProblem,
+    PooledTimes,
+    problem,
+    weights,
+)
+from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.catalog.published import ErrorLaw, facts
+
+ORDINARY = 3.0  # times the scale of the loss, expected of another publisher's errors
+FACTS = tuple(facts())
+NEW = ("chip", "model")
+OUTPUTS = ("tpot", "ttft", "pools_ttft")
+
+
+class UnseenErrors(NamedTuple):
+    """log(measured / predicted) of each time by a fit without its publisher, and its facts."""
+
+    errors: np.ndarray
+    facts: dict[str, np.ndarray]
+
+    def sample(self, times: PooledTimes, output: str, among: np.ndarray) -> np.ndarray:
+        """The times of which an output's law is learned: paces, or TTFT of one pool or of two."""
+        if output == "tpot":
+            return among & (times.kind == PACE)
+        pools = self.facts["pools"] > 0.5
+        return among & (times.kind == TTFT) & (pools == (output == "pools_ttft"))
+
+    def scales(self, law: ErrorLaw, own: np.ndarray) -> np.ndarray:
+        """The scale of each of some times by a law."""
+        return law.scale * np.exp(sum(law.slopes[n] * x[own] for n, x in self.facts.items()))
+
+    def law(self, times: PooledTimes, own: np.ndarray) -> ErrorLaw:
+        """The law of some times; a data set is a cluster."""
+        expected = ORDINARY * float(np.median(np.asarray(SCALES)[times.kind[own]]))
+        clusters = times.labels(lambda row: row.dataset)[own].tolist()
+        own_facts = {n: x[own] for n, x in self.facts.items()}
+        return learned(self.errors[own], own_facts, clusters, expected, widening=NEW)
+
+
+def publisher_facts(times: PooledTimes, seen: np.ndarray) -> dict[str, np.ndarray]:
+    """Facts of every time where no more than the ``seen`` ones are known."""
+    chips = set(times.labels(lambda row: row.system)[seen])
+    models = set(times.labels(lambda row: row.model)[seen])
+    table = [
+        facts(
+            1.0 if row.workload is None else float(row.workload.batch),
+            pools=row.mode == "pools",
+            narrow=has_narrow_products(row),
+            chip=row.system not in chips,
+            model=row.model not in models,
+        )
+        for row in times.rows
+    ]
+    return {n: np.asarray([x[n] for x in table])[times.row] for n in FACTS}
+
+
+def has_narrow_products(row: PooledRow) -> bool:
+    """Whether a row's experts, or feedforward, multiply 4-bit numbers."""
+    return row.served is not None and row.served.formats.feedforward[1] == 4.0
+
+
+def publisher_laws(times: PooledTimes, unseen: UnseenErrors) -> dict[str, ErrorLaw]:
+    """The law of each output that the program prints, from all rows."""
+    servers = times.labels(lambda row: (row.dataset, row.group))
+    laws = {}
+    for name in OUTPUTS:
+        own = unseen.sample(times, name, np.ones(len(servers), bool))
+        law = unseen.law(times, own)
+        scores = unseen.errors[own] / unseen.scales(law, own)
+        laws[name] = law._replace(common=shared_variance(scores, servers[own].tolist()))
+    return laws
+
+
+def shared_variance(errors: np.ndarray, groups: Sequence[Hashable]) -> float:
+    """Share of the variance of errors that rows of one group have in common, in [0, 1].
+
+    Of normal scores; the variance between groups over the sum of it and the one within, by
+    one-way analysis of variance (Searle, Casella and McCulloch 1992, 3.6).
+    """
+    quantile = NormalDist().inv_cdf
+    ranks = errors.argsort().argsort()
+    scores = np.asarray([quantile((rank + 0.5) / len(errors)) for rank in ranks])
+    members: dict[Hashable, list[int]] = {}
+    for i, group in enumerate(groups):
+        members.setdefault(group, []).append(i)
+    parts = [scores[indices] for indices in members.values()]
+    sizes = np.array([len(x) for x in parts], float)
+    rows, kinds = sizes.sum(), len(parts)
+    within = sum(float(np.sum((x - x.mean()) ** 2)) for x in parts) / (rows - kinds)
+    means = np.array([x.mean() for x in parts])
+    between = float(np.sum(sizes * (means - scores.mean()) ** 2)) / (kinds - 1)
+    size = (rows - np.sum(sizes**2) / rows) / (kinds - 1)
+    common = max((between - within) / size, 0.0)
+    return float(common / (common + within))
+
+
+def without_publishers(times: PooledTimes, made: PooledProblem, start: np.ndarray) -> UnseenErrors:
+    """Errors and facts of all times, each by a fit without its publisher, solved in full."""
+    publishers = times.labels(lambda row: row.publisher)
+    errors = np.full(len(times.seconds), np.nan)
+    columns = {name: np.zeros(len(errors)) for name in FACTS}
+    for publisher in np.unique(publishers):
+        own = publishers == publisher
+        ends, _ = made.solve(start[None], weights(times, ~own), STEPS)
+        errors[own] = (np.log(times.seconds) - np.asarray(made.logs(jnp.asarray(ends[0]))))[own]
+        for name, values in publisher_facts(times, ~own).items():
+            columns[name][own] = values[own]
+    return UnseenErrors(errors, columns)
+
+
+def law_of_publishers(times: PooledTimes) -> dict[str, ErrorLaw]:
+    """The laws of errors on servers of a new publisher, from a fit without each of them."""
+    made = problem(times)
+    ends, _ = made.solve(made.starts(1, 0.0, 0), weights(times), STEPS)
+    return publisher_laws(times, without_publishers(times, made, ends[0]))

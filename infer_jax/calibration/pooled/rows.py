@@ -1,0 +1,232 @@
+"""A measured row in the terms of the serving estimator, and the parsing of its cells."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from infer_jax.catalog import System, load_model, load_system
+from infer_jax.estimators.disaggregated import Pools
+from infer_jax.estimators.serving import (
+    Deployment,
+    ServingWorkload,
+    Shape,
+    formatted,
+    shape,
+)
+from infer_jax.specs import Architecture, Experts, Format
+
+BLOCKS = 3  # kinds of layers that all stacked models are padded to; a model with more is left out
+METRICS = ("tpot", "ttft", "ttft_mean", "ttft_median", "throughput", "e2e", "latency", "power")
+Cells = Mapping[str, str | None]  # of a row, by column
+Mode = Literal["loop", "batch", "pass", "pools", "replay"]
+# models that are not bundled, as the bundled one from which they differ in these numbers alone
+VARIANTS = {"llama-2-70b": ("llama-3.1-70b", {"vocabulary": 32000})}
+AMD = ("mi300x", "mi325x", "mi355x")  # profiles of AMD's chips
+
+
+class StoredFormats(NamedTuple):
+    """Bytes and matmul bits of a checkpoint's matrices, and bytes of a cached number.
+
+    ``dynamic``: how many classes of products (attention, feedforward) quantise their activations
+    at run time.
+    """
+
+    attention: tuple[float, float]
+    feedforward: tuple[float, float]
+    shared: tuple[float, float]
+    cache: float
+    dynamic: float
+
+
+# 0.5625 bytes: 4 bits and a scale of 8 bits for each 16 (NVFP4); 0.53: for each 32 (MXFP4)
+NVFP4, MXFP4, FP8, BF16 = (0.5625, 4.0), (0.53, 4.0), (1.0, 8.0), (2.0, 16.0)
+
+
+class ServedModel(NamedTuple):
+    """A bundled model in the number formats of a server."""
+
+    model: str
+    formats: StoredFormats
+
+    def architecture(self) -> Architecture:
+        """The architecture in these formats."""
+        return _architecture(self)
+
+    def shape(self) -> Shape:
+        """The same as the serving estimator reads it."""
+        return _shape(self)
+
+
+@cache
+def architecture_named(name: str) -> Architecture:
+    """A bundled architecture or a variant of one, loaded once."""
+    bundled, changes = VARIANTS.get(name, (name, {}))
+    return load_model(bundled).architecture.with_(**changes)
+
+
+@cache
+def is_mixture(name: str) -> bool:
+    """True for a mixture of experts."""
+    return any(isinstance(b.feedforward, Experts) for b in architecture_named(name).blocks)
+
+
+@cache
+def system_named(name: str) -> System:
+    """A bundled profile, loaded once."""
+    return load_system(name)
+
+
+@cache
+def _architecture(served: ServedModel) -> Architecture:
+    f, arch = served.formats, architecture_named(served.model)
+    attention, feedforward, shared = (
+        Format.of(bytes=size, bits=bits) for size, bits in (f.attention, f.feedforward, f.shared)
+    )
+    return formatted(
+        arch,
+        attention=attention,
+        dense=attention if is_mixture(served.model) else feedforward,
+        experts=feedforward,
+        shared=shared,
+        cache=arch.cache.replace(bytes=np.asarray(f.cache)),
+    )
+
+
+@cache
+def _shape(served: ServedModel) -> Shape:
+    lowered = shape(_architecture(served), blocks=BLOCKS)
+    return lowered._replace(quantised=np.asarray(served.formats.dynamic))  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledRow:
+    """What was served on what under which load, and what was measured, in SI units.
+
+    Attributes:
+        mode: ``loop``, a constant number of requests in flight; ``batch``, one batch of equal
+            requests from start to end; ``pass``, passes of prompts or of decoding alone;
+            ``pools``, prefill and decode in separate pools; ``replay``, single requests.
+        group: rows of one server share it: model, system, framework and format.
+        acceptance: of drafts, where the source prints it.
+        chip_share: share of all chips by which the source divides throughput.
+        balanced: 1 where all experts were given as many tokens.
+        pool_share: share of the rate of its passes that a pool reaches.
+        busy_share: share of the power meter's time in which the server was busy.
+        rates: factors on the data sheet's bandwidths of memory and link.
+    """
+
+    id: str
+    dataset: str
+    measured: Mapping[str, float]
+    group: str
+    system: str
+    engine: str
+    served: ServedModel | None = None
+    workload: ServingWorkload | None = None
+    plan: Deployment | Pools | None = None
+    mode: Mode = "loop"
+    acceptance: float | None = None
+    date: str = ""
+    chip_share: float = 1.0
+    balanced: float = 0.0
+    pool_share: float = 1.0
+    busy_share: float = 1.0
+    rates: tuple[float, ...] = (1.0, 1.0)
+
+    @property
+    def framework(self) -> str:
+        """The program that served: third in the group of the closed loops, else the engine."""
+        words = self.group.split()
+        return words[2] if len(words) > 2 else self.engine
+
+    @property
+    def lengths(self) -> tuple[float, float]:
+        """Prompt and output tokens."""
+        assert self.workload is not None
+        return float(self.workload.isl), float(self.workload.osl)
+
+    @property
+    def model(self) -> str:
+        """The model, or "" of a replay."""
+        return "" if self.served is None else self.served.model
+
+    @property
+    def publisher(self) -> str:
+        """Who published the row."""
+        return self.dataset.split()[0]
+
+
+@dataclass
+class RowsRead:
+    """The rows of a source, and how many were left out, by reason."""
+
+    rows: list[PooledRow] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "RowsRead") -> None:
+        """Take in the rows of another source."""
+        self.rows += other.rows
+        self.skipped += other.skipped
+
+
+class UnusableRowError(Exception):
+    """A row is left out, for the reason given."""
+
+
+Item = TypeVar("Item")
+
+
+def rows_of(items: Iterable[Item], read: Callable[[Item], PooledRow]) -> RowsRead:
+    """The rows that ``read`` makes of items; unusable ones are counted by reason."""
+    result = RowsRead()
+    for item in items:
+        try:
+            result.rows.append(read(item))
+        except UnusableRowError as reason:
+            result.skipped[str(reason)] += 1
+    return result
+
+
+def number(cells: Cells, name: str, low: float = 0.0) -> float:
+    """A cell that must be a finite number above ``low``.
+
+    Raises:
+        UnusableRowError: empty, no number, or not above it.
+    """
+    value = optional_number(cells, name, low)
+    if value is None:
+        raise UnusableRowError(f"{name} is missing")
+    return value
+
+
+def optional_number(cells: Cells, name: str, low: float = 0.0) -> float | None:
+    """A cell that may be empty; otherwise as ``number``."""
+    text = (cells.get(name) or "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise UnusableRowError(f"{name} is no number") from None
+    if not (math.isfinite(value) and value > low):
+        raise UnusableRowError(f"{name} is not above {low:g}")
+    return value
+
+
+def lookup(table: Mapping[str, Item], cells: Cells, name: str) -> Item:
+    """What a word in a cell stands for.
+
+    Raises:
+        UnusableRowError: a word that is not in the table.
+    """
+    word = (cells.get(name) or "").strip()
+    if word not in table:
+        raise UnusableRowError(
+            f"{name} {word!r} is not known here" if word else f"{name} is missing"
+        )
+    return table[word]
