@@ -61,7 +61,7 @@ def _frontier(verb: Verb, options: Options) -> None:
 
 def _offload(verb: Verb, options: Options) -> None:
     """The answer with its picture, where it has one and matplotlib is installed."""
-    from infer_jax.verbs.offload_result import OffloadResult
+    from infer_jax.verbs.offload import OffloadResult
 
     given, as_json = dict(options), bool(options["as_json"])
     out, none, _ = str(given.pop("out")), given.pop("no_picture"), given.pop("as_json")

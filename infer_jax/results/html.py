@@ -20,7 +20,7 @@ def _part(part: Part) -> str:
     if isinstance(part, Lines):
         return f"<pre>{_text(part.text)}</pre>"
     if isinstance(part, Notes):
-        listed = part.printed
+        listed = list(dict.fromkeys(part.sentences))
         return f"<ul>{''.join(f'<li>{_text(s)}</li>' for s in listed)}</ul>" if listed else ""
     return _table(part)
 

@@ -51,9 +51,9 @@ def scaled(factor: float, count: int = 3) -> Callable[[SupportsFloat], str]:
 percent = scaled(100.0)
 
 
-def number(value: SupportsFloat | str) -> str:
-    """A number with four significant digits; a word as it is."""
-    return value if isinstance(value, str) else digits(value, 4)
+def number(value: SupportsFloat | str | None) -> str:
+    """A number with four significant digits, or "unknown" for None; a word as it is."""
+    return value if isinstance(value, str) else or_unknown(value, 4)
 
 
 def cell(value: SupportsFloat | str) -> str:

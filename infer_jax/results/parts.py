@@ -15,7 +15,7 @@ class Column(NamedTuple):
         title: its title.
         unit: printed under the title.
         value: the key or attribute of a row that it prints, with dots where deeper; or a function
-            of the row.
+            of the row. A key that a row lacks is blank.
         format: how a value is printed; None is blank.
         left: whether its text stands left; texts do where this is None.
         spare: whether it is left out where the terminal is too narrow for all.
@@ -33,7 +33,7 @@ class Column(NamedTuple):
         if callable(self.value):
             return self.value(row)
         for key in self.value.split("."):
-            row = row[key] if isinstance(row, Mapping) else getattr(row, key)
+            row = row.get(key) if isinstance(row, Mapping) else getattr(row, key)
         return row
 
 
@@ -71,33 +71,28 @@ class Lines(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """What was assumed, one item a sentence; not printed where only the answer is wanted.
-
-    ``more``: sentences that are printed, too, and are not in JSON.
-    """
+    """What was assumed, one item a sentence; not printed where only the answer is wanted."""
 
     sentences: Sequence[str]
-    more: Sequence[str] = ()
-
-    @property
-    def printed(self) -> list[str]:
-        """What is printed, each sentence once."""
-        return list(dict.fromkeys((*self.sentences, *self.more)))
 
 
 class Fact(NamedTuple):
-    """A number or a word of an answer: ``key`` in JSON ("": none), printed where it has a title."""
+    """A number or a word of an answer: ``key`` in JSON ("": none), printed where it has a title.
+
+    ``note``: what stands beside it, such as a limit and whether it is met.
+    """
 
     key: str
     value: object
     title: str = ""
     unit: str = ""
     format: Format = number
+    note: str = ""
 
     @property
     def text(self) -> str:
         """The value as it is printed."""
-        return "" if self.value is None else self.format(self.value)
+        return self.format(self.value)
 
 
 ANSWERS = (Column("answer", "", "title"), Column("value", "", "text", left=False),

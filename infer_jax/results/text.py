@@ -39,7 +39,7 @@ def show(parts: Iterable[Part], console: "Console", *, notes: bool = True) -> No
 
 
 def _notes(part: Notes, console: "Console") -> None:
-    listed = part.printed
+    listed = list(dict.fromkeys(part.sentences))
     for line in [*([""] if listed else []), *(f"- {sentence}" for sentence in listed)]:
         console.print(printable(line), markup=False)
 

@@ -77,6 +77,6 @@ def worded(parts: Iterable[Part]) -> Iterator[Part]:
         if by_command():
             yield part
         elif isinstance(part, Notes):
-            yield Notes(*([keywords(note) for note in x] for x in part))
+            yield Notes([keywords(note) for note in part.sentences])
         else:
             yield keywords(part) if isinstance(part, str) else part

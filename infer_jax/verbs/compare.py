@@ -7,6 +7,7 @@ from typing import Annotated
 
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.estimators.serving import Deployment
+from infer_jax.results import option
 from infer_jax.results.numbers import counted
 from infer_jax.specs import UNBOUNDED, Plan
 from infer_jax.verbs import inputs, options as opt
@@ -75,15 +76,17 @@ def compare(
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     if measured is None:
         others = {"engine": engine, "dp": dp, "concurrency": concurrency}
-        others |= {"request-rate": request_rate, "sidecar": sidecar}
+        others |= {"request_rate": request_rate, "sidecar": sidecar}
         names = _two(names, others, total_gpus, alone=len(every) > 1)
         return _estimators(every, names, (tp, pp, ep, total_gpus), (isl, osl, batch))
     if len(every) > 1:
         others = ", ".join(one.system.name for one in every)
-        raise refuse("--hardware", others, "one system with --measured: the one that was measured")
+        raise refuse(
+            "hardware", others, f"one system with {option('measured')}: the one that was measured"
+        )
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
-    name = _one(names, {"total-gpus": total_gpus, "batch": batch})
+    name = _one(names, {"total_gpus": total_gpus, "batch": batch})
     places = [measured] if isinstance(measured, str | os.PathLike) else measured
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
     agree(runs, asked)
@@ -97,33 +100,33 @@ def _two(
 
     ``alone``: one is enough, for systems are compared.
     """
-    for option, value in others.items():
+    for name, value in others.items():
         if value is not None:
-            raise refuse(f"--{option}", str(value), "only with --measured")
+            raise refuse(name, str(value), f"only with {option('measured')}")
     best = inputs.BEST if total is None else inputs.SEARCHING
     if alone and len(names) < 2:
         return names or [best]
     if not names:
         question = "Which two estimators, or which measurement?"
         raise ask(
-            "--estimator",
+            "estimator",
             question,
-            "--estimator (one is set against serving), or --measured FILE",
+            f"{option('estimator')} (one is set against serving), or {option('measured')} FILE",
         )
     names = names if len(names) != 1 else [best, *names]
     if len(names) != 2 or names[0] == names[1]:
-        raise refuse("--estimator", ", ".join(names), "two that differ")
+        raise refuse("estimator", ", ".join(names), "two that differ")
     return names
 
 
 def _one(names: list[str], others: Mapping[str, float | None]) -> str:
     """The estimator that predicts what runs measured."""
-    for option in ("batch", "total-gpus"):
-        if others[option] is not None:
-            allowed = "none with --measured: runs say what was run"
-            raise refuse(f"--{option}", "given", allowed)
+    for name in ("batch", "total_gpus"):
+        if others[name] is not None:
+            allowed = f"none with {option('measured')}: runs say what was run"
+            raise refuse(name, "given", allowed)
     if len(names) > 1:
-        raise refuse("--estimator", names[1], "one of them with --measured")
+        raise refuse("estimator", names[1], f"one of them with {option('measured')}")
     return names[0] if names else inputs.BEST
 
 
@@ -157,7 +160,7 @@ def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompar
 
     model = inputs.estimator(name, asked)
     if model.searches:
-        raise refuse("--estimator", name, "one that takes a split: runs have theirs")
+        raise refuse("estimator", name, "one that takes a split: runs have theirs")
     loads = [load_of(run) for run in runs]
     if name == inputs.BEST:
         model = model.with_(engine=engine_of(runs))

@@ -11,8 +11,8 @@ from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Column, Notes, Part, Table
-from infer_jax.results.numbers import counted, digits, or_unknown
+from infer_jax.results import Column, Notes, Rows, Section, Table, number, option
+from infer_jax.results.numbers import counted, digits
 from infer_jax.results.terms import term
 from infer_jax.specs import Output, Workload, outputs
 from infer_jax.verbs import inputs, pictures
@@ -20,10 +20,14 @@ from infer_jax.verbs import inputs, pictures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = 8  # measured runs that are printed; JSON has all
+PRINTED = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
 Numbers = Mapping[str, Array | float | None]  # a name, and its number; None: not known
-ABSENT = "-"
+ABSENT, RATIO = "-", "second over first"
+ARRIVING = (
+    "Requests that arrive by themselves are priced as if as many were kept in flight "
+    "as were on average; their time to first token waits by another law."
+)
 SAME = 1e-3  # share by which times differ without a word
 PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
 OVERLAP = (
@@ -51,20 +55,7 @@ class EstimatorsCompared(Pictured):
     work: Workload
     layout: str
     answers: Sequence[Prediction]
-
-    def fields(self) -> Mapping[str, object]:
-        """The question, and each estimator's outputs and terms."""
-        work = self.work
-        systems = [one.names for one in self.systems]
-        return {
-            **(systems[0] if len(systems) == 1 else {"systems": systems}),
-            "layout": self.layout,
-            "isl_tokens": work.isl,
-            "osl_tokens": work.osl,
-            "batch": work.batch,
-            "estimators": self._estimators(),
-            "notes": self._notes(),
-        }
+    rows_key = "estimators"
 
     @property
     def systems(self) -> list[inputs.Given]:
@@ -84,13 +75,6 @@ class EstimatorsCompared(Pictured):
         """Whether several estimators answered."""
         return len({answer.trust.estimator for answer in self.answers}) > 1
 
-    def _notes(self) -> list[str]:
-        return list(dict.fromkeys(note for one in self.systems for note in one.notes))
-
-    def rows(self) -> Sequence[Mapping[str, object]]:
-        """One row an estimator of a system."""
-        return self._estimators()
-
     def _estimators(self) -> list[dict[str, object]]:
         several = len(self.systems) > 1
         return [
@@ -103,65 +87,66 @@ class EstimatorsCompared(Pictured):
             for answer in self.answers
         ]
 
-    def parts(self) -> Iterator[Part]:
+    def sections(self) -> Iterator[Section]:
         """Outputs side by side, then the terms of both passes."""
-        work = self.work
-        named = list(zip(self.labels, self.answers, strict=True))
-        heads = [_marked(label, answer.trust) for label, answer in named]
-        systems = ", ".join(one.system.name for one in self.systems)
-        ratio = [Column("second over first")] if len(self.answers) == 2 else []
+        work, systems = self.work, self.systems
         yield (
-            f"{self.asked.model.name} on {systems}, {self.layout}: isl "
-            f"{float(work.isl):g}, osl {float(work.osl):g}, batch {float(work.batch):g}"
+            f"{self.asked.model.name} on {', '.join(one.system.name for one in systems)}, "
+            f"{self.layout}: isl {float(work.isl):g}, osl {float(work.osl):g}, "
+            f"batch {float(work.batch):g}"
         )
         yield from dict.fromkeys(answer.trust.says for answer in self.answers)
+        yield {
+            **(systems[0].names if len(systems) == 1 else {"systems": [x.names for x in systems]}),
+            "layout": self.layout,
+            "isl_tokens": work.isl,
+            "osl_tokens": work.osl,
+            "batch": work.batch,
+        }
+        yield Rows("estimators", self._estimators())
+        labels = zip(self.labels, self.answers, strict=True)
+        heads = [_marked(label, answer.trust) for label, answer in labels]
+        compared = outputs(*(answer.estimate for answer in self.answers), view="compare")
+        numbers = [of_estimate(x.estimate, x.asked) for x in self.answers]
         yield ""
-        columns = (Column("answer", left=True), Column("unit", left=True))
-        yield Table((*columns, *map(Column, heads), *ratio), self._outputs())
-        for name in ("prefill", "decode"):
+        yield _outputs_table(numbers, heads, compared, RATIO)
+        for name in PASSES.values():
+            passes = [_milliseconds(getattr(answer.estimate, name)) for answer in self.answers]
+            largest = {n: max(x.get(n, 0.0) for x in passes) for terms in passes for n in terms}
+            names = sorted((n for n in largest if largest[n]), key=lambda n: -largest[n])
+            columns = [Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads)]
+            ratio = [Column(RATIO)] if len(passes) == 2 else []
             yield ""
-            passes = [getattr(answer.estimate, name) for answer in self.answers]
-            columns = (Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads))
-            yield Table((*columns, *ratio), _terms(passes))
-        for label, answer in named:
+            yield Table((*columns, *ratio), [[term(n), *_cells(passes, n)] for n in names])
+        for label, answer in zip(self.labels, self.answers, strict=True):
             if not answer.estimate.feasible:
                 yield ""
                 yield f"Not feasible by {label}: see infer-jax estimate."
-        yield Notes([*([OVERLAP] if self._by_several else []), *self._notes()])
-
-    def _outputs(self) -> list[list[str]]:
-        """One row an output that any estimator has."""
-        estimates = [answer.estimate for answer in self.answers]
-        each = [of_estimate(x.estimate, x.asked) for x in self.answers]
-        return [
-            [x.title, x.printed_unit, *_each(each, x.json_key)]
-            for x in outputs(*estimates, view="compare")
-        ]
+        notes = [note for one in systems for note in one.notes]
+        yield Notes([*[OVERLAP] * self._by_several, *notes])
 
     def _figure(self) -> "Figure":
         """Both times by every estimator and system, as bars of their terms."""
-        from infer_jax.plots.bars import OVERLAP, Panel, milliseconds, plot_bars
-        from infer_jax.plots.style import words
+        from infer_jax.plots.bars import OVERLAP as HIDDEN, Panel, milliseconds, plot_bars
 
         panels: list[Panel] = []
         for name, title in _times(self.answers[0].estimate).items():
             passes = (getattr(x.estimate, PASSES[name]) for x in self.answers)
-            each = dict(zip(self.labels, passes, strict=True))
-            bars, ends = milliseconds(each)
+            bars, ends = milliseconds(dict(zip(self.labels, passes, strict=True)))
             panels.append(Panel(title, "ms", bars, ends=ends))
-        names = " and ".join(dict.fromkeys(answer.trust.estimator for answer in self.answers))
-        batch = f"{counted(self.work.batch, 'request')} in flight, {self.layout}."
         unlike = len({frozenset(x.estimate.decode.terms) for x in self.answers}) > 1
-        more = "Each estimator divides a time into parts of its own." * unlike
-        caption = pictures.caption(self.systems, self.work, names, batch, more)
         systems = self.systems
-        where = (
-            ", ".join(x.system.name for x in systems)
-            if len(systems) > 1
-            else (systems[0].system.title)
+        caption = pictures.caption(
+            systems,
+            self.work,
+            " and ".join(dict.fromkeys(answer.trust.estimator for answer in self.answers)),
+            f"{counted(self.work.batch, 'request')} in flight, {self.layout}.",
+            "Each estimator divides a time into parts of its own." * unlike,
         )
-        title = words(f"{self.asked.model.name} on {where}: where each estimator sees the time go")
-        return plot_bars(panels, end=OVERLAP, title=title, caption=caption)
+        names = [x.system.name for x in systems]
+        where = ", ".join(names) if len(systems) > 1 else systems[0].system.title
+        title = f"{self.asked.model.name} on {where}: where each estimator sees the time go"
+        return plot_bars(panels, end=HIDDEN, title=title, caption=caption)
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,16 +164,6 @@ class RunsCompared(Pictured):
     estimates: Sequence[Estimate]
     steady: Sequence[Estimate | None]
 
-    def fields(self) -> Mapping[str, object]:
-        """Each run's own figures, and what is predicted of it."""
-        return {
-            **self.asked.names,
-            "estimator": self.estimator,
-            "trust": self.trust.fields(),
-            "runs": self.rows(),
-            "notes": self.asked.notes,
-        }
-
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a run."""
         return [
@@ -198,7 +173,7 @@ class RunsCompared(Pictured):
                 "osl_tokens": run.osl,
                 "concurrency": run.concurrency,
                 "request_rate_per_s": run.request_rate,
-                "measured": {x.json_key: x.factor * number for x, number in measured(run)},
+                "measured": {x.json_key: x.factor * value for x, value in measured(run)},
                 "predicted": predicted(estimate, self.asked),
                 "predicted_running_on": None if going is None else of_estimate(going, self.asked),
             }
@@ -209,25 +184,27 @@ class RunsCompared(Pictured):
     def _each(self) -> list[tuple[Run, Estimate, Estimate | None]]:
         return list(zip(self.runs, self.estimates, self.steady, strict=True))
 
-    def parts(self) -> Iterator[Part]:
-        """A table and the predicted terms of each run, the first ``SHOWN`` of them."""
-        name = f"{self.asked.model.name} on {self.asked.system.name}"
-        yield f"{name}: measured, and predicted"
+    def sections(self) -> Iterator[Section]:
+        """A table and the predicted terms of each run, the first ``PRINTED`` of them."""
+        yield f"{self.asked.model.name} on {self.asked.system.name}: measured, and predicted"
         yield self.trust.says
-        for run, estimate, going in self._each[:SHOWN]:
+        yield {
+            **self.asked.names,
+            "estimator": self.estimator,
+            "trust": self.trust.fields(),
+            "runs": self.rows(),
+        }
+        for run, estimate, going in self._each[:PRINTED]:
             yield from self._run(run, estimate)
             if going is not None:
                 yield from _running_on(run, estimate, going)
-        more = len(self.runs) - SHOWN
-        said = [f"{more} more runs: --json has all."] if more > 0 else []
+        more = len(self.runs) - PRINTED
+        own = [f"{more} more runs: {option('json')} has all."] if more > 0 else []
         if any(run.request_rate is not None for run in self.runs):
-            said.append(
-                "Requests that arrive by themselves are priced as if as many were kept in flight "
-                "as were on average; their time to first token waits by another law."
-            )
-        yield Notes([*said, *self.asked.notes])
+            own.append(ARRIVING)
+        yield Notes([*own, *self.asked.notes])
 
-    def _run(self, run: Run, estimate: Estimate) -> Iterator[Part]:
+    def _run(self, run: Run, estimate: Estimate) -> Iterator[Section]:
         load = (
             f"concurrency {run.concurrency:g}"
             if run.request_rate is None
@@ -235,49 +212,46 @@ class RunsCompared(Pictured):
         )
         yield ""
         yield f"{run.place}: {load}, isl {run.isl:g}, osl {run.osl:g}"
+        theirs = {x.json_key: x.factor * value for x, value in measured(run)}
+        heads = ["measured", _marked("predicted", self.trust)]
+        both = [theirs, of_estimate(estimate, self.asked)]
+        compared = [x for x, _ in measured(run)]
         yield ""
-        heads = (Column("measured"), Column(_marked("predicted", self.trust)))
-        columns = (Column("answer", left=True), Column("unit", left=True), *heads)
-        ours = of_estimate(estimate, self.asked)
-        theirs = {x.json_key: x.factor * number for x, number in measured(run)}
-        rows = [
-            [x.title, x.printed_unit, *_each([theirs, ours], x.json_key)] for x, _ in measured(run)
-        ]
-        yield Table((*columns, Column("predicted over measured")), rows)
+        yield _outputs_table(both, heads, compared, "predicted over measured")
         for phase, title in (
             (estimate.prefill, "first token"),
             (estimate.decode, "every other token"),
         ):
             terms = sorted(_milliseconds(phase).items(), key=lambda item: -item[1])
-            least = 1e-4 * sum(x for _, x in terms)
-            said = [f"{term(k)} {digits(x)} ms" for k, x in terms if x > least]
-            yield f"Predicted {title}: {', '.join(said)}."
+            small = 1e-4 * sum(x for _, x in terms)
+            texts = [f"{term(k)} {digits(x)} ms" for k, x in terms if x > small]
+            yield f"Predicted {title}: {', '.join(texts)}."
 
     def _figure(self) -> "Figure":
         """Predicted times of the first runs as bars of terms, with what was measured."""
-        from infer_jax.plots.bars import OVERLAP, Panel, milliseconds, plot_bars
-        from infer_jax.plots.style import words
+        from infer_jax.plots.bars import OVERLAP as HIDDEN, Panel, milliseconds, plot_bars
 
-        shown = list(zip(self.runs, self.estimates, strict=True))[:SHOWN]
-        shown.sort(key=lambda pair: (pair[0].concurrency or 0.0, pair[0].request_rate or 0.0))
-        labels = [_load(run) for run, _ in shown]
+        drawn = list(zip(self.runs, self.estimates, strict=True))[:PRINTED]
+        drawn.sort(key=lambda pair: (pair[0].concurrency or 0.0, pair[0].request_rate or 0.0))
+        labels = [_load(run) for run, _ in drawn]
         if len(set(labels)) < len(labels):  # alike: told apart by their number
             labels = [f"{i + 1}. {label}" for i, label in enumerate(labels)]
         panels: list[Panel] = []
         for name, title in _times(self.estimates[0]).items():
-            each = {x: getattr(y, PASSES[name]) for x, (_, y) in zip(labels, shown, strict=True)}
-            seen = {x: dict(_by_name(run)).get(name)
-                    for x, (run, _) in zip(labels, shown, strict=True)}  # fmt: skip
-            marks = {label: 1e3 * x for label, x in seen.items() if x is not None}
-            bars, ends = milliseconds(each)
+            passes, marks = dict[str, Phase](), dict[str, float]()
+            for label, (run, estimate) in zip(labels, drawn, strict=True):
+                passes[label] = getattr(estimate, PASSES[name])
+                seconds = {output.name: x for output, x in measured(run)}.get(name)
+                if seconds is not None:
+                    marks[label] = 1e3 * seconds
+            bars, ends = milliseconds(passes)
             panels.append(Panel(title, "ms", bars, marks, ends))
-        more = f"The first {SHOWN} of {len(self.runs)} runs." if len(self.runs) > SHOWN else ""
-        caption = pictures.caption(
-            self.asked, None, self.estimator, "Bars: the predicted time by its parts.", more
-        )
+        more = f"The first {PRINTED} of {len(self.runs)} runs." * (len(self.runs) > PRINTED)
+        bars = "Bars: the predicted time by its parts."
+        caption = pictures.caption(self.asked, None, self.estimator, bars, more)
         name = f"{self.asked.model.name} on {self.asked.system.title}"
-        title = words(f"{name}: predicted times beside measured ones")
-        return plot_bars(panels, mark="measured", end=OVERLAP, title=title, caption=caption)
+        title = f"{name}: predicted times beside measured ones"
+        return plot_bars(panels, mark="measured", end=HIDDEN, title=title, caption=caption)
 
 
 def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
@@ -302,10 +276,6 @@ def _load(run: Run) -> str:
     rate = run.request_rate
     load = f"{run.concurrency:g} in flight" if rate is None else f"{rate:g} requests/s"
     return f"{load}\n{run.isl:,.6g} in, {run.osl:,.6g} out"
-
-
-def _by_name(run: Run) -> Iterator[tuple[str, float]]:
-    return ((output.name, number) for output, number in measured(run))
 
 
 def of_estimate(estimate: Estimate, asked: inputs.Given) -> dict[str, Array | float | None]:
@@ -340,14 +310,6 @@ def measured(run: Run) -> Iterator[tuple[Output, float]]:
             yield output, value
 
 
-def _terms(passes: Sequence[Phase]) -> list[list[str]]:
-    """One row a term that is not nothing in all passes, the longest first."""
-    each = [_milliseconds(x) for x in passes]
-    most = {name: max(x.get(name, 0.0) for x in each) for one in each for name in one}
-    names = sorted(most, key=lambda name: -most[name])
-    return [[term(name), *_each(each, name)] for name in names if most[name]]
-
-
 def _milliseconds(phase: Phase) -> dict[str, float]:
     return {name: 1e3 * float(term) for name, term in phase.terms.items()}
 
@@ -357,12 +319,22 @@ def _marked(head: str, trust: Trust) -> str:
     return f"{head} {BORROWED if trust.borrowed_from else ''}".rstrip()
 
 
-def _each(every: Sequence[Numbers], name: str) -> list[str]:
-    """A number of every estimator as text, and of two the second over the first if both have it."""
-    cells = [or_unknown(x[name], 4) if name in x else ABSENT for x in every]
-    if len(every) != 2:
+def _outputs_table(
+    answers: Sequence[Numbers], heads: Sequence[str], compared: Sequence[Output], ratio: str
+) -> Table:
+    """Outputs side by side; of two answers with the ratio of the second and the first."""
+    columns = [Column("answer", left=True), Column("unit", left=True), *map(Column, heads)]
+    columns += [Column(ratio)] if len(answers) == 2 else []
+    rows = [[x.title, x.printed_unit, *_cells(answers, x.json_key)] for x in compared]
+    return Table(columns, rows)
+
+
+def _cells(answers: Sequence[Numbers], name: str) -> list[str]:
+    """A number of every answer as text, and of two the second over the first if both have it."""
+    cells = [number(x[name]) if name in x else ABSENT for x in answers]
+    if len(answers) != 2:
         return cells
-    first, second = (x.get(name) for x in every)
+    first, second = (x.get(name) for x in answers)
     if first is None or second is None or not float(first):
         return [*cells, ABSENT]
     return [*cells, f"{float(second) / float(first):.3g}"]

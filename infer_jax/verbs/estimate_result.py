@@ -9,10 +9,11 @@ from jax import Array
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Column, Notes, Part, Table
-from infer_jax.results.numbers import digits, or_unknown, size
+from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number
+from infer_jax.results.numbers import digits, size
+from infer_jax.results.parts import ANSWERS
 from infer_jax.results.terms import term
-from infer_jax.specs import Output, outputs
+from infer_jax.specs import outputs
 from infer_jax.specs.plan import LAYOUTS
 from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.problems import refuse
@@ -28,7 +29,28 @@ CROWDED = (
     "replay of the same server differ more than at lower rates: see infer-jax replay."
 )
 PILING = "The queue grows without end: no time has a mean. Throughput and prices are of those."
-LEAST = 1e-9  # seconds; smaller terms, such as an empty queue, are rounding errors
+NOTHING = 1e-9  # seconds; smaller terms, such as an empty queue, are rounding errors
+OUTPUTS = (*ANSWERS, Column("limit", "", "note"))
+
+
+def _milliseconds(seconds: Array) -> str:
+    return "0" if seconds < NOTHING else number(1e3 * seconds)
+
+
+SPENT = (
+    Column("spent on", "", "term"),
+    *(
+        column
+        for stage in ("prefill", "decode")
+        for column in (
+            Column(stage, "ms", stage, _milliseconds),
+            Column(stage, "%", f"{stage} %", left=False),
+        )
+    ),
+)
+LIMITS = (Column("limit", "", "limit"),
+          *(Column(k, "", k, left=False) for k in ("need", "capacity", "slack")),
+          Column("met", "", "met", left=True))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,11 +92,17 @@ class EstimateResult(Pictured):
         arrivals = [limit for name, limit in both.items() if name.endswith("arrivals")]
         return any(bool(limit.need > limit.capacity) for limit in arrivals)
 
-    def fields(self) -> Mapping[str, object]:
-        """Outputs, terms and limits in the units that their names end in."""
+    def sections(self) -> Iterator[Section]:
+        """The configuration, its outputs, where the time goes, limits, notes."""
         estimate, load = self.estimate, self.load
-        work = load.requests.work
-        return {
+        work, copies, timed = load.requests.work, load.copies, not self.overloaded
+        times = f" x {copies:g} copies" if copies > 1 else ""
+        gpus = f"{float(estimate.chips):g} {self.asked.system.name}"
+        yield f"{self.asked.model.name} on {gpus}{times}"
+        yield self.trust.says
+        yield ""
+        yield from self._broken()
+        yield {
             **self.asked.names,
             "estimator": self.estimator,
             "trust": self.trust.fields(),
@@ -84,59 +112,74 @@ class EstimateResult(Pictured):
             "lengths": load.requests.lengths,
             "request_rate_per_s": load.rate,
             "drafts": load.drafts,
-            "batch": None if self.overloaded else load.batch,
-            "concurrency": None if self.overloaded else load.batch * load.copies,
+            "batch": load.batch if timed else None,
+            "concurrency": load.batch * copies if timed else None,
             "gpus": estimate.chips,
-            "copies": load.copies,
-            "total_gpus": estimate.chips * load.copies,
+            "copies": copies,
+            "total_gpus": estimate.chips * copies,
             "feasible": bool(estimate.feasible),
-            **self._outputs(),
-            **self._of_server(),
+        }
+        yield Answers(self._answers(), OUTPUTS)
+        if isinstance(estimate, ServerEstimate):
+            percentiles = estimate.percentiles if timed else {}
+            yield {
+                **(self.intervals if timed else {}),
+                "ttft_percentiles_ms": {name: 1e3 * x for name, x in percentiles.items()},
+                "memory": {f"{name}_bytes": x for name, x in estimate.memory.items()},
+            }
+        yield {
             "limits": {
                 name: {
                     "limit_ms": 1e3 * limit,
-                    "value_ms": None if self.overloaded else 1e3 * value,
-                    "met": not self.overloaded and value <= limit,
+                    "value_ms": 1e3 * float(getattr(estimate, name)) if timed else None,
+                    "met": self._meets(name),
                 }
                 for name, limit in self.limits.items()
-                for value in [float(getattr(estimate, name))]
             },
-            "prefill": _phase(estimate.prefill, timed=not self.overloaded),
-            "decode": _phase(estimate.decode, timed=not self.overloaded),
-            "notes": self.notes(),
+            "prefill": _phase(estimate.prefill, timed=timed),
+            "decode": _phase(estimate.decode, timed=timed),
         }
+        if timed:
+            yield Rows("", self._spent(), SPENT)
+        yield Rows("", self._limits(), LIMITS)
+        layouts = [f"Layout of {title}: {_layout(phase)}." for title, phase in self._phases()]
+        yield Notes([*self.notes(), *layouts])
 
-    def _outputs(self) -> dict[str, object]:
-        """Every output by its name in JSON, and the sums over all chips."""
-        answers: dict[str, object] = {}
-        for output in outputs(self.estimate):
-            answers[output.json_key] = self._value(output)
-            if output.whole:
-                answers[output.whole_key] = self._whole(output)
-        return answers
+    def _answers(self) -> list[Fact]:
+        """Every output and, of those per chip, the sum over all chips; a table prints some."""
+        printed, absent = outputs(self.estimate, view="estimate"), "-" if self.overloaded else None
+        facts: list[Fact] = []
+        for x in outputs(self.estimate):
+            mark = self.trust.mark if x.kind in MARKED and not x.drawn else ""
+            lacking = self.overloaded and (x.kind == "time" or x.name in ("speed", "in_flight"))
+            value = None if lacking else x.value(self.estimate, self.asked.hardware.power)
 
-    def _value(self, output: Output) -> Array | None:
-        timed = output.kind == "time" or output.name in ("speed", "in_flight")
-        if self.overloaded and timed:
-            return None
-        return output.value(self.estimate, self.asked.hardware.power)
+            def text(value: Array | None, mark: str = mark) -> str:
+                return mark + number(absent if value is None else value)
 
-    def _whole(self, output: Output) -> Array | None:
-        """An output per chip, times the chips of all copies."""
-        value = self._value(output)
-        return None if value is None else value * self.estimate.chips * self.load.copies
+            titles = (x.title, x.whole) if x in printed else ("", "")
+            facts.append(
+                Fact(x.json_key, value, titles[0], x.printed_unit, text, self._note(x.name))
+            )
+            if x.whole:
+                whole = None if value is None else value * self._chips
+                facts.append(Fact(x.whole_key, whole, titles[1], x.printed_unit, text))
+        return facts
 
-    def _of_server(self) -> dict[str, object]:
-        """Fields of a loaded server's estimate beside its outputs."""
-        estimate = self.estimate
-        if not isinstance(estimate, ServerEstimate):
-            return {}
-        known = {} if self.overloaded else estimate.percentiles
-        return {
-            **({} if self.overloaded else self.intervals),
-            "ttft_percentiles_ms": {name: 1e3 * x for name, x in known.items()},
-            "memory": {f"{name}_bytes": x for name, x in estimate.memory.items()},
-        }
+    @property
+    def _chips(self) -> Array:
+        """The chips of all copies."""
+        return self.estimate.chips * self.load.copies
+
+    def _meets(self, name: str) -> bool:
+        """Whether an output is within its limit."""
+        return not self.overloaded and bool(getattr(self.estimate, name) <= self.limits[name])
+
+    def _note(self, name: str) -> str:
+        """The limit of an output, if it has one, and whether it is met."""
+        if name not in self.limits:
+            return ""
+        return f"{number(1e3 * self.limits[name])} ms: {'met' if self._meets(name) else 'broken'}"
 
     def notes(self) -> list[str]:
         """What times and rates include, and assumptions."""
@@ -168,43 +211,22 @@ class EstimateResult(Pictured):
             many = f"is sent {load.rate:.6g} requests/s, so that it {many}"
             if float(arriving.need / arriving.capacity) > NEAR:
                 own = [CROWDED.format(100.0 * NEAR), *own]
-        levels = [f"{name} {_of(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
+        levels = [f"{name} {number(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
         banded = (x for x in outputs(estimate) if f"{x.name}_interval80_ms" in self.intervals)
         return [
             f"A server that {many}; both times are means and hold the prefills of other requests "
             "and all waits.",
             *([f"Percentiles of the time to first token: {', '.join(levels)}."] if levels else []),
             "Time per output token is (latency - time to first token) / (osl - 1); with the first "
-            f"token, latency / osl, it is {_of(1e3 * estimate.tpot_with_first)} ms.",
+            f"token, latency / osl, it is {number(1e3 * estimate.tpot_with_first)} ms.",
             *(
-                f"80 % of measured runs: {output.short} {_of(low)} to {_of(high)} ms, by "
+                f"80 % of measured runs: {output.short} {number(low)} to {number(high)} ms, by "
                 f"{self.interval_source}."
                 for output in banded
                 for low, high in [self.intervals[f"{output.name}_interval80_ms"]]
             ),
             *own,
         ]
-
-    def parts(self) -> Iterator[Part]:
-        """The configuration, its outputs, where the time goes, limits, notes."""
-        estimate, copies = self.estimate, self.load.copies
-        many = f" x {copies:g} copies" if copies > 1 else ""
-        gpus = f"{float(estimate.chips):g} {self.asked.system.name}"
-        yield f"{self.asked.model.name} on {gpus}{many}"
-        yield self.trust.says
-        yield ""
-        yield from self._broken()
-        heads = [Column(x, left=x != "value") for x in ("answer", "value", "unit", "limit")]
-        yield Table(heads, list(self._answers()))
-        if not self.overloaded:
-            yield ""
-            passes = [Column(t, u) for t in ("prefill", "decode") for u in ("ms", "%")]
-            yield Table((Column("spent on", left=True), *passes), self._spent())
-        yield ""
-        heads = ("limit", "need", "capacity", "slack", "met")
-        yield Table([Column(x, left=x in ("limit", "met")) for x in heads], self._limits())
-        layouts = [f"Layout of {title}: {_layout(phase)}." for title, phase in self._phases()]
-        yield Notes([*self.notes(), *layouts])
 
     def _broken(self) -> Iterator[str]:
         """A sentence for each limit that is exceeded; of a server, whose phases share them, one."""
@@ -219,47 +241,42 @@ class EstimateResult(Pictured):
     def _phases(self) -> tuple[tuple[str, Phase], tuple[str, Phase]]:
         return ("prefill", self.estimate.prefill), ("decode", self.estimate.decode)
 
-    def _answers(self) -> Iterator[list[str]]:
-        """Rows of times, rates, money and energy."""
-        for output in outputs(self.estimate, view="estimate"):
-            mark = self.trust.mark if output.kind in MARKED and not output.drawn else ""
-            unit, limit = output.printed_unit, self._met(output)
-            value = self._value(output)
-            shown = "-" if value is None and self.overloaded else or_unknown(value, 4)
-            yield [output.title, mark + shown, unit, limit]
-            if output.whole:
-                yield [output.whole, mark + or_unknown(self._whole(output), 4), unit, ""]
+    def _spent(self) -> list[dict[str, object]]:
+        """Terms, the largest share first; of a server without those that are nothing."""
+        phases = dict(self._phases())
 
-    def _met(self, output: Output) -> str:
-        limit = self.limits.get(output.name)
-        if limit is None:
-            return ""
-        met = not self.overloaded and getattr(self.estimate, output.name) <= limit
-        return f"{_of(1e3 * limit)} ms: {'met' if met else 'broken'}"
+        def share(name: str) -> float:
+            return max(float(p.terms[name] / p.time) for p in phases.values() if name in p.terms)
 
-    def _spent(self) -> list[list[str]]:
-        """Rows of terms, the largest share first; of a server without those that are nothing."""
-        both = self.estimate.prefill, self.estimate.decode
-
-        def largest(name: str) -> float:
-            return max(float(p.terms[name] / p.time) for p in both if name in p.terms)
-
-        names = sorted({**both[0].terms, **both[1].terms}, key=lambda name: -largest(name))
+        names = sorted({n: 0 for p in phases.values() for n in p.terms}, key=lambda n: -share(n))
         if isinstance(self.estimate, ServerEstimate):
-            names = [n for n in names if any(p.terms.get(n, 0.0) >= LEAST for p in both)]
-        rows = [[term(name), *(cell for p in both for cell in _cells(p, name))] for name in names]
-        times = (cell for x in (self.estimate.ttft, self.estimate.tpot) for cell in (_ms(x), "100"))
-        shares = (cell for p in both for cell in ("", _of(100 * p.mfu)))
+            names = [
+                n for n in names if any(p.terms.get(n, 0.0) >= NOTHING for p in phases.values())
+            ]
+        rows: list[dict[str, object]] = []
+        for name in names:
+            row: dict[str, object] = {"term": term(name)}
+            for stage, phase in phases.items():
+                if (spent := phase.terms.get(name)) is not None:
+                    row |= {stage: spent, f"{stage} %": 0.0}
+                    if spent >= NOTHING:
+                        row[f"{stage} %"] = 100.0 * spent / phase.time
+            rows.append(row)
+        times = {"prefill": self.estimate.ttft, "decode": self.estimate.tpot}
         mfu = "MFU, waits included" if isinstance(self.estimate, ServerEstimate) else "MFU"
-        return [*rows, ["time", *times], [mfu, *shares]]
+        return [
+            *rows,
+            {"term": "time", **times, "prefill %": "100", "decode %": "100"},
+            {"term": mfu, **{f"{k} %": number(100 * p.mfu) for k, p in phases.items()}},
+        ]
 
-    def _limits(self) -> list[list[str]]:
-        """Rows of both phases; of a server, whose phases share limits, once, with what fills it."""
+    def _limits(self) -> list[dict[str, object]]:
+        """Limits of both phases; of a server, whose phases share them, once, with what fills it."""
         estimate = self.estimate
         if not isinstance(estimate, ServerEstimate):
             return [row for title, phase in self._phases() for row in _limits_of(title, phase)]
-        asked = estimate.decode.limits.get("requests")
-        requests = _of(estimate.running if asked is None else asked.need)
+        running = estimate.decode.limits.get("requests")
+        requests = number(estimate.running if running is None else running.need)
         titles = {
             "weights": "of it weights",
             "cache": f"of it KV cache of {requests} requests",
@@ -269,9 +286,9 @@ class EstimateResult(Pictured):
         rows = []
         for row in _limits_of("", estimate.decode):
             rows.append(row)
-            if row[0] == "memory":
+            if row["limit"] == "memory":
                 parts = estimate.memory.items()
-                rows += [[f"  {titles[name]}", size(x), "", "", ""] for name, x in parts]
+                rows += [{"limit": f"  {titles[name]}", "need": size(x)} for name, x in parts]
         return rows
 
     def _figure(self) -> "Figure":
@@ -282,27 +299,30 @@ class EstimateResult(Pictured):
         """
         if self.overloaded:
             capacity = float(self.estimate.decode.limits["arrivals"].capacity) * self.load.copies
-            most = f"a rate below {digits(capacity)} for a picture of times"
-            raise refuse("--request-rate", f"{self.load.rate:.6g}", most)
-        from infer_jax.plots.style import words
+            allowed = f"a rate below {digits(capacity)} for a picture of times"
+            raise refuse("request_rate", f"{self.load.rate:.6g}", allowed)
         from infer_jax.plots.timeline import StackedTime, plot_timeline
 
         estimate, load = self.estimate, self.load
         passes: list[StackedTime] = []
         times = zip(outputs(estimate), (estimate.prefill, estimate.decode), strict=False)
         for time, phase in times:
-            asked = self.limits.get(time.name)
-            limits = {} if asked is None else {f"limit, {_of(1e3 * asked)} ms": 1e3 * asked}
+            limit = self.limits.get(time.name)
+            limits = {} if limit is None else {f"limit, {number(1e3 * limit)} ms": 1e3 * limit}
             terms = {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
             passes.append(StackedTime(time.title, 1e3 * float(phase.time), terms, limits))
+        overlap = any(one.overlaps for one in passes)
+        caption = pictures.caption(
+            self.asked,
+            load.requests.work,
+            self.estimator,
+            f"{load.batch:.6g} requests in flight in an instance.",
+            "Parts of a pass overlap: all begin at 0."
+            if overlap
+            else "A part begins where the one before it ends, the longest first.",
+        )
         gpus = f"{float(estimate.chips):g} {self.asked.system.title}"
-        title = words(f"{self.asked.model.name} on {gpus}: where the time goes")
-        said = [f"{load.batch:.6g} requests in flight in an instance."]
-        if not any(one.overlaps for one in passes):
-            said.append("A part begins where the one before it ends, the longest first.")
-        if any(one.overlaps for one in passes):
-            said.append("Parts of a pass overlap: all begin at 0.")
-        caption = pictures.caption(self.asked, load.requests.work, self.estimator, *said)
+        title = f"{self.asked.model.name} on {gpus}: where the time goes"
         return plot_timeline(passes, title=title, caption=caption)
 
 
@@ -326,31 +346,13 @@ def _layout(phase: Phase) -> str:
     return ", ".join(f"{name} {x}" for name, x in named.items())
 
 
-def _limits_of(title: str, phase: Phase) -> list[list[str]]:
+def _limits_of(title: str, phase: Phase) -> list[dict[str, object]]:
     rows = []
     for name, limit in phase.limits.items():
         if limit.need == limit.capacity == 0:  # an absent tier that nothing needs
             continue
-        said = size if name.endswith("memory") else _of
+        text = size if name.endswith("memory") else number
+        row = {k: text(getattr(limit, k)) for k in ("need", "capacity", "slack")}
         met = "yes" if limit.need <= limit.capacity else "no"
-        values = (limit.need, limit.capacity, limit.slack)
-        rows.append([f"{name}, {title}" if title else name, *(said(x) for x in values), met])
+        rows.append({"limit": f"{name}, {title}" if title else name, **row, "met": met})
     return rows
-
-
-def _cells(phase: Phase, name: str) -> tuple[str, str]:
-    """Milliseconds and per cent of a pass that a term takes."""
-    if name not in phase.terms:
-        return "", ""
-    term = phase.terms[name]
-    if term < LEAST:
-        return "0", "0"
-    return _ms(term), digits(100 * term / phase.time)
-
-
-def _ms(seconds: Array) -> str:
-    return _of(1e3 * seconds)
-
-
-def _of(value: Array | float) -> str:
-    return digits(value, 4)

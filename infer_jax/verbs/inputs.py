@@ -12,6 +12,7 @@ from infer_jax.catalog.published import Within
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Trust, make
 from infer_jax.estimators.serving import Serving
+from infer_jax.results import option
 from infer_jax.results.wording import by_command
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.specs.fields import fresh
@@ -22,7 +23,6 @@ BEST = "serving"  # the estimator of a given layout, where none is asked for
 SEARCHING = "economics"  # the estimator that searches the layout of a number of GPUs
 
 
-LONGER = "; --set arch.max_positions=N for a server that takes more"
 ModelLike = str | os.PathLike[str] | Model | Architecture  # a name, a file or folder, or the spec
 HardwareLike = str | os.PathLike[str] | System | Hardware
 
@@ -46,7 +46,7 @@ class Given:
             *(f"Model: {note}." for note in self.model.notes),
             *(f"{system.name}: {note}." for note in system.filled),
             f"{system.name}: {float(self.hardware.price):g} USD/h per GPU, {self.price_source}.",
-            *(f"Changed by --set: {text}." for text in self.changes.texts),
+            *(f"Changed by {option('set')}: {text}." for text in self.changes.texts),
         ]
 
     @property
@@ -81,11 +81,11 @@ def given(
     system, model = system_of(hardware), model_of(config, quant, kv_dtype)
     machine, source = system.hardware, system.sources.get("price", "the profile")
     if price is not None:
-        machine, source = machine.with_(price=price), "given by --price"
+        machine, source = machine.with_(price=price), f"given by {option('price')}"
     if changes.texts:
         parts = changes.changed(arch=model.architecture, hardware=machine)
         model, machine = replace(model, architecture=parts.arch), parts.hardware
-        source = "given by --set" if "hardware.price" in changes.values() else source
+        source = f"given by {option('set')}" if "hardware.price" in changes.values() else source
     return Given(model, system, machine, source, changes)
 
 
@@ -100,14 +100,14 @@ def model_of(config: ModelLike, quant: str | None, kv_dtype: str | None) -> Mode
         config = Model("architecture", config, "", "given as numbers", "as given")
     if not isinstance(config, Model):
         return named_model("CONFIG" if by_command() else "config", str(config), quant, kv_dtype)
-    for option, value in (("--quant", quant), ("--kv-dtype", kv_dtype)):
+    for name, value in (("quant", quant), ("kv_dtype", kv_dtype)):
         if value is not None:
-            raise refuse(option, value, "with a model by name: one given as numbers has its own")
+            raise refuse(name, value, "with a model by name: one given as numbers has its own")
     return replace(config, architecture=fresh(config.architecture))
 
 
 def named_model(
-    option: str, name: str, quant: str | None = None, kv_dtype: str | None = None
+    name_of: str, name: str, quant: str | None = None, kv_dtype: str | None = None
 ) -> Model:
     """The model that an option names, in these formats.
 
@@ -119,7 +119,7 @@ def named_model(
     except InputError as error:
         if error.where != "load_model":  # of a file
             raise
-        wrong = option if error.field == "model" else f"--{error.field.replace('_', '-')}"
+        wrong = name_of if error.field == "model" else error.field
         raise refuse(wrong, error.value, error.allowed) from None
 
 
@@ -132,10 +132,10 @@ def system_of(hardware: HardwareLike) -> System:
     if isinstance(hardware, Hardware):
         return System("hardware", "hardware", "", fresh(hardware), {}, {}, (), Path(), "")
     if not isinstance(hardware, System | str | os.PathLike):
-        raise refuse("--hardware", hardware, "a system by name or file, a System or a Hardware")
+        raise refuse("hardware", hardware, "a system by name or file, a System or a Hardware")
     if isinstance(hardware, System):
         return replace(hardware, hardware=fresh(hardware.hardware))
-    return named_system("--hardware", str(hardware))
+    return named_system("hardware", str(hardware))
 
 
 def systems_of(
@@ -146,7 +146,7 @@ def systems_of(
         [hardware] if isinstance(hardware, str | os.PathLike | System | Hardware) else [*hardware]
     )
     if not several:
-        raise refuse("--hardware", "missing", "one system or more")
+        raise refuse("hardware", "missing", "one system or more")
     known: list[tuple[HardwareLike, System]] = []
     for each in [*several, *([] if decoding is None else [decoding])]:
         if not any(_same(each, one) for one, _ in known):
@@ -165,7 +165,7 @@ def _same(one: HardwareLike, other: HardwareLike) -> bool:
     return str(one) == str(other) if texts else one is other
 
 
-def named_system(option: str, name: str) -> System:
+def named_system(name_of: str, name: str) -> System:
     """The system that an option names.
 
     Raises:
@@ -176,7 +176,7 @@ def named_system(option: str, name: str) -> System:
     except InputError as error:
         if error.where != "hardware profile":  # of a file
             raise
-        raise refuse(option, error.value, error.allowed) from None
+        raise refuse(name_of, error.value, error.allowed) from None
 
 
 def as_numbers(system: System) -> bool:
@@ -216,7 +216,7 @@ def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workl
         InputError: more cached tokens than prompt tokens.
     """
     if prefix > isl:
-        raise refuse("--prefix", prefix, f"at most --isl, {isl:.12g} tokens")
+        raise refuse("prefix", prefix, f"at most {option('isl')}, {isl:.12g} tokens")
     return Workload.of(isl=isl, osl=osl, prefix=prefix, batch=batch)
 
 
@@ -228,7 +228,12 @@ def check_context(model: Model, work: Workload) -> None:
     """
     rule = legal.context(model.architecture, work)
     if not rule.holds:
-        raise refuse("--isl", float(work.isl), rule.allowed() + LONGER)
+        raise refuse("isl", float(work.isl), rule.allowed() + longer())
+
+
+def longer() -> str:
+    """How a longest context is changed."""
+    return f"; {option('set')} arch.max_positions=N for a server that takes more"
 
 
 def estimator(name: str, asked: Given) -> Estimator:
@@ -242,10 +247,10 @@ def estimator(name: str, asked: Given) -> Estimator:
     except InputError as error:
         if name in VARIANTS:
             raise
-        raise refuse("--estimator", name, error.allowed) from None
+        raise refuse("estimator", name, error.allowed) from None
     if not fitted.prices_passes:
         allowed = ", ".join(n for n in VARIANTS if VARIANTS[n].make().prices_passes)
-        raise refuse("--estimator", name, f"one that prices a single pass: {allowed}")
+        raise refuse("estimator", name, f"one that prices a single pass: {allowed}")
     return asked.changes.changed(estimator=fitted).estimator or fitted
 
 
@@ -257,7 +262,7 @@ def serving(name: str, asked: Given) -> Serving:
     """
     server = estimator(name, asked)
     if not server.batches:
-        raise refuse("--estimator", name, "serving, or one of its variants: serving.vllm")
+        raise refuse("estimator", name, "serving, or one of its variants: serving.vllm")
     return cast(Serving, server)
 
 
@@ -282,11 +287,12 @@ def speculative(
     if draft is None and acceptance is None:
         return target, []
     if draft is None or acceptance is None:
-        missing = "--draft" if draft is None else "--acceptance"
-        raise refuse(missing, "missing", "--draft and --acceptance together, or neither")
+        missing = "draft" if draft is None else "acceptance"
+        both = f"{option('draft')} and {option('acceptance')}"
+        raise refuse(missing, "missing", f"{both} together, or neither")
     from infer_jax.estimators import Speculative
 
-    small = named_model("--draft", draft)
+    small = named_model("draft", draft)
     wrap = Speculative.economics if paper else Speculative.bonus
     rule = "as the economics paper counts" if paper else "one token more than is accepted"
     said = [

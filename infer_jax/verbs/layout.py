@@ -1,6 +1,6 @@
 """``ij.layout``: the fastest layout of a dense model by chips, batch and phase."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,12 +9,12 @@ from infer_jax.estimators import make
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.partitioning import LAYOUTS, TRIED
 from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Column, Notes, Part, Table
+from infer_jax.results import Column, Notes, Rows, Section, option, percent
 from infer_jax.results.numbers import counted, digits, size
 from infer_jax.specs import Architecture, Dense, Torus
 from infer_jax.verbs import inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.layout_rows import Change, LayoutRow, tried
+from infer_jax.verbs.layout_rows import Change, LayoutRow, evaluate_layouts
 from infer_jax.verbs.option import Option
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
@@ -31,13 +31,28 @@ WEIGHTS = {  # what the names of layouts say
     "wg_xy": "weights gathered over x, y",
     "wg_xyz": "weights gathered over x, y, z",
 }
+LAYOUT = (
+    Column("layout", "", "layout"),
+    Column("attn.", "", "attention"),
+    Column("x y z", "", lambda row: " ".join(digits(row[k]) for k in "xyz"), left=False),
+    Column("time", "ms", "time_ms"),
+)
+FITTING = (
+    Column("MFU", "%", "mfu", percent),
+    Column("memory", "a chip", "memory_bytes", size),
+    Column("fits", "", lambda row: "yes" if row["feasible"] else f"no: {', '.join(row['breaks'])}"),
+)
 STATIONARY = LAYOUTS[:2]  # layouts of decode: the paper gathers weights in prefill alone
 
 
 @dataclass(frozen=True, repr=False)
 class LayoutResult(Pictured):
-    """Every layout at its best axes, the fastest first, and where the fastest changes."""
+    """Every layout at its best axes, the fastest first, and where the fastest changes.
 
+    Times are in ms, memory in bytes of one chip.
+    """
+
+    rows_key = "layouts"
     asked: inputs.Given
     phase: str
     gpus: float
@@ -53,42 +68,38 @@ class LayoutResult(Pictured):
         """The fastest layout that fits; None where none does."""
         return next((row for row in self.layouts if row["feasible"]), None)
 
-    def fields(self) -> Mapping[str, object]:
-        """Times in ms, memory in bytes of one chip."""
-        return {
-            **self.asked.names,
-            "phase": self.phase,
-            "gpus": self.gpus,
-            "batch": self.batch,
-            "new_tokens": self.new_tokens,
-            "cached_tokens": self.cached_tokens,
-            "layouts": list(self.layouts),
-            "fastest": self.fastest,
-            "by_batch": list(self.by_batch),
-            "by_gpus": list(self.by_gpus),
-            "notes": self.notes,
-        }
-
-    def rows(self) -> Sequence[Mapping[str, object]]:
-        """One row a layout, at its best axes."""
-        return self.layouts
-
-    def parts(self) -> Iterator[Part]:
+    def sections(self) -> Iterator[Section]:
         """The layouts, the fastest first, and the fastest by batch and by GPUs."""
         tokens = f"{self.new_tokens:g} new tokens over {self.cached_tokens:g} cached"
         yield (
             f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.name}: {self.phase} "
             f"of {counted(self.batch, 'sequence')}, {tokens}"
         )
-        yield ""
-        yield self._table()
-        for kind, runs in (("batch", self.by_batch), ("GPUs", self.by_gpus)):
+        yield {
+            **self.asked.names,
+            "phase": self.phase,
+            "gpus": self.gpus,
+            "batch": self.batch,
+            "new_tokens": self.new_tokens,
+            "cached_tokens": self.cached_tokens,
+            "fastest": self.fastest,
+        }
+        terms = [
+            Column(name.removesuffix("_ms"), "ms", f"terms.{name}", spare=True)
+            for name in self.layouts[0]["terms"]
+        ]
+        mark = 0 if self.fastest else -1
+        yield Rows("layouts", self.layouts, (*LAYOUT, *terms, *FITTING), mark)
+        for key, kind, runs in (
+            ("by_batch", "batch", self.by_batch),
+            ("by_gpus", "GPUs", self.by_gpus),
+        ):
+            yield Rows(key, runs)
             yield ""
             yield f"Fastest by {kind}:"
             for run in runs:
-                more = run["to"] > run["from"]
-                span = f"{run['from']:g}" + (f" to {run['to']:g}" if more else "")
-                yield f"  {span}: {run['fastest']}"
+                to = f" to {run['to']:g}" if run["to"] > run["from"] else ""
+                yield f"  {run['from']:g}{to}: {run['fastest']}"
         yield Notes(self.notes)
 
     @property
@@ -110,52 +121,26 @@ class LayoutResult(Pictured):
     def _figure(self) -> "Figure":
         """Every layout as a bar of the terms of its time."""
         from infer_jax.plots.bars import OVERLAP, Panel, overlapping, plot_bars
-        from infer_jax.plots.style import words
 
-        labels = [_label(row) for row in self.layouts]
+        rows = {_label(row): row for row in self.layouts}
         bars = {
             label: {name.removesuffix("_ms"): x for name, x in row["terms"].items()}
-            for label, row in zip(labels, self.layouts, strict=True)
+            for label, row in rows.items()
         }
-        times = {x: row["time_ms"] for x, row in zip(labels, self.layouts, strict=True)}
-        panels = [Panel("", "ms", bars, ends=overlapping(bars, times))]
+        times = {label: row["time_ms"] for label, row in rows.items()}
         tokens = f"{self.new_tokens:,.12g} new tokens over {self.cached_tokens:,.12g} cached"
-        load = f"A pass of {counted(self.batch, 'sequence')}, {tokens}."
-        axes = (
+        caption = pictures.caption(
+            self.asked,
+            None,
+            ESTIMATOR,
+            f"A pass of {counted(self.batch, 'sequence')}, {tokens}.",
             "Weights stay on their chips or are gathered over axes of the slice of x by y by z; x "
-            "cuts the model width, y and z the hidden one."
+            "cuts the model width, y and z the hidden one.",
         )
-        caption = pictures.caption(self.asked, None, "partitioning.planned", load, axes)
-        name = f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.title}"
-        title = words(f"{name}: {self.phase} time by layout")
+        where = f"{self.gpus:g} of {self.asked.system.title}"
+        title = f"{self.asked.model.name} on {where}: {self.phase} time by layout"
+        panels = [Panel("", "ms", bars, ends=overlapping(bars, times))]
         return plot_bars(panels, end=OVERLAP, title=title, caption=caption)
-
-    def _table(self) -> Table:
-        names = list(self.layouts[0]["terms"])
-        columns = [
-            Column("layout", left=True),
-            Column("attn.", left=True),
-            Column("x y z"),
-            Column("time", "ms"),
-            *(Column(name.removesuffix("_ms"), "ms", spare=True) for name in names),
-            Column("MFU", "%"),
-            Column("memory", "a chip"),
-            Column("fits", left=True),
-        ]
-        cells = [
-            [
-                row["layout"],
-                row["attention"],
-                " ".join(digits(x) for x in (row["x"], row["y"], row["z"])),
-                digits(row["time_ms"]),
-                *(digits(row["terms"][name]) for name in names),
-                digits(100 * row["mfu"]),
-                size(row["memory_bytes"]),
-                "yes" if row["feasible"] else f"no: {', '.join(row['breaks'])}",
-            ]
-            for row in self.layouts
-        ]
-        return Table(columns, cells, 0 if self.fastest else -1)
 
 
 @verb
@@ -191,23 +176,23 @@ def layout(
     ('wg_xyz', 'batch')
     """
     if phase not in PHASES:
-        raise refuse("--phase", phase, " or ".join(PHASES))
+        raise refuse("phase", phase, " or ".join(PHASES))
     if total_gpus is None:
-        raise ask("--total-gpus", "How many chips has one instance?", "--total-gpus")
+        raise ask("total_gpus", "How many chips has one instance?", option("total_gpus"))
     if batch is None:
-        raise refuse("--batch", "missing", "sequences of one pass")
+        raise refuse("batch", "missing", "sequences of one pass")
     codes = _codes(layout, phase)
     asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
     arch = asked.model.architecture
     _dense(arch)
     if phase == "prefill" and prefix >= isl:
-        raise refuse("--prefix", prefix, f"below --isl, {isl:.12g} tokens")
+        raise refuse("prefix", prefix, f"below {option('isl')}, {isl:.12g} tokens")
     new, cached = (isl - prefix, prefix) if phase == "prefill" else (1.0, isl)
     estimator = inputs.estimator(ESTIMATOR, asked)
     network = asked.hardware.network
     axes = int(network.axes) if isinstance(network, Torus) else None
     with busy("compiling and evaluating"):
-        passes = tried(
+        passes = evaluate_layouts(
             estimator, arch, asked.hardware, (new, cached), codes, total_gpus, batch, axes
         )
     return LayoutResult(
@@ -240,7 +225,7 @@ def _codes(name: str | None, phase: str) -> list[float]:
     usable = LAYOUTS if phase == "prefill" else STATIONARY
     if name is not None and name not in usable:
         allowed = f"in {phase} {', '.join(usable)}"
-        raise refuse("--layout", name, allowed if name in LAYOUTS else ", ".join(LAYOUTS))
+        raise refuse("layout", name, allowed if name in LAYOUTS else ", ".join(LAYOUTS))
     wanted = usable if name is None else (name,)
     return [code for code in TRIED if LAYOUTS[int(code)] in wanted]
 

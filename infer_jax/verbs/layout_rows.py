@@ -107,7 +107,7 @@ class LayoutTable(NamedTuple):
         }
 
 
-def tried(
+def evaluate_layouts(
     estimator: Estimator,
     arch: Architecture,
     hardware: Hardware,
@@ -168,7 +168,7 @@ def _passes(
     new: Array,
     cached: Array,
 ) -> LayoutPasses:
-    def one(row: Array) -> LayoutPasses:
+    def at_row(row: Array) -> LayoutPasses:
         _, batch, x, y, z, code, by = row
         plan = Slice.of().replace(x=x, y=y, z=z, layout=code, attention=by)
         forward = ForwardPass(
@@ -177,4 +177,4 @@ def _passes(
         phase = estimator.step(arch, hardware, forward, plan)
         return LayoutPasses(phase, phase.feasible, phase.shortfall)
 
-    return jax.vmap(one)(table)
+    return jax.vmap(at_row)(table)

@@ -1,6 +1,6 @@
 """``ij.memory``: what one GPU holds, and how many tokens and requests its cache takes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,7 @@ from infer_jax.footprint import (
 )
 from infer_jax.physics.memory.resident import Ranks, resident
 from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Column, Notes, Part, Table
+from infer_jax.results import Answers, Column, Fact, Notes, Section, option
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Plan
 from infer_jax.verbs import inputs, options as opt, pictures
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 DEFAULTS = EngineSettings.of()
 FREE = "left for the cache"
+SIZES = (
+    Column("one GPU", "", "title"),
+    Column("size", "bytes", "value", lambda x: f"{float(x):,.0f}"),
+    Column("", "", "value", size),
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,6 +61,29 @@ class Batch:
     used_most: float
     fits: bool
 
+    def fields(self) -> dict[str, object]:
+        """What JSON has of the batch, apart from its sizes."""
+        lengths = {"isl_tokens": self.isl, "osl_tokens": self.osl}
+        return {"batch": self.batch, **lengths, "batch_fits": self.fits,
+                "batch_cache_at_most_bytes": self.most}  # fmt: skip
+
+    def sizes(self) -> list[Fact]:
+        """What the batch takes."""
+        requests = f"{self.batch:g} requests"
+        return [
+            Fact("batch_cache_bytes", self.cache, f"cache of {requests}, on average"),
+            Fact("used_bytes", self.used, f"filled with {requests}, on average"),
+            Fact("used_at_most_bytes", self.used_most, "the same with all at their ends"),
+        ]
+
+    def sentence(self, budget: float) -> str:
+        """Whether the batch fits into ``budget`` bytes, and what it fills of them."""
+        return (
+            f"{self.batch:g} requests of {self.isl:g} + {self.osl:g} tokens "
+            f"{'fill' if self.fits else 'do not fit:'} {size(self.used)} of {size(budget)} "
+            f"({self.used / budget:.0%}) on average, {size(self.used_most)} with all at their ends."
+        )
+
 
 @dataclass(frozen=True, repr=False)
 class MemoryResult(Pictured):
@@ -69,136 +97,91 @@ class MemoryResult(Pictured):
     split_given: bool
     notes: Sequence[str]
 
-    def fields(self) -> Mapping[str, object]:
-        """Sizes in bytes, cache in tokens and requests."""
-        held, filled = self.memory, self.filled
-        batch: dict[str, object] = {}
-        if filled is not None:
-            batch = {
-                "batch": filled.batch,
-                "isl_tokens": filled.isl,
-                "osl_tokens": filled.osl,
-                "batch_cache_bytes": filled.cache,
-                "used_bytes": filled.used,
-                "batch_fits": filled.fits,
-                "batch_cache_at_most_bytes": filled.most,
-                "used_at_most_bytes": filled.used_most,
-            }
-        return {
-            **self.asked.names,
-            "tp": self.plan.tp,
-            "pp": self.plan.pp,
-            "ep": self.plan.ep,
-            "gpu_memory_utilization": self.engine.utilization,
-            "max_model_len_tokens": self.engine.context,
-            "max_num_seqs": self.engine.sequences,
-            "max_num_batched_tokens": self.engine.batched_tokens,
-            "fits": bool(held.fits),
-            "slack_bytes": held.slack,
-            "weights": {f"{kind}_bytes": x for kind, x in held.weights.items()},
-            "weights_bytes": held.weight_bytes,
-            "visible_bytes": held.visible,
-            "budget_bytes": held.budget,
-            "activations_bytes": held.activations,
-            "reserve_bytes": held.reserve,
-            "available_bytes": held.available,
-            "kv_per_token_bytes": held.token_bytes,
-            "kv_per_request_bytes": held.request_bytes,
-            "kv_blocks": held.blocks,
-            "kv_cache_size_tokens": held.tokens,
-            "maximum_concurrency": held.concurrency,
-            **batch,
-            "notes": list(self.notes),
-        }
-
-    def parts(self) -> Iterator[Part]:
+    def sections(self) -> Iterator[Section]:
         """Whether it fits, what vLLM prints at its start, and what fills the GPU."""
-        held, plan, filled = self.memory, self.plan, self.filled
-        why = "" if self.split_given else " (no --tp is given)"
-        split = f"tp {float(plan.tp):g}{why}, pp {float(plan.pp):g}, ep {float(plan.ep):g}"
-        context = f"{float(self.engine.context):,.0f}"
+        held, plan, engine, batch = self.memory, self.plan, self.engine, self.filled
+        split = f"tp {float(plan.tp):g}, pp {float(plan.pp):g}, ep {float(plan.ep):g}"
+        if not self.split_given:
+            split = split.replace(",", f" (no {option('tp')} is given),", 1)
         yield f"{self.asked.model.name} on {self.asked.system.name}, {split}"
         yield ""
+        context = f"{float(engine.context):,.0f}"
         if held.fits:
             yield f"GPU KV cache size: {float(held.tokens):,.0f} tokens"
-            many = f"{float(held.concurrency):.2f}x"
-            yield f"Maximum concurrency for {context} tokens per request: {many}"
+            requests = f"{float(held.concurrency):.2f}x"
+            yield f"Maximum concurrency for {context} tokens per request: {requests}"
         else:
             short = size(-float(held.slack))
             yield f"Does not fit: one request of {context} tokens is {short} a GPU short."
-        if filled is not None:
-            word = "fill" if filled.fits else "do not fit:"
-            budget = float(held.budget)
-            yield (
-                f"{filled.batch:g} requests of {filled.isl:g} + {filled.osl:g} tokens {word} "
-                f"{size(filled.used)} of {size(budget)} ({filled.used / budget:.0%}) on average, "
-                f"{size(filled.used_most)} with all at their ends."
-            )
-        yield ""
-        yield Table(
-            (Column("one GPU", left=True), Column("size", "bytes"), Column("", "")),
-            [[name, f"{float(x):,.0f}", size(x)] for name, x in self._sizes()],
-        )
-        yield Notes(self.notes)
-
-    def _sizes(self) -> list[tuple[str, Array | float]]:
-        held, filled = self.memory, self.filled
-        batch: list[tuple[str, Array | float]] = []
-        if filled is not None:
-            requests = f"{filled.batch:g} requests"
-            batch = [
-                (f"cache of {requests}, on average", filled.cache),
-                (f"filled with {requests}, on average", filled.used),
-                ("the same with all at their ends", filled.used_most),
-            ]
-        return [
-            *((f"weights: {kind}", x) for kind, x in held.weights.items() if float(x)),
-            ("weights", held.weight_bytes),
-            ("peak of activations", held.activations),
-            ("reserve outside the cache", held.reserve),
-            *batch,
-            (FREE, held.available),
-            ("budget", held.budget),
-            ("cache of one token", held.token_bytes),
-            ("cache of one request", held.request_bytes),
-            ("slack beside one request", held.slack),
+        if batch is not None:
+            yield batch.sentence(float(held.budget))
+        yield {
+            **self.asked.names,
+            "tp": plan.tp,
+            "pp": plan.pp,
+            "ep": plan.ep,
+            "gpu_memory_utilization": engine.utilization,
+            "max_model_len_tokens": engine.context,
+            "max_num_seqs": engine.sequences,
+            "max_num_batched_tokens": engine.batched_tokens,
+            "fits": bool(held.fits),
+            "weights": {f"{kind}_bytes": x for kind, x in held.weights.items()},
+            "visible_bytes": held.visible,
+            "kv_blocks": held.blocks,
+            "kv_cache_size_tokens": held.tokens,
+            "maximum_concurrency": held.concurrency,
+            **({} if batch is None else batch.fields()),
+        }
+        facts = [
+            *(Fact("", x, f"weights: {kind}") for kind, x in held.weights.items() if float(x)),
+            Fact("weights_bytes", held.weight_bytes, "weights"),
+            Fact("activations_bytes", held.activations, "peak of activations"),
+            Fact("reserve_bytes", held.reserve, "reserve outside the cache"),
+            *([] if batch is None else batch.sizes()),
+            Fact("available_bytes", held.available, FREE),
+            Fact("budget_bytes", held.budget, "budget"),
+            Fact("kv_per_token_bytes", held.token_bytes, "cache of one token"),
+            Fact("kv_per_request_bytes", held.request_bytes, "cache of one request"),
+            Fact("slack_bytes", held.slack, "slack beside one request"),
         ]
+        yield Answers(facts, SIZES)
+        yield Notes(self.notes)
 
     def _figure(self) -> "Figure":
         """The memory of one GPU as a bar of its contents, in GB."""
         from infer_jax.plots.bars import Panel, plot_bars
-        from infer_jax.plots.style import words
 
-        held, filled, plan = self.memory, self.filled, self.plan
-        cache = 0.0 if filled is None else filled.cache
+        held, batch, plan, engine = self.memory, self.filled, self.plan, self.engine
+        cache = 0.0 if batch is None else batch.cache
         sizes = {
             **{f"weights: {kind}": float(x) for kind, x in held.weights.items()},
             "peak of activations": float(held.activations),
             "reserve outside the cache": float(held.reserve),
-            **({} if filled is None else {f"KV cache of {filled.batch:g} requests": cache}),
+            **({} if batch is None else {f"KV cache of {batch.batch:g} requests": cache}),
             FREE: max(float(held.available) - cache, 0.0),
         }
         gigabytes = {name: x / 1e9 for name, x in sizes.items() if x > 0.0}
         ends = {"budget": float(held.budget) / 1e9, "visible": float(held.visible) / 1e9}
         split = f"TP{float(plan.tp):g} PP{float(plan.pp):g} EP{float(plan.ep):g}"
-        where = f"one GPU of {self.asked.system.title}, {split}"
-        title = words(f"{self.asked.model.name}: what fills {where}")
-        panels = [Panel("", "GB", {"": gigabytes}, limits=ends)]
-        return plot_bars(panels, free=FREE, title=title, caption=self._caption())
-
-    def _caption(self) -> str:
-        """What stands below the picture, with what budget and cache are."""
-        held, filled = self.memory, self.filled
-        load = "" if filled is None else f"{filled.isl:,.12g} tokens in, {filled.osl:,.12g} out. "
-        short = "" if held.fits else f" One request is {size(-float(held.slack))} short."
-        said = (
-            f"{load}Memory as a vLLM server accounts for it; requests of up to "
-            f"{float(self.engine.context):,.12g} tokens: the cache has room for "
-            f"{max(float(held.tokens), 0.0):,.0f}.{short} Budget: what the server may use, "
-            f"{float(self.engine.utilization):.0%} of the memory that the driver shows (visible). "
-            "TP, PP, EP: GPUs that share a layer, stages, GPUs that share experts."
+        return plot_bars(
+            [Panel("", "GB", {"": gigabytes}, limits=ends)],
+            free=FREE,
+            title=f"{self.asked.model.name}: what fills one GPU of {self.asked.system.title}, "
+            f"{split}",
+            caption=pictures.caption(
+                self.asked,
+                None,
+                "",
+                "" if batch is None else f"{batch.isl:,.12g} tokens in, {batch.osl:,.12g} out.",
+                "Memory as a vLLM server accounts for it; requests of up to "
+                f"{float(engine.context):,.12g} tokens: the cache has room for "
+                f"{max(float(held.tokens), 0.0):,.0f}.",
+                "" if held.fits else f"One request is {size(-float(held.slack))} short.",
+                f"Budget: what the server may use, {float(engine.utilization):.0%} of the memory "
+                "that the driver shows (visible).",
+                "TP, PP, EP: GPUs that share a layer, stages, GPUs that share experts.",
+            ),
         )
-        return pictures.caption(self.asked, None, "", said)
 
 
 @verb
@@ -253,9 +236,9 @@ def memory(
     plan = Plan.of(**dict(zip(("tp", "pp", "ep"), split, strict=True)))
     longest = float(arch.max_positions)
     if max_model_len is None and longest >= UNBOUNDED:
-        raise refuse("--max-model-len", "missing", "the tokens of the longest request")
+        raise refuse("max_model_len", "missing", "the tokens of the longest request")
     if max_model_len is not None and max_model_len > longest:
-        raise refuse("--max-model-len", max_model_len, f"at most {longest:.12g}{inputs.LONGER}")
+        raise refuse("max_model_len", max_model_len, f"at most {longest:.12g}{inputs.longer()}")
     if batch is not None:
         inputs.check_context(asked.model, inputs.workload(isl, osl, 0.0))
     engine, overheads = server_settings(asked.system)
@@ -276,8 +259,8 @@ def memory(
     if gpu_memory_utilization is not None:
         engine = engine.with_(utilization=gpu_memory_utilization)
     lengths = MeanLengths(*(jnp.asarray(x) for x in (isl, osl, served.held_output, 0.0)))
-    given = arch, asked.hardware, plan, engine, overheads, lengths, jnp.asarray(group)
-    held, cache = once(_memory, *given)
+    requests = jnp.asarray(group)
+    held, cache = once(_memory, arch, asked.hardware, plan, engine, overheads, lengths, requests)
     filled = None if batch is None else _batch(batch, isl, osl, held, cache, group <= slots)
     notes = [
         f"Per GPU of a server of at most {slots:,.12g} sequences and {tokens:,.12g} tokens in a "

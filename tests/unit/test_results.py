@@ -74,7 +74,7 @@ class Declared(Result):
             ),
             mark=1,
         )
-        yield Notes([f"{option('ttft', 'none')} takes it away."], ["Printed alone."])
+        yield Notes([f"{option('ttft', 'none')} takes it away."])
 
 
 SECOND = {"kernel": "head", "mfu": 0.9, "terms": {"wire": 3.0}}
@@ -88,7 +88,7 @@ def test_sections_are_declared_once_for_text_json_and_rows():
     assert answers.rows == [["time per output token", "21.35", "ms"]]
     assert kernels.rows == [["attention", "42", "", "no"], ["head", "90", "3", "yes"]]
     assert [column.left for column in kernels.columns] == [True, False, False, False]
-    assert kernels.mark == 1 and "- Printed alone." in str(Declared())
+    assert kernels.mark == 1 and "- ttft=" in str(Declared())
     assert [*Declared().parts()][1] == "", "an empty line above a table"
 
 
