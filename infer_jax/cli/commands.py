@@ -1,6 +1,6 @@
 """A verb as a command: its options are those that the verb declares, and a few of every command."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from inspect import Parameter, signature
 from types import NoneType
@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 
 from infer_jax.cli.runs import RUNS, run_verb
-from infer_jax.cli.runtime import hush
+from infer_jax.cli.runtime import set_quiet
 from infer_jax.cli.table import VERBS, Verb
 from infer_jax.results.wording import from_command
 from infer_jax.verbs.option import Option, option_of, type_of
@@ -24,15 +24,11 @@ OF_COMMAND = {"as_json": (bool, JSON, False), "quiet": (bool, QUIET, False)}
 def command_of(name: str) -> Callable[..., None]:
     """The function of a command, with the signature that typer reads."""
     row = VERBS[name]
-    if row.module:  # no verb of the library
-        verb = getattr(import_module(f"infer_jax.cli.{row.module}"), name)
-        run = _call
-    else:
-        verb = getattr(import_module(f"infer_jax.verbs.{name}"), name)
-        run = RUNS.get(name, run_verb)
+    module = f"cli.{row.module}" if row.module else f"verbs.{name}"  # no verb of the library
+    verb, run = getattr(import_module(f"infer_jax.{module}"), name), RUNS.get(name, run_verb)
 
     def command(*, quiet: bool, **given: object) -> None:
-        hush(quiet)
+        set_quiet(quiet)
         with from_command():
             run(verb, {k: x for k, x in given.items() if x is not None and x != []})
 
@@ -40,10 +36,6 @@ def command_of(name: str) -> Callable[..., None]:
     command.__signature__ = signature(command).replace(parameters=[*parameters.values()])  # pyright: ignore
     command.__annotations__ = {name: x.annotation for name, x in parameters.items()}
     return command
-
-
-def _call(function: Callable[..., None], options: Mapping[str, object]) -> None:
-    function(**options)
 
 
 def _parameters(verb: Callable[..., object], row: Verb) -> Iterator[tuple[str, Parameter]]:

@@ -1,23 +1,51 @@
 """`infer-jax models`, `hardware`, `estimators`: what ships, with its key facts and sources."""
 
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 from infer_jax.catalog import Model, System, list_models, list_systems
 from infer_jax.catalog.published import unseen_errors
-from infer_jax.cli import show
-from infer_jax.cli.runtime import prepare
 from infer_jax.estimators import VARIANTS
 from infer_jax.physics import decoder
-from infer_jax.results import numbers
+from infer_jax.results import Column, Notes, Result, Rows, Section, number, scaled
 from infer_jax.specs import UNBOUNDED, Hierarchy, leaves
 from infer_jax.verbs.inputs import named_model, named_system
 from infer_jax.verbs.option import Option
 
-One = Annotated[
+Name = Annotated[
     str | None, Option("One of them, with all that is known of it.", "[NAME]", by_place=True)
 ]
+MODELS = (
+    Column("model", "", "name"),
+    Column("type", "", "type"),
+    Column("layers", "", "layers"),
+    Column("parameters", "1e9", "parameters", scaled(1e-9)),
+    Column("active", "1e9", "active_parameters", scaled(1e-9)),
+    Column("context", "tokens", lambda row: row["context_tokens"] or "any", left=False),
+)
+SYSTEMS = (
+    Column("name", "", "name"),
+    Column("16 bit", "TFLOP/s", "flops_16", scaled(1e-12, 4)),
+    Column("8 bit", "TFLOP/s", "flops_8", scaled(1e-12, 4)),
+    Column("memory", "GB", "memory_bytes", scaled(1e-9, 4)),
+    Column("bandwidth", "TB/s", "memory_bandwidth_bytes_per_s", scaled(1e-12)),
+    Column("domain", "GPUs", lambda row: row["domain"] or "torus", left=False),
+    Column("price", "USD/h", "price_per_hour_usd"),
+)
+NUMBERS = (
+    Column("number", "", "field"),
+    Column("value", "", "value", number),
+    Column("unit", "", "unit"),
+)
+ESTIMATORS = tuple(Column(name, "", name) for name in ("name", "summary", "source"))
+LEFT_OUT = (
+    Column("median error of serving, of", "", "left_out"),
+    Column("rows", "", "rows"),
+    *(Column(time.upper(), "%", f"{time}_median_error_percent") for time in ("tpot", "ttft")),
+)
 # what is new to the fit of serving, by its name in the file of the fit
-LEFT_OUT = {
+NEW_TO_FIT = {
     "system": "a system (kind of chip) that was left out whole",
     "model": "a model that was left out",
     "amd": "a server of AMD's chips that was left out",
@@ -26,40 +54,29 @@ LEFT_OUT = {
 }
 
 
-def models(name: One = None, *, as_json: bool = False) -> None:
+@dataclass(frozen=True, repr=False)
+class Listing(Result):
+    """Sections of what ships."""
+
+    content: Sequence[Section]
+
+    def sections(self) -> Iterator[Section]:
+        """The content."""
+        yield from self.content
+
+
+def models(name: Name = None) -> Listing:
     """The bundled models: layers, parameters in all and per token, longest context."""
-    prepare()
-    rows = [_model(named_model("NAME", one)) for one in ([name] if name else list_models())]
-    if as_json:
-        show.print_json({"models": rows})
-        return
-    show.table(
-        (
-            show.Column("model", left=True),
-            show.Column("type", left=True),
-            show.Column("layers"),
-            show.Column("parameters", "1e9"),
-            show.Column("active", "1e9"),
-            show.Column("context", "tokens"),
-        ),
-        [
-            [
-                row["name"],
-                row["type"],
-                numbers.digits(row["layers"]),
-                numbers.digits(row["parameters"] / 1e9),
-                numbers.digits(row["active_parameters"] / 1e9),
-                numbers.digits(row["context_tokens"]) if row["context_tokens"] else "any",
-            ]
-            for row in rows
-        ],
-    )
+    listed = [named_model("NAME", one) for one in ([name] if name else list_models())]
+    content: list[Section] = [Rows("models", [_model(one) for one in listed], MODELS)]
     if name:
-        row = rows[0]
-        show.notes([f"Formats: {row['formats']}.", f"Source: {row['source']}.", *row["notes"]])
+        notes = listed[0].notes
+        source = listed[0].published.get("source", listed[0].source)
+        content.append(Notes([f"Formats: {listed[0].quantisation}.", f"Source: {source}.", *notes]))
+    return Listing(content)
 
 
-def _model(model: Model) -> dict[str, Any]:
+def _model(model: Model) -> dict[str, object]:
     arch = model.architecture
     longest = float(arch.max_positions)
     return {
@@ -76,87 +93,53 @@ def _model(model: Model) -> dict[str, Any]:
     }
 
 
-def hardware(name: One = None, *, as_json: bool = False) -> None:
+def hardware(name: Name = None) -> Listing:
     """The shipped systems: matmul rates, memory, network, price; of one, every source."""
-    rows = [_system(named_system("NAME", one)) for one in ([name] if name else list_systems())]
-    if as_json:
-        show.print_json({"hardware": rows})
-        return
-    if name:
-        row = rows[0]
-        show.say(row["title"], "")
-        show.table(
-            (
-                show.Column("number", left=True),
-                show.Column("value"),
-                show.Column("unit", left=True),
-            ),
-            [[x["field"], numbers.digits(x["value"], 4), x["unit"]] for x in row["numbers"]],
-        )
-        show.notes(
-            [
-                *(f"{x['field']}: {x['source']}" for x in row["numbers"] if x["source"]),
-                *row["filled"],
-                *([row["notes"]] if row["notes"] else []),
-            ]
-        )
-        return
-    show.table(
-        (
-            show.Column("name", left=True),
-            show.Column("16 bit", "TFLOP/s"),
-            show.Column("8 bit", "TFLOP/s"),
-            show.Column("memory", "GB"),
-            show.Column("bandwidth", "TB/s"),
-            show.Column("domain", "GPUs"),
-            show.Column("price", "USD/h"),
-        ),
-        [
-            [
-                row["name"],
-                numbers.digits(row["flops_16"] / 1e12, 4),
-                numbers.digits(row["flops_8"] / 1e12, 4),
-                numbers.digits(row["memory_bytes"] / 1e9, 4),
-                numbers.digits(row["memory_bandwidth_bytes_per_s"] / 1e12),
-                numbers.digits(row["domain"]) if row["domain"] else "torus",
-                numbers.digits(row["price_per_hour_usd"]),
-            ]
-            for row in rows
-        ],
-    )
-    show.notes(["Every number with its source: infer-jax hardware NAME."])
+    if not name:
+        rows = [_system(named_system("NAME", one)) for one in list_systems()]
+        more = Notes(["Every number with its source: infer-jax hardware NAME."])
+        return Listing([Rows("hardware", rows, SYSTEMS), more])
+    system = named_system("NAME", name)
+    numbers = _numbers(system)
+    sources = [f"{x['field']}: {x['source']}" for x in numbers if x["source"]]
+    notes = [*sources, *system.filled, *([system.notes] if system.notes else [])]
+    all_of_it = Rows("hardware", [_system(system)])
+    return Listing([system.title, all_of_it, Rows("", numbers, NUMBERS), Notes(notes)])
 
 
-def _system(system: System) -> dict[str, Any]:
-    hardware = system.hardware
-    network = hardware.network
+def _system(system: System) -> dict[str, object]:
+    chip, network = system.hardware.chip, system.hardware.network
     return {
         "name": system.name,
         "title": system.title,
         "released": system.released,
-        "flops_16": float(hardware.chip.flops_16),
-        "flops_8": float(hardware.chip.flops_8),
-        "flops_4": float(hardware.chip.flops_4),
-        "memory_bytes": float(hardware.chip.memory),
-        "memory_bandwidth_bytes_per_s": float(hardware.chip.memory_bandwidth),
+        "flops_16": float(chip.flops_16),
+        "flops_8": float(chip.flops_8),
+        "flops_4": float(chip.flops_4),
+        "memory_bytes": float(chip.memory),
+        "memory_bandwidth_bytes_per_s": float(chip.memory_bandwidth),
         "domain": float(network.domain) if isinstance(network, Hierarchy) else None,
-        "price_per_hour_usd": float(hardware.price),
-        "numbers": [
-            {
-                "field": path,
-                "value": float(value),
-                "unit": meta["unit"],
-                "source": system.sources.get(path, ""),
-            }
-            for path, meta, value in leaves(hardware)
-        ],
+        "price_per_hour_usd": float(system.hardware.price),
+        "numbers": _numbers(system),
         "coefficients": system.coefficients,
         "filled": list(system.filled),
         "notes": system.notes,
     }
 
 
-def estimators(*, as_json: bool = False) -> None:
+def _numbers(system: System) -> list[dict[str, object]]:
+    return [
+        {
+            "field": path,
+            "value": float(value),
+            "unit": meta["unit"],
+            "source": system.sources.get(path, ""),
+        }
+        for path, meta, value in leaves(system.hardware)
+    ]
+
+
+def estimators() -> Listing:
     """The estimators and their variants, by the names that --estimator takes.
 
     Then the errors of serving on what no fit has seen.
@@ -165,23 +148,15 @@ def estimators(*, as_json: bool = False) -> None:
         {"name": name, "summary": variant.summary, "source": variant.source}
         for name, variant in VARIANTS.items()
     ]
-    found = unseen_errors()
+    errors = unseen_errors()
     left_out = [
-        {"left_out": what, "rows": found[kind].rows}
-        | {f"{n}_median_error_percent": x for n, x in found[kind].median.items()}
-        for kind, what in LEFT_OUT.items()
+        {"left_out": what, "rows": errors[kind].rows}
+        | {f"{n}_median_error_percent": x for n, x in errors[kind].median.items()}
+        for kind, what in NEW_TO_FIT.items()
     ]
-    if as_json:
-        show.print_json({"estimators": rows, "left_out_of_the_fit_of_serving": left_out})
-        return
-    columns = ("name", "summary", "source")
-    show.table(
-        [show.Column(c, left=True) for c in columns], [[r[c] for c in columns] for r in rows]
+    return Listing(
+        [
+            Rows("estimators", rows, ESTIMATORS),
+            Rows("left_out_of_the_fit_of_serving", left_out, LEFT_OUT),
+        ]
     )
-    columns = ("rows", "TPOT", "TTFT")
-    heads = [show.Column(c, "%" if c.isupper() else "") for c in columns]
-    show.table(
-        [show.Column("median error of serving, of", left=True), *heads],
-        [[numbers.digits(x) if not isinstance(x, str) else x for x in row.values()]
-         for row in left_out],
-    )  # fmt: skip

@@ -10,7 +10,7 @@ from infer_jax.compiling import keep_programs
 from infer_jax.verbs.progress import show_progress
 
 ONE_PIECE = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=100000000"
-_hushed = [False]  # by --quiet
+_quiet = [False]  # by --quiet
 
 
 def prepare(*, every_device: bool = False) -> None:
@@ -55,12 +55,12 @@ def loops_in_one_piece() -> Iterator[None]:
             os.environ["XLA_FLAGS"] = before
 
 
-def hush(quiet: bool) -> None:
+def set_quiet(quiet: bool) -> None:
     """From here on print the answer alone, or notes and progress, too."""
-    _hushed[:] = [quiet]
+    _quiet[:] = [quiet]
     show_progress(not quiet)
 
 
-def hushed() -> bool:
-    """Whether the answer alone is asked for."""
-    return _hushed[0]
+def is_quiet() -> bool:
+    """Whether the answer alone is printed."""
+    return _quiet[0]

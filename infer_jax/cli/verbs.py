@@ -19,7 +19,7 @@ from infer_jax.cli.table import VERBS
 from infer_jax.errors import InputError, printable
 
 NAME = "infer-jax: "
-MOST = 240  # characters of a wrong value, or of the parser's sentence, that an error repeats
+LONGEST = 240  # characters of a wrong value, or of the parser's sentence, that an error repeats
 
 
 class Verbs(TyperGroup):
@@ -57,12 +57,12 @@ class Verbs(TyperGroup):
             code = INTERRUPTED
         except OSError as error:  # `infer-jax ... | head`, or a full disk
             sys.stdout = None
-            code, said = 1, error.strerror or str(error)
+            code, reason = 1, error.strerror or str(error)
             place = f" ({_cut(str(error.filename))})" if error.filename else ""
             if error.errno == errno.ENAMETOOLONG:  # of a file to read: names to write are checked
-                code = _complain(f"no file can be opened: {said.lower()}{place}", given)
+                code = _complain(f"no file can be opened: {reason.lower()}{place}", given)
             elif not isinstance(error, BrokenPipeError):
-                _complain(f"the answer cannot be written: {said}{place}")
+                _complain(f"the answer cannot be written: {reason}{place}")
         except Exception as error:
             # usage errors of typer, whose base class has no public name in all its versions
             if not hasattr(error, "format_message"):
@@ -74,19 +74,19 @@ class Verbs(TyperGroup):
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST else f"{text[:MOST]}..."
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _complain(sentence: str, given: Sequence[str] = (), error: InputError | None = None) -> int:
     """Print an error in one sentence, with --json also as an object; returns exit code 2."""
     sentence = printable(" ".join(sentence.split()))
     if "--json" in given:
-        from infer_jax.cli.show import print_json
+        from infer_jax.cli.runs import print_json
 
         value = None if error is None or error.value is None else printable(str(error.value))
         problem = {
             "field": error.field or None if error else None,
-            "value": value and value[:MOST],
+            "value": value and value[:LONGEST],
             "allowed": error.allowed if error and value is not None else None,
             "message": sentence,
         }
@@ -100,16 +100,16 @@ def _command(name: str) -> TyperCommand:
         from infer_jax.cli.commands import command_of
 
         function = command_of(name)
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    program = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     example = f"Example: infer-jax {VERBS[name].example}"
-    alone.command(name, help=VERBS[name].line, epilog=example)(function)
-    command = typer.main.get_command(alone)
+    program.command(name, help=VERBS[name].line, epilog=example)(function)
+    command = typer.main.get_command(program)
     assert isinstance(command, TyperCommand)
     return command
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         print(f"infer-jax {infer_jax.__version__}")
         raise typer.Exit()
 
@@ -126,7 +126,7 @@ def infer_jax_verbs(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:

@@ -40,7 +40,7 @@ class Result:
             elif isinstance(section, Answers | Rows):
                 fields |= section.fields()
             elif isinstance(section, Notes):
-                fields["notes"] = list(section.sentences)
+                fields["notes"] = list(dict.fromkeys(section.sentences))
         return fields
 
     def parts(self) -> Iterator[Part]:

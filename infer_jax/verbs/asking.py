@@ -1,28 +1,37 @@
-"""``@verb``: 64-bit numbers, and errors that name options as the caller writes them."""
+"""``@verb``: arguments read by their options, 64-bit numbers, errors as the caller writes them."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from inspect import Parameter, Signature, signature
+from types import NoneType
+from typing import ParamSpec, TypeVar, get_args, get_origin
 
 import jax
+import numpy as np
 
 from infer_jax.errors import InputError
 from infer_jax.results.wording import by_command, keywords
-from infer_jax.verbs.arguments import read_arguments
+from infer_jax.verbs.option import SpreadTokens, Time, ValueKind, kind_of, type_of
+from infer_jax.verbs.problems import refuse
 
 P = ParamSpec("P")
 R = TypeVar("R")
+TEXTS = {str, os.PathLike[str]}
+READ_TEXTS = (Time, SpreadTokens)  # kinds whose texts have a meaning in Python, too
+WORDS = {str: "a text", os.PathLike: "a path", bool: "True or False", Sequence: "several"}
 
 
 def verb(function: Callable[P, R]) -> Callable[P, R]:
     """Decorates a verb: it computes in 64-bit numbers, whatever precision the caller works in.
 
-    Its arguments are checked by their names; a problem with one is named as a keyword argument,
+    Its arguments are checked by their options; a problem with one is named as a keyword argument,
     unless the command line asks.
     """
 
     @wraps(function)
-    def asked(*args: P.args, **options: P.kwargs) -> R:
+    def checked(*args: P.args, **options: P.kwargs) -> R:
         with jax.enable_x64(True):
             try:
                 return function(**read_arguments(function, args, options))  # pyright: ignore[reportCallIssue]
@@ -31,7 +40,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
                     _as_keyword(error, function.__name__)
                 raise
 
-    return asked
+    return checked
 
 
 def _as_keyword(error: InputError, name: str) -> None:
@@ -41,3 +50,85 @@ def _as_keyword(error: InputError, name: str) -> None:
     if error.where == "infer-jax":
         error.where, sentence = name, sentence.replace("infer-jax", name, 1)
     error.args = (sentence,)
+
+
+def read_arguments(
+    function: Callable[..., object], args: Sequence[object], options: Mapping[str, object]
+) -> dict[str, object]:
+    """The arguments of a verb by name, as its options read them.
+
+    Raises:
+        InputError: a keyword that the verb does not have, an argument too few or too many, or
+            one that is not what it must be.
+    """
+    declared = signature(function)
+    _check_names(function.__name__, declared, len(args), options)
+    values = declared.bind(*args, **options).arguments
+    return {name: read_argument(declared.parameters[name], x) for name, x in values.items()}
+
+
+def _check_names(verb: str, declared: Signature, count: int, options: Mapping[str, object]) -> None:
+    """Raise InputError for an argument that is unknown, too many, given twice or missing."""
+    parameters = declared.parameters
+    first = [p.name for p in parameters.values() if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    for name in options:
+        if name not in parameters:
+            alike = get_close_matches(name, parameters, n=1, cutoff=0.5)
+            closest = f"{alike[0]} is closest; " if alike else ""
+            raise InputError(verb, "keyword", name, f"{closest}one of {', '.join(parameters)}")
+        if name in first[:count]:
+            raise InputError(verb, name, "given twice", "once, by place or by name")
+    if count > len(first):
+        allowed = f"{', '.join(first)}; the others by name"
+        raise InputError(verb, "arguments", f"{count} without a name", allowed)
+    for name in (n for n, p in parameters.items() if p.default is Parameter.empty):
+        if name not in options and name not in first[:count]:
+            raise InputError(verb, name, "missing", f"{verb}({', '.join(first)}, ...)")
+
+
+def read_argument(parameter: Parameter, value: object) -> object:
+    """The value of one argument as its option reads it.
+
+    Raises:
+        InputError: a value that the argument cannot have.
+    """
+    kind, own = kind_of(parameter.annotation), type_of(parameter.annotation)
+    kinds, name = set(get_args(own)) or {own}, parameter.name
+    if value is None:
+        if parameter.default is not None and NoneType not in kinds:
+            raise refuse(name, value, "a value, or nothing: leave it out")
+        return value
+    text = isinstance(value, str) and str in kinds and not isinstance(kind, READ_TEXTS)
+    if kind is None or (text and {float, int} & kinds):
+        _check_type(name, value, kinds - {NoneType})
+        return value
+    several = isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1  # pyright: ignore
+    if several and any(get_origin(x) is Sequence for x in kinds):
+        return [_read(name, kind, x) for x in value]  # pyright: ignore
+    read = _read(name, kind, value)
+    return int(read) if isinstance(read, float) and int in kinds else read
+
+
+def _read(name: str, kind: ValueKind, value: object) -> object:
+    """One value of an option, or a text of the command line."""
+    try:
+        return kind.check(kind.parse(value) if by_command() and isinstance(value, str) else value)
+    except ValueError:
+        raise refuse(name, value, kind.allowed) from None
+
+
+def _check_type(name: str, value: object, kinds: set[object]) -> None:
+    """Raise InputError unless ``value`` is of one of these kinds, where these are classes."""
+    classes = [get_origin(kind) or kind for kind in kinds]
+    known = [c for c in classes if isinstance(c, type) and not getattr(c, "_is_protocol", False)]
+    if len(known) < len(classes):
+        return
+    allowed = " or ".join(sorted(WORDS.get(c, f"a {c.__name__}") for c in known))
+    if not isinstance(value, (*known, *([np.bool_] if bool in known else []))):
+        raise refuse(name, value, allowed)
+    lists = [get_args(kind) for kind in kinds if get_origin(kind) is Sequence]
+    several = isinstance(value, Sequence) and not isinstance(value, str)
+    members = {member for (kind,) in lists for member in get_args(kind) or (kind,)}
+    for member in value if several and members <= TEXTS else ():  # pyright: ignore
+        if not isinstance(member, str | os.PathLike):
+            raise refuse(name, member, allowed)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from infer_jax.results import option
 from infer_jax.verbs.problems import refuse
 
 HEADS = ("arch", "hardware", "estimator")
@@ -36,7 +37,7 @@ class Changes(NamedTuple):
         for path in changes.values():
             if path.partition(".")[0] not in heads:
                 allowed = ", ".join(f"{head}.*" for head in heads)
-                raise refuse("--set", path, f"a path that begins as one of {allowed}")
+                raise refuse("set", path, f"a path that begins as one of {allowed}")
         return changes
 
     def values(self, *heads: str) -> dict[str, float | Scaled]:
@@ -54,7 +55,7 @@ class Changes(NamedTuple):
             except ValueError:
                 number = np.nan
             if not np.isfinite(number):
-                raise refuse("--set", text, "PATH=NUMBER, or PATH=*FACTOR")
+                raise refuse("set", text, "PATH=NUMBER, or PATH=*FACTOR")
             if not heads or path.partition(".")[0] in heads:
                 new[path] = (lambda x, by=number: x * by) if value.startswith("*") else number
         return new
@@ -66,18 +67,18 @@ class Changes(NamedTuple):
             InputError: a path that no number has, or a value out of its bounds, which for
                 hardware and coefficients are a profile's.
         """
-        asked = self.values(*parts)
-        if not asked:
+        new = self.values(*parts)
+        if not new:
             return Parts(**parts)
         from infer_jax.catalog.sense import sensible_changes
         from infer_jax.design.sensitivity import changed as with_changes
         from infer_jax.specs import leaves
 
         before = Parts(**parts)
-        after = with_changes(before, asked, "--set")
+        after = with_changes(before, new, option("set"))
         for part in ("hardware", "estimator"):
             old, new = (leaves(getattr(x, part)) for x in (before, after))
             pairs = zip(old, new, strict=True)
             moved = {path: np.ravel(y) for (path, _, x), (_, _, y) in pairs if np.any(x != y)}
-            sensible_changes("--set", part, getattr(after, part), moved)
+            sensible_changes(option("set"), part, getattr(after, part), moved)
         return after

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from infer_jax.estimators import Estimate, Estimator, Phase
 from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.results import option
 from infer_jax.specs import Architecture, Experts
 from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
@@ -67,7 +68,8 @@ def estimate(
     model = inputs.estimator(name, asked)
     check_search(model, name, total_gpus)
     if batch is not None and concurrency is not None:
-        raise refuse("--concurrency", concurrency, "--batch or --concurrency, not both")
+        allowed = f"{option('batch')} or {option('concurrency')}, not both"
+        raise refuse("concurrency", concurrency, allowed)
     requests = _arriving(requested(isl, osl, prefix, request_rate, trace), model, load)
     work = requests.work.replace(batch=load.batch_of_one)
     inputs.check_context(asked.model, work)
@@ -142,8 +144,9 @@ def _arriving(requests: Requested, estimator: Estimator, load: LoadOptions) -> R
         return requests
     rate = float(arrivals.rate)
     if load.batch is not None or load.concurrency is not None:
-        raise refuse("--request-rate", rate, "--batch, --concurrency or --request-rate")
+        loads = f"{option('batch')}, {option('concurrency')} or {option('request_rate')}"
+        raise refuse("request_rate", rate, loads)
     if not estimator.batches:
-        raise refuse("--request-rate", rate, "with --estimator serving")
+        raise refuse("request_rate", rate, f"with {option('estimator', 'serving')}")
     each = arrivals.replace(rate=arrivals.rate / load.copies)
     return requests._replace(work=requests.work.replace(arrivals=each))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 from infer_jax.estimators import Limit
+from infer_jax.results import option
 from infer_jax.results.numbers import digits, size
 
 # seconds from which a limit is probably a number of milliseconds
@@ -14,18 +15,18 @@ def long_times(limits: Mapping[str, float | None]) -> list[str]:
     """A sentence for each limit in seconds, by output, that no user of a server would set.
 
     >>> long_times({"tpot": 30.0, "ttft": 2.0})
-    ['The limit of TPOT is 30 s; --tpot 30ms, with a unit, is 30 milliseconds.']
+    ['The limit of TPOT is 30 s; tpot="30ms", with a unit, is 30 milliseconds.']
     """
-    said = []
+    notes = []
     for name, limit in limits.items():
         if limit is not None and LONG.get(name, math.inf) <= limit < math.inf:
-            option, value = f"--{name.replace('_', '-')}", f"{limit:.6g}"
+            value = f"{limit:.6g}"
             title = name.replace("_", " ").replace("ttft", "TTFT").replace("tpot", "TPOT")
-            said.append(
-                f"The limit of {title} is {value} s; {option} {value}ms, with a unit, is {value} "
-                "milliseconds."
+            notes.append(
+                f"The limit of {title} is {value} s; {option(name, f'{value}ms')}, with a unit, "
+                f"is {value} milliseconds."
             )
-    return said
+    return notes
 
 
 def limit_of(name: str, limit: Limit) -> dict[str, object]:
@@ -42,11 +43,11 @@ def limit_of(name: str, limit: Limit) -> dict[str, object]:
 def broken(name: str, limit: Limit) -> str:
     """By how much a limit is exceeded, in words."""
     if name == "arrivals":
-        asked, most = (digits(x) for x in (limit.need, limit.capacity))
-        return f"{asked} requests/s arrive and at most {most} are completed"
-    said = size if name.endswith("memory") else digits
+        rate, capacity = (digits(x) for x in (limit.need, limit.capacity))
+        return f"{rate} requests/s arrive and at most {capacity} are completed"
+    text = size if name.endswith("memory") else digits
     short = float(limit.need - limit.capacity)
     return (
-        f"{name} needs {said(limit.need)} of {said(limit.capacity)}: {said(short)} short"
+        f"{name} needs {text(limit.need)} of {text(limit.capacity)}: {text(short)} short"
         f" ({short / max(float(limit.capacity), 1e-300):.1%})"
     )

@@ -14,8 +14,7 @@ from infer_jax.errors import InputError
 from infer_jax.kernel_timing import FULL, TOY, FittedFamily, fitted, profile, timed
 from infer_jax.kernel_timing.fitting import spread
 from infer_jax.plots.pictured import Pictured, dated
-from infer_jax.results import Column, Notes, Part, Table
-from infer_jax.results.numbers import digits
+from infer_jax.results import Column, Notes, Rows, Section, option, percent
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either
@@ -23,6 +22,20 @@ from infer_jax.verbs.progress import busy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+CURVES = (
+    Column("kernels", "", "family"),
+    Column("rows", "", "rows"),
+    Column("median error", "%", "median_error", percent),
+    Column("p90", "%", "p90_error", percent),
+    Column(
+        "on unseen shapes",
+        "%",
+        lambda row: "-" if row["median_error_unseen"] is None else 100 * row["median_error_unseen"],
+        left=False,
+    ),
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,25 +49,22 @@ class MeasureResult(Pictured):
     device: profile.Device
     lost: int
     out: str
+    rows_key = "curves"
 
-    def fields(self) -> Mapping[str, object]:
-        """Rates in FLOP/s and bytes/s, errors as shares."""
-        chip = self.device.chip
-        return {
-            "device": jax.devices()[0].device_kind,
+    def sections(self) -> Iterator[Section]:
+        """The errors of every family's curve; rates in FLOP/s and bytes/s."""
+        device, chip = jax.devices()[0].device_kind, self.device.chip
+        yield f"{jax.device_count()} x {device}{f': {self.out}' if self.out else ''}"
+        yield {
+            "device": device,
             "devices": jax.device_count(),
             "file": self.out or None,
             "flops_16": chip.flops_16,
             "memory_bandwidth": chip.memory_bandwidth,
             "link_bandwidth": self.device.link,
             "out_of_memory": self.lost,
-            "curves": self.rows(),
-            "notes": self.notes,
         }
-
-    def rows(self) -> Sequence[Mapping[str, object]]:
-        """One row a family of kernels: its errors, and the intervals of its coefficients."""
-        return [
+        rows = [
             {
                 "family": one.family.name,
                 "rows": len(one.seen),
@@ -65,50 +75,28 @@ class MeasureResult(Pictured):
             }
             for one in self.curves
         ]
-
-    def parts(self) -> Iterator[Part]:
-        """The errors of every family's curve."""
-        where = f": {self.out}" if self.out else ""
-        yield f"{jax.device_count()} x {jax.devices()[0].device_kind}{where}"
-        yield ""
-        columns = (
-            Column("kernels", left=True),
-            Column("rows"),
-            Column("median error", "%"),
-            Column("p90", "%"),
-            Column("on unseen shapes", "%"),
-        )
-        rows = [
-            [
-                one.family.name,
-                str(len(one.seen)),
-                *(digits(x) for x in spread(one.seen)),
-                digits(spread(one.unseen)[0]) if len(one.unseen) else "-",
-            ]
-            for one in self.curves
-        ]
-        yield Table(columns, rows)
+        yield Rows("curves", rows, CURVES)
         yield Notes(self.notes)
 
     def _figure(self) -> "Figure":
         """The errors of every family's curve, in per cent."""
         from infer_jax.plots.bars import Panel, plot_bars
-        from infer_jax.plots.style import words
 
         def panel(title: str, errors: Mapping[str, tuple[float, float]]) -> Panel:
             bars = {name: {"median error": x} for name, (x, _) in errors.items()}
             return Panel(title, "%", bars, ends={name: x for name, (_, x) in errors.items()})
 
-        known = {one.family.name: spread(one.seen) for one in self.curves}
-        panels = [panel("on the shapes timed", known)]
+        panels = [
+            panel("on the shapes timed", {x.family.name: spread(x.seen) for x in self.curves})
+        ]
         folded = [one for one in self.curves if len(one.unseen)]
         if folded:
             left = {one.family.name: spread(one.unseen) for one in folded}
             panels.append(panel("on shapes left out of the fit", left))
         end = "90 % of the errors are below"
-        title = words(f"{jax.devices()[0].device_kind}: errors of the curves of its kernels")
+        title = f"{jax.devices()[0].device_kind}: errors of the curves of its kernels"
         shapes = sum(len(one.seen) for one in self.curves)
-        caption = words(dated(f"{shapes} times of kernels that XLA compiled. {self.notes[0]}"))
+        caption = dated(f"{shapes} times of kernels that XLA compiled. {self.notes[0]}")
         return plot_bars(panels, end=end, title=title, caption=caption)
 
     def text(self) -> str:
@@ -160,7 +148,7 @@ def measure(
     """
     if out is not None and (Path(out).suffix != ".toml" or not Path(out).parent.is_dir()):
         allowed = "a .toml file in a folder that exists"
-        raise InputError("command line", "--out", str(out), allowed)
+        raise InputError("command line", option("out"), str(out), allowed)
     known = load_system(base) if base else None
     with busy("timing kernels"):
         rows = list(timed(TOY if toy else FULL))

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from infer_jax.plots.pictured import KINDS, dated, ending, rent
+from infer_jax.results import option as spelt
 from infer_jax.specs import Workload
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
@@ -17,8 +18,8 @@ Names = Place | Sequence[Place]  # of files
 def check(
     out: str | os.PathLike[str],
     kinds: tuple[str, ...] = KINDS,
-    otherwise: str = ", or --no-picture",
-    option: str = "--out",
+    otherwise: str | None = None,
+    option: str = "out",
     page: bool = False,
 ) -> None:
     """Check, before computing, that a picture or file of these kinds can be written there.
@@ -36,6 +37,7 @@ def check(
     except (OSError, ValueError):  # a null byte, a name too long
         good = False
     if not good:
+        otherwise = f", or {spelt('no_picture')}" if otherwise is None else otherwise
         raise refuse(option, str(out), f"a file in a folder that can be written{otherwise}")
     if page and path.suffix.lower() == ".html":
         from infer_jax.pages import vega  # which needs packages that pictures do not
@@ -62,13 +64,13 @@ def split(
     allowed = f"{data}, or for a picture {ending()}"
     for name in rest:
         if not is_data(name):
-            raise refuse("--out", name, allowed)
+            raise refuse("out", name, allowed)
     if len(rest) > 1:
-        raise refuse("--out", rest[1], f"a second picture alone: {ending()}")
+        raise refuse("out", rest[1], f"a second picture alone: {ending()}")
     for name in drawn:
         check(name, otherwise="")
     if drawn and (lacks := missing()):
-        raise refuse("--out", drawn[0], lacks)
+        raise refuse("out", drawn[0], lacks)
     return (rest[0] if rest else None), drawn
 
 

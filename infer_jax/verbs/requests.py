@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from infer_jax.errors import InputError
+from infer_jax.results import option
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
@@ -49,39 +50,42 @@ def requested(
             cannot be read.
     """
     if trace is not None:
-        for option, value in (("--isl", isl), ("--osl", osl), ("--prefix", prefix or None)):
+        for name, value in (("isl", isl), ("osl", osl), ("prefix", prefix or None)):
             if value is not None:
-                raise refuse(option, value, "--trace or lengths, not both")
+                raise refuse(name, value, f"{option('trace')} or lengths, not both")
         return _recorded(os.fspath(trace), rate)
     isl = tokens(ISL if isl is None else isl, 1)
     osl = tokens(OSL if osl is None else osl, 1)
     spread = isl.deviation, osl.deviation
     work = inputs.workload(isl, osl, prefix)
     if rate is None:
-        for option, mean, deviation in zip(("--isl", "--osl"), (isl, osl), spread, strict=True):
+        for name, mean, deviation in zip(("isl", "osl"), (isl, osl), spread, strict=True):
             if deviation:
-                shown = f"{mean:.12g}±{deviation:.12g}"
-                raise refuse(option, shown, "a mean alone, or with --request-rate")
+                text = f"{mean:.12g}±{deviation:.12g}"
+                raise refuse(name, text, f"a mean alone, or with {option('request_rate')}")
         return Requested(work, "equal", [], isl + osl)
     if not any(spread):
-        said = "All requests are of equal lengths, and percentiles of TTFT those of Poisson "
-        said += "arrivals alone; --isl 2200±600 or --trace says how they differ."
+        note = (
+            "All requests are of equal lengths, and percentiles of TTFT those of Poisson arrivals "
+        )
+        note += f"alone; {option('isl', '2200±600')} or {option('trace')} says how they differ."
         work = work.replace(arrivals=Arrivals.of(rate=rate))
-        return Requested(work, "equal", [said], isl + osl)
+        return Requested(work, "equal", [note], isl + osl)
     ratios = [deviation / mean for mean, deviation in zip((isl, osl), spread, strict=True)]
     laws = [lognormal(ratio) if ratio else fixed() for ratio in ratios]
-    said = f"Lengths are log-normal, {isl:.12g}±{spread[0]:.12g} tokens in and "
-    said += f"{osl:.12g}±{spread[1]:.12g} out, independent of each other."
+    note = f"Lengths are log-normal, {isl:.12g}±{spread[0]:.12g} tokens in and "
+    note += f"{osl:.12g}±{spread[1]:.12g} out, independent of each other."
     work = work.replace(lengths=independent(*laws), arrivals=Arrivals.of(rate=rate))
     # over the law's mean: that of exp(sigma z) is exp(sigma^2 / 2) = sqrt(1 + ratio^2)
     ends = [float(lognormal(x)(np.array([1.0 - TAIL]))[0]) / np.sqrt(1.0 + x**2) for x in ratios]
     within = f"{100.0 * (1.0 - 2.0 * TAIL):.3g} % of requests or more"
-    return Requested(work, "lognormal", [said], isl * ends[0] + osl * ends[1], within)
+    return Requested(work, "lognormal", [note], isl * ends[0] + osl * ends[1], within)
 
 
 def _recorded(trace: str, rate: float | None) -> Requested:
     if rate is None:
-        raise refuse("--trace", trace, "with --request-rate: a closed loop is of mean lengths")
+        allowed = f"with {option('request_rate')}: a closed loop is of mean lengths"
+        raise refuse("trace", trace, allowed)
     from infer_jax.catalog.traces import read_trace  # with the formats of measured runs
 
     read = read_trace(trace)
@@ -90,7 +94,7 @@ def _recorded(trace: str, rate: float | None) -> Requested:
     except InputError:  # a trace without times
         work, bursts = read.workload(batch=1.0), "arriving at random"
         work = work.replace(arrivals=Arrivals.of(rate=rate))
-    said = f"{len(read)} requests of {read.file}, {float(work.isl):.6g} tokens in and "
-    said += f"{float(work.osl):.6g} out in the mean, {float(work.prefix):.6g} cached, {bursts}."
+    note = f"{len(read)} requests of {read.file}, {float(work.isl):.6g} tokens in and "
+    note += f"{float(work.osl):.6g} out in the mean, {float(work.prefix):.6g} cached, {bursts}."
     longest = float((read.isl + read.osl).max())
-    return Requested(work, "trace", [said], longest, "every request of the trace", read)
+    return Requested(work, "trace", [note], longest, "every request of the trace", read)

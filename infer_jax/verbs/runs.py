@@ -10,13 +10,14 @@ from infer_jax.catalog.models import list_models
 from infer_jax.catalog.systems import list_systems
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import shape
+from infer_jax.results import option
 from infer_jax.specs import Architecture
 from infer_jax.verbs.inputs import Given
 
 # stored bytes of a weight in formats that files name
 STORED = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "w8a8": 1.0}
 STORED |= dict.fromkeys(("fp4", "nvfp4", "mxfp4", "int4", "awq", "gptq", "w4a16"), 0.55)
-APART = 1.5  # ratio of stored bytes from which on two formats are not the same
+DIFFERENT = 1.5  # ratio of stored bytes from which on two formats are not the same
 
 
 def agree(runs: Sequence[Run], asked: Given) -> None:
@@ -28,15 +29,18 @@ def agree(runs: Sequence[Run], asked: Given) -> None:
     for run in runs:
         model, system = model_named(run.model), system_named(run.system)
         if model is not None and asked.model.name in list_models() and model != asked.model.name:
-            allowed = f"{asked.model.name}, the model of --config; one model to a profile"
+            allowed = f"{asked.model.name}, the model of {option('config')}; one model to a profile"
             raise InputError(run.place, "model", run.model, allowed)
         name = asked.system.name
         if system is not None and name in list_systems() and system != name:
-            raise InputError(run.place, "system", run.system, f"{name}, as --hardware says")
+            raise InputError(
+                run.place, "system", run.system, f"{name}, as {option('hardware')} says"
+            )
         stored = STORED.get((run.precision or "").lower())
         own = stored_bytes(asked.model.architecture)
-        if stored is not None and not 1.0 / APART < stored / own < APART:
-            allowed = f"what --config is stored in, {own:.2g} bytes a weight; see --quant"
+        if stored is not None and not 1.0 / DIFFERENT < stored / own < DIFFERENT:
+            allowed = f"what {option('config')} is stored in, {own:.2g} bytes a weight; "
+            allowed += f"see {option('quant')}"
             raise InputError(run.place, "precision", run.precision, allowed)
 
 

@@ -92,7 +92,7 @@ def sweep(
     asked = _asked(space, keep, estimator, feasible)
     rows, drawn = pictures.split(out, f"a name that ends in {', '.join(tables.KINDS)}", _of_data)
     if drawn and isinstance(asked.keep, Quantiles):
-        raise refuse("--out", drawn[0], "for a picture a file that keeps rows, or a histogram")
+        raise refuse("out", drawn[0], "for a picture a file that keeps rows, or a histogram")
     ready = _prepared(asked, precision, legal)
     if ready.size > MOST:
         said = f"{ready.size:.3g} points"
@@ -131,7 +131,7 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> Explanatio
     ready = _prepared(asked, precision, True)
     if not (at.isascii() and at.isdigit() and len(at) < 100):
         said = at if len(at) <= 100 else f"{at[:100]}..."
-        raise refuse("--at", said, "an index, a whole number from 0")
+        raise refuse("at", said, "an index, a whole number from 0")
     return explained(ready, int(at), "" if isinstance(space, Space | Mapping) else str(space))
 
 

@@ -6,7 +6,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from infer_jax.cli import show
+from infer_jax.cli import runs
 from infer_jax.cli.verbs import app
 from infer_jax.results import Result
 from infer_jax.results.wording import from_command
@@ -44,7 +44,7 @@ def answer(*words: str, code: int = 0) -> dict[str, Any]:
 
 def answered_once(*words: str) -> tuple[dict[str, Any], str]:
     """What a command prints with --json, and what without: one answer, computed once."""
-    printed, said = show.show_result, []
+    printed, said = runs.show_result, []
 
     def both(result: Result, *, as_json: bool, **drawn: Any) -> None:
         with redirect_stdout(io.StringIO()) as out:
@@ -52,7 +52,7 @@ def answered_once(*words: str) -> tuple[dict[str, Any], str]:
         said.append(out.getvalue())
         printed(result, as_json=as_json, **drawn)
 
-    with patch.object(show, "show_result", both):
+    with patch.object(runs, "show_result", both):
         ran = run(*words)
     assert (ran.code, ran.err) == (0, ""), ran.err
     return json.loads(said[0], parse_constant=lambda name: 1 / 0), ran.out

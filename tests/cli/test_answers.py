@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.cli.runtime import hush
+from infer_jax.cli.runtime import set_quiet
 from infer_jax.cli.table import VERBS
 from infer_jax.estimators import VARIANTS
 from infer_jax.footprint import EngineSettings, memory
@@ -239,9 +239,9 @@ def test_quiet_leaves_the_answer_alone(monkeypatch):
     monkeypatch.setattr("sys.stderr", io.StringIO())
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert watched()
-    hush(True)
+    set_quiet(True)
     assert not watched()
-    hush(False)
+    set_quiet(False)
 
 
 @pytest.mark.parametrize(

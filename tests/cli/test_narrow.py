@@ -3,13 +3,15 @@
 from itertools import pairwise
 
 import pytest
+from rich.console import Console
 
-from infer_jax.cli import show
+from infer_jax.results import Column, Table
+from infer_jax.results.text import show
 from tests.cli.running import run
 
-COLUMNS = (show.Column("plan", "prefill > decode", left=True), show.Column("GPUs"),
-           show.Column("TTFT", "ms"), show.Column("output", "tok/s/GPU"),
-           show.Column("blended", "$/Mtok"), show.Column("binds", left=True))  # fmt: skip
+COLUMNS = (Column("plan", "prefill > decode", left=True), Column("GPUs"),
+           Column("TTFT", "ms"), Column("output", "tok/s/GPU"),
+           Column("blended", "$/Mtok"), Column("binds", left=True))  # fmt: skip
 ROWS = [["2 x TP4 > 1 x TP8", "16", "1040", "2684", "0.0298", "other prefills"],
         ["1 x PP2", "2", "639", "2386", "0.0335", "feedforward"]]  # fmt: skip
 
@@ -17,7 +19,7 @@ ROWS = [["2 x TP4 > 1 x TP8", "16", "1040", "2684", "0.0298", "other prefills"],
 @pytest.mark.parametrize("width", [200, 80, 50, 30])
 def test_words_and_numbers_stay_whole(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
-    show.table(COLUMNS, ROWS)
+    show([Table(COLUMNS, ROWS)], Console(highlight=False))
     out = capsys.readouterr().out
     assert all(len(line) <= width for line in out.splitlines())
     words = out.split()
@@ -27,7 +29,7 @@ def test_words_and_numbers_stay_whole(width, monkeypatch, capsys):
 
 def test_a_record_names_its_numbers(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "30")
-    show.table(COLUMNS, ROWS)
+    show([Table(COLUMNS, ROWS)], Console(highlight=False))
     assert "1 x PP2\n  GPUs: 2\n  TTFT ms: 639\n" in capsys.readouterr().out
 
 
@@ -55,15 +57,15 @@ def test_no_verb_prints_a_column_of_single_letters(words, width, monkeypatch):
 def test_a_spare_column_gives_way_to_width_and_is_named(monkeypatch, capsys):
     columns = [COLUMNS[0], COLUMNS[1]._replace(spare=True), *COLUMNS[2:]]
     monkeypatch.setenv("COLUMNS", "62")
-    show.table(columns, ROWS)
+    show([Table(columns, ROWS)], Console(highlight=False))
     folded = capsys.readouterr().out
     assert "2 x TP4 > 1 x TP8" in folded and "other prefills" not in folded, "its name folds last"
     assert "Too narrow" not in folded
     monkeypatch.setenv("COLUMNS", "60")
-    show.table(columns, ROWS)
+    show([Table(columns, ROWS)], Console(highlight=False))
     whole = capsys.readouterr().out
     assert "2 x TP4 > 1 x TP8" in whole and "other prefills" in whole
     assert whole.endswith("Too narrow for: GPUs.\n") and "GPUs" not in whole.splitlines()[0]
     monkeypatch.setenv("COLUMNS", "100")
-    show.table(columns, ROWS)
+    show([Table(columns, ROWS)], Console(highlight=False))
     assert "Too narrow" not in capsys.readouterr().out

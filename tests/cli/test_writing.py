@@ -12,7 +12,7 @@ import pytest
 
 from infer_jax.catalog import files
 from infer_jax.catalog.models import BUNDLED
-from infer_jax.cli import show
+from infer_jax.cli.runs import print_json
 from infer_jax.cli.table import VERBS
 from infer_jax.cli.verbs import app
 from infer_jax.errors import InputError
@@ -148,7 +148,7 @@ def test_no_name_is_obeyed_by_a_terminal(tmp_path):
 
 def test_json_says_what_it_spells_out(capsys):
     said = {"a": "\x1b[2J \x7f\x9b \u202e größe 中 \U000e0001", "b": ["\n"]}
-    show.print_json(said)
+    print_json(said)
     out = capsys.readouterr().out
     assert said.items() <= json.loads(out).items()
     assert all(line.isprintable() for line in out.split("\n")) and "größe 中" in out
