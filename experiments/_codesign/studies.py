@@ -23,6 +23,7 @@ from infer_jax.design.violations import estimate_of
 from infer_jax.estimators import Speculative, Wrapper, make
 from infer_jax.physics import decoder
 from infer_jax.plots.path import plot_path
+from infer_jax.plots.style import save
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Constraint, Space
 from infer_jax.verbs.codesign_picture import track_of
@@ -325,7 +326,8 @@ def _write(folder: Path, report: dict[str, Any], config: dict[str, Any], result:
         "Left: every restart of the relaxed problem; thin: a limit is broken. Right: the best "
         "restart's numbers. The diamond is the rounded design under the exact model."
     )
-    plot_path(track._replace(names=names), folder / "path.png", title=folder.name, caption=caption)
+    figure = plot_path(track._replace(names=names), title=folder.name, caption=caption)
+    save(figure, folder / "path.png")
 
 
 def _reported(case: str, title: str, reports: dict[str, Any], out: Path) -> dict[str, Any]:

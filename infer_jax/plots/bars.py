@@ -5,13 +5,24 @@ and every bar ends in its number.
 """
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infer_jax.estimators import Phase
-from infer_jax.plots.style import APART, DIAMOND, INK, QUIET, TONES, WIDE, blank, save, style
+from infer_jax.plots.style import (
+    APART,
+    DIAMOND,
+    INK,
+    QUIET,
+    TONES,
+    WIDE,
+    draw_limit,
+    legend_below,
+    name_bars,
+    stacked,
+    style,
+)
 from infer_jax.plots.tones import REST, part
 from infer_jax.results.numbers import digits
 from infer_jax.results.terms import term
@@ -25,7 +36,7 @@ HEIGHT, GAP, ROW = 0.36, 0.72, 0.21  # inches: bar, between panels, legend
 MANY, THIN = 6, 0.25  # from this many bars of a panel on they are this thin, in inches
 LONG = 10e3  # ms from which times are drawn in s
 SMALL = 0.012  # share of a panel's longest bar below which a part joins the small ones
-SEEN = 0.002  # the same share of the small parts together, below which the legend omits them
+VISIBLE = 0.002  # the same share of the small parts together, below which the legend omits them
 OTHER = "all else"
 OVERLAP = "the time; pale: hidden behind others"
 OVERLAPPING = 1e-3  # terms overlap where their sum exceeds the time by this share
@@ -72,7 +83,6 @@ def overlapping(bars: Mapping[str, Numbers], times: Numbers) -> Numbers:
 
 def plot_bars(
     panels: Sequence[Panel],
-    path: str | os.PathLike[str] | None = None,
     *,
     mark: str = "",
     end: str = "",
@@ -80,7 +90,7 @@ def plot_bars(
     title: str = "",
     caption: str = "",
 ) -> "Figure":
-    """A picture of panels one below the other; written to ``path`` if given, by its suffix.
+    """A picture of panels one below the other.
 
     ``mark``: what a diamond is, in words; ``end``: what a line within a bar is; ``free``: a part
     that is room, drawn pale. Parts come in the given order where there is such a part, the largest
@@ -88,46 +98,52 @@ def plot_bars(
     its diamond.
 
     Raises:
-        InputError: matplotlib is missing, or the path cannot be written.
+        InputError: matplotlib is missing.
     """
-    panels = [_gathered(_readable(panel)) for panel in panels]
+    panels = [_merge_small(_in_seconds(panel)) for panel in panels]
     looks = _looks(panels, free)
     with style():
-        from matplotlib.lines import Line2D
-        from matplotlib.patches import Patch
-
-        keys: list[Any] = [
-            Patch(label=name, edgecolor="white", **look)
-            for name, look in looks.items()
-            if name != OTHER or any(_seen(panel) for panel in panels)
-        ]
-        if end and any(panel.ends for panel in panels):
-            keys.append(Line2D([], [], label=end, marker="|", **_ended()))
-        if mark and any(panel.marks for panel in panels):
-            keys.append(Line2D([], [], label=mark, **DIAMOND))
-        if len(keys) == 1:  # no legend needed
-            keys = []
-        columns = max(
-            1, int(WIDE / (0.075 * max((len(k.get_label()) for k in keys), default=1) + 0.62))
-        )
-        columns = min(columns, max(len(keys), 1))
-        room = ROW * math.ceil(len(keys) / columns) + 0.08
+        keys = _keys(panels, looks, mark, end)
+        longest = max((len(key.get_label()) for key in keys), default=1)
+        columns = max(1, min(int(WIDE / (0.075 * longest + 0.62)), len(keys)))
         shares = [_height(panel.bars) for panel in panels]
-        high = sum(shares) + GAP * len(panels) + 0.35
-        figure, low = blank(WIDE, high, title, caption, below=room)
-        every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=shares)[:, 0]
+        below = ROW * math.ceil(len(keys) / columns) + 0.08
+        more = GAP * len(panels) + 0.35
+        figure, low, every = stacked(shares, more, title, caption, below=below)
         for axes, panel in zip(every, panels, strict=True):
             _draw(axes, panel, looks, mark)
-        place = {"loc": "lower left", "bbox_to_anchor": (0.012, low), "borderaxespad": 0.0}
         if keys:
-            figure.legend(handles=keys, ncols=columns, handlelength=1.4, borderpad=0.0, **place)
+            legend_below(figure, low, keys, ncols=columns, borderpad=0.0)
         figure.draw_without_rendering()  # lays out the axes, whose sizes decide which labels fit
         for axes, panel in zip(every, panels, strict=True):
             if any(len(bar) > 1 for bar in panel.bars.values()):
-                _inside(axes)
-        if path is not None:
-            save(figure, path)
+                _number_parts(axes)
     return figure
+
+
+def _keys(
+    panels: Sequence[Panel], looks: Mapping[str, dict[str, Any]], mark: str, end: str
+) -> list[Any]:
+    """The keys of the legend; none where one thing alone is drawn."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    keys: list[Any] = [
+        Patch(label=name, edgecolor="white", **look)
+        for name, look in looks.items()
+        if name != OTHER
+        or any(
+            bar.get(OTHER, 0.0) > VISIBLE * panel.longest
+            for panel in panels
+            for bar in panel.bars.values()
+        )
+    ]
+    if end and any(panel.ends for panel in panels):
+        look = {"color": INK, "markersize": 13, "markeredgewidth": 2.6, "linestyle": "none"}
+        keys.append(Line2D([], [], label=end, marker="|", **look))
+    if mark and any(panel.marks for panel in panels):
+        keys.append(Line2D([], [], label=mark, **DIAMOND))
+    return keys if len(keys) > 1 else []
 
 
 def _height(bars: Mapping[str, Numbers]) -> float:
@@ -136,7 +152,7 @@ def _height(bars: Mapping[str, Numbers]) -> float:
     return (THIN if thin else HEIGHT) * len(bars) + 0.1
 
 
-def _readable(panel: Panel) -> Panel:
+def _in_seconds(panel: Panel) -> Panel:
     """A panel of long times in s in place of ms."""
     if panel.unit != "ms" or panel.longest < LONG:
         return panel
@@ -145,11 +161,11 @@ def _readable(panel: Panel) -> Panel:
         return {name: 1e-3 * x for name, x in numbers.items()}
 
     bars = {label: seconds(bar) for label, bar in panel.bars.items()}
-    more = (seconds(each) for each in (panel.marks, panel.ends, panel.limits))
-    return Panel(panel.title, "s", bars, *more)
+    others = (panel.marks, panel.ends, panel.limits)
+    return Panel(panel.title, "s", bars, *(seconds(numbers) for numbers in others))
 
 
-def _gathered(panel: Panel) -> Panel:
+def _merge_small(panel: Panel) -> Panel:
     """A panel with parts that are small in every bar as one, the last."""
     names = dict.fromkeys(name for bar in panel.bars.values() for name in bar)
     small = {
@@ -157,17 +173,12 @@ def _gathered(panel: Panel) -> Panel:
         for name in names
         if max(bar.get(name, 0.0) for bar in panel.bars.values()) <= SMALL * panel.longest
     }
-    gathered: dict[str, dict[str, float]] = {}
+    bars: dict[str, dict[str, float]] = {}
     for label, bar in panel.bars.items():
         rest = sum(x for name, x in bar.items() if name in small)
         large = {name: x for name, x in bar.items() if name not in small and x > 0.0}
-        gathered[label] = {**large, OTHER: rest} if rest > 0.0 else large
-    return panel._replace(bars=gathered)
-
-
-def _seen(panel: Panel) -> bool:
-    """Whether the small parts of a panel are wide enough to be seen."""
-    return any(bar.get(OTHER, 0.0) > SEEN * panel.longest for bar in panel.bars.values())
+        bars[label] = {**large, OTHER: rest} if rest > 0.0 else large
+    return panel._replace(bars=bars)
 
 
 def _looks(panels: Sequence[Panel], free: str) -> dict[str, dict[str, Any]]:
@@ -196,10 +207,6 @@ def _looks(panels: Sequence[Panel], free: str) -> dict[str, dict[str, Any]]:
     return {name: looks[name] for name in (*shares, OTHER) if name in looks} if free else looks
 
 
-def _ended() -> dict[str, Any]:
-    return {"color": INK, "markersize": 13, "markeredgewidth": 2.6, "linestyle": "none"}
-
-
 def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]], mark: str) -> None:
     """The bars of a panel; ``mark``: what its diamonds are, in words."""
     at = range(len(panel.bars), 0, -1)
@@ -225,23 +232,15 @@ def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]], mark:
         else:
             _number(axes, text, last, y)
         lasts.append(max(last, marked or 0.0))
-    for i, (words, x) in enumerate(panel.limits.items()):
-        side, off = ("right", -3) if i == 0 else ("left", 3)  # two of them side by side
-        axes.axvline(x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
-        axes.annotate(
-            words, (x, 1.0), (off, 3), xycoords=("data", "axes fraction"), ha=side, va="bottom",
-            textcoords="offset points", fontsize=8.5, color=INK,
-        )  # fmt: skip
-    room = 1.05 if panel.marks else 1.15  # for the numbers at the ends
-    axes.set_xlim(0.0, room * max([*lasts, *panel.limits.values(), 1e-30]))
+    for i, (text, x) in enumerate(panel.limits.items()):
+        draw_limit(axes, x, text, right=i > 0)  # two of them side by side
+    margin = 1.05 if panel.marks else 1.15  # for the numbers at the ends
+    axes.set_xlim(0.0, margin * max([*lasts, *panel.limits.values(), 1e-30]))
     axes.set_ylim(0.5, len(panel.bars) + 0.5)
     named = [*panel.bars] != [""]
-    axes.set_yticks(list(at) if named else [], [*panel.bars] if named else [])
+    name_bars(axes, list(at) if named else [], [*panel.bars] if named else [], panel.title)
     if any("\n" in label for label in panel.bars):
         axes.tick_params(axis="y", labelsize=8.5)
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(axis="y", visible=False)
-    axes.set_axisbelow(True)
     axes.set_title(panel.title, pad=16 if panel.limits else 6)
     if panel.marks:
         look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5, "color": QUIET}
@@ -264,11 +263,10 @@ def _column(axes: "Axes", bar: str, mark: str, y: float) -> None:
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "ha": "right"}
     axes.annotate(bar, (1.0, y), (42, 0), weight="bold", **place, **look)
     if mark:
-        said = f"\N{WHITE DIAMOND} {mark}"
-        axes.annotate(said, (1.0, y), (92, 0), **place, **look)
+        axes.annotate(f"\N{WHITE DIAMOND} {mark}", (1.0, y), (92, 0), **place, **look)
 
 
-def _inside(axes: "Axes") -> None:
+def _number_parts(axes: "Axes") -> None:
     """Write the number of each part into it, where there is room."""
     bars: Any = list(axes.patches)
     for bar in bars:

@@ -1,13 +1,12 @@
 """Draws the result of a sweep: two terms against each other, or one over two axes."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.plots.style import INK, WIDE, blank, line, panels, readable, save, style
+from infer_jax.plots.style import INK, WIDE, blank, line, panels, readable, style
 from infer_jax.results.numbers import digits
 
 if TYPE_CHECKING:
@@ -33,16 +32,15 @@ class Map(NamedTuple):
 
 def plot_points(
     series: Mapping[str, tuple[Numbers, Numbers]],
-    path: str | os.PathLike[str] | None = None,
     *,
     labels: tuple[str, str],
     title: str = "",
     caption: str = "",
 ) -> "Figure":
-    """A picture of points, x and y by series; written to ``path`` if given, by its suffix.
+    """A picture of points, x and y by series.
 
     Raises:
-        InputError: matplotlib is missing, or the path cannot be written.
+        InputError: matplotlib is missing.
     """
     with style():
         figure, (axes, *_) = panels(1, title, caption)
@@ -54,24 +52,21 @@ def plot_points(
         _scaled(axes, every, labels)
         readable(axes, 200.0)
         axes.legend(loc="best")
-        if path is not None:
-            save(figure, path)
     return figure
 
 
 def plot_cloud(
     every: tuple[Numbers, Numbers],
     fronts: Mapping[str, tuple[Numbers, Numbers]],
-    path: str | os.PathLike[str] | None = None,
     *,
     labels: tuple[str, str],
     title: str = "",
     caption: str = "",
 ) -> "Figure":
-    """A picture of how many points lie where, with frontiers before them; written to ``path``.
+    """A picture of how many points lie where, with frontiers before them.
 
     Raises:
-        InputError: matplotlib is missing, or the path cannot be written.
+        InputError: matplotlib is missing.
     """
     with style():
         from matplotlib import colormaps
@@ -92,8 +87,6 @@ def plot_cloud(
         axes.legend(loc="best")
         look: Any = {"label": "configurations in a cell", "format": "{x:g}"}
         figure.colorbar(image, ax=axes, **look)
-        if path is not None:
-            save(figure, path)
     return figure
 
 
@@ -112,7 +105,6 @@ def _scaled(axes: "Axes", columns: Sequence[Numbers], labels: tuple[str, str]) -
 
 def plot_maps(
     maps: Mapping[str, Map],
-    path: str | os.PathLike[str] | None = None,
     *,
     labels: tuple[str, str],
     term: str,
@@ -121,11 +113,10 @@ def plot_maps(
 ) -> "Figure":
     """A picture of a term over two axes, a panel for each system, darker where it is less.
 
-    ``labels``: of rows and columns. Each cell has its number where there are few columns. Written
-    to ``path`` if given.
+    ``labels``: of rows and columns. Each cell has its number where there are few columns.
 
     Raises:
-        InputError: matplotlib is missing, or the path cannot be written.
+        InputError: matplotlib is missing.
     """
     with style():
         from matplotlib.cm import ScalarMappable
@@ -135,8 +126,8 @@ def plot_maps(
         low, high = float(np.nanmin(every)), float(np.nanmax(every))
         kind = LogNorm if _wide(low, high) else Normalize
         image = ScalarMappable(kind(low, high), cmap="cividis")
-        high = 4.6 if len(maps) == 1 else 3.2 * len(maps)
-        figure, _ = blank(WIDE, high, title, caption)
+        height = 4.6 if len(maps) == 1 else 3.2 * len(maps)
+        figure, _ = blank(WIDE, height, title, caption)
         panel = figure.subplots(len(maps), 1, squeeze=False, sharex=True)[:, 0]
         for axes, (name, one) in zip(panel, maps.items(), strict=True):
             _draw_map(axes, one, image)
@@ -145,21 +136,19 @@ def plot_maps(
                 axes.set_title(name)
         panel[-1].set_xlabel(labels[1])
         figure.colorbar(image, ax=list(panel), label=term)
-        if path is not None:
-            save(figure, path)
     return figure
 
 
-def _draw_map(axes: "Axes", shown: Map, image: "ScalarMappable") -> None:
-    values, norm = np.ma.masked_invalid(shown.values), cast("Normalize", image.norm)
+def _draw_map(axes: "Axes", drawn: Map, image: "ScalarMappable") -> None:
+    values, norm = np.ma.masked_invalid(drawn.values), cast("Normalize", image.norm)
     axes.pcolormesh(values, cmap=image.get_cmap(), norm=norm, edgecolors="white")
-    if len(shown.columns) <= CELLS:
-        for (i, j), x in np.ndenumerate(shown.values):
+    if len(drawn.columns) <= CELLS:
+        for (i, j), x in np.ndenumerate(drawn.values):
             if np.isfinite(x):
                 dark = float(np.asarray(norm(x))) < 0.5
                 look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
                 axes.text(j + 0.5, i + 0.5, digits(x), color="white" if dark else INK, **look)
-    for ticks, names in ((axes.set_yticks, shown.rows), (axes.set_xticks, shown.columns)):
+    for ticks, names in ((axes.set_yticks, drawn.rows), (axes.set_xticks, drawn.columns)):
         at = range(0, len(names), 1 + (len(names) - 1) // CELLS)
         ticks([i + 0.5 for i in at], [digits(names[i]) for i in at])
     axes.grid(visible=False)

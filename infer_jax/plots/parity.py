@@ -1,12 +1,11 @@
 """Draws predicted against measured times, before and after calibration."""
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from infer_jax.plots.style import INK, QUIET, panels, save, style
+from infer_jax.plots.style import INK, QUIET, panels, style
 from infer_jax.plots.tones import SERIES
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ class Parity(NamedTuple):
 
 def plot_parity(
     groups: Mapping[str, Parity],
-    path: str | os.PathLike[str] | None = None,
     *,
     title: str = "",
     label: str = "calibrated",
@@ -36,22 +34,19 @@ def plot_parity(
 ) -> "Figure":
     """A picture of predicted against measured times, a panel for each of ``groups``.
 
-    On the diagonal both are equal; the band holds 80 % of new runs. With a path the format is
-    that of its suffix (png, svg, pdf).
+    On the diagonal both are equal; the band holds 80 % of new runs.
 
     Raises:
-        InputError: matplotlib is missing, or the path cannot be written.
+        InputError: matplotlib is missing.
     """
-    about = f"Before: the profile as it was. After: {label}. "
-    about += "On the line predicted equals measured; in the band 80 % of new runs are expected."
+    before = f"Before: the profile as it was. After: {label}."
+    line = "On the line predicted equals measured; in the band 80 % of new runs are expected."
     with style():
-        figure, every = panels(len(groups), title, f"{about} {caption}", shared=False)
+        figure, every = panels(len(groups), title, f"{before} {line} {caption}", shared=False)
         for axes, (name, group) in zip(every, groups.items(), strict=True):
             _draw(axes, name, group)
         every[0].set_ylabel("predicted, ms")
         every[0].legend(loc="upper left", handlelength=1.6)
-        if path is not None:
-            save(figure, path)
     return figure
 
 

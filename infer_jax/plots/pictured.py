@@ -17,6 +17,25 @@ from infer_jax.results import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # no script, nothing loaded
+LOOK = """
+:root { color-scheme: light dark; --ground: #ffffff; --ink: #1d2127; --rule: #c5cbd1; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ground: #15181d; --ink: #e8eaed; --rule: #444c56; }
+}
+body { margin: 0 auto; max-width: 75rem; padding: 1rem; background: var(--ground);
+  color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
+h1 { position: absolute; clip-path: inset(50%); } /* the picture has its own */
+figure { margin: 0; padding: 0.5rem; background: #ffffff; border: 1px solid var(--rule);
+  overflow-x: auto; }
+figure svg { display: block; width: 100%; min-width: 36rem; max-width: 60rem; height: auto;
+  margin: 0 auto; } /* narrow windows scroll it: smaller letters cannot be read */
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0.6rem 0; }
+td, th { padding: 0.15rem 0.6rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }
+pre { overflow-x: auto; }
+@media print { figure { break-inside: avoid; border: 0; } figure svg { min-width: 0; } }
+"""
 KINDS = (".png", ".svg", ".pdf", ".html")  # pictures, and a page that holds one
 
 
@@ -56,20 +75,18 @@ class Pictured(Result):
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """A notebook's last expression: the picture, where it can be drawn, above the text."""
-        return {"text/plain": str(self), "text/html": self._shown() + self._repr_html_()}
+        return {"text/plain": str(self), "text/html": self._image() + self._repr_html_()}
 
-    def _shown(self) -> str:
+    def _image(self) -> str:
         """The picture as an HTML element; "" where there is none."""
-        from infer_jax.plots.page import said
-
         try:
             figure = self._figure()
         except InputError:  # nothing to draw, or matplotlib is not installed
             return ""
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="png")
-        data = base64.b64encode(drawn.getvalue()).decode()
-        words = escape(". ".join(said(figure)))
+        image = io.BytesIO()
+        figure.savefig(image, format="png")
+        data = base64.b64encode(image.getvalue()).decode()
+        words = escape(". ".join(heading_and_caption(figure)))
         return f'<img alt="{words}" src="data:image/png;base64,{data}">'
 
     def _write(self, out: Path, figure: "Callable[[], Figure]") -> None:
@@ -84,9 +101,37 @@ class Pictured(Result):
 
     def _page(self, figure: "Callable[[], Figure]") -> str:
         """The page of the picture: the figure, and the answer below it."""
-        from infer_jax.plots.page import page
-
         return page(figure(), self._repr_html_())
+
+
+def page(figure: "Figure", answer: str) -> str:
+    """A page of a figure that needs nothing beside it; ``answer`` is HTML that stands below."""
+    title, caption = (escape(text) for text in heading_and_caption(figure))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<title>{title}</title><style>{LOOK}</style></head>\n<body><main><h1>{title}</h1>\n"
+        f'<figure tabindex="0"><div role="img" aria-label="{title}. {caption}">{_svg(figure)}'
+        f"</div></figure>\n"
+        f'<div class="wide" tabindex="0" role="region" aria-label="The answer">'
+        f"{answer}</div></main></body></html>\n"
+    )
+
+
+def heading_and_caption(figure: "Figure") -> tuple[str, str]:
+    """The title and the caption of a figure, each in one line, as a reader sees them."""
+    title = figure.get_suptitle()
+    caption = " ".join(text.get_text() for text in figure.texts if text.get_text() != title)
+    both = (" ".join(text.split()).replace(r"\$", "$") for text in (title, caption))
+    return next(both), next(both)
+
+
+def _svg(figure: "Figure") -> str:
+    """The figure as an SVG element."""
+    image = io.StringIO()
+    figure.savefig(image, format="svg", metadata={"Date": None, "Creator": None})
+    return image.getvalue().partition("<svg")[2].join(("<svg", ""))
 
 
 def dated(caption: str) -> str:
@@ -107,8 +152,8 @@ def rent(prices: Mapping[str, float], currency: str = "USD") -> str:
     'EUR per GPU-hour: 3.20 on h100_sxm, 3.995 on h200_sxm'
     """
     sign = "$" if currency == "USD" else f"{currency} "
-    said = {name: f"{x:.2f}" if round(x, 2) == x else f"{x:.6g}" for name, x in prices.items()}
-    if len(said) == 1:
-        return f"{sign}{next(iter(said.values()))} per GPU-hour"
-    each = ", ".join(f"{price} on {name}" for name, price in said.items())
-    return f"{sign.strip()} per GPU-hour: {each}"
+    texts = {name: f"{x:.2f}" if round(x, 2) == x else f"{x:.6g}" for name, x in prices.items()}
+    if len(texts) == 1:
+        return f"{sign}{next(iter(texts.values()))} per GPU-hour"
+    every = ", ".join(f"{price} on {name}" for name, price in texts.items())
+    return f"{sign.strip()} per GPU-hour: {every}"

@@ -1,6 +1,7 @@
 """The style of all pictures: tones that differ in grey, and one function to save."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+DOLLAR = re.compile(r"(?<!\\)\$")  # which would begin a formula
 INK, QUIET = "#222222", "#6b6b6b"
 PLAIN = 1e6  # ratio of the ends of a logarithmic axis up to which it has plain numbers
 WIDE = 7.2  # inches: at 600 pixels a letter of 10 points is 12 pixels high
@@ -111,9 +113,9 @@ def blank(
 
     from infer_jax.plots.picture import Picture
 
-    lines = textwrap.wrap(caption, int(wide * 14.5))
+    lines = textwrap.wrap(words(caption), int(wide * 14.5))
     low = 0.17 * len(lines) + 0.12
-    titles = textwrap.wrap(title, int(wide * 8.6))
+    titles = textwrap.wrap(words(title), int(wide * 8.6))
     whole = high + below + low + 0.2 * max(len(titles) - 1, 0)
     figure = Picture(figsize=(wide, whole), layout="constrained")
     layout: Any = figure.get_layout_engine()
@@ -124,6 +126,43 @@ def blank(
     text = "\n".join(lines)
     figure.text(0.012, 0.08 / whole, text, color=QUIET, fontsize=8.5, va="bottom")
     return figure, low / whole
+
+
+def stacked(
+    shares: Sequence[float], more: float, title: str, caption: str, *, below: float = 0.0
+) -> "tuple[Figure, float, list[Axes]]":
+    """A figure of axes one below the other, of these heights in inches and ``more`` between them.
+
+    The second is where the axes begin, as ``blank`` says. Call within ``style()``.
+    """
+    figure, low = blank(WIDE, sum(shares) + more, title, caption, below=below)
+    axes = figure.subplots(len(shares), 1, squeeze=False, height_ratios=shares)[:, 0]
+    return figure, low, list(axes)
+
+
+def legend_below(figure: "Figure", low: float, keys: Sequence[Any], **look: Any) -> None:
+    """The legend of all axes between them and the caption."""
+    place = {"loc": "lower left", "bbox_to_anchor": (0.012, low), "borderaxespad": 0.0}
+    figure.legend(handles=keys, handlelength=1.4, **place, **look)
+
+
+def name_bars(axes: "Axes", at: Sequence[float], labels: Sequence[str], title: str) -> None:
+    """Title horizontal bars: their labels on the left, no line across them."""
+    axes.set_yticks(at, labels)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.set_axisbelow(True)
+    axes.set_title(title)
+
+
+def draw_limit(axes: "Axes", x: float, text: str, *, right: bool = False) -> None:
+    """A dashed line across all bars at ``x``, with words on top, left of it or right."""
+    side, gap = ("left", 3) if right else ("right", -3)
+    axes.axvline(x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
+    axes.annotate(
+        text, (x, 1.0), (gap, 3), xycoords=("data", "axes fraction"), ha=side, va="bottom",
+        textcoords="offset points", fontsize=8.5, color=INK,
+    )  # fmt: skip
 
 
 def beside(axes: "Axes", point: tuple[float, float], said: str, *, left: bool = False) -> None:
@@ -172,25 +211,25 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
         reason = (error.strerror or type(error).__name__).lower()
         raise InputError(str(path), "", reason, "a writable place") from None
     with replacing(path) as partial:
-        figure.savefig(partial, metadata=_said(figure, suffix))
+        figure.savefig(partial, metadata=_metadata(figure, suffix))
     return path
 
 
 def words(text: str) -> str:
     r"""A text of others for a title or a label: neither a formula nor a character of control.
 
-    >>> words("a$b$")
-    'a\\$b\\$'
+    >>> words("a$b$") == words(words("a$b$"))
+    True
     """
-    return printable(text).replace("$", r"\$")
+    return DOLLAR.sub(r"\\$", printable(text))
 
 
-def _said(figure: "Figure", suffix: str) -> dict[str, str] | None:
+def _metadata(figure: "Figure", suffix: str) -> dict[str, str] | None:
     """Title and caption under the names that the format has for them; None where it has none."""
     names = {"png": "Description", "svg": "Description", "pdf": "Subject"}
     if suffix not in names:
         return None
-    said = figure.get_suptitle()
-    title = " ".join(said.split())
-    caption = " ".join(t.get_text() for t in figure.texts if t.get_text() != said)
+    heading = figure.get_suptitle()
+    title = " ".join(heading.split())
+    caption = " ".join(t.get_text() for t in figure.texts if t.get_text() != heading)
     return {"Title": title, names[suffix]: " ".join(f"{title}. {caption}".split())}

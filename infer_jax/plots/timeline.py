@@ -1,12 +1,11 @@
 """Draws passes as timelines: each term begins where the one before it ends, the largest first."""
 
-import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infer_jax.plots.bars import LONG, OTHER, OVERLAPPING
-from infer_jax.plots.style import INK, QUIET, WIDE, blank, save, style
+from infer_jax.plots.style import INK, QUIET, draw_limit, name_bars, stacked, style
 from infer_jax.plots.tones import HOST, REST, part
 from infer_jax.results.numbers import digits
 
@@ -34,29 +33,20 @@ class StackedTime(NamedTuple):
         return sum(self.terms.values()) > (1.0 + OVERLAPPING) * self.time
 
 
-def plot_timeline(
-    passes: Sequence[StackedTime],
-    path: str | os.PathLike[str] | None = None,
-    *,
-    title: str = "",
-    caption: str = "",
-) -> "Figure":
-    """A picture of passes one below the other; written to ``path`` if given, by its suffix.
+def plot_timeline(passes: Sequence[StackedTime], *, title: str = "", caption: str = "") -> "Figure":
+    """A picture of passes one below the other.
 
     Terms that overlap all begin at 0, because an estimator does not say which of them wait.
 
     Raises:
-        InputError: matplotlib is missing, or the path cannot be written.
+        InputError: matplotlib is missing.
     """
     rows = [_rows(one) for one in passes]
     with style():
-        shares = [ROW * (len(each) + 1) + 0.1 for each in rows]
-        figure, _ = blank(WIDE, sum(shares) + 0.75 * len(shares) + 0.3, title, caption)
-        every = figure.subplots(len(shares), 1, squeeze=False, height_ratios=shares)[:, 0]
-        for axes, one, each in zip(every, passes, rows, strict=True):
-            _draw(axes, one, each)
-        if path is not None:
-            save(figure, path)
+        shares = [ROW * (len(terms) + 1) + 0.1 for terms in rows]
+        figure, _, every = stacked(shares, 0.75 * len(shares) + 0.3, title, caption)
+        for axes, one, terms in zip(every, passes, rows, strict=True):
+            _draw(axes, one, terms)
     return figure
 
 
@@ -76,27 +66,19 @@ def _draw(axes: "Axes", one: StackedTime, rows: Mapping[str, float]) -> None:
         look: dict[str, Any] = {"color": tone, "hatch": hatch, "edgecolor": "white"}
         axes.barh(y, scale * x, left=scale * begins, height=0.72, linewidth=0.8, **look)
         share = f"{100.0 * x / one.time:.0f} %" if x >= SMALL * one.time else "below 1 %"
-        said = f"{digits(scale * x)}, {share}"
-        _say(axes, scale * (begins + x), y, said, color=QUIET)
+        _write(axes, scale * (begins + x), y, f"{digits(scale * x)}, {share}", color=QUIET)
         begins += 0.0 if one.overlaps else x
     axes.barh(len(rows), scale * one.time, height=0.72, color=INK, edgecolor="white")
-    _say(axes, scale * one.time, len(rows), digits(scale * one.time), color=INK, weight="bold")
-    for words, x in one.limits.items():
-        axes.axvline(scale * x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
-        axes.annotate(
-            words, (scale * x, 1.0), (-3, 3), xycoords=("data", "axes fraction"), ha="right",
-            va="bottom", textcoords="offset points", fontsize=8.5, color=INK,
-        )  # fmt: skip
+    _write(axes, scale * one.time, len(rows), digits(scale * one.time), color=INK, weight="bold")
+    for text, x in one.limits.items():
+        draw_limit(axes, scale * x, text)
     longest = max([one.time, *rows.values(), *one.limits.values()])
     axes.set_xlim(0.0, 1.3 * scale * longest)  # room for the numbers at the ends
     axes.set_ylim(len(rows) + 0.5, -0.5)
-    axes.set_yticks(range(len(rows) + 1), [*rows, "in all"])
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(axis="y", visible=False)
-    axes.set_axisbelow(True)
+    name_bars(axes, range(len(rows) + 1), [*rows, "in all"], one.title)
     axes.set_title(one.title, pad=16 if one.limits else 6)
     axes.set_xlabel(unit, labelpad=1)
 
 
-def _say(axes: "Axes", x: float, y: float, said: str, **look: Any) -> None:
-    axes.annotate(said, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=9, **look)
+def _write(axes: "Axes", x: float, y: float, text: str, **look: Any) -> None:
+    axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=9, **look)

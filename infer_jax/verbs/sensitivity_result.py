@@ -181,7 +181,7 @@ class SensitivityResult(Pictured):
                 bars = [
                     TornadoBar(named(e.path), _kind(e.path), e.slope, 100 * e.tenth) for e in rows
                 ]
-                bars.sort(key=lambda bar: -abs(bar.drawn))
+                bars.sort(key=lambda bar: -abs(bar.length))
                 panels[output.short] = bars[:BARS]
         point = self.points[0].point
         work, plan = point.workload, point.plan
