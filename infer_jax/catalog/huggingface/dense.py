@@ -3,6 +3,9 @@
 Shapes and defaults are those of the family's modules in transformers 5.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from infer_jax.catalog.huggingface.attention import Piece, grouped_query, heads
 from infer_jax.catalog.huggingface.facts import REQUIRED, Facts
 from infer_jax.catalog.huggingface.feedforward import dense
@@ -35,99 +38,31 @@ def llama(facts: Facts) -> Decoder:
     def attention(window: float) -> Piece:
         return grouped_query(width, shape, window=window, qkv_bias=bias, output_bias=bias)
 
-    whole = [FULL] * depth(facts)
-    return decoder(facts, stack(facts, attention, lambda i: mlp, windows(facts, whole)))
+    return decoder(facts, stack(facts, attention, lambda i: mlp, full_unless_named(facts)))
 
 
-def mistral(facts: Facts) -> Decoder:
-    """Mistral and Ministral: a window on every layer where one is given."""
-    return _plain(facts, windows(facts))
-
-
-def phi3(facts: Facts) -> Decoder:
-    """Phi-3 and Phi-4: fused matrices of the same elements."""
-    return _plain(facts, windows(facts), grouped=False)
-
-
-def qwen2(facts: Facts) -> Decoder:
-    """Qwen 2 and 2.5: biased queries, keys and values."""
-    return _plain(facts, late_windows(facts), qkv_bias=True)
-
-
-def mimo(facts: Facts) -> Decoder:
-    """MiMo 7B: Qwen 2 with multi-token-prediction layers."""
-    bias = facts.flag("attention_bias", default=True)
-    drafts = facts.count("num_nextn_predict_layers", default=0, low=0, silent=True)
-    return _plain(facts, late_windows(facts), qkv_bias=bias, drafts=drafts)
-
-
-def qwen3(facts: Facts) -> Decoder:
-    """Qwen 3 and the text part of Qwen 3 VL: normed queries and keys."""
-    bias = facts.flag("attention_bias", default=False)
-    return _plain(facts, late_windows(facts), qkv_bias=bias, output_bias=bias, head=128, norm=True)
-
-
-def gemma(facts: Facts) -> Decoder:
-    """Gemma 1: tied embedding, heads of their own width."""
-    whole = windows(facts, [FULL] * depth(facts))
-    return _plain(facts, whole, head=256, tied=True)
-
-
-def gemma2(facts: Facts) -> Decoder:
-    """Gemma 2: a window on every other layer, four norms."""
-    kinds = [SLIDING if i % 2 == 0 else FULL for i in range(depth(facts))]
-    return _plain(facts, windows(facts, kinds), head=256, norms=4, tied=True)
-
-
-def gemma3(facts: Facts) -> Decoder:
-    """Gemma 3: five windows to one full layer, four norms, normed queries and keys.
-
-    Published configs leave out what equals the defaults of transformers.
-    """
-    defaults = {
-        "vocab_size": 262208,
-        "hidden_size": 2304,
-        "intermediate_size": 9216,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "sliding_window": 4096,
-    }
-    taken = [key for key in defaults if key not in facts]
-    if len(taken) == len(defaults):
-        raise facts.error("hidden_size", "missing", "a whole number")
-    for key in taken:
-        facts.note(f"{key} is missing: {defaults[key]}, the default of transformers, is taken")
-    whole = {**facts.values, **{key: defaults[key] for key in taken}}
-    facts = Facts(whole, facts.where, facts.prefix, facts.notes)
-    every = facts.count("sliding_window_pattern", default=6, silent=True)
-    layers = windows(facts, periodic(depth(facts), every))
-    return _plain(facts, layers, norms=4, norm=True, tied=True)
-
-
-def glm4(facts: Facts) -> Decoder:
-    """GLM-4 0414: biased queries, keys and values, four norms."""
-    bias = facts.flag("attention_bias", default=True)
-    whole = [UNBOUNDED] * depth(facts)
-    return _plain(facts, whole, qkv_bias=bias, head=128, norms=4)
-
-
-def _plain(
+def plain(
     facts: Facts,
-    layers: list[float],
+    layers: Callable[[Facts], list[float]],
     *,
     head: int = REQUIRED,
     grouped: bool = True,
-    qkv_bias: bool = False,
-    output_bias: bool = False,
+    biased: Sequence[str] = (),
+    bias: bool | None = None,
     norm: bool = False,
     norms: int = 2,
     tied: bool = False,
-    drafts: int = 0,
+    draft_layers: str = "",
 ) -> Decoder:
-    width = facts.count("hidden_size")
-    shape = heads(facts, head, grouped)
+    """A decoder of gated feedforwards whose family differs in these respects alone.
+
+    ``layers``: the window of every layer; ``head``: the width of a head that is not given;
+    ``biased``: which of the projections "qkv" and "output" have biases, if ``attention_bias`` says
+    so, of which ``bias`` is the default (None: it is not read); ``norm``: whether queries and keys
+    are normed; ``norms``: norms of a layer; ``draft_layers``: the key of their number.
+    """
+    width, shape = facts.count("hidden_size"), heads(facts, head, grouped)
+    has_bias = True if bias is None else facts.flag("attention_bias", default=bias)
     mlp = dense(width, facts.count("intermediate_size"))
 
     def attention(window: float) -> Piece:
@@ -135,13 +70,55 @@ def _plain(
             width,
             shape,
             window=window,
-            qkv_bias=qkv_bias,
-            output_bias=output_bias,
+            qkv_bias=has_bias and "qkv" in biased,
+            output_bias=has_bias and "output" in biased,
             vectors=2 * shape[2] * norm,
         )
 
-    in_order = stack(facts, attention, lambda i: mlp, layers, norms)
+    in_order = stack(facts, attention, lambda i: mlp, layers(facts), norms)
+    drafts = facts.count(draft_layers, default=0, low=0, silent=True) if draft_layers else 0
     return decoder(facts, in_order, tied=tied, drafts=drafts)
+
+
+def full(facts: Facts) -> list[float]:
+    """No window on any layer."""
+    return [UNBOUNDED] * depth(facts)
+
+
+def full_unless_named(facts: Facts) -> list[float]:
+    """No window, unless ``layer_types`` names one."""
+    return windows(facts, [FULL] * depth(facts))
+
+
+def alternating(facts: Facts) -> list[float]:
+    """A window on every other layer, beginning with the first."""
+    return windows(facts, [SLIDING if i % 2 == 0 else FULL for i in range(depth(facts))])
+
+
+# Gemma 3 by the defaults of transformers, which published configs leave out
+GEMMA3 = {
+    "vocab_size": 262208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "sliding_window": 4096,
+}
+
+
+def gemma3(facts: Facts) -> Decoder:
+    """Gemma 3: five windows to one full layer, four norms, normed queries and keys."""
+    missing = {key: value for key, value in GEMMA3.items() if key not in facts}
+    if len(missing) == len(GEMMA3):
+        raise facts.error("hidden_size", "missing", "a whole number")
+    for key, value in missing.items():
+        facts.note(f"{key} is missing: {value}, the default of transformers, is taken")
+    facts = Facts({**facts.values, **missing}, facts.where, facts.prefix, facts.notes)
+    every = facts.count("sliding_window_pattern", default=6, silent=True)
+    layers = windows(facts, periodic(depth(facts), every))
+    return plain(facts, lambda _: layers, norms=4, norm=True, tied=True)
 
 
 def opt(facts: Facts) -> Decoder:
@@ -229,24 +206,28 @@ def nemotron_nas(facts: Facts) -> Decoder:
     return decoder(facts, layers)
 
 
+MISTRAL = partial(plain, layers=windows)  # a window on every layer where one is given
+QWEN3 = partial(plain, layers=late_windows, biased=("qkv", "output"), bias=False, head=128,
+                norm=True)  # fmt: skip
 FAMILIES: dict[str, Family] = {
     "falcon": falcon,
-    "gemma": gemma,
-    "gemma2": gemma2,
+    "gemma": partial(plain, layers=full_unless_named, head=256, tied=True),
+    "gemma2": partial(plain, layers=alternating, head=256, norms=4, tied=True),
     "gemma3": gemma3,
     "gemma3_text": gemma3,
-    "glm4": glm4,
+    "glm4": partial(plain, layers=full, biased=("qkv",), bias=True, head=128, norms=4),
     "gpt2": gpt2,
     "llama": llama,
-    "mimo": mimo,
-    "ministral3": mistral,
-    "mistral": mistral,
-    "mistral3": mistral,
+    "mimo": partial(plain, layers=late_windows, biased=("qkv",), bias=True,
+                    draft_layers="num_nextn_predict_layers"),
+    "ministral3": MISTRAL,
+    "mistral": MISTRAL,
+    "mistral3": MISTRAL,
     "nemotron-nas": nemotron_nas,
     "opt": opt,
-    "phi3": phi3,
-    "qwen2": qwen2,
-    "qwen3": qwen3,
-    "qwen3_vl": qwen3,
-    "qwen3_vl_text": qwen3,
-}
+    "phi3": partial(plain, layers=windows, grouped=False),  # fused matrices, equal elements
+    "qwen2": partial(plain, layers=late_windows, biased=("qkv",)),
+    "qwen3": QWEN3,
+    "qwen3_vl": QWEN3,
+    "qwen3_vl_text": QWEN3,
+}  # fmt: skip

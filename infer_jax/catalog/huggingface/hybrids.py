@@ -21,10 +21,11 @@ from infer_jax.catalog.huggingface.layers import (
     Family,
     decoder,
     depth,
-    either,
     periodic,
+    routed,
     sparse_after_first,
     sparse_by_step,
+    stack,
     windows,
 )
 from infer_jax.catalog.huggingface.mixtures import deepseek_experts, qwen_experts
@@ -51,7 +52,7 @@ def qwen3_next(facts: Facts) -> Decoder:
     kinds = facts.items("layer_types", length=layers, allowed=(FULL, LINEAR))
     if kinds is None:
         every = facts.count("full_attention_interval", default=4)
-        kinds = [FULL if (i + 1) % every == 0 else LINEAR for i in range(layers)]
+        kinds = periodic(layers, every, LINEAR)
     mixers = {
         LINEAR: gated_delta(facts, width),
         FULL: grouped_query(
@@ -64,20 +65,15 @@ def qwen3_next(facts: Facts) -> Decoder:
         ),
     }
 
-    def plain() -> Piece:
-        return dense(width, facts.count("intermediate_size"))
-
     if "num_experts" in facts:
-        feedforward = either(sparse_by_step(facts), qwen_experts(facts, shared=True), plain)
+        feedforward = routed(facts, sparse_by_step(facts), qwen_experts(facts, shared=True))
     else:
-        mlp = plain()
+        mlp = dense(width, facts.count("intermediate_size"))
 
         def feedforward(i: int) -> Piece:
             return mlp
 
-    in_order = [
-        ConfigLayer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)
-    ]
+    in_order = stack(facts, mixers.__getitem__, feedforward, kinds)
     drafts = facts.count("mtp_num_hidden_layers", default=0, low=0, silent=True)
     return decoder(facts, in_order, drafts=drafts)
 
@@ -93,7 +89,8 @@ def llama4(facts: Facts) -> Decoder:
     bias = facts.flag("attention_bias", default=False)
     step = facts.count("interleave_moe_layer_step")
     chosen = facts.items("moe_layers", allowed=range(LAYERS))
-    feedforward = either(
+    feedforward = routed(
+        facts,
         lambda i: (i + 1) % step == 0 if chosen is None else i in chosen,
         experts(
             facts,
@@ -109,7 +106,7 @@ def llama4(facts: Facts) -> Decoder:
     kinds = facts.items("layer_types", length=layers, allowed=(FULL, CHUNKED))
     if kinds is None:
         every = facts.count("no_rope_layer_interval", default=4, silent=True)
-        kinds = [FULL if (i + 1) % every == 0 else CHUNKED for i in range(layers)]
+        kinds = periodic(layers, every, CHUNKED)
     chunk = facts.count("attention_chunk_size", default=UNBOUNDED, silent=True)
     if chunk < UNBOUNDED:
         facts.note(f"attention in chunks of {chunk} tokens is taken as a window of {chunk}")
@@ -117,10 +114,7 @@ def llama4(facts: Facts) -> Decoder:
         kind: grouped_query(width, shape, window=window, qkv_bias=bias, output_bias=bias)
         for kind, window in ((FULL, UNBOUNDED), (CHUNKED, chunk))
     }
-    in_order = [
-        ConfigLayer(mixers[kind], feedforward(i), 2 * width) for i, kind in enumerate(kinds)
-    ]
-    return decoder(facts, in_order)
+    return decoder(facts, stack(facts, mixers.__getitem__, feedforward, kinds))
 
 
 def gemma4(facts: Facts) -> Decoder:
@@ -269,15 +263,9 @@ def mimo_v2_flash(facts: Facts) -> Decoder:
             vectors=queries * facts.flag("add_swa_attention_sink_bias", default=True),
         ),
     }
-    feedforward = either(
-        sparse_after_first(facts),
-        deepseek_experts(facts, correction=True),
-        lambda: dense(width, facts.count("intermediate_size")),
-    )
-    in_order = [
-        ConfigLayer(mixers[int(flag)], feedforward(i), 2 * width) for i, flag in enumerate(flags)
-    ]
-    return decoder(facts, in_order)
+    mixture = deepseek_experts(facts, correction=True)
+    feedforward = routed(facts, sparse_after_first(facts), mixture)
+    return decoder(facts, stack(facts, mixers.__getitem__, feedforward, flags))
 
 
 def jamba(facts: Facts) -> Decoder:
@@ -298,14 +286,12 @@ def jamba(facts: Facts) -> Decoder:
         active = facts.count("num_experts_per_tok", default=2)
         module = "feed_forward.experts"
         mixture = experts(facts, width, hidden, count=count, active=active, module=module)
-    in_order = [
-        ConfigLayer(
-            attention if i % period == offset else recurrent,
-            mixture if i % step == first else plain,
-            2 * width,
-        )
-        for i in range(layers)
-    ]
+    in_order = stack(
+        facts,
+        lambda is_attention: attention if is_attention else recurrent,
+        lambda i: mixture if i % step == first else plain,
+        [i % period == offset for i in range(layers)],
+    )
     return decoder(facts, in_order)
 
 

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
 
 from infer_jax.catalog.huggingface.attention import Piece
 from infer_jax.catalog.huggingface.facts import LAYERS, Facts
+from infer_jax.catalog.huggingface.feedforward import dense
 from infer_jax.specs import UNBOUNDED
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -63,17 +67,19 @@ def decoder(
 
 def stack(
     facts: Facts,
-    attention: Callable[[float], Piece],
+    attention: Callable[[Kind], Piece],
     feedforward: Callable[[int], Piece],
-    windows: Sequence[float],
+    kinds: Sequence[Kind],
     norms: int = 2,
 ) -> list[ConfigLayer]:
-    """Attention then feedforward in every layer, with ``norms`` norms of the model's width."""
+    """Attention then feedforward in every layer, with ``norms`` norms of the model's width.
+
+    ``kinds`` names what ``attention`` differs by, layer by layer: a window, or a mixer.
+    """
     width = facts.count("hidden_size")
-    by_window = {window: attention(window) for window in dict.fromkeys(windows)}
+    by_kind = {kind: attention(kind) for kind in dict.fromkeys(kinds)}
     return [
-        ConfigLayer(by_window[window], feedforward(i), norms * width)
-        for i, window in enumerate(windows)
+        ConfigLayer(by_kind[kind], feedforward(i), norms * width) for i, kind in enumerate(kinds)
     ]
 
 
@@ -106,16 +112,16 @@ def late_windows(facts: Facts) -> list[float]:
     return windows(facts, [SLIDING if i >= first else FULL for i in range(layers)])
 
 
-def periodic(layers: int, every: int) -> list[str]:
-    """Full attention on every ``every``-th layer, a window on the others."""
-    return [FULL if (i + 1) % every == 0 else SLIDING for i in range(layers)]
+def periodic(layers: int, every: int, other: str = SLIDING) -> list[str]:
+    """Full attention on every ``every``-th layer, another kind on the others."""
+    return [FULL if (i + 1) % every == 0 else other for i in range(layers)]
 
 
 def sparse_by_step(facts: Facts) -> Callable[[int], bool]:
     """Qwen's rule: experts on every ``decoder_sparse_step``-th layer not ``mlp_only_layers``."""
     step = facts.count("decoder_sparse_step", default=1, silent=True)
-    dense = frozenset(facts.items("mlp_only_layers", allowed=range(LAYERS)) or [])
-    return lambda i: i not in dense and (i + 1) % step == 0
+    plain = frozenset(facts.items("mlp_only_layers", allowed=range(LAYERS)) or [])
+    return lambda i: i not in plain and (i + 1) % step == 0
 
 
 def sparse_after_first(facts: Facts) -> Callable[[int], bool]:
@@ -135,15 +141,21 @@ def sparse_after_first(facts: Facts) -> Callable[[int], bool]:
     return lambda i: i >= first and i % step == 0
 
 
-def either(sparse: Callable[[int], bool], experts: Piece, dense: Callable[[], Piece]):
-    """The feedforward of layer i: ``experts`` where ``sparse(i)``, else a dense one."""
-    once: list[Piece] = []
+def routed(
+    facts: Facts,
+    is_sparse: Callable[[int], bool],
+    experts: Piece,
+    plain: Callable[[], Piece] | None = None,
+) -> Callable[[int], Piece]:
+    """The feedforward of layer i: ``experts`` where ``is_sparse(i)``, else the plain one.
 
-    def feedforward(i: int) -> Piece:
-        if sparse(i):
-            return experts
-        if not once:
-            once.append(dense())
-        return once[0]
+    By default that has ``intermediate_size`` units, a key which is read only where it is needed.
+    """
 
-    return feedforward
+    @cache
+    def other() -> Piece:
+        if plain is not None:
+            return plain()
+        return dense(facts.count("hidden_size"), facts.count("intermediate_size"))
+
+    return lambda i: experts if is_sparse(i) else other()

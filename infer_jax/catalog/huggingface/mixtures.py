@@ -14,24 +14,23 @@ from infer_jax.catalog.huggingface.attention import (
     latent,
     sparse,
 )
+from infer_jax.catalog.huggingface.dense import alternating, full
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.huggingface.feedforward import dense, experts
 from infer_jax.catalog.huggingface.layers import (
-    FULL,
-    SLIDING,
     ConfigLayer,
     Decoder,
     Family,
     decoder,
     depth,
-    either,
     late_windows,
+    routed,
     sparse_after_first,
     sparse_by_step,
     stack,
     windows,
 )
-from infer_jax.specs import UNBOUNDED, KimiDelta
+from infer_jax.specs import KimiDelta
 
 ROUTED = ("n_routed_experts", "num_routed_experts", "num_experts", "num_local_experts")
 RATIOS = {"compressed_sparse_attention": INDEXED, "heavily_compressed_attention": 128}
@@ -78,11 +77,7 @@ def qwen2_moe(facts: Facts) -> Decoder:
     """Qwen 1.5 and 2 mixtures: biased queries, keys and values, a shared expert."""
     width, shape = facts.count("hidden_size"), heads(facts)
     bias = facts.flag("qkv_bias", default=True)
-    feedforward = either(
-        sparse_by_step(facts),
-        qwen_experts(facts, shared=True),
-        lambda: dense(width, facts.count("intermediate_size")),
-    )
+    feedforward = routed(facts, sparse_by_step(facts), qwen_experts(facts, shared=True))
 
     def attention(window: float) -> Piece:
         return grouped_query(width, shape, window=window, qkv_bias=bias)
@@ -94,11 +89,7 @@ def qwen3_moe(facts: Facts) -> Decoder:
     """Qwen 3 mixtures, and the text part of Qwen 3 VL mixtures: no shared expert."""
     width, shape = facts.count("hidden_size"), heads(facts)
     bias = facts.flag("attention_bias", default=False)
-    feedforward = either(
-        sparse_by_step(facts),
-        qwen_experts(facts, shared=False),
-        lambda: dense(width, facts.count("intermediate_size")),
-    )
+    feedforward = routed(facts, sparse_by_step(facts), qwen_experts(facts, shared=False))
 
     def attention(window: float) -> Piece:
         return grouped_query(
@@ -131,14 +122,9 @@ def deepseek_experts(facts: Facts, *, correction: bool, module: str = "mlp") -> 
 
 
 def _deepseek(facts: Facts, attention: Piece, *, correction: bool) -> list[ConfigLayer]:
-    width = facts.count("hidden_size")
-    feedforward = either(
-        sparse_after_first(facts),
-        deepseek_experts(facts, correction=correction),
-        lambda: dense(width, facts.count("intermediate_size")),
-    )
-    whole = [UNBOUNDED] * depth(facts)
-    return stack(facts, lambda window: attention, feedforward, whole)
+    mixture = deepseek_experts(facts, correction=correction)
+    feedforward = routed(facts, sparse_after_first(facts), mixture)
+    return stack(facts, lambda window: attention, feedforward, full(facts))
 
 
 def deepseek_v2(facts: Facts) -> Decoder:
@@ -162,7 +148,7 @@ def deepseek_v32(facts: Facts) -> Decoder:
     width = facts.count("hidden_size")
     base = latent(facts, width)
     kinds = facts.items("indexer_types", length=depth(facts), allowed=("full", "shared"))
-    indexed = {full: sparse(facts, base, width, full) for full in (True, False)}
+    indexed = {own: sparse(facts, base, width, own) for own in (True, False)}
     layers = [
         ConfigLayer(indexed[kinds is None or kinds[i] == "full"], layer.feedforward, layer.vectors)
         for i, layer in enumerate(_deepseek(facts, base, correction=True))
@@ -222,17 +208,16 @@ def kimi_linear(facts: Facts) -> Decoder:
     """
     width, every = facts.count("hidden_size"), range(1, depth(facts) + 1)
     own = facts.of("linear_attn_config", facts.values.get("linear_attn_config"))
-    full = own.items("full_attn_layers", allowed=range(every.stop)) or []
+    latent_layers = own.items("full_attn_layers", allowed=range(every.stop)) or []
     linear = own.items("kda_layers", allowed=range(every.stop)) or []
-    if sorted([*full, *linear]) != [*every]:
+    if sorted([*latent_layers, *linear]) != [*every]:
         raise own.error("kda_layers", linear, f"all of 1 to {every[-1]} but full_attn_layers")
     attention = {True: latent(facts, width), False: kimi_delta(own, width)}
-    feedforward = either(
-        sparse_after_first(facts),
-        deepseek_experts(facts, correction=True, module="block_sparse_moe"),
-        lambda: dense(width, facts.count("intermediate_size")),
-    )
-    layers = [ConfigLayer(attention[i in full], feedforward(i - 1), 2 * width) for i in every]
+    mixture = deepseek_experts(facts, correction=True, module="block_sparse_moe")
+    feedforward = routed(facts, sparse_after_first(facts), mixture)
+    layers = [
+        ConfigLayer(attention[i in latent_layers], feedforward(i - 1), 2 * width) for i in every
+    ]
     longest = facts.count("model_max_length", default=None, silent=True)
     return replace(decoder(facts, layers, drafts=_drafts(facts)), max_positions=longest)
 
@@ -274,9 +259,7 @@ def gpt_oss(facts: Facts) -> Decoder:
             width, shape, window=window, qkv_bias=bias, output_bias=bias, vectors=shape[0]
         )
 
-    kinds = [SLIDING if i % 2 == 0 else FULL for i in range(depth(facts))]
-    layers = stack(facts, attention, lambda i: mixture, windows(facts, kinds))
-    return decoder(facts, layers)
+    return decoder(facts, stack(facts, attention, lambda i: mixture, alternating(facts)))
 
 
 def minimax_m2(facts: Facts) -> Decoder:
@@ -303,8 +286,7 @@ def minimax_m2(facts: Facts) -> Decoder:
     if facts.flag("use_mtp", default=False):
         each = facts.count("mtp_transformer_layers", default=1, low=0, silent=True)
         drafts = each * facts.count("num_mtp_modules", low=0)
-    whole = [UNBOUNDED] * layers
-    in_order = stack(facts, lambda window: attention, lambda i: mixture, whole)
+    in_order = stack(facts, lambda window: attention, lambda i: mixture, full(facts))
     return decoder(facts, in_order, drafts=drafts)
 
 
