@@ -39,13 +39,9 @@ def read_arrays(path: str | os.PathLike[str], largest: int = LARGEST) -> dict[st
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
-            if len(members) > MEMBERS or sum(one.file_size for one in members) > len(data):
+            if len(members) > MEMBERS or sum(x.file_size for x in members) > len(data):
                 raise ValueError("members larger than the file")
-            return {
-                Path(one.filename).stem: _array(archive.read(one))
-                for one in members
-                if _stored(one)
-            }
+            return {Path(x.filename).stem: _array(x, archive) for x in members}
     except InputError:
         raise
     except DAMAGE as error:
@@ -101,13 +97,10 @@ def _parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
         raise InputError(where, "", reason, "a Parquet file") from None
 
 
-def _stored(member: zipfile.ZipInfo) -> bool:
+def _array(member: zipfile.ZipInfo, archive: zipfile.ZipFile) -> np.ndarray:
     if member.compress_type != zipfile.ZIP_STORED or not member.filename.endswith(".npy"):
         raise ValueError("not an uncompressed array")
-    return True
-
-
-def _array(data: bytes) -> np.ndarray:
+    data = archive.read(member)
     stream = io.BytesIO(data)
     shape, _, dtype = HEADS[np.lib.format.read_magic(stream)](stream)
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():

@@ -52,8 +52,8 @@ def read_toml(path: str | os.PathLike[str], largest: int = TABLES) -> dict[str, 
     for number, line in enumerate(text.split("\n"), 1):
         key = line.partition("=")[0] if "=" in line or line.lstrip()[:1] == "[" else ""
         if key.count(".") > PARTS and not re.match(r"[\s\[\]0-9.,+-]*$", key):
-            said = f"a key of over {PARTS} parts"
-            raise InputError(where, f"line {number}", said, f"at most {PARTS} parts")
+            value = f"a key of over {PARTS} parts"
+            raise InputError(where, f"line {number}", value, f"at most {PARTS} parts")
     return _object(where, _parsed(where, text, tomllib.loads, "TOML"), "TOML")
 
 
@@ -178,20 +178,20 @@ def _fathom(where: str, value: object) -> None:
                 if kind is dict or kind is list:
                     below.append(x)
                 elif kind is int and not -HUGE < x < HUGE:
-                    said = f"too large: over {DIGITS} digits"
-                    raise InputError(where, _path_of(value, x), said, "a number below 1e300")
+                    reason = f"too large: over {DIGITS} digits"
+                    raise InputError(where, _path_of(value, x), reason, "a number below 1e300")
         if not below:
             return
         level = below
     raise RecursionError
 
 
-def _path_of(value: object, wanted: object) -> str:
+def _path_of(value: object, item: object) -> str:
     """Where in a structure an object stands."""
     level = [("", value)]
     while level:
         path, here = level.pop()
-        if here is wanted:
+        if here is item:
             break
         if isinstance(here, dict | list):
             pairs = here.items() if isinstance(here, dict) else enumerate(here)

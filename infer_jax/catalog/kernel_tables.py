@@ -19,7 +19,7 @@ from infer_jax.catalog.foreign import csv_rows
 from infer_jax.errors import InputError
 
 STAGES = ("prefill", "decode")
-MOST = 1e21  # no measured number is larger
+MAX_NUMBER = 1e21  # no measured number is larger
 DIGITS = 3  # decimals that an MFU is rounded to when it is read, half to even as Python rounds
 DTYPES = {"bf16": 2.0, "fp8": 1.0}  # bytes of a cached element
 GEMM = ("m", "k", "n", "latency_us", "mfu")
@@ -74,14 +74,14 @@ def load_kernel_tables(folder: str | os.PathLike[str], device: str) -> KernelTab
         allowed = "a folder with gemm/, grouped_gemm/, mha/, mla/ or gdn/ in it"
         raise InputError(str(folder), "", "no kernel tables", allowed)
     headless: dict[tuple[str, tuple[float, ...]], InputError] = {}
-    families = {"gemm": _one(root / "gemm" / device / "data.csv", GEMM)}
+    families = {"gemm": _single_table(root / "gemm" / device / "data.csv", GEMM)}
     for stage in STAGES:
         columns = tuple(c or PER_GPU[stage] for c in GROUPED)
         path = root / "grouped_gemm" / stage / device / "data.csv"
-        families[f"grouped.{stage}"] = _one(path, columns)
+        families[f"grouped.{stage}"] = _single_table(path, columns)
         for kind in KEYS:
             family = f"{kind}.{stage}"
-            families[family] = _many(root / kind / stage / device, family, headless)
+            families[family] = _tables_by_shape(root / kind / stage / device, family, headless)
     return KernelTables(device, families, headless)
 
 
@@ -96,13 +96,15 @@ def read_headless(path: str | os.PathLike[str], stage: str) -> MeasuredRows:
     return _rows([(place, shape, _cells(place, CORE[stage], header))], CORE[stage], stage, 3)
 
 
-def _one(path: Path, columns: tuple[str, ...]) -> MeasuredRows:
+def _single_table(path: Path, columns: tuple[str, ...]) -> MeasuredRows:
     if not path.exists():
         return MeasuredRows(np.zeros((0, len(columns))), (), np.zeros((0, 0)), exists=False)
     return _rows([(path, (), _cells(path, columns))], columns, "", 0)
 
 
-def _many(folder: Path, family: str, headless: dict[tuple[str, tuple[float, ...]], InputError]):
+def _tables_by_shape(
+    folder: Path, family: str, headless: dict[tuple[str, tuple[float, ...]], InputError]
+):
     kind, stage = family.split(".")
     keys = KEYS[kind]
     columns = (SCANNED[stage],) if kind == "gdn" else CORE[stage]
@@ -160,12 +162,14 @@ def _rows(
     values, places = [], []
     for path, shape, cells in files:
         for line, row in cells:
-            at = _Place(str(path), line, zero="batch_size" in columns)
+            cells_of = _Line(str(path), line, zero="batch_size" in columns)
             if keys == KEYS["gdn"]:
-                spent = [at.number(name, cell) for name, cell in row.items() if name != columns[0]]
-                numbers = [at.number(columns[0], row[columns[0]]), math.fsum(spent)]
+                times = [
+                    cells_of.number(name, cell) for name, cell in row.items() if name != columns[0]
+                ]
+                numbers = [cells_of.number(columns[0], row[columns[0]]), math.fsum(times)]
             else:
-                numbers = [at.number(name, row[name]) for name in columns]
+                numbers = [cells_of.number(name, row[name]) for name in columns]
             values.append([*shape, *numbers])
             places.append((str(path), line))
     width = keys + (2 if keys == KEYS["gdn"] else len(columns))
@@ -176,7 +180,7 @@ def _rows(
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Line:
     """A line of a file whose cells are read; ``zero``: whether an MFU of zero is allowed."""
 
     where: str
@@ -195,8 +199,8 @@ class _Place:
             value = float(cell)
         except ValueError:
             raise self.error(name, cell, allowed) from None
-        if not 0.0 <= value < MOST:
-            raise self.error(name, cell, f"{allowed}, below {MOST:g}")
+        if not 0.0 <= value < MAX_NUMBER:
+            raise self.error(name, cell, f"{allowed}, below {MAX_NUMBER:g}")
         rounded = round(value, DIGITS) if mfu else value
         if rounded == 0.0 and not (mfu and self.zero) and name != "tokens_per_expert":
             raise self.error(name, cell, f"{allowed} when rounded to {DIGITS} decimals")

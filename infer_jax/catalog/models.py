@@ -128,15 +128,15 @@ def _published(name: str, quant: str | None, kv_dtype: str | None) -> Model:
         allowed = "a name that `infer-jax models` lists, a config.json, or a folder that holds one"
         raise InputError("load_model", "model", name, f"{nearest(name, known)}{allowed}")
     model = _bundled(BUNDLED / f"{shape}.json", quant or stored, kv_dtype)
-    said = f", in {stored} by its name" if stored and quant is None else ""
-    notes = (*model.notes, f"{name} has the shape of {shape}{said}")
-    return replace(model, notes=notes, repository=_asked(name, model.repository))
+    in_format = f", in {stored} by its name" if stored and quant is None else ""
+    notes = (*model.notes, f"{name} has the shape of {shape}{in_format}")
+    return replace(model, notes=notes, repository=_repository(name, model.repository))
 
 
-def _asked(name: str, bundled: str) -> str:
+def _repository(name: str, bundled: str) -> str:
     """The repository that a name refers to; without a publisher it may be the bundled model's.
 
-    >>> _asked("Qwen/Qwen3-32B-AWQ", "Qwen/Qwen3-32B")
+    >>> _repository("Qwen/Qwen3-32B-AWQ", "Qwen/Qwen3-32B")
     'Qwen/Qwen3-32B-AWQ'
     """
     plain = name.removeprefix(HUB).rstrip("/")

@@ -37,11 +37,11 @@ COEFFICIENTS = {
     "1": 1e12,
 }
 SHARES = ("_cap", "efficiency", "_share", "_read", "_compute", "_memory")
-LEAST_SHARE = 1e-6
+MIN_SHARE = 1e-6
 Changes = Mapping[str, Iterable[float]]
 
 
-def sensible(
+def check_bounds(
     where: str,
     key: str,
     field: str,
@@ -49,35 +49,38 @@ def sensible(
     unit: str,
     factor: float,
     unchecked: Collection[str],
+    *,
+    fitted: bool = False,
 ) -> None:
-    """Raise if no machine could have this value of a hardware field.
+    """Raise if no machine could have this value of a hardware field, or no fit a coefficient.
 
     ``key`` is the file's name of ``field``; ``raw`` its value there, ``factor`` the SI units of
-    one.
+    one; ``fitted``: whether it is a coefficient of an estimator.
 
     Raises:
         InputError: out of bounds, and ``field`` not among ``unchecked``.
     """
-    low, high = _fact(field, unit)
-    absent = raw == 0.0 and field.startswith(ABSENT)
-    if field in unchecked or absent or low <= raw * factor <= high:
+    low, high = (_coefficient_bounds if fitted else _hardware_bounds)(field, unit)
+    may_be_zero = not fitted and field.startswith(ABSENT)
+    if field in unchecked or (may_be_zero and raw == 0.0) or low <= raw * factor <= high:
         return
-    zero = "0 or " if field.startswith(ABSENT) else ""
-    raise _beyond(where, key, field, raw, f"{zero}{low / factor:g} to {high / factor:g}")
+    allowed = f"{'0 or ' if may_be_zero else ''}{low / factor:g} to {high / factor:g}"
+    allowed += f', as of any machine that there is; or unchecked = ["{field}"], if it is meant'
+    raise InputError(where, key, raw, allowed)
 
 
 def sensible_changes(where: str, part: str, tree: object, changes: Changes) -> None:
     """Raise if no machine could have this new value of a number of ``tree``, by dotted field.
 
     ``part`` is ``hardware``, or ``estimator`` with its coefficients; the bounds are those of a
-    profile. A name that ``tree`` has not is left to others.
+    profile. A name that ``tree`` does not have is not checked.
 
     Raises:
         InputError: out of bounds.
     """
     units = {path: meta.get("unit", "") for path, meta, _ in leaves(tree)}
     for field, values in changes.items():
-        bounds = _fact if part == "hardware" else _coefficient
+        bounds = _hardware_bounds if part == "hardware" else _coefficient_bounds
         low, high = bounds(field, units.get(field, ""))
         zero = part == "hardware" and field.startswith(ABSENT)
         for value in values:
@@ -86,35 +89,10 @@ def sensible_changes(where: str, part: str, tree: object, changes: Changes) -> N
                 raise InputError(where, f"{part}.{field}", value, f"{allowed} that there is")
 
 
-def sensible_coefficient(
-    where: str,
-    key: str,
-    field: str,
-    raw: float,
-    unit: str,
-    factor: float,
-    unchecked: Collection[str],
-) -> None:
-    """Raise if no fit could give this coefficient; otherwise as ``sensible``.
-
-    Raises:
-        InputError: out of bounds, and ``field`` not among ``unchecked``.
-    """
-    low, high = _coefficient(field, unit)
-    if field not in unchecked and not low <= raw * factor <= high:
-        span = f"{low / factor:g} to {high / factor:g}"
-        raise _beyond(where, key, field, raw, span)
-
-
-def _fact(field: str, unit: str) -> tuple[float, float]:
+def _hardware_bounds(field: str, unit: str) -> tuple[float, float]:
     return FIELDS.get(field, UNITS.get(unit, (-math.inf, math.inf)))
 
 
-def _coefficient(field: str, unit: str) -> tuple[float, float]:
+def _coefficient_bounds(field: str, unit: str) -> tuple[float, float]:
     high = COEFFICIENTS.get(unit, math.inf)
-    return LEAST_SHARE if unit == "1" and field.endswith(SHARES) else -high, high
-
-
-def _beyond(where: str, key: str, field: str, raw: float, span: str) -> InputError:
-    allowed = f'{span}, as of any machine that there is; or unchecked = ["{field}"], if it is meant'
-    return InputError(where, key, raw, allowed)
+    return MIN_SHARE if unit == "1" and field.endswith(SHARES) else -high, high

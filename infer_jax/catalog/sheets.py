@@ -12,7 +12,7 @@ from typing import Any
 
 from infer_jax.catalog import units
 from infer_jax.catalog.measured_points import MeasuredPoint
-from infer_jax.catalog.sense import sensible, sensible_coefficient
+from infer_jax.catalog.sense import check_bounds
 from infer_jax.errors import InputError
 from infer_jax.specs import Chip, Hardware, Spec, value_of
 
@@ -67,7 +67,7 @@ def take_fields(
         if cls is Chip and value == 0.0:  # every estimator divides by these
             raise InputError(where, dot + key, raw, "a number above 0")
         unit = fields[name]["unit"]
-        sensible(where, dot + key, dot + name, raw, unit, factor, sheet.unchecked)
+        check_bounds(where, dot + key, dot + name, raw, unit, factor, sheet.unchecked)
         sheet.numbers[dot + name], sheet.citations[dot + name] = value, citation
         _keep_interval(entry, dot + name, factor, sheet)
 
@@ -104,11 +104,10 @@ def take_coefficients(body: dict[str, object], table: str, sheet: Sheet, where: 
         raw, citation = _number(entry, f"{table}.{key}", sheet, where)
         if not math.isfinite(raw * factor):
             raise InputError(where, f"{table}.{key}", raw, "a finite number")
-        field, unit = f"{table}.{name}", units.unit_of(key)
-        sensible_coefficient(where, f"{table}.{key}", field, raw, unit, factor, sheet.unchecked)
-        sheet.numbers[f"{table}.{name}"] = raw * factor
-        sheet.citations[f"{table}.{name}"] = citation
-        _keep_interval(entry, f"{table}.{name}", factor, sheet)
+        field, at, unit = f"{table}.{name}", f"{table}.{key}", units.unit_of(key)
+        check_bounds(where, at, field, raw, unit, factor, sheet.unchecked, fitted=True)
+        sheet.numbers[field], sheet.citations[field] = raw * factor, citation
+        _keep_interval(entry, field, factor, sheet)
 
 
 def _misspelt(table: str) -> str:
@@ -137,11 +136,11 @@ def _number(entry: object, field: str, sheet: Sheet, where: str) -> tuple[float,
     if abs(raw) > 1e300:  # beyond any unit times any factor; integers of TOML are unbounded
         raise InputError(where, field, "too large", "a number below 1e300")
     if not isinstance(source, str) or source not in sheet.sources:
-        named = ", ".join(sheet.sources) or "a key of [sources], which is empty"
-        raise InputError(where, f"{field}.source", short(source), named)
-    said = [f"80 % interval {low:.4g} to {high:.4g}" for low, high in _ends(entry, field, where)]
-    said += [text_of(where, f"{field}.note", entry["note"])] if "note" in entry else []
-    return float(raw), sheet.sources[source] + (f" ({'; '.join(said)})" if said else "")
+        allowed = ", ".join(sheet.sources) or "a key of [sources], which is empty"
+        raise InputError(where, f"{field}.source", short(source), allowed)
+    notes = [f"80 % interval {low:.4g} to {high:.4g}" for low, high in _ends(entry, field, where)]
+    notes += [text_of(where, f"{field}.note", entry["note"])] if "note" in entry else []
+    return float(raw), sheet.sources[source] + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _ends(entry: Mapping[str, object], field: str, where: str) -> list[tuple[float, float]]:

@@ -136,19 +136,17 @@ def load_system(name_or_path: str | os.PathLike[str]) -> System:
 
 
 def _locate(name: str | os.PathLike[str], user: Path | None) -> Path:
-    """A path where one was given, relative to the file ``user``; else the shipped profile."""
-    given = os.fspath(name)
-    if isinstance(name, os.PathLike) or given.endswith(".toml") or Path(given).name != given:
-        return user.parent / given if user else Path(given)
+    """A path, relative to the file ``user`` if there is one; or the shipped profile of a name."""
+    text = os.fspath(name)
+    if isinstance(name, os.PathLike) or text.endswith(".toml") or Path(text).name != text:
+        return user.parent / text if user else Path(text)
     known = list_systems()
-    if given in known:
-        return profiles_folder() / f"{given}.toml"
-    meant = None if user else chip_of(given, known)
-    if meant is not None:
-        return profiles_folder() / f"{meant}.toml"
-    allowed = f"{nearest(given, known)}a path to a .toml file, or: {', '.join(known)}"
+    profile = text if text in known else None if user else chip_of(text, known)
+    if profile is not None:
+        return profiles_folder() / f"{profile}.toml"
+    allowed = f"{nearest(text, known)}a path to a .toml file, or: {', '.join(known)}"
     where, field = (str(user), "base") if user else ("hardware profile", "name")
-    raise InputError(where, field, given, allowed)
+    raise InputError(where, field, text, allowed)
 
 
 def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
@@ -241,11 +239,11 @@ def _under(numbers: dict[str, float], part: str) -> dict[str, float]:
 def _fill(sheet: Sheet) -> tuple[str, ...]:
     """Fill each missing matmul rate with the next wider one; Chip declares the widest first."""
     rates = [f.name for f in dataclasses.fields(Chip) if f.metadata["unit"] == "FLOP/s"]
-    said = []
+    notes = []
     for wide, narrow in pairwise(rates):
         source, target = f"chip.{wide}", f"chip.{narrow}"
         if target not in sheet.numbers and source in sheet.numbers:
             sheet.numbers[target] = sheet.numbers[source]
             sheet.citations[target] = f"filled with {wide}: {sheet.citations[source]}"
-            said.append(f"{narrow} missing: filled with {wide}")
-    return tuple(said)
+            notes.append(f"{narrow} missing: filled with {wide}")
+    return tuple(notes)
