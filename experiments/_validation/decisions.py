@@ -7,9 +7,9 @@ predicted within the limit. No choice is made where none is predicted to be.
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
@@ -18,7 +18,7 @@ from experiments._validation.split_scores import SHARES, Predicted
 from infer_jax.calibration.pooled.likelihood import PACE, TTFT, PooledTimes
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.estimators.serving import Deployment
-from infer_jax.physics.chance import Spread, holds, room
+from infer_jax.physics.chance import Spread, ratio
 
 QUARTILES = (0.25, 0.5, 0.75)
 FEWEST = 4  # rows of a group
@@ -69,12 +69,12 @@ class Loops(NamedTuple):
         return self.load * self.osl / (ttft + (self.osl - 1.0) * tpot) / self.gpus
 
 
-def by_times(loops: Loops, times: np.ndarray, slack: float = 0.0) -> Chooser:
-    """Chooses by predicted times; a share of ``slack`` over the limit is within it."""
-    worth = loops.throughput(times)
+def by_times(loops: Loops, times: np.ndarray, bound: np.ndarray | None = None) -> Chooser:
+    """Chooses the highest predicted throughput; ``bound``: TPOT held to the limit, as predicted."""
+    worth, at_most = loops.throughput(times), times[0] if bound is None else bound
 
     def choose(group: np.ndarray, limit: float) -> int | None:
-        within = group[times[0, group] <= (1.0 + slack) * limit]
+        within = group[at_most[group] <= limit]
         return int(within[np.argmax(worth[within])]) if len(within) else None
 
     return choose
@@ -83,19 +83,13 @@ def by_times(loops: Loops, times: np.ndarray, slack: float = 0.0) -> Chooser:
 def by_confidence(
     loops: Loops, times: np.ndarray, spreads: Sequence[Spread], confidence: float
 ) -> Chooser:
-    """Chooses the highest predicted throughput whose limit holds with that probability."""
-    worth = loops.throughput(times)
+    """Chooses the highest predicted throughput whose limit holds with that probability.
 
-    def chance(i: int, limit: float) -> float:
-        margin = room(jnp.asarray(limit), jnp.asarray(times[0, i]), spreads[i])
-        return float(holds(margin, jnp.zeros(()), 1.0))
-
-    def choose(group: np.ndarray, limit: float) -> int | None:
-        chances = np.asarray([chance(int(i), limit) for i in group])
-        within = group[chances >= confidence]
-        return int(within[np.argmax(worth[within])]) if len(within) else None
-
-    return choose
+    It does where the limit is above that quantile of TPOT.
+    """
+    score = NormalDist().inv_cdf(confidence)
+    logs = np.asarray([float(ratio(score, spread)) for spread in spreads])
+    return by_times(loops, times, times[0] * np.exp(logs))
 
 
 def whole_node(loops: Loops) -> Chooser:
@@ -160,7 +154,9 @@ def table(times: PooledTimes, found: Predicted) -> dict[str, Any]:
     ways = {
         "coefficients": by_times(loops, alone),
         "with offsets of other runs": by_times(loops, offset),
-        f"the same, {SLACK:.0%} over the limit allowed": by_times(loops, offset, SLACK),
+        f"the same, {SLACK:.0%} over the limit allowed": by_times(
+            loops, offset, offset[0] / (1.0 + SLACK)
+        ),
         "always the whole node": whole_node(loops),
         "most load per GPU": most_load(loops),
     }

@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from experiments._validation import board, folds, nested, splits, unseen
 from infer_jax.calibration.pooled import fitting, left_out, likelihood, publishers, shipping
+from infer_jax.calibration.pooled.__main__ import app
 from infer_jax.calibration.pooled.left_out import NewErrors
 from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
 from infer_jax.calibration.pooled.readers import silicon
@@ -299,3 +301,11 @@ def test_the_shipped_errors_of_what_is_new_are_what_the_command_computes(tmp_pat
         assert len(found[kind].tpot) == errors.rows
         for name, median in errors.median.items():
             assert found[kind].medians()[name] == pytest.approx(median, abs=0.2), (kind, name)
+
+
+def test_bad_files_of_the_fit_end_with_one_sentence_and_code_2(tmp_path):
+    file = tmp_path / "rocm.csv"
+    file.write_text("kind,model,tp,batch,isl,osl,value\nlat,llama-3.1-70b,8,1,128,2048,17.236\n")
+    for path, said in ((tmp_path / "nothing", "no such file"), (file, "aiconfigurator-core")):
+        done = CliRunner().invoke(app, [str(path)])
+        assert done.exit_code == 2 and done.stderr.count("\n") == 1 and said in done.stderr

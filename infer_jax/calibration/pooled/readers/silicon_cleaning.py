@@ -306,14 +306,14 @@ def _has_workers(row: Published) -> bool:
 
 def _measurement(row: Published) -> tuple:
     """Equal for two entries of one measurement; layouts, which importers differ on, left out."""
-    load = row.fact(silicon_runs.SAID)
+    load = row.fact(silicon_runs.LOAD)
     place = (model_family(row), row.system, row.backend, row.precision)
     return (*place, row.isl, row.osl, load, *_times(row))
 
 
 def _pools(row: Published, source: Published, first: str) -> SiliconPools:
     prefill, decode = _workers(source.prefill), _workers(source.decode)
-    load = row.fact(silicon_runs.SAID)
+    load = row.fact(silicon_runs.LOAD)
     slots = decode.count * decode.layout.dp * decode.batch
     return SiliconPools(
         published=row,
