@@ -15,7 +15,7 @@ if not __package__:
 import jax
 import jax.numpy as jnp
 
-from experiments._codesign.spaces import BLOCK, ESTIMATORS, SYSTEM
+from benchmarks.design_spaces import BLOCK, ESTIMATORS, SYSTEM
 from infer_jax.catalog import load_model, load_system
 from infer_jax.compiling import of_gradients
 from infer_jax.design import QualityWrapper, Search

@@ -74,7 +74,6 @@ STEPS = (
     Step("replay_measured", "rates", ("--file", DATA / "measured" / "open_loop_h100.csv")),
     Step("codesign", "elasticities"),
     Step("codesign", "cases", draws=True),
-    Step("codesign", "bench", heavy="20 seeds of three searches in five spaces, two estimators"),
     Step("validation", "", ("--split", "groups"), heavy="a fit for each fold of measured rows"),
 )
 

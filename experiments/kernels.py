@@ -16,7 +16,6 @@ import typer
 
 from experiments import _check, _report
 from experiments._kernels import drawn, files, points, printed, sheets
-from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 TablesFolder = Annotated[
@@ -138,14 +137,11 @@ def figures(
     as_json: _report.Json = False,
 ) -> None:
     """Draw Figures 2 to 4 as PNG files: measured MFU, the curve and the roofline over it."""
-    results = []
     with _report.door():
-        tables = files.measured(tables, "--tables")
-        for name in names or list(drawn.FIGURES):
-            if name not in drawn.FIGURES:
-                raise InputError("command line", "figure", name, ", ".join(drawn.FIGURES))
-            results.append(str(drawn.draw(name, tables, out)))
-            print(results[-1])
+        folder = files.measured(tables, "--tables")
+        results = _report.draw_figures(
+            names, drawn.FIGURES, lambda name, out: drawn.draw(name, folder, out), out
+        )
     _report.finish(True, {"files": results}, as_json)
 
 

@@ -58,7 +58,6 @@ SLOW = {
     "infer-jax measure": "times kernels for a minute, as test_verbs.py does",
     "python benchmarks/": "measures speed for minutes",
     "python experiments/chapter.py": "a search of pools at every speed, on four machines",
-    "python experiments/codesign.py bench": "20 seeds of three searches in five spaces, twice",
     "python experiments/codesign.py cases": "nine designs with two estimators each",
     "python experiments/codesign.py lifetimes": "a design for every number of tokens served",
     "python experiments/economics.py claims": "a minute of fronts; tests/golden has some",

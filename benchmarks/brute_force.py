@@ -1,19 +1,28 @@
 """How near to the exhaustive optimum do gradients come, and at how few evaluations?
 
-An evaluation is one exact estimate of one point. A value with its gradient counts as many as it
-takes time, measured beside it; lattice points of the rounding count one each.
+``python benchmarks/brute_force.py``. An evaluation is one exact estimate of one point. A value
+with its gradient counts as many as it takes time, measured beside it; lattice points of the
+rounding count one each. Exit code 0: near enough, at few enough evaluations; 1: not; 2: bad input.
 """
 
+import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import typer
 
 import infer_jax as ij
-from experiments._codesign.spaces import Task
+from benchmarks import design_spaces as spaces
+from benchmarks.design_spaces import Task
+from experiments import _report
 from infer_jax.design import Search
 from infer_jax.design.ascent import ascend
 from infer_jax.design.design import EACH
@@ -23,6 +32,7 @@ SEEDS = 20
 WITHIN = 0.01  # of the exhaustive optimum: a success
 LINE = 64  # values of a long axis that coordinate search tries at a time
 LANES = 256
+RATIO = 100.0  # fewer evaluations by at least this factor
 
 
 class Outcome(NamedTuple):
@@ -180,3 +190,70 @@ def _line(place: int, size: int, turn: int) -> np.ndarray:
 def _feasible_objective(scores: Scores) -> np.ndarray:
     """Log objectives, infinite where a limit is broken."""
     return np.where(scores.excess <= 0, scores.objective, np.inf)
+
+
+def main(
+    only: Annotated[list[str] | None, typer.Option(help="Spaces; all five if none.")] = None,
+    estimator: Annotated[list[str] | None, typer.Option(help="Estimators; both if none.")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of every search.")] = SEEDS,
+    as_json: _report.Json = False,
+) -> None:
+    """Five spaces of 10^7 points and more: gradients and rounding against brute force."""
+    with _report.door():
+        names = _report.chosen_keys("space", only or list(spaces.SPACES), spaces.SPACES)
+        estimators = _report.chosen_keys(
+            "estimator", estimator or list(spaces.ESTIMATORS), spaces.ESTIMATORS
+        )
+    reports: dict[str, Any] = {}
+    rows = []
+    for name in names:
+        for kind in estimators:
+            print(f"{name}, {kind}", flush=True)
+            outcome = compare(spaces.SPACES[name](kind), seeds)
+            reports[f"{name} {kind}"] = outcome.report()
+            rows.append(_row(f"{name}, {kind}", outcome, seeds))
+            print("  " + ", ".join(rows[-1][1:]), flush=True)
+    columns = ("space", "points", "evaluations", "fewer by", "gradient / value",
+               "gradients: worst gap %", "random", "coordinates")  # fmt: skip
+    note = "In brackets: seeds within 1 % of the exhaustive optimum, at the same evaluations."
+    _report.show("Gradients against brute force", columns, rows, note)
+    worst = max(x["methods"]["gradients"]["worst_gap"] for x in reports.values())
+    least = min(x["evaluation_ratio"] for x in reports.values())
+    beaten = {kind: _beaten(reports, kind) for kind in estimators}
+    agrees = worst <= WITHIN and least >= RATIO
+    headline = {
+        "worst_gap": worst,
+        "least_evaluation_ratio": least,
+        "spaces_better_than_both": beaten,
+        "spaces": reports,
+        "agrees": agrees,
+    }
+    _report.finish(agrees, headline, as_json)
+
+
+def _row(title: str, outcome: Outcome, seeds: int) -> tuple[str, ...]:
+    """A line of the table."""
+    return (
+        title,
+        f"{outcome.task.size:.2g}",
+        f"{outcome.evaluations.mean():,.0f}",
+        f"{outcome.ratio:.0f}",
+        f"{outcome.gradient_cost:.2f}",
+        *(
+            f"{100 * outcome.gaps[m].max():.2f} ({outcome.successes(m)}/{seeds})"
+            for m in ("gradients", "random", "coordinates")
+        ),
+    )
+
+
+def _beaten(reports: dict[str, Any], kind: str) -> int:
+    """Spaces in which the mean gap of gradients is below that of both other searches."""
+    mine = [x["methods"] for name, x in reports.items() if name.endswith(f" {kind}")]
+    return sum(
+        all(m["gradients"]["mean_gap"] < m[o]["mean_gap"] for o in ("random", "coordinates"))
+        for m in mine
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
