@@ -25,6 +25,7 @@ def test_a_limit_at_a_bands_end_holds_with_the_bands_share(spread):
             known = float(
                 holds(room(jnp.array(2.0 * edge), jnp.array(2.0), spread), jnp.zeros(()), 1.0)
             )
+            # in single precision
             assert known == pytest.approx(0.5 + side * share / 200.0, abs=1e-6)
 
 
