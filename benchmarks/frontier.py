@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
-from numpy_economics import H100, LLAMA_3_70B, looped, whole
+from numpy_economics import H100, LLAMA_3_70B, least_times_at_once, looped
 
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
@@ -63,7 +63,7 @@ def measure(dtype: type) -> dict[str, float]:
         return np.concatenate([looped(x, y, model, chip) for x, y in flat])
 
     ours = seconds(lambda: evaluate(*inputs, chips, batches))
-    arrays = seconds(lambda: whole(n, b, model, chip), 1)
+    arrays = seconds(lambda: least_times_at_once(n, b, model, chip), 1)
     loop = seconds(lambda: looped(n, b, model, chip), 3)
     best = min(seconds(lambda s=s: chunked(s), 3) for s in CHUNKS)
     grid = evaluate(*inputs, chips, batches)

@@ -43,7 +43,7 @@ def ours(kind: type) -> dict[str, float]:
     estimator = Kernels.corrected().fitted(system.coefficients["kernels"])
     inputs = (estimator, model.architecture, system.hardware)
 
-    def one(inputs: Any, x: Any) -> Any:
+    def estimate(inputs: Any, x: Any) -> Any:
         estimator, arch, hardware = inputs
         work = Workload(batch=x[0], isl=x[1], osl=x[2], prefix=0.0 * x[0])
         plan = jax.tree.map(lambda leaf: leaf.astype(x.dtype), KernelsPlan.of()).replace(ep=x[3])
@@ -53,7 +53,7 @@ def ours(kind: type) -> dict[str, float]:
     with jax.enable_x64(kind is np.float64):
         inputs = jax.tree.map(lambda x: np.asarray(x, kind), inputs)
         many = points(COUNT).astype(kind)
-        run = jax.jit(jax.vmap(one, in_axes=(None, 0)))
+        run = jax.jit(jax.vmap(estimate, in_axes=(None, 0)))
         begun = time.perf_counter()
         jax.block_until_ready(run(inputs, many))
         first = time.perf_counter() - begun

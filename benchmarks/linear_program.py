@@ -33,13 +33,13 @@ def programs(count: int) -> Any:
     model, system = Offloading.released(), load_system("t4_host").hardware
     arch, work = load_model("opt-30b").architecture, Workload.of(isl=512, osl=32)
 
-    def one(g: Any, k: Any, usable: Any) -> Any:
+    def program_of(g: Any, k: Any, usable: Any) -> Any:
         estimator = model.replace(usable=usable)
         plan = Offload.of().replace(gpu_batch=g, batches=k)
         return program(estimator, estimator.job(arch, system, work, plan))[0]
 
     g, k = 2.0 ** rng.integers(0, 8, count), np.round(10 ** rng.uniform(0, 1.5, count))
-    return jax.block_until_ready(jax.jit(jax.vmap(one))(g, k, rng.uniform(0.6, 1.2, count)))
+    return jax.block_until_ready(jax.jit(jax.vmap(program_of))(g, k, rng.uniform(0.6, 1.2, count)))
 
 
 def ours(lps: Any, dtype: Any) -> tuple[str, float, np.ndarray]:
@@ -95,14 +95,14 @@ def estimates(count: int, dtype: Any) -> str:
     model, system = Offloading.improved(), load_system("t4_host").hardware
     arch, work = load_model("opt-30b").architecture, Workload.of(isl=512, osl=32)
 
-    def one(policy: Any) -> Any:
+    def estimate(policy: Any) -> Any:
         g, k, prompt = policy
         plan = Offload.of().replace(gpu_batch=g, batches=k)
         return model.estimate(arch, system, work.replace(isl=prompt), plan)
 
     policies = [2.0 ** rng.integers(0, 8, count), np.round(10 ** rng.uniform(0, 1.5, count)),
                 rng.uniform(128, 2048, count)]  # fmt: skip
-    price = jax.jit(lambda p: jax.lax.map(one, p, batch_size=NEAR))
+    price = jax.jit(lambda p: jax.lax.map(estimate, p, batch_size=NEAR))
     given = [jax.numpy.asarray(x, dtype) for x in policies]
     return _rate(count, lambda: jax.block_until_ready(price(given)))
 

@@ -84,7 +84,7 @@ def one_layout(n: Any, b: Any, m: dict[str, float], h: dict[str, float], code: t
     return time, (n * h["memory"] >= stored) & (stages <= np.minimum(n, b))
 
 
-def whole(n: Any, b: Any, m: dict[str, float], h: dict[str, float]) -> Any:
+def least_times_at_once(n: Any, b: Any, m: dict[str, float], h: dict[str, float]) -> Any:
     """Seconds per pass at the best of 132 layouts, every axis an array axis; else infinity."""
     stage = np.arange(11, dtype=n.dtype).reshape(11, 1, 1, 1)
     split = np.arange(6, dtype=n.dtype).reshape(6, 1, 1)

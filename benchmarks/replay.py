@@ -99,7 +99,7 @@ def servers(count: int, engine: str) -> list[Server]:
     ]
 
 
-def room(given: list[Server]) -> dict[str, int]:
+def sizes(given: list[Server]) -> dict[str, int]:
     """Slots and entries of a path of one program for all of them, as ``serve`` chooses them."""
     each = [sizes_of(*server.ours()[1:]) for server in given]
     return dict(zip(("width", "turns"), map(max, zip(*each, strict=True)), strict=True))
@@ -121,12 +121,12 @@ def cast(tree: tuple, kind: type) -> tuple:
     )
 
 
-def alone(given: list[Server], kind: type) -> dict[str, float]:
+def single_server(given: list[Server], kind: type) -> dict[str, float]:
     """Medians over servers of the ratio to the referee, and of our microseconds a request.
 
     All are seconds of the processor: those on the wall count whatever else a machine runs.
     """
-    program, ratios, ours, theirs = jax.jit(partial(last, **room(given))), [], [], []
+    program, ratios, ours, theirs = jax.jit(partial(last, **sizes(given))), [], [], []
     for server in given:
         arguments = cast(server.ours(), kind)
         end, complete = jax.block_until_ready(program(*arguments))
@@ -150,7 +150,7 @@ def alone(given: list[Server], kind: type) -> dict[str, float]:
     }
 
 
-def beside(given: list[Server], count: int, kind: type, threads: int) -> dict[str, float]:
+def many_servers(given: list[Server], count: int, kind: type, threads: int) -> dict[str, float]:
     """Lanes on ``threads`` threads, against the referee's own seconds for the same servers."""
     alone = []
     for server in given:
@@ -160,7 +160,7 @@ def beside(given: list[Server], count: int, kind: type, threads: int) -> dict[st
     many = [given[i % len(given)] for i in range(count)]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *[cast(s.ours(), kind) for s in many])
     parts = [jax.tree.map(lambda x, i=i: x[i::threads], stacked) for i in range(threads)]
-    one = partial(last, **room(given))
+    one = partial(last, **sizes(given))
     program = jax.jit(lambda each: lanes(one, *each))
     jax.block_until_ready(program(parts[0]))
     spent = []
@@ -199,8 +199,8 @@ def main() -> None:
         given = servers(asked.servers, engine)
         for kind in (np.float64, np.float32):
             name = f"{engine}, {np.dtype(kind).name}"
-            figures[f"{name}, one server"] = alone(given, kind)
-            figures[f"{name}, {asked.lanes} lanes on {threads} threads"] = beside(
+            figures[f"{name}, one server"] = single_server(given, kind)
+            figures[f"{name}, {asked.lanes} lanes on {threads} threads"] = many_servers(
                 given, asked.lanes, kind, threads
             )
     if asked.json:

@@ -26,7 +26,7 @@ import numpy as np
 import spaces
 import tools
 from numba_economics import compile_search
-from numpy_economics import H100, LLAMA_3_70B, looped, whole
+from numpy_economics import H100, LLAMA_3_70B, least_times_at_once, looped
 
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
@@ -83,7 +83,7 @@ def compete(precision: str) -> dict[str, float]:
             looped(n.ravel()[i : i + size], b.ravel()[i : i + size], LLAMA_3_70B, H100)
 
     rivals: dict[str, Callable[[], Any]] = {
-        "numpy_whole": lambda: whole(n, b, LLAMA_3_70B, H100),
+        "numpy_whole": lambda: least_times_at_once(n, b, LLAMA_3_70B, H100),
         "numpy_looped": lambda: looped(n, b, LLAMA_3_70B, H100),
         **{f"numpy_chunked_{size}": partial(chunked, size) for size in CHUNKS},
     }
@@ -129,13 +129,13 @@ def arithmetic() -> dict[str, float]:
     estimator, arch, chip = jax.tree.map(lambda x: np.asarray(x, np.float32), inputs())
     many = np.linspace(1, 64, 8192, dtype=np.float32)
 
-    def one(x: Any) -> Any:
+    def layout(x: Any) -> Any:
         forward = ForwardPass(sequences=x, new_tokens=x / x, cached_tokens=x - x)
         answer = one_pass(estimator, arch, chip, forward, RankLayout(x, x, x, x))
         return answer.time, answer.shortfall
 
     with jax.enable_x64(False):
-        cost = jax.jit(jax.vmap(one)).lower(many).compile().cost_analysis() or {}
+        cost = jax.jit(jax.vmap(layout)).lower(many).compile().cost_analysis() or {}
     square = np.random.default_rng(0).random((2048, 2048), np.float32)
     np.matmul(square, square)  # wakes the threads
     peak = 2 * 2048**3 / min(seconds(lambda: np.matmul(square, square)) for _ in range(5))

@@ -94,13 +94,13 @@ def _evaluate(rows: list[dict[str, str]], dtype: str) -> tuple[np.ndarray, np.nd
     cases = [_case(row) for row in rows]
     stacked = jax.tree.map(lambda *x: np.stack(x).astype(dtype), *cases)
 
-    def one(case: Case) -> tuple[Array, Array]:
+    def step(case: Case) -> tuple[Array, Array]:
         model, arch, hardware, forward, plan = case
         phase = model.step(arch, hardware, forward, plan)
         return phase.time, phase.feasible
 
     # one row at a time: what is tested is the program that single questions run
-    run = partial(jax.lax.map, one)
+    run = partial(jax.lax.map, step)
     return jax.device_get(jax.jit(run)(stacked))
 
 

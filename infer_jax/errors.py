@@ -25,15 +25,15 @@ class InputError(ValueError):
         # what stands in a file's name counts from its end
         where = where if len(where) <= WIDTHS["where"] else "..." + where[3 - WIDTHS["where"] :]
         field = _cut(field, WIDTHS["field"])
-        shown = _shown(value)
+        text = _shortened(value)
         if not field and isinstance(value, str):
-            shown = _cut(value[: WIDTHS["value"] + 1], WIDTHS["value"])
-        subject = f"{field} is {shown}" if field else shown
-        said = f"{where}: {subject}; allowed: {_cut(allowed, WIDTHS['allowed'])}"
-        super().__init__(printable(" ".join(said.split())))
+            text = _cut(value[: WIDTHS["value"] + 1], WIDTHS["value"])
+        subject = f"{field} is {text}" if field else text
+        sentence = f"{where}: {subject}; allowed: {_cut(allowed, WIDTHS['allowed'])}"
+        super().__init__(printable(" ".join(sentence.split())))
 
 
-class PartMeantError(InputError, AttributeError):
+class WrongPartError(InputError, AttributeError):
     """A field was read of a model or system that one of its parts has; ``hasattr`` stays False."""
 
     def __init__(self, whole: str, name: str, part: str):
@@ -61,17 +61,17 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     """A value in at most 80 characters; of a large structure only its beginning is looked at."""
     width = WIDTHS["value"]
     if isinstance(value, str):
         return _cut(f"'{value[: width + 1]}'", width)
     try:
-        whole = isinstance(value, list | tuple | dict | set | frozenset | bytes)
-        return _cut(_short.repr(value) if whole else str(value), width)
+        container = isinstance(value, list | tuple | dict | set | frozenset | bytes)
+        return _cut(_short.repr(value) if container else str(value), width)
     except (ValueError, RecursionError):  # an integer of thousands of digits, a deep object
-        known = isinstance(value, int)
-        return "an integer too long to print" if known else f"a {type(value).__name__}"
+        integer = isinstance(value, int)
+        return "an integer too long to print" if integer else f"a {type(value).__name__}"
 
 
 _short = reprlib.Repr()
@@ -79,10 +79,10 @@ _short.maxlevel, _short.maxlist, _short.maxtuple, _short.maxdict = 4, 20, 20, 20
 _short.maxset, _short.maxfrozenset, _short.maxstring, _short.maxother = 20, 20, 80, 80
 
 
-class UnsaidError(InputError):
-    """A required option was not given: a question, and the options that answer it.
+class MissingOptionError(InputError):
+    """A required option is missing: a question, and the options that answer it.
 
-    >>> print(UnsaidError("plan", "--total-gpus", "How many GPUs are there?", "--total-gpus"))
+    >>> print(MissingOptionError("plan", "tp", "How many GPUs are there?", "--total-gpus"))
     plan: How many GPUs are there? Give --total-gpus.
     """
 

@@ -14,7 +14,7 @@ from infer_jax.catalog.foreign import Parsed, json_of
 from infer_jax.catalog.huggingface.assembly import architecture
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.names import format_of, nearest, shape_of
-from infer_jax.errors import InputError, PartMeantError
+from infer_jax.errors import InputError, WrongPartError
 from infer_jax.specs import Architecture
 
 HUB = "https://huggingface.co/"
@@ -53,7 +53,7 @@ class Model:
     def __getattr__(self, name: str) -> object:
         """Raise, in one sentence, where a number is read of a ``Model`` and not of its part."""
         if name in Architecture.__dataclass_fields__:
-            raise PartMeantError(f"Model {self.name!r}", name, "architecture")
+            raise WrongPartError(f"Model {self.name!r}", name, "architecture")
         raise AttributeError(f"'Model' object has no attribute {name!r}")
 
 

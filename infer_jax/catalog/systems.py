@@ -25,7 +25,7 @@ from infer_jax.catalog.sheets import (
     take_fields,
     text_of,
 )
-from infer_jax.errors import InputError, PartMeantError
+from infer_jax.errors import InputError, WrongPartError
 from infer_jax.specs import Chip, Hardware, Spec
 
 BASES = 8  # files below a file
@@ -62,7 +62,7 @@ class System:
     def __getattr__(self, name: str) -> object:
         """Raise, in one sentence, where a number is read of a ``System`` and not of its part."""
         if name in Hardware.__dataclass_fields__:
-            raise PartMeantError(f"System {self.name!r}", name, "hardware")
+            raise WrongPartError(f"System {self.name!r}", name, "hardware")
         raise AttributeError(f"'System' object has no attribute {name!r}")
 
     def bands(self, estimator: str = "serving") -> dict[str, tuple[float, float]]:

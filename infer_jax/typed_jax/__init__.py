@@ -1,11 +1,64 @@
-"""JAX's own functions with the types of what they are given, which their signatures lack."""
+"""JAX's own functions with the types of their arguments, which its signatures lack."""
 
-from infer_jax.typed_jax.compiled import Options as Options, jit as jit
-from infer_jax.typed_jax.loops import (
-    all_gather as all_gather,
-    cond as cond,
-    fori_loop as fori_loop,
-    pmax as pmax,
-    pmin as pmin,
-    psum as psum,
-)
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, cast
+
+import jax
+from jax import Array, lax
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Tree = TypeVar("Tree")  # of arrays
+Options = dict[str, Any]  # of the compiler
+
+
+def jit(
+    *,
+    static: tuple[int, ...] = (),
+    donate: tuple[int, ...] = (),
+    options: Options | None = None,
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Compile a function: numbers of its static and of its donated arguments, and XLA's options.
+
+    >>> @jit(static=(0,))
+    ... def power(n: int, x: float) -> jax.Array:
+    ...     return jax.numpy.asarray(x) ** n
+    >>> power(3, 2.0).item()
+    8.0
+    """
+    return partial(jax.jit, static_argnums=static, donate_argnums=donate, compiler_options=options)  # pyright: ignore[reportUnknownMemberType]
+
+
+def fori_loop(
+    low: int | Array, high: int | Array, body: Callable[[Array, Tree], Tree], begin: Tree
+) -> Tree:
+    """``begin`` after ``body(i, state)`` for every i from ``low`` to below ``high``."""
+    return cast(Tree, lax.fori_loop(low, high, body, begin))  # pyright: ignore[reportUnknownMemberType]
+
+
+def cond(
+    condition: Array, yes: Callable[..., Tree], no: Callable[..., Tree], *operands: object
+) -> Tree:
+    """What one of two functions of the operands returns."""
+    return cast(Tree, lax.cond(condition, yes, no, *operands))  # pyright: ignore[reportUnknownMemberType]
+
+
+def psum(x: Array, axis: str) -> Array:
+    """The sum over the devices of an axis of the mesh."""
+    return cast(Array, lax.psum(x, axis))  # pyright: ignore[reportUnknownMemberType]
+
+
+def pmin(x: Array, axis: str) -> Array:
+    """The least over the devices of an axis of the mesh."""
+    return cast(Array, lax.pmin(x, axis))  # pyright: ignore[reportUnknownMemberType]
+
+
+def pmax(x: Array, axis: str) -> Array:
+    """The largest over the devices of an axis of the mesh."""
+    return cast(Array, lax.pmax(x, axis))  # pyright: ignore[reportUnknownMemberType]
+
+
+def all_gather(x: Array, axis: str) -> Array:
+    """The arrays of all devices of an axis of the mesh, stacked, on each of them."""
+    return cast(Array, lax.all_gather(x, axis))  # pyright: ignore[reportUnknownMemberType]

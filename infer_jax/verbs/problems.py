@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from infer_jax.errors import InputError, UnsaidError
+from infer_jax.errors import InputError, MissingOptionError
 from infer_jax.results import option
 
 
@@ -15,7 +15,7 @@ def refuse(name: str, value: object, allowed: str) -> InputError:
 
 def ask(name: str, question: str, ways: str) -> InputError:
     """The question about an option that is not given, and the ways to answer it."""
-    return UnsaidError("infer-jax", _as_written(name), question, ways)
+    return MissingOptionError("infer-jax", _as_written(name), question, ways)
 
 
 def _as_written(name: str) -> str:

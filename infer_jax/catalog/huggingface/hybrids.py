@@ -65,14 +65,9 @@ def qwen3_next(facts: Facts) -> Decoder:
         ),
     }
 
-    if "num_experts" in facts:
-        feedforward = routed(facts, sparse_by_step(facts), qwen_experts(facts, shared=True))
-    else:
-        mlp = dense(width, facts.count("intermediate_size"))
-
-        def feedforward(i: int) -> Piece:
-            return mlp
-
+    mixture = qwen_experts(facts, shared=True) if "num_experts" in facts else None
+    is_sparse = sparse_by_step(facts) if mixture else lambda i: False
+    feedforward = routed(facts, is_sparse, mixture)
     in_order = stack(facts, mixers.__getitem__, feedforward, kinds)
     drafts = facts.count("mtp_num_hidden_layers", default=0, low=0, silent=True)
     return decoder(facts, in_order, drafts=drafts)

@@ -144,7 +144,7 @@ def sparse_after_first(facts: Facts) -> Callable[[int], bool]:
 def routed(
     facts: Facts,
     is_sparse: Callable[[int], bool],
-    experts: Piece,
+    experts: Piece | None,
     plain: Callable[[], Piece] | None = None,
 ) -> Callable[[int], Piece]:
     """The feedforward of layer i: ``experts`` where ``is_sparse(i)``, else the plain one.
@@ -158,4 +158,4 @@ def routed(
             return plain()
         return dense(facts.count("hidden_size"), facts.count("intermediate_size"))
 
-    return lambda i: experts if is_sparse(i) else other()
+    return lambda i: experts if experts is not None and is_sparse(i) else other()
