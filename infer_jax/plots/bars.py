@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infer_jax.estimators import Phase
 from infer_jax.plots.style import (
-    APART,
     DIAMOND,
     INK,
     QUIET,
+    TONE_ORDER,
     TONES,
     WIDE,
     draw_limit,
@@ -197,7 +197,7 @@ def _looks(panels: Sequence[Panel], free: str) -> dict[str, dict[str, Any]]:
         own = part(name)
         if own is None:
             turn, tone = divmod(others, len(TONES))
-            own = TONES[APART[tone]], ("", "////", "....")[min(turn, 2)]
+            own = TONES[TONE_ORDER[tone]], ("", "////", "....")[min(turn, 2)]
             others += 1
         looks[name] = dict(zip(("facecolor", "hatch"), own, strict=True))
     if free in shares:

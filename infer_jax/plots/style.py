@@ -23,7 +23,7 @@ WIDE = 7.2  # inches: at 600 pixels a letter of 10 points is 12 pixels high
 Dash = str | tuple[int, tuple[float, ...]]
 # Of parts that have no tone of their own (tones.py), dark to light.
 TONES = ("#15133c", "#6a176e", "#bc3754", "#ea7b18", "#9aa000", "#3f9fb5")
-APART = (0, 3, 2, 5, 1, 4)  # the first ones differ most
+TONE_ORDER = (0, 3, 2, 5, 1, 4)  # the first ones differ most
 DASHES: tuple[Dash, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (1, 1)), "-.")
 MARKERS = ("o", "s", "^", "v", "P", ">")  # of curves; a diamond is measured, in all pictures
 DIAMOND: dict[str, Any] = {
@@ -165,12 +165,12 @@ def draw_limit(axes: "Axes", x: float, text: str, *, right: bool = False) -> Non
     )  # fmt: skip
 
 
-def beside(axes: "Axes", point: tuple[float, float], said: str, *, left: bool = False) -> None:
+def beside(axes: "Axes", point: tuple[float, float], text: str, *, left: bool = False) -> None:
     """Words below a mark, right of it or left: above it are the curves that rise to the right."""
-    if said:
+    if text:
         side, gap = ("right", -9) if left else ("left", 9)
         look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": INK}
-        axes.annotate(said, point, (gap, -6), ha=side, va="top", zorder=5, **look)
+        axes.annotate(text, point, (gap, -6), ha=side, va="top", zorder=5, **look)
 
 
 def readable(axes: "Axes", most: float = 30.0, written: Any = "{x:,g}") -> None:

@@ -76,10 +76,10 @@ def size(count: SupportsFloat) -> str:
     return f"{value:.0f} bytes"
 
 
-def counted(count: SupportsFloat, thing: str) -> str:
-    """How many of a thing there are, one or several.
+def quantity(count: SupportsFloat, thing: str) -> str:
+    """A number of things, in words: one or several.
 
-    >>> counted(1, "GPU"), counted(2.0, "group"), counted(100000, "request")
+    >>> quantity(1, "GPU"), quantity(2.0, "group"), quantity(100000, "request")
     ('1 GPU', '2 groups', '100,000 requests')
     """
     value = float(count)

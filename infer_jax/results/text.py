@@ -31,70 +31,66 @@ def show(parts: Iterable[Part], console: "Console", *, notes: bool = True) -> No
         if isinstance(part, str):
             console.print(printable(part), markup=False)
         elif isinstance(part, Table):
-            _table(part, console)
+            _print_table(part, console)
         elif isinstance(part, Lines):
             console.print(printable(part.text), markup=False, soft_wrap=True)
         elif notes:
-            _notes(part, console)
+            _print_notes(part, console)
 
 
-def _notes(part: Notes, console: "Console") -> None:
+def _print_notes(part: Notes, console: "Console") -> None:
     listed = list(dict.fromkeys(part.sentences))
     for line in [*([""] if listed else []), *(f"- {sentence}" for sentence in listed)]:
         console.print(printable(line), markup=False)
 
 
-def _table(table: Table, console: "Console") -> None:
+def _print_table(table: Table, console: "Console") -> None:
     """A table, or records where the console is too narrow for its numbers and words."""
     table, dropped = _narrowed(table, console.width)
     columns, rows, mark = table
-    if _least(columns, rows) > console.width:
+    if _narrowest(columns, rows) > console.width:
         _records(columns, rows, console)
         return
     from rich import box
-    from rich.table import Table as Drawn
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    named = _named_least(columns, rows) <= console.width
+    printed = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    whole_names = _narrowest_named(columns, rows) <= console.width
     for i, column in enumerate(columns):
-        drawn.add_column(
+        printed.add_column(
             Text(printable(f"{column.title}\n{column.unit}".rstrip())),
             justify="left" if column.left else "right",
             # in a narrow terminal words are folded, numbers never, the name of a row last
-            no_wrap=not column.left or (i == 0 and named),
+            no_wrap=not column.left or (i == 0 and whole_names),
             overflow="fold",
         )
     for i, row in enumerate(rows):
-        drawn.add_row(*(Text(printable(cell)) for cell in row), style="bold" if i == mark else None)
-    console.print(drawn)
+        printed.add_row(
+            *(Text(printable(cell)) for cell in row), style="bold" if i == mark else None
+        )
+    console.print(printed)
     if dropped:
         console.print(printable(f"Too narrow for: {', '.join(dropped)}."), markup=False)
 
 
 def _narrowed(table: Table, width: int) -> tuple[Table, list[str]]:
     """The table without spare columns that do not fit, the rightmost first; and their titles."""
-    columns, rows, mark = table
-    kept, dropped = list(range(len(columns))), list[str]()
+    (columns, rows, mark), dropped = table, list[str]()
     for i in reversed(range(1, len(columns))):
-        there = [columns[k] for k in kept]
-        if (
-            columns[i].spare
-            and _named_least(there, [[row[k] for k in kept] for row in rows]) > width
-        ):
-            kept.remove(i)
+        if columns[i].spare and _narrowest_named(columns, rows) > width:
             dropped.insert(0, columns[i].title)
-    return Table(
-        [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], mark
-    ), dropped
+            columns = [*columns[:i], *columns[i + 1 :]]
+            rows = [[*row[:i], *row[i + 1 :]] for row in rows]
+    return Table(columns, rows, mark), dropped
 
 
-def _named_least(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+def _narrowest_named(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
     """Width of the narrowest table that keeps its first column, the rows' names, in one line."""
-    return _least([columns[0]._replace(left=False), *columns[1:]], rows)
+    return _narrowest([columns[0]._replace(left=False), *columns[1:]], rows)
 
 
-def _least(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+def _narrowest(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
     """Width of the narrowest table: numbers unbroken, words folded at ``WORD`` characters."""
     total = -GAP
     for i, column in enumerate(columns):

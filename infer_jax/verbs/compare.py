@@ -8,7 +8,7 @@ from typing import Annotated
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.estimators.serving import Deployment
 from infer_jax.results import option
-from infer_jax.results.numbers import counted
+from infer_jax.results.numbers import quantity
 from infer_jax.specs import UNBOUNDED, Plan
 from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
@@ -77,7 +77,7 @@ def compare(
     if measured is None:
         others = {"engine": engine, "dp": dp, "concurrency": concurrency}
         others |= {"request_rate": request_rate, "sidecar": sidecar}
-        names = _two(names, others, total_gpus, alone=len(every) > 1)
+        names = _estimator_names(names, others, total_gpus, alone=len(every) > 1)
         return _estimators(every, names, (tp, pp, ep, total_gpus), (isl, osl, batch))
     if len(every) > 1:
         others = ", ".join(one.system.name for one in every)
@@ -86,14 +86,14 @@ def compare(
         )
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
-    name = _one(names, {"total_gpus": total_gpus, "batch": batch})
+    name = _estimator_name(names, {"total_gpus": total_gpus, "batch": batch})
     places = [measured] if isinstance(measured, str | os.PathLike) else measured
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
     agree(runs, asked)
     return _measured(asked, name, runs)
 
 
-def _two(
+def _estimator_names(
     names: list[str], others: Mapping[str, object], total: float | None, *, alone: bool
 ) -> list[str]:
     """The two estimators that are meant; one is set against the best.
@@ -119,7 +119,7 @@ def _two(
     return names
 
 
-def _one(names: list[str], others: Mapping[str, float | None]) -> str:
+def _estimator_name(names: list[str], others: Mapping[str, float | None]) -> str:
     """The estimator that predicts what runs measured."""
     for name in ("batch", "total_gpus"):
         if others[name] is not None:
@@ -150,7 +150,7 @@ def _estimators(
     degrees = {"TP": tp, "PP": pp, "EP": ep}
     layout = " ".join(f"{k}{x:g}" for k, x in degrees.items() if x is not None and x > 1) or "TP1"
     if total is not None:
-        layout = f"the best layout of {counted(total, 'GPU')}"
+        layout = f"the best layout of {quantity(total, 'GPU')}"
     return EstimatorsCompared(every[0], work, layout, answers)
 
 

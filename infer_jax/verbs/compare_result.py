@@ -12,7 +12,7 @@ from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Rows, Section, Table, number, option
-from infer_jax.results.numbers import counted, digits
+from infer_jax.results.numbers import digits, quantity
 from infer_jax.results.terms import term
 from infer_jax.specs import Output, Workload, outputs
 from infer_jax.verbs import inputs, pictures
@@ -140,7 +140,7 @@ class EstimatorsCompared(Pictured):
             systems,
             self.work,
             " and ".join(dict.fromkeys(answer.trust.estimator for answer in self.answers)),
-            f"{counted(self.work.batch, 'request')} in flight, {self.layout}.",
+            f"{quantity(self.work.batch, 'request')} in flight, {self.layout}.",
             "Each estimator divides a time into parts of its own." * unlike,
         )
         names = [x.system.name for x in systems]
@@ -177,11 +177,11 @@ class RunsCompared(Pictured):
                 "predicted": predicted(estimate, self.asked),
                 "predicted_running_on": None if going is None else of_estimate(going, self.asked),
             }
-            for run, estimate, going in self._each
+            for run, estimate, going in self._predictions
         ]
 
     @property
-    def _each(self) -> list[tuple[Run, Estimate, Estimate | None]]:
+    def _predictions(self) -> list[tuple[Run, Estimate, Estimate | None]]:
         return list(zip(self.runs, self.estimates, self.steady, strict=True))
 
     def sections(self) -> Iterator[Section]:
@@ -194,7 +194,7 @@ class RunsCompared(Pictured):
             "trust": self.trust.fields(),
             "runs": self.rows(),
         }
-        for run, estimate, going in self._each[:PRINTED]:
+        for run, estimate, going in self._predictions[:PRINTED]:
             yield from self._run(run, estimate)
             if going is not None:
                 yield from _running_on(run, estimate, going)

@@ -140,7 +140,7 @@ class EstimateResult(Pictured):
             "decode": _phase(estimate.decode, timed=timed),
         }
         if timed:
-            yield Rows("", self._spent(), SPENT)
+            yield Rows("", self._terms(), SPENT)
         yield Rows("", self._limits(), LIMITS)
         layouts = [f"Layout of {title}: {_layout(phase)}." for title, phase in self._phases()]
         yield Notes([*self.notes(), *layouts])
@@ -241,7 +241,7 @@ class EstimateResult(Pictured):
     def _phases(self) -> tuple[tuple[str, Phase], tuple[str, Phase]]:
         return ("prefill", self.estimate.prefill), ("decode", self.estimate.decode)
 
-    def _spent(self) -> list[dict[str, object]]:
+    def _terms(self) -> list[dict[str, object]]:
         """Terms, the largest share first; of a server without those that are nothing."""
         phases = dict(self._phases())
 

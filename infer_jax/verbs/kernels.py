@@ -23,7 +23,7 @@ from infer_jax.results import (
     percent,
     scaled,
 )
-from infer_jax.results.numbers import counted, digits
+from infer_jax.results.numbers import digits, quantity
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
 from infer_jax.verbs import inputs, limits, options as opt, pictures
 from infer_jax.verbs.asking import verb
@@ -148,15 +148,15 @@ class KernelsResult(Pictured):
     def notes(self) -> list[str]:
         """The balance of the chip, the passes, whether the batch fits, and assumptions."""
         plan, work = self.plan, self.workload
-        where = f"on {counted(plan.tp, 'GPU')}"
+        where = f"on {quantity(plan.tp, 'GPU')}"
         if plan.ep > 1:
-            where = f"in each of {counted(plan.ep, 'group')} of {counted(plan.tp, 'GPU')}"
+            where = f"in each of {quantity(plan.ep, 'group')} of {quantity(plan.tp, 'GPU')}"
         balance = ", ".join(f"{float(x):.4g} at {bits} bits" for bits, x in self._balance.items())
         return [
             f"Balance of the chip, FLOP per byte: {balance}.",
             *self._shortage,
             f"Prefill of {float(self.prefill_tokens / plan.ep):.6g} tokens {where}; decode of "
-            f"{counted(work.batch, 'request')} in all, at "
+            f"{quantity(work.batch, 'request')} in all, at "
             f"{float(decode_context(work)):.6g} tokens of context.",
             "A kernel's row is one layer on one GPU for one micro-batch; its bound compares FLOP "
             "per byte with the chip's peak over its bandwidth.",

@@ -10,7 +10,7 @@ from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.partitioning import LAYOUTS, TRIED
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Column, Notes, Rows, Section, option, percent
-from infer_jax.results.numbers import counted, digits, size
+from infer_jax.results.numbers import digits, quantity, size
 from infer_jax.specs import Architecture, Dense, Torus
 from infer_jax.verbs import inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
@@ -73,7 +73,7 @@ class LayoutResult(Pictured):
         tokens = f"{self.new_tokens:g} new tokens over {self.cached_tokens:g} cached"
         yield (
             f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.name}: {self.phase} "
-            f"of {counted(self.batch, 'sequence')}, {tokens}"
+            f"of {quantity(self.batch, 'sequence')}, {tokens}"
         )
         yield {
             **self.asked.names,
@@ -133,7 +133,7 @@ class LayoutResult(Pictured):
             self.asked,
             None,
             ESTIMATOR,
-            f"A pass of {counted(self.batch, 'sequence')}, {tokens}.",
+            f"A pass of {quantity(self.batch, 'sequence')}, {tokens}.",
             "Weights stay on their chips or are gathered over axes of the slice of x by y by z; x "
             "cuts the model width, y and z the hidden one.",
         )

@@ -15,7 +15,7 @@ from infer_jax.estimators.offloading.plan import SCHEDULES
 from infer_jax.estimators.offloading.search import Blocks, search
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, percent
-from infer_jax.results.numbers import counted, size
+from infer_jax.results.numbers import quantity, size
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.verbs import inputs, limits, options as opt, pictures
 from infer_jax.verbs.asking import verb
@@ -188,7 +188,7 @@ class OffloadResult(Pictured):
         curve = {"": {"best blocks": (grid.time[front], grid.throughput[front])}}
         at = [front[round(share * (len(front) - 1))] for share in NAMED]
         requests = {
-            (float(grid.time[i]), float(grid.throughput[i])): counted(
+            (float(grid.time[i]), float(grid.throughput[i])): quantity(
                 grid.gpu_batch[i] * grid.batches[i], "request"
             )
             for i in at

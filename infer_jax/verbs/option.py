@@ -16,7 +16,7 @@ import numpy as np
 
 from infer_jax.results.wording import by_command
 from infer_jax.verbs import texts
-from infer_jax.verbs.texts import MOST
+from infer_jax.verbs.texts import MAX_NUMBER
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Number:
     """
 
     low: float = 0.0
-    high: float = MOST
+    high: float = MAX_NUMBER
     above: bool = False
     whole: bool = False
     what: str = ""
@@ -108,7 +108,7 @@ class Time:
         if self.unlimited and isinstance(value, str) and value.strip().casefold() == "none":
             return math.inf
         number = texts.seconds(value) if isinstance(value, str) else to_float(value)
-        if not (0.0 < number <= MOST or (self.unlimited and number == math.inf)):
+        if not (0.0 < number <= MAX_NUMBER or (self.unlimited and number == math.inf)):
             raise ValueError(self.allowed)
         return number
 
@@ -151,12 +151,12 @@ class OneOf:
         return value
 
 
-def count(low: float = 1.0, high: float = MOST, why: str = "") -> Number:
+def count(low: float = 1.0, high: float = MAX_NUMBER, why: str = "") -> Number:
     """Whole numbers from ``low`` to ``high``; ``why`` they end there."""
     return Number(low, high, whole=True, why=why)
 
 
-def above_zero(what: str = "", high: float = MOST, why: str = "") -> Number:
+def above_zero(what: str = "", high: float = MAX_NUMBER, why: str = "") -> Number:
     """Numbers above 0, of ``high`` at most; ``why`` they end there."""
     return Number(0.0, high, above=True, what=what, why=why)
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from infer_jax.plots.pictured import KINDS, dated, ending, rent
-from infer_jax.results import option as spelt
+from infer_jax.results import option
 from infer_jax.specs import Workload
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
@@ -19,7 +19,7 @@ def check(
     out: str | os.PathLike[str],
     kinds: tuple[str, ...] = KINDS,
     otherwise: str | None = None,
-    option: str = "out",
+    name: str = "out",
     page: bool = False,
 ) -> None:
     """Check, before computing, that a picture or file of these kinds can be written there.
@@ -31,14 +31,14 @@ def check(
     """
     path = Path(out)
     if path.suffix.lower() not in kinds:
-        raise refuse(option, str(out), ending(kinds))
+        raise refuse(name, str(out), ending(kinds))
     try:
         good = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
     except (OSError, ValueError):  # a null byte, a name too long
         good = False
     if not good:
-        otherwise = f", or {spelt('no_picture')}" if otherwise is None else otherwise
-        raise refuse(option, str(out), f"a file in a folder that can be written{otherwise}")
+        otherwise = f", or {option('no_picture')}" if otherwise is None else otherwise
+        raise refuse(name, str(out), f"a file in a folder that can be written{otherwise}")
     if page and path.suffix.lower() == ".html":
         from infer_jax.pages import vega  # which needs packages that pictures do not
 
@@ -84,9 +84,7 @@ def missing() -> str:
 def caption(
     asked: Given | Sequence[Given], work: Workload | None, estimator: str, *more: str
 ) -> str:
-    """What stands below a picture: lengths, format, price, estimator, more, and the date."""
-    from infer_jax.plots.style import words
-
+    """The facts below a picture: lengths, format, price, estimator, ``more``, and the date."""
     lengths = []
     if work is not None:
         lengths.append(f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out")
@@ -94,8 +92,8 @@ def caption(
     every = [asked] if isinstance(asked, Given) else asked
     formats = dict.fromkeys(one.model.quantisation for one in every)
     stored = [", ".join(formats)] if any(formats) else []
-    said = "; ".join([*lengths, *stored, rents(every), *([f"{by} {estimator}"] if by else [])])
-    return words(dated(" ".join([f"{said}.", *(text for text in more if text)])))
+    facts = [*lengths, *stored, rents(every), *([f"{by} {estimator}"] if by else [])]
+    return dated(" ".join([f"{'; '.join(facts)}.", *(text for text in more if text)]))
 
 
 def brief(formats: str) -> str:

@@ -27,8 +27,8 @@ from infer_jax.verbs.option import Number, Option
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import bar, busy
 
-MOST = 10**15  # points
-KEPT = "what to keep, such as Pareto('speed', 'cost'), TopK(10, 'cost') or Best('cost')"
+MAX_POINTS = 10**15  # points
+REDUCERS = "what to keep, such as Pareto('speed', 'cost'), TopK(10, 'cost') or Best('cost')"
 SpaceLike = Space | str | os.PathLike[str] | Mapping[str, object]  # also a file, or its tables
 Estimators = str | Estimator | Sequence[str | Estimator]
 
@@ -89,19 +89,19 @@ def sweep(
     >>> best.axes(0)["workload.batch"]
     4
     """
-    asked = _asked(space, keep, estimator, feasible)
+    request = _request(space, keep, estimator, feasible)
     rows, drawn = pictures.split(out, f"a name that ends in {', '.join(tables.KINDS)}", _of_data)
-    if drawn and isinstance(asked.keep, Quantiles):
+    if drawn and isinstance(request.keep, Quantiles):
         raise refuse("out", drawn[0], "for a picture a file that keeps rows, or a histogram")
-    ready = _prepared(asked, precision, legal)
-    if ready.size > MOST:
-        said = f"{ready.size:.3g} points"
-        raise refuse("SPACE.toml", said, f"at most {MOST:.1g}, days at 10^10 points a second")
+    ready = _prepared(request, precision, legal)
+    if ready.size > MAX_POINTS:
+        text = f"{ready.size:.3g} points"
+        raise refuse("SPACE.toml", text, f"at most {MAX_POINTS:.1g}, days at 10^10 points a second")
     if rows is not None:
         tables.check(rows, ready.mark)
         beside = Path(rows).with_name(f".{Path(rows).name}.checkpoint.npz")
         checkpoint = checkpoint or beside
-    with bar() as shown:
+    with bar() as own_bar:
         result = start(
             ready,
             chunk=chunk,
@@ -109,12 +109,12 @@ def sweep(
             checkpoint=checkpoint,
             every=every,
             memory=memory,
-            progress=progress or shown,
+            progress=progress or own_bar,
         )
     source = "" if isinstance(space, Space | Mapping) else str(space)
     first = not jax.process_index()
     files = {"out": rows if first else None, "drawn": drawn if first else ()}
-    result = replace(result, source=source, trust=_trusted(asked, ready), **files)
+    result = replace(result, source=source, trust=_trusted(request, ready), **files)
     if first:
         _write(result, checkpoint)
     return result
@@ -127,31 +127,31 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> Explanatio
     Raises:
         InputError: a file that is no space, an index that the grid does not have.
     """
-    asked = _asked(space, None, None, None)
-    ready = _prepared(asked, precision, True)
+    request = _request(space, None, None, None)
+    ready = _prepared(request, precision, True)
     if not (at.isascii() and at.isdigit() and len(at) < 100):
-        said = at if len(at) <= 100 else f"{at[:100]}..."
-        raise refuse("at", said, "an index, a whole number from 0")
+        text = at if len(at) <= 100 else f"{at[:100]}..."
+        raise refuse("at", text, "an index, a whole number from 0")
     return explained(ready, int(at), "" if isinstance(space, Space | Mapping) else str(space))
 
 
-def _asked(
+def _request(
     space: SpaceLike, keep: Reducer | None, estimator: Estimators | None, feasible: str | None
 ) -> SweepFile:
     """The sweep to run: of a file, or of a space and the other arguments."""
     if isinstance(space, Space):
         if keep is None:
-            raise InputError("sweep", "keep", "missing", KEPT)
+            raise InputError("sweep", "keep", "missing", REDUCERS)
         one, names = _estimators(DEFAULT if estimator is None else estimator)
         return SweepFile(one, space, keep, feasible or "feasible", names)
     if isinstance(space, Mapping):
-        asked = space_of("sweep", space, keep)
+        request = space_of("sweep", space, keep)
     else:
-        asked = load_space(Path(space), keep)
+        request = load_space(Path(space), keep)
     if estimator is not None:
         one, names = _estimators(estimator)
-        asked = asked._replace(estimator=one, names=names)
-    return asked if feasible is None else asked._replace(feasible=feasible)
+        request = request._replace(estimator=one, names=names)
+    return request if feasible is None else request._replace(feasible=feasible)
 
 
 def _estimators(given: Estimators) -> tuple[Estimator | list[Estimator], tuple[str, ...]]:
@@ -166,19 +166,19 @@ def _of_data(name: str) -> bool:
     return Path(name).suffix in tables.KINDS
 
 
-def _prepared(asked: SweepFile, precision: str, legal: bool) -> Prepared:
+def _prepared(request: SweepFile, precision: str, legal: bool) -> Prepared:
     with busy("reading the space"):
         return prepare(
-            asked.estimator,
-            asked.space,
-            asked.keep,
+            request.estimator,
+            request.space,
+            request.keep,
             precision=precision,
-            feasible=asked.feasible,
+            feasible=request.feasible,
             legal=legal,
         )
 
 
-def _trusted(asked: SweepFile, ready: Prepared) -> list[Trust]:
+def _trusted(request: SweepFile, ready: Prepared) -> list[Trust]:
     """How far each estimator is trusted on each system, and for a model that was not measured."""
     systems = [x for x in ready.named.values() if isinstance(x, System)]
     models = [x.name for x in ready.named.values() if isinstance(x, Model)]
@@ -186,7 +186,7 @@ def _trusted(asked: SweepFile, ready: Prepared) -> list[Trust]:
     model = next((name for name in models if name not in measured), *models[:1] or [""])
     return [
         trust(name, estimator.fitted_to(system.coefficients), system, model)
-        for name, estimator in zip(asked.names, ready.estimators, strict=True)
+        for name, estimator in zip(request.names, ready.estimators, strict=True)
         for system in systems
     ]
 

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-MOST = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
+MAX_NUMBER = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 TIME = re.compile(r"([^a-zA-Zµ]+(?:[eE][+-]?\d+)?)\s*(us|ms|s|)")
 
@@ -55,8 +55,10 @@ def tokens(length: float | str, low: int) -> Tokens:
         return length
     mean, sign, spread = str(length).replace("+-", "±").partition("±")
     value = Tokens(number(mean))
-    if not (low <= value <= MOST and value == math.floor(value)):
-        raise ValueError(f"{short(mean.strip())} is not a whole number from {low} to {MOST:.12g}.")
+    if not (low <= value <= MAX_NUMBER and value == math.floor(value)):
+        raise ValueError(
+            f"{short(mean.strip())} is not a whole number from {low} to {MAX_NUMBER:.12g}."
+        )
     if sign:
         deviation = number(spread)
         if not 0.0 <= deviation <= 10.0 * value:
