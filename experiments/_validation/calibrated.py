@@ -93,12 +93,12 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
         scale=np.repeat(SCALES, len(rows)),
         tolerance=TOLERANCE,
     )
-    kept = {} if programs is None else programs.setdefault(names, {})
+    shared = {} if programs is None else programs.setdefault(names, {})
     stacked = jax.tree.map(lambda *x: np.stack([np.asarray(v, float) for v in x]), *given)
-    problem.programs.update(kept)
+    problem.programs.update(shared)
     problem.programs["slope"] = functools.partial(_slopes, problem, stacked)
     ends, _ = problem.solve(problem.starts(1, 0.0, 0), np.ones(times.size), STEPS)
-    kept.update({k: v for k, v in problem.programs.items() if k != "slope"})
+    shared.update({k: v for k, v in problem.programs.items() if k != "slope"})
     return problem.chosen.place(base, jnp.asarray(ends[0]))
 
 

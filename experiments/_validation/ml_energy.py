@@ -33,8 +33,8 @@ MODELS = {
     "deepseek-r1": "deepseek-r1",
     "deepseek-v3.1": "deepseek-v3",
 }
-PROMPT = 300.0  # tokens, taken
-WAVES = 10.0  # requests for each one in flight, taken: a run is long enough for a steady state
+PROMPT = 300.0  # tokens, assumed
+WAVES = 10.0  # requests for each one in flight, assumed: a run is long enough for a steady state
 
 
 def read(lines: list[dict[str, str | None]]) -> RowsRead:

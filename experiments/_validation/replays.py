@@ -96,7 +96,7 @@ def _experiment(rows: list[dict[str, str]]) -> Replay:
 
 
 def _stage(cells: Cells) -> dict[str, float]:
-    """The measured means of a stage of which all that a replay needs is told."""
+    """The measured means of a stage if it says all that a replay needs."""
     for name in NEEDED:
         number(cells, name, low=-1.0 if name == "shared_prefix" else 0.0)
     model = (cells.get("model") or "").strip()

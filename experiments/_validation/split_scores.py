@@ -181,10 +181,10 @@ def write(
                 row = cells.setdefault(times.rows[times.row[j]].id, [fold.name, *[""] * 6])
                 column = 1 if metric == "tpot" else 4
                 row[column : column + 3] = [f"{x:.6g}" for x in values]
-    asked = named or {name: ("", name) for name in cells}
+    listed = named or {name: ("", name) for name in cells}
     lines = [
         [name, *cells[row], ""] if row in cells else [name, *[""] * 7, UNUSED]
-        for name, (_, row) in asked.items()
+        for name, (_, row) in listed.items()
     ]
     columns = [f"{name}_{what}" for name in ("tpot", "ttft") for what in ("ms", "lo80", "hi80")]
     text = io.StringIO()

@@ -111,12 +111,12 @@ def _bands(
     new = np.stack([*(~found.known[:, ~seen]).astype(str), questions[~seen]])
     kinds, kind = np.unique(new, axis=1, return_inverse=True)
     indices = np.flatnonzero(~seen)
-    for k, (*levels, asked) in enumerate(kinds.T):
+    for k, (*levels, own_question) in enumerate(kinds.T):
         left = (np.asarray(levels) == "True")[:, None]
         off = rest + np.where(left, found.offsets, 0.0).sum(axis=0)
         variance = np.where(left, found.spreads[:, None] ** 2, found.variances).sum(axis=0)
         score = (off / np.sqrt(variance + found.scale**2))[seen]
-        weight = np.where(questions[seen] == asked, LIKE, 1.0) * sizes[which] ** -0.5
+        weight = np.where(questions[seen] == own_question, LIKE, 1.0) * sizes[which] ** -0.5
         order = np.argsort(score)
         reach = np.cumsum(weight[order]) - 0.5 * weight[order]
         ends = np.interp(tails, reach / weight.sum(), score[order])

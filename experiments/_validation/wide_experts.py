@@ -39,7 +39,7 @@ SOURCES = {
     "https://github.com/deepseek-ai/open-infra-index",
     "profile-data": "DeepSeek, https://github.com/deepseek-ai/profile-data at ae7fc07, README",
     "lmsys-h100": "https://lmsys.org/blog/2025-05-05-large-scale-ep, Evaluation",
-    "lmsys-k2": "https://lmsys.org/blog/2025-07-20-k2-large-scale-ep, copies of its prefill unsaid",
+    "lmsys-k2": "https://lmsys.org/blog/2025-07-20-k2-large-scale-ep, without copies of prefill",
     # requests and prompt tokens of a GPU are assumed but for the 1408 requests of the second
     "lmsys-gb200-1": "https://lmsys.org/blog/2025-06-16-gb200-part-1",
     "lmsys-gb200-2": "https://lmsys.org/blog/2025-09-25-gb200-part-2",

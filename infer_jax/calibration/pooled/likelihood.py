@@ -111,8 +111,8 @@ POOLS, AT_ONCE = 1.0, 1.5  # of two pools; of throughput alone, where all reques
 class PooledTimes(NamedTuple):
     """Measured times: the row of each, its metric, and the kind of time that it is.
 
-    Kinds: pace, TTFT (a mean, or not told), throughput beside a pace, a whole request, TTFT where
-    the median alone is published. A throughput is a time, too: seconds a token.
+    Kinds: pace, TTFT (a mean, or the source does not say), throughput beside a pace, a whole
+    request, TTFT where the median alone is published. A throughput is a time, too: seconds a token.
     """
 
     rows: Sequence[PooledRow]

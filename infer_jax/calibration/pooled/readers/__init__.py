@@ -1,4 +1,4 @@
-"""Readers of measured rows, each of a file told by its columns."""
+"""Readers of measured rows, each of a kind of file that its columns identify."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ Lines = list[dict[str, str | None]]
 
 
 class TableReader(NamedTuple):
-    """A kind of table: its name, the columns by which it is told, and its reader."""
+    """A kind of table: its name, the columns that identify it, and its reader."""
 
     name: str
     columns: tuple[str, ...]
