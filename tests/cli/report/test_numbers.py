@@ -31,6 +31,10 @@ def test_numbers_are_those_of_estimate_and_memory(given_page):
     one = answer("estimate", *same)
     for name in ("ttft_ms", "tpot_ms", "speed_tokens_per_s", "output_cost_per_mtok_usd"):
         assert output[name] == pytest.approx(one[name], rel=1e-9)
+    # what the page's filters compare with limits in ms
+    (plan,) = (p for p in Reader(text).data["tradeoff"]["spec"]["datasets"]["plans"] if p["chosen"])
+    times = [one["ttft_ms"], one["tpot_ms"], one["speed_tokens_per_s"]]
+    assert [plan[name] for name in ("ttft", "tpot", "speed")] == pytest.approx(times, rel=1e-6)
     # of the server that the page starts: its longest context is isl + osl
     sequences = set(re.findall(r"--max-num-seqs (\d+)", text))
     assert len(sequences) == 1  # in the launch command and in the command of the memory
