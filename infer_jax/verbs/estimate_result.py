@@ -186,35 +186,36 @@ class EstimateResult(Pictured):
         load = self.load
         work = load.requests.work
         own = [*load.requests.notes, *load.draft_notes]
-        said = self._server_notes(own) if isinstance(self.estimate, ServerEstimate) else None
-        if said is None:
+        if isinstance(self.estimate, ServerEstimate):
+            own = self._server_notes(own)
+        else:
             context = float(work.isl) + (float(work.osl) - 1) / 2
             fresh = float(work.isl) - float(work.prefix)
-            said = [
+            own = [
                 f"Prefill of {fresh:.12g} new tokens of one "
                 f"request on an idle instance; decode of one token for a batch of {load.batch:.6g} "
                 f"at {context:.12g} tokens of context, isl + (osl - 1) / 2.",
                 "Memory and compute overlap, so that shares may add up to more than 100 %.",
                 *own,
             ]
-        return [*limits.long_times(self.limits), *said, *self.asked.notes]
+        return [*limits.long_times(self.limits), *own, *self.asked.notes]
 
     def _server_notes(self, own: Sequence[str]) -> list[str]:
         """What both times of a loaded server include, and their measured ranges."""
         estimate, load = self.estimate, self.load
         assert isinstance(estimate, ServerEstimate)
-        many = f"keeps {load.batch:.6g} requests in flight"
+        sent = f"keeps {load.batch:.6g} requests in flight"
         arriving = estimate.decode.limits.get("arrivals")
         if arriving is not None and load.rate is not None:
             if self.overloaded:
                 return list(own)
-            many = f"is sent {load.rate:.6g} requests/s, so that it {many}"
+            sent = f"is sent {load.rate:.6g} requests/s, so that it {sent}"
             if float(arriving.need / arriving.capacity) > NEAR:
                 own = [CROWDED.format(100.0 * NEAR), *own]
         levels = [f"{name} {number(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
         banded = (x for x in outputs(estimate) if f"{x.name}_interval80_ms" in self.intervals)
         return [
-            f"A server that {many}; both times are means and hold the prefills of other requests "
+            f"A server that {sent}; both times are means and hold the prefills of other requests "
             "and all waits.",
             *([f"Percentiles of the time to first token: {', '.join(levels)}."] if levels else []),
             "Time per output token is (latency - time to first token) / (osl - 1); with the first "

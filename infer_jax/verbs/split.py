@@ -2,6 +2,7 @@
 
 from infer_jax import legal
 from infer_jax.estimators import Estimator
+from infer_jax.results import option
 from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs
 from infer_jax.verbs.option import either
@@ -20,15 +21,17 @@ def plan_of(
     """The plan and the estimator's name: of given degrees, or of GPUs to search a layout for."""
     if total is None:
         if tp is None and pp is None and ep is None:
-            raise ask("--tp", "On how many GPUs?", "--tp (with --pp, --ep), or --total-gpus")
+            degrees = f"{option('tp')} (with {option('pp')}, {option('ep')})"
+            raise ask("tp", "On how many GPUs?", f"{degrees}, or {option('total_gpus')}")
         tp, pp, ep = (either(degree, 1.0) for degree in (tp, pp, ep))
         check_split(arch, tp, pp, ep)
         plan = Plan.of(tp=tp, pp=pp, ep=ep, dp=dp)
         return plan, name or inputs.BEST
     if tp is not None or pp is not None or ep is not None:
-        raise refuse("--total-gpus", total, "--total-gpus, or --tp, --pp and --ep, not both")
+        degrees = f"{option('tp')}, {option('pp')} and {option('ep')}"
+        raise refuse("total_gpus", total, f"{option('total_gpus')}, or {degrees}, not both")
     if total % dp:
-        raise refuse("--total-gpus", total, f"a multiple of --dp, {dp:g}")
+        raise refuse("total_gpus", total, f"a multiple of {option('dp')}, {dp:g}")
     return Plan.of(tp=total / dp, dp=dp), name or inputs.SEARCHING
 
 
@@ -39,14 +42,15 @@ def check_split(arch: Architecture, tp: float, pp: float, ep: float) -> None:
         return
     plain = legal.broken(arch, Plan.of(tp=tp, pp=pp)) if rule.field == "ep" else None
     if plain is not None:  # not a matter of expert parallelism: TP alone slices an expert so
-        raise refuse("--tp", tp, plain.allowed())
-    raise refuse(f"--{rule.field}", float(rule.value), rule.allowed())
+        raise refuse("tp", tp, plain.allowed())
+    raise refuse(rule.field, float(rule.value), rule.allowed())
 
 
 def check_search(estimator: Estimator, name: str, total: float | None) -> None:
     """Raise InputError where the estimator searches the split and one is given, or the reverse."""
     if total is None and estimator.searches:
-        allowed = "one that takes a split, such as serving; or give --total-gpus"
-        raise refuse("--estimator", name, allowed)
+        allowed = f"one that takes a split, such as serving; or give {option('total_gpus')}"
+        raise refuse("estimator", name, allowed)
     if total is not None and not estimator.searches:
-        raise refuse("--estimator", name, "one that searches the split; or give --tp")
+        allowed = f"one that searches the split; or give {option('tp')}"
+        raise refuse("estimator", name, allowed)
