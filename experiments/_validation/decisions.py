@@ -10,6 +10,7 @@ from itertools import chain
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from experiments import _report
@@ -88,7 +89,8 @@ def by_confidence(
     It does where the limit is above that quantile of TPOT.
     """
     score = NormalDist().inv_cdf(confidence)
-    logs = np.asarray([float(ratio(score, spread)) for spread in spreads])
+    stacked = Spread(*(np.stack(x) for x in zip(*spreads, strict=True)))
+    logs = np.asarray(jax.vmap(ratio, in_axes=(None, 0))(score, stacked))
     return by_times(loops, times, times[0] * np.exp(logs))
 
 
