@@ -25,7 +25,7 @@ from benchmarks.design_spaces import Task
 from experiments import _report
 from infer_jax.design import Search
 from infer_jax.design.ascent import ascend
-from infer_jax.design.design import EACH
+from infer_jax.design.design import RESTARTS_PER_NUMBER
 from infer_jax.design.problem import DesignProblem, Scores
 
 SEEDS = 20
@@ -110,7 +110,7 @@ def gradient_cost(problem: DesignProblem, rounds: int = 5) -> float:
     """
     relaxed, limits = problem.relaxed, problem.limits
     rng = np.random.default_rng(0)
-    free, digits = relaxed.random(rng, EACH * max(2, len(relaxed.moving)))
+    free, digits = relaxed.random(rng, RESTARTS_PER_NUMBER * max(2, len(relaxed.moving)))
     rows = jnp.asarray(relaxed.random(rng, LANES)[1])
     least = [np.inf, np.inf]
     for _ in range(rounds):  # in turn, so that a busy machine slows both

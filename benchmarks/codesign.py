@@ -21,7 +21,7 @@ from infer_jax.compiling import of_gradients
 from infer_jax.design import QualityWrapper, Search
 from infer_jax.design.ascent import with_slope
 from infer_jax.design.lagrangian import begin, lagrangian
-from infer_jax.design.problem import LEAST, DesignProblem
+from infer_jax.design.problem import MIN_TEMPERATURE, DesignProblem
 from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Constraint, Space
@@ -72,7 +72,7 @@ def gradient_over_value(problem: DesignProblem, lanes: int) -> tuple[float, floa
     given = (free[0], digits[0]) if lanes == 1 else (free, digits)
 
     def merit(u: jax.Array, d: jax.Array) -> jax.Array:
-        objective, excess = problem.relaxation(u, d, jnp.asarray(LEAST), limits)
+        objective, excess = problem.relaxation(u, d, jnp.asarray(MIN_TEMPERATURE), limits)
         return lagrangian(objective, excess, begin(excess.shape[0]))
 
     def sloped(u: jax.Array, d: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -17,7 +17,7 @@ from infer_jax.errors import InputError
 from infer_jax.specs import Chip, Hardware, Spec, value_of
 
 TEXTS = ("title", "released", "notes")
-# tables of coefficients of the estimators that ship; calibrate writes the bands of serving
+# tables of coefficients of the estimators that ship; calibrate writes the bands of one
 ESTIMATORS = ("economics", "kernels", "offloading", "partitioning", "serving", "serving_bands")
 INTERVAL = ("low", "high")  # of an entry: the ends of its 80 % interval
 ENTRY = "a table { value = number, source = key of [sources] }"
@@ -115,6 +115,7 @@ def _misspelt(table: str) -> str:
 
     A known name with a suffix (economics_mine) is the table of another estimator.
     """
+    table = table.removesuffix("_bands")  # which stand in a table of their own
     if table in ESTIMATORS or "." in table:
         return ""
     parts = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]

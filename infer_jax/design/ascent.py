@@ -17,18 +17,18 @@ from jax import Array
 
 from infer_jax.compiling import of_gradients
 from infer_jax.design.lagrangian import Multipliers, begin, lagrangian, update
-from infer_jax.design.problem import LEAST, DesignProblem
+from infer_jax.design.problem import MIN_TEMPERATURE, DesignProblem
 from infer_jax.errors import InputError
 
 OptimiserState = Any  # the state of an optimiser, a pytree that it alone knows
-Seen = TypeVar("Seen")
+Aux = TypeVar("Aux")
 Trace = tuple[Array, Array, Array]  # by step: objective, worst excess, values
 METHODS = ("adam", "lbfgs")
-HOT = 0.3  # the first temperature of a smoothed estimator
+MAX_TEMPERATURE = 0.3  # the first temperature of a smoothed estimator
 FAST, SLOW = 0.25, 0.02  # Adam's first and last step, in logits
-STILL = 1e-4  # two rounds that gain less than this share end the search
-FEW = 4  # up to this many numbers forward mode is used, whose code stays one fused pass
-KEPT = 1e-2  # relative excess that a relaxed design may have, since rounding decides later
+MIN_GAIN = 1e-4  # two rounds that gain less than this share end the search
+MAX_FORWARD = 4  # up to this many numbers forward mode is used, whose code stays one fused pass
+TOLERANCE = 1e-2  # relative excess that a relaxed design may have, since rounding decides later
 
 
 class Optimiser(Protocol):
@@ -50,7 +50,7 @@ class Restart(NamedTuple):
 
     free: Array
     digits: Array
-    held: Multipliers
+    multipliers: Multipliers
     memory: OptimiserState
 
 
@@ -84,7 +84,7 @@ class AscentPath:
     @property
     def ends(self) -> np.ndarray:
         """Restarts by their ends, best first: nearly within limits, then least objective."""
-        excess = np.maximum(self.excess[-1], KEPT)
+        excess = np.maximum(self.excess[-1], TOLERANCE)
         finite = np.where(np.isfinite(self.objective[-1]), self.objective[-1], np.inf)
         return np.lexsort((finite, np.round(excess, 2)))
 
@@ -109,7 +109,7 @@ def ascend(
         raise InputError("codesign", "method", method, " or ".join(METHODS))
     each, sign = max(1, steps // rounds), dict(problem.program.signs)[problem.keep.by]
     with jax.enable_x64(True):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         optimiser = _optimiser(method, each * rounds)
         key = (method, each, rounds)
         if key not in problem.compiled:
@@ -121,34 +121,36 @@ def ascend(
         lanes = _lanes(problem, optimiser, *start)
         traces, gradients, best = [], 0, []
         for i in range(rounds):
-            temperature = HOT * (LEAST / HOT) ** (i / max(1, rounds - 1))
+            temperature = MAX_TEMPERATURE * (MIN_TEMPERATURE / MAX_TEMPERATURE) ** (
+                i / max(1, rounds - 1)
+            )
             lanes, trace, counted = run(lanes, jnp.asarray(temperature), limits)
             traces.append([np.asarray(x) for x in trace])
             gradients += int(np.sum(counted))
             objective, excess = traces[-1][0][-1], traces[-1][1][-1]
-            good = objective[(excess <= KEPT) & np.isfinite(objective)]
+            good = objective[(excess <= TOLERANCE) & np.isfinite(objective)]
             best.append(float(good.min()) if good.size else np.inf)
             if progress is not None:
                 now = float(np.exp(sign * best[-1])) if good.size else np.nan
-                spent = time.perf_counter() - begun
-                progress(AscentProgress(i + 1, rounds, now, float(excess.min()), spent))
-            if i > 1 and np.isfinite(best[-3]) and best[-3] - min(best[-2:]) < STILL:
+                seconds = time.perf_counter() - started
+                progress(AscentProgress(i + 1, rounds, now, float(excess.min()), seconds))
+            if i > 1 and np.isfinite(best[-3]) and best[-3] - min(best[-2:]) < MIN_GAIN:
                 break
         objective, excess, values = (np.concatenate(x) for x in zip(*traces, strict=True))
         ended = np.asarray(lanes.free), np.asarray(lanes.digits)
-        spent = time.perf_counter() - begun
-        return AscentPath(objective, excess, values, *ended, gradients, spent)
+        seconds = time.perf_counter() - started
+        return AscentPath(objective, excess, values, *ended, gradients, seconds)
 
 
 def with_slope(
-    merit: Callable[[Array], tuple[Array, Seen]], free: Array
-) -> tuple[Array, Array, Seen]:
-    """(value, slope, the rest of ``merit``): forward mode for ``FEW`` numbers, else reverse."""
-    if len(free) > FEW:
+    merit: Callable[[Array], tuple[Array, Aux]], free: Array
+) -> tuple[Array, Array, Aux]:
+    """(value, slope, the rest of ``merit``): forward for ``MAX_FORWARD`` numbers, else reverse."""
+    if len(free) > MAX_FORWARD:
         (value, seen), slope = jax.value_and_grad(merit, has_aux=True)(free)
         return value, slope, seen
 
-    def along(way: Array) -> tuple[Array, Array, Seen]:
+    def along(way: Array) -> tuple[Array, Array, Aux]:
         return jax.jvp(merit, (free,), (way,), has_aux=True)
 
     return jax.vmap(along, out_axes=(None, 0, None))(jnp.eye(len(free)))
@@ -185,10 +187,10 @@ def _round(
 ) -> tuple[Restart, Trace, Array]:
     """``steps`` steps of every restart, then new multipliers; what was seen, and evaluations."""
 
-    def one(lane: Restart) -> tuple[Restart, tuple[Array, ...]]:
+    def advance(lane: Restart) -> tuple[Restart, tuple[Array, ...]]:
         def merit(free: Array) -> tuple[Array, tuple[Array, Array]]:
             objective, excess = problem.relaxation(free, lane.digits, temperature, limits)
-            return lagrangian(objective, excess, lane.held), (objective, excess)
+            return lagrangian(objective, excess, lane.multipliers), (objective, excess)
 
         def step(
             carry: tuple[Array, OptimiserState], _: None
@@ -196,22 +198,21 @@ def _round(
             free, memory = carry
             value, slope, seen = with_slope(merit, free)
             slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
-            extra, tried = {}, jnp.asarray(1)
+            extra, evaluations = {}, jnp.asarray(1)
             if method == "lbfgs":
                 extra = {"value": value, "grad": slope, "value_fn": lambda x: merit(x)[0]}
             change, memory = optimiser.update(slope, memory, free, **extra)
             if method == "lbfgs":
-                tried = 1 + memory[-1].info.num_linesearch_steps
+                evaluations = 1 + memory[-1].info.num_linesearch_steps
             worst = jnp.max(seen[1], initial=-jnp.inf)
-            row = (seen[0], worst, problem.relaxed.values(free), tried)
+            row = (seen[0], worst, problem.relaxed.values(free), evaluations)
             return (free + jnp.where(jnp.isfinite(change), change, 0.0), memory), row
 
-        begun = (lane.free, lane.memory)
-        (free, memory), rows = jax.lax.scan(step, begun, None, length=steps)
+        (free, memory), rows = jax.lax.scan(step, (lane.free, lane.memory), None, length=steps)
         excess = problem.relaxation(free, lane.digits, temperature, limits)[1]
         # L-BFGS starts afresh, since its curvature is that of the last Lagrangian
         memory = optimiser.init(free) if method == "lbfgs" else memory
-        return Restart(free, lane.digits, update(lane.held, excess), memory), rows
+        return Restart(free, lane.digits, update(lane.multipliers, excess), memory), rows
 
-    lanes, (objective, excess, values, tried) = jax.vmap(one, out_axes=(0, 1))(lanes)
-    return lanes, (objective, excess, values), jnp.sum(tried) + len(objective[0])
+    lanes, (objective, excess, values, evaluations) = jax.vmap(advance, out_axes=(0, 1))(lanes)
+    return lanes, (objective, excess, values), jnp.sum(evaluations) + len(objective[0])

@@ -27,9 +27,9 @@ from infer_jax.sweeps.reducers import Best
 from infer_jax.sweeps.space import Space
 
 ENDS = 24  # continuous optima whose lattice is searched
-EACH = 12  # restarts for every number that moves, by default
-MOST_RESTARTS, MOST_STEPS = 4096, 10_000  # every step of every restart is kept and drawn
-NEAR = 4  # one restart in this many begins near the start, the others anywhere
+RESTARTS_PER_NUMBER = 12  # restarts for every number that moves, by default
+MAX_RESTARTS, MAX_STEPS = 4096, 10_000  # every step of every restart is kept and drawn
+NEAR_START = 4  # one restart in this many begins near the start, the others anywhere
 
 
 class SearchOptions(TypedDict, total=False):
@@ -131,12 +131,10 @@ class Search:
         progress: Callable[[AscentProgress], None] | None = None,
     ) -> Design:
         """One search; ``under`` gives other values to the limits. See ``optimise``."""
-        begun = time.perf_counter()
-        least = 1 if restarts is None else restarts
-        if not (1 <= least <= MOST_RESTARTS and 1 <= steps <= MOST_STEPS):
-            allowed = (
-                f"1 to {MOST_RESTARTS:,} restarts (each a search) of 1 to {MOST_STEPS:,} steps"
-            )
+        started = time.perf_counter()
+        fewest = 1 if restarts is None else restarts
+        if not (1 <= fewest <= MAX_RESTARTS and 1 <= steps <= MAX_STEPS):
+            allowed = f"1 to {MAX_RESTARTS:,} restarts (each a search) of 1 to {MAX_STEPS:,} steps"
             raise InputError("codesign", "restarts, steps", (restarts, steps), allowed)
         rng = np.random.default_rng(seed)
         settled, paths = [], []
@@ -145,14 +143,14 @@ class Search:
             limits = np.array([{**dict(problem.keep.under), **(under or {})}[n] for n, _ in
                                problem.keep.under], np.float64)  # fmt: skip
             relaxed, lattice = problem.relaxed, Lattice(problem, limits)
-            share = EACH * max(2, len(relaxed.moving))
+            share = RESTARTS_PER_NUMBER * max(2, len(relaxed.moving))
             if restarts is not None:
                 share = max(1, restarts // len(self.problems))
             counts["restarts"] += share
             free, digits = relaxed.random(rng, share)
             if relaxed.moving:
                 free[0] = relaxed.free(start_values(relaxed, start or {}))
-                near = free[1 : share // NEAR]
+                near = free[1 : share // NEAR_START]
                 near[:] = free[0] + rng.normal(size=near.shape)
                 path = ascend(
                     problem, free, digits, limits, steps=steps, method=method, progress=progress
@@ -161,7 +159,7 @@ class Search:
                 counts["gradients"] += path.gradients
                 ends = path.ends
                 rows = [
-                    np.r_[np.round(relaxed.places(path.values[-1, i])), path.digits[i]]
+                    np.r_[np.round(relaxed.positions(path.values[-1, i])), path.digits[i]]
                     for i in ends
                 ]
                 ends = ends[distinct(rows)][:ENDS]
@@ -171,8 +169,8 @@ class Search:
             settled.append((rounded.excess, rounded.objective, number, rounded, limits))
         _, _, number, rounded, limits = min(settled, key=lambda x: x[:3])
         ended = self._ended(self.problems[number], rounded, start or {}, limits)
-        spent = time.perf_counter() - begun
-        return dataclasses.replace(ended, paths=tuple(paths), counts=counts, seconds=spent)
+        seconds = time.perf_counter() - started
+        return dataclasses.replace(ended, paths=tuple(paths), counts=counts, seconds=seconds)
 
     def _ended(
         self,
@@ -188,25 +186,27 @@ class Search:
         base_estimate = estimate_of(base)
         start_met = excess_of(problem, base, base_estimate, limits) <= 0
         index = int(np.ravel_multi_index(tuple(rounded.digits), group.sizes)) if group.sizes else 0
-        whole = explain(self.ready, index + group.offset)
+        row = explain(self.ready, index + group.offset)
         point = group.fill(group.steps(rounded.digits))
-        place, estimate, met = index + group.offset, whole.estimate, rounded.excess <= 0
-        values = {c.path: whole.axes[c.path] for c in group.columns if len(c.labels) > 1}
+        index, estimate, met = index + group.offset, row.estimate, rounded.excess <= 0
+        values = {c.path: row.axes[c.path] for c in group.columns if len(c.labels) > 1}
         notes: list[str] = []
         worse = sign * float(look(by, point, estimate)) > sign * float(
             look(by, base, base_estimate)
         )
         if start_met and (worse or not met):
-            point, estimate, met, place = base, base_estimate, True, None
+            point, estimate, met, index = base, base_estimate, True, None
             values = {path: float(look(path, base, estimate)) for path, x in values.items()
                       if isinstance(x, int | float)}  # fmt: skip
             notes.append("No lattice point that was tried beats the start, which is returned.")
         if not met:
             at = ", ".join(f"{k} = {v:.6g}" for k, v in values.items() if not isinstance(v, str))
-            said = violations(problem, point, estimate, limits)
-            shown = f"kept by no design that was tried (the best is {at})"
+            broken = violations(problem, point, estimate, limits)
             error = InputError("codesign", "", "", "")
-            error.args = (f"codesign: limits are {shown}; allowed: wider ones: {said}",)
+            error.args = (
+                f"codesign: limits are kept by no design that was tried (the best is {at}); "
+                f"allowed: wider ones: {broken}",
+            )
             raise error
         if not start_met:
             notes.append(
@@ -218,7 +218,7 @@ class Search:
         )
         return Design(
             values=values,
-            index=place,
+            index=index,
             point=point,
             estimate=estimate,
             start=base,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-FIRST, GROWTH, MOST = 10.0, 4.0, 1e5  # penalties, in units of log(objective) per log(excess)^2
+FIRST, GROWTH, LARGEST = 10.0, 4.0, 1e5  # penalties, in units of log(objective) per log(excess)^2
 SHRUNK = 0.5  # a violation that has not fallen to this share raises its penalty
 
 
@@ -29,16 +29,18 @@ def begin(count: int) -> Multipliers:
     return Multipliers(0.0 * ones, FIRST * ones, jnp.inf * ones)
 
 
-def lagrangian(objective: Array, excess: Array, held: Multipliers) -> Array:
+def lagrangian(objective: Array, excess: Array, multipliers: Multipliers) -> Array:
     """The augmented Lagrangian at one point; ``excess`` is positive where a constraint breaks."""
-    pushed = jnp.maximum(0.0, held.weight + held.penalty * excess)
-    return objective + jnp.sum((pushed**2 - held.weight**2) / (2.0 * held.penalty))
+    pushed = jnp.maximum(0.0, multipliers.weight + multipliers.penalty * excess)
+    return objective + jnp.sum((pushed**2 - multipliers.weight**2) / (2.0 * multipliers.penalty))
 
 
-def update(held: Multipliers, excess: Array) -> Multipliers:
+def update(multipliers: Multipliers, excess: Array) -> Multipliers:
     """Multipliers for the next smooth problem, after one was solved to ``excess``."""
     violation = jnp.maximum(excess, 0.0)
-    stuck = violation > SHRUNK * held.violation
-    weight = jnp.maximum(0.0, held.weight + held.penalty * excess)
-    penalty = jnp.where(stuck, jnp.minimum(GROWTH * held.penalty, MOST), held.penalty)
+    stuck = violation > SHRUNK * multipliers.violation
+    weight = jnp.maximum(0.0, multipliers.weight + multipliers.penalty * excess)
+    penalty = jnp.where(
+        stuck, jnp.minimum(GROWTH * multipliers.penalty, LARGEST), multipliers.penalty
+    )
     return Multipliers(weight, penalty, violation)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jax import Array
 
+from infer_jax.catalog import load_model
 from infer_jax.errors import InputError
-from infer_jax.physics import attention as att
+from infer_jax.physics import attention as att, decoder
 from infer_jax.specs import Architecture, Block, Experts
 from infer_jax.sweeps.axis import MAX_VALUES, Axis
 from infer_jax.sweeps.constraint import Constraint
-from infer_jax.sweeps.paths import Point, Tree
+from infer_jax.sweeps.paths import Point, Tree, by_path
 
 STEPS = {
     "width": 128,
@@ -33,9 +34,12 @@ STEPS = {
     "active": 1,
     "draft_depth": 1,
 }
+SHAPE = ("heads", "kv_heads", "kv_rank", "experts", "active", "expert_width")
+FALL, RISE = 4.0, 2.0  # a number of the model may fall to a quarter and double
+SIZE_BAND = 0.02  # total and active parameters stay within this share: a model of the same class
 DOUBLING = ("tp", "pp", "ep", "dp", "chips", "kv_heads", "batch")
 Reader = Callable[[Tree], Array]  # a block, whose layers it knows -> a width
-ELSEWHERE = {
+OF_THE_PLAN = {
     "tp": "plan.tp",
     "pp": "plan.pp",
     "ep": "plan.ep",
@@ -73,7 +77,7 @@ def paths(arch: Architecture) -> dict[str, tuple[str, ...]]:
         elif layer is not None:
             names.setdefault("feedforward_width", []).append(f"{tail}.width")
     return {name: tuple(own) for name, own in names.items()} | {
-        k: (v,) for k, v in ELSEWHERE.items()
+        k: (v,) for k, v in OF_THE_PLAN.items()
     }
 
 
@@ -176,13 +180,65 @@ def _vectors(block: Block) -> list[Reader]:
     return parts
 
 
-def known_name(where: str, name: str, arch: Architecture) -> tuple[str, ...]:
+def leaves_named(where: str, name: str, arch: Architecture) -> tuple[str, ...]:
     """The leaves of a name.
 
     Raises:
         InputError: the model has no such thing.
     """
-    every: Mapping[str, tuple[str, ...]] = paths(arch)
-    if name not in every:
-        raise InputError(where, f"free.{name}", "not in this model", ", ".join(every))
-    return every[name]
+    known: Mapping[str, tuple[str, ...]] = paths(arch)
+    if name not in known:
+        raise InputError(where, f"free.{name}", "not in this model", ", ".join(known))
+    return known[name]
+
+
+def default_tables(
+    model: str, hardware: str, estimator: str, isl: float, osl: float, limits: Mapping[str, float]
+) -> dict[str, object]:
+    """The tables of a SPEC.toml of least cost within limits on ``ttft``, ``tpot``, ``throughput``.
+
+    A model's heads, experts, split and batch are free. The loop of InferSim's technical report
+    (2025), Figure 5: choose a layout, compare with the limits on TTFT, TPOT and throughput, change
+    the model, repeat. Here one search varies all of these at once.
+
+    Raises:
+        InputError: no such model.
+    """
+    arch = load_model(model).architecture
+    return {
+        "estimator": estimator,
+        "arch": {"model": model},
+        "hardware": {"system": hardware},
+        "workload": {"isl": isl, "osl": osl},
+        "objective": {"best": "cost"},
+        "limits": dict(limits),
+        "free": _free_ranges(arch),
+        "where": _same_size(arch),
+    }
+
+
+def _free_ranges(arch: Architecture) -> dict[str, object]:
+    """Ranges around the model's own attention and feedforward sizes; layout and batch."""
+    flat = {f"arch.{path}": float(x) for path, x in by_path(arch).items()}
+    known = paths(arch)
+    mixture = "experts" in known
+    free: dict[str, object] = {"tp": [1, 16], "batch": [1, 8192]}
+    if mixture:
+        free["ep"] = [1, 256]
+    for name in (*SHAPE, *(() if mixture else ("feedforward_width",))):
+        if name in known:
+            now = flat[known[name][0]]
+            free[name] = [max(1.0, now // FALL), RISE * now]
+    return free
+
+
+def _same_size(arch: Architecture) -> list[dict[str, object]]:
+    """Total and active parameters within ``SIZE_BAND`` of the model's."""
+    sizes = {
+        "parameters": float(decoder.total(decoder.parameters(arch).values())),
+        "active": float(decoder.active_parameters(arch)),
+    }
+    return [
+        {"value": name, "at_least": (1.0 - SIZE_BAND) * size, "at_most": (1.0 + SIZE_BAND) * size}
+        for name, size in sizes.items()
+    ]

@@ -24,7 +24,7 @@ from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Best
 
 BATCHES = 256, 4096  # lattice points evaluated together: few, and many
-LEAST = 1e-3  # the temperature at which a smoothed estimator is as good as exact
+MIN_TEMPERATURE = 1e-3  # the temperature at which a smoothed estimator is as good as exact
 TINY = 1e-30
 
 
@@ -104,7 +104,11 @@ class DesignProblem:
         """The number of excesses of the relaxed problem."""
         free, digits = self.relaxed.random(np.random.default_rng(0), 1)
         shaped = jax.eval_shape(
-            self.relaxation, free[0], digits[0], jnp.asarray(LEAST), jnp.asarray(self.limits)
+            self.relaxation,
+            free[0],
+            digits[0],
+            jnp.asarray(MIN_TEMPERATURE),
+            jnp.asarray(self.limits),
         )
         return int(shaped[1].shape[0])
 
@@ -116,19 +120,19 @@ class DesignProblem:
         program, base, signs = self.program, self.relaxed.group.base, dict(self.program.signs)
         tables = [jnp.asarray(t) for t in self.relaxed.group.tables]
 
-        def one(steps: list[Array], limits: Array) -> tuple[Array, Array]:
+        def score(steps: list[Array], limits: Array) -> tuple[Array, Array]:
             over: list[Array] = [jnp.asarray(0.0)]
-            whole = jnp.asarray(True)
+            divides = jnp.asarray(True)
 
-            def seen(point: Point, estimate: Estimate) -> None:
-                nonlocal whole
+            def add_constraints(point: Point, estimate: Estimate) -> None:
+                nonlocal divides
                 for constraint in program.where:
                     if isinstance(constraint, Constraint) and constraint.divides is None:
                         over.extend(_excesses(constraint.sides(point, estimate)))
                     else:
-                        whole &= jnp.asarray(holds(constraint, point, estimate), bool)
+                        divides &= jnp.asarray(holds(constraint, point, estimate), bool)
 
-            values, accepted, _, short = one_point(program, base, steps, seen)
+            values, accepted, _, short = one_point(program, base, steps, add_constraints)
             for (name, _), limit in zip(self.keep.under, limits, strict=True):
                 ratio = limit / values[name] if signs[name] < 0 else values[name] / limit
                 over.append(ratio - 1.0)
@@ -136,12 +140,12 @@ class DesignProblem:
             # rounding must not let a broken constraint pass
             excess = jnp.where(accepted, excess, jnp.maximum(excess, TINY))
             objective = signs[self.keep.by] * log(values[self.keep.by])
-            return objective, jnp.where(whole & jnp.isfinite(objective), excess, jnp.inf)
+            return objective, jnp.where(divides & jnp.isfinite(objective), excess, jnp.inf)
 
         @jax.jit
         def scored(digits: Array, limits: Array) -> tuple[Array, Array]:
             steps = [t[digits[:, s.digit]] for s, t in zip(program.slots, tables, strict=True)]
-            return jax.vmap(one, (0, None), axis_size=len(digits))(steps, limits)
+            return jax.vmap(score, (0, None), axis_size=len(digits))(steps, limits)
 
         return scored
 
@@ -190,7 +194,7 @@ def _excesses(sides: Sides) -> list[Array]:
 
 def distinct(rows: Sequence[np.ndarray] | np.ndarray) -> list[int]:
     """Positions of the first of equal rows."""
-    seen: dict[tuple[int, ...], int] = {}
+    first: dict[tuple[int, ...], int] = {}
     for i, row in enumerate(rows):
-        seen.setdefault(tuple(int(x) for x in row), i)
-    return list(seen.values())
+        first.setdefault(tuple(int(x) for x in row), i)
+    return list(first.values())

@@ -6,9 +6,9 @@ Being a wrapper, its terms can be used in sweeps, searches and elasticities as a
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.design.energy import energy
 from infer_jax.design.problem import log
 from infer_jax.design.quality import Law, depth
+from infer_jax.design.sensitivity import energy
 from infer_jax.estimators.estimate import ENERGY, Estimate, Phase
 from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder

@@ -103,7 +103,7 @@ class Relaxation:
                 steps.append(jnp.interp(values[slot.digit], jnp.asarray(at), jnp.asarray(table)))
         return steps
 
-    def places(self, values: np.ndarray) -> np.ndarray:
+    def positions(self, values: np.ndarray) -> np.ndarray:
         """Positions among the values of their axes, as real numbers: 2.5 is between 2 and 3."""
         return np.array(
             [np.interp(v, t, np.arange(len(t))) for v, t in zip(values, self.tables, strict=True)]

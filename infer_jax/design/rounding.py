@@ -15,10 +15,10 @@ from infer_jax.design.problem import DesignProblem, Scores
 
 CORNERS = 8  # most axes rounded both ways; the others are rounded to the nearest value
 CLIMBS = 12  # designs improved side by side
-REACH = 4  # steps of one axis, doubling: 1, 2, 4, and in long axes up to half of it
-PAIRED = (1, -1, 2, -2)  # steps of two axes at once
-DRAWN = 512  # random moves of three axes and more in each round
-MOST = 24  # rounds of climbing
+AXIS_STEPS = 4  # steps of one axis, doubling: 1, 2, 4, and in long axes up to half of it
+PAIR_STEPS = (1, -1, 2, -2)  # steps of two axes at once
+RANDOM_MOVES = 512  # random moves of three axes and more in each round
+MAX_ROUNDS = 24  # rounds of climbing
 PATIENCE = 3  # rounds without gain after which a search ends
 
 
@@ -63,7 +63,7 @@ class Lattice:
 def corners(problem: DesignProblem, free: np.ndarray, digits: np.ndarray) -> np.ndarray:
     """The lattice points around one end: rounded both ways in up to ``CORNERS`` axes."""
     relaxed = problem.relaxed
-    place = relaxed.places(np.asarray(relaxed.values(jnp.asarray(free))))
+    place = relaxed.positions(np.asarray(relaxed.values(jnp.asarray(free))))
     between = np.abs(place - np.round(place))
     open_ = set(np.argsort(-between)[:CORNERS]) if len(place) else set()
     ways = [
@@ -77,18 +77,18 @@ def corners(problem: DesignProblem, free: np.ndarray, digits: np.ndarray) -> np.
 
 
 def neighbours(digits: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """All moves of one axis and of two, and ``DRAWN`` moves of three and more."""
+    """All moves of one axis and of two, and ``RANDOM_MOVES`` moves of three and more."""
     axes = [i for i, size in enumerate(sizes) if size > 1]
     moves: list[dict[int, int]] = []
     for i in axes:
-        far = max(REACH, int(sizes[i]) // 2)
+        far = max(AXIS_STEPS, int(sizes[i]) // 2)
         doubled = [2**k for k in range(far.bit_length())]
         moves += [{i: sign * by} for by in doubled for sign in (1, -1)]
     for i, j in combinations(axes, 2):
-        moves += [{i: a, j: b} for a in PAIRED for b in PAIRED]
-    for _ in range(DRAWN if len(axes) > 2 else 0):
+        moves += [{i: a, j: b} for a in PAIR_STEPS for b in PAIR_STEPS]
+    for _ in range(RANDOM_MOVES if len(axes) > 2 else 0):
         chosen = rng.choice(axes, rng.integers(3, len(axes) + 1), replace=False)
-        steps = rng.choice((-3, *PAIRED, 3), len(chosen))
+        steps = rng.choice((-3, *PAIR_STEPS, 3), len(chosen))
         moves.append(dict(zip(chosen.tolist(), steps.tolist(), strict=True)))
     rows = np.tile(digits, (len(moves), 1))
     for row, move in zip(rows, moves, strict=True):
@@ -107,7 +107,7 @@ def settle(
     rest = _ranked(lattice, np.concatenate(around))[:CLIMBS]
     climbers = _ranked(lattice, np.r_[firsts[:CLIMBS], rest])[: max(CLIMBS, len(firsts))]
     idle = 0
-    for _ in range(MOST):
+    for _ in range(MAX_ROUNDS):
         if idle >= PATIENCE:
             break
         tops = climbers if idle == 0 else climbers[:1]

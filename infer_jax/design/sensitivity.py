@@ -17,11 +17,11 @@ from jax import Array
 from jaxtyping import Float
 
 from infer_jax.compiling import once
-from infer_jax.design.energy import energy
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import DECLARING
-from infer_jax.specs import Output, leaves, outputs as declared
+from infer_jax.physics.energy import joules_per_million_tokens
+from infer_jax.specs import Hardware, Output, Workload, leaves, outputs as declared
 from infer_jax.sweeps.paths import Point, by_path, look
 from infer_jax.typed_jax import trees
 
@@ -34,7 +34,7 @@ Leaves = Float[np.ndarray, "leaves outputs"]
 
 STEP = 1e-6  # relative, in float64: slopes at a side are taken between one and two steps away
 KINK = 1e-3  # difference of the two sides above which both are shown
-LEAST = 1e-9  # relative step of an output from which it is one
+MIN_JUMP = 1e-9  # relative step of an output from which it is one
 FACTORS = (1.1, 2.0)
 FIRST = ("tpot",)  # outputs shown first; the others follow as declared
 
@@ -78,10 +78,22 @@ class Leaf(NamedTuple):
     meta: Meta
 
 
+def energy(estimate: Estimate, hardware: Hardware, workload: Workload) -> Array:
+    """Energy per million output tokens, J: the estimate's own, or that of full board power.
+
+    An estimate without one is taken to draw the full board power all the time: an upper
+    bound, as chips that wait for memory draw less. 0 where the profile has no power.
+    """
+    own = getattr(estimate, "energy", None)
+    if own is not None:
+        return own
+    return joules_per_million_tokens(estimate.chips, hardware.power, estimate.tpot, workload.batch)
+
+
 def outputs(point: Point) -> dict[str, Array]:
     """The outputs of an estimate whose elasticities are shown: TTFT, TPOT (s), cost (USD/Mtok).
 
-    With them energy (J/Mtok), the estimator's own or an upper bound (``design.energy``);
+    With them energy (J/Mtok), the estimator's own or an upper bound (``energy``);
     0 where the profile has no power.
     """
     estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
@@ -206,7 +218,7 @@ def _between(logs: Rows) -> Leaves:
     here, row = logs[0], logs[1:5]
     with np.errstate(invalid="ignore"):  # an output that is 0, whose logarithm is infinite
         (below, above), jump, drop = _sides(here, row)
-    step = np.maximum(abs(jump), abs(drop)) > LEAST
+    step = np.maximum(abs(jump), abs(drop)) > MIN_JUMP
     side = np.where(abs(jump) >= abs(drop), below, above)
     return np.where(step, side, (below + above) / 2.0)
 
@@ -262,7 +274,7 @@ def _elasticity(
         slope=float(slope),
         below=float(below),
         above=float(above),
-        jump=float(step) if abs(step) > LEAST else 0.0,
+        jump=float(step) if abs(step) > MIN_JUMP else 0.0,
         tenth=float(changes[0]),
         double=float(changes[1]),
     )

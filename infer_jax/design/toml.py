@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from infer_jax.catalog.foreign import read_toml
-from infer_jax.design.design import MOST_RESTARTS, MOST_STEPS, SearchOptions
-from infer_jax.design.names import dependent_axes, free_axis, hardware_constraints, known_name
+from infer_jax.design.design import MAX_RESTARTS, MAX_STEPS, SearchOptions
+from infer_jax.design.names import dependent_axes, free_axis, hardware_constraints, leaves_named
 from infer_jax.design.quality import law
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.violations import start_of
@@ -28,12 +28,12 @@ KEYS = ("estimator", "second", "feasible", "arch", "hardware", "workload", "plan
 DEFAULT = "economics.planned"  # the estimator where a file names none
 # type and largest value: a restart takes seconds, a step milliseconds
 SEARCH: dict[str, tuple[type, int]] = {
-    "restarts": (int, MOST_RESTARTS), "steps": (int, MOST_STEPS), "seed": (int, 2**63 - 1),
+    "restarts": (int, MAX_RESTARTS), "steps": (int, MAX_STEPS), "seed": (int, 2**63 - 1),
     "method": (str, 0),
 }  # fmt: skip
 QUALITY = ("law", "tokens", "served", "utilisation")
-HUGE = 1e300  # no quantity is larger, and every float below it is finite
-LOSSY = ("loss", "lifetime", "training")
+MAX_NUMBER = 1e300  # no quantity is larger, and every float below it is finite
+OF_QUALITY = ("loss", "lifetime", "training")
 One = TypeVar("One")
 
 
@@ -72,9 +72,9 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     """The design problem of the tables of a file."""
     check_keys(where, "", table, KEYS)
     estimators, space, feasible = read_space(where, table, DEFAULT)
-    inner = _one(where, "estimator", estimators)
+    inner = _single(where, "estimator", estimators)
     for field, given in (("arch", space.arch), ("hardware", space.hardware)):
-        _one(where, field, given)
+        _single(where, field, given)
     arch = space.arch.architecture
     system = space.hardware
     wrapper = _with_quality(where, table, inner.fitted_to(system.coefficients))
@@ -82,7 +82,7 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     zips = [list(z) for z in space.zips]
     free = _table(where, table, "free")
     for name, given in free.items():
-        leaves = known_name(where, name, arch)
+        leaves = leaves_named(where, name, arch)
         axis = _free(where, name, given)
         for leaf in leaves:
             if leaf in axes:
@@ -101,7 +101,7 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     plain = dataclasses.replace(space, axes={k: v for k, v in axes.items() if k in wanted})
     start = start_of(base, plain) | given
     for name, bounds in free.items():
-        leaf = known_name(where, name, arch)[0]
+        leaf = leaves_named(where, name, arch)[0]
         value, steps = start[leaf], axes[leaf].steps
         if not min(steps) <= value <= max(steps):
             ends = f"{min(steps):g} to {max(steps):g}"
@@ -116,7 +116,7 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     other: Estimator | None = None
     if second is not None:
         named, *_ = read_space(where, {**table, "estimator": second, "coefficients": {}})
-        other = _one(where, "second", named).fitted_to(system.coefficients)
+        other = _single(where, "second", named).fitted_to(system.coefficients)
     formats = {k: table["arch"][k] for k in ("quant", "kv_dtype") if k in table["arch"]}
     name = str(table["arch"].get("model", ""))
     search = _search(where, table)
@@ -128,7 +128,7 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     return DesignSpec(*fields, system.name)
 
 
-def _one(where: str, field: str, given: One | list[One]) -> One:
+def _single(where: str, field: str, given: One | list[One]) -> One:
     """The one estimator, model or system that is named.
 
     Raises:
@@ -165,7 +165,7 @@ def _free(where: str, name: str, given: object) -> Axis:
 
 
 def _number(x: object) -> bool:
-    return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < HUGE
+    return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < MAX_NUMBER
 
 
 def _with_quality(where: str, table: Table, inner: Estimator) -> QualityWrapper:
@@ -210,7 +210,7 @@ def _keeps(where: str, table: Table, wrapper: QualityWrapper) -> tuple[Best, ...
         if not _number(limit) or limit <= 0:
             raise InputError(where, f"limits.{name}", limit, "a number above 0")
     asked = {by, *limits, *along}
-    if wrapper.law is None and asked & set(LOSSY):
+    if wrapper.law is None and asked & set(OF_QUALITY):
         raise InputError(where, "quality", "missing", "a table [quality] with a law and tokens")
     if not along:
         return (Best(by, under=limits),)
@@ -226,7 +226,7 @@ def _start(
     """The values of ``[start]`` by leaf; names and paths are both understood."""
     values: dict[str, float] = {}
     for name, value in _table(where, table, "start").items():
-        leaves = (name,) if "." in name else known_name(where, name, arch)
+        leaves = (name,) if "." in name else leaves_named(where, name, arch)
         for leaf in leaves:
             if leaf not in wanted:
                 raise InputError(where, f"start.{name}", value, f"a free leaf: {', '.join(wanted)}")

@@ -25,8 +25,8 @@ def start_values(relaxed: Relaxation, start: Mapping[str, float]) -> list[float]
     group, values = relaxed.group, []
     for digit, table in zip(relaxed.moving, relaxed.tables, strict=True):
         names = [c.path for c in group.columns if c.digit == digit]
-        given = [start[name] for name in names if name in start]
-        value = float(given[0]) if given else float(table[len(table) // 2])
+        chosen = [start[name] for name in names if name in start]
+        value = float(chosen[0]) if chosen else float(table[len(table) // 2])
         if not table[0] <= value <= table[-1]:
             allowed = f"bounds that hold the start: {table[0]:g} to {table[-1]:g} do not"
             raise InputError("codesign", names[0], value, allowed)
@@ -56,15 +56,12 @@ def start_point(relaxed: Relaxation, start: Mapping[str, float]) -> Point:
 
 def start_of(point: Point, space: Space) -> dict[str, float]:
     """The values that specs have on the axes of a space laid over them."""
-    return {path: value_at(point, path) for path, axis in space.axes.items() if not axis.is_spec}
-
-
-def value_at(point: Point, path: str) -> float:
-    """The number at a path."""
-    known = by_path(point)
-    if path not in known:
-        raise InputError("codesign", "axis", path, f"a number of {path.split('.')[0]}")
-    return float(known[path])
+    numbers = by_path(point)
+    paths = [path for path, axis in space.axes.items() if not axis.is_spec]
+    for path in paths:
+        if path not in numbers:
+            raise InputError("codesign", "axis", path, f"a number of {path.split('.')[0]}")
+    return {path: float(numbers[path]) for path in paths}
 
 
 def estimate_of(point: Point) -> Estimate:
@@ -94,14 +91,11 @@ def excess_of(
 def violations(problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray) -> str:
     """The limits that are exceeded and by how much, in words, the worst first."""
     broken = _broken(problem, point, estimate, limits)
-    for given in problem.program.where:
-        if not bool(holds(given, point, estimate)):
-            broken += _constraint(given, point, estimate)
-    return "; ".join(f"{text} ({over:.1%} too far)" for text, over in sorted(broken, key=_worst))
-
-
-def _worst(excess: tuple[str, float]) -> float:
-    return -excess[1]
+    for constraint in problem.program.where:
+        if not bool(holds(constraint, point, estimate)):
+            broken += _broken_sides(constraint, point, estimate)
+    worst_first = sorted(broken, key=lambda excess: -excess[1])
+    return "; ".join(f"{text} ({over:.1%} too far)" for text, over in worst_first)
 
 
 def _broken(
@@ -119,19 +113,22 @@ def _broken(
     phases = phases or {"prefill": estimate.prefill, "decode": estimate.decode}
     for title, phase in phases.items():
         for name, limit in phase.limits.items():
-            need, most = float(limit.need), float(limit.capacity)
-            text = f"{name} in {title} {need:.4g}, at most {most:.4g}"
-            broken.append((text, need / max(most, 1e-300) - 1.0))
+            need, capacity = float(limit.need), float(limit.capacity)
+            text = f"{name} in {title} {need:.4g}, at most {capacity:.4g}"
+            broken.append((text, need / max(capacity, 1e-300) - 1.0))
     return [(text, over) for text, over in broken if over > 0]
 
 
-def _constraint(given: Predicate, point: Point, estimate: Estimate) -> list[tuple[str, float]]:
-    if not isinstance(given, Constraint):
-        return [(f"the constraint {getattr(given, '__name__', 'of the space')}", 1.0)]
-    joined = (" x ".join(given.product), " + ".join(given.sum), " / ".join(given.ratio))
-    form = given.value or "".join(joined)
+def _broken_sides(
+    constraint: Predicate, point: Point, estimate: Estimate
+) -> list[tuple[str, float]]:
+    """(inequality in words, relative excess) of the sides of a constraint that do not hold."""
+    if not isinstance(constraint, Constraint):
+        return [(f"the constraint {getattr(constraint, '__name__', 'of the space')}", 1.0)]
+    terms = ((constraint.product, " x "), (constraint.sum, " + "), (constraint.ratio, " / "))
+    form = constraint.value or "".join(sign.join(names) for names, sign in terms)
     broken = []
-    for name, (left, right) in given.sides(point, estimate).items():
+    for name, (left, right) in constraint.sides(point, estimate).items():
         a, b = float(left), float(right)
         scale = max(abs(b), 1e-300)
         over = {"at_most": a - b, "at_least": b - a, "equals": abs(a - b)}.get(name, scale) / scale

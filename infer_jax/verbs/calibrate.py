@@ -1,10 +1,10 @@
-"""``ij.calibrate``: fits the serving model to measured runs; intervals, and a profile."""
+"""``ij.calibrate``: fits an estimator to measured runs; intervals, and a profile."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 from infer_jax.calibration.replayed import calibrate_requests
 from infer_jax.calibration.runs import engine_of
@@ -12,13 +12,13 @@ from infer_jax.calibration.server import calibrate_server
 from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.measurements import read_runs
-from infer_jax.estimators.serving import ENGINES, Serving
+from infer_jax.estimators import Estimator, Serving
 from infer_jax.specs import Hardware
 from infer_jax.verbs import calibrate_profile as profile, inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.calibrate_requests import benches
-from infer_jax.verbs.calibrate_result import CalibrateResult, Written
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
+from infer_jax.verbs.calibrate_result import CalibrateResult
+from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
 from infer_jax.verbs.option import Option
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
@@ -47,6 +47,7 @@ def calibrate(
             required=True,
         ),
     ] = None,
+    estimator: opt.EstimatorLike = None,
     engine: opt.RunEngine = None,
     tp: opt.Tp = None,
     pp: opt.Pp = None,
@@ -90,6 +91,7 @@ def calibrate(
         hardware: the system, whose profile the fit starts from.
         files: benchmark files (docs/formats.md), folders of them, or patterns.
         out: the profile to write, a .toml file, or the file of the picture, or a list of both.
+        estimator: a name, or an estimator of your own; ``serving`` where not given.
         parameter: coefficients to fit; by default as many as there are measured times for.
         prompts: how many of the first requests of each run are fitted; the others are predicted.
 
@@ -108,36 +110,51 @@ def calibrate(
     True
     """
     target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
-    _check(target, hardware)
     asked = inputs.given(config, hardware, quant, kv_dtype, None)
+    start, name = _estimator(estimator, asked)
+    _check_target(target, hardware, start)
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
     facts |= {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
     paths = [files] if isinstance(files, str | os.PathLike) else files
     runs = read_runs([os.fspath(path) for path in paths], sidecar, **facts)
     agree(runs, asked)
-    start = inputs.estimator(inputs.BEST, asked)
-    assert isinstance(start, Serving)
-    start = start.with_(engine=float(ENGINES.index(engine_of(runs))))
-    names = [parameter] if isinstance(parameter, str) else list(parameter or ())
-    arch = asked.model.architecture
-    each = benches(runs, asked, start, prompts)
-    if isinstance(each, str):
-        if prompts is not None:
-            raise refuse("--prompts", prompts, f"with runs that are replayed: {each}")
-        with busy("fitting"):
-            server = calibrate_server(start, arch, asked.hardware, runs, names or None)
-        return write(CalibrateResult(asked, server, why_not=each), target, drawn)
+    if start.engine_name:
+        start = start.for_engine(engine_of(runs))
+    names = ([parameter] if isinstance(parameter, str) else list(parameter or ())) or None
+    logs = benches(runs, asked, start, prompts)
+    arch, machine = asked.model.architecture, asked.hardware
+    if isinstance(logs, str) and prompts is not None:
+        raise refuse("--prompts", prompts, f"with runs that are replayed: {logs}")
     with busy("fitting"):
-        server = calibrate_requests(start, arch, asked.hardware, each, names or None)
-    return write(CalibrateResult(asked, server), target, drawn)
+        if isinstance(logs, str):
+            server = calibrate_server(start, arch, machine, runs, names)
+        else:
+            server = calibrate_requests(cast(Serving, start), arch, machine, logs, names)
+    why_not = logs if isinstance(logs, str) else None
+    result = CalibrateResult(asked, name, server, why_not=why_not)
+    for picture in drawn:  # which may fail
+        result.draw(picture)
+    if target is not None:
+        text = profile.text(asked, server, result.counted, result.summary, Path(target))
+        write_text(target, text)
+    return replace(result, out=target or "", drawn=drawn)
 
 
-def _check(out: str | None, hardware: HardwareLike) -> None:
-    """Check, before anything is computed, that the files can be written.
+def _estimator(estimator: str | Estimator | None, asked: Given) -> tuple[Estimator, str]:
+    """The estimator to start from, and what it is called."""
+    if isinstance(estimator, Estimator):
+        return estimator, estimator.table or type(estimator).__name__
+    name = estimator or inputs.BEST
+    return inputs.estimator(name, asked), name
+
+
+def _check_target(out: str | None, hardware: HardwareLike, start: Estimator) -> None:
+    """Check, before anything is computed, that the profile can be written.
 
     Raises:
-        InputError: a file that cannot be written, or the profile that the fit starts from.
+        InputError: a file that cannot be written, or the profile that the fit starts from; an
+            estimator whose coefficients stand in no table of a profile.
     """
     if out is None:
         return
@@ -150,17 +167,5 @@ def _check(out: str | None, hardware: HardwareLike) -> None:
     base = hardware.path if isinstance(hardware, System) else Path(hardware)
     if base.exists() and path.exists() and path.samefile(base):
         raise refuse("--out", out, "another file than --hardware, which it starts from")
-
-
-def write(result: CalibrateResult, out: str | None, drawn: Sequence[str]) -> CalibrateResult:
-    """``result`` with its profile and its pictures written: pictures first, which may fail."""
-    for picture in drawn:
-        result.draw(picture)
-    _profile(result, out)
-    return replace(result, written=Written(out or "", drawn))
-
-
-def _profile(result: CalibrateResult, out: str | None) -> None:
-    if out is not None:
-        server, counted, errors = result.server, result.counted, result.summary
-        write_text(out, profile.text(result.asked, server, counted, errors, Path(out)))
+    if not start.table:
+        raise refuse("--out", out, "with an estimator that has a table of a profile")

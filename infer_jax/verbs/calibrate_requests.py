@@ -1,16 +1,20 @@
-"""Measured runs whose files describe every request, as the scheduler replays them."""
+"""Runs whose files describe every request: how they are replayed, and their statistics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypedDict, cast
 
 import numpy as np
 
 from infer_jax.calibration.replayed import Bench
 from infer_jax.calibration.runs import InstanceLoad, load_of
+from infer_jax.calibration.server import RequestTimes
 from infer_jax.catalog.measurements import Run
 from infer_jax.catalog.traces import Trace, read_trace
-from infer_jax.estimators.serving import ENGINES, Serving
+from infer_jax.estimators import Estimator, Serving
 from infer_jax.replays import Requests
+from infer_jax.results import Column
 from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.replay_runs import statistic
 from infer_jax.verbs.replay_server import Sizes, server_of
 
 LOGS = ("vllm", "sglang", "request log")  # sources of runs whose files may have every request
@@ -19,7 +23,7 @@ OVERLAP = (0, 14)  # the release of vLLM since which async scheduling is the def
 
 
 def benches(
-    runs: Sequence[Run], asked: Given, model: Serving, prompts: float | None
+    runs: Sequence[Run], asked: Given, estimator: Estimator, prompts: float | None
 ) -> tuple[Bench, ...] | str:
     """The runs with every request and their server to replay, or why there are none.
 
@@ -28,19 +32,22 @@ def benches(
     Raises:
         InputError: a log that contradicts itself, a server without room for a cache.
     """
-    found = []
+    if not estimator.batches:
+        return "the estimator does not price a server that batches, which a replay needs"
+    logs: list[tuple[Run, Trace]] = []
     for run in runs:
         log = _replayed(run)
         if isinstance(log, str):
             return f"{run.place} {log}"
-        found.append(_bench(run, log, asked, model, prompts))
-    return tuple(found)
+        logs.append((run, log))
+    model = cast(Serving, estimator)
+    return tuple(_bench(run, log, asked, model, prompts) for run, log in logs)
 
 
 def _replayed(run: Run) -> Trace | str:
     """The requests of a run, or why it cannot be replayed."""
-    many = {"pp": "stages", "ep": "ranks of experts", "dp": "attention groups"}
-    for name, words in many.items():
+    degrees = {"pp": "stages", "ep": "ranks of experts", "dp": "attention groups"}
+    for name, words in degrees.items():
         if (getattr(run, name) or 1.0) > 1.0:
             return f"is of a server with several {words}, which are not replayed"
     if (run.chips or 1.0) > (run.tp or run.chips or 1.0):
@@ -62,7 +69,7 @@ NO_REQUESTS = (
 
 def _bench(run: Run, log: Trace, asked: Given, model: Serving, prompts: float | None) -> Bench:
     load = load_of(run)
-    engine = ENGINES[int(model.engine)]
+    engine = model.engine_name
     old = run.version is not None and engine == "vllm" and _release(run.version) < OVERLAP
     sizes = Sizes(
         run.max_num_seqs, run.max_num_batched_tokens, None, None, overlap=False if old else None
@@ -95,3 +102,86 @@ def _release(version: str) -> tuple[int, ...]:
             break
         numbers.append(int(part))
     return tuple(numbers) or OVERLAP
+
+
+KINDS = {
+    "sheet": "data sheet",
+    "before": "profile",
+    "after": "calibrated",
+    "held_out": "left out",
+}
+ByPrediction = Mapping[str, Mapping[str, float]]  # statistics in ms by their names, by prediction
+
+
+class RequestStatistics(TypedDict):
+    """Means and percentiles of requests, as JSON has them: all, or those that were not fitted."""
+
+    count: int
+    fitted: bool
+    ttft_ms: ByPrediction
+    tpot_ms: ByPrediction
+    latency_ms: ByPrediction
+
+
+def request_statistics(requests: RequestTimes) -> RequestStatistics:
+    """Means and percentiles of TTFT, TPOT and latency in ms, as measured and by prediction.
+
+    Of the requests that were not fitted if there are any, else of all.
+    """
+    fitted = bool(requests.fitted.all())
+    which = requests.fitted if fitted else ~requests.fitted
+    sources = {"measured": requests.measured, **requests.predictions}
+    if not fitted:
+        del sources["held_out"]
+    output = requests.output[which]
+    by_time: dict[str, dict[str, dict[str, float]]] = {"ttft": {}, "tpot": {}, "latency": {}}
+    for source, (tpot, ttft) in ((name, x[:, which]) for name, x in sources.items()):
+        latency = ttft + np.nan_to_num(tpot) * (output - 1)
+        for time, x in (("ttft", ttft), ("tpot", tpot), ("latency", latency)):
+            values = statistic([x[np.isfinite(x)]]).values
+            by_time[time][source] = {name: 1e3 * value for name, value in values.items()}
+    return {
+        "count": int(which.sum()),
+        "fitted": fitted,
+        "ttft_ms": by_time["ttft"],
+        "tpot_ms": by_time["tpot"],
+        "latency_ms": by_time["latency"],
+    }
+
+
+def _predictions(statistics: RequestStatistics) -> list[str]:
+    return [kind for kind in statistics["ttft_ms"] if kind != "measured"]
+
+
+def request_rows(statistics: RequestStatistics) -> list[dict[str, object]]:
+    """Each statistic as measured, with the error of every prediction in per cent."""
+    times = {"TTFT": statistics["ttft_ms"], "TPOT": statistics["tpot_ms"]}
+    times["latency"] = statistics["latency_ms"]
+    rows: list[dict[str, object]] = []
+    for time, by_source in times.items():
+        for name, measured in by_source["measured"].items():
+            wrong = {
+                kind: 100.0 * (by_source[kind][name] / measured - 1.0)
+                for kind in _predictions(statistics)
+            }
+            rows.append({"title": f"{time} {name}", "measured": measured, **wrong})
+    return rows
+
+
+def request_columns(statistics: RequestStatistics) -> tuple[Column, ...]:
+    """The columns of ``request_rows``."""
+    count = f"{statistics['count']:,} requests" + ("" if statistics["fitted"] else " left out")
+    return (
+        Column(count, "", "title"),
+        Column("measured", "ms", "measured"),
+        *(Column(KINDS[kind], "%", kind, "{:+.1f}".format) for kind in _predictions(statistics)),
+    )
+
+
+def request_errors(statistics: RequestStatistics) -> str:
+    """Errors of the means, in words."""
+    kind = _predictions(statistics)[-1]
+    means = {row["title"]: row[kind] for row in request_rows(statistics)}
+    errors = [f"{time} {means[f'{time} mean']:+.1f} %" for time in ("TTFT", "TPOT")]
+    which = "each batch of requests" if statistics["fitted"] else "requests"
+    return f"error of means of {which} left out {' and '.join(errors)}"

@@ -1,25 +1,29 @@
-"""The result of ``calibrate``: errors, parameters, the worst runs, what to measure next."""
+"""The result of ``calibrate``: errors, coefficients, the worst runs, what to measure next."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.proposals import Proposal
-from infer_jax.calibration.runs import OUTPUTS
+from infer_jax.calibration.runs import OUTPUTS, trends
 from infer_jax.calibration.server import Calibrated
-from infer_jax.calibration.uncertainty import Identified
-from infer_jax.estimators import Estimator
+from infer_jax.calibration.statistics import predictive_checks
+from infer_jax.catalog.measurements import Run
 from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Column, Notes, Part, Table
+from infer_jax.results import Column, Notes, Rows, Section
 from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
-from infer_jax.verbs import inputs, pictures
-from infer_jax.verbs.calibrate_notes import caveats, how
-from infer_jax.verbs.calibrate_statistics import in_json, in_words, table_of
+from infer_jax.verbs import pictures
+from infer_jax.verbs.calibrate_requests import (
+    request_columns,
+    request_errors,
+    request_rows,
+    request_statistics,
+)
 from infer_jax.verbs.inputs import Given
 
 if TYPE_CHECKING:
@@ -27,12 +31,92 @@ if TYPE_CHECKING:
 
 WORST = 5  # runs named as the worst predicted
 SHARES = (0.5, 0.8, 0.95)  # of the intervals
+PATTERN_RUNS = 5  # fewest runs whose residuals are checked for patterns
+FAR = 2.0  # deviations of a prior that a coefficient seldom moves
 TITLES = {
     "sheet": "data sheet alone",
     "before": "profile as it was",
     "after": "calibrated",
     "held_out": "calibrated, run left out",
 }
+REPLAYED = (
+    "Requests were replayed one by one by the engine's scheduler; those of one run are not "
+    "independent, so that intervals are of batches of successive ones."
+)
+ARRIVALS = (
+    "Runs with arrivals: their TPOT is compared at the requests that were in flight, rate "
+    "x latency; their TTFT is left out, as waits of arrivals follow another law."
+)
+Row = Mapping[str, Any]
+
+
+def _number(value: float) -> str:
+    return "-" if np.isnan(value) else digits(value)
+
+
+def _error(output: str, field: str) -> Column:
+    """Errors of one output by the median or the worst run; "-" where nothing was measured."""
+    title = f"{output.upper()} {'error' if field == 'median' else field}"
+
+    def text(row: Row) -> str:
+        return digits(getattr(row[output], field)) if row[output] is not None else "-"
+
+    return Column(title, "%", text, left=False)
+
+
+def _unit(row: Row) -> tuple[str, float]:
+    """The unit that a coefficient is printed in, and its share of the SI unit."""
+    if row["unit"] == "s":
+        return ("us", 1e6) if row["before"] < 1e-3 else ("ms", 1e3)
+    return row["unit"].replace("1", ""), 1.0
+
+
+def _coefficient(key: str) -> Column:
+    title = "fitted" if key == "value" else key
+    return Column(title, "", lambda row: digits(_unit(row)[1] * row[key]), left=False)
+
+
+def _interval(row: Row) -> str:
+    low, high = (digits(_unit(row)[1] * x) for x in row["interval80"])
+    return f"{low} to {high}"
+
+
+PREDICTIONS = (
+    Column("predicted by", "", lambda row: TITLES[row["kind"]]),
+    *(_error(output, field) for output in OUTPUTS for field in ("median", "worst")),
+)
+PARAMETERS = (
+    Column("parameter", "", "name"),
+    Column("unit", "", lambda row: _unit(row)[0]),
+    _coefficient("before"),
+    _coefficient("value"),
+    Column("80 % interval", "", _interval, left=False),
+    Column("by these runs", "", "verdict", lambda x: x if x == "identified" else "not identified"),
+)
+WORST_PREDICTED = (
+    Column("worst predicted", "", "run", lambda x: Path(x).name if len(x) > 40 else x),
+    *(
+        column
+        for k, name in enumerate(OUTPUTS)
+        for column in (
+            Column(name.upper(), "ms", f"{name}_measured_ms", _number),
+            Column(
+                "off",
+                "%",
+                lambda row, k=k: row["error_percent"][k],
+                lambda x: "-" if np.isnan(x) else f"{x:+.1f}",
+            ),
+        )
+    ),
+)
+NEXT = (
+    Column("measure next", "", lambda row: f"concurrency {float(row['concurrency']):g}"),
+    Column("isl", "tokens", "isl_tokens", "{:.4g}".format),
+    Column("osl", "tokens", "osl_tokens", "{:.4g}".format),
+    Column("tp", "", "tp", "{:.4g}".format),
+    Column("dp", "", "dp", "{:.4g}".format),
+    Column("narrows", "%", "narrows_percent", lambda x: digits(x, 2)),
+)
 
 
 class OutputErrors(NamedTuple):
@@ -42,28 +126,24 @@ class OutputErrors(NamedTuple):
     worst: float
 
 
-class Written(NamedTuple):
-    """The files of a calibration: its profile, and its pictures."""
-
-    out: str = ""
-    pictures: Sequence[str] = ()
-
-
-NOTHING = Written()
-
-
 @dataclass(frozen=True, repr=False)
 class CalibrateResult(Pictured):
     """The fit of one server: errors, coefficients with intervals, what to measure next.
 
     ``server.fit.values`` are the coefficients, ``intervals`` their 80 % intervals, in SI units;
-    ``why_not``: why the runs were not replayed, where the closed form was fitted.
+    ``server.estimator`` is the fitted estimator. ``name``: what the estimator is called;
+    ``why_not``: why the runs were not replayed, where the closed form was fitted; ``out`` and
+    ``drawn``: the files of the profile and of the pictures.
     """
 
+    rows_key = "parameters"
+
     asked: Given
+    name: str
     server: Calibrated
-    written: Written = NOTHING
     why_not: str | None = None
+    out: str = ""
+    drawn: Sequence[str] = ()
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -73,79 +153,56 @@ class CalibrateResult(Pictured):
     @cached_property
     def errors(self) -> dict[str, dict[str, OutputErrors | None]]:
         """Errors of every prediction (``sheet``, ``before``, ``after``, ``held_out``) by output."""
-        server = self.server
-        measured = server.times.measured
-        return {name: _errors(x, measured) for name, x in server.times.predictions.items()}
+        times = self.server.times
+        errors: dict[str, dict[str, OutputErrors | None]] = {}
+        for kind, predicted in times.predictions.items():
+            wrong = 100.0 * np.abs(predicted / times.measured - 1.0)
+            errors[kind] = {
+                name: None
+                if np.isnan(row).all()
+                else OutputErrors(float(np.nanmedian(row)), float(np.nanmax(row)))
+                for name, row in zip(OUTPUTS, wrong, strict=True)
+            }
+        return errors
 
-    def fields(self) -> Mapping[str, object]:
-        """A calibration for JSON, in SI units but for keys that say others."""
-        server, (out, drawn) = self.server, self.written
-        requests = server.requests
-        return {
-            **({"out": out} if out else {}),
-            **self.asked.names,
-            **({"engine": server.start.engine_name} if server.start.engine_name else {}),
+    def sections(self) -> Iterator[Section]:
+        """Errors of the predictions, coefficients, the worst runs, what to measure next."""
+        asked, server, requests = self.asked, self.server, self.server.requests
+        engine, bands = server.start.engine_name, dict(zip(OUTPUTS, server.band(), strict=True))
+        under = f" under {engine}" if engine else ""
+        yield f"{asked.model.name}{under} on {asked.system.name}: {self.counted}"
+        yield {
+            **({"out": self.out} if self.out else {}),
+            **asked.names,
+            **({"engine": engine} if engine else {}),
             "runs": len(server.runs),
-            "measured_times": self._times,
+            "measured_times": self.fitted_times,
             "errors": {
-                kind: {
-                    name: None
-                    if one is None
-                    else {"median_percent": one.median, "worst_percent": one.worst}
-                    for name, one in by_output.items()
-                }
-                for kind, by_output in self.errors.items()
+                kind: {name: None if x is None else _percent(x) for name, x in errors.items()}
+                for kind, errors in self.errors.items()
             },
-            **({} if requests is None else {"requests": in_json(requests)}),
-            "band80": {name: list(ends) for name, ends in self._bands()},
-            "parameters": self.rows(),
+            "band80": {name: list(ends) for name, ends in bands.items()},
             "cannot_be_told_apart": [
                 {"pair": [a, b], "correlation": r} for a, b, r in server.identified.pairs
             ],
-            "worst": [self._run(i) for i in self._worst()],
-            "next": [_proposal(one) for one in server.proposals],
-            **({"picture": ", ".join(drawn)} if drawn else {}),
-            "notes": self.notes,
         }
-
-    def rows(self) -> Sequence[Mapping[str, object]]:
-        """The coefficients with their intervals, in SI units."""
-        server, before = self.server, _values(self.server.start)
-        ends = {share: server.interval(share) for share in SHARES}
-        return [
-            {
-                "name": one.name,
-                "unit": before[one.name][1],
-                "before": before[one.name][0],
-                "value": server.fit.values[one.name],
-                **{f"interval{100 * s:.0f}": list(e[one.name]) for s, e in ends.items()},
-                "learnt": one.learnt,
-                "verdict": one.verdict,
-            }
-            for one in server.identified.parameters
-        ]
-
-    def parts(self) -> Iterator[Part]:
-        """Errors of the predictions, coefficients, the worst runs, what to measure next."""
-        asked, requests = self.asked, self.server.requests
-        yield (
-            f"{asked.model.name}{self.server.start.engine_name and ' under '}"
-            f"{self.server.start.engine_name} on {asked.system.name}: {self.counted}"
-        )
-        tables = [self._predictions() if requests is None else table_of(requests)]
-        tables.append(self._parameters())
-        if requests is None or len(self.server.runs) > 1:
-            tables.append(self._worst_predicted())
-        for table in tables:
-            yield ""
-            yield table
-        if self.server.proposals:
-            yield ""
-            yield _next(self.server.proposals)
-        bands = [f"{n.upper()} {low:.2f} to {high:.2f}" for n, (low, high) in self._bands()]
-        yield Notes(
-            [f"80 % of new runs: measured over predicted is {', '.join(bands)}.", *self.notes]
-        )
+        if requests is None:
+            rows = [{"kind": kind, **errors} for kind, errors in self.errors.items()]
+            yield Rows("", rows, PREDICTIONS)
+        else:
+            statistics = request_statistics(requests)
+            yield {"requests": statistics}
+            yield Rows("", request_rows(statistics), request_columns(statistics))
+        yield Rows("parameters", self._parameters(), PARAMETERS)
+        several = requests is None or len(server.runs) > 1
+        yield Rows("worst", self._worst(), WORST_PREDICTED if several else ())
+        yield Rows("next", self._next(), NEXT if server.proposals else ())
+        ends = [f"{name.upper()} {low:.2f} to {high:.2f}" for name, (low, high) in bands.items()]
+        yield ""
+        yield f"80 % of new runs: measured over predicted is {', '.join(ends)}."
+        if self.drawn:
+            yield {"picture": ", ".join(self.drawn)}
+        yield Notes(self.notes)
 
     def _figure(self) -> "Figure":
         """Predicted against measured times, before and after, with the band of new runs."""
@@ -153,28 +210,25 @@ class CalibrateResult(Pictured):
         from infer_jax.plots.style import words
 
         server, times = self.server, self.server.times
-        label = (
-            "fitted" if server.times.left_out is None else "calibrated, each run left out in turn"
-        )
+        label = "fitted" if times.left_out is None else "calibrated, each run left out in turn"
         panels = {
             name.upper(): Parity(
-                *(x[k] for x in (times.measured, times.before, times.unseen, server.band()))
+                times.measured[k], times.before[k], times.unseen[k], server.band()[k]
             )
             for k, name in enumerate(OUTPUTS)
             if np.isfinite(times.measured[k]).any()
         }
         name = f"{self.asked.model.name} on {self.asked.system.name}"
         title = f"{name}: predicted against measured times, before and after calibration"
-        fitted = f"{len(server.runs)} measured runs."
-        caption = pictures.caption(self.asked, None, inputs.BEST, fitted)
+        runs = f"{len(server.runs)} measured runs."
+        caption = pictures.caption(self.asked, None, self.name, runs)
         return plot_parity(panels, title=words(title), label=label, caption=caption)
 
     @property
     def summary(self) -> str:
         """How good the fit is, for the profile."""
-        requests = self.server.requests
-        if requests is not None:
-            return f"replayed, {in_words(requests)}"
+        if self.server.requests is not None:
+            return f"replayed, {request_errors(request_statistics(self.server.requests))}"
         kind = "held_out" if "held_out" in self.errors else "after"
         errors = [
             f"{name.upper()} {one.median:.1f} %"
@@ -186,171 +240,134 @@ class CalibrateResult(Pictured):
     @cached_property
     def notes(self) -> list[str]:
         """Files written, coefficients that the runs do not determine, and assumptions."""
-        out, drawn = self.written
-        files = [f"Written to {out}. Use it: --hardware {out} --estimator serving."] if out else []
-        if drawn:
-            files.append(f"Picture: {', '.join(drawn)}.")
-        return [*files, *how(self.why_not), *caveats(self.server), *self.asked.notes]
+        files, use = [], f"--hardware {self.out} --estimator {self.name}"
+        if self.out:
+            files.append(f"Written to {self.out}. Use it: {use}.")
+        if self.drawn:
+            files.append(f"Picture: {', '.join(self.drawn)}.")
+        how = REPLAYED
+        if self.why_not is not None:
+            how = f"Fitted by the closed form of means: {self.why_not}."
+        return [*files, how, *caveats(self.server), *self.asked.notes]
 
     @property
     def counted(self) -> str:
         """The numbers of fitted times and runs, in words."""
         runs, requests = len(self.server.runs), self.server.requests
-        each = "" if requests is None else f"{int(requests.fitted.sum()):,} requests of "
-        return f"{self._times:,} times of {each}{runs} run{'s' if runs > 1 else ''}"
+        of = "" if requests is None else f"{int(requests.fitted.sum()):,} requests of "
+        return f"{self.fitted_times:,} times of {of}{runs} run{'s' if runs > 1 else ''}"
 
     @property
-    def _times(self) -> int:
+    def fitted_times(self) -> int:
         """Measured times that were fitted."""
         requests = self.server.requests
-        if requests is None:
-            return int(np.isfinite(self.server.times.measured).sum())
-        return int(np.isfinite(requests.measured[:, requests.fitted]).sum())
+        times = self.server.times.measured
+        if requests is not None:
+            times = requests.measured[:, requests.fitted]
+        return int(np.isfinite(times).sum())
 
-    def _bands(self) -> list[tuple[str, np.ndarray]]:
-        return list(zip(OUTPUTS, self.server.band(), strict=True))
-
-    def _worst(self) -> list[int]:
-        """The runs that the fit on the others (or on all, if there is one) predicts worst."""
-        wrong = np.abs(np.log(self.server.times.unseen / self.server.times.measured))
-        return list(map(int, np.argsort(-np.nan_to_num(wrong).max(axis=0))[:WORST]))
-
-    def _run(self, i: int) -> dict[str, object]:
-        """One run: its load, both times as measured and predicted, the errors in percent."""
-        run, measured, predicted = (
-            self.server.runs[i],
-            self.server.times.measured,
-            self.server.times.unseen,
-        )
-        return {
-            "run": run.place,
-            "concurrency": run.concurrency,
-            "isl_tokens": run.isl,
-            "osl_tokens": run.osl,
-            **{
-                f"{name}_{kind}_ms": 1e3 * times[k, i]
-                for k, name in enumerate(OUTPUTS)
-                for kind, times in (("measured", measured), ("predicted", predicted))
-            },
-            "error_percent": [100.0 * x for x in predicted[:, i] / measured[:, i] - 1.0],
-        }
-
-    def _predictions(self) -> Table:
-        heads = [Column(f"{n.upper()} {s}", "%") for n in OUTPUTS for s in ("error", "worst")]
-        rows = [
-            [TITLES[kind], *(cell for name in OUTPUTS for cell in _cells(errors[name]))]
-            for kind, errors in self.errors.items()
-        ]
-        return Table((Column("predicted by", left=True), *heads), rows)
-
-    def _parameters(self) -> Table:
-        columns = (
-            Column("parameter", left=True),
-            Column("unit", left=True),
-            Column("before"),
-            Column("fitted"),
-            Column("80 % interval"),
-            Column("by these runs", left=True),
-        )
-        return Table(columns, [self._parameter(p) for p in self.server.identified.parameters])
-
-    def _parameter(self, one: Identified) -> list[str]:
-        before, unit = _values(self.server.start)[one.name]
-        unit, factor = unit.replace("1", ""), 1.0
-        if unit == "s":
-            unit, factor = ("us", 1e6) if before < 1e-3 else ("ms", 1e3)
-        low, high = (digits(factor * x) for x in self.intervals[one.name])
+    def _parameters(self) -> list[dict[str, object]]:
+        """The coefficients with their intervals, in SI units."""
+        server = self.server
+        start = {path: (meta["unit"], float(x)) for path, meta, x in leaves(server.start)}
+        ends = {share: server.interval(share) for share in SHARES}
         return [
-            one.name,
-            unit,
-            digits(factor * before),
-            digits(factor * self.server.fit.values[one.name]),
-            f"{low} to {high}",
-            "identified" if one.verdict == "identified" else "not identified",
+            {
+                "name": one.name,
+                "unit": start[one.name][0],
+                "before": start[one.name][1],
+                "value": server.fit.values[one.name],
+                **{f"interval{100 * s:.0f}": list(e[one.name]) for s, e in ends.items()},
+                "learnt": one.learnt,
+                "verdict": one.verdict,
+            }
+            for one in server.identified.parameters
         ]
 
-    def _worst_predicted(self) -> Table:
-        columns = (
-            Column("worst predicted", left=True),
-            Column("TPOT", "ms"),
-            Column("off", "%"),
-            Column("TTFT", "ms"),
-            Column("off", "%"),
+    def _worst(self) -> list[dict[str, object]]:
+        """The runs that the fit on the others (or on all, if there is one) predicts worst."""
+        times = self.server.times
+        measured, predicted = times.measured, times.unseen
+        wrong = np.nan_to_num(np.abs(np.log(predicted / measured))).max(axis=0)
+        rows = []
+        for i in np.argsort(-wrong)[:WORST]:
+            run: Run = self.server.runs[i]
+            load = {"concurrency": run.concurrency, "isl_tokens": run.isl, "osl_tokens": run.osl}
+            both = {
+                f"{name}_{kind}_ms": 1e3 * x[k, i]
+                for k, name in enumerate(OUTPUTS)
+                for kind, x in (("measured", measured), ("predicted", predicted))
+            }
+            off = [100.0 * x for x in predicted[:, i] / measured[:, i] - 1.0]
+            rows.append({"run": run.place, **load, **both, "error_percent": off})
+        return rows
+
+    def _next(self) -> list[dict[str, object]]:
+        return [
+            {
+                "concurrency": load.workload.batch,
+                "isl_tokens": load.workload.isl,
+                "osl_tokens": load.workload.osl,
+                "tp": load.plan.tp,
+                "dp": load.plan.attention_dp,
+                "bits": bits,
+                "narrows_percent": 100.0 * narrows,
+            }
+            for load, bits, narrows in self.server.proposals
+        ]
+
+
+def _percent(errors: OutputErrors) -> dict[str, float]:
+    return {"median_percent": errors.median, "worst_percent": errors.worst}
+
+
+def caveats(server: Calibrated) -> list[str]:
+    """Sentences on coefficients that the runs do not determine, and on unexplained errors."""
+    fit, identified = server.fit, server.identified
+    moved = np.abs(fit.free - np.asarray(fit.parameters.free(server.start)))
+    moved = dict(zip(fit.parameters.names, moved * np.sqrt(fit.precision), strict=True))
+    far = {name: deviations for name, deviations in moved.items() if deviations > FAR}
+    unknown = [one.name for one in identified.parameters if one.verdict != "identified"]
+    own = tuple(f"{name}:" for name in unknown)
+    notes = [sentence for sentence in identified.sentences if not sentence.startswith(own)]
+    if silent := [name for name in unknown if name not in far]:
+        notes.append(
+            f"Of {', '.join(silent)} these runs say little: what was believed before stands."
         )
-        measured = 1e3 * self.server.times.measured
-        wrong = 100.0 * (self.server.times.unseen / self.server.times.measured - 1.0)
-        rows = [
-            [
-                _short(self.server.runs[i].place),
-                *(
-                    cell
-                    for k in range(len(OUTPUTS))
-                    for cell in (_time(measured[k, i]), _signed(wrong[k, i]))
-                ),
-            ]
-            for i in self._worst()
+    notes += [
+        f"{name} is {deviations:.1f} deviations from what was believed before: this server differs "
+        "from others, or spends time on what the estimator does not have."
+        for name, deviations in far.items()
+    ]
+    if server.requests is None and any(run.loop == "open" for run in server.runs):
+        notes.append(ARRIVALS)
+    if server.times.left_out is None:
+        notes.append("One run cannot be left out: the errors are of the run that was fitted.")
+    return notes + _patterns(server)
+
+
+def _patterns(server: Calibrated) -> list[str]:
+    """Patterns in the residuals of TPOT alone and of TTFT alone that the fit does not explain.
+
+    Left out are times of fewer than ``PATTERN_RUNS`` runs, which show none, and fits to single
+    requests, whose errors are serially correlated.
+    """
+    notes: list[str] = []
+    weights = server.fit.weights.reshape(2, -1)
+    for k, name in enumerate(OUTPUTS):
+        fitted = np.flatnonzero(weights[k])
+        if server.requests is not None or len(fitted) < PATTERN_RUNS:
+            continue
+        rows = k * weights.shape[1] + fitted
+        fields = ("predicted", "measured", "weights", "jacobian", "scale")
+        arrays = {field: getattr(server.fit, field)[rows] for field in fields}
+        fit = dataclasses.replace(server.fit, **arrays, clusters=None)
+        along = trends([server.runs[i] for i in fitted])
+        notes += [
+            f"{name.upper()}: the residuals' {c.name} is {c.measured:.2g}; it would be {c.low:.2g} "
+            f"to {c.high:.2g} if the model were right and the errors ordinary."
+            for c in predictive_checks(fit, server.covered, float(server.spread[k]), along)
+            # errors smaller than typical ones need no note
+            if not c.passes and (c.measured > c.high or c.name.startswith("trend"))
         ]
-        return Table(columns, rows)
-
-
-def _values(estimator: Estimator) -> dict[str, tuple[float, str]]:
-    """Every coefficient in SI by its dotted path, with its unit."""
-    return {path: (float(x), meta["unit"]) for path, meta, x in leaves(estimator)}
-
-
-def _errors(times: np.ndarray, measured: np.ndarray) -> dict[str, OutputErrors | None]:
-    """Errors by output; None where nothing was measured."""
-    wrong = 100.0 * np.abs(times / measured - 1.0)
-    return {
-        name: None
-        if np.isnan(row).all()
-        else OutputErrors(float(np.nanmedian(row)), np.nanmax(row))
-        for name, row in zip(OUTPUTS, wrong, strict=True)
-    }
-
-
-def _proposal(one: Proposal) -> dict[str, object]:
-    work, plan = one.load
-    return {
-        "concurrency": work.batch,
-        "isl_tokens": work.isl,
-        "osl_tokens": work.osl,
-        "tp": plan.tp,
-        "dp": plan.attention_dp,
-        "bits": one.bits,
-        "narrows_percent": 100.0 * one.narrows,
-    }
-
-
-def _next(proposals: Sequence[Proposal]) -> Table:
-    columns = (
-        Column("measure next", left=True),
-        Column("isl", "tokens"),
-        Column("osl", "tokens"),
-        Column("tp"),
-        Column("dp"),
-        Column("narrows", "%"),
-    )
-    rows = []
-    for one in proposals:
-        work, plan = one.load
-        sizes = (work.isl, work.osl, plan.tp, plan.attention_dp)
-        load = f"concurrency {float(work.batch):g}"
-        rows.append([load, *(f"{float(x):.4g}" for x in sizes), digits(100.0 * one.narrows, 2)])
-    return Table(columns, rows)
-
-
-def _cells(errors: OutputErrors | None) -> tuple[str, str]:
-    return ("-", "-") if errors is None else (digits(errors.median), digits(errors.worst))
-
-
-def _time(value: float) -> str:
-    return "-" if np.isnan(value) else digits(value)
-
-
-def _signed(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:+.1f}"
-
-
-def _short(place: str) -> str:
-    return Path(place).name if len(place) > 40 else place
+    return notes

@@ -13,8 +13,8 @@ import numpy as np
 from infer_jax.catalog.files import write_text
 from infer_jax.design.ascent import AscentProgress
 from infer_jax.design.config_json import export, template
-from infer_jax.design.default_space import default_tables
 from infer_jax.design.design import Design, optimise
+from infer_jax.design.names import default_tables
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.errors import InputError

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from infer_jax.design.ascent import KEPT
+from infer_jax.design.ascent import TOLERANCE
 from infer_jax.design.design import Design
 from infer_jax.design.sensitivity import known_outputs
 from infer_jax.design.toml import DesignSpec
@@ -150,7 +150,7 @@ def track_of(design: Design) -> "Track":
     winner = int(path.ends[0])
     return Track(
         objective=np.exp(path.objective * design.sign),
-        kept=path.excess <= KEPT,
+        kept=path.excess <= TOLERANCE,
         winner=winner,
         values=path.values[:, winner],
         names=design.moving,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from infer_jax.catalog import list_models, list_systems
+from infer_jax.estimators import Estimator
 from infer_jax.estimators.serving import ENGINES
 from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.option import (
@@ -54,9 +55,9 @@ Quants = Annotated[
     str | Sequence[str] | None, Option(f"{FORMATS}; repeat to compare.", "FORMAT", many=True)
 ]
 KvDtype = Annotated[str | None, Option("KV cache: bf16, fp16 or fp8.", "FORMAT")]
-EstimatorName = Annotated[
-    str | None, Option("A name that `infer-jax estimators` lists.", "NAME", names=_variants)
-]
+ESTIMATOR = Option("A name that `infer-jax estimators` lists.", "NAME", names=_variants)
+EstimatorName = Annotated[str | None, ESTIMATOR]
+EstimatorLike = Annotated[str | Estimator | None, ESTIMATOR]
 Changes = Annotated[
     str | Sequence[str] | None,
     Option(

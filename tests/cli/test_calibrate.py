@@ -4,10 +4,17 @@ import csv
 import json
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
+from jax import Array
 
 import infer_jax as ij
 from infer_jax.catalog import load_system
+from infer_jax.estimators.estimate import Limit, Phase
+from infer_jax.estimators.estimator import Estimator
+from infer_jax.physics import decoder
+from infer_jax.physics.decoder import total
+from infer_jax.specs import number, spec
 from tests.cli.running import answer, answered_once, as_command, run
 
 RUNS = Path(__file__).parent.parent / "data" / "server" / "runs.csv"
@@ -88,6 +95,50 @@ def test_the_verb_is_what_the_command_prints(tmp_path):
         ij.calibrate(model, system.hardware, RUNS, out="b.toml")
     with pytest.raises(ij.InputError, match="another file than hardware"):
         ij.calibrate(model, ij.load_system("a.toml"), RUNS, out="a.toml")
+
+
+@spec
+class Reading(Estimator):
+    """A user's estimator: a pass reads the weights once, and each token takes some time more."""
+
+    table = "reading"
+    reached: Array = number("share of bandwidth reached", kind="fraction", high=1, default=0.9)
+    token: Array = number("of a token", unit="s", kind="time", default=1e-5)
+    unused: Array = number("of nothing", unit="s", kind="time", default=1e-3)
+
+    def step(self, arch, hardware, forward, plan):
+        """Seconds of a pass."""
+        weights = total(decoder.weight_bytes(arch).values()) / plan.instance
+        reading = weights / (hardware.chip.memory_bandwidth * self.reached)
+        tokens = forward.sequences * forward.new_tokens * self.token
+        limits = {"memory": Limit(need=weights, capacity=hardware.chip.memory)}
+        terms = {"weights": reading, "tokens": tokens}
+        return Phase(
+            time=reading + tokens,
+            terms=terms,
+            limits=limits,
+            mfu=jnp.zeros_like(reading),
+            layout={},
+        )
+
+
+def test_an_estimator_of_a_user_is_calibrated(tmp_path):
+    """Its own numbers are fitted within their bounds, written to a profile and read from it."""
+    fit = ij.calibrate("llama-3.1-8b", "h100_sxm", RUNS, estimator=Reading.of(), out="mine.toml")
+    values = fit.server.fit.values
+    assert set(values) == {"reached", "token", "unused"} and 0.0 < values["reached"] <= 1.0
+    errors = fit.errors
+    assert set(errors) == {"before", "after", "held_out"}  # it has no data sheet of its own
+    before, after = errors["before"]["ttft"], errors["after"]["ttft"]
+    assert before and after and after.median < before.median
+    verdicts = {one["name"]: one["verdict"] for one in fit.rows()}
+    assert verdicts["token"] == "identified" != verdicts["unused"]
+    assert values["unused"] == pytest.approx(1e-3) and "closed form" in str(fit)
+    read = Reading.of().fitted_to(load_system("mine.toml").coefficients)
+    assert float(read.token) == pytest.approx(values["token"], rel=1e-3)
+    assert set(load_system("mine.toml").bands("reading")) == {"ttft", "tpot"}
+    one = ij.calibrate("llama-3.1-8b", "h100_sxm", RUNS, estimator=Reading.of(), parameter="token")
+    assert set(one.intervals) == {"token"} and "engine" not in one.to_dict()
 
 
 def test_a_misspelt_coefficient_of_an_engine_is_refused(tmp_path):

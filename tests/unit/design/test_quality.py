@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 
 from infer_jax.catalog import load_model
 from infer_jax.design import LAWS, QualityWrapper, law, optimise
-from infer_jax.design.energy import energy
 from infer_jax.design.quality import Chinchilla, JointMixture, compute_optimal, measures
 from infer_jax.design.quality_wrapper import QualityEstimate
+from infer_jax.design.sensitivity import energy
 from infer_jax.errors import InputError
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Space
