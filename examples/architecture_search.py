@@ -9,7 +9,7 @@ model's own shape, at the largest batch of the axis that its cache leaves room f
 """
 
 import infer_jax as ij
-from infer_jax.design import QualityWrapper, optimise
+from infer_jax.design import QualityWrapper
 from infer_jax.sweeps import Axis, Best, Constraint, Space
 
 LAYER = "arch.blocks.0"
@@ -46,7 +46,7 @@ def main(restarts: int = 24, steps: int = 80) -> None:
     )
     estimator = QualityWrapper.of(target=ij.make("economics.planned", system.coefficients))
     best = Best("cost", under={"tpot": 0.030})  # seconds
-    found = optimise(estimator, space, best, start=START, restarts=restarts, steps=steps)
+    found = ij.optimise(estimator, space, best, start=START, restarts=restarts, steps=steps)
     for path, value in found.values.items():
         print(f"{path:34}{START[path]:8.0f} ->{value:8.0f}")
     for name in ("cost", "tpot", "parameters", "kv_bytes"):

@@ -13,7 +13,6 @@ from pathlib import Path
 import jax
 
 import infer_jax as ij
-from infer_jax.calibration.server import calibrate_server
 from infer_jax.catalog.measurements import read_runs
 from infer_jax.estimators import Deployment, Serving, ServingWorkload
 
@@ -37,7 +36,7 @@ def main() -> None:
         file.write_text(RUNS)
         runs = read_runs(file)
     estimator = Serving.of(engine="vllm").fitted(system.coefficients.get("serving", {}))
-    calibrated = calibrate_server(estimator, model.architecture, system.hardware, runs)
+    calibrated = ij.calibrate_server(estimator, model.architecture, system.hardware, runs)
     for name, (low, high) in calibrated.interval(0.8).items():
         value = calibrated.fit.values[name]
         print(f"{name:24}{value:10.3g}   80 % within {low:.3g} and {high:.3g}")

@@ -1,7 +1,7 @@
 """The load and layout of a measured run, as an estimator takes them."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ from jax import Array
 from infer_jax import engines
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
-from infer_jax.estimators import Estimator
-from infer_jax.estimators.serving import ENGINES, Deployment, ServingWorkload
+from infer_jax.estimators import Estimator, Serving
+from infer_jax.estimators.serving import ENGINES, Deployment, ServingWorkload, shape
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 
 OUTPUTS = ("tpot", "ttft")
@@ -137,11 +137,15 @@ def predictor(
     arch: Architecture, hardware: Hardware, loads: Sequence[InstanceLoad]
 ) -> Callable[[Estimator], Array]:
     """TPOT of all loads, then TTFT of all loads, in seconds, of an estimator."""
-    arch = jax.tree.map(np.asarray, arch)
+    numbers, seen = (jax.tree.map(np.asarray, x) for x in (arch, shape(arch)))
     stacked = jax.tree.map(lambda *x: np.stack(x), *loads)
 
     def times(estimator: Estimator, load: InstanceLoad) -> Array:
-        estimate = estimator.estimate(arch, hardware, load.workload, load.plan)
+        if estimator.batches:  # by the shape of the model, which is not traced again
+            server = cast(Serving, estimator)
+            estimate = server.serve(seen, hardware, load.workload, load.plan)
+        else:
+            estimate = estimator.estimate(numbers, hardware, load.workload, load.plan)
         return jnp.stack([estimate.tpot, estimate.ttft])
 
     def predict(estimator: Estimator) -> Array:

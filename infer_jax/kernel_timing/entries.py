@@ -18,22 +18,22 @@ def entry(key: str, value: float, source: str, note: str = "", ends: Sequence[fl
     >>> entry("gemm_memory", 0.98765, "fit")
     'gemm_memory = { value = 0.9877, source = "fit" }'
     """
-    said = f', note = "{note}"' if note else ""
+    noted = f', note = "{note}"' if note else ""
     numbers = {"value": value}
     if len(ends) == 2:
         numbers |= {"low": ends[0], "high": ends[1]}
     written = ", ".join(f"{name} = {float(f'{float(x):.4g}')!r}" for name, x in numbers.items())
-    return f'{key} = {{ {written}, source = "{source}"{said} }}'
+    return f'{key} = {{ {written}, source = "{source}"{noted} }}'
 
 
 def curve(name: str, one: FittedFamily, source: str, note: str = "") -> Iterator[str]:
     """The entries of one family, each with its interval, the first with errors or ``note``."""
     for i, (path, meta, value) in enumerate(leaves(one.coefficients)):
         suffix, factor = SUFFIX.get(meta["unit"], ("", 1.0))
-        said = [note or errors(one)] if i == 0 else []
+        notes = [note or errors(one)] if i == 0 else []
         if path in one.intervals and not note:
-            said.append(interval(*(x * factor for x in one.intervals[path])))
-        yield entry(f"{name}_{path}{suffix}", float(value) * factor, source, "; ".join(said))
+            notes.append(interval(*(x * factor for x in one.intervals[path])))
+        yield entry(f"{name}_{path}{suffix}", float(value) * factor, source, "; ".join(notes))
 
 
 def interval(low: float, high: float) -> str:
@@ -56,12 +56,12 @@ def copied(name: str, one: FittedFamily, source: str) -> Iterator[str]:
 
 def errors(one: FittedFamily) -> str:
     """The errors of a family in words."""
-    said = f"median/p90 error {_both(one.seen)} of {len(one.seen)} rows"
-    return said + (f", on unseen shapes {_both(one.unseen)}" if len(one.unseen) else "")
 
+    def median_and_p90(values: np.ndarray) -> str:
+        return "{:.1f}/{:.1f} %".format(*spread(values))
 
-def _both(values: np.ndarray) -> str:
-    return "{:.1f}/{:.1f} %".format(*spread(values))
+    seen = f"median/p90 error {median_and_p90(one.seen)} of {len(one.seen)} rows"
+    return seen + (f", on unseen shapes {median_and_p90(one.unseen)}" if len(one.unseen) else "")
 
 
 def filled(

@@ -37,15 +37,15 @@ def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> 
             ``calibrate.fit``.
     """
     problem = (family.predicted, family.seconds, family.start, family.names)
-    bounds = {"sharpness": (1.0, SHARPEST)} if "sharpness" in family.names else None
-    how: dict[str, Any] = {"scale": SCALE, "restarts": restarts, "spread": SPREAD}
-    how["bounds"] = bounds
-    result = fit(*problem, **how)
+    options: dict[str, Any] = {"scale": SCALE, "restarts": restarts, "spread": SPREAD}
+    if "sharpness" in family.names:
+        options["bounds"] = {"sharpness": (1.0, SHARPEST)}
+    result = fit(*problem, **options)
     clusters = family.shapes.tolist() if len(set(family.shapes)) > 1 else None
     folds = (family.shapes % min(FOLDS, len(set(family.shapes)))).tolist()
     left = np.zeros(0)
     if unseen and clusters is not None:
-        left = held_out(*problem, folds, **how) / family.seconds - 1.0
+        left = held_out(*problem, folds, **options) / family.seconds - 1.0
     spans = interval(result, covariance(result, clusters), SHARE) if len(result.errors) > 1 else {}
     return FittedFamily(family, result.tree, spans, result.errors, left)
 

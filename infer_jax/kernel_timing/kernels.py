@@ -1,10 +1,11 @@
-"""The shapes of kernels to time on this device, and their times.
+"""The shapes of kernels to time on this device, and their times without dispatch and noise.
 
 Products, products grouped by expert, attention of one new token and of a prompt, a copy through
 memory and, with several devices, all-reduce and all-to-all. XLA compiles all of them; a serving
 engine has kernels of its own, which are faster where they fuse more.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -14,8 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
-
-from infer_jax.kernel_timing.timing import seconds
 
 
 class TimingSizes(NamedTuple):
@@ -72,7 +71,8 @@ class Timed(NamedTuple):
 
 
 Run = Callable[..., Array]
-Operands = tuple[Callable[[], Array], ...]  # each drawn as it is timed
+Operands = tuple[Callable[[], Array], ...]  # made as it is timed
+Carried = tuple[tuple[Array, ...], Array]  # operands, and the last result
 Case = tuple[str, Mapping[str, float], Run, Operands]
 
 
@@ -83,20 +83,54 @@ def timed(sizes: TimingSizes = FULL) -> Iterator[Timed]:
         cases.append(_collectives)
     for case in cases:
         for family, given, run, operands in case(sizes):
-            yield Timed(family, given, _spent(run, operands, sizes))
+            yield Timed(family, given, _seconds(run, operands, sizes))
 
 
-def _spent(run: Run, operands: Operands, sizes: TimingSizes) -> float:
+def _seconds(run: Run, operands: Operands, sizes: TimingSizes) -> float:
     try:
-        drawn = [draw() for draw in operands]
-        return seconds(run, *drawn, repeats=sizes.repeats, least=sizes.least)
+        arrays = [make() for make in operands]
+        return seconds(run, *arrays, repeats=sizes.repeats, least=sizes.least)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" in str(error):  # a shape this device has no memory for
             return float("nan")
         raise
 
 
-def _drawn(*shape: int) -> Callable[[], Array]:
+def seconds(function: Callable[..., Array], *args: Array, repeats: int, least: float) -> float:
+    """Median seconds of one call, over ``repeats`` runs of enough calls to take ``least``.
+
+    All calls of a run are one program, a loop, so that a short kernel is not mistaken for the
+    time that Python takes to start it. One number of each result goes into the next call's
+    first operand, and results are carried: nothing can be dropped, merged or cut down.
+    """
+
+    def call(_: Array, carried: Carried) -> Carried:
+        (first, *rest), last = carried
+        corner = jnp.clip(last[(0,) * last.ndim], -1.0, 1.0).astype(first.dtype)
+        operands = (first.at[(0,) * first.ndim].set(corner), *rest)
+        return operands, function(*operands)
+
+    def repeat(calls: Array, operands: tuple[Array, ...]) -> Array:
+        shape = jax.eval_shape(function, *operands)
+        nothing = jnp.zeros(shape.shape, shape.dtype)
+        return jax.lax.fori_loop(0, calls, call, (operands, nothing))[1]
+
+    looped = jax.jit(repeat)
+    once = _run(looped, 1, args)  # compiles
+    calls, once = 1, _run(looped, 1, args)
+    while once < 0.5 * least and calls < 2**20:
+        calls = max(2 * calls, min(16 * calls, int(calls * least / max(once, 1e-7))))
+        once = _run(looped, calls, args)
+    return float(np.median([_run(looped, calls, args) for _ in range(repeats)])) / calls
+
+
+def _run(looped: Callable[..., Array], calls: int, args: tuple[Array, ...]) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(looped(calls, args))
+    return time.perf_counter() - start
+
+
+def _random(*shape: int) -> Callable[[], Array]:
     """Random operands, because some devices are faster on zeros."""
     return lambda: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16)
 
@@ -105,7 +139,7 @@ def _products(sizes: TimingSizes) -> Iterator[Case]:
     for k in sizes.widths:
         for n in sizes.widths:
             for m in sizes.rows:
-                yield "gemm", {"m": m, "k": k, "n": n}, jnp.matmul, (_drawn(m, k), _drawn(k, n))
+                yield "gemm", {"m": m, "k": k, "n": n}, jnp.matmul, (_random(m, k), _random(k, n))
 
 
 def _grouped(sizes: TimingSizes) -> Iterator[Case]:
@@ -115,7 +149,7 @@ def _grouped(sizes: TimingSizes) -> Iterator[Case]:
         for n in (k // 2, k):
             for m in sizes.rows:
                 given = {"groups": count, "m": m, "k": k, "n": n}
-                yield "grouped", given, jnp.matmul, (_drawn(count, m, k), _drawn(count, k, n))
+                yield "grouped", given, jnp.matmul, (_random(count, m, k), _random(count, k, n))
 
 
 def attention(queries: Array, keys: Array, values: Array, *, causal: bool) -> Array:
@@ -128,22 +162,30 @@ def _decodes(sizes: TimingSizes) -> Iterator[Case]:
     for heads, kv in sizes.heads:
         for batch in sizes.batches:
             for context in sizes.contexts:
-                held = _drawn(batch, context, kv, width)
+                cache = _random(batch, context, kv, width)
                 given = {"heads": heads, "kv": kv, "batch": batch, "length": context}
-                operands = (_drawn(batch, 1, heads, width), held, held)
-                yield "gqa_decode", given | {"width": width}, _seen, operands
+                operands = (_random(batch, 1, heads, width), cache, cache)
+                yield "gqa_decode", given | {"width": width}, _decode_attention, operands
 
 
 def _prompts(sizes: TimingSizes) -> Iterator[Case]:
     width = sizes.head_width
     for heads, kv in sizes.heads:
         for length in sizes.prompts:
-            held = _drawn(1, length, kv, width)
+            cache = _random(1, length, kv, width)
             given = {"heads": heads, "kv": kv, "batch": 1, "length": length, "width": width}
-            yield "gqa_prefill", given, _causal, (_drawn(1, length, heads, width), held, held)
+            yield (
+                "gqa_prefill",
+                given,
+                _prompt_attention,
+                (_random(1, length, heads, width), cache, cache),
+            )
 
 
-_seen, _causal = partial(attention, causal=False), partial(attention, causal=True)
+_decode_attention, _prompt_attention = (
+    partial(attention, causal=False),
+    partial(attention, causal=True),
+)
 
 
 def _copies(sizes: TimingSizes) -> Iterator[Case]:
@@ -164,7 +206,7 @@ def _collectives(sizes: TimingSizes) -> Iterator[Case]:
         out = PartitionSpec() if name == "all_reduce" else along
         run = jax.shard_map(law, mesh=mesh, in_specs=along, out_specs=out)
         for size in sizes.copies:
-            each = max(1, size // (2 * count)) * count
-            data = partial(jnp.zeros, count * each, jnp.bfloat16)
-            moved = each * BYTES * (count - 1) / count
+            numbers = max(1, size // (2 * count)) * count
+            data = partial(jnp.zeros, count * numbers, jnp.bfloat16)
+            moved = numbers * BYTES * (count - 1) / count
             yield name, {"moved": moved * (2.0 if name == "all_reduce" else 1.0)}, run, (data,)

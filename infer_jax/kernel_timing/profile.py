@@ -117,7 +117,7 @@ def text(curves: Sequence[FittedFamily], device: Device) -> str:
         entry("domain_bandwidth_gb_per_s", wire / 1e9, "measured", lone),
         entry("network_bandwidth_gb_per_s", wire / 1e9, "measured", lone),
     ]  # fmt: skip
-    said = (
+    citation = (
         f"timed by infer-jax measure on {count} x {kind} with jax {jax.__version__} on {today};"
         " kernels compiled by XLA, not a serving engine's"
     )
@@ -133,7 +133,7 @@ def text(curves: Sequence[FittedFamily], device: Device) -> str:
             *known,
             "",
             "[sources]",
-            f'measured = "{said}"',
+            f'measured = "{citation}"',
             'given = "the command line"',
             "",
         ]

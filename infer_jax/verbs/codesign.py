@@ -23,7 +23,12 @@ from infer_jax.results.wording import by_command
 from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import options as opt, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, folder_of, priced
+from infer_jax.verbs.codesign_result import (
+    CodesignResult,
+    DesignResult,
+    folder_of,
+    second_estimates,
+)
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.option import Option, seconds_of
 from infer_jax.verbs.problems import refuse
@@ -159,7 +164,9 @@ def _report(asked: DesignSpec, design: Design, keep: Best, *, wanted: bool) -> D
             config, _ = export(design.point.arch, template(asked.model), **asked.formats)
         except InputError as error:
             notes.append(f"No config.json: {error}.")
-    return DesignResult(asked, design, keep, priced(asked, design, keep), config, tuple(notes))
+    return DesignResult(
+        asked, design, keep, second_estimates(asked, design, keep), config, tuple(notes)
+    )
 
 
 def _write(out: Path, one: DesignResult) -> DesignResult:

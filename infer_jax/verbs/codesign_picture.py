@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # what is drawn of start and design: its words, unit, what of the SI unit that is, and whether
 # more (1) or less (-1) is better
-DRAWN = {
+OUTPUTS = {
     "cost": ("price of output tokens", "$/Mtok", 1.0, -1),
     "tpot": ("time per output token", "ms", 1e3, -1),
     "ttft": ("time to first token", "ms", 1e3, -1),
@@ -41,7 +41,7 @@ GAINS = {  # of the title
     "ttft": "TTFT {} times shorter",
     "throughput": "{} times the throughput",
 }
-HELD = {  # constraints in words: of what, what of the SI unit is printed, and in which unit
+CONSTRAINTS = {  # constraints in words: of what, what of the SI unit is printed, and in which unit
     "parameters": ("parameters", 1e-9, " billion"),
     "active": ("active parameters", 1e-9, " billion"),
     "aspect": ("hidden size over layers", 1.0, ""),
@@ -69,11 +69,11 @@ def of_design(one: "DesignResult") -> "Figure":
     title = words(f"{one.asked.model} redesigned: {better.format(f'{one.design.gain:.3g}')}")
     changes = {CHANGED: _changed(one), BRINGS: _brings(one.design)}
     bound = [BOUND] if any(change.bound for change in changes[CHANGED]) else []
-    said = dated(" ".join([_asked(one), *bound, CAPTION]))
+    said = dated(" ".join([_load_and_limits(one), *bound, CAPTION]))
     return plot_path(track_of(one.design), changes=changes, title=title, caption=words(said))
 
 
-def _asked(one: "DesignResult") -> str:
+def _load_and_limits(one: "DesignResult") -> str:
     """Lengths, format, price, limits, what is held, and the estimator."""
     work, known = one.design.point.workload, known_outputs()
     under = ", ".join(limit(name, x, known) for name, x in dict(one.keep.under).items())
@@ -83,21 +83,21 @@ def _asked(one: "DesignResult") -> str:
         formats,
         f"{one.asked.system}, {rent({'': float(one.design.point.hardware.price)})}",
         f"limits: {under}" if under else "no limits",
-        _held(one.asked),
+        _constraints(one.asked),
         f"estimator {one.asked.names[0]}",
     ]
     return f"{'; '.join(part for part in parts if part)}."
 
 
-def _held(asked: DesignSpec) -> str:
+def _constraints(asked: DesignSpec) -> str:
     """What constraints hold the design to, in words."""
     from infer_jax.plots.names import named
 
     held: list[str] = []
     for one in (one for one in asked.space.where if isinstance(one, Constraint)):
         said, factor, unit = " over ".join(map(named, one.ratio)), 1.0, ""
-        if not one.ratio and one.value in HELD:
-            said, factor, unit = HELD[one.value]
+        if not one.ratio and one.value in CONSTRAINTS:
+            said, factor, unit = CONSTRAINTS[one.value]
         ends = [(word, x) for word, x in (("at least", one.at_least), ("at most", one.at_most))
                 if isinstance(x, int | float)]  # fmt: skip
         if said and ends:
@@ -137,7 +137,7 @@ def _brings(design: Design) -> "list[Change]":
     dense = after.get("active") == after.get("parameters")
     return [
         Change(said, factor * before[name], factor * after[name], unit, sense)
-        for name, (said, unit, factor, sense) in DRAWN.items()
+        for name, (said, unit, factor, sense) in OUTPUTS.items()
         if name in after and not (name == "active" and dense)
     ]
 
@@ -183,7 +183,7 @@ def of_frontier(every: "Sequence[DesignResult]") -> "Figure":
     unit = f", {known.printed_unit}" if known and known.printed_unit != "1" else ""
     labels = (f"limit of {said}{unit}", _objective(first.design))
     title = words(f"{first.asked.model} redesigned for limits of {said}")
-    held = _held(first.asked)
+    held = _constraints(first.asked)
     caption = (
         f"{first.asked.system}; {held + '; ' if held else ''}estimator {first.asked.names[0]}."
     )

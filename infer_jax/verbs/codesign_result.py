@@ -15,7 +15,7 @@ from infer_jax.design.violations import estimate_of
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Column, Notes, Part, Table
+from infer_jax.results import Column, Notes, Section, table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.sweeps.paths import Point, grows, look, unit_of
@@ -27,6 +27,40 @@ if TYPE_CHECKING:
 
 TERMS = tuple(output.name for output in outputs(QualityEstimate))
 ANSWERS = ("ttft", "tpot", "cost", "throughput")  # of the second estimator
+
+
+class BeforeAfter(NamedTuple):
+    """A line of a table: a number or a name at the start and in the design."""
+
+    name: str
+    before: object
+    after: object
+    unit: str = ""
+
+    @property
+    def ratio(self) -> str | None:
+        """After over before, of two numbers."""
+        if not (_is_number(self.before) and _is_number(self.after)) or not self.before:
+            return None
+        return f"{float(self.after) / float(self.before):.3f}"  # pyright: ignore
+
+
+def _is_number(value: object) -> bool:
+    numbers = isinstance(value, int | float | np.number | np.ndarray)
+    return numbers and not isinstance(value, bool)
+
+
+def _cell(value: object) -> str:
+    return digits(float(value), 5) if _is_number(value) else str(value)  # pyright: ignore
+
+
+CHANGES = (
+    Column("start", "", "before", _cell, left=False),
+    Column("design", "", "after", _cell, left=False),
+    Column("ratio", "", "ratio", left=False),
+)
+FREE = (Column("free", "", "name", left=True), *CHANGES)
+TERM = (Column("term", "", "name", left=True), Column("unit", "", "unit", left=True), *CHANGES)
 
 
 class SecondEstimate(NamedTuple):
@@ -61,67 +95,57 @@ class DesignResult(Pictured):
         """The numbers and names that the design is made of, by their paths."""
         return {k: v for k, v in self.design.values.items() if "vectors" not in k}
 
-    def fields(self) -> Mapping[str, object]:
-        """Terms in SI units, which stand beside them."""
-        one, terms = self.design, self.design.terms
-        second = None
-        if self.second is not None:
-            start, design = (priced.fields() for priced in self.second)
-            second = {"name": self.asked.names[1], "start": start, "design": design}
-        return {
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """One row a term: the start's, the design's, the unit."""
+        one, before = self.design, self.design.start_terms
+        return [
+            {"term": name, "unit": self._unit(name), "start": before[name], "design": value}
+            for name, value in one.terms.items()
+        ]
+
+    def sections(self) -> Iterator[Section]:
+        """The design, its terms beside the start's, the second estimator, the search, notes."""
+        one, terms, start = self.design, self.design.terms, self.asked.start
+        under = ", ".join(f"{k} {v:.6g}" for k, v in dict(self.keep.under).items()) or "none"
+        yield ""
+        yield f"Objective: {self.keep.by}; limits: {under}."
+        yield {
             "objective": self.keep.by,
             "limits": dict(self.keep.under),
             "gain": one.gain,
             "start_keeps_limits": one.start_met,
             "design": self.values,
-            "start": self.asked.start,
+            "start": start,
             "terms": terms,
             "start_terms": one.start_terms,
-            "units": {name: unit_of(name, one.point, one.estimate) for name in terms},
+            "units": {name: self._unit(name) for name in terms},
             "better": {name: grows(name, one.point, one.estimate) for name in terms},
-            "second_estimator": second,
+            "second_estimator": None,
             "searched": one.counts | {"seconds": one.seconds},
             "config": self.config,
             "estimator": self.asked.names[0],
             "trust": [known.fields() for known in self.asked.trusted],
-            "notes": list(self.notes),
         }
-
-    def rows(self) -> Sequence[Mapping[str, object]]:
-        """One row a term: the start's, the design's, the unit."""
-        one, before = self.design, self.design.start_terms
-        return [
-            {
-                "term": name,
-                "unit": unit_of(name, one.point, one.estimate),
-                "start": before[name],
-                "design": value,
-            }
-            for name, value in one.terms.items()
-        ]
-
-    def parts(self) -> Iterator[Part]:
-        """The design, its terms beside the start's, the second estimator, the search, notes."""
-        under = ", ".join(f"{k} {v:.6g}" for k, v in dict(self.keep.under).items()) or "none"
-        yield ""
-        yield f"Objective: {self.keep.by}; limits: {under}."
-        for known in self.asked.trusted:
-            yield known.says
+        yield from (known.says for known in self.asked.trusted)
         if self.second is not None:
-            for which, priced in zip(("design", "start"), reversed(self.second), strict=True):
-                for text in priced.broken:
-                    name = self.asked.names[1]
-                    yield f"Not feasible by {name}, the second estimator: the {which}: {text}."
-        start = self.asked.start
-        rows = [(name, start.get(name), value) for name, value in self.values.items()]
-        yield Table(_columns("free"), [_row(*row) for row in rows])
+            yield from self._not_feasible(*self.second)
+        yield table([BeforeAfter(k, start.get(k), x) for k, x in self.values.items()], FREE)
         yield ""
-        yield self._terms()
+        names = [name for name in TERMS if name in terms]
+        names += [name for name in terms if ".terms." in name or name.endswith(".need")]
+        units = {name: self._unit(name) for name in names}
+        yield table(
+            [
+                BeforeAfter(n, one.start_terms[n], terms[n], "" if units[n] == "1" else units[n])
+                for n in names
+            ],
+            TERM,
+        )
         if self.second is not None:
+            before, after = ({**x.answers, "feasible": x.feasible} for x in self.second)
             yield ""
             yield "The same two under the second estimator"
-            yield _beside(*self.second)
-        one = self.design
+            yield table([BeforeAfter(name, before[name], after[name]) for name in before], FREE)
         yield ""
         yield (
             f"{self.keep.by} is better by a factor of {one.gain:.3f}. "
@@ -130,6 +154,18 @@ class DesignResult(Pictured):
         )
         yield Notes(self.notes)
 
+    def _not_feasible(self, start: SecondEstimate, design: SecondEstimate) -> Iterator[Section]:
+        """Start and design under the second estimator, and the limits that they break."""
+        name = self.asked.names[1]
+        fields = {"name": name, "start": start.fields(), "design": design.fields()}
+        yield {"second_estimator": fields}
+        for which, second in (("design", design), ("start", start)):
+            for text in second.broken:
+                yield f"Not feasible by {name}, the second estimator: the {which}: {text}."
+
+    def _unit(self, name: str) -> str:
+        return unit_of(name, self.design.point, self.design.estimate)
+
     def _figure(self) -> "Figure":
         """The start and the design, and the search.
 
@@ -137,18 +173,6 @@ class DesignResult(Pictured):
             InputError: nothing moved along gradients; see ``Result.plot``.
         """
         return codesign_picture.of_design(self)
-
-    def _terms(self) -> Table:
-        now, before = self.design.terms, self.design.start_terms
-        named = [n for n in TERMS if n in now]
-        named += [n for n in now if ".terms." in n or n.endswith(".need")]
-        rows = []
-        for name in named:
-            unit = unit_of(name, self.design.point, self.design.estimate)
-            term, *cells = _row(name, before[name], now[name])
-            rows.append([term, "" if unit == "1" else unit, *cells])
-        first, *others = _columns("term")
-        return Table([first, Column("unit", left=True), *others], rows)
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,9 +187,9 @@ class CodesignResult(Pictured):
 
     def fields(self) -> Mapping[str, object]:
         """Of one design its own; of a frontier a list."""
-        every = [one.fields() for one in self.designs]
+        designs = [one.fields() for one in self.designs]
         drawn = {"picture": ", ".join(self.drawn)} if self.drawn else {}
-        return {**(every[0] if len(every) == 1 else {"frontier": every}), **drawn}
+        return {**(designs[0] if len(designs) == 1 else {"frontier": designs}), **drawn}
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a term of one design; of a frontier one row a design, with all its terms."""
@@ -176,7 +200,7 @@ class CodesignResult(Pictured):
             for one in self.designs
         ]
 
-    def parts(self) -> Iterator[Part]:
+    def sections(self) -> Iterator[Section]:
         """Every design after the other."""
         for one in self.designs:
             yield from one.parts()
@@ -189,17 +213,17 @@ class CodesignResult(Pictured):
         return codesign_picture.of_frontier(self.designs) if others else first._figure()
 
 
-def priced(
+def second_estimates(
     asked: DesignSpec, design: Design, keep: Best
 ) -> tuple[SecondEstimate, SecondEstimate] | None:
     """The start and the design under the second estimator, where the spec names one."""
     if asked.second is None:
         return None
     start, end = (p._replace(estimator=asked.second) for p in (design.start, design.point))
-    return _priced(keep, start), _priced(keep, end)
+    return _second(keep, start), _second(keep, end)
 
 
-def _priced(keep: Best, point: Point) -> SecondEstimate:
+def _second(keep: Best, point: Point) -> SecondEstimate:
     estimate = estimate_of(point)
     broken = _broken(keep, point, estimate)
     answers = {name: float(getattr(estimate, name)) for name in ANSWERS}
@@ -214,9 +238,9 @@ def _broken(keep: Best, point: Point, estimate: Estimate) -> list[str]:
             value = float(look(name, point, estimate))
         except (AttributeError, InputError):  # a term of the first estimator alone
             continue
-        least = grows(name, point, estimate)
-        if value < limit if least else value > limit:
-            word = "at least" if least else "at most"
+        more = grows(name, point, estimate)
+        if value < limit if more else value > limit:
+            word = "at least" if more else "at most"
             broken.append(f"{name} is {value:.4g}, asked for {word} {limit:.4g}")
     for title, phase in (("prefill", estimate.prefill), ("decode", estimate.decode)):
         for name, limit in phase.limits.items():
@@ -238,33 +262,3 @@ def folder_of(out: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise InputError(str(folder), "--out", error.strerror, "a folder to write to") from None
     return folder
-
-
-def _columns(first: str) -> list[Column]:
-    return [Column(first, left=True), *map(Column, ("start", "design", "ratio"))]
-
-
-def _row(name: str, before: object, after: object) -> list[str]:
-    return [name, _cell(before), _cell(after), _ratio(before, after)]
-
-
-def _beside(start: SecondEstimate, design: SecondEstimate) -> Table:
-    """The answers of both, and whether they are feasible."""
-    before = {**start.answers, "feasible": start.feasible}
-    after = {**design.answers, "feasible": design.feasible}
-    return Table(_columns("free"), [_row(name, before[name], after[name]) for name in before])
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, int | float | np.number | np.ndarray) and not isinstance(value, bool):
-        return digits(float(value), 5)
-    return "" if value is None else str(value)
-
-
-def _ratio(before: object, after: object) -> str:
-    numbers = []
-    for value in (before, after):
-        if not isinstance(value, int | float | np.number | np.ndarray) or isinstance(value, bool):
-            return ""
-        numbers.append(float(value))
-    return f"{numbers[1] / numbers[0]:.3f}" if numbers[0] else ""

@@ -15,12 +15,12 @@ from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, count, either
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.sensitivity_result import At, SensitivityResult, Shown
+from infer_jax.verbs.sensitivity_result import At, Display, SensitivityResult
 from infer_jax.verbs.split import plan_of
 
 HEADS = (*changes.HEADS, "workload", "plan")  # what paths of ``set`` begin with
 TOP = 12  # rows of each output's table
-MOST = 1000  # points along a frontier: each is a column of the table
+MAX_POINTS = 1000  # points along a frontier: each is a column of the table
 
 
 class SplitOptions(NamedTuple):
@@ -54,7 +54,7 @@ def sensitivity(
         Option(
             "At N points of the frontier, not at one.",
             "N",
-            count(2, MOST, ": each is a column of the table"),
+            count(2, MAX_POINTS, ": each is a column of the table"),
         ),
     ] = None,
     top: Annotated[float, Option("Rows of a table.", "N", opt.WHOLE)] = TOP,
@@ -86,12 +86,12 @@ def sensitivity(
     point = changed(point, asked.changes.values("workload", "plan"), "--set")
     inputs.check_context(asked.model, point.workload)
     with busy("compiling and evaluating"):
-        every = [point] if along is None else _frontier(point, asked, int(along))
+        at = [point] if along is None else _frontier(point, asked, int(along))
         analyse = analyser(outputs, point)
-        slopes = [At(each, analyse(each)) for each in every]
-        ifs = what_if(outputs, every[0], _questions(point)) if along is None else {}
-    shown = Shown(along is not None, int(top), coefficients)
-    return SensitivityResult(asked, name, trusted, slopes, ifs, shown)
+        slopes = [At(one, analyse(one)) for one in at]
+        ifs = what_if(outputs, at[0], _questions(point)) if along is None else {}
+    display = Display(along is not None, int(top), coefficients)
+    return SensitivityResult(asked, name, trusted, slopes, ifs, display)
 
 
 def _plan(
@@ -112,15 +112,15 @@ def _plan(
 
 def _questions(point: Point) -> dict[str, Change]:
     """The what-ifs: half the weights' bytes, a rack-wide fast domain, shorter launches."""
-    asked: dict[str, Change] = {
+    questions: dict[str, Change] = {
         "weights at half the bytes": {f"arch.{path}.bytes": _half for path in _formats(point.arch)}
     }
     if isinstance(point.hardware.network, Hierarchy):
-        asked["fast domain of 72 chips"] = {"hardware.network.domain": 72.0}
+        questions["fast domain of 72 chips"] = {"hardware.network.domain": 72.0}
     if isinstance(point.estimator, Economics):
-        asked["kernel launch half as long"] = {"estimator.launch": _half}
-    asked["1.5 times the memory bandwidth"] = {"hardware.chip.memory_bandwidth": lambda x: 1.5 * x}
-    return asked
+        questions["kernel launch half as long"] = {"estimator.launch": _half}
+    bandwidth = {"hardware.chip.memory_bandwidth": lambda x: 1.5 * x}
+    return {**questions, "1.5 times the memory bandwidth": bandwidth}
 
 
 def _half(x: float) -> float:

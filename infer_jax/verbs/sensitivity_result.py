@@ -11,7 +11,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.plots.names import named
 from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Column, Notes, Part, Table
+from infer_jax.results import Column, Notes, Section, option, table
 from infer_jax.specs import Architecture, Experts
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, pictures
@@ -19,14 +19,29 @@ from infer_jax.verbs import inputs, pictures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DARK = "J/Mtok is unknown: the profile of {} has no power."
-AXES = ("tpot", "cost")  # of the frontier
+FRONTIER_AXES = ("tpot", "cost")
 BARS = 12  # of each output in the picture
 # numbers that a kind of block sets, of which nobody buys 10 % more
 FIXED = ("feedforward.inward", "shared.inward", "attention.kv_matrices")
-HEADS = (
-    *(Column("number", left=True), Column("value"), Column("slope"), Column("below, above")),
-    *(Column(x, "%") for x in ("step", "+10 %", "x2")),
+PARTS = {"arch": "model", "hardware": "hardware", "estimator": "estimator"}
+
+
+def _percent(x: float) -> str:
+    return "-" if np.isnan(x) else f"{100 * x:+.2f}"
+
+
+def _step(e: Elasticity) -> str:
+    return f"{100 * e.jump:+.1f}" if abs(e.jump) > 1e-4 else ""
+
+
+ELASTICITIES = (
+    Column("number", "", lambda e: named(e.path), left=True),
+    Column("value", "", "value", "{:.4g}".format),
+    Column("slope", "", "slope", "{:+.3f}".format),
+    Column("below, above", "", lambda e: f"{e.below:+.2f}, {e.above:+.2f}" if e.kinked else None),
+    Column("step", "%", _step, left=False),
+    Column("+10 %", "%", "tenth", _percent),
+    Column("x2", "%", "double", _percent),
 )
 
 
@@ -36,8 +51,18 @@ class At(NamedTuple):
     point: Point
     slopes: Sequence[Elasticity]
 
+    @property
+    def where(self) -> dict[str, object]:
+        """GPUs and batch."""
+        plan = self.point.plan
+        return {"gpus": plan.tp * plan.pp * plan.ep, "batch": self.point.workload.batch}
 
-class Shown(NamedTuple):
+    def rows(self) -> list[dict[str, object]]:
+        """The elasticities for JSON."""
+        return [{**vars(e), "kinked": e.kinked} for e in self.slopes]
+
+
+class Display(NamedTuple):
     """What to print: points of a frontier or one, rows of a table, coefficients or none."""
 
     along: bool
@@ -57,7 +82,7 @@ class SensitivityResult(Pictured):
     trust: Trust
     points: Sequence[At]
     what_if: Mapping[str, Mapping[str, float]]
-    shown: Shown
+    display: Display
 
     def elasticity(self, path: str, output: str) -> Elasticity:
         """The elasticity of an output with respect to a number, at the first point.
@@ -65,36 +90,29 @@ class SensitivityResult(Pictured):
         Raises:
             InputError: no number of that path moves it.
         """
-        for each in self.points[0].slopes:
-            if (each.path, each.output) == (path, output):
-                return each
-        paths = [x.path for x in self.points[0].slopes if x.output == output]
-        raise InputError("elasticity", path, "no number of this", ", ".join(paths))
-
-    def fields(self) -> Mapping[str, object]:
-        """Every elasticity of every point, and the changes that were asked besides."""
-        return {
-            **self.asked.names,
-            "estimator": self.estimator,
-            "trust": self.trust.fields(),
-            "points": [
-                {**_where(at.point), "elasticities": [_fields(e) for e in at.slopes]}
-                for at in self.points
-            ],
-            "what_if": self.what_if,
-            "notes": self.notes(),
-        }
+        of_output = {e.path: e for e in self.points[0].slopes if e.output == output}
+        if path not in of_output:
+            raise InputError("elasticity", path, "no number of this", ", ".join(of_output))
+        return of_output[path]
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row an elasticity."""
-        return [{**_where(at.point), **_fields(e)} for at in self.points for e in at.slopes]
+        return [{**at.where, **row} for at in self.points for row in at.rows()]
+
+    def sections(self) -> Iterator[Section]:
+        """A table of each output, the largest first; or of each number along the frontier."""
+        yield f"{self.asked.model.name} on {self.asked.system.name}"
+        yield self.trust.says
+        yield {**self.asked.names, "estimator": self.estimator, "trust": self.trust.fields()}
+        yield {"points": [{**at.where, "elasticities": at.rows()} for at in self.points]}
+        yield {"what_if": self.what_if}
+        yield from self._along() if self.display.along else self._outputs()
+        yield Notes(self.notes())
 
     def notes(self) -> list[str]:
         """Notes on the meaning of slopes and changes."""
-        coefficients = ", as are the estimator's coefficients (--coefficients)"
-        own = "" if self.shown.coefficients else coefficients
-        dark = not float(self.points[0].point.hardware.power)
-        return [
+        own = f", as are the estimator's coefficients ({option('coefficients')})"
+        notes = [
             "Everything else is held, the layout found by a search included.",
             "Slope: the elasticity e; 1 % more of the number gives e % more of the output. +10 % "
             "and x2 are evaluated, so they tell how far it carries; '-' where a bound is passed.",
@@ -102,88 +120,78 @@ class SensitivityResult(Pictured):
             "makes them differ; a step is a jump of the output at the point itself.",
             "J/Mtok is the estimator's own where it tells energy, else board power x chips x time, "
             "an upper bound.",
-            f"The paths that --set takes are in --json{own}.",
-            *([DARK.format(self.asked.system.name)] if dark else []),
-            *self.asked.notes,
+            f"The paths that {option('set')} takes are in {option('json')}"
+            f"{'' if self.display.coefficients else own}.",
         ]
-
-    def parts(self) -> Iterator[Part]:
-        """A table of each output, the largest first; or of each number along the frontier."""
-        yield f"{self.asked.model.name} on {self.asked.system.name}"
-        yield self.trust.says
-        if self.shown.along:
-            yield from self._along()
-        else:
-            yield from self._outputs()
-            yield from self._ifs()
-        yield Notes(self.notes())
+        if not float(self.points[0].point.hardware.power):
+            name = self.asked.system.name
+            notes.append(f"J/Mtok is unknown: the profile of {name} has no power.")
+        return [*notes, *self.asked.notes]
 
     def _worth(self, at: At) -> list[Elasticity]:
-        return worth(at.slopes, at.point.arch, self.shown.coefficients)
+        return worth(at.slopes, at.point.arch, self.display.coefficients)
 
-    def _outputs(self) -> Iterator[Part]:
-        """A table of each output at the point."""
-        slopes = self._worth(self.points[0])
-        seen = {e.output for e in slopes}
-        for output in (x for x in known_outputs().values() if x.name in seen):
-            rows = [e for e in slopes if e.output == output.name][: self.shown.top]
-            unit = "" if output.per or output.unit == "1" else f" ({output.unit})"
+    def _outputs(self) -> Iterator[Section]:
+        """A table of each output at the point, and the what-ifs: changes of all outputs."""
+        slopes, outputs = self._worth(self.points[0]), known_outputs()
+        for name, output in outputs.items():
+            rows = [e for e in slopes if e.output == name][: self.display.top]
+            if rows:
+                unit = "" if output.per or output.unit == "1" else f" ({output.unit})"
+                yield ""
+                yield f"{output.short}{unit}"
+                yield table(rows, ELASTICITIES)
+        if self.what_if:
             yield ""
-            yield f"{output.short}{unit}"
-            yield Table(HEADS, [_row(e) for e in rows])
+            yield "What if"
+            names = next(iter(self.what_if.values()))
+            change = [
+                Column(outputs[n].short, "%", lambda row, n=n: 100 * row[1][n], "{:+.1f}".format)
+                for n in names
+            ]
+            first = Column("change", "", lambda row: row[0])
+            yield table(list(self.what_if.items()), (first, *change))
 
-    def _ifs(self) -> Iterator[Part]:
-        """The what-ifs: changes of all outputs, in per cent."""
-        if not self.what_if:
-            return
-        names, known = list(next(iter(self.what_if.values()))), known_outputs()
-        yield ""
-        yield "What if"
-        yield Table(
-            (Column("change", left=True), *(Column(known[n].short, "%") for n in names)),
-            [
-                [label, *(f"{100 * change[n]:+.1f}" for n in names)]
-                for label, change in self.what_if.items()
-            ],
-        )
-
-    def _along(self) -> Iterator[Part]:
+    def _along(self) -> Iterator[Section]:
         """Slopes by number and point of the frontier, for both of its axes."""
-        points = [at.point for at in self.points]
-        heads = [
-            Column(f"{float(p.plan.tp):.3g} GPUs", f"batch {float(p.workload.batch):.3g}")
-            for p in points
-        ]
-        for name in AXES:
+        for name in FRONTIER_AXES:
             at = [{e.path: e for e in self._worth(x) if e.output == name} for x in self.points]
             paths = dict.fromkeys(path for slopes in at for path in slopes)
             weights = {p: max(s[p].weight for s in at if p in s) for p in paths}
-            first = sorted(weights, key=lambda p: -weights[p])[: self.shown.top]
-            short = known_outputs()[name].short
+            first = sorted(weights, key=lambda p: -weights[p])[: self.display.top]
+            columns = [
+                Column(
+                    f"{float(x.point.plan.tp):.3g} GPUs",
+                    f"batch {float(x.point.workload.batch):.3g}",
+                    lambda path, s=s: f"{s[path].slope:+.3f}" if path in s else "0",
+                    left=False,
+                )
+                for x, s in zip(self.points, at, strict=True)
+            ]
             yield ""
-            yield f"Elasticities of {short} along the frontier, cheapest first"
-            yield Table(
-                (Column("number", left=True), *heads),
-                [[named(p), *(f"{s[p].slope:+.3f}" if p in s else "0" for s in at)] for p in first],
+            yield (
+                f"Elasticities of {known_outputs()[name].short} along the frontier, cheapest first"
             )
+            yield table(first, (Column("number", "", named, left=True), *columns))
 
     def _figure(self) -> "Figure":
         """A tornado of the first point: what 10 % more of each number does to each output."""
         from infer_jax.plots.style import words
         from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
-        slopes = worth(self.points[0].slopes, self.points[0].point.arch)
+        point, panels = self.points[0].point, {}
+        slopes = worth(self.points[0].slopes, point.arch)
         slopes = [e for e in slopes if not e.path.endswith(FIXED)]
-        seen, panels = {e.output for e in slopes}, {}
         for output in known_outputs().values():
-            if output.name in seen and not output.drawn:
-                rows = [e for e in slopes if e.output == output.name and e.weight > 1e-3]
+            of_output = [e for e in slopes if e.output == output.name]
+            if of_output and not output.drawn:
                 bars = [
-                    TornadoBar(named(e.path), _kind(e.path), e.slope, 100 * e.tenth) for e in rows
+                    TornadoBar(named(e.path), _part(e.path), e.slope, 100 * e.tenth)
+                    for e in of_output
+                    if e.weight > 1e-3
                 ]
                 bars.sort(key=lambda bar: -abs(bar.length))
                 panels[output.short] = bars[:BARS]
-        point = self.points[0].point
         work, plan = point.workload, point.plan
         gpus = float(plan.tp * plan.pp * plan.ep)
         degrees = {name: float(getattr(plan, name)) for name in ("tp", "pp", "ep")}
@@ -214,35 +222,6 @@ def worth(
     ]
 
 
-def _where(point: Point) -> dict[str, object]:
-    """GPUs and batch of a point."""
-    plan = point.plan
-    return {"gpus": plan.tp * plan.pp * plan.ep, "batch": point.workload.batch}
-
-
-def _fields(e: Elasticity) -> dict[str, object]:
-    return {**vars(e), "kinked": e.kinked}
-
-
-def _kind(path: str) -> str:
+def _part(path: str) -> str:
     """What a number is of, in the words of the picture."""
-    room = path.partition(".")[0]
-    return {"arch": "model", "hardware": "hardware", "estimator": "estimator"}.get(
-        room, "load and layout"
-    )
-
-
-def _row(e: Elasticity) -> list[str]:
-    return [
-        named(e.path),
-        f"{e.value:.4g}",
-        f"{e.slope:+.3f}",
-        f"{e.below:+.2f}, {e.above:+.2f}" if e.kinked else "",
-        f"{100 * e.jump:+.1f}" if abs(e.jump) > 1e-4 else "",
-        _change(e.tenth),
-        _change(e.double),
-    ]
-
-
-def _change(x: float) -> str:
-    return "-" if np.isnan(x) else f"{100 * x:+.2f}"
+    return PARTS.get(path.partition(".")[0], "load and layout")

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from statistics import NormalDist
 
 import numpy as np
 
@@ -20,6 +19,7 @@ FACTOR_SCATTER = math.sqrt(2.0)
 # the interval of a coefficient is that of the mean over servers; a single server scatters wider by
 # the square root of their number, 41 servers under 3 engines, but by at most a factor e
 SERVER_SCATTER, MAX_SPREAD = math.sqrt(41 / 3), 1.0
+REACH = 1.2815515655446004  # deviations from the middle to either end of an 80 % interval
 # a setting, not a fit: relative spread of the shares of memory that servers are started with
 # (0.85 to 0.95; docs/memory.md)
 SETTINGS = {"usable_memory": 0.06}
@@ -80,9 +80,8 @@ def ladder(
 def spreads() -> dict[str, float]:
     """The deviation of the logarithm of each coefficient from server to server."""
     factors = {name: FACTOR_SCATTER * RUN_ERRORS[output] for output, name in FACTORS.items()}
-    reach = 2.0 * NormalDist().inv_cdf(0.9)  # deviations between the ends of an 80 % interval
-    fitted = {
-        name: min(SERVER_SCATTER * math.log(known.high / known.low) / reach, MAX_SPREAD)
-        for name, known in serving_coefficients().items()
-    }
+    fitted: dict[str, float] = {}
+    for name, known in serving_coefficients().items():
+        deviation = math.log(known.high / known.low) / (2.0 * REACH)
+        fitted[name] = min(SERVER_SCATTER * deviation, MAX_SPREAD)
     return {**factors, **fitted, **SETTINGS}

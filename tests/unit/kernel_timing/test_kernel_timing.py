@@ -14,7 +14,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Curves, Kernels
 from infer_jax.kernel_timing import Timed, entries, families, fitted, kernels, profile
 from infer_jax.kernel_timing.families import FP8
-from infer_jax.kernel_timing.timing import seconds
+from infer_jax.kernel_timing.kernels import seconds
 from infer_jax.physics import efficiency as eff
 
 CHIP = load_system("h20_sxm").hardware.chip
