@@ -9,7 +9,7 @@ from jax import Array
 from jax.tree_util import Partial
 
 from infer_jax.estimators.serving import Deployment, Serving, shape
-from infer_jax.estimators.serving.mixed import Mixed, mixed, mixed_time
+from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.footprint import EngineSettings, Overheads, memory
 from infer_jax.replays import Log, Requests, Rules, replay, vllm
 from infer_jax.specs import Architecture, Hardware
@@ -25,9 +25,9 @@ class Server(NamedTuple):
     plan: Deployment
     rules: Rules
 
-    def table(self, model: Serving) -> Mixed:
+    def table(self, model: Serving) -> PassLaw:
         """The table that prices its passes by the coefficients of ``model``."""
-        return mixed(model.context(shape(self.arch), self.hardware, self.plan))
+        return PassLaw.of_context(model.context(shape(self.arch), self.hardware, self.plan))
 
 
 class Arguments(NamedTuple):
@@ -84,15 +84,15 @@ def served(s: Server, model: Serving, requests: Requests) -> Times:
 
 
 @jax.jit
-def _table(s: Server, model: Serving) -> Mixed:
+def _table(s: Server, model: Serving) -> PassLaw:
     return s.table(model)
 
 
 @partial(jax.jit, static_argnames=("width", "turns"))
 def _program(
-    table: Mixed, rules: Rules, requests: Requests, *, width: int, turns: int
+    table: PassLaw, rules: Rules, requests: Requests, *, width: int, turns: int
 ) -> tuple[Array, ...]:
-    log: Log = replay(Partial(mixed_time, table), rules, requests, width=width, turns=turns)
+    log: Log = replay(Partial(pass_time, table), rules, requests, width=width, turns=turns)
     return log.ttft, log.tpot, log.latency, log.complete
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from infer_jax.estimators.serving import pass_terms
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.passes import eager, stepping
+from infer_jax.estimators.serving.passes import eager_launch, stepping
 
 MOST = 128  # requests that decode in a pass at most
 FINE = 8  # points to a doubling of the rows of a pass
@@ -39,14 +39,14 @@ def priced(c: Context, context: Array) -> Priced:
         return pass_terms.prefill_attention(c, one, new, cached).time / c.plan.pp
 
     pair = attending(many, none) / (many**2 / 2.0)
-    launch = eager(c, none)
+    launch = eager_launch(c, none)
     return Priced(
         decode=jax.vmap(lambda d: law(d, none, one, none))(jnp.arange(MOST + 1.0)),
         layers=jnp.log(jax.vmap(lambda n: pass_terms.through_layers(c, n).time)(jnp.asarray(ROWS))),
         pair=pair,
         cached=(attending(many, many) - pair * 1.5 * many**2) / many,
         launch=launch,
-        token=(eager(c, many) - launch) / many,
+        token=(eager_launch(c, many) - launch) / many,
         head=pass_terms.head(c, one, 1.0).time * c.model.laws.prompt_logits,
         beside=jnp.asarray(c.model.eager_beside_decode),
     )

@@ -31,7 +31,7 @@ from infer_jax.calibration.server import (
 )
 from infer_jax.catalog.measurements import Run
 from infer_jax.estimators.serving import Deployment, Serving, Shape, shape
-from infer_jax.estimators.serving.mixed import mixed, mixed_time
+from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import Requests, Rules, lanes, replay, retrace
 from infer_jax.replays.server import checked, sizes_of
 from infer_jax.specs import Architecture, Hardware
@@ -201,11 +201,11 @@ class Replays(NamedTuple):
         """The times of all requests, and whether ``turns`` were enough for every path."""
 
         def replay_lane(lane: _Lane, closed: bool) -> tuple[Array, Array]:
-            table = mixed(model.context(self.model, self.hardware, lane.plan))
+            table = PassLaw.of_context(model.context(self.model, self.hardware, lane.plan))
             loop = lane.concurrency if closed else None
-            path = Partial(mixed_time, lax.stop_gradient(table))
+            path = Partial(pass_time, lax.stop_gradient(table))
             log = replay(path, lane.rules, lane.requests, loop, width=self.width, turns=self.turns)
-            again = retrace(Partial(mixed_time, table), log, lane.requests, loop, phase=not closed)
+            again = retrace(Partial(pass_time, table), log, lane.requests, loop, phase=not closed)
             front = model.front_time(lane.plan) * lane.from_client
             return jnp.stack([again.tpot, again.ttft + front]), log.complete
 

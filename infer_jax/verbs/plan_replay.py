@@ -13,7 +13,7 @@ from jax.tree_util import Partial
 
 from infer_jax.compiling import MANY, once
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving.mixed import Mixed, drafted_time, mixed_time
+from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.launch import budget
 from infer_jax.planning import USUAL_TTFT, Choice, pools_of
 from infer_jax.replays import Requests, Rules, lanes, replay
@@ -287,10 +287,10 @@ def served(many: Sequence[Lane]) -> list[Times]:
 
 
 def _lanes(
-    width: int, turns: int, pass_: Mixed, rules: Rules, requests: Requests, loops: Array | None
+    width: int, turns: int, pass_: PassLaw, rules: Rules, requests: Requests, loops: Array | None
 ) -> Ends:
-    def one(pass_: Mixed, rules: Rules, requests: Requests, loop: Array | None) -> Ends:
-        step = Partial(mixed_time if requests.drafts is None else drafted_time, pass_)
+    def one(pass_: PassLaw, rules: Rules, requests: Requests, loop: Array | None) -> Ends:
+        step = Partial(pass_time, pass_)
         log = replay(step, rules, requests, loop, width=width, turns=turns)
         return Ends(log.arrival, log.first, log.last, log.complete)
 

@@ -1,6 +1,6 @@
 """The server of a replay: the rules of its engine, and what its passes cost."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -14,22 +14,15 @@ from infer_jax.compiling import once
 from infer_jax.engines import ENGINES, ServingEngine
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, memory, shape
-from infer_jax.estimators.serving.mixed import (
-    Mixed,
-    drafted_pass,
-    drafted_time,
-    mixed,
-    mixed_pass,
-    mixed_time,
-)
-from infer_jax.estimators.serving.pass_terms import Spent
-from infer_jax.estimators.serving.ranked import (
-    Ranked,
-    common_time,
-    drafted_common_time,
-    drafted_own_time,
+from infer_jax.estimators.serving.price import (
+    Batch,
+    PassLaw,
+    RankedLaw,
+    experts_time,
     own_time,
-    ranked,
+    pass_time,
+    price,
+    ranked_law,
 )
 from infer_jax.physics import energy
 from infer_jax.replays import Log, Requests, Rules, SharedStep, serve
@@ -65,7 +58,7 @@ class ReplayedInstance(NamedTuple):
 
     engine: str
     rules: Rules
-    pass_: Mixed | Ranked
+    pass_: PassLaw | RankedLaw
     front: float
     tokens: float  # of the cache
     drafts: ReplayDrafts | None = None
@@ -73,15 +66,12 @@ class ReplayedInstance(NamedTuple):
     @property
     def step(self) -> Partial:
         """The seconds of a pass."""
-        return Partial(mixed_time if self.drafts is None else drafted_time, self.pass_)
+        return Partial(pass_time, self.pass_)
 
     @property
     def shared_step(self) -> SharedStep:
         """The seconds of a pass of all attention ranks."""
-        own, common = own_time, common_time
-        if self.drafts is not None:
-            own, common = drafted_own_time, drafted_common_time
-        return SharedStep(Partial(own, self.pass_), Partial(common, self.pass_))
+        return SharedStep(Partial(own_time, self.pass_), Partial(experts_time, self.pass_))
 
     @property
     def words(self) -> str:
@@ -118,12 +108,12 @@ class ReplayedInstance(NamedTuple):
         kind = path.time.dtype
         grows = path.decoding if path.grows is None else path.grows
         given = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
-        points, law = path.time.shape[0], _watts if self.drafts is None else _drafted_watts
-        if isinstance(self.pass_, Ranked) or float(self.rules.host):
+        points = path.time.shape[0]
+        if isinstance(self.pass_, RankedLaw) or float(self.rules.host):
             # passes wait for other ranks, or for blocks of the host
             spent = np.diff(np.asarray(path.time), prepend=0.0)
             given = *given, spent / np.maximum(np.asarray(path.count), 1)
-        watts = once(law, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
+        watts = once(_watts, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
         return np.asarray(watts)
 
 
@@ -146,17 +136,11 @@ def _kept(log: Log, turns: int) -> np.ndarray:
     return np.zeros(0) if log.path.kept is None else np.asarray(log.path.kept)[:turns]
 
 
-def _watts(m: Mixed | Ranked, *path: Array) -> Array:
+def _watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
     """Watts of a chip by the shares of each pass that it reads and computes; at rest in a wait."""
-    return _watts_of(mixed_pass, m, *path)
+    own = law.own if isinstance(law, RankedLaw) else law
+    exact = PassLaw.of_context(own.context, drafting=own.drafting, table=False)
 
-
-def _drafted_watts(m: Mixed | Ranked, *path: Array) -> Array:
-    """The same of passes with drafts."""
-    return _watts_of(drafted_pass, m, *path)
-
-
-def _watts_of(law: Callable[..., Spent], m: Mixed | Ranked, *path: Array) -> Array:
     def one(
         decoding: Array,
         context: Array,
@@ -167,9 +151,10 @@ def _watts_of(law: Callable[..., Spent], m: Mixed | Ranked, *path: Array) -> Arr
         seconds: Array | None = None,
     ) -> Array:
         middle = context + grows * (count - 1.0) / 2.0
-        spent = law(m.context, decoding, middle, fed, pairs)
+        spent = price(exact, Batch(decoding, middle, fed, pairs))
         rate = jnp.where(count > 0, 1.0 / (spent.time if seconds is None else seconds), 0.0)
-        return energy.power_at(m.context.hardware.power, spent, rate, m.context.model.draw)
+        c = exact.context
+        return energy.power_at(c.hardware.power, spent, rate, c.model.draw)
 
     return jax.vmap(one)(*path)
 
@@ -208,8 +193,9 @@ def server_of(
     plan = Deployment.of(**degrees, chunk=budget, max_sequences=counted, block=block, drafts=count)
     length = jnp.asarray(block * np.ceil(mean_tokens / block))
     small = None if drafts is None else drafts.model
-    law = _priced_ranks if float(plan.attention_dp) > 1 else _priced
-    pass_, free, each, front = once(law, model, arch, small, hardware, plan, length)
+    fixed = (drafts is not None, float(plan.attention_dp) > 1)
+    given = (model, arch, small, hardware, plan, length)
+    pass_, free, each, front = once(_priced, *given, fixed=fixed)
     tokens = float(np.floor(free / each * float(length) / block) * block)
     if tokens < block:
         short = f"{size(-free)} short of weights and activations" if free < 0 else "no cache left"
@@ -256,24 +242,20 @@ def _settings(engine: ServingEngine, sizes: Sizes) -> dict[str, bool]:
 
 
 def _priced(
+    drafting: bool,
+    ranks: bool,
     model: Serving,
     arch: Architecture,
     draft: Architecture | None,
     hardware: Hardware,
     plan: Deployment,
     length: Array,
-) -> tuple[Mixed, Array, Array, Array]:
-    """What passes cost; bytes of a chip left for the cache and of a request; seconds in front."""
+) -> tuple[PassLaw | RankedLaw, Array, Array, Array]:
+    """What passes cost; bytes of a chip left for the cache and of a request; seconds in front.
+
+    ``ranks``: whether attention ranks share experts.
+    """
     c = model.context(shape(arch), hardware, plan, None if draft is None else shape(draft))
     chip = footprint.account(*memory.account_inputs(c, memory.server(c, memory.arriving(c))))
-    return mixed(c), chip.available, chip.at_its_end(length), model.front_time(plan)
-
-
-def _priced_ranks(
-    model: Serving, arch: Architecture, draft: None, hardware: Hardware, plan: Deployment,
-    length: Array,
-) -> tuple[Ranked, Array, Array, Array]:  # fmt: skip
-    """The same of attention ranks that share experts."""
-    c = model.context(shape(arch), hardware, plan)
-    chip = footprint.account(*memory.account_inputs(c, memory.server(c, memory.arriving(c))))
-    return ranked(c), chip.available, chip.at_its_end(length), model.front_time(plan)
+    law = (ranked_law if ranks else PassLaw.of_context)(c, drafting=drafting)
+    return law, chip.available, chip.at_its_end(length), model.front_time(plan)

@@ -15,7 +15,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.catalog.measurements import read_runs
 from infer_jax.estimators.serving import Deployment, Serving, shape
-from infer_jax.estimators.serving.mixed import mixed, mixed_time
+from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.verbs.calibrate_requests import benches
 from infer_jax.verbs.inputs import given
 from tests.cli.running import answer, as_command, run
@@ -35,8 +35,10 @@ def served(concurrency: int | None = None, seed: int = 1) -> list[schedulers.Req
     estimator = ij.make("serving", system.coefficients)
     assert isinstance(estimator, Serving)
     plan = Deployment.of(tp=1, chunk=512, max_sequences=8, block=16)
-    table = mixed(estimator.fitted(TRUE).context(shape(model.architecture), system.hardware, plan))
-    step, random = jax.jit(partial(mixed_time, table)), np.random.default_rng(seed)
+    table = PassLaw.of_context(
+        estimator.fitted(TRUE).context(shape(model.architecture), system.hardware, plan)
+    )
+    step, random = jax.jit(partial(pass_time, table)), np.random.default_rng(seed)
 
     def seconds(*batch: float) -> float:
         return float(step(*map(float, batch))) * np.exp(NOISE * random.normal())

@@ -13,7 +13,7 @@ from infer_jax.estimators.estimate import ENERGY, Estimate, Limit, Phase
 from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.engines import Engine
-from infer_jax.estimators.serving.passes import Passes, kept_tokens, layout, passes
+from infer_jax.estimators.serving.passes import Passes, layout, pass_yield, passes
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.workload import ServingWorkload
 from infer_jax.physics import energy, pipelining
@@ -151,7 +151,7 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     """
     lengths = isl, osl, prefix, fresh = RequestTokens.of(c, work)
     plan, engine, equal = c.plan, c.engine, work.fixed > 0.5
-    first, fed, kept = engine.prefill_first > 0.5, 1.0 + plan.drafts, kept_tokens(c)
+    first, fed, kept = engine.prefill_first > 0.5, 1.0 + plan.drafts, pass_yield(c)
     # above 0, so that TPOT is defined for an output of one token
     later = jnp.maximum(osl - 1.0, 1e-3)
     room = memory.room(c, isl, osl, work.common * prefix, work.batch / plan.attention_dp)
@@ -293,7 +293,7 @@ def per_tokens(
 def mean_power(c: Context, done: Passes, flight: Flight, osl: Array, latency: Array) -> Array:
     """Mean power of a chip, W, by the shares of the time that it is in passes and works."""
     # a group's work in a request's time: its own decode steps, and everyone's prompts once
-    busy = pass_terms.joined(done.decode.times(osl), done.joining.times(flight.group))
+    busy = pass_terms.add(done.decode.scaled(osl), done.joining.scaled(flight.group))
     # this often: the requests that a group finishes in a second, a pass serving several at once
     rate = flight.batch / latency / (c.plan.attention_dp * flight.group)
     return energy.power_at(c.hardware.power, busy, rate, c.model.draw)

@@ -27,11 +27,11 @@ class Laws(NamedTuple):
     chosen: Pairs = prompt.seen
     # whether these are counted: 0 or 1
     prompt_logits: float = 0.0  # the head at the end of a prompt
-    beside: float = 0.0  # FLOP of attention beside pairs: indexer, recurrence
+    unpaired: float = 0.0  # FLOP of attention that no pairs count: indexer, recurrence
     router: float = 0.0  # the routers' matrices
 
 
-COMPLETE = Laws(windowed=prompt.seen, prompt_logits=1.0, beside=1.0, router=1.0)
+COMPLETE = Laws(windowed=prompt.seen, prompt_logits=1.0, unpaired=1.0, router=1.0)
 
 
 @spec

@@ -12,7 +12,7 @@ from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving import closed_loop, memory
 from infer_jax.estimators.serving.closed_loop import Flight, RequestTokens, ServerEstimate
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.passes import kept_tokens, passes, stepping
+from infer_jax.estimators.serving.passes import pass_yield, passes, stepping
 from infer_jax.estimators.serving.workload import ServingWorkload
 from infer_jax.physics import scheduling
 from infer_jax.physics.decoder import total
@@ -91,7 +91,7 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
     turns = c.engine.ahead + (c.plan.polling - 1.0) / 2.0
     before = {
         "front": closed_loop.front(c.engine, c.model.front_rank, c.plan),
-        "admission": turns * busy * loaded.following * kept_tokens(c),
+        "admission": turns * busy * loaded.following * pass_yield(c),
     }
     cached = memory.cache_bytes(c, lengths.prefix)
     fetched = closed_loop.fetch(c, work, cached, done.alone.time)
@@ -104,7 +104,7 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
     }
     ttft = total(first.values())
     later = ttft - loaded.ttft
-    alone = done.decode.times(c.model.decode_factor)
+    alone = done.decode.scaled(c.model.decode_factor)
     disturbed = jnp.maximum(loaded.tpot - alone.time, 0.0)
     decode = {**alone.terms, "other prefills": disturbed}
     tpot = total(decode.values())

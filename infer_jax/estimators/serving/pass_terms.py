@@ -4,8 +4,8 @@
 over the layers; the layers' axis is the last.
 """
 
+import operator
 from functools import reduce
-from operator import add
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ Terms = dict[str, Array]
 Layers = Float[Array, " layers"]  # a number for each row of the table of layers
 
 
-class Spent(NamedTuple):
+class Cost(NamedTuple):
     """Seconds by term, and seconds for which memory is read and arithmetic is done."""
 
     terms: Terms
@@ -36,70 +36,71 @@ class Spent(NamedTuple):
     @property
     def time(self) -> Array:
         """Seconds in all."""
-        return reduce(add, self.terms.values())
+        return reduce(operator.add, self.terms.values())
 
-    def times(self, factor: Array) -> "Spent":
+    def scaled(self, factor: Array) -> "Cost":
         """All of it, multiplied by ``factor``."""
         terms = {name: x * factor for name, x in self.terms.items()}
-        return Spent(terms, self.reading * factor, self.computing * factor)
+        return Cost(terms, self.reading * factor, self.computing * factor)
 
 
-def joined(*parts: Spent) -> Spent:
-    """One after the other; terms of one name are added."""
+def add(*parts: Cost) -> Cost:
+    """The cost of several activities, one after the other; terms of one name are added."""
     terms: Terms = {}
     for part in parts:
         for name, x in part.terms.items():
             terms[name] = terms[name] + x if name in terms else x
-    return Spent(terms, total(p.reading for p in parts), total(p.computing for p in parts))
+    return Cost(terms, total(p.reading for p in parts), total(p.computing for p in parts))
 
 
-def waiting(**terms: Array) -> Spent:
-    """Terms during which neither memory is read nor arithmetic done."""
-    return Spent(terms, jnp.asarray(0.0), jnp.asarray(0.0))
+def overhead(**terms: Array) -> Cost:
+    """Seconds by term during which neither memory is read nor arithmetic done."""
+    return Cost(terms, jnp.asarray(0.0), jnp.asarray(0.0))
 
 
-def drafted(part: Spent) -> Spent:
-    """The seconds of a draft model, as one term."""
-    return Spent({"draft": part.time}, part.reading, part.computing)
+def as_draft(cost: Cost) -> Cost:
+    """The cost of a draft model's pass as one term."""
+    return Cost({"draft": cost.time}, cost.reading, cost.computing)
 
 
-def through_layers(c: Context, rows: Array, beside: Array | float = 0.0) -> Spent:
-    """Seconds that depend on a pass's tokens alone: products, activations, collectives.
+def through_layers(c: Context, rows: Array, attention_and_launch: Array | float = 0.0) -> Cost:
+    """Seconds that depend only on the number of tokens: products, activations, collectives.
 
     L (T_A + T_el + 2 T_ar) + (L - L_d)(T_F + T_S) + L_d T_D; with several attention groups of a
     mixture the second all-reduce is two exchanges among them. Of two micro-batches each has half of
-    the rows, and one exchanges while the other computes, ``beside`` seconds of it elsewhere.
+    the rows, and one exchanges while the other computes: products, and ``attention_and_launch``
+    seconds besides.
     """
     layer, model, plan = c.shape.layers, c.model, c.plan
     wide, batches = plan.wide, micro_batches(plan)
     rows = rows if wide is None else rows / batches
-    held = rows * c.shape.width * c.shape.activation
-    reduce = switch_collectives.all_reduce(plan.tp, held, c.wire)
+    activations = rows * c.shape.width * c.shape.activation  # bytes of a group
+    reduce = switch_collectives.all_reduce(plan.tp, activations, c.wire)
     groups = c.wire._replace(domain=jnp.maximum(c.wire.domain / plan.tp, 1.0))
-    places = c.shape.exchanged * (1.0 - model.idle_slots)
-    exchange = 2.0 * switch_collectives.exchange(plan.attention_dp, places, held, groups)
+    copies = c.shape.exchanged * (1.0 - model.idle_slots)
+    exchange = 2.0 * switch_collectives.exchange(plan.attention_dp, copies, activations, groups)
     if wide is not None:
         exchange = wide_experts.exchanged(c, wide, rows)
-    parted = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
+    exchanging = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
     # attention and feedforward side by side are reduced together
     second = layer.feeds * (1.0 - c.shape.parallel * layer.mixes)
     others = {
-        "elementwise": (layer.mixes + layer.feeds) / 2.0 * model.passes * held / c.bandwidth,
-        "all-reduce": (layer.mixes + jnp.where(parted, 0.0, second)) * reduce,
-        "exchange": jnp.where(parted, layer.feeds, 0.0) * exchange,
+        "elementwise": (layer.mixes + layer.feeds) / 2.0 * model.passes * activations / c.bandwidth,
+        "all-reduce": (layer.mixes + jnp.where(exchanging, 0.0, second)) * reduce,
+        "exchange": jnp.where(exchanging, layer.feeds, 0.0) * exchange,
     }
     terms = {name: jnp.sum(layer.count * x, axis=-1) for name, x in others.items()}
     # in one switch while the whole instance is
     between = jnp.where(plan.instance <= c.wire.domain, c.wire.rate, c.wire.beyond)
-    spent = products(c, rows)
+    cost = products(c, rows)
     if wide is not None:
-        spent, held = spent.times(batches), held * batches
+        cost, activations = cost.scaled(batches), activations * batches
         terms = {name: x * batches for name, x in terms.items()}
-        computing = beside + spent.time + terms["elementwise"] + terms["all-reduce"]
+        computing = attention_and_launch + cost.time + terms["elementwise"] + terms["all-reduce"]
         terms["exchange"] = wide_experts.unhidden(c, wide, computing, terms["exchange"])
-    stages = (plan.pp - 1.0) * (model.hop + held / plan.tp / between)
-    terms = terms | spent.terms | {"stages": stages}
-    return Spent(terms, spent.reading + terms["elementwise"], spent.computing)
+    stages = (plan.pp - 1.0) * (model.hop + activations / plan.tp / between)
+    terms = terms | cost.terms | {"stages": stages}
+    return Cost(terms, cost.reading + terms["elementwise"], cost.computing)
 
 
 def micro_batches(plan: Deployment) -> Array:
@@ -107,19 +108,19 @@ def micro_batches(plan: Deployment) -> Array:
     return jnp.asarray(1.0) if plan.wide is None else 1.0 + plan.wide.two_batch
 
 
-def products(c: Context, rows: Array) -> Spent:
+def products(c: Context, rows: Array) -> Cost:
     """The products of all layers, each the smooth larger of reading its weights and computing.
 
     Copies x elements x bytes / (chips x rate of reading) and 2 x elements x rows / (chips x rate of
     computing). The experts of a layer see the tokens of all attention groups, on all chips.
     """
     layer, model, plan = c.shape.layers, c.model, c.plan
-    mixture, one = layer.mixture > 0.5, jnp.ones_like(layer.count)
-    seen = jnp.where(mixture, rows * plan.attention_dp, rows)
+    mixture, ones = layer.mixture > 0.5, jnp.ones_like(layer.count)
+    tokens = jnp.where(mixture, rows * plan.attention_dp, rows)
     chips = jnp.where(mixture, plan.tp * plan.attention_dp, plan.tp)
     active = layer.active * jnp.where(mixture, 1.0 - model.idle_slots, 1.0)
-    uses = active * seen
-    hit = layer.experts * routing.visited(layer.experts / active, seen, model.skew)
+    uses = active * tokens
+    hit = layer.experts * routing.visited(layer.experts / active, tokens, model.skew)
     uneven = routing.popularity_spread(layer.experts, model.skew)
     uneven = uneven * jnp.sqrt(plan.ep / layer.experts)
     crowd = routing.busiest(uses / plan.ep, plan.ep, model.imbalance, uneven)
@@ -129,7 +130,7 @@ def products(c: Context, rows: Array) -> Spent:
         hit = hit * (1.0 + plan.wide.copies / layer.experts)
     # weights, copies read, rows multiplied with one copy, chips, share of a dense product's rate
     kinds: dict[str, tuple[Weights, Array, Array, Array, Array]] = {
-        "projections": (layer.projections, one, rows * one, plan.tp * one, one),
+        "projections": (layer.projections, ones, rows * ones, plan.tp * ones, ones),
         "feedforward": (
             layer.routed,
             jnp.where(mixture, hit, 1.0),
@@ -137,20 +138,20 @@ def products(c: Context, rows: Array) -> Spent:
             chips,
             jnp.where(mixture, grouped * c.generation.grouped, 1.0),
         ),
-        "shared experts": (layer.shared, one, rows * one, plan.tp * one, one),
+        "shared experts": (layer.shared, ones, rows * ones, plan.tp * ones, ones),
     }
     if model.laws.router:
-        kinds["router"] = (layer.router, one, rows * one, one, one)
+        kinds["router"] = (layer.router, ones, rows * ones, ones, ones)
     # all classes in one stacked call, which keeps the compiled program short
     weights, hit, uses, split, share = trees.stack(*kinds.values())
     read = hit * weights.elements * weights.bytes / (split * c.read_rate(weights))
     computed = 2.0 * weights.elements * uses / (split * c.dense_rate(weights.bits) * share)
     longer = maximum(read, computed, 1.0 / model.overlap)
     times, read, computed = (jnp.sum(layer.count * x, axis=-1) for x in (longer, read, computed))
-    return Spent(dict(zip(kinds, times, strict=True)), jnp.sum(read), jnp.sum(computed))
+    return Cost(dict(zip(kinds, times, strict=True)), jnp.sum(read), jnp.sum(computed))
 
 
-def decode_attention(c: Context, sequences: Array, new: Array | float, context: Array) -> Spent:
+def decode_attention(c: Context, sequences: Array, new: Array | float, context: Array) -> Cost:
     """``sequences`` of a group each attend with ``new`` tokens to their contexts.
 
     b c (kappa / (s_kv B eta_kv) + s a_d / (tp F eta_ad)) over the c tokens that a layer sees, the
@@ -163,15 +164,15 @@ def decode_attention(c: Context, sequences: Array, new: Array | float, context: 
     near = jnp.minimum(context, layer.near)
     read = (tokens * layer.cache + near * layer.near_cache) / jnp.minimum(tp, layer.split)
     read = (read + context * layer.index + layer.state / tp) / rate
-    beside = model.laws.beside * (layer.indexing * context + layer.recurring)
-    flops = new * (tokens * layer.absorbed + near * layer.near_flops + beside)
+    extra = model.laws.unpaired * (layer.indexing * context + layer.recurring)
+    flops = new * (tokens * layer.absorbed + near * layer.near_flops + extra)
     computed = flops / (tp * c.attention_flops * model.decode_attention)
     return _attended(count * sequences, read, computed)
 
 
 def prefill_attention(
     c: Context, sequences: Array, new: Array, cached: Array, chunks: Array | float = 1.0
-) -> Spent:
+) -> Cost:
     """``sequences`` of a group attend with their ``new`` tokens, fed in ``chunks`` passes.
 
     Pairs x a_p / (tp F eta_a); every pass reads the tokens cached before it. Latent attention is
@@ -183,25 +184,25 @@ def prefill_attention(
         model.laws.windowed(new, cached, layer.window), model.laws.chosen(new, cached, layer.top_k)
     )
     scored = new * (cached + new / 2.0)
-    beside = model.laws.beside * (layer.indexing * scored + layer.recurring * new)
+    extra = model.laws.unpaired * (layer.indexing * scored + layer.recurring * new)
     close = model.laws.windowed(new, cached, layer.near) * layer.near_flops
-    computed = (pairs * layer.expanded + close + beside) / (
+    computed = (pairs * layer.expanded + close + extra) / (
         tp * c.attention_flops * model.prefill_attention
     )
     before = chunks * cached + (chunks - 1.0) / 2.0 * new
-    held = jnp.minimum(before, chunks * layer.window) * layer.cache
-    held = held + jnp.minimum(before, chunks * layer.near) * layer.near_cache
-    held = held / jnp.minimum(tp, layer.split)
-    read = (held + before * layer.index) / (c.bandwidth * model.cache_read)
+    cache = jnp.minimum(before, chunks * layer.window) * layer.cache
+    cache = cache + jnp.minimum(before, chunks * layer.near) * layer.near_cache
+    cache = cache / jnp.minimum(tp, layer.split)
+    read = (cache + before * layer.index) / (c.bandwidth * model.cache_read)
     return _attended(count * sequences, read, computed)
 
 
-def _attended(times: Layers, read: Layers, computed: Layers) -> Spent:
+def _attended(times: Layers, read: Layers, computed: Layers) -> Cost:
     reading, computing = (jnp.sum(times * x, axis=-1) for x in (read, computed))
-    return Spent({"attention": reading + computing}, reading, computing)
+    return Cost({"attention": reading + computing}, reading, computing)
 
 
-def head(c: Context, sequences: Array, logits: Array | float) -> Spent:
+def head(c: Context, sequences: Array, logits: Array | float) -> Cost:
     """The output head over ``sequences`` x ``logits`` tokens: read, then multiplied.
 
     ``pp`` times: it is on the last stage of a pipeline alone, beside as many layers as the others
@@ -211,7 +212,12 @@ def head(c: Context, sequences: Array, logits: Array | float) -> Spent:
     read = weights.elements * weights.bytes / (tp * c.bandwidth * c.model.weight_read)
     computed = 2.0 * weights.elements * sequences * logits / (tp * c.dense_rate(weights.bits))
     read, computed = read * c.plan.pp, computed * c.plan.pp
-    return Spent({"head": read + computed}, read, computed)
+    return Cost({"head": read + computed}, read, computed)
+
+
+def prompt_head(c: Context, prompts: Array) -> Cost:
+    """The output head over the last token of ``prompts``, where the variant counts it."""
+    return head(c, prompts, 1.0).scaled(jnp.asarray(c.model.laws.prompt_logits))
 
 
 def gaps(c: Context) -> Array:
@@ -226,23 +232,22 @@ def gaps(c: Context) -> Array:
     measured with TensorRT-LLM, cause not known.
     """
     layer, engine, model = c.shape.layers, c.engine, c.model
-    launches = layer.attention.launches
-    kernels = launches.grouped + launches.latent * model.latent_kernels
-    kernels = kernels + launches.sparse * model.sparse_kernels
-    kernels = kernels + launches.linear * model.linear_kernels
+    kind = layer.attention.launches
+    kernels = kind.grouped + kind.latent * model.latent_kernels
+    kernels = kernels + kind.sparse * model.sparse_kernels + kind.linear * model.linear_kernels
     scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)
     quantising = model.quantised_gap * c.generation.quantising * engine.quantising
-    each = engine.layer_gap * kernels + quantising * c.shape.quantised * scales
-    apart = (c.plan.attention_dp <= 1.0) & (layer.routed.bits > 4.0)
-    ranks = engine.rank_kernels * jnp.where(apart, 1.0 - 1.0 / c.plan.ep, 0.0)
+    launches = engine.layer_gap * kernels + quantising * c.shape.quantised * scales
+    split = (c.plan.attention_dp <= 1.0) & (layer.routed.bits > 4.0)
+    ranks = engine.rank_kernels * jnp.where(split, 1.0 - 1.0 / c.plan.ep, 0.0)
     experts = engine.expert_gap + (model.expert_kernels + ranks) * engine.layer_gap
     gap = c.generation.gap if c.plan.wide is None else c.generation.gap * micro_batches(c.plan)
-    return gap * jnp.sum(layer.count * (each + layer.mixture * experts), axis=-1)
+    return gap * jnp.sum(layer.count * (launches + layer.mixture * experts), axis=-1)
 
 
 def ideal(c: Context, rows: Array) -> Array:
     """Seconds of the products of a pass at the data sheet's rates: MFU is its share of the time."""
     layer, chip = c.shape.layers, c.hardware.chip
     parts = ((layer.projections, 1.0), (layer.routed, layer.active), (layer.shared, 1.0))
-    each = total(m.elements * uses / matmul.rate(chip, m.bits) for m, uses in parts)
-    return 2.0 * rows * jnp.sum(layer.count * each, axis=-1) / (c.longest * c.plan.tp)
+    seconds = total(m.elements * uses / matmul.rate(chip, m.bits) for m, uses in parts)
+    return 2.0 * rows * jnp.sum(layer.count * seconds, axis=-1) / (c.longest * c.plan.tp)

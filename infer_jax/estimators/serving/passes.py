@@ -6,21 +6,21 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.scipy.special import ndtr
 
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.context import Context, chosen
-from infer_jax.estimators.serving.pass_terms import Spent
+from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhead
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import bonus_yield, curve_yield
+from infer_jax.physics.tabulated import tabulated
 from infer_jax.specs import ForwardPass, number, spec
 from infer_jax.typed_jax import trees
 
 GRAPHS = 512.0  # tokens of the largest CUDA graph that vLLM captures by itself
-FEWEST, MOST, FINE = -2, 24, 8  # a table of rows: 1/4 to 16 million, 8 points to a doubling
+COARSE = (-2, 24, 8)  # a table of rows: 1/4 to 16 million, 8 points to a doubling
 
 
 @spec
@@ -44,35 +44,34 @@ def one_pass(c: Context, forward: ForwardPass) -> Pass:
     decodes, context = new <= model.decode_tokens, forward.cached_tokens + new
     verified = jnp.maximum(new, 1.0 + plan.drafts)
     kinds = (
-        pass_terms.joined(
+        add(
             pass_terms.decode_attention(c, micro, new, forward.cached_tokens),
             pass_terms.head(c, micro, new),
-            pass_terms.waiting(launch=pass_terms.gaps(c), host=c.engine.sequence_time * sequences),
+            overhead(launch=pass_terms.gaps(c), host=c.engine.sequence_time * sequences),
         ),
-        pass_terms.joined(
+        add(
             pass_terms.prefill_attention(c, micro, new, forward.cached_tokens),
-            pass_terms.head(c, micro, 1.0).times(jnp.asarray(model.laws.prompt_logits)),
-            pass_terms.waiting(launch=eager(c, new), host=jnp.zeros_like(c.engine.sequence_time)),
+            pass_terms.prompt_head(c, micro),
+            overhead(launch=eager_launch(c, new), host=jnp.zeros_like(c.engine.sequence_time)),
         ),
     )
-    apart = trees.where(decodes, *kinds)
-    through = pass_terms.through_layers(c, micro * new, apart.time)
-    spent = pass_terms.joined(through, apart)
-    spent = spent.times(jnp.where(decodes, model.decode_factor, model.first_factor))
+    needs = trees.where(decodes, *kinds)
+    cost = add(pass_terms.through_layers(c, micro * new, needs.time), needs)
+    cost = cost.scaled(jnp.where(decodes, model.decode_factor, model.first_factor))
     limits = {
         # a prompt may come without the part that is cached
         "memory": memory.limit(c, sequences, context, jnp.where(decodes, verified, context)),
         "expert ranks": memory.expert_ranks(c),
     }
-    mfu = pass_terms.ideal(c, micro * new) / spent.time
+    time = cost.time
     return Pass(
-        time=spent.time,
-        terms=spent.terms,
+        time=time,
+        terms=cost.terms,
         limits=limits,
-        mfu=mfu,
+        mfu=pass_terms.ideal(c, micro * new) / time,
         layout=layout(c),
-        reading=spent.reading,
-        computing=spent.computing,
+        reading=cost.reading,
+        computing=cost.computing,
     )
 
 
@@ -83,28 +82,28 @@ def one_token(c: Context, forward: ForwardPass) -> Pass:
     """
     plain = one_pass(c, forward)
     sequences = forward.sequences / c.plan.attention_dp
-    beside, kept = _beside(c, sequences, forward.cached_tokens), kept_tokens(c)
+    needs = attention_and_launch(c, sequences, forward.cached_tokens)
     rows = micro_batch(c, sequences) * (1.0 + c.plan.drafts)
-    fed = pass_terms.through_layers(c, rows, beside.time)
-    spent = _decode(c, fed, beside, sequences, kept).times(c.model.decode_factor)
-    usual = plain.terms
+    layers = pass_terms.through_layers(c, rows, needs.time)
+    cost = decode_step(c, layers, needs, sequences).scaled(c.model.decode_factor)
+    terms = plain.terms
     if c.draft is not None:
         small = one_pass(c.draft, forward)
-        each = pass_terms.drafted(Spent(small.terms, small.reading, small.computing))
-        spent = pass_terms.joined(spent, each.times(c.plan.drafts / kept))
-        usual = usual | {"draft": jnp.zeros_like(plain.time)}
+        draft = as_draft(Cost(small.terms, small.reading, small.computing))
+        cost = add(cost, draft.scaled(c.plan.drafts / pass_yield(c)))
+        terms = terms | {"draft": jnp.zeros_like(plain.time)}
+    time = cost.time
     drafted = plain.replace(
-        time=spent.time,
-        terms={name: spent.terms[name] for name in usual},
-        mfu=plain.mfu * plain.time / spent.time,
-        reading=spent.reading,
-        computing=spent.computing,
+        time=time,
+        terms={name: cost.terms[name] for name in terms},
+        mfu=plain.mfu * plain.time / time,
+        reading=cost.reading,
+        computing=cost.computing,
     )
-    drafts = c.plan.drafts > 0.0
-    return trees.where(drafts, drafted, plain.replace(terms=usual))
+    return trees.where(c.plan.drafts > 0.0, drafted, plain.replace(terms=terms))
 
 
-def kept_tokens(c: Context) -> Array:
+def pass_yield(c: Context) -> Array:
     """Tokens that a decode pass gives each request: sum_j a^j, j = 0 .. d, of d drafts.
 
     1 + sum_j a_1 ... a_j where the acceptance is of each position.
@@ -118,14 +117,14 @@ def micro_batch(c: Context, sequences: Array) -> Array:
     return jnp.maximum(sequences / c.plan.pp, jnp.minimum(sequences, 1.0))
 
 
-def eager(c: Context, tokens: Array) -> Array:
+def eager_launch(c: Context, tokens: Array, gaps: Array | None = None) -> Array:
     """Seconds of launches of a pass with ``tokens`` of a prompt, without a CUDA graph.
 
     f_e (1 + k_I I / I_0) times the gaps of a decode pass; the second term is the part of the host's
-    work that grows with tokens.
+    work that grows with tokens. ``gaps``: those gaps, s, where they are computed already.
     """
     growth = 1.0 + c.model.eager_growth * tokens / c.model.eager_tokens
-    return c.engine.eager * growth * pass_terms.gaps(c)
+    return c.engine.eager * growth * (pass_terms.gaps(c) if gaps is None else gaps)
 
 
 def graph_tokens(c: Context) -> Array:
@@ -141,7 +140,7 @@ def graph_tokens(c: Context) -> Array:
     return chosen((none, none, own), c.model.engine)
 
 
-def uncaptured(c: Context, decoding: Array, prompts: Array, new: Array) -> Array:
+def eager_share(c: Context, decoding: Array, prompts: Array, new: Array) -> Array:
     """Share of passes with prompts that are launched without a graph, where counts are means.
 
     Phi((r - r_g) / s): r tokens of a pass, r_g of the largest graph, s^2 = d f^2 + (p - 1) n^2 the
@@ -170,9 +169,9 @@ class Passes(NamedTuple):
     its requests, 2 t(b / 2) - t(b).
     """
 
-    decode: Spent
-    alone: Spent
-    joining: Spent
+    decode: Cost
+    alone: Cost
+    joining: Cost
     fixed: Array
 
 
@@ -185,141 +184,140 @@ def passes(
     chunks: Array | None = None,
     together: Array | None = None,
 ) -> Passes:
-    """The passes of a group with ``group`` requests, of which each decodes at ``context`` tokens.
+    """The passes of an attention group in which ``group`` requests decode at ``context`` tokens.
 
-    A prompt of ``fresh`` tokens after ``cached`` ones goes in ``chunks`` passes, as few as the plan
-    allows if None, with ``together`` prompt tokens in each of the passes that it shares.
+    A prompt has I ``fresh`` tokens after ``cached`` ones, fed alone in k ``chunks`` or, beside
+    others, in passes with T ``together`` prompt tokens. Of b requests and f = 1 + drafts tokens of
+    each, with t(n) the seconds of n tokens in the layers, A of attention, H of the head, G of
+    launch gaps, E(n) of launches without a graph and y tokens that a pass yields,
+
+        decode  = ((t(b f / pp) + A_decode + G) (1 + drafts / L) + f H) / y + tau_S b
+        alone   = k t(I / k) + A_prefill + k E(I / k)
+        joining = (I / T) (t(s b f + T) - s t(b f)) / pp + A_prefill / pp + (I / T) w E(T)
+        fixed   = 2 t(b f / 2 pp) - t(b f / pp) + G
+
+    s is 1 where a pass with prompts decodes too and 0 where it does not; decoding waits for a share
+    w of the launches. A draft model's own passes are added as a term.
     """
-    plan, beside = c.plan, 1.0 - c.engine.prefill_first
-    micro = micro_batch(c, group)
+    plan, micro = c.plan, micro_batch(c, group)
+    mixes = 1.0 - c.engine.prefill_first  # whether a pass with prompts decodes, too
     chunks = ceiling(fresh / plan.chunk) if chunks is None else chunks
-    each = fresh / chunks
-    together = each if together is None else together
-    # a pass with drafts feeds drafts + 1 tokens and keeps some of them
-    kept = kept_tokens(c)
-    fed = 1.0 + plan.drafts
-    shared = group * fed * beside + together
-    rows = jnp.stack([micro * fed, group * fed, each, shared, micro * fed / 2.0])
-    one, part = jnp.asarray(1.0), fresh / together
+    chunk = fresh / chunks
+    together = chunk if together is None else together
+    fed, share = 1.0 + plan.drafts, fresh / together
+    rows = (micro * fed, group * fed, chunk, group * fed * mixes + together, micro * fed / 2.0)
+    one, gaps = jnp.asarray(1.0), pass_terms.gaps(c)
     attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
-    decoding = _beside(c, group, context)
-    # the layers for each of these numbers of rows, traced once, and what goes on beside them
-    with_decodes = decoding.time * beside + attending.time / part
-    decodes, prompt = decoding.time, attending.time / chunks
-    apart = jnp.stack([decodes, decodes, prompt, with_decodes, decodes / 2.0])
-    through = jax.vmap(partial(pass_terms.through_layers, c))(rows, apart)
-    fed, steady, alone, shared, half = (trees.take(through, i) for i in range(5))
+    needs = attention_and_launch(c, group, context, gaps)
+    # attention and launches of passes with these rows
+    time, prompt = needs.time, attending.time
+    besides = (time, time, prompt / chunks, time * mixes + prompt / share, time / 2.0)
+    # the layers for all of these numbers of rows, traced once
+    layers = jax.vmap(partial(pass_terms.through_layers, c))(jnp.stack(rows), jnp.stack(besides))
 
-    head = pass_terms.head(c, one, 1.0).times(jnp.asarray(c.model.laws.prompt_logits))
-    waits = 1.0 - beside * (1.0 - c.model.eager_beside_decode)
-    launch = pass_terms.waiting(launch=part * waits * eager(c, together))
+    def added(x: Array) -> Array:
+        return (x[3] - mixes * x[1]) * (share / plan.pp)
 
-    def extra(more: Array, less: Array) -> Array:
-        return (more - beside * less) * (part / plan.pp)
-
-    added = jax.tree.map(extra, shared, steady)
+    waits = 1.0 - mixes * (1.0 - c.model.eager_beside_decode)
+    launch = share * waits * eager_launch(c, together, gaps)
+    seconds = layers.time
     own = Passes(
-        decode=_decode(c, fed, decoding, group, kept),
-        alone=pass_terms.joined(
-            alone.times(chunks),
+        decode=decode_step(c, trees.take(layers, 0), needs, group),
+        alone=add(
+            trees.take(layers, 2).scaled(chunks),
             attending,
-            head,
-            pass_terms.waiting(launch=chunks * eager(c, each)),
+            pass_terms.prompt_head(c, one),
+            overhead(launch=chunks * eager_launch(c, chunk, gaps)),
         ),
-        joining=pass_terms.joined(added, attending.times(1.0 / plan.pp), launch),
-        fixed=2.0 * half.time - fed.time + pass_terms.gaps(c),
+        joining=add(
+            jax.tree.map(added, layers), attending.scaled(1.0 / plan.pp), overhead(launch=launch)
+        ),
+        fixed=2.0 * seconds[4] - seconds[0] + gaps,
     )
     if c.draft is None:
         return own
     small = passes(c.draft, group, context, fresh, cached, chunks, together)
-    shares = {"decode": plan.drafts / kept, "alone": c.drafting, "joining": c.drafting}
-    more = {k: pass_terms.drafted(getattr(small, k).times(x)) for k, x in shares.items()}
-    return own._replace(**{k: pass_terms.joined(getattr(own, k), x) for k, x in more.items()})
+    counts = {"decode": plan.drafts / pass_yield(c), "alone": c.drafting, "joining": c.drafting}
+    more = {name: as_draft(getattr(small, name).scaled(n)) for name, n in counts.items()}
+    return own._replace(**{name: add(getattr(own, name), cost) for name, cost in more.items()})
 
 
 def stepping(c: Context, context: Array) -> Callable[..., Array]:
     """A function of (decoding, prompts, new, cached): seconds of a group's step per token gained.
 
     ``decoding`` requests have ``context`` tokens each; beside them ``prompts`` others feed ``new``
-    tokens each that follow ``cached`` ones.
+    tokens each that follow ``cached`` ones. It is ``passes`` of any mixture: decode, and the time
+    by which prompts make it longer.
     """
-    own = _parts(c, context)
-    small = None if c.draft is None else _parts(c.draft, context)
+    own = _decode_and_prompts(c, context)
+    small = None if c.draft is None else _decode_and_prompts(c.draft, context)
 
     def step(*batch: Array) -> Array:
-        decode, prefill = own(*batch)
+        decode, prompts = own(*batch)
         if small is None:
-            return decode + prefill
-        drafting, prompts = small(*batch)
-        share = c.plan.drafts / kept_tokens(c)
-        return decode + prefill + share * drafting + c.drafting * prompts
+            return decode + prompts
+        drafting, drafted_prompts = small(*batch)
+        share = c.plan.drafts / pass_yield(c)
+        return decode + prompts + share * drafting + c.drafting * drafted_prompts
 
     return step
 
 
-def _parts(c: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
-    """Seconds of decoding in a step, and of the prompts beside it."""
-    through, kept = tabulated(c), kept_tokens(c)
-    shared = 1.0 - c.engine.prefill_first  # passes with prompts decode, too
-    waits = 1.0 - shared * (1.0 - c.model.eager_beside_decode)
+def _decode_and_prompts(c: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
+    """Seconds of decoding in a step, and those that prompts add to it."""
+    layers = tabulated(
+        lambda rows: pass_terms.through_layers(c, rows).time, *COARSE, jnp.result_type(c.plan.tp)
+    )
+    mixes = 1.0 - c.engine.prefill_first  # whether a pass with prompts decodes, too
+    waits = 1.0 - mixes * (1.0 - c.model.eager_beside_decode)
 
     def parts(decoding: Array, prompts: Array, new: Array, cached: Array) -> tuple[Array, Array]:
-        fed, rows = prompts * new, shared * decoding
-        verified = through(micro_batch(c, decoding) * (1.0 + c.plan.drafts))
+        fed, rows = prompts * new, mixes * decoding
+        verified = layers(micro_batch(c, decoding) * (1.0 + c.plan.drafts))
         attending = pass_terms.prefill_attention(c, prompts, new, cached)
-        more = (through(rows + fed) - shared * through(decoding) + attending.time) / c.plan.pp
-        launch = waits * eager(c, fed) * uncaptured(c, rows, prompts, new)
-        beside = _beside(c, decoding, context)
-        alone = _decode(c, pass_terms.waiting(layers=verified), beside, decoding, kept)
-        return alone.time, jnp.where(fed > 0, more + launch, 0.0)
+        more = (layers(rows + fed) - mixes * layers(decoding) + attending.time) / c.plan.pp
+        launch = waits * eager_launch(c, fed) * eager_share(c, rows, prompts, new)
+        needs = attention_and_launch(c, decoding, context)
+        decode = decode_step(c, overhead(layers=verified), needs, decoding)
+        return decode.time, jnp.where(fed > 0, more + launch, 0.0)
 
     return parts
 
 
-def tabulated(c: Context) -> Callable[[Array], Array]:
-    """A function of rows: seconds in the layers, from a table of ``FINE`` points to a doubling.
+def attention_and_launch(
+    c: Context, group: Array, context: Array, gaps: Array | None = None
+) -> Cost:
+    """Attention and launches of a decode pass of ``group`` requests with ``context`` tokens each.
 
-    Linear in logarithms: exact where reading or computing alone counts, within 0.1 % where they
-    meet. It keeps programs short that need these seconds at many points.
+    ``gaps``: its launch gaps, s, where they are computed already.
     """
-    points = 2.0 ** (np.arange(FEWEST * FINE, MOST * FINE + 1) / FINE)
-    rows = jnp.asarray(points, jnp.result_type(c.plan.tp))
-
-    def seconds(rows: Array) -> Array:
-        return pass_terms.through_layers(c, rows).time
-
-    table = jnp.log(jax.vmap(seconds)(rows))
-
-    def through(rows: Array) -> Array:
-        at = (jnp.log2(jnp.clip(rows, points[0], points[-1])) - FEWEST) * FINE
-        low = jnp.minimum(jnp.floor(at), len(points) - 2.0)
-        index, share = low.astype(jnp.int32), at - low
-        return jnp.exp(table[index] * (1.0 - share) + table[index + 1] * share)
-
-    return through
-
-
-def _beside(c: Context, group: Array, context: Array) -> Spent:
-    """Attention and launches of a decode step of ``group`` requests."""
     attending = pass_terms.decode_attention(c, micro_batch(c, group), 1.0, context)
-    return pass_terms.joined(attending, pass_terms.waiting(launch=pass_terms.gaps(c)))
+    return add(attending, overhead(launch=pass_terms.gaps(c) if gaps is None else gaps))
 
 
-def _decode(c: Context, fed: Spent, beside: Spent, group: Array, kept: Array) -> Spent:
-    """A decode step per token that a request gains, ``fed`` the seconds in its layers' products.
+def decode_step(c: Context, layers: Cost, needs: Cost, group: Array) -> Cost:
+    """A decode pass per token that each request of a group gains.
 
-    ``beside``: attention and launches. With d drafts, d + 1 tokens are fed and ``kept``,
-    sum_j a^j, j = 0 .. d, are kept. The model's own heads are of one layer each; what another model
-    takes to draft is not in it.
+    ((T_layers + T_needs) (1 + d / L) + (1 + d) T_head) / y + tau_S b with the d drafts of the
+    model's own heads, which are of one layer each; another model drafts by passes of its own, and
+    this one's head then reads its weights once. ``needs``: ``attention_and_launch``.
     """
-    plan, micro = c.plan, micro_batch(c, group)
+    drafts, tokens = c.plan.drafts, pass_yield(c)
+    own = add(layers, needs)
     if c.draft is None:
-        drafting = 1.0 + plan.drafts / jnp.sum(c.shape.layers.count, axis=-1)
-        head = pass_terms.head(c, micro, 1.0).times(1.0 + plan.drafts)
+        own = own.scaled((1.0 + drafts / jnp.sum(c.shape.layers.count, axis=-1)) / tokens)
     else:
-        drafting, head = jnp.asarray(1.0), pass_terms.head(c, micro, 1.0 + plan.drafts)
-    return pass_terms.joined(
-        pass_terms.joined(fed, beside).times(drafting / kept),
-        head.times(1.0 / kept),
-        pass_terms.waiting(host=c.engine.sequence_time * group),
-    )
+        own = own.scaled(1.0 / tokens)
+    head = verifying_head(c, group).scaled(1.0 / tokens)
+    return add(own, head, overhead(host=c.engine.sequence_time * group))
+
+
+def verifying_head(c: Context, group: Array) -> Cost:
+    """The output head of a decode pass: once for every draft of the model's own heads.
+
+    Drafts of another model are verified by one product.
+    """
+    fed, micro = 1.0 + c.plan.drafts, micro_batch(c, group)
+    if c.draft is None:
+        return pass_terms.head(c, micro, 1.0).scaled(fed)
+    return pass_terms.head(c, micro, fed)

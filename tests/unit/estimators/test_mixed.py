@@ -1,5 +1,7 @@
 """A pass as a scheduler composes it: its parts, its table, and many of them in a row."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,21 +10,14 @@ from jax.tree_util import Partial
 
 import infer_jax as ij
 from infer_jax.estimators.serving import Deployment, Serving, shape
-from infer_jax.estimators.serving.mixed import (
-    as_prompts,
-    drafted_pass,
-    drafted_time,
-    mixed,
-    mixed_pass,
-    mixed_time,
-)
-from infer_jax.estimators.serving.passes import passes, uncaptured
-from infer_jax.estimators.serving.ranked import (
-    common_time,
-    drafted_common_time,
-    drafted_own_time,
+from infer_jax.estimators.serving.passes import eager_share, passes
+from infer_jax.estimators.serving.price import (
+    Batch,
+    PassLaw,
+    experts_time,
     own_time,
-    ranked,
+    pass_time,
+    ranked_law,
 )
 from infer_jax.replays import Requests, serve, vllm
 
@@ -45,16 +40,20 @@ def context_of(model, tp):
     )  # fmt: skip
 
 
-times = jax.jit(jax.vmap(lambda c, *batch: mixed_pass(c, *batch).time, (None, 0, 0, 0, 0)))
-looked_up = jax.jit(jax.vmap(mixed_time, (None, 0, 0, 0, 0)))
-tabulated = jax.jit(mixed)
+@partial(jax.jit, static_argnames="drafting")
+def times(c, *batch, drafting=False):
+    return pass_time(PassLaw.of_context(c, drafting=drafting, table=False), *batch)
+
+
+looked_up = jax.jit(pass_time)
+tabulated = jax.jit(PassLaw.of_context, static_argnames="drafting")
 
 
 @pytest.mark.parametrize(("new", "share"), [(200.0, 0.0), (700.0, 1.0), (7000.0, 1.0)])
 def test_one_prompt_is_launched_as_a_graph_up_to_512_tokens(new, share):
     """vLLM captures passes of at most 512 tokens: of a prompt that is there nothing is random."""
     *_, c = context_of("llama-3.1-8b", 1)
-    found = uncaptured(c, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(new))
+    found = eager_share(c, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(new))
     assert float(found) == pytest.approx(share, abs=1e-9)
 
 
@@ -93,48 +92,45 @@ def test_a_pass_with_drafts_is_the_estimators(small):
     draft = None if small is None else shape(ij.load_model(small).architecture)
     plan = Deployment.of(tp=1, drafts=3.0)
     c = estimator.with_(acceptance=0.7).context(shape(arch), hardware, plan, draft)
-    verifying, table = jax.jit(drafted_pass), jax.jit(drafted_time)
+    verifying, law = partial(times, c, drafting=True), tabulated(c, drafting=True)
     kept = 1 + 0.7 + 0.7**2 + 0.7**3
     held = jnp.asarray(40.0), jnp.asarray(3000.0)
     step = jax.jit(lambda c, b, t: passes(c, b, t, 100.0 * b, 0.0 * b).decode.time)(c, *held)
     batch = [jnp.asarray(x) for x in (40.0, 120e3, 0.0, 0.0)]
-    result = verifying(c, *batch)
-    assert float(result.time) == pytest.approx(
-        kept * float(step) * float(estimator.decode_factor), rel=1e-12
-    )
+    result = float(verifying(*batch))
+    assert result == pytest.approx(kept * float(step) * float(estimator.decode_factor), rel=1e-12)
     beside = [jnp.asarray(x) for x in (40.0, 120e3, 600.0, 180e3)]
-    both = float(verifying(c, *beside).time)
-    for given, expected in ((batch, float(result.time)), (beside, both)):
-        assert float(table(tabulated(c), *given)) == pytest.approx(expected, rel=1e-4)
+    both = float(verifying(*beside))
+    for given, expected in ((batch, result), (beside, both)):
+        assert float(looked_up(law, *given)) == pytest.approx(expected, rel=1e-4)
     # a prompt alone is not slower for drafts of the model's own heads; another model computes it
     prompt = [jnp.asarray(x) for x in (0.0, 0.0, 600.0, 180e3)]
-    without = float(times(plain, *(x[None] for x in prompt))[0])
-    alone = float(verifying(c, *prompt).time)
+    without, alone = float(times(plain, *prompt)), float(verifying(*prompt))
     assert alone == pytest.approx(without, rel=1e-12) if small is None else alone > without
-    assert float(result.time) < both < float(result.time) + alone
+    assert result < both < result + alone
 
 
 def test_ranks_alike_take_the_pass_of_one_of_them():
     """Own parts and experts add up to the estimator's pass; an uneven rank leaves the experts."""
     estimator, arch, hardware, _, _ = context_of("gpt-oss-20b", 1)
     c = estimator.context(shape(arch), hardware, Deployment.of(tp=1, ep=4, attention_dp=4))
-    m = jax.jit(ranked)(c)
-    own, common = jax.jit(own_time), jax.jit(common_time)
+    tables = jax.jit(ranked_law, static_argnames="drafting")
+    m, own, common = tables(c), jax.jit(own_time), jax.jit(experts_time)
     for batch in ((40.0, 120e3, 0.0, 0.0), (40.0, 120e3, 600.0, 180e3), (3.0, 9e3, 0.0, 0.0)):
         given = [jnp.asarray(x) for x in batch]
         alike = float(own(m, *given)) + float(common(m, jnp.full(4, batch[0] + batch[2])))
-        expected = float(times(c, *(x[None] for x in given))[0])
+        expected = float(times(c, *given))
         assert alike == pytest.approx(expected, rel=1e-4)
     # with drafts the pass that verifies them, the model's own heads included
     plan = Deployment.of(tp=1, ep=4, attention_dp=4, drafts=3)
     c = estimator.with_(acceptance=0.7).context(shape(arch), hardware, plan)
-    drafting, verifying = jax.jit(drafted_own_time), jax.jit(drafted_common_time)
+    drafting = tables(c, drafting=True)
     for batch in ((40.0, 120e3, 0.0, 0.0), (40.0, 120e3, 600.0, 180e3), (0.0, 0.0, 600.0, 180e3)):
         given, fed = [jnp.asarray(x) for x in batch], 4.0 * batch[0]
-        alike = float(drafting(m._replace(context=c), *given)) + float(
-            verifying(m._replace(context=c), jnp.full(4, fed + batch[2]), jnp.full(4, fed))
+        alike = float(own(drafting, *given)) + float(
+            common(drafting, jnp.full(4, fed + batch[2]), jnp.full(4, fed))
         )
-        expected = float(jax.jit(drafted_pass)(c, *given).time)
+        expected = float(times(c, *given, drafting=True))
         assert alike == pytest.approx(expected, rel=1e-4)
     # tokens of one rank alone are a quarter as many for the experts of all
     alone, quarter = jnp.asarray([80.0, 0, 0, 0]), jnp.full(4, 20.0)
@@ -148,7 +144,9 @@ def test_parts_of_prompts_have_their_tokens_and_pairs():
 
     for given in ((1.0, 700.0, 0.0), (1.0, 700.0, 1300.0), (4.0, 175.0, 0.0)):
         count, part, _ = given
-        result = as_prompts(jnp.asarray(count * part), jnp.asarray(pairs(*given)))
+        numbers = (0.0, 0.0, count * part, pairs(*given))
+        batch = Batch(*(jnp.asarray(x) for x in numbers))
+        result = batch.chunks
         np.testing.assert_allclose(result, given, rtol=1e-12)
     # a prompt's own pairs are those of its parts, one after the other
     halves = pairs(1.0, 350.0, 0.0) + pairs(1.0, 350.0, 350.0)
@@ -184,7 +182,7 @@ def test_slopes_are_differences_and_finite_where_nothing_is_fed():
     c = context_of("gpt-oss-20b", 1)[-1]
 
     def seconds(x):
-        return mixed_time(mixed(c), x[0], x[1], x[2], x[3])
+        return pass_time(PassLaw.of_context(c), x[0], x[1], x[2], x[3])
 
     slope = jax.jit(jax.grad(seconds))
     for batch in ([10.0, 5000.0, 300.0, 1e5], [10.0, 5000.0, 0.0, 0.0], [0.0, 0.0, 300.0, 2e4]):
@@ -203,7 +201,7 @@ def test_a_replay_takes_as_long_as_its_passes_one_by_one(model):
     random = np.random.default_rng(3)
     arrivals = np.cumsum(random.exponential(0.05, 30))
     lengths = random.integers(20, 300, 30), random.integers(100, 400, 30)
-    log = serve(Partial(mixed_time, tabulated(c)), vllm(blocks=1e5, slots=32, budget=512),
+    log = serve(Partial(pass_time, tabulated(c)), vllm(blocks=1e5, slots=32, budget=512),
                 Requests.of(arrivals, *lengths))  # fmt: skip
     path = log.path
     turns = int(log.turns)
@@ -226,7 +224,9 @@ def test_float32_stays_so():
     with jax.enable_x64(False):
         c = context_of("llama-3.1-8b", 1)[-1]
         small = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), c)
-        result = jax.jit(mixed_time)(mixed(small), *(jnp.float32(x) for x in (10, 1e4, 256, 1e5)))
+        result = jax.jit(pass_time)(
+            PassLaw.of_context(small), *(jnp.float32(x) for x in (10, 1e4, 256, 1e5))
+        )
     assert result.dtype == jnp.float32
-    exact = mixed_pass(c, *(jnp.asarray(float(x)) for x in (10, 1e4, 256, 1e5))).time
+    exact = times(c, *(jnp.asarray(float(x)) for x in (10, 1e4, 256, 1e5)))
     assert float(result) == pytest.approx(float(exact), rel=2e-4)

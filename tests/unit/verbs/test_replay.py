@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
@@ -16,7 +15,7 @@ from infer_jax.cli import runs
 from infer_jax.cli.runtime import ONE_PIECE
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, shape
-from infer_jax.estimators.serving.mixed import mixed_pass
+from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths, lengths_of
 from infer_jax.verbs.replay_runs import BATCHES, statistic
@@ -64,7 +63,7 @@ def test_times_are_those_of_the_scheduler_with_the_estimators_own_pass(loaded):
 
 
 def _direct(c, *batch):
-    return jnp.vectorize(lambda *one: mixed_pass(c, *one).time)(*batch)
+    return pass_time(PassLaw.of_context(c, table=False), *batch)
 
 
 @pytest.mark.parametrize(("engine", "block"), [("vllm", 16), ("sglang", 1), ("trtllm", 32)])
