@@ -96,10 +96,10 @@ def rules(arch: Architecture, plan: HasDegrees, work: Workload | None = None) ->
     """Every rule, the simplest first."""
     layers, degrees = divisions(arch), Degrees.of(plan)
     spread, cut = _dealt(layers, degrees), _cut(layers, degrees)
-    return [*_whole(plan), *spread, *cut, *_asked(arch, plan, work)]
+    return [*_whole_numbers(plan), *spread, *cut, *_workload_rules(arch, plan, work)]
 
 
-def _whole(plan: HasDegrees) -> Iterator[Rule]:
+def _whole_numbers(plan: HasDegrees) -> Iterator[Rule]:
     for name in ("tp", "attention_dp", "ep", "pp", "dp", "drafts"):
         value, least = getattr(plan, name, None), 0 if name == "drafts" else 1
         if value is not None:
@@ -177,7 +177,7 @@ def context(arch: Architecture, work: Workload) -> Rule:
     return Rule("isl", work.isl, work.isl + work.osl <= arch.max_positions, allowed)
 
 
-def _asked(arch: Architecture, plan: HasDegrees, work: Workload | None) -> Iterator[Rule]:
+def _workload_rules(arch: Architecture, plan: HasDegrees, work: Workload | None) -> Iterator[Rule]:
     """Limits of the workload: cached prefix, longest context, batch."""
     if work is None:
         return

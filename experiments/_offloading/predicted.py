@@ -40,7 +40,7 @@ def inputs(run: Run) -> tuple[Any, Workload, Offload]:
             ("weights", "cache", "hidden"), fractions[::2], fractions[1::2], strict=True
         )
     }
-    plan = Offload.at(
+    plan = Offload.placed(
         **triples,
         gpu_batch=g,
         batches=k,

@@ -33,12 +33,12 @@ def only(program: ClosedJaxpr, asked: Sequence[bool]) -> ClosedJaxpr:
     return ClosedJaxpr(lean, program.consts)
 
 
-def apart(program: ClosedJaxpr, mine: Sequence[bool], others: Sequence[bool]) -> list[bool]:
+def independent(program: ClosedJaxpr, mine: Sequence[bool], others: Sequence[bool]) -> list[bool]:
     """Which outputs need no operation that ``others`` need and ``mine`` do not.
 
     >>> import jax
     >>> program = jax.make_jaxpr(lambda a, b: (a + 1, b + 1, a + 2, a * (b + 1)))(1.0, 1.0)
-    >>> apart(program, [True, False, False, False], [False, True, False, False])
+    >>> independent(program, [True, False, False, False], [False, True, False, False])
     [True, False, True, True]
     """
     jaxpr = program.jaxpr

@@ -17,7 +17,7 @@ Numbered = Callable[
 Row = tuple[Array, ...]  # shortfall, time, and values that are kept with them
 
 
-def least(phase: Numbered, counts: tuple[int, ...]) -> Row:
+def fastest(phase: Numbered, counts: tuple[int, ...]) -> Row:
     """The indices of the fastest feasible phase, else of the least infeasible one.
 
     ``phase(i, j, ..., k)`` for i in 0 .. counts[0] - 1 and so on, as nested loops, the last one

@@ -139,7 +139,7 @@ class Speculative(Wrapper):
         none = _joined(plain, small, jnp.zeros_like(plain.time), jnp.asarray(1.0), plain)
         return best(none, phases)
 
-    def at(
+    def with_drafts(
         self,
         drafts: Array,
         arch: Architecture,
@@ -207,7 +207,7 @@ def relaxed_length(
 
     def slope(g: Array) -> Array:
         def time(x: Array) -> Array:
-            return jnp.log(model.at(x, arch, hardware, forward, plan).time)
+            return jnp.log(model.with_drafts(x, arch, hardware, forward, plan).time)
 
         one = jnp.ones_like(g)
         return jax.jvp(time, (g,), (one,))[1]  # pyright: ignore[reportUnknownMemberType]
@@ -230,7 +230,7 @@ def break_even_acceptance(
 
     def gain(acceptance: Array) -> Array:
         changed = model.replace(acceptance=acceptance)
-        return jnp.log(plain / changed.at(drafts, arch, hardware, forward, plan).time)
+        return jnp.log(plain / changed.with_drafts(drafts, arch, hardware, forward, plan).time)
 
     return crossing(gain, jnp.asarray(0.0), jnp.asarray(1.0))
 
@@ -253,7 +253,7 @@ def break_even_batch(
     def loss(batch: Array) -> Array:
         one = forward.replace(sequences=batch, new_tokens=jnp.ones_like(forward.new_tokens))
         plain = model.target.step(arch, hardware, one, plan).time
-        return jnp.log(model.at(drafts, arch, hardware, one, plan).time / plain)
+        return jnp.log(model.with_drafts(drafts, arch, hardware, one, plan).time / plain)
 
     return crossing(loss, jnp.ones_like(most), most)
 

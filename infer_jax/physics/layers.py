@@ -69,7 +69,7 @@ class Layer(NamedTuple):
     space: OtherSizes
 
     @property
-    def held(self) -> Numbers:
+    def matrix_bytes(self) -> Numbers:
         """Bytes of a layer's matrices, every expert among them, the router apart."""
         return self.projections.stored + self.experts * self.routed.stored + self.shared.stored
 

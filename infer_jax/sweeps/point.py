@@ -13,7 +13,7 @@ from jax.tree_util import PyTreeDef
 from jax.typing import DTypeLike
 
 from infer_jax.estimators.estimate import Estimate, Phase
-from infer_jax.estimators.jaxpr_split import apart, only
+from infer_jax.estimators.jaxpr_split import independent, only
 from infer_jax.sweeps.constraint import Predicate, holds
 from infer_jax.sweeps.group import Group, Slot
 from infer_jax.sweeps.paths import Point, by_path, declared, look, numbers
@@ -129,7 +129,7 @@ def _scope(jaxpr: ClosedJaxpr, shapes: Evaluated, feasible: str) -> tuple[bool, 
         return (True,) * total
     own = [True] * count + [name == phase for name in parts]
     others = [False] * count + [name in phases and name != phase for name in parts]
-    return tuple(apart(jaxpr, own, others))
+    return tuple(independent(jaxpr, own, others))
 
 
 def answers(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.physics import scheduling
-from infer_jax.physics.scheduling.admission import PLENTY
+from infer_jax.physics.scheduling.admission import SATURATING
 from infer_jax.specs import lengths
 
 from .events import Engine, Log, Requests, serve
@@ -129,7 +129,7 @@ def opened(
     m: Machine, k: scheduling.Kinds, s: scheduling.ServerLimits, load: Any, variability: Any
 ):
     step = law_step(m, scheduling.mean_context(k))
-    rate = load * scheduling.closed_loop(step, k, s, jnp.asarray(PLENTY)).rate
+    rate = load * scheduling.closed_loop(step, k, s, jnp.asarray(SATURATING)).rate
     return scheduling.open_loop(step, k, s, rate, variability)
 
 

@@ -183,14 +183,14 @@ def _compiled(platform: str) -> Callable[..., Columns]:
 def _columns(given: GridInputs, pairs: Pairs) -> Columns:
     """Decode time, cost, feasibility and MFU of pairs of shape (chunks, CHUNK)."""
 
-    def one(pair: Pairs) -> Columns:
+    def price(pair: Pairs) -> Columns:
         chips, batch = pair
         phase, cost = decode(given, (chips, jnp.ones_like(chips), jnp.ones_like(chips)), batch)
         return phase.time, cost, phase.feasible, phase.mfu
 
     def share(pairs: Pairs) -> Columns:
         # chunk by chunk, so that the intermediate arrays stay in the processor's cache
-        return trees.one_by_one(jax.vmap(one), pairs)
+        return trees.one_by_one(jax.vmap(price), pairs)
 
     mesh = Mesh(np.array(jax.local_devices()), ("chunk",))
     rows = PartitionSpec("chunk")
@@ -217,12 +217,12 @@ def evaluate_layouts(
 def _phases(
     given: GridInputs, layouts: Float[Array, "layouts 3"], batches: Float[Array, " batches"]
 ) -> tuple[Phase, Array, Array]:
-    def one(layout: Float[Array, " 3"], batch: Array) -> tuple[Phase, Array, Array]:
+    def evaluated(layout: Float[Array, " 3"], batch: Array) -> tuple[Phase, Array, Array]:
         phase, cost = decode(given, (layout[0], layout[1], layout[2]), batch)
         return phase, cost, phase.feasible
 
     def flat(rows: Float[Array, "layouts batches"]) -> Float[Array, " pairs"]:
         return rows.reshape(len(layouts) * len(batches))
 
-    rows = jax.vmap(jax.vmap(one, (None, 0)), (0, None))(layouts, batches)
+    rows = jax.vmap(jax.vmap(evaluated, (None, 0)), (0, None))(layouts, batches)
     return jax.tree.map(flat, rows)

@@ -24,7 +24,7 @@ from infer_jax.estimators.economics.forward_pass import (
 )
 from infer_jax.estimators.estimate import Limit, Phase, stopped
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.search import Numbered, blend, least
+from infer_jax.estimators.search import Numbered, blend, fastest
 from infer_jax.footprint import EngineSettings
 from infer_jax.physics import decoder, matmul
 from infer_jax.physics.decoder import total
@@ -168,7 +168,7 @@ class Economics(Coefficients, Estimator):
         given = (self, arch, hardware, forward, chips)
         if self.smoothing is not None:
             return blend(numbered(*given), counts, self.smoothing)
-        return numbered(*given)(*least(numbered(*stopped(given)), counts))
+        return numbered(*given)(*fastest(numbered(*stopped(given)), counts))
 
     def _ranks(
         self,

@@ -48,7 +48,9 @@ def corrected(
     time = time + terms["head"] + terms["scheduling"]
     useful = batches * (useful + last.flops / last.peak)
     kernels_of.append({"head": last})
-    limits = {"memory": _room(model, arch, hardware, forward, plan)} | _measured(model, kernels_of)
+    limits = {"memory": _memory_limit(model, arch, hardware, forward, plan)} | _measured(
+        model, kernels_of
+    )
     phase = Phase(
         time=time, terms=terms, limits=limits, mfu=useful / time, layout=_layout(plan, rank.nodes)
     )
@@ -70,7 +72,7 @@ def _account(
     return footprint.account(resident(arch), hardware, ranks, server, usual(Overheads)), launched
 
 
-def _room(
+def _memory_limit(
     model: Coefficients,
     arch: Architecture,
     hardware: Hardware,

@@ -153,8 +153,8 @@ def _prices(
 ) -> tuple[Array, Array]:
     """(throughput, whether it fits) of ``plan`` with each row of ``columns``."""
 
-    def one(values: dict[str, Array]) -> tuple[Array, Array]:
+    def price(values: dict[str, Array]) -> tuple[Array, Array]:
         priced = model.estimate(arch, hardware, work, plan.replace(**values))
         return priced.throughput, priced.feasible
 
-    return jax.vmap(one)(columns)
+    return jax.vmap(price)(columns)

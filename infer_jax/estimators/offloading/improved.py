@@ -18,7 +18,7 @@ from infer_jax.physics.memory.tiers import (
     decode_traffic,
     prefill_traffic,
     seconds,
-    spent,
+    transfer_time,
 )
 from infer_jax.specs import Spec, number, spec
 
@@ -71,22 +71,22 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     flops, memory = rates.matmul * chip.flops_16, chip.memory_bandwidth
     opening = rates.opening * memory
     streamed = seconds(k * layer.loaded, memory)  # every GPU batch reads the weights
-    opened = jnp.where(plan.compress_weights > 0.5, seconds(k * layer.loaded, opening), 0.0)
-    always = opened + k * rates.step
+    decompressed = jnp.where(plan.compress_weights > 0.5, seconds(k * layer.loaded, opening), 0.0)
+    always = decompressed + k * rates.step
     one = jnp.ones_like(s)
 
     def unpacked(context: Array) -> Array:
         """Seconds to compress or decompress the cache of the block."""
-        amount = seconds(b * layer.opened(context), opening)
+        amount = seconds(b * layer.decompressed(context), opening)
         return jnp.where(plan.compress_cache > 0.5, amount, 0.0)
 
     new = b * layer.cache(s + 1.0)
     moved = prefill_traffic(at, layer.weights, new, b * s * width)
     prefill = Terms(
-        to_gpu=spent(moved.to_gpu, crossing),
-        to_cpu=spent(moved.to_cpu, crossing),
-        read=spent(moved.read, Moved(read, read, read)),
-        written=spent(moved.written, Moved(write, write, write)),
+        to_gpu=transfer_time(moved.to_gpu, crossing),
+        to_cpu=transfer_time(moved.to_cpu, crossing),
+        read=transfer_time(moved.read, Moved(read, read, read)),
+        written=transfer_time(moved.written, Moved(write, write, write)),
         compute=jnp.maximum(seconds(b * s * layer.flops, flops), streamed)
         + seconds(b * layer.attend(s, s), flops)
         + unpacked(s)
@@ -98,7 +98,10 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     held, fresh = b * dense * layer.cache(job.middle), b * layer.cache(one)
     on_gpu = jnp.where(plan.cpu_attention > 0.5, 0.0, 1.0)
     moved = decode_traffic(at, layer.weights, held, fresh, b * width, crossing=on_gpu, returned=1.0)
-    touched, products = b * dense * layer.opened(job.middle), b * layer.attend(one, job.middle)
+    touched, products = (
+        b * dense * layer.decompressed(job.middle),
+        b * layer.attend(one, job.middle),
+    )
     products = dense * products
     by_gpu = jnp.maximum(seconds(touched, rates.attend * memory), seconds(products, flops))
     bandwidth = rates.host_memory * host.memory_bandwidth
@@ -108,10 +111,10 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     by_cpu = at.cpu.cache * from_cpu + at.disk.cache * from_disk
     here = at.gpu.cache + on_gpu * at.away.cache
     decode = Terms(
-        to_gpu=spent(moved.to_gpu, crossing),
-        to_cpu=spent(moved.to_cpu, crossing),
-        read=spent(moved.read, Moved(read, read, read)),
-        written=spent(moved.written, Moved(write, write, write)),
+        to_gpu=transfer_time(moved.to_gpu, crossing),
+        to_cpu=transfer_time(moved.to_cpu, crossing),
+        read=transfer_time(moved.read, Moved(read, read, read)),
+        written=transfer_time(moved.written, Moved(write, write, write)),
         compute=jnp.maximum(seconds(b * layer.flops, flops), streamed)
         + here * by_gpu
         + dense * unpacked(job.middle)
@@ -129,8 +132,8 @@ def memory(job: Job, at: Placement) -> Peaks:
     """
     peaks, layer, plan = paper_memory(job, at), job.layer, job.plan
     g = job.gpu_batch
-    opened = jnp.where(plan.compress_weights > 0.5, layer.loaded, 0.0)
-    unpacked = jnp.where(plan.compress_cache > 0.5, g * layer.opened(job.end), 0.0)
+    decompressed = jnp.where(plan.compress_weights > 0.5, layer.loaded, 0.0)
+    unpacked = jnp.where(plan.compress_cache > 0.5, g * layer.decompressed(job.end), 0.0)
     staged = 2.0 * at.away.cache * g * layer.cache(job.end)
     staged = jnp.where(plan.cpu_attention > 0.5, 0.0, staged)
 
@@ -138,8 +141,8 @@ def memory(job: Job, at: Placement) -> Peaks:
         return peak._replace(work=peak.work + held)
 
     return peaks._replace(
-        gpu_prefill=more(peaks.gpu_prefill, opened),
-        gpu_decode=more(peaks.gpu_decode, opened + unpacked + staged),
+        gpu_prefill=more(peaks.gpu_prefill, decompressed),
+        gpu_decode=more(peaks.gpu_decode, decompressed + unpacked + staged),
         # a CPU without any of the cache needs no buffers for attention
         cpu_decode=more(peaks.cpu_decode, -at.gpu.cache * cpu_scratch(job)),
     )

@@ -42,7 +42,7 @@ class MeanLayer(NamedTuple):
     flops: Array  # per token
     buffers: Buffers
     cache: Callable[[Array], Array]  # stored bytes of one sequence's context, by its tokens
-    opened: Callable[[Array], Array]  # the same, decompressed for attention
+    decompressed: Callable[[Array], Array]  # the same, decompressed for attention
     attend: Callable[[Array, Array], Array]  # FLOP by the numbers of queries and keys
 
 
@@ -85,7 +85,7 @@ def mean_layer(
     ]
     elements = total(row.count * row.elements for row in rows) / count
 
-    def opened(context: Array) -> Array:
+    def decompressed(context: Array) -> Array:
         each = (row.count * layer.held_bytes(arch.cache, context) for layer, row in mixing)
         return total(each) / count
 
@@ -95,13 +95,13 @@ def mean_layer(
             for layer, row in mixing
         )
         squeezed = squeezed * cache_bytes / arch.cache.bytes / count
-        return jnp.where(cache_bytes > 0, squeezed, opened(context))
+        return jnp.where(cache_bytes > 0, squeezed, decompressed(context))
 
     def attend(queries: Array, keys: Array) -> Array:
         each = (row.count * layer.absorbed_flops(queries, keys) for layer, row in mixing)
         return total(each) / count
 
-    own = total(row.count * row.held for row in rows) / count
+    own = total(row.count * row.matrix_bytes for row in rows) / count
     return MeanLayer(
         count=count,
         width=arch.width,
@@ -110,6 +110,6 @@ def mean_layer(
         flops=2.0 * total(row.count * row.used for row in rows) / count,
         buffers=buffers(arch),
         cache=cache,
-        opened=opened,
+        decompressed=decompressed,
         attend=attend,
     )

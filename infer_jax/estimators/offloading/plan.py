@@ -60,7 +60,9 @@ class Offload(Plan):
         return placed(gpu, Moved(self.weights_cpu, self.cache_cpu, self.hidden_cpu))
 
     @classmethod
-    def at(cls, *, weights: Triple, cache: Triple, hidden: Triple, **others: object) -> "Offload":
+    def placed(
+        cls, *, weights: Triple, cache: Triple, hidden: Triple, **others: object
+    ) -> "Offload":
         """A plan from three triples of fractions (GPU, CPU, disk), each of which sums to 1.
 
         Raises:

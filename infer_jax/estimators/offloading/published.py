@@ -15,7 +15,7 @@ from infer_jax.physics.memory.tiers import (
     decode_traffic,
     prefill_traffic,
     seconds,
-    spent,
+    transfer_time,
 )
 from infer_jax.specs import Spec, number, spec
 
@@ -86,10 +86,10 @@ def terms(rates: ReleasedConstants, job: Job, at: Placement) -> tuple[Terms, Ter
 
     moved = prefill_traffic(at, layer.weights, b * layer.cache(s + 1.0), b * s * width)
     prefill = Terms(
-        to_gpu=spent(moved.to_gpu, to_gpu),
-        to_cpu=spent(moved.to_cpu, to_cpu),
-        read=spent(moved.read, Moved(read, read, read)),
-        written=spent(
+        to_gpu=transfer_time(moved.to_gpu, to_gpu),
+        to_cpu=transfer_time(moved.to_cpu, to_cpu),
+        read=transfer_time(moved.read, Moved(read, read, read)),
+        written=transfer_time(
             moved.written, Moved(write, rates.cache_written * write, rates.hidden_written * write)
         ),
         compute=seconds(b * s * layer.flops, rates.matmul_prefill * chip.flops_16)
@@ -102,10 +102,10 @@ def terms(rates: ReleasedConstants, job: Job, at: Placement) -> tuple[Terms, Ter
     attend = b * layer.attend(jnp.ones_like(s), job.middle)
     cpu = rates.attend_cpu * cpu_efficiency(rates, job) * host.flops
     decode = Terms(
-        to_gpu=spent(moved.to_gpu, to_gpu),
-        to_cpu=spent(moved.to_cpu, to_cpu),
-        read=spent(moved.read, Moved(rates.weights_read * read, read, read)),
-        written=spent(moved.written, Moved(*[rates.written * write] * 3)),
+        to_gpu=transfer_time(moved.to_gpu, to_gpu),
+        to_cpu=transfer_time(moved.to_cpu, to_cpu),
+        read=transfer_time(moved.read, Moved(rates.weights_read * read, read, read)),
+        written=transfer_time(moved.written, Moved(*[rates.written * write] * 3)),
         compute=seconds(b * layer.flops, rates.matmul_decode * chip.flops_16)
         + seconds(at.gpu.cache * attend, rates.attend_decode * chip.flops_16),
         attend=seconds(at.away.cache * attend, cpu),
@@ -169,11 +169,11 @@ def paper_memory(job: Job, at: Placement) -> Peaks:
 
     work_before, work_after = _cpu_work(job, at)
     return Peaks(
-        gpu_prefill=Peak(at.gpu.times(before).whole, staged, results(prompted, prompted)),
-        gpu_decode=Peak(at.gpu.times(after).whole, staged, results(one, job.end)),
-        cpu_prefill=Peak(at.cpu.times(before).whole, work_before),
-        cpu_decode=Peak(at.cpu.times(after).whole, work_after),
-        disk=Peak(at.disk.times(before).whole, jnp.zeros_like(prompted)),
+        gpu_prefill=Peak(at.gpu.times(before).total, staged, results(prompted, prompted)),
+        gpu_decode=Peak(at.gpu.times(after).total, staged, results(one, job.end)),
+        cpu_prefill=Peak(at.cpu.times(before).total, work_before),
+        cpu_decode=Peak(at.cpu.times(after).total, work_after),
+        disk=Peak(at.disk.times(before).total, jnp.zeros_like(prompted)),
     )
 
 
@@ -195,9 +195,9 @@ def released_memory(job: Job, at: Placement) -> Peaks:
     short = _homes(job, jnp.minimum(prompted, resident))[0]
     hidden = at.away.hidden * buffers.hidden * g
     return Peaks(
-        gpu_prefill=Peak(at.gpu.times(before).whole, staged + hidden * prompted, (first,)),
-        gpu_decode=Peak(at.gpu.times(after).whole, staged + hidden + kept, (decode,)),
-        cpu_prefill=Peak(at.cpu.times(short).whole, work_before),
-        cpu_decode=Peak(at.cpu.times(after).whole, work_after),
-        disk=Peak(at.disk.times(before).whole, jnp.zeros_like(prompted)),
+        gpu_prefill=Peak(at.gpu.times(before).total, staged + hidden * prompted, (first,)),
+        gpu_decode=Peak(at.gpu.times(after).total, staged + hidden + kept, (decode,)),
+        cpu_prefill=Peak(at.cpu.times(short).total, work_before),
+        cpu_decode=Peak(at.cpu.times(after).total, work_after),
+        disk=Peak(at.disk.times(before).total, jnp.zeros_like(prompted)),
     )

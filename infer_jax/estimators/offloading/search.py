@@ -120,14 +120,14 @@ def _solve(
 ) -> tuple[Array, ...]:
     """Time, both throughputs, whether it fits and which memories bind, of every block."""
 
-    def one(g: Array, k: Array) -> tuple[Array, ...]:
+    def solve(g: Array, k: Array) -> tuple[Array, ...]:
         job = model.job(arch, hardware, work, plan.replace(gpu_batch=g, batches=k))
         best = best_placement(model, job)
         estimate = model.priced(model.answer(job, best.placement), hardware)
         answer = estimate.time, estimate.throughput, estimate.decode_throughput
         return *answer, best.feasible, best.binding
 
-    return jax.vmap(one)(gpu_batches, batches)
+    return jax.vmap(solve)(gpu_batches, batches)
 
 
 def search(

@@ -280,4 +280,4 @@ def _limits(p: SlicePass, forward: ForwardPass, stages: Array) -> dict[str, Limi
 
 def _layer_bytes(p: SlicePass, block: Block) -> Array:
     """Bytes of one layer's matrices as stored, all experts among them."""
-    return row(p.arch, block).held
+    return row(p.arch, block).matrix_bytes

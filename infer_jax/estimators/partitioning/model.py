@@ -20,7 +20,7 @@ from infer_jax.estimators.partitioning.slices import (
     axes_tried,
     sharding_of,
 )
-from infer_jax.estimators.search import Numbered, blend, least
+from infer_jax.estimators.search import Numbered, blend, fastest
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -89,7 +89,7 @@ class Partitioning(Coefficients, Estimator):
         given = (self, arch, hardware, forward, plan)
         if self.smoothing is not None:
             return blend(numbered(*given), counts, self.smoothing)
-        return numbered(*given)(*least(numbered(*stopped(given)), counts))
+        return numbered(*given)(*fastest(numbered(*stopped(given)), counts))
 
 
 def _candidate(plan: Plan, arch: Architecture, layout: Array, order: Array, by: Array) -> Sharding:

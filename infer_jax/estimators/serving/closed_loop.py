@@ -124,17 +124,17 @@ class RequestTokens(NamedTuple):
 class Loop(NamedTuple):
     """A closed loop: requests that run, in an instance and a group, and how they share passes.
 
-    ``together``: mean prompts in a pass that has any; ``step``: seconds of a pass that only
-    decodes; ``admission``: seconds from an arrival to the first pass that can feed it; ``ends``:
-    seconds that start and end of a benchmark add to it.
+    ``passes``: its passes; ``together``: mean prompts in a pass that has any; ``step``: seconds of
+    a pass that only decodes; ``admission``: seconds from an arrival to the first pass that can feed
+    it; ``ends``: seconds that start and end of a benchmark add to it.
     """
 
     lengths: RequestTokens
-    room: memory.Room
+    capacity: memory.Capacity
     running: Array
     group: Array
     prompt: interference.OtherPrompts
-    done: Passes
+    passes: Passes
     together: Array
     step: Array
     admission: Array
@@ -151,47 +151,52 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     """
     lengths = isl, osl, prefix, fresh = RequestTokens.of(c, work)
     plan, engine, equal = c.plan, c.engine, work.fixed > 0.5
-    first, fed, kept = engine.prefill_first > 0.5, 1.0 + plan.drafts, pass_yield(c)
+    prefill_first, fed, tokens = engine.prefill_first > 0.5, 1.0 + plan.drafts, pass_yield(c)
     # above 0, so that TPOT is defined for an output of one token
     later = jnp.maximum(osl - 1.0, 1e-3)
-    room = memory.room(c, isl, osl, work.common * prefix, work.batch / plan.attention_dp)
-    run = running(jnp.maximum(work.batch, 1e-3), room.places, c.model.admission_sharpness)
+    flight = work.batch / plan.attention_dp
+    capacity = memory.capacity(c, isl, osl, work.common * prefix, flight)
+    run = running(jnp.maximum(work.batch, 1e-3), capacity.places, c.model.admission_sharpness)
     group = jnp.maximum(run / plan.attention_dp, 1.0)
 
     usual = jnp.maximum(engine.budget, engine.whole * (fresh + group * fed))
     budget = jnp.where(plan.chunk < UNBOUNDED, plan.chunk, usual)
-    load = group, fresh, later / kept, budget
-    before = interference.before_decodes(*load, equal)
-    prompt = trees.where(first, before, interference.beside_decodes(*load, fed, equal))
+    load = group, fresh, later / tokens, budget
+    first = interference.before_decodes(*load, equal)
+    prompt = trees.where(prefill_first, first, interference.beside_decodes(*load, fed, equal))
     together = jnp.minimum(1.0 + prompt.met, prompt.room / fresh)
     decoding = jnp.maximum(group * prompt.decoding, 1.0)
-    tokens = prompt.chunks, together * fresh
-    done = passes(c, decoding, isl + osl / 2.0, fresh, prefix, *tokens)
-    step, joining = done.decode.time * kept, done.joining.time
+    cost = passes(c, decoding, isl + osl / 2.0, fresh, prefix, prompt.chunks, together * fresh)
+    decode_time, joining = cost.decode.time, cost.joining.time
+    step = decode_time * tokens
 
     # equal requests before any decode arrive all at once, so that nobody waits for a decode pass
-    some = jnp.where(equal & first, 0.0, 1.0)
-    turns = some * engine.phase, some * (engine.ahead + (plan.polling - 1.0) / 2.0)
-    often = jnp.minimum(prompt.decoding * (group - 1.0) * kept / (later * together), 1.0)
-    fill = together * joining
-    admission, beside = interference.until_fed(group, often, step, fill, *turns, equal)
-    left = jnp.maximum(group - 1.0 - prompt.met, 0.0) * joining
-    in_first = jnp.minimum(beside, left)
-    most = jnp.where(first, jnp.inf, joining * prompt.room / (fresh * kept))
-    others = jnp.minimum((left - in_first) / later, most)
-    decode = {**done.decode.terms, "other prefills": others}
+    waits = jnp.where(equal & prefill_first, 0.0, 1.0)
+    phase, ahead = waits * engine.phase, waits * (engine.ahead + (plan.polling - 1.0) / 2.0)
+    share = jnp.minimum(prompt.decoding * (group - 1.0) * tokens / (later * together), 1.0)
+    until, in_prompts = interference.until_fed(
+        group, share, step, together * joining, phase, ahead, equal
+    )
+    # seconds of others' prompts that a request meets: before its first token, and after it
+    prompts = jnp.maximum(group - 1.0 - prompt.met, 0.0) * joining
+    early = jnp.minimum(in_prompts, prompts)
+    full = jnp.where(prefill_first, jnp.inf, joining * prompt.room / (fresh * tokens))
+    others = jnp.minimum((prompts - early) / later, full)
+    decode = {**cost.decode.terms, "other prefills": others}
     decode = {name: x * c.model.decode_factor for name, x in decode.items()}
-    tpot = c.model.decode_factor * (done.decode.time + others)
-    waited = admission - (beside - in_first)
-    waves = work.waves * jnp.maximum(work.batch / room.places, 1.0)
-    beside = jnp.where(first, 0.0, 1.0)
-    period, feeding = later / kept + prompt.chunks * beside, group * fresh / prompt.room * beside
-    ends = interference.passes_beyond(waves, period, feeding, equal) * done.fixed
-    loop = Loop(lengths, room, run, group, prompt, done, together, step, waited, ends)
-    return answered(c, work, loop, decode, tpot)
+    tpot = c.model.decode_factor * (decode_time + others)
+
+    mixes = jnp.where(prefill_first, 0.0, 1.0)
+    waves = work.waves * jnp.maximum(work.batch / capacity.places, 1.0)
+    period = later / tokens + prompt.chunks * mixes
+    feeding = group * fresh / prompt.room * mixes
+    ends = interference.passes_beyond(waves, period, feeding, equal) * cost.fixed
+    admission = until - (in_prompts - early)
+    loop = Loop(lengths, capacity, run, group, prompt, cost, together, step, admission, ends)
+    return loop_estimate(c, work, loop, decode, tpot)
 
 
-def answered(
+def loop_estimate(
     c: Context, work: ServingWorkload, loop: Loop, decode: pass_terms.Terms, tpot: Array
 ) -> ServerEstimate:
     """The estimate of a closed loop whose time per token is known.
@@ -199,38 +204,39 @@ def answered(
     TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + (O - 1) TPOT) for C requests in flight, of which C_e run:
     by Little's law the others wait. All are means.
     """
-    first = first_terms(c, loop, work)
+    first = ttft_terms(c, loop, work)
     wave = first["first wave"] * work.batch / loop.running
-    begun, waits = total(first.values()), work.batch / loop.running - 1.0
-    first["queue"] = waits * (begun + (loop.lengths.osl - 1.0) * tpot)
-    flight = Flight(
+    served, waits = total(first.values()), work.batch / loop.running - 1.0
+    first["queue"] = waits * (served + (loop.lengths.osl - 1.0) * tpot)
+    requests = Served(
         batch=work.batch,
-        asked=work.batch,
+        in_memory=work.batch,
         running=loop.running,
         group=loop.group,
-        room=loop.room,
+        capacity=loop.capacity,
         cached=memory.cache_bytes(c, loop.lengths.prefix),
-        ttft=begun + first["queue"],
+        ttft=served + first["queue"],
         tpot=tpot,
-        # of all requests of a benchmark those that come first wait, and its ends are told apart
+        # a benchmark's first requests wait for each other, but its length counts both ends
         ends=jnp.where(work.waves < UNBOUNDED, loop.ends / work.waves - wave, 0.0),
-        limits={"requests": Limit(need=work.batch, capacity=loop.room.places)},
+        limits={"requests": Limit(need=work.batch, capacity=loop.capacity.places)},
     )
-    return server_estimate(c, work, loop.lengths, loop.done, flight, first, decode)
+    return server_estimate(c, work, loop.lengths, loop.passes, requests, first, decode)
 
 
-def first_terms(c: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Terms:
-    """Seconds till the first token, without the wait for memory."""
-    prompt, done, joining = loop.prompt, loop.done, loop.done.joining.time
+def ttft_terms(c: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Terms:
+    """Seconds until the first token by term, without the wait for memory."""
+    prompt, joining = loop.prompt, loop.passes.joining.time
+    own = loop.passes.alone.time
     cached = memory.cache_bytes(c, loop.lengths.prefix)
     first, equal = c.engine.prefill_first > 0.5, work.fixed > 0.5
     decoding = jnp.where(first, 0.0, prompt.chunks * loop.step)
-    longer = jnp.maximum(joining + decoding - done.alone.time, 0.0)
+    longer = jnp.maximum(joining + decoding - own, 0.0)
     wave = interference.first_wave(loop.group, joining + decoding / loop.together, work.waves)
     terms = {
-        **done.alone.terms,
-        "fetch": fetch(c, work, cached, done.alone.time),
-        "front": front(c.engine, c.model.front_rank, c.plan),
+        **loop.passes.alone.terms,
+        "fetch": fetch(c, work, cached, own),
+        "front": frontend_latency(c.engine, c.model.front_rank, c.plan),
         "admission": loop.admission,
         "beside decodes": jnp.where(first, 0.0, jnp.minimum(loop.group - 1.0, 1.0) * longer),
         "other prefills": prompt.met * joining + prompt.turns * loop.step,
@@ -239,13 +245,13 @@ def first_terms(c: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Ter
     return {name: x * c.model.first_factor for name, x in terms.items()}
 
 
-def front(engine: Engine, rank: Array, plan: Deployment) -> Array:
+def frontend_latency(engine: Engine, growth: Array, plan: Deployment) -> Array:
     """Seconds of network, tokeniser and server before a prompt's first pass.
 
-    t0 (1 + [dp > 1] k dp), t0 of the engine and k its growth by attention groups, ``rank``.
+    t0 (1 + [dp > 1] k dp), t0 of the engine and k its ``growth`` by attention groups.
     """
     groups = plan.attention_dp
-    return engine.front * (1.0 + jnp.where(groups > 1.0, rank * groups, 0.0))
+    return engine.front * (1.0 + jnp.where(groups > 1.0, growth * groups, 0.0))
 
 
 def fetch(c: Context, work: ServingWorkload, cached: Array, prefill: Array) -> Array:
@@ -257,21 +263,21 @@ def fetch(c: Context, work: ServingWorkload, cached: Array, prefill: Array) -> A
     return pipelining.exposed(near + far, prefill, layers)
 
 
-class Flight(NamedTuple):
-    """Requests in flight (``batch``), running in an instance, and their times.
+class Served(NamedTuple):
+    """Requests that a server has in flight (``batch``), those that run in an instance, their times.
 
-    ``group``: requests that share a pass of an attention group, in a pass that has any.
-    ``asked``: requests that the memory limit is checked for; ``room``: how many memory holds;
-    ``cached``: bytes on a chip of the cached part of a prompt; ``ttft``, ``tpot``: seconds;
+    ``group``: requests that share a pass of an attention group, in a pass that has any;
+    ``in_memory``: requests that the memory limit is checked for; ``capacity``: how many memory
+    holds; ``cached``: bytes on a chip of the cached part of a prompt; ``ttft``, ``tpot``: seconds;
     ``ends``: seconds a request by which a benchmark takes longer than a server that runs on;
     ``limits``: on the number of requests.
     """
 
     batch: Array
-    asked: Array
+    in_memory: Array
     running: Array
     group: Array
-    room: memory.Room
+    capacity: memory.Capacity
     cached: Array
     ttft: Array
     tpot: Array
@@ -290,12 +296,12 @@ def per_tokens(
     return million * (1.0 - prefilling) / osl, million * prefilling / fresh, million / (isl + osl)
 
 
-def mean_power(c: Context, done: Passes, flight: Flight, osl: Array, latency: Array) -> Array:
+def mean_power(c: Context, cost: Passes, served: Served, osl: Array, latency: Array) -> Array:
     """Mean power of a chip, W, by the shares of the time that it is in passes and works."""
     # a group's work in a request's time: its own decode steps, and everyone's prompts once
-    busy = pass_terms.add(done.decode.scaled(osl), done.joining.scaled(flight.group))
+    busy = pass_terms.add(cost.decode.scaled(osl), cost.joining.scaled(served.group))
     # this often: the requests that a group finishes in a second, a pass serving several at once
-    rate = flight.batch / latency / (c.plan.attention_dp * flight.group)
+    rate = served.batch / latency / (c.plan.attention_dp * served.group)
     return energy.power_at(c.hardware.power, busy, rate, c.model.draw)
 
 
@@ -303,52 +309,52 @@ def server_estimate(
     c: Context,
     work: ServingWorkload,
     lengths: RequestTokens,
-    done: Passes,
-    flight: Flight,
+    cost: Passes,
+    served: Served,
     first: pass_terms.Terms,
     decode: pass_terms.Terms,
 ) -> ServerEstimate:
     """The estimate of requests in flight: throughput by Little's law, price, energy, limits."""
     osl, plan, chips = lengths.osl, c.plan, c.plan.instance
-    latency = flight.ttft + (osl - 1.0) * flight.tpot
-    watts = mean_power(c, done, flight, osl, latency)
-    prefilling = done.joining.time * flight.group
-    prefilling = prefilling / (prefilling + done.decode.time * osl)
-    each = latency + flight.ends
-    usd = usd_per_million_tokens(chips, c.hardware.price, each, flight.batch)
-    joules = energy.joules_per_million_tokens(chips, watts * c.model.draw.pue, each, flight.batch)
+    latency = served.ttft + (osl - 1.0) * served.tpot
+    watts = mean_power(c, cost, served, osl, latency)
+    prefilling = cost.joining.time * served.group
+    prefilling = prefilling / (prefilling + cost.decode.time * osl)
+    seconds = latency + served.ends
+    usd = usd_per_million_tokens(chips, c.hardware.price, seconds, served.batch)
+    drawn = watts * c.model.draw.pue
+    joules = energy.joules_per_million_tokens(chips, drawn, seconds, served.batch)
     (out, into, both), (out_j, into_j, both_j) = (
         per_tokens(of_requests, prefilling, lengths) for of_requests in (usd, joules)
     )
-    filled, room = memory.filled(c, flight.room, flight.asked / plan.attention_dp)
-    kept = flight.cached * flight.group
-    host = c.hardware.host
+    filled, fits = memory.filled(c, served.capacity, served.in_memory / plan.attention_dp)
+    prefixes, host = served.cached * served.group, c.hardware.host
     limits = {
-        **flight.limits,
-        "memory": room,
+        **served.limits,
+        "memory": fits,
         "expert ranks": memory.expert_ranks(c),
-        "host memory": Limit(need=kept * work.from_host, capacity=host.memory),
-        "disk memory": Limit(need=kept * work.from_disk, capacity=host.disk),
+        "host memory": Limit(need=prefixes * work.from_host, capacity=host.memory),
+        "disk memory": Limit(need=prefixes * work.from_disk, capacity=host.disk),
     }
-    rows = (lengths.fresh / plan.pp, flight.group / plan.pp)
+    rows = (lengths.fresh / plan.pp, served.group / plan.pp)
     prefill, decoding = (
         Phase(time=t, terms=x, limits=limits, mfu=pass_terms.ideal(c, n) / t, layout=layout(c))
-        for t, x, n in zip((flight.ttft, flight.tpot), (first, decode), rows, strict=True)
+        for t, x, n in zip((served.ttft, served.tpot), (first, decode), rows, strict=True)
     )
     return ServerEstimate(
-        ttft=flight.ttft,
-        tpot=flight.tpot,
+        ttft=served.ttft,
+        tpot=served.tpot,
         chips=chips,
-        throughput=flight.batch * osl / each / chips,
+        throughput=served.batch * osl / seconds / chips,
         cost=out,
         input_cost=into,
         prefill=prefill,
         decode=decoding,
         tpot_with_first=latency / osl,
         latency=latency,
-        in_flight=flight.batch,
-        running=flight.running,
-        places=flight.room.places,
+        in_flight=served.batch,
+        running=served.running,
+        places=served.capacity.places,
         blended_cost=both,
         power=watts,
         energy=out_j,

@@ -23,15 +23,15 @@ def fitted(name: str) -> float:
 class Laws(NamedTuple):
     """The named laws in which variants differ."""
 
-    windowed: Pairs = prompt.seen_on_average
-    chosen: Pairs = prompt.seen
+    windowed: Pairs = prompt.mean_attended_pairs
+    chosen: Pairs = prompt.attended_pairs
     # whether these are counted: 0 or 1
     prompt_logits: float = 0.0  # the head at the end of a prompt
     unpaired: float = 0.0  # FLOP of attention that no pairs count: indexer, recurrence
     router: float = 0.0  # the routers' matrices
 
 
-COMPLETE = Laws(windowed=prompt.seen, prompt_logits=1.0, unpaired=1.0, router=1.0)
+COMPLETE = Laws(windowed=prompt.attended_pairs, prompt_logits=1.0, unpaired=1.0, router=1.0)
 
 
 @spec

@@ -86,8 +86,8 @@ def cache_bytes(c: Context, tokens: Array) -> Array:
     return own if c.draft is None else own + c.drafting * cache_bytes(c.draft, tokens)
 
 
-class Room(NamedTuple):
-    """The account of one chip, and how many requests of given ``lengths`` it has room for.
+class Capacity(NamedTuple):
+    """The account of one chip, and how many requests of these ``lengths`` fit it.
 
     In the steady state: ``held`` in the memory of an attention group, ``places`` in an instance,
     at least one, and at most ``max_sequences`` in each of its groups.
@@ -99,8 +99,10 @@ class Room(NamedTuple):
     places: Array
 
 
-def room(c: Context, isl: Array, osl: Array, common: Array, batch: Array | None = None) -> Room:
-    """The room for requests of these mean lengths, ``common`` tokens shared by all of a group.
+def capacity(
+    c: Context, isl: Array, osl: Array, common: Array, batch: Array | None = None
+) -> Capacity:
+    """The memory for requests of these mean lengths, ``common`` tokens shared by all of a group.
 
     ``batch``: requests in flight in a group; None: they come at random.
     """
@@ -110,7 +112,7 @@ def room(c: Context, isl: Array, osl: Array, common: Array, batch: Array | None 
     lengths = MeanLengths(isl, osl, c.engine.held_output, common)
     held = footprint.requests_held(chip, lengths, launched, c.model.least_memory)
     each = jnp.minimum(held, c.plan.max_sequences)
-    return Room(chip, lengths, held, places=jnp.maximum(c.plan.attention_dp * each, 1.0))
+    return Capacity(chip, lengths, held, places=jnp.maximum(c.plan.attention_dp * each, 1.0))
 
 
 def limit(c: Context, sequences: Array, context: Array, fed: Array) -> Limit:
@@ -123,14 +125,14 @@ def limit(c: Context, sequences: Array, context: Array, fed: Array) -> Limit:
     return Limit(need=chip.fixed + sequences * chip.cache.on_average(context), capacity=chip.budget)
 
 
-def filled(c: Context, room: Room, requests: Array) -> tuple[dict[str, Array], Limit]:
+def filled(c: Context, capacity: Capacity, requests: Array) -> tuple[dict[str, Array], Limit]:
     """Bytes of one chip by what fills them, with ``requests`` requests in its attention group.
 
     In the steady state, as ``places`` counts; a group runs at most ``max_sequences`` at once.
     """
-    chip = room.chip
+    chip = capacity.chip
     running = jnp.minimum(requests, c.plan.max_sequences)
-    cache = footprint.filled(chip, running, room.lengths).average
+    cache = footprint.filled(chip, running, capacity.lengths).average
     parts = {
         "weights": chip.fixed - chip.activations - chip.reserve,
         "cache": cache,

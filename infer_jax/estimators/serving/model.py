@@ -13,7 +13,7 @@ from infer_jax.catalog.published import power_shares
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.serving.closed_loop import ServerEstimate, closed_loop, front
+from infer_jax.estimators.serving.closed_loop import ServerEstimate, closed_loop, frontend_latency
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, Laws
 from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
@@ -173,7 +173,10 @@ class Serving(Coefficients, Estimator):
 
     def front_time(self, plan: Plan) -> Array:
         """Seconds before a prompt's first pass: network, tokeniser and server."""
-        return front(self.chosen_engine, self.front_rank, deployment(plan)) * self.first_factor
+        return (
+            frontend_latency(self.chosen_engine, self.front_rank, deployment(plan))
+            * self.first_factor
+        )
 
     @checked
     def step(

@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving import closed_loop, memory
-from infer_jax.estimators.serving.closed_loop import Flight, RequestTokens, ServerEstimate
+from infer_jax.estimators.serving.closed_loop import RequestTokens, Served, ServerEstimate
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.passes import pass_yield, passes, stepping
 from infer_jax.estimators.serving.workload import ServingWorkload
@@ -21,13 +21,13 @@ from infer_jax.specs import UNBOUNDED, Arrivals
 
 
 class AttentionGroup(NamedTuple):
-    """One attention group as the laws of batching read it, and its room in memory."""
+    """One attention group as the laws of batching read it, and its memory."""
 
     step: scheduling.Step
     kinds: scheduling.Kinds
     server: scheduling.ServerLimits
     context: Array
-    room: memory.Room
+    capacity: memory.Capacity
 
 
 def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> AttentionGroup:
@@ -37,13 +37,13 @@ def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> Atten
     context = scheduling.mean_context(kinds)
     tokens = lengths.isl + c.engine.held_output * lengths.osl
     isl, osl, prefix, _ = lengths
-    room = memory.room(c, isl, osl, work.common * prefix)
+    capacity = memory.capacity(c, isl, osl, work.common * prefix)
     budget = jnp.where(c.plan.chunk < UNBOUNDED, c.plan.chunk, c.engine.budget)
     server = scheduling.ServerLimits(
         budget=budget,
         # a pass has room for a token of each request that decodes
         slots=jnp.minimum(memory.slots(c), budget),
-        cache=jnp.maximum(room.held, 1.0 / c.plan.attention_dp) * tokens,
+        cache=jnp.maximum(capacity.held, 1.0 / c.plan.attention_dp) * tokens,
         reserved=c.engine.held_output,
         prompts_first=c.engine.prefill_first,
     )
@@ -52,7 +52,7 @@ def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> Atten
     def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
         return c.model.decode_factor * law(decoding, prompts, new, cached)
 
-    return AttentionGroup(step, kinds, server, context, room)
+    return AttentionGroup(step, kinds, server, context, capacity)
 
 
 def service(c: Context, work: ServingWorkload) -> MeanService:
@@ -85,16 +85,16 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
     prompts = lengths.fresh * (1.0 + loaded.rate * loaded.following)
     together = jnp.minimum(prompts, jnp.maximum(group.server.budget - decoding, 1.0))
     tokens = lengths.fresh, lengths.prefix, None, together
-    done = passes(c, decoding, group.context, *tokens)
+    cost = passes(c, decoding, group.context, *tokens)
     # a busy server has queued passes before it sees an arrival; requests in flight taken as Poisson
     busy = -jnp.expm1(-loaded.decoding)
     turns = c.engine.ahead + (c.plan.polling - 1.0) / 2.0
     before = {
-        "front": closed_loop.front(c.engine, c.model.front_rank, c.plan),
+        "front": closed_loop.frontend_latency(c.engine, c.model.front_rank, c.plan),
         "admission": turns * busy * loaded.following * pass_yield(c),
     }
     cached = memory.cache_bytes(c, lengths.prefix)
-    fetched = closed_loop.fetch(c, work, cached, done.alone.time)
+    fetched = closed_loop.fetch(c, work, cached, cost.alone.time)
     # the laws take steps that decode; a prompt's own has a factor of its own
     own = {"prompt": loaded.own / c.model.decode_factor, "fetch": fetched, **before}
     first = {
@@ -104,23 +104,23 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
     }
     ttft = total(first.values())
     later = ttft - loaded.ttft
-    alone = done.decode.scaled(c.model.decode_factor)
+    alone = cost.decode.scaled(c.model.decode_factor)
     disturbed = jnp.maximum(loaded.tpot - alone.time, 0.0)
     decode = {**alone.terms, "other prefills": disturbed}
     tpot = total(decode.values())
-    flight = Flight(
+    served = Served(
         batch=loaded.rate * groups * (ttft + (lengths.osl - 1.0) * tpot),
-        asked=loaded.running * groups,
+        in_memory=loaded.running * groups,
         running=loaded.running * groups,
         group=loaded.decoding / busy,  # of the passes that have any
-        room=group.room,
+        capacity=group.capacity,
         cached=cached,
         ttft=ttft,
         tpot=tpot,
         ends=jnp.zeros_like(tpot),
         limits={"arrivals": Limit(need=arrivals.rate, capacity=loaded.capacity * groups)},
     )
-    answer = closed_loop.server_estimate(c, work, lengths, done, flight, first, decode)
+    answer = closed_loop.server_estimate(c, work, lengths, cost, served, first, decode)
     names = (f"p{100 * level:g}" for level in scheduling.LEVELS)
     percentiles = {n: t + later for n, t in zip(names, loaded.ttft_at, strict=True)}
     return answer.replace(percentiles=percentiles)

@@ -24,7 +24,7 @@ class Moved(NamedTuple):
         return Moved(*(a * b for a, b in zip(self, other, strict=True)))
 
     @property
-    def whole(self) -> Array:
+    def total(self) -> Array:
         """The three together."""
         return self.weights + self.cache + jnp.asarray(self.hidden)
 
@@ -107,7 +107,7 @@ def seconds(amount: Array, rate: Array | float) -> Array:
     return amount / jnp.where(rate > 0, rate, ABSENT)
 
 
-def spent(moved: Moved, rates: Moved) -> Array:
+def transfer_time(moved: Moved, rates: Moved) -> Array:
     """Seconds to move weights, cache and hidden states one after the other, each at its rate."""
     return sum(
         (seconds(jnp.asarray(m), r) for m, r in zip(moved, rates, strict=True)),

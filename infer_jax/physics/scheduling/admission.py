@@ -10,8 +10,8 @@ from infer_jax.physics.numerics import square_root
 from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
 
 BLUR, WAVES = 0.1, 5  # width, in requests, of a smoothed step of a staircase; terms of its series
-PLENTY = 1e9  # requests in flight of which some always wait
-FAR = 12.0  # standard deviations beyond which a normal tail is zero
+SATURATING = 1e9  # requests in flight of which some always wait
+TAIL_END = 12.0  # standard deviations beyond which a normal tail is zero
 
 
 class CacheLimit(NamedTuple):
@@ -67,7 +67,7 @@ def admitted(concurrency: Array, server: ServerLimits, held: CacheLimit) -> Admi
     wanted = jnp.minimum(concurrency, server.slots)
     spread = square_root(held.varied * jnp.minimum(wanted, held.limit)) + 1e-3
     over = wanted - held.limit
-    x = jnp.clip(over / spread, -FAR, FAR)
+    x = jnp.clip(over / spread, -TAIL_END, TAIL_END)
     short, density = jax.scipy.stats.norm.cdf(x), jax.scipy.stats.norm.pdf(x)
     excess = jnp.maximum(over * short + spread * density, 0.0)
     second = (over**2 + spread**2) * short + over * spread * density

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 SETTLING = 16  # states beyond the last, where the recursion begins
-LEAST = 1e-6  # least 1 - ratio, so that the sum over all further states is finite
+MIN_GAP = 1e-6  # least 1 - ratio, so that the sum over all further states is finite
 
 
 class Present(NamedTuple):
@@ -93,4 +93,4 @@ def present(rate: Array, served: Array, variability: Array) -> Present:
 
 def _sum(ratio: Array) -> Array:
     """1 + ratio + ratio^2 + ..."""
-    return 1.0 / jnp.maximum(1.0 - ratio, LEAST)
+    return 1.0 / jnp.maximum(1.0 - ratio, MIN_GAP)

@@ -7,17 +7,17 @@ from jax import Array
 
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.root import crossing
-from infer_jax.physics.scheduling.admission import PLENTY, admitted, memory
+from infer_jax.physics.scheduling.admission import SATURATING, admitted, memory
 from infer_jax.physics.scheduling.kinds import LEVELS, Kinds, MeanService, ServerLimits
 from infer_jax.physics.scheduling.queueing import exponential_tail, percentiles, pole
 from infer_jax.physics.scheduling.steps import Step, Steps, added, steps
 
 # how fast lockstep dissolves as lengths vary; not derived: chosen by random servers as in the tests
-APART = 4.0
-# the search for the prompts that arrive in a step starts e^-FEWEST below the most there can be
-FEWEST = 18.0
+DISSOLVING = 4.0
+# the search for the prompts that arrive in a step starts e^-SEARCH_SPAN below the most there can be
+SEARCH_SPAN = 18.0
 # standard deviations that the prompts of a lasting cohort stay below the room of a step; chosen so
-RARE = 3.5
+COHORT_MARGIN = 3.5
 
 
 class Cycle(NamedTuple):
@@ -53,7 +53,7 @@ def cycle(step: Step, kinds: Kinds, server: ServerLimits, run: Array, together: 
         return log + jnp.log(state(jnp.exp(log))[2] / run)
 
     most = jnp.log(run / (tokens + 1.0))
-    coming = jnp.exp(crossing(surplus, most - FEWEST, most))
+    coming = jnp.exp(crossing(surplus, most - SEARCH_SPAN, most))
     s, met, turns = state(coming)
     cost = added(step, kinds, coming * tokens, s, met.fed)
     return Cycle(s, met, coming, cost, turns * s.base + run * kinds.mean(cost))
@@ -87,12 +87,12 @@ def paces(kinds: Kinds, s: Steps, met: "Backlog", cost: Array, cycle: Array) -> 
 
 def lockstep(kinds: Kinds) -> Array:
     """Share of requests in lockstep: 1 where outputs are of one length, less as they vary."""
-    return jnp.exp(-APART * kinds.variance(kinds.output))
+    return jnp.exp(-DISSOLVING * kinds.variance(kinds.output))
 
 
 def saturated_rate(step: Step, kinds: Kinds, server: ServerLimits) -> Array:
     """Requests/s of a server that always has requests waiting."""
-    run = admitted(jnp.asarray(PLENTY), server, memory(kinds, server)).run
+    run = admitted(jnp.asarray(SATURATING), server, memory(kinds, server)).run
     return run / cycle(step, kinds, server, run, lockstep(kinds)).cycle
 
 
@@ -179,7 +179,7 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
     # in lockstep only prompts that fit one step share it, or prompts that are all alike
     fit = jnp.maximum(s.room / mean, 1.0)
     unlike = kinds.variation(kinds.fresh)
-    locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + APART * unlike / fit**2), 1.0)
+    locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + DISSOLVING * unlike / fit**2), 1.0)
     beside = (cohort(fit, run, unlike) - 1.0) * mean
     beside = jnp.where(beside > 0.0, beside, jnp.minimum(unlike, 1.0) * others * mean)
     # whatever cohorts there are, a token's step is on average no emptier than the mean step
@@ -215,10 +215,10 @@ def cohort(fit: Array, run: Array, unlike: Array) -> Array:
 
     Full cohorts and a rest. Whoever does not fit the step of a cohort goes through one step later
     from then on: cohorts last whose prompts seldom overflow, the whole number s of them for which
-    s + RARE sqrt(unlike s) = fit, ``unlike`` the squared variation of prompts. Where s or the rest
-    jumps, the slope is that of one side.
+    s + COHORT_MARGIN sqrt(unlike s) = fit, ``unlike`` the squared variation of prompts. Where s or
+    the rest jumps, the slope is that of one side.
     """
-    spread = RARE * square_root(unlike)
+    spread = COHORT_MARGIN * square_root(unlike)
     root = 0.5 * (jnp.sqrt(spread**2 + 4.0 * fit) - spread)
     whole = jnp.clip(jnp.floor(root**2 + 1e-6), 1.0, jnp.maximum(run, 1.0))
     count = jnp.floor(run / whole)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-NEVER = 1e-6  # least share of a pass
+MIN_SCALE = 1e-6  # least share of a pass
 
 
 class OtherPrompts(NamedTuple):
@@ -64,7 +64,7 @@ def beside_decodes(
     load = jnp.clip(work / (least + waiting), 1e-9, 1.0)
     before = jnp.exp(jnp.log(load) / size) * waiting + 0.5 * load  # half of those with it are first
     # beyond the slack of one's own passes, an exponential tail
-    scale = jnp.maximum(before, NEVER)
+    scale = jnp.maximum(before, MIN_SCALE)
     turns = jnp.minimum(jnp.exp(-slack / scale) / -jnp.expm1(-1.0 / scale), before + 1.0)
     met = jnp.minimum(before + 0.5 * load, turns + slack)
 

@@ -13,7 +13,7 @@ from infer_jax.physics.scheduling.steps import Step, Steps, added
 from infer_jax.typed_jax import trees
 
 SETTLED = 12  # rounds in which the length of a step of prompts settles
-MOST = 30.0  # of the logarithm of steps with prompts in a row, so that float32 holds them
+MAX_EXPECTED = 30.0  # of the logarithm of steps with prompts in a row, so that float32 holds them
 
 
 class Mix(NamedTuple):
@@ -193,7 +193,7 @@ def _halts(
     own = lax.fori_loop(0, SETTLED, lambda _, x: length(rate * x), length(jnp.zeros_like(rate)))
     expected = rate * own
     slots = jnp.log(jnp.maximum(server.slots, 1.0) / jnp.maximum(expected, 1e-6))
-    steps = jnp.exp(jnp.minimum(jnp.minimum(expected, MOST), jnp.maximum(slots, 0.0)))
+    steps = jnp.exp(jnp.minimum(jnp.minimum(expected, MAX_EXPECTED), jnp.maximum(slots, 0.0)))
     first = length(rate * s.base)
     halt = -jnp.expm1(-rate * s.base) * (first - jnp.expm1(-rate * first) * steps * own)
     crowded = kinds.mean(added(step, kinds, decoding, s, s.room))

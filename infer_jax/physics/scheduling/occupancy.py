@@ -12,20 +12,20 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.physics.numerics import square_root
-from infer_jax.physics.scheduling.admission import FAR, PLENTY, CacheLimit, admitted
+from infer_jax.physics.scheduling.admission import SATURATING, TAIL_END, CacheLimit, admitted
 from infer_jax.physics.scheduling.birth_death import present
 from infer_jax.physics.scheduling.closed import cycle, later_tokens, paces
 from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
-from infer_jax.physics.scheduling.queueing import NEARLY, pole, unlike_exponential
+from infer_jax.physics.scheduling.queueing import TANGENT_LOAD, pole, unlike_exponential
 from infer_jax.physics.scheduling.steps import Step, added, steps
 
 POINTS, STATES = 32, 128  # points of the speed curve, states of the chain
-FEWEST = 0.25  # requests at the first point of the curve
+FIRST_POINT = 0.25  # requests at the first point of the curve
 # the chain reaches this many standard deviations of the number present, and these requests, further
 DEVIATIONS, ROOM = 30.0, 16.0
-RARELY = 60.0  # bound of log(service rate / arrival rate): e^60 between neighbouring states
-LEAST = 1e-12  # a smaller load counts as this one
-SHARP = 0.3  # where requests are alike: slots and cache limits this close both make them wait
+MAX_LOG_RATIO = 60.0  # bound of log(service rate / arrival rate): e^60 between neighbouring states
+MIN_LOAD = 1e-12  # a smaller load counts as this one
+MIN_SPREAD = 0.3  # where requests are alike: slots and cache limits this close both make them wait
 
 
 class Loops(NamedTuple):
@@ -57,7 +57,7 @@ def loops(step: Step, kinds: Kinds, server: ServerLimits, most: Array) -> Loops:
         own = step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
         return Loops(running, running * decode_time / c.cycle, running / c.cycle, own)
 
-    few = jnp.log(jnp.minimum(FEWEST, most / 2.0))
+    few = jnp.log(jnp.minimum(FIRST_POINT, most / 2.0))
     rates = jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
     # the chain needs service rates that never fall as more requests run
     return rates._replace(rate=lax.cummax(rates.rate))
@@ -94,9 +94,9 @@ def occupancy(
     """
     limit = jnp.minimum(server.slots, held.limit)
     speeds = loops(step, kinds, server, limit)
-    full = speeds.at(admitted(jnp.asarray(PLENTY), server, held).run)
+    full = speeds.at(admitted(jnp.asarray(SATURATING), server, held).run)
     load = rate / full.rate
-    within = jnp.clip(load, LEAST, NEARLY)
+    within = jnp.clip(load, MIN_LOAD, TANGENT_LOAD)
     rate = within * full.rate
     lesser = kinds.mean(jnp.minimum(kinds.output[:, None], kinds.output) @ kinds.weight)
     bursty = jnp.maximum(variability - 1.0, 0.0) * 2.0 * lesser / kinds.mean(kinds.output)
@@ -112,8 +112,8 @@ def occupancy(
     speed = speeds.at(here.run)
     middle = speeds.at(admitted(n - (width - 1.0) / 2.0, server, held).run)
     power = (width + peak - 1.0) / peak
-    # beyond RARELY a state has no probability left, and the power would overflow float32
-    faster = jnp.clip(power * (jnp.log(middle.rate) - jnp.log(rate)), -RARELY, RARELY)
+    # beyond MAX_LOG_RATIO a state has no probability left, and the power would overflow float32
+    faster = jnp.clip(power * (jnp.log(middle.rate) - jnp.log(rate)), -MAX_LOG_RATIO, MAX_LOG_RATIO)
     p = present(rate, rate * jnp.exp(faster), 1.0 + bursty / width)
 
     decoding = p.mean(speed.decoding)
@@ -121,8 +121,8 @@ def occupancy(
     blocked = jnp.diff(here.wait, prepend=0.0) / width
     taken = jnp.clip(p.mean(speed.rate * blocked) / rate, 0.0, 1.0)
 
-    spread = square_root(held.varied * held.limit) + SHARP
-    short = jnp.clip((server.slots - held.limit) / spread, -FAR, FAR)
+    spread = square_root(held.varied * held.limit) + MIN_SPREAD
+    short = jnp.clip((server.slots - held.limit) / spread, -TAIL_END, TAIL_END)
     by_cache = jax.scipy.stats.norm.cdf(short)
     s = steps(step, kinds, server, full.decoding)
     work = added(step, kinds, full.decoding, s, jnp.zeros_like(s.room))

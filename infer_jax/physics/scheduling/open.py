@@ -8,7 +8,7 @@ from infer_jax.physics.scheduling.closed import saturated_rate
 from infer_jax.physics.scheduling.kinds import LEVELS, Kinds, MeanService, ServerLimits
 from infer_jax.physics.scheduling.mix import mix
 from infer_jax.physics.scheduling.occupancy import occupancy
-from infer_jax.physics.scheduling.queueing import either, exponential_tail, percentiles
+from infer_jax.physics.scheduling.queueing import exponential_tail, mixture, percentiles
 from infer_jax.physics.scheduling.steps import Step, steps
 
 # share of arrivals waiting for a slot above which the slots, and no longer the arrivals, decide how
@@ -45,7 +45,7 @@ def open_loop(
     both = m.wait - burst * jnp.minimum(m.wait, drain)
     wait = (1.0 - there.taken) * m.wait + there.taken * both
     ttft = there.queued + wait + own
-    tail = either(
+    tail = mixture(
         exponential_tail(m.wait, m.variance, 1.0 - there.taken),
         exponential_tail(both + drain, m.variance + drain**2, there.taken),
     )

@@ -14,7 +14,7 @@ from jax import Array, lax
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.root import crossing
 
-NEARLY = 0.995  # load from which 1 / (1 - load) follows its tangent
+TANGENT_LOAD = 0.995  # load from which 1 / (1 - load) follows its tangent
 SHARPEST = 0.02  # width of a jump in a distribution, as a share of the shortest time
 TENTH, STEEP, FLATTER = 0.44, 0.84, 0.4  # how soon after an arrival the excess comes: clustered
 FARTHEST = 40.0  # scales beyond which nothing of a tail is left
@@ -22,14 +22,14 @@ RAREST = 1e-6  # deviations that a mean wait is at least taken for: its chance i
 
 
 def pole(load: Array) -> Array:
-    """1 / (1 - load), from a load of ``NEARLY`` on along the tangent there.
+    """1 / (1 - load), from a load of ``TANGENT_LOAD`` on along the tangent there.
 
     >>> float(pole(jnp.asarray(0.5))), bool(pole(jnp.asarray(2.0)) < 1e5)
     (2.0, True)
     """
-    far = load > NEARLY
-    left = 1.0 - jnp.where(far, NEARLY, load)
-    return 1.0 / left + jnp.where(far, (load - NEARLY) / left**2, 0.0)
+    far = load > TANGENT_LOAD
+    left = 1.0 - jnp.where(far, TANGENT_LOAD, load)
+    return 1.0 / left + jnp.where(far, (load - TANGENT_LOAD) / left**2, 0.0)
 
 
 def single_server_wait(
@@ -84,7 +84,7 @@ def bursts(load: Array, variability: Array) -> Array:
     function; Newton's steps from its value in heavy traffic, 2 (1 - u) / (1 + c^2). A derivative
     needs the last of them alone: at the root a step moves as the root does.
     """
-    u, varied = jnp.clip(load, 1e-4, NEARLY), jnp.maximum(variability, 1e-2)
+    u, varied = jnp.clip(load, 1e-4, TANGENT_LOAD), jnp.maximum(variability, 1e-2)
     least = (1.0 - u) / (1.0 + varied)
 
     def closer(free: Array, u: Array, varied: Array, least: Array) -> Array:
@@ -161,7 +161,7 @@ def exponential_tail(mean: Array, variance: Array, chance: Array | float = 1.0) 
     return Wait(*(jnp.reshape(jnp.asarray(x), (1,)) for x in tail))
 
 
-def either(first: Wait, second: Wait) -> Wait:
+def mixture(first: Wait, second: Wait) -> Wait:
     """A mixture of two waits."""
     return Wait(*(jnp.concatenate(pair) for pair in zip(first, second, strict=True)))
 

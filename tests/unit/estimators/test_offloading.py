@@ -43,7 +43,7 @@ MIXED = {"weights": (0.2, 0.8, 0), "cache": (0, 1, 0), "hidden": (0, 1, 0)}
 
 def test_the_released_unit_case():
     """OPT-30B, 512 + 32 tokens, 48 x 3: the released model's own example, 8 printed digits."""
-    plan = Offload.at(**MIXED, gpu_batch=48, batches=3)
+    plan = Offload.placed(**MIXED, gpu_batch=48, batches=3)
     life = estimate(Offloading.released(solve=False), opt("opt-30b"), SYSTEM, WORK, plan)
     per_layer = {k: float(v) / 48 for k, v in life.prefill.terms.items()}
     decode = {k: float(v) / 48 for k, v in life.decode.terms.items()}
@@ -67,7 +67,7 @@ def test_the_released_unit_case():
 
 def test_solving_is_never_slower_than_a_given_feasible_placement():
     thin = MIXED | {"weights": (0.1, 0.9, 0)}
-    plan = Offload.at(**thin, gpu_batch=8, batches=3)
+    plan = Offload.placed(**thin, gpu_batch=8, batches=3)
     for variant in (Offloading.paper, Offloading.released, Offloading.improved):
         given = estimate(variant(solve=False), opt("opt-30b"), SYSTEM, WORK, plan)
         best = estimate(variant(), opt("opt-30b"), SYSTEM, WORK, plan)
@@ -197,7 +197,7 @@ def test_a_system_without_host_keeps_all_on_the_gpu():
 
 
 def test_hidden_states_on_disk_are_refused_by_the_released_model():
-    plan = Offload.at(weights=(0.2, 0.8, 0), cache=(0, 1, 0), hidden=(0, 0.5, 0.5), gpu_batch=4)
+    plan = Offload.placed(weights=(0.2, 0.8, 0), cache=(0, 1, 0), hidden=(0, 0.5, 0.5), gpu_batch=4)
     life = estimate(Offloading.released(solve=False), opt("opt-30b"), SYSTEM, WORK, plan)
     assert not bool(life.feasible)
     assert float(life.decode.limits["hidden states on disk"].need) == 0.5
@@ -208,7 +208,7 @@ def test_hidden_states_on_disk_are_refused_by_the_released_model():
 
 def test_bad_fractions_and_rates_are_one_sentence():
     with pytest.raises(InputError, match="sum to 1"):
-        Offload.at(weights=(0.2, 0.7, 0.0), cache=(0, 1, 0), hidden=(0, 1, 0))
+        Offload.placed(weights=(0.2, 0.7, 0.0), cache=(0, 1, 0), hidden=(0, 1, 0))
     with pytest.raises(InputError, match=r"weights_gpu \+ weights_cpu is 1\.3"):
         Offload.of(weights_gpu=0.5, weights_cpu=0.8)
     with pytest.raises(InputError, match="gpu_batch is 0"):
@@ -228,7 +228,7 @@ def test_a_wrapper_of_steps_refuses_a_model_of_jobs():
 
 def test_choices_of_the_plan_do_what_they_say():
     model, arch = Offloading.as_planned(), opt("opt-30b")
-    base = Offload.at(**MIXED, gpu_batch=32, batches=4)
+    base = Offload.placed(**MIXED, gpu_batch=32, batches=4)
 
     def life(**changes):
         return estimate(model, arch, SYSTEM, WORK, base.with_(**changes))
@@ -264,7 +264,7 @@ def test_the_cpu_attends_in_32_bits():
     model, arch = Offloading.as_planned(), opt("opt-30b")
     work = {"weights": (0, 1, 0), "hidden": (0, 1, 0), "gpu_batch": 32, "batches": 4}
     at = {
-        tier: estimate(model, arch, SYSTEM, WORK, Offload.at(cache=cache, **work)).decode.terms
+        tier: estimate(model, arch, SYSTEM, WORK, Offload.placed(cache=cache, **work)).decode.terms
         for tier, cache in (("cpu", (0, 1, 0)), ("disk", (0, 0, 1)))
     }
     np.testing.assert_allclose(float(at["cpu"]["attend"]) / float(at["disk"]["attend"]), 1.5)
@@ -278,7 +278,7 @@ def test_the_cpu_attends_in_32_bits():
 def test_a_pipeline_of_stages_composes():
     """m blocks in flight: (2 m - 1) T_pre L / m + (n - 1) T_gen L for m b samples."""
     model, arch = Offloading.released(solve=False), opt("opt-30b")
-    plan = Offload.at(**MIXED, gpu_batch=48, batches=2)
+    plan = Offload.placed(**MIXED, gpu_batch=48, batches=2)
     one = estimate(model, arch, SYSTEM, WORK, plan)
     four = estimate(model, arch, SYSTEM, WORK, plan.with_(pp=4))
     np.testing.assert_allclose(float(four.ttft), 7 / 4 * float(one.ttft), rtol=1e-12)

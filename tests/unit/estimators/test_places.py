@@ -14,7 +14,7 @@ WORK = ij.Workload.of(isl=1000, osl=100, batch=8)
 MOST = 25
 LEFT_OUT = ("specs/arguments.py", "typed_jax/trees.py")
 Place = tuple[str, str]
-ACCOUNT = ("estimators/serving/memory.py", "room")
+ACCOUNT = ("estimators/serving/memory.py", "capacity")
 
 
 def answered(heads: Any) -> tuple[Any, Any]:

@@ -69,7 +69,7 @@ def test_the_relaxed_length_is_beside_the_exact_one():
     phase = jax.jit(lambda: model.step(ARCH, HARDWARE, forward(8), PLAN))()
     real = jax.jit(lambda: relaxed_length(model, ARCH, HARDWARE, forward(8), PLAN))()
     assert abs(float(real) - float(phase.layout["drafts"])) <= 1.0
-    least = jax.jit(lambda g: model.at(g, ARCH, HARDWARE, forward(8), PLAN).time)(real)
+    least = jax.jit(lambda g: model.with_drafts(g, ARCH, HARDWARE, forward(8), PLAN).time)(real)
     assert float(least) <= float(phase.time) * (1 + 1e-9)
 
 

@@ -52,7 +52,7 @@ def test_rows_by_hand():
     assert float(recurrent.elements) == mixed + 16 * 3 * 64 * 10 + 3 * 64 * 20
     assert float(recurrent.used) == mixed + 2 * 3 * 64 * 10 + 3 * 64 * 20
     assert float(recurrent.router.elements) == 64 * 16
-    assert float(recurrent.held) == 2.0 * float(recurrent.elements)
+    assert float(recurrent.matrix_bytes) == 2.0 * float(recurrent.elements)
     # 4 states of 8 x 8 in 4 bytes, 3 taps of 64 numbers in 2
     assert float(recurrent.attention.held_bytes(jnp.asarray(1e6))) == 4 * 64 * 4 + 3 * 64 * 2
     assert (float(bare.mixes), float(bare.feeds), float(bare.mixture)) == (0, 1, 0)

@@ -20,15 +20,15 @@ def arrays(*values):
 def test_seen_is_the_integral_of_what_each_token_sees(new, cached, most):
     steps = (np.arange(100_000) + 0.5) / 100_000 * new
     expected = np.mean(np.minimum(cached + steps, most)) * new
-    got = prompt.seen(*arrays(new, cached, most))
+    got = prompt.attended_pairs(*arrays(new, cached, most))
     np.testing.assert_allclose(got, expected, rtol=1e-6)
-    loose = prompt.seen_on_average(*arrays(new, cached, most))
+    loose = prompt.mean_attended_pairs(*arrays(new, cached, most))
     assert got - 1e-9 <= loose <= got + most**2 / 2
 
 
 def test_an_unreached_window_leaves_no_trace_in_float32():
     args = (np.float32(900), np.float32(37), np.float32(2**40))
-    value, slope = jax.value_and_grad(prompt.seen)(*args)
+    value, slope = jax.value_and_grad(prompt.attended_pairs)(*args)
     np.testing.assert_allclose(value, 900 * (37 + 450), rtol=1e-6)
     np.testing.assert_allclose(slope, 900 + 37, rtol=1e-6)
 
