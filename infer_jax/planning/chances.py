@@ -13,7 +13,7 @@ from infer_jax.compiling import SOME, once
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate, decode_context
 from infer_jax.estimators.serving import Deployment, Serving, Shape
-from infer_jax.physics.chance import FAR, Spread, chance, margin, score, shared_and_own
+from infer_jax.physics.chance import FAR, Spread, chance, room, score, shared_and_own
 from infer_jax.planning.aggregated import models
 from infer_jax.planning.choose import Choice, Requirements, pools_of
 from infer_jax.planning.legal_layouts import Layout
@@ -262,8 +262,8 @@ def _from_times(
     sides = [doubt.spread for doubt in doubts]
     rooms = jnp.stack(
         [
-            jnp.minimum(margin(tpot, now.tpot, sides[0]), score(jnp.log(now.spare), sides[0])),
-            jnp.minimum(margin(ttft, now.ttft, sides[1]), margin(p99, now.p99, sides[1])),
+            jnp.minimum(room(tpot, now.tpot, sides[0]), score(jnp.log(now.spare), sides[0])),
+            jnp.minimum(room(ttft, now.ttft, sides[1]), room(p99, now.p99, sides[1])),
         ]
     )
     moved = jnp.stack(

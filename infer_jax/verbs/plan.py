@@ -65,6 +65,7 @@ def plan(
     engine: Annotated[
         str | None, Option("vllm, sglang or trtllm; the profile's, else vllm.", "NAME", opt.ENGINE)
     ] = None,
+    estimator: opt.EstimatorName = None,
     quant: opt.Quants = None,
     kv_dtype: opt.KvDtype = None,
     chunk: Annotated[
@@ -147,7 +148,10 @@ def plan(
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
     limits = seconds_of(ttft), seconds_of(tpot), seconds_of(p99_ttft)
     asked = _asked((total_gpus, concurrency, request_rate), limits, frontier)
-    tried = _tried(mode, asked, chunk, max_num_seqs, engine, top)
+    if engine and estimator:
+        raise refuse("--engine", engine, "without --estimator, which has an engine of its own")
+    name = estimator or (f"serving.{engine}" if engine else inputs.BEST)
+    tried = _tried(mode, asked, chunk, max_num_seqs, name, top)
     _agree(mode, asked, tried, decode_hardware)
     money = _money(price, currency, region_factor, pue)
     requests = requested(isl, osl, prefix, request_rate, trace)
@@ -201,7 +205,7 @@ def _tried(
     asked: Requirements,
     chunk: float | Sequence[float] | None,
     places: float | None,
-    engine: str | None,
+    estimator: str,
     top: int,
 ) -> Candidates:
     """The plans to try; without pools for a limit of p99 TTFT, of which they know only means."""
@@ -209,7 +213,6 @@ def _tried(
     alone = mode is None and math.isfinite(asked.p99_ttft)
     modes = (mode,) if mode else MODES[:1] if alone else MODES
     common = Deployment.of() if places is None else Deployment.of(max_sequences=places)
-    estimator = f"serving.{engine}" if engine else inputs.BEST
     return Candidates(modes, chunks or [UNBOUNDED], common, estimator, int(top), alone)
 
 

@@ -1,6 +1,6 @@
 """Coefficients of the serving model, each a leaf, and the laws that variants swap."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from jax import Array
@@ -238,3 +238,11 @@ class Coefficients(Spec):
     )
     draw: Draw = part("power by utilisation", default_factory=Draw)
     laws: Laws = static("the named laws", default=Laws())
+
+    def further_terms(self, rows: Array, terms: Mapping[str, Array]) -> dict[str, Array]:
+        """Seconds by term that a model of your own adds to ``rows`` tokens in the layers.
+
+        ``terms``: the seconds that are counted already. What is added is in every pass that is
+        priced, hence in estimates, plans and replays. Here nothing is added.
+        """
+        return {}

@@ -140,8 +140,13 @@ class Serving(Coefficients, Estimator):
 
     @property
     def server_spreads(self) -> Mapping[str, float]:
-        """The fitted coefficients, and how servers scatter about them."""
-        return spreads()
+        """The fitted coefficients and how servers scatter about them; a subclass adds its own."""
+        if type(self) is Serving:
+            return spreads()
+        shipped = {path for path, *_ in leaves(Serving.of())}
+        every: Mapping[str, float] = super().server_spreads
+        own = {path: x for path, x in every.items() if path not in shipped}
+        return {**spreads(), **own}
 
     def server_coefficients(
         self, arch: Architecture, plans: Sequence[Plan], outputs: Collection[str]

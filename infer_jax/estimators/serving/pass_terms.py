@@ -100,6 +100,7 @@ def through_layers(c: Context, rows: Array, attention_and_launch: Array | float 
         terms["exchange"] = wide_experts.unhidden(c, wide, computing, terms["exchange"])
     stages = (plan.pp - 1.0) * (model.hop + activations / plan.tp / between)
     terms = terms | cost.terms | {"stages": stages}
+    terms |= model.further_terms(rows, terms)
     return Cost(terms, cost.reading + terms["elementwise"], cost.computing)
 
 
