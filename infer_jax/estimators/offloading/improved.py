@@ -98,11 +98,8 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     held, fresh = b * dense * layer.cache(job.middle), b * layer.cache(one)
     on_gpu = jnp.where(plan.cpu_attention > 0.5, 0.0, 1.0)
     moved = decode_traffic(at, layer.weights, held, fresh, b * width, crossing=on_gpu, returned=1.0)
-    touched, products = (
-        b * dense * layer.decompressed(job.middle),
-        b * layer.attend(one, job.middle),
-    )
-    products = dense * products
+    touched = b * dense * layer.decompressed(job.middle)
+    products = dense * (b * layer.attend(one, job.middle))
     by_gpu = jnp.maximum(seconds(touched, rates.attend * memory), seconds(products, flops))
     bandwidth = rates.host_memory * host.memory_bandwidth
     arithmetic = seconds(products, host.flops)
