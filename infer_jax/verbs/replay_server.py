@@ -15,7 +15,7 @@ from infer_jax.engines import ENGINES, ServingEngine
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, memory, shape
 from infer_jax.estimators.serving.price import (
-    Batch,
+    PassBatch,
     PassLaw,
     RankedLaw,
     experts_time,
@@ -151,7 +151,7 @@ def _watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
         seconds: Array | None = None,
     ) -> Array:
         middle = context + grows * (count - 1.0) / 2.0
-        spent = price(exact, Batch(decoding, middle, fed, pairs))
+        spent = price(exact, PassBatch(decoding, middle, fed, pairs))
         rate = jnp.where(count > 0, 1.0 / (spent.time if seconds is None else seconds), 0.0)
         c = exact.context
         return energy.power_at(c.hardware.power, spent, rate, c.model.draw)

@@ -14,7 +14,7 @@ from experiments._replay import open_loop, per_request
 from experiments._replay.server import errors, served
 from experiments._report import SHARED
 from infer_jax.estimators.serving import shape
-from infer_jax.estimators.serving.price import Batch, PassLaw, price as price_of
+from infer_jax.estimators.serving.price import PassBatch, PassLaw, price as price_of
 from tests.referee import schedulers
 
 MEASURED = SHARED / "data" / "measured"
@@ -91,7 +91,7 @@ def planted(tmp_path_factory):
     model = per_request.shipped().fitted(PLANTED)
     context = model.context(shape(s.arch), s.hardware, s.plan)
     law = PassLaw.of_context(context, table=False)
-    price = jax.jit(lambda *batch: price_of(law, Batch(*batch)).time)
+    price = jax.jit(lambda *batch: price_of(law, PassBatch(*batch)).time)
     engine = schedulers.Vllm(budget=BUDGET, slots=SLOTS, blocks=int(s.rules.blocks), overlap=True)
     done = schedulers.serve(
         lambda *batch: price(*map(float, batch)), engine, zip(arrival, prompt, output, strict=True)

@@ -196,11 +196,10 @@ def passes(
         joining = (I / T) (t(s b f + T) - s t(b f)) / pp + A_prefill / pp + (I / T) w E(T)
         fixed   = 2 t(b f / 2 pp) - t(b f / pp) + G
 
-    s is 1 where a pass with prompts decodes too and 0 where it does not; decoding waits for a share
-    w of the launches. A draft model's own passes are added as a term.
+    s: whether a pass with prompts decodes too; w: share of launches that decoding waits for.
     """
     plan, micro = c.plan, micro_batch(c, group)
-    mixes = 1.0 - c.engine.prefill_first  # whether a pass with prompts decodes, too
+    mixes = 1.0 - c.engine.prefill_first
     chunks = ceiling(fresh / plan.chunk) if chunks is None else chunks
     chunk = fresh / chunks
     together = chunk if together is None else together
@@ -209,18 +208,17 @@ def passes(
     one, gaps = jnp.asarray(1.0), pass_terms.gaps(c)
     attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
     needs = attention_and_launch(c, group, context, gaps)
-    # attention and launches of passes with these rows
     time, prompt = needs.time, attending.time
     besides = (time, time, prompt / chunks, time * mixes + prompt / share, time / 2.0)
-    # the layers for all of these numbers of rows, traced once
-    layers = jax.vmap(partial(pass_terms.through_layers, c))(jnp.stack(rows), jnp.stack(besides))
 
     def added(x: Array) -> Array:
         return (x[3] - mixes * x[1]) * (share / plan.pp)
 
+    # the layers for all of these numbers of rows, traced once
+    layers = jax.vmap(partial(pass_terms.through_layers, c))(jnp.stack(rows), jnp.stack(besides))
+
     waits = 1.0 - mixes * (1.0 - c.model.eager_beside_decode)
     launch = share * waits * eager_launch(c, together, gaps)
-    seconds = layers.time
     own = Passes(
         decode=decode_step(c, trees.take(layers, 0), needs, group),
         alone=add(
@@ -232,12 +230,17 @@ def passes(
         joining=add(
             jax.tree.map(added, layers), attending.scaled(1.0 / plan.pp), overhead(launch=launch)
         ),
-        fixed=2.0 * seconds[4] - seconds[0] + gaps,
+        fixed=2.0 * layers.time[4] - layers.time[0] + gaps,
     )
     if c.draft is None:
         return own
-    small = passes(c.draft, group, context, fresh, cached, chunks, together)
-    counts = {"decode": plan.drafts / pass_yield(c), "alone": c.drafting, "joining": c.drafting}
+    return _with_draft(c, own, passes(c.draft, group, context, fresh, cached, chunks, together))
+
+
+def _with_draft(c: Context, own: Passes, small: Passes) -> Passes:
+    """The passes of a model with those of another that drafts for it."""
+    per_token = c.plan.drafts / pass_yield(c)
+    counts = {"decode": per_token, "alone": c.drafting, "joining": c.drafting}
     more = {name: as_draft(getattr(small, name).scaled(n)) for name, n in counts.items()}
     return own._replace(**{name: add(getattr(own, name), cost) for name, cost in more.items()})
 

@@ -25,7 +25,7 @@ RANKS = -6  # the mean over ranks is at least a token for each of 64
 COMMON = ("feedforward", "exchange")  # terms of mixtures that the ranks of a pass share
 
 
-class Batch(NamedTuple):
+class PassBatch(NamedTuple):
     """What one attention group feeds in a pass.
 
     ``decoding`` requests get a token each and have ``context`` tokens in the cache in all; ``new``
@@ -80,7 +80,7 @@ def _layers_time(c: Context, rows: Array) -> Array:
     return pass_terms.through_layers(c, rows).time
 
 
-def price(law: PassLaw, batch: Batch) -> Cost:
+def price(law: PassLaw, batch: PassBatch) -> Cost:
     """Seconds of one pass, by term.
 
     Of d decoding requests with f = 1 + drafts tokens each and n prompt tokens,
@@ -125,7 +125,7 @@ def price(law: PassLaw, batch: Batch) -> Cost:
     return add(cost, as_draft(first), as_draft(later))
 
 
-def _drafted(law: PassLaw, batch: Batch, needs: Cost) -> Cost:
+def _drafted(law: PassLaw, batch: PassBatch, needs: Cost) -> Cost:
     """What decoding requests need besides the layers where their drafts are verified."""
     c = law.context
     host = overhead(host=c.engine.sequence_time * batch.decoding * pass_yield(c))
@@ -137,13 +137,13 @@ def _drafted(law: PassLaw, batch: Batch, needs: Cost) -> Cost:
 
 
 def pass_time(law: PassLaw, decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
-    """Seconds of a pass (``price``), element by element of a ``Batch``.
+    """Seconds of a pass (``price``), element by element of a ``PassBatch``.
 
     Smooth in ``context`` but for the corners of windows and of a choice of tokens.
     """
 
     def seconds(*batch: Array) -> Array:
-        return price(law, Batch(*batch)).time
+        return price(law, PassBatch(*batch)).time
 
     by_element: Callable[..., Array] = jnp.vectorize(seconds)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return by_element(decoding, context, new, pairs)

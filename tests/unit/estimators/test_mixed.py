@@ -12,7 +12,7 @@ import infer_jax as ij
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.passes import eager_share, passes
 from infer_jax.estimators.serving.price import (
-    Batch,
+    PassBatch,
     PassLaw,
     experts_time,
     own_time,
@@ -145,7 +145,7 @@ def test_parts_of_prompts_have_their_tokens_and_pairs():
     for given in ((1.0, 700.0, 0.0), (1.0, 700.0, 1300.0), (4.0, 175.0, 0.0)):
         count, part, _ = given
         numbers = (0.0, 0.0, count * part, pairs(*given))
-        batch = Batch(*(jnp.asarray(x) for x in numbers))
+        batch = PassBatch(*(jnp.asarray(x) for x in numbers))
         result = batch.chunks
         np.testing.assert_allclose(result, given, rtol=1e-12)
     # a prompt's own pairs are those of its parts, one after the other
