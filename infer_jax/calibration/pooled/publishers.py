@@ -105,6 +105,8 @@ def shared_variance(errors: np.ndarray, groups: Sequence[Hashable]) -> float:
     parts = [scores[indices] for indices in members.values()]
     sizes = np.array([len(x) for x in parts], float)
     rows, kinds = sizes.sum(), len(parts)
+    if kinds < 2 or rows == kinds:
+        return 0.0  # one group, or one row of each, tells nothing
     within = sum(float(np.sum((x - x.mean()) ** 2)) for x in parts) / (rows - kinds)
     means = np.array([x.mean() for x in parts])
     between = float(np.sum(sizes * (means - scores.mean()) ** 2)) / (kinds - 1)
