@@ -84,7 +84,7 @@ class Fit:
         return np.log(self.predicted / self.measured)
 
     @property
-    def counted(self) -> np.ndarray:
+    def row_weights(self) -> np.ndarray:
         """The effective weight of each row: weight times robust weight over squared scale."""
         return self._sums[0]
 
@@ -106,11 +106,11 @@ class Fit:
     def _sums(self) -> tuple[np.ndarray, float, np.ndarray]:
         z = jnp.asarray(self.residuals / self.scale)
         weight, curvature = (np.asarray(f(z)) for f in (self.loss.weight, self.loss.curvature))
-        counted = self.weights * weight / self.scale**2
+        row_weights = self.weights * weight / self.scale**2
         bent = np.sum(self.weights * curvature) / np.sum(self.weights * weight)
         stiffness = float(np.clip(bent, MIN_STIFFNESS, 1.0))
-        curved = stiffness * self.jacobian.T @ (counted[:, None] * self.jacobian)
-        return counted, stiffness, curved + np.diag(self.precision)
+        curved = stiffness * self.jacobian.T @ (row_weights[:, None] * self.jacobian)
+        return row_weights, stiffness, curved + np.diag(self.precision)
 
 
 def moved_without(fit: Fit, rows: Sequence[int]) -> Float[np.ndarray, " parameters"]:
@@ -121,7 +121,7 @@ def moved_without(fit: Fit, rows: Sequence[int]) -> Float[np.ndarray, " paramete
     Weisberg 1982, section 3.5.
     """
     slope = fit.jacobian[rows]
-    pull = slope.T * fit.counted[rows]
+    pull = slope.T * fit.row_weights[rows]
     others = fit.information - fit.stiffness * pull @ slope
     # a direction that no other row informs (or a value at its bound) hardly moves
     size = np.diag(fit.information)

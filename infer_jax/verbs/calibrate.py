@@ -136,7 +136,7 @@ def calibrate(
     for picture in drawn:  # which may fail
         result.draw(picture)
     if target is not None:
-        text = profile.text(asked, server, result.counted, result.summary, Path(target))
+        text = profile.text(asked, server, result.fitted_in_words, result.summary, Path(target))
         write_text(target, text)
     return replace(result, out=target or "", drawn=drawn)
 

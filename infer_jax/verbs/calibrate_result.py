@@ -170,7 +170,7 @@ class CalibrateResult(Pictured):
         asked, server, requests = self.asked, self.server, self.server.requests
         engine, bands = server.start.engine_name, dict(zip(OUTPUTS, server.band(), strict=True))
         under = f" under {engine}" if engine else ""
-        yield f"{asked.model.name}{under} on {asked.system.name}: {self.counted}"
+        yield f"{asked.model.name}{under} on {asked.system.name}: {self.fitted_in_words}"
         yield {
             **({"out": self.out} if self.out else {}),
             **asked.names,
@@ -251,7 +251,7 @@ class CalibrateResult(Pictured):
         return [*files, how, *caveats(self.server), *self.asked.notes]
 
     @property
-    def counted(self) -> str:
+    def fitted_in_words(self) -> str:
         """The numbers of fitted times and runs, in words."""
         runs, requests = len(self.server.runs), self.server.requests
         of = "" if requests is None else f"{int(requests.fitted.sum()):,} requests of "
