@@ -30,15 +30,15 @@ import numpy as np  # noqa: E402
 from jax.tree_util import Partial  # noqa: E402
 
 from infer_jax.replays import (  # noqa: E402
+    GuaranteedNoEvict,
     Preempting,
     PrefillFirst,
     Requests,
     Rules,
-    WholeLife,
     lanes,
     replay,
 )
-from infer_jax.replays.server import sizes_of  # noqa: E402
+from infer_jax.replays.loops import sizes_of  # noqa: E402
 from tests.referee import events, schedulers, serving  # noqa: E402
 from tests.referee.serving import Case, Machine, step_time  # noqa: E402
 from tests.referee.test_replay_events import drawn  # noqa: E402
@@ -86,7 +86,7 @@ class Server(NamedTuple):
 
 
 RULES: dict[str, tuple[type[Rules], int]] = {
-    "whole lives": (WholeLife, 0), "vllm": (Preempting, 1), "sglang": (PrefillFirst, 1),
+    "whole lives": (GuaranteedNoEvict, 0), "vllm": (Preempting, 1), "sglang": (PrefillFirst, 1),
 }  # fmt: skip
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from jax import Array
 from jax.tree_util import Partial
 
-from infer_jax.replays import Requests, Rules, WholeLife, replay
-from infer_jax.replays.server import sizes_of
+from infer_jax.replays import GuaranteedNoEvict, Requests, Rules, replay
+from infer_jax.replays.loops import sizes_of
 from tests.referee import serving
 from tests.referee.serving import SHAPES, Case, Machine, step_time
 
@@ -70,7 +70,7 @@ def _replayed(case: Case, rate: float, count: int, seed: int) -> tuple[float, ..
     if loop is None:
         arrival = np.cumsum(rng.gamma(1 / case.variability, case.variability / rate, count))
     e = case.engine
-    rules = WholeLife.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
+    rules = GuaranteedNoEvict.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
     asked = Requests.of(arrival, *lengths)
     machine = Machine(*map(jnp.asarray, case.machine))
     in_flight = None if loop is None else jnp.asarray(loop, jnp.int32)

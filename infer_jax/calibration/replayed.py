@@ -3,7 +3,7 @@
 Where a log has every request, nothing of how requests share passes is a mean: the engine's rules
 say which pass feeds and decodes what, the estimator says how long a pass takes, and the times of
 each request are compared. Values are those of the replay; slopes are those of its path, which is
-held (``replays.retrace``; Ho and Cao 1983), with arrivals in phase where they come by a clock.
+held (``replays.path_gradient``; Ho and Cao 1983), arrivals in phase where they come by a clock.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ from infer_jax.calibration.server import (
 from infer_jax.catalog.measurements import Run
 from infer_jax.estimators.serving import Deployment, Serving, Shape, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
-from infer_jax.replays import Requests, Rules, lanes, replay, retrace
-from infer_jax.replays.server import checked, sizes_of
+from infer_jax.replays import Requests, Rules, lanes, path_gradient, replay
+from infer_jax.replays.loops import checked, sizes_of
 from infer_jax.specs import Architecture, Hardware
 
 # typical log error of a request: TPOT, TTFT. Measured on the two servers of LLMServingSim's
@@ -205,7 +205,8 @@ class Replays(NamedTuple):
             loop = lane.concurrency if closed else None
             path = Partial(pass_time, lax.stop_gradient(table))
             log = replay(path, lane.rules, lane.requests, loop, width=self.width, turns=self.turns)
-            again = retrace(Partial(pass_time, table), log, lane.requests, loop, phase=not closed)
+            step = Partial(pass_time, table)
+            again = path_gradient(step, log, lane.requests, loop, phase=not closed)
             front = model.front_time(lane.plan) * lane.from_client
             return jnp.stack([again.tpot, again.ttft + front]), log.complete
 

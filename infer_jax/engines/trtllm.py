@@ -13,7 +13,7 @@ from infer_jax.engines.shell import division_obstacles, line, machines, visible,
 from infer_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from infer_jax.replays import Preempting, WholeLife
+    from infer_jax.replays import GuaranteedNoEvict, Preempting
 
 # microBatchScheduler.cpp: whole prompts, unless enable_chunked_prefill; capacityScheduler.cpp,
 # GUARANTEED_NO_EVICT: blocks for the whole output
@@ -36,7 +36,7 @@ def trtllm(
     overlap: bool = True,
     drafts: float = 0,
     reuse: bool = False,
-) -> "WholeLife | Preempting":
+) -> "GuaranteedNoEvict | Preempting":
     """TensorRT-LLM: in-flight batching; no eviction, or (``evicts``) the last request is paused.
 
     The names are ``max_num_tokens``, ``max_batch_size``, ``tokens_per_block``,
@@ -57,15 +57,15 @@ def trtllm(
     cut.
 
     >>> type(trtllm(blocks=1000)).__name__, type(trtllm(blocks=1000, evicts=True)).__name__
-    ('WholeLife', 'Preempting')
+    ('GuaranteedNoEvict', 'Preempting')
 
     Raises:
         InputError: drafts or reuse where requests are paused, or drafts with reuse.
     """
     from infer_jax.replays import (  # loaded where something is replayed
         BlockReuse,
+        GuaranteedNoEvict,
         Preempting,
-        WholeLife,
     )
 
     sizes = {
@@ -81,7 +81,7 @@ def trtllm(
         return Preempting.of(**sizes, hold=1)
     if reuse:
         return BlockReuse.of(**sizes, overlap=float(overlap))
-    return WholeLife.of(**sizes, overlap=float(overlap), drafts=drafts)
+    return GuaranteedNoEvict.of(**sizes, overlap=float(overlap), drafts=drafts)
 
 
 def commands(service: LaunchedService) -> Commands:

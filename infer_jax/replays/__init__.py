@@ -3,18 +3,23 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from infer_jax.replays.block_reuse import BlockReuse as BlockReuse
+from infer_jax.replays.cluster import RoutedLog as RoutedLog
 from infer_jax.replays.copies import replay_copies as replay_copies, serve_copies as serve_copies
-from infer_jax.replays.drafted import Drafts as Drafts, drawn_drafts as drawn_drafts
-from infer_jax.replays.joint import RoutedLog as RoutedLog
-from infer_jax.replays.log import Log as Log
-from infer_jax.replays.loops import replay as replay, side_by_side as side_by_side
-from infer_jax.replays.many_servers import lanes as lanes
-from infer_jax.replays.pools import (
-    Pool as Pool,
-    Pooled as Pooled,
-    serve_pools as serve_pools,
+from infer_jax.replays.drafts import Drafts as Drafts, drawn_drafts as drawn_drafts
+from infer_jax.replays.guaranteed_no_evict import (
+    BlockReuse as BlockReuse,
+    GuaranteedNoEvict as GuaranteedNoEvict,
 )
+from infer_jax.replays.log import Log as Log
+from infer_jax.replays.loops import (
+    has_prefix_cache as has_prefix_cache,
+    lanes as lanes,
+    replay as replay,
+    serve as serve,
+    side_by_side as side_by_side,
+)
+from infer_jax.replays.path_gradient import path_gradient as path_gradient
+from infer_jax.replays.pools import Pool as Pool, Pooled as Pooled, serve_pools as serve_pools
 from infer_jax.replays.preempting import Preempting as Preempting
 from infer_jax.replays.prefill_first import PrefillFirst as PrefillFirst
 from infer_jax.replays.prefixes import Prefixes as Prefixes
@@ -25,9 +30,9 @@ from infer_jax.replays.ranks import (
 )
 from infer_jax.replays.requests import Requests as Requests
 from infer_jax.replays.rules import Rules as Rules
-from infer_jax.replays.same_events import retrace as retrace
-from infer_jax.replays.server import keeps as keeps, serve as serve
-from infer_jax.replays.whole_life import WholeLife as WholeLife
+
+# names of before
+WholeLife, retrace, keeps = GuaranteedNoEvict, path_gradient, has_prefix_cache
 
 
 def __getattr__(name: str) -> Callable[..., Rules]:

@@ -4,7 +4,6 @@ A copy acts on the others through the router alone. Each has its passes up to it
 together; the loop goes on with the event that comes first, of any copy, or the next arrival.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,15 +11,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.joint import Dispatcher, Joint, RoutedLog, checked_servers
-from infer_jax.replays.passes import FedBatch, Ran
+from infer_jax.replays.cluster import Cluster, Dispatcher, RoutedLog, check_servers
+from infer_jax.replays.decode_run import StepTime, decode_run, steps_until
+from infer_jax.replays.loops import checked, longer_until_complete, sizes_of
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_PREFIX, ROUTERS, Beginnings, QueueLoad, load_of
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.scheduler import Server, server_of
-from infer_jax.replays.server import checked, sizes_of
+from infer_jax.replays.server import PassBatch, PassRun, Server, server_of
 from infer_jax.replays.state import State
-from infer_jax.replays.stretch import StepTime, steps_until, stretch
 
 
 def replay_copies(
@@ -44,13 +42,14 @@ def replay_copies(
     Raises:
         InputError: fewer than one copy, an unknown router, one by prefix without ``begins``.
     """
-    checked_servers("replay_copies", "copies", copies, router, ROUTERS)
+    check_servers("replay_copies", "copies", copies, router, ROUTERS)
     if router in BY_PREFIX and begins is None:
         raise InputError("replay_copies", "begins", None, f"those of prompts, for {router}")
-    asked, begins = jax.tree.map(jnp.asarray, (requests, begins))
-    group = CopyGroup(step, rules.whole(), Dispatcher(asked, concurrency, router, begins))
-    start = group.dispatcher.start(copies, lambda line: group.server(line).start(width, turns))
-    return group.dispatcher.log(lax.while_loop(group.dispatcher.busy, group.turn, start))
+    requests, begins = jax.tree.map(jnp.asarray, (requests, begins))
+    dispatcher = Dispatcher(requests, concurrency, router, begins)
+    group = CopyGroup(step, rules.integers(), dispatcher)
+    start = dispatcher.start(copies, lambda queue: group.server(queue).start(width, turns))
+    return dispatcher.log(lax.while_loop(dispatcher.is_busy, group.turn, start))
 
 
 def serve_copies(
@@ -68,7 +67,7 @@ def serve_copies(
             prefixes, rules that do not look for requests before every pass.
     """
     checked(rules, requests, concurrency)
-    checked_servers("serve_copies", "copies", copies, router, ROUTERS)
+    check_servers("serve_copies", "copies", copies, router, ROUTERS)
     if router in BY_PREFIX and requests.prefixes is None:
         raise InputError("serve_copies", "router", router, "one by load: requests have no prefixes")
     if float(rules.poll) > 1:
@@ -78,25 +77,19 @@ def serve_copies(
         begins = Beginnings.of(requests.prefixes, requests.prompt)
     width, turns = sizes_of(rules, requests, concurrency)
     loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
-    while True:
-        how = {"copies": int(copies), "router": router, "width": width, "turns": turns}
-        log = _program(step, rules, requests, loop, begins, **how)
-        if log.complete:
-            return log
-        turns *= 2  # preempted requests take more of them
+    numbers = step, rules, requests, loop, begins
+    how = {"copies": int(copies), "router": router, "width": width}
+    return longer_until_complete(lambda turns: _program(*numbers, turns=turns, **how), turns)
 
 
-@partial(jax.jit, static_argnames=("copies", "router", "width", "turns"))
-def _program(step, rules, requests, concurrency, begins, *, copies, router, width, turns):
-    how = {"copies": copies, "router": router, "width": width, "turns": turns}
-    return replay_copies(step, rules, requests, concurrency, begins, **how)
+_program = jax.jit(replay_copies, static_argnames=("copies", "router", "width", "turns"))
 
 
 class Planned(NamedTuple):
     """The pass that each copy has put together, the passes to its next event, and when that is."""
 
-    batch: FedBatch
-    ran: Ran
+    batch: PassBatch
+    run: PassRun
     again: Array  # whether more may be fed to it, so that the passes may not run yet
     end: Array
 
@@ -108,36 +101,36 @@ class CopyGroup(NamedTuple):
     rules: Rules
     dispatcher: Dispatcher
 
-    def server(self, line: Requests) -> Server:
-        """One copy."""
-        return server_of(self.step, self.rules, line, None)
+    def server(self, queue: Requests) -> Server:
+        """A copy."""
+        return server_of(self.step, self.rules, queue, None)
 
-    def turn(self, j: Joint) -> Joint:
+    def turn(self, c: Cluster) -> Cluster:
         """The next request is sent, if none of the copies' events comes before; else these run.
 
         Either is masked and none is a branch, which would copy the arrays of all requests.
         """
-        each, planned = jax.vmap(self.planned)(j.each, j.lines)
-        j, first = j._replace(each=each), jnp.min(planned.end)
-        due = self.dispatcher.due(j, jnp.sum(each.finished))
+        states, planned = jax.vmap(self.plan)(c.states, c.queues)
+        c, first = c._replace(states=states), jnp.min(planned.end)
+        due = self.dispatcher.due(c, jnp.sum(states.clock.finished))
         comes = due <= first
-        load = self.load(j, planned, due, jnp.zeros_like(planned.again))
-        j = self.dispatcher.route(j, load, jnp.where(comes, due, -1.0), held=False)
-        return self.run(j, planned, due, jnp.where(comes, -1.0, first))
+        load = self.load(c, planned, due, jnp.zeros_like(planned.again))
+        c = self.dispatcher.route(c, load, jnp.where(comes, due, -1.0), held=False)
+        return self.run(c, planned, due, jnp.where(comes, -1.0, first))
 
-    def planned(self, s: State, line: Requests) -> tuple[State, Planned]:
+    def plan(self, s: State, queue: Requests) -> tuple[State, Planned]:
         """A copy after a look at what it might feed, and what it does up to its next event.
 
         One that has its pass together is left as it is.
         """
-        server = self.server(line)
-        s, again = server.compose(s)
+        server = self.server(queue)
+        s, again = server.scheduler.compose(s)
         batch = server.batch(s)
-        ran = server.planned(s, ~batch.idle, batch)
-        end = jnp.where(again | batch.waits, s.now, ran.now)
-        return s, Planned(batch, ran, again, end)
+        run = server.plan(s, ~batch.idle, batch)
+        end = jnp.where(again | batch.waits, s.clock.now, run.now)
+        return s, Planned(batch, run, again, end)
 
-    def run(self, j: Joint, planned: Planned, due: Array, first: Array) -> Joint:
+    def run(self, c: Cluster, planned: Planned, due: Array, first: Array) -> Cluster:
         """All copies whose event comes before the next request; if one waits for it, the first.
 
         None where ``first``, the time of the first event, is negative.
@@ -146,26 +139,28 @@ class CopyGroup(NamedTuple):
         if self.dispatcher.concurrency is not None:
             go &= planned.end <= first
 
-        def one(s: State, line: Requests, go: Array, batch: FedBatch, ran: Ran) -> State:
-            return self.server(line).after(s, go, batch, ran)
+        def after(s: State, queue: Requests, go: Array, batch: PassBatch, run: PassRun) -> State:
+            return self.server(queue).after(s, go, batch, run)
 
-        each = jax.vmap(one)(j.each, j.lines, go, planned.batch, planned.ran)
-        j = j._replace(each=each)
+        states = jax.vmap(after)(c.states, c.queues, go, planned.batch, planned.run)
+        c = c._replace(states=states)
         if self.dispatcher.concurrency is None:
-            return j
-        return self.dispatcher.route(j, self.load(j, planned, first, go), first, held=True)
+            return c
+        return self.dispatcher.route(c, self.load(c, planned, first, go), first, held=True)
 
-    def load(self, j: Joint, planned: Planned, now: Array, ran: Array) -> QueueLoad:
+    def load(self, c: Cluster, planned: Planned, now: Array, ran: Array) -> QueueLoad:
         """What the copies have at a time in the passes that run, or where these ``ran``."""
-        each = j.each
+        states = c.states
         if self.dispatcher.router == "minimum_tokens":
 
-            def grown(s: State, batch: FedBatch, steps: Array) -> Array:
+            def growth(s: State, batch: PassBatch, steps: Array) -> Array:
                 """Tokens of the passes before the one that runs."""
-                given = batch.decoding, batch.context, s.fed, s.pairs, steps, batch.grows
-                before = steps_until(stretch(self.step, *given), now - s.now) - 1
+                feeds = batch.decoding, batch.context, s.batch.tokens, s.batch.pairs
+                run = decode_run(self.step, *feeds, steps, batch.grows)
+                before = steps_until(run, now - s.clock.now) - 1
                 return jnp.where(batch.idle, 0, batch.grows * before)
 
-            more = jax.vmap(grown)(each, planned.batch, planned.ran.steps)
-            each = each._replace(context=each.context + jnp.where(ran, 0, more))
-        return load_of(self.dispatcher.router, each, j.lines)
+            more = jax.vmap(growth)(states, planned.batch, planned.run.steps)
+            context = states.slots.context + jnp.where(ran, 0, more)
+            states = states.update(slots={"context": context})
+        return load_of(self.dispatcher.router, states, c.queues)

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from infer_jax.replays.radix_tree import RadixTree
 from infer_jax.replays.requests import FAR, Requests
 from infer_jax.replays.state import NEVER, Path, State
 
@@ -31,7 +30,7 @@ class Log(NamedTuple):
     preempted: Int[Array, " n"]  # times
     output: Int[Array, " n"]
     count: Int[Array, ""]  # requests; those behind are padding
-    complete: Bool[Array, ""]  # whether all were served: else there was no room for the path
+    complete: Bool[Array, ""]  # whether all were served: else the path was too short
     turns: Int[Array, ""]  # entries of the path
     path: Path
     marks: Marks
@@ -44,8 +43,8 @@ class Log(NamedTuple):
 
     def mean(self, values: Array, where: Array | None = None) -> Float[Array, ""]:
         """The mean of a value of each request."""
-        here = self.there if where is None else self.there & where
-        return jnp.sum(jnp.where(here, values, 0.0)) / jnp.maximum(jnp.sum(here), 1)
+        counted = self.there if where is None else self.there & where
+        return jnp.sum(jnp.where(counted, values, 0.0)) / jnp.maximum(jnp.sum(counted), 1)
 
     @property
     def ttft(self) -> Float[Array, " n"]:
@@ -71,33 +70,31 @@ class Log(NamedTuple):
 
 
 def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
-    """The log of a finished run: steps and turns become times."""
-    entries = jnp.arange(s.path.time.shape[0])
-    written = entries < s.turn
-    path = jax.tree.map(lambda x: jnp.where(written, x, jnp.zeros_like(x)), s.path)
+    """The log of a finished run: steps and entries become times."""
+    record = s.log
+    entries = jnp.arange(record.path.time.shape[0])
+    written = entries < s.clock.entries
+    path = jax.tree.map(lambda x: jnp.where(written, x, jnp.zeros_like(x)), record.path)
     steps = jnp.where(written, path.steps, NEVER)
-    last = jnp.maximum(jnp.searchsorted(steps, s.last), s.ready)
+    last = jnp.maximum(jnp.searchsorted(steps, record.last), record.ready)
     last = jnp.minimum(last, entries[-1])
-    there = jnp.arange(s.last.shape[0]) < requests.count
+    index = jnp.arange(record.last.shape[0])
+    there = index < requests.count
     arrival = jnp.full_like(last, -1)
     if concurrency is not None:
-        # one that was held back comes when an earlier one leaves
+        # one that was held back is sent when an earlier one leaves
         left = jnp.sort(jnp.where(there, last, NEVER))
-        leaver = jnp.arange(s.last.shape[0]) - concurrency
+        leaver = index - concurrency
         arrival = jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1)
-    marks = Marks(s.admitted, s.first, last, arrival)
+    marks = Marks(record.admitted, record.first, last, arrival)
+    complete = (s.clock.finished >= requests.count) & jnp.logical_not(s.cache.overflowed)
+    cached = s.cache.cached
     return timed(path, marks, requests, concurrency)._replace(
-        preempted=jnp.where(there, s.preempted, 0),
-        complete=_complete(s, requests),
-        turns=s.turn,
-        cached=None if s.kept is None else jnp.where(there, s.kept.tokens, 0),
+        preempted=jnp.where(there, record.preempted, 0),
+        complete=complete,
+        turns=s.clock.entries,
+        cached=None if cached is None else jnp.where(there, cached, 0),
     )
-
-
-def _complete(s: State, requests: Requests) -> Array:
-    """Whether all were served, and the arrays had room for it."""
-    done = s.finished >= requests.count
-    return done & ~s.kept.over if isinstance(s.kept, RadixTree) else done
 
 
 def timed(path: Path, marks: Marks, requests: Requests, concurrency: Array | None) -> Log:

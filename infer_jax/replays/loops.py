@@ -1,15 +1,25 @@
-"""The loop of a scheduler, turn after turn: of one server, or of many side by side."""
+"""Replays a server, from arrays or from plain numbers: of one server, or of many at once."""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
+from infer_jax.errors import InputError
+from infer_jax.replays.cluster import RoutedLog
+from infer_jax.replays.decode_run import LONGEST, StepTime
 from infer_jax.replays.log import Log, log_of
+from infer_jax.replays.prefix_cache import NoCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.scheduler import server_of
+from infer_jax.replays.server import server_of
 from infer_jax.replays.state import State
-from infer_jax.replays.stretch import StepTime
+
+T = TypeVar("T")
+AnyLog = TypeVar("AnyLog", Log, RoutedLog)
 
 
 def replay(
@@ -37,8 +47,61 @@ def replay(
         turns: entries of the path there is room for; ``Log.complete`` says whether it was enough.
     """
     server = server_of(step, rules, requests, concurrency)
-    end = lax.while_loop(server.busy, server.turn, server.start(width, turns))
+    end = lax.while_loop(server.is_busy, server.turn, server.start(width, turns))
     return log_of(end, server.requests, concurrency)
+
+
+def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | None = None) -> Log:
+    """Serve all requests, as ``replay`` does, and see to it that none is too large to be served.
+
+    ``step`` is a function, or a ``jax.tree_util.Partial`` of one and its coefficients: then neither
+    they, nor sizes, nor lengths compile anew.
+
+    >>> from jax.tree_util import Partial
+    >>> from infer_jax.replays import Requests, serve, vllm
+    >>> step = Partial(lambda c, decoding, context, new, pairs: c + 1e-6 * new, 0.01)
+    >>> log = serve(step, vllm(blocks=100, slots=8), Requests.of([0.0, 0.005], [100, 100], [3, 3]))
+    >>> [round(float(x), 4) for x in log.ttft[:2]]  # the second waits for two passes in flight
+    [0.0101, 0.0252]
+
+    Raises:
+        InputError: a request that the cache or, whole, the budget never holds; more slots than
+            tokens in a pass.
+    """
+    checked(rules, requests, concurrency)
+    width, turns = sizes_of(rules, requests, concurrency)
+    loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
+    numbers = step, rules, requests, loop
+    # preempted requests take more entries
+    return longer_until_complete(lambda turns: _program(*numbers, width=width, turns=turns), turns)
+
+
+_program = jax.jit(replay, static_argnames=("width", "turns"))
+
+
+def longer_until_complete(program: Callable[[int], AnyLog], entries: int) -> AnyLog:
+    """What ``program`` returns with a path of enough entries, twice as many until they are."""
+    while True:
+        log = program(entries)
+        if log.complete:
+            return log
+        entries *= 2
+
+
+def lanes(replay_lane: Callable[..., T], *arguments: object) -> T:
+    """``replay_lane`` of each lane, all arguments with a leading axis, alike in structure.
+
+    On a processor lane after lane, each in the core's own cache; on an accelerator side by side
+    (``side_by_side`` is the faster way there).
+    What ``replay_lane`` does not return (the path of a log, say) is not kept.
+
+    >>> import jax.numpy as jnp
+    >>> lanes(lambda a, b: a + b, jnp.arange(3), jnp.ones(3)).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    if jax.default_backend() == "cpu":
+        return lax.map(lambda lane: replay_lane(*lane), arguments)
+    return jax.vmap(replay_lane)(*arguments)
 
 
 def side_by_side(
@@ -57,14 +120,112 @@ def side_by_side(
     """
     servers = (step, rules, requests, concurrency)
 
-    def start(each: tuple) -> State:
-        return server_of(*each).start(width, turns)
+    def start(lane: tuple) -> State:
+        return server_of(*lane).start(width, turns)
 
-    def busy(states: State) -> Array:
-        return jnp.any(jax.vmap(lambda each, s: server_of(*each).busy(s))(servers, states))
+    def is_busy(states: State) -> Array:
+        return jnp.any(jax.vmap(lambda lane, s: server_of(*lane).is_busy(s))(servers, states))
 
     def turn(states: State) -> State:
-        return jax.vmap(lambda each, s: server_of(*each).turn(s))(servers, states)
+        return jax.vmap(lambda lane, s: server_of(*lane).turn(s))(servers, states)
 
-    end = lax.while_loop(busy, turn, jax.vmap(start)(servers))
-    return jax.vmap(lambda each, s: log_of(s, server_of(*each).requests, each[3]))(servers, end)
+    end = lax.while_loop(is_busy, turn, jax.vmap(start)(servers))
+    return jax.vmap(lambda lane, s: log_of(s, server_of(*lane).requests, lane[3]))(servers, end)
+
+
+def sizes_of(rules: Rules, requests: Requests, concurrency: int | None = None) -> tuple[int, int]:
+    """Slots, and entries of the path, of the arrays of a program: powers of two.
+
+    No more slots than requests can be in flight: every turn looks through all of them.
+    """
+    slots = min(float(rules.slots), float(requests.count), concurrency or float("inf"))
+    return _power(slots), _power(_entries(rules, requests))
+
+
+def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
+    """Do nothing where every request can be served.
+
+    Raises:
+        InputError: as ``serve``.
+    """
+    if concurrency is not None and concurrency < 1:
+        raise InputError("serve", "concurrency", concurrency, "a whole number of at least 1")
+    room = float(rules.budget) / (1.0 + float(rules.drafts))
+    if rules.mixed and float(rules.slots) > room:
+        allowed = f"at most budget, {room:g}: every running request decodes a token"
+        if float(rules.drafts):
+            allowed = f"at most {room:g}: each decodes a token and its drafts in budget"
+        raise InputError("serve", "slots", float(rules.slots), allowed)
+    if not rules.mixed and float(rules.budget) % float(rules.block):
+        allowed = f"a multiple of a block, {float(rules.block):g} tokens"
+        raise InputError("serve", "budget", float(rules.budget), allowed)
+    _check_drafts(rules, requests)
+    if float(rules.overlap) and float(rules.poll) > 1:
+        allowed = "no: rules that look for requests in some passes have no overlap"
+        raise InputError("serve", "overlap", "yes", allowed)
+    _check_prefixes(rules, requests)
+    count = int(requests.count)
+    prompt, output = requests.prompt[:count], requests.output[:count]
+    needed = np.asarray(rules.integers().largest_blocks(jnp.asarray(prompt), jnp.asarray(output)))
+    room = float(rules.blocks) - float(rules.watermark)
+    if np.any(needed > room):
+        worst = int(needed.argmax())
+        sizes = f"{prompt[worst]} tokens in and {output[worst]} out"
+        raise InputError("serve", f"request {worst}", sizes, f"what {room:g} blocks hold alone")
+    anew = rules.preempts and rules.mixed  # a preempted request computes its output, too
+    longest = int((prompt + output * anew).max())
+    if not float(rules.chunked) and longest > float(rules.budget):
+        raise InputError(
+            "serve", "budget", float(rules.budget), f"at least {longest}: whole prompts"
+        )
+
+
+def _check_drafts(rules: Rules, requests: Requests) -> None:
+    """Do nothing where requests and rules both have drafts, or neither.
+
+    Raises:
+        InputError: one without the other, or rules that have none.
+    """
+    drafts = float(rules.drafts)
+    if drafts and not rules.can_draft:
+        raise InputError("serve", "drafts", drafts, "0: these rules have no drafts")
+    if (drafts > 0) != (requests.drafts is not None):
+        allowed = "drafts of rules and of requests (drawn_drafts), or neither"
+        raise InputError("serve", "drafts", drafts, allowed)
+
+
+def has_prefix_cache(rules: Rules) -> bool:
+    """Whether these rules look prompts up in a cache of prefixes."""
+    return rules.cache is not NoCache and not float(getattr(rules, "hold", 0.0))
+
+
+def _check_prefixes(rules: Rules, requests: Requests) -> None:
+    """Do nothing where the rules can keep the prefixes that requests have, if they have any.
+
+    Raises:
+        InputError: rules that keep none, blocks of another size, or prompts said to be cached, too.
+    """
+    if requests.prefixes is None:
+        return
+    if not has_prefix_cache(rules):
+        raise InputError("serve", "prefixes", "given", "none: these rules keep no prompts")
+    if int(requests.prefixes.block) != float(rules.block):
+        allowed = f"the {float(rules.block):g} tokens of the rules"
+        raise InputError("serve", "block of prefixes", int(requests.prefixes.block), allowed)
+    if requests.drafts is not None:
+        raise InputError("serve", "drafts", "given", "none where the scheduler looks prompts up")
+    if np.any(np.asarray(requests.cached) > 0):
+        raise InputError("serve", "cached", "given", "0 where the scheduler looks prompts up")
+
+
+def _entries(rules: Rules, requests: Requests) -> float:
+    """An upper bound on the entries of a path, if no request is preempted."""
+    count = int(requests.count)
+    spare = float(rules.slots) if rules.mixed else 0.0
+    room = max(float(rules.budget) - spare, float(rules.unit), 1.0)
+    parts = np.ceil(requests.prompt[:count] / room).sum()
+    return 4.0 * count + 2.0 * parts + requests.output[:count].sum() / LONGEST + 8.0
+
+
+def _power(value: object) -> int:
+    return 2 ** int(np.ceil(np.log2(max(float(np.asarray(value)), 2.0))))

@@ -9,17 +9,17 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from infer_jax.errors import InputError
-from infer_jax.replays.drafted import Drafts
+from infer_jax.replays.decode_run import StepTime
+from infer_jax.replays.drafts import Drafts
 from infer_jax.replays.log import Log
+from infer_jax.replays.loops import serve
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import serve
-from infer_jax.replays.stretch import StepTime
 
 # seconds between the end of a prompt's last pass and the pool that decodes: of its tokens, and of
 # the seconds that it took to compute
 Crossing = Callable[[np.ndarray, np.ndarray], ArrayLike]
-MOST = 10_000  # rounds of a closed loop
+MAX_ROUNDS = 10_000  # rounds of a closed loop
 
 
 class Pool(NamedTuple):
@@ -92,28 +92,28 @@ def serve_pools(
     prompt, output, cached = (np.asarray(x)[:count] for x in (requests.prompt, requests.output,
                                                               requests.cached))  # fmt: skip
     drafts = None if requests.drafts is None else requests.drafts.of(np.arange(count))
-    given = _Given(prefill, decode, prompt, output, cached, drafts, crossing, router)
-    asked = np.asarray(requests.arrival, float)[:count]
+    pair = PoolPair(prefill, decode, prompt, output, cached, drafts, crossing, router)
+    sent = np.asarray(requests.arrival, float)[:count]
     if concurrency is None:
-        return given.round(asked)
+        return pair.round(sent)
     if concurrency < 1:
         raise InputError("serve_pools", "concurrency", concurrency, "a whole number of at least 1")
     first, rounds = min(concurrency, count), 0
-    arrival = asked
-    done = given.round(arrival)
-    while rounds < MOST:
+    arrival = sent
+    done = pair.round(arrival)
+    while rounds < MAX_ROUNDS:
         rounds += 1
         ends = np.sort(done.last)[: count - first]
-        after = np.maximum(asked, np.concatenate([np.zeros(first), ends]))
+        after = np.maximum(sent, np.concatenate([np.zeros(first), ends]))
         if np.array_equal(after, arrival):
             return done._replace(rounds=rounds)
         arrival = after
-        done = given.round(arrival)
+        done = pair.round(arrival)
     raise InputError("serve_pools", "concurrency", concurrency, "a loop that settles")
 
 
-class _Given(NamedTuple):
-    """What stays from round to round."""
+class PoolPair(NamedTuple):
+    """Both pools and the requests: what stays from round to round."""
 
     prefill: Pool
     decode: Pool
@@ -127,25 +127,24 @@ class _Given(NamedTuple):
     def round(self, arrival: np.ndarray) -> Pooled:
         """Both pools with these arrivals."""
         count = len(arrival)
-        ones = np.ones(count, int)
-        asked = (arrival + self.router, self.prompt, ones, self.cached)
-        first, one, early = _dealt(self.prefill, *asked)
+        prefilled = (arrival + self.router, self.prompt, np.ones(count, int), self.cached)
+        first, prefill, early = _deal(self.prefill, *prefilled)
         fed = first["last"]
         handed = fed + np.asarray(self.crossing(self.prompt, fed - first["admitted"]))
         order = np.argsort(handed, kind="stable")
-        there = (x[order] for x in (handed, self.prompt, self.output, self.prompt - 1))
+        decoded = (x[order] for x in (handed, self.prompt, self.output, self.prompt - 1))
         drafts = None if self.drafts is None else self.drafts.of(order)
-        second, two, late = _dealt(self.decode, *there, drafts=drafts)
+        second, decode, late = _deal(self.decode, *decoded, drafts=drafts)
         back = np.empty(count, int)
         back[order] = np.arange(count)
         return Pooled(
             arrival, first["admitted"], fed, handed, second["first"][back], second["last"][back],
             first["preempted"].astype(int) + second["preempted"].astype(int)[back],
-            one, two[back], (early, late), 1,
+            prefill, decode[back], (early, late), 1,
         )  # fmt: skip
 
 
-def _dealt(
+def _deal(
     pool: Pool,
     arrival: np.ndarray,
     prompt: np.ndarray,
@@ -160,8 +159,8 @@ def _dealt(
     for copy in range(min(pool.copies, len(arrival))):
         own = slice(copy, None, pool.copies)
         dealt = None if drafts is None else drafts.of(own)
-        given = Requests.of(arrival[own], prompt[own], output[own], cached[own], dealt)
-        log: Log = jax.device_get(serve(pool.step, pool.rules, given))
+        queue = Requests.of(arrival[own], prompt[own], output[own], cached[own], dealt)
+        log: Log = jax.device_get(serve(pool.step, pool.rules, queue))
         for name, column in columns.items():
             column[own] = np.asarray(getattr(log, name))[: int(log.count)]
         logs.append(log)

@@ -3,8 +3,9 @@
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.replays.prefix_cache import PrefixCache
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.rules import Feed, Rules
+from infer_jax.replays.rules import Rules, ScheduledChunk
 from infer_jax.replays.state import NEVER, State, get
 from infer_jax.specs import number, spec
 
@@ -33,61 +34,61 @@ class Preempting(Rules):
         kind="choice", choices=("no", "yes"), default=1.0,
     )  # fmt: skip
 
-    speculates = True
-    alone = True
-    keeps = True
+    can_draft = True
+    idle_looks = True
+    cache = PrefixCache
     preempts = True
     sums = 2
 
-    def watched(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
+    # admit
+    def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
+        spare = jnp.where(s.slots.running + s.unseen.finished > 0, self.watermark, 0)
+        part = chunk.done + chunk.tokens
+        tokens = jnp.where((self.entire > 0) | (self.hold > 0), chunk.whole, part)
+        taken = self.taken_blocks(s, requests) + s.unseen.blocks - chunk.hit.used
+        return taken + self.blocks_of(tokens) <= self.blocks - spare
+
+    def largest_blocks(self, prompt: Array, output: Array) -> Array:
+        ahead = 2 + (self.overlap > 0)
+        return self.blocks_of(prompt + output + ahead * self.drafts)
+
+    # blocks that are taken
+    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
         """Blocks after the last step, and at the next one."""
-        return self.needed(last), self.needed(now)
+        return self.blocks_of(last), self.blocks_of(now)
 
-    def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
-        spare = jnp.where(s.running + s.late > 0, self.watermark, 0)
-        part = feed.done + feed.chunk
-        tokens = jnp.where((self.entire > 0) | (self.hold > 0), feed.whole, part)
-        taken = self.taken(s, requests) + s.late_blocks
-        if feed.found is not None:
-            taken -= feed.found.used
-        return taken + self.needed(tokens) <= self.blocks - spare
+    def taken_blocks(self, s: State, requests: Requests) -> Array:
+        return s.slots.sums[1] + self.prompt_blocks(s, requests) - s.cache.shared
 
-    def taken(self, s: State, requests: Requests) -> Array:
-        return s.watched[1] + self.begun(s, requests) - self.shared(s)
+    def used_blocks(self, s: State, requests: Requests) -> Array:
+        taken = s.slots.sums[0] + self.prompt_blocks(s, requests)
+        return taken + s.cache.unseen_blocks(s) - s.cache.shared
 
-    def leaving(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
-        held = self.needed(last)
+    def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
+        held = self.blocks_of(last)
         return held, held
 
-    def used(self, s: State, requests: Requests) -> Array:
-        late = 0 if s.kept is None else s.late_blocks
-        return s.watched[0] + self.begun(s, requests) + late - self.shared(s)
+    def prompt_blocks(self, s: State, requests: Requests) -> Array:
+        return self._part_blocks(s, requests, s.clock.steps * 0)
 
-    def short(self, s: State, requests: Requests, feed: Feed) -> Array:
-        more = jnp.where(feed.begun, feed.chunk, 0)
-        wanted = s.watched[1] + self._part(s, requests, more) - self.shared(s)
-        return (s.fed == 0) & (wanted + s.late_blocks > self.blocks)
+    def _part_blocks(self, s: State, requests: Requests, more: Array) -> Array:
+        """Blocks of the prompt that is partly computed, with ``more`` tokens of it."""
+        at = jnp.maximum(s.batch.request, 0)
+        whole = get(requests.prompt, at) + s.queue.next_lost
+        tokens = jnp.where(self.hold > 0, whole, s.batch.computed + more)
+        return jnp.where(s.batch.request >= 0, self.blocks_of(tokens), 0)
+
+    # make room
+    def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
+        more = jnp.where(chunk.begun, chunk.tokens, 0)
+        wanted = s.slots.sums[1] + self._part_blocks(s, requests, more) - s.cache.shared
+        return (s.batch.tokens == 0) & (wanted + s.unseen.blocks > self.blocks)
 
     def victim(self, s: State, requests: Requests) -> Array:
         """The last that was admitted."""
-        return jnp.argmax(jnp.where(s.ends < NEVER, s.who, -1)).astype(jnp.int32)
+        slots = s.slots
+        return jnp.argmax(jnp.where(slots.end < NEVER, slots.request, -1)).astype(jnp.int32)
 
-    def safe(self, s: State) -> Array:
-        free = self.blocks - s.watched[1] - s.late_blocks + self.shared(s)
-        if s.growth is not None:
-            return self.drafted_steps_in(s, free)
-        return self.steps_in(free, s.decoding)
-
-    def largest(self, prompt: Array, output: Array) -> Array:
-        ahead = 2 + (self.overlap > 0)
-        return self.needed(prompt + output + ahead * self.drafts)
-
-    def begun(self, s: State, requests: Requests) -> Array:
-        return self._part(s, requests, s.steps * 0)
-
-    def _part(self, s: State, requests: Requests, more: Array) -> Array:
-        """Blocks of the prompt that is partly computed."""
-        at = jnp.maximum(s.part, 0)
-        whole = get(requests.prompt, at) + s.up_lost
-        tokens = jnp.where(self.hold > 0, whole, s.part_done + more)
-        return jnp.where(s.part >= 0, self.needed(tokens), 0)
+    def safe_steps(self, s: State) -> Array:
+        free = self.blocks - s.slots.sums[1] - s.unseen.blocks + s.cache.shared
+        return self.steps_in(s, free)

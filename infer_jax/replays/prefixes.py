@@ -46,8 +46,8 @@ class Prefixes(NamedTuple):
         """
         tokens = np.asarray(prompt)
         if len(hashes) != len(tokens):
-            said = f"{len(hashes)} rows of hashes, {len(tokens)} prompts"
-            raise InputError("Prefixes", "hashes", said, "a row of hashes for each prompt")
+            sizes = f"{len(hashes)} rows of hashes, {len(tokens)} prompts"
+            raise InputError("Prefixes", "hashes", sizes, "a row of hashes for each prompt")
         pieces = [_cut(row, int(n), length, block) for row, n in zip(hashes, tokens, strict=True)]
         nodes = _Nodes()
         walked = [nodes.walk(row, *piece) for row, piece in zip(hashes, pieces, strict=True)]

@@ -9,161 +9,208 @@ output once it has left; one that is taken back leaves there what it had put the
 short for a pass, as many as are missing are given up.
 """
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Int
 
-from infer_jax.replays.prefix_cache import Found
-from infer_jax.replays.radix_tree import NONE, RadixTree, evicted, inserted, locked, matched
-from infer_jax.replays.requests import Requests
-from infer_jax.replays.rules import Rules
+from infer_jax.replays.prefix_cache import CacheHit
+from infer_jax.replays.prefixes import Prefixes
+from infer_jax.replays.radix_tree import NONE, RadixTree, empty_tree, evict, find, insert, lock
 from infer_jax.replays.state import NEVER, State, get, note, put, total
 
-
-def tried(rules: Rules, s: State, requests: Requests, ok: Array) -> State:
-    """The state with the request that comes next looked up, where ``ok``: it is used then."""
-    prefixes = requests.prefixes
-    assert isinstance(s.kept, RadixTree) and prefixes is not None
-    pages = lax.div(get(requests.prompt, s.up) + s.up_lost - 1, rules.block)
-
-    def one(given: tuple[Array, RadixTree]) -> tuple[Array, RadixTree]:
-        tree, run, found = matched(given[1], prefixes, s.up, pages)
-
-        def loose(given: tuple[Array, Array]) -> Array:
-            return (given[0] >= 0) & (get(tree.locks, jnp.maximum(given[0], 0)) == 0)
-
-        def add(given: tuple[Array, Array]) -> tuple[Array, Array]:
-            return get(tree.before, given[0]), given[1] + get(tree.size, given[0])
-
-        _, count = lax.while_loop(loose, add, (run, jnp.zeros_like(found)))
-        return jnp.zeros_like(ok), tree._replace(run=run, found=found, loose=count)
-
-    _, kept = lax.while_loop(lambda given: given[0], one, (ok, s.kept))
-    return s._replace(kept=kept)
+if TYPE_CHECKING:
+    from infer_jax.replays.requests import Requests
+    from infer_jax.replays.rules import Rules, ScheduledChunk
 
 
-def found(tree: RadixTree) -> Found:
-    """What was found of the request that was looked up, in pages."""
-    used = tree.found - tree.loose
-    zero = jnp.zeros_like(used)
-    return Found(tree.found, used, zero, zero > 0, zero, zero, zero, zero > 0)
+class RadixCache(NamedTuple):
+    """A radix tree, and who uses it. The methods are those of ``NoCache``."""
 
+    tree: RadixTree
+    node: Int[Array, " n"]  # the last run that a request locks
+    # the match of the request that comes next: its last run, and pages
+    run: Int[Array, ""]
+    matched: Int[Array, ""]
+    unlocked: Int[Array, ""]  # of these, the ones that nobody locks
+    parts: Int[Array, ""]  # requests that the pass put together feeds
+    joins: Int[Array, " w"]  # those whose prompt it ends: twice the index, + 1 if they end, too
+    leaving: Int[Array, " w"]  # the same of the pass that runs, if the engine has not read it
+    cached: Int[Array, " n"]  # tokens found in the cache at the first admission
+    waits = False
 
-def admitted(s: State, new: Array, once: Array, block: Array) -> RadixTree:
-    """The tree once the request that was looked up locks what was found, where ``new``."""
-    assert isinstance(s.kept, RadixTree)
-    tree = locked(s.kept, jnp.where(new, s.kept.run, NONE), 1)
-    return tree._replace(
-        node=note(tree.node, s.up, tree.run, new),
-        tokens=note(tree.tokens, s.up, tree.found * block, once),
-    )
+    @classmethod
+    def start(cls, s: State, prefixes: Prefixes, width: int) -> State:
+        """A state with an empty tree."""
+        own, zero = jnp.zeros_like(s.log.last), jnp.zeros((), jnp.int32)
+        path, never = s.log.path, jnp.full(width, NEVER, jnp.int32)
+        tree = empty_tree(prefixes, own.shape[0], path.time.shape[0])
+        cache = cls(tree, jnp.full_like(own, NONE), zero - 1, zero, zero, zero, never, never, own)
+        path = path._replace(kept=jnp.zeros_like(path.count))
+        return s._replace(cache=cache).update(log={"path": path})
 
+    @property
+    def shared(self) -> Array:
+        """Pages that several requests count, less one each."""
+        return self.tree.shared
 
-def fed(s: State, tree: RadixTree, slot: Array, whole: Array, ends: Array) -> RadixTree:
-    """The tree once a part is in the pass, and ends a prompt, where ``whole``."""
-    item = 2 * s.up + ends
-    return tree._replace(parts=tree.parts + 1, joins=put(tree.joins, slot, item, whole))
+    @property
+    def overflowed(self) -> Array:
+        """Whether the tree had no free entry for a run."""
+        return self.tree.overflowed
 
+    def try_next(self, rules: "Rules", s: State, requests: "Requests", waits: Array) -> State:
+        """It is looked up where it is tried for a pass: what is found is used then."""
+        prefixes = requests.prefixes
+        assert prefixes is not None
+        ok = waits & (s.batch.request < 0) & rules.admits(s)
+        tokens = get(requests.prompt, s.queue.next) + s.queue.next_lost - 1
+        pages = lax.div(tokens, rules.block)
 
-def preempted(
-    rules: Rules, requests: Requests, s: State, victim: Array, tokens: Array
-) -> RadixTree:
-    """The tree once a request has made room, and some for passes to come."""
-    tree = s.kept
-    assert isinstance(tree, RadixTree)
-    tree = locked(tree, get(tree.node, victim), -1)
-    mine = (tree.leaving >> 1) == victim
-    tree = tree._replace(leaving=jnp.where(mine, NEVER, tree.leaving))
-    used = s.watched[0] + s.late_blocks - tree.shared - rules.needed(tokens)
-    asked = rules.needed(rules.left_free(s))
-    return evicted(tree, rules.blocks - used - asked)
+        def look_up(carry: tuple[Array, RadixCache]) -> tuple[Array, RadixCache]:
+            cache = carry[1]
+            tree, run, found = find(cache.tree, prefixes, s.queue.next, pages)
 
+            def is_unlocked(carry: tuple[Array, Array]) -> Array:
+                return (carry[0] >= 0) & (get(tree.locks, jnp.maximum(carry[0], 0)) == 0)
 
-def ended(
-    rules: Rules, requests: Requests, s: State, after: State, go: Array, caught: Array
-) -> State:
-    """The state ``after`` passes: what they computed is in the tree once the engine has read it."""
-    tree = after.kept
-    assert isinstance(tree, RadixTree)
-    lags, prompts = rules.overlap > 0, s.fed > 0
-    there, several = s.ends < NEVER, go & (after.steps - s.steps > 1)
-    left = jnp.where(there & (s.ends <= after.steps) & ~prompts & go, 2 * s.who + 1, NEVER)
-    new = jnp.where(prompts, tree.joins, left)
-    late = jnp.where(go | caught, tree.leaving, NEVER)
-    # room for the first pass, what the engine reads then, room for the last, a prompt's part so far
-    first, grown = _asked(rules, s, tree), rules.needed(s.base + after.steps - 2)
-    grown = total(jnp.where(there, grown, 0)) + s.decoding + s.late
-    part = jnp.where(go & (s.part >= 0), 2 * s.part, NEVER)
-    held = rules.taken(s, requests) + s.late_blocks + tree.shared
-    before = jnp.where(go, jnp.maximum(held + first, jnp.where(several & ~lags, grown, 0)), 0)
-    behind = jnp.where(several & lags, grown, 0)
-    known = jnp.where(lags, late, jnp.where(go, new, NEVER))
-    again = lags & go & ~prompts
+            def add(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+                return get(tree.before, carry[0]), carry[1] + get(tree.size, carry[0])
 
-    def both(i: Array, tree: RadixTree) -> RadixTree:
-        most = jnp.where(i == 0, before, behind)
-        tree = evicted(tree, rules.blocks - most + tree.shared, most > 0)
-        items = jnp.where(i == 0, known, jnp.full_like(known, NEVER).at[0].set(part))
-        return _read(rules, requests, s, tree, items, again, i > 0)
+            _, count = lax.while_loop(is_unlocked, add, (run, jnp.zeros_like(found)))
+            cache = cache._replace(tree=tree, run=run, matched=found, unlocked=count)
+            return jnp.zeros_like(ok), cache
 
-    tree = lax.fori_loop(jnp.zeros_like(part), jnp.full_like(part, 2), both, tree)
-    later = jnp.where(go, new, jnp.where(caught, NEVER, tree.leaving))
-    tree = tree._replace(
-        leaving=jnp.where(lags, later, tree.leaving),
-        joins=jnp.where(go, NEVER, tree.joins),
-        parts=jnp.where(go, 0, tree.parts),
-    )
-    after = after._replace(kept=tree)
-    path = after.path
-    assert path.kept is not None
-    path = path._replace(
-        blocks=put(path.blocks, s.turn, rules.used(after, requests)),
-        kept=put(path.kept, s.turn, tree.idle),
-    )
-    return after._replace(path=path)
+        _, cache = lax.while_loop(lambda carry: carry[0], look_up, (ok, self))
+        return s._replace(cache=cache)
 
+    def look(self, rules: "Rules", s: State, requests: "Requests") -> CacheHit:
+        return CacheHit(self.matched * rules.block, self.matched, self.matched - self.unlocked)
 
-def _asked(rules: Rules, s: State, tree: RadixTree) -> Array:
-    """Pages beyond those taken that are free before a pass, if enough can be given up.
+    def note_wait(self, s: State, chunk: "ScheduledChunk") -> State:
+        return s
 
-    One that decodes asks for a page for each request. One with prompts takes what it feeds; where
-    a page has several tokens it asks for that, not rounded, and a page each.
-    """
-    taken = lax.div(rules.room(s) - s.left, rules.block)
-    each = rules.needed(s.fed + tree.parts * rules.block) - taken
-    return jnp.where(s.fed > 0, jnp.where(rules.block > 1, each, 0), s.decoding + s.late)
+    def admit(
+        self, rules: "Rules", s: State, requests: "Requests", chunk: "ScheduledChunk",
+        new: Array, once: Array,
+    ) -> "RadixCache":  # fmt: skip
+        """It locks what was found, where ``new``; a prompt may end in this pass."""
+        at, slot = s.queue.next, jnp.minimum(s.slots.free, s.slots.request.shape[0] - 1)
+        joins = put(self.joins, slot, 2 * at + (chunk.passes <= 1), ~chunk.cut)
+        return self._replace(
+            tree=lock(self.tree, jnp.where(new, self.run, NONE), 1),
+            node=note(self.node, at, self.run, new),
+            cached=note(self.cached, at, self.matched * rules.block, once),
+            parts=self.parts + 1,
+            joins=joins,
+        )
 
+    def make_room(
+        self, rules: "Rules", requests: "Requests", s: State, victim: Array, tokens: Array
+    ) -> "RadixCache":
+        """It unlocks what it used, and pages are given up for passes to come."""
+        tree = lock(self.tree, get(self.node, victim), -1)
+        used = s.slots.sums[0] + s.unseen.blocks - tree.shared - rules.blocks_of(tokens)
+        wanted = rules.blocks_of(rules.tokens_freed(s))
+        mine = (self.leaving >> 1) == victim
+        return self._replace(
+            tree=evict(tree, rules.blocks - used - wanted),
+            leaving=jnp.where(mine, NEVER, self.leaving),
+        )
 
-def _read(
-    rules: Rules,
-    requests: Requests,
-    s: State,
-    tree: RadixTree,
-    items: Array,
-    again: Array,
-    partly: Array,
-) -> RadixTree:
-    """The tree with what requests have computed, in order of arrival; those that end unlock it.
+    def finish(
+        self, rules: "Rules", requests: "Requests", s: State, after: State, go: Array, caught: Array
+    ) -> State:
+        """What passes computed is in the tree once the engine has read it."""
+        cache, slots = after.cache, s.slots
+        assert isinstance(cache, RadixCache)
+        lags, prompts = rules.overlap > 0, s.batch.tokens > 0
+        steps = after.clock.steps
+        there, several = slots.end < NEVER, go & (steps - s.clock.steps > 1)
+        left = there & (slots.end <= steps) & ~prompts & go
+        left = jnp.where(left, 2 * slots.request + 1, NEVER)
+        new = jnp.where(prompts, cache.joins, left)
+        late = jnp.where(go | caught, cache.leaving, NEVER)
+        # pages for the first pass, what the engine reads then, pages for the last, a prompt's part
+        first, grown = cache._pages_wanted(rules, s), rules.blocks_of(slots.base + steps - 2)
+        grown = total(jnp.where(there, grown, 0)) + slots.decoding + s.unseen.finished
+        part = jnp.where(go & (s.batch.request >= 0), 2 * s.batch.request, NEVER)
+        held = rules.taken_blocks(s, requests) + s.unseen.blocks + cache.shared
+        before = jnp.maximum(held + first, jnp.where(several & ~lags, grown, 0))
+        before, behind = jnp.where(go, before, 0), jnp.where(several & lags, grown, 0)
+        known = jnp.where(lags, late, jnp.where(go, new, NEVER))
+        again = lags & go & ~prompts
 
-    ``again``: those that end have decoded once more; ``partly``: it is a part of a prompt.
-    """
-    prefixes = requests.prefixes
-    assert prefixes is not None
+        def both(i: Array, cache: RadixCache) -> RadixCache:
+            most = jnp.where(i == 0, before, behind)
+            tree = evict(cache.tree, rules.blocks - most + cache.shared, most > 0)
+            items = jnp.where(i == 0, known, jnp.full_like(known, NEVER).at[0].set(part))
+            return cache._replace(tree=tree)._read(rules, requests, s, items, again, i > 0)
 
-    def some(given: tuple[RadixTree, Array]) -> Array:
-        return jnp.min(given[1]) < NEVER
+        cache = lax.fori_loop(jnp.zeros_like(part), jnp.full_like(part, 2), both, cache)
+        later = jnp.where(go, new, jnp.where(caught, NEVER, cache.leaving))
+        cache = cache._replace(
+            leaving=jnp.where(lags, later, cache.leaving),
+            joins=jnp.where(go, NEVER, cache.joins),
+            parts=jnp.where(go, 0, cache.parts),
+        )
+        after, entry, path = after._replace(cache=cache), s.clock.entries, after.log.path
+        assert path.kept is not None
+        path = path._replace(
+            blocks=put(path.blocks, entry, rules.used_blocks(after, requests)),
+            kept=put(path.kept, entry, cache.tree.idle),
+        )
+        return after.update(log={"path": path})
 
-    def one(given: tuple[RadixTree, Array]) -> tuple[RadixTree, Array]:
-        tree, items = given
-        item = jnp.min(items)
-        at, over = item >> 1, (item & 1) > 0
-        prompt = get(requests.prompt, at)
-        ended = prompt + get(requests.output, at) - 1 + again
-        count = jnp.where(over, ended, prompt + get(s.produced, at))
-        count = jnp.where(partly, s.part_done, count)
-        tree, run = inserted(tree, prefixes, at, lax.div(count, rules.block))
-        run = jnp.where(over, NONE, run)
-        tree = locked(locked(tree, run, 1), get(tree.node, at), -1)
-        items = jnp.where(items == item, NEVER, items)
-        return tree._replace(node=put(tree.node, at, run)), items
+    def _pages_wanted(self, rules: "Rules", s: State) -> Array:
+        """Pages beyond those taken that are free before a pass, if enough can be given up.
 
-    return lax.while_loop(some, one, (tree, items))[0]
+        One that decodes asks for a page for each request. One with prompts takes what it feeds;
+        where a page has several tokens it asks for that, not rounded, and a page each.
+        """
+        taken = lax.div(rules.prompt_budget(s) - s.batch.left, rules.block)
+        more = rules.blocks_of(s.batch.tokens + self.parts * rules.block) - taken
+        prompts = jnp.where(rules.block > 1, more, 0)
+        return jnp.where(s.batch.tokens > 0, prompts, s.slots.decoding + s.unseen.finished)
+
+    def _read(
+        self,
+        rules: "Rules",
+        requests: "Requests",
+        s: State,
+        items: Array,
+        again: Array,
+        partly: Array,
+    ) -> "RadixCache":
+        """The tree with what requests computed, in order of arrival; those that end unlock it.
+
+        ``again``: those that end have decoded once more; ``partly``: it is a part of a prompt.
+        """
+        prefixes = requests.prefixes
+        assert prefixes is not None
+
+        def some(carry: tuple[RadixCache, Array]) -> Array:
+            return jnp.min(carry[1]) < NEVER
+
+        def body(carry: tuple[RadixCache, Array]) -> tuple[RadixCache, Array]:
+            cache, items = carry
+            item = jnp.min(items)
+            at, over = item >> 1, (item & 1) > 0
+            prompt = get(requests.prompt, at)
+            ended = prompt + get(requests.output, at) - 1 + again
+            count = jnp.where(over, ended, prompt + get(s.log.produced, at))
+            count = jnp.where(partly, s.batch.computed, count)
+            tree, run = insert(cache.tree, prefixes, at, lax.div(count, rules.block))
+            run = jnp.where(over, NONE, run)
+            tree = lock(lock(tree, run, 1), get(cache.node, at), -1)
+            items = jnp.where(items == item, NEVER, items)
+            return cache._replace(tree=tree, node=put(cache.node, at, run)), items
+
+        return lax.while_loop(some, body, (self, items))[0]
+
+    def unseen_blocks(self, s: State) -> Array:
+        return s.unseen.blocks
+
+    def wait(self, rules: "Rules", seconds: Array) -> Array:
+        return seconds

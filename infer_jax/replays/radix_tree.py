@@ -18,7 +18,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Int
 
 from infer_jax.replays.prefixes import Prefixes
-from infer_jax.replays.state import NEVER, State, get, note, put
+from infer_jax.replays.state import NEVER, get, note, put
 
 NONE = -1  # no run
 
@@ -39,36 +39,24 @@ class RadixTree(NamedTuple):
     used: Int[Array, " r"]  # the clock when it was last used
     spare: Int[Array, ""]  # the first that is not in use
     clock: Int[Array, ""]
-    node: Int[Array, " n"]  # the last run that a request locks
     shared: Int[Array, ""]  # pages that several requests count, less one each
     idle: Int[Array, ""]  # of runs that nobody locks
-    # the match of the request that comes next: its last run, and pages
-    run: Int[Array, ""]
-    found: Int[Array, ""]
-    loose: Int[Array, ""]  # of these, the ones that nobody locks
-    parts: Int[Array, ""]  # requests that the pass put together feeds
-    joins: Int[Array, " w"]  # those whose prompt it ends: twice the index, + 1 if they end, too
-    leaving: Int[Array, " w"]  # the same of the pass that runs, if the engine has not read it
-    over: Bool[Array, ""]  # whether there was no room for a run
-    tokens: Int[Array, " n"]  # found in the cache at the first admission
+    overflowed: Bool[Array, ""]  # whether there was no free entry for a run
 
 
-def opened(s: State, prefixes: Prefixes, width: int) -> State:
-    """A state with an empty tree."""
-    requests, shared = s.last.shape[0], prefixes.blocks.shape[0]
-    runs = shared + 2 * requests + s.path.time.shape[0] // 4
-    zero = jnp.zeros((), jnp.int32)
-    none, own = jnp.full(shared + requests, NONE, jnp.int32), jnp.zeros_like(s.last)
+def empty_tree(prefixes: Prefixes, requests: int, entries: int) -> RadixTree:
+    """An empty tree for a path of ``entries`` entries."""
+    shared = prefixes.blocks.shape[0]
+    runs = shared + 2 * requests + entries // 4
+    zero, none = jnp.zeros((), jnp.int32), jnp.full(shared + requests, NONE, jnp.int32)
     empty = jnp.zeros(runs, jnp.int32)
-    kept = RadixTree(
+    return RadixTree(
         last=none, there=jnp.zeros_like(none),
         before=jnp.arange(1, runs + 1, dtype=jnp.int32).at[runs - 2 :].set(NONE),
         behind=jnp.full_like(empty, NONE), part=empty, size=empty, end=empty, locks=empty,
-        used=empty, spare=zero, clock=zero, node=jnp.full_like(own, NONE), shared=zero, idle=zero,
-        run=zero - 1, found=zero, loose=zero, parts=zero, joins=jnp.full(width, NEVER, jnp.int32),
-        leaving=jnp.full(width, NEVER, jnp.int32), over=jnp.asarray(False), tokens=own,
+        used=empty, spare=zero, clock=zero, shared=zero, idle=zero,
+        overflowed=jnp.asarray(False),
     )  # fmt: skip
-    return s._replace(kept=kept, path=s.path._replace(kept=jnp.zeros_like(s.path.count)))
 
 
 def _part(prefixes: Prefixes, at: Array, i: Array, shared: int) -> tuple[Array, Array]:
@@ -87,15 +75,15 @@ def _up(
 ) -> RadixTree:
     """The tree with each run from ``run`` up to the root changed, or down to the node's end."""
 
-    def one(given: tuple[RadixTree, Array]) -> tuple[RadixTree, Array]:
-        tree, at = given
+    def body(carry: tuple[RadixTree, Array]) -> tuple[RadixTree, Array]:
+        tree, at = carry
         following = get(tree.behind if down else tree.before, at)
         return change(tree, at), following
 
-    return lax.while_loop(lambda given: given[1] >= 0, one, (tree, run))[0]
+    return lax.while_loop(lambda carry: carry[1] >= 0, body, (tree, run))[0]
 
 
-def matched(
+def find(
     tree: RadixTree, prefixes: Prefixes, at: Array, pages: Array
 ) -> tuple[RadixTree, Array, Array]:
     """The tree after a look-up of the first ``pages`` pages, the last run, and pages found.
@@ -105,16 +93,16 @@ def matched(
     shared = prefixes.blocks.shape[0]
     zero = jnp.zeros_like(pages)
 
-    def more(given: tuple[Array, ...]) -> Array:
-        return given[3] & (given[2] < pages)
+    def more(carry: tuple[Array, ...]) -> Array:
+        return carry[3] & (carry[2] < pages)
 
-    def one(given: tuple[Array, ...]) -> tuple[Array, ...]:
-        i, run, found, _ = given
+    def body(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        i, run, found, _ = carry
         part, size = _part(prefixes, at, i, shared)
         take = jnp.minimum(get(tree.there, part), pages - found)
         return i + 1, jnp.where(take > 0, get(tree.last, part), run), found + take, take == size
 
-    _, run, found, _ = lax.while_loop(more, one, (zero, zero - 1, zero, zero == 0))
+    _, run, found, _ = lax.while_loop(more, body, (zero, zero - 1, zero, zero == 0))
 
     def beyond(run: Array) -> Array:
         return (run >= 0) & (get(tree.end, run) - get(tree.size, run) >= found)
@@ -123,11 +111,11 @@ def matched(
     tree, run, lower = _split(tree, run, found)
     clock = tree.clock + 2
 
-    def touched(when: Array) -> Callable[[RadixTree, Array], RadixTree]:
+    def touch(when: Array) -> Callable[[RadixTree, Array], RadixTree]:
         return lambda tree, x: tree._replace(used=put(tree.used, x, when))
 
-    tree = _up(tree._replace(clock=clock), lower, touched(clock - 1), down=True)
-    return _up(tree, run, touched(clock)), run, found
+    tree = _up(tree._replace(clock=clock), lower, touch(clock - 1), down=True)
+    return _up(tree, run, touch(clock)), run, found
 
 
 def _split(tree: RadixTree, run: Array, found: Array) -> tuple[RadixTree, Array, Array]:
@@ -136,7 +124,7 @@ def _split(tree: RadixTree, run: Array, found: Array) -> tuple[RadixTree, Array,
     there = run >= 0
     at = jnp.where(there, run, none)
     end, size = get(tree.end, at), get(tree.size, at)
-    tree, new, cut = _taken(tree, there & (end > found))
+    tree, new, cut = _take_run(tree, there & (end > found))
     before, locks, part = (get(x, at) for x in (tree.before, tree.locks, tree.part))
     linked = cut & (before >= 0) & (get(tree.behind, jnp.maximum(before, 0)) == run)
     behind = get(tree.behind, at)
@@ -156,7 +144,7 @@ def _split(tree: RadixTree, run: Array, found: Array) -> tuple[RadixTree, Array,
     return tree, jnp.where(cut, new, run), lower
 
 
-def _taken(tree: RadixTree, ok: Array) -> tuple[RadixTree, Array, Array]:
+def _take_run(tree: RadixTree, ok: Array) -> tuple[RadixTree, Array, Array]:
     """A run that is not in use, where ``ok``, and whether there is one.
 
     Where there is none, nothing is linked, so that every way up still ends at the root.
@@ -165,28 +153,26 @@ def _taken(tree: RadixTree, ok: Array) -> tuple[RadixTree, Array, Array]:
     there = ok & (tree.spare >= 0)
     new = jnp.where(there, tree.spare, none)
     spare = jnp.where(there, get(tree.before, new), tree.spare)
-    return tree._replace(spare=spare, over=tree.over | (ok & ~there)), new, there
+    return tree._replace(spare=spare, overflowed=tree.overflowed | (ok & ~there)), new, there
 
 
-def inserted(
-    tree: RadixTree, prefixes: Prefixes, at: Array, pages: Array
-) -> tuple[RadixTree, Array]:
+def insert(tree: RadixTree, prefixes: Prefixes, at: Array, pages: Array) -> tuple[RadixTree, Array]:
     """The tree with the first ``pages`` pages of a request, and the last run of them."""
-    tree, run, found = matched(tree, prefixes, at, pages)
+    tree, run, found = find(tree, prefixes, at, pages)
     shared = prefixes.blocks.shape[0]
     zero = jnp.zeros_like(pages)
 
-    def more(given: tuple[RadixTree, Array, Array, Array]) -> Array:
-        return given[2] < pages
+    def more(carry: tuple[RadixTree, Array, Array, Array]) -> Array:
+        return carry[2] < pages
 
-    def one(
-        given: tuple[RadixTree, Array, Array, Array],
+    def body(
+        carry: tuple[RadixTree, Array, Array, Array],
     ) -> tuple[RadixTree, Array, Array, Array]:
-        tree, i, begin, run = given
+        tree, i, begin, run = carry
         part, size = _part(prefixes, at, i, shared)
         end = jnp.minimum(size, pages - begin) + begin
         first = jnp.maximum(begin, found)
-        tree, new, ok = _taken(tree, end > first)
+        tree, new, ok = _take_run(tree, end > first)
         count = end - first
         tree = tree._replace(
             last=put(tree.last, part, new, ok),
@@ -204,14 +190,14 @@ def inserted(
         )
         return tree, i + 1, end, jnp.where(ok, new, run)
 
-    tree, _, _, run = lax.while_loop(more, one, (tree, zero, zero, run))
+    tree, _, _, run = lax.while_loop(more, body, (tree, zero, zero, run))
     return tree, run
 
 
-def locked(tree: RadixTree, run: Array, sign: int) -> RadixTree:
+def lock(tree: RadixTree, run: Array, sign: int) -> RadixTree:
     """The tree with the way to a run locked by one request more (``sign`` 1) or less (-1)."""
 
-    def one(tree: RadixTree, at: Array) -> RadixTree:
+    def change(tree: RadixTree, at: Array) -> RadixTree:
         locks, size = get(tree.locks, at), get(tree.size, at)
         least = jnp.minimum(locks, locks + sign)
         return tree._replace(
@@ -220,19 +206,19 @@ def locked(tree: RadixTree, run: Array, sign: int) -> RadixTree:
             shared=tree.shared + jnp.where(least > 0, sign * size, 0),
         )
 
-    return _up(tree, run, one)
+    return _up(tree, run, change)
 
 
-def evicted(tree: RadixTree, most: Array, ok: Array | bool = True) -> RadixTree:
+def evict(tree: RadixTree, most: Array, ok: Array | bool = True) -> RadixTree:
     """The tree once no more than ``most`` pages of it are unused, where ``ok``."""
     most = jnp.maximum(most, 0)
 
     def more(tree: RadixTree) -> Array:
         return ok & (tree.idle > most)
 
-    def one(tree: RadixTree) -> RadixTree:
-        def gone(given: tuple[RadixTree, Array]) -> tuple[RadixTree, Array]:
-            tree, at = given
+    def body(tree: RadixTree) -> RadixTree:
+        def remove(carry: tuple[RadixTree, Array]) -> tuple[RadixTree, Array]:
+            tree, at = carry
             before, part, size = (get(x, at) for x in (tree.before, tree.part, tree.size))
             up = jnp.maximum(before, 0)
             same = (before >= 0) & (get(tree.part, up) == part)
@@ -247,20 +233,20 @@ def evicted(tree: RadixTree, most: Array, ok: Array | bool = True) -> RadixTree:
             )
             return tree, jnp.where(linked, before, NONE)
 
-        return lax.while_loop(lambda given: given[1] >= 0, gone, (tree, _oldest(tree)))[0]
+        return lax.while_loop(lambda carry: carry[1] >= 0, remove, (tree, _oldest(tree)))[0]
 
-    return lax.while_loop(more, one, tree)
+    return lax.while_loop(more, body, tree)
 
 
 def _oldest(tree: RadixTree) -> Array:
     """The run to be given up next: unlocked, longest unused, and of one way the last."""
     index = jnp.arange(tree.size.shape[0], dtype=jnp.int32)
     loose = (tree.size > 0) & (tree.locks == 0) & (index < tree.size.shape[0] - 1)
-    given = jnp.where(loose, tree.used, NEVER), tree.end, index
+    columns = jnp.where(loose, tree.used, NEVER), tree.end, index
 
     def older(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
         first = (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] > b[1]))
         return tuple(jnp.where(first, x, y) for x, y in zip(a, b, strict=True))
 
     start = tuple(jnp.asarray(x, jnp.int32) for x in (NEVER, -1, NONE))
-    return lax.reduce(given, start, older, (0,))[2]
+    return lax.reduce(columns, start, older, (0,))[2]

@@ -6,7 +6,6 @@ on the tokens of all. A rank that has nothing to feed runs along.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -14,15 +13,15 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.joint import Dispatcher, Joint, RoutedLog, checked_servers
-from infer_jax.replays.passes import FedBatch, Ran
+from infer_jax.replays.cluster import Cluster, Dispatcher, RoutedLog, check_servers
+from infer_jax.replays.decode_run import LONGEST, StepTime, decode_run, run_time, steps_until
+from infer_jax.replays.drafts import Drafted
+from infer_jax.replays.loops import checked, longer_until_complete, sizes_of
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_LOAD, load_of
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.scheduler import Server, server_of
-from infer_jax.replays.server import checked, sizes_of
-from infer_jax.replays.state import NEVER, State, caught_up, where
-from infer_jax.replays.stretch import LONGEST, StepTime, seconds_of, steps_until, stretch
+from infer_jax.replays.server import PassBatch, PassRun, Server, server_of
+from infer_jax.replays.state import NEVER, State, catch_up, where
 
 
 class SharedStep(NamedTuple):
@@ -53,11 +52,11 @@ def replay_ranks(
     A router sends each request to a rank when it arrives, by what the ranks have in the pass that
     runs, and those that it has sent since. ``width`` and ``turns`` as of ``replay``, of each rank.
     """
-    checked_servers("replay_ranks", "ranks", ranks, router, BY_LOAD)
+    check_servers("replay_ranks", "ranks", ranks, router, BY_LOAD)
     dispatcher = Dispatcher(jax.tree.map(jnp.asarray, requests), concurrency, router)
-    group = RankGroup(step, rules.whole(), dispatcher)
+    group = RankGroup(step, rules.integers(), dispatcher)
     start = group.start(ranks, width, turns)
-    return dispatcher.log(lax.while_loop(dispatcher.busy, group.turn, start))
+    return dispatcher.log(lax.while_loop(dispatcher.is_busy, group.turn, start))
 
 
 def serve_ranks(
@@ -74,7 +73,7 @@ def serve_ranks(
         InputError: as ``serve``; fewer than one rank, an unknown router, a prefix cache.
     """
     checked(rules, requests, concurrency)
-    checked_servers("serve_ranks", "ranks", ranks, router, BY_LOAD)
+    check_servers("serve_ranks", "ranks", ranks, router, BY_LOAD)
     if not isinstance(step, SharedStep):
         allowed = "a SharedStep: the seconds of a rank's own part, and of the common one"
         raise InputError("serve_ranks", "step", type(step).__name__, allowed)
@@ -84,19 +83,13 @@ def serve_ranks(
         raise InputError("serve_ranks", "poll", float(rules.poll), "1: a look before every pass")
     width, turns = sizes_of(rules, requests, concurrency)
     loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
-    while True:
-        how = {"ranks": ranks, "router": router, "width": width, "turns": turns}
-        log = _program(step, rules, requests, loop, **how)
-        if log.complete:
-            return log
-        turns *= 2  # every rank's events are entries of all
+    numbers = step, rules, requests, loop
+    how = {"ranks": ranks, "router": router, "width": width}
+    # every rank's events are entries of all
+    return longer_until_complete(lambda turns: _program(*numbers, turns=turns, **how), turns)
 
 
-@partial(jax.jit, static_argnames=("ranks", "router", "width", "turns"))
-def _program(step, rules, requests, concurrency, *, ranks, router, width, turns):
-    return replay_ranks(
-        step, rules, requests, concurrency, ranks=ranks, router=router, width=width, turns=turns
-    )
+_program = jax.jit(replay_ranks, static_argnames=("ranks", "router", "width", "turns"))
 
 
 class RankGroup(NamedTuple):
@@ -106,132 +99,134 @@ class RankGroup(NamedTuple):
     rules: Rules
     dispatcher: Dispatcher
 
-    def server(self, line: Requests) -> Server:
-        """One rank."""
-        return server_of(self.step.own, self.rules, line, None)
+    def server(self, queue: Requests) -> Server:
+        """A rank."""
+        return server_of(self.step.own, self.rules, queue, None)
 
-    def start(self, ranks: int, width: int, turns: int) -> Joint:
+    def start(self, ranks: int, width: int, turns: int) -> Cluster:
         """Ranks that have the requests which are there from the start."""
-        j = self.dispatcher.start(ranks, lambda line: self.server(line).start(width, turns))
-        return self.route(j, jnp.zeros((), j.each.now.dtype), held=False)
+        c = self.dispatcher.start(ranks, lambda queue: self.server(queue).start(width, turns))
+        return self.route(c, jnp.zeros((), c.states.clock.now.dtype), held=False)
 
-    def turn(self, j: Joint) -> Joint:
+    def turn(self, c: Cluster) -> Cluster:
         """Every rank puts its pass together; then all run, to the next event of any, or wait."""
-        ready = jnp.zeros(j.each.turn.shape, bool)
+        ready = jnp.zeros(c.states.clock.entries.shape, bool)
 
-        def some(given: tuple[State, Array]) -> Array:
-            return ~jnp.all(given[1])
+        def some_compose(carry: tuple[State, Array]) -> Array:
+            return ~jnp.all(carry[1])
 
-        def compose(given: tuple[State, Array]) -> tuple[State, Array]:
-            s, again, batch = jax.vmap(self.composed)(given[0], j.lines)
+        def compose(carry: tuple[State, Array]) -> tuple[State, Array]:
+            s, again, batch = jax.vmap(self.compose)(carry[0], c.queues)
             # who waits for the pass that runs: vLLM's rank that had nothing for it, or all of them
             waits = batch.waits & ~again
-            waits &= self.rules.alone | jnp.all(batch.idle & ~again)
-            caught = jax.vmap(lambda s, waits: where(waits, caught_up(s), s))(s, waits)
-            return caught._replace(path=s.path), ~again & ~waits
+            waits &= self.rules.idle_looks | jnp.all(batch.idle & ~again)
+            caught = jax.vmap(lambda s, waits: where(waits, catch_up(s), s))(s, waits)
+            return caught.update(log={"path": s.log.path}), ~again & ~waits
 
-        each, _ = lax.while_loop(some, compose, (j.each, ready))
-        return self.run(j._replace(each=each))
+        states, _ = lax.while_loop(some_compose, compose, (c.states, ready))
+        return self.run(c._replace(states=states))
 
-    def composed(self, s: State, line: Requests) -> tuple[State, Array, FedBatch]:
+    def compose(self, s: State, queue: Requests) -> tuple[State, Array, PassBatch]:
         """A rank after a look at what it might feed, whether it has to look again, and its pass.
 
         One that has it together is left as it is.
         """
-        server = self.server(line)
-        s, again = server.compose(s)
-        free = s.ends == NEVER
+        server = self.server(queue)
+        s, again = server.scheduler.compose(s)
+        free = s.slots.end == NEVER
         first = jnp.where(jnp.any(free), jnp.argmax(free), NEVER).astype(jnp.int32)
-        s = s._replace(soonest=jnp.min(s.ends), free=first)
+        s = s.update(slots={"soonest": jnp.min(s.slots.end), "free": first})
         return s, again, server.batch(s)
 
-    def run(self, j: Joint) -> Joint:
+    def run(self, c: Cluster) -> Cluster:
         """All ranks after the next passes, or a wait, and the requests that came meanwhile."""
-        s, kind = j.each, j.each.now.dtype
-        each = jax.vmap(lambda s, line: self.server(line).batch(s))
-        batch: FedBatch = each(s, j.lines)
-        now, ended = s.now[0], jnp.sum(s.finished)
-        nobody = jnp.all(batch.idle)
-        came = self.dispatcher.due(j, ended)
+        s = c.states
+        clock, kind = s.clock, s.clock.now.dtype
+        batch: PassBatch = jax.vmap(lambda s, queue: self.server(queue).batch(s))(s, c.queues)
+        now, ended = clock.now[0], jnp.sum(clock.finished)
+        all_idle, due = jnp.all(batch.idle), self.dispatcher.due(c, ended)
         steps, duration, look = lax.cond(
-            nobody,
-            lambda: (jnp.ones_like(j.sent), jnp.zeros((), kind), jnp.zeros((), kind)),
-            lambda: self.passes(j, batch, came - now),
+            all_idle,
+            lambda: (jnp.ones_like(c.sent), jnp.zeros((), kind), jnp.zeros((), kind)),
+            lambda: self.passes(c, batch, due - now),
         )
-        after = jnp.where(nobody, jnp.maximum(now, came), now + duration)
-        ran = Ran(steps, after, look, jnp.asarray(-1))
-        go = jnp.asarray(True)
-        states = jax.vmap(
-            lambda s, line, batch: self.server(line).ran(s, go, batch, ran), (0, 0, 0)
-        )(s, j.lines, batch)
-        # who came during the pass met the ranks as they were then
-        if not self.rules.alone:
+        end = jnp.where(all_idle, jnp.maximum(now, due), now + duration)
+        run, go = PassRun(steps, end, look, jnp.asarray(-1)), jnp.asarray(True)
+        after = jax.vmap(lambda s, queue, batch: self.server(queue).ran(s, go, batch, run))
+        states = after(s, c.queues, batch)
+        if not self.rules.idle_looks:
             # a rank that ran along has put its next pass together when the others did, and does
             # not know that it was idle
-            along = batch.idle & ~nobody
+            along = batch.idle & ~all_idle
             looked = along & (self.rules.overlap > 0)
-            states = states._replace(
-                looked=jnp.where(looked, now + look, states.looked),
-                ratio=jnp.where(along, s.ratio, states.ratio),
+            states = states.update(
+                clock={"last_look": jnp.where(looked, now + look, states.clock.last_look)},
+                queue={"share": jnp.where(along, s.queue.share, states.queue.share)},
             )
-        grown = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
-        met = s._replace(context=s.context + grown)
-        j = self.route(j._replace(each=met), after, held=False)
-        return self.route(j._replace(each=states), after, held=True)
+        # who came during the pass met the ranks as they were then
+        growth = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
+        before = s.update(slots={"context": s.slots.context + growth})
+        c = self.route(c._replace(states=before), end, held=False)
+        return self.route(c._replace(states=states), end, held=True)
 
-    def passes(self, j: Joint, batch: FedBatch, due: Array) -> tuple[Array, Array, Array]:
+    def passes(self, c: Cluster, batch: PassBatch, due: Array) -> tuple[Array, Array, Array]:
         """Passes until the next event of any rank, their time (s), and that of the last look."""
-        s, kind, overlap = j.each, j.each.now.dtype, self.rules.overlap > 0
+        s, kind, overlap = c.states, c.states.clock.now.dtype, self.rules.overlap > 0
 
-        def limit(s: State, line: Requests, batch: FedBatch) -> Array:
-            server = self.server(line)
-            mine = server.arrives(s)
-            unseen = server.wakes(s, mine) & (mine <= jnp.finfo(kind).tiny)
-            most = jnp.where(batch.idle, LONGEST, server.most(s, batch.prompts, mine))
+        def longest_run(s: State, queue: Requests, batch: PassBatch) -> Array:
+            server = self.server(queue)
+            arrives = server.scheduler.arrives(s)
+            unseen = server.wakes(s, arrives) & (arrives <= jnp.finfo(kind).tiny)
+            longest = server.longest_run(s, batch.prompts, arrives)
+            longest = jnp.where(batch.idle, LONGEST, longest)
             # one that runs along though requests wait looks again when the pass has run
-            refused = batch.idle & server.next(s).waits
-            return jnp.where(unseen | refused, 1, most)
+            refused = batch.idle & server.scheduler.waits(s)
+            return jnp.where(unseen | refused, 1, longest)
 
-        most = jnp.min(jax.vmap(limit)(s, j.lines, batch))
-        decoding, fed = (jnp.where(batch.idle, 0, x).astype(kind) for x in (batch.decoding, s.fed))
+        longest = jnp.min(jax.vmap(longest_run)(s, c.queues, batch))
+        tokens = s.batch.tokens
+        decoding, fed = (jnp.where(batch.idle, 0, x).astype(kind) for x in (batch.decoding, tokens))
         verified = decoding * (1.0 + self.rules.drafts)
-        split = (verified,) if s.growth is not None else ()
+        split = (verified,) if isinstance(s.drafts, Drafted) else ()
         common = jnp.asarray(self.step.common(verified + fed, *split)).astype(kind)
 
-        def own(index: Array) -> Array:
+        def own_time(index: Array) -> Array:
             """Seconds of each rank's own part in the pass of that number."""
             context = batch.context + batch.grows * index
-            decoding, fed = batch.decoding.astype(kind), s.fed.astype(kind)
-            spent = jax.vmap(self.step.own)(decoding, context.astype(kind), fed, s.pairs)
-            return jnp.where(batch.idle, -1.0, spent)
+            decoding, fed = batch.decoding.astype(kind), tokens.astype(kind)
+            times = jax.vmap(self.step.own)(decoding, context.astype(kind), fed, s.batch.pairs)
+            return jnp.where(batch.idle, -1.0, times)
 
-        def apart(count: Array) -> Array:
+        def changes(count: Array) -> Array:
             """Whether another rank is the slowest in the last of ``count`` passes."""
-            return (count > 1) & (jnp.argmax(own(count - 1)) != slowest)
+            return (count > 1) & (jnp.argmax(own_time(count - 1)) != slowest)
 
-        first = own(jnp.zeros_like(most))
+        first = own_time(jnp.zeros_like(longest))
         slowest = jnp.argmax(first)
-        most = lax.while_loop(apart, lambda count: jnp.maximum(count // 2, 1), most)
-        of = [x[slowest] for x in (batch.decoding, batch.context, s.fed, s.pairs, batch.grows)]
+        longest = lax.while_loop(changes, lambda count: jnp.maximum(count // 2, 1), longest)
 
-        def whole(*given: Array) -> Array:
-            return self.step.own(*given) + common
+        def pass_time(*feeds: Array) -> Array:
+            return self.step.own(*feeds) + common
 
-        def many() -> tuple[Array, Array, Array]:
-            row = stretch(whole, of[0], of[1], of[2], of[3], most, of[4])
-            spent = seconds_of(row, most.astype(kind))
-            steps = lax.cond(due < spent, lambda: steps_until(row, due), lambda: most)
+        def several() -> tuple[Array, Array, Array]:
+            decoding, context, pairs = (
+                x[slowest] for x in (batch.decoding, batch.context, s.batch.pairs)
+            )
+            fed, growth = tokens[slowest], batch.grows[slowest]
+            run = decode_run(pass_time, decoding, context, fed, pairs, longest, growth)
+            soon = due < run_time(run, longest.astype(kind))
+            steps = lax.cond(soon, lambda: steps_until(run, due), lambda: longest)
             looked = jnp.where(overlap, steps - 1, steps)
-            look = seconds_of(row, looked.astype(kind))
-            return steps, seconds_of(row, steps.astype(kind)), look
+            look = run_time(run, looked.astype(kind))
+            return steps, run_time(run, steps.astype(kind)), look
 
         def single() -> tuple[Array, Array, Array]:
-            spent = first[slowest] + common
-            return most, spent, jnp.where(overlap, 0.0, spent)
+            seconds = first[slowest] + common
+            return longest, seconds, jnp.where(overlap, 0.0, seconds)
 
-        return lax.cond(most > 1, many, single)
+        return lax.cond(longest > 1, several, single)
 
-    def route(self, j: Joint, now: Array, *, held: bool) -> Joint:
-        """Requests that are sent by ``now`` each in the line of a rank: ``Dispatcher.route``."""
-        load = load_of(self.dispatcher.router, j.each, j.lines)
-        return self.dispatcher.route(j, load, now, held=held)
+    def route(self, c: Cluster, now: Array, *, held: bool) -> Cluster:
+        """Requests that are sent by ``now`` each in the queue of a rank: ``Dispatcher.route``."""
+        load = load_of(self.dispatcher.router, c.states, c.queues)
+        return self.dispatcher.route(c, load, now, held=held)

@@ -11,7 +11,7 @@ from infer_jax.errors import InputError
 from infer_jax.replays.prefixes import Prefixes
 
 if TYPE_CHECKING:
-    from infer_jax.replays.drafted import Drafts
+    from infer_jax.replays.drafts import Drafts
 
 FAR = 1e30  # seconds or tokens that nothing reaches: no infinity in an array
 LONGEST = 2**30  # tokens: 32-bit whole numbers
@@ -70,7 +70,6 @@ class Requests(NamedTuple):
         sizes = [np.concatenate(x).astype(np.int32) for x in zip(sizes, padding, strict=True)]
         times = np.concatenate([times, np.full(more, FAR)])
         prompts, outputs, hits = sizes
-        whole = None if drafts is None else drafts.padded(len(times))
-        kept = None if prefixes is None else prefixes.padded(len(times))
-        given = times, prompts, outputs, np.asarray(count, np.int32), hits, whole, kept
-        return cls._make(given)
+        own = None if drafts is None else drafts.padded(len(times))
+        parts = None if prefixes is None else prefixes.padded(len(times))
+        return cls._make((times, prompts, outputs, np.asarray(count, np.int32), hits, own, parts))

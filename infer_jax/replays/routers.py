@@ -18,9 +18,9 @@ ROUTERS = (*BY_LOAD, *BY_PREFIX)
 
 WAITING = 4  # a request that waits counts as this many that run
 # of ``cache_aware``: the share of a prompt that must have been seen, and what loads count as uneven
-SEEN, APART, TIMES = 0.3, 64, 1.5
+MIN_SHARE, UNEVEN_REQUESTS, UNEVEN_RATIO = 0.3, 64, 1.5
 # of ``prefix_hash``: tokens that are hashed, and the load over the mean that a server may have
-HASHED, OVER = 256, 1.25
+HASHED_TOKENS, MAX_LOAD = 256, 1.25
 
 
 class QueueLoad(NamedTuple):
@@ -56,7 +56,7 @@ class Beginnings(NamedTuple):
         columns = np.zeros((3, len(parts)))
         for i, row in enumerate(parts):
             like, seen, there = 0, 0, 0
-            wanted = min(HASHED, int(tokens[i])) // block
+            wanted = min(HASHED_TOKENS, int(tokens[i])) // block
             key = ("alone", i)
             for part in row[: depth[i]].tolist():
                 if there < wanted <= there + sizes[part]:
@@ -83,10 +83,11 @@ def chosen(
 
     ``cache_aware``: SGLang's router (sgl-model-gateway/src/policies/cache_aware.rs at 053b63f and
     tree.rs at 03744db; the numbers of bindings/python/src/sglang_router/router_args.py at 05e589a).
-    Where more than ``SEEN`` of a prompt has been sent before, it goes where the first of the
+    Where more than ``MIN_SHARE`` of a prompt has been sent before, it goes where the first of the
     prompts with the longest equal beginning went; else, and where loads are uneven, to the
     shortest queue. ``prefix_hash``: prefix_hash.rs at 065f331; where the hash of the first
-    ``HASHED`` tokens falls, or to the shortest queue if that has over ``OVER`` times the mean.
+    ``HASHED_TOKENS`` tokens falls, or to the shortest queue if that has over ``MAX_LOAD`` times the
+    mean.
     """
     servers = load.waiting.shape[0]
     queue = load.waiting + load.running
@@ -102,23 +103,26 @@ def chosen(
     assert begins is not None
     if router == "cache_aware":
         most, least = jnp.max(queue), jnp.min(queue)
-        uneven = (most - least > APART) & (most > TIMES * least)
-        known = (jnp.asarray(begins.share)[at] > SEEN) & ~uneven
+        uneven = (most - least > UNEVEN_REQUESTS) & (most > UNEVEN_RATIO * least)
+        known = (jnp.asarray(begins.share)[at] > MIN_SHARE) & ~uneven
         return jnp.where(known, rank[jnp.asarray(begins.like)[at]], shortest)
     home = jnp.floor(jnp.asarray(begins.home)[at] * servers).astype(shortest.dtype)
     # whole numbers on both sides of a tie
-    return jnp.where(queue[home] * servers <= OVER * (jnp.sum(queue) + 1), home, shortest)
+    return jnp.where(queue[home] * servers <= MAX_LOAD * (jnp.sum(queue) + 1), home, shortest)
 
 
-def load_of(router: str, each: State, lines: Requests) -> QueueLoad:
+def load_of(router: str, states: State, queues: Requests) -> QueueLoad:
     """The load of all servers, each with the requests that were sent to it."""
-    waiting = lines.count - each.finished - each.running
+    running = states.slots.running
+    waiting = queues.count - states.clock.finished - running
     tokens = jnp.zeros_like(waiting)
     if router == "minimum_tokens":
-        sent = jnp.arange(lines.prompt.shape[-1]) < lines.count[:, None]
-        ahead = sent & (each.last[:, : lines.prompt.shape[-1]] == NEVER)
-        wanted = jnp.where(ahead, lines.prompt + each.produced, 0)
+        sent = jnp.arange(queues.prompt.shape[-1]) < queues.count[:, None]
+        to_do = sent & (states.log.last[:, : queues.prompt.shape[-1]] == NEVER)
+        prompts = jnp.where(to_do, queues.prompt + states.log.produced, 0)
         # prompts that end in the pass that runs are in no context yet
-        ends = jnp.where(each.fresh, 0, each.joined_tokens - each.joined)
-        tokens = each.context + ends + jnp.sum(wanted, axis=-1, dtype=jnp.int32)
-    return QueueLoad(waiting, each.running, tokens)
+        batch = states.batch
+        ends = jnp.where(batch.is_new, 0, batch.contexts - batch.prompts)
+        prompts = jnp.sum(prompts, axis=-1, dtype=jnp.int32)
+        tokens = states.slots.context + ends + prompts
+    return QueueLoad(waiting, running, tokens)

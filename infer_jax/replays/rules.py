@@ -1,39 +1,38 @@
 """Rules by which an engine admits requests, feeds their prompts and makes room for them.
 
-Numbers that every engine has. What differs in kind is a class: ``WholeLife`` (and ``BlockReuse``),
-``Preempting`` and ``PrefillFirst``; what differs in number is a leaf, so that
+Numbers that every engine has. What differs in kind is a class: ``GuaranteedNoEvict`` (and
+``BlockReuse``), ``Preempting`` and ``PrefillFirst``; what differs in number is a leaf, so that
 lanes of ``vmap`` may differ in it.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafted
+from infer_jax.replays.drafts import PerPass
+from infer_jax.replays.prefix_cache import CacheHit, NoCache, PrefixCache
+from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.state import NEVER, State
 from infer_jax.specs import Spec, number, spec
 
-if TYPE_CHECKING:
-    from infer_jax.replays.prefix_cache import Found
 
-
-class Feed(NamedTuple):
+class ScheduledChunk(NamedTuple):
     """The part of a prompt that a pass would feed next."""
 
     request: Array
     begun: Array  # whether an earlier pass fed a part of it
     waits: Array  # whether there is a request that waits
-    whole: Array  # tokens to compute, those that it lost included
-    out: Array  # tokens still to come, or with drafts passes that yield them
-    coming: Array  # tokens
-    done: Array  # computed, or cached
-    chunk: Array  # tokens of this part
+    whole: Array  # tokens of the prompt to compute, those that it lost included
+    passes: Array  # that yield the tokens still to come, from the first
+    coming: Array  # tokens still to come
+    done: Array  # tokens computed, or cached
+    tokens: Array  # of this part
     cut: Array  # whether some remain
-    paid: Array  # tokens of the budget, of which those that are found need not be computed
-    found: "Found | None" = None  # in the cache, where prompts are kept
-    drafts: drafted.NextDrafts | None = None  # where tokens are drafted
+    cost: Array  # tokens of the budget, of which those that are found need not be computed
+    hit: CacheHit
+    per_pass: PerPass | None  # of the request, where tokens are drafted
 
 
 def whole_number(values: Array) -> Array:
@@ -86,153 +85,140 @@ class Rules(Spec):
     )
 
     # what a class of rules says about itself
-    beside = True  # decoding requests are fed in the passes that feed prompts
-    alone = False  # a rank with nothing to feed looks for itself when the others' pass ends
-    speculates = False  # requests may be drafted for
-    keeps = False  # prompts may stay in the cache, and be shared
-    stores = False  # and are found once the pass that ends a prompt was read
-    tree = False  # and are then a radix tree, given up by parts of prompts
+    mixed = True  # decoding requests are fed in the passes that feed prompts
+    idle_looks = False  # a rank with nothing to feed looks for itself when the others' pass ends
+    can_draft = False  # requests may be drafted for
+    cache: ClassVar[type[NoCache] | type[PrefixCache] | type[RadixCache]] = NoCache  # of prompts
+    found_once_read = False  # a prompt is found there once the pass that ends it was read
     preempts = False  # a running request may have to make room
-    returns = False  # and then goes to the end of the queue
-    sums = 0  # how many ``watched`` has
+    requeues_last = False  # and then goes to the end of the queue
+    sums = 0  # how many numbers of each slot are added up
 
-    def whole(self) -> Self:
+    def integers(self) -> Self:
         """The same with whole numbers where tokens, blocks and passes are counted."""
         names = ("budget", "slots", "blocks", "block", "watermark", "chunked", "unit", "poll")
         names += ("overlap", "drafts", "host")
         return self.replace(**{n: jnp.asarray(getattr(self, n)).astype(jnp.int32) for n in names})
 
-    def needed(self, tokens: Array) -> Array:
+    def blocks_of(self, tokens: Array) -> Array:
         """Blocks that hold ``tokens`` tokens: in real numbers, half a token from any whole one."""
         size = self.block.astype(float)
         return whole_number(jnp.floor((tokens + size - 0.5) * (1.0 / size)))
 
-    def watched(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
+    def start(self, s: State) -> State:
+        """A server that has just started."""
+        return s
+
+    # admit: whether a request may run
+    def admits(self, s: State) -> Array:
+        """Whether a pass has a slot and tokens for another request."""
+        running = s.slots.running + s.unseen.finished
+        blocked = s.queue.pass_blocked | s.queue.blocked
+        return (running < self.slots) & ~blocked & (s.batch.left > 0)
+
+    def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
+        """Whether the cache takes one more request."""
+        raise NotImplementedError
+
+    def largest_blocks(self, prompt: Array, output: Array) -> Array:
+        """Blocks that a request needs in an otherwise empty cache."""
+        raise NotImplementedError
+
+    # feed: what a part of a prompt takes of the pass and of the cache
+    def prompt_budget(self, s: State) -> Array:
+        """Prompt tokens that a pass may feed."""
+        decoding = s.drafts.batch_tokens(s.slots.decoding, self.drafts)
+        return jnp.maximum(self.budget - decoding, 0)
+
+    def budget_tokens(self, tokens: Array) -> Array:
+        """Tokens of the budget that a part of a prompt takes."""
+        return tokens
+
+    def reserved_blocks(self, chunk: ScheduledChunk) -> Array:
+        """Blocks taken for a request from its admission to its end."""
+        return jnp.zeros((), jnp.int32)
+
+    def charge(self, s: State, chunk: ScheduledChunk) -> Array:
+        """Tokens of the estimate of free ones that a part of a prompt uses up in this pass."""
+        return jnp.zeros_like(s.batch.charged)
+
+    def counts_first(self, chunk: ScheduledChunk) -> Array:
+        """Whether that estimate counts a first token that was not read, as one to come."""
+        return jnp.asarray(False)
+
+    # blocks that are taken
+    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
         """Whole numbers of each slot whose sums these rules look at.
 
         ``left``: tokens to come, and ``before`` the last pass; ``last`` and ``now``: tokens that
-        there must be room for in the pass that was, and in the one that comes.
+        have blocks in the pass that was, and in the one that comes.
         """
         return ()
 
-    def summed(
+    def add_to_sums(
         self,
         s: State,
         left: tuple[Array, Array],
-        room: tuple[Array, Array],
+        tokens: tuple[Array, Array],
         ok: Array,
         sign: int = 1,
     ) -> tuple[Array, ...]:
         """The sums over slots with one more request, or (``sign`` -1) one less, where ``ok``."""
-        one = self.watched(*left, *room)
-        return tuple(x + sign * jnp.where(ok, y, 0) for x, y in zip(s.watched, one, strict=True))
+        own = self.slot_sums(*left, *tokens)
+        return tuple(x + sign * jnp.where(ok, y, 0) for x, y in zip(s.slots.sums, own, strict=True))
 
-    def opened(self, s: State) -> State:
-        """A server that has just started."""
-        return s
+    def slot_tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
+        """Tokens of each slot with blocks at the pass that ends step ``steps``, and at the next."""
+        return s.drafts.blocked_tokens(s.slots, steps, self.drafts, self.overlap > 0)
 
-    def noted(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:
-        """What an engine notes after its passes: ``gone`` requests have left."""
-        return after
-
-    def room(self, s: State) -> Array:
-        """Prompt tokens that a pass has room for, before any is fed."""
-        decoding = s.decoding
-        if s.growth is not None:
-            decoding = (decoding + s.growth.over) * (1 + self.drafts)
-        return jnp.maximum(self.budget - decoding, 0)
-
-    def tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
-        """Tokens of each slot with room at the pass that ends step ``steps``, and at the next."""
-        last, now = drafted.held(s, steps)
-        if s.growth is None:
-            return last, now
-        given = s.growth, self.drafts
-        ahead = self.overlap > 0
-        return (
-            drafted.wanted(last, *given, steps - 1, ahead),
-            drafted.wanted(now, *given, steps, ahead),
-        )
-
-    def admits(self, s: State) -> Array:
-        """Whether a pass has a slot and tokens for another request."""
-        return (s.running + s.late < self.slots) & ~s.barred & ~s.full & (s.left > 0)
-
-    def spent(self, tokens: Array) -> Array:
-        """Tokens of the budget that a part of a prompt takes."""
-        return tokens
-
-    def fits(self, s: State, requests: Requests, feed: Feed) -> Array:
-        """Whether the cache takes one more request."""
-        raise NotImplementedError
-
-    def set_aside(self, feed: Feed) -> Array:
-        """Blocks taken for a request from its admission to its end."""
-        return jnp.zeros((), jnp.int32)
-
-    def charge(self, s: State, feed: Feed) -> Array:
-        """Tokens of the estimate of room that a part of a prompt uses up in this pass."""
-        return jnp.zeros_like(s.charged)
-
-    def counts(self, feed: Feed) -> Array:
-        """Whether the estimate of room counts a first token that was not read, as one to come."""
-        return jnp.asarray(False)
-
-    def taken(self, s: State, requests: Requests) -> Array:
+    def taken_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken, when the pass is put together."""
         raise NotImplementedError
 
-    def leaving(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
-        """Blocks of each slot whose request leaves, and a step on: of tokens as in ``watched``."""
-        return s.size, s.size
-
-    def shared(self, s: State) -> Array | int:
-        """Blocks that several running requests count, less one each."""
-        return 0 if s.kept is None else s.kept.shared
-
-    def used(self, s: State, requests: Requests) -> Array:
+    def used_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken after a pass."""
-        return self.taken(s, requests)
+        return self.taken_blocks(s, requests)
 
-    def short(self, s: State, requests: Requests, feed: Feed) -> Array:
-        """Whether a running request must make room before the next pass."""
-        return jnp.asarray(False)
+    def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
+        """Blocks of each slot if it leaves, and a step on: of tokens as in ``slot_sums``."""
+        return s.slots.blocks, s.slots.blocks
 
-    def begun(self, s: State, requests: Requests) -> Array:
+    def prompt_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks of the prompt that is partly computed."""
         raise NotImplementedError
 
-    def unread(self, s: State, slot: Array) -> Array:
-        """Tokens of the request in a slot that the scheduler has not read, and throws away."""
-        return jnp.zeros_like(slot)
-
-    def left_free(self, s: State) -> Array:
-        """Tokens that are made free when one request makes room, for those that remain."""
-        return jnp.zeros((), jnp.int32)
+    # make room
+    def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
+        """Whether a running request must make room before the next pass."""
+        return jnp.asarray(False)
 
     def victim(self, s: State, requests: Requests) -> Array:
         """The slot of the request that makes room."""
         raise NotImplementedError
 
-    def kept(self, s: State, requests: Requests, slot: Array) -> Array:
-        """The share of tokens to come that counts as needed, once ``slot`` has made room."""
-        return s.ratio
+    def unread_tokens(self, s: State, slot: Array) -> Array:
+        """Passes of the request in a slot that the scheduler has not read, and throws away."""
+        return jnp.zeros_like(slot)
 
-    def safe(self, s: State) -> Array:
-        """Decode steps that surely find room, once the first one does."""
+    def tokens_freed(self, s: State) -> Array:
+        """Tokens that are made free when one request makes room, for those that remain."""
+        return jnp.zeros((), jnp.int32)
+
+    def share_after(self, s: State, requests: Requests, slot: Array) -> Array:
+        """The share of tokens to come that counts as needed, once ``slot`` has made room."""
+        return s.queue.share
+
+    def safe_steps(self, s: State) -> Array:
+        """Decode steps that surely find blocks, once the first one does."""
         return jnp.asarray(NEVER, jnp.int32)
 
-    def steps_in(self, free: Array, decoding: Array) -> Array:
-        """Steps of ``decoding`` requests that surely find room, the first in what they have."""
-        each = lax.div(jnp.maximum(free, 0), jnp.maximum(decoding, 1))
+    def steps_in(self, s: State, free: Array) -> Array:
+        """Steps of the decoding requests that ``free`` blocks suffice for, the first in theirs."""
+        each = lax.div(jnp.maximum(free, 0), jnp.maximum(s.slots.decoding, 1))
         most = lax.div(jnp.full_like(each, NEVER), self.block) - 1
-        return 1 + self.block * jnp.minimum(each, most)
+        return s.drafts.safe_steps(1 + self.block * jnp.minimum(each, most), self.drafts)
 
-    def drafted_steps_in(self, s: State, free: Array) -> Array:
-        """The same of requests that get up to k + 1 tokens a pass, and room for k more at once."""
-        steps = self.steps_in(free, s.decoding) - 1
-        return 1 + lax.div(jnp.maximum(steps - self.drafts, 0), 1 + self.drafts)
-
-    def largest(self, prompt: Array, output: Array) -> Array:
-        """Blocks that a request needs in an otherwise empty cache."""
-        raise NotImplementedError
+    # finish
+    def finish(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:
+        """What an engine notes after its passes: ``gone`` requests have left."""
+        return after

@@ -1,144 +1,249 @@
-"""Replays a server from plain numbers: checks the input and chooses array sizes."""
+"""The server's part of a turn: the pass that was put together runs, and all to the next event."""
 
-from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jax import Array, lax
 
-from infer_jax.errors import InputError
-from infer_jax.replays.log import Log
-from infer_jax.replays.loops import replay
+from infer_jax.replays.decode_run import LONGEST, StepTime, decode_run, run_time, steps_until
+from infer_jax.replays.drafts import start_drafts, tokens_to_come
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.stretch import LONGEST, StepTime
+from infer_jax.replays.scheduler import Scheduler
+from infer_jax.replays.state import (
+    NEVER,
+    State,
+    catch_up,
+    departures,
+    empty,
+    get,
+    put,
+    where,
+)
 
 
-def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | None = None) -> Log:
-    """Serve all requests, as ``replay`` does, and see to it that none is too large to be served.
+class PassBatch(NamedTuple):
+    """What a pass feeds, and whether there is nothing to feed."""
 
-    ``step`` is a function, or a ``jax.tree_util.Partial`` of one and its coefficients: then neither
-    they, nor sizes, nor lengths compile anew.
-
-    >>> from jax.tree_util import Partial
-    >>> from infer_jax.replays import Requests, serve, vllm
-    >>> step = Partial(lambda c, decoding, context, new, pairs: c + 1e-6 * new, 0.01)
-    >>> log = serve(step, vllm(blocks=100, slots=8), Requests.of([0.0, 0.005], [100, 100], [3, 3]))
-    >>> [round(float(x), 4) for x in log.ttft[:2]]  # the second waits for two passes in flight
-    [0.0101, 0.0252]
-
-    Raises:
-        InputError: a request that the cache or, whole, the budget never holds; more slots than
-            tokens in a pass.
-    """
-    checked(rules, requests, concurrency)
-    width, turns = sizes_of(rules, requests, concurrency)
-    loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
-    while True:
-        log = _program(step, rules, requests, loop, width=width, turns=turns)
-        if log.complete:
-            return log
-        turns *= 2  # preempted requests take more of them
+    prompts: Array
+    decoding: Array
+    context: Array
+    over: Array  # of those that decode, the ones that had their last token
+    grows: Array  # tokens that the context of those that stay grows by in a pass
+    idle: Array
+    waits: Array  # idle, and what the pass that runs brings is not known yet
 
 
-@partial(jax.jit, static_argnames=("width", "turns"))
-def _program(step, rules, requests, concurrency, *, width, turns):
-    return replay(step, rules, requests, concurrency, width=width, turns=turns)
+class PassRun(NamedTuple):
+    """Passes that run, when they end, and (from the begin, s) when arrivals are looked at."""
+
+    steps: Array
+    now: Array
+    look: Array
+    until: Array  # the request that ended a wait, or -1
 
 
-def sizes_of(rules: Rules, requests: Requests, concurrency: int | None = None) -> tuple[int, int]:
-    """Slots and entries of the path that a program has room for, powers of two.
+def server_of(
+    step: StepTime, rules: Rules, requests: Requests, concurrency: Array | None
+) -> "Server":
+    """A server whose numbers are arrays of the loop's types."""
+    requests = jax.tree.map(jnp.asarray, requests)
+    return Server(step, Scheduler(rules.integers(), requests, concurrency))
 
-    No more slots than requests can be in flight: every turn looks through all of them.
-    """
-    most = min(float(rules.slots), float(requests.count), concurrency or float("inf"))
-    return _power(most), _power(_turns(rules, requests))
 
+class Server(NamedTuple):
+    """The time of a pass, and the scheduler: what stays while the state changes."""
 
-def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
-    """Do nothing where every request can be served.
+    step: StepTime
+    scheduler: Scheduler
 
-    Raises:
-        InputError: as ``serve``.
-    """
-    if concurrency is not None and concurrency < 1:
-        raise InputError("serve", "concurrency", concurrency, "a whole number of at least 1")
-    room = float(rules.budget) / (1.0 + float(rules.drafts))
-    if rules.beside and float(rules.slots) > room:
-        allowed = f"at most budget, {room:g}: every running request decodes a token"
-        if float(rules.drafts):
-            allowed = f"at most {room:g}: each decodes a token and its drafts in budget"
-        raise InputError("serve", "slots", float(rules.slots), allowed)
-    if not rules.beside and float(rules.budget) % float(rules.block):
-        allowed = f"a multiple of a block, {float(rules.block):g} tokens"
-        raise InputError("serve", "budget", float(rules.budget), allowed)
-    _check_drafts(rules, requests)
-    if float(rules.overlap) and float(rules.poll) > 1:
-        allowed = "no: rules that look for requests in some passes have no overlap"
-        raise InputError("serve", "overlap", "yes", allowed)
-    _check_prefixes(rules, requests)
-    count = int(requests.count)
-    prompt, output = requests.prompt[:count], requests.output[:count]
-    needed = np.asarray(rules.whole().largest(jnp.asarray(prompt), jnp.asarray(output)))
-    room = float(rules.blocks) - float(rules.watermark)
-    if np.any(needed > room):
-        worst = int(needed.argmax())
-        sizes = f"{prompt[worst]} tokens in and {output[worst]} out"
-        raise InputError("serve", f"request {worst}", sizes, f"what {room:g} blocks hold alone")
-    whole = rules.preempts and rules.beside  # a preempted request computes its output, too
-    longest = int((prompt + output * whole).max())
-    if not float(rules.chunked) and longest > float(rules.budget):
-        raise InputError(
-            "serve", "budget", float(rules.budget), f"at least {longest}: whole prompts"
+    @property
+    def requests(self) -> Requests:
+        """The requests that it serves."""
+        return self.scheduler.requests
+
+    def start(self, width: int, entries: int) -> State:
+        """The server at time 0, with ``width`` slots and a path of ``entries`` entries."""
+        rules, requests = self.scheduler.rules, self.requests
+        kind = jnp.result_type(requests.arrival)
+        s = empty(requests.prompt.shape[0], width, entries, kind, rules.sums)
+        s = start_drafts(s, requests.drafts, width)
+        if requests.prefixes is not None:
+            s = rules.cache.start(s, requests.prefixes, width)
+        return rules.start(s)
+
+    def is_busy(self, s: State) -> Array:
+        """Whether requests are left, and entries of the path."""
+        more = s.clock.finished < self.requests.count
+        return more & (s.clock.entries < s.log.path.time.shape[0])
+
+    def turn(self, s: State) -> State:
+        """One turn of the loop: feed, make room, or run what there is to run."""
+        s, again = self.scheduler.compose(s)
+        batch, go = self.batch(s), ~again & self.is_busy(s)
+        return self.after(s, go, batch, self.plan(s, go & ~batch.idle, batch))
+
+    def batch(self, s: State) -> PassBatch:
+        """What the pass that is put together feeds."""
+        rules, clock, prompts = self.scheduler.rules, s.clock, s.batch.tokens > 0
+        decodes = True if rules.mixed else ~prompts
+        over, over_tokens = s.drafts.unknown(s, decodes_on=not rules.mixed)
+        decoding = jnp.where(decodes, s.slots.decoding + over, 0)
+        context = jnp.where(decodes, s.slots.context + over_tokens, 0)
+        idle = ~prompts & (s.slots.decoding + over == 0)
+        # an engine that puts passes together ahead, and has none, waits for the one that runs
+        unread = clock.last_look < clock.now
+        unread |= (clock.finished_seen < clock.finished) | (s.unseen.finished > 0)
+        lags = (rules.overlap > 0) & unread
+        over = jnp.where(decoding > 0, over, 0)
+        grows = jnp.where(decodes, s.drafts.growth(s), 0)
+        return PassBatch(prompts, decoding, context, over, grows, idle, idle & lags)
+
+    def plan(self, s: State, go: Array, batch: PassBatch) -> PassRun:
+        """What runs up to the next event, if (``go``) anything does, or the next arrival."""
+        steps, duration, look = self.steps(s, go, batch)
+        due, now = get(self.requests.arrival, s.queue.head), s.clock.now
+        end = jnp.where(batch.idle, jnp.maximum(now, due), now + duration)
+        return PassRun(steps, end, look, jnp.where(batch.idle & (due > now), s.queue.head, -1))
+
+    def steps(self, s: State, go: Array, batch: PassBatch) -> tuple[Array, Array, Array]:
+        """Passes until the next event, their time (s), and that until the last look at arrivals.
+
+        The last is negative without a look. Passes put together ahead look at the begin of the
+        one before: who arrives in a pass is fed in the next but one.
+        """
+        rules, clock, kind = self.scheduler.rules, s.clock, s.clock.now.dtype
+        overlap, due = rules.overlap > 0, self.scheduler.arrives(s)
+        longest, wakes = self.longest_run(s, batch.prompts, due), self.wakes(s, due)
+        feeds = batch.decoding, batch.context, s.batch.tokens
+
+        def look_after(steps: Array) -> Array:
+            look = lax.div(clock.passes + steps, rules.poll) * rules.poll - clock.passes
+            return jnp.where(overlap, steps - 1, look)
+
+        def several() -> tuple[Array, Array, Array]:
+            growth = s.drafts.context_growth
+            run = decode_run(self.step, *feeds, s.batch.pairs, longest, growth)
+            soon = wakes & (due < run_time(run, longest.astype(kind)))
+            arrival = lax.cond(soon, lambda: steps_until(run, due), lambda: longest)
+            looks = lax.div(clock.passes + arrival + rules.poll - 1, rules.poll) * rules.poll
+            later = jnp.where(due > jnp.finfo(kind).tiny, arrival + 1, 1)
+            looks = jnp.where(overlap, later, looks - clock.passes)
+            steps = jnp.where(wakes, jnp.minimum(longest, looks), longest)
+            look = look_after(steps)
+            looked = overlap | (look > 0)
+            until = jnp.where(looked, run_time(run, look.astype(kind)), -1.0)
+            return steps, run_time(run, steps.astype(kind)), until
+
+        def single() -> tuple[Array, Array, Array]:
+            decoding, context, fed = (x.astype(kind) for x in feeds)
+            seconds = self.step(decoding, context, fed, s.batch.pairs)
+            seconds = jnp.asarray(seconds).astype(kind)
+            seconds = s.cache.wait(rules, seconds)
+            until = jnp.where(look_after(longest) > 0, seconds, -1.0)
+            return longest, seconds, jnp.where(overlap, 0.0, until).astype(kind)
+
+        def none() -> tuple[Array, Array, Array]:
+            return longest, jnp.zeros_like(clock.now), jnp.zeros_like(clock.now)
+
+        # the one choice that is a branch: most turns run one pass or none
+        return lax.cond(go, lambda: lax.cond(longest > 1, several, single), none)
+
+    def longest_run(self, s: State, prompts: Array, due: Array) -> Array:
+        """Passes until the next event that is no arrival."""
+        rules, queue = self.scheduler.rules, s.queue
+        longest = jnp.minimum(s.slots.soonest - s.clock.steps, LONGEST)
+        if rules.preempts:
+            safe = jnp.minimum(longest, rules.safe_steps(s))
+            longest = jnp.where(queue.pass_blocked, 1, safe)
+        if rules.requeues_last:
+            longest = jnp.where(queue.blocked & queue.clearing, 1, longest)
+        late = s.unseen.finished > 0
+        waits = late & (due <= 0.0) if rules.mixed else late
+        waits |= s.drafts.unknown_ended | s.cache.waits
+        return jnp.where(prompts | waits, 1, jnp.maximum(longest, 1))
+
+    def wakes(self, s: State, due: Array) -> Array:
+        """Whether a request that arrives ends a row of passes."""
+        # one that was refused ends admission: until then the engine tries without a free slot, too
+        if self.scheduler.rules.requeues_last:
+            return (due > 0.0) & ~s.queue.blocked
+        return (due > 0.0) & (s.slots.running < self.scheduler.rules.slots)
+
+    def after(self, s: State, go: Array, batch: PassBatch, run: PassRun) -> State:
+        """The state once that ran, where ``go``, or once it has waited for the pass that runs."""
+        caught = go & batch.waits
+        go &= ~caught
+        after = self.ran(s, go, batch, run)
+        # the slots are looked through in every turn, for what was fed or made room, too
+        slots = {name: getattr(after.slots, name) for name in ("end", "soonest", "free")}
+        log = {"path": after.log.path}
+        after = where(go, after, s)
+        after = where(caught, catch_up(after), after).update(slots=slots, log=log)
+        rules, requests = self.scheduler.rules, self.requests
+        return after.cache.finish(rules, requests, s, after, go, caught)
+
+    def ran(self, s: State, go: Array, batch: PassBatch, run: PassRun) -> State:
+        """The state after passes, where ``go``, with their entry in the path."""
+        rules, clock, idle = self.scheduler.rules, s.clock, batch.idle
+        count, looked = jnp.where(idle, 0, run.steps), idle | (run.look >= 0.0)
+        steps = count if rules.mixed else jnp.where(batch.decoding > 0, count, 0)
+        context = s.slots.context + steps * batch.grows
+        after = self.finish(s, go, clock.steps + steps, context, batch)
+        last_look = jnp.where(run.look >= 0.0, clock.now + run.look, clock.last_look)
+        after = after.update(
+            clock={
+                "now": run.now,
+                "last_look": jnp.where(idle, run.now, last_look),
+                "finished_seen": jnp.where(looked, clock.finished, clock.finished_seen),
+                "passes": clock.passes + count,
+                "entries": clock.entries + 1,
+            },
+            batch={"is_new": jnp.ones_like(s.batch.is_new)},
         )
+        entry = {
+            "time": run.now, "decoding": batch.decoding, "context": batch.context,
+            "fed": s.batch.tokens, "pairs": s.batch.pairs, "count": count,
+            "steps": after.clock.steps, "jump": run.until, "running": after.slots.running,
+            "finished": after.clock.finished, "blocks": rules.used_blocks(after, self.requests),
+            "over": batch.over, **s.drafts.path_entry(),
+        }  # fmt: skip
+        path = s.log.path
+        columns = {name: put(getattr(path, name), clock.entries, x) for name, x in entry.items()}
+        return after.update(log={"path": path._replace(**columns)})
 
-
-def _check_drafts(rules: Rules, requests: Requests) -> None:
-    """Do nothing where requests and rules both have drafts, or neither.
-
-    Raises:
-        InputError: one without the other, or rules that have none.
-    """
-    drafts = float(rules.drafts)
-    if drafts and not rules.speculates:
-        raise InputError("serve", "drafts", drafts, "0: these rules have no drafts")
-    if (drafts > 0) != (requests.drafts is not None):
-        allowed = "drafts of rules and of requests (drawn_drafts), or neither"
-        raise InputError("serve", "drafts", drafts, allowed)
-
-
-def keeps(rules: Rules) -> bool:
-    """Whether these rules look prompts up in a cache of prefixes."""
-    return rules.keeps and not float(getattr(rules, "hold", 0.0))
-
-
-def _check_prefixes(rules: Rules, requests: Requests) -> None:
-    """Do nothing where the rules can keep the prefixes that requests have, if they have any.
-
-    Raises:
-        InputError: rules that keep none, blocks of another size, or prompts said to be cached, too.
-    """
-    if requests.prefixes is None:
-        return
-    if not keeps(rules):
-        raise InputError("serve", "prefixes", "given", "none: these rules keep no prompts")
-    if int(requests.prefixes.block) != float(rules.block):
-        allowed = f"the {float(rules.block):g} tokens of the rules"
-        raise InputError("serve", "block of prefixes", int(requests.prefixes.block), allowed)
-    if requests.drafts is not None:
-        raise InputError("serve", "drafts", "given", "none where the scheduler looks prompts up")
-    if np.any(np.asarray(requests.cached) > 0):
-        raise InputError("serve", "cached", "given", "0 where the scheduler looks prompts up")
-
-
-def _turns(rules: Rules, requests: Requests) -> float:
-    """An upper bound on the entries of a path, if no request is preempted."""
-    count = int(requests.count)
-    spare = float(rules.slots) if rules.beside else 0.0
-    room = max(float(rules.budget) - spare, float(rules.unit), 1.0)
-    parts = np.ceil(requests.prompt[:count] / room).sum()
-    return 4.0 * count + 2.0 * parts + requests.output[:count].sum() / LONGEST + 8.0
-
-
-def _power(value: object) -> int:
-    return 2 ** int(np.ceil(np.log2(max(float(np.asarray(value)), 2.0))))
+    def finish(self, s: State, go: Array, steps: Array, context: Array, batch: PassBatch) -> State:
+        """The state at step ``steps``, those that have their last token gone."""
+        rules, slots, decodes = self.scheduler.rules, s.slots, ~batch.prompts & ~batch.idle
+        done, lags = go & (slots.end <= steps), rules.overlap > 0
+        s = s.drafts.launch(s, steps, decodes, lags)
+        tokens = rules.slot_tokens(s, steps)
+        to_come = tokens_to_come(slots.end - steps, s.drafts.per_pass)
+        sums = rules.slot_sums(*to_come, *tokens)
+        blocks = rules.leaving_blocks(s, *tokens)
+        left = departures(slots, done, s.drafts.leaving_tokens(slots, steps), blocks, sums)
+        reserved = slots.reserved if rules.preempts else slots.reserved - left.next_blocks
+        after = s.update(
+            clock={"steps": steps, "finished": s.clock.finished + left.requests},
+            slots={
+                "end": jnp.where(done, NEVER, slots.end),
+                "sums": left.sums,
+                "soonest": left.soonest,
+                "free": left.free,
+                "running": slots.running - left.requests,
+                "decoding": slots.decoding + s.batch.prompts - left.requests,
+                "context": context + s.batch.contexts - left.tokens,
+                "reserved": reserved,
+            },
+            unseen={
+                "finished": jnp.where(lags, left.requests, 0),
+                "blocks": jnp.where(lags, left.blocks, 0),
+                "next_blocks": jnp.where(lags, left.next_blocks, 0),
+                "tokens": jnp.where(lags, left.tokens, 0),
+                "decoded": lags & decodes,
+                "first_tokens": jnp.where(lags & batch.prompts, s.batch.first_tokens, 0),
+            },
+        )
+        after = after.drafts.finish(after, slots.end, done, lags, knows_ends=rules.mixed)
+        return rules.finish(s, after, left.requests, batch.prompts, batch.idle)

@@ -1,7 +1,7 @@
-"""The state of a scheduler between two turns of the loop."""
+"""The state of a replayed server between two turns of the loop, and how it is changed."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,17 +9,17 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
 if TYPE_CHECKING:
-    from infer_jax.replays.drafted import Growth
-    from infer_jax.replays.prefix_cache import PrefixCache
-    from infer_jax.replays.radix_tree import RadixTree
+    from infer_jax.replays.drafts import Drafted, OneToken
+    from infer_jax.replays.prefix_cache import NoCache, PrefixCache
+    from infer_jax.replays.radix_cache import RadixCache
 
-NEVER = 2**30  # a step, a turn or a request that there is not
+NEVER = 2**30  # a step, an entry of the path or a request that does not exist
 
 
 class Path(NamedTuple):
     """What happened, entry by entry: passes that are alike are one entry, and so is a wait.
 
-    From it every time follows again (``retrace``), and with it every slope.
+    From it every time follows again (``path_gradient``), and with it every slope.
     """
 
     time: Float[Array, " t"]  # at its end, s
@@ -35,101 +35,138 @@ class Path(NamedTuple):
     finished: Int[Array, " t"]
     blocks: Int[Array, " t"]  # of the cache that are taken
     grows: Float[Array, " t"] | None = None  # with drafts: tokens that a pass adds to the context
-    kept: Int[Array, " t"] | None = None  # of prompts in it that no request uses
+    kept: Int[Array, " t"] | None = None  # blocks of prompts in the cache that no request uses
     fetching: Float[Array, " t"] | None = None  # s for which passes wait for blocks of the host
 
 
-class State(NamedTuple):
-    """A server between two turns, and the pass that it puts together."""
+class Clock(NamedTuple):
+    """The time, and what happened until then."""
 
-    now: Float[Array, ""]
-    looked: Float[Array, ""]  # when the queue was last looked at
-    seen: Int[Array, ""]  # requests finished by then
+    now: Float[Array, ""]  # s
+    last_look: Float[Array, ""]  # when the engine last looked for arrivals, s
+    finished_seen: Int[Array, ""]  # requests finished by then
+    finished: Int[Array, ""]
     passes: Int[Array, ""]
     steps: Int[Array, ""]  # passes that fed decoding requests
-    turn: Int[Array, ""]  # entries of the path
+    entries: Int[Array, ""]  # of the path
+
+
+class Queue(NamedTuple):
+    """Requests that wait, and what bars them."""
+
     head: Int[Array, ""]  # requests from here on wait or are still to come
-    finished: Int[Array, ""]
-    running: Int[Array, ""]
-    decoding: Int[Array, ""]
-    context: Int[Array, ""]
-    held: Int[Array, ""]  # blocks set aside
-    late: Int[Array, ""]  # requests that left in the last pass, if the engine does not know yet
-    late_blocks: Int[Array, ""]
-    # where such requests decode once more: their context, and their blocks with a token more
-    late_tokens: Int[Array, ""]
-    late_more: Int[Array, ""]
-    decoded: Bool[Array, ""]  # whether the last pass decoded, and the engine has not read it
-    joining: Int[Array, ""]  # requests whose prompt ends in this pass and whose first token counts
-    unread: Int[Array, ""]  # those of the last pass, if the engine has not read it
-    # the slots: request, the step of its last token, its context less the steps, its blocks
-    who: Int[Array, " w"]
-    ends: Int[Array, " w"]
-    base: Int[Array, " w"]
-    size: Int[Array, " w"]
-    soonest: Int[Array, ""]  # of ``ends``
-    watched: tuple[Int[Array, ""], ...]  # sums over the slots that rules look at
-    free: Int[Array, ""]  # the first free slot
-    # the pass that is put together
-    fresh: Bool[Array, ""]
-    left: Int[Array, ""]  # tokens of the budget
-    fed: Int[Array, ""]
-    pairs: Float[Array, ""]
-    joined: Int[Array, ""]  # prompts that it completes, and the contexts they will have
-    joined_tokens: Int[Array, ""]
-    charged: Float[Array, ""]  # tokens that an estimate of room counts for those admitted
-    part: Int[Array, ""]  # the prompt that is partly computed, or -1
-    part_done: Int[Array, ""]
-    # the request that is fed next, and what the arrays below have of it and of the queue's head
-    up: Int[Array, ""]
-    up_back: Bool[Array, ""]  # it was taken back
-    up_lost: Int[Array, ""]
-    up_again: Bool[Array, ""]  # it was preempted
-    head_last: Int[Array, ""]
-    barred: Bool[Array, ""]  # no request is admitted in this pass
-    full: Bool[Array, ""]  # none is admitted until a request leaves
+    head_last: Int[Array, ""]  # the step of the head's last token, if it ran before
+    # the request that is fed next
+    next: Int[Array, ""]
+    next_returns: Bool[Array, ""]  # whether it was taken back to the end of the queue
+    next_lost: Int[Array, ""]  # tokens that it had, and computes anew
+    next_preempted: Bool[Array, ""]
+    # a ring of requests taken back to the end, and how many had arrived before each
+    returned: Int[Array, " n"]
+    arrived_before: Int[Array, " n"]
+    returned_count: Int[Array, ""]
+    returned_fed: Int[Array, ""]
+    pass_blocked: Bool[Array, ""]  # no request is admitted in this pass
+    blocked: Bool[Array, ""]  # none is until a request leaves
     clearing: Bool[Array, ""]  # one has left
-    ratio: Float[Array, ""]  # of the tokens to come that are counted as needed
-    # requests taken back to the end of the queue, and how many had arrived before them
-    again: Int[Array, " n"]
-    stamp: Int[Array, " n"]
-    taken: Int[Array, ""]
-    back: Int[Array, ""]
-    # of every request: tokens computed before it was preempted, how often it was, turns and steps
-    produced: Int[Array, " n"]
-    preempted: Int[Array, " n"]
+    share: Float[Array, ""]  # of the tokens to come that are counted as needed
+
+
+class Slots(NamedTuple):
+    """Requests that run, one in a slot; a free slot ends ``NEVER``."""
+
+    request: Int[Array, " w"]
+    end: Int[Array, " w"]  # the step of its last token
+    base: Int[Array, " w"]  # its context less the steps
+    blocks: Int[Array, " w"]  # reserved for it
+    sums: tuple[Int[Array, ""], ...]  # over the slots, of ``Rules.slot_sums``
+    soonest: Int[Array, ""]  # end of all
+    free: Int[Array, ""]  # the first free slot
+    running: Int[Array, ""]  # requests, those in their prompt among them
+    decoding: Int[Array, ""]
+    context: Int[Array, ""]  # tokens of those that decode
+    reserved: Int[Array, ""]  # blocks
+
+
+class Unseen(NamedTuple):
+    """What the last pass brought, where the engine puts the next together before it reads that."""
+
+    finished: Int[Array, ""]  # requests that left
+    blocks: Int[Array, ""]  # theirs
+    next_blocks: Int[Array, ""]  # theirs with a token more: where they decode once more
+    tokens: Int[Array, ""]  # their context
+    decoded: Bool[Array, ""]  # whether it decoded
+    first_tokens: Int[Array, ""]  # requests whose first token it yielded, and that count
+
+
+class Batch(NamedTuple):
+    """The pass that is put together, and the prompt that is partly computed."""
+
+    is_new: Bool[Array, ""]  # nothing was fed to it yet
+    left: Int[Array, ""]  # tokens of the budget
+    tokens: Int[Array, ""]  # of prompts
+    pairs: Float[Array, ""]
+    prompts: Int[Array, ""]  # that it completes
+    contexts: Int[Array, ""]  # tokens that these will have
+    first_tokens: Int[Array, ""]  # of these that count as to come
+    charged: Float[Array, ""]  # tokens that the estimate of free ones counts for those admitted
+    request: Int[Array, ""]  # whose prompt is partly computed, or -1
+    computed: Int[Array, ""]  # tokens of it
+
+
+class Record(NamedTuple):
+    """What happened to every request: entries of the path, steps and counts."""
+
+    path: Path
+    produced: Int[Array, " n"]  # tokens computed before it was preempted
+    preempted: Int[Array, " n"]  # times
     admitted: Int[Array, " n"]
     first: Int[Array, " n"]
-    ready: Int[Array, " n"]
+    ready: Int[Array, " n"]  # the entry in which its prompt ended, the last time
     last: Int[Array, " n"]
-    path: Path
-    growth: "Growth | None" = None  # where tokens are drafted
-    kept: "PrefixCache | RadixTree | None" = None  # where prompts stay in the cache
 
 
-def empty(requests: int, width: int, turns: int, kind: jnp.dtype, sums: int) -> State:
-    """A server at time 0 that has seen nothing yet; its rules look at ``sums`` sums of slots."""
+class State(NamedTuple):
+    """A server between two turns."""
 
-    def whole(value: int = 0) -> Array:
-        return jnp.asarray(value, jnp.int32)
+    clock: Clock
+    queue: Queue
+    slots: Slots
+    unseen: Unseen
+    batch: Batch
+    log: Record
+    drafts: "OneToken | Drafted"
+    cache: "NoCache | PrefixCache | RadixCache"
 
-    def many(count: int, value: int = 0) -> Array:
-        return jnp.full(count, value, jnp.int32)
+    def update(self, **groups: dict[str, Any]) -> "State":
+        """The state with fields of its groups changed: ``s.update(queue={"head": head})``."""
+        return self._replace(
+            **{name: getattr(self, name)._replace(**x) for name, x in groups.items()}
+        )
 
-    zero, no, watched = jnp.zeros((), kind), jnp.asarray(False), (whole(),) * sums
-    path = Path(*(jnp.zeros(turns, kind if f in ("time", "pairs") else jnp.int32)
+
+def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: int) -> State:
+    """A server at time 0, without drafts or a cache of prompts; its rules add up ``sums`` sums."""
+    from infer_jax.replays.drafts import OneToken
+    from infer_jax.replays.prefix_cache import NoCache
+
+    zero, time, no = jnp.zeros((), jnp.int32), jnp.zeros((), kind), jnp.asarray(False)
+    never = jnp.asarray(NEVER, jnp.int32)
+    own, slot = jnp.zeros(requests, jnp.int32), jnp.zeros(width, jnp.int32)
+    path = Path(*(jnp.zeros(entries, kind if f in ("time", "pairs") else jnp.int32)
                   for f in Path._fields if f not in Path._field_defaults))  # fmt: skip
-    state = State._make(whole() for _ in State._fields)._replace(
-        now=zero, looked=zero - 1.0, pairs=zero, charged=zero, ratio=zero,
-        fresh=~no, barred=no, full=no, clearing=no, up_back=no, up_again=no, decoded=no,
-        part=whole(-1), head_last=whole(NEVER), watched=watched,
-        who=many(width, -1), ends=many(width, NEVER), base=many(width), size=many(width),
-        soonest=whole(NEVER),
-        again=many(requests), stamp=many(requests), produced=many(requests),
-        preempted=many(requests), admitted=many(requests), first=many(requests),
-        ready=many(requests), last=many(requests, NEVER), path=path, growth=None, kept=None,
-    )  # fmt: skip
-    return state
+    return State(
+        clock=Clock(time, time - 1.0, zero, zero, zero, zero, zero),
+        queue=Queue(zero, never, zero, no, zero, no, own, own, zero, zero, no, no, no, time),
+        slots=Slots(
+            slot - 1, slot + NEVER, slot, slot, (zero,) * sums, never, zero, zero, zero, zero, zero
+        ),
+        unseen=Unseen(zero, zero, zero, zero, no, zero),
+        batch=Batch(~no, zero, zero, time, zero, zero, zero, time, zero - 1, zero),
+        log=Record(path, own, own, own, own, own, own + NEVER),
+        drafts=OneToken(),
+        cache=NoCache(),
+    )
 
 
 def get(values: Array, index: Array) -> Array:
@@ -141,12 +178,12 @@ def put(values: Array, index: Array, value: Array, ok: Array | bool = True) -> A
     """The array with one entry changed, where ``ok``."""
     if ok is not True:
         value = jnp.where(ok, value, get(values, index))
-    one = value.astype(values.dtype)[None]
-    return lax.dynamic_update_slice(values, one, (index,), allow_negative_indices=False)
+    entry = value.astype(values.dtype)[None]
+    return lax.dynamic_update_slice(values, entry, (index,), allow_negative_indices=False)
 
 
 def note(values: Array, index: Array, value: Array, ok: Array) -> Array:
-    """An array of requests with one entry changed where ``ok``, else its last, which is none's.
+    """An array of requests with one entry changed where ``ok``, else its last, which is padding.
 
     Nothing of the array is read, so that XLA need not copy it for another that reads it.
     """
@@ -154,42 +191,39 @@ def note(values: Array, index: Array, value: Array, ok: Array) -> Array:
 
 
 def where(condition: Array, yes: State, no: State) -> State:
-    """One of two states; an array that is in both needs no choice, and the path always is."""
+    """One of two states; an array that is in both needs no choice, and the path is always yes's."""
 
     def choose(a: Array, b: Array) -> Array:
         return a if a is b else jnp.where(condition, a, b)
 
-    return State._make(
-        a if isinstance(a, Path) else jax.tree.map(choose, a, b)
-        for a, b in zip(yes, no, strict=True)
-    )
+    return jax.tree.map(choose, yes, no.update(log={"path": yes.log.path}))
 
 
-def changed(ok: Array, s: State, names: tuple[str, ...], change: Callable[[State], State]) -> State:
-    """The state with those of its parts that ``change`` changes, where ``ok``.
+def change_where(ok: Array, s: State, change: Callable[[State], State]) -> State:
+    """The state changed where ``ok``.
 
     A loop of one turn or none: where not, nothing of the change is computed, and no array is copied
-    either way, as it would be where two states are chosen from.
+    either way, as it would be where two states are chosen from. JAX takes what the change leaves as
+    it is out of the loop.
     """
 
-    def parts(s: State) -> tuple:
-        return tuple(getattr(s, name) for name in names)
+    def body(carry: tuple[Array, State]) -> tuple[Array, State]:
+        return jnp.zeros_like(ok), change(carry[1])
 
-    def whole(given: tuple) -> State:
-        return s._replace(**dict(zip(names, given, strict=True)))
-
-    def one(given: tuple[Array, tuple]) -> tuple[Array, tuple]:
-        return jnp.zeros_like(ok), parts(change(whole(given[1])))
-
-    return whole(lax.while_loop(lambda given: given[0], one, (ok, parts(s)))[1])
+    return lax.while_loop(lambda carry: carry[0], body, (ok, s))[1]
 
 
-def caught_up(s: State) -> State:
+def catch_up(s: State) -> State:
     """The state of an engine that has waited for the pass that runs, and read all of it."""
-    zero, no = jnp.zeros_like(s.late), jnp.zeros_like(s.full)
-    return s._replace(
-        looked=s.now, seen=s.finished, fresh=~no, full=no, clearing=no, decoded=no,
-        late=zero, late_blocks=zero, late_tokens=zero, late_more=zero, unread=zero,
+    zero, no = jnp.zeros_like(s.unseen.finished), jnp.zeros_like(s.queue.blocked)
+    return s.update(
+        clock={"last_look": s.clock.now, "finished_seen": s.clock.finished},
+        queue={"blocked": no, "clearing": no},
+        unseen={
+            "finished": zero, "blocks": zero, "next_blocks": zero, "decoded": no,
+            "tokens": jnp.zeros_like(s.unseen.tokens), "first_tokens": zero,
+        },
+        batch={"is_new": ~no},
     )  # fmt: skip
 
 
@@ -198,37 +232,43 @@ def total(values: Array) -> Array:
     return jnp.sum(values, dtype=values.dtype)
 
 
-class Swept(NamedTuple):
-    """What one look through all slots says of those that leave, and of the others."""
+class Departures(NamedTuple):
+    """What a look through all slots finds of the requests that leave, and of the others."""
 
-    gone: Int[Array, ""]  # requests that leave
+    requests: Int[Array, ""]  # that leave
     tokens: Int[Array, ""]  # of their contexts
     blocks: Int[Array, ""]
-    more: Int[Array, ""]  # their blocks with a token more
+    next_blocks: Int[Array, ""]  # theirs with a token more
     soonest: Int[Array, ""]  # end of the others
     free: Int[Array, ""]  # the first slot that is free then
-    watched: tuple[Int[Array, ""], ...]  # sums over the others
+    sums: tuple[Int[Array, ""], ...]  # over the others
 
 
-def swept(
-    s: State, done: Array, tokens: Array, blocks: tuple[Array, Array], watched: tuple[Array, ...]
-) -> Swept:
+def departures(
+    slots: Slots,
+    done: Array,
+    tokens: Array,
+    blocks: tuple[Array, Array],
+    sums: tuple[Array, ...],
+) -> Departures:
     """One reduction of all of them: XLA makes one loop of it, where five take twice the time."""
-    stays = (s.ends < NEVER) & ~done
-    given = (
-        *(jnp.where(stays, x, 0) for x in watched),
+    stays = (slots.end < NEVER) & ~done
+    columns = (
+        *(jnp.where(stays, x, 0) for x in sums),
         done.astype(jnp.int32),
         jnp.where(done, tokens, 0),
         *(jnp.where(done, x, 0) for x in blocks),
-        jnp.where(stays, s.ends, NEVER),
-        jnp.where(stays, NEVER, jnp.arange(s.ends.shape[0], dtype=jnp.int32)),
+        jnp.where(stays, slots.end, NEVER),
+        jnp.where(stays, NEVER, jnp.arange(slots.end.shape[0], dtype=jnp.int32)),
     )
-    sums = len(given) - 2
+    added = len(columns) - 2
 
-    def both(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
-        added = [x + y for x, y in zip(a[:sums], b[:sums], strict=True)]
-        return (*added, *(jnp.minimum(x, y) for x, y in zip(a[sums:], b[sums:], strict=True)))
+    def combine(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+        plus = [x + y for x, y in zip(a[:added], b[:added], strict=True)]
+        return (*plus, *(jnp.minimum(x, y) for x, y in zip(a[added:], b[added:], strict=True)))
 
-    start = [jnp.zeros((), x.dtype) for x in given[:sums]] + [jnp.asarray(NEVER, jnp.int32)] * 2
-    *looked, gone, left, held, more, soonest, free = lax.reduce(given, tuple(start), both, (0,))
-    return Swept(gone, left, held, more, soonest, free, tuple(looked))
+    start = [jnp.zeros((), x.dtype) for x in columns[:added]] + [jnp.asarray(NEVER, jnp.int32)] * 2
+    *sums_left, leave, left, held, more, soonest, free = lax.reduce(
+        columns, tuple(start), combine, (0,)
+    )
+    return Departures(leave, left, held, more, soonest, free, tuple(sums_left))

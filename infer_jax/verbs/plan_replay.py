@@ -17,7 +17,7 @@ from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.launch import budget
 from infer_jax.planning import USUAL_TTFT, Choice, pools_of
 from infer_jax.replays import Requests, Rules, lanes, replay
-from infer_jax.replays.server import checked, sizes_of
+from infer_jax.replays.loops import checked, sizes_of
 from infer_jax.results.numbers import digits
 from infer_jax.specs import Workload
 from infer_jax.typed_jax import trees

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from infer_jax.engines import ENGINES
 from infer_jax.physics.memory import tiers
-from infer_jax.replays import keeps
+from infer_jax.replays import has_prefix_cache
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.replay_server import ReplayedInstance
@@ -25,7 +25,7 @@ def with_host(
     """
     if gib is None:
         return server
-    if not keeps(server.rules) or not ENGINES[server.engine].host_memory:
+    if not has_prefix_cache(server.rules) or not ENGINES[server.engine].host_memory:
         allowed = "with vllm's or trtllm's rules: host memory of sglang's tree is not replayed"
         raise refuse(OPTION, gib, allowed)
     link = float(asked.hardware.host.link_bandwidth)

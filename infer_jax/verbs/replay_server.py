@@ -183,7 +183,7 @@ def server_of(
     slots = float(rules.slots) if sizes.slots is None else sizes.slots
     budget = float(rules.budget) if sizes.budget is None else sizes.budget
     block = own.block if sizes.block is None else sizes.block
-    slots = _slots(slots, budget, count, asked=sizes.slots is not None, beside=rules.beside)
+    slots = _slots(slots, budget, count, asked=sizes.slots is not None, beside=rules.mixed)
     if drafts is not None:
         model = model.with_(acceptance=drafts.acceptance)
     if sizes.utilization is not None:

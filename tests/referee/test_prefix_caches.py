@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from infer_jax.errors import InputError
-from infer_jax.replays import Preempting, Prefixes, Requests, WholeLife
-from infer_jax.replays.server import checked
+from infer_jax.replays import GuaranteedNoEvict, Preempting, Prefixes, Requests
+from infer_jax.replays.loops import checked
 
 from . import schedulers
 from .block_pool import PooledVllm
@@ -139,7 +139,7 @@ def test_prefixes_that_rules_do_not_keep_are_refused():
     given = Requests.of([0.0, 0.0], [50, 50], [2, 2], prefixes=p)
     sizes: dict[str, Any] = {"budget": 64, "slots": 4, "blocks": 64}
     checked(Preempting.of(**sizes), given, None)
-    for rules in (WholeLife.of(**sizes), Preempting.of(**sizes, hold=1)):
+    for rules in (GuaranteedNoEvict.of(**sizes), Preempting.of(**sizes, hold=1)):
         with pytest.raises(InputError, match="keep no prompts"):
             checked(rules, given, None)
     with pytest.raises(InputError, match="block of prefixes is 16; allowed: the 32"):

@@ -14,12 +14,12 @@ from jax.tree_util import Partial
 
 from infer_jax.replays import (
     Drafts,
+    GuaranteedNoEvict,
     Preempting,
     PrefillFirst,
     Requests,
     Rules,
     SharedStep,
-    WholeLife,
     drawn_drafts,
     replay_ranks,
 )
@@ -57,7 +57,9 @@ def sglang(i: int, sizes: dict, drafts: int, *, overlap: bool):
 def trtllm(i: int, sizes: dict, drafts: int, *, overlap: bool):
     """The same of TensorRT-LLM."""
     sizes["slots"] = min(sizes["slots"], sizes["budget"] // (2 + 2 * drafts))
-    rules = WholeLife.of(**sizes, unit=sizes["block"], overlap=float(overlap), drafts=drafts)
+    rules = GuaranteedNoEvict.of(
+        **sizes, unit=sizes["block"], overlap=float(overlap), drafts=drafts
+    )
     engine = schedulers.Trtllm(**sizes, overlap=overlap, drafts=drafts)
     return rules, engine, sizes["blocks"] * sizes["block"]
 

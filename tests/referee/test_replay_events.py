@@ -15,11 +15,11 @@ from jax.tree_util import Partial
 
 from infer_jax.replays import (
     Drafts,
+    GuaranteedNoEvict,
     Log,
     Preempting,
     PrefillFirst,
     Requests,
-    WholeLife,
     drawn_drafts,
     replay,
 )
@@ -99,7 +99,7 @@ def test_whole_lives_as_the_referee_has_them():
     """Two hundred servers, half of them closed loops: arrivals, first and last tokens."""
     for i, case in enumerate(serving.cases(200)):
         e, d = case.engine, drawn(case, MANY, i)
-        rules = WholeLife.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
+        rules = GuaranteedNoEvict.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
         theirs = events.serve(
             lambda b, c, n, p, m=case.machine: step_time(m, b, c, n, p),
             e, events.Requests(d[0], d[1], d[2]), case.concurrency,
@@ -207,7 +207,7 @@ def test_trtllm_that_evicts():
 
 def test_trtllm_that_guarantees():
     def make(i, sizes):
-        rules = WholeLife.of(**sizes, unit=sizes["block"])
+        rules = GuaranteedNoEvict.of(**sizes, unit=sizes["block"])
         return rules, schedulers.Trtllm(**sizes), sizes["blocks"] * sizes["block"]
 
     assert check(30, 40, make) == 0
@@ -217,7 +217,7 @@ def test_trtllm_that_guarantees_and_overlaps():
     """Slots and whole lives stay taken for a pass; with room for few, and for all."""
 
     def make(i, sizes):
-        rules = WholeLife.of(**sizes, unit=sizes["block"], overlap=1)
+        rules = GuaranteedNoEvict.of(**sizes, unit=sizes["block"], overlap=1)
         engine = schedulers.Trtllm(**sizes, overlap=True)
         return rules, engine, sizes["blocks"] * sizes["block"]
 

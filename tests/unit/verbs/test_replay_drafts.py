@@ -8,7 +8,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
-from infer_jax.replays import WholeLife
+from infer_jax.replays import GuaranteedNoEvict
 from infer_jax.verbs.replay_drafts import drafts_of
 from infer_jax.verbs.replay_server import Sizes, server_of
 from infer_jax.verbs.speculation import DraftOptions
@@ -88,7 +88,7 @@ def test_trtllm_counts_drafts_as_tokens_of_a_pass():
     given = estimator, model.architecture, system.hardware, {"tp": 1.0}, sizes, 400.0
     server = server_of("trtllm", *given, drafts)
     rules = server.rules
-    assert isinstance(rules, WholeLife) and float(rules.drafts) == 3
+    assert isinstance(rules, GuaranteedNoEvict) and float(rules.drafts) == 3
     assert float(rules.slots) == 512 / 4
     none = server_of("trtllm", *given)
     assert 1.0 < none.tokens / server.tokens < 1.1  # the heads are there, too

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
+from infer_jax.replays.decode_run import StepTime, decode_run, run_time
 from infer_jax.replays.log import Log, timed
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.state import Path
-from infer_jax.replays.stretch import StepTime, seconds_of, stretch
 
 
-def retrace(
+def path_gradient(
     step: StepTime,
     log: Log,
     requests: Requests,
@@ -36,19 +36,19 @@ def retrace(
     path = lax.stop_gradient(log.path)
     arrival = jnp.asarray(requests.arrival)
     spent = durations(step, path, arrival.dtype)
-    given = jax.tree.map(jnp.asarray, requests._replace(arrival=arrival))
+    requests = jax.tree.map(jnp.asarray, requests._replace(arrival=arrival))
     if phase and concurrency is None:
         before = _before(path.time)
         spent = jnp.where(path.count > 0, spent, path.time - before)
         at = jnp.minimum(jnp.searchsorted(_rising(path), arrival), path.time.shape[0] - 1)
-        whole = (path.time - before)[at]
-        part = (arrival - before[at]) / jnp.where(whole > 0.0, whole, 1.0)
+        length = (path.time - before)[at]
+        part = (arrival - before[at]) / jnp.where(length > 0.0, length, 1.0)
         times = jnp.cumsum(spent)
         moved = _before(times)[at] + lax.stop_gradient(part) * spent[at]
-        given = given._replace(arrival=moved)
+        requests = requests._replace(arrival=moved)
     else:
         times = _absolute(spent, path, arrival)
-    again = timed(path._replace(time=times), log.marks, given, concurrency)
+    again = timed(path._replace(time=times), log.marks, requests, concurrency)
     same = {name: getattr(log, name) for name in ("preempted", "complete", "turns", "cached")}
     return again._replace(**same)
 
@@ -74,18 +74,18 @@ def _rising(path: Path) -> Array:
 def durations(step: StepTime, path: Path, kind: jnp.dtype) -> Float[Array, " t"]:
     """Seconds of each entry of a path; 0 for waits and beyond the end."""
 
-    def one(
+    def entry_time(
         decoding: Array, context: Array, fed: Array, pairs: Array, count: Array, grows: Array
     ) -> Array:
         count = jnp.maximum(count, 1)
-        passes = stretch(step, decoding, context, fed, pairs.astype(kind), count, grows)
-        return seconds_of(passes, passes.count.astype(kind))
+        passes = decode_run(step, decoding, context, fed, pairs.astype(kind), count, grows)
+        return run_time(passes, passes.count.astype(kind))
 
     # a step time may have no slope at nothing fed: entries that run nothing ask for another
     used = path.count > 0
     grows = path.decoding if path.grows is None else path.grows
-    given = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
-    each = jax.vmap(one)(*(jnp.where(used, x, jnp.ones_like(x)) for x in given))
+    columns = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
+    seconds = jax.vmap(entry_time)(*(jnp.where(used, x, jnp.ones_like(x)) for x in columns))
     if path.fetching is not None:
-        each += path.fetching
-    return jnp.where(used, each, 0.0)
+        seconds += path.fetching
+    return jnp.where(used, seconds, 0.0)

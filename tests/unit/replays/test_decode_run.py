@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.replays.stretch import LONGEST, seconds_of, steps_until, stretch
+from infer_jax.replays.decode_run import LONGEST, decode_run, run_time, steps_until
 
 MEMORY = (4e-3, 2e-8)  # seconds, and per token read
 COUNTS = (1, 2, 3, 7, 40, 511, LONGEST)
@@ -20,8 +20,8 @@ def step(decoding, context, new, pairs):
 def both(decoding, context, count, seconds):
     """Seconds of all steps, and the step at which ``seconds`` have passed."""
     zero = jnp.zeros_like(decoding)
-    passes = stretch(step, decoding, context, zero, seconds * 0.0, count)
-    return seconds_of(passes, count.astype(seconds.dtype)), steps_until(passes, seconds)
+    passes = decode_run(step, decoding, context, zero, seconds * 0.0, count)
+    return run_time(passes, count.astype(seconds.dtype)), steps_until(passes, seconds)
 
 
 def by_steps(decoding, context, count):
@@ -39,8 +39,8 @@ def test_the_sum_over_steps(x64, decoding, context, count):
 
 def test_one_step_is_the_step(x64):
     decoding, context, new, count = (jnp.asarray(x, jnp.int32) for x in (3, 5000, 700, 1))
-    one = stretch(step, decoding, context, new, jnp.asarray(2e6), count)
-    assert float(seconds_of(one, jnp.asarray(1.0))) == pytest.approx(
+    one = decode_run(step, decoding, context, new, jnp.asarray(2e6), count)
+    assert float(run_time(one, jnp.asarray(1.0))) == pytest.approx(
         float(step(3.0, 5000.0, 700.0, 2e6)), rel=4e-16
     )
 

@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from infer_jax.replays import Preempting, PrefillFirst, Requests, WholeLife, replay, retrace
+from infer_jax.replays import (
+    GuaranteedNoEvict,
+    Preempting,
+    PrefillFirst,
+    Requests,
+    path_gradient,
+    replay,
+)
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 SIZES = {"budget": 256, "slots": 8, "blocks": 60, "block": 16}
 RULES = {
-    "whole lives": WholeLife.of(**SIZES),
+    "whole lives": GuaranteedNoEvict.of(**SIZES),
     "preempting": Preempting.of(**SIZES),
     "preempting, passes ahead": Preempting.of(**SIZES, overlap=1),
     "prefill first": PrefillFirst.of(**SIZES | {"block": 1, "blocks": 960}),
@@ -55,7 +62,7 @@ def slopes(coefficients, rate, log, closed=False):
     concurrency = jnp.asarray(5, jnp.int32) if closed else None
 
     def again(c, r):
-        return means(retrace(Partial(step, c), log, requests(r), concurrency))
+        return means(path_gradient(Partial(step, c), log, requests(r), concurrency))
 
     reverse = jax.jacrev(again, (0, 1))(coefficients, rate)
     return again(coefficients, rate), reverse, jax.jacfwd(again, (0, 1))(coefficients, rate)
@@ -96,7 +103,7 @@ def test_slopes_in_phase(name):
     log, exact = played(COEFFICIENTS, jnp.asarray(12.0), RULES[name])
 
     def again(c):
-        return means(retrace(Partial(step, c), log, requests(12.0), phase=True))
+        return means(path_gradient(Partial(step, c), log, requests(12.0), phase=True))
 
     same, slope = again(COEFFICIENTS), jax.jacfwd(again)(jnp.asarray(COEFFICIENTS))
     np.testing.assert_allclose(same, exact, rtol=1e-10)
@@ -106,7 +113,7 @@ def test_slopes_in_phase(name):
 def test_what_a_cache_held_is_in_the_log_of_the_same_events():
     log, _ = played(COEFFICIENTS, jnp.asarray(12.0), RULES["preempting"])
     log = log._replace(cached=jnp.arange(len(log.output)))
-    again = retrace(Partial(step, COEFFICIENTS), log, requests(12.0))
+    again = path_gradient(Partial(step, COEFFICIENTS), log, requests(12.0))
     np.testing.assert_array_equal(again.cached, log.cached)
 
 
@@ -122,7 +129,7 @@ def test_a_step_without_a_slope_at_nothing():
     log = replay(Partial(rooted, coefficients), rules, given, None, width=8, turns=1024)
 
     def again(c):
-        return means(retrace(Partial(rooted, c), log, given))
+        return means(path_gradient(Partial(rooted, c), log, given))
 
     for slope in (jax.jacrev(again)(coefficients), jax.jacfwd(again)(coefficients)):
         assert np.all(np.isfinite(slope)) and np.all(slope[0] > 0.0)
