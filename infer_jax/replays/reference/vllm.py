@@ -1,27 +1,27 @@
-"""The referee of vLLM's scheduler, pass by pass."""
+"""vLLM's scheduler in plain Python, pass by pass."""
 
 from dataclasses import dataclass
 
-from .engine import Engine, Pass, Request
+from infer_jax.replays.reference.engine import ReferenceEngine, ReferencePass, ReferenceRequest
 
 
 @dataclass
-class Vllm(Engine):
+class Vllm(ReferenceEngine):
     """vLLM V1's ``Scheduler.schedule``."""
 
     entire: bool = True  # scheduler_reserve_full_isl
     chunked: bool = True
     drafts: int = 0
 
-    def ahead(self, r: Request) -> int:
+    def ahead(self, r: ReferenceRequest) -> int:
         """Tokens of room beside those that a pass feeds: drafts of the next, and doubtful ones."""
         if not r.decodes():
             return 0
         doubtful = self.overlap and r.got is not None
         return self.drafts + (1 + self.drafts - (r.got or 0) if doubtful else 0)
 
-    def compose(self) -> Pass:
-        budget, fed, taken_back = self.budget, Pass([], []), False
+    def compose(self) -> ReferencePass:
+        budget, fed, taken_back = self.budget, ReferencePass([], []), False
         index = 0
         while index < len(self.running) and budget > 0:
             r = self.running[index]
@@ -61,7 +61,7 @@ class Vllm(Engine):
             budget -= self._feed(r, new, fed)
         return fed
 
-    def _feed(self, r: Request, new: int, fed: Pass) -> int:
+    def _feed(self, r: ReferenceRequest, new: int, fed: ReferencePass) -> int:
         if r.decodes():
             fed.decodes.append(r)
         else:

@@ -1,12 +1,12 @@
-"""The referee of SGLang's scheduler, pass by pass."""
+"""SGLang's scheduler in plain Python, pass by pass."""
 
 from dataclasses import dataclass, field
 
-from .engine import Engine, Pass, Request
+from infer_jax.replays.reference.engine import ReferenceEngine, ReferencePass, ReferenceRequest
 
 
 @dataclass
-class Sglang(Engine):
+class Sglang(ReferenceEngine):
     """SGLang's ``get_next_batch_to_run``: a batch of prompts if one can be had, else a decode."""
 
     block: int = 1
@@ -18,11 +18,12 @@ class Sglang(Engine):
     now_ratio: float = 0.7
     drafts: int = 0
     full: bool = False
-    begun: Request | None = None
+    begun: ReferenceRequest | None = None
     finished_some: bool = False
-    flying: list[Request] = field(default_factory=list)  # whose tokens come in the pass that runs
+    # requests whose tokens come in the pass that runs
+    flying: list[ReferenceRequest] = field(default_factory=list)
 
-    def compose(self) -> Pass:
+    def compose(self) -> ReferencePass:
         if self.drafts and not self.overlap:  # what drafts took of the cache was given back
             for r in self.running:
                 r.held = self.size(r.computed) if r.decodes() else r.held
@@ -54,9 +55,9 @@ class Sglang(Engine):
             self.decodes_next(kept)
         for r in kept:
             r.held = self.room(r)
-        return Pass(kept, [])
+        return ReferencePass(kept, [])
 
-    def room(self, r: Request) -> int:
+    def room(self, r: ReferenceRequest) -> int:
         """Blocks that a request has in a decode pass.
 
         With drafts the first version of speculation finds room for k + 1 tokens beside those in the
@@ -69,27 +70,27 @@ class Sglang(Engine):
         flies = r.news if r in self.flying and r.got is not None else 0
         return self.size(r.computed - flies + 2 * (1 + self.drafts))
 
-    def decodes_next(self, batch: list[Request]) -> None:
+    def decodes_next(self, batch: list[ReferenceRequest]) -> None:
         """What it does before a pass that decodes takes its room."""
 
-    def read(self, done: list[tuple[Request, bool]], decoded: bool) -> None:
+    def read(self, done: list[tuple[ReferenceRequest, bool]], decoded: bool) -> None:
         """What it does with the results of a pass: of each request, and whether that ended it."""
 
-    def known(self, r: Request) -> int:
+    def known(self, r: ReferenceRequest) -> int:
         """Output tokens of a request that the scheduler has seen."""
         return r.built - (r.news if r in self.flying else 0)
 
-    def take_back(self, r: Request) -> None:
+    def take_back(self, r: ReferenceRequest) -> None:
         if r in self.flying:  # its token is thrown away when it comes
             self.flying.remove(r)
             r.built -= r.news
         super().take_back(r)
 
-    def _lacks(self, batch: list[Request]) -> bool:
+    def _lacks(self, batch: list[ReferenceRequest]) -> bool:
         return sum(self.room(r) for r in batch) > self.blocks
 
-    def _prefill(self) -> Pass:
-        fed, budget, charged = Pass([], []), self.budget, 0.0
+    def _prefill(self) -> ReferencePass:
+        fed, budget, charged = ReferencePass([], []), self.budget, 0.0
         decoding = [r for r in self.running if r.decodes()]
         coming = sum(min(r.output - self.known(r), self.clip) * self.now_ratio for r in decoding)
         free = self.free() * self.block - coming
@@ -113,7 +114,7 @@ class Sglang(Engine):
             budget -= self.pages(new)
         return fed
 
-    def _admit(self, r: Request, new: int, fed: Pass) -> float:
+    def _admit(self, r: ReferenceRequest, new: int, fed: ReferencePass) -> float:
         """Feed a part; what it takes of the tokens that count as free."""
         fed.parts.append((r, new))
         whole = r.computed + new >= r.prompt + r.lost
@@ -125,7 +126,7 @@ class Sglang(Engine):
         """Tokens of whole pages (``ceil_paged_tokens``)."""
         return self.size(tokens) * self.block
 
-    def left(self, gone: list[Request], fed: Pass) -> None:
+    def left(self, gone: list[ReferenceRequest], fed: ReferencePass) -> None:
         if fed.parts and gone:
             self.full = False
         elif gone:

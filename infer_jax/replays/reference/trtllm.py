@@ -1,21 +1,21 @@
-"""The referee of TensorRT-LLM's schedulers, pass by pass."""
+"""TensorRT-LLM's schedulers in plain Python, pass by pass."""
 
 from dataclasses import dataclass
 
-from .engine import Engine, Pass, Request
+from infer_jax.replays.reference.engine import ReferenceEngine, ReferencePass, ReferenceRequest
 
 
 @dataclass
-class Trtllm(Engine):
+class Trtllm(ReferenceEngine):
     """TensorRT-LLM's capacity scheduler and the micro-batch scheduler after it."""
 
     evicts: bool = False  # MAX_UTILIZATION in place of GUARANTEED_NO_EVICT
     chunked: bool = True
     drafts: int = 0
 
-    def compose(self) -> Pass:
+    def compose(self) -> ReferencePass:
         fitting = self._utilised() if self.evicts else self._guaranteed()
-        budget, fed = self.budget, Pass([], [])
+        budget, fed = self.budget, ReferencePass([], [])
         for r in fitting:
             # else its last token is in flight, and the engine knows
             if r.decodes() and (r.built < r.output or not r.sure):
@@ -42,7 +42,7 @@ class Trtllm(Engine):
         self.running.sort(key=lambda r: r.index)
         return fed
 
-    def _guaranteed(self) -> list[Request]:
+    def _guaranteed(self) -> list[ReferenceRequest]:
         """Those that run, and of the others all up to the first whose whole life does not fit."""
         fitting, free = list(self.running), self.blocks
         free -= sum(self.size(r.prompt + r.output) for r in fitting)
@@ -54,10 +54,10 @@ class Trtllm(Engine):
             free -= wanted
         return fitting
 
-    def _utilised(self) -> list[Request]:
+    def _utilised(self) -> list[ReferenceRequest]:
         """In order of arrival while blocks last; else the last that has started is paused."""
         active = sorted([*self.running, *self.waiting], key=lambda r: r.index)
-        fitting: list[Request] = []
+        fitting: list[ReferenceRequest] = []
         used, index, end = 0, 0, len(active)
         while index < end:
             r = active[index]

@@ -1,4 +1,4 @@
-"""Requests and engines of the referee in plain Python: what all schedulers have."""
+"""Requests and engines in plain Python: what all schedulers have."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +13,7 @@ def one_token() -> int:
 
 
 @dataclass(eq=False)
-class Request:
+class ReferenceRequest:
     """One request and what happened to it."""
 
     index: int
@@ -61,15 +61,15 @@ class Request:
         return self.computed >= self.prompt + self.lost
 
 
-class Pass(NamedTuple):
+class ReferencePass(NamedTuple):
     """What one pass feeds: requests that decode, and parts of prompts."""
 
-    decodes: list[Request]
-    parts: list[tuple[Request, int]]
+    decodes: list[ReferenceRequest]
+    parts: list[tuple[ReferenceRequest, int]]
 
 
 @dataclass
-class Engine:
+class ReferenceEngine:
     """Sizes of a server; subclasses compose its passes."""
 
     budget: int
@@ -79,8 +79,8 @@ class Engine:
     watermark: int = 0
     poll: int = 1
     overlap: bool = False  # a pass is put together while the one before it runs
-    waiting: deque[Request] = field(default_factory=deque)
-    running: list[Request] = field(default_factory=list)
+    waiting: deque[ReferenceRequest] = field(default_factory=deque)
+    running: list[ReferenceRequest] = field(default_factory=list)
 
     def size(self, tokens: int) -> int:
         return ceil(tokens / self.block)
@@ -88,10 +88,10 @@ class Engine:
     def free(self) -> int:
         return self.blocks - sum(r.held for r in self.running)
 
-    def compose(self) -> Pass:
+    def compose(self) -> ReferencePass:
         raise NotImplementedError
 
-    def left(self, gone: list[Request], fed: Pass) -> None:
+    def left(self, gone: list[ReferenceRequest], fed: ReferencePass) -> None:
         """What an engine notes when requests leave."""
 
     def rests(self) -> None:
@@ -101,6 +101,6 @@ class Engine:
         """Seconds for which the pass that begins waits for blocks from elsewhere."""
         return 0.0
 
-    def take_back(self, r: Request) -> None:
+    def take_back(self, r: ReferenceRequest) -> None:
         self.running.remove(r)
         r.held, r.computed, r.lost, r.preempted = 0, 0, r.built, r.preempted + 1
