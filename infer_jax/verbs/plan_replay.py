@@ -25,8 +25,15 @@ from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_replay_pools import in_flight, pair_or_why, seconds_of
 from infer_jax.verbs.plan_search import Plans, Question, search_pools
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.replay_drafts import of_plan, with_drafts
-from infer_jax.verbs.replay_requests import Arriving, Lengths, Load, drawn, drawn_arrivals
+from infer_jax.verbs.replay_requests import (
+    Arriving,
+    Lengths,
+    Load,
+    drawn,
+    drawn_arrivals,
+    of_plan,
+    with_drafts,
+)
 from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
 
 COUNT = 5  # plans that are replayed

@@ -11,9 +11,8 @@ from infer_jax.planning import Choice, pools_of
 from infer_jax.replays import Requests, serve_pools
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_search import ConsideredSystem, Plans, Question
-from infer_jax.verbs.replay_drafts import of_plan
-from infer_jax.verbs.replay_pools import Pair, PoolSplit, crossing, pair_of, pools_in
-from infer_jax.verbs.replay_requests import Arriving
+from infer_jax.verbs.replay_cluster import Pair, PoolSplit, crossing, pair_of, pools_in
+from infer_jax.verbs.replay_requests import Arriving, of_plan
 from infer_jax.verbs.replay_server import Sizes
 
 

@@ -15,10 +15,17 @@ from infer_jax.verbs import inputs, options as opt, pictures, progress, replay_o
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, check_name, refuse
-from infer_jax.verbs.replay_drafts import ReplayDrafts, drafts_of, with_drafts
-from infer_jax.verbs.replay_host import with_host
-from infer_jax.verbs.replay_pools import PoolSplit, check_pools, pair_of, run_pools, split_of
-from infer_jax.verbs.replay_ranks import ReplayRouting, routing_of, run_copies, run_ranks
+from infer_jax.verbs.replay_cluster import (
+    PoolSplit,
+    ReplayRouting,
+    check_pools,
+    pair_of,
+    routing_of,
+    run_in_turn,
+    run_pools,
+    run_routed,
+    split_of,
+)
 from infer_jax.verbs.replay_requests import (
     MOST,
     PROMPTS,
@@ -26,16 +33,18 @@ from infer_jax.verbs.replay_requests import (
     Arriving,
     Lengths,
     Load,
+    ReplayDrafts,
     checked,
+    drafts_of,
     drawn,
     lengths_of,
-    loop_of_one,
     randomly,
     shared_prefix,
+    with_drafts,
 )
 from infer_jax.verbs.replay_result import ReplayResult
-from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
-from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, series_of, server_of
+from infer_jax.verbs.replay_runs import ReplayRun
+from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of, with_host
 from infer_jax.verbs.speculation import DraftOptions
 from infer_jax.verbs.split import check_split
 
@@ -125,12 +134,12 @@ def replay(
     ranks = routing_of(plan, router, its, drafted, pools, caching=lengths.caching)
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling, kv_offloading_size)  # fmt: skip
-    server, one = _server(asked, model, plan, sizes, lengths, pools, ranks, drafted)
+    server, run = _server(asked, model, plan, sizes, lengths, pools, ranks, drafted)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):
             requests = with_drafts(drafted, drawn(load, lengths, count, (int(seed), i)), seed, i)
-            runs.append(one(requests, int(dp), concurrency, counted))
+            runs.append(run(requests, int(dp), concurrency, counted))
             done()
     result = ReplayResult(
         asked=asked,
@@ -173,7 +182,7 @@ def _estimator(
     return name, model, its
 
 
-One = Callable[[Arriving, int, float | None, np.ndarray], ReplayRun]  # a run of copies of a server
+Run = Callable[[Arriving, int, float | None, np.ndarray], ReplayRun]  # a run of copies of a server
 
 
 def _server(
@@ -185,7 +194,7 @@ def _server(
     pools: PoolSplit | None,
     ranks: ReplayRouting | None,
     drafts: ReplayDrafts | None,
-) -> tuple[ReplayedInstance, One]:
+) -> tuple[ReplayedInstance, Run]:
     """An instance that yields tokens, and what runs all of them."""
     given = model.engine_name, model, asked.model.architecture, asked.hardware
     sizes, mean_tokens = sizes._replace(caching=lengths.caching), lengths.mean_tokens
@@ -193,12 +202,14 @@ def _server(
         degrees = {"tp": float(plan.tp), "ep": float(ranks.ranks)}
         degrees |= {"attention_dp": degrees["ep"]}
         server = server_of(*given, degrees, sizes, mean_tokens, drafts)
-        return server, partial(run_ranks, server, ranks)
+        return server, partial(run_routed, server, ranks)
     if pools is None:
         tp = float(plan.tp)
         server = server_of(*given, {"tp": tp}, sizes, mean_tokens, drafts)
         server = with_host(server, sizes.host, asked, tp, mean_tokens)
-        return server, partial(run_copies, server, ranks) if ranks else partial(_run, server)
+        return server, (
+            partial(run_routed, server, ranks) if ranks else partial(run_in_turn, server)
+        )
     pair = pair_of(pools, *given, (sizes, sizes), mean_tokens, drafts)
     return pair.decode, lambda requests, _, loop, counted: run_pools(pair, requests, loop, counted)
 
@@ -301,37 +312,3 @@ def _check_context(model: Model, lengths: Lengths, count: int) -> None:
         said = f"{isl:.12g} tokens in and {osl:.12g} out"
         allowed = rule.allowed() + inputs.longer()
         raise InputError(trace.file, f"request {worst + 1} by arrival", said, allowed)
-
-
-def _run(
-    server: ReplayedInstance,
-    requests: Arriving,
-    copies: int,
-    concurrency: float | None,
-    counted: np.ndarray,
-) -> ReplayRun:
-    """One run: requests are dealt to the copies in turn, and each copy serves its own."""
-    count, parts = len(requests.prompt), []
-    table = {name: np.zeros(count) for name in ("arrival", "admitted", "first", "last")}
-    table |= {"preempted": np.zeros(count), "cached": np.zeros(count)}
-    for copy in range(copies):
-        own, loop = requests.of_one(copy, copies), loop_of_one(concurrency, copy, copies)
-        given = own.requests(server.rules)
-        log = server.serve(given, loop)
-        there = np.asarray(log.there)
-        for name, column in table.items():
-            values = getattr(log, name)
-            column[copy::copies] = np.asarray(given.cached if values is None else values)[there]
-        parts.append((gaps_of(log, counted[copy::copies]), series_of(server, log)))
-    # a request spends the time in front before the scheduler sees it
-    table["arrival"] = table["arrival"] - server.front
-    gaps = Gaps(*(np.concatenate(x) for x in zip(*(part[0] for part in parts), strict=True)))
-    return ReplayRun(
-        **table,
-        prompt=requests.prompt,
-        output=requests.output,
-        copy=np.arange(count) % copies,
-        counted=counted,
-        gaps=gaps,
-        series=tuple(part[1] for part in parts),
-    )

@@ -1,4 +1,4 @@
-"""The requests of a replay: those of a trace, or drawn as benchmarks of servers draw them."""
+"""The requests of a replay, of a trace or drawn as benchmarks draw them, and their drafts."""
 
 import os
 from collections.abc import Sequence
@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from infer_jax.catalog import Model
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.catalog.traces.blocks import BLOCK, cached_tokens
-from infer_jax.replays import Drafts, Prefixes, Requests, Rules
+from infer_jax.replays import Drafts, Prefixes, Requests, Rules, drawn_drafts
+from infer_jax.specs import Architecture
+from infer_jax.verbs.drafts import Drafting, drafting
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, refuse
+from infer_jax.verbs.speculation import DraftOptions
 
 ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws them
 PROMPTS = 1000  # requests of a run where not given, as there
@@ -304,3 +308,59 @@ def drawn_arrivals(
         option, value = given if ramp_up is None else ("--ramp-up", ramp_up)
         raise refuse(option, f"{value:g}", f"one whose {count} requests come within {LONGEST:g} s")
     return times
+
+
+STREAM = 1  # of random numbers: requests are the same with drafts and without
+
+
+class ReplayDrafts(NamedTuple):
+    """``count`` tokens drafted for each request in a pass, and ``acceptance`` by position."""
+
+    count: int
+    acceptance: np.ndarray | float
+    model: Architecture | None  # None: the model's own heads
+    notes: list[str]
+
+    @property
+    def words(self) -> str:
+        """What a pass does, in words."""
+        count = "1 draft" if self.count == 1 else f"{self.count} drafts"
+        return f"a pass verifies {count} and one token more of each request that decodes"
+
+
+def of_plan(drafting: Drafting | None, count: float) -> ReplayDrafts | None:
+    """Those of a plan, which drafts ``count`` tokens for each request in a pass."""
+    if drafting is None or not count:
+        return None
+    return ReplayDrafts(int(count), drafting.acceptance, drafting.draft, drafting.notes)
+
+
+def with_drafts(drafts: ReplayDrafts | None, requests: Arriving, seed: float, run: int) -> Arriving:
+    """Requests of a run with the passes that each takes, drawn, where tokens are drafted."""
+    if drafts is None:
+        return requests
+    random = np.random.default_rng((int(seed), run, STREAM))
+    passes = drawn_drafts(requests.output, drafts.acceptance, drafts.count, random)
+    return requests._replace(drafts=passes)
+
+
+def drafts_of(model: Model, count: float | None, wanted: DraftOptions) -> ReplayDrafts | None:
+    """The drafts that options ask for; None where they ask for none.
+
+    Raises:
+        InputError: drafts without an acceptance or the other way round, more than the curve of
+            acceptance has.
+    """
+    text = None if wanted.acceptance is None else str(wanted.acceptance)
+    if count is not None and text is None:
+        raise ask("--acceptance", "How many drafts are accepted?", "--acceptance 0.7, or a file")
+    drafts = drafting(model, wanted.draft, text, heads=wanted.heads)
+    if drafts is None:
+        return None
+    if count is None:
+        raise ask("--drafts", "How many tokens does a pass draft for each request?", "--drafts 3")
+    known = np.atleast_1d(drafts.acceptance).shape[0]
+    if np.ndim(drafts.acceptance) and count > known:
+        allowed = f"at most {known}: of later positions no acceptance is known"
+        raise refuse("--drafts", count, allowed)
+    return ReplayDrafts(int(count), drafts.acceptance, drafts.draft, drafts.notes)

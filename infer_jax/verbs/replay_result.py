@@ -20,10 +20,8 @@ from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import Plan
 from infer_jax.verbs import inputs, pictures, replay_notes as sentences
 from infer_jax.verbs.limits import long_times
-from infer_jax.verbs.replay_drafts import ReplayDrafts
-from infer_jax.verbs.replay_pools import PoolSplit
-from infer_jax.verbs.replay_ranks import ReplayRouting
-from infer_jax.verbs.replay_requests import Lengths, Load, randomly
+from infer_jax.verbs.replay_cluster import PoolSplit, ReplayRouting
+from infer_jax.verbs.replay_requests import Lengths, Load, ReplayDrafts, randomly
 from infer_jax.verbs.replay_runs import ReplayRun, TimeStatistic, names, statistic
 from infer_jax.verbs.replay_server import ReplayedInstance
 

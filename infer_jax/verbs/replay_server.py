@@ -1,6 +1,7 @@
-"""The server of a replay: the rules of its engine, and what its passes cost."""
+"""The server of a replay: the rules of its engine, what its passes cost, and its host memory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import jax
@@ -25,14 +26,30 @@ from infer_jax.estimators.serving.price import (
     ranked_law,
 )
 from infer_jax.physics import energy
-from infer_jax.replays import Log, Requests, Rules, SharedStep, serve
+from infer_jax.physics.memory import tiers
+from infer_jax.replays import Log, Requests, Rules, SharedStep, has_prefix_cache, serve
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
+from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.replay_drafts import ReplayDrafts
+from infer_jax.verbs.replay_requests import ReplayDrafts
 from infer_jax.verbs.replay_runs import Series
 
 OPTIONS = {"slots": "--max-num-seqs", "budget": "--max-num-batched-tokens"}
+
+
+@contextmanager
+def named_by_option() -> Iterator[None]:
+    """Errors of a replay by the option that sets what they are about.
+
+    Raises:
+        InputError: as what runs within.
+    """
+    try:
+        yield
+    except InputError as error:
+        option = OPTIONS.get(error.field, error.field)
+        raise refuse(option, error.value, error.allowed) from None
 
 
 class Sizes(NamedTuple):
@@ -93,12 +110,8 @@ class ReplayedInstance(NamedTuple):
         Raises:
             InputError: a request that the server never holds.
         """
-        try:
+        with named_by_option():
             return serve(self.step, self.rules, requests, concurrency)
-        except InputError as error:
-            raise refuse(
-                OPTIONS.get(error.field, error.field), error.value, error.allowed
-            ) from None
 
     def power(self, log: Log) -> np.ndarray:
         """Watts of a chip in each entry of the path; nothing where its power is not known."""
@@ -259,3 +272,40 @@ def _priced(
     chip = footprint.account(*memory.account_inputs(c, memory.server(c, memory.arriving(c))))
     law = (ranked_law if ranks else PassLaw.of_context)(c, drafting=drafting)
     return law, chip.available, chip.at_its_end(length), model.front_time(plan)
+
+
+def with_host(
+    server: ReplayedInstance, gib: float | None, asked: Given, tp: float, mean_tokens: float
+) -> ReplayedInstance:
+    """The server with ``gib`` GiB of host memory for blocks that leave its cache.
+
+    Each of ``tp`` GPUs has a link of its own and its part of a block, where KV heads and latent
+    caches may be copies. Blocks are those of a request of ``mean_tokens`` tokens.
+
+    Raises:
+        InputError: rules that keep no prompts, or a system without a link to its host.
+    """
+    if gib is None:
+        return server
+    if not has_prefix_cache(server.rules) or not ENGINES[server.engine].host_memory:
+        allowed = "with vllm's or trtllm's rules: host memory of sglang's tree is not replayed"
+        raise refuse("--kv-offloading-size", gib, allowed)
+    link = float(asked.hardware.host.link_bandwidth)
+    if not link > 0.0:
+        how = "--set hardware.host.link_bandwidth=55e9 gives it one, in bytes/s"
+        name = asked.system.name
+        raise refuse(
+            "--kv-offloading-size", gib, f"a system with a link to its host, not {name}: {how}"
+        )
+    block = float(server.rules.block)
+    tokens = jnp.asarray(max(mean_tokens, block))
+    layers = server.pass_.context.shape.layers
+    row, ranks = layers.attention, jnp.asarray(tp)
+    each = jnp.sum(
+        layers.count * (row.cache_bytes(tokens, ranks) + row.state_bytes(ranks)), axis=-1
+    )
+    held = each / tokens * block
+    rules = server.rules.replace(
+        host=jnp.floor(gib / tp * 2.0**30 / held), fetch=tiers.seconds(held, link)
+    )
+    return server._replace(rules=rules)
