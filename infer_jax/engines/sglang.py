@@ -23,7 +23,10 @@ from infer_jax.engines.shell import (
 if TYPE_CHECKING:
     from infer_jax.replays import PrefillFirst
 
-RATIO, LEAST = 0.7, 0.14  # SGLANG_INIT_NEW_TOKEN_RATIO, SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
+RATIO, MIN_RATIO_FACTOR = (
+    0.7,
+    0.14,
+)  # SGLANG_INIT_NEW_TOKEN_RATIO, SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
 # scheduler.py, get_next_batch_to_run: a batch of prompts before any decoding;
 # server_args.py: chunked_prefill_size 16384 on the largest GPUs
 SCHEDULING = {"prefill_first": 1.0, "budget": 16384.0, "held_output": 0.75}
@@ -82,7 +85,7 @@ def sglang(
     return PrefillFirst.of(
         budget=budget, slots=slots, blocks=tokens // page, block=page, poll=poll,
         unit=page, overlap=float(overlap), drafts=drafts, ratio=ratio,
-        least=min(LEAST * ratio, 1.0),
+        least=min(MIN_RATIO_FACTOR * ratio, 1.0),
     )  # fmt: skip
 
 

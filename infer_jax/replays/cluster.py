@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from infer_jax.errors import InputError
 from infer_jax.replays.log import Log, log_of
-from infer_jax.replays.requests import FAR, Requests
+from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.routers import Beginnings, QueueLoad, chosen
 from infer_jax.replays.state import State
 
@@ -62,7 +62,7 @@ class Dispatcher(NamedTuple):
         """Servers that no request was sent to; ``start`` starts one with its queue."""
         requests = self.requests
         none = jnp.zeros_like(requests.count)
-        queue = requests._replace(arrival=jnp.full_like(requests.arrival, FAR), count=none)
+        queue = requests._replace(arrival=jnp.full_like(requests.arrival, FAR_FUTURE), count=none)
         states, queues = jax.tree.map(
             lambda x: jnp.broadcast_to(x, (servers, *x.shape)), (start(queue), queue)
         )
@@ -75,11 +75,11 @@ class Dispatcher(NamedTuple):
         return (jnp.sum(c.states.clock.finished) < self.requests.count) & more
 
     def due(self, c: Cluster, ended: Array) -> Array:
-        """When the next request is sent, if that is known: FAR of one that waits for another."""
+        """When the next request is sent; FAR_FUTURE of one that waits for another."""
         due = self.requests.arrival[c.sent]
         if self.concurrency is None:
             return due
-        return jnp.where(c.sent < self.concurrency + ended, due, FAR).astype(due.dtype)
+        return jnp.where(c.sent < self.concurrency + ended, due, FAR_FUTURE).astype(due.dtype)
 
     def route(self, c: Cluster, load: QueueLoad, now: Array, *, held: bool) -> Cluster:
         """Requests that are sent by ``now`` each in the queue of a server.

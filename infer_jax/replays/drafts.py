@@ -11,7 +11,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from infer_jax.replays.state import NEVER, Slots, State, get, note, put, total
+from infer_jax.replays.state import UNREACHED, Slots, State, get, note, put, total
 
 if TYPE_CHECKING:
     from infer_jax.replays.requests import Requests
@@ -361,7 +361,7 @@ class Drafted(NamedTuple):
     ) -> State:
         """``knows_ends``: the engine counts on a token of each pass, and knows some that end."""
         tokens = self.tokens(after.slots, after.clock.steps)[1]
-        stays = (end < NEVER) & ~done
+        stays = (end < UNREACHED) & ~done
         unknown = done & lags & ((self.rest > 1) | (not knows_ends))
         return after.update(
             slots={"context": total(jnp.where(stays, tokens, 0.0))},

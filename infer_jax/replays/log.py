@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from infer_jax.replays.requests import FAR, Requests
-from infer_jax.replays.state import NEVER, Path, State
+from infer_jax.replays.requests import FAR_FUTURE, Requests
+from infer_jax.replays.state import UNREACHED, Path, State
 
 
 class Marks(NamedTuple):
@@ -64,7 +64,7 @@ class Log(NamedTuple):
     @property
     def queue(self) -> Int[Array, " t"]:
         """Requests that have arrived and do not run, at the end of each entry of the path."""
-        order = jnp.sort(jnp.where(self.there, self.arrival, FAR))
+        order = jnp.sort(jnp.where(self.there, self.arrival, FAR_FUTURE))
         came = jnp.searchsorted(order, self.path.time, side="right")
         return came - self.path.finished - self.path.running
 
@@ -75,7 +75,7 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     entries = jnp.arange(record.path.time.shape[0])
     written = entries < s.clock.entries
     path = jax.tree.map(lambda x: jnp.where(written, x, jnp.zeros_like(x)), record.path)
-    steps = jnp.where(written, path.steps, NEVER)
+    steps = jnp.where(written, path.steps, UNREACHED)
     last = jnp.maximum(jnp.searchsorted(steps, record.last), record.ready)
     last = jnp.minimum(last, entries[-1])
     index = jnp.arange(record.last.shape[0])
@@ -83,7 +83,7 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     arrival = jnp.full_like(last, -1)
     if concurrency is not None:
         # one that was held back is sent when an earlier one leaves
-        left = jnp.sort(jnp.where(there, last, NEVER))
+        left = jnp.sort(jnp.where(there, last, UNREACHED))
         leaver = index - concurrency
         arrival = jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1)
     marks = Marks(record.admitted, record.first, last, arrival)

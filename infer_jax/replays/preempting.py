@@ -6,7 +6,7 @@ from jax import Array
 from infer_jax.replays.prefix_cache import PrefixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
-from infer_jax.replays.state import NEVER, State, get
+from infer_jax.replays.state import UNREACHED, State, get
 from infer_jax.specs import number, spec
 
 
@@ -87,7 +87,7 @@ class Preempting(Rules):
     def victim(self, s: State, requests: Requests) -> Array:
         """The last that was admitted."""
         slots = s.slots
-        return jnp.argmax(jnp.where(slots.end < NEVER, slots.request, -1)).astype(jnp.int32)
+        return jnp.argmax(jnp.where(slots.end < UNREACHED, slots.request, -1)).astype(jnp.int32)
 
     def safe_steps(self, s: State) -> Array:
         free = self.blocks - s.slots.sums[1] - s.unseen.blocks + s.cache.shared

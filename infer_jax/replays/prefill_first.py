@@ -7,7 +7,7 @@ from infer_jax.replays.drafts import Drafted, tokens_to_come
 from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
-from infer_jax.replays.state import NEVER, State, get, total
+from infer_jax.replays.state import UNREACHED, State, get, total
 from infer_jax.specs import number, spec
 
 HAIR = 1e-6  # tokens
@@ -111,12 +111,12 @@ class PrefillFirst(Rules):
 
     def victim(self, s: State, requests: Requests) -> Array:
         """The fewest tokens so far; of those the longest prompt, then the last to arrive."""
-        there, who = s.slots.end < NEVER, jnp.maximum(s.slots.request, 0)
+        there, who = s.slots.end < UNREACHED, jnp.maximum(s.slots.request, 0)
         if isinstance(s.drafts, Drafted):  # whose prompt ended last
             return jnp.argmax(jnp.where(there, s.drafts.order, -1)).astype(jnp.int32)
         prompt = requests.prompt[who]
         tokens = s.drafts.output_tokens(s, requests, self._unread(s))
-        fewest = there & (tokens == jnp.min(jnp.where(there, tokens, NEVER)))
+        fewest = there & (tokens == jnp.min(jnp.where(there, tokens, UNREACHED)))
         longest = fewest & (prompt == jnp.max(jnp.where(fewest, prompt, 0)))
         return jnp.argmax(jnp.where(longest, s.slots.request, -1)).astype(jnp.int32)
 
@@ -138,7 +138,7 @@ class PrefillFirst(Rules):
     def share_after(self, s: State, requests: Requests, slot: Array) -> Array:
         slots = s.slots
         output = requests.output[jnp.maximum(slots.request, 0)]
-        rest = (slots.end < NEVER) & (jnp.arange(slots.request.shape[0]) != slot)
+        rest = (slots.end < UNREACHED) & (jnp.arange(slots.request.shape[0]) != slot)
         tokens = s.drafts.output_tokens(s, requests, self._unread(s))
         so_far = total(jnp.where(rest, tokens + self.ahead, 0.0))
         share = so_far / (total(jnp.where(rest, output, 0)) + 1.0)

@@ -19,7 +19,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Int
 
 from infer_jax.replays.prefixes import Prefixes
-from infer_jax.replays.state import NEVER, State, get, note, put, total
+from infer_jax.replays.state import UNREACHED, State, get, note, put, total
 
 if TYPE_CHECKING:
     from infer_jax.replays.requests import Requests
@@ -125,7 +125,7 @@ class PrefixCache(NamedTuple):
         cache = cls(
             users=parts, place=parts, there=parts, own_place=own, own_there=own, again=own,
             shared=zero, flow=zero, popped=zero, lost=zero, fetched=zero,
-            leaving=jnp.full(width, NEVER, jnp.int32), cached=own, owner=parts, counted=zero,
+            leaving=jnp.full(width, UNREACHED, jnp.int32), cached=own, owner=parts, counted=zero,
             waits=zero > 0,
         )  # fmt: skip
         path = s.log.path
@@ -299,25 +299,25 @@ class PrefixCache(NamedTuple):
         # blocks taken in the first pass and in the last, before what leaves then is free again;
         # what the engine did not know to have left is free after the first
         slots, lags = s.slots, rules.overlap > 0
-        there = slots.end < NEVER
+        there = slots.end < UNREACHED
         held = rules.blocks_of(slots.base + after.clock.steps - 1)
         taken = rules.taken_blocks(s, requests) + cache.shared
         grown = jnp.maximum(taken + total(jnp.where(there, held, 0)) - slots.sums[1], taken)
         first = taken + s.unseen.blocks
         cache = cache._use_up(rules, jnp.where(lags, first, jnp.maximum(first, grown)), go)
-        new = jnp.where(go & there & (slots.end <= after.clock.steps), slots.request, NEVER)
-        known = jnp.where(lags, jnp.where(go | caught, cache.leaving, NEVER), new)
-        later = jnp.where(go, new, jnp.where(caught, NEVER, cache.leaving))
+        new = jnp.where(go & there & (slots.end <= after.clock.steps), slots.request, UNREACHED)
+        known = jnp.where(lags, jnp.where(go | caught, cache.leaving, UNREACHED), new)
+        later = jnp.where(go, new, jnp.where(caught, UNREACHED, cache.leaving))
 
         def some(carry: tuple[PrefixCache, Array]) -> Array:
-            return jnp.min(carry[1]) < NEVER
+            return jnp.min(carry[1]) < UNREACHED
 
         def body(carry: tuple[PrefixCache, Array]) -> tuple[PrefixCache, Array]:
             cache, known = carry
             at = jnp.min(known)
             tokens = get(requests.prompt, at) + get(requests.output, at) - 1
             cache = cache._free(rules, requests, at, tokens)
-            return cache, jnp.where(known == at, NEVER, known)
+            return cache, jnp.where(known == at, UNREACHED, known)
 
         cache, _ = lax.while_loop(some, body, (cache, known))
         cache = cache._use_up(rules, grown, go & lags)
@@ -351,7 +351,7 @@ class PrefixCache(NamedTuple):
 def _is_computing(rules: "Rules", s: State, owner: Array) -> Array:
     """Whether a request's prompt is being computed, or was in a pass that was not read."""
     read = s.clock.entries > get(s.log.ready, owner) + rules.overlap
-    return ~((get(s.log.last, owner) < NEVER) & read)
+    return ~((get(s.log.last, owner) < UNREACHED) & read)
 
 
 def _change_where(

@@ -18,7 +18,7 @@ from jaxtyping import Int
 from infer_jax.replays.prefix_cache import CacheHit
 from infer_jax.replays.prefixes import Prefixes
 from infer_jax.replays.radix_tree import NONE, RadixTree, empty_tree, evict, find, insert, lock
-from infer_jax.replays.state import NEVER, State, get, note, put, total
+from infer_jax.replays.state import UNREACHED, State, get, note, put, total
 
 if TYPE_CHECKING:
     from infer_jax.replays.requests import Requests
@@ -44,7 +44,7 @@ class RadixCache(NamedTuple):
     def start(cls, s: State, prefixes: Prefixes, width: int) -> State:
         """A state with an empty tree."""
         own, zero = jnp.zeros_like(s.log.last), jnp.zeros((), jnp.int32)
-        path, never = s.log.path, jnp.full(width, NEVER, jnp.int32)
+        path, never = s.log.path, jnp.full(width, UNREACHED, jnp.int32)
         tree = empty_tree(prefixes, own.shape[0], path.time.shape[0])
         cache = cls(tree, jnp.full_like(own, NONE), zero - 1, zero, zero, zero, never, never, own)
         path = path._replace(kept=jnp.zeros_like(path.count))
@@ -116,7 +116,7 @@ class RadixCache(NamedTuple):
         mine = (self.leaving >> 1) == victim
         return self._replace(
             tree=evict(tree, rules.blocks - used - wanted),
-            leaving=jnp.where(mine, NEVER, self.leaving),
+            leaving=jnp.where(mine, UNREACHED, self.leaving),
         )
 
     def finish(
@@ -127,32 +127,32 @@ class RadixCache(NamedTuple):
         assert isinstance(cache, RadixCache)
         lags, prompts = rules.overlap > 0, s.batch.tokens > 0
         steps = after.clock.steps
-        there, several = slots.end < NEVER, go & (steps - s.clock.steps > 1)
+        there, several = slots.end < UNREACHED, go & (steps - s.clock.steps > 1)
         left = there & (slots.end <= steps) & ~prompts & go
-        left = jnp.where(left, 2 * slots.request + 1, NEVER)
+        left = jnp.where(left, 2 * slots.request + 1, UNREACHED)
         new = jnp.where(prompts, cache.joins, left)
-        late = jnp.where(go | caught, cache.leaving, NEVER)
+        late = jnp.where(go | caught, cache.leaving, UNREACHED)
         # pages for the first pass, what the engine reads then, pages for the last, a prompt's part
         first, grown = cache._pages_wanted(rules, s), rules.blocks_of(slots.base + steps - 2)
         grown = total(jnp.where(there, grown, 0)) + slots.decoding + s.unseen.finished
-        part = jnp.where(go & (s.batch.request >= 0), 2 * s.batch.request, NEVER)
+        part = jnp.where(go & (s.batch.request >= 0), 2 * s.batch.request, UNREACHED)
         held = rules.taken_blocks(s, requests) + s.unseen.blocks + cache.shared
         before = jnp.maximum(held + first, jnp.where(several & ~lags, grown, 0))
         before, behind = jnp.where(go, before, 0), jnp.where(several & lags, grown, 0)
-        known = jnp.where(lags, late, jnp.where(go, new, NEVER))
+        known = jnp.where(lags, late, jnp.where(go, new, UNREACHED))
         again = lags & go & ~prompts
 
-        def both(i: Array, cache: RadixCache) -> RadixCache:
+        def read(i: Array, cache: RadixCache) -> RadixCache:
             most = jnp.where(i == 0, before, behind)
             tree = evict(cache.tree, rules.blocks - most + cache.shared, most > 0)
-            items = jnp.where(i == 0, known, jnp.full_like(known, NEVER).at[0].set(part))
+            items = jnp.where(i == 0, known, jnp.full_like(known, UNREACHED).at[0].set(part))
             return cache._replace(tree=tree)._read(rules, requests, s, items, again, i > 0)
 
-        cache = lax.fori_loop(jnp.zeros_like(part), jnp.full_like(part, 2), both, cache)
-        later = jnp.where(go, new, jnp.where(caught, NEVER, cache.leaving))
+        cache = lax.fori_loop(jnp.zeros_like(part), jnp.full_like(part, 2), read, cache)
+        later = jnp.where(go, new, jnp.where(caught, UNREACHED, cache.leaving))
         cache = cache._replace(
             leaving=jnp.where(lags, later, cache.leaving),
-            joins=jnp.where(go, NEVER, cache.joins),
+            joins=jnp.where(go, UNREACHED, cache.joins),
             parts=jnp.where(go, 0, cache.parts),
         )
         after, entry, path = after._replace(cache=cache), s.clock.entries, after.log.path
@@ -191,7 +191,7 @@ class RadixCache(NamedTuple):
         assert prefixes is not None
 
         def some(carry: tuple[RadixCache, Array]) -> Array:
-            return jnp.min(carry[1]) < NEVER
+            return jnp.min(carry[1]) < UNREACHED
 
         def body(carry: tuple[RadixCache, Array]) -> tuple[RadixCache, Array]:
             cache, items = carry
@@ -204,7 +204,7 @@ class RadixCache(NamedTuple):
             tree, run = insert(cache.tree, prefixes, at, lax.div(count, rules.block))
             run = jnp.where(over, NONE, run)
             tree = lock(lock(tree, run, 1), get(cache.node, at), -1)
-            items = jnp.where(items == item, NEVER, items)
+            items = jnp.where(items == item, UNREACHED, items)
             return cache._replace(tree=tree, node=put(cache.node, at, run)), items
 
         return lax.while_loop(some, body, (self, items))[0]

@@ -18,7 +18,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Int
 
 from infer_jax.replays.prefixes import Prefixes
-from infer_jax.replays.state import NEVER, get, note, put
+from infer_jax.replays.state import UNREACHED, get, note, put
 
 NONE = -1  # no run
 
@@ -63,7 +63,7 @@ def _part(prefixes: Prefixes, at: Array, i: Array, shared: int) -> tuple[Array, 
     """The ``i``-th part of a request and its pages; behind the shared ones, what it has alone."""
     inside = i < get(prefixes.depth, at)
     part = prefixes.parts[at, jnp.minimum(i, prefixes.parts.shape[1] - 1)]
-    size = jnp.where(inside, get(prefixes.blocks, part), NEVER)
+    size = jnp.where(inside, get(prefixes.blocks, part), UNREACHED)
     return jnp.where(inside, part, shared + at), size
 
 
@@ -242,11 +242,11 @@ def _oldest(tree: RadixTree) -> Array:
     """The run to be given up next: unlocked, longest unused, and of one way the last."""
     index = jnp.arange(tree.size.shape[0], dtype=jnp.int32)
     loose = (tree.size > 0) & (tree.locks == 0) & (index < tree.size.shape[0] - 1)
-    columns = jnp.where(loose, tree.used, NEVER), tree.end, index
+    columns = jnp.where(loose, tree.used, UNREACHED), tree.end, index
 
     def older(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
         first = (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] > b[1]))
         return tuple(jnp.where(first, x, y) for x, y in zip(a, b, strict=True))
 
-    start = tuple(jnp.asarray(x, jnp.int32) for x in (NEVER, -1, NONE))
+    start = tuple(jnp.asarray(x, jnp.int32) for x in (UNREACHED, -1, NONE))
     return lax.reduce(columns, start, older, (0,))[2]

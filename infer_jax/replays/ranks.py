@@ -21,7 +21,7 @@ from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_LOAD, load_of
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import PassBatch, PassRun, Server, server_of
-from infer_jax.replays.state import NEVER, State, catch_up, where
+from infer_jax.replays.state import UNREACHED, State, catch_up, where
 
 
 class SharedStep(NamedTuple):
@@ -133,8 +133,8 @@ class RankGroup(NamedTuple):
         """
         server = self.server(queue)
         s, again = server.scheduler.compose(s)
-        free = s.slots.end == NEVER
-        first = jnp.where(jnp.any(free), jnp.argmax(free), NEVER).astype(jnp.int32)
+        free = s.slots.end == UNREACHED
+        first = jnp.where(jnp.any(free), jnp.argmax(free), UNREACHED).astype(jnp.int32)
         s = s.update(slots={"soonest": jnp.min(s.slots.end), "free": first})
         return s, again, server.batch(s)
 

@@ -13,7 +13,7 @@ from infer_jax.replays.prefixes import Prefixes
 if TYPE_CHECKING:
     from infer_jax.replays.drafts import Drafts
 
-FAR = 1e30  # seconds or tokens that nothing reaches: no infinity in an array
+FAR_FUTURE = 1e30  # seconds or tokens that nothing reaches: no infinity in an array
 LONGEST = 2**30  # tokens: 32-bit whole numbers
 
 
@@ -68,7 +68,7 @@ class Requests(NamedTuple):
         more = 1 + 2 ** int(np.ceil(np.log2(count))) - count
         padding = np.ones((3, more)) * [[1], [1], [0]]
         sizes = [np.concatenate(x).astype(np.int32) for x in zip(sizes, padding, strict=True)]
-        times = np.concatenate([times, np.full(more, FAR)])
+        times = np.concatenate([times, np.full(more, FAR_FUTURE)])
         prompts, outputs, hits = sizes
         own = None if drafts is None else drafts.padded(len(times))
         parts = None if prefixes is None else prefixes.padded(len(times))

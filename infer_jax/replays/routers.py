@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from infer_jax.replays.prefixes import Prefixes
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.state import NEVER, State
+from infer_jax.replays.state import UNREACHED, State
 
 BY_LOAD = ("round_robin", "shortest_queue", "minimum_tokens", "weighted_queue")
 BY_PREFIX = ("cache_aware", "prefix_hash")
@@ -118,7 +118,7 @@ def load_of(router: str, states: State, queues: Requests) -> QueueLoad:
     tokens = jnp.zeros_like(waiting)
     if router == "minimum_tokens":
         sent = jnp.arange(queues.prompt.shape[-1]) < queues.count[:, None]
-        to_do = sent & (states.log.last[:, : queues.prompt.shape[-1]] == NEVER)
+        to_do = sent & (states.log.last[:, : queues.prompt.shape[-1]] == UNREACHED)
         prompts = jnp.where(to_do, queues.prompt + states.log.produced, 0)
         # prompts that end in the pass that runs are in no context yet
         batch = states.batch

@@ -14,7 +14,7 @@ from infer_jax.replays.drafts import PerPass
 from infer_jax.replays.prefix_cache import CacheHit, NoCache, PrefixCache
 from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.state import NEVER, State
+from infer_jax.replays.state import UNREACHED, State
 from infer_jax.specs import Spec, number, spec
 
 
@@ -210,12 +210,12 @@ class Rules(Spec):
 
     def safe_steps(self, s: State) -> Array:
         """Decode steps that surely find blocks, once the first one does."""
-        return jnp.asarray(NEVER, jnp.int32)
+        return jnp.asarray(UNREACHED, jnp.int32)
 
     def steps_in(self, s: State, free: Array) -> Array:
         """Steps of the decoding requests that ``free`` blocks suffice for, the first in theirs."""
         each = lax.div(jnp.maximum(free, 0), jnp.maximum(s.slots.decoding, 1))
-        most = lax.div(jnp.full_like(each, NEVER), self.block) - 1
+        most = lax.div(jnp.full_like(each, UNREACHED), self.block) - 1
         return s.drafts.safe_steps(1 + self.block * jnp.minimum(each, most), self.drafts)
 
     # finish

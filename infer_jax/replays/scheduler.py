@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.replays.drafts import tokens_to_come
-from infer_jax.replays.requests import FAR, Requests
+from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
-from infer_jax.replays.state import NEVER, State, change_where, get, note, put
+from infer_jax.replays.state import UNREACHED, State, change_where, get, note, put
 
 
 class Scheduler(NamedTuple):
@@ -182,7 +182,7 @@ class Scheduler(NamedTuple):
         after = s.update(
             queue={"pass_blocked": yes},
             slots={
-                "end": put(slots.end, slot, jnp.asarray(NEVER), decodes),
+                "end": put(slots.end, slot, jnp.asarray(UNREACHED), decodes),
                 "sums": sums,
                 "running": slots.running - 1,
                 "decoding": slots.decoding - decodes,
@@ -191,7 +191,7 @@ class Scheduler(NamedTuple):
             batch={"request": jnp.where(begun, -1, batch.request)},
             log={
                 "produced": note(log.produced, victim, lost, decodes),
-                "last": note(log.last, victim, jnp.asarray(NEVER), decodes),
+                "last": note(log.last, victim, jnp.asarray(UNREACHED), decodes),
                 "preempted": put(log.preempted, victim, get(log.preempted, victim) + 1),
             },
         )._replace(
@@ -247,7 +247,7 @@ class Scheduler(NamedTuple):
         more = head < self.requests.count
         is_seen = more & (head < self.concurrency + clock.finished_seen)
         is_sent = more & (head < self.concurrency + clock.finished)
-        later = jnp.where(is_sent, soon, FAR).astype(kind)
+        later = jnp.where(is_sent, soon, FAR_FUTURE).astype(kind)
         return jnp.maximum(due, jnp.where(is_seen, 0.0, later))
 
     def arrived(self, s: State) -> Array:

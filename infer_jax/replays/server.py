@@ -12,7 +12,7 @@ from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.scheduler import Scheduler
 from infer_jax.replays.state import (
-    NEVER,
+    UNREACHED,
     State,
     catch_up,
     departures,
@@ -227,7 +227,7 @@ class Server(NamedTuple):
         after = s.update(
             clock={"steps": steps, "finished": s.clock.finished + left.requests},
             slots={
-                "end": jnp.where(done, NEVER, slots.end),
+                "end": jnp.where(done, UNREACHED, slots.end),
                 "sums": left.sums,
                 "soonest": left.soonest,
                 "free": left.free,

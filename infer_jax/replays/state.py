@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from infer_jax.replays.prefix_cache import NoCache, PrefixCache
     from infer_jax.replays.radix_cache import RadixCache
 
-NEVER = 2**30  # a step, an entry of the path or a request that does not exist
+UNREACHED = 2**30  # a step, an entry of the path or a request that does not exist
 
 
 class Path(NamedTuple):
@@ -73,7 +73,7 @@ class Queue(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Requests that run, one in a slot; a free slot ends ``NEVER``."""
+    """Requests that run, one in a slot; a free slot ends ``UNREACHED``."""
 
     request: Int[Array, " w"]
     end: Int[Array, " w"]  # the step of its last token
@@ -151,7 +151,7 @@ def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: int) -
     from infer_jax.replays.prefix_cache import NoCache
 
     zero, time, no = jnp.zeros((), jnp.int32), jnp.zeros((), kind), jnp.asarray(False)
-    never = jnp.asarray(NEVER, jnp.int32)
+    never = jnp.asarray(UNREACHED, jnp.int32)
     own, slot = jnp.zeros(requests, jnp.int32), jnp.zeros(width, jnp.int32)
     path = Path(*(jnp.zeros(entries, kind if f in ("time", "pairs") else jnp.int32)
                   for f in Path._fields if f not in Path._field_defaults))  # fmt: skip
@@ -159,11 +159,21 @@ def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: int) -
         clock=Clock(time, time - 1.0, zero, zero, zero, zero, zero),
         queue=Queue(zero, never, zero, no, zero, no, own, own, zero, zero, no, no, no, time),
         slots=Slots(
-            slot - 1, slot + NEVER, slot, slot, (zero,) * sums, never, zero, zero, zero, zero, zero
+            slot - 1,
+            slot + UNREACHED,
+            slot,
+            slot,
+            (zero,) * sums,
+            never,
+            zero,
+            zero,
+            zero,
+            zero,
+            zero,
         ),
         unseen=Unseen(zero, zero, zero, zero, no, zero),
         batch=Batch(~no, zero, zero, time, zero, zero, zero, time, zero - 1, zero),
-        log=Record(path, own, own, own, own, own, own + NEVER),
+        log=Record(path, own, own, own, own, own, own + UNREACHED),
         drafts=OneToken(),
         cache=NoCache(),
     )
@@ -252,14 +262,14 @@ def departures(
     sums: tuple[Array, ...],
 ) -> Departures:
     """One reduction of all of them: XLA makes one loop of it, where five take twice the time."""
-    stays = (slots.end < NEVER) & ~done
+    stays = (slots.end < UNREACHED) & ~done
     columns = (
         *(jnp.where(stays, x, 0) for x in sums),
         done.astype(jnp.int32),
         jnp.where(done, tokens, 0),
         *(jnp.where(done, x, 0) for x in blocks),
-        jnp.where(stays, slots.end, NEVER),
-        jnp.where(stays, NEVER, jnp.arange(slots.end.shape[0], dtype=jnp.int32)),
+        jnp.where(stays, slots.end, UNREACHED),
+        jnp.where(stays, UNREACHED, jnp.arange(slots.end.shape[0], dtype=jnp.int32)),
     )
     added = len(columns) - 2
 
@@ -267,7 +277,9 @@ def departures(
         plus = [x + y for x, y in zip(a[:added], b[:added], strict=True)]
         return (*plus, *(jnp.minimum(x, y) for x, y in zip(a[added:], b[added:], strict=True)))
 
-    start = [jnp.zeros((), x.dtype) for x in columns[:added]] + [jnp.asarray(NEVER, jnp.int32)] * 2
+    start = [jnp.zeros((), x.dtype) for x in columns[:added]] + [
+        jnp.asarray(UNREACHED, jnp.int32)
+    ] * 2
     *sums_left, leave, left, held, more, soonest, free = lax.reduce(
         columns, tuple(start), combine, (0,)
     )

@@ -13,7 +13,7 @@ from infer_jax.specs import Architecture
 from infer_jax.verbs import inputs
 from infer_jax.verbs.problems import ask, refuse
 
-MOST = 5  # tokens drafted for a pass at most
+MAX_DRAFTS = 5  # tokens drafted for a pass at most
 # Acceptance of the 2nd to 5th token that a model's own heads draft, given that all before were
 # accepted, over that of the first. Mean of both modes of DeepSeek-V4-Pro with vLLM's MTP on B300
 # (InferenceX, acceptance lengths of SPEED-Bench, run 27180633016): lengths 1.79, 2.27, 2.49, 2.54,
@@ -32,7 +32,7 @@ class Drafting(NamedTuple):
     def counts(self) -> list[float]:
         """The numbers of drafted tokens to try, 0 among them."""
         curve = np.asarray(self.acceptance)
-        most = MOST if curve.ndim == 0 else min(MOST, len(curve))
+        most = MAX_DRAFTS if curve.ndim == 0 else min(MAX_DRAFTS, len(curve))
         return [float(d) for d in range(most + 1)]
 
 
@@ -98,7 +98,7 @@ def _curve(model: Model, text: str) -> AcceptanceCurve:
     if not os.path.exists(path):
         raise refuse("--acceptance", text, "a probability from 0 to 1, or a file of curves")
     curves = {f"{c.model}.{c.mode}": c for c in read_acceptance(path)}
-    names = [n for n in curves if n == wanted] if wanted else _named(model.name, list(curves))
+    names = [n for n in curves if n == wanted] if wanted else _curves_of(model.name, list(curves))
     if len(names) != 1:
         first = next(iter(curves))
         allowed = f"one curve: {path}:{first}, of {', '.join(curves)}"
@@ -106,7 +106,7 @@ def _curve(model: Model, text: str) -> AcceptanceCurve:
     return curves[names[0]]
 
 
-def _named(model: str, names: list[str]) -> list[str]:
+def _curves_of(model: str, names: list[str]) -> list[str]:
     """The curves of a model; the only one where there is but one."""
     if len(names) == 1:
         return names

@@ -29,7 +29,7 @@ from infer_jax.verbs.replay_requests import (
     Arriving,
     Lengths,
     Load,
-    drawn,
+    draw_requests,
     drawn_arrivals,
     of_plan,
     with_drafts,
@@ -244,7 +244,7 @@ def _drawn(question: Question, count: int, loop: int | None, copies: float) -> A
     if trace is not None and rate is not None:
         lengths = Lengths(trace.isl.mean(), trace.osl.mean(), 1.0, trace, bool(trace.hashes))
         load = Load(None, rate / copies, 1.0, None)
-        return drawn(load, lengths, min(count, len(trace)), (0, 0))
+        return draw_requests(load, lengths, min(count, len(trace)), (0, 0))
     random = np.random.default_rng(0)
     sizes = np.ones((1, 3))
     if work.lengths:

@@ -27,7 +27,7 @@ from infer_jax.verbs.replay_cluster import (
     split_of,
 )
 from infer_jax.verbs.replay_requests import (
-    MOST,
+    MAX_REQUESTS,
     PROMPTS,
     TURNS,
     Arriving,
@@ -36,7 +36,7 @@ from infer_jax.verbs.replay_requests import (
     ReplayDrafts,
     checked,
     drafts_of,
-    drawn,
+    draw_requests,
     lengths_of,
     randomly,
     shared_prefix,
@@ -138,7 +138,9 @@ def replay(
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):
-            requests = with_drafts(drafted, drawn(load, lengths, count, (int(seed), i)), seed, i)
+            requests = with_drafts(
+                drafted, draw_requests(load, lengths, count, (int(seed), i)), seed, i
+            )
             runs.append(run(requests, int(dp), concurrency, counted))
             done()
     result = ReplayResult(
@@ -262,9 +264,9 @@ def _count(prompts: float | None, load: Load, lengths: Lengths) -> int:
     alone = prompts is None and load.rate is None and lengths.trace is None
     drawn_for = TURNS if alone else 1
     flight = either(load.concurrency, 0.0)
-    if drawn_for * flight > MOST:
+    if drawn_for * flight > MAX_REQUESTS:
         runs = "" if drawn_for == 1 else f", or --prompts: a run has {TURNS} for each of them"
-        raise refuse("--concurrency", flight, f"at most {MOST / drawn_for:.12g}{runs}")
+        raise refuse("--concurrency", flight, f"at most {MAX_REQUESTS / drawn_for:.12g}{runs}")
     if lengths.trace is not None:
         there = len(lengths.trace)
         if prompts is not None and prompts > there:

@@ -22,7 +22,7 @@ PROMPTS = 1000  # requests of a run where not given, as there
 HASHED = "with --prefix-len, or a --trace that hashes its prompts, as Mooncake's"
 PREFIXES = 2  # of random numbers: lengths and arrivals are the same with shared prefixes
 TURNS = 10  # requests of a run over those in flight, as InferenceX runs them
-MOST = 1e6  # requests of a run
+MAX_REQUESTS = 1e6  # requests of a run
 LONGEST = 1e9  # seconds of a run, 32 years: a clock in 64 bits still tells passes apart
 
 
@@ -38,7 +38,7 @@ class Load(NamedTuple):
     ramp_up: float | None
 
     @property
-    def given(self) -> bool:
+    def is_given(self) -> bool:
         """Whether options say how requests come, and not a trace."""
         return self.concurrency is not None or self.rate is not None
 
@@ -100,7 +100,7 @@ class Lengths(NamedTuple):
             return f"{self.isl:,.0f} tokens in and {self.osl:,.0f} out on average, as recorded"
         said = []
         for length, usual in ((self.isl, ISL), (self.osl, OSL)):
-            low = least(length, self.ratio)
+            low = shortest(length, self.ratio)
             span = f"{length:,.0f}" if low == length else f"{low:,.0f} to {length:,.0f}"
             said.append(span + (" (default)" if length == usual and self.ratio == 1.0 else ""))
         drawn = "" if self.ratio == 1.0 else f", equally likely (range ratio {self.ratio:g})"
@@ -237,7 +237,7 @@ def randomly(load: Load, lengths: Lengths) -> bool:
     return drawn_times or several or (lengths.trace is None and lengths.ratio < 1.0)
 
 
-def drawn(load: Load, lengths: Lengths, prompts: int, seed: Sequence[int]) -> Arriving:
+def draw_requests(load: Load, lengths: Lengths, prompts: int, seed: Sequence[int]) -> Arriving:
     """The requests of one run: the first ``prompts`` of a trace, or drawn by a seed."""
     random, trace = np.random.default_rng(seed), lengths.trace
     if trace is None:
@@ -269,11 +269,11 @@ def drawn_lengths(
     As InferenceX draws them: SemiAnalysisAI/InferenceX, utils/bench_serving/benchmark_serving.py at
     086eabb, ``sample_random_requests``. `vllm bench serve` of today draws about the length.
     """
-    low = least(length, ratio)
+    low = shortest(length, ratio)
     return random.integers(low, int(length), count, endpoint=True).astype(float)
 
 
-def least(length: float, ratio: float) -> int:
+def shortest(length: float, ratio: float) -> int:
     """Tokens of the shortest request that is drawn."""
     return max(int(length * ratio), 1)
 

@@ -88,7 +88,7 @@ class ReplayResult(Pictured):
     def _real(self) -> ReplayRun | None:
         """The requests as the server of the trace had them."""
         trace, run = self.lengths.trace, self.runs[0]
-        if trace is None or not len(trace.first) or self.load.given:
+        if trace is None or not len(trace.first) or self.load.is_given:
             return None
         count = len(run.prompt)
         first, last = trace.first[:count], trace.last[:count]
@@ -170,7 +170,7 @@ class ReplayResult(Pictured):
             "isl_tokens": self._mean(lambda run: run.prompt[run.counted].mean()),
             "osl_tokens": self._mean(lambda run: run.output[run.counted].mean()),
             "cached_prompt_percent": self._cached,
-            **self._kept(),
+            **self._cache_fields(),
             **times,
             **errors,
             **real,
@@ -196,17 +196,17 @@ class ReplayResult(Pictured):
         return {"drafts": self.drafts.count, "tokens_per_pass": self._yields}
 
     @property
-    def _keeps(self) -> bool:
+    def _has_cache(self) -> bool:
         """Whether the scheduler itself looks prompts up in its cache."""
         return all(len(x.kept) for run in self.runs for x in run.series)
 
-    def _kept(self) -> Mapping[str, object]:
+    def _cache_fields(self) -> Mapping[str, object]:
         """Shared prefixes, and mean shares of the cache, where there are any."""
         one = self.lengths.shared
         said: dict[str, object] = {}
         if one is not None:
             said = {"prefix_tokens": one.tokens, "prefixes": one.count}
-        for name, title in (("cache", "cache"), ("kept", "cache_kept")) if self._keeps else ():
+        for name, title in (("cache", "cache"), ("kept", "cache_kept")) if self._has_cache else ():
             mean = self._mean(lambda run, name=name: run.time_mean(name))
             said[f"{title}_mean_percent"] = 100.0 * mean
         if float(self.server.rules.host):
@@ -254,7 +254,7 @@ class ReplayResult(Pictured):
         """How prompts are found in the cache, and in host memory."""
         if not self.lengths.caching:
             return [sentences.UNCACHED if self.lengths.alike else "No prefix is cached."]
-        if not self._keeps:
+        if not self._has_cache:
             return [sentences.CACHED]
         host, fetch = float(self.server.rules.host), float(self.server.rules.fetch)
         return [
@@ -324,7 +324,7 @@ class ReplayResult(Pictured):
         yield "in flight", mark + digits(self._mean(lambda run: run.in_flight)), "requests, mean"
         if self.lengths.caching:
             yield "prompts in the cache", digits(self._cached), "% of tokens"
-        if self._keeps:
+        if self._has_cache:
             kept = self._mean(lambda run: run.time_mean("kept"))
             yield "kept in the cache", digits(100.0 * kept), "% of blocks on average"
         if self.drafts is not None:

@@ -12,7 +12,7 @@ LEVELS = (50, 90, 99)  # per cent
 BATCHES = 16  # groups of successive requests whose means say how sure the mean of all is
 # a queue grows without end where at the last arrival this share of all requests wait, more than a
 # few, and this many times those at half time: twice as many where it grows evenly
-MANY, FEW, GROWN = 0.1, 8, 1.5
+QUEUED_SHARE, QUEUED_AT_LEAST, QUEUE_GROWTH = 0.1, 8, 1.5
 
 
 class Series(NamedTuple):
@@ -160,8 +160,8 @@ class ReplayRun(NamedTuple):
         """
         end = float(self.arrival.max())
         half, last = (self._waiting(x) for x in ((float(self.arrival.min()) + end) / 2.0, end))
-        many = max(MANY * len(self.arrival), FEW)
-        return last if last > many and last > GROWN * half else 0
+        many = max(QUEUED_SHARE * len(self.arrival), QUEUED_AT_LEAST)
+        return last if last > many and last > QUEUE_GROWTH * half else 0
 
     def _waiting(self, moment: float) -> int:
         return int(((self.arrival <= moment) & (self.first > moment)).sum())

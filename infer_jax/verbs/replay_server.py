@@ -140,11 +140,11 @@ def series_of(server: ReplayedInstance, log: Log) -> Series:
         running=np.asarray(log.path.running)[:turns],
         cache=np.asarray(log.path.blocks)[:turns] / float(server.rules.blocks),
         power=watts[:turns],
-        kept=_kept(log, turns) / float(server.rules.blocks),
+        kept=_idle_blocks(log, turns) / float(server.rules.blocks),
     )
 
 
-def _kept(log: Log, turns: int) -> np.ndarray:
+def _idle_blocks(log: Log, turns: int) -> np.ndarray:
     """Blocks that no request uses and prompts are found in; nothing where none are kept."""
     return np.zeros(0) if log.path.kept is None else np.asarray(log.path.kept)[:turns]
 
@@ -154,7 +154,7 @@ def _watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
     own = law.own if isinstance(law, RankedLaw) else law
     exact = PassLaw.of_context(own.context, drafting=own.drafting, table=False)
 
-    def one(
+    def entry_watts(
         decoding: Array,
         context: Array,
         fed: Array,
@@ -169,7 +169,7 @@ def _watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
         c = exact.context
         return energy.power_at(c.hardware.power, spent, rate, c.model.draw)
 
-    return jax.vmap(one)(*path)
+    return jax.vmap(entry_watts)(*path)
 
 
 def server_of(

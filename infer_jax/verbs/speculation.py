@@ -81,11 +81,11 @@ def fastest(
 
     seen, small = shape(arch), None if draft is None else shape(draft)
 
-    def one(drafts: Array) -> ServerEstimate:
+    def drafted_estimate(drafts: Array) -> ServerEstimate:
         drafted = deployment(plan).replace(drafts=drafts)
         return estimator.serve(seen, hardware, work, drafted, small)
 
-    every = jax.vmap(one)(counts)
+    every = jax.vmap(drafted_estimate)(counts)
     # limits are of the plan, not of its drafts alone: where none fits, the fastest is shown
     best = chosen(1.0 - every.feasible, every.tpot)
     return trees.take(every, best), counts[best]

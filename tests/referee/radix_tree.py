@@ -166,7 +166,9 @@ class RadixSglang(Sglang):
         if self.begun is not None:
             self._stored(self.begun, self.begun.computed, stays=True)
         decoding = [r for r in self.running if r.decodes()]
-        coming = sum(min(r.output - self.known(r), self.clip) * self.now_ratio for r in decoding)
+        coming = sum(
+            min(r.output - self.read_tokens(r), self.clip) * self.now_ratio for r in decoding
+        )
         if self.begun is not None:
             r = self.begun
             new = min(r.prompt + r.lost - r.computed, budget)

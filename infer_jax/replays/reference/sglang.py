@@ -38,13 +38,13 @@ class Sglang(ReferenceEngine):
         if self._lacks(kept) and len(kept) > len(over) + 1:
             order = [r for r in kept if r not in over]
             if not self.drafts:
-                order.sort(key=lambda r: (self.known(r), -r.prompt, -r.index), reverse=True)
+                order.sort(key=lambda r: (self.read_tokens(r), -r.prompt, -r.index), reverse=True)
             while len(order) > 1 and self._lacks(order + over):
                 victim = order.pop()
                 self.take_back(victim)
                 self.waiting.append(victim)
             shrunk = True
-            so_far = sum(self.known(r) for r in order) + self.ahead * len(order)
+            so_far = sum(self.read_tokens(r) for r in order) + self.ahead * len(order)
             self.now_ratio = min(1.0, so_far / (sum(r.output for r in order) + 1))
             kept = [r for r in batch if r in order or r in over]
         elif batch:
@@ -54,10 +54,10 @@ class Sglang(ReferenceEngine):
         if kept:
             self.decodes_next(kept)
         for r in kept:
-            r.held = self.room(r)
+            r.held = self.reserved_blocks(r)
         return ReferencePass(kept, [])
 
-    def room(self, r: ReferenceRequest) -> int:
+    def reserved_blocks(self, r: ReferenceRequest) -> int:
         """Blocks that a request has in a decode pass.
 
         With drafts the first version of speculation finds room for k + 1 tokens beside those in the
@@ -76,7 +76,7 @@ class Sglang(ReferenceEngine):
     def read(self, done: list[tuple[ReferenceRequest, bool]], decoded: bool) -> None:
         """What it does with the results of a pass: of each request, and whether that ended it."""
 
-    def known(self, r: ReferenceRequest) -> int:
+    def read_tokens(self, r: ReferenceRequest) -> int:
         """Output tokens of a request that the scheduler has seen."""
         return r.built - (r.news if r in self.flying else 0)
 
@@ -87,12 +87,14 @@ class Sglang(ReferenceEngine):
         super().take_back(r)
 
     def _lacks(self, batch: list[ReferenceRequest]) -> bool:
-        return sum(self.room(r) for r in batch) > self.blocks
+        return sum(self.reserved_blocks(r) for r in batch) > self.blocks
 
     def _prefill(self) -> ReferencePass:
         fed, budget, charged = ReferencePass([], []), self.budget, 0.0
         decoding = [r for r in self.running if r.decodes()]
-        coming = sum(min(r.output - self.known(r), self.clip) * self.now_ratio for r in decoding)
+        coming = sum(
+            min(r.output - self.read_tokens(r), self.clip) * self.now_ratio for r in decoding
+        )
         free = self.free() * self.block - coming
         if self.begun is not None:
             r = self.begun

@@ -13,7 +13,7 @@ class Vllm(ReferenceEngine):
     chunked: bool = True
     drafts: int = 0
 
-    def ahead(self, r: ReferenceRequest) -> int:
+    def lookahead(self, r: ReferenceRequest) -> int:
         """Tokens of room beside those that a pass feeds: drafts of the next, and doubtful ones."""
         if not r.decodes():
             return 0
@@ -32,7 +32,7 @@ class Vllm(ReferenceEngine):
                     budget -= 1 + self.drafts
                 continue
             drafted = self.drafts if r.decodes() else 0
-            new, ahead = min(r.tokens - r.computed + drafted, budget), self.ahead(r)
+            new, ahead = min(r.tokens - r.computed + drafted, budget), self.lookahead(r)
             while self.size(r.computed + new + ahead) - r.held > self.free():
                 victim = [v for v in self.running if v.built < v.output][-1]
                 self.take_back(victim)
