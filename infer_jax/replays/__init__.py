@@ -6,6 +6,7 @@ from importlib import import_module
 from infer_jax.replays.cluster import RoutedLog as RoutedLog
 from infer_jax.replays.copies import replay_copies as replay_copies, serve_copies as serve_copies
 from infer_jax.replays.drafts import Drafts as Drafts, drawn_drafts as drawn_drafts
+from infer_jax.replays.gradients import path_gradient as path_gradient
 from infer_jax.replays.guaranteed_no_evict import (
     BlockReuse as BlockReuse,
     GuaranteedNoEvict as GuaranteedNoEvict,
@@ -18,7 +19,6 @@ from infer_jax.replays.loops import (
     serve as serve,
     side_by_side as side_by_side,
 )
-from infer_jax.replays.path_gradient import path_gradient as path_gradient
 from infer_jax.replays.pools import Pool as Pool, Pooled as Pooled, serve_pools as serve_pools
 from infer_jax.replays.preempting import Preempting as Preempting
 from infer_jax.replays.prefill_first import PrefillFirst as PrefillFirst

@@ -99,7 +99,7 @@ class Unseen(NamedTuple):
     first_tokens: Int[Array, ""]  # requests whose first token it yielded, and that count
 
 
-class Batch(NamedTuple):
+class ScheduledBatch(NamedTuple):
     """The pass that is put together, and the prompt that is partly computed."""
 
     is_new: Bool[Array, ""]  # nothing was fed to it yet
@@ -133,7 +133,7 @@ class State(NamedTuple):
     queue: Queue
     slots: Slots
     unseen: Unseen
-    batch: Batch
+    batch: ScheduledBatch
     log: Record
     drafts: "OneToken | Drafted"
     cache: "NoCache | PrefixCache | RadixCache"
@@ -172,7 +172,7 @@ def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: int) -
             zero,
         ),
         unseen=Unseen(zero, zero, zero, zero, no, zero),
-        batch=Batch(~no, zero, zero, time, zero, zero, zero, time, zero - 1, zero),
+        batch=ScheduledBatch(~no, zero, zero, time, zero, zero, zero, time, zero - 1, zero),
         log=Record(path, own, own, own, own, own, own + UNREACHED),
         drafts=OneToken(),
         cache=NoCache(),
