@@ -17,7 +17,7 @@ from infer_jax.replays.loops import checked, longer_until_complete, sizes_of
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_PREFIX, ROUTERS, Beginnings, QueueLoad, load_of
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import PassBatch, PassRun, Server, server_of
+from infer_jax.replays.server import ComposedPass, PassRun, Server, server_of
 from infer_jax.replays.state import State
 
 
@@ -88,7 +88,7 @@ _program = jax.jit(replay_copies, static_argnames=("copies", "router", "width", 
 class Planned(NamedTuple):
     """The pass that each copy has put together, the passes to its next event, and when that is."""
 
-    batch: PassBatch
+    batch: ComposedPass
     run: PassRun
     again: Array  # whether more may be fed to it, so that the passes may not run yet
     end: Array
@@ -139,7 +139,7 @@ class CopyGroup(NamedTuple):
         if self.dispatcher.concurrency is not None:
             go &= planned.end <= first
 
-        def after(s: State, queue: Requests, go: Array, batch: PassBatch, run: PassRun) -> State:
+        def after(s: State, queue: Requests, go: Array, batch: ComposedPass, run: PassRun) -> State:
             return self.server(queue).after(s, go, batch, run)
 
         states = jax.vmap(after)(c.states, c.queues, go, planned.batch, planned.run)
@@ -153,7 +153,7 @@ class CopyGroup(NamedTuple):
         states = c.states
         if self.dispatcher.router == "minimum_tokens":
 
-            def growth(s: State, batch: PassBatch, steps: Array) -> Array:
+            def growth(s: State, batch: ComposedPass, steps: Array) -> Array:
                 """Tokens of the passes before the one that runs."""
                 feeds = batch.decoding, batch.context, s.batch.tokens, s.batch.pairs
                 run = decode_run(self.step, *feeds, steps, batch.grows)

@@ -20,7 +20,7 @@ from infer_jax.replays.loops import checked, longer_until_complete, sizes_of
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_LOAD, load_of
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import PassBatch, PassRun, Server, server_of
+from infer_jax.replays.server import ComposedPass, PassRun, Server, server_of
 from infer_jax.replays.state import UNREACHED, State, catch_up, where
 
 
@@ -126,7 +126,7 @@ class RankGroup(NamedTuple):
         states, _ = lax.while_loop(some_compose, compose, (c.states, ready))
         return self.run(c._replace(states=states))
 
-    def compose(self, s: State, queue: Requests) -> tuple[State, Array, PassBatch]:
+    def compose(self, s: State, queue: Requests) -> tuple[State, Array, ComposedPass]:
         """A rank after a look at what it might feed, whether it has to look again, and its pass.
 
         One that has it together is left as it is.
@@ -142,7 +142,7 @@ class RankGroup(NamedTuple):
         """All ranks after the next passes, or a wait, and the requests that came meanwhile."""
         s = c.states
         clock, kind = s.clock, s.clock.now.dtype
-        batch: PassBatch = jax.vmap(lambda s, queue: self.server(queue).batch(s))(s, c.queues)
+        batch: ComposedPass = jax.vmap(lambda s, queue: self.server(queue).batch(s))(s, c.queues)
         now, ended = clock.now[0], jnp.sum(clock.finished)
         all_idle, due = jnp.all(batch.idle), self.dispatcher.due(c, ended)
         steps, duration, look = lax.cond(
@@ -169,11 +169,11 @@ class RankGroup(NamedTuple):
         c = self.route(c._replace(states=before), end, held=False)
         return self.route(c._replace(states=states), end, held=True)
 
-    def passes(self, c: Cluster, batch: PassBatch, due: Array) -> tuple[Array, Array, Array]:
+    def passes(self, c: Cluster, batch: ComposedPass, due: Array) -> tuple[Array, Array, Array]:
         """Passes until the next event of any rank, their time (s), and that of the last look."""
         s, kind, overlap = c.states, c.states.clock.now.dtype, self.rules.overlap > 0
 
-        def longest_run(s: State, queue: Requests, batch: PassBatch) -> Array:
+        def longest_run(s: State, queue: Requests, batch: ComposedPass) -> Array:
             server = self.server(queue)
             arrives = server.scheduler.arrives(s)
             unseen = server.wakes(s, arrives) & (arrives <= jnp.finfo(kind).tiny)

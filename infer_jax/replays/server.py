@@ -23,7 +23,7 @@ from infer_jax.replays.state import (
 )
 
 
-class PassBatch(NamedTuple):
+class ComposedPass(NamedTuple):
     """What a pass feeds, and whether there is nothing to feed."""
 
     prompts: Array
@@ -84,7 +84,7 @@ class Server(NamedTuple):
         batch, go = self.batch(s), ~again & self.is_busy(s)
         return self.after(s, go, batch, self.plan(s, go & ~batch.idle, batch))
 
-    def batch(self, s: State) -> PassBatch:
+    def batch(self, s: State) -> ComposedPass:
         """What the pass that is put together feeds."""
         rules, clock, prompts = self.scheduler.rules, s.clock, s.batch.tokens > 0
         decodes = True if rules.mixed else ~prompts
@@ -98,16 +98,16 @@ class Server(NamedTuple):
         lags = (rules.overlap > 0) & unread
         over = jnp.where(decoding > 0, over, 0)
         grows = jnp.where(decodes, s.drafts.growth(s), 0)
-        return PassBatch(prompts, decoding, context, over, grows, idle, idle & lags)
+        return ComposedPass(prompts, decoding, context, over, grows, idle, idle & lags)
 
-    def plan(self, s: State, go: Array, batch: PassBatch) -> PassRun:
+    def plan(self, s: State, go: Array, batch: ComposedPass) -> PassRun:
         """What runs up to the next event, if (``go``) anything does, or the next arrival."""
         steps, duration, look = self.steps(s, go, batch)
         due, now = get(self.requests.arrival, s.queue.head), s.clock.now
         end = jnp.where(batch.idle, jnp.maximum(now, due), now + duration)
         return PassRun(steps, end, look, jnp.where(batch.idle & (due > now), s.queue.head, -1))
 
-    def steps(self, s: State, go: Array, batch: PassBatch) -> tuple[Array, Array, Array]:
+    def steps(self, s: State, go: Array, batch: ComposedPass) -> tuple[Array, Array, Array]:
         """Passes until the next event, their time (s), and that until the last look at arrivals.
 
         The last is negative without a look. Passes put together ahead look at the begin of the
@@ -171,7 +171,7 @@ class Server(NamedTuple):
             return (due > 0.0) & ~s.queue.blocked
         return (due > 0.0) & (s.slots.running < self.scheduler.rules.slots)
 
-    def after(self, s: State, go: Array, batch: PassBatch, run: PassRun) -> State:
+    def after(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
         """The state once that ran, where ``go``, or once it has waited for the pass that runs."""
         caught = go & batch.waits
         go &= ~caught
@@ -184,7 +184,7 @@ class Server(NamedTuple):
         rules, requests = self.scheduler.rules, self.requests
         return after.cache.finish(rules, requests, s, after, go, caught)
 
-    def ran(self, s: State, go: Array, batch: PassBatch, run: PassRun) -> State:
+    def ran(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
         """The state after passes, where ``go``, with their entry in the path."""
         rules, clock, idle = self.scheduler.rules, s.clock, batch.idle
         count, looked = jnp.where(idle, 0, run.steps), idle | (run.look >= 0.0)
@@ -213,7 +213,9 @@ class Server(NamedTuple):
         columns = {name: put(getattr(path, name), clock.entries, x) for name, x in entry.items()}
         return after.update(log={"path": path._replace(**columns)})
 
-    def finish(self, s: State, go: Array, steps: Array, context: Array, batch: PassBatch) -> State:
+    def finish(
+        self, s: State, go: Array, steps: Array, context: Array, batch: ComposedPass
+    ) -> State:
         """The state at step ``steps``, those that have their last token gone."""
         rules, slots, decodes = self.scheduler.rules, s.slots, ~batch.prompts & ~batch.idle
         done, lags = go & (slots.end <= steps), rules.overlap > 0
