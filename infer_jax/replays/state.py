@@ -1,7 +1,7 @@
 """The state of a replayed server between two turns of the loop, and how it is changed."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -138,7 +138,7 @@ class State(NamedTuple):
     drafts: "OneToken | Drafted"
     cache: "NoCache | PrefixCache | RadixCache"
 
-    def update(self, **groups: dict[str, Any]) -> "State":
+    def update(self, **groups: dict[str, object]) -> "State":
         """The state with fields of its groups changed: ``s.update(queue={"head": head})``."""
         return self._replace(
             **{name: getattr(self, name)._replace(**x) for name, x in groups.items()}
