@@ -20,7 +20,7 @@ from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import Phase, decode_context
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import Layout, table
-from infer_jax.planning.aggregated import batches, degrees
+from infer_jax.planning.instances import batches, degrees
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
 
 MODEL, CLAIMED = "deepseek-r1", 30.0

@@ -2,28 +2,30 @@
 
 from collections.abc import Mapping
 
-from infer_jax.pages import page, tradeoff as chart, vega
-from infer_jax.pages.tradeoff import Tradeoff
+from infer_jax.pages import page, tradeoff, vega
+from infer_jax.plots.plan_chart import PlanChart
 
 
-def decision(plans: Tradeoff, charts: Mapping[str, vega.Spec], **values: object) -> str:
+def report_page(plans: PlanChart, charts: Mapping[str, vega.Spec], **values: object) -> str:
     """The page of a report: the chart of ``plans``, its sections and their ``charts`` by name."""
     return _page("report.html", plans, charts, **values)
 
 
-def alone(plans: Tradeoff, *, title: str, lead: str, notes: list[str]) -> str:
+def chart_page(plans: PlanChart, *, title: str, lead: str, notes: list[str]) -> str:
     """The chart of ``plans`` with its table, a title, the answer and what was assumed."""
     return _page("plans.html", plans, {}, title=title, lead=lead, notes=notes)
 
 
-def _page(template: str, plans: Tradeoff, charts: Mapping[str, vega.Spec], **values: object) -> str:
+def _page(
+    template: str, plans: PlanChart, charts: Mapping[str, vega.Spec], **values: object
+) -> str:
     """A page with everything that it needs inside: charts as data and as pictures, scripts."""
     vega.check()
     axes = {
-        name: [{"key": axis.key, **chart.channel(name, axis, plans)} for axis in every]
-        for name, every in (("x", plans.across()), ("y", plans.up()))
+        name: [{"key": axis.key, **tradeoff.channel(name, axis, plans)} for axis in axes]
+        for name, axes in (("x", plans.across()), ("y", plans.up()))
     }
-    data = {"tradeoff": {"spec": chart.chart(plans), "axes": axes}, "charts": charts}
+    data = {"tradeoff": {"spec": tradeoff.vega_chart(plans), "axes": axes}, "charts": charts}
     script, library = page.own("page.js"), vega.library()
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {} {}"
     return page.render(
@@ -36,6 +38,6 @@ def _page(template: str, plans: Tradeoff, charts: Mapping[str, vega.Spec], **val
         plans=plans,
         rows=plans.rows(),
         axes=axes,
-        pictures={"tradeoff": chart.still(plans), **charts},
+        pictures={"tradeoff": tradeoff.still_chart(plans), **charts},
         **values,
     )

@@ -13,7 +13,7 @@ class Bar(NamedTuple):
 
     label: str
     value: float
-    said: str
+    text: str
     note: str = ""
     faint: bool = False
 
@@ -23,7 +23,7 @@ class MemoryPart(NamedTuple):
 
     label: str
     size: float
-    said: str
+    text: str
     note: str
     tone: str
 
@@ -54,8 +54,8 @@ def bars(label: str, rows: Sequence[Bar], axis: str) -> Row:
     """Bars to the right, to the left where they are negative, each with its words at its end."""
     low = min([0.0, *(row.value for row in rows)])
     high = max([0.0, *(row.value for row in rows)])
-    room = 0.22 * (high - low or 1.0)
-    ends = [low - room * (low < 0.0), high + room * (high > 0.0)]
+    margin = 0.22 * (high - low or 1.0)
+    ends = [low - margin * (low < 0.0), high + margin * (high > 0.0)]
     x = {"field": "value", "type": "quantitative", "title": axis, "scale": {"domain": ends}}
     x["axis"] = {"tickCount": 5, "labelExpr": "format(datum.value, ',.6~g')"}
     y = {"field": "label", "type": "nominal", "title": None, "sort": None}
@@ -73,9 +73,9 @@ def bars(label: str, rows: Sequence[Bar], axis: str) -> Row:
             {"mark": {"type": "bar", "color": look.TONES[0], "height": {"band": 0.7}},
              "encoding": {"opacity": faint}},
             {"transform": [{"filter": right}], "mark": {**words, "align": "left", "dx": 5},
-             "encoding": {"text": {"field": "said"}}},
+             "encoding": {"text": {"field": "text"}}},
             {"transform": [{"filter": left}], "mark": {**words, "align": "right", "dx": -5},
-             "encoding": {"text": {"field": "said"}}},
+             "encoding": {"text": {"field": "text"}}},
         ],
     )  # fmt: skip
 
@@ -83,11 +83,11 @@ def bars(label: str, rows: Sequence[Bar], axis: str) -> Row:
 def filled(label: str, parts: Sequence[MemoryPart], unit: float = 1e9) -> Row:
     """One bar, as long as a memory is full; ``unit``: bytes of a step of its axis, GB."""
     rows = [
-        {"part": p.label, "gb": p.size / unit, "said": p.said, "note": p.note, "place": i}
+        {"part": p.label, "gb": p.size / unit, "text": p.text, "note": p.note, "place": i}
         for i, p in enumerate(parts)
     ]
     labels = [p.label for p in parts]
-    tooltip = [{"field": name, "title": " "} for name in ("part", "said", "note")]
+    tooltip = [{"field": name, "title": " "} for name in ("part", "text", "note")]
     scale = {
         "domain": labels,
         "range": [p.tone for p in parts],

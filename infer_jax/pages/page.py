@@ -44,11 +44,11 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {"drawn": _drawn, "short": _short, "script": _script, "style": Markup}
+    environment.filters |= {"svg": _svg, "short": _short, "script": _script, "style": Markup}
     return environment
 
 
-def _drawn(spec: vega.Spec, name: str) -> str:
+def _svg(spec: vega.Spec, name: str) -> str:
     """A chart as SVG, whose texts its writer has escaped; ``name`` keeps its parts apart."""
     from markupsafe import Markup
 

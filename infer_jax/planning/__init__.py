@@ -1,26 +1,23 @@
 """Planning: the cheapest layout, batch and pools of chips that serve a model within limits."""
 
-from infer_jax.planning.aggregated import (
-    LayoutEstimates as LayoutEstimates,
-    shares as shares,
-    table as table,
-)
-from infer_jax.planning.cheapest import (
+from infer_jax.planning.cheapest import search as search
+from infer_jax.planning.choice import (
     MODES as MODES,
-    PlanCandidates as PlanCandidates,
-    search as search,
-)
-from infer_jax.planning.choose import (
     USUAL_TTFT as USUAL_TTFT,
     Choice as Choice,
     Degrees as Degrees,
+    PlanCandidates as PlanCandidates,
+    PlanPool as PlanPool,
+    PlanSpace as PlanSpace,
+    Replay as Replay,
+    ReplayTimes as ReplayTimes,
     Requirements as Requirements,
-    choices as choices,
+    Side as Side,
     front as front,
     pools_of as pools_of,
 )
-from infer_jax.planning.disaggregated import pool_plans as pool_plans
-from infer_jax.planning.legal_layouts import Layout as Layout, layouts as layouts
+from infer_jax.planning.instances import OpenLoop as OpenLoop, shares as shares, table as table
+from infer_jax.planning.layout import Layout as Layout, layouts as layouts
 from infer_jax.planning.machines import machine as machine
-from infer_jax.planning.open_loop import OpenLoop as OpenLoop
-from infer_jax.planning.pool_pairs import Side as Side
+from infer_jax.planning.pools import pool_plans as pool_plans
+from infer_jax.planning.pricing import LayoutEstimates as LayoutEstimates, choices as choices

@@ -18,7 +18,7 @@ TRAINIUM = 16  # chips of a trn2.48xlarge (aws.amazon.com/ec2/instance-types/trn
 # every slice that is tried divides this one
 SLICE = 1024
 Chips = TypeVar("Chips", float, Shaped[np.ndarray, " rows"])
-MOST = 1e6  # most GPUs of a machine that a profile may give
+MAX_GPUS = 1e6  # GPUs of a machine that a profile may give
 
 
 def machine(hardware: Hardware, title: str) -> tuple[int, str]:
@@ -34,20 +34,20 @@ def machine(hardware: Hardware, title: str) -> tuple[int, str]:
     if title.startswith("Groq"):
         return MACHINE, "other"
     maker = next((name for name in ("NVIDIA", "AMD") if title.startswith(name)), "")
-    return (TRAY if "NVL72" in title else int(min(max(network.domain, 1.0), MOST))), maker
+    return (TRAY if "NVL72" in title else int(min(max(network.domain, 1.0), MAX_GPUS))), maker
 
 
-def whole(chips: Chips, size: int) -> bool | Shaped[np.ndarray, " rows"]:
+def fills_machines(chips: Chips, size: int) -> bool | Shaped[np.ndarray, " rows"]:
     """Whether instances of ``chips`` divide a machine of ``size``, or are whole machines.
 
-    >>> [n for n in range(1, 25) if whole(n, 8)]
+    >>> [n for n in range(1, 25) if fills_machines(n, 8)]
     [1, 2, 4, 8, 16, 24]
     """
     return (size % chips == 0) | (chips % size == 0)
 
 
-def rule(size: int) -> str:
-    """``whole`` in words."""
+def machine_rule(size: int) -> str:
+    """``fills_machines`` in words."""
     if size == SLICE:
         return "an instance's chips are a power of two, as slices are"
     return f"an instance's GPUs divide a machine of {size}, or are whole machines"

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
         draw_frontiers as draw_frontiers,
         plot_frontier as plot_frontier,
     )
-    from infer_jax.plots.plans import Dot as Dot, plot_plans as plot_plans
+    from infer_jax.plots.plans import plot_plans as plot_plans
 
 __getattr__, __dir__ = on_demand(
     __name__,
     {
         "frontier": "Curve Points draw_frontiers plot_frontier",
-        "plans": "Dot plot_plans",
+        "plans": "plot_plans",
     },
 )

@@ -1,17 +1,31 @@
-"""Between which speeds and dollars 80 % of measured servers are that run a plan."""
+"""How far measured servers are from the times of a plan: bands, and the odds of limits."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import ndtr
 
 from infer_jax.catalog.measured_points import latency
-from infer_jax.estimators import Estimator
+from infer_jax.catalog.published import Within, facts, unseen
+from infer_jax.compiling import once
+from infer_jax.estimators import Estimator, Trust
+from infer_jax.estimators.known_errors import NAMES
+from infer_jax.physics.chance import Spread, room, score
+from infer_jax.planning import USUAL_TTFT, Choice, Requirements
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Given
 
+if TYPE_CHECKING:
+    from infer_jax.verbs.plan_search import PlanSystem
+
 
 def intervals(
-    estimator: str,
     fitted: Estimator,
-    asked: Given,
+    trust: Trust,
+    given: Given,
     times: tuple[float, float],
     *,
     pools: bool,
@@ -19,45 +33,107 @@ def intervals(
 ) -> Mapping[str, Sequence[float]]:
     """What 80 % of measured servers are in, ms, by name; ``times``: TTFT and TPOT, s.
 
-    ``load``: requests in flight of an instance.
-
-    None of separate pools and of estimators of ideal servers, whose errors no fit knows.
+    ``load``: requests in flight of an instance. None of separate pools and of estimators of ideal
+    servers, whose errors no fit knows, and where numbers were changed.
     """
     if pools or not fitted.batches:
         return {}
-    shipped = inputs.shipped_within(estimator, fitted, asked, load)
-    return inputs.bands(asked.system, *times, shipped)
+    within = None
+    changed = given.changes.values("hardware", "estimator")
+    if not (changed or given.system.bands()) and fitted.has_bands:
+        within = trust.within(load) or None
+    return inputs.bands(given.system, *times, within)
 
 
-def ends(
-    known: Mapping[str, Sequence[float]],
-    times: tuple[float, float, float],
-    worth: tuple[float, float],
-    *,
-    arriving: bool = False,
-) -> dict[str, tuple[float, float]]:
-    """The numbers of the fast and of the slow end of the band; none where errors are not known.
+def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[float, float]]:
+    """The numbers of a plan at the fast and at the slow end of its band, where errors are known.
 
-    ``known``: intervals of TTFT and TPOT, ms; ``times``: TTFT, TPOT, seconds, and output tokens;
-    ``worth``: dollars and tokens/s; ``arriving``: whether requests arrive at a rate, which a slow
-    server answers too. Otherwise its requests in flight are the same, so that throughput and
-    dollars go by latency. Latency errs as TPOT does (its law holds of throughput, too); that of
-    requests that mostly wait for their first token as if both times were at the same end.
+    ``arriving``: whether requests arrive at a rate, which a slow server answers too. Otherwise its
+    requests in flight are the same, so that throughput and dollars go by latency. Latency errs as
+    TPOT does (its law holds of throughput, too); that of requests that mostly wait for their first
+    token as if both times were at the same end.
     """
-    if len(known) < 2:
+    if len(choice.intervals) < 2:
         return {}
-    ttft, tpot = known["ttft_interval80_ms"], known["tpot_interval80_ms"]
-    if latency(*times) > 2.0 * times[0]:
-        whole = [latency(*times) * end / (1e3 * times[1]) for end in tpot]
+    ttft, tpot = (choice.intervals[f"{name}_interval80_ms"] for name in ("ttft", "tpot"))
+    total = latency(choice.ttft, choice.tpot, choice.osl)
+    if total > 2.0 * choice.ttft:
+        ends = [total * end / (1e3 * choice.tpot) for end in tpot]
     else:
-        whole = [latency(a / 1e3, b / 1e3, times[2]) for a, b in zip(ttft, tpot, strict=True)]
-    fast, slow = (1.0 if arriving else end / latency(*times) for end in whole)
-    usd, rate = worth
+        ends = [latency(a / 1e3, b / 1e3, choice.osl) for a, b in zip(ttft, tpot, strict=True)]
+    fast, slow = (1.0 if arriving else end / total for end in ends)
+    usd, rate = choice.usd_per_mtok, choice.throughput
     return {
         "speed": (1e3 / tpot[0], 1e3 / tpot[1]),
         "tpot": (tpot[0], tpot[1]),
         "ttft": (ttft[0], ttft[1]),
-        "latency": (whole[0], whole[1]),
+        "latency": (ends[0], ends[1]),
         "usd": (usd * fast, usd * slow),
         "rate": (rate / fast, rate / slow),
     }
+
+
+def error_bands(choice: Choice, systems: "Sequence[PlanSystem]") -> Within:
+    """Factors on a plan's predicted TPOT and TTFT between which shares of measured runs are."""
+    return pool_bands(systems) if choice.mode == "disaggregated" else server_bands(systems[0])
+
+
+def server_bands(system: "PlanSystem") -> Within:
+    """The factors of servers of one kind, by share in per cent."""
+    if system.trust.calibrated:
+        return {name: {80: band} for name, band in system.given.system.bands().items()}
+    return system.trust.within() or unseen(facts(chip=True))
+
+
+def pool_bands(systems: "Sequence[PlanSystem]") -> Within:
+    """The factors of two pools, which no calibration is of; by the system less is known of."""
+    known = [system.trust.facts or facts(chip=True) for system in systems]
+    widest = {name: max(x[name] for x in known) for name in known[0]}
+    return unseen(widest | {"pools": 1.0})
+
+
+def odds(
+    choice: Choice, systems: "Sequence[PlanSystem]", limits: Requirements, *, usual: bool
+) -> tuple[float | None, float]:
+    """The probability that a plan's limits hold, and the factor on its dollars it is ranked by.
+
+    ``usual``: its TTFT is limited to the usual one. A plan of a kind that was never measured on the
+    system is ranked by its dollars at the slow end of its band, which holds 80 % of measured runs.
+    """
+    within = error_bands(choice, systems)
+    ttft = min(limits.ttft, USUAL_TTFT) if usual else limits.ttft
+    seconds = limits.tpot, ttft, limits.p99_ttft
+    times = choice.tpot, choice.ttft, choice.ttft if choice.p99_ttft is None else choice.p99_ttft
+    spreads = tuple(Spread.of(within[name]) for name in ("tpot", "ttft"))
+    holds = None
+    if np.isfinite(seconds).any():
+        numbers = [np.float64(x) for x in (*seconds, *times, choice.spare)]
+        holds = float(once(probability, *numbers, spreads)) if not choice.excess else 0.0
+    slow = max(within["tpot"][80][1], 1.0) if unmeasured(choice, systems) else 1.0
+    return holds, slow
+
+
+def probability(
+    tpot: Array, ttft: Array, p99: Array, own_tpot: Array, own_ttft: Array, own_p99: Array,
+    spare: Array, spreads: tuple[Spread, Spread],
+) -> Array:  # fmt: skip
+    """Probability that measured times of a plan are within its limits.
+
+    Phi(slack of TPOT) Phi(slack of TTFT), with slack the normal score up to which the error may go:
+    a server that is slower by a factor also carries fewer requests by it (``spare``: its capacity
+    over its load). Errors of both times are taken as independent; each is spread as those of
+    measured runs that no fit has seen.
+    """
+    paces = room(tpot, own_tpot, spreads[0]), score(jnp.log(spare), spreads[0])
+    firsts = room(ttft, own_ttft, spreads[1]), room(p99, own_p99, spreads[1])
+    return ndtr(jnp.minimum(*paces)) * ndtr(jnp.minimum(*firsts))
+
+
+def unmeasured(choice: Choice, systems: "Sequence[PlanSystem]") -> str:
+    """Why no measured run is of a plan's kind, in words; "" where some are."""
+    if choice.mode == "disaggregated":
+        return "no two pools of this system were fitted"
+    system = systems[0]
+    if system.trust.rows or system.trust.calibrated:
+        return ""
+    return f"no run of {NAMES[system.side.serving.engine_name]} on it was measured"

@@ -7,14 +7,11 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from infer_jax.estimators import Estimator
-from infer_jax.estimators.economics import Grid
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.specs import Workload
 from infer_jax.verbs import frontier_points as points, inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.frontier_result import FrontierResult
-from infer_jax.verbs.frontiers_result import FrontiersResult
+from infer_jax.verbs.frontier_result import FrontierResult, FrontiersResult
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.option import PROBABILITY, Option, above_zero, count, either, seconds_of
@@ -25,13 +22,7 @@ from infer_jax.verbs.texts import unique_texts
 PAPERS = "economics.level4"  # the estimator of the economics paper
 
 
-class FrontierGrid(NamedTuple):
-    """Every evaluated point, and the layouts and batches of the grid."""
-
-    grid: Grid
-    layouts: int
-    batches: int
-    whole: bool  # whether degrees are those that engines run, not real numbers
+PREFIX = "The cached prefix shortens prefill alone; this frontier is of decode."
 
 
 @verb
@@ -112,119 +103,106 @@ def frontier(
         pictures.check(out, page=True)
     systems, _ = inputs.systems_of(hardware, None)
     formats = unique_texts(quant) or [None]
-    every = {
+    series = {
         system.name + (f", {form}" if len(formats) > 1 else ""): inputs.given(
             config, system, form, kv_dtype, price, set
         )
         for system, form in product(systems, formats)
     }
     work = inputs.workload(isl, osl, prefix)
-    for each in every.values():
-        inputs.check_context(each.model, work)
-    whole = not (real_degrees or paper or estimator)
-    name = points.PLANNED if whole else estimator or (PAPERS if paper else inputs.SEARCHING)
-    limits = _Limits(total_gpus, demand, seconds_of(tpot))
+    for given in series.values():
+        inputs.check_context(given.model, work)
+    engine_degrees = not (real_degrees or paper or estimator)
+    name = estimator or (PAPERS if paper else inputs.SEARCHING)
     if paper and total_gpus is not None:
         raise refuse("--total-gpus", total_gpus, "none with --paper, whose grid goes to 2^18")
-    way = _Way(name, draft, acceptance, whole, paper)
-    fronts = [_front(each, work, way, limits, preference, all) for each in every.values()]
+    search = _Search(
+        points.PLANNED if engine_degrees else name,
+        draft,
+        acceptance,
+        engine_degrees,
+        paper,
+        total_gpus,
+        demand,
+        seconds_of(tpot),
+    )
+    fronts = [_front(given, work, search, preference, all) for given in series.values()]
     notes = [PREFIX] if prefix else []
     fronts = [replace(x, notes=[*x.notes, *notes], pictured=out is not None) for x in fronts]
-    named = dict(zip(every, fronts, strict=True))
-    answer = fronts[0] if len(fronts) == 1 else FrontiersResult.of(named)
-    return answer if out is None or not answer.drawn else _drawn(answer, str(out))
+    answer = fronts[0]
+    if len(fronts) > 1:
+        answer = FrontiersResult.of(dict(zip(series, fronts, strict=True)))
+    return answer if out is None or not answer.drawable else _with_picture(answer, str(out))
 
 
-class _Limits(NamedTuple):
-    """Limits of points: GPUs, tokens/s over all requests, seconds per token."""
+class _Search(NamedTuple):
+    """The estimator, the drafts and the grid with which points are evaluated, and their limits.
 
+    ``total``: GPUs; ``demand``: tokens/s over all requests; ``tpot``: seconds per token;
+    ``engine_degrees``: degrees are those that engines run, and not real numbers.
+    """
+
+    name: str
+    draft: str | None
+    acceptance: float | None
+    engine_degrees: bool
+    paper: bool
     total: float | None
     demand: float | None
     tpot: float | None
 
 
-class _Way(NamedTuple):
-    """The estimator, the drafts and the grid with which points are evaluated."""
-
-    name: str
-    draft: str | None
-    acceptance: float | None
-    whole: bool
-    paper: bool
-
-
 def _front(
-    asked: Given, work: Workload, way: _Way, limits: _Limits, preference: float, every: bool
+    given: Given, work: Workload, search: _Search, preference: float, all_rows: bool
 ) -> FrontierResult:
     """The frontier of one system and format."""
-    ideal = inputs.estimator(way.name, asked)
-    if not (way.whole or ideal.searches):
-        raise refuse("--estimator", way.name, "one that searches the split, such as economics")
-    trusted = inputs.trust(way.name, ideal, asked)
-    ideal, drafting = inputs.speculative(ideal, way.draft, way.acceptance, asked, paper=way.paper)
+    ideal, paper = inputs.estimator(search.name, given), search.paper
+    if not (search.engine_degrees or ideal.searches):
+        raise refuse("--estimator", search.name, "one that searches the split, such as economics")
+    trust = inputs.trust(search.name, ideal, given)
+    drafts = search.draft, search.acceptance
+    ideal, drafting = inputs.speculative(ideal, *drafts, given, paper=paper)
     with busy("compiling and evaluating"):
-        tried = _tried(asked, ideal, work, limits.total, whole=way.whole, paper=way.paper)
-    front = tried.grid.under(limits.demand)
+        if search.engine_degrees:
+            layouts, batches = points.engine_layouts(given, search.total), points.BATCHES
+        else:
+            axes = (
+                points.paper_grid(given, ideal) if paper else points.gpu_axes(given, search.total)
+            )
+            layouts, batches = points.searched_layouts(axes[0]), axes[1]
+        grid = points.evaluate(ideal, given, work, layouts, batches)
+    front = grid.under(search.demand)
     if len(front):
-        front = front.thresholds() if way.paper else front.frontier()
-        front = front.take(front.time <= either(limits.tpot, np.inf))
-    why = "" if len(front) else points.why_nothing(tried.grid, limits.demand, limits.tpot)
+        front = front.thresholds() if paper else front.frontier()
+        front = front.take(front.time <= either(search.tpot, np.inf))
+    kind, degrees = "numbers of GPUs", "real numbers that its search finds"
+    if search.engine_degrees:
+        kind, degrees = "layouts", "degrees that engines run"
     return FrontierResult(
-        asked=asked,
-        estimator=way.name,
-        trust=trusted,
+        asked=given,
+        estimator=search.name,
+        trust=trust,
         work=work,
-        evaluated=len(tried.grid),
+        evaluated=len(grid),
         points=front,
         preference=preference,
-        why=why,
-        all=every,
+        why="" if len(front) else points.why_nothing(grid, search.demand, search.tpot),
+        all=all_rows,
         notes=[
-            *long_times({"tpot": limits.tpot}),
-            *_searched(tried, work),
+            *long_times({"tpot": search.tpot}),
+            f"Decode of one token at {float(decode_context(work)):.12g} tokens of context: "
+            f"isl + (osl - 1) / 2 with isl {float(work.isl):.12g} and osl {float(work.osl):.12g}.",
+            f"Over {len(layouts)} {kind} of up to {grid.chips.max():.12g} GPUs, each at "
+            f"{len(batches)} batches; TP, PP and EP are {degrees}.",
             *drafting,
-            *asked.notes,
+            *given.notes,
         ],
     )
 
 
-PREFIX = "The cached prefix shortens prefill alone; this frontier is of decode."
-
-
-def _tried(
-    asked: Given,
-    estimator: Estimator,
-    work: Workload,
-    total: float | None,
-    *,
-    whole: bool,
-    paper: bool,
-) -> FrontierGrid:
-    """One decode pass of every layout at every batch that is tried."""
-    if whole:
-        layouts, batches = points.engine_layouts(asked, total), points.BATCHES
-    else:
-        chips, batches = (
-            points.papers_axes(asked, estimator) if paper else points.whole_axes(asked, total)
-        )
-        layouts = points.searched_layouts(chips)
-    grid = points.evaluate(estimator, asked, work, layouts, batches)
-    return FrontierGrid(grid, len(layouts), len(batches), whole)
-
-
-def _searched(tried: FrontierGrid, work: Workload) -> list[str]:
-    """Sentences: the tokens that every point is evaluated at, and the layouts and batches tried."""
-    kind = "layouts" if tried.whole else "numbers of GPUs"
-    degrees = "degrees that engines run" if tried.whole else "real numbers that its search finds"
-    return [
-        f"Decode of one token at {float(decode_context(work)):.12g} tokens of context: "
-        f"isl + (osl - 1) / 2 with isl {float(work.isl):.12g} and osl {float(work.osl):.12g}.",
-        f"Over {tried.layouts} {kind} of up to {tried.grid.chips.max():.12g} GPUs, each at "
-        f"{tried.batches} batches; TP, PP and EP are {degrees}.",
-    ]
-
-
-def _drawn(answer: FrontierResult | FrontiersResult, out: str) -> FrontierResult | FrontiersResult:
+def _with_picture(
+    answer: FrontierResult | FrontiersResult, out: str
+) -> FrontierResult | FrontiersResult:
     """The answer with its picture written, and a sentence about it."""
     lacking = "" if Path(out).suffix.lower() == ".html" else pictures.missing()
     if lacking:

@@ -27,12 +27,12 @@ Layouts = Float[np.ndarray, "layouts 3"]  # TP, PP, EP
 Values = Float[np.ndarray, " values"]
 
 
-def engine_layouts(asked: Given, total: float | None) -> Layouts:
+def engine_layouts(given: Given, total: float | None) -> Layouts:
     """(TP, PP, EP) of layouts that an engine runs, one a row, on up to ``total`` GPUs.
 
     EP attention groups of TP ranks share the experts, as in the plan of ``estimate``.
     """
-    legal = layouts(asked.model.architecture, int(either(total, LARGEST)))
+    legal = layouts(given.model.architecture, int(either(total, LARGEST)))
     return np.array([(x.tp, x.pp, x.ep) for x in legal if x.ep == x.attention_dp])
 
 
@@ -41,12 +41,12 @@ def searched_layouts(chips: Values) -> Layouts:
     return np.stack([chips, np.ones_like(chips), np.ones_like(chips)], axis=1)
 
 
-def whole_axes(asked: Given, total: float | None) -> tuple[Values, Values]:
+def gpu_axes(given: Given, total: float | None) -> tuple[Values, Values]:
     """(GPUs, batches): whole numbers up to ``total``, and whole fast domains."""
     total = float(LARGEST if total is None else total)
     octaves = max(np.log2(total / EACH), 0.0)
     chips = np.r_[1 : EACH + 1, EACH * 2.0 ** (np.arange(1, octaves * PER_OCTAVE + 1) / PER_OCTAVE)]
-    network = asked.hardware.network
+    network = given.hardware.network
     if isinstance(network, Hierarchy):  # whole domains: 72, 144, ... of an NVL72
         domain = float(network.domain)
         chips = np.r_[chips, domain * 2.0 ** np.arange(max(np.log2(total / domain), -1.0) + 1)]
@@ -54,19 +54,19 @@ def whole_axes(asked: Given, total: float | None) -> tuple[Values, Values]:
     return chips[chips <= total], BATCHES
 
 
-def papers_axes(asked: Given, estimator: Estimator) -> tuple[Values, Values]:
+def paper_grid(given: Given, estimator: Estimator) -> tuple[Values, Values]:
     """(GPUs, batches) of the economics paper: real numbers from the GPUs that hold the weights.
 
     Raises:
         InputError: an estimator that is not the paper's.
     """
-    economics, arch = estimator.innermost, asked.model.architecture
+    economics, arch = estimator.innermost, given.model.architecture
     if not isinstance(economics, Economics):
         raise refuse("--estimator", economics.table, "economics or a variant of it, with --paper")
     stored = once(_stored, economics, arch)
     feeds = [b.feedforward for b in arch.blocks if b.feedforward is not None]
     most = max((float(s) for s in once(_sparsities, feeds)), default=1.0)
-    return paper_axes(float(stored) / float(asked.hardware.chip.memory), most)
+    return paper_axes(float(stored) / float(given.hardware.chip.memory), most)
 
 
 def _stored(economics: Economics, arch: Architecture) -> Array:
@@ -80,11 +80,11 @@ def _sparsities(feeds: Sequence[Feedforward]) -> list[Array]:
 
 
 def evaluate(
-    estimator: Estimator, asked: Given, work: Workload, layouts: Layouts, batches: Values
+    estimator: Estimator, given: Given, work: Workload, layouts: Layouts, batches: Values
 ) -> Grid:
     """One decode pass of every layout at every batch."""
-    given = GridInputs(estimator, asked.model.architecture, asked.hardware, work)
-    return evaluate_layouts(given, layouts, batches)
+    grid = GridInputs(estimator, given.model.architecture, given.hardware, work)
+    return evaluate_layouts(grid, layouts, batches)
 
 
 def row(front: Grid, i: int, *, preferred: bool) -> dict[str, object]:

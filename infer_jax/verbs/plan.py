@@ -15,7 +15,7 @@ from infer_jax.verbs.drafts import drafting
 from infer_jax.verbs.inputs import HardwareLike
 from infer_jax.verbs.option import Number, OneOf, Option, Time, above_zero, either, seconds_of
 from infer_jax.verbs.plan_result import PlanResult
-from infer_jax.verbs.plan_search import Candidates, Money, Plans, Question, Target, plans
+from infer_jax.verbs.plan_search import Question, plans
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.requests import requested
 from infer_jax.verbs.texts import unique_texts
@@ -147,36 +147,55 @@ def plan(
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
     limits = seconds_of(ttft), seconds_of(tpot), seconds_of(p99_ttft)
-    asked = _asked((total_gpus, concurrency, request_rate), limits, frontier)
-    if engine and estimator:
-        raise refuse("--engine", engine, "without --estimator, which has an engine of its own")
-    name = estimator or (f"serving.{engine}" if engine else inputs.BEST)
-    tried = _tried(mode, asked, chunk, max_num_seqs, name, top)
-    _agree(mode, asked, tried, decode_hardware)
-    money = _money(price, currency, region_factor, pue)
+    requirements = _requirements((total_gpus, concurrency, request_rate), limits, frontier)
+    _check_options(mode, requirements, decode_hardware, chunk, (price, currency))
     requests = requested(isl, osl, prefix, request_rate, trace)
     accepted = None if acceptance is None else str(acceptance)
-    drafts = drafting(model, draft, accepted, heads=heads)
-    target = Target(config, unique_texts(quant) or [None], kv_dtype, set)
-    question = Question(target, systems, decoding, money, requests, asked, tried, drafts, draft)
-    answer = _answered(question, confidence)
+    chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
+    # pools know only the mean of their wait
+    pools_excluded = mode is None and math.isfinite(requirements.p99_ttft)
+    question = Question(
+        config,
+        systems,
+        requests,
+        requirements,
+        formats=unique_texts(quant) or [None],
+        kv_dtype=kv_dtype,
+        set=set,
+        estimator=_estimator_name(engine, estimator),
+        decoding=decoding,
+        price=price,
+        currency=(currency or "USD").upper(),
+        region=region_factor,
+        pue=pue,
+        modes=(mode,) if mode else MODES[:1] if pools_excluded else MODES,
+        chunks=chunks or [UNBOUNDED],
+        common=Deployment.of(**({} if max_num_seqs is None else {"max_sequences": max_num_seqs})),
+        drafts=drafting(model, draft, accepted, heads=heads),
+        draft=draft,
+        top=int(top),
+        pools_excluded=pools_excluded,
+    )
+    if confidence is None:
+        answer = plans(question)
+    else:
+        from infer_jax.verbs.plan_confidence import confident_answer  # other plans need not load it
+
+        answer = confident_answer(question, confidence)
     if replay:
-        from infer_jax.verbs.plan_replay import replay_plans  # which other plans need not load
+        from infer_jax.verbs.plan_replay import replay_plans
 
         replay_plans(question, answer)
     return PlanResult(question, answer)
 
 
-def _answered(question: Question, confidence: float | None) -> Plans:
-    """The plans, chosen by the mean or with a confidence."""
-    if confidence is None:
-        return plans(question)
-    from infer_jax.verbs.plan_belief import decided  # which other plans need not load
-
-    return decided(question, confidence)
+def _estimator_name(engine: str | None, estimator: str | None) -> str:
+    if engine and estimator:
+        raise refuse("--engine", engine, "without --estimator, which has an engine of its own")
+    return estimator or (f"serving.{engine}" if engine else inputs.BEST)
 
 
-def _asked(
+def _requirements(
     load: tuple[float | None, float | None, float | None],
     limits: tuple[float | None, float | None, float | None],
     frontier: bool,
@@ -200,39 +219,23 @@ def _asked(
     )
 
 
-def _tried(
+def _check_options(
     mode: str | None,
-    asked: Requirements,
+    requirements: Requirements,
+    decoding: HardwareLike | None,
     chunk: float | Sequence[float] | None,
-    places: float | None,
-    estimator: str,
-    top: int,
-) -> Candidates:
-    """The plans to try; without pools for a limit of p99 TTFT, of which they know only means."""
-    chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
-    alone = mode is None and math.isfinite(asked.p99_ttft)
-    modes = (mode,) if mode else MODES[:1] if alone else MODES
-    common = Deployment.of() if places is None else Deployment.of(max_sequences=places)
-    return Candidates(modes, chunks or [UNBOUNDED], common, estimator, int(top), alone)
-
-
-def _agree(
-    mode: str | None, asked: Requirements, tried: Candidates, decoding: HardwareLike | None
+    rent: tuple[float | None, str | None],
 ) -> None:
-    """Raise InputError where an option is of another mode than the one asked for."""
-    p99, chunk = asked.p99_ttft, tried.chunks[0]
-    if math.isfinite(p99) and asked.rate is None:
+    """Raise InputError where an option is of another mode, or needs another option."""
+    p99, (price, currency) = requirements.p99_ttft, rent
+    if math.isfinite(p99) and requirements.rate is None:
         raise refuse("--p99-ttft", p99, "with --request-rate: arrivals make waits random")
     if math.isfinite(p99) and mode == "disaggregated":
         raise refuse("--p99-ttft", p99, "--mode aggregated: pools know the mean wait only")
     if decoding is not None and mode == "aggregated":
         raise refuse("--decode-hardware", decoding, "--mode disaggregated, or no mode")
-    if chunk < UNBOUNDED and mode == "disaggregated":
-        raise refuse("--chunk", chunk, "--mode aggregated, or no mode: pools take it whole")
-
-
-def _money(price: float | None, currency: str | None, region: float, pue: float | None) -> Money:
-    """What is paid for a GPU, and for its power."""
+    if chunk is not None and np.size(chunk) and mode == "disaggregated":
+        first = float(np.ravel(chunk)[0])
+        raise refuse("--chunk", first, "--mode aggregated, or no mode: pools take it whole")
     if currency is not None and price is None:
         raise refuse("--currency", currency, "with --price: rents of profiles are in USD")
-    return Money(price, (currency or "USD").upper(), region, pue)

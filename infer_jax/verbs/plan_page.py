@@ -1,96 +1,198 @@
-"""The page of plans: their chart to point into, a series for each system and format."""
+"""Plans as a chart: the points of a frontier and their commands, the picture and the page."""
 
 import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, SupportsFloat, cast
 
 import numpy as np
 
-from infer_jax.pages.decision import alone
-from infer_jax.pages.tradeoff import Plotted, Tradeoff, in_words
+from infer_jax.catalog import System
+from infer_jax.catalog.measured_points import latency
+from infer_jax.catalog.systems import profiles_folder
+from infer_jax.planning import Choice
+from infer_jax.plots.pictured import dated, rent
+from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
+from infer_jax.plots.plans import marks, plot_plans
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import plan_picture
-from infer_jax.verbs.plan_search import Plans, Question
-from infer_jax.verbs.report_choice import Options
-from infer_jax.verbs.report_commands import Words
-from infer_jax.verbs.report_systems import Frontiers, tradeoff
+from infer_jax.verbs import bands, pictures
+from infer_jax.verbs.plan_search import Plans, Question, frontiers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDE = 76  # letters of a command's line, which a page does not break
+Words = Mapping[str, object]  # options that every command of a page has, by name
 
 
-def page(question: Question, plans: Plans, title: str, notes: list[str]) -> str:
+def figure(question: Question, plans: Plans) -> "Figure":
+    """The frontier of each series, the best plan and the limit of TPOT.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    chart = plan_chart(question, plans)
+    return plot_plans(chart, title=chart.label, caption=_caption(question, plans, chart))
+
+
+def page(question: Question, plans: Plans, notes: list[str]) -> str:
     """The frontier of every system and format, the plan to take, and the limits.
 
     Raises:
         InputError: a package that pages need is not installed.
     """
-    drawn = shown(question, plans, title)
-    lead = _lead(question, plans, drawn)
-    said = plan_picture.caption(question, plans, drawn)
-    return alone(drawn, title=title, lead=lead, notes=[said, *notes])
+    from infer_jax.pages.decision import chart_page  # which pictures need not load
+
+    chart = plan_chart(question, plans)
+    caption, lead = _caption(question, plans, chart), _lead(question, plans, chart)
+    return chart_page(chart, title=chart.label, lead=lead, notes=[caption, *notes])
 
 
-def shown(question: Question, plans: Plans, title: str) -> Tradeoff:
-    """What page and picture show: plans of every system and format, also beyond the TPOT limit."""
-    fronts = Frontiers.of(question, plans.pools, _words(question, plans))
-    systems = {
-        label: " > ".join(dict.fromkeys(pool.side.name for pool in pools))
-        for label, pools in plans.pools.items()
+def plan_chart(question: Question, plans: Plans) -> PlanChart:
+    """What page and picture show: plans of every system and format, also beyond the TPOT limit.
+
+    Where no system has a plan within the other limits, the nearest misses.
+    """
+    words = _words(question)
+    systems = {label: search.systems for label, search in plans.searches.items()}
+    choices = [c for front in frontiers(question, systems).values() for c in front]
+    points = [plan_point(c, question, words[c.label]) for c in choices]
+    points = points or [
+        plan_point(c, question, words[c.label])._replace(line=False, bands={}) for c in plans.missed
+    ]
+    names = {
+        label: " > ".join(dict.fromkeys(x.side.name for x in each))
+        for label, each in systems.items()
     }
-    asked = question.asked
-    limits = _known(asked.ttft), _known(asked.tpot)
-    drawn = tradeoff(fronts.points(), systems, _chosen(fronts, plans), limits, label=title)
-    return drawn._replace(currency=question.money.currency)
+    best = plans.best and plan_point(plans.best, question, words[plans.best.label])
+    limits = question.requirements.ttft, question.requirements.tpot
+    ttft, tpot = (x if np.isfinite(x) else None for x in limits)
+    title = pictures.of_plans(plans.model.name, list(plans.systems))
+    return PlanChart.of(points, names, best, (ttft, tpot), label=title, currency=question.currency)
 
 
-def _known(limit: float) -> float | None:
-    return limit if np.isfinite(limit) else None
+def plan_point(c: Choice, question: Question, words: Words) -> PlanPoint:
+    """A plan as the chart shows it, with the command that answers it."""
+    return PlanPoint(
+        series=c.label,
+        layout=c.layout,
+        gpus=c.chips,
+        batch=c.batch,
+        numbers={
+            "speed": 1.0 / c.tpot,
+            "latency": latency(c.ttft, c.tpot, c.osl),
+            "ttft": 1e3 * c.ttft,
+            "tpot": 1e3 * c.tpot,
+            "usd": c.usd_per_mtok,
+            "usd_out": c.value("cost"),
+            "rate": c.throughput,
+        },
+        bands=bands.band_ends(c, arriving=question.requirements.rate is not None),
+        pools=c.mode == "disaggregated",
+        command=plan_command(c, question, words),
+    )
 
 
-def _chosen(fronts: Frontiers, plans: Plans) -> Plotted | None:
-    """The plan to take as the chart shows it; None where no plan keeps the limits."""
-    best = plans.best
-    if best is None:
-        return None
-    mine = best.system, best.layout, best.batch
-    for label, searched in plans.searched.items():
-        formats = plans.pools[label][0].given.model.quantisation
-        alike = [c for c in searched.met if (c.system, c.layout, c.batch) == mine]
-        if formats == best.formats and alike:
-            return fronts.plotted(label, alike[0])
-    return None
+def _caption(question: Question, plans: Plans, chart: PlanChart) -> str:
+    """What was asked, in a sentence or two, and what marks and bands are."""
+    work, asked, currency = question.requests.work, question.requirements, question.currency
+    rents = {name: float(x.side.hardware.price) for name, x in plans.systems.items()}
+    facts = [
+        f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out",
+        *([f"at most {asked.chips:g} GPUs"] if np.isfinite(asked.chips) else []),
+        *([f"{asked.concurrency:g} requests in flight"] if asked.concurrency else []),
+        *([f"{asked.rate:g} requests/s"] if asked.rate else []),
+        f"weights in {'; '.join(pictures.brief(text) for text in plans.formats)}",
+        rent(rents, currency),
+        f"estimator {question.estimator}",
+    ]
+    return dated(f"{'; '.join(facts)}. {marks(chart)}")
 
 
-def _lead(question: Question, plans: Plans, shown: Tradeoff) -> str:
+def _lead(question: Question, plans: Plans, chart: PlanChart) -> str:
     """The plan to take in a sentence."""
     best = plans.best
-    if best is None or shown.chosen is None:
+    if best is None or chart.chosen is None:
         return "No plan meets every limit: the chart has what comes nearest on each system."
-    money = f"{digits(best.usd_per_mtok)} {question.money.currency} per million tokens, in and out"
-    where = shown.plans[shown.chosen].series
+    money = f"{digits(best.usd_per_mtok)} {question.currency} per million tokens, in and out"
     return (
-        f"{in_words(where)}: {in_words(best.layout)} on {best.chips:g} GPUs answers "
+        f"{in_words(best.label)}: {in_words(best.layout)} on {best.chips:g} GPUs answers "
         f"{digits(1.0 / best.tpot)} tokens/s to each of {best.batch:g} requests in "
         f"flight an instance, with a TTFT of {digits(1e3 * best.ttft)} ms, for {money}."
     )
 
 
-def _words(question: Question, plans: Plans) -> dict[str, Words]:
+def _words(question: Question) -> dict[str, Words]:
     """Options of the command of each plan, by label; none where a command would say less."""
-    target, tried, money = question.target, question.tried, question.money
-    said = isinstance(target.config, str | os.PathLike) and all(
-        x.path != Path() for x in question.systems
-    )
-    usual = money.currency == "USD" and money.region == 1.0 and question.decoding is None
-    whole = list(tried.chunks) == [UNBOUNDED] and question.total is not None
-    plain = usual and question.drafts is None and not question.requests.work.lengths
-    options = Options(
-        config=target.config,
-        systems=question.systems,
-        named=said and plain and whole,
-        formats=target.formats,
-        kv_dtype=target.kv_dtype,
-        price=money.price,
-        total_gpus=question.total,
-        estimator=tried.estimator,
-        set=target.set,
-    )
-    return {label: options.words(given.system, form) for label, form, given in options.each()}
+    named = isinstance(question.config, str | os.PathLike)
+    named = named and all(x.path != Path() for x in question.systems)
+    usual = question.currency == "USD" and question.region == 1.0 and question.decoding is None
+    plain = question.drafts is None and not question.requests.work.lengths
+    plain = plain and list(question.chunks) == [UNBOUNDED] and question.total is not None
+    same = named and usual and plain
+    return {
+        label: command_words(question, systems[0], form, question.total) if same else {}
+        for label, form, systems in question.series()
+    }
+
+
+def command_words(
+    question: Question, system: System, form: str | None, total: float | None
+) -> Words:
+    """Options of the commands that a page names."""
+    shipped = system.path.resolve().parent == profiles_folder().resolve()
+    changes = question.set
+    return {
+        "config": str(question.config),
+        "hardware": system.name if shipped else str(system.path),
+        "quant": form,
+        "kv-dtype": question.kv_dtype,
+        "price": question.price,
+        "total-gpus": total,
+        "set": changes if changes is None or isinstance(changes, str) else list(changes),
+    }
+
+
+def command(verb: str, config: object, options: Words) -> str:
+    r"""A command of this program, its lines no longer than a page shows.
+
+    >>> command("estimate", "llama-3.1-8b", {"hardware": "h100_sxm", "tp": 2.0, "price": None})
+    'infer-jax estimate llama-3.1-8b --hardware h100_sxm --tp 2'
+    """
+    lines = [shlex.join(("infer-jax", verb, str(config)))]
+    for name, given in options.items():
+        for value in given if isinstance(given, list | tuple) else (given,):
+            if value is None:
+                continue
+            word = value if isinstance(value, str) else f"{float(cast(SupportsFloat, value)):.12g}"
+            option = shlex.join((f"--{name}", word))
+            if len(lines[-1]) + len(option) < WIDE:
+                lines[-1] += f" {option}"
+            else:
+                lines.append(f"  {option}")
+    return " \\\n".join(lines)
+
+
+def plan_command(c: Choice, question: Question, words: Words) -> str:
+    """The command that answers one plan; "" where no command can name its model.
+
+    ``estimate`` where the plan is one instance with as many groups as experts' ranks, else the
+    search that puts it first.
+    """
+    if not words:
+        return ""
+    work, layout = question.requests.work, c.pools[0].layout
+    options = {**words, "isl": work.isl, "osl": work.osl}
+    options |= {"prefix": work.prefix} if float(work.prefix) else {}
+    config = options.pop("config")
+    if len(c.pools) == 1 and layout.ep == layout.attention_dp:
+        del options["total-gpus"]
+        options |= {"tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "dp": c.pools[0].copies}
+        options |= {"batch": c.batch, "estimator": question.estimator}
+        return command("estimate", config, options)
+    # limits that its times just meet
+    limits = {x: f"{1e3 * getattr(c, x) * 1.0005:.5g}ms" for x in ("ttft", "tpot")}
+    options["total-gpus"] = question.total
+    return command("plan", config, {**options, "mode": c.mode, **limits})

@@ -1,5 +1,6 @@
 """The answer of ``plan``: plans within the limits, or the nearest misses, and how they start."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,16 +12,26 @@ from infer_jax.planning import USUAL_TTFT, Choice
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Notes, Part
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import limits, plan_launch, plan_picture, plan_rows, plan_tables
-from infer_jax.verbs.plan_rows import PlanRow
-from infer_jax.verbs.plan_search import Plans, Question
-from infer_jax.verbs.plan_trust import doubts, preferences, warnings
+from infer_jax.verbs import limits
+from infer_jax.verbs.bands import unmeasured
+from infer_jax.verbs.plan_columns import (
+    borrowed_from,
+    calibrated_intervals,
+    evenly_spaced,
+    free_gpus,
+    plan_fields,
+    plan_tables,
+    replay_table,
+)
+from infer_jax.verbs.plan_launch import launch_notes, launch_parts, plan_launches
+from infer_jax.verbs.plan_search import Plans, PlanSystem, Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ONE_GPU = {"tp": 1.0, "attention_dp": 1.0, "ep": 1.0, "pp": 1.0}
 BANDS = "In brackets: what 80 % of measured runs are in, by the calibration of the profile."
+EVEN = 0.5  # odds from which a plan rather keeps its limits than not
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,16 +70,17 @@ class PlanResult(Pictured):
         """What starts the best plan on each engine, or why nothing does."""
         if self.best is None:
             return {}
-        return plan_launch.started(self.best, self.question, self.searched)
+        return plan_launches(self.best, self.question, self.searched)
 
     def fields(self) -> Mapping[str, object]:
         """All plans with what was asked; rents in the currency of ``price``."""
         question, plans, work = self.question, self.searched, self.question.requests.work
+        listed = "frontier" if question.requirements.frontier else "plans"
         return {
             "model": plans.model.name,
-            "formats": list(plans.formats),
-            "estimator": question.tried.estimator,
-            "trust": {system: one.fields() for system, one in plans.trusted.items()},
+            "formats": plans.formats,
+            "estimator": question.estimator,
+            "trust": {name: system.trust.fields() for name, system in plans.systems.items()},
             "isl_tokens": work.isl,
             "osl_tokens": work.osl,
             "prefix_tokens": work.prefix,
@@ -77,67 +89,68 @@ class PlanResult(Pictured):
             "configurations": plans.configurations,
             "feasible": self.feasible,
             **(plans.decision.fields() if plans.decision else {}),
-            "frontier" if question.asked.frontier else "plans": self._fields_of(plans.met),
-            "near_misses": self._fields_of(plans.missed),
+            listed: [self._fields_of(c) for c in plans.met],
+            "near_misses": [self._fields_of(c) for c in plans.missed],
             "launch": {launch.engine: launch.to_dict() for launch in self.launch.values()},
             "notes": [*self.notes(), *self._replay_notes()],
         }
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a plan: those within the limits, else the nearest misses."""
-        return self._fields_of(self.searched.met or self.searched.missed)
+        return [self._fields_of(c) for c in self.searched.met or self.searched.missed]
 
-    def _fields_of(self, plans: Sequence[Choice]) -> list[dict[str, object]]:
-        currency, total = self.question.money.currency, self.question.total
-        return [plan_rows.row(c, self.searched).fields(currency, total) for c in plans]
+    def _fields_of(self, c: Choice) -> dict[str, object]:
+        question, plans = self.question, self.searched
+        return plan_fields(
+            c,
+            question.currency,
+            question.total,
+            borrowed=borrowed_from(c, plans),
+            intervals=calibrated_intervals(c, plans),
+            replayed=bool(plans.replayed),
+        )
 
     def parts(self) -> Iterator[Part]:
         """The plans with their times, costs and bills, how the best one starts, and notes."""
         question, plans, best = self.question, self.searched, self.best
-        frontier, notes = question.asked.frontier and bool(plans.met), self.notes()
-        rows = self._shown()
-        yield self._head(rows)
-        yield from (one.says for one in plans.trusted.values())
-        if any(row.choice.mode == "disaggregated" for row in rows):
+        frontier, notes = question.requirements.frontier and bool(plans.met), self.notes()
+        shown = plans.met or plans.missed[: question.top]
+        shown = evenly_spaced(shown) if frontier else shown
+        yield self._head(shown)
+        yield from (system.trust.says for system in plans.systems.values())
+        if any(c.mode == "disaggregated" for c in shown):
             yield trust_of_pools()
-        yield from (x for pools in plans.pools.values() for x in warnings(pools))
+        yield from (x for s in plans.searches.values() for x in _warnings(s.systems))
         yield ""
         if not plans.met and not plans.decision:
             yield from ("No plan meets every limit. The nearest, and what they break:", "")
-        currency, formats = question.money.currency, len(plans.formats) > 1
-        sign = "$" if currency == "USD" else currency
-        met = bool(plans.met)
-        yield from plan_tables.tables(rows, met=met, frontier=frontier, formats=formats, sign=sign)
-        if plans.decision:
-            yield from ("", *plans.decision.says(best, sign))
-        elif not frontier and (
-            said := [*preferences(plans), *([] if plans.replayed else doubts(plans))]
-        ):
-            yield from ("", *said)
-        if plans.replayed:
-            if any(x.times for x in plans.replayed):
-                yield from ("", "By law and by replay, ms:", plan_tables.replayed(plans.replayed))
-            yield from self._replay_notes()
+        yield from plan_tables(shown, plans, frontier=frontier, sign=question.sign)
+        sentences = self._sentences(frontier=frontier)
+        if sentences:
+            yield from ("", *sentences)
+        if any(c.replay and c.replay.times for c in plans.replayed):
+            yield from ("", "By law and by replay, ms:", replay_table(plans.replayed))
+        yield from self._replay_notes()
         if frontier:
-            count = f"{len(rows)} of {len(plans.met)} points of the frontier; --json has all."
+            count = f"{len(shown)} of {len(plans.met)} points of the frontier; --json has all."
             notes.insert(1, count)
         if best is not None:
-            engine = plan_launch.engine_of(plans, best)
-            launched = dict(self.launch)
-            yield from plan_launch.parts(launched, best.layout, engine)
-            notes += plan_launch.notes(launched, engine)
+            engine = plans.engine_of(best)
+            yield from launch_parts(self.launch, best.layout, engine)
+            notes += launch_notes(self.launch, engine)
         yield Notes(notes)
 
-    def _shown(self) -> list[PlanRow]:
-        """The rows that are printed: of a frontier some, of near misses the nearest."""
-        plans, asked = self.searched, self.question.asked
-        shown = plans.met or plans.missed[: self.question.tried.count]
-        if plans.met and asked.frontier:
-            shown = [plans.met[i] for i in plan_tables.spread(plans.met)]
-        return [plan_rows.row(c, plans) for c in shown]
+    def _sentences(self, *, frontier: bool) -> list[str]:
+        """What speaks for and against the first plan."""
+        plans = self.searched
+        if plans.decision:
+            return [*plans.decision.sentences(self.best, self.question.sign)]
+        if frontier:
+            return []
+        return [*preferences(plans), *([] if plans.replayed else doubts(plans))]
 
-    def _head(self, rows: Sequence[PlanRow]) -> str:
-        systems = list(dict.fromkeys(row.choice.system for row in rows))
+    def _head(self, shown: Sequence[Choice]) -> str:
+        systems = list(dict.fromkeys(c.system for c in shown))
         where = f" on {systems[0]}" if len(systems) == 1 else ""
         work = self.question.requests.work
         lengths = f"{float(work.isl):g} tokens in, {float(work.osl):g} out"
@@ -146,59 +159,67 @@ class PlanResult(Pictured):
     def notes(self) -> list[str]:
         """The space that was searched, and assumptions."""
         question, plans = self.question, self.searched
-        tried, requests, currency = question.tried, question.requests, question.money.currency
-        shown = plans.met or plans.missed
-        banded = any(plan_rows.row(c, plans).intervals for c in shown)
-        chunked = list(tried.chunks) != [UNBOUNDED]
-        pooled = requests.work.lengths and not tried.alone
-        names = ("tpot", "p99_ttft") if question.asked.usual_ttft else limits.LONG
-        set_by_user = {name: getattr(question.asked, name) for name in names}
+        asked, requests, currency = question.requirements, question.requests, question.currency
+        banded = any(calibrated_intervals(c, plans) for c in plans.met or plans.missed)
+        chunked = list(question.chunks) != [UNBOUNDED]
+        pooled = requests.work.lengths and not question.pools_excluded
+        names = ("tpot", "p99_ttft") if asked.usual_ttft else limits.LONG
+        modes = " and ".join(question.modes)
         return [
-            *(plan_rows.free(plans.best, question.asked) if plans.best else []),
-            f"{self._tried()}, {plans.configurations} configurations, {' and '.join(tried.modes)}.",
+            *(free_gpus(plans.best, asked) if plans.best else []),
+            f"{self._space()}, {plans.configurations} configurations, {modes}.",
             *([BANDS] if banded else []),
-            *(self._usual() if question.asked.usual_ttft else []),
-            *limits.long_times(set_by_user),
+            *(self._usual_ttft() if asked.usual_ttft else []),
+            *limits.long_times({name: getattr(asked, name) for name in names}),
             *requests.notes,
             *(["Pools take all requests at the mean lengths."] if pooled else []),
-            *(["Pools prefill a prompt in one pass."] if chunked and len(tried.modes) > 1 else []),
+            *(
+                ["Pools prefill a prompt in one pass."]
+                if chunked and len(question.modes) > 1
+                else []
+            ),
             *(question.drafts.notes if question.drafts else []),
-            *(["Pools are left out: only the mean of their wait is known."] if tried.alone else []),
+            *(
+                ["Pools are left out: only the mean of their wait is known."]
+                if question.pools_excluded
+                else []
+            ),
             f"{currency} and joules are per million tokens: of both sides, blended, where not of "
             f"input or output; a GPU is paid while it is rented. Energy is {self._energy()}.",
             *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in plans.notes),
         ]
 
     def _energy(self) -> str:
-        pue = self.question.money.pue
+        pue = self.question.pue
         return "of the GPUs" if pue is None else f"of the site, at a PUE of {pue:g}"
 
-    def _tried(self) -> str:
+    def _space(self) -> str:
         """Which layouts were tried: those that the engine starts, or all where it starts none."""
-        load = "batch" if self.question.asked.rate is None else "number of replicas"
-        starters = [pool for pools in self.searched.pools.values() for pool in pools]
-        if all(pool.starter.obstacle(ONE_GPU) for pool in starters):
+        load = "batch" if self.question.requirements.rate is None else "number of replicas"
+        systems = [x for search in self.searched.searches.values() for x in search.systems]
+        if all(x.starter.obstacle(ONE_GPU) for x in systems):
             return f"Every legal layout and {load}"
-        engines = dict.fromkeys(NAMES[pool.side.serving.engine_name] for pool in starters)
+        engines = dict.fromkeys(NAMES[x.side.serving.engine_name] for x in systems)
         return f"Every layout that {' and '.join(engines)} can start, and every {load}"
 
     def _replay_notes(self) -> list[str]:
         """Differences between closed form and replay, plans not replayed, and what a replay is."""
-        if not self.searched.replayed:
+        replayed = self.searched.replayed
+        if not replayed:
             return []
         from infer_jax.verbs.plan_replay import ABOUT, differences
 
-        missing = {}
-        for choice, times, why in self.searched.replayed:
-            if times is None:
-                missing.setdefault(why, []).append(choice.layout)
+        missing = dict[str, list[str]]()
+        for c in replayed:
+            if c.replay and not c.replay.times:
+                missing.setdefault(c.replay.why, []).append(c.layout)
         return [
             *differences(self.question, self.searched),
             *(f"Not replayed: {', '.join(x)} ({why})." for why, x in missing.items()),
-            *([ABOUT] if len(self.searched.replayed) > sum(map(len, missing.values())) else []),
+            *([ABOUT] if any(c.replay and c.replay.times for c in replayed) else []),
         ]
 
-    def _usual(self) -> list[str]:
+    def _usual_ttft(self) -> list[str]:
         seconds = f"{USUAL_TTFT:g} s"
         if self.searched.usual:
             how = "--ttft sets another, --ttft none takes it away."
@@ -213,11 +234,64 @@ class PlanResult(Pictured):
 
         Drawn are also plans that break the limit of TPOT, which is a line.
         """
-        return plan_picture.figure(self.question, self.searched)
+        from infer_jax.verbs.plan_page import figure  # which other plans need not load
+
+        return figure(self.question, self.searched)
 
     def _page(self, figure: "Callable[[], Figure]") -> str:
         """The page of the plans, whose chart is to point into."""
-        from infer_jax.verbs.plan_page import page  # which other plans need not load
+        from infer_jax.verbs.plan_page import page
 
-        question, plans = self.question, self.searched
-        return page(question, plans, plan_picture.titled(plans), self.notes())
+        return page(self.question, self.searched, self.notes())
+
+
+def preferences(plans: Plans) -> list[str]:
+    """Which plan dollars alone would put first, and what keeps it from there."""
+    best = plans.best
+    cheapest = min(
+        (c for c in plans.met if not (c.replay and c.replay.excess)),
+        key=lambda c: (bool(c.obstacle), c.usd_per_mtok),
+        default=None,
+    )
+    if best is None or cheapest is None or cheapest.usd_per_mtok >= best.usd_per_mtok:
+        return []
+    why = unmeasured(cheapest, plans.systems_of(cheapest))
+    if not why:  # it stands lower for another reason, which its row says
+        return []
+    less = 100.0 * (1.0 - cheapest.usd_per_mtok / best.usd_per_mtok)
+    return [
+        f"{cheapest.layout} on {cheapest.system} is predicted to cost {less:.2g} % less, but "
+        f"{why}: 80 % of runs like it stay below {cheapest.slow:.3g} times the predicted TPOT, "
+        "and the choice rests on that. A run of it decides; --confidence weighs both."
+    ]
+
+
+def doubts(plans: Plans) -> list[str]:
+    """That the first plan rather breaks its limits than keeps them, and which does not."""
+    best = plans.best
+    if best is None or best.holds is None or best.holds >= EVEN:
+        return []
+    likelier = min(
+        (c for c in plans.met if (c.holds or 0.0) >= EVEN and not c.obstacle),
+        key=lambda c: c.usd_per_mtok,
+        default=None,
+    )
+    sentence = f"{best.layout} keeps the limits with a probability of {100.0 * best.holds:.2g} %"
+    if likelier is not None:
+        more = 100.0 * (likelier.usd_per_mtok / best.usd_per_mtok - 1.0)
+        sentence += (
+            f"; {likelier.layout} on {likelier.system}, which costs {more:.2g} % more, with "
+            f"{100.0 * (likelier.holds or 0.0):.2g} %"
+        )
+    return [f"{sentence}. --replay or a run of it decides; --confidence 0.8 asks for more."]
+
+
+def _warnings(systems: Sequence[PlanSystem]) -> Iterator[str]:
+    """What speaks against the numbers of a system: formats that its chip does not multiply."""
+    for system in systems:
+        products = set(re.findall(r"(\d+)-bit products", system.given.model.quantisation))
+        filled = dict(re.findall(r"flops_(\d+) missing: filled with flops_(\d+)",
+                                 " ".join(system.given.system.filled)))  # fmt: skip
+        for bits in sorted(products & set(filled)):
+            name, instead = system.side.name, filled[bits]
+            yield f"{name} has no {bits}-bit products: {instead}-bit ones are priced."

@@ -1,8 +1,9 @@
-"""Searches plans over every system and format."""
+"""What ``plan`` and ``report`` are asked, and the search over every system and format."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,125 +14,173 @@ from infer_jax.catalog import Model, System
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
 from infer_jax.launch import Starter, checkpoint
-from infer_jax.planning import Choice, Requirements, Side, front, machine, pools_of, search
-from infer_jax.planning.cheapest import PlanCandidates, largest
-from infer_jax.planning.machines import rule
-from infer_jax.verbs import inputs
+from infer_jax.planning import (
+    MODES,
+    Choice,
+    PlanCandidates,
+    PlanSpace,
+    Requirements,
+    Side,
+    front,
+    machine,
+    search,
+)
+from infer_jax.planning.cheapest import largest
+from infer_jax.planning.machines import machine_rule
+from infer_jax.specs import UNBOUNDED
+from infer_jax.verbs import bands, inputs
 from infer_jax.verbs.drafts import Drafting
-from infer_jax.verbs.inputs import ModelLike
-from infer_jax.verbs.plan_trust import trusted
+from infer_jax.verbs.inputs import Given, ModelLike
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.requests import Requested
 
 if TYPE_CHECKING:
-    from infer_jax.verbs.plan_belief import Decision
-    from infer_jax.verbs.plan_replay import Replayed
+    from infer_jax.verbs.plan_confidence import Decision
 
 
-class Money(NamedTuple):
-    """Rent in USD/h or another currency, its factor for a region, and overhead of power (PUE)."""
+@dataclass(frozen=True)
+class Question:
+    """The model, systems, requests and requirements of plans, and what is tried.
 
+    ``formats``, ``kv_dtype``, ``set``: of the model, and numbers that are changed; ``decoding``:
+    the system of the decode pool, if it is another one; ``price``, ``currency``, ``region``:
+    rent per GPU-hour, what it is in, and the factor of a region; ``pue``: power of the building
+    over that of its machines; ``chunks``: prompt tokens of a pass; ``common``: settings of all
+    plans; ``drafts``, ``draft``: the drafting, and the draft model by name; ``top``: plans of each
+    system; ``pools_excluded``: because only the mean of their wait is known.
+    """
+
+    config: ModelLike
+    systems: Sequence[System]
+    requests: Requested
+    requirements: Requirements
+    formats: Sequence[str | None] = (None,)
+    kv_dtype: str | None = None
+    set: str | Sequence[str] | None = None
+    estimator: str = inputs.BEST
+    decoding: System | None = None
     price: float | None = None
     currency: str = "USD"
     region: float = 1.0
     pue: float | None = None
-
-
-class Target(NamedTuple):
-    """The model that is served, the formats that are tried, and the numbers that are changed."""
-
-    config: ModelLike
-    formats: Sequence[str | None]
-    kv_dtype: str | None
-    set: str | Sequence[str] | None = None
-
-
-class Candidates(NamedTuple):
-    """The plans to try: modes, prompt tokens of a pass, and settings common to all.
-
-    ``estimator``: its name; ``count``: plans shown of each system; ``alone``: pools are left out,
-    because only the mean of their wait is known.
-    """
-
-    modes: Sequence[str]
-    chunks: Sequence[float]
-    common: Deployment
-    estimator: str
-    count: int
-    alone: bool = False
-
-
-class Question(NamedTuple):
-    """The model, systems, requests and limits of a plan.
-
-    ``decoding``: the system of the decode pool, if it is another one; ``draft``: the draft model,
-    by name.
-    """
-
-    target: Target
-    systems: Sequence[System]
-    decoding: System | None
-    money: Money
-    requests: Requested
-    asked: Requirements
-    tried: Candidates
-    drafts: Drafting | None
+    modes: Sequence[str] = MODES
+    chunks: Sequence[float] = (UNBOUNDED,)
+    common: Deployment = field(default_factory=Deployment.of)
+    drafts: Drafting | None = None
     draft: str | None = None
+    top: int = 3
+    pools_excluded: bool = False
 
     @property
     def total(self) -> float | None:
         """GPUs in all, where they are given."""
-        return self.asked.chips if math.isfinite(self.asked.chips) else None
+        chips = self.requirements.chips
+        return chips if math.isfinite(chips) else None
+
+    @property
+    def sign(self) -> str:
+        """The sign of the currency."""
+        return "$" if self.currency == "USD" else self.currency
+
+    def read(self, system: System, form: str | None) -> Given:
+        """The model and one system as they are read."""
+        return inputs.given(self.config, system, form, self.kv_dtype, self.price, self.set)
+
+    def series(self) -> Iterator[tuple[str, str | None, Sequence[System]]]:
+        """Every system in every format: a label, the format, one system or one for each pool."""
+        for system, form in product(self.systems, self.formats):
+            systems = [system] if self.decoding is None else [system, self.decoding]
+            label = " > ".join(dict.fromkeys(x.name for x in systems))
+            yield label + (f", {form}" if len(self.formats) > 1 else ""), form, systems
 
 
-class ConsideredSystem(NamedTuple):
-    """A system among those compared, with its model, estimator and assumptions.
+class PlanSystem(NamedTuple):
+    """A system among those compared, with its model, estimator, known errors and assumptions.
 
     ``starter``: which layouts the engine starts.
     """
 
-    given: inputs.Given
+    given: Given
     side: Side
+    trust: Trust
     notes: list[str]
-    trusted: Trust
     starter: Starter
 
 
-Search = Callable[[Question, Sequence[ConsideredSystem], Requirements], PlanCandidates]
+class PlanSearch(NamedTuple):
+    """A search: its format, its one or two systems, and what it found."""
+
+    form: str | None
+    systems: Sequence[PlanSystem]
+    found: PlanCandidates = PlanCandidates([], [], 0)
+
+
+Search = Callable[[Question, Sequence[PlanSystem], Requirements], PlanCandidates]
 
 
 @dataclass
 class Plans:
-    """Plans within the limits, else the nearest misses, and the searches they came from.
+    """Plans within the limits, else the nearest misses, and the searches they came from, by label.
 
-    ``usual``: whether plans were limited to the usual TTFT because no limit was given; ``systems``,
-    ``trusted``: by name; ``formats``: the format options by the resolved format; ``pools``,
-    ``searched``: the one or two systems of each search and its result, by its label; ``replayed``:
-    replays of the first plans, if asked for; ``decision``: how plans were chosen by a confidence.
+    ``usual``: whether plans were limited to the usual TTFT because no limit was given;
+    ``decision``: how plans were chosen by a confidence.
     """
 
-    model: Model
-    met: list[Choice] = field(default_factory=list)
-    missed: list[Choice] = field(default_factory=list)
+    searches: Mapping[str, PlanSearch]
+    met: list[Choice]
+    missed: list[Choice]
     usual: bool = False
-    configurations: int = 0
-    systems: dict[str, System] = field(default_factory=dict)
-    trusted: dict[str, Trust] = field(default_factory=dict)
-    formats: dict[str, str | None] = field(default_factory=dict)
-    pools: dict[str, Sequence[ConsideredSystem]] = field(default_factory=dict)
-    searched: dict[str, PlanCandidates] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    replayed: Sequence["Replayed"] = ()
     decision: "Decision | None" = None
-
-    def pools_of(self, choice: Choice) -> Sequence[ConsideredSystem]:
-        """The one or two systems of a plan, in its formats."""
-        return next(x for x in self.pools.values() if _are_of(x, choice))
 
     @property
     def best(self) -> Choice | None:
         """The cheapest plan within the limits."""
         return min(self.met, key=lambda c: c.rank, default=None)
+
+    @property
+    def model(self) -> Model:
+        """The model, in the first format."""
+        return next(iter(self.searches.values())).systems[0].given.model
+
+    @property
+    def systems(self) -> dict[str, PlanSystem]:
+        """Every system by its name."""
+        return {x.side.name: x for search in self.searches.values() for x in search.systems}
+
+    @property
+    def formats(self) -> list[str]:
+        """The formats that are compared."""
+        every = (x.systems[0].given.model.quantisation for x in self.searches.values())
+        return list(dict.fromkeys(every))
+
+    @property
+    def configurations(self) -> int:
+        """Rows that were evaluated."""
+        return sum(search.found.configurations for search in self.searches.values())
+
+    @property
+    def replayed(self) -> list[Choice]:
+        """The plans that were replayed, or of which it is said why not."""
+        every = self.met or self.missed
+        return [c for c in every if c.replay is not None and (c.replay.times or c.replay.why)]
+
+    @property
+    def notes(self) -> list[str]:
+        """Assumptions about the systems, and which have no pair of pools."""
+        notes = list[str]()
+        for _, systems, found in self.searches.values():
+            notes += [note for system in systems for note in system.notes]
+            if not found.pooled:
+                notes.append(f"No two pools of {systems[0].side.name} fit what is asked.")
+        return notes
+
+    def systems_of(self, choice: Choice) -> Sequence[PlanSystem]:
+        """The one or two systems of a plan, in its formats."""
+        return self.searches[choice.label].systems
+
+    def engine_of(self, choice: Choice) -> str:
+        """The engine that a plan's numbers are of."""
+        return self.systems[choice.system.partition(" > ")[0]].trust.engine or "vllm"
 
 
 def plans(question: Question, search: Search | None = None) -> Plans:
@@ -140,132 +189,120 @@ def plans(question: Question, search: Search | None = None) -> Plans:
     Raises:
         InputError: a name or file that cannot be read; no layout that an engine runs.
     """
-    within: dict[bool, list[Choice]] = {True: [], False: []}
-    missed: list[Choice] = []
-    answer: Plans | None = None
-    for label, form, pools in considered(question):
-        first = pools[0]
-        answer = answer or Plans(first.given.model)
-        _note(answer, question, pools)
-        with busy(f"evaluating every layout on {first.side.name}"):
-            searched = search_pools(question, pools, question.asked, search)
-        stored = first.given.model.quantisation
-        answer.configurations += searched.configurations
-        if not searched.pooled:
-            answer.notes.append(f"No two pools of {first.side.name} fit what is asked.")
-        answer.formats[stored], answer.pools[label] = form, pools
-        answer.searched[label] = searched
-        within[searched.usual] += searched.met
-        missed += searched.missed
-    assert answer is not None, "a question names at least one system"
-    answer.usual = bool(within[True])
-    met = within[answer.usual]
-    answer.met = front(met) if question.asked.frontier else sorted(met, key=lambda c: c.rank)
-    answer.missed = [] if met else sorted(missed, key=lambda c: c.rank)
-    return answer
+    searches = dict[str, PlanSearch]()
+    for label, form, systems in considered(question):
+        with busy(f"evaluating every layout on {systems[0].side.name}"):
+            found = search_on(question, label, systems, question.requirements, search)
+        searches[label] = PlanSearch(form, systems, found)
+    found = [x.found for x in searches.values()]
+    usual = any(x.usual and x.met for x in found)
+    met = [c for x in found if x.usual == usual for c in x.met]
+    met = front(met) if question.requirements.frontier else sorted(met, key=lambda c: c.rank)
+    missed = [] if met else sorted((c for x in found for c in x.missed), key=lambda c: c.rank)
+    return Plans(searches, met, missed, usual)
 
 
-def search_pools(
-    question: Question,
-    pools: Sequence[ConsideredSystem],
-    asked: Requirements,
-    search: Search | None = None,
-) -> PlanCandidates:
-    """The plans on one system, or on one for each pool, with what is known against each."""
-    searched = (search or _search)(question, pools, asked)
-    stored = pools[0].given.model.quantisation
-    met, near = (
-        [replace(c, formats=stored, obstacle=_obstacle(c, pools)) for c in each]
-        for each in (searched.met, searched.missed)
-    )
-    if search is None:
-        of_system = pools, question.asked, searched.usual
-        met, near = ([trusted(c, *of_system) for c in each] for each in (met, near))
-    return searched._replace(met=met, missed=near)
-
-
-def _are_of(pools: Sequence[ConsideredSystem], choice: Choice) -> bool:
-    names = dict.fromkeys(pool.side.name for pool in pools)
-    formats = pools[0].given.model.quantisation
-    return (" > ".join(names), formats) == (choice.system, choice.formats)
-
-
-def _obstacle(choice: Choice, pools: Sequence[ConsideredSystem]) -> str:
-    """Why no command of the engine starts a plan; "" where one does."""
-    degrees = pools_of(choice.degrees)
-    if len(degrees) == 1:
-        return pools[0].starter.obstacle(degrees[0])
-    ends = zip((pools[0], pools[-1]), degrees, ("prefill", "decode"), strict=True)
-    return next((why for pool, d, role in ends if (why := pool.starter.obstacle(d, role))), "")
-
-
-def fronts(
-    question: Question, pools: Mapping[str, Sequence[ConsideredSystem]]
-) -> dict[str, list[Choice]]:
-    """The frontier of every search, also of plans that break the limit of TPOT, by its label."""
-    wanted = replace(question.asked, frontier=True, tpot=np.inf)
-    with jax.enable_x64(True):
-        return {label: _search(question, each, wanted).met for label, each in pools.items()}
-
-
-def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[ConsideredSystem]]]:
+def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[PlanSystem]]]:
     """Each search: its label, its format, and one system or one for each pool."""
-    for system, form in product(question.systems, question.target.formats):
-        pools = [_pool(question, system, form)]
-        if question.decoding is not None:
-            pools.append(_pool(question, question.decoding, form))
-        label = " > ".join(dict.fromkeys(pool.side.name for pool in pools))
-        yield label + (f", {form}" if len(question.target.formats) > 1 else ""), form, pools
+    for label, form, systems in question.series():
+        yield label, form, [plan_system(question, system, form) for system in systems]
 
 
-def _note(answer: Plans, question: Question, pools: Sequence[ConsideredSystem]) -> None:
-    """Add the notes of each system to ``answer``, its profile, and how far its fit is trusted."""
-    for pool in pools:
-        answer.notes += pool.notes
-        answer.systems[pool.side.name] = pool.given.system
-        answer.trusted[pool.side.name] = pool.trusted
-
-
-def _search(
-    question: Question, pools: Sequence[ConsideredSystem], asked: Requirements
-) -> PlanCandidates:
-    drafts, tried = question.drafts, question.tried
-    return search(
-        [pool.side for pool in pools],
-        pools[0].given.model.architecture,
-        question.requests.work,
-        asked,
-        tried.common,
-        modes=tried.modes,
-        chunks=tried.chunks,
-        drafts=drafts.counts if drafts else (0.0,),
-        draft=drafts.draft if drafts else None,
-        count=tried.count,
-    )
-
-
-def _pool(question: Question, system: System, form: str | None) -> ConsideredSystem:
-    price, _, region, pue = question.money
-    name, total, target = question.tried.estimator, question.total, question.target
-    given = inputs.given(target.config, system, form, target.kv_dtype, price, target.set)
+def plan_system(question: Question, system: System, form: str | None) -> PlanSystem:
+    """A system with the model in a format, its estimator, and which layouts its engine starts."""
+    name, total, given = question.estimator, question.total, question.read(system, form)
     inputs.check_context(given.model, question.requests.work)
-    serving, hardware = inputs.serving(name, given), given.hardware
-    trusted = inputs.trust(name, serving, given)
-    if pue is not None:
-        serving = serving.replace(draw=serving.draw.with_(pue=pue))
+    serving, hardware, notes = inputs.serving(name, given), given.hardware, given.notes
+    trust = inputs.trust(name, serving, given)
+    if question.pue is not None:
+        serving = serving.replace(draw=serving.draw.with_(pue=question.pue))
     if question.drafts is not None:
         serving = serving.with_(acceptance=question.drafts.acceptance)
-    hardware = hardware.with_(price=float(hardware.price) * region)
+    hardware = hardware.with_(price=float(hardware.price) * question.region)
     where = machine(given.hardware, given.system.title)
-    load = checkpoint(target.config, form, target.kv_dtype)
+    load = checkpoint(question.config, form, question.kv_dtype)
     starter = Starter(serving.engine_name, given.model, where, load, question.draft or "")
     side = Side(given.system.name, hardware, serving, where[0], starter)
-    most = math.inf if total is None else largest(given.hardware, total)
-    notes = given.notes
-    if region != 1.0:
-        notes.append(f"{side.name}: rents are {region:g} times those, by --region-factor.")
-    if most > 2:
-        notes.append(f"{side.name}: {rule(where[0])}.")
-    if total is not None and most < total:
-        notes.append(f"{side.name}: an instance has at most {most:g} GPUs.")
-    return ConsideredSystem(given, side, notes, trusted, starter)
+    size = math.inf if total is None else largest(given.hardware, total)
+    if question.region != 1.0:
+        notes.append(f"{side.name}: rents are {question.region:g} times those, by --region-factor.")
+    if size > 2:
+        notes.append(f"{side.name}: {machine_rule(where[0])}.")
+    if total is not None and size < total:
+        notes.append(f"{side.name}: an instance has at most {size:g} GPUs.")
+    return PlanSystem(given, side, trust, notes, starter)
+
+
+def plan_space(
+    question: Question, systems: Sequence[PlanSystem], limits: Requirements
+) -> PlanSpace:
+    """The plans of a question on one system, or on one for each pool."""
+    drafts = question.drafts
+    return PlanSpace(
+        [system.side for system in systems],
+        systems[0].given.model.architecture,
+        question.requests.work,
+        limits,
+        question.common,
+        drafts.draft if drafts else None,
+        question.modes,
+        question.chunks,
+        drafts.counts if drafts else (0.0,),
+        question.top,
+    )
+
+
+def search_on(
+    question: Question,
+    label: str,
+    systems: Sequence[PlanSystem],
+    limits: Requirements,
+    search_with: Search | None = None,
+) -> PlanCandidates:
+    """The plans on one system, or on one for each pool, with what speaks against each."""
+    if search_with is not None:
+        found = search_with(question, systems, limits)
+    else:
+        found = search(plan_space(question, systems, limits))
+
+    def judged(c: Choice) -> Choice:
+        c = replace(identified(c, question, label, systems), obstacle=_obstacle(c, systems))
+        if search_with is not None:
+            return c
+        holds, slow = bands.odds(c, systems, question.requirements, usual=found.usual)
+        return replace(c, holds=holds, slow=slow)
+
+    return found._replace(met=[*map(judged, found.met)], missed=[*map(judged, found.missed)])
+
+
+def identified(c: Choice, question: Question, label: str, systems: Sequence[PlanSystem]) -> Choice:
+    """A plan with its label, formats and intervals, and no energy where a power is not known."""
+    given, power = systems[0].given, min(float(x.given.hardware.power) for x in systems)
+    times, pools = (c.ttft, c.tpot), c.mode == "disaggregated"
+    serving, trust = systems[0].side.serving, systems[0].trust
+    ends = bands.intervals(serving, trust, given, times, pools=pools, load=c.batch)
+    outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
+    formats = given.model.quantisation
+    return replace(c, label=label, formats=formats, intervals=ends, outputs=outputs)
+
+
+def _obstacle(choice: Choice, systems: Sequence[PlanSystem]) -> str:
+    """Why no command of the engine starts a plan; "" where one does."""
+    if len(choice.pools) == 1:
+        return systems[0].starter.obstacle(choice.pools[0].layout.degrees)
+    ends = zip((systems[0], systems[-1]), choice.pools, ("prefill", "decode"), strict=True)
+    why = (system.starter.obstacle(pool.layout.degrees, role) for system, pool, role in ends)
+    return next(filter(None, why), "")
+
+
+def frontiers(
+    question: Question, systems: Mapping[str, Sequence[PlanSystem]]
+) -> dict[str, list[Choice]]:
+    """The frontier of every search, also of plans that break the limit of TPOT, by its label."""
+    limits = replace(question.requirements, frontier=True, tpot=np.inf)
+    answer = dict[str, list[Choice]]()
+    with jax.enable_x64(True):
+        for label, each in systems.items():
+            choice = partial(identified, question=question, label=label, systems=each)
+            answer[label] = [choice(c) for c in search(plan_space(question, each, limits)).met]
+    return answer

@@ -1,7 +1,8 @@
 """``ij.report``: one HTML page that answers which system and plan to take, and why."""
 
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -9,25 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
-from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.pages import vega
+from infer_jax.planning import Choice, Degrees, Requirements
 from infer_jax.plots.pictured import Pictured
 from infer_jax.results import Part
 from infer_jax.specs import Hardware
 from infer_jax.verbs import inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.inputs import HardwareLike
 from infer_jax.verbs.limits import long_times
-from infer_jax.verbs.option import Option, seconds_of
-from infer_jax.verbs.plan_rows import degrees
+from infer_jax.verbs.option import Option, either, seconds_of
+from infer_jax.verbs.plan_columns import degrees_fields, plan_fields
+from infer_jax.verbs.plan_page import plan_command
+from infer_jax.verbs.plan_search import Question
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.report_answers import Costs, Limits, ReportData, lead
-from infer_jax.verbs.report_choice import Options, choose
-from infer_jax.verbs.report_page import page
-from infer_jax.verbs.report_picture import figure
-from infer_jax.verbs.report_plan import answers_of
+from infer_jax.verbs.report_answers import HOURS, ReportData, answers_of, lead
+from infer_jax.verbs.report_choice import ReportSystem, choose
+from infer_jax.verbs.report_page import figure, page
+from infer_jax.verbs.requests import requested
 from infer_jax.verbs.texts import unique_texts
 
 if TYPE_CHECKING:
@@ -39,22 +40,21 @@ class ReportResult(Pictured):
     """The answers about one plan, and the page that holds them, also as a file ``out``."""
 
     answers: ReportData
-    limits: Limits
     page: str
     out: str | None
 
     def fields(self) -> Mapping[str, object]:
         """The plan with its times and costs, every system, their frontiers, launch commands."""
-        answers, (ttft, tpot) = self.answers, self.limits
-        chosen, estimate, picked = answers.chosen, answers.estimate, answers.picked
+        answers, selection = self.answers, self.answers.selection
+        chosen, estimate, limits = answers.chosen, answers.estimate, selection.question.requirements
         return {
-            **answers.asked.names,
+            **answers.system.given.names,
             "report": self.out,
-            "answer": lead(answers, self.limits),
-            "estimator": answers.name,
-            "trust": answers.trusted.fields(),
-            "layout": chosen.words,
-            "plan": degrees(chosen.degrees),
+            "answer": lead(answers),
+            "estimator": selection.question.estimator,
+            "trust": answers.system.trust.fields(),
+            "layout": chosen.layout,
+            "plan": degrees_fields(_degrees(chosen)),
             "batch": chosen.batch,
             "feasible": bool(estimate.feasible),
             "ttft_ms": 1e3 * estimate.ttft,
@@ -62,13 +62,16 @@ class ReportResult(Pictured):
             "speed_tokens_per_s": estimate.speed,
             "output_cost_per_mtok_usd": estimate.cost,
             **answers.intervals,
-            "limits": {
-                "ttft_ms": None if ttft is None else 1e3 * ttft,
-                "tpot_ms": None if tpot is None else 1e3 * tpot,
-            },
-            "costs": costs(answers.costs),
-            "systems": [candidate.fields() for candidate in picked.candidates],
-            "frontiers": [] if picked.frontiers is None else picked.frontiers.fields(),
+            "limits": {"ttft_ms": 1e3 * limits.ttft, "tpot_ms": 1e3 * limits.tpot},
+            "costs": answers.costs,
+            "systems": [
+                _system_fields(c, selection.systems[c.label]) for c in selection.candidates
+            ],
+            "frontiers": [
+                _frontier_fields(c, answers)
+                for front in (selection.frontiers or {}).values()
+                for c in front
+            ],
             "frontier": answers.rows,
             "launch": {launch.engine: launch.to_dict() for launch in answers.launches},
             "notes": answers.notes,
@@ -76,11 +79,12 @@ class ReportResult(Pictured):
 
     def parts(self) -> Iterator[Part]:
         """The answer in a paragraph, and where the page is."""
-        yield self.answers.trusted.says
-        if isinstance(self.answers.plan, Pools):
+        requirements = self.answers.selection.question.requirements
+        yield self.answers.system.trust.says
+        if len(self.answers.chosen.pools) > 1:
             yield trust_of_pools()
-        yield lead(self.answers, self.limits)
-        yield from long_times(dict(zip(("ttft", "tpot"), self.limits, strict=True)))
+        yield lead(self.answers)
+        yield from long_times({"ttft": requirements.ttft, "tpot": requirements.tpot})
         if self.out is not None:
             yield f"Report: {self.out}."
 
@@ -95,7 +99,7 @@ class ReportResult(Pictured):
         else:
             super()._write(out, figure)
 
-    def _shown(self) -> str:
+    def _image(self) -> str:
         """Nothing above the page, which has the chart."""
         return ""
 
@@ -155,47 +159,78 @@ def report(
         if Path(out).suffix.lower() != ".html" and (lacking := pictures.missing()):
             raise refuse("--out", str(out), lacking)
     systems, _ = inputs.systems_of(hardware, None)
-    options = Options(
-        config=config,
-        systems=systems,
-        named=all(isinstance(x, str | os.PathLike) for x in (config, *_each(hardware))),
+    name, ends = estimator or inputs.BEST, (seconds_of(ttft), seconds_of(tpot))
+    requirements = Requirements(
+        ttft=either(ends[0], math.inf),
+        tpot=either(ends[1], math.inf),
+        chips=either(total_gpus, math.inf),
+        usual_ttft=ends[0] is None,
+    )
+    question = Question(
+        config,
+        systems,
+        requested(isl, osl, prefix, None, None),
+        requirements,
         formats=unique_texts(quant) or [None],
         kv_dtype=kv_dtype,
-        price=price,
-        total_gpus=total_gpus,
-        estimator=estimator,
         set=set,
+        estimator=name,
+        price=price,
     )
-    for _, _, asked in options.each():
-        if inputs.estimator(options.name, asked).searches:
+    for _, form, (system, *_) in question.series():
+        if inputs.estimator(name, question.read(system, form)).searches:
             allowed = "one that takes a split: serving, economics.planned"
-            raise refuse("--estimator", options.name, allowed)
-    limits = seconds_of(ttft), seconds_of(tpot)
-    picked = choose(options, (tp, pp, ep, dp, batch), (isl, osl, prefix), limits)
-    work = inputs.workload(isl, osl, prefix, picked.chosen.batch)
+            raise refuse("--estimator", name, allowed)
+    single = isinstance(hardware, str | os.PathLike | System | Hardware)
+    named = all(
+        isinstance(x, str | os.PathLike) for x in (config, *([hardware] if single else hardware))
+    )
+    selection = choose(question, (tp, pp, ep, dp, batch))
+    work = inputs.workload(isl, osl, prefix, selection.chosen.batch)
     with busy("compiling and evaluating"):
-        answers = answers_of(options, work, picked, limits)
-    html = page(answers, limits)
-    result = ReportResult(answers, limits, html, None if out is None else str(out))
+        answers = answers_of(selection, work, named=named, total=total_gpus)
+    result = ReportResult(answers, page(answers), None if out is None else str(out))
     if out is not None:
         result.draw(out)
     return result
 
 
-def _each(hardware: HardwareLike | Sequence[HardwareLike]) -> Sequence[HardwareLike]:
-    """The systems as they are given."""
-    single = isinstance(hardware, str | os.PathLike | System | Hardware)
-    return [hardware] if single else hardware  # pyright: ignore[reportReturnType]
+def _degrees(chosen: Choice) -> Degrees:
+    """All degrees of the plan, also those at their defaults."""
+    first, last = chosen.pools[0], chosen.pools[-1]
+    if len(chosen.pools) == 1:
+        return {**last.layout._asdict(), "replicas": last.copies}
+    prefill = {**first.layout._asdict(), "instances": first.copies, "batch": first.batch}
+    return {"prefill": prefill, "decode": {**last.layout._asdict(), "instances": last.copies}}
 
 
-def costs(costs: Costs) -> dict[str, object]:
-    """What the plan costs, for JSON."""
+def _system_fields(c: Choice, system: ReportSystem) -> dict[str, object]:
+    """The plan to take on a system, for JSON."""
     return {
-        "per_hour_usd": costs.hour,
-        "per_month_usd": costs.month,
-        "blended_per_mtok_usd": costs.blended,
-        "input_per_mtok_usd": costs.into,
-        "cached_input_per_mtok_usd": costs.cached,
-        "cached_input_tokens": costs.held,
-        "output_per_mtok_usd": costs.out,
+        "hardware": system.given.system.name,
+        "formats": system.given.model.quantisation,
+        "feasible": not c.excess,
+        "broken": dict(c.excess),
+        "layout": c.layout,
+        "gpus": c.chips,
+        "batch": c.batch,
+        "ttft_ms": 1e3 * c.ttft,
+        "tpot_ms": 1e3 * c.tpot,
+        "throughput_per_gpu_tokens_per_s": c.throughput,
+        "blended_cost_per_mtok_usd": c.usd_per_mtok,
+        "cost_per_hour_usd": c.usd_per_hour,
+        "cost_per_month_usd": HOURS * c.usd_per_hour,
+        "trust": system.trust.fields(),
+    }
+
+
+def _frontier_fields(c: Choice, answers: ReportData) -> dict[str, object]:
+    """A plan of a frontier for JSON, with its series and the command that computes it."""
+    question, trust = answers.selection.question, answers.selection.systems[c.label].trust
+    borrowed, total = trust.borrowed_from, question.total
+    return {
+        "series": c.label,
+        **plan_fields(c, "USD", total, borrowed=borrowed, intervals=c.intervals),
+        "speed_tokens_per_s": 1.0 / c.tpot,
+        "command": plan_command(c, question, answers.words[c.label]),
     }

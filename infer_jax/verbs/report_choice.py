@@ -1,255 +1,177 @@
 """The plan that a report is about, chosen among systems and formats."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
-from infer_jax import planning
-from infer_jax.catalog import System
-from infer_jax.catalog.systems import profiles_folder
 from infer_jax.compiling import once
-from infer_jax.estimators import VARIANTS, Estimate, Estimator
+from infer_jax.estimators import VARIANTS, Estimate, Estimator, Trust
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment
-from infer_jax.planning import Choice
-from infer_jax.specs import UNBOUNDED, Plan, Workload
-from infer_jax.verbs import inputs, report_systems as systems
-from infer_jax.verbs.inputs import Given, ModelLike
+from infer_jax.planning import USUAL_TTFT, Choice, Layout, PlanPool, Requirements
+from infer_jax.planning.pricing import plan_outputs
+from infer_jax.specs import Plan, Workload
+from infer_jax.verbs import inputs
+from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.option import either
-from infer_jax.verbs.plan_search import Candidates, Money, Question, Target, considered, plans
+from infer_jax.verbs.plan_search import Question, considered, frontiers, plans
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.report_answers import Chosen, Limits, PrefillPool
-from infer_jax.verbs.report_commands import Words
-from infer_jax.verbs.report_systems import Candidate, Frontiers
-from infer_jax.verbs.requests import requested
 from infer_jax.verbs.split import plan_of
 
 GPUS = 8.0  # the GPUs of a plan where none are given: one server
 Split = tuple[float | None, float | None, float | None, float, float | None]  # tp pp ep dp batch
-Lengths = tuple[float, float, float]  # isl, osl, prefix
 
 
-class Options(NamedTuple):
-    """The options of a report; ``named``: whether a command can name model and systems."""
+class ReportSystem(NamedTuple):
+    """A system and the model in one format, by the option, with the known errors."""
 
-    config: ModelLike
-    systems: Sequence[System]
-    named: bool
-    formats: Sequence[str | None]
-    kv_dtype: str | None
-    price: float | None
-    total_gpus: float | None
-    estimator: str | None
-    set: str | Sequence[str] | None
-
-    @property
-    def name(self) -> str:
-        """The estimator's name."""
-        return self.estimator or inputs.BEST
-
-    def each(self) -> Iterator[tuple[str, str | None, Given]]:
-        """Every system in every format: its label, the format's option, both as they are read."""
-        for system, form in product(self.systems, self.formats):
-            label = system.name + (f", {form}" if len(self.formats) > 1 else "")
-            yield label, form, self.given(system, form)
-
-    def given(self, system: System, form: str | None) -> Given:
-        """The model and one system as they are read."""
-        return inputs.given(self.config, system, form, self.kv_dtype, self.price, self.set)
-
-    def words(self, system: System, form: str | None) -> Words:
-        """Options of the commands that a page names; empty where no command says the same."""
-        if not self.named:
-            return {}
-        shipped = system.path.resolve().parent == profiles_folder().resolve()
-        changes = self.set if self.set is None or isinstance(self.set, str) else list(self.set)
-        return {
-            "config": str(self.config),
-            "hardware": system.name if shipped else str(system.path),
-            "quant": form,
-            "kv-dtype": self.kv_dtype,
-            "price": self.price,
-            "total-gpus": self.total_gpus,
-            "set": changes,
-        }
+    given: Given
+    trust: Trust
+    form: str | None
 
 
-class Picked(NamedTuple):
-    """The plan of a report, its system and format, and the plans that it was chosen among.
+class ReportSelection(NamedTuple):
+    """The plan of a report, why it is this one, and the plans that it was chosen among.
 
-    ``frontiers``: of every system and format, None with an estimator that cannot search plans;
-    ``choice``: the plan of the search; ``usual``: whether it was limited to the usual TTFT.
+    ``candidates``: the plan to take in each series, by whose label ``systems`` are; ``frontiers``:
+    of every series, None with an estimator that cannot search plans; ``usual``: whether plans were
+    limited to the usual TTFT.
     """
 
-    label: str
-    form: str | None
-    given: Given
-    chosen: Chosen
-    candidates: Sequence[Candidate]
-    frontiers: Frontiers | None
-    choice: Choice | None = None
+    question: Question
+    chosen: Choice
+    why: str
+    candidates: Sequence[Choice]
+    systems: Mapping[str, ReportSystem]
+    frontiers: Mapping[str, Sequence[Choice]] | None
     usual: bool = False
 
     @property
-    def candidate(self) -> Candidate:
-        """The plan itself."""
-        return next(c for c in self.candidates if c.label == self.label)
+    def system(self) -> ReportSystem:
+        """The system of the plan."""
+        return self.systems[self.chosen.label]
 
 
-def choose(options: Options, split: Split, lengths: Lengths, limits: Limits) -> Picked:
+def choose(question: Question, split: Split) -> ReportSelection:
     """The plan as it is given, on the system where it is best, or the one ``plan`` puts first."""
     tp, pp, ep, dp, batch = split
-    for _, _, given in options.each():
-        inputs.check_context(given.model, inputs.workload(*lengths))
-    if tp is None and pp is None and ep is None:
-        _searchable(options.name, dp, batch)
-        return _searched(options, lengths, limits)
-    return _as_given(options, split, lengths, limits)
-
-
-def _searchable(name: str, dp: float, batch: float | None) -> None:
-    """Raise InputError where a plan is to be searched and an option fixes a part of it."""
-    if not VARIANTS[name].make().batches:
+    for _, form, (system, *_) in question.series():
+        inputs.check_context(question.read(system, form).model, question.requests.work)
+    if not (tp is None and pp is None and ep is None):
+        return _as_given(question, split)
+    if not VARIANTS[question.estimator].make().batches:
         raise refuse("--tp", "missing", "--tp (with --pp, --ep), or --estimator serving")
     if dp > 1:
         raise refuse("--dp", dp, "with --tp: copies of a plan that is looked for")
     if batch is not None:
         raise refuse("--batch", batch, "with --tp: a plan that is looked for has its own")
+    return _searched(_on_gpus(question, either(question.total, GPUS)))
 
 
-def _question(options: Options, lengths: Lengths, limits: Limits, chips: float) -> Question:
-    """The question that ``plan`` answers for the report."""
-    ttft, tpot = limits
-    wanted = planning.Requirements(
-        ttft=either(ttft, math.inf),
-        tpot=either(tpot, math.inf),
-        chips=chips,
-        usual_ttft=ttft is None,
-    )
-    target = Target(options.config, options.formats, options.kv_dtype, options.set)
-    tried = Candidates(planning.MODES, [UNBOUNDED], Deployment.of(), options.name, 3)
-    requests, money = requested(*lengths, None, None), Money(options.price)
-    return Question(target, options.systems, None, money, requests, wanted, tried, None)
+def _on_gpus(question: Question, chips: float) -> Question:
+    return replace(question, requirements=replace(question.requirements, chips=chips))
 
 
-def _words(options: Options) -> dict[str, Words]:
-    return {label: options.words(given.system, form) for label, form, given in options.each()}
-
-
-def _searched(options: Options, lengths: Lengths, limits: Limits) -> Picked:
+def _searched(question: Question) -> ReportSelection:
     """The plan that ``plan`` puts first, or the nearest miss."""
-    question = _question(options, lengths, limits, either(options.total_gpus, GPUS))
-    wanted, answer = question.asked, plans(question)
+    limits, answer = question.requirements, plans(question)
+    gpus = f"{limits.chips:g} GPUs"
     first = min(answer.met or answer.missed, key=lambda c: c.rank, default=None)
-    gpus = f"{wanted.chips:g} GPUs"
     if first is None:
-        raise refuse("--total-gpus", f"{wanted.chips:g}", "more: no layout fits so few GPUs")
+        raise refuse("--total-gpus", f"{limits.chips:g}", "more: no layout fits so few GPUs")
     if answer.met:
-        limited = np.isfinite((wanted.ttft, wanted.tpot)).any() or answer.usual
+        limited = np.isfinite((limits.ttft, limits.tpot)).any() or answer.usual
         why = f"The cheapest of {answer.configurations} layouts and batches on {gpus}"
         why += " that meet the limits." if limited else "."
-        why += f" TTFT is kept within {planning.USUAL_TTFT:g} s." if answer.usual else ""
+        why += f" TTFT is kept within {USUAL_TTFT:g} s." if answer.usual else ""
     else:
         broken = ", ".join(f"{name} by {share:.1%}" for name, share in first.excess.items())
         why = f"No plan on {gpus} meets every limit; the nearest breaks {broken}."
-    found = systems.candidates(answer, usual=answer.usual)
-    label = next(name for name, (_, choice) in found.items() if choice == first)
-    return Picked(
-        label,
-        answer.formats[first.formats],
-        answer.pools[label][0].given,
-        _chosen(first, why),
-        [candidate for candidate, _ in found.values()],
-        Frontiers.of(question, answer.pools, _words(options)),
-        first,
-        answer.usual,
-    )
+    best = [search.found.first for search in answer.searches.values()]
+    candidates = [_late(c) if answer.usual else c for c in best if c is not None]
+    chosen = next(c for c in candidates if c.label == first.label)
+    systems = {
+        label: ReportSystem(search.systems[0].given, search.systems[0].trust, search.form)
+        for label, search in answer.searches.items()
+    }
+    fronts = frontiers(question, {label: x.systems for label, x in answer.searches.items()})
+    return ReportSelection(question, chosen, why, candidates, systems, fronts, answer.usual)
 
 
-def _chosen(choice: Choice, why: str) -> Chosen:
-    """A plan of the search as the plan of a report."""
-    pools = planning.pools_of(choice.degrees)
-    if len(pools) == 1:
-        layout, copies = _layout(pools[0], "replicas")
-        return Chosen(layout, copies, choice.batch, why)
-    prompt, decode = pools
-    layout, copies = _layout(decode, "instances")
-    first = PrefillPool(*_layout(prompt, "instances"), prompt["batch"])
-    return Chosen(layout, copies, choice.batch, why, first)
+def _late(c: Choice) -> Choice:
+    """A plan with the usual TTFT among its limits, which its system may not reach."""
+    late = c.ttft / USUAL_TTFT - 1.0
+    return replace(c, excess={"TTFT": late, **c.excess}) if late > 0.0 else c
 
 
-def _layout(degrees: Mapping[str, float], count: str) -> tuple[planning.Layout, float]:
-    """Degrees of an instance, and how many there are of it."""
-    names = planning.Layout._fields
-    layout = planning.Layout(**{name: x for name, x in degrees.items() if name in names})
-    return layout, degrees[count]
-
-
-def _as_given(options: Options, split: Split, lengths: Lengths, limits: Limits) -> Picked:
+def _as_given(question: Question, split: Split) -> ReportSelection:
     """The plan of the options, on the system and in the format where it is best."""
     tp, pp, ep, dp, batch = split
-    total, found = options.total_gpus, []
-    for label, form, given in options.each():
-        plan, _ = plan_of(given.model.architecture, tp, pp, ep, dp, total, options.name)
+    name, total = question.estimator, question.total
+    systems, candidates = dict[str, ReportSystem](), list[Choice]()
+    for label, form, (system, *_) in question.series():
+        given = question.read(system, form)
+        plan, _ = plan_of(given.model.architecture, tp, pp, ep, dp, total, name)
         t, e, p = (float(x) for x in (plan.tp, plan.ep, plan.pp))
-        layout = planning.Layout(tp=t, attention_dp=e, ep=e, pp=p)
-        chosen = Chosen(layout, dp, either(batch, 1.0), "The plan is as given.")
-        work = inputs.workload(*lengths, chosen.batch)
-        found.append((_evaluated(label, given, options.name, chosen, work, limits), form, chosen))
-    best, form, chosen = min(found, key=lambda one: one[0].rank)
-    if len(found) > 1:
-        why = f"The plan is as given, on the one of {len(found)} systems and formats that serves "
-        chosen = chosen._replace(why=why + "it for the fewest dollars within the limits.")
+        pool = PlanPool(Layout(tp=t, attention_dp=e, ep=e, pp=p), dp, either(batch, 1.0))
+        ideal = inputs.estimator(name, given)
+        systems[label] = ReportSystem(given, inputs.trust(name, ideal, given), form)
+        candidates.append(_evaluated(label, question, ideal, given, pool))
+    chosen, why = min(candidates, key=lambda c: c.rank), "The plan is as given."
+    if len(candidates) > 1:
+        why = f"The plan is as given, on the one of {len(candidates)} systems and formats that "
+        why += "serves it for the fewest dollars within the limits."
+    question = _on_gpus(question, either(total, max(GPUS, chosen.chips)))
     fronts = None
-    if VARIANTS[options.name].make().batches:
-        chips = either(total, max(GPUS, best.gpus))
-        question = _question(options, lengths, limits, chips)
-        pools = {label: each for label, _, each in considered(question)}
-        fronts = Frontiers.of(question, pools, _words(options))
-    every = [candidate for candidate, _, _ in found]
-    return Picked(best.label, form, best.given, chosen, every, fronts)
+    if VARIANTS[name].make().batches:
+        fronts = frontiers(question, {label: each for label, _, each in considered(question)})
+    return ReportSelection(question, chosen, why, candidates, systems, fronts)
 
 
 def _evaluated(
-    label: str, given: Given, name: str, chosen: Chosen, work: Workload, limits: Limits
-) -> Candidate:
+    label: str, question: Question, ideal: Estimator, given: Given, pool: PlanPool
+) -> Choice:
     """A given plan on one system."""
-    ideal = inputs.estimator(name, given)
-    estimator, plan, _, _ = plans_of(name, ideal, chosen)
     arch, hardware = given.model.architecture, given.hardware
-    answer = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
-    gpus = float(answer.chips) * chosen.copies
-    return Candidate(
+    work = question.requests.work.replace(batch=np.float64(pool.batch))
+    estimator, plan, _, _ = estimator_and_plans(ideal, (pool,))
+    estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
+    rows = jax.tree.map(lambda x: np.asarray(x)[None], estimate)
+    outputs = plan_outputs(rows, {}, 0)
+    outputs["excess"] = _excess(estimate, question.requirements)
+    chips, osl = float(estimate.chips) * pool.copies, float(work.osl)
+    throughput = float(estimate.throughput)
+    return Choice(
+        system=given.system.name,
+        pools=(pool,),
+        requests_per_s=throughput * chips / osl,
+        throughput=throughput,
+        usd_per_hour=chips * float(hardware.price),
+        isl=float(work.isl),
+        osl=osl,
+        blended=blended_cost(estimate, work),
         label=label,
-        given=given,
-        trusted=inputs.trust(name, ideal, given),
-        layout=chosen.words,
-        gpus=gpus,
-        batch=chosen.batch,
-        ttft=float(answer.ttft),
-        tpot=float(answer.tpot),
-        throughput=float(answer.throughput),
-        usd=blended(answer, work),
-        out=float(answer.cost),
-        hourly=gpus * float(hardware.price),
-        excess=_excess(answer, limits),
+        formats=given.model.quantisation,
+        **outputs,
     )
 
 
-def blended(estimate: Estimate, work: Workload) -> float:
+def blended_cost(estimate: Estimate, work: Workload) -> float:
     """USD per million tokens, in and out."""
     fresh = max(float(work.isl - work.prefix), 1.0)
     paid = float(estimate.input_cost) * fresh + float(estimate.cost) * float(work.osl)
     return paid / float(work.isl + work.osl)
 
 
-def _excess(estimate: Estimate, limits: Limits) -> dict[str, float]:
+def _excess(estimate: Estimate, limits: Requirements) -> dict[str, float]:
     """By limit, the share by which an estimate exceeds it."""
-    times = zip(("TTFT", "TPOT"), (estimate.ttft, estimate.tpot), limits, strict=True)
-    over = {name: float(x) / most - 1.0 for name, x, most in times if most is not None}
+    over = {
+        "TTFT": float(estimate.ttft) / limits.ttft - 1.0,
+        "TPOT": float(estimate.tpot) / limits.tpot - 1.0,
+    }
     for phase in (estimate.prefill, estimate.decode):
         for name, limit in phase.limits.items():
             need, capacity = float(limit.need), float(limit.capacity)
@@ -258,26 +180,29 @@ def _excess(estimate: Estimate, limits: Limits) -> dict[str, float]:
     return {name: share for name, share in over.items() if share > 0.0}
 
 
-def plans_of(
-    name: str, estimator: Estimator, chosen: Chosen
+def estimator_and_plans(
+    estimator: Estimator, pools: Sequence[PlanPool]
 ) -> tuple[Estimator, Plan | Pools, Plan, Plan]:
     """The estimator with its plan, and plain plans of the prefill and of the decode instances.
 
     Memory and kernels use plain plans, groups of tp GPUs over which experts are divided, with the
     same bytes on each GPU.
     """
-    layout, pool = chosen.layout, chosen.prefill
-    common = Plan.of(tp=layout.tp, pp=layout.pp, ep=layout.attention_dp, dp=chosen.copies)
-    if pool is None:
-        plan = Deployment.of(**layout._asdict(), dp=chosen.copies) if estimator.batches else common
+    first, last = pools[0], pools[-1]
+    prompts, common = (
+        Plan.of(tp=x.layout.tp, pp=x.layout.pp, ep=x.layout.attention_dp, dp=x.copies)
+        for x in (first, last)
+    )
+    if len(pools) == 1:
+        plan = common
+        if estimator.batches:
+            plan = Deployment.of(**last.layout._asdict(), dp=last.copies)
         return estimator, plan, common, common
-    first = pool.layout
-    prompts = Plan.of(tp=first.tp, pp=first.pp, ep=first.attention_dp, dp=pool.copies)
     plan = Pools.of(
-        prefill=Deployment.of(**first._asdict()),
-        decode=Deployment.of(**layout._asdict()),
-        prefill_copies=pool.copies,
-        decode_copies=chosen.copies,
-        prefill_batch=pool.batch,
+        prefill=Deployment.of(**first.layout._asdict()),
+        decode=Deployment.of(**last.layout._asdict()),
+        prefill_copies=first.copies,
+        decode_copies=last.copies,
+        prefill_batch=first.batch,
     )
     return Disaggregated.of(target=estimator), plan, prompts, common

@@ -139,7 +139,7 @@ def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
         raise refuse("--along", count, "an estimator that searches the split: economics")
     model = dataclasses.replace(asked.model, architecture=point.arch)
     given = dataclasses.replace(asked, model=model, hardware=point.hardware)
-    chips, batches = points.whole_axes(given, None)
+    chips, batches = points.gpu_axes(given, None)
     layouts = points.searched_layouts(chips)
     grid = points.evaluate(point.estimator, given, point.workload, layouts, batches)
     front = grid.frontier()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infer_jax.verbs.plan_rows import free
+from infer_jax.verbs.plan_columns import free_gpus
 from infer_jax.verbs.requests import requested
 from tests.cli.running import answer, run
 
@@ -51,10 +51,10 @@ def test_gpus_that_stay_free_are_counted():
     assert f"takes {taken:g} of 9 GPUs and leaves {9 - taken:g} free" in output["notes"][0]
     again: Any = SimpleNamespace(layout="TP4", chips=4.0)
     odd: Any = SimpleNamespace(chips=9.0, rate=None, concurrency=None)
-    (left,) = free(again, odd)
+    (left,) = free_gpus(again, odd)
     assert "takes 4 of 9 GPUs and leaves 5 free" in left and "the requests (1 left)." in left
     without: Any = SimpleNamespace(chips=8.0, rate=None, concurrency=None)
-    assert free(again, without)[0].endswith("2 times, for 2 times the requests.")
+    assert free_gpus(again, without)[0].endswith("2 times, for 2 times the requests.")
     load = ("--request-rate", "1", "--mode", "aggregated")
     given = answer(*ASKED, "--total-gpus", "4", *load)
     assert given["plans"][0]["idle_gpus"] == 3 and "leaves 3 free." in given["notes"][0]

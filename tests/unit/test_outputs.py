@@ -13,13 +13,12 @@ import infer_jax as ij
 from infer_jax.estimators import Economics, Estimate
 from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.planning.choose import answers
+from infer_jax.planning.pricing import plan_outputs
 from infer_jax.results.text import as_text
 from infer_jax.specs import Output, number, outputs, spec
 from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, grows
-from infer_jax.verbs import plan_tables
-from infer_jax.verbs.plan_rows import PLACED, row as plan_row
+from infer_jax.verbs.plan_columns import PLACED, plan_fields, plan_tables
 from tests.cli.running import answer, run
 
 PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
@@ -115,11 +114,12 @@ def test_a_plan_has_the_new_output(carbon):
     system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
     work = ij.Workload.of(isl=1024, osl=128, batch=16)
     result = carbon().estimate(model.architecture, system.hardware, work, ij.Plan.of(tp=1))
-    more = answers(jax.tree.map(lambda x: x[None], result), {}, 0)["outputs"]
+    more = plan_outputs(jax.tree.map(lambda x: x[None], result), {}, 0)["outputs"]
     outputs = {**plans.best.outputs, **{x: more[x] for x in more if x.name == "carbon"}}
-    row = plan_row(replace(plans.best, outputs=outputs), plans.searched)
-    assert row.fields("USD", None)["carbon_per_mtok_g"] == pytest.approx(float(result.carbon))
-    shown = plan_tables.tables([row], met=True, frontier=False, formats=False, sign="$")
+    plan = replace(plans.best, outputs=outputs)
+    fields = plan_fields(plan, "USD", None, borrowed=None, intervals={})
+    assert fields["carbon_per_mtok_g"] == pytest.approx(float(result.carbon))
+    shown = plan_tables([plan], plans.searched, frontier=False, sign="$")
     assert "g/Mtok" in as_text(shown)
 
 

@@ -8,7 +8,7 @@ from html import unescape
 
 import pytest
 
-from infer_jax.pages.tradeoff import in_words
+from infer_jax.plots.plan_chart import in_words
 from tests.cli.report.reading import SECTIONS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

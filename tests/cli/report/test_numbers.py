@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from infer_jax.pages.tradeoff import in_words
+from infer_jax.plots.plan_chart import in_words
 from tests.cli.report.reading import ASKED, INTERVALS, WORDS, Reader
 from tests.cli.running import answer, run
 

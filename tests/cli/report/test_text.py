@@ -6,7 +6,7 @@ import pytest
 
 from infer_jax.launch import Instance, LaunchedService, ModelCheckpoint, launches
 from infer_jax.pages import decision, figures, look, page, tradeoff, vega
-from infer_jax.pages.tradeoff import PlanSeries, Plotted, Tradeoff
+from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
 from tests.cli.report.reading import WORDS, Reader, pictures
 from tests.cli.running import run
 
@@ -37,11 +37,11 @@ def test_no_text_of_the_user_becomes_an_element():
     (launch,) = launches(plan, "vllm")
     numbers: dict[str, float | None]
     numbers = dict.fromkeys(("speed", "tpot", "ttft", "latency", "usd", "usd_out", "rate"), 2.0)
-    plans = [Plotted(HOSTILE, HOSTILE, 1.0, 1.0, numbers, command=launch.steps[0].command)]
+    plans = [PlanPoint(HOSTILE, HOSTILE, 1.0, 1.0, numbers, command=launch.steps[0].command)]
     plans += [plans[0]._replace(numbers=dict.fromkeys(numbers, 3.0))]
-    series = Tradeoff([PlanSeries(HOSTILE, 0)], plans, 0, label=HOSTILE)
+    series = PlanChart([PlanSeries(HOSTILE, 0)], plans, 0, label=HOSTILE)
     bars = figures.bars(HOSTILE, [figures.Bar(HOSTILE, 1.0, HOSTILE, HOSTILE)], "ms")
-    text = decision.alone(series, title=HOSTILE, lead=HOSTILE, notes=[HOSTILE])
+    text = decision.chart_page(series, title=HOSTILE, lead=HOSTILE, notes=[HOSTILE])
     text += page.render("macros.html")
     assert not any(c in text for c in "\x00\x1b\u202e")
     read = Reader(text)
@@ -61,7 +61,7 @@ def test_no_text_of_the_user_becomes_an_element():
             plans=series,
             rows=[],
             axes={"x": [], "y": []},
-            pictures={"tradeoff": tradeoff.chart(series)},
+            pictures={"tradeoff": tradeoff.vega_chart(series)},
         )
 
 

@@ -6,10 +6,11 @@ from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.pages import tradeoff as chart
-from infer_jax.pages.tradeoff import PlanSeries, Plotted, Tradeoff
+from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
-from infer_jax.verbs.report_systems import Candidate, runs_of
+from infer_jax.verbs.report_answers import measured_runs
+from infer_jax.verbs.report_choice import ReportSystem
 
 HEAD = 'title = "mine"\nbase = "h100_sxm"\n'
 RUN = """[[measured]]
@@ -64,16 +65,15 @@ def test_a_report_draws_the_runs_of_its_model_and_lengths(tmp_path):
     longer = RUN.replace("isl_tokens = 1000", "isl_tokens = 2000")
     path = profile(tmp_path, RUN + other + longer)
     given = inputs.given("llama-3.1-8b", path, None, None, 3.6)
-    trusted = Trust("serving", "mine", "")
-    plan = Candidate("mine", given, trusted, "TP1", 1, 1, 0.1, 0.01, 1.0, 1.0, 1.0, 1.0, {})
+    system = ReportSystem(given, Trust("serving", "mine", ""), None)
     work = Workload.of(isl=1050, osl=200, batch=1.0)
-    (run,) = runs_of([plan, plan._replace(label="mine, fp8")], work)
+    (run,) = measured_runs({"mine": system, "mine, fp8": system}, work)
     # 8 requests take 2.1 s: two GPUs at 3.6 USD/h cost 0.002 USD/s
     assert run.numbers["speed"] == pytest.approx(100.0)
     assert run.numbers["rate"] == pytest.approx(8 * 201 / 2.1 / 2)
     assert run.numbers["usd"] == pytest.approx(1e6 * 0.002 * 2.1 / (8 * 1201))
     assert "8 requests in flight on 2 GPUs" in run.what
     numbers: dict[str, float | None] = {"speed": 50.0, "tpot": 20.0, "usd": 1.0}
-    shown = Tradeoff([PlanSeries("mine", 0)], [Plotted("mine", "TP1", 1, 1, numbers)], 0, [run])
-    layers = chart.still(shown)["layer"]
+    shown = PlanChart([PlanSeries("mine", 0)], [PlanPoint("mine", "TP1", 1, 1, numbers)], 0, [run])
+    layers = chart.still_chart(shown)["layer"]
     assert isinstance(layers, list) and "runs" in [layer.get("name") for layer in layers]

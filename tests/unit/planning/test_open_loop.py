@@ -11,7 +11,7 @@ import pytest
 from infer_jax.catalog import load_model, load_system
 from infer_jax.compiling import options, programs
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.planning import OpenLoop, Requirements, Side, layouts, search
+from infer_jax.planning import OpenLoop, PlanSpace, Requirements, Side, layouts, search
 from infer_jax.planning.cheapest import LARGEST
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import samples
@@ -40,7 +40,7 @@ def brute_force(arch, work: Workload, rate: float):
 def plans_of(arch, work: Workload, rate: float, **limits: Any):
     side = Side("h100_sxm", SYSTEM.hardware, SERVING)
     asked = replace(Requirements(rate=rate), **limits)
-    found = search((side,), arch, work, asked, Deployment.of(), modes=("aggregated",))
+    found = search(PlanSpace((side,), arch, work, asked, modes=("aggregated",)))
     return sorted(found.met, key=lambda c: c.rank)
 
 

@@ -16,6 +16,8 @@ from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import (
     Layout,
     LayoutEstimates,
+    PlanCandidates,
+    PlanSpace,
     Requirements,
     Side,
     choices,
@@ -195,19 +197,20 @@ def test_pools_leave_chips_to_each_other():
     arch, system = load_model("qwen3-235b-a22b").architecture, load_system("h200_sxm")
     side, legal = Side("h200_sxm", system.hardware, Serving.of()), layouts(arch, 16)
     work, asked = Workload.of(isl=ISL, osl=OSL), Requirements(tpot=0.05, chips=16)
-    result = pool_plans((side, side), arch, work, (legal, legal), Deployment.of(), asked)
+    result = pool_plans(PlanSpace((side,), arch, work, asked), (legal, legal))
     assert result.met and all(c.chips <= 16 for c in result.met)
 
 
 def test_pools_have_no_pipeline_stages(arch, system):
     """Engines hand no caches between stages (vLLM, issue 52913)."""
     side, staged = Side("h100_sxm", system.hardware, Serving.of()), [Layout(1, 1, 1, 2)]
-    asked = partial(pool_plans, (side, side), arch, Workload.of(isl=ISL, osl=OSL))
-    alone = asked((staged, staged), Deployment.of(), Requirements(chips=3))
-    assert alone == ([], [], 0)
+    work, limits = Workload.of(isl=ISL, osl=OSL), Requirements(chips=3)
+    space = PlanSpace((side,), arch, work, limits, top=64)
+    alone = pool_plans(space, (staged, staged))
+    assert alone == PlanCandidates([], [], 0, pooled=False)
     legal = [Layout(1, 1, 1, 1), *staged]
-    result = asked((legal, legal), Deployment.of(), Requirements(chips=3), count=64)
-    plain = asked((legal[:1], legal[:1]), Deployment.of(), Requirements(chips=3), count=64)
+    result = pool_plans(space, (legal, legal))
+    plain = pool_plans(space, (legal[:1], legal[:1]))
     assert result == plain and result.met
     assert not any("PP" in c.layout for c in result.met)
 
@@ -217,7 +220,7 @@ def test_pools_are_the_best_of_a_count_of_all(arch, system):
     work, legal = Workload.of(isl=ISL, osl=OSL), [Layout(1, 1, 1, 1)]
     side = Side("h100_sxm", system.hardware, Serving.of())
     asked = Requirements(ttft=0.4, tpot=0.011, chips=3)
-    met = pool_plans((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
+    met = pool_plans(PlanSpace((side,), arch, work, asked), (legal, legal)).met
     wrapper = Disaggregated.of(target=Serving.of())
 
     @partial(jax.jit, compiler_options=QUICK)
@@ -241,7 +244,7 @@ def test_pools_are_the_best_of_a_count_of_all(arch, system):
     assert met[0].chips <= 3
 
     asked = replace(asked, frontier=True)
-    front = pool_plans((side, side), arch, work, (legal, legal), Deployment.of(), asked).met
+    front = pool_plans(PlanSpace((side,), arch, work, asked), (legal, legal)).met
     times = [c.tpot for c in front]
     assert len(front) > 1 and times == sorted(times)
     # pairs are sought at 32 speeds: each is beaten, if by anything, within a step of them

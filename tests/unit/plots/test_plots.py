@@ -12,21 +12,35 @@ from infer_jax.errors import InputError
 pytest.importorskip("matplotlib")
 
 from infer_jax.pages.look import SHAPES, TONES
-from infer_jax.plots import Curve, Dot, plot_frontier, plot_plans
+from infer_jax.plots import Curve, plot_frontier, plot_plans
 from infer_jax.plots.kept import plot_cloud
 from infer_jax.plots.names import NAMES, named
 from infer_jax.plots.path import Change, Track, plot_path
+from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries, RunPoint
 from infer_jax.plots.style import MARKERS
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
-DOTS = [Dot(20.0, 0.4), Dot(50.0, 0.8), Dot(90.0, 3.0), Dot(40.0, 0.5, pools=True)]
+
+def point(speed, cost, **more):
+    """A plan of the chart."""
+    return PlanPoint("a", "1 x TP1", 1, 1, {"speed": speed, "usd": cost}, **more)
+
+
+DOTS = [point(20.0, 0.4), point(50.0, 0.8), point(90.0, 3.0), point(40.0, 0.5, pools=True)]
+
+
+def chart_of(systems, tones=None, chosen=None, **more):
+    """A chart of series by label."""
+    plans = [plan._replace(series=label) for label, dots in systems.items() for plan in dots]
+    series = [PlanSeries(x, tones[x] if tones else i) for i, x in enumerate(systems)]
+    return PlanChart(series, plans, chosen, **more)
 
 
 FRONT: Any = SimpleNamespace(speed=np.array([100.0, 50.0, 20.0]), cost=np.array([9.0, 2.0, 1.0]))
 
 
 def drawn(path):
-    return plot_plans({"a": DOTS}, path, title="title", caption="caption")
+    return plot_plans(chart_of({"a": DOTS}), path, title="title", caption="caption")
 
 
 def test_a_picture_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -67,19 +81,15 @@ def test_a_link_that_lies_in_wait_is_not_followed(tmp_path):
 
 
 def test_plans_the_limit_and_the_plan_are_on_the_picture():
-    figure = plot_plans(
-        {"one": DOTS, "two": DOTS[:2]},
-        chosen=(DOTS[1], "2 x TP4"),
-        least=(40.0, "TPOT of 25 ms"),
-    )
-    axes: Any = figure.axes[0]
+    axes: Any = plot_plans(chart_of({"one": DOTS, "two": DOTS[:2]}, chosen=1, tpot=25.0)).axes[0]
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     kinds = ["one pool", "pools that prefill and decode"]  # which marks are hollow
-    assert labels == ["one", "two", *kinds, "TPOT of 25 ms", "the plan to take"]
-    said: Any = axes.texts[0]
-    assert said.get_text() == "2 x TP4" and said.xy == (50.0, 0.8)
+    assert labels == ["one", "two", *kinds, "limit: TPOT 25 ms", "the plan to take"]
+    text: Any = axes.texts[0]
+    assert text.get_text() == "one: 1 x TP1, 1 GPUs\n50 tokens/s, \\$0.800/Mtok"
+    assert text.xy == (50.0, 0.8)
     seen = {(float(x), float(y)) for curve in axes.lines for x, y in curve.get_xydata()}
-    assert {(d.speed, d.cost) for d in DOTS} <= seen
+    assert {(d.numbers["speed"], d.numbers["usd"]) for d in DOTS} <= seen
     hollow = [c for c in axes.lines if c.get_markerfacecolor() == "white" and len(c.get_xdata())]
     assert [tuple(c.get_xydata()[0]) for c in hollow] == [(40.0, 0.5)]
 
@@ -144,8 +154,11 @@ def test_a_frontier_shows_its_fastest_point_though_it_is_dear():
 def test_where_measured_servers_are_is_shaded_beside_plans():
     """A slow server is dearer, too: the band lies across the frontier."""
     first, second = ((60.0, 0.9), (45.0, 1.2)), ((48.0, 0.7), (36.0, 0.9))
-    dots = [Dot(50.0, 1.0, band=first), Dot(40.0, 0.8, band=second), Dot(30.0, 0.5)]
-    axes: Any = plot_plans({"one": dots, "two": DOTS}).axes[0]
+    bands = [
+        dict(zip(("speed", "usd"), zip(*x, strict=True), strict=True)) for x in (first, second)
+    ]
+    dots = [point(50.0, 1.0, bands=bands[0]), point(40.0, 0.8, bands=bands[1]), point(30.0, 0.5)]
+    axes: Any = plot_plans(chart_of({"one": dots, "two": DOTS})).axes[0]
     (shaded,) = (x for x in axes.patches if len(x.get_xy()) > 4)
     corners = [tuple(map(float, corner)) for corner in shaded.get_xy()]
     assert corners == [second[0], first[0], first[1], second[1], second[0]]
@@ -156,7 +169,8 @@ def test_a_system_has_one_tone_and_only_measured_runs_are_diamonds():
     """Formats of a system differ in their marks; tones are those of the pages."""
     both = {"h100, fp8": DOTS[:2], "h100, bf16": DOTS[:2], "h200, fp8": DOTS[:2]}
     tones = dict(zip(both, (0, 0, 1), strict=True))
-    axes: Any = plot_plans(both, tones=tones, measured=[(30.0, 0.6)]).axes[0]
+    runs = [RunPoint("h100, fp8", "a run", {"speed": 30.0, "usd": 0.6})]
+    axes: Any = plot_plans(chart_of(both, tones=tones, runs=runs)).axes[0]
     keys = dict(zip([x.get_text() for x in axes.get_legend().get_texts()],
                     axes.get_legend().get_lines(), strict=True))  # fmt: skip
     assert [keys[name].get_color() for name in both] == [*TONES[:1], *TONES[:2]]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.verbs.frontier_result import FrontierResult
-from infer_jax.verbs.frontiers_result import FrontiersResult
+from infer_jax.verbs.frontier_result import FrontierResult, FrontiersResult
 from tests.charts import charts_of
 from tests.cli.running import answered_once, as_command, run
 

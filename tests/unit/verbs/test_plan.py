@@ -9,11 +9,12 @@ import jax
 import pytest
 
 import infer_jax as ij
-from infer_jax.planning import pools_of
-from infer_jax.verbs import bands, plan_replay, plan_tables
+from infer_jax.planning import Replay, ReplayTimes, pools_of
+from infer_jax.verbs import bands, plan_replay
 from infer_jax.verbs.inputs import systems_of
-from infer_jax.verbs.plan_replay import Replayed, Times
-from infer_jax.verbs.plan_search import fronts
+from infer_jax.verbs.plan_columns import replay_table
+from infer_jax.verbs.plan_page import plan_chart
+from infer_jax.verbs.plan_search import frontiers
 from infer_jax.verbs.texts import tokens
 from tests.charts import charts_of
 from tests.cli.running import answer, answered_once, as_command, run
@@ -158,7 +159,8 @@ def test_its_page_has_every_plan_of_the_frontier_and_the_one_to_take(plans, tmp_
     assert chosen["speed"] == pytest.approx(1.0 / plans.best.tpot)
     assert chosen["usd"] == pytest.approx(plans.best.usd_per_mtok)
     assert f"--tp {chosen['gpus']:g}" in chosen["command"] and "--quant" not in chosen["command"]
-    (series,) = fronts(plans.question, plans.searched.pools).values()
+    systems = {label: search.systems for label, search in plans.searched.searches.items()}
+    (series,) = frontiers(plans.question, systems).values()
     assert {plan["usd"] for plan in shown} >= {choice.usd_per_mtok for choice in series}
     assert "choose among these plans" in page and plans.best.layout in page.split("<form")[0]
     paid = ij.plan(MODEL, SYSTEM, **FEW, tpot=0.012, price=3.0, currency="EUR")
@@ -214,11 +216,11 @@ def test_plans_that_draft_are_replayed_with_their_drafts():
 def test_prompts_of_a_trace_are_looked_up_by_the_scheduler_that_is_replayed(monkeypatch):
     lanes = []
 
-    def served(many):
-        lanes.extend(many)
-        return [Times(0.1, 0.2, 0.01, 0.02)] * len(many)
+    def replay_lanes(instances):
+        lanes.extend(instances)
+        return [ReplayTimes(0.1, 0.2, 0.01, 0.02)] * len(instances)
 
-    monkeypatch.setattr(plan_replay, "served", served)
+    monkeypatch.setattr(plan_replay, "replay_lanes", replay_lanes)
     few: dict[str, Any] = {"hardware": SYSTEM, "total_gpus": 1, "mode": "aggregated", "top": 1}
     ij.plan(MODEL, trace=HASHED, request_rate=2, replay=True, **few)
     (lane,) = lanes
@@ -229,9 +231,9 @@ def test_prompts_of_a_trace_are_looked_up_by_the_scheduler_that_is_replayed(monk
 def test_what_no_law_says_leaves_a_cell_free(plans):
     """The law says the p99 of TTFT of one pool where requests arrive at random, not of two."""
     first, second, _ = plans.plans
-    times = Times(0.1, 0.2, 0.01, 0.02)
-    both = [Replayed(replace(x, p99_ttft=p), times) for x, p in ((first, 0.1), (second, None))]
-    table = plan_tables.replayed(both)
+    replay = Replay(ReplayTimes(0.1, 0.2, 0.01, 0.02))
+    both = [replace(x, p99_ttft=p, replay=replay) for x, p in ((first, 0.1), (second, None))]
+    table = replay_table(both)
     assert [len(row) for row in table.rows] == [len(table.columns)] * 2
     assert table.rows[0][3] == "100" and table.rows[1][3] == ""
 
@@ -240,11 +242,11 @@ def test_it_says_where_law_and_replay_are_apart(plans):
     first, second, third = plans.plans
     by_law = (first.ttft, 1.1 * first.ttft, 0.0125, 0.02)
     given = [
-        Replayed(first, Times(*by_law)),
-        Replayed(second, Times(1.5 * second.ttft, 1.0, second.tpot, 0.02)),
-        Replayed(third, None, "two pools"),
+        replace(first, replay=Replay(ReplayTimes(*by_law))),
+        replace(second, replay=Replay(ReplayTimes(1.5 * second.ttft, 1.0, second.tpot, 0.02))),
+        replace(third, replay=Replay(None, "two pools")),
     ]
-    both = replace(plans, searched=replace(plans.searched, replayed=given))
+    both = replace(plans, searched=replace(plans.searched, met=given))
     text, table = " ".join(str(both).split()), both.rows()
     assert f"{first.layout} keeps TPOT within 12 ms by law and not by replay: 12.5 ms." in text
     assert f"{second.layout}: by replay TTFT is 50 % longer than by law." in text
@@ -258,9 +260,7 @@ def test_it_says_where_law_and_replay_are_apart(plans):
 
 def test_the_picture_shades_what_estimate_prints_of_measured_runs(plans):
     """At the requests in flight of a plan speed and dollars of a slow server are by its TPOT."""
-    from infer_jax.verbs.plan_page import shown
-
-    drawn = shown(plans.question, plans.searched, "")
+    drawn = plan_chart(plans.question, plans.searched)
     assert drawn.chosen is not None
     plan = drawn.plans[drawn.chosen]
     degrees = plans.best.degrees
@@ -277,14 +277,11 @@ def test_the_picture_shades_what_estimate_prints_of_measured_runs(plans):
     polygons = [patch.get_xy() for patch in figure.axes[0].patches]
     assert any((slow, dear) in {tuple(map(float, x)) for x in each} for each in polygons)
     # requests that arrive are answered by a slow server, too: dollars stay
-    known = dict(one.intervals)
-    times = float(one.estimate.ttft), float(one.estimate.tpot), 200.0
-    assert bands.ends(known, times, (1.0, 2.0), arriving=True)["usd"] == (1.0, 1.0)
+    best, usd = plans.best, plans.best.usd_per_mtok
+    assert bands.band_ends(best, arriving=True)["usd"] == (usd, usd)
     # one token after the first: a request errs as its TTFT does
-    first = (times[0], times[1], 1.0)
-    assert bands.ends(known, first, (1.0, 2.0))["usd"][1] == pytest.approx(
-        ends[0][1] / 1e3 / times[0]
-    )
+    first = replace(best, osl=1.0, blended=1.0)
+    assert bands.band_ends(first)["usd"][1] == pytest.approx(ends[0][1] / 1e3 / best.ttft)
 
 
 def test_two_pools_are_replayed_with_all_their_instances():

@@ -9,8 +9,8 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.physics.chance import Spread, ratio
-from infer_jax.planning import USUAL_TTFT
-from infer_jax.verbs.plan_trust import error_bands, probability
+from infer_jax.planning import USUAL_TTFT, Replay
+from infer_jax.verbs.bands import error_bands, probability
 
 
 def test_the_probability_is_the_share_of_drawn_errors_that_keep_the_limits():
@@ -39,8 +39,8 @@ def test_what_was_never_measured_leads_only_by_more_than_its_band():
         best, plans = answer.best, answer.searched
         assert best is not None
         for c in answer.plans:
-            band = error_bands(c, plans.pools_of(c))["tpot"][80][1]
-            measured = c.mode == "aggregated" and plans.trusted[c.system].rows > 0
+            band = error_bands(c, plans.systems_of(c))["tpot"][80][1]
+            measured = c.mode == "aggregated" and plans.systems[c.system].trust.rows > 0
             assert c.slow == (1.0 if measured else max(band, 1.0))
             assert best.usd_per_mtok * best.slow <= c.usd_per_mtok * c.slow * (1 + 1e-6)
         cheaper = [c for c in answer.plans if c.usd_per_mtok < best.usd_per_mtok]
@@ -111,7 +111,8 @@ def test_a_plan_that_its_replay_breaks_goes_down():
     assert name in broken and "p99 of TTFT" in broken[name]
     assert name in {c.layout for c in plain.plans}
     order = [c.layout in broken for c in answer.plans]
-    assert order == sorted(order) and answer.best is not None and not answer.best.replay_excess
+    assert order == sorted(order) and answer.best is not None
+    assert answer.best.replay is not None and not answer.best.replay.excess
     every: Any = answer.rows()
     for row in every:
         kept = (row["replay_p99_ttft_ms"] or 0.0) <= 1e3 * between
@@ -124,5 +125,6 @@ def test_a_plan_without_a_replay_stands_below_those_that_their_replay_keeps():
     best = ij.plan("llama-3.1-8b", "h100_sxm", total_gpus=1.0, mode="aggregated", top=1).best
     assert best is not None
     kept = replace(best, usd_per_hour=2.0 * best.usd_per_hour)
-    unsure, broken = replace(best, unreplayed=True), replace(best, replay_excess={"TPOT": 0.1})
+    unsure = replace(best, replay=Replay(None, demotes=True))
+    broken = replace(best, replay=Replay(None, excess={"TPOT": 0.1}))
     assert sorted([broken, unsure, kept], key=lambda c: c.rank) == [kept, unsure, broken]

@@ -39,11 +39,11 @@ def test_its_picture_has_the_plan_and_every_frontier(report, tmp_path):
     pytest.importorskip("matplotlib")
     (axes,) = report.plot(tmp_path / "plan.png").axes
     seen = {(float(x), float(y)) for line in axes.lines for x, y in line.get_xydata()}
-    mine, rows = report.answers.picked.candidate, report.to_dict()["frontiers"]
-    assert (1.0 / mine.tpot, mine.usd) in seen
+    mine, rows = report.answers.chosen, report.to_dict()["frontiers"]
+    assert (1.0 / mine.tpot, mine.usd_per_mtok) in seen
     columns = ("speed_tokens_per_s", "blended_cost_per_mtok_usd")
     assert {tuple(row[name] for name in columns) for row in rows} <= seen
-    assert report.answers.chosen.words in axes.texts[0].get_text()
+    assert report.answers.chosen.layout in axes.texts[0].get_text()
     assert (tmp_path / "plan.png").exists()
 
 
@@ -94,9 +94,9 @@ def test_a_limit_that_no_plan_keeps_has_its_page(tmp_path):
     nearest = ij.report(MODEL, SYSTEM, tp=1, batch=16, ttft="0.1ms", out=tmp_path / "page.html")
     said = nearest.to_dict()
     assert said["frontiers"] == [] and "No plan meets every limit" in str(said["answer"])
-    shown = nearest.answers.tradeoff
+    shown = nearest.answers.chart
     assert [axis.key for axis in shown.up()] == ["usd", "usd_out", "rate"]
     assert [plan.series for plan in shown.plans if not plan.line] == [SYSTEM]
     assert (tmp_path / "page.html").read_text() == nearest.page
     (axes,) = nearest.plot().axes
-    assert nearest.answers.chosen.words in axes.texts[0].get_text()
+    assert nearest.answers.chosen.layout in axes.texts[0].get_text()

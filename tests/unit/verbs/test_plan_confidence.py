@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from infer_jax.catalog.published import facts, unseen
-from infer_jax.estimators.serving import Deployment
 from infer_jax.physics.chance import ratio
 from infer_jax.planning import Requirements
 from infer_jax.verbs.inputs import system_of
-from infer_jax.verbs.plan_belief import Doubts
-from infer_jax.verbs.plan_search import Candidates, Money, Question, Target, _pool
+from infer_jax.verbs.plan_confidence import Unknowns
+from infer_jax.verbs.plan_search import Question, plan_system
 from infer_jax.verbs.requests import requested
 
 MINE = """
@@ -29,49 +28,46 @@ me = "a test"
 """
 
 
-def pool_of(hardware, model="llama-3.1-8b"):
-    target = Target(model, [None], None)
-    tried = Candidates(("aggregated",), (np.inf,), Deployment.of(), "serving", 3)
+def system_with(hardware, model="llama-3.1-8b"):
     requests = requested(None, None, 0.0, None, None)
-    asked = Requirements(chips=1.0)
-    question = Question(target, [], None, Money(), requests, asked, tried, None)
-    return _pool(question, system_of(hardware), None)
+    question = Question(model, [], requests, Requirements(chips=1.0), modes=("aggregated",))
+    return plan_system(question, system_of(hardware), None)
 
 
-def upper(belief, mode, output):
+def upper(posterior, mode, output):
     """The factor below which nine tenths of measured runs are."""
-    return float(np.exp(ratio(1.2815515655446004, belief.doubts[mode][output].spread)))
+    return float(np.exp(ratio(1.2815515655446004, posterior.errors[mode][output].spread)))
 
 
 def test_a_calibration_brings_its_own_intervals_and_bands(tmp_path):
     (tmp_path / "mine.toml").write_text(MINE)
-    doubts = Doubts(64)
-    belief = doubts.belief([pool_of(tmp_path / "mine.toml")], "llama-3.1-8b")
-    serving = belief.servings[0]
+    unknowns = Unknowns(64)
+    posterior = unknowns.posterior([system_with(tmp_path / "mine.toml")])
+    serving = posterior.servings[0]
     factor, gap = np.asarray(serving.decode_factor), np.asarray(serving.vllm.layer_gap)
     assert factor[0] == 1.1 and gap[0] == pytest.approx(80e-6)
     assert np.mean(factor[1:] > 1.16) == pytest.approx(0.1, abs=0.03)
     assert np.mean(gap[1:] < 70e-6) == pytest.approx(0.1, abs=0.03)
     # nothing else is drawn: a calibration takes up what coefficients it leaves are wrong by
     assert np.ptp(serving.weight_read) == 0.0 and np.ptp(serving.vllm.eager) == 0.0
-    assert upper(belief, "aggregated", 0) == pytest.approx(1.2)
-    assert belief.doubts["aggregated"][0].settled == 1.0
+    assert upper(posterior, "aggregated", 0) == pytest.approx(1.2)
+    assert posterior.errors["aggregated"][0].calibrated == 1.0
 
 
 def test_bands_are_those_of_what_is_known_of_the_system_the_model_and_the_mode():
-    doubts = Doubts(64)
-    known = doubts.belief([pool_of("h100_sxm")], "llama-3.1-8b")
+    unknowns = Unknowns(64)
+    known = unknowns.posterior([system_with("h100_sxm")])
     assert upper(known, "aggregated", 0) == pytest.approx(unseen(facts())["tpot"][80][1])
     pools = unseen(facts(pools=True))["ttft"][80][1]
     assert upper(known, "disaggregated", 1) == pytest.approx(pools)
-    strange = doubts.belief([pool_of("h100_sxm", "gemma-3-27b")], "gemma-3-27b")
+    strange = unknowns.posterior([system_with("h100_sxm", "gemma-3-27b")])
     wider = unseen(facts(model=True))["ttft"][80][1]
     assert upper(strange, "aggregated", 1) == pytest.approx(wider)
-    borrowed = doubts.belief([pool_of("l40s")], "llama-3.1-8b")
+    borrowed = unknowns.posterior([system_with("l40s")])
     new = unseen(facts(chip=True))["tpot"][80][1]
     assert upper(borrowed, "aggregated", 0) == pytest.approx(new)
     # a coefficient is drawn alike wherever it is; an offset is of one system
     assert np.array_equal(known.servings[0].cache_read, borrowed.servings[0].cache_read)
     every = [*known.offsets["aggregated"], *borrowed.offsets["aggregated"]]
-    every += [doubts.score("eta_c_hop_bf16"), doubts.score("eta_c_hop_fp8")]
+    every += [unknowns.score("eta_c_hop_bf16"), unknowns.score("eta_c_hop_fp8")]
     assert np.abs(np.corrcoef(every) - np.eye(len(every))).max() < 0.5

@@ -9,15 +9,14 @@ import pytest
 from infer_jax.calibration.posterior import normal_scores, shipped_intervals, with_draws
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.published import facts, laws, unseen
-from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import Spread
-from infer_jax.planning import MODES, Requirements, Side, pools_of
-from infer_jax.planning.belief import Variations, confident_plans
-from infer_jax.planning.chances import Belief, Doubt, PlanSpace, chances
-from infer_jax.planning.cheapest import each_with, instances
-from infer_jax.planning.choose import first_of_each, priced
-from infer_jax.planning.legal_layouts import layouts
-from infer_jax.specs import UNBOUNDED, Workload
+from infer_jax.planning import MODES, PlanSpace, Requirements, Side, layouts, pools_of
+from infer_jax.planning.confidence import confident_plans
+from infer_jax.planning.instances import instance_rows
+from infer_jax.planning.posterior import ErrorModel, Posterior, chances
+from infer_jax.planning.pricing import first_of_each, priced
+from infer_jax.specs import Workload
 
 DRAWS, GPUS = 256, 2
 ASKED = Requirements(chips=GPUS, ttft=0.4, tpot=0.012)
@@ -32,33 +31,32 @@ def asking():
         names = sorted({one.symbol for one in known.values()})
         scores = dict(zip(names, normal_scores(len(names), DRAWS).T, strict=True))
         within = unseen(facts())
-        tpot, ttft = (Doubt(Spread.of(within[n]), laws()[n].common) for n in ("tpot", "ttft"))
-        both: dict[str, tuple[Doubt, Doubt]] = dict.fromkeys(MODES, (tpot, ttft))
+        tpot, ttft = (ErrorModel(Spread.of(within[n]), laws()[n].common) for n in ("tpot", "ttft"))
+        both: dict[str, tuple[ErrorModel, ErrorModel]] = dict.fromkeys(MODES, (tpot, ttft))
         offsets: dict[str, np.ndarray] = {mode: normal_scores(2, DRAWS, seed=1).T for mode in MODES}
-        belief = Belief([with_draws(serving, known, scores, DRAWS)], both, offsets)
+        posterior = Posterior([with_draws(serving, known, scores, DRAWS)], both, offsets)
         arch = load_model("llama-3.1-8b").architecture
         work = Workload.of(isl=2000, osl=200)
         sides = [Side("h100_sxm", system.hardware, serving, 8)]
-        yield PlanSpace(sides, arch, work, ASKED, Deployment.of()), belief
+        yield PlanSpace(sides, arch, work, ASKED, modes=("aggregated",)), posterior
 
 
 def rows_of(space):
     """All rows of the small space as plans, cheapest first, whatever their limits."""
-    side, asked = space.sides[0], space.asked
-    legal = each_with(layouts(space.arch, GPUS, size=8), [{"chunk": UNBOUNDED, "drafts": 0.0}])
-    table = instances(side, space.arch, space.work, legal, space.common, asked, None)(asked, 3)
+    side, asked = space.sides[0], space.requirements
+    table = instance_rows(space, side, layouts(space.arch, GPUS, size=8))(asked, 3)
     every = priced(side.name, float(side.hardware.price), table, asked, 2000.0, 200.0)
-    return every, np.lexsort((np.float32(table.estimates.tpot), np.float32(every.rows.cost)))
+    return every, np.lexsort((np.float32(table.estimates.tpot), np.float32(every.cost)))
 
 
 @pytest.mark.parametrize("confidence", [0.6, 0.9])
 def test_the_search_is_that_of_a_loop_over_all_rows(asking, confidence):
     """Every row is evaluated at every draw; the cheapest of each layout that hold are the plans."""
-    space, belief = asking
-    answer = confident_plans(space, belief, confidence, Variations(("aggregated",)))
+    space, posterior = asking
+    answer = confident_plans(space, posterior, confidence)
     every, order = rows_of(space)
     plans = [every.choice(int(i)) for i in order]
-    holds = np.asarray(chances(plans, space, belief).holds)
+    holds = np.asarray(chances(plans, space, posterior).holds)
     assert np.all((holds >= 0.0) & (holds <= 1.0)) and holds.min() == 0.0  # memory is too small
     sure = [int(i) for i, p in zip(order, holds, strict=True) if p >= confidence]
     best = first_of_each(every.table, sure, 3)
@@ -76,8 +74,8 @@ def test_the_search_is_that_of_a_loop_over_all_rows(asking, confidence):
 
 def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_it(asking):
     """Servers are drawn whole: coefficients, offsets, each plan's own error, through the band."""
-    space, belief = asking
-    plan = confident_plans(space, belief, 0.9, Variations(("aggregated",), shown=1)).searched.met[0]
+    space, posterior = asking
+    plan = confident_plans(space._replace(top=1), posterior, 0.9).searched.met[0]
     random, many = np.random.default_rng(5), 200
     kept = []
     model = space.arch
@@ -94,35 +92,35 @@ def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_i
         estimate = serving.estimate(model, space.sides[0].hardware, work, deployed)
         return estimate.tpot, estimate.ttft
 
-    tpot, ttft = jax.vmap(times)(belief.servings[0])
-    for logs, limit, doubt, offset in zip(
+    tpot, ttft = jax.vmap(times)(posterior.servings[0])
+    for logs, limit, error, offset in zip(
         (np.log(tpot), np.log(ttft)),
         (ASKED.tpot, ASKED.ttft),
-        belief.doubts["aggregated"],
-        belief.offsets["aggregated"],
+        posterior.errors["aggregated"],
+        posterior.offsets["aggregated"],
         strict=True,
     ):
-        scores, edges = doubt.spread
+        scores, edges = error.spread
         moved = (logs[1:] - logs[0]) / ((edges[-2] - edges[1]) / (scores[-2] - scores[1]))
         part = float(np.var(moved))
-        shared = (moved - moved.mean()) * min(1.0, np.sqrt(doubt.common / part))
-        shared += np.sqrt(max(doubt.common - part, 0.0)) * offset
-        own = np.sqrt(1.0 - doubt.common) * random.normal(size=(DRAWS, many))
-        error = shared[:, None] + own
+        shared = (moved - moved.mean()) * min(1.0, np.sqrt(error.common / part))
+        shared += np.sqrt(max(error.common - part, 0.0)) * offset
+        own = np.sqrt(1.0 - error.common) * random.normal(size=(DRAWS, many))
+        z = shared[:, None] + own
         slopes = [(edges[i + 1] - edges[i]) / (scores[i + 1] - scores[i]) for i in (0, -2)]
-        beyond = np.minimum(error - scores[0], 0.0) * slopes[0]
-        beyond += np.maximum(error - scores[-1], 0.0) * slopes[1]
-        measured = logs[0] + np.interp(error, scores, edges) + beyond
+        beyond = np.minimum(z - scores[0], 0.0) * slopes[0]
+        beyond += np.maximum(z - scores[-1], 0.0) * slopes[1]
+        measured = logs[0] + np.interp(z, scores, edges) + beyond
         kept.append(measured <= np.log(limit))
     assert plan.holds == pytest.approx(float(np.mean(kept[0] & kept[1])), abs=0.01)
 
 
 def test_the_highest_probability_is_said_where_no_plan_holds(asking):
-    space, belief = asking
-    tight = space._replace(asked=replace(ASKED, ttft=0.06, tpot=0.0048))
-    answer = confident_plans(tight, belief, 0.9, Variations(("aggregated",)))
+    space, posterior = asking
+    tight = space._replace(requirements=replace(ASKED, ttft=0.06, tpot=0.0048))
+    answer = confident_plans(tight, posterior, 0.9)
     every, order = rows_of(tight)
-    holds = chances([every.choice(int(i)) for i in order], tight, belief).holds
+    holds = chances([every.choice(int(i)) for i in order], tight, posterior).holds
     assert not answer.searched.met and 0.0 < float(holds.max()) < 0.9
     assert answer.reached == pytest.approx(float(holds.max()))
     assert answer.searched.missed[0].holds == answer.reached

@@ -7,10 +7,10 @@ from jaxtyping import Float
 
 from infer_jax import legal
 from infer_jax.physics.divisions import divisions
-from infer_jax.planning.machines import whole
+from infer_jax.planning.machines import fills_machines
 from infer_jax.specs import UNBOUNDED, Architecture
 
-MOST_STAGES = 16  # pipeline stages that are tried
+MAX_STAGES = 16  # pipeline stages that are tried
 Column = Float[np.ndarray, " rows"]
 
 
@@ -42,15 +42,15 @@ class Layout(NamedTuple):
         whole ones on them (docs.vllm.ai, expert parallel deployment, v0.19); it has nothing
         in between. Whole experts are usual with several attention groups, sliced ones with one.
         """
-        whole, cut = self.ep == self.tp * self.attention_dp, self.ep == 1
-        first, second = (whole, cut) if self.attention_dp > 1 else (cut, whole)
+        placed, sliced = self.ep == self.tp * self.attention_dp, self.ep == 1
+        first, second = (placed, sliced) if self.attention_dp > 1 else (sliced, placed)
         return 0 if first else 1 if second else 2
 
     def __str__(self) -> str:
-        named = (("TP", self.tp), ("DP", self.attention_dp), ("EP", self.ep), ("PP", self.pp))
-        named = [*(f"{n}{x:g}" for n, x in named if x > 1)] or ["TP1"]
+        sizes = (("TP", self.tp), ("DP", self.attention_dp), ("EP", self.ep), ("PP", self.pp))
+        words = [f"{name}{x:g}" for name, x in sizes if x > 1] or ["TP1"]
         more = (f"{n} {x:g}" for n, x in self.degrees.items() if n in self._field_defaults)
-        return " ".join([*named, *more])
+        return " ".join([*words, *more])
 
     @property
     def degrees(self) -> dict[str, float]:
@@ -81,24 +81,24 @@ def layouts(
     mixture = any(layer.mixture for layer in divided)
     queries = np.gcd.reduce([int(query) for query, _ in legal.heads(divided)] or [1])
     layers = int(sum(float(layer.count) for layer in divided))
-    tried: list[tuple[int, int, int, int]] = []
+    candidates: list[tuple[int, int, int, int]] = []
     for tp in _divisors(int(queries), chips):
         for groups in range(1, int(min(chips // tp, most_groups)) + 1) if mixture else (1,):
             ranks = tp * groups
-            most = min(chips // ranks, layers, MOST_STAGES)
-            stages = [pp for pp in range(1, most + 1) if _even(layers, pp)]
+            longest = min(chips // ranks, layers, MAX_STAGES)
+            stages = [pp for pp in range(1, longest + 1) if _is_even(layers, pp)]
             for ep in _divisors(ranks, ranks) if mixture else (1,):
-                tried += [(tp, groups, ep, pp) for pp in stages]
-    each = DegreeColumns(*np.asarray(tried, np.float64).reshape(-1, 4).T)
-    fits = legal.holds(arch, each) & whole(each.tp * each.attention_dp * each.pp, size)
-    runs = np.broadcast_to(fits, len(tried))
-    return [Layout(*row) for row, good in zip(tried, runs, strict=True) if good]
+                candidates += [(tp, groups, ep, pp) for pp in stages]
+    x = DegreeColumns(*np.asarray(candidates, np.float64).reshape(-1, 4).T)
+    fits = legal.holds(arch, x) & fills_machines(x.tp * x.attention_dp * x.pp, size)
+    runs = np.broadcast_to(fits, len(candidates))
+    return [Layout(*row) for row, fit in zip(candidates, runs, strict=True) if fit]
 
 
-def _divisors(number: int, most: int) -> list[int]:
-    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+def _divisors(number: int, limit: int) -> list[int]:
+    return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
 
 
-def _even(layers: int, stages: int) -> bool:
+def _is_even(layers: int, stages: int) -> bool:
     """Whether the longest stage has at most a tenth more layers than the mean one."""
     return -(-layers // stages) * stages <= 1.1 * layers

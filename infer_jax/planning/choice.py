@@ -1,0 +1,287 @@
+"""A plan with all that is known of it, the requirements on plans, and where they are sought."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.physics.pareto import undominated
+from infer_jax.planning.layout import Column, Layout
+from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Output, Workload
+
+HOUR, MILLION = 3600.0, 1e6
+MODES = ("aggregated", "disaggregated")
+# seconds, where no limit of TTFT is given: without one the cheapest plans have a TTFT of many
+USUAL_TTFT = 2.0
+# parallel degrees and counts by name; for two pools one such mapping for "prefill" and "decode"
+Degrees = Mapping[str, float | Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The requirements of a plan: limits in seconds, chips in all, and the load.
+
+    ``concurrency``: requests in flight over all replicas, in rows of ``shares``; or
+    ``rate``: requests per second; or neither, and the chips are filled. ``frontier``: find all
+    plans that no other beats in both TPOT and dollars, not only the cheapest. ``usual_ttft``:
+    without a limit of TTFT, keep it within ``USUAL_TTFT`` if any plan does.
+    """
+
+    ttft: float = np.inf
+    tpot: float = np.inf
+    p99_ttft: float = np.inf
+    chips: float = np.inf
+    concurrency: float | None = None
+    rate: float | None = None
+    frontier: bool = False
+    usual_ttft: bool = False
+
+
+class Side(NamedTuple):
+    """A system, the estimator of it, and the chips of one machine: 1 where that is not known.
+
+    ``starts``: whether the engine starts a layout by itself ("") or as a "prefill" or "decode"
+    pool; None: every legal one.
+    """
+
+    name: str
+    hardware: Hardware
+    serving: Serving
+    machine: int = 1
+    starts: Callable[[Layout, str], bool] | None = None
+
+    def startable(self, legal: list[Layout], role: str = "") -> list[Layout]:
+        """The layouts that the engine starts; all of them where it starts none on this chip."""
+        if self.starts is None:
+            return legal
+        return [layout for layout in legal if self.starts(layout, role)] or legal
+
+
+class PlanSpace(NamedTuple):
+    """The plans of a search: systems, model, requests, requirements, and what is varied.
+
+    Instances of one kind run on the first of ``sides`` with each of ``chunks`` and ``drafts``;
+    pools prefill on the first and decode on the last, with each of ``drafts``. ``common``: the rest
+    of their settings; ``draft``: the draft model, None for the model's own heads; ``top``: plans
+    to find.
+    """
+
+    sides: Sequence[Side]
+    arch: Architecture
+    work: Workload
+    requirements: Requirements
+    common: Deployment = Deployment.of()
+    draft: Architecture | None = None
+    modes: Sequence[str] = MODES
+    chunks: Sequence[float] = (UNBOUNDED,)
+    drafts: Sequence[float] = (0.0,)
+    top: int = 3
+
+
+class PlanPool(NamedTuple):
+    """Instances of one kind: their layout, how many, and the requests in flight in one.
+
+    Of a pool that prefills ``batch`` is the prompts of a pass.
+    """
+
+    layout: Layout
+    copies: float
+    batch: float
+
+    def __str__(self) -> str:
+        return f"{self.copies:g} x {self.layout}"
+
+
+class ReplayTimes(NamedTuple):
+    """Means and 99th percentiles of a replay, s."""
+
+    ttft: float
+    p99_ttft: float
+    tpot: float
+    p99_tpot: float
+
+
+class Replay(NamedTuple):
+    """The times of a plan by its engine's scheduler, or why there are none.
+
+    ``excess``: by limit, the share by which they exceed it; ``demotes``: the plan stands below
+    others whose replay keeps the limits, because it has no times.
+    """
+
+    times: ReplayTimes | None
+    why: str = ""
+    excess: Mapping[str, float] = {}
+    demotes: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class Choice:
+    """One plan with its latencies, throughput and cost.
+
+    ``pools``: its instances, of one kind or a pool that prefills and one that decodes;
+    ``throughput``: output tokens per second and chip; ``outputs``: the outputs of its estimate that
+    plans show, in their declared units, NaN where one needs an unknown power; ``binds``: the
+    longest term of a token; ``memory``: bytes of a chip, needed and available; ``tiers``: the same
+    of host and disk; ``excess``: by limit, the share by which it is exceeded, empty where all are
+    met; ``spare``: the request rate that it carries over the one that arrives; ``blended``: USD per
+    million tokens, in and out, where they are not its rent over its requests.
+
+    A verb adds ``label`` and ``formats``: the search that it is of, and the model's formats;
+    ``intervals``: what 80 % of measured servers are in, ms, by name; ``holds``: the probability
+    that all limits hold; ``obstacle``: why no command of the engine starts it, "" where one does;
+    ``slow``: a factor on its dollars by which it is ranked; ``replay``: its replay, if any.
+    """
+
+    system: str
+    pools: tuple[PlanPool, ...]
+    requests_per_s: float
+    throughput: float
+    usd_per_hour: float
+    isl: float
+    osl: float
+    outputs: Mapping[Output, float]
+    binds: str
+    memory: tuple[float, float]
+    tiers: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    p99_ttft: float | None = None
+    excess: Mapping[str, float] = field(default_factory=dict[str, float])
+    spare: float = float("inf")
+    blended: float | None = None
+    label: str = ""
+    formats: str = ""
+    intervals: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    holds: float | None = None
+    obstacle: str = ""
+    slow: float = 1.0
+    replay: Replay | None = None
+
+    def __repr__(self) -> str:
+        wait, token = 1e3 * self.ttft, 1e3 * self.tpot
+        return (
+            f"<{self.layout} on {self.system}, {self.mode}: {self.batch:g} requests in flight in "
+            f"each, TTFT {wait:.4g} ms, TPOT {token:.4g} ms, {self.usd_per_mtok:.4g}/Mtok>"
+        )
+
+    @property
+    def mode(self) -> str:
+        """Which of ``MODES``."""
+        return MODES[len(self.pools) - 1]
+
+    @property
+    def layout(self) -> str:
+        """Number and layout of the instances, in words."""
+        return " > ".join(map(str, self.pools))
+
+    @property
+    def degrees(self) -> Degrees:
+        """Number and degrees of the instances, of two pools by their roles."""
+        first, *rest = self.pools
+        if not rest:
+            return {**first.layout.degrees, "replicas": first.copies}
+        prefill = {**first.layout.degrees, "instances": first.copies, "batch": first.batch}
+        return {
+            "prefill": prefill,
+            "decode": {**rest[0].layout.degrees, "instances": rest[0].copies},
+        }
+
+    @property
+    def batch(self) -> float:
+        """Requests in flight in an instance, of two pools in one that decodes."""
+        return self.pools[-1].batch
+
+    @property
+    def chips(self) -> float:
+        """Chips of all instances."""
+        return float(sum(pool.copies * pool.layout.chips for pool in self.pools))
+
+    @property
+    def ttft(self) -> float:
+        """Seconds to the first token."""
+        return self.value("ttft")
+
+    @property
+    def tpot(self) -> float:
+        """Seconds per output token after the first."""
+        return self.value("tpot")
+
+    def value(self, name: str) -> float:
+        """The output of that name, in the unit that it declares."""
+        return next(x for output, x in self.outputs.items() if output.name == name)
+
+    def printed(self, name: str) -> float | None:
+        """The output of that name in the unit that is printed; None where it is not known."""
+        value = next(output.factor * x for output, x in self.outputs.items() if output.name == name)
+        return None if np.isnan(value) else value
+
+    @property
+    def usd_per_mtok(self) -> float:
+        """USD per million tokens, input and output alike (blended)."""
+        if self.blended is not None:
+            return self.blended
+        per_second = self.usd_per_hour / HOUR
+        return MILLION * per_second / (self.requests_per_s * (self.isl + self.osl))
+
+    @property
+    def rank(self) -> tuple[float, int, float, float, float]:
+        """Sort key, least first: excess, replay and obstacle, dollars, TPOT, TTFT.
+
+        Plans that were not replayed come after those whose replay keeps the limits, and before
+        those that have an obstacle or a broken replay. Dollars are times ``slow``, which says how
+        much more it may well cost. In single precision, so that rounding does not decide between
+        plans that tie, such as pairs of pools limited by the same pool.
+        """
+        times = self.usd_per_mtok * self.slow, self.tpot, self.ttft
+        excess = max(self.excess.values(), default=0.0)
+        usd, tpot, ttft = (float(x) for x in np.asarray(times, np.float32))
+        broken = bool(self.obstacle) or bool(self.replay and self.replay.excess)
+        demoted = self.replay is not None and self.replay.demotes
+        return excess, 2 if broken else int(demoted), usd, tpot, ttft
+
+
+class PlanCandidates(NamedTuple):
+    """Plans within the limits, else the nearest misses; how many rows were evaluated.
+
+    ``pooled``: whether some pair of pools fits the requirements, or pools were not asked for;
+    ``usual``: whether plans were limited to ``USUAL_TTFT`` because no limit was given.
+    """
+
+    met: list[Choice]
+    missed: list[Choice]
+    configurations: int
+    pooled: bool = True
+    usual: bool = False
+
+    @property
+    def first(self) -> Choice | None:
+        """The plan to take: the cheapest of those within the limits, else the nearest miss."""
+        return min(self.met or self.missed, key=lambda c: c.rank, default=None)
+
+
+def pools_of(degrees: Degrees) -> tuple[Mapping[str, float], ...]:
+    """The degrees of each pool of a plan: a single one, or the prefill and the decode pool.
+
+    >>> pools_of({"tp": 2.0, "replicas": 4.0})
+    ({'tp': 2.0, 'replicas': 4.0},)
+    """
+    first, second = degrees.get("prefill"), degrees.get("decode")
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first, second
+    return ({name: x for name, x in degrees.items() if not isinstance(x, Mapping)},)
+
+
+def undominated_plans(tpot: Column | Sequence[float], cost: Column | Sequence[float]) -> list[int]:
+    """Rows that no other beats in both time and cost, fastest first; one of a tie.
+
+    Compared in single precision, so that of layouts that differ by rounding alone the first is
+    taken.
+    """
+    return undominated(np.asarray(tpot, np.float32), np.asarray(cost, np.float32)).tolist()
+
+
+def front(plans: Iterable[Choice]) -> list[Choice]:
+    """Those of ``plans`` that no other beats in both TPOT and dollars, fastest first."""
+    plans = list(plans)
+    rows = undominated_plans([c.tpot for c in plans], [c.usd_per_mtok for c in plans])
+    return [plans[i] for i in rows]

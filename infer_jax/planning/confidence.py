@@ -1,0 +1,223 @@
+"""The cheapest plans whose limits hold with a required probability.
+
+The probability that all limits of a plan hold is at most that of each limit by itself. Plans are
+therefore searched within limits tightened by the error bands, cheapest first, and each is evaluated
+at every draw of the coefficients until enough plans reach the required probability.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import NormalDist
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.physics.chance import ratio
+from infer_jax.planning.cheapest import (
+    instance_layouts,
+    legal_layouts,
+    needs_usual_ttft,
+    pool_layouts,
+    within_usual_ttft,
+)
+from infer_jax.planning.choice import (
+    MODES,
+    Choice,
+    PlanCandidates,
+    PlanSpace,
+    Requirements,
+    front,
+)
+from infer_jax.planning.instances import Rows, instance_rows
+from infer_jax.planning.pools import pool_plans
+from infer_jax.planning.posterior import ARRIVING_ROWS, ROWS, TIMED, Posterior, chances
+from infer_jax.planning.pricing import PricedTable, first_of_each, priced
+
+MARGIN = 0.02  # probability by which a band and the draws of coefficients may disagree on a limit
+SHARES = (0.1, 0.5, 0.9)  # of the allowed doubt, the shares of pools' TPOT; the rest is TTFT's
+LEVELS = (0.99, 0.75, 0.5, 0.25, 0.1)  # confidences at which rivals are looked for
+MAX_LEVEL = 0.999  # probability of one limit that is required
+RIVALS = 2  # layouts at each of these
+PAIRS = 8  # layouts of pools at each of SHARES
+# rows evaluated where no plan reaches the required probability; of arrivals
+HOPEFUL, ARRIVING_HOPEFUL = 2 * ROWS, 8 * ARRIVING_ROWS
+
+
+class ConfidentPlans(NamedTuple):
+    """Plans that keep their limits with the required probability, else the most probable ones.
+
+    ``rivals``: plans that a measurement could make the choice; ``by_mean``: the choice without
+    uncertainty; ``reached``: the highest probability of any plan, where none has the required one;
+    ``requirements``: the limits.
+    """
+
+    searched: PlanCandidates
+    rivals: list[Choice]
+    by_mean: Choice | None
+    reached: float | None
+    requirements: Requirements
+
+
+def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -> ConfidentPlans:
+    """The cheapest plans on one or two systems whose limits hold with probability ``confidence``.
+
+    The rest is as in ``search``.
+    """
+    if not needs_usual_ttft(space):
+        return _Search(space, posterior, confidence).answer()
+    usual = _Search(within_usual_ttft(space), posterior, confidence)
+    answer = usual.answer()
+    if answer.searched.met:
+        return answer._replace(searched=answer.searched._replace(usual=True))
+    return _Search(space, posterior, confidence, usual.rows).answer()
+
+
+def tightened(
+    limits: Requirements, posterior: Posterior, mode: str, tpot: float, ttft: float
+) -> Requirements:
+    """Limits on predicted times at which measured ones keep ``limits`` with these probabilities."""
+    factors = [
+        float(jnp.exp(ratio(NormalDist().inv_cdf(p), model.spread)))
+        for p, model in zip((tpot, ttft), posterior.errors[mode], strict=True)
+    ]
+    return replace(
+        limits,
+        tpot=limits.tpot / factors[0],
+        ttft=limits.ttft / factors[1],
+        p99_ttft=limits.p99_ttft / factors[1],
+    )
+
+
+class _Search:
+    """One search, which evaluates its tables once."""
+
+    def __init__(
+        self, space: PlanSpace, posterior: Posterior, confidence: float, rows: Rows | None = None
+    ) -> None:
+        self.space, self.posterior, self.confidence = space, posterior, confidence
+        self.legal, self.rows, self.configurations = legal_layouts(space), rows, 0
+        if rows is None and "aggregated" in space.modes:
+            legal = instance_layouts(space, self.legal[0])
+            self.rows = instance_rows(space, space.sides[0], legal)
+        self.pairs = self._pairs() if "disaggregated" in space.modes else []
+
+    def answer(self) -> ConfidentPlans:
+        """Plans with the required probability, else the most probable ones."""
+        limits, count = self.space.requirements, self.space.top
+        pairs = [c for c in self.pairs if self._holds(c)]
+        if limits.frontier:
+            met = front([*self._probable(), *pairs])
+        else:
+            pairs = sorted(pairs, key=lambda c: c.rank)[:count]
+            met = sorted([*self._probable(), *pairs], key=lambda c: c.rank)
+        missed = [] if met else self._likeliest()
+        reached = None if met else max((c.holds or 0.0 for c in missed), default=0.0)
+        cheapest = self._cheapest(limits, 1)
+        mean = min(cheapest, key=lambda c: c.rank, default=None)
+        pools = any(c.mode == "disaggregated" for c in (*self.pairs, *cheapest))
+        pooled = pools or "disaggregated" not in self.space.modes
+        searched = PlanCandidates(met, missed[:count], self.configurations, pooled)
+        return ConfidentPlans(searched, self._rivals(), mean, reached, limits)
+
+    def _holds(self, c: Choice) -> bool:
+        return c.holds is not None and c.holds >= self.confidence
+
+    def _priced(self, limits: Requirements, count: int) -> PricedTable | None:
+        """The rows within limits, for ``count`` plans; None where only pools are tried."""
+        if self.rows is None:
+            return None
+        side, work, table = self.space.sides[0], self.space.work, self.rows(limits, count)
+        self.configurations = len(table.batch)
+        lengths = float(work.isl), float(work.osl)
+        return priced(side.name, float(side.hardware.price), table, limits, *lengths)
+
+    def _probable(self) -> Iterator[Choice]:
+        """The cheapest row of each layout with the required probability; all of a frontier."""
+        # of arrivals with the replicas that these probabilities need; the last has the most rows
+        limits, count, rows = self.space.requirements, self.space.top, None
+        for margin in (-MARGIN, 0.0, MARGIN):
+            level = min(max(self.confidence - margin, 0.5), MAX_LEVEL)
+            rows = self._priced(
+                tightened(limits, self.posterior, "aggregated", level, level), count
+            )
+        if rows is None:
+            return
+        left: list[int] = [int(i) for i in rows.within]
+        size = ROWS if limits.rate is None else ARRIVING_ROWS
+        first, probable = list[int](), dict[int, Choice]()
+        while left and len(first) < (np.inf if limits.frontier else count):
+            some, left = left[:size], left[size:]
+            plans = self._with_chances([rows.choice(i) for i in some])
+            probable |= {i: c for i, c in zip(some, plans, strict=True) if self._holds(c)}
+            if not limits.frontier:
+                # the cheapest of each layout, as in the search without uncertainty
+                first = first_of_each(rows.table, probable, count)
+                layouts = {rows.table.at(i).plain for i in probable}
+                left = [i for i in left if rows.table.at(i).plain not in layouts]
+        yield from (probable[i] for i in (probable if limits.frontier else first))
+
+    def _likeliest(self) -> list[Choice]:
+        """The most probable plans, one of each layout."""
+        limits, plans = self.space.requirements, list(self.pairs)
+        rows = self._priced(limits, self.space.top)
+        if rows is not None:
+            certain = [x for name, x in rows.excess.items() if name not in TIMED]
+            worst = np.max([np.maximum(x, 0.0) for x in certain], axis=0)
+            times = [x for name, x in rows.excess.items() if name in TIMED]
+            count = HOPEFUL if limits.rate is None else ARRIVING_HOPEFUL
+            order = np.lexsort((np.max(times, axis=0), worst))[:count]
+            plans += self._with_chances([rows.choice(int(i)) for i in order])
+        plans.sort(key=lambda c: (-(c.holds or 0.0), c.usd_per_mtok))
+        best: dict[str, Choice] = {}
+        for c in plans:
+            best.setdefault(c.layout, c)
+        return list(best.values())
+
+    def _pairs(self) -> list[Choice]:
+        """Pairs of pools within limits that divide the allowed doubt between TPOT and TTFT."""
+        limits = self.space.requirements
+        two = limits.tpot < np.inf and min(limits.ttft, limits.p99_ttft) < np.inf
+        met: dict[tuple[str, float], Choice] = {}
+        for share in SHARES if two else (1.0 if limits.tpot < np.inf else 0.0,):
+            levels = self.confidence**share, self.confidence ** (1.0 - share)
+            levels = (min(p, MAX_LEVEL) for p in levels)
+            within = tightened(limits, self.posterior, "disaggregated", *levels)
+            for c in self._pools(within, max(PAIRS, self.space.top)):
+                met.setdefault((c.layout, c.batch), c)
+        return self._with_chances(list(met.values()))
+
+    def _pools(self, limits: Requirements, count: int) -> list[Choice]:
+        work = self.space.work.replace(lengths=())
+        space = self.space._replace(requirements=limits, work=work, top=count)
+        plans = pool_plans(space, pool_layouts(self.space, self.legal))
+        return [replace(c, excess={}) for c in plans.met]
+
+    def _cheapest(self, limits: Requirements, count: int) -> list[Choice]:
+        """The cheapest plans whose predicted times are within limits."""
+        rows, plans = self._priced(limits, count), list[Choice]()
+        if rows is not None:
+            plans += [rows.choice(i) for i in first_of_each(rows.table, rows.within, count)]
+        if "disaggregated" in self.space.modes:
+            plans += self._pools(replace(limits, frontier=False), count)
+        return self._with_chances(plans)
+
+    def _rivals(self) -> list[Choice]:
+        """The cheapest rows at other confidences, and pairs of pools."""
+        plans: list[Choice] = []
+        for level in (self.confidence, *LEVELS):
+            limits = tightened(self.space.requirements, self.posterior, "aggregated", level, level)
+            rows = self._priced(limits, RIVALS)
+            if rows is not None:
+                plans += [rows.choice(i) for i in first_of_each(rows.table, rows.within, RIVALS)]
+        return self._with_chances(plans) + self.pairs[:PAIRS]
+
+    def _with_chances(self, plans: list[Choice]) -> list[Choice]:
+        """The plans, each with the probability that its limits hold."""
+        holds: dict[int, float] = {}
+        for mode in MODES:
+            rows = [i for i, c in enumerate(plans) if c.mode == mode]
+            if rows:
+                answer = chances([plans[i] for i in rows], self.space, self.posterior).holds
+                holds |= dict(zip(rows, map(float, answer), strict=True))
+        return [replace(c, holds=holds[i]) for i, c in enumerate(plans)]

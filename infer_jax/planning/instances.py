@@ -1,0 +1,266 @@
+"""Estimates of instances of one kind: every layout at every batch, or with its share of arrivals.
+
+One compiled program evaluates all rows of a table.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import jax
+import numpy as np
+from jax import Array
+
+from infer_jax.compiling import SOME, once
+from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, Shape, shape
+from infer_jax.planning.choice import PlanSpace, Requirements, Side
+from infer_jax.planning.layout import Column, Layout
+from infer_jax.planning.pricing import (
+    ROUNDING,
+    LayoutEstimates,
+    Positions,
+    PricedTable,
+    first_of_each,
+    priced,
+    worst_of,
+)
+from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
+from infer_jax.typed_jax import trees
+
+SINGLE_STEPS, GROWTH, MAX_BATCH = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
+BLOCK = 64  # rows of one evaluation under arrivals, so that one program serves any number of them
+IDLE = 1e-6  # requests/s of an instance whose requests never meet
+LEAP, SECTIONS = 64.0, 3  # numbers of replicas tried at once, over a factor of at most LEAP
+SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # of a frontier, over the fewest there can be
+Answer = TypeVar("Answer")
+# the rows of a table that are evaluated for limits and a number of plans to find
+Rows = Callable[[Requirements, int], LayoutEstimates]
+
+
+def batches() -> Column:
+    """The numbers of requests in flight in one attention group that are tried."""
+    octaves = np.log(MAX_BATCH / SINGLE_STEPS) / np.log(GROWTH)
+    beyond = SINGLE_STEPS * np.power(GROWTH, np.arange(1.0, octaves + 1.0))
+    steps = np.arange(1.0, SINGLE_STEPS + 1.0)
+    return np.unique(np.round(np.concatenate([steps, beyond, [MAX_BATCH]])))
+
+
+def shares(concurrency: float) -> Column:
+    """Requests in flight in each replica where 1, 2, 3 ... replicas share ``concurrency``."""
+    replicas = batches()
+    return concurrency / replicas[replicas <= concurrency]
+
+
+def instance_rows(space: PlanSpace, side: Side, legal: list[Layout]) -> Rows:
+    """Every layout at every batch, or with the replicas that share the load or keep the limits."""
+    serving, hardware, limits, work = side.serving, side.hardware, space.requirements, space.work
+    model = space.arch, hardware
+    if limits.rate is not None:
+        rest = legal, space.common, limits.rate, space.draft
+        return OpenLoop(serving, *model, work, *rest).table
+    batch = None if limits.concurrency is None else shares(limits.concurrency)
+    closed = work.replace(arrivals=None, lengths=())
+    rows = table(serving, *model, closed, legal, space.common, batch, space.draft)
+    return lambda limits, count: rows
+
+
+def table(
+    serving: Serving,
+    arch: Architecture,
+    hardware: Hardware,
+    work: Workload,
+    legal: Sequence[Layout],
+    common: Deployment,
+    in_flight: Column | None = None,
+    draft: Architecture | None = None,
+) -> LayoutEstimates:
+    """Every layout at every batch; ``common`` gives the rest of the plan.
+
+    ``draft``: the draft model of layouts with drafts; None: the model's own heads. ``in_flight``:
+    the numbers of requests in flight in an instance, at least one in each attention group; None:
+    ``batches()`` in each group. One evaluation of ``serving`` per row, all in one compiled
+    program.
+    """
+    columns = np.arange(len(legal)), batches() if in_flight is None else in_flight
+    index, batch = (x.ravel() for x in np.meshgrid(*columns, indexing="ij"))
+    rows = degrees(legal, index)
+    if in_flight is None:
+        batch = batch * rows["attention_dp"]
+    else:
+        fits = batch >= rows["attention_dp"]
+        index, batch = index[fits], batch[fits]
+        rows = {name: x[fits] for name, x in rows.items()}
+    fixed = (serving, *models(arch, draft), hardware, work, common)
+    estimates = by_rows(_at_batches, fixed, rows, batch)
+    return LayoutEstimates(legal, index, batch, estimates)
+
+
+def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:
+    """The degrees of rows of layouts, by name."""
+    rows = np.asarray(legal, np.float64).reshape(-1, len(Layout._fields))[index]
+    return dict(zip(Layout._fields, rows.T, strict=True))
+
+
+def by_rows(program: Callable[..., Answer], fixed: Sequence[object], *rows: object) -> Answer:
+    """The outputs of a program for ``rows``, padded to a power of two to save compilations."""
+    count = len(jax.tree.leaves(rows)[0])
+    missing = 2 ** (count - 1).bit_length() - count
+
+    def padded(x: Column) -> Column:
+        return np.concatenate([x, np.repeat(x[-1:], missing, axis=0)])
+
+    return trees.take(once(program, *fixed, *jax.tree.map(padded, rows)), slice(count))
+
+
+def models(arch: Architecture, draft: Architecture | None) -> tuple[Shape, Shape | None]:
+    """A model and its draft model, as shapes of the serving estimator."""
+    return once(shape, arch), None if draft is None else once(shape, draft)
+
+
+def _at_batches(
+    serving: Serving,
+    arch: Shape,
+    draft: Shape | None,
+    hardware: Hardware,
+    work: Workload,
+    common: Deployment,
+    rows: dict[str, Array],
+    batch: Array,
+) -> ServerEstimate:
+    def estimate(degrees: dict[str, Array], requests: Array) -> ServerEstimate:
+        plan = common.replace(**degrees)
+        return serving.serve(arch, hardware, work.replace(batch=requests), plan, draft)
+
+    return jax.vmap(estimate)(rows, batch)
+
+
+class OpenLoop:
+    """Instances of every layout with their share of the arrivals; each row is evaluated once."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        arch: Architecture,
+        hardware: Hardware,
+        work: Workload,
+        legal: Sequence[Layout],
+        common: Deployment,
+        rate: float,
+        draft: Architecture | None = None,
+    ) -> None:
+        self.layouts, self.rate = legal, rate
+        self.lengths = float(work.isl), float(work.osl)
+        arrivals = work.arrivals or Arrivals.of(rate=rate)
+        self._fixed = serving, *models(arch, draft), hardware, work, common, arrivals
+        self._rows = dict[tuple[int, float], None]()  # layout and replicas, in order
+        self._parts = list[ServerEstimate]()
+        self.idle = float(np.ceil(rate / IDLE)) + 1.0
+        self._evaluate((k, self.idle) for k in range(len(legal)))
+        self.unloaded = self._table(slice(None))
+        capacity = self.unloaded.estimates.decode.limits["arrivals"].capacity
+        self.fewest = np.maximum(np.ceil(rate / np.asarray(capacity) * ROUNDING), 1.0)
+
+    def table(self, limits: Requirements, count: int) -> LayoutEstimates:
+        """The rows evaluated so far, among them the cheapest of ``count`` layouts within limits.
+
+        More replicas are never slower: the fewest of a layout within limits are found by section.
+        A layout is left out once it must cost more than the last of ``count``. For a frontier,
+        or where nothing is within limits, more than the fewest are tried of all layouts.
+        """
+        low = self.fewest - 1.0
+        # the fewest known to keep the limits, or one more than there are GPUs for
+        high = np.minimum(self.idle, np.floor(limits.chips / self.unloaded.chips) + 1.0)
+        unlimited = self._priced(self.unloaded, replace(limits, chips=np.inf))
+        high[worst_of(unlimited.excess) > 0.0] = 0.0
+        while True:
+            rows = self._priced(self._up_to(self.idle - 1.0), limits)
+            self._narrow(rows, low, high)
+            dearest = np.inf if limits.frontier else _last(rows, count)
+            open_ = (high - low > 1.0) & (self.unloaded.chips * (low + 1.0) <= dearest)
+            layouts = np.flatnonzero(open_)
+            if not len(layouts):
+                break
+            steps = max(SECTIONS, BLOCK // len(layouts))
+            self._evaluate((int(k), n) for k in layouts for n in _between(low[k], high[k], steps))
+        fits, fewest = rows.within, np.full(len(self.layouts), np.inf)
+        np.minimum.at(fewest, rows.table.layout[fits], rows.replicas[fits])
+        fewest = np.where(np.isfinite(fewest), fewest, self.fewest)
+        if limits.frontier or not len(fits):
+            more = [np.ceil(fewest * spare) for spare in SPARE]
+            self._evaluate((k, float(n)) for counts in more for k, n in enumerate(counts))
+        # the search leaps further than anybody would rent
+        return self._up_to(np.ceil(SPARE[-1] * fewest))
+
+    def evaluated(self, rows: Sequence[tuple[int, float]]) -> LayoutEstimates:
+        """The rows of these layouts, by number, with their numbers of replicas."""
+        self._evaluate(rows)
+        positions = {row: i for i, row in enumerate(self._rows)}
+        return self._table(np.array([positions[row] for row in rows]))
+
+    def _narrow(self, rows: PricedTable, low: Column, high: Column) -> None:
+        """Move the bounds to the rows that are known to break, and to keep, the limits."""
+        layout, replicas = rows.table.layout, rows.replicas
+        fits = worst_of(rows.excess) <= 0.0
+        np.minimum.at(high, layout[fits], replicas[fits])
+        below = ~fits & (replicas < high[layout])
+        np.maximum.at(low, layout[below], replicas[below])
+
+    def _priced(self, table: LayoutEstimates, limits: Requirements) -> PricedTable:
+        return priced("", 1.0, table, limits, *self.lengths)
+
+    def _up_to(self, limit: Column | float) -> LayoutEstimates:
+        """The rows of at most ``limit`` replicas of a layout."""
+        layout, replicas = np.array([*self._rows]).T
+        limit = np.broadcast_to(limit, self.fewest.shape)
+        return self._table(np.flatnonzero(replicas <= limit[layout.astype(int)]))
+
+    def _table(self, rows: slice | Positions) -> LayoutEstimates:
+        layout = np.array([k for k, _ in self._rows], int)
+        estimates = jax.tree.map(lambda *x: np.concatenate(x)[rows], *self._parts)
+        return LayoutEstimates(
+            self.layouts, layout[rows], np.asarray(estimates.in_flight), estimates
+        )
+
+    def _evaluate(self, rows: Iterable[tuple[int, float]]) -> None:
+        """Add the estimates of layouts with numbers of replicas, except those that are known."""
+        new = [row for row in dict.fromkeys(rows) if row not in self._rows]
+        self._rows.update(dict.fromkeys(new))
+        for start in range(0, len(new), BLOCK):
+            some = new[start : start + BLOCK]
+            full = np.array([*some, *[some[-1]] * (BLOCK - len(some))])
+            columns = degrees(self.layouts, full[:, 0].astype(int)), self.rate / full[:, 1]
+            block = once(_at_rates, *self._fixed, *columns, points=SOME)
+            self._parts.append(trees.take(block, slice(len(some))))
+
+
+def _last(rows: PricedTable, count: int) -> float:
+    """GPUs of the last of ``count`` plans to find; infinite where they are fewer."""
+    first = first_of_each(rows.table, rows.within, count)
+    if len(first) < count:
+        return np.inf
+    return float(rows.replicas[first[-1]] * rows.table.chips[first[-1]])
+
+
+def _between(low: float, high: float, count: int) -> Iterator[float]:
+    """The next number after ``low``, and more up to ``high``, evenly in logarithms."""
+    first = low + 1.0
+    ends = np.geomspace(first, min(high, LEAP * first), count + 1)
+    yield from (float(n) for n in np.unique(np.ceil(ends * (1.0 - 1e-12))) if n < high)
+
+
+def _at_rates(
+    serving: Serving,
+    arch: Shape,
+    draft: Shape | None,
+    hardware: Hardware,
+    work: Workload,
+    common: Deployment,
+    arrivals: Arrivals,
+    rows: dict[str, Array],
+    rate: Array,
+) -> ServerEstimate:
+    def estimate(degrees: dict[str, Array], rate: Array) -> ServerEstimate:
+        requests = work.replace(arrivals=arrivals.replace(rate=rate))
+        return serving.serve(arch, hardware, requests, common.replace(**degrees), draft)
+
+    return jax.vmap(estimate)(rows, rate)

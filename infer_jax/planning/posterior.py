@@ -1,0 +1,241 @@
+"""The probability that the limits of plans hold: every plan at every draw, in one program."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from infer_jax.compiling import SOME, once
+from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators.estimate import Estimate, decode_context
+from infer_jax.estimators.serving import Deployment, Serving, Shape
+from infer_jax.physics.chance import FAR, Spread, chance, room, score, shared_and_own
+from infer_jax.planning.choice import Choice, PlanSpace
+from infer_jax.planning.instances import models
+from infer_jax.planning.pool_pairs import joined_pools
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
+from infer_jax.typed_jax import trees
+
+# plans of one evaluation, so that one program serves any number of them; fewer, and fewer draws,
+# under random arrivals, whose laws take a thousand times as long
+ROWS, ARRIVING_ROWS, ARRIVING_DRAWS = 256, 16, 32
+TIMED = {"TTFT", "TPOT", "p99 of TTFT", "arrivals", "prefill arrivals", "requests/s"}
+
+
+class ErrorModel(NamedTuple):
+    """The distribution of errors of TPOT or TTFT, and the part of its variance that plans share.
+
+    ``calibrated``: to the plans' own server, so that plans share nothing but the uncertainty of its
+    coefficients.
+    """
+
+    spread: Spread
+    common: float
+    calibrated: float = 0.0
+
+
+class Posterior(NamedTuple):
+    """The uncertainty of plans on one or two systems.
+
+    ``servings``: the estimator of each system, every leaf a row of its value and then of each draw;
+    ``errors``: of TPOT and TTFT, by mode; ``offsets``: normal scores of the draws of TPOT's and
+    TTFT's offset, by mode.
+    """
+
+    servings: Sequence[Serving]
+    errors: Mapping[str, tuple[ErrorModel, ErrorModel]]
+    offsets: Mapping[str, Float[np.ndarray, "2 draws"]]
+
+
+class Chances(NamedTuple):
+    """Of each plan (first axis): the probability that its limits hold, and the parts it is from.
+
+    ``slack``: normal scores of TPOT's and TTFT's error up to which limits hold; ``shared``: the
+    part of these scores that plans share, by draw; ``own``: standard deviation of the rest.
+    """
+
+    holds: Array
+    slack: Array
+    shared: Array
+    own: Array
+
+
+class _Times(NamedTuple):
+    """Seconds of a plan's limited times, and its capacity over the arrival rate, if any."""
+
+    tpot: Array
+    ttft: Array
+    p99: Array
+    spare: Array
+
+
+class _Errors(NamedTuple):
+    """Limits in seconds of TPOT, TTFT and its 99 %, and the errors of the times."""
+
+    limits: Sequence[Array]
+    models: tuple[ErrorModel, ErrorModel]
+    offsets: Array
+
+
+def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> Chances:
+    """The probability of each plan of one mode that all its limits hold.
+
+    A plan that exceeds a limit which is certain (memory, GPUs) holds with probability 0.
+    """
+    mode, limits, work, sides = plans[0].mode, space.requirements, space.work, space.sides
+    pooled, rate = mode == "disaggregated", limits.rate
+    if rate is None:
+        work = work if pooled else work.replace(arrivals=None)
+    else:
+        work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=rate))
+    if pooled or rate is None:
+        work = work.replace(lengths=())
+    times = [np.float64(x) for x in (limits.tpot, limits.ttft, limits.p99_ttft)]
+    errors = _Errors(times, posterior.errors[mode], posterior.offsets[mode])  # pyright: ignore[reportArgumentType]
+    fixed = (tuple(posterior.servings), models(space.arch, space.draft), space.common)
+    parts: list[Chances] = []
+    size = ROWS if rate is None or pooled else ARRIVING_ROWS
+    for start in range(0, len(plans), size):
+        rows = plans[start : start + size]
+        padded = [*rows, *[rows[-1]] * (size - len(rows))]
+        columns = jax.tree.map(lambda *x: np.array(x), *(_columns(c, rate) for c in padded))
+        if pooled:
+            hardware = sides[0].hardware, sides[-1].hardware
+            wrapper = joined_pools(sides), space.arch
+            part = once(_of_pairs, *fixed, *wrapper, hardware, work, errors, *columns)
+        else:
+            points = 1 if rate is None else SOME
+            one = (sides[0].hardware, work, errors)
+            part = once(_of_instances, *fixed, *one, *columns, points=points)
+        parts.append(trees.take(part, slice(len(rows))))
+    answer = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    certain = np.array([not set(c.excess) - TIMED for c in plans])
+    return answer._replace(holds=np.where(certain, answer.holds, 0.0))
+
+
+def _columns(c: Choice, rate: float | None) -> tuple[object, ...]:
+    """Parallel degrees and load of an instance, or of each pool."""
+    layouts = [{k: float(x) for k, x in pool.layout._asdict().items()} for pool in c.pools]
+    first = c.pools[0]
+    if len(layouts) == 1:
+        return layouts[0], first.batch if rate is None else rate / first.copies
+    return *layouts, (first.copies, c.pools[1].copies), first.batch, c.batch
+
+
+def _of_instances(
+    servings: tuple[Serving, ...],
+    models: tuple[Shape, Shape | None],
+    common: Deployment,
+    hardware: Hardware,
+    work: Workload,
+    errors: _Errors,
+    layout: dict[str, Array],
+    load: Array,
+) -> Chances:
+    """Chances of instances of one kind, each with its requests in flight or per second."""
+    arch, draft = models
+
+    def times(serving: Serving, degrees: dict[str, Array], load: Array) -> _Times:
+        requests = work.replace(batch=load)
+        if work.arrivals is not None:
+            requests = work.replace(arrivals=work.arrivals.replace(rate=load))
+        return _times(serving.serve(arch, hardware, requests, common.replace(**degrees), draft))
+
+    def plan_chances(degrees: dict[str, Array], load: Array) -> Chances:
+        return _chances(
+            jax.vmap(times, in_axes=(0, None, None))(servings[0], degrees, load), errors
+        )
+
+    return jax.vmap(plan_chances)(layout, load)
+
+
+def _of_pairs(
+    servings: tuple[Serving, ...],
+    models: tuple[Shape, Shape | None],
+    common: Deployment,
+    wrapper: Disaggregated,
+    arch: Architecture,
+    hardware: tuple[Hardware, Hardware],
+    work: Workload,
+    errors: _Errors,
+    first: dict[str, Array],
+    second: dict[str, Array],
+    copies: tuple[Array, Array],
+    prompts: Array,
+    batch: Array,
+) -> Chances:
+    """Chances of pairs of pools, with the transfer between them."""
+    shape, draft = models
+    fresh, ones = jnp.maximum(work.isl - work.prefix, 1.0), jnp.ones_like(work.isl)
+
+    def times(serving: Serving, decoder: Serving, pools: Pools, load: Array) -> _Times:
+        prompt = ForwardPass(
+            sequences=pools.prefill_batch, new_tokens=fresh, cached_tokens=work.prefix
+        )
+        token = ForwardPass(sequences=load, new_tokens=ones, cached_tokens=decode_context(work))
+        passes = (
+            serving.token(shape, hardware[0], prompt, pools.prefill, draft),
+            decoder.token(shape, hardware[1], token, pools.decode, draft),
+        )
+        joined = wrapper.replace(target=serving)
+        if wrapper.decoder is not None:
+            joined = joined.replace(decoder=decoder)
+        return _times(joined.joined(arch, hardware[0], work.replace(batch=load), pools, passes))
+
+    def plan_chances(
+        first: dict[str, Array],
+        second: dict[str, Array],
+        copies: tuple[Array, Array],
+        prompts: Array,
+        load: Array,
+    ) -> Chances:
+        pools = Pools(
+            prefill=common.replace(**first),
+            decode=common.replace(**second),
+            prefill_copies=copies[0],
+            decode_copies=copies[1],
+            prefill_batch=prompts,
+        )
+        ends = servings[0], servings[-1]
+        return _chances(jax.vmap(times, in_axes=(0, 0, None, None))(*ends, pools, load), errors)
+
+    return jax.vmap(plan_chances)(first, second, copies, prompts, batch)
+
+
+def _times(estimate: Estimate) -> _Times:
+    """The numbers that limits are on: TPOT, TTFT, p99 of TTFT, spare capacity."""
+    p99 = getattr(estimate, "percentiles", {}).get("p99", estimate.ttft)
+    arrivals = {**estimate.prefill.limits, **estimate.decode.limits}.get("arrivals")
+    unlimited = jnp.full_like(estimate.tpot, np.exp(FAR))
+    spare = unlimited if arrivals is None else arrivals.capacity / arrivals.need
+    return _Times(estimate.tpot, estimate.ttft, p99, spare)
+
+
+def _chances(times: _Times, errors: _Errors) -> Chances:
+    """The chances of one plan from its times, predicted and then at each draw."""
+    tpot, ttft, p99 = errors.limits
+    mean = trees.take(times, 0)
+    # a server slower by a factor serves fewer requests by the same factor, so that spare capacity
+    # is slack for error as a limit of TPOT is
+    spreads = [model.spread for model in errors.models]
+    slack = jnp.stack(
+        [
+            jnp.minimum(room(tpot, mean.tpot, spreads[0]), score(jnp.log(mean.spare), spreads[0])),
+            jnp.minimum(room(ttft, mean.ttft, spreads[1]), room(p99, mean.p99, spreads[1])),
+        ]
+    )
+    moved = jnp.stack(
+        [
+            (jnp.log(x[1:]) - jnp.log(x[0])) / spread.width
+            for x, spread in zip((times.tpot, times.ttft), spreads, strict=True)
+        ]
+    )
+    common = jnp.stack([jnp.asarray(model.common) for model in errors.models])
+    calibrated = jnp.stack([jnp.asarray(model.calibrated) for model in errors.models])
+    common = jnp.where(calibrated > 0.5, jnp.minimum(common, jnp.var(moved, axis=1)), common)
+    shared, own = shared_and_own(moved, common, errors.offsets)
+    return Chances(chance(slack, shared, own), slack, shared, own)

@@ -1,0 +1,233 @@
+"""Rows of estimates as plans: replicas, rent, limits; the cheapest of each layout."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+from jaxtyping import Int
+
+from infer_jax.estimators.estimate import Estimate, Limit
+from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.planning.choice import Choice, PlanPool, Requirements, undominated_plans
+from infer_jax.planning.layout import Column, Layout
+from infer_jax.specs import Output, outputs
+
+ALIKE = 0.05  # share of batch and latency within which two ways to deal experts are one plan
+ROUNDING = 1.0 - 1e-6  # a number that is an integer except for rounding is not rounded up
+Positions = Int[np.ndarray, " rows"]
+
+
+@dataclass(frozen=True)
+class LayoutEstimates:
+    """Rows of (layout, batch of one instance) with the estimate of each."""
+
+    layouts: Sequence[Layout]
+    layout: Positions
+    batch: Column
+    estimates: ServerEstimate
+
+    def at(self, i: int) -> Layout:
+        """The layout of a row."""
+        return self.layouts[int(self.layout[i])]
+
+    @property
+    def chips(self) -> Column:
+        """Chips of one instance, by row."""
+        return np.asarray(self.estimates.chips)
+
+    @property
+    def rate(self) -> Column:
+        """Output tokens per second of one instance, by row."""
+        return np.asarray(self.estimates.throughput) * self.chips
+
+
+class PricedTable(NamedTuple):
+    """Every row of a table as a plan of a system: as many replicas as are needed or fit.
+
+    ``carried``: requests/s; ``cost``: rent per request; ``excess``: by limit, the share by which
+    each row exceeds it, 0 or less where it does not; ``order``: within the limits, cheapest first.
+    Rows that exceed limits come after those that do not, by how much they do.
+    """
+
+    system: str
+    price: float
+    table: LayoutEstimates
+    lengths: tuple[float, float]
+    replicas: Column
+    carried: Column
+    cost: Column
+    excess: Mapping[str, Column]
+    order: Positions
+
+    @property
+    def within(self) -> Positions:
+        """The rows within the limits, cheapest first."""
+        return self.order[worst_of(self.excess)[self.order] <= 0.0]
+
+    def frontier(self, rows: Positions) -> list[int]:
+        """Those of ``rows`` that no other beats in both TPOT and dollars, fastest first."""
+        tpot = np.asarray(self.table.estimates.tpot)[rows]
+        return rows[undominated_plans(tpot, self.cost[rows])].tolist()
+
+    def choice(self, i: int) -> Choice:
+        """Row ``i`` as a plan."""
+        table, estimates, replicas = self.table, self.table.estimates, float(self.replicas[i])
+        p99, limits = estimates.percentiles.get("p99"), estimates.decode.limits
+        chips, requests = replicas * float(table.chips[i]), float(self.carried[i])
+        return Choice(
+            system=self.system,
+            pools=(PlanPool(table.at(i), replicas, float(table.batch[i])),),
+            requests_per_s=requests,
+            throughput=requests * self.lengths[1] / chips,
+            usd_per_hour=chips * self.price,
+            isl=self.lengths[0],
+            osl=self.lengths[1],
+            tiers={
+                name: _sizes(limits[f"{name} memory"], i)
+                for name in ("host", "disk")
+                if f"{name} memory" in limits
+            },
+            p99_ttft=float(p99[i]) if p99 is not None else None,
+            **plan_outputs(estimates, self.excess, i),
+        )
+
+
+def priced(
+    system: str, price: float, table: LayoutEstimates, limits: Requirements, isl: float, osl: float
+) -> PricedTable:
+    """The rows of a table as plans: as many replicas as the traffic needs, or the chips allow."""
+    rate = table.rate / osl
+    if limits.concurrency is not None:
+        replicas = np.round(limits.concurrency / table.batch)
+    elif limits.rate is not None:
+        replicas = np.ceil(limits.rate / np.maximum(rate, 1e-300) * ROUNDING)
+    else:
+        replicas = np.maximum(np.floor(limits.chips / table.chips), 1.0)
+    requests = replicas * rate
+    carried = requests if limits.rate is None else np.minimum(requests, limits.rate)
+    cost = replicas * table.chips * price / carried
+    excess = _excess(table, limits, replicas, requests)
+    # by rent per token at full load; ties by speed, then the layout that engines use by default
+    unusual = np.array([layout.unusual for layout in table.layouts])[table.layout]
+    keys = (np.asarray(x, np.float32) for x in (table.estimates.tpot, cost, worst_of(excess)))
+    order = np.lexsort((unusual, *keys))
+    return PricedTable(system, price, table, (isl, osl), replicas, carried, cost, excess, order)
+
+
+def choices(
+    system: str,
+    price: float,
+    table: LayoutEstimates,
+    limits: Requirements,
+    isl: float,
+    osl: float,
+    count: int = 5,
+) -> tuple[list[Choice], list[Choice]]:
+    """The cheapest plans within the limits, one a layout, and the nearest misses otherwise.
+
+    Or all plans within the limits that no other beats in both TPOT and dollars, fastest first. A
+    plan is as many replicas as the traffic needs, or as the chips allow.
+    """
+    rows = priced(system, price, table, limits, isl, osl)
+    fits = rows.within
+    met = rows.frontier(fits) if limits.frontier else first_of_each(table, fits, count)
+    missed = [] if met else first_of_each(table, rows.order, count)
+    return [rows.choice(i) for i in met], [rows.choice(i) for i in missed]
+
+
+def _excess(
+    table: LayoutEstimates, limits: Requirements, replicas: Column, requests: Column
+) -> dict[str, Column]:
+    """By limit, the share by which each row exceeds it; 0 or less where it does not."""
+    estimates = table.estimates
+    excess = {
+        "TTFT": np.asarray(estimates.ttft) / limits.ttft - 1.0,
+        "TPOT": np.asarray(estimates.tpot) / limits.tpot - 1.0,
+        "GPUs": replicas * table.chips / limits.chips - 1.0,
+    }
+    p99 = estimates.percentiles.get("p99")
+    if p99 is not None:
+        excess["p99 of TTFT"] = np.asarray(p99) / limits.p99_ttft - 1.0
+    excess |= {name: exceeded(limit) for name, limit in estimates.decode.limits.items()}
+    if limits.rate is not None:
+        excess["requests/s"] = limits.rate / np.maximum(requests, 1e-300) * ROUNDING - 1.0
+    return excess
+
+
+def exceeded(limit: Limit) -> Column:
+    """The share by which the need exceeds the capacity, row by row; 0 where it does not."""
+    need, capacity = np.asarray(limit.need), np.asarray(limit.capacity)
+    return np.where(need > capacity, need / np.maximum(capacity, 1e-300) - 1.0, 0.0)
+
+
+def worst_of(excess: Mapping[str, Column]) -> Column:
+    """The share by which each row exceeds the limit that it exceeds most; 0 where it meets all."""
+    return np.max([np.maximum(x, 0.0) for x in excess.values()], axis=0)
+
+
+class PlanOutputs(TypedDict):
+    """The outputs of an estimate and the limits it exceeds, as a ``Choice`` has them."""
+
+    outputs: dict[Output, float]
+    binds: str
+    memory: tuple[float, float]
+    excess: dict[str, float]
+    spare: float
+
+
+def plan_outputs(
+    estimate: Estimate,
+    excess: Mapping[str, Column],
+    row: int,
+    more: Mapping[Output, float] = MappingProxyType({}),
+) -> PlanOutputs:
+    """The outputs of one row of an estimate, with ``more``, and the limits it exceeds."""
+    terms = {name: float(term[row]) for name, term in estimate.decode.terms.items()}
+    values = {x: float(getattr(estimate, x.name)[row]) for x in outputs(estimate, view="plan")}
+    spare, arrivals = float("inf"), estimate.decode.limits.get("arrivals")
+    if arrivals is not None:  # capacity over load; infinite in a closed loop
+        spare = float(arrivals.capacity[row] / max(float(arrivals.need[row]), 1e-300))
+    return {
+        "outputs": {**values, **more},
+        "binds": max(terms, key=lambda name: terms[name]),
+        "memory": _sizes(estimate.decode.limits["memory"], row),
+        "excess": {name: float(x[row]) for name, x in excess.items() if x[row] > 0.0},
+        "spare": spare,
+    }
+
+
+def _sizes(limit: Limit, row: int) -> tuple[float, float]:
+    """Bytes needed and available."""
+    return float(limit.need[row]), float(limit.capacity[row])
+
+
+def first_of_each(table: LayoutEstimates, order: Iterable[int], count: int) -> list[int]:
+    """The first rows of ``order``, one per layout, and one of layouts with equal results.
+
+    A layout with the result of an earlier one is dropped at all of its batches; so is one that
+    deals experts otherwise and answers within ``ALIKE`` of it.
+    """
+    degrees: set[Layout] = set()
+    answers: set[tuple[float, float, float]] = set()
+    by_experts: dict[Layout, list[tuple[float, float]]] = {}
+    first: list[int] = []
+    for i in (int(i) for i in order):
+        instance = table.at(i).plain
+        if instance in degrees:
+            continue
+        degrees.add(instance)
+        latency = float(np.float32(table.estimates.latency[i]))
+        answer = (float(table.chips[i]), float(table.batch[i]), latency)
+        if answer in answers:
+            continue
+        answers.add(answer)
+        others = by_experts.setdefault(instance._replace(ep=1.0), [])
+        if any(np.allclose(answer[1:], other, rtol=ALIKE) for other in others):
+            continue
+        others.append(answer[1:])
+        first.append(i)
+        if len(first) == count:
+            break
+    return first

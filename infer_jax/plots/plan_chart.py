@@ -1,0 +1,185 @@
+"""What a chart of plans shows: how fast a request is against what it costs, on every system.
+
+Pages draw it with Vega-Lite (``pages.tradeoff``), pictures with matplotlib (``plots.plans``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from infer_jax.catalog.published import facts, unseen
+
+BAND = (
+    "80 % of measured servers: one that takes longer for a token is dearer by as much, for it has "
+    "the same requests in flight"
+)
+LOW, HIGH = unseen(facts(pools=True))["ttft"][80]
+BARE = (
+    "; pools have no band: their TTFT was never fitted, and 80 % of measured ones have "
+    f"{LOW:.2g} to {HIGH:.2g} times the predicted TTFT"
+)
+
+
+def in_words(text: str) -> str:
+    """A layout or systems of two pools with an arrow, and with words before the pools' layouts.
+
+    >>> in_words("3 x TP1 > 1 x TP2"), in_words("h100_sxm > h200_sxm"), in_words("2 x TP4")
+    ('prefill 3 x TP1 → decode 1 x TP2', 'h100_sxm → h200_sxm', '2 x TP4')
+    """
+    first, pools, second = text.partition(" > ")
+    if not pools:
+        return text
+    layout = " x " in first
+    return f"{'prefill ' * layout}{first} → {'decode ' * layout}{second}"
+
+
+class ChartAxis(NamedTuple):
+    """A number of a plan: its name in the data, what it is with its unit, its short name."""
+
+    key: str
+    title: str
+    short: str
+    log: bool = True
+
+    def priced_in(self, currency: str) -> "ChartAxis":
+        """The axis with another currency than dollars."""
+        title, short = self.title.replace("USD", currency), self.short.replace("$", f"{currency} ")
+        return self._replace(title=title, short=short)
+
+
+ACROSS = (
+    ChartAxis("speed", "speed of a request, output tokens/s", "tokens/s per user", log=False),
+    ChartAxis("latency", "time of a whole request, s", "s per request"),
+    ChartAxis("ttft", "time to first token, ms", "TTFT, ms"),
+)
+UP = (
+    ChartAxis("usd", "USD per million tokens, in and out", "$/Mtok"),
+    ChartAxis("usd_out", "USD per million output tokens", "$/Mtok out"),
+    ChartAxis("rate", "output tokens/s per GPU", "tokens/s/GPU", log=False),
+)
+
+
+class PlanPoint(NamedTuple):
+    """A plan: its series, what it is in words, its numbers and the ends of their 80 % bands.
+
+    ``line``: whether it is on the frontier of its series; ``command``: what answers it by itself.
+    """
+
+    series: str
+    layout: str
+    gpus: float
+    batch: float
+    numbers: Mapping[str, float | None]
+    bands: Mapping[str, tuple[float, float]] = {}
+    pools: bool = False
+    line: bool = True
+    command: str = ""
+
+    def row(self, number: int) -> dict[str, object]:
+        """The plan as a row of the chart's data."""
+        ends = {f"{key}_{side}": x for key, both in self.bands.items()
+                for side, x in zip(("fast", "slow"), both, strict=True)}  # fmt: skip
+        return {
+            "id": number,
+            "series": self.series,
+            "group": f"{self.series}, two pools" if self.pools else self.series,
+            "layout": self.layout,
+            "plan": in_words(self.layout),
+            "gpus": float(self.gpus),
+            "batch": float(self.batch),
+            **self.numbers,
+            **ends,
+            "banded": bool(self.bands),
+            "pools": self.pools,
+            "line": self.line,
+            "command": self.command,
+        }
+
+
+class RunPoint(NamedTuple):
+    """A measured run: where it was measured, what it is in words, its numbers."""
+
+    series: str
+    what: str
+    numbers: Mapping[str, float | None]
+
+
+class PlanSeries(NamedTuple):
+    """The plans of one system and format; ``visible``: from the start; ``tone``: of its system."""
+
+    label: str
+    tone: int
+    visible: bool = True
+
+
+class PlanChart(NamedTuple):
+    """Plans, which of them is chosen, measured runs, limits in ms."""
+
+    series: Sequence[PlanSeries]
+    plans: Sequence[PlanPoint]
+    chosen: int | None
+    runs: Sequence[RunPoint] = ()
+    ttft: float | None = None
+    tpot: float | None = None
+    label: str = ""
+    currency: str = "USD"
+
+    @classmethod
+    def of(
+        cls,
+        plans: Sequence[PlanPoint],
+        systems: Mapping[str, str],
+        chosen: PlanPoint | None,
+        limits: tuple[float | None, float | None] = (None, None),
+        runs: Sequence[RunPoint] = (),
+        hidden: Sequence[str] = (),
+        label: str = "",
+        currency: str = "USD",
+    ) -> "PlanChart":
+        """The chart of ``plans`` and the ``chosen`` one, which need not be among them.
+
+        ``systems``: by label, each in a tone of its own; ``limits``: of TTFT and TPOT, seconds.
+        """
+        tones = {name: i for i, name in enumerate(dict.fromkeys(systems.values()))}
+        series = [PlanSeries(x, tones[name], x not in hidden) for x, name in systems.items()]
+        points, number = list(plans), None
+        if chosen is not None:
+            key = (chosen.series, chosen.layout, chosen.batch, chosen.pools)
+            keys = [(x.series, x.layout, x.batch, x.pools) for x in plans]
+            number = keys.index(key) if key in keys else len(plans)
+            points += [] if key in keys else [chosen._replace(line=False)]
+        ttft, tpot = (None if x is None else 1e3 * x for x in limits)
+        return cls(series, points, number, runs, ttft, tpot, label, currency)
+
+    def up(self) -> list[ChartAxis]:
+        """Axes upwards that every plan which is visible has numbers for, the first the first."""
+        plans = self.visible()
+        axes = [a for a in UP if all(p.numbers.get(a.key) is not None for p in plans)]
+        return axes if self.currency == "USD" else [a.priced_in(self.currency) for a in axes]
+
+    def across(self) -> list[ChartAxis]:
+        """Axes to the right that some plan which is visible has numbers for."""
+        plans = self.visible()
+        axes = [a for a in ACROSS if any(p.numbers.get(a.key) is not None for p in plans)]
+        return axes or [*ACROSS]
+
+    def waits(self) -> bool:
+        """Whether a time to the first token is known of any plan."""
+        return any(plan.numbers.get("ttft") is not None for plan in self.plans)
+
+    def pooled(self) -> bool:
+        """Whether any plan has separate pools."""
+        return any(plan.pools for plan in self.plans)
+
+    def band(self) -> str:
+        """What the bands are, and why pools have none, in words; empty where none is drawn."""
+        return BAND + BARE * self.pooled() if any(plan.bands for plan in self.plans) else ""
+
+    def visible(self) -> list[PlanPoint]:
+        """The visible plans of frontiers; of the others where there are none."""
+        labels = {x.label for x in self.series if x.visible}
+        plans = [plan for plan in self.plans if plan.series in labels]
+        return [plan for plan in plans if plan.line] or plans
+
+    def rows(self) -> list[dict[str, object]]:
+        """The plans as the chart's data; the chosen one says so."""
+        return [plan.row(i) | {"chosen": i == self.chosen} for i, plan in enumerate(self.plans)]

@@ -1,0 +1,304 @@
+"""Plans by the probability that their limits hold, and the run worth most to the choice."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from infer_jax.calibration.expected_value import perfect_information, shadow_price
+from infer_jax.calibration.posterior import (
+    DRAWS,
+    Interval,
+    normal_scores,
+    shipped_intervals,
+    with_draws,
+)
+from infer_jax.catalog.published import Within, laws, serving_coefficients
+from infer_jax.estimators.known_errors import NAMES
+from infer_jax.physics.chance import Spread, holds
+from infer_jax.planning import MODES, Choice, PlanCandidates, PlanSpace, Requirements
+from infer_jax.planning.confidence import ConfidentPlans, confident_plans
+from infer_jax.planning.posterior import (
+    ARRIVING_DRAWS,
+    Chances,
+    ErrorModel,
+    Posterior,
+    chances,
+)
+from infer_jax.results.numbers import digits
+from infer_jax.specs import leaves
+from infer_jax.verbs.bands import pool_bands, server_bands
+from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, plan_space, plans
+
+OUTPUTS = ("tpot", "ttft")
+OWN = 8  # draws of a plan's own errors for each draw of the errors that plans share
+MIN_WORTH = 0.002  # worth, as a share of the plan's cost, from which a measurement is named
+NO_MEASUREMENT = "No single measurement is expected to change this choice."
+
+
+class Unknowns:
+    """The uncertainties of a question's plans: one set of draws for all its systems.
+
+    A coefficient has the same draws on all systems that share it; an offset belongs to one engine
+    on one system, in one mode.
+    """
+
+    def __init__(self, draws: int) -> None:
+        self.draws, self.scores = draws, dict[str, np.ndarray]()
+
+    def score(self, name: str) -> np.ndarray:
+        """Standard normal draws of an unknown, always the same for one name."""
+        if name not in self.scores:
+            self.scores[name] = normal_scores(1, self.draws, crc32(name.encode()))[:, 0]
+        return self.scores[name]
+
+    def posterior(self, systems: Sequence[PlanSystem]) -> Posterior:
+        """The uncertainties of plans on one system, or on two."""
+        calibrated = bool(systems[0].given.system.bands())
+        errors = {
+            "aggregated": _error_models(server_bands(systems[0]), calibrated=calibrated),
+            "disaggregated": _error_models(pool_bands(systems), calibrated=False),
+        }
+        offsets = {
+            mode: np.stack([self.score(_offset(systems, mode, name)) for name in OUTPUTS])
+            for mode in errors
+        }
+        servings = list(map(self._serving, systems))
+        return Posterior(servings, errors, offsets)
+
+    def _serving(self, system: PlanSystem):
+        """The estimator of a system as it is, and at every draw of its coefficients.
+
+        Intervals are of the profile's calibration, else of the fit to many servers.
+        """
+        serving, given = system.side.serving, system.given
+        intervals = shipped_intervals(serving)
+        if given.system.bands():
+            known = {
+                name.removeprefix("serving."): ends for name, ends in given.system.intervals.items()
+            }
+            paths = {path for path, _, _ in leaves(serving)}
+            intervals = {p: Interval(p, *ends) for p, ends in known.items() if p in paths}
+        scores = {x.symbol: self.score(x.symbol) for x in intervals.values()}
+        return with_draws(serving, intervals, scores, self.draws)
+
+
+def _offset(systems: Sequence[PlanSystem], mode: str, output: str) -> str:
+    """The name of an offset: of TPOT or TTFT, of an engine on a system, of a mode."""
+    where = " > ".join(dict.fromkeys(system.side.name for system in systems))
+    engine = NAMES[systems[0].side.serving.engine_name]
+    kind = " of two pools" if mode == "disaggregated" else ""
+    return f"the offset of the {output.upper()}{kind} of {engine} on {where}"
+
+
+def _error_models(within: Within, *, calibrated: bool) -> tuple[ErrorModel, ErrorModel]:
+    tpot, ttft = (
+        ErrorModel(Spread.of(within[name]), laws()[name].common, float(calibrated))
+        for name in OUTPUTS
+    )
+    return tpot, ttft
+
+
+class Measurement(NamedTuple):
+    """The run worth most before choosing: a time of a plan.
+
+    ``worth``: its value as a share of the cost of the chosen plan; ``share``: its value over that
+    of knowing every time of every plan; ``unknown``: the offset or coefficient worth most, with
+    ``unknown_share`` its value over the same.
+    """
+
+    choice: Choice
+    output: str
+    worth: float
+    share: float
+    unknown: str
+    unknown_share: float
+
+    @property
+    def sentence(self) -> str:
+        """What to measure, and what it is worth."""
+        c = self.choice
+        return (
+            f"Measure the {self.output.upper()} of one run of {c.layout} on {c.system} at batch "
+            f"{digits(c.batch)}: before the choice it is worth {100.0 * self.share:.2g} % of "
+            f"knowing all times, more than any other run; of single unknowns {self.unknown} is "
+            f"worth most, {100.0 * self.unknown_share:.2g} %."
+        )
+
+    def fields(self) -> dict[str, object]:
+        """For JSON."""
+        c = self.choice
+        return {
+            "output": self.output,
+            "mode": c.mode,
+            "hardware": c.system,
+            "layout": c.layout,
+            "concurrency_per_replica": c.batch,
+            "worth_over_cost": self.worth,
+            "share_of_certainty": self.share,
+            "unknown": self.unknown,
+            "unknown_share_of_certainty": self.unknown_share,
+        }
+
+
+class Decision(NamedTuple):
+    """How plans were chosen: at which confidence, and the choice by predicted times alone.
+
+    ``reached``: the highest probability of any plan, where none has the required one;
+    ``measurement``: the run that is worth most before choosing.
+    """
+
+    confidence: float
+    by_mean: Choice | None
+    reached: float | None
+    measurement: Measurement | None
+
+    def fields(self) -> dict[str, object]:
+        """For JSON."""
+        mean, measurement = self.by_mean, self.measurement
+        return {
+            "confidence": self.confidence,
+            "highest_confidence": self.reached,
+            "by_mean": None
+            if mean is None
+            else {"layout": mean.layout, "hardware": mean.system, "limits_hold": mean.holds},
+            "measure_next": None if measurement is None else measurement.fields(),
+        }
+
+    def sentences(self, best: Choice | None, sign: str) -> Iterator[str]:
+        """How sure the choice is, and on what it rests."""
+        mean = self.by_mean
+        if best is None:
+            yield (
+                f"No plan keeps its limits with {100 * self.confidence:g} % probability; the "
+                f"highest that any plan reaches is {100 * (self.reached or 0.0):.3g} %."
+            )
+        elif mean is not None and (mean.layout, mean.batch) != (best.layout, best.batch):
+            yield (
+                f"Without --confidence the choice is {mean.layout} at batch {mean.batch:.4g} for "
+                f"{sign}{mean.usd_per_mtok:.3g}/Mtok, whose limits hold with "
+                f"{100 * (mean.holds or 0.0):.3g} %."
+            )
+        yield self.measurement.sentence if self.measurement else NO_MEASUREMENT
+
+
+class ConfidentSearch(NamedTuple):
+    """One search with its uncertainties, and its plans."""
+
+    space: PlanSpace
+    posterior: Posterior
+    answer: ConfidentPlans
+
+
+def confident_answer(question: Question, confidence: float) -> Plans:
+    """The plans of every system and format whose limits hold with that probability."""
+    unknowns = Unknowns(DRAWS if question.requirements.rate is None else ARRIVING_DRAWS)
+    searches = list[ConfidentSearch]()
+
+    def search(
+        question: Question, systems: Sequence[PlanSystem], limits: Requirements
+    ) -> PlanCandidates:
+        space, posterior = plan_space(question, systems, limits), unknowns.posterior(systems)
+        found = confident_plans(space, posterior, confidence)
+        space = space._replace(requirements=found.requirements)
+        searches.append(ConfidentSearch(space, posterior, found))
+        return found.searched
+
+    answer = plans(question, search)
+    answer.missed.sort(key=lambda c: -(c.holds or 0.0))
+    means = [x.answer.by_mean for x in searches if x.answer.by_mean]
+    reached = [x.answer.reached for x in searches if x.answer.reached is not None]
+    best = answer.best or (answer.missed[0] if answer.missed else None)
+    answer.decision = Decision(
+        confidence,
+        min(means, key=lambda c: c.rank, default=None),
+        max(reached) if reached and len(reached) == len(searches) else None,
+        None if best is None else next_run(best, searches, unknowns.scores, confidence),
+    )
+    return answer
+
+
+def next_run(
+    best: Choice,
+    searches: Sequence[ConfidentSearch],
+    scores: Mapping[str, Float[np.ndarray, " draws"]],
+    confidence: float,
+) -> Measurement | None:
+    """The run of a plan whose time is worth most to know; None where none changes the choice.
+
+    A plan's benefit is minus its cost, minus a penalty for broken limits. The penalty is the shadow
+    price of the required confidence, with which the best plan by expectation has that confidence.
+    """
+    plans, known, limited = _options(searches)
+    costs = np.array([c.usd_per_mtok for c in plans]) / best.usd_per_mtok
+    price = shadow_price(costs, np.asarray(known.holds), confidence)
+    within = np.asarray(holds(known.slack[:, :, None], known.shared, known.own[:, :, None]))
+    certain = np.where(np.asarray(known.holds) > 0.0, 1.0, 0.0)
+
+    def benefit(within: Float[np.ndarray, "draws plans"]) -> Float[np.ndarray, "draws plans"]:
+        return -costs - price * (1.0 - certain * within)
+
+    shared = benefit(within.prod(axis=1).T)
+    unknowns = {name: perfect_information(shared, z) for name, z in scores.items()}
+    unknown = max(unknowns, key=lambda name: unknowns[name])
+    runs: dict[tuple[int, int], float] = {}
+    repeated = np.repeat(within, OWN, axis=2)
+    for k, j in np.argwhere(limited):
+        own = normal_scores(1, repeated.shape[2], seed=int(k))[:, 0]
+        error, step = np.repeat(known.shared[k, j], OWN) + known.own[k, j] * own, known.slack[k, j]
+        measured = repeated.copy()
+        measured[k, j] = error <= step
+        value = perfect_information(benefit(measured.prod(axis=1).T), error, [float(step)])
+        runs[int(k), int(j)] = value
+    if not runs:
+        return None
+    (k, j), worth = max(runs.items(), key=lambda item: item[1])
+    all_times = benefit(_kept_limits(known, repeated.shape[2]))
+    certainty = float(all_times.max(axis=1).mean() - all_times.mean(axis=0).max())
+    if min(worth, certainty) < MIN_WORTH:
+        return None
+    shares = [min(x / certainty, 1.0) for x in (worth, unknowns[unknown])]
+    return Measurement(plans[k], OUTPUTS[j], worth, shares[0], _words(unknown), shares[1])
+
+
+def _kept_limits(known: Chances, draws: int) -> Float[np.ndarray, "draws plans"]:
+    """Whether each plan keeps its limits, at draws of all errors."""
+    plans, outputs = known.slack.shape
+    own = normal_scores(plans * outputs, draws, seed=0).T.reshape(plans, outputs, draws)
+    errors = np.repeat(known.shared, OWN, axis=2) + known.own[:, :, None] * own
+    return np.all(errors <= known.slack[:, :, None], axis=1).T.astype(float)
+
+
+def _options(
+    searches: Sequence[ConfidentSearch],
+) -> tuple[list[Choice], Chances, Float[np.ndarray, "plans 2"]]:
+    """The plans and rivals of every search, their chances, and which of their times are limited."""
+    plans, parts, limited = list[Choice](), list[Chances](), list[np.ndarray]()
+    for space, posterior, answer in searches:
+        own = [*answer.searched.met, *answer.searched.missed, *answer.rivals]
+        own += [answer.by_mean] if answer.by_mean else []
+        unique = {(c.mode, c.system, c.layout, c.batch): c for c in own}
+        limits = space.requirements
+        times = (
+            limits.tpot < np.inf or limits.rate is not None,
+            (min(limits.ttft, limits.p99_ttft) < np.inf),
+        )
+        for mode in MODES:
+            some = [c for c in unique.values() if c.mode == mode]
+            if some:
+                plans += some
+                parts.append(chances(some, space, posterior))
+                limited.append(np.tile(times, (len(some), 1)))
+    known = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    return plans, known, np.concatenate(limited)
+
+
+def _words(unknown: str) -> str:
+    """The name of an offset, or a coefficient by its path."""
+    if unknown.startswith("the offset"):
+        return unknown
+    paths = [path for path, x in serving_coefficients().items() if x.symbol == unknown]
+    return f"the coefficient {[*paths, unknown][0]}"
