@@ -1,6 +1,6 @@
 """The state of a replayed server between two turns of the loop, and how it is changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -138,7 +138,7 @@ class State(NamedTuple):
     drafts: "OneToken | Drafted"
     cache: "NoCache | PrefixCache | RadixCache"
 
-    def update(self, **groups: dict[str, object]) -> "State":
+    def update(self, **groups: Mapping[str, object]) -> "State":
         """The state with fields of its groups changed: ``s.update(queue={"head": head})``."""
         return self._replace(
             **{name: getattr(self, name)._replace(**x) for name, x in groups.items()}

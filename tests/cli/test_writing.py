@@ -7,19 +7,22 @@ import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
 
+import infer_jax as ij
 from infer_jax.catalog import files
 from infer_jax.catalog.models import BUNDLED
 from infer_jax.cli.runs import print_json
 from infer_jax.cli.table import VERBS
 from infer_jax.cli.verbs import app
 from infer_jax.errors import InputError
-from infer_jax.verbs import calibrate
+from infer_jax.verbs.calibrate_result import CalibrateResult
 from tests.cli.running import run
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
+RUNS = str(Path(__file__).parents[1] / "data/server/runs.csv")
 PROGRAM = [sys.executable, "-c", "from infer_jax.cli import main; main()"]
 
 
@@ -80,29 +83,22 @@ def test_a_picture_that_fails_half_way_leaves_the_old_one(tmp_path, monkeypatch)
     assert os.listdir(tmp_path) == ["x.png"]
 
 
-class Fitted:
-    """A calibration that ``draw`` draws, and that says as much of itself."""
+@pytest.mark.parametrize("error", [FULL, InputError("a", "b", "c", "d"), KeyboardInterrupt()])
+def test_no_profile_without_its_picture(tmp_path, monkeypatch, error):
+    def fails(*_):
+        raise error
 
-    asked = server = summary = counted = None
+    out = [str(tmp_path / "mine.toml"), str(tmp_path / "mine.png")]
+    monkeypatch.setattr(CalibrateResult, "draw", fails)
+    with pytest.raises(type(error)):
+        ij.calibrate("llama-3.1-8b", "h100_sxm", RUNS, parameter="decode_factor", out=out)
+    assert os.listdir(tmp_path) == []
 
-    def __init__(self, draw):
-        self.draw = draw
 
-
-def test_no_profile_without_its_picture(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibrate.profile, "text", lambda *_: "text")
-    monkeypatch.setattr(calibrate, "replace", lambda result, **_: result)
-    places = (tmp_path / "mine.toml", [tmp_path / "mine.png"])
-    for error in (FULL, InputError("a", "b", "c", "d"), RuntimeError(), KeyboardInterrupt()):
-
-        def fails(*_, error=error):
-            raise error
-
-        with pytest.raises(type(error)):
-            calibrate.write(Fitted(fails), *places)  # pyright: ignore[reportArgumentType]
-        assert os.listdir(tmp_path) == []
-    drawn = Fitted(lambda path: path.write_text("drawn"))
-    calibrate.write(drawn, *places)  # pyright: ignore[reportArgumentType]
+def test_a_profile_beside_its_picture(tmp_path, monkeypatch):
+    out = [str(tmp_path / "mine.toml"), str(tmp_path / "mine.png")]
+    monkeypatch.setattr(CalibrateResult, "draw", lambda _, path: Path(path).write_text("drawn"))
+    ij.calibrate("llama-3.1-8b", "h100_sxm", RUNS, parameter="decode_factor", out=out)
     assert sorted(os.listdir(tmp_path)) == ["mine.png", "mine.toml"]
 
 
