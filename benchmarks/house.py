@@ -24,19 +24,19 @@ BARE = re.compile(
     "one|opened|paid|place|places|pulled|room|said|seen|shown|spent|sure|taken|there|told|tried|"
     "wanted|whole|wholly|worded"
 )
-PRIVATE = re.compile(r"\bjax\._src|\bjaxlib\._|jax\.interpreters|from jax\.lib\b")
+PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 11_600,
-    "lines of code of the package": 35_900,
-    "lines of the package": 61_500,
-    "files of the package": 470,
-    "lines of experiments": 15_400,
-    "lines of tests": 33_200,
-    "functions and classes with bare names": 229,
+    "lines of code of the front": 11_050,
+    "lines of code of the package": 37_300,
+    "lines of the package": 63_300,
+    "files of the package": 445,
+    "lines of experiments": 10_650,
+    "lines of tests": 32_700,
+    "functions and classes with bare names": 15,
     "files that use private modules of JAX": 1,
-    "files that ij.plan runs through": 90,
-    "functions that ij.plan runs through": 380,
+    "files that ij.plan runs through": 70,
+    "functions that ij.plan runs through": 260,
 }
 PLAN = """
 import sys

@@ -192,7 +192,7 @@ def _comments(held: int, tokens: int, within: str, one: Instance, batch: float) 
     if within and held < tokens:
         comments.append(f"context {held}: the model's; {within} take up to {tokens} tokens")
     elif within:
-        comments.append(f"context {held}: {within} are no longer, prompt and output")
+        comments.append(f"context {held}: {within} have at most as many tokens, prompt and output")
     if one.arriving:
         comments.append(
             f"at most {one.group_requests} requests run in a group; "

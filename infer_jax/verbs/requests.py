@@ -97,4 +97,4 @@ def _recorded(trace: str, rate: float | None) -> Requested:
     note = f"{len(read)} requests of {read.file}, {float(work.isl):.6g} tokens in and "
     note += f"{float(work.osl):.6g} out in the mean, {float(work.prefix):.6g} cached, {bursts}."
     longest = float((read.isl + read.osl).max())
-    return Requested(work, "trace", [note], longest, "every request of the trace", read)
+    return Requested(work, "trace", [note], longest, "all requests of the trace", read)

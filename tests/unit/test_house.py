@@ -9,7 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import infer_jax
+from benchmarks import house
 from infer_jax.physics import attention
 from infer_jax.physics.attention import kind
 
@@ -363,3 +366,20 @@ def test_types_are_said():
         if re.search(r"\bAny\b", line)
     ]
     assert len(lines) <= ANY, lines
+
+
+def test_the_house_grows_only_on_purpose():
+    """``python -m benchmarks.house`` prints the counts beside these limits."""
+    if not (house.ROOT / "experiments").exists():
+        pytest.skip("installed without the checkout")
+    counts = house.counts()
+    assert counts.keys() == house.LIMITS.keys()
+    assert {name: count for name, count in counts.items() if count > house.LIMITS[name]} == {}
+
+
+def test_lines_of_code_are_neither_docs_nor_imports(tmp_path):
+    file = tmp_path / "law.py"
+    file.write_text(
+        '"""A law."""\n\nimport jax\n\n# why\ndef law(x):\n    """Twice x."""\n    return 2 * x\n'
+    )
+    assert house.code_lines(file) == 2
