@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from infer_jax.cli.runs import RUNS, run_verb
+from infer_jax.cli.runs import RUNS, draw_verb, run_verb
 from infer_jax.cli.runtime import set_quiet
 from infer_jax.cli.table import VERBS, Verb
 from infer_jax.results.wording import from_command
@@ -25,7 +25,8 @@ def command_of(name: str) -> Callable[..., None]:
     """The function of a command, with the signature that typer reads."""
     row = VERBS[name]
     module = f"cli.{row.module}" if row.module else f"verbs.{name}"  # no verb of the library
-    verb, run = getattr(import_module(f"infer_jax.{module}"), name), RUNS.get(name, run_verb)
+    verb = getattr(import_module(f"infer_jax.{module}"), name)
+    run = RUNS.get(name, draw_verb if row.picture else run_verb)
 
     def command(*, quiet: bool, **given: object) -> None:
         set_quiet(quiet)

@@ -158,9 +158,6 @@ def _sweep(verb: Verb, options: Options) -> None:
 
 
 RUNS: Mapping[str, Callable[[Verb, Options], object]] = {
-    **dict.fromkeys(
-        ("estimate", "memory", "layout", "kernels", "compare", "sensitivity"), draw_verb
-    ),
     "frontier": _frontier,
     "offload": _offload,
     "plan": _plan,

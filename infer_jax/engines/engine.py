@@ -30,7 +30,8 @@ class ServingEngine(NamedTuple):
     replayed server with a cache of ``tokens`` tokens in blocks of ``block``; ``settings``: which of
     ``chunked`` and ``overlap`` it has; ``router``: by which it sends requests to attention ranks;
     ``host_memory``: whether blocks that leave the cache may go to the host; ``pools``: whether the
-    hand-over between two pools is replayed.
+    hand-over between two pools is replayed; ``mixed_graphs``: whether passes with prompts are
+    launched as CUDA graphs, as those that decode are.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ServingEngine(NamedTuple):
     settings: tuple[str, ...] = ("chunked", "overlap")
     host_memory: bool = True
     pools: bool = False
+    mixed_graphs: bool = False
 
     def launch(self, service: LaunchedService) -> Launch:
         """The commands that start a plan, or why there are none."""

@@ -185,4 +185,5 @@ VLLM = ServingEngine(
     block=16.0,
     router="weighted_queue",
     pools=True,
+    mixed_graphs=True,
 )

@@ -73,6 +73,8 @@ def rooms():
             names = []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module]
+                if node.module == "infer_jax":
+                    names = [f"infer_jax.{x.name}" for x in node.names if x.name in ORDER]
             elif isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             for name in names:

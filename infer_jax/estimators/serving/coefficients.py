@@ -42,7 +42,13 @@ class Coefficients(Spec):
     so that rows of several engines share one program and the common coefficients.
     """
 
-    engine: Array = number("serving engine", kind="choice", high=2, default=2.0, choices=ENGINES)
+    engine: Array = number(
+        "serving engine",
+        kind="choice",
+        high=len(ENGINES) - 1,
+        default=float(ENGINES.index("vllm")),
+        choices=ENGINES,
+    )
     generation: Array = number(
         "generation of the chip", kind="choice", high=3, default=0.0, choices=GENERATIONS
     )

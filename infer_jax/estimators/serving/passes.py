@@ -9,9 +9,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import ndtr
 
+from infer_jax import engines
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.context import Context, chosen
+from infer_jax.estimators.serving.engines import ENGINES
 from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhead
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import bonus_yield, curve_yield
@@ -133,11 +135,12 @@ def graph_tokens(c: Context) -> Array:
     vLLM V1 captures all of a layer but its attention for passes of any kind of up to
     min(2 max_num_seqs, 512) tokens (``cudagraph_mode`` FULL_AND_PIECEWISE, docs/design/cuda_graphs
     and vllm/config/vllm.py, ``_set_cudagraph_sizes``, at v0.13); its launches count as those of a
-    decode pass, which is captured whole. For SGLang and TensorRT-LLM 0: decode passes alone.
+    decode pass, which is captured whole. Engines without ``mixed_graphs``: 0, decode passes alone.
     """
     own = jnp.minimum(2.0 * c.plan.max_sequences, GRAPHS)
     none = jnp.zeros_like(own)
-    return chosen((none, none, own), c.model.engine)
+    tokens = tuple(own if engines.ENGINES[name].mixed_graphs else none for name in ENGINES)
+    return chosen(tokens, c.model.engine)
 
 
 def eager_share(c: Context, decoding: Array, prompts: Array, new: Array) -> Array:
