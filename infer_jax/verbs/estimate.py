@@ -13,7 +13,7 @@ from infer_jax.verbs.estimate_result import EstimateLoad, EstimateResult
 from infer_jax.verbs.option import either, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested, requested
-from infer_jax.verbs.speculation import DraftedEstimate, DraftOptions, answered
+from infer_jax.verbs.speculation import DraftedEstimate, DraftOptions, estimate_with_best_drafts
 from infer_jax.verbs.split import check_search, plan_of
 
 OF_PROFILE = "the calibration of this profile"
@@ -73,7 +73,9 @@ def estimate(
     requests = _arriving(requested(isl, osl, prefix, request_rate, trace), model, load)
     work = requests.work.replace(batch=load.batch_of_one)
     inputs.check_context(asked.model, work)
-    answer = answered(model, asked, work, plan, DraftOptions(draft, acceptance, heads))
+    answer = estimate_with_best_drafts(
+        model, asked, work, plan, DraftOptions(draft, acceptance, heads)
+    )
     asked_for = ("ttft", seconds_of(ttft)), ("tpot", seconds_of(tpot))
     limits = {name: limit for name, limit in asked_for if limit is not None}
     return _result(asked, (name, model), load, requests._replace(work=work), answer, limits)
@@ -106,7 +108,7 @@ def _result(
     """The answer with its known errors, and the requests that run at once."""
     name, model = named
     known = inputs.trust(name, model, asked)
-    answer = _of_this(asked.model.architecture, drafted.estimate)
+    answer = drop_absent_experts(asked.model.architecture, drafted.estimate)
     batch, bands = load.batch_of_one, {}
     if isinstance(answer, ServerEstimate) and load.rate is not None:
         batch = float(load.rate / load.copies * answer.latency)  # by Little's law
@@ -125,7 +127,7 @@ def _result(
     )
 
 
-def _of_this(arch: Architecture, estimate: Estimate) -> Estimate:
+def drop_absent_experts(arch: Architecture, estimate: Estimate) -> Estimate:
     """An estimate without the limits of experts where the model has none."""
     if any(isinstance(block.feedforward, Experts) for block in arch.blocks):
         return estimate

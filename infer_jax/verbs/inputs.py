@@ -228,10 +228,10 @@ def check_context(model: Model, work: Workload) -> None:
     """
     rule = legal.context(model.architecture, work)
     if not rule.holds:
-        raise refuse("isl", float(work.isl), rule.allowed() + longer())
+        raise refuse("isl", float(work.isl), rule.allowed() + context_hint())
 
 
-def longer() -> str:
+def context_hint() -> str:
     """How a longest context is changed."""
     return f"; {option('set')} arch.max_positions=N for a server that takes more"
 

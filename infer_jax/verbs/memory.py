@@ -238,7 +238,9 @@ def memory(
     if max_model_len is None and longest >= UNBOUNDED:
         raise refuse("max_model_len", "missing", "the tokens of the longest request")
     if max_model_len is not None and max_model_len > longest:
-        raise refuse("max_model_len", max_model_len, f"at most {longest:.12g}{inputs.longer()}")
+        raise refuse(
+            "max_model_len", max_model_len, f"at most {longest:.12g}{inputs.context_hint()}"
+        )
     if batch is not None:
         inputs.check_context(asked.model, inputs.workload(isl, osl, 0.0))
     engine, overheads = server_settings(asked.system)

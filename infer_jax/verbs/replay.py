@@ -312,5 +312,5 @@ def _check_context(model: Model, lengths: Lengths, count: int) -> None:
     rule = legal.context(model.architecture, inputs.workload(isl, osl, 0.0))
     if not rule.holds:
         said = f"{isl:.12g} tokens in and {osl:.12g} out"
-        allowed = rule.allowed() + inputs.longer()
+        allowed = rule.allowed() + inputs.context_hint()
         raise InputError(trace.file, f"request {worst + 1} by arrival", said, allowed)

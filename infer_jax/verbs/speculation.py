@@ -34,7 +34,7 @@ class DraftedEstimate(NamedTuple):
     drafts: float | None
 
 
-def answered(
+def estimate_with_best_drafts(
     estimator: Estimator, given: inputs.Given, work: Workload, plan: Plan, wanted: DraftOptions
 ) -> DraftedEstimate:
     """The estimate of a plan; of a server with the number of drafts that is the fastest.
