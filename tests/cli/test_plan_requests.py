@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from infer_jax.errors import InputError
+from infer_jax.results.wording import from_command
 from infer_jax.verbs.requests import requested
 from tests.cli.running import answer, run
 from tests.cli.test_plan import ASKED
@@ -115,7 +116,9 @@ def test_a_trace_says_lengths_and_bursts(tmp_path):
     gaps = np.diff([i // 2 / 10 for i in range(40)])
     assert output.work.arrivals is not None and output.work.arrivals.rate == 20
     assert output.work.arrivals.variability == pytest.approx(gaps.var() / gaps.mean() ** 2)
-    with pytest.raises(InputError, match="--isl"):
+    with pytest.raises(InputError, match="isl is '10'; allowed: trace or lengths, not both"):
         requested(10.0, None, 0.0, 20.0, str(trace))
-    with pytest.raises(InputError, match="--request-rate"):
+    with pytest.raises(InputError, match="with request_rate: a closed loop"):
+        requested(None, None, 0.0, None, str(trace))
+    with from_command(), pytest.raises(InputError, match="with --request-rate: a closed loop"):
         requested(None, None, 0.0, None, str(trace))
