@@ -86,6 +86,8 @@ def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> objec
                     raise RecursionError
             return yaml.load(text, Loader=loader)
         except yaml.YAMLError as error:
+            if "nesting depth" in str(error):  # libyaml's own limit, from PyYAML 6.0.4 on
+                raise RecursionError from None
             raise ValueError(" ".join(str(error).split())[:200]) from None
 
     return _parsed(where, text, load, "YAML")
