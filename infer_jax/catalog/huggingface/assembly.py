@@ -2,11 +2,11 @@
 
 import difflib
 
-from infer_jax.catalog.huggingface import dense, hybrids, mixtures, quantisation
+from infer_jax.catalog.huggingface import quantisation
 from infer_jax.catalog.huggingface.attention import Piece
 from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.huggingface.layers import ConfigLayer, Decoder, Family
-from infer_jax.catalog.huggingface.palm import palm
+from infer_jax.catalog.huggingface.families import FAMILIES as FAMILIES
+from infer_jax.catalog.huggingface.layers import ConfigLayer, Decoder
 from infer_jax.catalog.huggingface.quantisation import Quantisation
 from infer_jax.specs import (
     UNBOUNDED,
@@ -19,13 +19,6 @@ from infer_jax.specs import (
 )
 
 Key = tuple[tuple[str, float], ...]  # every number of a layer: equal layers are one block
-
-FAMILIES: dict[str, Family] = {
-    **dense.FAMILIES,
-    **hybrids.FAMILIES,
-    **mixtures.FAMILIES,
-    "palm": palm,
-}
 
 
 def architecture(

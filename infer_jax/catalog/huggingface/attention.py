@@ -12,11 +12,31 @@ from infer_jax.specs import (
     Format,
     GroupedQuery,
     Latent,
-    Linear,
     Sparse,
 )
 
-INDEXED = 4  # tokens of an entry that an indexer chooses (DeepSeek-V4)
+# numbers of a spec by their keys
+LATENT = {
+    "query_heads": "num_attention_heads",
+    "nope_width": "qk_nope_head_dim",
+    "rope_width": "qk_rope_head_dim",
+    "value_width": "v_head_dim",
+    "kv_rank": "kv_lora_rank",
+}
+COMPRESSED = {
+    "query_heads": "num_attention_heads",
+    "head_width": "head_dim",
+    "query_rank": "q_lora_rank",
+    "output_groups": "o_groups",
+    "output_rank": "o_lora_rank",
+}
+INDEXER = {
+    "top_k": "index_topk",
+    "index_heads": "index_n_heads",
+    "index_width": "index_head_dim",
+}
+POOL = ("wkv", "wgate")  # matrices that pool tokens into an entry
+INDEXED_RATIO = 4  # tokens of an entry that an indexer chooses (DeepSeek-V4)
 
 
 @dataclass(frozen=True)
@@ -32,6 +52,11 @@ class Piece:
     matrices: Mapping[str, int]
     vectors: int = 0
     shared: "Piece | None" = field(default=None)
+
+
+def below(module: str, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Elements by the full names of the matrices of a module."""
+    return {f"{module}.{name}": size for name, size in sizes.items() if size}
 
 
 def heads(facts: Facts, width: int = REQUIRED, grouped: bool = True) -> tuple[int, int, int]:
@@ -71,14 +96,13 @@ def grouped_query(
     """Softmax attention of ``shape`` (query heads, key-value heads, head width)."""
     queries, shared, head = shape
     value = head if value_width is None else value_width
-    into = {
+    rows = {
         "q_proj": queries * head * (2 if gate else 1),
         "k_proj": shared * head * (kv_matrices >= 1),
         "v_proj": shared * value * (kv_matrices == 2),
     }
-    matrices = {f"{module}.{name}": width * rows for name, rows in into.items() if rows}
-    matrices[f"{module}.o_proj"] = queries * value * width
-    biases = qkv_bias * sum(into.values()) + output_bias * width
+    sizes = {name: width * count for name, count in rows.items()}
+    biases = qkv_bias * sum(rows.values()) + output_bias * width
     spec = GroupedQuery.of(
         query_heads=queries,
         kv_heads=shared,
@@ -88,169 +112,93 @@ def grouped_query(
         query_gate=float(gate),
         kv_matrices=kv_matrices,
     )
+    matrices = below(module, sizes | {"o_proj": queries * value * width})
     return Piece(spec, matrices, biases + vectors)
 
 
-def latent(facts: Facts, width: int) -> Piece:
+def latent(facts: Facts) -> Piece:
     """Multi-head latent attention with its two inner norms (DeepSeek-V2, arXiv 2405.04434)."""
-    queries = facts.count("num_attention_heads")
-    nope, rope = facts.count("qk_nope_head_dim"), facts.count("qk_rope_head_dim")
-    value, rank = facts.count("v_head_dim"), facts.count("kv_lora_rank")
+    width, n = facts.count("hidden_size"), facts.counts(LATENT)
     # null means that queries are projected directly; transformers' own default is 1536
     query_rank = facts.count("q_lora_rank", default=0, low=0, silent=True)
     if "q_lora_rank" not in facts.values:
         raise facts.error("q_lora_rank", "missing", "a whole number, or null for none")
     bias = facts.flag("attention_bias", default=False)
-    into: dict[str, int]
+    rows = n.query_heads * (n.nope_width + n.rope_width)
+    sizes = {"q_proj": width * rows}
     if query_rank:
-        into = {
-            "q_a_proj": width * query_rank,
-            "q_b_proj": query_rank * queries * (nope + rope),
-        }
-    else:
-        into = {"q_proj": width * queries * (nope + rope)}
-    into["kv_a_proj_with_mqa"] = width * (rank + rope)
-    into["kv_b_proj"] = rank * queries * (nope + value)
-    into["o_proj"] = queries * value * width
-    spec = Latent.of(
-        query_heads=queries,
-        nope_width=nope,
-        rope_width=rope,
-        value_width=value,
-        kv_rank=rank,
-        query_rank=query_rank,
-    )
-    biases = bias * (query_rank + rank + rope + width)
-    matrices = {f"self_attn.{name}": count for name, count in into.items()}
-    return Piece(spec, matrices, query_rank + rank + biases)
+        sizes = {"q_a_proj": width * query_rank, "q_b_proj": query_rank * rows}
+    sizes |= {
+        "kv_a_proj_with_mqa": width * (n.kv_rank + n.rope_width),
+        "kv_b_proj": n.kv_rank * n.query_heads * (n.nope_width + n.value_width),
+        "o_proj": n.query_heads * n.value_width * width,
+    }
+    biases = bias * (query_rank + n.kv_rank + n.rope_width + width)
+    spec = Latent.of(**vars(n), query_rank=query_rank)
+    return Piece(spec, below("self_attn", sizes), query_rank + n.kv_rank + biases)
 
 
-def sparse(facts: Facts, base: Piece, width: int, full: bool = True) -> Piece:
+def sparse(facts: Facts, base: Piece, full: bool = True) -> Piece:
     """The lightning indexer over ``base``; where not ``full`` the layer reuses the last top k.
 
     Index keys are cached in 8 bits with one float32 scale per key (132 bytes at width 128).
     Source: DeepSeek-V3.2 report (arXiv 2512.02556), Section 2.1, and its released kernels.
     """
-    query_rank = facts.count("q_lora_rank")
-    count, index = facts.count("index_n_heads"), facts.count("index_head_dim")
-    top_k = facts.count("index_topk")
-    into = {"wq_b": query_rank * count * index, "wk": width * index, "weights_proj": width * count}
+    width, query_rank = facts.count("hidden_size"), facts.count("q_lora_rank")
+    n = facts.counts(INDEXER)
     spec = Sparse.of(
         base=base.spec,
-        top_k=top_k,
-        index_heads=count if full else 0,
-        index_width=index if full else 0,
+        top_k=n.top_k,
+        index_heads=n.index_heads if full else 0,
+        index_width=n.index_width if full else 0,
         index_query_input=query_rank,
-        index_cache=Format.of(bytes=1.0 + 4.0 / index, bits=8),
+        index_cache=Format.of(bytes=1.0 + 4.0 / n.index_width, bits=8),
     )
     facts.note("index keys are cached in 8 bits whatever the format of the KV cache")
     if not full:
         return Piece(spec, base.matrices, base.vectors)
-    indexer = {f"self_attn.indexer.{name}": elements for name, elements in into.items()}
-    return Piece(spec, {**base.matrices, **indexer}, base.vectors + 2 * index)
+    sizes = {
+        "wq_b": query_rank * n.index_heads * n.index_width,
+        "wk": width * n.index_width,
+        "weights_proj": width * n.index_heads,
+    }
+    matrices = {**base.matrices, **below("self_attn.indexer", sizes)}
+    return Piece(spec, matrices, base.vectors + 2 * n.index_width)
 
 
-def compressed(facts: Facts, ratio: int, window: int) -> Piece:
+def compressed(facts: Facts, ratio: int) -> Piece:
     """DeepSeek-V4's attention with ``ratio`` tokens an entry; 0: the window alone.
 
     Entries of 4 tokens overlap and an indexer chooses among them. The compressors' position biases
     and norms, and the sink of each head, are vectors. Index keys are counted in 16 bits.
     Source: transformers 5.10, models/deepseek_v4.
     """
-    width, heads = facts.count("hidden_size"), facts.count("num_attention_heads")
-    head, rank = facts.count("head_dim"), facts.count("q_lora_rank")
-    groups, inner = facts.count("o_groups"), facts.count("o_lora_rank")
-    facts.divided("num_attention_heads", heads, "o_groups", groups)
-    indexed = ratio == INDEXED
+    width, n, index = facts.count("hidden_size"), facts.counts(COMPRESSED), facts.counts(INDEXER)
+    facts.divided("num_attention_heads", n.query_heads, "o_groups", n.output_groups)
+    indexed = ratio == INDEXED_RATIO
     overlap = 2 if indexed else 1
-    index_heads, index = facts.count("index_n_heads"), facts.count("index_head_dim")
-    into = {
-        "wq_a": width * rank,
-        "wkv": width * head,
-        "wq_b": rank * heads * head,
-        "wo_a": heads * head * inner,
-        "wo_b": groups * inner * width,
+    sizes = {
+        "wq_a": width * n.query_rank,
+        "wkv": width * n.head_width,
+        "wq_b": n.query_rank * n.query_heads * n.head_width,
+        "wo_a": n.query_heads * n.head_width * n.output_rank,
+        "wo_b": n.output_groups * n.output_rank * width,
     }
-    vectors = rank + head + heads
+    vectors = n.query_rank + n.head_width + n.query_heads
     if ratio:
-        into |= {f"compressor.{name}": width * overlap * head for name in ("wkv", "wgate")}
-        vectors += ratio * overlap * head + head
+        sizes |= {f"compressor.{name}": width * overlap * n.head_width for name in POOL}
+        vectors += ratio * overlap * n.head_width + n.head_width
     if indexed:
-        into |= {"indexer.wq_b": rank * index_heads * index, "indexer.weights": width * index_heads}
-        into |= {f"indexer.{name}": width * overlap * index for name in ("wkv", "wgate")}
-        vectors += ratio * overlap * index + index
-    chooses = {"top_k": facts.count("index_topk"), "index_heads": index_heads, "index_width": index}
+        head = index.index_width
+        sizes["indexer.wq_b"] = n.query_rank * index.index_heads * head
+        sizes["indexer.weights"] = width * index.index_heads
+        sizes |= {f"indexer.{name}": width * overlap * head for name in POOL}
+        vectors += ratio * overlap * head + head
     spec = Compressed.of(
-        query_heads=heads,
-        head_width=head,
-        query_rank=rank,
-        output_groups=groups,
-        output_rank=inner,
-        window=window,
+        **vars(n),
+        window=facts.count("sliding_window"),
         ratio=ratio,
         overlap=overlap,
-        **(chooses if indexed else {}),
+        **(vars(index) if indexed else {}),
     )
-    return Piece(spec, {f"self_attn.{name}": count for name, count in into.items()}, vectors)
-
-
-def gated_delta(facts: Facts, width: int) -> Piece:
-    """Gated DeltaNet: convolution, delta rule, gated norm (arXiv 2412.06464)."""
-    keys, values = facts.count("linear_num_key_heads"), facts.count("linear_num_value_heads")
-    facts.divided("linear_num_value_heads", values, "linear_num_key_heads", keys)
-    key, value = facts.count("linear_key_head_dim"), facts.count("linear_value_head_dim")
-    taps = facts.count("linear_conv_kernel_dim")
-    inner = 2 * keys * key + values * value
-    spec = Linear.of(
-        key_heads=keys,
-        key_width=key,
-        value_heads=values,
-        value_width=value,
-        conv_width=taps,
-        head_gates=2,
-        delta=1,
-        state=_state(facts, "mamba_ssm_dtype"),
-    )
-    matrices = {
-        "linear_attn.in_proj_qkv": width * inner,
-        "linear_attn.in_proj_z": width * values * value,
-        "linear_attn.in_proj_a": width * values,
-        "linear_attn.in_proj_b": width * values,
-        "linear_attn.conv1d": inner * taps,
-        "linear_attn.out_proj": values * value * width,
-    }
-    return Piece(spec, matrices, 2 * values + value)  # decay, time-step bias, norm
-
-
-def mamba(facts: Facts, width: int) -> Piece:
-    """Mamba-2: one gate a head, no delta rule (arXiv 2405.21060)."""
-    groups, count = facts.count("n_groups"), facts.count("mamba_num_heads")
-    facts.divided("mamba_num_heads", count, "n_groups", groups)
-    head, state = facts.count("mamba_head_dim"), facts.count("ssm_state_size")
-    taps = facts.count("conv_kernel", default=4)
-    inner, channels = count * head, count * head + 2 * groups * state
-    spec = Linear.of(
-        key_heads=groups,
-        key_width=state,
-        value_heads=count,
-        value_width=head,
-        conv_width=taps,
-        head_gates=1,
-        delta=0,
-        state=_state(facts, "mamba_ssm_cache_dtype"),
-    )
-    projected = channels + inner + count
-    matrices = {
-        "mixer.in_proj": width * projected,
-        "mixer.conv1d": channels * taps,
-        "mixer.out_proj": inner * width,
-    }
-    vectors = 3 * count + inner  # decay, skip and time-step bias; gated norm
-    vectors += facts.flag("use_conv_bias", default=True) * channels
-    vectors += facts.flag("use_bias", default=False) * (projected + width)
-    return Piece(spec, matrices, vectors)
-
-
-def _state(facts: Facts, key: str) -> Format:
-    dtype = facts.text(key, default="float32", allowed=("float32", "bfloat16", "float16"))
-    return Format.of(bytes=4.0 if dtype == "float32" else 2.0, bits=16)
+    return Piece(spec, below("self_attn", sizes), vectors)

@@ -7,27 +7,35 @@ positions for states), so that no part of a pattern visits a position twice.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from re import _constants as op, _parser  # pyright: ignore[reportAttributeAccessIssue]
 from typing import Any
 
-LONGEST, DEEPEST = 2000, 32  # characters of a pattern, groups within groups
-KNOWN = "characters, classes, groups, repeats, ^, $, \\b and look-aheads"
+MAX_LENGTH, MAX_DEPTH = 2000, 32  # characters of a pattern, groups within groups
+SUPPORTED = "characters, classes, groups, repeats, ^, $, \\b and look-aheads"
 WORK = 1_000_000  # steps for a list of names; published configs take up to 17,000
 REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT)
 SINGLE = (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN)
-PLACES = (op.AT_BEGINNING, op.AT_BEGINNING_STRING, op.AT_END, op.AT_END_STRING)
-PLACES += (op.AT_BOUNDARY, op.AT_NON_BOUNDARY)
+BEGINNINGS = (op.AT_BEGINNING, op.AT_BEGINNING_STRING)
+ENDS = (op.AT_END, op.AT_END_STRING)
+ANCHORS = (*BEGINNINGS, *ENDS, op.AT_BOUNDARY, op.AT_NON_BOUNDARY)
+
+
+def is_word(letter: str) -> bool:
+    r"""Whether ``\w`` matches a character."""
+    return letter.isalnum() or letter == "_"
+
+
 CATEGORIES = {
     op.CATEGORY_DIGIT: str.isdecimal,
+    op.CATEGORY_NOT_DIGIT: lambda c: not c.isdecimal(),
     op.CATEGORY_SPACE: str.isspace,
-    op.CATEGORY_WORD: lambda c: c.isalnum() or c == "_",
+    op.CATEGORY_NOT_SPACE: lambda c: not c.isspace(),
+    op.CATEGORY_WORD: is_word,
+    op.CATEGORY_NOT_WORD: lambda c: not is_word(c),
 }
-OPPOSITES = {
-    op.CATEGORY_NOT_DIGIT: op.CATEGORY_DIGIT,
-    op.CATEGORY_NOT_SPACE: op.CATEGORY_SPACE,
-    op.CATEGORY_NOT_WORD: op.CATEGORY_WORD,
-}
+Part = tuple[object, Any]  # a part as the parser of re has it: its kind and its arguments
+Parts = Sequence[Part]
 
 
 class Work:
@@ -47,7 +55,7 @@ class Expression:
     r"""A regular expression, matched from the beginning of a name as ``re.match`` does.
 
     Raises:
-        ValueError: not a regular expression, too long, or with what is not in ``KNOWN``.
+        ValueError: not a regular expression, too long, or with what is not ``SUPPORTED``.
 
     >>> experts = Expression(r".*experts\.\d+\.(up|down)_proj$")
     >>> experts.matches(Name("layers.3.mlp.experts.17.up_proj", Work()))
@@ -55,8 +63,8 @@ class Expression:
     """
 
     def __init__(self, pattern: str):
-        if len(pattern) > LONGEST:
-            raise ValueError(f"over {LONGEST} characters")
+        if len(pattern) > MAX_LENGTH:
+            raise ValueError(f"over {MAX_LENGTH} characters")
         try:
             self.tree = _parser.parse(pattern)
         except (re.error, RecursionError, OverflowError):
@@ -74,27 +82,25 @@ class Expression:
         return bool(name.ends(self.tree, 1))
 
 
-Part = tuple[object, Any]  # a part as the parser of re has it: its kind and its arguments
-Tree = Iterable[Part]
-Parts = Sequence[Part]
-
-
-def _check(tree: Tree, depth: int) -> None:
+def _check(parts: Iterable[Part], depth: int) -> None:
     """Raise ValueError for a part that is not understood."""
-    if depth > DEEPEST:
-        raise ValueError(f"over {DEEPEST} groups within groups")
-    for kind, given in tree:
-        if kind in REPEATS:
-            _check(given[2], depth + 1)
-        elif kind is op.BRANCH:
-            for one in given[1]:
-                _check(one, depth + 1)
-        elif kind is op.SUBPATTERN and not given[1] and not given[2]:
-            _check(given[3], depth + 1)
-        elif kind in (op.ASSERT, op.ASSERT_NOT) and given[0] > 0:
-            _check(given[1], depth + 1)
-        elif kind not in SINGLE and not (kind is op.AT and given in PLACES):
+    if depth > MAX_DEPTH:
+        raise ValueError(f"over {MAX_DEPTH} groups within groups")
+    for kind, args in parts:
+        if kind is op.BRANCH:
+            inner = args[1]
+        elif kind in REPEATS:
+            inner = [args[2]]
+        elif kind is op.SUBPATTERN and not args[1] and not args[2]:
+            inner = [args[3]]
+        elif kind in (op.ASSERT, op.ASSERT_NOT) and args[0] > 0:
+            inner = [args[1]]
+        elif kind in SINGLE or (kind is op.AT and args in ANCHORS):
+            inner = []
+        else:
             raise ValueError(f"with {kind}")
+        for tree in inner:
+            _check(tree, depth + 1)
 
 
 class Name:
@@ -102,98 +108,99 @@ class Name:
 
     def __init__(self, name: str, work: Work):
         self.length, self.work = len(name), work
-        self.places: dict[str, int] = {}
-        self.taken: dict[int, int] = {}  # by the part of a pattern that takes these
+        self.positions: dict[str, int] = {}
+        self.in_class: dict[int, int] = {}  # positions that a class matches, by its identity
         for i, letter in enumerate(name):
-            self.places[letter] = self.places.get(letter, 0) | 1 << i
+            self.positions[letter] = self.positions.get(letter, 0) | 1 << i
 
-    def ends(self, tree: Tree, starts: int) -> int:
-        """Where a match of ``tree`` may end that begins at any of ``starts``."""
-        for kind, given in tree:
+    def ends(self, parts: Iterable[Part], starts: int) -> int:
+        """Where a match of ``parts`` may end that begins at any of ``starts``."""
+        for kind, args in parts:
             if not starts:
                 break
             self.work.spend(1)
             if kind in SINGLE:
-                starts = (starts & self.where(kind, given)) << 1
+                starts = (starts & self.matching(kind, args)) << 1
             elif kind in REPEATS:
-                starts = self.repeated(given, starts)
+                starts = self.repeated(starts, *args)
             elif kind is op.BRANCH:
                 reached = 0
-                for one in given[1]:
-                    reached |= self.ends(one, starts)
+                for branch in args[1]:
+                    reached |= self.ends(branch, starts)
                 starts = reached
             elif kind is op.SUBPATTERN:
-                starts = self.ends(given[3], starts)
+                starts = self.ends(args[3], starts)
             elif kind is op.AT:
-                starts &= self.at(given)
+                starts &= self.anchors(args)
             else:
-                wanted = kind is op.ASSERT
-                ahead = (i for i in range(self.length + 1) if starts >> i & 1)
-                starts = sum(1 << i for i in ahead if bool(self.ends(given[1], 1 << i)) == wanted)
+                positions = (i for i in range(self.length + 1) if starts >> i & 1)
+                follows = kind is op.ASSERT
+                starts = sum(
+                    1 << i for i in positions if bool(self.ends(args[1], 1 << i)) == follows
+                )
         return starts
 
-    def repeated(self, given: tuple[int, int, Parts], starts: int) -> int:
-        """Where repeated matches may end, given (least, most, the repeated part)."""
-        least, most, body = given
+    def repeated(self, starts: int, low: int, high: int, body: Parts) -> int:
+        """Where ``low`` to ``high`` repeats of a part may end."""
         # positions only move forward: after twice the length nothing changes
-        for _ in range(min(least, 2 * self.length + 2)):
+        for _ in range(min(low, 2 * self.length + 2)):
             before, starts = starts, self.ends(body, starts)
             if starts in (0, before):
                 break
-        if len(body) == 1 and body[0][0] in SINGLE and most - least > self.length:
-            return self.run(starts, self.where(*body[0]))
+        if len(body) == 1 and body[0][0] in SINGLE and high - low > self.length:
+            return self.run(starts, self.matching(*body[0]))
         reached = fresh = starts
-        for _ in range(min(most - least, self.length + 1)):
+        for _ in range(min(high - low, self.length + 1)):
             fresh = self.ends(body, fresh) & ~reached
             if not fresh:
                 break
             reached |= fresh
         return reached
 
-    def run(self, starts: int, taken: int) -> int:
-        """Where a run of any number of characters at positions ``taken`` may end, by doubling."""
+    def run(self, starts: int, matching: int) -> int:
+        """Where a run of any number of characters at ``matching`` may end, by doubling."""
         step = 1
         while step <= self.length:
-            starts |= (starts & taken) << step
-            taken &= taken >> step
+            starts |= (starts & matching) << step
+            matching &= matching >> step
             step *= 2
         return starts
 
-    def where(self, kind: object, given: Any) -> int:
+    def where(self, holds: Callable[[str], bool]) -> int:
+        """The positions of the characters of which something holds."""
+        return sum(bits for letter, bits in self.positions.items() if holds(letter))
+
+    def matching(self, kind: object, args: Any) -> int:
         """The positions of the characters that one part of a pattern matches."""
         if kind is op.LITERAL:
-            return self.places.get(chr(given), 0)
-        if kind is op.IN and id(given) in self.taken:  # patterns outlive the name
-            return self.taken[id(given)]
-        taken = {op.ANY: lambda c: c != "\n", op.NOT_LITERAL: lambda c: ord(c) != given}.get(
-            kind, lambda c: _in(given, c)
-        )
-        matching = sum(places for letter, places in self.places.items() if taken(letter))
-        if kind is op.IN:
-            self.taken[id(given)] = matching
-        return matching
+            return self.positions.get(chr(args), 0)
+        if kind is op.ANY:
+            return self.where(lambda c: c != "\n")
+        if kind is op.NOT_LITERAL:
+            return self.where(lambda c: ord(c) != args)
+        if id(args) not in self.in_class:  # patterns outlive the name
+            self.in_class[id(args)] = self.where(lambda c: _is_in(args, c))
+        return self.in_class[id(args)]
 
-    def at(self, place: object) -> int:
-        """The places, one more than characters, where ``^``, ``$`` or a word's edge is."""
-        if place in (op.AT_BEGINNING, op.AT_BEGINNING_STRING):
+    def anchors(self, kind: object) -> int:
+        """The positions, one more than characters, where ``^``, ``$`` or a word's edge is."""
+        if kind in BEGINNINGS:
             return 1
-        if place in (op.AT_END, op.AT_END_STRING):
+        if kind in ENDS:
             return 1 << self.length
-        word = CATEGORIES[op.CATEGORY_WORD]
-        inside = sum(places for letter, places in self.places.items() if word(letter))
+        inside = self.where(is_word)
         edges = inside ^ inside << 1
-        return edges if place is op.AT_BOUNDARY else ~edges & ((1 << self.length + 1) - 1)
+        return edges if kind is op.AT_BOUNDARY else ~edges & ((1 << self.length + 1) - 1)
 
 
-def _in(items: Parts, letter: str) -> bool:
+def _is_in(items: Parts, letter: str) -> bool:
     """Whether a class, ``[a-z]`` or ``\\d``, has a character."""
     code, inside = ord(letter), False
-    for kind, given in items:
+    for kind, args in items:
         if kind is op.LITERAL:
-            inside |= code == given
+            inside |= code == args
         elif kind is op.RANGE:
-            inside |= given[0] <= code <= given[1]
+            inside |= args[0] <= code <= args[1]
         elif kind is op.CATEGORY:
-            opposite = given in OPPOSITES
-            inside |= CATEGORIES[OPPOSITES.get(given, given)](letter) != opposite
+            inside |= CATEGORIES[args](letter)
     return inside != (items[0][0] is op.NEGATE)

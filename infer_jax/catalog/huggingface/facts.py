@@ -1,13 +1,14 @@
 """The keys of a config.json, every value checked when it is read."""
 
-from collections.abc import Mapping, Sequence
-from typing import Never, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Never, TypeVar, cast
 
 from infer_jax.errors import InputError
 
 REQUIRED = cast(Never, object())  # no default: a missing key is an error
 LAYERS = 1000  # more layers than any model has; each is looked at once
-LISTED = 2**18  # entries of a list: DeepSeek exclusions name 50,000 modules
+MAX_ITEMS = 2**18  # entries of a list: DeepSeek exclusions name 50,000 modules
 T = TypeVar("T")
 
 
@@ -46,27 +47,23 @@ class Facts:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
-    def _find(self, keys: Sequence[str], default: object, allowed: str) -> tuple[str, object]:
+    def _read(
+        self, keys: Sequence[str], default: object, allowed: str, holds: Callable[..., bool]
+    ) -> Any:
+        """The value of the first key that is present, which must hold, or the default."""
         for key in keys:
             if key in self:
-                return key, self.values[key]
+                if not holds(self.values[key]):
+                    raise self.error(key, self.values[key], allowed)
+                return self.values[key]
         if default is REQUIRED:
             raise self.error(keys[0], "missing", allowed)
-        return keys[0], None
+        return default
 
-    def number(
-        self, *keys: str, default: T = REQUIRED, low: float = 0.0, high: float = 2.0**40
-    ) -> float | T:
-        """A finite number from ``low`` to ``high``."""
+    def number(self, key: str, *, low: float = 0.0, high: float) -> float:
+        """A number from ``low`` to ``high``, which is required."""
         allowed = f"a number from {low:g} to {high:g}"
-        key, value = self._find(keys, default, allowed)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(key, value, allowed)
-        if not low <= value <= high:  # also refuses NaN
-            raise self.error(key, value, allowed)
-        return float(value)
+        return float(self._read((key,), REQUIRED, allowed, lambda x: _is_between(x, low, high)))
 
     def count(
         self,
@@ -78,69 +75,68 @@ class Facts:
     ) -> int | T:
         """A whole number from ``low`` to ``high``; a default taken is noted unless ``silent``."""
         allowed = f"a whole number from {low} to {high}"
-        key, value = self._find(keys, default, allowed)
-        if value is None:
-            if not silent:
-                self.note(f"{key} is missing: {default}, the default of transformers, is taken")
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(key, value, allowed)
-        if not low <= value <= high or value != int(value):  # also refuses NaN
-            raise self.error(key, value, allowed)
-        return int(value)
+        value = self._read(
+            keys, default, allowed, lambda x: _is_between(x, low, high) and x == int(x)
+        )
+        if any(key in self for key in keys):
+            return int(value)
+        if not silent:
+            self.note(f"{keys[0]} is missing: {default}, the default of transformers, is taken")
+        return value
+
+    def counts(self, keys: Mapping[str, str]) -> SimpleNamespace:
+        """Whole numbers above 0 by name, each under its key: ``vars`` are arguments of a spec."""
+        return SimpleNamespace(**{name: self.count(key) for name, key in keys.items()})
 
     def flag(self, *keys: str, default: bool) -> bool:
         """True or false."""
-        key, value = self._find(keys, default, "true or false")
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.error(key, value, "true or false")
-        return value
+        return self._read(keys, default, "true or false", lambda x: isinstance(x, bool))
 
     def text(self, *keys: str, default: T = REQUIRED, allowed: Sequence[str] = ()) -> str | T:
         """A string, one of ``allowed`` where given."""
-        wanted = " or ".join(allowed) if allowed else "a string"
-        key, value = self._find(keys, default, wanted)
-        if value is None:
-            return default
-        if not isinstance(value, str) or (allowed and value not in allowed):
-            raise self.error(key, value, wanted)
-        return value
+        words = " or ".join(allowed) if allowed else "a string"
+        return self._read(
+            keys, default, words, lambda x: isinstance(x, str) and (not allowed or x in allowed)
+        )
 
     def items(
         self, *keys: str, length: int | None = None, allowed: Sequence[T] = ()
     ) -> list[T] | None:
         """A list, or None where it is missing; of ``length`` items, each of ``allowed``."""
-        wanted = "a list" if length is None else f"a list of {length}"
-        key, value = self._find(keys, None, wanted)
-        if value is None:
+        words = "a list" if length is None else f"a list of {length}"
+        values = self._read(
+            keys, None, words, lambda x: isinstance(x, list) and length in (None, len(x))
+        )
+        if values is None:
             return None
-        if not isinstance(value, list) or (length is not None and len(value) != length):
-            raise self.error(key, value, wanted)
-        most = len(allowed) if isinstance(allowed, range) else LISTED
-        if len(value) > most:
-            raise self.error(key, f"a list of {len(value)}", f"a list of at most {most}")
-        for item in value:
+        key = next(key for key in keys if key in self)
+        largest = len(allowed) if isinstance(allowed, range) else MAX_ITEMS
+        if len(values) > largest:
+            raise self.error(key, f"a list of {len(values)}", f"a list of at most {largest}")
+        for item in values:
             if allowed and item not in allowed:
-                whole = f"a whole number from 0 to {most - 1}"
-                several = " or ".join(str(a) for a in allowed)
-                raise self.error(key, item, whole if isinstance(allowed, range) else several)
-        return value
+                words = " or ".join(map(str, allowed))
+                if isinstance(allowed, range):
+                    words = f"a whole number from 0 to {largest - 1}"
+                raise self.error(key, item, words)
+        return values
 
     def names(self, *keys: str) -> list[str]:
         """A list of strings, empty where it is missing."""
-        strings: list[str] = []
-        for item in self.items(*keys) or []:
+        values = self.items(*keys) or []
+        for item in values:
             if not isinstance(item, str):
                 raise self.error(keys[0], item, "a list of strings")
-            strings.append(item)
-        return strings
+        return cast(list[str], values)
 
     def section(self, key: str) -> "Facts | None":
         """The object under ``key``, or None where it is missing."""
+        return self.of(key, self.values[key]) if key in self else None
+
+    def require(self, key: str) -> "Facts":
+        """The object under ``key``."""
         if key not in self:
-            return None
+            raise self.error(key, "missing", "a JSON object")
         return self.of(key, self.values[key])
 
     def of(self, key: str, value: object) -> "Facts":
@@ -152,7 +148,11 @@ class Facts:
     def divided(self, total: str, dividend: int, parts: str, divisor: int) -> int:
         """``dividend`` over ``divisor``, which must leave no remainder."""
         if dividend % divisor:
-            raise self.error(
-                parts, divisor, f"a divisor of {self.prefix}{total}, which is {dividend}"
-            )
+            allowed = f"a divisor of {self.prefix}{total}, which is {dividend}"
+            raise self.error(parts, divisor, allowed)
         return dividend // divisor
+
+
+def _is_between(value: object, low: float, high: float) -> bool:
+    """A number within bounds, which neither NaN nor a bool is."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high

@@ -1,17 +1,15 @@
-"""The layers of a decoder in order: which use a sliding window, which hold experts."""
+"""The layers of a decoder in order, and the rules by which families name their kinds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TypeVar
 
-from infer_jax.catalog.huggingface.attention import Piece
-from infer_jax.catalog.huggingface.facts import LAYERS, Facts
-from infer_jax.catalog.huggingface.feedforward import dense
+from infer_jax.catalog.huggingface.attention import Piece, grouped_query, heads
+from infer_jax.catalog.huggingface.facts import LAYERS, REQUIRED, Facts
+from infer_jax.catalog.huggingface.feedforward import ByLayer, dense_layers
 from infer_jax.specs import UNBOUNDED
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-Kind = TypeVar("Kind")
+BOTH = ("qkv", "output")  # projections that may have biases
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,7 @@ class Decoder:
     max_positions: int | None = None
 
 
+Mixer = Callable[..., Piece]  # the attention of a kind of layer
 Family = Callable[[Facts], Decoder]  # how the configs of one model_type are read
 
 
@@ -51,6 +50,7 @@ def decoder(
 ) -> Decoder:
     """A decoder with the keys that all families share; ``vectors``: by default the final norm."""
     width = facts.count("hidden_size", "n_embd")
+    lengths = ("max_position_embeddings", "n_positions", "model_max_length")
     return Decoder(
         width=width,
         vocabulary=facts.count("vocab_size"),
@@ -59,33 +59,83 @@ def decoder(
         vectors=width if vectors is None else vectors,
         parallel=parallel,
         drafts=drafts,
-        max_positions=facts.count(
-            "max_position_embeddings", "n_positions", default=None, silent=True
-        ),
+        max_positions=facts.count(*lengths, default=None, silent=True),
     )
 
 
-def stack(
+def softmax(
     facts: Facts,
-    attention: Callable[[Kind], Piece],
-    feedforward: Callable[[int], Piece],
-    kinds: Sequence[Kind],
-    norms: int = 2,
-) -> list[ConfigLayer]:
-    """Attention then feedforward in every layer, with ``norms`` norms of the model's width.
+    *,
+    head: int = REQUIRED,
+    grouped: bool = True,
+    biased: Sequence[str] = (),
+    bias: bool | None = None,
+    bias_key: str = "attention_bias",
+    vectors: Callable[[Facts, tuple[int, int, int]], int] = lambda facts, shape: 0,
+) -> Mixer:
+    """Grouped-query attention by its window.
 
-    ``kinds`` names what ``attention`` differs by, layer by layer: a window, or a mixer.
+    ``head``: the width of a head that is not given; ``biased``: which of the projections ``BOTH``
+    have biases, if ``bias_key`` says so, of which ``bias`` is the default (None: it is not read);
+    ``vectors``: numbers of norms and sinks, of a shape.
     """
-    width = facts.count("hidden_size")
-    by_kind = {kind: attention(kind) for kind in dict.fromkeys(kinds)}
-    return [
-        ConfigLayer(by_kind[kind], feedforward(i), norms * width) for i, kind in enumerate(kinds)
-    ]
+    width, shape = facts.count("hidden_size"), heads(facts, head, grouped)
+    has_bias = True if bias is None else facts.flag(bias_key, default=bias)
+    others = vectors(facts, shape)
+    return lambda window: grouped_query(
+        width,
+        shape,
+        window=window,
+        qkv_bias=has_bias and "qkv" in biased,
+        output_bias=has_bias and "output" in biased,
+        vectors=others,
+    )
+
+
+def family(
+    kinds: Callable[[Facts], Sequence[object]],
+    mixers: Callable[..., Mixer] = softmax,
+    feedforward: Callable[[Facts], ByLayer] = dense_layers,
+    *,
+    norms: int = 2,
+    more_norms: Callable[[Facts], int] = lambda facts: 0,
+    drafts: Callable[[Facts], int] = lambda facts: 0,
+    tied: bool = False,
+    parallel: bool = False,
+    **attention: object,
+) -> Family:
+    """The reader of a family whose layers are attention and feedforward with norms around them.
+
+    ``kinds`` names what the attention of each layer differs by, a window or the name of a mixer;
+    ``mixers`` makes the attention of a kind, with the options ``attention``; ``feedforward`` the
+    other half of layer i. A layer has ``norms`` of the model's width and ``more_norms`` numbers.
+    """
+
+    def read(facts: Facts) -> Decoder:
+        order = kinds(facts)
+        mixer = mixers(facts, **attention)
+        by_kind = {kind: mixer(kind) for kind in dict.fromkeys(order)}
+        by_layer = feedforward(facts)
+        vectors = norms * facts.count("hidden_size") + more_norms(facts)
+        layers = [ConfigLayer(by_kind[x], by_layer(i), vectors) for i, x in enumerate(order)]
+        return decoder(facts, layers, tied=tied, parallel=parallel, drafts=drafts(facts))
+
+    return read
+
+
+def next_tokens(facts: Facts) -> int:
+    """Layers that draft the next tokens."""
+    return facts.count("num_nextn_predict_layers", default=0, low=0, silent=True)
 
 
 def depth(facts: Facts) -> int:
     """The number of layers."""
     return facts.count("num_hidden_layers", "n_layer", high=LAYERS)
+
+
+def full(facts: Facts) -> list[float]:
+    """No window on any layer."""
+    return [UNBOUNDED] * depth(facts)
 
 
 def windows(facts: Facts, kinds: Sequence[str] | None = None) -> list[float]:
@@ -103,6 +153,11 @@ def windows(facts: Facts, kinds: Sequence[str] | None = None) -> list[float]:
     return [window if kind == SLIDING else UNBOUNDED for kind in named]
 
 
+def full_unless_named(facts: Facts) -> list[float]:
+    """No window, unless ``layer_types`` names one."""
+    return windows(facts, [FULL] * depth(facts))
+
+
 def late_windows(facts: Facts) -> list[float]:
     """Qwen's rule: with ``use_sliding_window``, layers from ``max_window_layers`` on slide."""
     layers = depth(facts)
@@ -112,50 +167,11 @@ def late_windows(facts: Facts) -> list[float]:
     return windows(facts, [SLIDING if i >= first else FULL for i in range(layers)])
 
 
-def periodic(layers: int, every: int, other: str = SLIDING) -> list[str]:
+def alternating(facts: Facts) -> list[float]:
+    """A window on every other layer, beginning with the first."""
+    return windows(facts, [SLIDING if i % 2 == 0 else FULL for i in range(depth(facts))])
+
+
+def periodic(facts: Facts, every: int, other: str = SLIDING) -> list[str]:
     """Full attention on every ``every``-th layer, another kind on the others."""
-    return [FULL if (i + 1) % every == 0 else other for i in range(layers)]
-
-
-def sparse_by_step(facts: Facts) -> Callable[[int], bool]:
-    """Qwen's rule: experts on every ``decoder_sparse_step``-th layer not ``mlp_only_layers``."""
-    step = facts.count("decoder_sparse_step", default=1, silent=True)
-    plain = frozenset(facts.items("mlp_only_layers", allowed=range(LAYERS)) or [])
-    return lambda i: i not in plain and (i + 1) % step == 0
-
-
-def sparse_after_first(facts: Facts) -> Callable[[int], bool]:
-    """DeepSeek's rule: dense layers first, then experts on every ``moe_layer_freq``-th layer.
-
-    ``mlp_layer_types`` or a list under ``moe_layer_freq`` names every layer instead.
-    """
-    layers = depth(facts)
-    kinds = facts.items("mlp_layer_types", length=layers, allowed=("dense", "sparse"))
-    if kinds is not None:
-        return lambda i: kinds[i] == "sparse"
-    if isinstance(facts.values.get("moe_layer_freq"), list):
-        flags = facts.items("moe_layer_freq", length=layers, allowed=(0, 1)) or []
-        return lambda i: flags[i] == 1
-    first = facts.count("first_k_dense_replace", low=0)
-    step = facts.count("moe_layer_freq", default=1, silent=True)
-    return lambda i: i >= first and i % step == 0
-
-
-def routed(
-    facts: Facts,
-    is_sparse: Callable[[int], bool],
-    experts: Piece | None,
-    plain: Callable[[], Piece] | None = None,
-) -> Callable[[int], Piece]:
-    """The feedforward of layer i: ``experts`` where ``is_sparse(i)``, else the plain one.
-
-    By default that has ``intermediate_size`` units, a key which is read only where it is needed.
-    """
-
-    @cache
-    def other() -> Piece:
-        if plain is not None:
-            return plain()
-        return dense(facts.count("hidden_size"), facts.count("intermediate_size"))
-
-    return lambda i: experts if experts is not None and is_sparse(i) else other()
+    return [FULL if (i + 1) % every == 0 else other for i in range(depth(facts))]

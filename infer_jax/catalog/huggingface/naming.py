@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from infer_jax.catalog.huggingface.expressions import KNOWN, Expression, Name, Work
+from infer_jax.catalog.huggingface.expressions import SUPPORTED, Expression, Name, Work
 from infer_jax.catalog.huggingface.facts import Facts
 
 PREFIXES = ("model.", "language_model.", "backbone.")  # wrappers around "layers.0.…"
+SPELLINGS = ("", "model.", "language_model.model.")  # before which a regular expression begins
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Names:
     regular: tuple[Expression, ...] = ()
     every: bool = False
     work: Work = field(default_factory=Work)
-    source: tuple[Facts, str] | None = None
+    source: tuple[Facts, str] = (Facts({}, "a config.json"), "names")
 
     @classmethod
     def of(cls, facts: Facts, key: str, names: Sequence[str]) -> "Names":
@@ -37,7 +38,7 @@ class Names:
                 try:
                     regular.append(Expression(name[3:]))
                 except ValueError as error:
-                    allowed = f"a regular expression after re: ({error}), of {KNOWN}"
+                    allowed = f"a regular expression after re: ({error}), of {SUPPORTED}"
                     raise facts.error(key, name, allowed) from None
             elif "*" in name:
                 wild.append(tuple(f"*.{bare(name)}.*".split("*")))
@@ -51,33 +52,25 @@ class Names:
         Raises:
             InputError: the names take too long to match.
         """
-        if self.every:
-            return True
         parts = module.split(".")
-        runs = range(1, len(parts) + 1)
-        if self.plain and any(
-            ".".join(parts[i : i + n]) in self.plain for n in runs for i in range(len(parts))
-        ):
+        ends = range(1, len(parts) + 1)
+        runs = (".".join(parts[i:j]) for j in ends for i in range(j))
+        if self.every or (self.plain and any(run in self.plain for run in runs)):
             return True
         try:
-            return self._matches(module)
+            if any(_contains(f".{module}.", pieces, self.work) for pieces in self.wild):
+                return True
+            names = [Name(f"{s}{module}", self.work) for s in SPELLINGS] if self.regular else []
+            return any(one.matches(name) for one in self.regular for name in names)
         except TimeoutError:
-            facts, key = self.source or (Facts({}, "a config.json"), "names")
-            said = f"{len(self.wild) + len(self.regular)} patterns"
-            raise facts.error(key, said, "fewer and simpler patterns for these layers") from None
-
-    def _matches(self, module: str) -> bool:
-        if any(_between(pieces, f".{module}.", self.work) for pieces in self.wild):
-            return True
-        if not self.regular:
-            return False
-        spelt = (module, f"model.{module}", f"language_model.model.{module}")
-        names = [Name(name, self.work) for name in spelt]
-        return any(one.matches(name) for one in self.regular for name in names)
+            facts, key = self.source
+            patterns = f"{len(self.wild) + len(self.regular)} patterns"
+            allowed = "fewer and simpler patterns for these layers"
+            raise facts.error(key, patterns, allowed) from None
 
 
-def _between(pieces: tuple[str, ...], text: str, work: Work) -> bool:
-    """Whether all pieces stand in the text, one after the other: the leftmost place is the best."""
+def _contains(text: str, pieces: tuple[str, ...], work: Work) -> bool:
+    """Whether all pieces stand in the text, one after the other: the leftmost match is the best."""
     at = 0
     for piece in pieces:
         work.spend(1)
@@ -88,8 +81,7 @@ def _between(pieces: tuple[str, ...], text: str, work: Work) -> bool:
     return True
 
 
-EVERYTHING = Names(every=True)
-NOTHING = Names()
+EVERY_MODULE, NO_MODULE = Names(every=True), Names()
 
 
 def bare(name: str) -> str:

@@ -1,18 +1,26 @@
 """The formats in which the parts of a checkpoint are stored."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from infer_jax.catalog.huggingface import schemes
 from infer_jax.catalog.huggingface.facts import REQUIRED, Facts
-from infer_jax.catalog.huggingface.naming import EVERYTHING, NOTHING, Names
+from infer_jax.catalog.huggingface.naming import EVERY_MODULE, NO_MODULE, Names
 from infer_jax.catalog.huggingface.schemes import BF16, DTYPES, Scheme
 from infer_jax.errors import InputError
 from infer_jax.specs import Format
 
-SLIGHT = 0.02  # share of a layer's elements: gates of linear attention, never quantised
-GROUPS = 64  # most groups, each of which is searched for every module
-METHODS = (
+MIN_SHARE = 0.02  # of a layer's elements: gates of linear attention, never quantised, are fewer
+MAX_GROUPS = 64  # each of which is searched for every module
+# methods of one format for all modules that are not skipped, by ``quant_method``
+METHODS = {
+    "fp8": schemes.of_blocks,
+    "fbgemm_fp8": schemes.of_blocks,
+    "awq": schemes.of_packed,
+    "gptq": schemes.of_packed,
+    "bitsandbytes": schemes.of_bitsandbytes,
+}
+KNOWN_METHODS = (
     "fp8, fbgemm_fp8, modelopt, compressed-tensors, mxfp4, awq, gptq, bitsandbytes; "
     "or quant= to say it"
 )
@@ -24,7 +32,7 @@ class Quantisation:
 
     unquantised: Scheme
     stored: tuple[tuple[Names, Scheme], ...] = ()
-    excluded: Names = NOTHING
+    excluded: Names = NO_MODULE
     head: bool = False  # whether the output head is looked up like any other module
     cache: Scheme | None = None
 
@@ -39,36 +47,32 @@ class Quantisation:
     def format(self, matrices: Mapping[str, int], prefix: str = "") -> Format:
         """The format of several modules as one: mean bytes, widest multiplication, largest block.
 
-        Convolutions, and modules of under ``SLIGHT`` of the others, do not set the latter two.
+        Convolutions, and modules of under ``MIN_SHARE`` of the others, do not set the latter two.
         """
-        schemes = {name: self.scheme(prefix + name) for name, count in matrices.items() if count}
-        if not schemes:
+        by_name = {name: self.scheme(prefix + name) for name, count in matrices.items() if count}
+        if not by_name:
             return self.unquantised.format()
-        products = [name for name in schemes if not name.endswith("conv1d")]
-        least = SLIGHT * sum(matrices[name] for name in products)
-        sizes = {scheme.bytes for scheme in schemes.values()}
+        sizes = {scheme.bytes for scheme in by_name.values()}
+        total = sum(scheme.bytes * matrices[name] for name, scheme in by_name.items())
         # a mean of equal numbers need not be that number
-        mean = sum(scheme.bytes * matrices[name] for name, scheme in schemes.items()) / sum(
-            matrices.values()
-        )
-        large = [schemes[name] for name in products if matrices[name] >= least]
+        size = sizes.pop() if len(sizes) == 1 else total / sum(matrices.values())
+        products = [name for name in by_name if not name.endswith("conv1d")]
+        least = MIN_SHARE * sum(matrices[name] for name in products)
+        large = [by_name[name] for name in products if matrices[name] >= least]
         rows, columns = (max(scheme.block[side] for scheme in large) for side in (0, 1))
-        size = sizes.pop() if len(sizes) == 1 else mean
         bits = max(scheme.bits for scheme in large)
         return Format.of(bytes=size, bits=bits, rows=rows, columns=columns)
 
     def sentence(self) -> str:
         """The checkpoint's formats in words."""
-        formats = " and ".join(
-            dict.fromkeys(
-                f"{scheme.name} ({scheme.bytes:.6g} byte{'' if scheme.bytes == 1 else 's'}, "
-                f"{scheme.bits}-bit products)"
-                for _, scheme in self.stored
-            )
+        words = dict.fromkeys(
+            f"{scheme.name} ({scheme.bytes:.6g} byte{'' if scheme.bytes == 1 else 's'}, "
+            f"{scheme.bits}-bit products)"
+            for _, scheme in self.stored
         )
-        rest = f"{'the rest ' if formats else ''}{self.unquantised.name}"
+        formats = f"{' and '.join(words)}; the rest " if words else ""
         cache = self.cache or self.unquantised
-        return f"{formats + '; ' if formats else ''}{rest}; KV cache {cache.name}"
+        return f"{formats}{self.unquantised.name}; KV cache {cache.name}"
 
 
 def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
@@ -83,7 +87,7 @@ def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
     if inner is not None:
         formats = _modelopt(inner, base)
         cache = formats.cache or (_cache(facts) if facts is not None else None)
-        return Quantisation(base, formats.stored, formats.excluded, formats.head, cache)
+        return replace(formats, cache=cache)
     if facts is None:
         return Quantisation(base)
     method = facts.text("quant_method", default="modelopt" if "quant_algo" in facts else REQUIRED)
@@ -92,26 +96,16 @@ def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
     if method == "compressed-tensors":
         return _compressed(facts, base)
     skipped = _names(facts, "modules_to_not_convert", "llm_int8_skip_modules")
-    if method in ("fp8", "fbgemm_fp8"):
-        scheme = schemes.of_blocks(facts)
-    elif method == "mxfp4":
-        scheme = schemes.MXFP4
-        # only the experts are ever converted
+    if method == "mxfp4":  # converts experts alone
         converted = Names.of(facts, "targets", ("experts",))
-        return Quantisation(base, ((converted, scheme),), skipped)
-    elif method in ("awq", "gptq"):
-        if facts.section("dynamic") is not None and facts.values["dynamic"]:
-            raise facts.error("dynamic", "a table", "none: one format for all modules")
-        scheme = schemes.of_packed(facts, method)
-    elif method == "bitsandbytes":
-        scheme = schemes.of_bitsandbytes(facts)
-    else:
-        raise facts.error("quant_method", method, METHODS)
-    stored = ((EVERYTHING, scheme),)
+        return Quantisation(base, ((converted, schemes.MXFP4),), skipped)
+    if method not in METHODS:
+        raise facts.error("quant_method", method, KNOWN_METHODS)
+    stored = ((EVERY_MODULE, METHODS[method](facts, method)),)
     # DeepSeek-V4: experts in 4 bits, multiplied with 8-bit activations; the rest by the method
     if config.text("expert_dtype", default=None, allowed=("fp4", "fp8")) == "fp4":
         experts = Names.of(config, "expert_dtype", ("experts",))
-        stored = ((experts, schemes.MODELOPT["W4A8_MXFP4_FP8"]), *stored)
+        stored = ((experts, schemes.MXFP4_FP8), *stored)
     return Quantisation(base, stored, skipped)
 
 
@@ -123,17 +117,18 @@ def override(own: Quantisation, quant: str | None, kv_dtype: str | None) -> Quan
     Raises:
         InputError: a name that is not one of the choices.
     """
-    stored, excluded, head, cache = own.stored, own.excluded, own.head, own.cache
     if quant is not None:
-        if quant not in schemes.CHOICES:
-            raise InputError("load_model", "quant", quant, ", ".join(schemes.CHOICES))
-        stored, excluded, head = ((EVERYTHING, schemes.CHOICES[quant]),), NOTHING, False
+        stored = ((EVERY_MODULE, _choice("quant", quant, schemes.CHOICES)),)
+        own = replace(own, stored=stored, excluded=NO_MODULE, head=False)
     if kv_dtype not in (None, "auto"):
-        if kv_dtype not in schemes.CACHES:
-            allowed = ", ".join((*schemes.CACHES, "auto"))
-            raise InputError("load_model", "kv_dtype", kv_dtype, allowed)
-        cache = schemes.CACHES[kv_dtype]
-    return Quantisation(own.unquantised, stored, excluded, head, cache)
+        own = replace(own, cache=_choice("kv_dtype", kv_dtype, schemes.CACHES, "auto"))
+    return own
+
+
+def _choice(option: str, name: str, known: Mapping[str, Scheme], *others: str) -> Scheme:
+    if name not in known:
+        raise InputError("load_model", option, name, ", ".join((*known, *others)))
+    return known[name]
 
 
 def _dtype(config: Facts, outer: Facts) -> Scheme:
@@ -152,45 +147,36 @@ def _modelopt(facts: Facts, base: Scheme) -> Quantisation:
     if algorithm is None:
         return Quantisation(base, cache=cache)
     if algorithm != "MIXED_PRECISION":
-        scheme = _algorithm(facts, "quant_algo", algorithm)
-        return Quantisation(base, ((EVERYTHING, scheme),), skipped, True, cache)
-    layers = facts.section("quantized_layers")
-    if layers is None:
-        raise facts.error("quantized_layers", "missing", "a JSON object: module to quant_algo")
-    by_scheme: dict[Scheme, list[str]] = {}
+        stored = ((EVERY_MODULE, _algorithm(facts, algorithm)),)
+        return Quantisation(base, stored, skipped, True, cache)
+    if "quantized_layers" not in facts:
+        allowed = "a JSON object: module to quant_algo"
+        raise facts.error("quantized_layers", "missing", allowed)
+    layers, by_scheme = facts.require("quantized_layers"), dict[Scheme, list[str]]()
     for name, value in layers.values.items():
         layer = layers.of(name, value)
-        scheme = _algorithm(layer, "quant_algo", layer.text("quant_algo"))
-        by_scheme.setdefault(scheme, []).append(name)
-    stored = tuple(
-        (Names.of(layers, "quantized_layers", names), scheme) for scheme, names in by_scheme.items()
-    )
+        by_scheme.setdefault(_algorithm(layer, layer.text("quant_algo")), []).append(name)
+    stored = tuple((Names.of(layers, "quantized_layers", n), s) for s, n in by_scheme.items())
     return Quantisation(base, stored, skipped, True, cache)
 
 
-def _algorithm(facts: Facts, key: str, name: str) -> Scheme:
+def _algorithm(facts: Facts, name: str) -> Scheme:
     if name not in schemes.MODELOPT:
-        raise facts.error(key, name, ", ".join((*schemes.MODELOPT, "MIXED_PRECISION")))
+        raise facts.error("quant_algo", name, ", ".join((*schemes.MODELOPT, "MIXED_PRECISION")))
     return schemes.MODELOPT[name]
 
 
 def _compressed(facts: Facts, base: Scheme) -> Quantisation:
-    groups = facts.section("config_groups")
-    if groups is None:
-        raise facts.error("config_groups", "missing", "a JSON object")
-    if len(groups.values) > GROUPS:
-        raise facts.error("config_groups", f"{len(groups.values)} groups", f"at most {GROUPS}")
-    stored = []
+    groups, stored = facts.require("config_groups"), []
+    if len(groups.values) > MAX_GROUPS:
+        count = f"{len(groups.values)} groups"
+        raise facts.error("config_groups", count, f"at most {MAX_GROUPS}")
     for name, value in groups.values.items():
         group = groups.of(name, value)
         targets = group.names("targets")
-        every = not targets or "Linear" in targets
-        stored.append(
-            (
-                EVERYTHING if every else Names.of(group, "targets", targets),
-                schemes.of_group(group),
-            )
-        )
+        in_all = not targets or "Linear" in targets
+        modules = EVERY_MODULE if in_all else Names.of(group, "targets", targets)
+        stored.append((modules, schemes.of_group(group)))
     return Quantisation(base, tuple(stored), _names(facts, "ignore"), True, _cache(facts))
 
 

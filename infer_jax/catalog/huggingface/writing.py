@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from infer_jax.catalog.huggingface.attention import LATENT
 from infer_jax.errors import InputError
 from infer_jax.specs import UNBOUNDED, Architecture, Experts, GroupedQuery, Latent, Sparse
 
 EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
+COUNTED = ("size", "dim", "rank", "experts", "heads", "layers", "window")  # ends of their keys
 
 
 def config_of(arch: Architecture, base: Mapping[str, Any]) -> dict[str, object]:
@@ -30,23 +32,15 @@ def config_of(arch: Architecture, base: Mapping[str, Any]) -> dict[str, object]:
             if "sliding_window" in base and float(attention.window) < UNBOUNDED:
                 new["sliding_window"] = attention.window
         elif isinstance(attention, Latent):
-            new |= {
-                "num_attention_heads": attention.query_heads,
-                "num_key_value_heads": attention.query_heads,
-                "kv_lora_rank": attention.kv_rank,
-                "q_lora_rank": attention.query_rank,
-                "qk_nope_head_dim": attention.nope_width,
-                "qk_rope_head_dim": attention.rope_width,
-                "v_head_dim": attention.value_width,
-            }
+            new |= {key: getattr(attention, name) for name, key in LATENT.items()}
+            new["q_lora_rank"] = attention.query_rank
+            new["num_key_value_heads"] = attention.query_heads
         layer = block.feedforward
         if isinstance(layer, Experts):
             new[next(k for k in EXPERTS if k in base)] = layer.experts
             new["num_experts_per_tok"] = layer.active
-            wide = (
-                "moe_intermediate_size" if "moe_intermediate_size" in base else "intermediate_size"
-            )
-            new[wide] = layer.width
+            has_own = "moe_intermediate_size" in base
+            new["moe_intermediate_size" if has_own else "intermediate_size"] = layer.width
             if "n_shared_experts" in base:
                 new["n_shared_experts"] = float(layer.shared.width) / float(layer.width)
             if "shared_expert_intermediate_size" in base:
@@ -58,11 +52,9 @@ def config_of(arch: Architecture, base: Mapping[str, Any]) -> dict[str, object]:
 
 def _plain(key: str, value: object) -> object:
     """Counts as whole numbers; everything else as it was."""
-    if isinstance(value, np.ndarray | np.generic | float) and not isinstance(value, bool):
-        number = float(value)
-        if number.is_integer():
-            return int(number)
-        if key.endswith(("size", "dim", "rank", "experts", "heads", "layers", "window")):
-            raise InputError("config.json", key, number, "a whole number")
-        return number
-    return value
+    if not isinstance(value, np.ndarray | np.generic | float):
+        return value
+    number = float(value)
+    if not number.is_integer() and key.endswith(COUNTED):
+        raise InputError("config.json", key, number, "a whole number")
+    return int(number) if number.is_integer() else number
