@@ -19,7 +19,7 @@ from infer_jax.estimators import make
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import Phase, decode_context
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.planning import Layout, table
+from infer_jax.planning import Layout, PlanSpace, Requirements, Side as PlanSide, table
 from infer_jax.planning.instances import batches, degrees
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
 
@@ -76,7 +76,8 @@ def curves() -> dict[str, np.ndarray]:
 
 def together(on: Side, legal: list[Layout]) -> np.ndarray:
     """One server for both phases: the best layout and batch at each speed."""
-    served = table(on.serving, on.arch, on.hardware, WORK, legal, Deployment.of()).estimates
+    side = PlanSide("", on.hardware, on.serving)
+    served = table(PlanSpace((side,), on.arch, WORK, Requirements()), legal).estimates
     fits = np.asarray(served.ttft) <= PATIENCE
     for limit in served.decode.limits.values():
         fits &= np.asarray(limit.need) <= np.asarray(limit.capacity)

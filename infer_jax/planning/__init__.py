@@ -17,7 +17,11 @@ from infer_jax.planning.choice import (
     pools_of as pools_of,
 )
 from infer_jax.planning.instances import OpenLoop as OpenLoop, shares as shares, table as table
-from infer_jax.planning.layout import Layout as Layout, layouts as layouts
-from infer_jax.planning.machines import machine as machine
+from infer_jax.planning.layout import (
+    Layout as Layout,
+    layouts as layouts,
+    machine as machine,
+    machine_rule as machine_rule,
+)
 from infer_jax.planning.pools import pool_plans as pool_plans
 from infer_jax.planning.pricing import LayoutEstimates as LayoutEstimates, choices as choices

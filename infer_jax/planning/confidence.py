@@ -5,8 +5,9 @@ therefore searched within limits tightened by the error bands, cheapest first, a
 at every draw of the coefficients until enough plans reach the required probability.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ from infer_jax.physics.chance import ratio
 from infer_jax.planning.cheapest import (
     instance_layouts,
     legal_layouts,
-    needs_usual_ttft,
     pool_layouts,
     within_usual_ttft,
 )
@@ -30,9 +30,10 @@ from infer_jax.planning.choice import (
     front,
 )
 from infer_jax.planning.instances import Rows, instance_rows
+from infer_jax.planning.layout import Layout
 from infer_jax.planning.pools import pool_plans
 from infer_jax.planning.posterior import ARRIVING_ROWS, ROWS, TIMED, Posterior, chances
-from infer_jax.planning.pricing import PricedTable, first_of_each, priced
+from infer_jax.planning.pricing import PricedTable, first_of_each, priced, worst_of
 
 MARGIN = 0.02  # probability by which a band and the draws of coefficients may disagree on a limit
 SHARES = (0.1, 0.5, 0.9)  # of the allowed doubt, the shares of pools' TPOT; the rest is TTFT's
@@ -64,13 +65,14 @@ def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -
 
     The rest is as in ``search``.
     """
-    if not needs_usual_ttft(space):
-        return _Search(space, posterior, confidence).answer()
-    usual = _Search(within_usual_ttft(space), posterior, confidence)
-    answer = usual.answer()
-    if answer.searched.met:
-        return answer._replace(searched=answer.searched._replace(usual=True))
-    return _Search(space, posterior, confidence, usual.rows).answer()
+    legal = legal_layouts(space)
+    rows = cache(lambda: instance_rows(space, instance_layouts(space, legal[0])))
+    usual = within_usual_ttft(space)
+    if usual is not None:
+        answer = _Search(usual, posterior, confidence, legal, rows).answer()
+        if answer.searched.met:
+            return answer._replace(searched=answer.searched._replace(usual=True))
+    return _Search(space, posterior, confidence, legal, rows).answer()
 
 
 def tightened(
@@ -90,16 +92,18 @@ def tightened(
 
 
 class _Search:
-    """One search, which evaluates its tables once."""
+    """One search within limits; ``rows``: of instances, which are evaluated once for all limits."""
 
     def __init__(
-        self, space: PlanSpace, posterior: Posterior, confidence: float, rows: Rows | None = None
+        self,
+        space: PlanSpace,
+        posterior: Posterior,
+        confidence: float,
+        legal: list[list[Layout]],
+        rows: Callable[[], Rows],
     ) -> None:
         self.space, self.posterior, self.confidence = space, posterior, confidence
-        self.legal, self.rows, self.configurations = legal_layouts(space), rows, 0
-        if rows is None and "aggregated" in space.modes:
-            legal = instance_layouts(space, self.legal[0])
-            self.rows = instance_rows(space, space.sides[0], legal)
+        self.legal, self.rows, self.configurations = legal, rows, 0
         self.pairs = self._pairs() if "disaggregated" in space.modes else []
 
     def answer(self) -> ConfidentPlans:
@@ -114,6 +118,9 @@ class _Search:
         missed = [] if met else self._likeliest()
         reached = None if met else max((c.holds or 0.0 for c in missed), default=0.0)
         cheapest = self._cheapest(limits, 1)
+        if "disaggregated" in self.space.modes:
+            cheapest += self._pools(replace(limits, frontier=False), 1)
+        cheapest = self._with_chances(cheapest)
         mean = min(cheapest, key=lambda c: c.rank, default=None)
         pools = any(c.mode == "disaggregated" for c in (*self.pairs, *cheapest))
         pooled = pools or "disaggregated" not in self.space.modes
@@ -125,12 +132,11 @@ class _Search:
 
     def _priced(self, limits: Requirements, count: int) -> PricedTable | None:
         """The rows within limits, for ``count`` plans; None where only pools are tried."""
-        if self.rows is None:
+        if "aggregated" not in self.space.modes:
             return None
-        side, work, table = self.space.sides[0], self.space.work, self.rows(limits, count)
+        table = self.rows()(limits, count)
         self.configurations = len(table.batch)
-        lengths = float(work.isl), float(work.osl)
-        return priced(side.name, float(side.hardware.price), table, limits, *lengths)
+        return priced(table, limits)
 
     def _probable(self) -> Iterator[Choice]:
         """The cheapest row of each layout with the required probability; all of a frontier."""
@@ -162,11 +168,10 @@ class _Search:
         limits, plans = self.space.requirements, list(self.pairs)
         rows = self._priced(limits, self.space.top)
         if rows is not None:
-            certain = [x for name, x in rows.excess.items() if name not in TIMED]
-            worst = np.max([np.maximum(x, 0.0) for x in certain], axis=0)
+            certain = {name: x for name, x in rows.excess.items() if name not in TIMED}
             times = [x for name, x in rows.excess.items() if name in TIMED]
             count = HOPEFUL if limits.rate is None else ARRIVING_HOPEFUL
-            order = np.lexsort((np.max(times, axis=0), worst))[:count]
+            order = np.lexsort((np.max(times, axis=0), worst_of(certain)))[:count]
             plans += self._with_chances([rows.choice(int(i)) for i in order])
         plans.sort(key=lambda c: (-(c.holds or 0.0), c.usd_per_mtok))
         best: dict[str, Choice] = {}
@@ -194,22 +199,18 @@ class _Search:
         return [replace(c, excess={}) for c in plans.met]
 
     def _cheapest(self, limits: Requirements, count: int) -> list[Choice]:
-        """The cheapest plans whose predicted times are within limits."""
-        rows, plans = self._priced(limits, count), list[Choice]()
-        if rows is not None:
-            plans += [rows.choice(i) for i in first_of_each(rows.table, rows.within, count)]
-        if "disaggregated" in self.space.modes:
-            plans += self._pools(replace(limits, frontier=False), count)
-        return self._with_chances(plans)
+        """The cheapest instances of one kind, one a layout, by predicted times within limits."""
+        rows = self._priced(limits, count)
+        if rows is None:
+            return []
+        return [rows.choice(i) for i in first_of_each(rows.table, rows.within, count)]
 
     def _rivals(self) -> list[Choice]:
         """The cheapest rows at other confidences, and pairs of pools."""
         plans: list[Choice] = []
         for level in (self.confidence, *LEVELS):
             limits = tightened(self.space.requirements, self.posterior, "aggregated", level, level)
-            rows = self._priced(limits, RIVALS)
-            if rows is not None:
-                plans += [rows.choice(i) for i in first_of_each(rows.table, rows.within, RIVALS)]
+            plans += self._cheapest(limits, RIVALS)
         return self._with_chances(plans) + self.pairs[:PAIRS]
 
     def _with_chances(self, plans: list[Choice]) -> list[Choice]:

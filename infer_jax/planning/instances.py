@@ -13,7 +13,7 @@ from jax import Array
 
 from infer_jax.compiling import SOME, once
 from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, Shape, shape
-from infer_jax.planning.choice import PlanSpace, Requirements, Side
+from infer_jax.planning.choice import PlanSpace, Requirements
 from infer_jax.planning.layout import Column, Layout
 from infer_jax.planning.pricing import (
     ROUNDING,
@@ -33,6 +33,7 @@ IDLE = 1e-6  # requests/s of an instance whose requests never meet
 LEAP, SECTIONS = 64.0, 3  # numbers of replicas tried at once, over a factor of at most LEAP
 SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # of a frontier, over the fewest there can be
 Answer = TypeVar("Answer")
+Models = tuple[Shape, Shape | None]  # a model and its draft model
 # the rows of a table that are evaluated for limits and a number of plans to find
 Rows = Callable[[Requirements, int], LayoutEstimates]
 
@@ -51,48 +52,9 @@ def shares(concurrency: float) -> Column:
     return concurrency / replicas[replicas <= concurrency]
 
 
-def instance_rows(space: PlanSpace, side: Side, legal: list[Layout]) -> Rows:
-    """Every layout at every batch, or with the replicas that share the load or keep the limits."""
-    serving, hardware, limits, work = side.serving, side.hardware, space.requirements, space.work
-    model = space.arch, hardware
-    if limits.rate is not None:
-        rest = legal, space.common, limits.rate, space.draft
-        return OpenLoop(serving, *model, work, *rest).table
-    batch = None if limits.concurrency is None else shares(limits.concurrency)
-    closed = work.replace(arrivals=None, lengths=())
-    rows = table(serving, *model, closed, legal, space.common, batch, space.draft)
-    return lambda limits, count: rows
-
-
-def table(
-    serving: Serving,
-    arch: Architecture,
-    hardware: Hardware,
-    work: Workload,
-    legal: Sequence[Layout],
-    common: Deployment,
-    in_flight: Column | None = None,
-    draft: Architecture | None = None,
-) -> LayoutEstimates:
-    """Every layout at every batch; ``common`` gives the rest of the plan.
-
-    ``draft``: the draft model of layouts with drafts; None: the model's own heads. ``in_flight``:
-    the numbers of requests in flight in an instance, at least one in each attention group; None:
-    ``batches()`` in each group. One evaluation of ``serving`` per row, all in one compiled
-    program.
-    """
-    columns = np.arange(len(legal)), batches() if in_flight is None else in_flight
-    index, batch = (x.ravel() for x in np.meshgrid(*columns, indexing="ij"))
-    rows = degrees(legal, index)
-    if in_flight is None:
-        batch = batch * rows["attention_dp"]
-    else:
-        fits = batch >= rows["attention_dp"]
-        index, batch = index[fits], batch[fits]
-        rows = {name: x[fits] for name, x in rows.items()}
-    fixed = (serving, *models(arch, draft), hardware, work, common)
-    estimates = by_rows(_at_batches, fixed, rows, batch)
-    return LayoutEstimates(legal, index, batch, estimates)
+def models(arch: Architecture, draft: Architecture | None) -> Models:
+    """A model and its draft model, as shapes of the serving estimator."""
+    return once(shape, arch), None if draft is None else once(shape, draft)
 
 
 def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:
@@ -112,46 +74,83 @@ def by_rows(program: Callable[..., Answer], fixed: Sequence[object], *rows: obje
     return trees.take(once(program, *fixed, *jax.tree.map(padded, rows)), slice(count))
 
 
-def models(arch: Architecture, draft: Architecture | None) -> tuple[Shape, Shape | None]:
-    """A model and its draft model, as shapes of the serving estimator."""
-    return once(shape, arch), None if draft is None else once(shape, draft)
-
-
-def _at_batches(
+def instance_estimate(
     serving: Serving,
-    arch: Shape,
-    draft: Shape | None,
+    models: Models,
     hardware: Hardware,
     work: Workload,
     common: Deployment,
-    rows: dict[str, Array],
-    batch: Array,
+    degrees: dict[str, Array],
+    load: Array,
 ) -> ServerEstimate:
-    def estimate(degrees: dict[str, Array], requests: Array) -> ServerEstimate:
-        plan = common.replace(**degrees)
-        return serving.serve(arch, hardware, work.replace(batch=requests), plan, draft)
+    """One instance at its load: requests per second where they arrive at random, else in flight."""
+    if work.arrivals is None:
+        requests = work.replace(batch=load)
+    else:
+        requests = work.replace(arrivals=work.arrivals.replace(rate=load))
+    return serving.serve(models[0], hardware, requests, common.replace(**degrees), models[1])
 
-    return jax.vmap(estimate)(rows, batch)
+
+def instance_estimates(
+    serving: Serving,
+    models: Models,
+    hardware: Hardware,
+    work: Workload,
+    common: Deployment,
+    degrees: dict[str, Array],
+    load: Array,
+) -> ServerEstimate:
+    """Rows of instances, each at its load."""
+
+    def estimate(degrees: dict[str, Array], load: Array) -> ServerEstimate:
+        return instance_estimate(serving, models, hardware, work, common, degrees, load)
+
+    return jax.vmap(estimate)(degrees, load)
+
+
+def instance_rows(space: PlanSpace, legal: list[Layout]) -> Rows:
+    """Every layout at every batch, or with the replicas that share the load or keep the limits."""
+    if space.requirements.rate is not None:
+        return OpenLoop(space, legal).table
+    rows = table(space, legal)
+    return lambda limits, count: rows
+
+
+def table(space: PlanSpace, legal: Sequence[Layout]) -> LayoutEstimates:
+    """Every layout at every batch, one evaluation of the estimator per row in one program.
+
+    An instance has its share of the requests in flight, at least one in each attention group;
+    where no concurrency is required, ``batches()`` in each group.
+    """
+    side, concurrency = space.sides[0], space.requirements.concurrency
+    loads = batches() if concurrency is None else shares(concurrency)
+    grid = np.meshgrid(np.arange(len(legal)), loads, indexing="ij")
+    index, batch = (x.ravel() for x in grid)
+    rows = degrees(legal, index)
+    if concurrency is None:
+        batch = batch * rows["attention_dp"]
+    else:
+        fits = batch >= rows["attention_dp"]
+        index, batch = index[fits], batch[fits]
+        rows = {name: x[fits] for name, x in rows.items()}
+    work = space.work.replace(arrivals=None, lengths=())
+    fixed = side.serving, models(space.arch, space.draft), side.hardware, work, space.common
+    estimates = by_rows(instance_estimates, fixed, rows, batch)
+    lengths = float(space.work.isl), float(space.work.osl)
+    return LayoutEstimates(side, lengths, legal, index, batch, estimates)
 
 
 class OpenLoop:
     """Instances of every layout with their share of the arrivals; each row is evaluated once."""
 
-    def __init__(
-        self,
-        serving: Serving,
-        arch: Architecture,
-        hardware: Hardware,
-        work: Workload,
-        legal: Sequence[Layout],
-        common: Deployment,
-        rate: float,
-        draft: Architecture | None = None,
-    ) -> None:
-        self.layouts, self.rate = legal, rate
+    def __init__(self, space: PlanSpace, legal: Sequence[Layout]) -> None:
+        side, work, rate = space.sides[0], space.work, space.requirements.rate
+        assert rate is not None
+        self.side, self.layouts, self.rate = side, legal, rate
         self.lengths = float(work.isl), float(work.osl)
-        arrivals = work.arrivals or Arrivals.of(rate=rate)
-        self._fixed = serving, *models(arch, draft), hardware, work, common, arrivals
+        work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=rate))
+        shapes = models(space.arch, space.draft)
+        self._fixed = side.serving, shapes, side.hardware, work, space.common
         self._rows = dict[tuple[int, float], None]()  # layout and replicas, in order
         self._parts = list[ServerEstimate]()
         self.idle = float(np.ceil(rate / IDLE)) + 1.0
@@ -170,11 +169,11 @@ class OpenLoop:
         low = self.fewest - 1.0
         # the fewest known to keep the limits, or one more than there are GPUs for
         high = np.minimum(self.idle, np.floor(limits.chips / self.unloaded.chips) + 1.0)
-        unlimited = self._priced(self.unloaded, replace(limits, chips=np.inf))
+        unlimited = priced(self.unloaded, replace(limits, chips=np.inf))
         high[worst_of(unlimited.excess) > 0.0] = 0.0
         while True:
-            rows = self._priced(self._up_to(self.idle - 1.0), limits)
-            self._narrow(rows, low, high)
+            rows = priced(self._up_to(self.idle - 1.0), limits)
+            _narrow(rows, low, high)
             dearest = np.inf if limits.frontier else _last(rows, count)
             open_ = (high - low > 1.0) & (self.unloaded.chips * (low + 1.0) <= dearest)
             layouts = np.flatnonzero(open_)
@@ -197,17 +196,6 @@ class OpenLoop:
         positions = {row: i for i, row in enumerate(self._rows)}
         return self._table(np.array([positions[row] for row in rows]))
 
-    def _narrow(self, rows: PricedTable, low: Column, high: Column) -> None:
-        """Move the bounds to the rows that are known to break, and to keep, the limits."""
-        layout, replicas = rows.table.layout, rows.replicas
-        fits = worst_of(rows.excess) <= 0.0
-        np.minimum.at(high, layout[fits], replicas[fits])
-        below = ~fits & (replicas < high[layout])
-        np.maximum.at(low, layout[below], replicas[below])
-
-    def _priced(self, table: LayoutEstimates, limits: Requirements) -> PricedTable:
-        return priced("", 1.0, table, limits, *self.lengths)
-
     def _up_to(self, limit: Column | float) -> LayoutEstimates:
         """The rows of at most ``limit`` replicas of a layout."""
         layout, replicas = np.array([*self._rows]).T
@@ -215,11 +203,10 @@ class OpenLoop:
         return self._table(np.flatnonzero(replicas <= limit[layout.astype(int)]))
 
     def _table(self, rows: slice | Positions) -> LayoutEstimates:
-        layout = np.array([k for k, _ in self._rows], int)
+        layout = np.array([k for k, _ in self._rows], int)[rows]
         estimates = jax.tree.map(lambda *x: np.concatenate(x)[rows], *self._parts)
-        return LayoutEstimates(
-            self.layouts, layout[rows], np.asarray(estimates.in_flight), estimates
-        )
+        in_flight = np.asarray(estimates.in_flight)
+        return LayoutEstimates(self.side, self.lengths, self.layouts, layout, in_flight, estimates)
 
     def _evaluate(self, rows: Iterable[tuple[int, float]]) -> None:
         """Add the estimates of layouts with numbers of replicas, except those that are known."""
@@ -229,8 +216,17 @@ class OpenLoop:
             some = new[start : start + BLOCK]
             full = np.array([*some, *[some[-1]] * (BLOCK - len(some))])
             columns = degrees(self.layouts, full[:, 0].astype(int)), self.rate / full[:, 1]
-            block = once(_at_rates, *self._fixed, *columns, points=SOME)
+            block = once(instance_estimates, *self._fixed, *columns, points=SOME)
             self._parts.append(trees.take(block, slice(len(some))))
+
+
+def _narrow(rows: PricedTable, low: Column, high: Column) -> None:
+    """Move the bounds to the rows that are known to break, and to keep, the limits."""
+    layout, replicas = rows.table.layout, rows.replicas
+    fits = worst_of(rows.excess) <= 0.0
+    np.minimum.at(high, layout[fits], replicas[fits])
+    below = ~fits & (replicas < high[layout])
+    np.maximum.at(low, layout[below], replicas[below])
 
 
 def _last(rows: PricedTable, count: int) -> float:
@@ -246,21 +242,3 @@ def _between(low: float, high: float, count: int) -> Iterator[float]:
     first = low + 1.0
     ends = np.geomspace(first, min(high, LEAP * first), count + 1)
     yield from (float(n) for n in np.unique(np.ceil(ends * (1.0 - 1e-12))) if n < high)
-
-
-def _at_rates(
-    serving: Serving,
-    arch: Shape,
-    draft: Shape | None,
-    hardware: Hardware,
-    work: Workload,
-    common: Deployment,
-    arrivals: Arrivals,
-    rows: dict[str, Array],
-    rate: Array,
-) -> ServerEstimate:
-    def estimate(degrees: dict[str, Array], rate: Array) -> ServerEstimate:
-        requests = work.replace(arrivals=arrivals.replace(rate=rate))
-        return serving.serve(arch, hardware, requests, common.replace(**degrees), draft)
-
-    return jax.vmap(estimate)(rows, rate)

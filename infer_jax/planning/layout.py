@@ -1,16 +1,28 @@
-"""Every layout of a model on a number of chips that an engine runs."""
+"""Every layout of a model that an engine runs, on instances that fill machines.
 
-from typing import NamedTuple
+An instance of 6 GPUs on machines of 8 leaves 2 that no other of its kind can use, or shares a
+machine with another and crosses the slower network inside a tensor-parallel group.
+"""
+
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from infer_jax import legal
 from infer_jax.physics.divisions import divisions
-from infer_jax.planning.machines import fills_machines
-from infer_jax.specs import UNBOUNDED, Architecture
+from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy
 
 MAX_STAGES = 16  # pipeline stages that are tried
+TRAY = 4  # GPUs of a machine of an NVL72 rack: 18 compute trays of 4 (nvidia.com, GB200 NVL72)
+MACHINE = 8  # GPUs of a machine where the profile does not say
+TRAINIUM = 16  # chips of a trn2.48xlarge (aws.amazon.com/ec2/instance-types/trn2)
+# TPU slices are powers of two, as of v5e: 1, 4, 8 ... 256 chips (cloud.google.com/tpu/docs/v5e);
+# every slice that is tried divides this one
+SLICE = 1024
+MAX_GPUS = 1e6  # GPUs of a machine that a profile may give
+LARGEST = 64.0  # chips of one instance that are tried where no total is given
+Chips = TypeVar("Chips", float, Shaped[np.ndarray, " rows"])
 Column = Float[np.ndarray, " rows"]
 
 
@@ -86,7 +98,9 @@ def layouts(
         for groups in range(1, int(min(chips // tp, most_groups)) + 1) if mixture else (1,):
             ranks = tp * groups
             longest = min(chips // ranks, layers, MAX_STAGES)
-            stages = [pp for pp in range(1, longest + 1) if _is_even(layers, pp)]
+            # the longest stage has at most a tenth more layers than the mean one
+            even = (pp for pp in range(1, longest + 1) if -(-layers // pp) * pp <= 1.1 * layers)
+            stages = [*even]
             for ep in _divisors(ranks, ranks) if mixture else (1,):
                 candidates += [(tp, groups, ep, pp) for pp in stages]
     x = DegreeColumns(*np.asarray(candidates, np.float64).reshape(-1, 4).T)
@@ -99,6 +113,41 @@ def _divisors(number: int, limit: int) -> list[int]:
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
 
 
-def _is_even(layers: int, stages: int) -> bool:
-    """Whether the longest stage has at most a tenth more layers than the mean one."""
-    return -(-layers // stages) * stages <= 1.1 * layers
+def largest(hardware: Hardware, total: float) -> float:
+    """Chips of the largest instance that is tried: all of them, or a few fast domains."""
+    if total < float("inf"):
+        return min(total, 4.0 * LARGEST)
+    network = hardware.network
+    return max(LARGEST, float(network.domain)) if isinstance(network, Hierarchy) else LARGEST
+
+
+def machine(hardware: Hardware, title: str) -> tuple[int, str]:
+    """GPUs of one machine, and their vendor; "" if the profile's title does not name it.
+
+    For a TPU ``SLICE``, whose divisors are the powers of two.
+    """
+    network = hardware.network
+    if title.startswith("AWS"):
+        return TRAINIUM, "other"
+    if not isinstance(network, Hierarchy):
+        return SLICE, "other"
+    if title.startswith("Groq"):
+        return MACHINE, "other"
+    maker = next((name for name in ("NVIDIA", "AMD") if title.startswith(name)), "")
+    return (TRAY if "NVL72" in title else int(min(max(network.domain, 1.0), MAX_GPUS))), maker
+
+
+def fills_machines(chips: Chips, size: int) -> bool | Shaped[np.ndarray, " rows"]:
+    """Whether instances of ``chips`` divide a machine of ``size``, or are whole machines.
+
+    >>> [n for n in range(1, 25) if fills_machines(n, 8)]
+    [1, 2, 4, 8, 16, 24]
+    """
+    return (size % chips == 0) | (chips % size == 0)
+
+
+def machine_rule(size: int) -> str:
+    """``fills_machines`` in words."""
+    if size == SLICE:
+        return "an instance's chips are a power of two, as slices are"
+    return f"an instance's GPUs divide a machine of {size}, or are whole machines"

@@ -7,14 +7,14 @@ combinations are evaluated with the transfer between them.
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 
+from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.estimators.serving import Deployment, Pass, Serving, Shape
+from infer_jax.estimators.serving import Deployment, Pass, Serving
 from infer_jax.planning.choice import (
     PlanCandidates,
     PlanSpace,
@@ -22,15 +22,9 @@ from infer_jax.planning.choice import (
     Side,
     undominated_plans,
 )
-from infer_jax.planning.instances import batches, by_rows, degrees, models
+from infer_jax.planning.instances import Models, batches, by_rows, degrees, models
 from infer_jax.planning.layout import Column, Layout
-from infer_jax.planning.pool_pairs import (
-    Pair,
-    PoolRows,
-    cheapest_pairs,
-    joined_pools,
-    priced_pairs,
-)
+from infer_jax.planning.pool_pairs import Pair, PoolRows, joined_pools, priced_pairs
 from infer_jax.planning.pricing import Positions, exceeded
 from infer_jax.specs import Arrivals, ForwardPass, Hardware
 from infer_jax.typed_jax import trees
@@ -45,6 +39,7 @@ SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances to try, over the fewes
 MORE = (1.0, 1.2, 1.5, 2.0)
 SINGLE_STEPS = 1024.0  # every number of instances up to this one is tried
 MIN_FILL = 0.9  # share of the concurrency that a plan has in flight at least
+Grid = tuple[Positions, dict[str, Column], ForwardPass]  # rows: layout, its degrees, its pass
 
 
 def pool_plans(
@@ -60,81 +55,84 @@ def pool_plans(
     first, second = ([x for x in each if x.pp == 1] for each in legal)
     if not (first and second):
         return PlanCandidates([], [], 0, pooled=False)
-    limits, work, wrapper = space.requirements, space.work, joined_pools(space.sides)
-    prompt = float(np.maximum(work.isl - work.prefix, 1.0))
-    grids = (
-        _PassGrid(space.sides[0], first, PROMPTS, prompt, float(work.prefix)),
-        _PassGrid(space.sides[-1], second, batches(), 1.0, float(decode_context(work))),
-    )
-    tokens = max(float(work.osl) - 1.0, 1.0)
-    shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
-    phases = _evaluate_passes(grids, models(space.arch, space.draft), space.common)
-    if limits.frontier and np.any(_fits(phases[1])):
-        pools, pairs = _at_speeds(grids, phases, shares, limits)
+    limits, wrapper = space.requirements, joined_pools(space.sides)
+    pools = _pool_rows(space, wrapper, (first, second))
+    configurations = sum(len(pool.layout) for pool in pools)
+    if limits.frontier and np.any(_fits(pools[1].phase)):
+        pools, pairs = _at_speeds(pools, limits)
     else:
-        pools = (
-            _best(grids[0], phases[0], limits.ttft, shares[0], limits),
-            _best(grids[1], phases[1], limits.tpot, shares[1], limits, fewer=limits.rate is None),
-        )
+        prefill, decode = pools
+        fewer = limits.rate is None
+        decode_rows = _best(decode, limits.tpot, limits, fewer=fewer)
+        pools = prefill.take(_best(prefill, limits.ttft, limits)), decode.take(decode_rows)
         pairs = _combined(pools, limits)
-    configurations = sum(len(phase.time) for phase in phases)
     if not pairs:
         return PlanCandidates([], [], configurations, pooled=False)
     if limits.rate is not None:
-        work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=limits.rate))
-    pairs_priced = priced_pairs(space._replace(work=work), wrapper, pools, pairs)
-    met, missed = cheapest_pairs(pairs_priced, limits, space.top)
+        arrivals = space.work.arrivals or Arrivals.of(rate=limits.rate)
+        space = space._replace(work=space.work.replace(arrivals=arrivals))
+    met, missed = priced_pairs(space, wrapper, pools, pairs).cheapest(limits, space.top)
     return PlanCandidates(met, missed, configurations, pooled=bool(met or missed))
 
 
-class _PassGrid(NamedTuple):
-    """The passes of one pool: every layout with every number of sequences."""
+def _pool_rows(
+    space: PlanSpace, wrapper: Disaggregated, legal: tuple[Sequence[Layout], Sequence[Layout]]
+) -> tuple[PoolRows, PoolRows]:
+    """Every layout with every number of sequences of both pools.
 
-    side: Side
-    legal: Sequence[Layout]
-    sequences: Column
-    new: float
-    cached: float
+    One program evaluates both pools if they share a system.
+    """
+    work, sides = space.work, (space.sides[0], space.sides[-1])
+    prompt = float(np.maximum(work.isl - work.prefix, 1.0))
+    grids = (
+        _grid(legal[0], PROMPTS, prompt, float(work.prefix)),
+        _grid(legal[1], batches(), 1.0, float(decode_context(work))),
+    )
+    shapes = models(space.arch, space.draft)
 
-    @property
-    def rows(self) -> tuple[Positions, dict[str, Column], ForwardPass]:
-        """Layout, its degrees and the pass of each row.
+    def evaluate(side: Side, *grids: Grid) -> list[Pass]:
+        columns = jax.tree.map(lambda *x: np.concatenate(x), *(grid[1:] for grid in grids))
+        fixed = side.serving, shapes, side.hardware, space.common
+        passes = by_rows(token_passes, fixed, *columns)
+        ends = np.cumsum([0, *(len(grid[0]) for grid in grids)])
+        return [trees.take(passes, slice(a, b)) for a, b in itertools.pairwise(ends.tolist())]
 
-        Every attention group has some of the sequences.
-        """
-        columns = np.meshgrid(np.arange(len(self.legal)), self.sequences, indexing="ij")
-        index, sequences = (x.ravel() for x in columns)
-        rows = degrees(self.legal, index)
-        sequences = sequences * rows["attention_dp"]
-        new, cached = np.full(sequences.shape, self.new), np.full(sequences.shape, self.cached)
-        return index, rows, ForwardPass(sequences=sequences, new_tokens=new, cached_tokens=cached)  # pyright: ignore[reportArgumentType]
-
-
-def _evaluate_passes(
-    grids: Sequence[_PassGrid], models: tuple[Shape, Shape | None], common: Deployment
-) -> list[Pass]:
-    """The passes of both pools, per token with drafts; one program if they share a system."""
-    if grids[0].side is not grids[-1].side:
-        return [_evaluate_passes([grid], models, common)[0] for grid in grids]
-    side, rows = grids[0].side, [grid.rows[1:] for grid in grids]
-    columns = jax.tree.map(_joined, *rows)
-    phases = by_rows(_passes, (side.serving, models, side.hardware, common), *columns)
-    ends = np.cumsum([0, *(forward.sequences.size for _, forward in rows)])
-    return [trees.take(phases, slice(a, b)) for a, b in itertools.pairwise(ends.tolist())]
-
-
-def _joined(*columns: Column) -> Column:
-    return np.concatenate(columns)
+    if sides[0] is sides[1]:
+        passes = evaluate(sides[0], *grids)
+    else:
+        passes = [evaluate(side, grid)[0] for side, grid in zip(sides, grids, strict=True)]
+    tokens = max(float(work.osl) - 1.0, 1.0)
+    shares = float(wrapper.prefill_share), float(wrapper.decode_share) / tokens
+    first, second = (
+        PoolRows(side, share, layouts, index, np.asarray(forward.sequences), phase)
+        for side, share, layouts, (index, _, forward), phase in zip(
+            sides, shares, legal, grids, passes, strict=True
+        )
+    )
+    return first, second
 
 
-def _passes(
+def _grid(layouts: Sequence[Layout], sequences: Column, new: float, cached: float) -> Grid:
+    """Every layout with every number of sequences in each attention group."""
+    columns = np.meshgrid(np.arange(len(layouts)), sequences, indexing="ij")
+    index, sequences = (x.ravel() for x in columns)
+    rows = degrees(layouts, index)
+    sequences = sequences * rows["attention_dp"]
+    tokens = np.full(sequences.shape, new), np.full(sequences.shape, cached)
+    names = ("new_tokens", "cached_tokens")
+    forward = ForwardPass(sequences=sequences, **dict(zip(names, tokens, strict=True)))  # pyright: ignore[reportArgumentType]
+    return index, rows, forward
+
+
+def token_passes(
     serving: Serving,
-    models: tuple[Shape, Shape | None],
+    models: Models,
     hardware: Hardware,
     common: Deployment,
     rows: dict[str, Array],
     passes: ForwardPass,
 ) -> Pass:
+    """Rows of passes of instances, per token that a sequence gains."""
     arch, draft = models
 
     def phase(degrees: dict[str, Array], forward: ForwardPass) -> Pass:
@@ -149,60 +147,46 @@ def _fits(phase: Pass) -> Column:
 
 
 def _at_speeds(
-    grids: tuple[_PassGrid, _PassGrid],
-    phases: list[Pass],
-    shares: tuple[float, float],
-    limits: Requirements,
+    pools: tuple[PoolRows, PoolRows], limits: Requirements
 ) -> tuple[tuple[PoolRows, PoolRows], list[Pair]]:
     """The best pairs at TPOT limits from the fastest pass to the one with most tokens per chip."""
-    index, _, forward = grids[1].rows
-    chips = np.array([layout.chips for layout in grids[1].legal])[index]
-    time = np.where(_fits(phases[1]), phases[1].time, np.inf)
-    time = time[undominated_plans(time, time * chips / np.asarray(forward.sequences))]
+    first, second = pools
+    time = np.where(_fits(second.phase), second.phase.time, np.inf)
+    time = time[undominated_plans(time, time * second.chips / second.sequences)]
     slowest = max(time[0], min(time[-1], limits.tpot))
-    first = _best(grids[0], phases[0], limits.ttft, shares[0], limits)
-    seconds: list[PoolRows] = []
-    pairs: list[Pair] = []
-    rows = 0
+    first = first.take(_best(first, limits.ttft, limits))
+    rows, pairs = list[int](), list[Pair]()
     for tpot in np.asarray(np.geomspace(time[0], slowest, SPEEDS), np.float64):
-        second = _best(grids[1], phases[1], float(tpot), shares[1], limits, per_size=1)
-        combined = _combined((first, second), limits, 4 * EXACT // SPEEDS, distinct=True)
-        pairs += [(i, j + rows, x, y) for i, j, x, y in combined]
-        seconds.append(second)
-        rows += len(second.chips)
-    columns = [(x.sequences, x.chips, x.phase, x.rate) for x in seconds]
-    layout = list(itertools.chain(*(x.layout for x in seconds)))
-    sequences, chips, phase, rate = jax.tree.map(_joined, *columns)
-    return (first, PoolRows(layout, sequences, chips, phase, rate, seconds[0].price)), pairs
+        some = _best(second, float(tpot), limits, per_size=1)
+        at_speed = first, second.take(some)
+        combined = _combined(at_speed, limits, 4 * EXACT // SPEEDS, distinct=True)
+        pairs += [(i, j + len(rows), x, y) for i, j, x, y in combined]
+        rows += some
+    return (first, second.take(rows)), pairs
 
 
 def _best(
-    grid: _PassGrid,
-    phase: Pass,
+    pool: PoolRows,
     longest: float,
-    share: float,
     limits: Requirements,
     per_size: int = ROWS_PER_SIZE,
     *,
     fewer: bool = False,
-) -> PoolRows:
+) -> list[int]:
     """For each number of chips, the rows with most requests/s whose pass is within ``longest``.
 
     If none is, the rows that exceed it least. Of layouts with equal results only the one that
     engines use by default is kept. At least one chip is left to the other pool. ``fewer``: also
     these layouts with fewer sequences, with which prompts wait less.
     """
-    index, _, forward = grid.rows
-    legal, sequences, time = grid.legal, np.asarray(forward.sequences), np.asarray(phase.time)
-    excess = time / longest - 1.0
-    for limit in phase.limits.values():
+    excess = np.asarray(pool.phase.time) / longest - 1.0
+    for limit in pool.phase.limits.values():
         excess = np.maximum(excess, exceeded(limit))
-    chips = np.array([layout.chips for layout in legal])[index]
-    rate = sequences / time * share
+    chips, rate, index = pool.chips, pool.rate, pool.layout
     fits = chips < limits.chips
     if limits.concurrency is not None:
-        fits &= sequences <= limits.concurrency
-    unusual = np.array([layout.unusual for layout in legal])[index]
+        fits &= pool.sequences <= limits.concurrency
+    unusual = np.array([layout.unusual for layout in pool.layouts])[index]
     order = np.lexsort((unusual, np.float32(-rate), np.float32(np.maximum(excess, 0.0))))
     by_size: dict[float, dict[float, int]] = {}
     rows: list[int] = []
@@ -215,18 +199,17 @@ def _best(
             rows.append(row)
         else:
             repeated.add(index[row])
-    if fewer:
-        rows = list(dict.fromkeys(rows + [_lighter(grid, row, x) for row in rows for x in MORE]))
-    price, layout = float(grid.side.hardware.price), [legal[int(index[row])] for row in rows]
-    columns = sequences[rows], chips[rows], trees.take(phase, rows), rate[rows]
-    return PoolRows(layout, *columns, price)
+    if not fewer:
+        return rows
+    columns = len(index) // len(pool.layouts)  # numbers of sequences of each layout
 
+    def lighter(row: int, factor: float) -> int:
+        """The row of the same layout with 1 / ``factor`` of its sequences, or with the fewest."""
+        start = row - row % columns
+        same = pool.sequences[start : start + columns]
+        return start + max(int(np.count_nonzero(same <= pool.sequences[row] / factor)) - 1, 0)
 
-def _lighter(grid: _PassGrid, row: int, more: float) -> int:
-    """The row of the same layout with 1 / ``more`` of its sequences, or with the fewest."""
-    layout, column = divmod(row, len(grid.sequences))
-    fewer = int(np.count_nonzero(grid.sequences <= grid.sequences[column] / more))
-    return layout * len(grid.sequences) + max(fewer - 1, 0)
+    return list(dict.fromkeys(rows + [lighter(row, x) for row in rows for x in MORE]))
 
 
 def _combined(
@@ -242,14 +225,16 @@ def _combined(
     wait decide which of them keep TTFT.
     """
     first, second = pools
+    prefill_chips, decode_chips = first.chips[:, None], second.chips
+    prefill_rate, decode_rate = first.rate[:, None], second.rate
     columns: list[tuple[Column, ...]] = []
     spares = MORE if limits.rate is None else MORE[:1]
-    for j, spare in itertools.product(range(len(second.chips)), spares):
+    for j, spare in itertools.product(range(len(decode_rate)), spares):
         x, y = _copies(first, second, j, limits)
         x = np.ceil(x * spare)
-        fits = x * first.chips[:, None] + y * second.chips[j] <= limits.chips
-        rate = np.minimum(x * first.rate[:, None], y * second.rate[j])
-        rent = x * first.chips[:, None] * first.price + y * second.chips[j] * second.price
+        fits = x * prefill_chips + y * decode_chips[j] <= limits.chips
+        rate = np.minimum(x * prefill_rate, y * decode_rate[j])
+        rent = x * prefill_chips * first.price + y * decode_chips[j] * second.price
         cost = np.where(fits, rent / (rate if limits.rate is None else limits.rate), np.inf)
         # under arrivals a spare instance may be needed to keep TTFT, so all counts are evaluated
         if limits.rate is None and cost.size:
@@ -287,7 +272,7 @@ def _copies(
         y = np.floor(limits.concurrency / load)
         y = np.where((y >= 1.0) & (y * load >= MIN_FILL * limits.concurrency), y, np.nan)
     else:
-        y = _counts(limits.chips // second.chips[j]) * np.ones_like(load)
+        y = _counts(limits.chips // float(second.chips[j])) * np.ones_like(load)
     balanced = y * second.rate[j] / first.rate[:, None]
     x = np.maximum(np.concatenate([np.floor(balanced), np.ceil(balanced)], axis=1), 1.0)
     return x, np.concatenate([y, y], axis=1)

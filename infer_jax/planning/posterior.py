@@ -12,11 +12,11 @@ from jaxtyping import Float
 from infer_jax.compiling import SOME, once
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate, decode_context
-from infer_jax.estimators.serving import Deployment, Serving, Shape
+from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.physics.chance import FAR, Spread, chance, room, score, shared_and_own
 from infer_jax.planning.choice import Choice, PlanSpace
-from infer_jax.planning.instances import models
-from infer_jax.planning.pool_pairs import joined_pools
+from infer_jax.planning.instances import Models, instance_estimate, models
+from infer_jax.planning.pool_pairs import deployed_pools, joined_pools
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 from infer_jax.typed_jax import trees
 
@@ -64,16 +64,7 @@ class Chances(NamedTuple):
     own: Array
 
 
-class _Times(NamedTuple):
-    """Seconds of a plan's limited times, and its capacity over the arrival rate, if any."""
-
-    tpot: Array
-    ttft: Array
-    p99: Array
-    spare: Array
-
-
-class _Errors(NamedTuple):
+class LimitErrors(NamedTuple):
     """Limits in seconds of TPOT, TTFT and its 99 %, and the errors of the times."""
 
     limits: Sequence[Array]
@@ -88,14 +79,14 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
     """
     mode, limits, work, sides = plans[0].mode, space.requirements, space.work, space.sides
     pooled, rate = mode == "disaggregated", limits.rate
-    if rate is None:
-        work = work if pooled else work.replace(arrivals=None)
-    else:
+    if rate is not None:
         work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=rate))
+    elif not pooled:
+        work = work.replace(arrivals=None)
     if pooled or rate is None:
         work = work.replace(lengths=())
     times = [np.float64(x) for x in (limits.tpot, limits.ttft, limits.p99_ttft)]
-    errors = _Errors(times, posterior.errors[mode], posterior.offsets[mode])  # pyright: ignore[reportArgumentType]
+    errors = LimitErrors(times, posterior.errors[mode], posterior.offsets[mode])  # pyright: ignore[reportArgumentType]
     fixed = (tuple(posterior.servings), models(space.arch, space.draft), space.common)
     parts: list[Chances] = []
     size = ROWS if rate is None or pooled else ARRIVING_ROWS
@@ -106,11 +97,11 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
         if pooled:
             hardware = sides[0].hardware, sides[-1].hardware
             wrapper = joined_pools(sides), space.arch
-            part = once(_of_pairs, *fixed, *wrapper, hardware, work, errors, *columns)
+            part = once(pair_chances, *fixed, *wrapper, hardware, work, errors, *columns)
         else:
             points = 1 if rate is None else SOME
             one = (sides[0].hardware, work, errors)
-            part = once(_of_instances, *fixed, *one, *columns, points=points)
+            part = once(instance_chances, *fixed, *one, *columns, points=points)
         parts.append(trees.take(part, slice(len(rows))))
     answer = jax.tree.map(lambda *x: np.concatenate(x), *parts)
     certain = np.array([not set(c.excess) - TIMED for c in plans])
@@ -123,47 +114,40 @@ def _columns(c: Choice, rate: float | None) -> tuple[object, ...]:
     first = c.pools[0]
     if len(layouts) == 1:
         return layouts[0], first.batch if rate is None else rate / first.copies
-    return *layouts, (first.copies, c.pools[1].copies), first.batch, c.batch
+    return (layouts[0], layouts[1]), (first.copies, c.pools[1].copies), first.batch, c.batch
 
 
-def _of_instances(
+def instance_chances(
     servings: tuple[Serving, ...],
-    models: tuple[Shape, Shape | None],
+    models: Models,
     common: Deployment,
     hardware: Hardware,
     work: Workload,
-    errors: _Errors,
+    errors: LimitErrors,
     layout: dict[str, Array],
     load: Array,
 ) -> Chances:
     """Chances of instances of one kind, each with its requests in flight or per second."""
-    arch, draft = models
-
-    def times(serving: Serving, degrees: dict[str, Array], load: Array) -> _Times:
-        requests = work.replace(batch=load)
-        if work.arrivals is not None:
-            requests = work.replace(arrivals=work.arrivals.replace(rate=load))
-        return _times(serving.serve(arch, hardware, requests, common.replace(**degrees), draft))
 
     def plan_chances(degrees: dict[str, Array], load: Array) -> Chances:
-        return _chances(
-            jax.vmap(times, in_axes=(0, None, None))(servings[0], degrees, load), errors
-        )
+        def times(serving: Serving) -> Array:
+            return _times(instance_estimate(serving, models, hardware, work, common, degrees, load))
+
+        return _chances(jax.vmap(times)(servings[0]), errors)
 
     return jax.vmap(plan_chances)(layout, load)
 
 
-def _of_pairs(
+def pair_chances(
     servings: tuple[Serving, ...],
-    models: tuple[Shape, Shape | None],
+    models: Models,
     common: Deployment,
     wrapper: Disaggregated,
     arch: Architecture,
     hardware: tuple[Hardware, Hardware],
     work: Workload,
-    errors: _Errors,
-    first: dict[str, Array],
-    second: dict[str, Array],
+    errors: LimitErrors,
+    layouts: tuple[dict[str, Array], dict[str, Array]],
     copies: tuple[Array, Array],
     prompts: Array,
     batch: Array,
@@ -172,7 +156,7 @@ def _of_pairs(
     shape, draft = models
     fresh, ones = jnp.maximum(work.isl - work.prefix, 1.0), jnp.ones_like(work.isl)
 
-    def times(serving: Serving, decoder: Serving, pools: Pools, load: Array) -> _Times:
+    def times(serving: Serving, decoder: Serving, pools: Pools, load: Array) -> Array:
         prompt = ForwardPass(
             sequences=pools.prefill_batch, new_tokens=fresh, cached_tokens=work.prefix
         )
@@ -187,51 +171,43 @@ def _of_pairs(
         return _times(joined.joined(arch, hardware[0], work.replace(batch=load), pools, passes))
 
     def plan_chances(
-        first: dict[str, Array],
-        second: dict[str, Array],
+        layouts: tuple[dict[str, Array], dict[str, Array]],
         copies: tuple[Array, Array],
         prompts: Array,
         load: Array,
     ) -> Chances:
-        pools = Pools(
-            prefill=common.replace(**first),
-            decode=common.replace(**second),
-            prefill_copies=copies[0],
-            decode_copies=copies[1],
-            prefill_batch=prompts,
-        )
-        ends = servings[0], servings[-1]
+        pools, ends = deployed_pools(common, layouts, copies, prompts), (servings[0], servings[-1])
         return _chances(jax.vmap(times, in_axes=(0, 0, None, None))(*ends, pools, load), errors)
 
-    return jax.vmap(plan_chances)(first, second, copies, prompts, batch)
+    return jax.vmap(plan_chances)(layouts, copies, prompts, batch)
 
 
-def _times(estimate: Estimate) -> _Times:
-    """The numbers that limits are on: TPOT, TTFT, p99 of TTFT, spare capacity."""
+def _times(estimate: Estimate) -> Array:
+    """What limits are on: seconds of TPOT, TTFT and its 99 %, and capacity over arrival rate."""
     p99 = getattr(estimate, "percentiles", {}).get("p99", estimate.ttft)
     arrivals = {**estimate.prefill.limits, **estimate.decode.limits}.get("arrivals")
     unlimited = jnp.full_like(estimate.tpot, np.exp(FAR))
     spare = unlimited if arrivals is None else arrivals.capacity / arrivals.need
-    return _Times(estimate.tpot, estimate.ttft, p99, spare)
+    return jnp.stack([estimate.tpot, estimate.ttft, p99, spare])
 
 
-def _chances(times: _Times, errors: _Errors) -> Chances:
+def _chances(times: Float[Array, "draws 4"], errors: LimitErrors) -> Chances:
     """The chances of one plan from its times, predicted and then at each draw."""
-    tpot, ttft, p99 = errors.limits
-    mean = trees.take(times, 0)
+    limits, spreads = errors.limits, [model.spread for model in errors.models]
+    tpot, ttft, p99, spare = times[0]
     # a server slower by a factor serves fewer requests by the same factor, so that spare capacity
     # is slack for error as a limit of TPOT is
-    spreads = [model.spread for model in errors.models]
+    carried = score(jnp.log(spare), spreads[0])
     slack = jnp.stack(
         [
-            jnp.minimum(room(tpot, mean.tpot, spreads[0]), score(jnp.log(mean.spare), spreads[0])),
-            jnp.minimum(room(ttft, mean.ttft, spreads[1]), room(p99, mean.p99, spreads[1])),
+            jnp.minimum(room(limits[0], tpot, spreads[0]), carried),
+            jnp.minimum(room(limits[1], ttft, spreads[1]), room(limits[2], p99, spreads[1])),
         ]
     )
     moved = jnp.stack(
         [
-            (jnp.log(x[1:]) - jnp.log(x[0])) / spread.width
-            for x, spread in zip((times.tpot, times.ttft), spreads, strict=True)
+            (jnp.log(times[1:, k]) - jnp.log(times[0, k])) / spread.width
+            for k, spread in enumerate(spreads)
         ]
     )
     common = jnp.stack([jnp.asarray(model.common) for model in errors.models])

@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from infer_jax.estimators.estimate import Estimate, Limit
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.planning.choice import Choice, PlanPool, Requirements, undominated_plans
+from infer_jax.planning.choice import Choice, PlanPool, Requirements, Side, undominated_plans
 from infer_jax.planning.layout import Column, Layout
 from infer_jax.specs import Output, outputs
 
@@ -21,8 +21,13 @@ Positions = Int[np.ndarray, " rows"]
 
 @dataclass(frozen=True)
 class LayoutEstimates:
-    """Rows of (layout, batch of one instance) with the estimate of each."""
+    """Rows of (layout, batch of one instance) on a system with the estimate of each.
 
+    ``lengths``: mean tokens of prompt and output.
+    """
+
+    side: Side
+    lengths: tuple[float, float]
     layouts: Sequence[Layout]
     layout: Positions
     batch: Column
@@ -37,11 +42,6 @@ class LayoutEstimates:
         """Chips of one instance, by row."""
         return np.asarray(self.estimates.chips)
 
-    @property
-    def rate(self) -> Column:
-        """Output tokens per second of one instance, by row."""
-        return np.asarray(self.estimates.throughput) * self.chips
-
 
 class PricedTable(NamedTuple):
     """Every row of a table as a plan of a system: as many replicas as are needed or fit.
@@ -51,10 +51,7 @@ class PricedTable(NamedTuple):
     Rows that exceed limits come after those that do not, by how much they do.
     """
 
-    system: str
-    price: float
     table: LayoutEstimates
-    lengths: tuple[float, float]
     replicas: Column
     carried: Column
     cost: Column
@@ -66,24 +63,20 @@ class PricedTable(NamedTuple):
         """The rows within the limits, cheapest first."""
         return self.order[worst_of(self.excess)[self.order] <= 0.0]
 
-    def frontier(self, rows: Positions) -> list[int]:
-        """Those of ``rows`` that no other beats in both TPOT and dollars, fastest first."""
-        tpot = np.asarray(self.table.estimates.tpot)[rows]
-        return rows[undominated_plans(tpot, self.cost[rows])].tolist()
-
     def choice(self, i: int) -> Choice:
         """Row ``i`` as a plan."""
         table, estimates, replicas = self.table, self.table.estimates, float(self.replicas[i])
         p99, limits = estimates.percentiles.get("p99"), estimates.decode.limits
         chips, requests = replicas * float(table.chips[i]), float(self.carried[i])
+        isl, osl = table.lengths
         return Choice(
-            system=self.system,
+            system=table.side.name,
             pools=(PlanPool(table.at(i), replicas, float(table.batch[i])),),
             requests_per_s=requests,
-            throughput=requests * self.lengths[1] / chips,
-            usd_per_hour=chips * self.price,
-            isl=self.lengths[0],
-            osl=self.lengths[1],
+            throughput=requests * osl / chips,
+            usd_per_hour=chips * float(table.side.hardware.price),
+            isl=isl,
+            osl=osl,
             tiers={
                 name: _sizes(limits[f"{name} memory"], i)
                 for name in ("host", "disk")
@@ -94,66 +87,59 @@ class PricedTable(NamedTuple):
         )
 
 
-def priced(
-    system: str, price: float, table: LayoutEstimates, limits: Requirements, isl: float, osl: float
-) -> PricedTable:
+def priced(table: LayoutEstimates, limits: Requirements) -> PricedTable:
     """The rows of a table as plans: as many replicas as the traffic needs, or the chips allow."""
-    rate = table.rate / osl
+    estimates, price = table.estimates, float(table.side.hardware.price)
+    rate = np.asarray(estimates.throughput) * table.chips / table.lengths[1]
     if limits.concurrency is not None:
         replicas = np.round(limits.concurrency / table.batch)
     elif limits.rate is not None:
         replicas = np.ceil(limits.rate / np.maximum(rate, 1e-300) * ROUNDING)
     else:
         replicas = np.maximum(np.floor(limits.chips / table.chips), 1.0)
-    requests = replicas * rate
+    requests, chips = replicas * rate, replicas * table.chips
     carried = requests if limits.rate is None else np.minimum(requests, limits.rate)
-    cost = replicas * table.chips * price / carried
-    excess = _excess(table, limits, replicas, requests)
+    cost = chips * price / carried
+    excess = excess_of(estimates, chips, limits, estimates.decode.limits)
+    if limits.rate is not None:
+        excess["requests/s"] = limits.rate / np.maximum(requests, 1e-300) * ROUNDING - 1.0
     # by rent per token at full load; ties by speed, then the layout that engines use by default
     unusual = np.array([layout.unusual for layout in table.layouts])[table.layout]
-    keys = (np.asarray(x, np.float32) for x in (table.estimates.tpot, cost, worst_of(excess)))
-    order = np.lexsort((unusual, *keys))
-    return PricedTable(system, price, table, (isl, osl), replicas, carried, cost, excess, order)
+    keys = (np.asarray(x, np.float32) for x in (estimates.tpot, cost, worst_of(excess)))
+    return PricedTable(table, replicas, carried, cost, excess, np.lexsort((unusual, *keys)))
 
 
 def choices(
-    system: str,
-    price: float,
-    table: LayoutEstimates,
-    limits: Requirements,
-    isl: float,
-    osl: float,
-    count: int = 5,
+    table: LayoutEstimates, limits: Requirements, count: int = 5
 ) -> tuple[list[Choice], list[Choice]]:
     """The cheapest plans within the limits, one a layout, and the nearest misses otherwise.
 
     Or all plans within the limits that no other beats in both TPOT and dollars, fastest first. A
     plan is as many replicas as the traffic needs, or as the chips allow.
     """
-    rows = priced(system, price, table, limits, isl, osl)
-    fits = rows.within
-    met = rows.frontier(fits) if limits.frontier else first_of_each(table, fits, count)
+    rows = priced(table, limits)
+    if limits.frontier:
+        within, tpot = rows.within, np.asarray(table.estimates.tpot)
+        met = within[undominated_plans(tpot[within], rows.cost[within])].tolist()
+    else:
+        met = first_of_each(table, rows.within, count)
     missed = [] if met else first_of_each(table, rows.order, count)
     return [rows.choice(i) for i in met], [rows.choice(i) for i in missed]
 
 
-def _excess(
-    table: LayoutEstimates, limits: Requirements, replicas: Column, requests: Column
+def excess_of(
+    estimate: Estimate, chips: Column, limits: Requirements, capacities: Mapping[str, Limit]
 ) -> dict[str, Column]:
     """By limit, the share by which each row exceeds it; 0 or less where it does not."""
-    estimates = table.estimates
     excess = {
-        "TTFT": np.asarray(estimates.ttft) / limits.ttft - 1.0,
-        "TPOT": np.asarray(estimates.tpot) / limits.tpot - 1.0,
-        "GPUs": replicas * table.chips / limits.chips - 1.0,
+        "TTFT": np.asarray(estimate.ttft) / limits.ttft - 1.0,
+        "TPOT": np.asarray(estimate.tpot) / limits.tpot - 1.0,
+        "GPUs": chips / limits.chips - 1.0,
     }
-    p99 = estimates.percentiles.get("p99")
+    p99 = estimate.percentiles.get("p99") if isinstance(estimate, ServerEstimate) else None
     if p99 is not None:
         excess["p99 of TTFT"] = np.asarray(p99) / limits.p99_ttft - 1.0
-    excess |= {name: exceeded(limit) for name, limit in estimates.decode.limits.items()}
-    if limits.rate is not None:
-        excess["requests/s"] = limits.rate / np.maximum(requests, 1e-300) * ROUNDING - 1.0
-    return excess
+    return excess | {name: exceeded(limit) for name, limit in capacities.items()}
 
 
 def exceeded(limit: Limit) -> Column:

@@ -23,10 +23,10 @@ from infer_jax.planning import (
     Side,
     front,
     machine,
+    machine_rule,
     search,
 )
-from infer_jax.planning.cheapest import largest
-from infer_jax.planning.machines import machine_rule
+from infer_jax.planning.layout import largest
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import bands, inputs
 from infer_jax.verbs.drafts import Drafting

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.planning import layouts, table
+from infer_jax.estimators.serving import Serving
+from infer_jax.planning import PlanSpace, Requirements, Side, layouts, table
 from infer_jax.specs import Workload
 
 FEW: dict[str, Any] = {"isl": 2000, "osl": 100, "batch": 8}
@@ -47,9 +47,8 @@ def test_every_attention_group_has_requests():
     system, arch = ij.load_system("h200_sxm"), ij.load_model("qwen3-30b-a3b").architecture
     serving = Serving.of().fitted(system.coefficients["serving"])
     legal = [x for x in layouts(arch, 4) if x.chips == 4 and x.pp == 1]
-    found = table(
-        serving, arch, system.hardware, Workload.of(isl=500, osl=50), legal, Deployment.of()
-    )
+    side, work = Side("h200_sxm", system.hardware, serving), Workload.of(isl=500, osl=50)
+    found = table(PlanSpace((side,), arch, work, Requirements()), legal)
     groups = np.array([found.at(i).attention_dp for i in range(len(found.batch))])
     assert groups.max() == 4 and np.all(found.batch % groups == 0)
     np.testing.assert_allclose(np.asarray(found.estimates.in_flight), found.batch)

@@ -43,9 +43,9 @@ def asking():
 
 def rows_of(space):
     """All rows of the small space as plans, cheapest first, whatever their limits."""
-    side, asked = space.sides[0], space.requirements
-    table = instance_rows(space, side, layouts(space.arch, GPUS, size=8))(asked, 3)
-    every = priced(side.name, float(side.hardware.price), table, asked, 2000.0, 200.0)
+    asked = space.requirements
+    table = instance_rows(space, layouts(space.arch, GPUS, size=8))(asked, 3)
+    every = priced(table, asked)
     return every, np.lexsort((np.float32(table.estimates.tpot), np.float32(every.cost)))
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from infer_jax.catalog import load_model, load_system
 from infer_jax.compiling import options, programs
-from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.serving import Serving
 from infer_jax.planning import OpenLoop, PlanSpace, Requirements, Side, layouts, search
-from infer_jax.planning.cheapest import LARGEST
+from infer_jax.planning.layout import LARGEST
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import samples
 
 SYSTEM = load_system("h100_sxm")
-SERVING = Serving.of()
+SIDE = Side("h100_sxm", SYSTEM.hardware, Serving.of())
 GPUS = 64  # of the largest plan that the loop tries
 
 
@@ -28,7 +28,7 @@ def work_of(isl: float, osl: float, rate: float) -> Workload:
 def brute_force(arch, work: Workload, rate: float):
     """Layout, GPUs, and the times of each plan of at most GPUS, whether it fits in or not."""
     legal = layouts(arch, int(LARGEST))
-    loop = OpenLoop(SERVING, arch, SYSTEM.hardware, work, legal, Deployment.of(), rate)
+    loop = OpenLoop(PlanSpace((SIDE,), arch, work, Requirements(rate=rate)), legal)
     every = [(k, float(n)) for k, x in enumerate(legal) for n in range(1, GPUS // int(x.chips) + 1)]
     return (
         np.array([legal[k].chips * n for k, n in every]),
@@ -38,9 +38,8 @@ def brute_force(arch, work: Workload, rate: float):
 
 
 def plans_of(arch, work: Workload, rate: float, **limits: Any):
-    side = Side("h100_sxm", SYSTEM.hardware, SERVING)
     asked = replace(Requirements(rate=rate), **limits)
-    found = search(PlanSpace((side,), arch, work, asked, modes=("aggregated",)))
+    found = search(PlanSpace((SIDE,), arch, work, asked, modes=("aggregated",)))
     return sorted(found.met, key=lambda c: c.rank)
 
 

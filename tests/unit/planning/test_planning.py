@@ -15,7 +15,6 @@ from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import (
     Layout,
-    LayoutEstimates,
     PlanCandidates,
     PlanSpace,
     Requirements,
@@ -25,7 +24,6 @@ from infer_jax.planning import (
     machine,
     pool_plans,
     pools_of,
-    shares,
     table,
 )
 from infer_jax.specs import Workload
@@ -46,15 +44,13 @@ def system():
 
 @pytest.fixture(scope="module")
 def built(arch, system):
-    work = Workload.of(isl=ISL, osl=OSL)
-    legal = layouts(arch, GPUS)
-    return table(Serving.of(), arch, system.hardware, work, legal, Deployment.of())
+    side = Side("h100_sxm", system.hardware.with_(price=2.0), Serving.of())
+    space = PlanSpace((side,), arch, Workload.of(isl=ISL, osl=OSL), Requirements())
+    return table(space, layouts(arch, GPUS))
 
 
-def chosen(built, count: Any = 3, price: Any = 2.0, **asked: Any):
-    return choices(
-        "h100_sxm", price, built, Requirements(**{"chips": GPUS, **asked}), ISL, OSL, count
-    )
+def chosen(built, count: Any = 3, **asked: Any):
+    return choices(built, Requirements(**{"chips": GPUS, **asked}), count)
 
 
 def test_layouts_of_a_dense_model_deal_out_its_heads(arch):
@@ -93,7 +89,7 @@ def test_instances_divide_a_machine_or_are_whole_machines(hardware, sizes):
 
 
 def test_the_cheapest_plan_is_that_of_a_loop_over_all(built):
-    met, missed = chosen(built, price=2.0, **LIMIT)
+    met, missed = chosen(built, **LIMIT)
     assert met and not missed
     s = built.estimates
     best = np.inf
@@ -136,11 +132,12 @@ def test_of_layouts_that_answer_alike_one_is_shown(built, frontier, groups, show
     same = [Layout(tp, groups, ep, 1) for ep in (4, 2, 1, 8)]
     rows = np.flatnonzero(built.layout == built.layout[-1])
     every = np.tile(rows, len(same))
-    alike = LayoutEstimates(
-        same,
-        np.repeat(np.arange(len(same)), len(rows)),
-        built.batch[every],
-        jax.tree.map(lambda x: x[every], built.estimates),
+    alike = replace(
+        built,
+        layouts=same,
+        layout=np.repeat(np.arange(len(same)), len(rows)),
+        batch=built.batch[every],
+        estimates=jax.tree.map(lambda x: x[every], built.estimates),
     )
     met, _ = chosen(alike, count=4, frontier=frontier)
     assert {pools_of(c.degrees)[0]["ep"] for c in met} == {shown}
@@ -183,10 +180,11 @@ def test_traffic_is_carried_by_the_fewest_replicas(built):
 
 def test_concurrency_is_what_is_in_flight(arch, system):
     """By Little's law, over all replicas; 4 requests are not told to run in batches of 700."""
-    work, legal = Workload.of(isl=ISL, osl=OSL), layouts(arch, GPUS)
-    world = (Serving.of(), arch, system.hardware, work, legal, Deployment.of())
+    work, side = Workload.of(isl=ISL, osl=OSL), Side("h100_sxm", system.hardware, Serving.of())
     for asked in (4.0, 100.0):
-        met, _ = chosen(table(*world, shares(asked)), chips=np.inf, concurrency=asked, **LIMIT)
+        space = PlanSpace((side,), arch, work, Requirements(concurrency=asked))
+        built = table(space, layouts(arch, GPUS))
+        met, _ = chosen(built, chips=np.inf, concurrency=asked, **LIMIT)
         for c in met:
             life = c.ttft + (OSL - 1) * c.tpot
             assert c.requests_per_s * life == pytest.approx(asked)
