@@ -130,7 +130,9 @@ def draw_figure(name: str, folder: Path = OUT) -> Path:
     figure = FIGURES[name]
     panels = {
         title: {
-            label: Curve(front.points, front.preferred if figure.marked else None)
+            label: Curve(
+                front.points.speed, front.points.cost, front.preferred if figure.marked else None
+            )
             for label, front in curves.items()
         }
         for title, curves in figure.panels().items()

@@ -2,42 +2,43 @@
 
 from collections.abc import Mapping
 
-from infer_jax.pages import page, tradeoff, vega
+from infer_jax.pages import charts, page, vega
 from infer_jax.plots.plan_chart import PlanChart
 
-
-def report_page(plans: PlanChart, charts: Mapping[str, vega.Spec], **values: object) -> str:
-    """The page of a report: the chart of ``plans``, its sections and their ``charts`` by name."""
-    return _page("report.html", plans, charts, **values)
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {} {}"
 
 
-def chart_page(plans: PlanChart, *, title: str, lead: str, notes: list[str]) -> str:
-    """The chart of ``plans`` with its table, a title, the answer and what was assumed."""
-    return _page("plans.html", plans, {}, title=title, lead=lead, notes=notes)
-
-
-def _page(
-    template: str, plans: PlanChart, charts: Mapping[str, vega.Spec], **values: object
+def chart_page(
+    plans: PlanChart,
+    template: str = "plans.html",
+    specs: Mapping[str, vega.Spec] | None = None,
+    **values: object,
 ) -> str:
-    """A page with everything that it needs inside: charts as data and as pictures, scripts."""
+    """A page that leads with the chart of ``plans``, with everything that it needs inside.
+
+    ``specs``: its other charts, by name; ``values``: what its template shows, such as a
+    ``title``, a ``lead``, which is the answer, and ``notes``. Charts are in it as data and as
+    pictures.
+
+    Raises:
+        InputError: a package that pages need is not installed.
+    """
     vega.check()
     axes = {
-        name: [{"key": axis.key, **tradeoff.channel(name, axis, plans)} for axis in axes]
+        name: [{"key": axis.key, **charts.channel(name, axis, plans)} for axis in axes]
         for name, axes in (("x", plans.across()), ("y", plans.up()))
     }
-    data = {"tradeoff": {"spec": tradeoff.vega_chart(plans), "axes": axes}, "charts": charts}
+    others = dict(specs or {})
     script, library = page.own("page.js"), vega.library()
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {} {}"
     return page.render(
         template,
-        policy=policy.format(page.digest(library), page.digest(script)),
+        policy=POLICY.format(page.digest(library), page.digest(script)),
         css=page.own("page.css"),
         library=library,
         script=script,
-        data=page.cleaned(data),
+        data={"tradeoff": {"spec": charts.tradeoff(plans), "axes": axes}, "charts": others},
         plans=plans,
-        rows=plans.rows(),
         axes=axes,
-        pictures={"tradeoff": tradeoff.still_chart(plans), **charts},
+        pictures={"tradeoff": charts.tradeoff(plans, still=True), **others},
         **values,
     )

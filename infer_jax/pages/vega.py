@@ -13,7 +13,6 @@ from infer_jax.errors import InputError
 
 Spec = Mapping[str, object]  # a chart in Vega-Lite's grammar
 NEEDED = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}  # modules, and how pip names them
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name; nothing is loaded
 ENTRY = "window.vegaEmbed = vegaEmbed;"  # all that a page calls
 
 

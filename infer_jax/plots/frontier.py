@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,69 +15,42 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SPEED, COST = (output(Estimate, name).doc for name in ("speed", "cost"))
-ROOM = 2000.0  # times the dearest curve's least cost: beyond it curves only rise
-
-
-class DrawnFront(Protocol):
-    """The columns to draw: a ``Grid`` of chosen rows, or anything with these two."""
-
-    @property
-    def speed(self) -> np.ndarray:
-        """Tokens per second of one request."""
-        ...
-
-    @property
-    def cost(self) -> np.ndarray:
-        """USD per million tokens."""
-        ...
-
-
-class Points(NamedTuple):
-    """The points of a curve: tokens per second of one request, USD per million output tokens."""
-
-    speed: np.ndarray
-    cost: np.ndarray
+HEADROOM = 2000.0  # times the dearest curve's least cost: beyond it curves only rise
 
 
 class Curve(NamedTuple):
-    """A frontier, the row of it to mark as the preferred point (None: no mark), and what it is."""
+    """A frontier: tokens per second of a request, USD per million output tokens of each point.
 
-    front: DrawnFront
+    ``marked``: the preferred point, None: no mark; ``words``: what stands beside it.
+    """
+
+    speed: np.ndarray
+    cost: np.ndarray
     marked: int | None = None
-    said: str = ""
+    words: str = ""
 
 
-def draw_frontiers(axes: "Axes", curves: Mapping[str, Curve], *, title: str = "") -> None:
+def _draw(axes: "Axes", curves: Mapping[str, Curve]) -> None:
     """Draw frontiers into axes: speed (tokens/s, linear) against cost (USD, logarithmic).
 
     Every curve has a tone, a dash and a marker of its own, so that grey suffices.
     """
-    for i, (label, (front, marked, said)) in enumerate(curves.items()):
-        order = np.argsort(front.speed)
-        speed, cost = np.asarray(front.speed)[order], np.asarray(front.cost)[order]
+    for i, (label, (speed, cost, marked, words)) in enumerate(curves.items()):
+        order = np.argsort(speed)
         look: dict[str, Any] = line(i)
-        marker = look.pop("marker")
+        marker, shape = look.pop("marker"), {}
         if marked is not None:
-            axes.plot(
-                front.speed[marked],
-                front.cost[marked],
-                marker=marker,
-                color=look["color"],
-                markeredgecolor="white",
-                markersize=9,
-                zorder=3,
-            )
-            beside(axes, (front.speed[marked], front.cost[marked]), said)
-        shape = {} if marked is None else {"marker": marker}
-        axes.plot(speed, cost, **look)
+            shape = {"marker": marker}
+            dot = {"color": look["color"], "markeredgecolor": "white", "markersize": 9}
+            axes.plot(speed[marked], cost[marked], zorder=3, **shape, **dot)
+            beside(axes, (speed[marked], cost[marked]), words)
+        axes.plot(speed[order], cost[order], **look)
         axes.plot([], [], **look, **shape, label=label)
     axes.set_yscale("log")
     axes.set_xlim(left=0)
     axes.set_xlabel(SPEED)
     axes.yaxis.set_major_formatter(_dollars)
     axes.yaxis.set_minor_formatter("")
-    if title:
-        axes.set_title(title, color=INK)
     axes.legend(loc="best")
 
 
@@ -101,7 +74,9 @@ def plot_frontier(
     with style():
         figure, all_axes = panels(len(groups), title, caption)
         for axes, (name, group) in zip(all_axes, groups.items(), strict=True):
-            draw_frontiers(axes, group, title=name)
+            _draw(axes, group)
+            if name:
+                axes.set_title(name, color=INK)
         all_axes[0].set_ylabel(COST)
         all_axes[0].set_ylim(_limits([c for group in groups.values() for c in group.values()]))
         for axes in all_axes:
@@ -113,11 +88,11 @@ def plot_frontier(
 
 def _limits(curves: list[Curve]) -> tuple[float, float] | None:
     """Costs to draw: from the least to where even the dearest curve has left its flat part."""
-    costs = [np.asarray(c.front.cost) for c in curves if len(c.front.cost)]
+    costs = [c.cost for c in curves if len(c.cost)]
     if not costs:
         return None
-    marks = [float(c.front.cost[c.marked]) for c in curves if c.marked is not None]
-    top = max(*(ROOM * x.min() for x in costs), *(4.0 * mark for mark in marks), 0.0)
+    marks = [float(c.cost[c.marked]) for c in curves if c.marked is not None]
+    top = max(*(HEADROOM * x.min() for x in costs), *(4.0 * mark for mark in marks), 0.0)
     return min(x.min() for x in costs) / 1.5, min(top, 1.3 * max(x.max() for x in costs))
 
 

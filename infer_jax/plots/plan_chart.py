@@ -1,6 +1,6 @@
 """What a chart of plans shows: how fast a request is against what it costs, on every system.
 
-Pages draw it with Vega-Lite (``pages.tradeoff``), pictures with matplotlib (``plots.plans``).
+Pages draw it with Vega-Lite (``pages.charts``), pictures with matplotlib (``plots.plans``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,8 @@ BARE = (
     "; pools have no band: their TTFT was never fitted, and 80 % of measured ones have "
     f"{LOW:.2g} to {HIGH:.2g} times the predicted TTFT"
 )
+
+COPIES = " 2 x TP4 is two instances of four GPUs each."
 
 
 def in_words(text: str) -> str:
@@ -39,11 +41,6 @@ class ChartAxis(NamedTuple):
     title: str
     short: str
     log: bool = True
-
-    def priced_in(self, currency: str) -> "ChartAxis":
-        """The axis with another currency than dollars."""
-        title, short = self.title.replace("USD", currency), self.short.replace("$", f"{currency} ")
-        return self._replace(title=title, short=short)
 
 
 ACROSS = (
@@ -73,26 +70,6 @@ class PlanPoint(NamedTuple):
     pools: bool = False
     line: bool = True
     command: str = ""
-
-    def row(self, number: int) -> dict[str, object]:
-        """The plan as a row of the chart's data."""
-        ends = {f"{key}_{side}": x for key, both in self.bands.items()
-                for side, x in zip(("fast", "slow"), both, strict=True)}  # fmt: skip
-        return {
-            "id": number,
-            "series": self.series,
-            "group": f"{self.series}, two pools" if self.pools else self.series,
-            "layout": self.layout,
-            "plan": in_words(self.layout),
-            "gpus": float(self.gpus),
-            "batch": float(self.batch),
-            **self.numbers,
-            **ends,
-            "banded": bool(self.bands),
-            "pools": self.pools,
-            "line": self.line,
-            "command": self.command,
-        }
 
 
 class RunPoint(NamedTuple):
@@ -152,9 +129,16 @@ class PlanChart(NamedTuple):
 
     def up(self) -> list[ChartAxis]:
         """Axes upwards that every plan which is visible has numbers for, the first the first."""
-        plans = self.visible()
+        plans, currency = self.visible(), self.currency
         axes = [a for a in UP if all(p.numbers.get(a.key) is not None for p in plans)]
-        return axes if self.currency == "USD" else [a.priced_in(self.currency) for a in axes]
+        if currency == "USD":
+            return axes
+        return [
+            a._replace(
+                title=a.title.replace("USD", currency), short=a.short.replace("$", f"{currency} ")
+            )
+            for a in axes
+        ]
 
     def across(self) -> list[ChartAxis]:
         """Axes to the right that some plan which is visible has numbers for."""
@@ -174,6 +158,18 @@ class PlanChart(NamedTuple):
         """What the bands are, and why pools have none, in words; empty where none is drawn."""
         return BAND + BARE * self.pooled() if any(plan.bands for plan in self.plans) else ""
 
+    def marks(self) -> str:
+        """What marks, the grey side and bands of the chart are, in sentences."""
+        first = "Every mark is a plan that no other of its system, format and kind beats in both"
+        if not any(plan.line for plan in self.plans):
+            first = "Marks are the plans that come nearest: none keeps every limit"
+        elif self.ttft is not None:
+            first += f" within a TTFT of {self.ttft:g} ms"
+        slow = "" if self.tpot is None else "grey: slower than the limit"
+        parts = [first, slow, f"shaded: {self.band()}" if self.band() else ""]
+        copies = any(" x TP" in plan.layout for plan in self.plans)
+        return f"{'; '.join(filter(None, parts))}.{COPIES * copies}"
+
     def visible(self) -> list[PlanPoint]:
         """The visible plans of frontiers; of the others where there are none."""
         labels = {x.label for x in self.series if x.visible}
@@ -182,4 +178,23 @@ class PlanChart(NamedTuple):
 
     def rows(self) -> list[dict[str, object]]:
         """The plans as the chart's data; the chosen one says so."""
-        return [plan.row(i) | {"chosen": i == self.chosen} for i, plan in enumerate(self.plans)]
+        return [
+            {
+                "id": i,
+                "series": plan.series,
+                "group": f"{plan.series}, two pools" if plan.pools else plan.series,
+                "layout": plan.layout,
+                "plan": in_words(plan.layout),
+                "gpus": float(plan.gpus),
+                "batch": float(plan.batch),
+                **plan.numbers,
+                **{f"{key}_fast": fast for key, (fast, _) in plan.bands.items()},
+                **{f"{key}_slow": slow for key, (_, slow) in plan.bands.items()},
+                "banded": bool(plan.bands),
+                "pools": plan.pools,
+                "line": plan.line,
+                "command": plan.command,
+                "chosen": i == self.chosen,
+            }
+            for i, plan in enumerate(self.plans)
+        ]

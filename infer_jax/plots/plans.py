@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SPEED = output(Estimate, "speed").doc
-ONE_POOL, TWO_POOLS = "one pool", "pools that prefill and decode"
-BAND, PLAN, MEASURED = "80 % of measured servers", "the plan to take", "measured run"
 KEYS = 0.62  # inches of the keys above the axes
 Look = dict[str, Any]  # how matplotlib draws a mark or a line
-COPIES = " 2 x TP4 is two instances of four GPUs each."
+DOT: Look = {"marker": "o", "color": INK, "linestyle": "none", "markersize": 6}
 DASHED: Look = {"color": QUIET, "linestyle": (0, (4, 2))}
 RING: Look = {"marker": "o", "color": INK, "linestyle": "none", "markersize": 15,
                         "markerfacecolor": "none", "markeredgewidth": 1.6}  # fmt: skip
@@ -56,17 +54,16 @@ def plot_plans(
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
     """
-    axis, series = chart.up()[0], [x for x in chart.series if x.visible]
+    key, series = chart.up()[0].key, [x for x in chart.series if x.visible]
     visible = chart.visible() if chart.chosen is None else [p for p in chart.plans if p.line]
-    plans = {s.label: [p for p in visible if p.series == s.label] for s in series}
     looks = {s.label: line(i) | {"color": line(s.tone)["color"]} for i, s in enumerate(series)}
-    runs = [(run.numbers.get("speed"), run.numbers.get(axis.key)) for run in chart.runs]
+    runs = [(run.numbers.get("speed"), run.numbers.get(key)) for run in chart.runs]
     measured: list[Any] = [(x, y) for x, y in runs if x is not None and y is not None]
     with style():
         figure, _ = blank(WIDE, 4.6 + KEYS, words(title), words(caption))
         axes = figure.subplots()
-        for label, points in plans.items():
-            _draw(axes, points, axis.key, **looks[label])
+        for label, look in looks.items():
+            _draw(axes, [p for p in visible if p.series == label], key, look)
         axes.set_yscale("log")
         axes.set_xlim(left=0)
         if chart.tpot is not None:
@@ -77,56 +74,37 @@ def plot_plans(
         if chart.chosen is not None:
             _draw_chosen(axes, chart, several=len(series) > 1)
         axes.set_xlabel(SPEED)
-        axes.set_ylabel(axis.title)
+        axes.set_ylabel(chart.up()[0].title)
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
         readable(axes, 200.0)
-        keys = _keys(chart, looks, [p for points in plans.values() for p in points], axis.key)
-        keys += [(MEASURED, DIAMOND)] * bool(measured)
-        keys += [(PLAN, {**RING, "markersize": 11})] * (chart.chosen is not None)
+        handles = _handles(chart, looks, [p for p in visible if p.series in looks], bool(measured))
         place: Look = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
-        handles = [_handle(label, look) for label, look in keys]
         axes.legend(handles=handles, ncols=3, handlelength=2.4, columnspacing=1.4, **place)
         if path is not None:
             save(figure, path)
     return figure
 
 
-def marks(chart: PlanChart) -> str:
-    """What marks, the grey side and bands of the picture are, in sentences."""
-    first = "Every mark is a plan that no other of its system, format and kind beats in both"
-    if not any(plan.line for plan in chart.plans):
-        first = "Marks are the plans that come nearest: none keeps every limit"
-    elif chart.ttft is not None:
-        first += f" within a TTFT of {chart.ttft:g} ms"
-    slow = "" if chart.tpot is None else "grey: slower than the limit"
-    parts = [first, slow, f"shaded: {chart.band()}" if chart.band() else ""]
-    copies = any(" x TP" in plan.layout for plan in chart.plans)
-    return f"{'; '.join(filter(None, parts))}.{COPIES * copies}"
-
-
 def _position(plan: PlanPoint, key: str) -> tuple[float, float]:
     return plan.numbers["speed"] or 0.0, plan.numbers[key] or 0.0
 
 
-def _draw(axes: "Axes", plans: Sequence[PlanPoint], key: str, marker: str, **look: Any) -> None:
+def _draw(axes: "Axes", plans: Sequence[PlanPoint], key: str, look: Look) -> None:
     """The plans of a series: filled marks of one pool with their band, hollow ones of two."""
-    tone = look["color"]
-    for pools, face in ((False, tone), (True, "white")):
+    for pools, face in ((False, look["color"]), (True, "white")):
         points = sorted((p for p in plans if p.pools == pools), key=lambda p: _position(p, key))
-        where = [[_position(p, key)[axis] for p in points] for axis in (0, 1)]
-        if any(p.line for p in points):
-            axes.plot(*where, **{**look, "linewidth": 1.2})
-        axes.plot(*where, marker, color=tone, markerfacecolor=face, markersize=5)
-        banded = [p.bands for p in points if _has_band(p, key)]
-        if banded:
-            fast, slow = ([(b["speed"][i], b[key][i]) for b in banded] for i in (0, 1))
+        if not points:
+            continue
+        mark = {**look, "markersize": 5, "markerfacecolor": face, "linewidth": 1.2}
+        if not any(p.line for p in points):
+            mark["linestyle"] = "none"
+        axes.plot(*zip(*(_position(p, key) for p in points), strict=True), **mark)
+        bands = [p.bands for p in points if {"speed", key} <= set(p.bands)]
+        if bands:
+            fast, slow = ([(b["speed"][i], b[key][i]) for b in bands] for i in (0, 1))
             around = zip(*(fast + slow[::-1]), strict=True)
-            axes.fill(*around, color=tone, alpha=0.14, linewidth=0, zorder=1)
-
-
-def _has_band(plan: PlanPoint, key: str) -> bool:
-    return "speed" in plan.bands and key in plan.bands
+            axes.fill(*around, color=look["color"], alpha=0.14, linewidth=0, zorder=1)
 
 
 def _draw_chosen(axes: "Axes", chart: PlanChart, *, several: bool) -> None:
@@ -140,38 +118,40 @@ def _draw_chosen(axes: "Axes", chart: PlanChart, *, several: bool) -> None:
     where = f"{in_words(plan.series)}: " if several else ""
     wait = plan.numbers.get("ttft")
     first = "" if wait is None else f", TTFT {digits(wait)} ms"
-    paid = f"{digits(cost)} {axis.short}"
+    price = f"{digits(cost)} {axis.short}"
     if axis.short.startswith("$"):
-        paid = f"${digits(cost)}{axis.short.removeprefix('$')}"
+        price = f"${digits(cost)}{axis.short.removeprefix('$')}"
     text = (
         f"{where}{in_words(plan.layout)}, {plan.gpus:g} GPUs\n"
-        f"{digits(speed)} tokens/s{first}, {paid}"
+        f"{digits(speed)} tokens/s{first}, {price}"
     )
     beside(axes, (speed, cost), words(text), left=speed > 0.5 * axes.get_xlim()[1])
 
 
-def _keys(
-    chart: PlanChart, looks: Mapping[str, Look], plans: Sequence[PlanPoint], key: str
-) -> list[tuple[str, Look]]:
-    """Labels and looks of the series, of one pool and two, of the band and the limit."""
-    keys: list[tuple[str, Look]] = [
-        (words(in_words(label)), {"markersize": 6, **look}) for label, look in looks.items()
-    ]
-    look: Look = {"marker": "o", "color": INK, "linestyle": "none", "markersize": 6}
-    if len({plan.pools for plan in plans}) > 1:
-        keys += [(ONE_POOL, {**look, "markerfacecolor": INK})]
-        keys += [(TWO_POOLS, {**look, "markerfacecolor": "white"})]
-    if any(_has_band(plan, key) for plan in plans):
-        keys += [(BAND, {"color": QUIET, "alpha": 0.3, "linewidth": 0})]
-    if chart.tpot is not None:
-        keys += [(f"limit: TPOT {chart.tpot:g} ms", DASHED)]
-    return keys
-
-
-def _handle(label: str, look: Look) -> Any:
+def _handles(
+    chart: PlanChart, looks: Mapping[str, Look], plans: Sequence[PlanPoint], measured: bool
+) -> list[Any]:
+    """The legend: the series, one pool and two, the band, the limit, runs and the plan."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    if "alpha" in look:
-        return Patch(label=label, **look)
-    return Line2D([], [], label=label, **look)
+    def key(label: str, look: Look) -> Line2D:
+        return Line2D([], [], label=label, **look)
+
+    handles: list[Any] = [
+        key(words(in_words(label)), {**look, "markersize": 6}) for label, look in looks.items()
+    ]
+    if len({plan.pools for plan in plans}) > 1:
+        handles.append(key("one pool", {**DOT, "markerfacecolor": INK}))
+        hollow = {**DOT, "markerfacecolor": "white"}
+        handles.append(key("pools that prefill and decode", hollow))
+    if any({"speed", chart.up()[0].key} <= set(plan.bands) for plan in plans):
+        band: Look = {"color": QUIET, "alpha": 0.3, "linewidth": 0}
+        handles.append(Patch(label="80 % of measured servers", **band))
+    if chart.tpot is not None:
+        handles.append(key(f"limit: TPOT {chart.tpot:g} ms", DASHED))
+    if measured:
+        handles.append(key("measured run", DIAMOND))
+    if chart.chosen is not None:
+        handles.append(key("the plan to take", {**RING, "markersize": 11}))
+    return handles

@@ -124,7 +124,7 @@ class Drawing:
             InputError: nothing that can be drawn; matplotlib is not installed; a file that cannot
                 be written.
         """
-        from infer_jax.plots import Curve, Points, plot_frontier
+        from infer_jax.plots import Curve, plot_frontier
         from infer_jax.plots.kept import plot_maps
 
         if self.answer is not None and "edges" in self.answer:
@@ -134,7 +134,7 @@ class Drawing:
             raise InputError("plot", "kept", repr(self.reducer), ALLOWED)
         if isinstance(self.reducer, Pareto) and {"speed", "cost"} <= set(terms):
             speed, cost = self.columns["speed"], self.columns["cost"]
-            curves = {n: Curve(Points(speed[x], cost[x])) for n, x in self.systems.items()}
+            curves = {n: Curve(speed[x], cost[x]) for n, x in self.systems.items()}
             return plot_frontier(curves, title=self.title, caption=self.caption)
         if isinstance(self.reducer, Everything):
             if maps := self._maps(terms[0]):

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from infer_jax.estimators.estimate import decode_context
+from infer_jax.results import option
 from infer_jax.specs import Workload
 from infer_jax.verbs import frontier_points as points, inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
@@ -20,9 +21,27 @@ from infer_jax.verbs.progress import busy
 from infer_jax.verbs.texts import unique_texts
 
 PAPERS = "economics.level4"  # the estimator of the economics paper
-
-
 PREFIX = "The cached prefix shortens prefill alone; this frontier is of decode."
+
+
+class FrontierSearch(NamedTuple):
+    """The estimator, the drafts and the grid whose points are evaluated, and their limits.
+
+    ``engine_degrees``: degrees are those that engines run, and not real numbers; ``total``: GPUs;
+    ``demand``: tokens/s over all requests; ``tpot``: seconds per token; ``preference``: the
+    exponent of the preferred point; ``all``: every row is printed.
+    """
+
+    estimator: str = points.PLANNED
+    engine_degrees: bool = True
+    paper: bool = False
+    draft: str | None = None
+    acceptance: float | None = None
+    total: float | None = None
+    demand: float | None = None
+    tpot: float | None = None
+    preference: float = 3.0
+    all: bool = False
 
 
 @verb
@@ -113,81 +132,67 @@ def frontier(
     for given in series.values():
         inputs.check_context(given.model, work)
     engine_degrees = not (real_degrees or paper or estimator)
-    name = estimator or (PAPERS if paper else inputs.SEARCHING)
+    name = points.PLANNED if engine_degrees else PAPERS if paper else inputs.SEARCHING
     if paper and total_gpus is not None:
-        raise refuse("--total-gpus", total_gpus, "none with --paper, whose grid goes to 2^18")
-    search = _Search(
-        points.PLANNED if engine_degrees else name,
-        draft,
-        acceptance,
-        engine_degrees,
-        paper,
-        total_gpus,
-        demand,
-        seconds_of(tpot),
-    )
-    fronts = [_front(given, work, search, preference, all) for given in series.values()]
-    notes = [PREFIX] if prefix else []
-    fronts = [replace(x, notes=[*x.notes, *notes], pictured=out is not None) for x in fronts]
-    answer = fronts[0]
+        raise refuse(
+            "total_gpus", total_gpus, f"none with {option('paper')}, whose grid goes to 2^18"
+        )
+    search = FrontierSearch(
+        estimator or name, engine_degrees, paper, draft, acceptance, total_gpus, demand,
+        seconds_of(tpot), preference, all,
+    )  # fmt: skip
+    fronts = {label: ideal_frontier(given, work, search) for label, given in series.items()}
+    answer: FrontierResult | FrontiersResult = next(iter(fronts.values()))
     if len(fronts) > 1:
-        answer = FrontiersResult.of(dict(zip(series, fronts, strict=True)))
-    return answer if out is None or not answer.drawable else _with_picture(answer, str(out))
+        notes = dict.fromkeys(note for front in fronts.values() for note in front.notes)
+        answer = FrontiersResult(fronts, [*notes])
+    if out is None or not any(len(x.points) for x in fronts.values()):
+        return answer
+    lacking = "" if Path(out).suffix.lower() == ".html" else pictures.missing()
+    if lacking:
+        return replace(answer, picture={"picture": None}, notes=[*answer.notes, lacking])
+    place = " in place of the earlier file" if Path(out).exists() else ""
+    answer.draw(out)
+    others = f"{option('out')} names another, {option('no_picture')} writes none"
+    note = f"Picture: {out} was written{place}; {others}."
+    return replace(answer, picture={"picture": str(out)}, notes=[*answer.notes, note])
 
 
-class _Search(NamedTuple):
-    """The estimator, the drafts and the grid with which points are evaluated, and their limits.
-
-    ``total``: GPUs; ``demand``: tokens/s over all requests; ``tpot``: seconds per token;
-    ``engine_degrees``: degrees are those that engines run, and not real numbers.
-    """
-
-    name: str
-    draft: str | None
-    acceptance: float | None
-    engine_degrees: bool
-    paper: bool
-    total: float | None
-    demand: float | None
-    tpot: float | None
-
-
-def _front(
-    given: Given, work: Workload, search: _Search, preference: float, all_rows: bool
-) -> FrontierResult:
-    """The frontier of one system and format."""
-    ideal, paper = inputs.estimator(search.name, given), search.paper
+def ideal_frontier(given: Given, work: Workload, search: FrontierSearch) -> FrontierResult:
+    """The frontier of ideal servers of one system and format."""
+    name, paper = search.estimator, search.paper
+    ideal = inputs.estimator(name, given)
     if not (search.engine_degrees or ideal.searches):
-        raise refuse("--estimator", search.name, "one that searches the split, such as economics")
-    trust = inputs.trust(search.name, ideal, given)
+        raise refuse("estimator", name, "one that searches the split, such as economics")
+    trust = inputs.trust(name, ideal, given)
     drafts = search.draft, search.acceptance
     ideal, drafting = inputs.speculative(ideal, *drafts, given, paper=paper)
+    kind, degrees = "numbers of GPUs", "real numbers that its search finds"
     with busy("compiling and evaluating"):
         if search.engine_degrees:
             layouts, batches = points.engine_layouts(given, search.total), points.BATCHES
+            kind, degrees = "layouts", "degrees that engines run"
+        elif paper:
+            chips, batches = points.paper_grid(given, ideal)
+            layouts = points.searched_layouts(chips)
         else:
-            axes = (
-                points.paper_grid(given, ideal) if paper else points.gpu_axes(given, search.total)
-            )
-            layouts, batches = points.searched_layouts(axes[0]), axes[1]
+            chips, batches = points.gpu_axes(given, search.total)
+            layouts = points.searched_layouts(chips)
         grid = points.evaluate(ideal, given, work, layouts, batches)
     front = grid.under(search.demand)
     if len(front):
         front = front.thresholds() if paper else front.frontier()
         front = front.take(front.time <= either(search.tpot, np.inf))
-    kind, degrees = "numbers of GPUs", "real numbers that its search finds"
-    if search.engine_degrees:
-        kind, degrees = "layouts", "degrees that engines run"
     return FrontierResult(
         asked=given,
-        estimator=search.name,
+        estimator=name,
         trust=trust,
         work=work,
         evaluated=len(grid),
         points=front,
-        preference=preference,
+        preference=search.preference,
         why="" if len(front) else points.why_nothing(grid, search.demand, search.tpot),
-        all=all_rows,
+        all=search.all,
         notes=[
             *long_times({"tpot": search.tpot}),
             f"Decode of one token at {float(decode_context(work)):.12g} tokens of context: "
@@ -196,18 +201,6 @@ def _front(
             f"{len(batches)} batches; TP, PP and EP are {degrees}.",
             *drafting,
             *given.notes,
+            *([PREFIX] if float(work.prefix) else []),
         ],
     )
-
-
-def _with_picture(
-    answer: FrontierResult | FrontiersResult, out: str
-) -> FrontierResult | FrontiersResult:
-    """The answer with its picture written, and a sentence about it."""
-    lacking = "" if Path(out).suffix.lower() == ".html" else pictures.missing()
-    if lacking:
-        return replace(answer, notes=[*answer.notes, lacking])
-    place = " in place of the earlier file" if Path(out).exists() else ""
-    answer.draw(out)
-    note = f"Picture: {out} was written{place}; --out names another, --no-picture writes none."
-    return replace(answer, picture=out, notes=[*answer.notes, note])

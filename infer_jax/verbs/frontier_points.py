@@ -1,4 +1,4 @@
-"""The layouts and batches that a frontier tries, and the row of each point."""
+"""The layouts and batches that a frontier tries, and why none of them will do."""
 
 from collections.abc import Sequence
 
@@ -12,6 +12,7 @@ from infer_jax.estimators.economics import Grid, GridInputs, evaluate_layouts, p
 from infer_jax.physics import decoder
 from infer_jax.physics.feedforward import sparsity
 from infer_jax.planning import layouts
+from infer_jax.results import option
 from infer_jax.specs import Architecture, Feedforward, Hierarchy, Workload
 from infer_jax.verbs import limits
 from infer_jax.verbs.inputs import Given
@@ -19,7 +20,7 @@ from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import refuse
 
 PLANNED = "economics.planned"  # of ideal servers at layouts that are given
-EACH = 16  # every number of GPUs up to this one is tried
+DENSE = 16  # every number of GPUs up to this one is tried
 LARGEST = 1024  # GPUs of the largest instance that is tried where no total is given
 PER_OCTAVE = 8  # GPUs tried per doubling beyond
 BATCHES = np.unique(np.round(np.r_[1:65, np.geomspace(64, 2**18, 12 * 24 + 1)]))
@@ -44,8 +45,10 @@ def searched_layouts(chips: Values) -> Layouts:
 def gpu_axes(given: Given, total: float | None) -> tuple[Values, Values]:
     """(GPUs, batches): whole numbers up to ``total``, and whole fast domains."""
     total = float(LARGEST if total is None else total)
-    octaves = max(np.log2(total / EACH), 0.0)
-    chips = np.r_[1 : EACH + 1, EACH * 2.0 ** (np.arange(1, octaves * PER_OCTAVE + 1) / PER_OCTAVE)]
+    octaves = max(np.log2(total / DENSE), 0.0)
+    chips = np.r_[
+        1 : DENSE + 1, DENSE * 2.0 ** (np.arange(1, octaves * PER_OCTAVE + 1) / PER_OCTAVE)
+    ]
     network = given.hardware.network
     if isinstance(network, Hierarchy):  # whole domains: 72, 144, ... of an NVL72
         domain = float(network.domain)
@@ -62,11 +65,12 @@ def paper_grid(given: Given, estimator: Estimator) -> tuple[Values, Values]:
     """
     economics, arch = estimator.innermost, given.model.architecture
     if not isinstance(economics, Economics):
-        raise refuse("--estimator", economics.table, "economics or a variant of it, with --paper")
+        allowed = f"economics or a variant of it, with {option('paper')}"
+        raise refuse("estimator", economics.table, allowed)
     stored = once(_stored, economics, arch)
     feeds = [b.feedforward for b in arch.blocks if b.feedforward is not None]
-    most = max((float(s) for s in once(_sparsities, feeds)), default=1.0)
-    return paper_axes(float(stored) / float(given.hardware.chip.memory), most)
+    largest = max((float(s) for s in once(_sparsities, feeds)), default=1.0)
+    return paper_axes(float(stored) / float(given.hardware.chip.memory), largest)
 
 
 def _stored(economics: Economics, arch: Architecture) -> Array:
@@ -87,28 +91,11 @@ def evaluate(
     return evaluate_layouts(grid, layouts, batches)
 
 
-def row(front: Grid, i: int, *, preferred: bool) -> dict[str, object]:
-    """One point of the frontier with its layout and its terms, by its names in JSON."""
-    terms = {name: float(t[i]) for name, t in front.terms.items()}
-    return {
-        "speed_tokens_per_s": front.speed[i],
-        "output_cost_per_mtok_usd": front.cost[i],
-        "gpus": front.chips[i],
-        "batch": front.batch[i],
-        **{name: float(x[i]) for name, x in front.layout.items()},
-        "mfu": front.mfu[i],
-        "tpot_ms": 1e3 * front.time[i],
-        "terms": {f"{name}_ms": 1e3 * t for name, t in terms.items()},
-        "binds": max(terms, key=lambda name: terms[name]),
-        "preferred": preferred,
-    }
-
-
 def why_nothing(grid: Grid, demand: float | None = None, tpot: float | None = None) -> str:
     """Why no point of the grid is within the limits, in one sentence."""
     if not grid.feasible.any():
         over = [v.need / np.maximum(v.capacity, 1e-300) for v in grid.limits.values()]
-        # most GPUs, least batch, and of its layouts the one that is least short
+        # the largest number of GPUs, the smallest batch, and its layout that is short by the least
         at = int(np.lexsort((np.max(over, axis=0), grid.batch, -grid.chips))[0])
         nearest = {
             k: Limit(need=v.need[at], capacity=v.capacity[at]) for k, v in grid.limits.items()
@@ -116,12 +103,12 @@ def why_nothing(grid: Grid, demand: float | None = None, tpot: float | None = No
         short = "; ".join(limits.broken(k, v) for k, v in nearest.items() if v.need > v.capacity)
         size = f"{grid.chips[at]:.12g} GPUs and a batch of {grid.batch[at]:.12g}"
         return f"Nothing fits: even with {size}, {short}."
-    left = grid.under(demand)
-    if not len(left):
-        least = grid.under()
-        rate = float((least.batch / least.time).min())
+    within = grid.under(demand)
+    if not len(within):
+        able = grid.under()
+        rate = float((able.batch / able.time).min())
         return f"Nothing serves so little as {demand:g} tokens/s: the least is {rate:.4g} tokens/s."
-    fastest = 1e3 * float(left.time.min())
+    fastest = 1e3 * float(within.time.min())
     return (
         f"Nothing is within {1e3 * (tpot or 0):g} ms a token: the fastest takes {fastest:.4g} ms."
     )

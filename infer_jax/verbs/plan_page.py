@@ -14,7 +14,7 @@ from infer_jax.catalog.systems import profiles_folder
 from infer_jax.planning import Choice
 from infer_jax.plots.pictured import dated, rent
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
-from infer_jax.plots.plans import marks, plot_plans
+from infer_jax.plots.plans import plot_plans
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import bands, pictures
@@ -108,7 +108,7 @@ def _caption(question: Question, plans: Plans, chart: PlanChart) -> str:
         rent(rents, currency),
         f"estimator {question.estimator}",
     ]
-    return dated(f"{'; '.join(facts)}. {marks(chart)}")
+    return dated(f"{'; '.join(facts)}. {chart.marks()}")
 
 
 def _lead(question: Question, plans: Plans, chart: PlanChart) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -14,7 +14,7 @@ from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.pages import vega
 from infer_jax.planning import Choice, Degrees, Requirements
 from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Part
+from infer_jax.results import Section
 from infer_jax.specs import Hardware
 from infer_jax.verbs import inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
@@ -25,9 +25,9 @@ from infer_jax.verbs.plan_page import plan_command
 from infer_jax.verbs.plan_search import Question
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.report_answers import HOURS, ReportData, answers_of, lead
-from infer_jax.verbs.report_choice import ReportSystem, choose
-from infer_jax.verbs.report_page import figure, page
+from infer_jax.verbs.report_answers import HOURS, Report, ReportSystem
+from infer_jax.verbs.report_choice import choose
+from infer_jax.verbs.report_page import figure, lead, page
 from infer_jax.verbs.requests import requested
 from infer_jax.verbs.texts import unique_texts
 
@@ -37,22 +37,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class ReportResult(Pictured):
-    """The answers about one plan, and the page that holds them, also as a file ``out``."""
+    """The ``answers`` about one plan, and the page that holds them, also as a file ``out``."""
 
-    answers: ReportData
+    answers: Report
     page: str
     out: str | None
 
-    def fields(self) -> Mapping[str, object]:
-        """The plan with its times and costs, every system, their frontiers, launch commands."""
-        answers, selection = self.answers, self.answers.selection
-        chosen, estimate, limits = answers.chosen, answers.estimate, selection.question.requirements
-        return {
-            **answers.system.given.names,
+    def sections(self) -> Iterator[Section]:
+        """The answer in a paragraph and where the page is; for JSON all that the page has."""
+        report, answer = self.answers, lead(self.answers)
+        question, chosen, estimate = report.question, report.chosen, report.estimate
+        limits = question.requirements
+        yield report.system.trust.says
+        if report.pooled:
+            yield trust_of_pools()
+        yield answer
+        yield from long_times({"ttft": limits.ttft, "tpot": limits.tpot})
+        if self.out is not None:
+            yield f"Report: {self.out}."
+        yield {
+            **report.given.names,
             "report": self.out,
-            "answer": lead(answers),
-            "estimator": selection.question.estimator,
-            "trust": answers.system.trust.fields(),
+            "answer": answer,
+            "estimator": question.estimator,
+            "trust": report.system.trust.fields(),
             "layout": chosen.layout,
             "plan": degrees_fields(_degrees(chosen)),
             "batch": chosen.batch,
@@ -61,32 +69,19 @@ class ReportResult(Pictured):
             "tpot_ms": 1e3 * estimate.tpot,
             "speed_tokens_per_s": estimate.speed,
             "output_cost_per_mtok_usd": estimate.cost,
-            **answers.intervals,
+            **report.intervals,
             "limits": {"ttft_ms": 1e3 * limits.ttft, "tpot_ms": 1e3 * limits.tpot},
-            "costs": answers.costs,
-            "systems": [
-                _system_fields(c, selection.systems[c.label]) for c in selection.candidates
-            ],
+            "costs": report.costs,
+            "systems": [_system_fields(c, report.systems[c.label]) for c in report.candidates],
             "frontiers": [
-                _frontier_fields(c, answers)
-                for front in (selection.frontiers or {}).values()
+                _frontier_fields(c, report)
+                for front in (report.frontiers or {}).values()
                 for c in front
             ],
-            "frontier": answers.rows,
-            "launch": {launch.engine: launch.to_dict() for launch in answers.launches},
-            "notes": answers.notes,
+            "frontier": report.ideal.rows(),
+            "launch": {launch.engine: launch.to_dict() for launch in report.launches},
+            "notes": report.notes,  # which the page has, and are not printed
         }
-
-    def parts(self) -> Iterator[Part]:
-        """The answer in a paragraph, and where the page is."""
-        requirements = self.answers.selection.question.requirements
-        yield self.answers.system.trust.says
-        if len(self.answers.chosen.pools) > 1:
-            yield trust_of_pools()
-        yield lead(self.answers)
-        yield from long_times({"ttft": requirements.ttft, "tpot": requirements.tpot})
-        if self.out is not None:
-            yield f"Report: {self.out}."
 
     def _figure(self) -> "Figure":
         """Speed against dollars of every frontier, with the plan."""
@@ -157,14 +152,14 @@ def report(
     if out is not None:
         pictures.check(out, otherwise="")
         if Path(out).suffix.lower() != ".html" and (lacking := pictures.missing()):
-            raise refuse("--out", str(out), lacking)
+            raise refuse("out", str(out), lacking)
     systems, _ = inputs.systems_of(hardware, None)
-    name, ends = estimator or inputs.BEST, (seconds_of(ttft), seconds_of(tpot))
+    name, limits = estimator or inputs.BEST, (seconds_of(ttft), seconds_of(tpot))
     requirements = Requirements(
-        ttft=either(ends[0], math.inf),
-        tpot=either(ends[1], math.inf),
+        ttft=either(limits[0], math.inf),
+        tpot=either(limits[1], math.inf),
         chips=either(total_gpus, math.inf),
-        usual_ttft=ends[0] is None,
+        usual_ttft=limits[0] is None,
     )
     question = Question(
         config,
@@ -180,16 +175,13 @@ def report(
     for _, form, (system, *_) in question.series():
         if inputs.estimator(name, question.read(system, form)).searches:
             allowed = "one that takes a split: serving, economics.planned"
-            raise refuse("--estimator", name, allowed)
+            raise refuse("estimator", name, allowed)
     single = isinstance(hardware, str | os.PathLike | System | Hardware)
-    named = all(
-        isinstance(x, str | os.PathLike) for x in (config, *([hardware] if single else hardware))
-    )
-    selection = choose(question, (tp, pp, ep, dp, batch))
-    work = inputs.workload(isl, osl, prefix, selection.chosen.batch)
+    names = (config, *([hardware] if single else hardware))
+    commands = all(isinstance(x, str | os.PathLike) for x in names)
+    answers = choose(question, (tp, pp, ep, dp, batch), commands=commands)
     with busy("compiling and evaluating"):
-        answers = answers_of(selection, work, named=named, total=total_gpus)
-    result = ReportResult(answers, page(answers), None if out is None else str(out))
+        result = ReportResult(answers, page(answers), None if out is None else str(out))
     if out is not None:
         result.draw(out)
     return result
@@ -224,13 +216,13 @@ def _system_fields(c: Choice, system: ReportSystem) -> dict[str, object]:
     }
 
 
-def _frontier_fields(c: Choice, answers: ReportData) -> dict[str, object]:
+def _frontier_fields(c: Choice, report: Report) -> dict[str, object]:
     """A plan of a frontier for JSON, with its series and the command that computes it."""
-    question, trust = answers.selection.question, answers.selection.systems[c.label].trust
+    question, trust = report.question, report.systems[c.label].trust
     borrowed, total = trust.borrowed_from, question.total
     return {
         "series": c.label,
         **plan_fields(c, "USD", total, borrowed=borrowed, intervals=c.intervals),
         "speed_tokens_per_s": 1.0 / c.tpot,
-        "command": plan_command(c, question, answers.words[c.label]),
+        "command": plan_command(c, question, report.words[c.label]),
     }

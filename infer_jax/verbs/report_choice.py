@@ -1,87 +1,58 @@
 """The plan that a report is about, chosen among systems and formats."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from infer_jax.compiling import once
-from infer_jax.estimators import VARIANTS, Estimate, Estimator, Trust
-from infer_jax.estimators.disaggregated import Disaggregated, Pools
-from infer_jax.estimators.serving import Deployment
+from infer_jax.estimators import VARIANTS, Estimate, Estimator
 from infer_jax.planning import USUAL_TTFT, Choice, Layout, PlanPool, Requirements
 from infer_jax.planning.pricing import plan_outputs
-from infer_jax.specs import Plan, Workload
+from infer_jax.results import option
+from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.option import either
 from infer_jax.verbs.plan_search import Question, considered, frontiers, plans
 from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.report_answers import Report, ReportSystem, deployed
 from infer_jax.verbs.split import plan_of
 
 GPUS = 8.0  # the GPUs of a plan where none are given: one server
 Split = tuple[float | None, float | None, float | None, float, float | None]  # tp pp ep dp batch
 
 
-class ReportSystem(NamedTuple):
-    """A system and the model in one format, by the option, with the known errors."""
-
-    given: Given
-    trust: Trust
-    form: str | None
-
-
-class ReportSelection(NamedTuple):
-    """The plan of a report, why it is this one, and the plans that it was chosen among.
-
-    ``candidates``: the plan to take in each series, by whose label ``systems`` are; ``frontiers``:
-    of every series, None with an estimator that cannot search plans; ``usual``: whether plans were
-    limited to the usual TTFT.
-    """
-
-    question: Question
-    chosen: Choice
-    why: str
-    candidates: Sequence[Choice]
-    systems: Mapping[str, ReportSystem]
-    frontiers: Mapping[str, Sequence[Choice]] | None
-    usual: bool = False
-
-    @property
-    def system(self) -> ReportSystem:
-        """The system of the plan."""
-        return self.systems[self.chosen.label]
-
-
-def choose(question: Question, split: Split) -> ReportSelection:
+def choose(question: Question, split: Split, *, commands: bool) -> Report:
     """The plan as it is given, on the system where it is best, or the one ``plan`` puts first."""
     tp, pp, ep, dp, batch = split
     for _, form, (system, *_) in question.series():
         inputs.check_context(question.read(system, form).model, question.requests.work)
     if not (tp is None and pp is None and ep is None):
-        return _as_given(question, split)
+        return _as_given(question, split, commands=commands)
+    degrees = option("tp")
     if not VARIANTS[question.estimator].make().batches:
-        raise refuse("--tp", "missing", "--tp (with --pp, --ep), or --estimator serving")
+        others = f"(with {option('pp')}, {option('ep')}), or {option('estimator', 'serving')}"
+        raise refuse("tp", "missing", f"{degrees} {others}")
     if dp > 1:
-        raise refuse("--dp", dp, "with --tp: copies of a plan that is looked for")
+        raise refuse("dp", dp, f"with {degrees}: copies of a plan that is looked for")
     if batch is not None:
-        raise refuse("--batch", batch, "with --tp: a plan that is looked for has its own")
-    return _searched(_on_gpus(question, either(question.total, GPUS)))
+        raise refuse("batch", batch, f"with {degrees}: a plan that is looked for has its own")
+    return _searched(question, commands=commands)
 
 
 def _on_gpus(question: Question, chips: float) -> Question:
     return replace(question, requirements=replace(question.requirements, chips=chips))
 
 
-def _searched(question: Question) -> ReportSelection:
+def _searched(asked: Question, *, commands: bool) -> Report:
     """The plan that ``plan`` puts first, or the nearest miss."""
+    question = _on_gpus(asked, either(asked.total, GPUS))
     limits, answer = question.requirements, plans(question)
     gpus = f"{limits.chips:g} GPUs"
     first = min(answer.met or answer.missed, key=lambda c: c.rank, default=None)
     if first is None:
-        raise refuse("--total-gpus", f"{limits.chips:g}", "more: no layout fits so few GPUs")
+        raise refuse("total_gpus", f"{limits.chips:g}", "more: no layout fits so few GPUs")
     if answer.met:
         limited = np.isfinite((limits.ttft, limits.tpot)).any() or answer.usual
         why = f"The cheapest of {answer.configurations} layouts and batches on {gpus}"
@@ -92,13 +63,21 @@ def _searched(question: Question) -> ReportSelection:
         why = f"No plan on {gpus} meets every limit; the nearest breaks {broken}."
     best = [search.found.first for search in answer.searches.values()]
     candidates = [_late(c) if answer.usual else c for c in best if c is not None]
-    chosen = next(c for c in candidates if c.label == first.label)
     systems = {
         label: ReportSystem(search.systems[0].given, search.systems[0].trust, search.form)
         for label, search in answer.searches.items()
     }
-    fronts = frontiers(question, {label: x.systems for label, x in answer.searches.items()})
-    return ReportSelection(question, chosen, why, candidates, systems, fronts, answer.usual)
+    return Report(
+        question,
+        next(c for c in candidates if c.label == first.label),
+        why,
+        candidates,
+        systems,
+        frontiers(question, {label: x.systems for label, x in answer.searches.items()}),
+        asked.total,
+        commands,
+        answer.usual,
+    )
 
 
 def _late(c: Choice) -> Choice:
@@ -107,51 +86,49 @@ def _late(c: Choice) -> Choice:
     return replace(c, excess={"TTFT": late, **c.excess}) if late > 0.0 else c
 
 
-def _as_given(question: Question, split: Split) -> ReportSelection:
+def _as_given(asked: Question, split: Split, *, commands: bool) -> Report:
     """The plan of the options, on the system and in the format where it is best."""
     tp, pp, ep, dp, batch = split
-    name, total = question.estimator, question.total
+    name, total = asked.estimator, asked.total
     systems, candidates = dict[str, ReportSystem](), list[Choice]()
-    for label, form, (system, *_) in question.series():
-        given = question.read(system, form)
+    for label, form, (system, *_) in asked.series():
+        given = asked.read(system, form)
         plan, _ = plan_of(given.model.architecture, tp, pp, ep, dp, total, name)
         t, e, p = (float(x) for x in (plan.tp, plan.ep, plan.pp))
         pool = PlanPool(Layout(tp=t, attention_dp=e, ep=e, pp=p), dp, either(batch, 1.0))
         ideal = inputs.estimator(name, given)
         systems[label] = ReportSystem(given, inputs.trust(name, ideal, given), form)
-        candidates.append(_evaluated(label, question, ideal, given, pool))
+        candidates.append(_evaluated(label, asked, ideal, given, pool))
     chosen, why = min(candidates, key=lambda c: c.rank), "The plan is as given."
     if len(candidates) > 1:
         why = f"The plan is as given, on the one of {len(candidates)} systems and formats that "
         why += "serves it for the fewest dollars within the limits."
-    question = _on_gpus(question, either(total, max(GPUS, chosen.chips)))
+    question = _on_gpus(asked, either(total, max(GPUS, chosen.chips)))
     fronts = None
     if VARIANTS[name].make().batches:
         fronts = frontiers(question, {label: each for label, _, each in considered(question)})
-    return ReportSelection(question, chosen, why, candidates, systems, fronts)
+    return Report(question, chosen, why, candidates, systems, fronts, total, commands)
 
 
 def _evaluated(
     label: str, question: Question, ideal: Estimator, given: Given, pool: PlanPool
 ) -> Choice:
     """A given plan on one system."""
-    arch, hardware = given.model.architecture, given.hardware
     work = question.requests.work.replace(batch=np.float64(pool.batch))
-    estimator, plan, _, _ = estimator_and_plans(ideal, (pool,))
+    estimator, plan = deployed(ideal, (pool,))
+    arch, hardware = given.model.architecture, given.hardware
     estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
-    rows = jax.tree.map(lambda x: np.asarray(x)[None], estimate)
-    outputs = plan_outputs(rows, {}, 0)
+    outputs = plan_outputs(jax.tree.map(lambda x: np.asarray(x)[None], estimate), {}, 0)
     outputs["excess"] = _excess(estimate, question.requirements)
-    chips, osl = float(estimate.chips) * pool.copies, float(work.osl)
-    throughput = float(estimate.throughput)
+    chips, throughput = float(estimate.chips) * pool.copies, float(estimate.throughput)
     return Choice(
         system=given.system.name,
         pools=(pool,),
-        requests_per_s=throughput * chips / osl,
+        requests_per_s=throughput * chips / float(work.osl),
         throughput=throughput,
         usd_per_hour=chips * float(hardware.price),
         isl=float(work.isl),
-        osl=osl,
+        osl=float(work.osl),
         blended=blended_cost(estimate, work),
         label=label,
         formats=given.model.quantisation,
@@ -162,8 +139,8 @@ def _evaluated(
 def blended_cost(estimate: Estimate, work: Workload) -> float:
     """USD per million tokens, in and out."""
     fresh = max(float(work.isl - work.prefix), 1.0)
-    paid = float(estimate.input_cost) * fresh + float(estimate.cost) * float(work.osl)
-    return paid / float(work.isl + work.osl)
+    total = float(estimate.input_cost) * fresh + float(estimate.cost) * float(work.osl)
+    return total / float(work.isl + work.osl)
 
 
 def _excess(estimate: Estimate, limits: Requirements) -> dict[str, float]:
@@ -178,31 +155,3 @@ def _excess(estimate: Estimate, limits: Requirements) -> dict[str, float]:
             if need > capacity:
                 over[name] = need / max(capacity, 1e-300) - 1.0
     return {name: share for name, share in over.items() if share > 0.0}
-
-
-def estimator_and_plans(
-    estimator: Estimator, pools: Sequence[PlanPool]
-) -> tuple[Estimator, Plan | Pools, Plan, Plan]:
-    """The estimator with its plan, and plain plans of the prefill and of the decode instances.
-
-    Memory and kernels use plain plans, groups of tp GPUs over which experts are divided, with the
-    same bytes on each GPU.
-    """
-    first, last = pools[0], pools[-1]
-    prompts, common = (
-        Plan.of(tp=x.layout.tp, pp=x.layout.pp, ep=x.layout.attention_dp, dp=x.copies)
-        for x in (first, last)
-    )
-    if len(pools) == 1:
-        plan = common
-        if estimator.batches:
-            plan = Deployment.of(**last.layout._asdict(), dp=last.copies)
-        return estimator, plan, common, common
-    plan = Pools.of(
-        prefill=Deployment.of(**first.layout._asdict()),
-        decode=Deployment.of(**last.layout._asdict()),
-        prefill_copies=first.copies,
-        decode_copies=last.copies,
-        prefill_batch=first.batch,
-    )
-    return Disaggregated.of(target=estimator), plan, prompts, common

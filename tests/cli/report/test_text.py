@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from infer_jax.launch import Instance, LaunchedService, ModelCheckpoint, launches
-from infer_jax.pages import decision, figures, look, page, tradeoff, vega
+from infer_jax.pages import charts, decision, look, page, vega
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
 from tests.cli.report.reading import WORDS, Reader, pictures
 from tests.cli.running import run
@@ -40,7 +40,8 @@ def test_no_text_of_the_user_becomes_an_element():
     plans = [PlanPoint(HOSTILE, HOSTILE, 1.0, 1.0, numbers, command=launch.steps[0].command)]
     plans += [plans[0]._replace(numbers=dict.fromkeys(numbers, 3.0))]
     series = PlanChart([PlanSeries(HOSTILE, 0)], plans, 0, label=HOSTILE)
-    bars = figures.bars(HOSTILE, [figures.Bar(HOSTILE, 1.0, HOSTILE, HOSTILE)], "ms")
+    bar = {"label": HOSTILE, "value": 1.0, "text": HOSTILE, "note": HOSTILE, "faint": False}
+    bars = charts.bars(HOSTILE, [bar], "ms")
     text = decision.chart_page(series, title=HOSTILE, lead=HOSTILE, notes=[HOSTILE])
     text += page.render("macros.html")
     assert not any(c in text for c in "\x00\x1b\u202e")
@@ -50,7 +51,7 @@ def test_no_text_of_the_user_becomes_an_element():
     assert "".join(read.text).count(SPELT) >= 6
     (svg,) = pictures(text)
     assert SPELT in {node.text for node in svg.iter() if node.text}
-    drawn = ET.fromstring(vega.svg(page.cleaned(bars)))  # pyright: ignore[reportArgumentType]
+    drawn = ET.fromstring(vega.svg(bars))
     assert SPELT in {node.text for node in drawn.iter() if node.text}
     with pytest.raises(ValueError, match="ends its own element"):
         page.render(
@@ -59,9 +60,8 @@ def test_no_text_of_the_user_becomes_an_element():
             **dict.fromkeys(("policy", "title", "css", "lead", "script"), ""),
             data={},
             plans=series,
-            rows=[],
             axes={"x": [], "y": []},
-            pictures={"tradeoff": tradeoff.vega_chart(series)},
+            pictures={"tradeoff": charts.tradeoff(series)},
         )
 
 

@@ -5,12 +5,11 @@ import pytest
 from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
-from infer_jax.pages import tradeoff as chart
+from infer_jax.pages import charts
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
-from infer_jax.verbs.report_answers import measured_runs
-from infer_jax.verbs.report_choice import ReportSystem
+from infer_jax.verbs.report_answers import ReportSystem, measured_runs
 
 HEAD = 'title = "mine"\nbase = "h100_sxm"\n'
 RUN = """[[measured]]
@@ -75,5 +74,5 @@ def test_a_report_draws_the_runs_of_its_model_and_lengths(tmp_path):
     assert "8 requests in flight on 2 GPUs" in run.what
     numbers: dict[str, float | None] = {"speed": 50.0, "tpot": 20.0, "usd": 1.0}
     shown = PlanChart([PlanSeries("mine", 0)], [PlanPoint("mine", "TP1", 1, 1, numbers)], 0, [run])
-    layers = chart.still_chart(shown)["layer"]
+    layers = charts.tradeoff(shown, still=True)["layer"]
     assert isinstance(layers, list) and "runs" in [layer.get("name") for layer in layers]

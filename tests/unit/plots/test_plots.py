@@ -1,7 +1,6 @@
 """Pictures: written whole or not at all, through no link, and what is on them."""
 
 import os
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ def chart_of(systems, tones=None, chosen=None, **more):
     return PlanChart(series, plans, chosen, **more)
 
 
-FRONT: Any = SimpleNamespace(speed=np.array([100.0, 50.0, 20.0]), cost=np.array([9.0, 2.0, 1.0]))
+FRONT = np.array([100.0, 50.0, 20.0]), np.array([9.0, 2.0, 1.0])  # speed, cost
 
 
 def drawn(path):
@@ -95,7 +94,7 @@ def test_plans_the_limit_and_the_plan_are_on_the_picture():
 
 
 def test_a_frontier_says_which_dot_is_which():
-    figure = plot_frontier({"a": Curve(FRONT, 1, "8 GPUs (TP8)")}, caption="4,096 tokens in")
+    figure = plot_frontier({"a": Curve(*FRONT, 1, "8 GPUs (TP8)")}, caption="4,096 tokens in")
     said: Any = figure.axes[0].texts[0]
     assert said.get_text() == "8 GPUs (TP8)" and said.xy == (50.0, 2.0)
     assert "4,096 tokens in" in [text.get_text() for text in figure.texts]
@@ -145,8 +144,8 @@ def test_a_design_is_drawn_beside_its_start():
 
 def test_a_frontier_shows_its_fastest_point_though_it_is_dear():
     cost = np.array([0.2, 1.0, 150.0])
-    front: Any = SimpleNamespace(speed=np.array([50.0, 300.0, 440.0]), cost=cost)
-    axes = plot_frontier({"frontier": Curve(front, 1, "")}).axes[0]
+    speed = np.array([50.0, 300.0, 440.0])
+    axes = plot_frontier({"frontier": Curve(speed, cost, 1)}).axes[0]
     low, high = axes.get_ylim()
     assert low < cost.min() and high > cost.max()
 
