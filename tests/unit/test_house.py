@@ -288,7 +288,7 @@ READERS |= {f"{kind}.{verb}" for kind in ("json", "tomllib", "yaml", "pickle") f
             ("load", "loads", "safe_load")}  # fmt: skip
 # what knows size, depth and range, and what reads only files of its own
 FOREIGN = {"catalog/foreign.py", "catalog/files.py", "catalog/archives.py"}
-OWN = {"doctor.py", "compiling/store.py", "cli/verbs.py"}
+OWN = {"doctor.py", "compiling/store.py", "cli/verbs.py", "pages/charts.py"}
 
 
 def test_files_of_others_are_read_in_one_place():
