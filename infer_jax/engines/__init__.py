@@ -4,7 +4,7 @@ A new engine is a file like ``vllm.py``, a row of ``ENGINES``, and its fitted co
 of ``estimators.serving.Coefficients``. Choices count from the table's end, so that it goes first.
 """
 
-from infer_jax.engines.engine import Commands as Commands, ServingEngine as ServingEngine
+from infer_jax.engines.engine import ServingEngine as ServingEngine
 from infer_jax.engines.launches import (
     Instance as Instance,
     Launch as Launch,
@@ -12,8 +12,10 @@ from infer_jax.engines.launches import (
     ModelCheckpoint as ModelCheckpoint,
     Step as Step,
 )
-from infer_jax.engines.sglang import SGLANG
-from infer_jax.engines.trtllm import TRTLLM
-from infer_jax.engines.vllm import VLLM
+from infer_jax.engines.sglang import SglangEngine
+from infer_jax.engines.trtllm import TrtllmEngine
+from infer_jax.engines.vllm import VllmEngine
 
-ENGINES: dict[str, ServingEngine] = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM)}
+ENGINES: dict[str, ServingEngine] = {
+    engine.name: engine for engine in (VllmEngine(), SglangEngine(), TrtllmEngine())
+}

@@ -1,10 +1,18 @@
 """What the rest of the package asks an engine for."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-from infer_jax.engines.launches import Instance, Launch, LaunchedService, Step, obstacles_of_any
+from infer_jax.engines.launches import (
+    Instance,
+    Launch,
+    LaunchedService,
+    Shell,
+    Step,
+    command_line,
+)
 
 if TYPE_CHECKING:
     from infer_jax.replays import Rules
@@ -12,26 +20,24 @@ if TYPE_CHECKING:
 BUDGET = 8192.0  # tokens of a pass where neither the plan nor the engine says
 
 
-class Commands(NamedTuple):
-    """Commands that start a plan, the files that they read, and notes."""
+class ServingEngine:
+    """One serving engine: its scheduler, and the commands that start it.
 
-    steps: tuple[Step, ...]
-    files: Mapping[str, str] = {}
-    notes: tuple[str, ...] = ()
-
-
-class ServingEngine(NamedTuple):
-    """One serving engine.
-
-    ``name``: in options, profiles and coefficients; ``words``: what a framework's name has in files
-    of measurements. ``version`` and ``source``: of the options in its ``commands``; ``obstacles``:
-    why it cannot start a plan that others might. ``scheduling``: its own values of the scheduler's
-    coefficients (``estimators.serving.Engine``). ``rules(tokens, block, caching, **sizes)``: of a
-    replayed server with a cache of ``tokens`` tokens in blocks of ``block``; ``settings``: which of
-    ``chunked`` and ``overlap`` it has; ``router``: by which it sends requests to attention ranks;
-    ``host_memory``: whether blocks that leave the cache may go to the host; ``pools``: whether the
-    hand-over between two pools is replayed; ``mixed_graphs``: whether passes with prompts are
-    launched as CUDA graphs, as those that decode are.
+    Attributes:
+        name: in options, profiles and coefficients; ``title`` in sentences.
+        words: what a framework's name has in files of measurements.
+        version: of the options in its commands; ``source`` of these.
+        scheduling: its own values of the scheduler's coefficients (``estimators.serving.Engine``).
+        block: tokens of a block of its cache.
+        router: by which it sends requests to attention ranks.
+        settings: which of ``chunked`` and ``overlap`` its rules have.
+        host_memory: whether blocks that leave the cache may go to the host.
+        pools: whether the hand-over between two pools is replayed.
+        mixed_graphs: whether passes with prompts are launched as CUDA graphs, as those that decode.
+        casts: the formats that it casts 16-bit weights to while it loads them, and its names.
+        caches: the same of the formats of its cache.
+        address: the option that says where the first of several machines is.
+        others: what the commands of the other machines add.
     """
 
     name: str
@@ -39,40 +45,137 @@ class ServingEngine(NamedTuple):
     words: tuple[str, ...]
     version: str
     source: str
-    commands: Callable[[LaunchedService], Commands]
-    obstacles: Callable[[LaunchedService], list[str]]
-    scheduling: Mapping[str, float]
-    rules: "Callable[..., Rules]"
+    scheduling: ClassVar[Mapping[str, float]] = {}
     block: float
     router: str
     settings: tuple[str, ...] = ("chunked", "overlap")
-    host_memory: bool = True
-    pools: bool = False
-    mixed_graphs: bool = False
+    host_memory = True
+    pools = False
+    mixed_graphs = False
+    casts: ClassVar[Mapping[str, str]] = {}
+    caches: ClassVar[Mapping[str, str]] = {}
+    address: Sequence[object] = ()
+    others: Sequence[object] = ()
+
+    @abstractmethod
+    def rules(self, tokens: float, block: float, *, caching: bool, **sizes) -> "Rules":
+        """Of a replayed server with a cache of ``tokens`` tokens in blocks of ``block``."""
+
+    @abstractmethod
+    def program(self, service: LaunchedService) -> str:
+        """What a command begins with."""
+
+    @abstractmethod
+    def flags(self, instance: Instance, service: LaunchedService) -> list[object]:
+        """The options of a command, and their values."""
+
+    @abstractmethod
+    def obstacles_of(self, instance: Instance, service: LaunchedService) -> Iterator[str]:
+        """Why the engine cannot start an instance that others might."""
+
+    def together(self, instance: Instance, service: LaunchedService) -> list[object]:
+        """The option by which one command starts all copies of an instance, if there is one."""
+        return []
+
+    def fits(self, instance: Instance, machines: int) -> bool:
+        """Whether the engine spreads an instance over so many equal machines."""
+        return True
+
+    def pool_notes(self) -> str:
+        """What two pools need beside their servers."""
+        return ""
+
+    def machines(self, instance: Instance) -> int:
+        """Machines of one instance: the fewest equal parts that fit; 0 where there are none."""
+        gpus = instance.gpus
+        counts = (n for n in range(-(-gpus // instance.machine), gpus + 1) if gpus % n == 0)
+        return next((n for n in counts if n == 1 or self.fits(instance, n)), 0)
+
+    def obstacles(self, service: LaunchedService) -> list[str]:
+        """Why the engine cannot start a plan; nothing where it can."""
+        reasons = [*_obstacles(service), *self.format_obstacles(service)]
+        for instance in service.instances:
+            reasons += self.obstacles_of(instance, service)
+            if not self.machines(instance):
+                machines = f"machines of {instance.machine}"
+                reasons.append(f"{instance.gpus} GPUs do not divide over {machines}")
+        return list(dict.fromkeys(reasons))
+
+    def format_obstacles(self, service: LaunchedService) -> Iterator[str]:
+        """Weight formats that the engine does not cast to, and cache formats that it lacks."""
+        load = service.checkpoint
+        if load.cast and load.cast not in self.casts:
+            yield (
+                f"{self.title} does not cast to {load.cast} while it loads, and no repository of "
+                f"{load.repository} in {load.cast} is known here"
+            )
+        if load.cache and load.cache not in self.caches:
+            yield f"{self.title} keeps no KV cache in {load.cache}"
 
     def launch(self, service: LaunchedService) -> Launch:
         """The commands that start a plan, or why there are none."""
-        reasons = [*obstacles_of_any(service), *self.obstacles(service)]
-        who = self.title, self.version, self.source
-        if reasons:
-            return Launch(*who, missing=tuple(reasons))
-        return Launch(*who, *self.commands(service), comments=service.comments)
+        launch = Launch(self.title, self.version, self.source)
+        if reasons := self.obstacles(service):
+            return launch._replace(missing=tuple(reasons))
+        steps = [step for x in service.instances for step in self.steps(x, service)]
+        notes = [self.pool_notes()] if len(service.instances) > 1 else []
+        if any(x.copies > 1 and not self.together(x, service) for x in service.instances):
+            notes.append("Spread requests evenly over the instances.")
+        return launch._replace(steps=tuple(steps), notes=tuple(notes), comments=service.comments)
+
+    def steps(self, instance: Instance, service: LaunchedService) -> list[Step]:
+        """The commands of one kind of instance: one, or of the first machine and of the others."""
+        program, flags = self.program(service), self.flags(instance, service)
+        machines = self.machines(instance)
+        if machines == 1:
+            together = self.together(instance, service)
+            where = (instance._replace(copies=1) if together else instance).where()
+            command = command_line(instance.environment + program, [*flags, *together])
+            return [Step(where, command)]
+        flags = [*flags, "--nnodes", machines, *self.address, "--node-rank"]
+        rest, rank = "machine 1", 1
+        if machines > 2:
+            rest, rank = f"machines RANK=1 to {machines - 1}", Shell('"$RANK"')
+        first = instance.where("machine 0, whose address is HEAD")
+        return [
+            Step(first, command_line(program, [*flags, 0])),
+            Step(instance.where(rest), command_line(program, [*flags, rank, *self.others])),
+        ]
+
+    def budget(self, instance: Instance, service: LaunchedService) -> int:
+        """Tokens of a pass of one attention group, as the estimator counts its time and memory.
+
+        The plan's, or the engine's own, with a whole prompt beside the tokens that decode where
+        the engine takes it whole; never less than the tokens that decode, or the prompts of a
+        prefill pool.
+        """
+        scheduling = self.scheduling
+        if instance.role == "prefill":
+            decoding, prompts = 0, service.isl * instance.prompts
+        else:
+            decoding = instance.group_requests * (1 + instance.drafts)
+            takes_whole = scheduling.get("whole") and not (instance.role or instance.arriving)
+            prompts = service.isl if takes_whole else 0
+        if instance.chunk < math.inf:
+            return int(max(instance.chunk, decoding))
+        return int(max(scheduling.get("budget", BUDGET), decoding + prompts))
 
 
-def pass_budget(
-    instance: Instance, service: LaunchedService, scheduling: Mapping[str, float]
-) -> int:
-    """Tokens of a pass of one attention group, as the estimator counts its time and memory.
-
-    The plan's, or the engine's own, with a whole prompt beside the tokens that decode where the
-    engine takes it whole; never less than the tokens that decode, or the prompts of a prefill pool.
-    """
-    if instance.role == "prefill":
-        decoding, prompts = 0, service.isl * instance.prompts
-    else:
-        decoding = instance.group_requests * (1 + instance.drafts)
-        takes_whole = scheduling.get("whole") and not (instance.role or instance.arriving)
-        prompts = service.isl if takes_whole else 0
-    if instance.chunk < math.inf:
-        return int(max(instance.chunk, decoding))
-    return int(max(scheduling.get("budget", BUDGET), decoding + prompts))
+def _obstacles(service: LaunchedService) -> Iterator[str]:
+    """Why no engine can run the plan, if so."""
+    if service.checkpoint.missing:
+        yield service.checkpoint.missing
+    if service.context > service.limit:
+        longest = f"{service.limit:.12g}"
+        yield f"requests of {service.context} tokens are beyond the model's {longest}"
+    instances = service.instances
+    if any(x.maker == "other" for x in instances):
+        yield "the chip is not an NVIDIA or AMD GPU"
+    if any(x.drafts for x in instances) and not (service.heads or service.draft):
+        yield "the model has no heads that draft, and no model drafts for it"
+    if any(x.drafts and x.role for x in instances):
+        yield "drafts in pools that prefill and decode are set up by hand"
+    if any(x.drafts and x.pp > 1 for x in instances):
+        yield "drafts over pipeline stages are not offered by every model and release"
+    if any(x.groups > 1 for x in instances) and not service.experts:
+        yield "attention groups of a model without experts are instances of their own"

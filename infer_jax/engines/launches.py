@@ -1,7 +1,8 @@
 """A plan in the terms that every engine needs: model, lengths and instances."""
 
 import math
-from collections.abc import Collection, Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from infer_jax.specs import UNBOUNDED
@@ -9,6 +10,21 @@ from infer_jax.specs import UNBOUNDED
 # ports of the servers of each pool; the proxy in front of them has the engine's default (8000,
 # 30000), as in docs.vllm.ai/en/v0.12.0/features/nixl_connector_usage
 PORTS = {"prefill": 8100, "decode": 8200}
+
+
+class Shell(str):
+    """A word that the shell expands: not quoted."""
+
+
+def command_line(program: str, flags: Sequence[object]) -> str:
+    """A shell command with one option on each line, its values behind it."""
+    words = [program]
+    for flag in flags:
+        if str(flag).startswith("--"):
+            words.append(str(flag))
+        else:
+            words[-1] += f" {flag if isinstance(flag, Shell) else shlex.quote(str(flag))}"
+    return " \\\n  ".join(words)
 
 
 class Instance(NamedTuple):
@@ -56,6 +72,20 @@ class Instance(NamedTuple):
     def group_requests(self) -> int:
         """The most requests that run in one attention group, in all its stages."""
         return self.most or math.ceil(self.requests / self.groups)
+
+    def where(self, machine: str = "") -> str:
+        """Which machines run a command of it, in words."""
+        ports = f" ({PORTS[self.role]}, {PORTS[self.role] + 1}...)" if self.role else ""
+        copies = f"each of {self.copies} instances, on GPUs and a port{ports} of its own"
+        words = (self.role, copies if self.copies > 1 else "", machine)
+        return ", ".join(word for word in words if word)
+
+    @property
+    def environment(self) -> str:
+        """What a command begins with: the GPUs of a machine that it shares with others."""
+        if self.first < 0:
+            return ""
+        return f"CUDA_VISIBLE_DEVICES={','.join(str(self.first + i) for i in range(self.gpus))} "
 
 
 class ModelCheckpoint(NamedTuple):
@@ -127,40 +157,3 @@ class Launch(NamedTuple):
             "notes": [*self.comments, *self.notes],
             "not_printed": [*self.missing],
         }
-
-
-def obstacles_of_any(service: LaunchedService) -> list[str]:
-    """Why no engine can run the plan, if so."""
-    load = service.checkpoint
-    reasons = [load.missing] if load.missing else []
-    if service.context > service.limit:
-        reasons.append(
-            f"requests of {service.context} tokens are beyond the model's {service.limit:.12g}"
-        )
-    instances = service.instances
-    if any(one.maker == "other" for one in instances):
-        reasons.append("the chip is not an NVIDIA or AMD GPU")
-    if any(one.drafts for one in instances) and not (service.heads or service.draft):
-        reasons.append("the model has no heads that draft, and no model drafts for it")
-    if any(one.drafts and one.role for one in instances):
-        reasons.append("drafts in pools that prefill and decode are set up by hand")
-    if any(one.drafts and one.pp > 1 for one in instances):
-        reasons.append("drafts over pipeline stages are not offered by every model and release")
-    if any(one.groups > 1 for one in instances) and not service.experts:
-        reasons.append("attention groups of a model without experts are instances of their own")
-    return reasons
-
-
-def formats_missing(
-    engine: str, load: ModelCheckpoint, casts: Collection[str], caches: Collection[str]
-) -> list[str]:
-    """Reasons in words: weight formats ``engine`` does not cast to, cache formats it lacks."""
-    reasons: list[str] = []
-    if load.cast and load.cast not in casts:
-        reasons.append(
-            f"{engine} does not cast to {load.cast} while it loads, and no repository of "
-            f"{load.repository} in {load.cast} is known here"
-        )
-    if load.cache and load.cache not in caches:
-        reasons.append(f"{engine} keeps no KV cache in {load.cache}")
-    return reasons

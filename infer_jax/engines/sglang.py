@@ -6,36 +6,17 @@ pd_disaggregation and validation hooks).
 """
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
-from infer_jax.engines.engine import Commands, ServingEngine, pass_budget
-from infer_jax.engines.launches import PORTS, Instance, LaunchedService, Step, formats_missing
-from infer_jax.engines.shell import (
-    Shell,
-    division_obstacles,
-    line,
-    machines,
-    per_machine,
-    visible,
-    where,
-)
+from infer_jax.engines.engine import ServingEngine
+from infer_jax.engines.launches import PORTS, Instance, LaunchedService, Shell
 
 if TYPE_CHECKING:
     from infer_jax.replays import PrefillFirst
 
-RATIO, MIN_RATIO_FACTOR = (
-    0.7,
-    0.14,
-)  # SGLANG_INIT_NEW_TOKEN_RATIO, SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
-# scheduler.py, get_next_batch_to_run: a batch of prompts before any decoding;
-# server_args.py: chunked_prefill_size 16384 on the largest GPUs
-SCHEDULING = {"prefill_first": 1.0, "budget": 16384.0, "held_output": 0.75}
-SOURCE = (
-    "github.com/sgl-project/sglang, v0.5.23, python/sglang/srt/arg_groups/fields; "
-    "docs.sglang.io/advanced_features/server_arguments.html"
-)
-CASTS = {"fp8": "fp8"}
-CACHES = {"fp8": "fp8_e4m3", "bfloat16": "bf16"}
+RATIO = 0.7  # SGLANG_INIT_NEW_TOKEN_RATIO
+MIN_RATIO_FACTOR = 0.14  # SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
 
 
 def sglang(
@@ -89,116 +70,98 @@ def sglang(
     )  # fmt: skip
 
 
-def commands(service: LaunchedService) -> Commands:
-    """SGLang's commands: ``--tp-size`` counts the GPUs of a stage, all attention groups."""
-    steps = tuple(step for one in service.instances for step in _steps(one, service))
-    return Commands(steps, notes=tuple(_notes(service)))
+class SglangEngine(ServingEngine):
+    """SGLang: ``--tp-size`` counts the GPUs of a stage, all attention groups."""
 
+    name, title, words = "sglang", "SGLang", ("sglang",)
+    version = "0.5.23"
+    source = (
+        "github.com/sgl-project/sglang, v0.5.23, python/sglang/srt/arg_groups/fields; "
+        "docs.sglang.io/advanced_features/server_arguments.html"
+    )
+    # scheduler.py, get_next_batch_to_run: a batch of prompts before any decoding;
+    # server_args.py: chunked_prefill_size 16384 on the largest GPUs
+    scheduling: ClassVar[Mapping[str, float]] = {
+        "prefill_first": 1.0,
+        "budget": 16384.0,
+        "held_output": 0.75,
+    }
+    block = 1.0
+    router = "round_robin"
+    settings = ("overlap",)
+    host_memory = False  # of a radix tree
+    casts: ClassVar[Mapping[str, str]] = {"fp8": "fp8"}
+    caches: ClassVar[Mapping[str, str]] = {"fp8": "fp8_e4m3", "bfloat16": "bf16"}
+    address = ("--dist-init-addr", Shell('"$HEAD:20000"'))
 
-def obstacles(service: LaunchedService) -> list[str]:
-    """Why SGLang cannot start a plan that others might; nothing where it can."""
-    reasons = formats_missing("SGLang", service.checkpoint, CASTS, CACHES)
-    first = service.instances[0]
-    for one in service.instances:
-        if one.ep not in (1, one.ranks):
-            reasons.append(
-                f"the kernels that SGLang chooses on some chips deal experts to 1 or to all "
-                f"{one.ranks} GPUs of a stage; the plan deals them to {one.ep}"
+    def rules(self, tokens: float, block: float, *, caching: bool, **sizes) -> "PrefillFirst":
+        return sglang(tokens=tokens, page=block, **sizes)
+
+    def obstacles_of(self, instance: Instance, service: LaunchedService) -> Iterator[str]:
+        if instance.ep not in (1, instance.ranks):
+            yield (
+                "the kernels that SGLang chooses on some chips deal experts to 1 or to all "
+                f"{instance.ranks} GPUs of a stage; the plan deals them to {instance.ep}"
             )
-        if one.drafts and service.draft and one.groups > 1:
-            reasons.append("SGLang takes no drafting model beside attention groups")
-        if one.role == "decode" and one.pp not in (1, first.pp):
-            reasons.append(
-                f"SGLang wants the pool that decodes in 1 stage or in the {first.pp} of the pool "
-                f"that prefills, not {one.pp}"
+        if instance.drafts and service.draft and instance.groups > 1:
+            yield "SGLang takes no drafting model beside attention groups"
+        stages = service.instances[0].pp
+        if instance.role == "decode" and instance.pp not in (1, stages):
+            yield (
+                f"SGLang wants the pool that decodes in 1 stage or in the {stages} of the pool "
+                f"that prefills, not {instance.pp}"
             )
-        reasons += division_obstacles(one, lambda n, one=one: _fits(one, n))
-    return list(dict.fromkeys(reasons))
 
+    def fits(self, instance: Instance, machines: int) -> bool:
+        """Whether every machine holds whole stages, or whole machines one stage."""
+        if machines % instance.pp:
+            return instance.pp % machines == 0
+        return instance.ranks % (machines // instance.pp) == 0
 
-def _fits(one: Instance, nodes: int) -> bool:
-    """Whether every machine holds whole stages, or whole machines one stage."""
-    if nodes % one.pp:
-        return one.pp % nodes == 0
-    return one.ranks % (nodes // one.pp) == 0
+    def together(self, instance: Instance, service: LaunchedService) -> list[object]:
+        """Replicas in one machine, none with attention groups."""
+        plain = not instance.role and instance.groups == 1 and instance.pp == 1
+        fits = instance.copies * instance.gpus <= instance.machine
+        several = instance.copies > 1 and plain and fits
+        return ["--dp-size", instance.copies] if several else []
 
+    def program(self, service: LaunchedService) -> str:
+        return "python -m sglang.launch_server"
 
-def _steps(one: Instance, service: LaunchedService) -> list[Step]:
-    program = "python -m sglang.launch_server"
-    flags = _flags(one, service)
-    nodes = machines(one, lambda n: _fits(one, n))
-    if nodes == 1:
-        copies = _together(one)
-        shown = one._replace(copies=1) if copies else one
-        return [Step(where(shown), line(visible(one) + program, [*flags, *copies]))]
-    head = ["--dist-init-addr", Shell('"$HEAD:20000"')]
-    return per_machine(one, program, flags, nodes, head)
+    def flags(self, instance: Instance, service: LaunchedService) -> list[object]:
+        load = service.checkpoint
+        flags: list[object] = ["--model-path", load.repository, "--tp-size", instance.ranks]
+        if instance.pp > 1:
+            flags += ["--pp-size", instance.pp]
+        if instance.groups > 1:
+            flags += ["--attn-dp-size", instance.groups]
+        if instance.ep > 1:
+            flags += ["--ep-size", instance.ep]
+        flags += ["--context-length", service.context]
+        # both are divided among the attention groups by the server
+        flags += ["--max-running-requests", instance.group_requests * instance.groups]
+        tokens = self.budget(instance, service)
+        whole = instance.chunk == math.inf and tokens >= service.isl
+        flags += ["--chunked-prefill-size", -1 if whole else tokens * instance.groups]
+        if instance.role == "prefill":
+            flags += ["--max-prefill-tokens", tokens]
+        if load.cast:
+            flags += ["--quantization", self.casts[load.cast]]
+        if load.cache:
+            flags += ["--kv-cache-dtype", self.caches[load.cache]]
+        if instance.drafts:
+            flags += ["--speculative-algorithm", "STANDALONE" if service.draft else "NEXTN"]
+            flags += ["--speculative-draft-model-path", service.draft] if service.draft else []
+            flags += ["--speculative-num-steps", instance.drafts, "--speculative-eagle-topk", 1]
+            flags += ["--speculative-num-draft-tokens", instance.drafts + 1]
+        if instance.role:
+            flags += ["--port", PORTS[instance.role]]
+            flags += ["--disaggregation-mode", instance.role]
+            flags += ["--disaggregation-transfer-backend", "mooncake"]
+        return [*flags, "--trust-remote-code"] if load.code else flags
 
-
-def _together(one: Instance) -> list[object]:
-    """Instances that one command starts: replicas in one machine, none with attention groups."""
-    alone = one.role or one.groups > 1 or one.pp > 1 or one.copies == 1
-    fits = one.copies * one.gpus <= one.machine
-    return ["--dp-size", one.copies] if fits and not alone else []
-
-
-def _flags(one: Instance, service: LaunchedService) -> list[object]:
-    load = service.checkpoint
-    flags: list[object] = ["--model-path", load.repository, "--tp-size", one.ranks]
-    if one.pp > 1:
-        flags += ["--pp-size", one.pp]
-    if one.groups > 1:
-        flags += ["--attn-dp-size", one.groups]
-    if one.ep > 1:
-        flags += ["--ep-size", one.ep]
-    flags += ["--context-length", service.context]
-    # both are divided among the attention groups by the server
-    flags += ["--max-running-requests", one.group_requests * one.groups]
-    tokens = pass_budget(one, service, SCHEDULING)
-    whole = one.chunk == math.inf and tokens >= service.isl
-    flags += ["--chunked-prefill-size", -1 if whole else tokens * one.groups]
-    if one.role == "prefill":
-        flags += ["--max-prefill-tokens", tokens]
-    if load.cast:
-        flags += ["--quantization", CASTS[load.cast]]
-    if load.cache:
-        flags += ["--kv-cache-dtype", CACHES[load.cache]]
-    if one.drafts:
-        flags += ["--speculative-algorithm", "STANDALONE" if service.draft else "NEXTN"]
-        flags += ["--speculative-draft-model-path", service.draft] if service.draft else []
-        flags += ["--speculative-num-steps", one.drafts, "--speculative-eagle-topk", 1]
-        flags += ["--speculative-num-draft-tokens", one.drafts + 1]
-    if one.role:
-        flags += ["--port", PORTS[one.role]]
-        flags += ["--disaggregation-mode", one.role]
-        flags += ["--disaggregation-transfer-backend", "mooncake"]
-    return [*flags, "--trust-remote-code"] if load.code else flags
-
-
-def _notes(service: LaunchedService) -> list[str]:
-    notes: list[str] = []
-    if len(service.instances) > 1:
-        notes.append(
+    def pool_notes(self) -> str:
+        return (
             "Pools need Mooncake (pip install mooncake-transfer-engine) and before them "
             "`sglang_router.launch_router --pd-disaggregation` with the addresses of both pools."
         )
-    if any(one.copies > 1 and not _together(one) for one in service.instances):
-        notes.append("Spread requests evenly over the instances.")
-    return notes
-
-
-SGLANG = ServingEngine(
-    name="sglang",
-    title="SGLang",
-    words=("sglang",),
-    version="0.5.23",
-    source=SOURCE,
-    commands=commands,
-    obstacles=obstacles,
-    scheduling=SCHEDULING,
-    rules=lambda tokens, block, caching, **sizes: sglang(tokens=tokens, page=block, **sizes),
-    block=1.0,
-    router="round_robin",
-    settings=("overlap",),
-    host_memory=False,  # of a radix tree
-)

@@ -5,24 +5,22 @@ has fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/reference.html)
 """
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
-from infer_jax.engines.engine import Commands, ServingEngine, pass_budget
-from infer_jax.engines.launches import PORTS, Instance, LaunchedService, Step
-from infer_jax.engines.shell import division_obstacles, line, machines, visible, where
+from infer_jax.engines.engine import ServingEngine
+from infer_jax.engines.launches import (
+    PORTS,
+    Instance,
+    Launch,
+    LaunchedService,
+    Step,
+    command_line,
+)
 from infer_jax.errors import InputError
 
 if TYPE_CHECKING:
     from infer_jax.replays import GuaranteedNoEvict, Preempting
-
-# microBatchScheduler.cpp: whole prompts, unless enable_chunked_prefill; capacityScheduler.cpp,
-# GUARANTEED_NO_EVICT: blocks for the whole output
-SCHEDULING = {"whole": 1.0, "held_output": 1.0}
-SOURCE = (
-    "github.com/NVIDIA/TensorRT-LLM, 00209af149e7, tensorrt_llm/commands/serve.py; "
-    "nvidia.github.io/TensorRT-LLM/features/parallel-strategy.html; "
-    "nvidia.github.io/TensorRT-LLM/features/disagg-serving.html"
-)
 
 
 def trtllm(
@@ -84,87 +82,107 @@ def trtllm(
     return GuaranteedNoEvict.of(**sizes, overlap=float(overlap), drafts=drafts)
 
 
-def commands(service: LaunchedService) -> Commands:
-    """TensorRT-LLM's commands: attention is split over a stage, or a group is one GPU."""
-    files = {_file(one): text for one in service.instances if (text := _yaml(one, service))}
-    steps = [_step(one, service, files) for one in service.instances]
-    notes: list[str] = []
-    if len(service.instances) > 1:
-        files["pools.yaml"] = _pools(service)
-        steps.append(Step("before both pools", "trtllm-serve disaggregated -c pools.yaml"))
-        notes.append("In pools.yaml stand the addresses of the instances.")
-    if any(one.copies > 1 for one in service.instances):
-        notes.append("Spread requests evenly over the instances.")
-    return Commands(tuple(steps), files, tuple(notes))
+class TrtllmEngine(ServingEngine):
+    """TensorRT-LLM: attention is split over a stage, or a group is one GPU."""
 
+    name, title, words = "trtllm", "TensorRT-LLM", ("trt", "tensorrt")
+    version = "at commit 00209af149e7"
+    source = (
+        "github.com/NVIDIA/TensorRT-LLM, 00209af149e7, tensorrt_llm/commands/serve.py; "
+        "nvidia.github.io/TensorRT-LLM/features/parallel-strategy.html; "
+        "nvidia.github.io/TensorRT-LLM/features/disagg-serving.html"
+    )
+    # microBatchScheduler.cpp: whole prompts, unless enable_chunked_prefill; capacityScheduler.cpp,
+    # GUARANTEED_NO_EVICT: blocks for the whole output
+    scheduling: ClassVar[Mapping[str, float]] = {"whole": 1.0, "held_output": 1.0}
+    block = 32.0
+    # tensorrt_llm/_torch/pyexecutor/executor_request_queue.py, _balance_requests_across_ranks,
+    # fills the ranks with the fewest tokens
+    router = "minimum_tokens"
 
-def obstacles(service: LaunchedService) -> list[str]:
-    """Why TensorRT-LLM cannot start a plan that others might; nothing where it can."""
-    load = service.checkpoint
-    reasons: list[str] = []
-    if load.cast:
-        reasons.append(
-            f"TensorRT-LLM loads {load.cast} from a checkpoint that is stored so, and no "
-            f"repository of {load.repository} in {load.cast} is known here"
-        )
-    if load.cache not in ("", "fp8"):
-        reasons.append(f"TensorRT-LLM keeps no KV cache in {load.cache}")
-    if service.draft and any(one.drafts for one in service.instances):
-        reasons.append("a drafting model is given to TensorRT-LLM by a folder, which is not known")
-    for one in service.instances:
-        if one.maker == "AMD":
-            reasons.append("TensorRT-LLM runs on NVIDIA GPUs")
-        if one.groups > 1 and one.tp > 1:
-            reasons.append(
-                f"TensorRT-LLM gives each of the {one.ranks} GPUs of a stage an attention group "
-                f"of its own; the plan has {one.groups} groups of {one.tp}"
+    def rules(
+        self, tokens: float, block: float, *, caching: bool, **sizes
+    ) -> "GuaranteedNoEvict | Preempting":
+        return trtllm(blocks=tokens / block, block=block, reuse=caching, **sizes)
+
+    def format_obstacles(self, service: LaunchedService) -> Iterator[str]:
+        load = service.checkpoint
+        if load.cast:
+            yield (
+                f"TensorRT-LLM loads {load.cast} from a checkpoint that is stored so, and no "
+                f"repository of {load.repository} in {load.cast} is known here"
             )
-        reasons += division_obstacles(one)
-    return list(dict.fromkeys(reasons))
+        if load.cache not in ("", "fp8"):
+            yield f"TensorRT-LLM keeps no KV cache in {load.cache}"
+        if service.draft and any(x.drafts for x in service.instances):
+            yield "a drafting model is given to TensorRT-LLM by a folder, which is not known"
+
+    def obstacles_of(self, instance: Instance, service: LaunchedService) -> Iterator[str]:
+        if instance.maker == "AMD":
+            yield "TensorRT-LLM runs on NVIDIA GPUs"
+        if instance.groups > 1 and instance.tp > 1:
+            yield (
+                f"TensorRT-LLM gives each of the {instance.ranks} GPUs of a stage an attention "
+                f"group of its own; the plan has {instance.groups} groups of {instance.tp}"
+            )
+
+    def launch(self, service: LaunchedService) -> Launch:
+        """Commands, and the files of settings that have no option."""
+        launch = super().launch(service)
+        if not launch.steps:
+            return launch
+        texts = {_file(x): self._yaml(x, service) for x in service.instances}
+        files, steps = {name: text for name, text in texts.items() if text}, launch.steps
+        if len(service.instances) > 1:
+            files["pools.yaml"] = _pools(service)
+            steps += (Step("before both pools", "trtllm-serve disaggregated -c pools.yaml"),)
+        return launch._replace(steps=steps, files=files)
+
+    def program(self, service: LaunchedService) -> str:
+        return f"trtllm-serve {shlex.quote(service.checkpoint.repository)}"
+
+    def flags(self, instance: Instance, service: LaunchedService) -> list[object]:
+        flags: list[object] = ["--tp_size", instance.ranks]
+        flags += ["--pp_size", instance.pp] if instance.pp > 1 else []
+        flags += ["--ep_size", instance.ep] if instance.ep > 1 else []
+        flags += ["--max_seq_len", service.context, "--max_batch_size", instance.group_requests]
+        flags += ["--max_num_tokens", self.budget(instance, service)]
+        flags += ["--port", PORTS[instance.role]] if instance.role else []
+        flags += ["--config", _file(instance)] if self._yaml(instance, service) else []
+        return [*flags, "--trust_remote_code"] if service.checkpoint.code else flags
+
+    def steps(self, instance: Instance, service: LaunchedService) -> list[Step]:
+        machines = self.machines(instance)
+        if machines == 1:
+            return super().steps(instance, service)
+        # one Slurm task for each GPU
+        tasks = f"--ntasks {instance.gpus} --ntasks-per-node {instance.gpus // machines} --mpi pmix"
+        launcher = f"srun --nodes {machines} {tasks} trtllm-llmapi-launch {self.program(service)}"
+        command = command_line(launcher, self.flags(instance, service))
+        return [Step(instance.where(f"{machines} machines under Slurm"), command)]
+
+    def _yaml(self, instance: Instance, service: LaunchedService) -> str:
+        """The settings that have no command-line option, as YAML."""
+        lines = ["enable_attention_dp: true"] if instance.groups > 1 else []
+        if self.budget(instance, service) < service.isl:
+            lines.append("enable_chunked_prefill: true")
+        if service.checkpoint.cache:
+            lines += ["kv_cache_config:", f"  dtype: {service.checkpoint.cache}"]
+        if instance.drafts:
+            lines += ["speculative_config:", "  decoding_type: MTP"]
+            lines.append(f"  num_nextn_predict_layers: {instance.drafts}")
+        if instance.role:
+            lines += ["cache_transceiver_config:", "  backend: DEFAULT"]
+        if instance.role == "prefill":
+            lines.append("disable_overlap_scheduler: true")
+        return "\n".join(lines)
+
+    def pool_notes(self) -> str:
+        return "In pools.yaml stand the addresses of the instances."
 
 
-def _step(one: Instance, service: LaunchedService, files: dict[str, str]) -> Step:
-    load = service.checkpoint
-    flags: list[object] = ["--tp_size", one.ranks]
-    if one.pp > 1:
-        flags += ["--pp_size", one.pp]
-    if one.ep > 1:
-        flags += ["--ep_size", one.ep]
-    nodes = machines(one)
-    flags += ["--max_seq_len", service.context, "--max_batch_size", one.group_requests]
-    flags += ["--max_num_tokens", pass_budget(one, service, SCHEDULING)]
-    flags += ["--port", PORTS[one.role]] if one.role else []
-    flags += ["--config", _file(one)] if _file(one) in files else []
-    flags += ["--trust_remote_code"] if load.code else []
-    program = f"trtllm-serve {shlex.quote(load.repository)}"
-    if nodes == 1:
-        return Step(where(one), line(visible(one) + program, flags))
-    # one Slurm task for each GPU
-    each = one.gpus // nodes
-    tasks = f"--ntasks {one.gpus} --ntasks-per-node {each} --mpi pmix"
-    launcher = f"srun --nodes {nodes} {tasks} trtllm-llmapi-launch {program}"
-    return Step(where(one, f"{nodes} machines under Slurm"), line(launcher, flags))
-
-
-def _file(one: Instance) -> str:
-    return f"{one.role or 'plan'}.yaml"
-
-
-def _yaml(one: Instance, service: LaunchedService) -> str:
-    """The settings that have no command-line option, as YAML."""
-    lines = ["enable_attention_dp: true"] if one.groups > 1 else []
-    if pass_budget(one, service, SCHEDULING) < service.isl:
-        lines.append("enable_chunked_prefill: true")
-    if service.checkpoint.cache:
-        lines += ["kv_cache_config:", f"  dtype: {service.checkpoint.cache}"]
-    if one.drafts:
-        lines += ["speculative_config:", "  decoding_type: MTP"]
-        lines.append(f"  num_nextn_predict_layers: {one.drafts}")
-    if one.role:
-        lines += ["cache_transceiver_config:", "  backend: DEFAULT"]
-    if one.role == "prefill":
-        lines.append("disable_overlap_scheduler: true")
-    return "\n".join(lines)
+def _file(instance: Instance) -> str:
+    return f"{instance.role or 'plan'}.yaml"
 
 
 def _pools(service: LaunchedService) -> str:
@@ -174,22 +192,3 @@ def _pools(service: LaunchedService) -> str:
         lines += [f"{title}_servers:", f"  num_instances: {one.copies}", "  urls:"]
         lines += [f'    - "{one.role}-{i}:{PORTS[one.role]}"' for i in range(one.copies)]
     return "\n".join(lines)
-
-
-TRTLLM = ServingEngine(
-    name="trtllm",
-    title="TensorRT-LLM",
-    words=("trt", "tensorrt"),
-    version="at commit 00209af149e7",
-    source=SOURCE,
-    commands=commands,
-    obstacles=obstacles,
-    scheduling=SCHEDULING,
-    rules=lambda tokens, block, caching, **sizes: trtllm(
-        blocks=tokens / block, block=block, reuse=caching, **sizes
-    ),
-    block=32.0,
-    # tensorrt_llm/_torch/pyexecutor/executor_request_queue.py, _balance_requests_across_ranks,
-    # fills the ranks with the fewest tokens
-    router="minimum_tokens",
-)

@@ -69,15 +69,12 @@ NO_REQUESTS = (
 
 def _bench(run: Run, log: Trace, asked: Given, model: Serving, prompts: float | None) -> Bench:
     load = load_of(run)
-    engine = model.engine_name
-    old = run.version is not None and engine == "vllm" and _release(run.version) < OVERLAP
-    sizes = Sizes(
-        run.max_num_seqs, run.max_num_batched_tokens, None, None, overlap=False if old else None
-    )
-    server = server_of(
-        engine, model, asked.model.architecture, asked.hardware, {"tp": float(load.plan.tp)},
-        sizes, float((log.isl + log.osl).mean()),
-    )  # fmt: skip
+    vllm = model.engine_name == "vllm"
+    old = run.version is not None and vllm and _release(run.version) < OVERLAP
+    overlap = False if old else None
+    sizes = Sizes(run.max_num_seqs, run.max_num_batched_tokens, overlap=overlap)
+    degrees, tokens = {"tp": float(load.plan.tp)}, float((log.isl + log.osl).mean())
+    server = server_of(model, asked.model.architecture, asked.hardware, degrees, sizes, tokens)
     closed = run.loop == "closed"
     times = np.zeros(len(log)) if closed else log.arrivals
     after = np.where(log.osl > 1, (log.last - log.first) / np.maximum(log.osl - 1, 1), np.nan)

@@ -18,7 +18,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.launch import budget
 from infer_jax.planning import USUAL_TTFT, Choice, Replay, ReplayTimes
-from infer_jax.replays import Requests, Rules, lanes, replay, serve_pools
+from infer_jax.replays import Requests, Rules, lanes, replay
 from infer_jax.replays.loops import checked, sizes_of
 from infer_jax.results.numbers import digits
 from infer_jax.specs import Workload
@@ -26,14 +26,12 @@ from infer_jax.typed_jax import trees
 from infer_jax.verbs.plan_launch import service_of
 from infer_jax.verbs.plan_search import Plans, Question, search_on
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.replay_cluster import PoolSplit, crossing, pair_of, pools_in
+from infer_jax.verbs.replay_cluster import PoolSplit, pools_of
 from infer_jax.verbs.replay_requests import (
-    Arriving,
-    Lengths,
-    Load,
-    draw_requests,
+    ArrivingRequests,
+    ReplayDrafts,
+    RequestStream,
     drawn_arrivals,
-    of_plan,
     with_drafts,
 )
 from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
@@ -176,20 +174,19 @@ def _lane(question: Question, plans: Plans, choice: Choice, largest: float) -> L
             return what
     service = service_of(choice, question, plans)
     instance, serving = service.instances[0], system.side.serving
-    engine = serving.engine_name
     degrees = {"tp": float(pool.layout.tp), "ep": float(pool.layout.ep)}
-    drafts = of_plan(question.drafts, pool.layout.drafts)
+    drafts = ReplayDrafts.of(question.drafts, pool.layout.drafts)
     loop = None if question.requirements.rate is not None else max(round(choice.batch), 1)
     count = ARRIVALS if loop is None else max(int(WAVES * np.ceil(largest)), MIN_REQUESTS)
     arriving = with_drafts(drafts, _requests(question, count, loop, pool.copies), 0, 0)
     # schedulers look up prompts with hashes, but where tokens are drafted
     caching = bool(arriving.hashes) and drafts is None
-    tokens = float(budget(instance, service, engine))
-    sizes = Sizes(float(instance.group_requests), tokens, None, None, caching=caching)
+    tokens = float(budget(instance, service, serving.engine_name))
+    sizes = Sizes(float(instance.group_requests), tokens, caching=caching)
     arch, hardware = system.given.model.architecture, system.side.hardware
     longest = float(work.isl + work.osl)
     try:
-        server = server_of(engine, serving, arch, hardware, degrees, sizes, longest, drafts)
+        server = server_of(serving, arch, hardware, degrees, sizes, longest, drafts)
         cached = arriving.cached(server.tokens) + _prefix(work, arriving)
         requests = Requests.of(*arriving[:3], cached, arriving.drafts)
         if caching:
@@ -218,46 +215,41 @@ def _pooled_times(question: Question, plans: Plans, choice: Choice, _: float) ->
             return what
     service = service_of(choice, question, plans)
     sizes = [
-        Sizes(float(x.group_requests), float(budget(x, service, engine)), None, None)
-        for x in service.instances
+        Sizes(float(x.group_requests), float(budget(x, service, engine))) for x in service.instances
     ]
     split = PoolSplit(prefill.layout.tp, prefill.copies, decode.layout.tp, decode.copies)
     arch, longest = systems[0].given.model.architecture, float(work.isl + work.osl)
-    drafts = of_plan(question.drafts, decode.layout.drafts)
+    drafts = ReplayDrafts.of(question.drafts, decode.layout.drafts)
     loop = None
     if question.requirements.rate is None:
         decoding = choice.batch * decode.copies
         loop = max(math.ceil(decoding + choice.requests_per_s * choice.ttft), 1)
     count = ARRIVALS if loop is None else max(WAVES * loop, MIN_REQUESTS)
     try:
-        pair = pair_of(
-            split, engine, first.serving, arch, first.hardware, (sizes[0], sizes[1]), longest,
-            drafts,
-        )  # fmt: skip
-        arriving = with_drafts(pair.decode.drafts, _requests(question, count, loop, 1.0), 0, 0)
-        cached = arriving.cached(pair.prefill.tokens) + _prefix(work, arriving)
-        requests = Requests.of(*arriving[:3], cached, arriving.drafts)
-
-        def between(prompt: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-            return crossing(pair, prompt, seconds)
-
-        log = serve_pools(*pools_in(pair), requests, between, concurrency=loop)
+        pools = pools_of(
+            split, first.serving, arch, first.hardware, (sizes[0], sizes[1]), longest, drafts
+        )
+        arriving = with_drafts(drafts, _requests(question, count, loop, 1.0), 0, 0)
+        cached = arriving.cached(pools.prefill.tokens) + _prefix(work, arriving)
+        log = pools.serve(Requests.of(*arriving[:3], cached, arriving.drafts), loop)
     except InputError as error:
         return _reason(error)
-    return _times(log.arrival - pair.prefill.front, log.first, log.last, arriving.output)
+    return _times(log.arrival - pools.prefill.front, log.first, log.last, arriving.output)
 
 
 def _reason(error: InputError) -> str:
     return f"{error.field} {error.value}, where allowed is {error.allowed}"
 
 
-def _requests(question: Question, count: int, loop: int | None, copies: float) -> Arriving:
+def _requests(question: Question, count: int, loop: int | None, copies: float) -> ArrivingRequests:
     """Requests of one instance of ``copies``: as recorded, or drawn from the shares of lengths."""
     work, rate, trace = question.requests.work, question.requirements.rate, question.requests.trace
     if trace is not None and rate is not None:
-        lengths = Lengths(trace.isl.mean(), trace.osl.mean(), 1.0, trace, bool(trace.hashes))
-        load = Load(None, rate / copies, 1.0, None)
-        return draw_requests(load, lengths, min(count, len(trace)), (0, 0))
+        stream = RequestStream(
+            trace.isl.mean(), trace.osl.mean(), trace=trace, caching=bool(trace.hashes),
+            rate=rate / copies,
+        )  # fmt: skip
+        return stream.draw(min(count, len(trace)), (0, 0))
     random = np.random.default_rng(0)
     sizes = np.ones((1, 3))
     if work.lengths:
@@ -272,10 +264,10 @@ def _requests(question: Question, count: int, loop: int | None, copies: float) -
         assert rate is not None and work.arrivals is not None
         burstiness = 1.0 / max(float(work.arrivals.variability), 1e-3)
         times = drawn_arrivals(random, count, rate / copies, burstiness)
-    return Arriving(times, isl, osl)
+    return ArrivingRequests(times, isl, osl)
 
 
-def _prefix(work: Workload, arriving: Arriving) -> np.ndarray:
+def _prefix(work: Workload, arriving: ArrivingRequests) -> np.ndarray:
     """Tokens of each prompt in the cache, where a mean says it and no hashes."""
     if arriving.hashes:
         return np.zeros_like(arriving.prompt)

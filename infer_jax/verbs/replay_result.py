@@ -13,16 +13,15 @@ import numpy as np
 
 from infer_jax.catalog.files import replacing
 from infer_jax.estimators import Trust
-from infer_jax.estimators.known_errors import NAMES
 from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Column, Notes, Part, Table
+from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, option
 from infer_jax.results.numbers import digits, or_unknown
-from infer_jax.specs import Plan
-from infer_jax.verbs import inputs, pictures, replay_notes as sentences
+from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.limits import long_times
-from infer_jax.verbs.replay_cluster import PoolSplit, ReplayRouting
-from infer_jax.verbs.replay_requests import Lengths, Load, ReplayDrafts, randomly
-from infer_jax.verbs.replay_runs import ReplayRun, TimeStatistic, names, statistic
+from infer_jax.verbs.option import either
+from infer_jax.verbs.replay_cluster import ReplayedCluster
+from infer_jax.verbs.replay_requests import RequestStream
+from infer_jax.verbs.replay_runs import STATISTICS, ReplayRun, TimeStatistic, statistic
 from infer_jax.verbs.replay_server import ReplayedInstance
 
 if TYPE_CHECKING:
@@ -34,8 +33,11 @@ TIMES = {  # the times of a request
     "itl": "time between tokens",
     "latency": "latency",
 }
-MEASURED = ("ttft", "tpot", "latency")
-LABELS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
+MEASURED = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
+COLUMNS = (
+    Column("", "", "title", left=True),
+    *(Column(name, "ms", name, left=False) for name in STATISTICS),
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,59 +47,53 @@ class ReplayResult(Pictured):
     asked: inputs.Given
     estimator: str
     trust: Trust
-    plan: Plan
-    server: ReplayedInstance
-    load: Load
-    lengths: Lengths
+    cluster: ReplayedCluster
+    stream: RequestStream
     runs: Sequence[ReplayRun]
     limits: Mapping[str, float]
-    pools: PoolSplit | None = None
-    drafts: ReplayDrafts | None = None
-    ranks: ReplayRouting | None = None
+
+    @property
+    def server(self) -> ReplayedInstance:
+        """An instance; of two pools one that decodes."""
+        return self.cluster.server
 
     @cached_property
     def times(self) -> dict[str, TimeStatistic]:
         """TTFT, TPOT, the time between tokens and latency, s: means, percentiles, their errors."""
-        statistics = {}
-        for name in MEASURED:
-            statistics[name] = statistic([run.of(name) for run in self.runs], sure=self._random)
-        gaps = [run.gaps for run in self.runs]
-        statistics["itl"] = statistic([g.seconds for g in gaps], [g.count for g in gaps])
-        return {name: statistics[name] for name in TIMES}
+        gaps, statistics = [run.gaps for run in self.runs], {}
+        for name in TIMES:
+            if name == "itl":
+                statistics[name] = statistic([g.seconds for g in gaps], [g.count for g in gaps])
+            else:
+                samples = [run.counted_times(name) for run in self.runs]
+                statistics[name] = statistic(samples, sure=self._random)
+        return statistics
 
     @property
     def _random(self) -> bool:
-        return randomly(self.load, self.lengths) or self.drafts is not None
-
-    @property
-    def _yields(self) -> float | None:
-        """Tokens after the first of a request in a pass, the mean over passes; None without any."""
-        passes = sum(float(run.gaps.count.sum()) for run in self.runs)
-        tokens = sum(float((run.output - 1)[run.counted].sum()) for run in self.runs)
-        return tokens / passes if passes else None
+        return self.stream.random or self.server.drafts is not None
 
     @cached_property
     def measured(self) -> dict[str, TimeStatistic]:
         """The same as a server had them, where the trace says so and is replayed as it was."""
         run = self._real
-        if run is None:
-            return {}
-        return {name: statistic([run.of(name)]) for name in MEASURED}
+        return {x: statistic([run.counted_times(x)]) for x in MEASURED} if run else {}
 
     @property
     def _real(self) -> ReplayRun | None:
         """The requests as the server of the trace had them."""
-        trace, run = self.lengths.trace, self.runs[0]
-        if trace is None or not len(trace.first) or self.load.is_given:
+        stream, run = self.stream, self.runs[0]
+        trace, count = stream.trace, len(run.prompt)
+        changed = stream.rate is not None or stream.concurrency is not None
+        if trace is None or not len(trace.first) or changed:
             return None
-        count = len(run.prompt)
         first, last = trace.first[:count], trace.last[:count]
         return run._replace(arrival=trace.arrivals[:count], first=first, last=last)
 
     @property
     def throughput(self) -> float:
         """Output tokens per second, of all copies."""
-        return self._mean(lambda run: run.output[run.counted].sum() / run.duration)
+        return self._mean(lambda run: run.total("output") / run.duration)
 
     @property
     def request_throughput(self) -> float:
@@ -107,236 +103,230 @@ class ReplayResult(Pictured):
     @property
     def goodput(self) -> float | None:
         """Requests per second that meet all limits; None where there are none."""
-        return self._mean(lambda run: run.good(dict(self.limits))) if self.limits else None
+        return self._mean(lambda run: run.goodput(self.limits)) if self.limits else None
 
     @property
     def energy(self) -> float | None:
         """Joules of all chips per output token; None where the chip's power is not known."""
         if not len(self.runs[0].series[0].power):
             return None
-        chips = float(self.plan.tp)
-        return self._mean(lambda run: chips * run.joules / run.output[run.counted].sum())
+        chips = float(self.cluster.plan.tp)
+        return self._mean(lambda run: chips * run.joules / run.total("output"))
 
     @property
-    def _cached(self) -> float:
-        """Per cent of prompt tokens that were in the cache."""
-        return self._mean(
-            lambda run: 100.0 * run.cached[run.counted].sum() / run.prompt[run.counted].sum()
-        )
+    def tokens_per_pass(self) -> float | None:
+        """Tokens after the first of a request in a pass, the mean over passes; None without any."""
+        passes = sum(float(run.gaps.count.sum()) for run in self.runs)
+        tokens = sum(float((run.output - 1)[run.counted].sum()) for run in self.runs)
+        return tokens / passes if passes else None
 
     @cached_property
     def _left_waiting(self) -> float:
         """Requests of a run that wait when the last one comes, where arrivals overload a server."""
-        if self.load.concurrency is not None:
-            return 0.0
-        return self._mean(lambda run: run.left_waiting)
-
-    def _mean(self, of: Callable[[ReplayRun], float]) -> float:
-        """The mean over runs."""
-        return float(np.mean([of(run) for run in self.runs]))
-
-    def _peak(self, name: str) -> float:
-        """The largest value of a series, of any copy and run."""
-        return max(run.peak(name) for run in self.runs)
-
-    def fields(self) -> Mapping[str, object]:
-        """Times in ms with their standard errors, rates, what was full, and what was asked."""
-        rules, load, run = self.server.rules, self.load, self.runs[0]
-        trace = self.lengths.trace
-        times = {f"{name}_ms": x.ms() for name, x in self.times.items()}
-        errors = {f"{name}_standard_error_ms": x.errors_ms() for name, x in self.times.items()}
-        real = {f"measured_{name}_ms": x.ms() for name, x in self.measured.items()}
-        return {
-            **self.asked.names,
-            "estimator": self.estimator,
-            "trust": self.trust.fields(),
-            "engine": self.server.engine,
-            "tp": self.plan.tp,
-            "copies": self.plan.dp,
-            **(self.ranks.fields(self.plan, self.runs) if self.ranks else {}),
-            **(self.pools.fields() if self.pools else {}),
-            "total_gpus": self.pools.gpus if self.pools else self.plan.chips,
-            "max_num_seqs": rules.slots,
-            "max_num_batched_tokens": rules.budget,
-            "block_size_tokens": rules.block,
-            "kv_cache_size_tokens": self.server.tokens,
-            **self._drafted(),
-            "trace": None if trace is None else trace.file,
-            "concurrency": load.concurrency,
-            "request_rate_per_s": load.rate,
-            "prompts": len(run.prompt),
-            "warmup": int((~run.counted).sum()),
-            "runs": len(self.runs),
-            "isl_tokens": self._mean(lambda run: run.prompt[run.counted].mean()),
-            "osl_tokens": self._mean(lambda run: run.output[run.counted].mean()),
-            "cached_prompt_percent": self._cached,
-            **self._cache_fields(),
-            **times,
-            **errors,
-            **real,
-            "throughput_tokens_per_s": self.throughput,
-            "requests_per_s": self.request_throughput,
-            "goodput_requests_per_s": self.goodput,
-            "limits": {f"{name}_ms": 1e3 * limit for name, limit in self.limits.items()},
-            "in_flight": self._mean(lambda run: run.in_flight),
-            "overloaded": bool(self._left_waiting),
-            "duration_s": self._mean(lambda run: run.duration),
-            "preemptions": self._mean(lambda run: run.preemptions),
-            "queue_peak": self._peak("queue"),
-            "running_peak": self._peak("running"),
-            "cache_peak_percent": 100.0 * self._peak("cache"),
-            "energy_per_output_token_j": self.energy,
-            "notes": self.notes(),
-        }
-
-    def _drafted(self) -> Mapping[str, object]:
-        """Drafts of a pass and what it yields, where tokens are drafted."""
-        if self.drafts is None:
-            return {}
-        return {"drafts": self.drafts.count, "tokens_per_pass": self._yields}
+        return 0.0 if self.stream.concurrency else self._mean(lambda run: run.left_waiting)
 
     @property
     def _has_cache(self) -> bool:
         """Whether the scheduler itself looks prompts up in its cache."""
         return all(len(x.kept) for run in self.runs for x in run.series)
 
-    def _cache_fields(self) -> Mapping[str, object]:
-        """Shared prefixes, and mean shares of the cache, where there are any."""
-        one = self.lengths.shared
-        said: dict[str, object] = {}
-        if one is not None:
-            said = {"prefix_tokens": one.tokens, "prefixes": one.count}
-        for name, title in (("cache", "cache"), ("kept", "cache_kept")) if self._has_cache else ():
-            mean = self._mean(lambda run, name=name: run.time_mean(name))
-            said[f"{title}_mean_percent"] = 100.0 * mean
-        if float(self.server.rules.host):
-            said["host_blocks"] = self.server.rules.host
-        return said
+    def _mean(self, of: Callable[[ReplayRun], float]) -> float:
+        """The mean over runs."""
+        return float(np.mean([of(run) for run in self.runs]))
+
+    def _peak(self, name: str) -> float:
+        """The largest value of a series, of any server and run."""
+        return max(run.peak(name) for run in self.runs)
+
+    def sections(self) -> Iterator[Section]:
+        """Server and load, times with percentiles, rates, what was full, and what was asked."""
+        stream, server, cluster, run = self.stream, self.server, self.cluster, self.runs[0]
+        requests = len(run.prompt)
+        yield (
+            f"{self.asked.model.name} on {cluster.words(self.asked.system.name)}, "
+            f"{server.engine.name}: {stream.arrivals_in_words(requests)}"
+        )
+        yield f"Lengths: {stream.words}."
+        yield f"Server: {server.words}."
+        yield self.trust.says
+        if self._left_waiting:
+            rate = self._mean(lambda run: (len(run.arrival) - 1) / np.ptp(run.arrival))
+            yield ""
+            yield (
+                f"Overloaded: {digits(rate)} requests/s come, {digits(self.request_throughput)} "
+                f"are completed, and {digits(self._left_waiting)} of {requests} had no first token "
+                "when the last one came. The queue grows without end: times are of this run, and "
+                "longer in a longer one."
+            )
+        yield {
+            **self.asked.names,
+            "estimator": self.estimator,
+            "trust": self.trust.fields(),
+            **cluster.fields(),
+            "max_num_seqs": server.rules.slots,
+            "max_num_batched_tokens": server.rules.budget,
+            "block_size_tokens": server.rules.block,
+            "kv_cache_size_tokens": server.tokens,
+            **({"drafts": server.drafts.count} if server.drafts else {}),
+            "trace": None if stream.trace is None else stream.trace.file,
+            "concurrency": stream.concurrency,
+            "request_rate_per_s": stream.rate,
+            "prompts": requests,
+            "warmup": int((~run.counted).sum()),
+            "runs": len(self.runs),
+            "isl_tokens": self._mean(lambda run: run.mean("prompt")),
+            "osl_tokens": self._mean(lambda run: run.mean("output")),
+            **({"prefix_tokens": stream.prefix, "prefixes": stream.prefixes}
+               if stream.prefix else {}),
+            **({"host_blocks": server.rules.host} if float(server.rules.host) else {}),
+            **{f"{x}_ms": _in_ms(t.values) for x, t in self.times.items()},
+            **{f"{x}_standard_error_ms": _in_ms(t.errors) for x, t in self.times.items()},
+            **{f"measured_{x}_ms": _in_ms(t.values) for x, t in self.measured.items()},
+            "limits": _in_ms({f"{name}_ms": limit for name, limit in self.limits.items()}),
+            "overloaded": bool(self._left_waiting),
+        }  # fmt: skip
+        yield Rows("", list(self._time_rows()), COLUMNS)
+        yield Answers(self._facts())
+        yield Notes(self.notes())
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a request."""
         return [row for i, run in enumerate(self.runs) for row in run.rows(i)]
 
-    def notes(self) -> list[str]:
-        """What was replayed, what times hold, and what is not modelled."""
-        runs, load, trace = self.runs, self.load, self.lengths.trace
-        times = sentences.IN_TIMES.format(digits(1e3 * self.server.front))
-        words = None if self.drafts is None else self.drafts.words
-        said = [sentences.ERRORS, times, sentences.step_times(words, pools=self.pools is not None)]
-        if self.drafts is not None:
-            said += [] if self._yields is None else [sentences.GROUPS.format(self._yields)]
-            said += self.drafts.notes
-        if self.ranks is not None:
-            said.append(self.ranks.note)
-        said += self._caching()
-        if trace is not None and trace.dropped:
-            said.append(f"{trace.dropped} requests of the trace that failed are left out.")
-        if load.concurrency is not None and load.rate is not None:
-            said.append(sentences.HELD.format(load.concurrency))
-        elif load.concurrency is not None:
-            said.append(sentences.IN_FLIGHT)
-            if (~runs[0].counted).sum() < load.concurrency < len(runs[0].prompt):
-                said.append(sentences.BURST.format(load.concurrency))
-        if self.pools:
-            said.append(sentences.POOLS)
-        elif float(self.plan.dp) > 1 and (self.ranks is None or self.ranks.ranks > 1):
-            said.append("Requests are dealt to the copies in turn, each with its own queue.")
-        if len(runs) > 1:
-            said.append(sentences.SEVERAL.format(len(runs)))
-        elif self._random:
-            said.append(sentences.BATCHED)
-        if any(run.preempted.any() for run in runs):
-            said.append("Times between tokens leave out what requests wait after a preemption.")
-        own = (note for note in self.asked.notes if "USD/h" not in note)
-        return [*long_times(self.limits), *said, *own]
-
-    def _caching(self) -> list[str]:
-        """How prompts are found in the cache, and in host memory."""
-        if not self.lengths.caching:
-            return [sentences.UNCACHED if self.lengths.alike else "No prefix is cached."]
-        if not self._has_cache:
-            return [sentences.CACHED]
-        host, fetch = float(self.server.rules.host), float(self.server.rules.fetch)
-        return [
-            sentences.KEPT,
-            *([sentences.FETCHED.format(host, digits(1e3 * fetch))] if host else []),
-        ]
-
-    def parts(self) -> Iterator[Part]:
-        """Server and load, times with percentiles, rates and what was full."""
-        copies = float(self.plan.dp)
-        many = f" x {copies:g} copies" if copies > 1 else ""
-        each = float(self.plan.tp * self.plan.ep)
-        ranks = "" if self.ranks is None else self.ranks.words
-        gpus = f"{each:g} {self.asked.system.name}{ranks}{many}"
-        if self.pools:
-            gpus = f"{self.pools} {self.asked.system.name}, prefill > decode"
-        yield f"{self.asked.model.name} on {gpus}, {self.server.engine}: {self._load()}"
-        yield f"Lengths: {self.lengths.words}."
-        yield f"Server: {self.server.words}."
-        yield self.trust.says
-        yield ""
-        if self._left_waiting:
-            yield self._overload()
-        heads = [Column("", left=True), *(Column(name, "ms") for name in names())]
-        yield Table(heads, list(self._times()))
-        yield ""
-        yield Table(
-            [Column("answer", left=True), Column("value"), Column("unit", left=True)],
-            [[title, value, unit] for title, value, unit in self._answers()],
-        )
-        yield Notes(self.notes())
-
-    def _overload(self) -> str:
-        """That the queue grew for as long as requests came."""
-        count = len(self.runs[0].prompt)
-        come = self._mean(lambda run: (len(run.arrival) - 1) / np.ptp(run.arrival))
-        return sentences.OVERLOADED.format(
-            digits(come), digits(self.request_throughput), digits(self._left_waiting), count
-        )
-
-    def _load(self) -> str:
-        """The requests, in words."""
-        return self.load.words(len(self.runs[0].prompt), self.lengths.trace)
-
-    def _times(self) -> Iterator[list[str]]:
+    def _time_rows(self) -> Iterator[dict[str, str]]:
         """Rows of times; below each what was measured, and by how much it is missed."""
         mark = self.trust.mark
         for name, title in TIMES.items():
             times = self.times[name]
-            cells = [mark + times.with_error(level) for level in names()]
-            yield [title, *cells]
+            yield {"title": title, **{x: mark + times.with_error(x) for x in STATISTICS}}
             if name in self.measured:
                 real = self.measured[name].values
-                off = [times.values[level] / real[level] - 1.0 for level in names()]
-                yield ["  measured", *(digits(1e3 * real[level]) for level in names())]
-                yield ["  error", *(f"{100.0 * x:+.1f} %" for x in off)]
+                errors = {x: times.values[x] / real[x] - 1.0 for x in STATISTICS}
+                yield {"title": "  measured", **{x: digits(1e3 * real[x]) for x in STATISTICS}}
+                yield {"title": "  error", **{x: f"{100 * e:+.1f} %" for x, e in errors.items()}}
 
-    def _answers(self) -> Iterator[tuple[str, str, str]]:
-        mark = self.trust.mark
-        yield "throughput", mark + digits(self.throughput, 4), "output tok/s"
-        yield "", mark + digits(self.request_throughput, 4), "requests/s"
-        if self.goodput is not None:
-            limits = " and ".join(f"{k.upper()} {1e3 * x:g} ms" for k, x in self.limits.items())
-            yield "goodput", mark + digits(self.goodput, 4), f"requests/s within {limits}"
-        duration = self._mean(lambda run: run.duration)
-        yield "duration of a run", mark + digits(duration, 4), "s"
-        yield "in flight", mark + digits(self._mean(lambda run: run.in_flight)), "requests, mean"
-        if self.lengths.caching:
-            yield "prompts in the cache", digits(self._cached), "% of tokens"
+    def _facts(self) -> list[Fact]:
+        """Rates, and what was full."""
+        mean, peak, mark, goodput = self._mean, self._peak, self.trust.mark, self.goodput
+        server, energy = self.server, self.energy
+        limits = " and ".join(f"{k.upper()} {1e3 * x:g} ms" for k, x in self.limits.items())
+
+        def rate(value: float) -> str:
+            return mark + digits(value, 4)
+
+        def estimate(value: float) -> str:
+            return mark + digits(value)
+
+        facts = [
+            Fact("throughput_tokens_per_s", self.throughput, "throughput", "output tok/s", rate),
+            Fact("requests_per_s", self.request_throughput, "completed", "requests/s", rate),
+            Fact("goodput_requests_per_s", goodput, "goodput" if self.limits else "",
+                 f"requests/s within {limits}", rate),
+            Fact("duration_s", mean(lambda run: run.duration), "duration of a run", "s", rate),
+            Fact("in_flight", mean(lambda run: run.in_flight), "in flight",
+                 "requests, mean", estimate),
+            Fact("cached_prompt_percent",
+                 mean(lambda run: 100.0 * run.total("cached") / run.total("prompt")),
+                 "prompts in the cache" if self.stream.caching else "", "% of tokens", digits),
+        ]  # fmt: skip
         if self._has_cache:
-            kept = self._mean(lambda run: run.time_mean("kept"))
-            yield "kept in the cache", digits(100.0 * kept), "% of blocks on average"
-        if self.drafts is not None:
-            yield "tokens per pass", or_unknown(self._yields), "of a request that decodes"
-        if self.ranks is not None:
-            yield self.ranks.row(self.runs)
-        yield "preemptions", digits(self._mean(lambda run: run.preemptions)), "in a run"
-        yield "longest queue", digits(self._peak("queue")), "requests"
-        yield "most running", digits(self._peak("running")), "requests"
-        yield "fullest cache", digits(100.0 * self._peak("cache")), "%"
-        if self.energy is not None:
-            yield "energy of the GPUs", mark + digits(self.energy), "J per output token"
+            used, kept = (
+                100.0 * mean(lambda run, x=x: run.time_mean(x)) for x in ("cache", "kept")
+            )
+            title, unit = "kept in the cache", "% of blocks on average"
+            facts.append(Fact("cache_mean_percent", used))
+            facts.append(Fact("cache_kept_mean_percent", kept, title, unit, digits))
+        if server.drafts is not None:
+            title, unit = "tokens per pass", "of a request that decodes"
+            facts.append(Fact("tokens_per_pass", self.tokens_per_pass, title, unit, or_unknown))
+        return [
+            *facts,
+            *self.cluster.routed(self.runs),
+            Fact("preemptions", mean(lambda run: run.total("preempted")), "preemptions",
+                 "in a run", digits),
+            Fact("queue_peak", peak("queue"), "longest queue", "requests", digits),
+            Fact("running_peak", peak("running"), "most running", "requests", digits),
+            Fact("cache_peak_percent", 100.0 * peak("cache"), "fullest cache", "%", digits),
+            Fact("energy_per_output_token_j", energy,
+                 "" if energy is None else "energy of the GPUs", "J per output token", estimate),
+        ]  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """What was replayed, what times hold, and what is not modelled."""
+        stream, server, cluster, runs = self.stream, self.server, self.cluster, self.runs
+        pools, drafts = cluster.pools, server.drafts
+        flight, dropped = either(stream.concurrency, 0.0), stream.trace and stream.trace.dropped
+        warm = int((~runs[0].counted).sum())
+        verified = "; no token is drafted" if drafts is None else f": {drafts.words}"
+        where = ", and prefill and decode share the GPUs."
+        if pools is not None:
+            where = (
+                ". The pool that decodes computes a prompt's last token again and yields every "
+                "token."
+            )
+        notes = [
+            (True, "The estimator's errors are of its own means, not of replays, which were "
+             "compared with measured servers of vLLM alone (docs/theories/scheduler.md)."),
+            (True, "TTFT and latency are from a request's arrival and hold "
+             f"{digits(1e3 * server.front)} ms of network and tokeniser; TPOT is (latency - TTFT) "
+             "/ (osl - 1)."),
+            (True, "Step times are the estimator's, by rules of the engine's scheduler"
+             f"{verified}{where}"),
+            (drafts and self.tokens_per_pass, "A pass yields "
+             f"{either(self.tokens_per_pass, 0.0):.2f} tokens in the mean, drawn for each request; "
+             "the time between tokens is between passes, as clients of a stream measure it."),
+            *((True, note) for note in (drafts.notes if drafts else ())),
+            (cluster.ranks > 1, f"Each of {cluster.ranks} attention ranks has a queue, slots and a "
+             "cache of its own. All run their passes together, as long as the slowest rank's own "
+             "part and the experts' work on the tokens of all; requests are routed by "
+             f"{cluster.router} ({option('router')})."),
+            (cluster.router and cluster.ranks == 1, "Each copy has a queue and a clock of its own; "
+             f"requests are routed by {cluster.router} ({option('router')}), which sees the copies "
+             "as they are when a request comes."),
+            *self._notes_on_cache(),
+            (dropped, f"{dropped} requests of the trace that failed are left out."),
+            (flight and stream.rate is not None, f"A request that comes while {flight:g} are in "
+             "flight is held back, and its times begin when it is sent, as "
+             "`vllm bench serve --max-concurrency` counts them."),
+            (flight and stream.rate is None, "A request is sent as soon as another one has its "
+             "last token; network and tokeniser are in its times and leave no slot idle."),
+            (stream.rate is None and warm < flight < len(runs[0].prompt), f"The first {flight:g} "
+             "requests are sent all at once and wait for each other; "
+             f"{option('warmup', int(flight))} leaves them out."),
+            (pools, "Prompts are dealt to the prefill instances in turn, caches to those that "
+             "decode; a cache goes layer by layer behind its prompt and is handed over after "
+             "0.07 s, alone on its link."),
+            (cluster.dealt, "Requests are dealt to the copies in turn, each with its own queue."),
+            (len(runs) > 1, f"Numbers are means over {len(runs)} runs of other random numbers, "
+             "after ± their standard errors."),
+            (len(runs) == 1 and self._random, "After ± is the standard error of a mean, by batches "
+             f"of successive requests; {option('seeds')} says it of percentiles, too."),
+            (any(run.preempted.any() for run in runs), "Times between tokens leave out what "
+             "requests wait after a preemption."),
+        ]  # fmt: skip
+        own = (note for note in self.asked.notes if "USD/h" not in note)
+        return [*long_times(self.limits), *(text for holds, text in notes if holds), *own]
+
+    def _notes_on_cache(self) -> list[tuple[object, str]]:
+        """How prompts are found in the cache and in host memory, each with whether it is so."""
+        stream, rules = self.stream, self.server.rules
+        looked_up, uncached = stream.caching and self._has_cache, option("no_enable_prefix_caching")
+        return [
+            (not stream.caching and not stream.alike, "No prefix is cached."),
+            (not stream.caching and stream.alike, "Prompts begin alike, and none is looked up in "
+             f"the cache, as with {uncached}; with drafts or attention ranks this is not "
+             "replayed."),
+            (stream.caching and not looked_up, "A prompt begins with what an earlier one left in "
+             f"the cache, in order of arrival ({uncached}: none does); blocks not used for longest "
+             "go first, and each request's cache counts its prefix as its own."),
+            (looked_up, "A prompt that is admitted is looked up in the cache, of which requests "
+             f"share blocks, as engines do by themselves ({uncached}: none is); the blocks that no "
+             "request has used for longest are given up first."),
+            (looked_up and float(rules.host), "Blocks that leave the cache go to host memory, "
+             f"{float(rules.host):,.0f} of them at most; the pass that admits a request first "
+             f"waits for those that are found there, {digits(1e3 * float(rules.fetch))} ms each, "
+             "and stores cost nothing."),
+        ]  # fmt: skip
 
     def _figure(self) -> "Figure":
         """Of the first run: requests, cache and power over time, and the spread of times."""
@@ -344,14 +334,19 @@ class ReplayResult(Pictured):
         from infer_jax.plots.style import words
 
         where = f"{self.asked.model.name} on {self.asked.system.title}"
-        title = words(f"{where}: {self._load()}, replayed")
-        server = f"{NAMES[self.server.engine]}, TP{float(self.plan.tp):g}, {self.server.words}"
-        said = f"Lengths: {self.lengths.words}; {server}."
+        load = self.stream.arrivals_in_words(len(self.runs[0].prompt))
+        tp = f"TP{float(self.cluster.plan.tp):g}"
+        server = f"{self.server.engine.title}, {tp}, {self.server.words}"
         both = [run for run in (self.runs[0], self._real) if run is not None]
-        times = {LABELS[name]: [run.of(name) for run in both] for name in MEASURED}
-        limits = {LABELS[name]: limit for name, limit in self.limits.items()}
-        caption = pictures.caption(self.asked, None, self.estimator, said)
-        return plot_replay(both[0].series, times, limits=limits, title=title, caption=caption)
+        times = {x: [run.counted_times(name) for run in both] for name, x in MEASURED.items()}
+        text = f"Lengths: {self.stream.words}; {server}."
+        return plot_replay(
+            both[0].series,
+            times,
+            limits={MEASURED[name]: limit for name, limit in self.limits.items()},
+            title=words(f"{where}: {load}, replayed"),
+            caption=pictures.caption(self.asked, None, self.estimator, text),
+        )
 
     def write(self, out: str | os.PathLike[str]) -> None:
         """Write every request to a .csv, or else the picture.
@@ -368,3 +363,7 @@ class ReplayResult(Pictured):
         table.writerows(rows)
         with replacing(Path(out)) as partial:
             Path(partial).write_text(text.getvalue())
+
+
+def _in_ms(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: 1e3 * x for name, x in seconds.items()}

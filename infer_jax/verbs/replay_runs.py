@@ -9,6 +9,7 @@ from infer_jax.replays import Log
 from infer_jax.results.numbers import digits, plain
 
 LEVELS = (50, 90, 99)  # per cent
+STATISTICS = ("mean", *(f"p{level}" for level in LEVELS))
 BATCHES = 16  # groups of successive requests whose means say how sure the mean of all is
 # a queue grows without end where at the last arrival this share of all requests wait, more than a
 # few, and this many times those at half time: twice as many where it grows evenly
@@ -16,11 +17,11 @@ QUEUED_SHARE, QUEUED_AT_LEAST, QUEUE_GROWTH = 0.1, 8, 1.5
 
 
 class Series(NamedTuple):
-    """One copy of the server, at the ends of its passes: seconds, and what there is from then on.
+    """One server, at the ends of its passes: seconds, and what there is from then on.
 
     ``cache``: share of the blocks that requests use; ``power``: watts of a chip until then, empty
-    where not known; ``kept``: share of the blocks that none uses and prompts are found in, empty
-    where the scheduler keeps none.
+    where not known; ``kept``: share of the blocks that no request uses and prompts are found in,
+    empty where the scheduler has none.
     """
 
     time: np.ndarray
@@ -28,7 +29,7 @@ class Series(NamedTuple):
     running: np.ndarray
     cache: np.ndarray
     power: np.ndarray
-    kept: np.ndarray = np.zeros(0)
+    kept: np.ndarray
 
     def joules(self, start: float) -> float:
         """Energy of a chip from ``start`` on, J."""
@@ -38,8 +39,15 @@ class Series(NamedTuple):
 
     def peak(self, name: str, start: float) -> float:
         """The largest value of a column from ``start`` on."""
-        there = max(int(np.searchsorted(self.time, start, side="right")) - 1, 0)
-        return float(getattr(self, name)[there:].max())
+        first = max(int(np.searchsorted(self.time, start, side="right")) - 1, 0)
+        return float(getattr(self, name)[first:].max())
+
+    def time_mean(self, name: str) -> float:
+        """The mean over time of a column."""
+        values = getattr(self, name)
+        if len(self.time) == 1:
+            return values[-1]
+        return np.average(values[:-1], weights=np.diff(self.time))
 
 
 class Gaps(NamedTuple):
@@ -50,9 +58,10 @@ class Gaps(NamedTuple):
 
 
 class ReplayRun(NamedTuple):
-    """One run: of every request in order of arrival, seconds and tokens; of every copy, a series.
+    """One run: of every request in order of arrival, seconds and tokens; of every server, a series.
 
-    ``counted``: which requests statistics are of (not those of the warm-up).
+    ``copy``: the server of each; ``counted``: which requests statistics are of (not those of the
+    warm-up).
     """
 
     arrival: np.ndarray
@@ -84,10 +93,9 @@ class ReplayRun(NamedTuple):
         """Seconds from arrival to last token."""
         return self.last - self.arrival
 
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """What is printed of each request: seconds of arrival, tokens, times in ms."""
-        return {
+    def rows(self, index: int) -> Iterator[Mapping[str, object]]:
+        """One row a request: seconds of arrival, tokens, times in ms; ``index``: of the run."""
+        columns = {
             "copy": self.copy,
             "arrival_s": self.arrival,
             "isl_tokens": self.prompt,
@@ -100,25 +108,11 @@ class ReplayRun(NamedTuple):
             "preemptions": self.preempted,
             "counted": self.counted,
         }
-
-    def rows(self, index: int) -> Iterator[Mapping[str, object]]:
-        """One row a request, of the run of this index."""
-        columns = self.columns
         for i, values in enumerate(zip(*columns.values(), strict=True)):
             cells = dict(zip(columns, map(plain, values), strict=True))
             yield {"run": index, "request": i, **cells}
 
-    def time_mean(self, name: str) -> float:
-        """The mean over time of a share of the cache, over all copies."""
-        means = [
-            np.average(getattr(s, name)[:-1], weights=np.diff(s.time))
-            if len(s.time) > 1
-            else getattr(s, name)[-1]
-            for s in self.series
-        ]
-        return float(np.mean(means))
-
-    def of(self, name: str) -> np.ndarray:
+    def counted_times(self, name: str) -> np.ndarray:
         """A time of each request that is counted and has it, s."""
         times = getattr(self, name)[self.counted]
         return times[np.isfinite(times)]
@@ -134,23 +128,30 @@ class ReplayRun(NamedTuple):
         return float(self.last[self.counted].max()) - self.start
 
     @property
-    def preemptions(self) -> int:
-        """How often requests that are counted were preempted."""
-        return int(self.preempted[self.counted].sum())
-
-    @property
-    def joules(self) -> float:
-        """Energy of one chip of every copy from ``start`` on, J."""
-        return sum(s.joules(self.start) for s in self.series)
-
-    def peak(self, name: str) -> float:
-        """The largest value of a series of any copy from ``start`` on."""
-        return max(s.peak(name, self.start) for s in self.series)
-
-    @property
     def in_flight(self) -> float:
         """Mean requests between arrival and last token, by Little's law: rate x latency."""
         return float(self.latency[self.counted].sum()) / self.duration
+
+    def mean(self, name: str) -> float:
+        """The mean of a column over the requests that are counted."""
+        return getattr(self, name)[self.counted].mean()
+
+    def total(self, name: str) -> float:
+        """The sum of a column over the requests that are counted."""
+        return getattr(self, name)[self.counted].sum()
+
+    def time_mean(self, name: str) -> float:
+        """The mean over time of a share of the cache, over all servers."""
+        return float(np.mean([s.time_mean(name) for s in self.series]))
+
+    def peak(self, name: str) -> float:
+        """The largest value of a series of any server from ``start`` on."""
+        return max(s.peak(name, self.start) for s in self.series)
+
+    @property
+    def joules(self) -> float:
+        """Energy of one chip of every server from ``start`` on, J."""
+        return sum(s.joules(self.start) for s in self.series)
 
     @property
     def left_waiting(self) -> int:
@@ -159,19 +160,17 @@ class ReplayRun(NamedTuple):
         0 where they are few, or not many more than half way: the server then keeps up.
         """
         end = float(self.arrival.max())
-        half, last = (self._waiting(x) for x in ((float(self.arrival.min()) + end) / 2.0, end))
-        many = max(QUEUED_SHARE * len(self.arrival), QUEUED_AT_LEAST)
-        return last if last > many and last > QUEUE_GROWTH * half else 0
+        moments = (float(self.arrival.min()) + end) / 2.0, end
+        half, last = (int(((self.arrival <= t) & (self.first > t)).sum()) for t in moments)
+        several = max(QUEUED_SHARE * len(self.arrival), QUEUED_AT_LEAST)
+        return last if last > several and last > QUEUE_GROWTH * half else 0
 
-    def _waiting(self, moment: float) -> int:
-        return int(((self.arrival <= moment) & (self.first > moment)).sum())
-
-    def good(self, limits: dict[str, float]) -> float:
+    def goodput(self, limits: Mapping[str, float]) -> float:
         """Requests per second that meet all limits (s); one token alone meets any TPOT."""
-        kept = self.counted.copy()
+        good = self.counted.copy()
         for name, limit in limits.items():
-            kept &= np.nan_to_num(getattr(self, name)) <= limit
-        return float(kept.sum()) / self.duration
+            good &= np.nan_to_num(getattr(self, name)) <= limit
+        return float(good.sum()) / self.duration
 
 
 class TimeStatistic(NamedTuple):
@@ -180,36 +179,25 @@ class TimeStatistic(NamedTuple):
     values: dict[str, float]
     errors: dict[str, float]
 
-    def ms(self) -> dict[str, float]:
-        """The values in milliseconds."""
-        return {name: 1e3 * x for name, x in self.values.items()}
-
-    def errors_ms(self) -> dict[str, float]:
-        """The standard errors in milliseconds."""
-        return {name: 1e3 * x for name, x in self.errors.items()}
-
     def with_error(self, level: str) -> str:
         """A value in milliseconds and, where it is known, its standard error."""
         error, value = self.errors[level], digits(1e3 * self.values[level])
         return value if not np.isfinite(error) else f"{value} ±{digits(1e3 * error, 2)}"
 
 
-def names() -> tuple[str, ...]:
-    """What is said of every time: its mean and percentiles."""
-    return ("mean", *(f"p{level}" for level in LEVELS))
-
-
 def statistic(
     samples: list[np.ndarray], counts: list[np.ndarray] | None = None, *, sure: bool = False
 ) -> TimeStatistic:
-    """Mean and percentiles, each averaged over runs.
+    """Mean and percentiles, each averaged over runs; ``counts``: how often each sample is there.
 
     Standard errors are those of a mean over runs; of one run that was drawn (``sure``: say how sure
     it is), of its mean alone, by the means of successive batches of requests (Law and Kelton,
     Simulation Modeling and Analysis, 9.5.3).
     """
-    each = [_of_one(x, None if counts is None else counts[i]) for i, x in enumerate(samples)]
-    table = np.array([[one[name] for name in names()] for one in each])
+    runs = [
+        _mean_and_levels(x, None if counts is None else counts[i]) for i, x in enumerate(samples)
+    ]
+    table = np.array(runs, dtype=float)
     errors = np.full(table.shape[1], np.nan)
     if len(table) > 1:
         errors = table.std(axis=0, ddof=1) / np.sqrt(len(table))
@@ -217,24 +205,22 @@ def statistic(
         means = [batch.mean() for batch in np.array_split(samples[0], BATCHES)]
         errors[0] = np.std(means, ddof=1) / np.sqrt(BATCHES)
     pairs = (table.mean(axis=0), errors)
-    return TimeStatistic(*(dict(zip(names(), map(float, x), strict=True)) for x in pairs))
+    return TimeStatistic(*(dict(zip(STATISTICS, map(float, x), strict=True)) for x in pairs))
 
 
-def _of_one(sample: np.ndarray, count: np.ndarray | None) -> dict[str, float]:
+def _mean_and_levels(sample: np.ndarray, count: np.ndarray | None) -> tuple[float, ...]:
     if not len(sample):
-        return dict.fromkeys(names(), np.nan)
+        return (np.nan,) * len(STATISTICS)
     if count is None:
-        levels = np.percentile(sample, LEVELS)
-        return dict(zip(names(), (sample.mean(), *levels), strict=True))
+        return (sample.mean(), *np.percentile(sample, LEVELS))
     order = np.argsort(sample)
     upto = np.cumsum(count[order])
     at = np.searchsorted(upto, np.array(LEVELS) / 100.0 * upto[-1])
-    levels = sample[order][np.minimum(at, len(order) - 1)]
-    return dict(zip(names(), (np.average(sample, weights=count), *levels), strict=True))
+    return (np.average(sample, weights=count), *sample[order][np.minimum(at, len(order) - 1)])
 
 
 def gaps_of(log: Log, counted: np.ndarray) -> Gaps:
-    """The gaps between tokens of those requests of one copy that are counted, from its path.
+    """The gaps between tokens of those requests of one server that are counted, from its path.
 
     A pass gives each decoding request a token, or with drafts some at once. The gap before it is
     the time since its last one: the pass itself, with passes between that fed prompts alone. Passes
@@ -259,16 +245,14 @@ def gaps_of(log: Log, counted: np.ndarray) -> Gaps:
     entry = np.minimum(entry, len(at) - 1)
     left = np.searchsorted(at, last, side="right")  # the first one without it
 
-    def those(entries: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def requests_at(entries: np.ndarray, which: np.ndarray) -> np.ndarray:
         return np.bincount(entries[which], minlength=len(at) + 1)[: len(at)]
 
-    aside = decodes & ~counted
-    decoding = decoding[at] - np.cumsum(those(entry, aside) - those(left, aside))
+    others, own = decodes & ~counted, decodes & counted
+    decoding = decoding[at] - np.cumsum(requests_at(entry, others) - requests_at(left, others))
     decoding = np.maximum(decoding, 0)
-    own = decodes & counted
     new = begin[at[entry[own]]] + each[entry[own]] - time[first[own]]
-    others = np.maximum(decoding - those(entry, own), 0)
-    seconds = [new, begin[at] - since + each, each]
-    counts = [np.ones(len(new)), others, (count[at] - 1) * decoding]
-    seconds, counts = np.concatenate(seconds), np.concatenate(counts).astype(float)
+    older = np.maximum(decoding - requests_at(entry, own), 0)
+    seconds = np.concatenate([new, begin[at] - since + each, each])
+    counts = np.concatenate([np.ones(len(new)), older, (count[at] - 1) * decoding]).astype(float)
     return Gaps(seconds[counts > 0], counts[counts > 0])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -27,15 +27,14 @@ from infer_jax.estimators.serving.price import (
 )
 from infer_jax.physics import energy
 from infer_jax.physics.memory import tiers
-from infer_jax.replays import Log, Requests, Rules, SharedStep, has_prefix_cache, serve
+from infer_jax.replays import Log, Rules, SharedStep, has_prefix_cache
+from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.replay_requests import ReplayDrafts
 from infer_jax.verbs.replay_runs import Series
-
-OPTIONS = {"slots": "--max-num-seqs", "budget": "--max-num-batched-tokens"}
 
 
 @contextmanager
@@ -45,14 +44,16 @@ def named_by_option() -> Iterator[None]:
     Raises:
         InputError: as what runs within.
     """
+    options = {"slots": "--max-num-seqs", "budget": "--max-num-batched-tokens"}
     try:
         yield
     except InputError as error:
-        option = OPTIONS.get(error.field, error.field)
-        raise refuse(option, error.value, error.allowed) from None
+        field = options.get(error.field, error.field)
+        raise refuse(field, error.value, error.allowed) from None
 
 
-class Sizes(NamedTuple):
+@dataclass(frozen=True)
+class Sizes:
     """What an engine is started with: None is its own default.
 
     ``chunked``: prompts may be fed in parts; ``overlap``: a pass is put together while the one
@@ -60,20 +61,21 @@ class Sizes(NamedTuple):
     ``caching``: prompts stay in the cache.
     """
 
-    slots: float | None
-    budget: float | None
-    block: float | None
-    utilization: float | None
+    slots: float | None = None
+    budget: float | None = None
+    block: float | None = None
+    utilization: float | None = None
     chunked: bool | None = None
     overlap: bool | None = None
     host: float | None = None
     caching: bool = False
 
 
-class ReplayedInstance(NamedTuple):
+@dataclass(frozen=True)
+class ReplayedInstance:
     """One instance: its rules, its pass by a table, seconds before a request reaches it."""
 
-    engine: str
+    engine: ServingEngine
     rules: Rules
     pass_: PassLaw | RankedLaw
     front: float
@@ -93,25 +95,16 @@ class ReplayedInstance(NamedTuple):
     @property
     def words(self) -> str:
         """What limits a pass, in words."""
-        rules = self.rules
-        blocks, block = self.tokens / float(rules.block), float(rules.block)
-        each = "a token each" if block == 1 else f"{block:g} tokens each"
-        drafts = "" if self.drafts is None else f"; {self.drafts.words}"
-        host = float(rules.host)
-        away = f", {host:,.0f} more in host memory" if host else ""
-        return (
-            f"at most {float(rules.slots):,.0f} sequences and {float(rules.budget):,.0f} tokens in "
-            f"a pass, a cache of {blocks:,.0f} blocks of {each}{away}{drafts}"
+        slots, budget, block, host = (
+            float(getattr(self.rules, name)) for name in ("slots", "budget", "block", "host")
         )
-
-    def serve(self, requests: Requests, concurrency: int | None) -> Log:
-        """What happens to every request.
-
-        Raises:
-            InputError: a request that the server never holds.
-        """
-        with named_by_option():
-            return serve(self.step, self.rules, requests, concurrency)
+        each = "a token each" if block == 1 else f"{block:g} tokens each"
+        away = f", {host:,.0f} more in host memory" if host else ""
+        drafts = "" if self.drafts is None else f"; {self.drafts.words}"
+        return (
+            f"at most {slots:,.0f} sequences and {budget:,.0f} tokens in a pass, a cache of "
+            f"{self.tokens / block:,.0f} blocks of {each}{away}{drafts}"
+        )
 
     def power(self, log: Log) -> np.ndarray:
         """Watts of a chip in each entry of the path; nothing where its power is not known."""
@@ -120,33 +113,24 @@ class ReplayedInstance(NamedTuple):
         path = log.path
         kind = path.time.dtype
         grows = path.decoding if path.grows is None else path.grows
-        given = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
-        points = path.time.shape[0]
+        columns = (path.decoding, path.context, path.fed, path.pairs, path.count, grows)
         if isinstance(self.pass_, RankedLaw) or float(self.rules.host):
             # passes wait for other ranks, or for blocks of the host
-            spent = np.diff(np.asarray(path.time), prepend=0.0)
-            given = *given, spent / np.maximum(np.asarray(path.count), 1)
-        watts = once(_watts, self.pass_, *(jnp.asarray(x, kind) for x in given), points=points)
-        return np.asarray(watts)
+            seconds = np.diff(np.asarray(path.time), prepend=0.0)
+            columns = *columns, seconds / np.maximum(np.asarray(path.count), 1)
+        numbers = (jnp.asarray(x, kind) for x in columns)
+        return np.asarray(once(_watts, self.pass_, *numbers, points=path.time.shape[0]))
 
-
-def series_of(server: ReplayedInstance, log: Log) -> Series:
-    """One instance over time."""
-    turns = int(log.turns)
-    watts = server.power(log)
-    return Series(
-        time=np.asarray(log.path.time)[:turns],
-        queue=np.asarray(log.queue)[:turns],
-        running=np.asarray(log.path.running)[:turns],
-        cache=np.asarray(log.path.blocks)[:turns] / float(server.rules.blocks),
-        power=watts[:turns],
-        kept=_idle_blocks(log, turns) / float(server.rules.blocks),
-    )
-
-
-def _idle_blocks(log: Log, turns: int) -> np.ndarray:
-    """Blocks that no request uses and prompts are found in; nothing where none are kept."""
-    return np.zeros(0) if log.path.kept is None else np.asarray(log.path.kept)[:turns]
+    def series(self, log: Log) -> Series:
+        """The instance over time."""
+        path, turns = log.path, slice(int(log.turns))
+        queue, running, blocks, power = (
+            np.asarray(x)[turns] for x in (log.queue, path.running, path.blocks, self.power(log))
+        )
+        kept = np.zeros(0) if path.kept is None else np.asarray(path.kept)[turns]
+        cache = float(self.rules.blocks)
+        time = np.asarray(path.time)[turns]
+        return Series(time, queue, running, blocks / cache, power, kept / cache)
 
 
 def _watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
@@ -164,16 +148,15 @@ def _watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
         seconds: Array | None = None,
     ) -> Array:
         middle = context + grows * (count - 1.0) / 2.0
-        spent = price(exact, PassBatch(decoding, middle, fed, pairs))
-        rate = jnp.where(count > 0, 1.0 / (spent.time if seconds is None else seconds), 0.0)
-        c = exact.context
-        return energy.power_at(c.hardware.power, spent, rate, c.model.draw)
+        cost = price(exact, PassBatch(decoding, middle, fed, pairs))
+        rate = jnp.where(count > 0, 1.0 / (cost.time if seconds is None else seconds), 0.0)
+        ctx = exact.context
+        return energy.power_at(ctx.hardware.power, cost, rate, ctx.model.draw)
 
     return jax.vmap(entry_watts)(*path)
 
 
 def server_of(
-    engine: str,
     model: Serving,
     arch: Architecture,
     hardware: Hardware,
@@ -182,7 +165,7 @@ def server_of(
     mean_tokens: float,
     drafts: ReplayDrafts | None = None,
 ) -> ReplayedInstance:
-    """One instance that serves requests of ``mean_tokens`` tokens on average.
+    """One instance of the model's engine, for requests of ``mean_tokens`` tokens on average.
 
     ``degrees``: how it is cut over chips in one stage: tp, ep, and attention_dp, ranks of which
     each is a server of its own but for the experts.
@@ -191,12 +174,13 @@ def server_of(
         InputError: more sequences than tokens in a pass, or no room for a cache.
     """
     count = 0 if drafts is None else drafts.count
-    own = ENGINES[engine]
-    rules = own.rules(1.0, 1.0, caching=False, drafts=count)
-    slots = float(rules.slots) if sizes.slots is None else sizes.slots
+    engine = ENGINES[model.engine_name]
+    rules = engine.rules(1.0, 1.0, caching=False, drafts=count)
     budget = float(rules.budget) if sizes.budget is None else sizes.budget
-    block = own.block if sizes.block is None else sizes.block
-    slots = _slots(slots, budget, count, asked=sizes.slots is not None, beside=rules.mixed)
+    block = engine.block if sizes.block is None else sizes.block
+    slots = float(rules.slots) if sizes.slots is None else sizes.slots
+    if rules.mixed:
+        slots = _decoding_slots(slots, budget, count, given=sizes.slots is not None)
     if drafts is not None:
         model = model.with_(acceptance=drafts.acceptance)
     if sizes.utilization is not None:
@@ -207,32 +191,30 @@ def server_of(
     length = jnp.asarray(block * np.ceil(mean_tokens / block))
     small = None if drafts is None else drafts.model
     fixed = (drafts is not None, float(plan.attention_dp) > 1)
-    given = (model, arch, small, hardware, plan, length)
-    pass_, free, each, front = once(_priced, *given, fixed=fixed)
-    tokens = float(np.floor(free / each * float(length) / block) * block)
+    inputs = (model, arch, small, hardware, plan, length)
+    pass_, free, request, front = once(_priced, *inputs, fixed=fixed)
+    tokens = float(np.floor(free / request * float(length) / block) * block)
     if tokens < block:
         short = f"{size(-free)} short of weights and activations" if free < 0 else "no cache left"
-        raise refuse("--tp", degrees["tp"], f"more GPUs, or smaller weights: {short}")
-    names = {"slots": slots, "budget": budget, "drafts": count, **_settings(own, sizes)}
-    rules = own.rules(tokens, block, caching=sizes.caching, **names)
+        raise refuse("tp", degrees["tp"], f"more GPUs, or smaller weights: {short}")
+    names = {"slots": slots, "budget": budget, "drafts": count, **_settings(engine, sizes)}
+    rules = engine.rules(tokens, block, caching=sizes.caching, **names)
     return ReplayedInstance(engine, rules, pass_, float(front), tokens, drafts)
 
 
-def _slots(slots: float, budget: float, drafts: int, *, asked: bool, beside: bool) -> float:
+def _decoding_slots(slots: float, budget: float, drafts: int, *, given: bool) -> float:
     """Sequences of a pass, no more than decode in it with their drafts.
 
     Raises:
-        InputError: more of them were asked for.
+        InputError: more of them were ``given``.
     """
-    room = float(budget // (1 + drafts))
-    if slots <= room or not beside:
-        return slots
-    if asked:
-        allowed = f"at most --max-num-batched-tokens, {budget:g}: each decodes a token"
-        if drafts:
-            allowed = f"at most {room:g}: each decodes {1 + drafts} of {budget:g} tokens"
-        raise refuse("--max-num-seqs", slots, allowed)
-    return room
+    most = float(budget // (1 + drafts))
+    if slots <= most or not given:
+        return min(slots, most)
+    allowed = f"at most {option('max_num_batched_tokens')}, {budget:g}: each decodes a token"
+    if drafts:
+        allowed = f"at most {most:g}: each decodes {1 + drafts} of {budget:g} tokens"
+    raise refuse("max_num_seqs", slots, allowed)
 
 
 def _settings(engine: ServingEngine, sizes: Sizes) -> dict[str, bool]:
@@ -241,17 +223,17 @@ def _settings(engine: ServingEngine, sizes: Sizes) -> dict[str, bool]:
     Raises:
         InputError: what the rules of this engine do not have.
     """
-    asked = (("--enable-chunked-prefill", "chunked"), ("--async-scheduling", "overlap"))
-    given = {}
-    for option, name in asked:
+    options = (("enable_chunked_prefill", "chunked"), ("async_scheduling", "overlap"))
+    settings = {}
+    for option_name, name in options:
         value = getattr(sizes, name)
-        if value is not None and name not in engine.settings:
-            others = [one.name for one in ENGINES.values() if name in one.settings]
-            word = "yes" if value else "no"
-            raise refuse(option, word, f"with the rules of {' or '.join(others)}")
-        if value is not None:
-            given[name] = value
-    return given
+        if value is None:
+            continue
+        if name not in engine.settings:
+            others = " or ".join(x.name for x in ENGINES.values() if name in x.settings)
+            raise refuse(option_name, "yes" if value else "no", f"with the rules of {others}")
+        settings[name] = value
+    return settings
 
 
 def _priced(
@@ -268,9 +250,9 @@ def _priced(
 
     ``ranks``: whether attention ranks share experts.
     """
-    c = model.context(shape(arch), hardware, plan, None if draft is None else shape(draft))
-    chip = footprint.account(*memory.account_inputs(c, memory.server(c, memory.arriving(c))))
-    law = (ranked_law if ranks else PassLaw.of_context)(c, drafting=drafting)
+    ctx = model.context(shape(arch), hardware, plan, None if draft is None else shape(draft))
+    chip = footprint.account(*memory.account_inputs(ctx, memory.server(ctx, memory.arriving(ctx))))
+    law = (ranked_law if ranks else PassLaw.of_context)(ctx, drafting=drafting)
     return law, chip.available, chip.at_its_end(length), model.front_time(plan)
 
 
@@ -287,25 +269,20 @@ def with_host(
     """
     if gib is None:
         return server
-    if not has_prefix_cache(server.rules) or not ENGINES[server.engine].host_memory:
-        allowed = "with vllm's or trtllm's rules: host memory of sglang's tree is not replayed"
-        raise refuse("--kv-offloading-size", gib, allowed)
     link = float(asked.hardware.host.link_bandwidth)
-    if not link > 0.0:
-        how = "--set hardware.host.link_bandwidth=55e9 gives it one, in bytes/s"
-        name = asked.system.name
-        raise refuse(
-            "--kv-offloading-size", gib, f"a system with a link to its host, not {name}: {how}"
-        )
+    allowed = ""
+    if not has_prefix_cache(server.rules) or not server.engine.host_memory:
+        allowed = "with vllm's or trtllm's rules: host memory of sglang's tree is not replayed"
+    elif not link > 0.0:
+        change = f"{option('set')} hardware.host.link_bandwidth=55e9 gives it one, in bytes/s"
+        allowed = f"a system with a link to its host, not {asked.system.name}: {change}"
+    if allowed:
+        raise refuse("kv_offloading_size", gib, allowed)
     block = float(server.rules.block)
-    tokens = jnp.asarray(max(mean_tokens, block))
+    tokens, ranks = jnp.asarray(max(mean_tokens, block)), jnp.asarray(tp)
     layers = server.pass_.context.shape.layers
-    row, ranks = layers.attention, jnp.asarray(tp)
-    each = jnp.sum(
-        layers.count * (row.cache_bytes(tokens, ranks) + row.state_bytes(ranks)), axis=-1
-    )
-    held = each / tokens * block
-    rules = server.rules.replace(
-        host=jnp.floor(gib / tp * 2.0**30 / held), fetch=tiers.seconds(held, link)
-    )
-    return server._replace(rules=rules)
+    row = layers.attention
+    layer = layers.count * (row.cache_bytes(tokens, ranks) + row.state_bytes(ranks))
+    held = jnp.sum(layer, axis=-1) / tokens * block
+    host, fetch = jnp.floor(gib / tp * 2.0**30 / held), tiers.seconds(held, link)
+    return replace(server, rules=server.rules.replace(host=host, fetch=fetch))

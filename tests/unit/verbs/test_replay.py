@@ -17,7 +17,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import Requests, serve, vllm
-from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths, lengths_of
+from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths, request_stream
 from infer_jax.verbs.replay_runs import BATCHES, statistic
 from infer_jax.verbs.replay_server import Sizes, server_of
 from tests.cli.running import answer, as_command, run
@@ -72,10 +72,7 @@ def test_the_cache_is_that_of_the_account_of_memory(engine, block):
     estimator = ij.make(f"serving.{engine}", system.coefficients)
     assert isinstance(estimator, Serving)
     with jax.enable_x64(True):
-        sizes = Sizes(None, None, None, None)
-        built = server_of(
-            engine, estimator, model.architecture, system.hardware, {"tp": 1}, sizes, 4608
-        )
+        built = server_of(estimator, model.architecture, system.hardware, {"tp": 1}, Sizes(), 4608)
     # a model with windows: tokens of requests of 4,608, as vLLM prints them for that longest one
     held = ij.memory("gpt-oss-120b", SERVER[1], tp=1, max_model_len=4608, block_size=block).memory
     assert built.tokens == pytest.approx(float(held.tokens), abs=64)
@@ -134,7 +131,7 @@ def test_it_says_what_is_replayed_and_that_a_closed_loop_begins_with_a_burst(fly
     assert "warmup=6 leaves them out" in " ".join(str(flying).split())
     warm = ij.replay(*SERVER, **CLOSED, warmup=6)
     assert "leaves them out" not in str(warm) and "leaves them out" not in str(loaded)
-    usual = lengths_of(None, None, None, None, False)
+    usual = request_stream(concurrency=4, caching=False)
     assert usual.words == "1,024 (default) tokens in and 128 (default) out"
 
 

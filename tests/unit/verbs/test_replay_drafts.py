@@ -84,13 +84,13 @@ def test_trtllm_counts_drafts_as_tokens_of_a_pass():
     drafts = drafts_of(model, 3, DraftOptions(None, 0.7, True))
     estimator = ij.make("serving.trtllm", system.coefficients)
     assert isinstance(estimator, Serving)
-    sizes = Sizes(None, 512, None, None)
+    sizes = Sizes(budget=512)
     given = estimator, model.architecture, system.hardware, {"tp": 1.0}, sizes, 400.0
-    server = server_of("trtllm", *given, drafts)
+    server = server_of(*given, drafts)
     rules = server.rules
     assert isinstance(rules, GuaranteedNoEvict) and float(rules.drafts) == 3
     assert float(rules.slots) == 512 / 4
-    none = server_of("trtllm", *given)
+    none = server_of(*given)
     assert 1.0 < none.tokens / server.tokens < 1.1  # the heads are there, too
 
 
