@@ -126,10 +126,10 @@ def _unsplit(rows: np.ndarray, chip: Chip) -> Family:
     bandwidth = np.asarray(chip.memory_bandwidth)
     return Family(
         "gqa_decode, no KV split",
-        lambda c, x: eff.unsplit(x["item"], x["items"], x["bandwidth"], c),
+        eff.unsplit,
         eff.Unsplit.of(memory=0.9, fixed=5e-6, slots=100.0, sharpness=4.0),
         ("memory", "fixed", "slots", "sharpness"),
-        {"item": 2 * width * stored * context, "items": batch * kv, "bandwidth": bandwidth},
+        (2 * width * stored * context, batch * kv, bandwidth),
         seconds,
         labels(n, kv, width),
     )

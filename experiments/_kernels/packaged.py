@@ -155,16 +155,15 @@ def _all_reduce(root: Path, hardware: Hardware) -> Family:
     network = hardware.network
     assert isinstance(network, Hierarchy)
 
-    def law(model: Kernels, x: Any) -> Any:
+    def law(ranks: Any, elements: Any, model: Kernels) -> Any:
         half = 0.5 * model.link_share
         link = collectives.Link(
             intra=half * network.domain_bandwidth, inter=half * network.network_bandwidth
         )
-        size = 2.0 * x["elements"]
-        ranks, protocols = x["ranks"], model.protocols
+        size, protocols = 2.0 * elements, model.protocols
         return collectives.nccl_tree(ranks, 1.0, size, link, protocols, reduces=True)  # pyright: ignore[reportArgumentType]
 
-    given = {"ranks": rows["num_gpus"], "elements": rows["message_size"]}
+    columns = (rows["num_gpus"], rows["message_size"])
     start, seconds = Kernels.corrected(), _seconds(rows)
     names = ("link_share",)
-    return Family("all_reduce", law, start, names, given, seconds, labels(rows["num_gpus"]))
+    return Family("all_reduce", law, start, names, columns, seconds, labels(rows["num_gpus"]))

@@ -99,17 +99,19 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
     problem.programs["slope"] = functools.partial(_slopes, problem, stacked)
     ends, _ = problem.solve(problem.starts(1, 0.0, 0), np.ones(times.size), STEPS)
     shared.update({k: v for k, v in problem.programs.items() if k != "slope"})
-    return problem.chosen.place(base, jnp.asarray(ends[0]))
+    return problem.chosen.insert(base, jnp.asarray(ends[0]))
 
 
 def _slopes(problem: FitProblem, given: RowInputs, free: Array) -> tuple[Array, Array]:
     """Logarithms of both times of all rows, and their Jacobian, rows x parameters."""
     parameters, base = problem.chosen, problem.tree
-    flat = jnp.stack([jnp.asarray(x, float) for x in jax.tree.leaves(parameters.place(base, free))])
+    flat = jnp.stack(
+        [jnp.asarray(x, float) for x in jax.tree.leaves(parameters.insert(base, free))]
+    )
     steps = np.diag(np.asarray(jax.jacfwd(parameters.values)(free)))
     basis = np.zeros((2 * FEW, len(flat)))
-    for k, (places, step) in enumerate(zip(parameters.places, steps, strict=True)):
-        basis[k, list(places)] = step
+    for k, (indices, step) in enumerate(zip(parameters.indices, steps, strict=True)):
+        basis[k, list(indices)] = step
     logs, slopes = _pushed(jax.tree.structure(base), flat, jnp.asarray(basis), given)
     return logs, slopes[: len(steps)].T
 

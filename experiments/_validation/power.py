@@ -188,6 +188,6 @@ def left_out(rows: Rows, way: str) -> np.ndarray:
     for label in np.unique(labels):
         out = labels == label
         ends, _ = made.solve(begin, weights(rows, ~out), STEPS)
-        tree: Any = made.chosen.place(made.tree, jnp.asarray(ends[0]))
+        tree: Any = made.chosen.insert(made.tree, jnp.asarray(ends[0]))
         found[out] = np.asarray(metered_shares(tree, rows.predicted.take(out)))
     return found

@@ -24,13 +24,13 @@ EDGE = 1e-6  # how near to a bound a starting value may be, as a share of the sp
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """The fitted leaves of a tree: their paths, their places among its leaves, their bounds.
+    """The fitted leaves of a tree: their paths, their indices among its leaves, their bounds.
 
     A parameter may have several leaves: those tied to it take its value.
     """
 
     names: tuple[str, ...]
-    places: tuple[tuple[int, ...], ...]
+    indices: tuple[tuple[int, ...], ...]
     low: np.ndarray
     high: np.ndarray
 
@@ -40,7 +40,7 @@ class Parameters:
         A value on one of two bounds, which no coordinate reaches, is moved inside by ``EDGE``.
         """
         values = jax.tree.leaves(tree)
-        return self.unbounded(jnp.stack([jnp.asarray(values[i[0]], float) for i in self.places]))
+        return self.unbounded(jnp.stack([jnp.asarray(values[i[0]], float) for i in self.indices]))
 
     def unbounded(self, values: Array) -> Array:
         """Coordinates of physical values: log(x - low), logit((x - low) / span), or x."""
@@ -57,11 +57,11 @@ class Parameters:
         over = low + jnp.exp(jnp.where(above, free, 0.0))
         return jnp.where(both, inside, jnp.where(above, over, free))
 
-    def place(self, tree: Tree, free: Array) -> Tree:
+    def insert(self, tree: Tree, free: Array) -> Tree:
         """``tree`` with the fitted leaves at these coordinates."""
         flat, structure = jax.tree.flatten(tree)
-        for places, value in zip(self.places, self.values(free), strict=True):
-            for i in places:
+        for indices, value in zip(self.indices, self.values(free), strict=True):
+            for i in indices:
                 flat[i] = value
         return jax.tree.unflatten(structure, flat)
 
@@ -90,7 +90,7 @@ class Bounded(NamedTuple, Generic[Tree]):
 
     def __call__(self, free: Array) -> Tree:
         """``tree`` with its leaves at these numbers, always within their bounds."""
-        return self.parameters.place(self.tree, free)
+        return self.parameters.insert(self.tree, free)
 
     def values(self, free: Array) -> dict[str, Array]:
         """The leaves at these numbers, by name."""
@@ -138,11 +138,10 @@ def bounded(
     """
     chosen = parameters(tree, names, bounds)
     values = jax.tree.leaves(tree)
-    for name, (place, *_), low, high in zip(
-        chosen.names, chosen.places, chosen.low, chosen.high, strict=True
-    ):
-        if np.isfinite(low) and not np.isfinite(high) and not float(values[place]) > low:
-            raise InputError("bounded", name, float(values[place]), f"a start above {low:g}")
+    for k, name in enumerate(chosen.names):
+        start, low = float(values[chosen.indices[k][0]]), chosen.low[k]
+        if np.isfinite(low) and not np.isfinite(chosen.high[k]) and not start > low:
+            raise InputError("bounded", name, start, f"a start above {low:g}")
     return Bounded(tree, chosen)
 
 
@@ -171,9 +170,9 @@ def parameters(
             raise InputError("fit", "parameter", name, ", ".join(known))
         if moving.count(name) > 1:
             raise InputError("fit", "parameter", name, "each name once")
-    places, ends = [], []
+    indices, ends = [], []
     for name in names:
-        place, declared = known[name]
+        index, declared = known[name]
         if declared["kind"] == "choice":
             raise InputError("fit", "parameter", name, "a number: choices have no gradient")
         widest = declared["low"], declared["high"]
@@ -181,7 +180,7 @@ def parameters(
         if not (widest[0] <= low < high <= widest[1]):
             allowed = f"two numbers within {widest[0]:g} and {widest[1]:g}, the lower first"
             raise InputError("fit", f"bounds of {name}", (low, high), allowed)
-        places.append((place, *(known[other][0] for other in tied.get(name, ()))))
+        indices.append((index, *(known[other][0] for other in tied.get(name, ()))))
         ends.append((low, high))
     unknown = sorted(set(bounds or {}) - set(names))
     if unknown:
@@ -189,4 +188,4 @@ def parameters(
     if not names:
         raise InputError("fit", "parameters", "none", "at least one name")
     low, high = np.asarray(ends, float).T
-    return Parameters(tuple(names), tuple(places), low, high)
+    return Parameters(tuple(names), tuple(indices), low, high)

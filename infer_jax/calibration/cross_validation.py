@@ -1,14 +1,13 @@
 """Refits to a part of the rows: cross-validation, where others are predicted, and bootstrap."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
 from infer_jax.calibration.fitting import at
-from infer_jax.calibration.problem import FitProblem, Predict, Prior
+from infer_jax.calibration.problem import FitProblem, Predict, ProblemOptions
 from infer_jax.calibration.uncertainty import Fit
 from infer_jax.errors import InputError
 
@@ -22,6 +21,16 @@ class LeftOutFold(NamedTuple):
     name: str
     inside: np.ndarray
     fit: Fit
+
+
+class Refit(NamedTuple):
+    """The solution without one fold: its name, a mask of its rows, coordinates, weights, losses."""
+
+    name: str
+    inside: np.ndarray
+    free: np.ndarray
+    weight: np.ndarray
+    losses: np.ndarray
 
 
 def labelled(folds: Sequence[Hashable], rows: int) -> dict[str, np.ndarray]:
@@ -59,6 +68,26 @@ def random_groups(
     return {f"seed {s}": np.isin(of, drawn) for s, drawn in enumerate(draws)}
 
 
+def refits(
+    problem: FitProblem,
+    folds: Mapping[str, np.ndarray],
+    *,
+    weights: ArrayLike | None = None,
+    starts: ArrayLike | None = None,
+    steps: int = 200,
+) -> Iterator[Refit]:
+    """The solution on the rows outside of each fold, one after the other; compiled once.
+
+    ``folds``, ``weights`` and ``starts`` are those of ``cross_validate``.
+    """
+    counted = problem.weighted(weights)
+    begin = problem.starts(1, 0.0, 0) if starts is None else starts
+    for name, inside in folds.items():
+        weight = np.where(inside, 0.0, counted)
+        ends, costs = problem.solve(begin, weight, steps)
+        yield Refit(name, np.asarray(inside, bool), ends[0], weight, np.sort(costs[0]))
+
+
 def cross_validate(
     problem: FitProblem,
     folds: Mapping[str, np.ndarray],
@@ -79,15 +108,12 @@ def cross_validate(
         InputError: a fold without rows to fit, or as ``fit``.
     """
     counted = problem.weighted(weights)
-    begin = problem.starts(1, 0.0, 0) if starts is None else np.atleast_2d(starts)
     for name, inside in folds.items():
-        weight = np.where(inside, 0.0, counted)
-        if not weight.any():
+        if not np.where(inside, 0.0, counted).any():
             raise InputError("fit", f"fold {name}", "all rows", "rows left to fit")
-        ends, costs = problem.solve(begin, weight, steps)
-        yield LeftOutFold(
-            name, np.asarray(inside, bool), at(problem, ends[0], weight, np.sort(costs[0]))
-        )
+    for fold in refits(problem, folds, weights=weights, starts=starts, steps=steps):
+        fitted = at(problem, fold.free, fold.weight, fold.losses)
+        yield LeftOutFold(fold.name, fold.inside, fitted)
 
 
 def held_out(
@@ -98,13 +124,11 @@ def held_out(
     folds: Sequence[Hashable],
     *,
     weights: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-    bounds: dict[str, tuple[float, float]] | None = None,
-    scale: ArrayLike = 0.03,
     restarts: int = 4,
     spread: float = 1.0,
     seed: int = 0,
     steps: int = 200,
+    **options: Unpack[ProblemOptions],
 ) -> np.ndarray:
     """Every row predicted by a fit on the rows of the other folds, in the unit of the data.
 
@@ -113,16 +137,12 @@ def held_out(
     Raises:
         InputError: another number of labels than rows, fewer than two folds; see ``fit``.
     """
-    problem = FitProblem.of(
-        predict, measured, tree, names, priors=priors, bounds=bounds, scale=scale
-    )
-    inside = labelled(folds, len(problem.data))
+    problem = FitProblem.of(predict, measured, tree, names, **options)
+    masks = labelled(folds, len(problem.data))
     starts = problem.starts(restarts, spread, seed)
     predicted = np.empty_like(problem.data)
-    for held in cross_validate(
-        problem, inside, weights=weights, starts=jnp.asarray(starts), steps=steps
-    ):
-        predicted[held.inside] = held.fit.predicted[held.inside]
+    for fold in cross_validate(problem, masks, weights=weights, starts=starts, steps=steps):
+        predicted[fold.inside] = fold.fit.predicted[fold.inside]
     return predicted
 
 
@@ -148,6 +168,6 @@ def bootstrap(
     member = np.stack(list(inside.values()))
     random = np.random.default_rng(seed)
     picked = random.multinomial(len(member), np.full(len(member), 1.0 / len(member)), size=draws)
-    begin = problem.starts(1, 0.0, 0) if start is None else np.atleast_2d(start)
+    begin = problem.starts(1, 0.0, 0) if start is None else start
     ends, _ = problem.solve(begin, picked @ member * problem.weighted(weights), steps)
     return ends

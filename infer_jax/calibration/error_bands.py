@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.calibration.uncertainty import Fit, check_clusters, moved_without
+from infer_jax.calibration.uncertainty import Fit, check_clusters, moved_without, rows_by_label
 from infer_jax.catalog.published import ErrorLaw
 from infer_jax.errors import InputError
 
@@ -35,12 +35,10 @@ def left_out(fit: Fit, clusters: Sequence[Hashable], asked: np.ndarray | None = 
         InputError: labels that are not one a row.
     """
     check_clusters(clusters, len(fit.measured))
-    rows: dict[Hashable, list[int]] = {}
-    for i, label in enumerate(clusters):
-        if asked is None or asked[i]:
-            rows.setdefault(label, []).append(i)
+    used = np.arange(len(fit.measured)) if asked is None else np.flatnonzero(asked)
     residuals = fit.residuals.copy()
-    for inside in rows.values():
+    for rows in rows_by_label(clusters[i] for i in used).values():
+        inside = used[rows]
         residuals[inside] += fit.jacobian[inside] @ moved_without(fit, inside)
     return residuals
 

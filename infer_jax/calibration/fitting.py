@@ -4,15 +4,14 @@ Residuals are differences of logarithms, passed through a robust loss, with prio
 of their own. Levenberg-Marquardt starts from several points; the best solution is kept.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, Unpack
 
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from infer_jax.calibration.losses import SOFT_L1, Loss
-from infer_jax.calibration.problem import FitProblem, Predict, Prior
+from infer_jax.calibration.problem import FitProblem, Predict, ProblemOptions
 from infer_jax.calibration.uncertainty import Fit, check_clusters
 
 
@@ -23,17 +22,12 @@ def fit(
     names: Sequence[str],
     *,
     weights: ArrayLike | None = None,
-    priors: Mapping[str, Prior] | None = None,
-    bounds: dict[str, tuple[float, float]] | None = None,
-    ties: Mapping[str, Sequence[str]] | None = None,
-    scale: ArrayLike = 0.03,
-    loss: Loss = SOFT_L1,
     clusters: Sequence[Hashable] | None = None,
-    tolerance: float = 1e-10,
     restarts: int = 8,
     spread: float = 1.0,
     seed: int = 0,
     steps: int = 200,
+    **options: Unpack[ProblemOptions],
 ) -> Fit:
     """Fits the leaves ``names`` of ``tree`` so that ``predict(tree)`` is nearest to ``measured``.
 
@@ -46,32 +40,18 @@ def fit(
         tree: the first starting point; all other leaves keep their values.
         names: dotted paths; see ``parameters``.
         weights: how many times each row counts, once by default.
-        priors: by name; a parameter without one is free within its bounds.
-        bounds: narrower ones than declared, by name.
-        ties: leaves that take the value of a parameter, by its name.
-        scale: the typical size of a log residual, one for all rows or one for each.
-        loss: ``SOFT_L1`` or ``CAUCHY``.
         clusters: labels of rows with correlated errors (one machine), for the error bars.
         restarts: number of starts; the others are random, ``spread`` away in every coordinate.
         steps: the most iterations from one start.
+        options: priors, bounds, ties, scale (0.03), loss (``SOFT_L1``) and tolerance, as in
+            ``FitProblem.of``.
 
     Raises:
         InputError: measurements that are not positive numbers, fewer than the parameters, or
             weights or clusters of another number; a prior of an unknown parameter; see
             ``parameters``; the solver is not installed; no start ends at finite residuals.
     """
-    problem = FitProblem.of(
-        predict,
-        measured,
-        tree,
-        names,
-        priors=priors,
-        bounds=bounds,
-        ties=ties,
-        scale=scale,
-        loss=loss,
-        tolerance=tolerance,
-    )
+    problem = FitProblem.of(predict, measured, tree, names, **options)
     check_clusters(clusters, len(problem.data))
     weight = problem.weighted(weights)
     ends, costs = problem.solve(problem.starts(restarts, spread, seed), weight, steps)
@@ -88,7 +68,7 @@ def at(
     """A ``Fit`` at given coordinates, with predictions, Jacobian and priors there."""
     logs, slope = problem.derivatives(free)
     return Fit(
-        tree=problem.chosen.place(problem.tree, jnp.asarray(free)),
+        tree=problem.chosen.insert(problem.tree, jnp.asarray(free)),
         parameters=problem.chosen,
         free=np.asarray(free),
         predicted=np.exp(np.asarray(logs)),

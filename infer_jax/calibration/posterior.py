@@ -90,14 +90,14 @@ def with_draws(
     flat, structure = jax.tree.flatten(jax.tree.map(repeated, serving))
     if intervals:
         fitted = parameters(serving, list(intervals))
-        value = np.array([float(np.asarray(flat[places[0]])[0]) for places in fitted.places])
+        value = np.array([float(np.asarray(flat[first])[0]) for first, *_ in fitted.indices])
         low, high = np.array([(one.low, one.high) for one in intervals.values()]).T
         z = np.stack([scores[one.symbol] for one in intervals.values()], axis=1)
         z = np.clip(z, -MAX_SCORE, MAX_SCORE) / QUANTILES[0.8]
         sides = np.maximum(high / value, 1.0), np.minimum(low / value, 1.0)
         moved = value * np.where(z > 0.0, sides[0] ** np.abs(z), sides[1] ** np.abs(z))
         values = np.clip(moved, fitted.low, fitted.high)
-        for places, column in zip(fitted.places, values.T, strict=True):
-            for place in places:
-                flat[place][1:] = column
+        for indices, column in zip(fitted.indices, values.T, strict=True):
+            for i in indices:
+                flat[i][1:] = column
     return jax.tree.unflatten(structure, flat)

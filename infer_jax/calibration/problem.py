@@ -6,7 +6,7 @@ bootstrap draws, which are weights, cost no compilation.
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,17 @@ class Prior(NamedTuple):
 def residuals(predicted: Array, measured: ArrayLike, weights: ArrayLike = 1.0) -> Array:
     """Differences of logarithms, weighted: w (log predicted - log measured)."""
     return jnp.asarray(weights) * (jnp.log(predicted) - jnp.log(jnp.asarray(measured)))
+
+
+class ProblemOptions(TypedDict, total=False):
+    """What a problem may say beside its model, measurements and names; see ``FitProblem.of``."""
+
+    priors: Mapping[str, Prior] | None
+    bounds: dict[str, tuple[float, float]] | None
+    ties: Mapping[str, Sequence[str]] | None
+    scale: ArrayLike
+    loss: Loss
+    tolerance: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +82,18 @@ class FitProblem:
         tolerance: float = 1e-10,
     ) -> "FitProblem":
         """A problem, checked.
+
+        Args:
+            predict: all predictions of a tree, in the order and unit of ``measured``.
+            measured: positive numbers.
+            tree: the first starting point; leaves that are not fitted keep their values.
+            names: dotted paths; see ``parameters``.
+            priors: by name; a parameter without one is free within its bounds.
+            bounds: narrower ones than declared, by name.
+            ties: leaves that take the value of a parameter, by its name.
+            scale: the typical size of a log residual, one for all rows or one for each.
+            loss: ``SOFT_L1`` or ``CAUCHY``.
+            tolerance: relative steps and gains below which a descent ends.
 
         Raises:
             InputError: measurements that are not positive numbers, or fewer (priors counted) than
@@ -125,13 +148,13 @@ class FitProblem:
 
     def logs(self, free: Array) -> Array:
         """Logarithms of the predictions at these coordinates."""
-        return jnp.log(self.predict(self.chosen.place(self.tree, free)))
+        return jnp.log(self.predict(self.chosen.insert(self.tree, free)))
 
     def prior_residuals(self, free: Array) -> Array:
         """log(x / value) / spread, one a prior."""
-        places = [self.chosen.names.index(name) for name in self.priors]
-        value, spread = (np.asarray(x) for x in zip(*self.priors.values(), strict=True))
-        return (jnp.log(self.chosen.values(free)[np.asarray(places)]) - np.log(value)) / spread
+        index = np.asarray([self.chosen.names.index(name) for name in self.priors])
+        value, spread = np.asarray(list(self.priors.values()), float).T
+        return (jnp.log(self.chosen.values(free)[index]) - np.log(value)) / spread
 
     def losses(self, free: Array, weight: Array, logs: ArrayLike) -> Array:
         """The residuals to square and sum: sqrt(w) times robust ones of rows, and the priors'.
@@ -142,57 +165,19 @@ class FitProblem:
         rows = jnp.sqrt(weight) * self.loss.root((self.logs(free) - logs) / self.scale)
         return jnp.concatenate([rows, self.prior_residuals(free)]) if self.priors else rows
 
-    def solver(self, steps: int) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
-        """Levenberg-Marquardt from one start: (solution, half the sum of squares there).
-
-        Raises:
-            InputError: the solver is not installed.
-        """
-        try:
-            import optimistix as optx
-        except ImportError:
-            allowed = "pip install 'infer_jax[fit]'"
-            raise InputError("fit", "optimistix", "not installed", allowed) from None
-        equations = self.equations()
-        rtol, atol = self.tolerance, self.tolerance * 1e-2
-        method = optx.LevenbergMarquardt(rtol, atol)
-        if equations is not None:
-            method = optx.LevenbergMarquardt(rtol, atol, linear_solver=equations)
-
-        def solve(start: Array, weight: Array, logs: Array) -> tuple[Array, Array]:
-            solution = optx.least_squares(
-                lambda free, data: self.losses(free, *data),
-                method,
-                start,
-                (weight, logs),
-                options={"jac": "fwd"},  # few parameters, many rows
-                max_steps=steps,
-                throw=False,
-            )
-            return solution.value, 0.5 * jnp.sum(self.losses(solution.value, weight, logs) ** 2)
-
-        return solve
-
-    def equations(self) -> "AbstractLinearSolver | None":
-        """The linear solver of a step; None: optimistix's default, QR of the Jacobian."""
-        return None
-
     def solve(
         self, starts: ArrayLike, weights: ArrayLike, steps: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """The best solution for each row of ``weights``, and half the sums of squares of all.
 
-        Folds run one after the other, restarts side by side, in one compiled program.
+        Folds run one after the other in one compiled program.
 
         Raises:
             InputError: no start ends at finite residuals.
         """
-        if steps not in self.programs:
-            self.programs[steps] = jax.jit(jax.vmap(self.solver(steps), in_axes=(0, None, None)))
-        program, logs = self.programs[steps], np.log(self.data)
         best, costs = [], []
         for weight in np.atleast_2d(np.asarray(weights)):
-            ends, cost = program(jnp.asarray(starts), weight, logs)
+            ends, cost = self.descend(np.atleast_2d(np.asarray(starts)), weight, steps)
             cost = np.where(np.isfinite(cost), cost, np.inf)
             if not np.isfinite(cost).any():
                 allowed = "a model that is, near its start"
@@ -200,6 +185,15 @@ class FitProblem:
             best.append(np.asarray(ends)[np.argmin(cost)])
             costs.append(cost)
         return np.stack(best), np.stack(costs)
+
+    def descend(
+        self, starts: np.ndarray, weight: np.ndarray, steps: int
+    ) -> tuple[ArrayLike, ArrayLike]:
+        """The ends of the descents from all starts, side by side, and half the sums of squares."""
+        if steps not in self.programs:
+            descent = levenberg_marquardt(self.losses, self.tolerance, steps)
+            self.programs[steps] = jax.jit(jax.vmap(descent, in_axes=(0, None, None)))
+        return self.programs[steps](jnp.asarray(starts), weight, np.log(self.data))
 
     def derivatives(self, free: ArrayLike) -> tuple[Array, Array]:
         """Logarithms of the predictions and their Jacobian, rows x parameters, compiled once."""
@@ -213,7 +207,44 @@ class FitProblem:
         if not self.priors:
             return np.zeros(len(self.chosen.names))
         slope = np.diag(jax.jacfwd(lambda u: jnp.log(self.chosen.values(u)))(jnp.asarray(free)))
-        priors = [self.priors.get(name) for name in self.chosen.names]
-        return np.asarray(
-            [(s / p.spread) ** 2 if p else 0.0 for s, p in zip(slope, priors, strict=True)]
+        free_prior = Prior(1.0, np.inf)
+        spreads = [self.priors.get(name, free_prior).spread for name in self.chosen.names]
+        return ((slope / np.asarray(spreads, slope.dtype)) ** 2).astype(float)
+
+
+def levenberg_marquardt(
+    losses: Callable[..., Array],
+    tolerance: float,
+    steps: int,
+    linear_solver: "AbstractLinearSolver | None" = None,
+) -> Callable[..., tuple[Array, Array]]:
+    """A descent from one start and more data: its end, and half the sum of squares there.
+
+    ``losses``: residuals of the coordinates and the data; ``linear_solver``: of the equations of a
+    step; None: optimistix's default, QR of the Jacobian.
+
+    Raises:
+        InputError: the solver is not installed.
+    """
+    try:
+        import optimistix as optx
+    except ImportError:
+        allowed = "pip install 'infer_jax[fit]'"
+        raise InputError("fit", "optimistix", "not installed", allowed) from None
+    method = optx.LevenbergMarquardt(tolerance, tolerance * 1e-2)
+    if linear_solver is not None:
+        method = optx.LevenbergMarquardt(tolerance, tolerance * 1e-2, linear_solver=linear_solver)
+
+    def descent(start: Array, *data: Any) -> tuple[Array, Array]:
+        solution = optx.least_squares(
+            lambda free, data: losses(free, *data),
+            method,
+            start,
+            data,
+            options={"jac": "fwd"},  # few parameters, many rows
+            max_steps=steps,
+            throw=False,
         )
+        return solution.value, 0.5 * jnp.sum(losses(solution.value, *data) ** 2)
+
+    return descent

@@ -104,25 +104,40 @@ def calibrate_requests(
         evaluate = jax.jit(lambda model, predict=predict: predict.times(model))
     batches = _batches(benches)
     _, fit = solve(predict, times, fitted, serving, tuple(names), batches, REQUEST_SCALES)
-    before, sheet = (np.asarray(evaluate(x)[0]) for x in (serving, serving.at_data_sheet()))
     others = fit.measured * np.exp(left_out(fit, batches, fit.weights > 0))
-    requests = MeasuredTimes(times, sheet, before, fit.predicted, others).map(
-        lambda x: np.where(np.isfinite(times), x.reshape(times.shape), np.nan)
-    )
+    predictions = {
+        "sheet": evaluate(serving.at_data_sheet())[0],
+        "before": evaluate(serving)[0],
+        "after": fit.predicted,
+        "held_out": others,
+    }
+    known = np.isfinite(times)
+    predictions = {
+        name: np.where(known, np.asarray(x).reshape(times.shape), np.nan)
+        for name, x in predictions.items()
+    }
     ends = np.cumsum([bench.count for bench in benches])[:-1]
-    means = requests.map(lambda x: _means(np.where(fitted, x, np.nan), ends))
+
+    def means(x: np.ndarray) -> np.ndarray:
+        """Means over the fitted requests of each run, 2 x runs."""
+        runs = np.split(np.where(fitted, x, np.nan), ends, axis=1)
+        with np.errstate(invalid="ignore"):
+            sums = [np.nansum(run, axis=1) / np.isfinite(run).sum(axis=1) for run in runs]
+        return np.stack(sums, axis=1)
+
+    of_runs = MeasuredTimes(means(times), {name: means(x) for name, x in predictions.items()})
+    spread, freedom = expected_spread(of_runs.measured, of_runs.left_out)
     output = np.concatenate([bench.requests.output[: bench.count] for bench in benches])
-    spread, freedom = expected_spread(means.measured, means.left_out)
     return Calibrated(
         runs=tuple(bench.run for bench in benches),
         loads=loads,
         fit=fit,
         start=serving,
-        times=means,
+        times=of_runs,
         covered=cautious_covariance(fit),
         spread=spread,
         freedom=freedom,
-        requests=RequestTimes(**vars(requests), fitted=np.any(fitted, axis=0), output=output),
+        requests=RequestTimes(times, predictions, np.any(fitted, axis=0), output),
     )
 
 
@@ -134,15 +149,6 @@ def _batches(benches: Sequence[Bench]) -> list[int]:
         batch = np.arange(bench.count) * of_run // min(bench.fitted, bench.count)
         labels += (i * of_run + np.minimum(batch, of_run - 1)).tolist()
     return 2 * labels
-
-
-def _means(times: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Means over the requests of each run, 2 x runs."""
-    runs = np.split(times, ends, axis=1)
-    counts = [np.isfinite(x).sum(axis=1) for x in runs]
-    sums = [np.nansum(x, axis=1) for x in runs]
-    with np.errstate(invalid="ignore"):
-        return np.stack([s / c for s, c in zip(sums, counts, strict=True)], axis=1)
 
 
 class _Lane(NamedTuple):

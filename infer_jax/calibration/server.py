@@ -7,13 +7,13 @@ token and, if there are enough runs, launch gaps, host time and efficiencies.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
 import numpy as np
-from jax import Array
 
+from infer_jax.calibration.cross_validation import refits
 from infer_jax.calibration.error_bands import student
 from infer_jax.calibration.fitting import at
 from infer_jax.calibration.linearised import Linearised
@@ -45,33 +45,23 @@ STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
 class MeasuredTimes:
     """TPOT and TTFT of runs or requests in seconds, 2 x runs; NaN where not measured.
 
-    ``sheet``: predicted at data-sheet rates, None where the estimator has none; ``before``: with
-    the coefficients as they were; ``after``: with the fit; ``left_out``: each by a fit without it
-    (of requests without the batch around each, to first order), None where there is one run.
+    ``predictions``, by name in JSON: ``sheet``, at data-sheet rates, where the estimator has them;
+    ``before``, with the coefficients as they were; ``after``, with the fit; ``held_out``, each by a
+    fit without it (of requests without the batch around each, to first order), from two runs on.
     """
 
     measured: np.ndarray
-    sheet: np.ndarray | None
-    before: np.ndarray
-    after: np.ndarray
-    left_out: np.ndarray | None
+    predictions: Mapping[str, np.ndarray]
+
+    @property
+    def left_out(self) -> np.ndarray | None:
+        """Times predicted by fits to the other runs; None where there is one run."""
+        return self.predictions.get("held_out")
 
     @property
     def unseen(self) -> np.ndarray:
         """Times predicted by fits to the other runs; of a single run by the fit to it."""
-        return self.after if self.left_out is None else self.left_out
-
-    @property
-    def predictions(self) -> dict[str, np.ndarray]:
-        """The predictions that there are, by their names in JSON."""
-        times = {"sheet": self.sheet, "before": self.before, "after": self.after}
-        times["held_out"] = self.left_out
-        return {name: x for name, x in times.items() if x is not None}
-
-    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "MeasuredTimes":
-        """The same with a function of each array."""
-        values = (self.measured, self.sheet, self.before, self.after, self.left_out)
-        return MeasuredTimes(*(None if x is None else function(x) for x in values))  # pyright: ignore
+        return self.predictions.get("held_out", self.predictions["after"])
 
 
 @dataclass(frozen=True)
@@ -153,11 +143,13 @@ def calibrate_server(
     clusters = np.tile(np.where(columns < len(runs), columns, 0), 2)
     problem, fit = solve(predict, rows, np.isfinite(rows), estimator, names, clusters.tolist())
     evaluate, sheet = jax.jit(predict), estimator.at_data_sheet()
-
-    def of_runs(predicted: Array | np.ndarray) -> np.ndarray:
-        return np.asarray(predicted).reshape(rows.shape)[:, : len(runs)]
-
     left_out = times_left_out(problem, fit, len(runs))
+    predictions = {
+        "sheet": None if sheet is None else evaluate(sheet),
+        "before": evaluate(estimator),
+        "after": fit.predicted,
+        "held_out": left_out,
+    }
     covered, (spread, freedom) = cautious_covariance(fit), expected_spread(times, left_out)
     return Calibrated(
         runs=tuple(runs),
@@ -165,11 +157,12 @@ def calibrate_server(
         fit=fit,
         start=estimator,
         times=MeasuredTimes(
-            measured=times,
-            sheet=None if sheet is None else of_runs(evaluate(sheet)),
-            before=of_runs(evaluate(estimator)),
-            after=of_runs(fit.predicted),
-            left_out=left_out,
+            times,
+            {
+                name: np.asarray(x).reshape(2, -1)[:, : len(runs)]
+                for name, x in predictions.items()
+                if x is not None
+            },
         ),
         covered=covered,
         spread=spread,
@@ -248,16 +241,13 @@ def times_left_out(problem: FitProblem, fit: Fit, runs: int) -> np.ndarray | Non
     """Times of each run by a fit without it (without its fold from ``FOLDS`` runs on)."""
     if runs < 2:
         return None
-    weights = fit.weights.reshape(2, -1)
-    predicted = np.empty((2, runs))
-    for k in range(min(runs, FOLDS)):
-        inside = np.arange(k, runs, FOLDS)
-        others = weights.copy()
-        others[:, inside] = 0.0
-        ends, _ = problem.solve(fit.free, others.ravel(), STEPS)
-        logs, _ = problem.derivatives(ends[0])
-        predicted[:, inside] = np.exp(np.asarray(logs)).reshape(weights.shape)[:, inside]
-    return predicted
+    fold = np.tile(np.arange(fit.weights.size // 2) % FOLDS, 2)
+    folds = {str(k): fold == k for k in range(min(runs, FOLDS))}
+    predicted = np.empty(fit.weights.size)
+    for refit in refits(problem, folds, weights=fit.weights, starts=fit.free, steps=STEPS):
+        logs, _ = problem.derivatives(refit.free)
+        predicted[refit.inside] = np.exp(np.asarray(logs))[refit.inside]
+    return predicted.reshape(2, -1)[:, :runs]
 
 
 def cautious_covariance(fit: Fit) -> np.ndarray:

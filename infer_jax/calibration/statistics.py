@@ -7,7 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
-from infer_jax.calibration.uncertainty import Fit
+from infer_jax.calibration.uncertainty import Fit, rows_by_label
 from infer_jax.errors import InputError
 
 Rows = Real[np.ndarray, " rows"]
@@ -83,11 +83,8 @@ class Offsets(NamedTuple):
         Args:
             levels: labels of the rows, one sequence a level, as in ``offsets``.
         """
-        rows = len(levels[0])
-        total = np.zeros(rows)
-        for known, labels in zip(self.values, levels, strict=True):
-            total += np.asarray([known.get(label, 0.0) for label in labels])
-        return total
+        parts = zip(self.values, levels, strict=True)
+        return np.sum([[known.get(x, 0.0) for x in labels] for known, labels in parts], axis=0)
 
 
 def offsets(
@@ -111,9 +108,7 @@ def offsets(
         if len(labels) != len(left):
             allowed = f"a label for each of {len(left)} rows"
             raise InputError("offsets", "labels", len(labels), allowed)
-        rows: dict[Hashable, list[int]] = {}
-        for i, label in enumerate(labels):
-            rows.setdefault(label, []).append(i)
+        rows = rows_by_label(labels)
         kappa = _ratio(left, list(rows.values())) if kappa is None else kappa
         level = {k: float(np.median(left[i]) * len(i) / (len(i) + kappa)) for k, i in rows.items()}
         left = left - np.asarray([level[label] for label in labels])

@@ -6,7 +6,7 @@ Rows need not be independent: errors of one model or machine are alike.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -113,7 +113,7 @@ class Fit:
         return row_weights, stiffness, curved + np.diag(self.precision)
 
 
-def moved_without(fit: Fit, rows: Sequence[int]) -> Float[np.ndarray, " parameters"]:
+def moved_without(fit: Fit, rows: Sequence[int] | np.ndarray) -> Float[np.ndarray, " parameters"]:
     """The change of the coordinates when rows are left out, to first order.
 
     (A - k J^T W J)^-1 J^T W r, sums over the rows, where A is the information of all and k the
@@ -135,19 +135,24 @@ def check_clusters(clusters: Sequence[Hashable] | None, rows: int) -> None:
         raise InputError("fit", "clusters", len(clusters), f"a label for each of {rows} rows")
 
 
-def _members(fit: Fit, clusters: Sequence[Hashable] | None) -> list[list[int]]:
+def rows_by_label(labels: Iterable[Hashable]) -> dict[Hashable, list[int]]:
+    """The rows that have each label, labels in the order in which they come first."""
+    rows: dict[Hashable, list[int]] = {}
+    for i, label in enumerate(labels):
+        rows.setdefault(label, []).append(i)
+    return rows
+
+
+def _members(fit: Fit, clusters: Sequence[Hashable] | None) -> list[np.ndarray]:
     """The rows of each cluster that count; None: a cluster for each row.
 
     Raises:
         InputError: another number of labels than rows.
     """
     check_clusters(clusters, len(fit.weights))
-    labels = range(len(fit.weights)) if clusters is None else clusters
-    members: dict[str, list[int]] = {}
-    for i, label in enumerate(labels):
-        if fit.weights[i] > 0:
-            members.setdefault(str(label), []).append(i)
-    return list(members.values())
+    used = np.flatnonzero(fit.weights > 0)
+    labels = used if clusters is None else [str(clusters[i]) for i in used]
+    return [used[rows] for rows in rows_by_label(labels).values()]
 
 
 def covariance(fit: Fit, clusters: Sequence[Hashable] | None = None) -> Square:

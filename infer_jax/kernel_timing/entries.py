@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
 from infer_jax.kernel_timing.fitting import SHARE, FittedFamily, spread
 from infer_jax.specs import leaves
 
@@ -18,21 +16,21 @@ def entry(key: str, value: float, source: str, note: str = "", ends: Sequence[fl
     >>> entry("gemm_memory", 0.98765, "fit")
     'gemm_memory = { value = 0.9877, source = "fit" }'
     """
-    noted = f', note = "{note}"' if note else ""
     numbers = {"value": value}
     if len(ends) == 2:
         numbers |= {"low": ends[0], "high": ends[1]}
     written = ", ".join(f"{name} = {float(f'{float(x):.4g}')!r}" for name, x in numbers.items())
+    noted = f', note = "{note}"' if note else ""
     return f'{key} = {{ {written}, source = "{source}"{noted} }}'
 
 
-def curve(name: str, one: FittedFamily, source: str, note: str = "") -> Iterator[str]:
+def curve(name: str, fit: FittedFamily, source: str, note: str = "") -> Iterator[str]:
     """The entries of one family, each with its interval, the first with errors or ``note``."""
-    for i, (path, meta, value) in enumerate(leaves(one.coefficients)):
+    for i, (path, meta, value) in enumerate(leaves(fit.coefficients)):
         suffix, factor = SUFFIX.get(meta["unit"], ("", 1.0))
-        notes = [note or errors(one)] if i == 0 else []
-        if path in one.intervals and not note:
-            notes.append(interval(*(x * factor for x in one.intervals[path])))
+        notes = [note or errors(fit)] if i == 0 else []
+        if path in fit.intervals and not note:
+            notes.append(interval(*(x * factor for x in fit.intervals[path])))
         yield entry(f"{name}_{path}{suffix}", float(value) * factor, source, "; ".join(notes))
 
 
@@ -47,21 +45,12 @@ def interval(low: float, high: float) -> str:
     return f"{100 * SHARE:.0f} % interval {low:.4g} to {high:.4g}"
 
 
-def copied(name: str, one: FittedFamily, source: str) -> Iterator[str]:
-    """The entries of a family that copies the curve of a measured one."""
-    if name.startswith(f"{one.family.name}_"):
-        return curve(name, one, source)
-    return curve(name, one, source, f"not measured here: that of {one.family.name}")
-
-
-def errors(one: FittedFamily) -> str:
+def errors(fit: FittedFamily) -> str:
     """The errors of a family in words."""
-
-    def median_and_p90(values: np.ndarray) -> str:
-        return "{:.1f}/{:.1f} %".format(*spread(values))
-
-    seen = f"median/p90 error {median_and_p90(one.seen)} of {len(one.seen)} rows"
-    return seen + (f", on unseen shapes {median_and_p90(one.unseen)}" if len(one.unseen) else "")
+    words = "median/p90 error {:.1f}/{:.1f} % of {} rows".format(*spread(fit.seen), len(fit.seen))
+    if len(fit.unseen):
+        words += ", on unseen shapes {:.1f}/{:.1f} %".format(*spread(fit.unseen))
+    return words
 
 
 def filled(
@@ -78,6 +67,8 @@ def filled(
         if name in curves:
             yield from curve(name, curves[name], source)
     for name, others in fills.items():
-        other = next((o for o in others if o in curves), None)
+        other = next((curves[x] for x in others if x in curves), None)
         if name not in curves and other is not None:
-            yield from copied(name, curves[other], source)
+            own = name.startswith(f"{other.family.name}_")
+            note = "" if own else f"not measured here: that of {other.family.name}"
+            yield from curve(name, other, source, note)

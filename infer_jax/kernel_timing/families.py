@@ -5,7 +5,7 @@ in rows of their own, (products, rows). Seconds and bytes; ``shapes`` labels row
 belong together and that are left out together.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar, cast
 
 import jax.numpy as jnp
@@ -19,26 +19,25 @@ from infer_jax.physics.matmul import rate
 from infer_jax.specs import Chip, Format, Spec
 
 Column = np.ndarray  # one value a row
-Given = Mapping[str, Array]
 C = TypeVar("C", bound=Spec)  # the coefficients of a family's law
 FP8, BF16 = Format.of(bytes=1.0, bits=8.0), Format.of(bytes=2.0, bits=16.0)
+PRODUCT = ("compute", "memory", "fixed", "rows", "depth", "tail")
 
 
 class Family(NamedTuple, Generic[C]):
-    """Rows of one family: ``law(coefficients, given)`` are seconds, fitted in ``names``."""
+    """Rows of one family: ``law(*columns, coefficients)`` are seconds, fitted in ``names``."""
 
     name: str
-    law: Callable[[C, Given], Array]
+    law: Callable[..., Array]
     start: C
     names: tuple[str, ...]
-    given: Mapping[str, Column]
+    columns: tuple[Column, ...]
     seconds: Column
     shapes: Column
 
     def predicted(self, coefficients: C) -> Array:
         """Seconds of every row by the law at these coefficients."""
-        given = {name: jnp.asarray(values) for name, values in self.given.items()}
-        return self.law(coefficients, given)
+        return self.law(*map(jnp.asarray, self.columns), coefficients)
 
 
 def labels(*columns: Column) -> Column:
@@ -55,17 +54,9 @@ def products(
     name: str, m: Column, k: Column, n: Column, seconds: Column, weights: Format, chip: Chip
 ) -> Family[eff.Product]:
     """Products of one shape each: ``efficiency.product``; a shape is its (k, n)."""
-    given = {
-        **{"m": m, "k": k, "n": n, "moved": np.asarray(product_bytes(_gemm(m, k, n), weights))},
-        **_rates(chip, weights),
-    }
-
-    def law(c: eff.Product, x: Given) -> Array:
-        return eff.product(x["m"], x["k"], x["n"], x["moved"], x["peak"], x["bandwidth"], c)
-
-    names = ("compute", "memory", "fixed", "rows", "depth", "tail")
-    start = _started(eff.Product, seconds, compute=0.7, rows=64, depth=150, tail=1e5)
-    return Family(name, law, start, names, given, seconds, labels(k, n))
+    columns = (m, k, n, _moved(m, k, n, weights), *_rates(chip, weights))
+    start = _start(eff.Product, seconds, compute=0.7, rows=64, depth=150, tail=1e5)
+    return Family(name, eff.product, start, PRODUCT, columns, seconds, labels(k, n))
 
 
 def grouped(
@@ -80,16 +71,13 @@ def grouped(
     chip: Chip,
 ) -> Family[eff.Product]:
     """Groups of products of m rows each, (products, rows): the sum of ``efficiency.grouped``."""
-    moved = groups * np.asarray(product_bytes(_gemm(m, k, n), weights))
-    given = {"groups": groups, "m": m, "k": k, "n": n, "moved": moved, **_rates(chip, weights)}
 
-    def law(c: eff.Product, x: Given) -> Array:
-        shape = (x["groups"], x["m"], x["k"], x["n"], x["moved"])
-        return eff.grouped(*shape, x["peak"], x["bandwidth"], c).sum(axis=0)
+    def law(*x: Array) -> Array:
+        return eff.grouped(*x).sum(axis=0)  # pyright: ignore[reportArgumentType]
 
-    names = ("compute", "memory", "fixed", "rows", "depth", "tail", "halo")
-    start = _started(eff.Product, seconds, compute=0.7, rows=64, depth=200, tail=1e4, halo=20)
-    return Family(name, law, start, names, given, seconds, shapes)
+    columns = (groups, m, k, n, groups * _moved(m, k, n, weights), *_rates(chip, weights))
+    start = _start(eff.Product, seconds, compute=0.7, rows=64, depth=200, tail=1e4, halo=20)
+    return Family(name, law, start, (*PRODUCT, "halo"), columns, seconds, shapes)
 
 
 def attending(
@@ -107,14 +95,10 @@ def attending(
 
     ``alone``: fit also how few sequences leave the chip idle.
     """
-    given = {"flops": flops, "moved": moved, "batch": batch, **_rates(chip, BF16)}
-
-    def law(c: eff.Attending, x: Given) -> Array:
-        return eff.attending(x["flops"], x["moved"], x["batch"], x["peak"], x["bandwidth"], c)
-
     names = ("compute", "memory", "fixed", "sharpness", *(("alone",) if alone else ()))
-    start = _started(eff.Attending, seconds, compute=0.55, sharpness=3.0, alone=float(alone))
-    return Family(name, law, start, names, given, seconds, shapes)
+    start = _start(eff.Attending, seconds, compute=0.55, sharpness=3.0, alone=float(alone))
+    columns = (flops, moved, batch, *_rates(chip, BF16))
+    return Family(name, eff.attending, start, names, columns, seconds, shapes)
 
 
 def prompting(
@@ -128,15 +112,11 @@ def prompting(
     ramp: bool = True,
 ) -> Family[eff.Prompting]:
     """Causal attention over prompts: ``efficiency.prompting``."""
-    given = {"flops": flops, "length": length, "peak": np.asarray(chip.flops_16)}
-
-    def law(c: eff.Prompting, x: Given) -> Array:
-        return eff.prompting(x["flops"], x["length"], x["peak"], c)
-
     names = ("compute", "fixed", "ramp") if ramp else ("compute", "fixed")
-    floor = 0.5 * float(seconds.min())
-    start = eff.Prompting.of(compute=0.7, fixed=floor, ramp=300.0 if ramp else 0.0)
-    return Family(name, law, start, names, given, seconds, shapes)
+    fixed = 0.5 * float(seconds.min())
+    start = eff.Prompting.of(compute=0.7, fixed=fixed, ramp=300.0 if ramp else 0.0)
+    columns = (flops, length, np.asarray(chip.flops_16))
+    return Family(name, eff.prompting, start, names, columns, seconds, shapes)
 
 
 def moving(
@@ -148,25 +128,23 @@ def moving(
     names: tuple[str, ...] = ("memory", "fixed", "sharpness"),
 ) -> Family[eff.Recurring]:
     """Bytes through memory or a link, above a floor: ``efficiency.recurring``."""
-    given = {"moved": moved, "bandwidth": np.asarray(chip.memory_bandwidth)}
-
-    def law(c: eff.Recurring, x: Given) -> Array:
-        return eff.recurring(x["moved"], x["bandwidth"], c)
-
-    floor = 0.8 * float(seconds.min()) if "fixed" in names else 0.0
-    start = eff.Recurring.of(memory=0.3, fixed=floor, sharpness=2.0)
-    return Family(name, law, start, names, given, seconds, shapes)
+    fixed = 0.8 * float(seconds.min()) if "fixed" in names else 0.0
+    start = eff.Recurring.of(memory=0.3, fixed=fixed, sharpness=2.0)
+    columns = (moved, np.asarray(chip.memory_bandwidth))
+    return Family(name, eff.recurring, start, names, columns, seconds, shapes)
 
 
-def _gemm(m: Column, k: Column, n: Column) -> Gemm:
-    return Gemm(cast(Array, m), cast(Array, k), cast(Array, n))
+def _moved(m: Column, k: Column, n: Column, weights: Format) -> Column:
+    """Bytes that a product reads and writes."""
+    gemm = Gemm(cast(Array, m), cast(Array, k), cast(Array, n))
+    return np.asarray(product_bytes(gemm, weights))
 
 
-def _rates(chip: Chip, weights: Format) -> dict[str, Column]:
-    peak, bandwidth = rate(chip, weights.bits), chip.memory_bandwidth
-    return {"peak": np.asarray(peak), "bandwidth": np.asarray(bandwidth)}
+def _rates(chip: Chip, weights: Format) -> tuple[Column, Column]:
+    """Peak FLOP/s in this format, and bytes/s of memory."""
+    return np.asarray(rate(chip, weights.bits)), np.asarray(chip.memory_bandwidth)
 
 
-def _started(law: type[C], seconds: Column, **values: float) -> C:
+def _start(law: type[C], seconds: Column, **values: float) -> C:
     """Where a fit starts: half of the shortest time is fixed."""
     return law.of(memory=0.9, fixed=0.5 * float(seconds.min()), **values)

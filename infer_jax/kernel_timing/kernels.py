@@ -8,6 +8,7 @@ engine has kernels of its own, which are faster where they fuse more.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import jax
@@ -20,32 +21,20 @@ from jax.sharding import Mesh, PartitionSpec
 class TimingSizes(NamedTuple):
     """The sizes of the timed shapes, the repeats of each, and the least seconds of a run."""
 
-    widths: tuple[int, ...]
-    rows: tuple[int, ...]
-    experts: int
-    batches: tuple[int, ...]
-    contexts: tuple[int, ...]
-    prompts: tuple[int, ...]
-    heads: tuple[tuple[int, int], ...]
-    head_width: int
-    copies: tuple[int, ...]
-    repeats: int
-    least: float
+    widths: tuple[int, ...] = (2048, 4096, 8192)
+    rows: tuple[int, ...] = (16, 64, 256, 1024, 4096)
+    experts: int = 8
+    batches: tuple[int, ...] = (1, 16, 64)
+    contexts: tuple[int, ...] = (1024, 4096, 16384)
+    prompts: tuple[int, ...] = (512, 1024, 2048, 4096)
+    heads: tuple[tuple[int, int], ...] = ((32, 8), (16, 2))
+    head_width: int = 128
+    copies: tuple[int, ...] = (2**20, 2**24, 2**26, 2**28)
+    repeats: int = 5
+    least: float = 2e-2
 
 
-FULL = TimingSizes(
-    widths=(2048, 4096, 8192),
-    rows=(16, 64, 256, 1024, 4096),
-    experts=8,
-    batches=(1, 16, 64),
-    contexts=(1024, 4096, 16384),
-    prompts=(512, 1024, 2048, 4096),
-    heads=((32, 8), (16, 2)),
-    head_width=128,
-    copies=(2**20, 2**24, 2**26, 2**28),
-    repeats=5,
-    least=2e-2,
-)
+FULL = TimingSizes()
 TOY = TimingSizes(
     widths=(64, 256),
     rows=(8, 64),
@@ -66,7 +55,7 @@ class Timed(NamedTuple):
     """One measurement: the family, what identifies the shape, and seconds; NaN: out of memory."""
 
     family: str
-    given: Mapping[str, float]
+    shape: Mapping[str, float]
     seconds: float
 
 
@@ -78,22 +67,15 @@ Case = tuple[str, Mapping[str, float], Run, Operands]
 
 def timed(sizes: TimingSizes = FULL) -> Iterator[Timed]:
     """Time every family on the default device, collectives over all devices."""
-    cases = [_products, _grouped, _decodes, _prompts, _copies]
-    if jax.device_count() > 1:
-        cases.append(_collectives)
-    for case in cases:
-        for family, given, run, operands in case(sizes):
-            yield Timed(family, given, _seconds(run, operands, sizes))
-
-
-def _seconds(run: Run, operands: Operands, sizes: TimingSizes) -> float:
-    try:
-        arrays = [make() for make in operands]
-        return seconds(run, *arrays, repeats=sizes.repeats, least=sizes.least)
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" in str(error):  # a shape this device has no memory for
-            return float("nan")
-        raise
+    for family, shape, run, operands in cases(sizes):
+        try:
+            arrays = [make() for make in operands]
+            result = seconds(run, *arrays, repeats=sizes.repeats, least=sizes.least)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            result = float("nan")  # a shape this device has no memory for
+        yield Timed(family, shape, result)
 
 
 def seconds(function: Callable[..., Array], *args: Array, repeats: int, least: float) -> float:
@@ -135,63 +117,39 @@ def _random(*shape: int) -> Callable[[], Array]:
     return lambda: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16)
 
 
-def _products(sizes: TimingSizes) -> Iterator[Case]:
-    for k in sizes.widths:
-        for n in sizes.widths:
-            for m in sizes.rows:
-                yield "gemm", {"m": m, "k": k, "n": n}, jnp.matmul, (_random(m, k), _random(k, n))
-
-
-def _grouped(sizes: TimingSizes) -> Iterator[Case]:
-    """One product a group, all groups of equally many rows."""
-    count = sizes.experts
-    for k in sizes.widths:
-        for n in (k // 2, k):
-            for m in sizes.rows:
-                given = {"groups": count, "m": m, "k": k, "n": n}
-                yield "grouped", given, jnp.matmul, (_random(count, m, k), _random(count, k, n))
-
-
-def attention(queries: Array, keys: Array, values: Array, *, causal: bool) -> Array:
-    """Grouped-query attention as XLA compiles it."""
-    return jax.nn.dot_product_attention(queries, keys, values, is_causal=causal)
-
-
-def _decodes(sizes: TimingSizes) -> Iterator[Case]:
-    width = sizes.head_width
-    for heads, kv in sizes.heads:
-        for batch in sizes.batches:
-            for context in sizes.contexts:
-                cache = _random(batch, context, kv, width)
-                given = {"heads": heads, "kv": kv, "batch": batch, "length": context}
-                operands = (_random(batch, 1, heads, width), cache, cache)
-                yield "gqa_decode", given | {"width": width}, _decode_attention, operands
-
-
-def _prompts(sizes: TimingSizes) -> Iterator[Case]:
-    width = sizes.head_width
-    for heads, kv in sizes.heads:
-        for length in sizes.prompts:
-            cache = _random(1, length, kv, width)
-            given = {"heads": heads, "kv": kv, "batch": 1, "length": length, "width": width}
-            yield (
-                "gqa_prefill",
-                given,
-                _prompt_attention,
-                (_random(1, length, heads, width), cache, cache),
-            )
-
-
-_decode_attention, _prompt_attention = (
-    partial(attention, causal=False),
-    partial(attention, causal=True),
-)
-
-
-def _copies(sizes: TimingSizes) -> Iterator[Case]:
+def cases(sizes: TimingSizes) -> Iterator[Case]:
+    """All kernels to time; collectives where there are several devices."""
+    yield from _products(sizes)
+    yield from _attention(sizes)
     for size in sizes.copies:
         source = partial(jnp.zeros, size // 4, jnp.float32)
         yield "copy", {"moved": 2.0 * size}, lambda x: x + jnp.float32(1.0), (source,)
+    if jax.device_count() > 1:
+        yield from _collectives(sizes)
+
+
+def _products(sizes: TimingSizes) -> Iterator[Case]:
+    """Single products, then one product a group, all groups of equally many rows."""
+    for k, n, m in product(sizes.widths, sizes.widths, sizes.rows):
+        yield "gemm", {"m": m, "k": k, "n": n}, jnp.matmul, (_random(m, k), _random(k, n))
+    count = sizes.experts
+    for k, share, m in product(sizes.widths, (2, 1), sizes.rows):
+        n = k // share
+        shape = {"groups": count, "m": m, "k": k, "n": n}
+        yield "grouped", shape, jnp.matmul, (_random(count, m, k), _random(count, k, n))
+
+
+def _attention(sizes: TimingSizes) -> Iterator[Case]:
+    """Grouped-query attention of one new token a sequence, then of prompts."""
+    width = sizes.head_width
+    decodes = [("gqa_decode", batch, n, 1) for batch, n in product(sizes.batches, sizes.contexts)]
+    prompts = [("gqa_prefill", 1, length, length) for length in sizes.prompts]
+    for inputs in (decodes, prompts):
+        for (heads, kv), (name, batch, length, queries) in product(sizes.heads, inputs):
+            shape = {"heads": heads, "kv": kv, "batch": batch, "length": length, "width": width}
+            cache = _random(batch, length, kv, width)
+            run = partial(jax.nn.dot_product_attention, is_causal=name == "gqa_prefill")
+            yield name, shape, run, (_random(batch, queries, heads, width), cache, cache)
 
 
 def _collectives(sizes: TimingSizes) -> Iterator[Case]:

@@ -7,7 +7,7 @@ that were timed; efficiencies are shares of these.
 import datetime
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -49,31 +49,35 @@ def chip_of(timed: Sequence[Timed], memory: float) -> Chip:
     Raises:
         InputError: no product or no copy could be timed.
     """
-    done = [t for t in timed if math.isfinite(t.seconds)]
-    products = [2 * t.given["m"] * t.given["k"] * t.given["n"] / t.seconds
-                for t in done if t.family == "gemm"]  # fmt: skip
-    copies = [t.given["moved"] / t.seconds for t in done if t.family == "copy"]
-    if not products or not copies:
+    flops = _fastest(timed, "gemm", lambda x: 2 * x["m"] * x["k"] * x["n"])
+    bandwidth = _fastest(timed, "copy", lambda x: x["moved"])
+    if not flops or not bandwidth:
         raise InputError("measure", "device", "out of memory", "one that a product fits in")
-    flops = max(products)
     rates = {"flops_16": flops, "flops_8": flops, "flops_4": flops}
-    return Chip.of(**rates, memory=memory, memory_bandwidth=max(copies))
+    return Chip.of(**rates, memory=memory, memory_bandwidth=bandwidth)
+
+
+def _fastest(
+    timed: Sequence[Timed], family: str, work: Callable[[Mapping[str, float]], float]
+) -> float:
+    """The most work per second that a kernel of a family does; 0 where none was timed."""
+    done = (t for t in timed if t.family == family and math.isfinite(t.seconds))
+    return max((work(t.shape) / t.seconds for t in done), default=0.0)
 
 
 def link_of(timed: Sequence[Timed]) -> float:
     """Bytes per second that one device sends in the fastest all-reduce; 0 where it is alone."""
-    sent = [t for t in timed if t.family == "all_reduce" and math.isfinite(t.seconds)]
-    return max((t.given["moved"] / t.seconds for t in sent), default=0.0)
+    return _fastest(timed, "all_reduce", lambda x: x["moved"])
 
 
 def families_of(timed: Sequence[Timed], chip: Chip) -> list[Family]:
     """The timed kernels as families to fit."""
-    families = []
+    built = []
     for name in dict.fromkeys(t.family for t in timed):
         rows = [t for t in timed if t.family == name and math.isfinite(t.seconds)]
-        columns = {key: np.array([float(r.given[key]) for r in rows]) for key in rows[0].given}
-        families.append(_family(name, columns, np.array([r.seconds for r in rows]), chip))
-    return families
+        columns = {key: np.array([float(r.shape[key]) for r in rows]) for key in rows[0].shape}
+        built.append(_family(name, columns, np.array([r.seconds for r in rows]), chip))
+    return built
 
 
 def _family(name: str, x: dict[str, np.ndarray], seconds: np.ndarray, chip: Chip) -> Family:
@@ -97,47 +101,48 @@ def _family(name: str, x: dict[str, np.ndarray], seconds: np.ndarray, chip: Chip
 def text(curves: Sequence[FittedFamily], device: Device) -> str:
     """The TOML text of a profile of this machine's devices."""
     kind, count = jax.devices()[0].device_kind, jax.device_count()
-    today = datetime.date.today().isoformat()
-    by_name = {one.family.name: one for one in curves if one.family.name not in LINKS}
-    known = filled(by_name, FAMILIES, FILLS, "measured")
+    by_name = {fit.family.name: fit for fit in curves if fit.family.name not in LINKS}
+    citation = (
+        f"timed by infer-jax measure on {count} x {kind} with jax {jax.__version__} on "
+        f"{datetime.date.today().isoformat()}; kernels compiled by XLA, not a serving engine's"
+    )
+    share = entry("link_share", 1.0, "measured", "the link is what was measured")
+    lines = [
+        f'title = "{count} x {kind}, measured"',
+        'notes = "Curves are of kernels compiled by XLA, not of a serving engine\'s."',
+        *([f'base = "{device.base}"'] if device.base else _facts(device, count)),
+        "",
+        "[kernels]",
+        *([] if device.base else [share]),
+        *filled(by_name, FAMILIES, FILLS, "measured"),
+        "",
+        "[sources]",
+        f'measured = "{citation}"',
+        'given = "the command line"',
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _facts(device: Device, count: int) -> list[str]:
+    """The rates of a device whose data sheet is not given."""
     chip, wire = device.chip, device.link or float(device.chip.memory_bandwidth)
-    lone = "" if device.link else "one device: its memory bandwidth stands for a link"
-    facts = [
+    note = "" if device.link else "one device: its memory bandwidth stands for a link"
+    rate, memory = float(chip.flops_16) / 1e12, float(chip.memory_bandwidth) / 1e9
+    return [
         entry("price_usd_per_hour", device.price, "given"),
         "",
         "[chip]",
-        entry("flops_16_tflops", float(chip.flops_16) / 1e12, "measured", "the fastest product"),
+        entry("flops_16_tflops", rate, "measured", "the fastest product"),
         entry("memory_gb", float(chip.memory) / 1e9, "measured", "what the runtime may take"),
-        entry("memory_bandwidth_gb_per_s", float(chip.memory_bandwidth) / 1e9, "measured",
-              "the fastest copy"),
+        entry("memory_bandwidth_gb_per_s", memory, "measured", "the fastest copy"),
         "",
         "[network]",
         'kind = "hierarchy"',
         entry("domain", count, "measured"),
-        entry("domain_bandwidth_gb_per_s", wire / 1e9, "measured", lone),
-        entry("network_bandwidth_gb_per_s", wire / 1e9, "measured", lone),
-    ]  # fmt: skip
-    citation = (
-        f"timed by infer-jax measure on {count} x {kind} with jax {jax.__version__} on {today};"
-        " kernels compiled by XLA, not a serving engine's"
-    )
-    return "\n".join(
-        [
-            f'title = "{count} x {kind}, measured"',
-            'notes = "Curves are of kernels compiled by XLA, not of a serving engine\'s."',
-            *([f'base = "{device.base}"'] if device.base else facts),
-            "",
-            "[kernels]",
-            *([] if device.base else ['link_share = { value = 1.0, source = "measured", '
-                                      'note = "the link is what was measured" }']),
-            *known,
-            "",
-            "[sources]",
-            f'measured = "{citation}"',
-            'given = "the command line"',
-            "",
-        ]
-    )  # fmt: skip
+        entry("domain_bandwidth_gb_per_s", wire / 1e9, "measured", note),
+        entry("network_bandwidth_gb_per_s", wire / 1e9, "measured", note),
+    ]
 
 
 def usable_memory() -> float:

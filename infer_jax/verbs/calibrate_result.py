@@ -213,7 +213,7 @@ class CalibrateResult(Pictured):
         label = "fitted" if times.left_out is None else "calibrated, each run left out in turn"
         panels = {
             name.upper(): Parity(
-                times.measured[k], times.before[k], times.unseen[k], server.band()[k]
+                times.measured[k], times.predictions["before"][k], times.unseen[k], server.band()[k]
             )
             for k, name in enumerate(OUTPUTS)
             if np.isfinite(times.measured[k]).any()

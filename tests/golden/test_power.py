@@ -47,7 +47,7 @@ def test_the_fit_finds_the_shares_that_rows_were_made_with():
     with jax.enable_x64(True):
         made = power.problem(work())
         ends, _ = made.solve(made.starts(1, 0.0, 0), np.ones(len(made.data)), power.STEPS)
-        tree = made.chosen.place(made.tree, jnp.asarray(ends[0]))
+        tree = made.chosen.insert(made.tree, jnp.asarray(ends[0]))
         for name, true in FOUND.items():  # priors draw all to each other
             found = power.shares_of(tree, name)
             assert [float(found[n]) for n in power.FIELDS] == pytest.approx(true, rel=0.06)

@@ -57,7 +57,7 @@ def test_free_and_physical_are_inverse_and_stay_in_bounds(x64):
     np.testing.assert_allclose(chosen.values(free), [0.9, 1.0], rtol=1e-12)
     far = chosen.values(jnp.asarray([60.0, -60.0]))
     assert 0.0 <= float(far[0]) <= 1.0 and float(far[1]) >= 0.0
-    placed = chosen.place(GUESS, free)
+    placed = chosen.insert(GUESS, free)
     assert float(placed.rate) == 100.0
     narrow = parameters(GUESS, ("start",), {"start": (0.5, 2.0)})
     assert 0.5 <= float(narrow.values(jnp.asarray([-50.0]))[0]) <= 2.0

@@ -13,6 +13,7 @@ from infer_jax.calibration import (
     identifiability,
     interval,
 )
+from infer_jax.calibration.problem import levenberg_marquardt
 from infer_jax.specs import Spec, number, spec
 
 CLUSTERS, EACH, DRAWS = 40, 6, 200
@@ -61,7 +62,8 @@ def draws(problem):
         noise = 0.05 * random.normal(size=len(BYTES)) + shared[CLUSTER]
         trues.append(true)
         logs.append(np.log(predict(Server.of(**true))) + noise)
-    solve = jax.jit(jax.vmap(problem.solver(50), in_axes=(None, None, 0)))
+    descent = levenberg_marquardt(problem.losses, problem.tolerance, 50)
+    solve = jax.jit(jax.vmap(descent, in_axes=(None, None, 0)))
     ends, _ = solve(problem.starts(1, 0.0, 0)[0], problem.weighted(None), np.stack(logs))
     result = [
         at(problem.with_(np.exp(data)), end)
