@@ -1,26 +1,35 @@
-"""Public names of a package, each imported when it is asked for: a command loads what it uses."""
+"""Public names of a package, each imported on first use: a command loads what it uses."""
 
+import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def on_demand(
-    package: str, files: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package whose public names are in ``files``.
+def attach_stub(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose public names its stub imports.
 
-    ``files``: by file its names, apart by spaces. Type checkers read the imports that stand beside
-    it, which do not run.
+    The stub, ``__init__.pyi`` beside ``__init__.py``, is what type checkers read (SPEC 1 of
+    Scientific Python). The package's own parts that it imports from are attributes, too.
     """
-    homes = {name: file for file, names in files.items() for name in names.split()}
     here = vars(sys.modules[package])
+    stub = ast.parse(Path(here["__file__"]).with_suffix(".pyi").read_text(encoding="utf-8"))
+    homes = {
+        alias.name: node.module
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    declared = {ast.unparse(x.target) for x in stub.body if isinstance(x, ast.AnnAssign)}
+    parts = {home.removeprefix(f"{package}.").partition(".")[0] for home in homes.values()}
 
     def get(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{package}.{homes[name]}"), name)
-        return here.setdefault(name, found)
+        if name in homes:
+            return here.setdefault(name, getattr(import_module(homes[name]), name))
+        if name in parts:
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get, lambda: sorted({*here, *homes})
+    return get, lambda: sorted({*homes, *parts, *declared})

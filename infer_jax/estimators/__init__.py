@@ -1,55 +1,5 @@
 """Estimators: one module per published model and one of our own, each an assembly of laws."""
 
-from typing import TYPE_CHECKING
+from infer_jax.on_demand import attach_stub
 
-from infer_jax.on_demand import on_demand
-
-if TYPE_CHECKING:
-    from infer_jax.estimators.attention_feedforward import (
-        AttentionFeedforward as AttentionFeedforward,
-        Halves as Halves,
-    )
-    from infer_jax.estimators.disaggregated import Disaggregated as Disaggregated, Pools as Pools
-    from infer_jax.estimators.economics import Economics as Economics, Split as Split
-    from infer_jax.estimators.estimate import (
-        Estimate as Estimate,
-        Limit as Limit,
-        Phase as Phase,
-    )
-    from infer_jax.estimators.estimator import Estimator as Estimator, Wrapper as Wrapper
-    from infer_jax.estimators.known_errors import Trust as Trust, trust as trust
-    from infer_jax.estimators.offloading import (
-        JobEstimate as JobEstimate,
-        Offload as Offload,
-        Offloading as Offloading,
-    )
-    from infer_jax.estimators.partitioning import Partitioning as Partitioning, Slice as Slice
-    from infer_jax.estimators.registry import (
-        VARIANTS as VARIANTS,
-        Variant as Variant,
-        make as make,
-    )
-    from infer_jax.estimators.serving import (
-        Deployment as Deployment,
-        ServerEstimate as ServerEstimate,
-        Serving as Serving,
-        ServingWorkload as ServingWorkload,
-    )
-    from infer_jax.estimators.speculative import Speculative as Speculative
-
-__getattr__, __dir__ = on_demand(
-    __name__,
-    {
-        "attention_feedforward": "AttentionFeedforward Halves",
-        "disaggregated": "Disaggregated Pools",
-        "economics": "Economics Split",
-        "estimate": "Estimate Limit Phase",
-        "estimator": "Estimator Wrapper",
-        "known_errors": "Trust trust",
-        "offloading": "JobEstimate Offload Offloading",
-        "partitioning": "Partitioning Slice",
-        "registry": "VARIANTS Variant make",
-        "serving": "Deployment ServerEstimate Serving ServingWorkload",
-        "speculative": "Speculative",
-    },
-)
+__getattr__, __dir__ = attach_stub(__name__)

@@ -1,33 +1,5 @@
 """Sweeps: grids of configurations, and the frontier, top-k or best that is kept of them."""
 
-from typing import TYPE_CHECKING
+from infer_jax.on_demand import attach_stub
 
-from infer_jax.on_demand import on_demand
-
-if TYPE_CHECKING:
-    from infer_jax.sweeps.axis import Axis as Axis
-    from infer_jax.sweeps.constraint import Constraint as Constraint
-    from infer_jax.sweeps.engine import start as start
-    from infer_jax.sweeps.explanation import explain as explain
-    from infer_jax.sweeps.histogram import Histogram as Histogram, Quantiles as Quantiles
-    from infer_jax.sweeps.pareto import Pareto as Pareto
-    from infer_jax.sweeps.preparing import prepare as prepare
-    from infer_jax.sweeps.reducers import Best as Best, Everything as Everything, TopK as TopK
-    from infer_jax.sweeps.results import SweepResult as SweepResult
-    from infer_jax.sweeps.space import Space as Space
-
-__getattr__, __dir__ = on_demand(
-    __name__,
-    {
-        "axis": "Axis",
-        "constraint": "Constraint",
-        "engine": "start",
-        "explanation": "explain",
-        "histogram": "Histogram Quantiles",
-        "pareto": "Pareto",
-        "preparing": "prepare",
-        "reducers": "Best Everything TopK",
-        "results": "SweepResult",
-        "space": "Space",
-    },
-)
+__getattr__, __dir__ = attach_stub(__name__)

@@ -99,21 +99,13 @@ def test_module_is_the_program():
 
 def test_names_of_the_library_are_found_where_they_are_said_to_be():
     """Imported when asked for, the names are those that type checkers read."""
-    tree = ast.parse(Path(infer_jax.__file__).read_text())
-    for_checkers = {
-        alias.asname: node.module
-        for block in tree.body
-        if isinstance(block, ast.If)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-    }
-    assert len(for_checkers) > 15
-    for name, module in for_checkers.items():
-        assert getattr(infer_jax, str(name)) is getattr(import_module(module), str(name))
-    lazy = {name for names in infer_jax._ROOMS.values() for name in names}
-    lazy |= set(infer_jax._VERBS)
-    assert lazy == set(for_checkers) <= set(dir(infer_jax))
+    stub = ast.parse(Path(infer_jax.__file__).with_suffix(".pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module]
+    names = {str(alias.asname): str(node.module) for node in imports for alias in node.names}
+    assert len(names) > 15
+    for name, module in names.items():
+        assert getattr(infer_jax, name) is getattr(import_module(module), name)
+    assert set(names) <= set(dir(infer_jax))
     with pytest.raises(AttributeError, match="'infer_jax' has no attribute 'planing'"):
         _ = infer_jax.planing  # pyright: ignore[reportAttributeAccessIssue]
 

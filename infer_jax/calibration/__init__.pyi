@@ -1,0 +1,65 @@
+from infer_jax.calibration.bounds import (
+    Bounded as Bounded,
+    Parameters as Parameters,
+    bounded as bounded,
+    parameters as parameters,
+)
+from infer_jax.calibration.cross_validation import (
+    LeftOutFold as LeftOutFold,
+    bootstrap as bootstrap,
+    cross_validate as cross_validate,
+    held_out as held_out,
+    labelled as labelled,
+    random_groups as random_groups,
+)
+from infer_jax.calibration.error_bands import (
+    Band as Band,
+    bands as bands,
+    learned as learned,
+    left_out as left_out,
+)
+from infer_jax.calibration.expected_value import (
+    perfect_information as perfect_information,
+    shadow_price as shadow_price,
+)
+from infer_jax.calibration.fitting import at as at, fit as fit
+from infer_jax.calibration.linearised import Linearised as Linearised
+from infer_jax.calibration.losses import (
+    CAUCHY as CAUCHY,
+    SOFT_L1 as SOFT_L1,
+    Loss as Loss,
+    robust as robust,
+)
+from infer_jax.calibration.problem import (
+    FitProblem as FitProblem,
+    Prior as Prior,
+    residuals as residuals,
+)
+from infer_jax.calibration.proposals import (
+    Worth as Worth,
+    next_measurements as next_measurements,
+)
+from infer_jax.calibration.residual import (
+    Residual as Residual,
+    learn_residual as learn_residual,
+)
+from infer_jax.calibration.server import calibrate_server as calibrate_server
+from infer_jax.calibration.statistics import (
+    Check as Check,
+    Offsets as Offsets,
+    Score as Score,
+    interval_score as interval_score,
+    offsets as offsets,
+    predictive_checks as predictive_checks,
+    score as score,
+    spearman as spearman,
+)
+from infer_jax.calibration.uncertainty import (
+    Fit as Fit,
+    Identifiability as Identifiability,
+    Identified as Identified,
+    correlation as correlation,
+    covariance as covariance,
+    identifiability as identifiability,
+    interval as interval,
+)
