@@ -104,27 +104,17 @@ def calibrate_requests(
         evaluate = jax.jit(lambda model, predict=predict: predict.times(model))
     batches = _batches(benches)
     _, fit = solve(predict, times, fitted, serving, tuple(names), batches, REQUEST_SCALES)
-    others = fit.measured * np.exp(left_out(fit, batches, fit.weights > 0))
     predictions = {
         "sheet": evaluate(serving.at_data_sheet())[0],
         "before": evaluate(serving)[0],
         "after": fit.predicted,
-        "held_out": others,
+        "held_out": fit.measured * np.exp(left_out(fit, batches, fit.weights > 0)),
     }
-    known = np.isfinite(times)
     predictions = {
-        name: np.where(known, np.asarray(x).reshape(times.shape), np.nan)
+        name: np.where(np.isfinite(times), np.asarray(x).reshape(times.shape), np.nan)
         for name, x in predictions.items()
     }
-    ends = np.cumsum([bench.count for bench in benches])[:-1]
-
-    def means(x: np.ndarray) -> np.ndarray:
-        """Means over the fitted requests of each run, 2 x runs."""
-        runs = np.split(np.where(fitted, x, np.nan), ends, axis=1)
-        with np.errstate(invalid="ignore"):
-            sums = [np.nansum(run, axis=1) / np.isfinite(run).sum(axis=1) for run in runs]
-        return np.stack(sums, axis=1)
-
+    means = partial(_means, fitted=fitted, counts=[bench.count for bench in benches])
     of_runs = MeasuredTimes(means(times), {name: means(x) for name, x in predictions.items()})
     spread, freedom = expected_spread(of_runs.measured, of_runs.left_out)
     output = np.concatenate([bench.requests.output[: bench.count] for bench in benches])
@@ -149,6 +139,14 @@ def _batches(benches: Sequence[Bench]) -> list[int]:
         batch = np.arange(bench.count) * of_run // min(bench.fitted, bench.count)
         labels += (i * of_run + np.minimum(batch, of_run - 1)).tolist()
     return 2 * labels
+
+
+def _means(times: np.ndarray, *, fitted: np.ndarray, counts: Sequence[int]) -> np.ndarray:
+    """Means over the fitted requests of each run, 2 x runs; ``counts``: requests of each."""
+    runs = np.split(np.where(fitted, times, np.nan), np.cumsum(counts)[:-1], axis=1)
+    with np.errstate(invalid="ignore"):
+        sums = [np.nansum(run, axis=1) / np.isfinite(run).sum(axis=1) for run in runs]
+    return np.stack(sums, axis=1)
 
 
 class _Lane(NamedTuple):

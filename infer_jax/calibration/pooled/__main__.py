@@ -85,7 +85,7 @@ def _read(paths: Sequence[Path]) -> list[PooledRow]:
 def _fit(rows: list[PooledRow], starts: int, errors: bool, ship: Path | None) -> None:
     """The fit and its errors on what is new, or with ``errors`` those of the shipped fit alone."""
     from infer_jax.calibration.pooled import fitting, left_out, shipping
-    from infer_jax.calibration.pooled.likelihood import PooledTimes
+    from infer_jax.calibration.pooled.likelihood import FINE, PooledTimes, problem
     from infer_jax.calibration.uncertainty import covariance, identifiability, interval
     from infer_jax.catalog.files import read_text, write_text
 
@@ -94,7 +94,7 @@ def _fit(rows: list[PooledRow], starts: int, errors: bool, ship: Path | None) ->
     if errors:
         text = "" if ship is None else read_text(ship)
     else:
-        fit = fitting.pooled_fit(times, starts)
+        fit = fitting.solved(problem(times, FINE), times, starts)
         servers = times.labels(lambda row: row.group).tolist()
         _say(f"fit of {len(servers)} times in {len(set(servers))} servers", begin)
         bounds = interval(fit, covariance(fit, servers), 0.8)

@@ -1,17 +1,17 @@
 """What the serving estimator says of measured rows: all rows of one mode in one program."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
+from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, ServingWorkload, Shape
@@ -54,19 +54,29 @@ Columns = dict[str, np.ndarray]  # by metric, a number a row
 Law = Callable[[Serving, RowInputs], Answers]
 
 
+class StackedRows(NamedTuple):
+    """Rows of one mode and structure: their indices among all, and their inputs with that axis."""
+
+    mode: str
+    rows: np.ndarray
+    inputs: RowInputs
+
+    def with_facts(self, **facts: Any) -> "StackedRows":
+        """The same with other facts of their servers."""
+        return self._replace(inputs=self.inputs._replace(facts=self.inputs.facts._replace(**facts)))
+
+
 def inputs(row: PooledRow, serving: Serving) -> RowInputs:
     """A row as the laws below take it."""
     coefficients = system_named(row.system).coefficients.get("serving", {})
+    shares = ("chip_share", "balanced", "pool_share", "busy_share")
     facts = RowFacts(
         engine=float(ENGINES.index(row.engine)),
         generation=coefficients.get("generation", 0.0),
         visible=coefficients.get("visible", float(serving.visible)),
         acceptance=float(serving.acceptance) if row.acceptance is None else row.acceptance,
-        chip_share=row.chip_share,
-        balanced=row.balanced,
-        pool_share=row.pool_share,
-        busy_share=row.busy_share,
         draw=serving.fitted(coefficients).draw,
+        **{name: getattr(row, name) for name in shares},
     )
     assert row.served is not None and row.workload is not None and row.plan is not None
     arch = row.served.architecture() if row.mode == "pools" else None
@@ -131,12 +141,17 @@ def one_batch(model: Serving, row: RowInputs) -> Answers:
     return {"latency": first + (work.osl - 1.0) * later}
 
 
+def drawn_lengths(work: ServingWorkload, server: Serving) -> ServingWorkload:
+    """Requests of the mean lengths that were drawn, where the source states the largest."""
+    scale = jnp.where(work.nominal > 0.5, server.drawn_length, 1.0)
+    return work.replace(isl=work.isl * scale, osl=work.osl * scale)
+
+
 def two_pools(model: Serving, row: RowInputs) -> Answers:
     """Requests in flight in two pools, at the lower rate of latency and of capacity."""
     server, plan = of_server(model, row.facts), row.plan
     assert isinstance(plan, Pools) and row.arch is not None
-    scale = jnp.where(row.workload.nominal > 0.5, server.drawn_length, 1.0)
-    work = row.workload.replace(isl=row.workload.isl * scale, osl=row.workload.osl * scale)
+    work = drawn_lengths(row.workload, server)
     one = jnp.ones_like(work.batch)
     prompt = ForwardPass(sequences=plan.prefill_batch, new_tokens=work.isl, cached_tokens=0.0 * one)
     pair = Disaggregated.of(target=server)
@@ -191,26 +206,33 @@ def shipped() -> Serving:
     return Serving.of().replace(**AS_STARTED)
 
 
-def stacked(rows: Sequence[PooledRow], serving: Serving) -> list[tuple[np.ndarray, RowInputs]]:
-    """Rows of one mode and structure together, with their indices; without replays."""
+def stacked(rows: Sequence[PooledRow], serving: Serving) -> list[StackedRows]:
+    """Rows of one mode and structure together; without replays."""
     made = {i: inputs(row, serving) for i, row in enumerate(rows) if row.mode != "replay"}
-    kinds: dict[tuple[str, PyTreeDef], list[int]] = {}
-    for i, one in made.items():
-        kinds.setdefault((rows[i].mode, jax.tree.structure(one)), []).append(i)
+    kinds = rows_by_label((rows[i].mode, jax.tree.structure(one)) for i, one in made.items())
 
     def stack(*leaves: ArrayLike) -> np.ndarray:
         return np.stack([np.asarray(x, float) for x in leaves])
 
+    indices = np.asarray(list(made), int)
+    own = [(mode, indices[members]) for (mode, _), members in kinds.items()]
     return [
-        (np.asarray(indices), jax.tree.map(stack, *(made[i] for i in indices)))
-        for indices in kinds.values()
+        StackedRows(mode, index, jax.tree.map(stack, *(made[i] for i in index.tolist())))
+        for mode, index in own
     ]
 
 
-def answers(rows: Sequence[PooledRow], model: Serving, laws: dict[str, Law] = LAWS) -> Columns:
-    """Each metric of all rows by a model, NaN where the mode has no such answer."""
+def evaluate(
+    model: Serving, parts: Iterable[StackedRows], laws: Mapping[str, Law], rows: int
+) -> Columns:
+    """Each metric of ``rows`` rows by a model, NaN where the mode has no such answer."""
     columns: Columns = {}
-    for indices, part in stacked(rows, shipped()):
-        for metric, values in program(laws[rows[indices[0]].mode])(model, part).items():
-            columns.setdefault(metric, np.full(len(rows), np.nan))[indices] = np.asarray(values)
+    for part in parts:
+        for metric, values in program(laws[part.mode])(model, part.inputs).items():
+            columns.setdefault(metric, np.full(rows, np.nan))[part.rows] = np.asarray(values)
     return columns
+
+
+def answers(rows: Sequence[PooledRow], model: Serving, laws: Mapping[str, Law] = LAWS) -> Columns:
+    """Each metric of all rows by a model, NaN where the mode has no such answer."""
+    return evaluate(model, stacked(rows, shipped()), laws, len(rows))

@@ -4,14 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.calibration.fitting import at
-from infer_jax.calibration.pooled.likelihood import (
-    FINE,
-    STEPS,
-    PooledProblem,
-    PooledTimes,
-    problem,
-    weights,
-)
+from infer_jax.calibration.pooled.likelihood import STEPS, PooledProblem, PooledTimes, weights
 from infer_jax.calibration.uncertainty import Fit
 
 
@@ -35,11 +28,6 @@ def starts(made: PooledProblem, count: int) -> np.ndarray:
     return np.concatenate(
         [first, [np.asarray(made.chosen.unbounded(jnp.asarray(x))) for x in inside]]
     )
-
-
-def pooled_fit(times: PooledTimes, count: int = 1) -> Fit:
-    """The fit of all times that is the best of ``count`` starts."""
-    return solved(problem(times, FINE), times, count)
 
 
 def solved(made: PooledProblem, times: PooledTimes, count: int) -> Fit:

@@ -6,13 +6,21 @@ AMD's chips by the fit to NVIDIA's rows have Hopper's coefficients. Two pools ar
 aiconfigurator-core, of which no TTFT was ever fitted.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.calibration.pooled.answers import LAWS, Answers, RowInputs, answers, shipped
+from infer_jax.calibration.cross_validation import refits
+from infer_jax.calibration.pooled.answers import (
+    LAWS,
+    Answers,
+    Law,
+    RowInputs,
+    answers,
+    drawn_lengths,
+    shipped,
+)
 from infer_jax.calibration.pooled.likelihood import (
     MEDIAN,
     PACE,
@@ -67,19 +75,18 @@ def refitted(
     ``free``: where the fits start; None: at what is shipped.
     """
     made = problem(times)
-    start = made.starts(1, 0.0, 0) if free is None else free[None]
-    loops = offered_loops(times)
+    start = made.starts(1, 0.0, 0) if free is None else free
+    loops, first = offered_loops(times), np.isin(times.kind, (TTFT, MEDIAN))
     amd = np.asarray([row.system in AMD for row in times.rows])[times.row]
-    first = np.isin(times.kind, (TTFT, MEDIAN))
     errors = {}
     for name, (label, of_amd) in KINDS.items():
         scored, labels = loops & (amd == of_amd), times.labels(label)
+        masks = label_masks(labels, scored)
         ratios = np.full(len(times.seconds), np.nan)
-        for kind, own in label_masks(labels, scored):
-            ends, _ = made.solve(start, weights(times, ~own), STEPS)
-            logs = np.log(times.seconds) - np.asarray(made.logs(ends[0]))
-            ratios[own & scored] = np.exp(logs[own & scored])
-            say(f"without {kind}")
+        for fold in refits(made, masks, weights=weights(times), starts=start, steps=STEPS):
+            own = fold.inside & scored
+            ratios[own] = np.exp(np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
+            say(f"without {fold.name}")
         left = np.isfinite(ratios)
         paces, firsts = ratios[left & (times.kind == PACE)], ratios[left & first]
         errors[name] = NewErrors(len(set(labels[left])), paces, firsts)
@@ -92,10 +99,9 @@ def offered_loops(times: PooledTimes) -> np.ndarray:
     return np.asarray(loops)[times.row]
 
 
-def label_masks(labels: np.ndarray, scored: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Every label among the scored times, and all times that have it."""
-    for kind in np.unique(labels[scored]):
-        yield str(kind), labels == kind
+def label_masks(labels: np.ndarray, scored: np.ndarray) -> dict[str, np.ndarray]:
+    """All times that have a label, for every label among the scored ones."""
+    return {str(kind): labels == kind for kind in np.unique(labels[scored])}
 
 
 def of_another_make(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
@@ -106,16 +112,18 @@ def of_another_make(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
         return loop and isinstance(row.plan, Deployment) and float(row.plan.drafts) == 0.0
 
     loops = [row for row in rows if is_scored(row)]
-    columns = answers(loops, model.replace(cdna3=model.hopper, cdna4=model.hopper))
-    ratios = (np.asarray([r.measured[n] for r in loops]) / columns[n] for n in OUTPUTS)
-    return NewErrors(0, *ratios)
+    return _errors(loops, model.replace(cdna3=model.hopper, cdna4=model.hopper), LAWS)
 
 
 def of_pools(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
     """Rows of aiconfigurator-core in two pools, by a fit, as ``Disaggregated`` answers."""
     pools = [row for row in rows if row.dataset == "silicon pools"]
-    columns = answers(pools, model, LAWS | {"pools": as_estimated})
-    ratios = (np.asarray([r.measured[n] for r in pools]) / columns[n] for n in OUTPUTS)
+    return _errors(pools, model, {"pools": as_estimated})
+
+
+def _errors(rows: Sequence[PooledRow], model: Serving, laws: Mapping[str, Law]) -> NewErrors:
+    columns = answers(rows, model, laws)
+    ratios = (np.asarray([r.measured[n] for r in rows]) / columns[n] for n in OUTPUTS)
     return NewErrors(0, *ratios)
 
 
@@ -126,8 +134,7 @@ def as_estimated(model: Serving, row: RowInputs) -> Answers:
     pair = Disaggregated.of(
         target=model.replace(engine=facts.engine, generation=facts.generation)  # pyright: ignore[reportArgumentType]
     )
-    scale = jnp.where(row.workload.nominal > 0.5, model.drawn_length, 1.0)
-    work = row.workload.replace(isl=row.workload.isl * scale, osl=row.workload.osl * scale)
+    work = drawn_lengths(row.workload, model)
     decoding = pair.decoding(row.arch, row.hardware, work, plan)
     served = pair.estimate(row.arch, row.hardware, work.replace(batch=decoding), plan)
     return {"tpot": served.tpot, "ttft": served.ttft}

@@ -17,15 +17,15 @@ from infer_jax.calibration.losses import CAUCHY
 from infer_jax.calibration.pooled.answers import (
     LAWS,
     Columns,
-    RowInputs,
-    program,
+    StackedRows,
+    evaluate,
     shipped,
     stacked,
 )
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import Prior
 from infer_jax.catalog.published import serving_coefficients
-from infer_jax.estimators.serving import Serving
+from infer_jax.estimators.serving import ENGINES, Serving
 
 DIFFERENCE = 1e-4  # of a free coordinate, about a relative one of the coefficient
 # rounds of a fit, and the relative gain of a round at which it ends: of a fit without some rows,
@@ -36,6 +36,12 @@ FIRST = ("latency", "tpot", "throughput")  # of these the first that a row has i
 PACE, TTFT, RATE, WHOLE, MEDIAN = range(5)  # kinds of times
 # by kind: the ordinary size of a log residual, and how much a time counts
 SCALES, SHARES = (0.05, 0.15, 0.05, 0.05, 0.15), (1.0, 0.3, 0.0, 0.0, 0.3)
+
+
+def _of_engines(field: str, prior: Prior) -> dict[str, Prior]:
+    """One prior of a coefficient of every engine."""
+    return {f"{engine}.{field}": prior for engine in ENGINES}
+
 
 # value and relative spread: data sheets reached in good part, launch gaps of tens of microseconds
 PRIORS = {
@@ -53,13 +59,9 @@ PRIORS = {
     "prefill_attention": Prior(0.4, 0.35),
     "decode_attention": Prior(0.4, 0.35),
     "link": Prior(0.75, 0.2),
-    "trtllm.layer_gap": Prior(2e-5, 1.0),
-    "sglang.layer_gap": Prior(2e-5, 1.0),
-    "vllm.layer_gap": Prior(2e-5, 1.0),
+    **_of_engines("layer_gap", Prior(2e-5, 1.0)),
     "expert_kernels": Prior(0.5, 1.0),
-    "trtllm.sequence_time": Prior(5e-6, 1.0),
-    "sglang.sequence_time": Prior(5e-6, 1.0),
-    "vllm.sequence_time": Prior(5e-6, 1.0),
+    **_of_engines("sequence_time", Prior(5e-6, 1.0)),
     "quantised_gap": Prior(5e-6, 1.0),
     "block_kernels": Prior(1.0, 1.0),
     "blackwell.quantising": Prior(1.0, 0.5),
@@ -69,13 +71,9 @@ PRIORS = {
     "latent_kernels": Prior(1.8, 0.3),
     "sparse_kernels": Prior(4.0, 0.3),
     "acceptance": Prior(0.65, 0.15),
-    "trtllm.front": Prior(0.02, 1.0),
-    "sglang.front": Prior(0.02, 1.0),
-    "vllm.front": Prior(0.02, 1.0),
+    **_of_engines("front", Prior(0.02, 1.0)),
     "front_rank": Prior(1.0, 1.0),
-    "trtllm.eager": Prior(5.0, 1.0),
-    "sglang.eager": Prior(5.0, 1.0),
-    "vllm.eager": Prior(5.0, 1.0),
+    **_of_engines("eager", Prior(5.0, 1.0)),
     # eager launches and their growth are a product that the rows hardly tell apart: the growth is
     # held near where a fit to aiconfigurator-core's rows alone has it (2.5 to 7.1)
     "eager_growth": Prior(4.2, 0.1),
@@ -174,19 +172,18 @@ def problem(times: PooledTimes, tolerance: float = TOLERANCE) -> PooledProblem:
     fitted_acceptance = np.asarray([row.acceptance is None for row in rows])
 
     @cache
-    def parts() -> list[tuple[np.ndarray, RowInputs]]:
-        return [x for x in stacked(rows, base) if rows[x[0][0]].mode in LAWS]
+    def parts() -> list[StackedRows]:
+        return [part for part in stacked(rows, base) if part.mode in LAWS]
+
+    def with_acceptance(part: StackedRows, fitted: ArrayLike) -> StackedRows:
+        """Rows whose source does not print the acceptance of drafts have the fitted one."""
+        printed = part.inputs.facts.acceptance
+        own = jnp.where(fitted_acceptance[part.rows], fitted, printed)
+        return part.with_facts(acceptance=np.asarray(own))
 
     def predict(model: Serving) -> Array:
-        columns: Columns = {}
-        for indices, part in parts():
-            # rows whose source does not print the acceptance of drafts have the fitted one
-            own = jnp.where(fitted_acceptance[indices], model.acceptance, part.facts.acceptance)
-            facts = part.facts._replace(acceptance=np.asarray(own))
-            law = program(LAWS[rows[indices[0]].mode])
-            for metric, values in law(model, part._replace(facts=facts)).items():
-                columns.setdefault(metric, np.full(len(rows), np.nan))[indices] = values
-        return jnp.asarray(times.predicted(columns))
+        own = (with_acceptance(part, model.acceptance) for part in parts())
+        return jnp.asarray(times.predicted(evaluate(model, own, LAWS, len(rows))))
 
     made = PooledProblem.of(
         predict,

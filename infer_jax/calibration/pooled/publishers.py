@@ -8,9 +8,9 @@ from collections.abc import Hashable, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
+from infer_jax.calibration.cross_validation import refits
 from infer_jax.calibration.error_bands import learned
 from infer_jax.calibration.pooled.likelihood import (
     PACE,
@@ -23,6 +23,7 @@ from infer_jax.calibration.pooled.likelihood import (
     weights,
 )
 from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.catalog.published import ErrorLaw, facts
 
 ORDINARY = 3.0  # times the scale of the loss, expected of another publisher's errors
@@ -99,10 +100,7 @@ def shared_variance(errors: np.ndarray, groups: Sequence[Hashable]) -> float:
     quantile = NormalDist().inv_cdf
     ranks = errors.argsort().argsort()
     scores = np.asarray([quantile((rank + 0.5) / len(errors)) for rank in ranks])
-    members: dict[Hashable, list[int]] = {}
-    for i, group in enumerate(groups):
-        members.setdefault(group, []).append(i)
-    parts = [scores[indices] for indices in members.values()]
+    parts = [scores[rows] for rows in rows_by_label(groups).values()]
     sizes = np.array([len(x) for x in parts], float)
     rows, kinds = sizes.sum(), len(parts)
     if kinds < 2 or rows == kinds:
@@ -118,12 +116,12 @@ def shared_variance(errors: np.ndarray, groups: Sequence[Hashable]) -> float:
 def without_publishers(times: PooledTimes, made: PooledProblem, start: np.ndarray) -> UnseenErrors:
     """Errors and facts of all times, each by a fit without its publisher, solved in full."""
     publishers = times.labels(lambda row: row.publisher)
+    folds = {str(name): publishers == name for name in np.unique(publishers)}
     errors = np.full(len(times.seconds), np.nan)
     columns = {name: np.zeros(len(errors)) for name in FACTS}
-    for publisher in np.unique(publishers):
-        own = publishers == publisher
-        ends, _ = made.solve(start[None], weights(times, ~own), STEPS)
-        errors[own] = (np.log(times.seconds) - np.asarray(made.logs(jnp.asarray(ends[0]))))[own]
+    for fold in refits(made, folds, weights=weights(times), starts=start, steps=STEPS):
+        own = fold.inside
+        errors[own] = (np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
         for name, values in publisher_facts(times, ~own).items():
             columns[name][own] = values[own]
     return UnseenErrors(errors, columns)

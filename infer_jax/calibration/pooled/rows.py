@@ -47,6 +47,19 @@ class StoredFormats(NamedTuple):
 NVFP4, MXFP4, FP8, BF16 = (0.5625, 4.0), (0.53, 4.0), (1.0, 8.0), (2.0, 16.0)
 
 
+def nvfp4_formats(model: str) -> StoredFormats:
+    """NVFP4 checkpoints: mixtures keep attention in bf16, DeepSeek all but one projection of it."""
+    if not is_mixture(model):
+        return StoredFormats(NVFP4, NVFP4, NVFP4, 1.0, 2.0)
+    attention = (1.6, 16.0) if model == "deepseek-r1" else BF16
+    return StoredFormats(attention, NVFP4, NVFP4, 1.0, 1.0)
+
+
+def gpt_oss_formats(bits: float) -> StoredFormats:
+    """MXFP4 experts, in whatever precision a row is labelled, multiplied in ``bits`` bits."""
+    return StoredFormats(BF16, (0.53, bits), BF16, 2.0, 0.0)
+
+
 class ServedModel(NamedTuple):
     """A bundled model in the number formats of a server."""
 
@@ -192,6 +205,11 @@ def rows_of(items: Iterable[Item], read: Callable[[Item], PooledRow]) -> RowsRea
     return result
 
 
+def text(cells: Cells, name: str) -> str:
+    """A cell without the blanks around it; "" where there is none."""
+    return (cells.get(name) or "").strip()
+
+
 def number(cells: Cells, name: str, low: float = 0.0) -> float:
     """A cell that must be a finite number above ``low``.
 
@@ -206,11 +224,11 @@ def number(cells: Cells, name: str, low: float = 0.0) -> float:
 
 def optional_number(cells: Cells, name: str, low: float = 0.0) -> float | None:
     """A cell that may be empty; otherwise as ``number``."""
-    text = (cells.get(name) or "").strip()
-    if not text:
+    word = text(cells, name)
+    if not word:
         return None
     try:
-        value = float(text)
+        value = float(word)
     except ValueError:
         raise UnusableRowError(f"{name} is no number") from None
     if not (math.isfinite(value) and value > low):
@@ -224,9 +242,8 @@ def lookup(table: Mapping[str, Item], cells: Cells, name: str) -> Item:
     Raises:
         UnusableRowError: a word that is not in the table.
     """
-    word = (cells.get(name) or "").strip()
+    word = text(cells, name)
     if word not in table:
-        raise UnusableRowError(
-            f"{name} {word!r} is not known here" if word else f"{name} is missing"
-        )
+        problem = f"{word!r} is not known here" if word else "is missing"
+        raise UnusableRowError(f"{name} {problem}")
     return table[word]

@@ -10,24 +10,22 @@ server was busy: ``gpu_util_mean`` is the share of its time in which a kernel ra
 import re
 
 from infer_jax.calibration.pooled.rows import (
-    BF16,
     Cells,
     PooledRow,
     RowsRead,
     ServedModel,
-    StoredFormats,
     UnusableRowError,
+    gpt_oss_formats,
     number,
     optional_number,
     rows_of,
+    text,
 )
 from infer_jax.estimators.serving import Deployment, ServingWorkload
 
 COLUMNS = ("label", "completed", "mean_tpot_ms", "mean_ttft_ms", "mean_e2e_ms", "power_mean_w")
 DRAFTS = 7.0
 WAVES = 5.0  # completed over in flight below which a run is a start and an end
-# MXFP4 experts that Hopper multiplies in 16 bits
-FORMATS = StoredFormats(BF16, (0.53, 16.0), BF16, 2.0, 0.0)
 
 
 def read(lines: list[dict[str, str | None]]) -> RowsRead:
@@ -46,7 +44,7 @@ def acceptance(rate: float, drafts: float = DRAFTS) -> float:
 
 
 def _row(cells: Cells) -> PooledRow:
-    label = (cells.get("label") or "").strip()
+    label = text(cells, "label")
     match = re.search(r"(?:^|_)c(\d+)(?:_|$)", label)
     if match is None or not float(match[1]):
         raise UnusableRowError("label does not tell the requests in flight")
@@ -67,7 +65,7 @@ def _row(cells: Cells) -> PooledRow:
     return PooledRow(
         id=label,
         dataset="gpt-oss h200 drafts" if drafting else "gpt-oss h200",
-        served=ServedModel("gpt-oss-120b", FORMATS),
+        served=ServedModel("gpt-oss-120b", gpt_oss_formats(16.0)),
         system="h200_sxm",
         engine="vllm",
         workload=ServingWorkload.of(isl=isl, osl=osl, batch=load, waves=completed / load),

@@ -18,18 +18,20 @@ from infer_jax.calibration.pooled.rows import (
     BF16,
     FP8,
     MXFP4,
-    NVFP4,
     Cells,
     PooledRow,
     RowsRead,
     ServedModel,
     StoredFormats,
     UnusableRowError,
+    gpt_oss_formats,
     is_mixture,
     lookup,
     number,
+    nvfp4_formats,
     optional_number,
     rows_of,
+    text,
 )
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment, ServingWorkload
@@ -56,11 +58,22 @@ SYSTEMS = {
 # behind Dynamo and MoRI the same engines run; ATOM, AMD's own, is read as vLLM, whose launches
 # and scheduler it shares more than the others'
 ENGINES = {"sglang": "sglang", "trt": "trtllm", "vllm": "vllm", "atom": "vllm"}
+METHODS = {"none": False, "mtp": True}  # of drafting
 DRAFTS = {False: 3.0, True: 1.0}  # without and with attention data parallelism
 SGLANG_DRAFTS, ATOM_FP4_DRAFTS = 2.0, 1.0  # of SGLang on NVIDIA's chips; of ATOM in FP4
 DRAWN = 0.9  # mean over stated length
 IDLE = 0.5  # share of the stated requests in flight below which a run was mostly idle
 POLLING = (10.0, 30.0)  # passes between two looks for new requests: below 16 in flight, from 16 on
+# of each metric the columns, of which the first that a row has counts
+METRICS = {
+    "tpot": ("mean_tpot", "median_tpot"),
+    "ttft": ("mean_ttft", "median_ttft"),
+    "ttft_mean": ("mean_ttft",),
+    "ttft_median": ("median_ttft",),
+    "e2e": ("mean_e2el", "median_e2el"),
+    "throughput": ("output_tput_per_gpu",),
+    "power": ("avg_power_w",),
+}
 POLLING_MODELS = ("deepseek-r1", "qwen3.5-397b-a17b")
 
 
@@ -78,32 +91,25 @@ def formats(model: str, hardware: str, engine: str, precision: str) -> StoredFor
     blackwell = hardware.startswith(("b2", "b3", "gb"))
     cache = 1.0 if blackwell or engine == "trtllm" or not experts else 2.0
     if model == "gpt-oss-120b":
-        bits = 4.0 if hardware == "mi355x" else 8.0 if blackwell else 16.0
-        return StoredFormats(BF16, (0.53, bits), BF16, 2.0, 0.0)
+        return gpt_oss_formats(4.0 if hardware == "mi355x" else 8.0 if blackwell else 16.0)
     if precision == "fp8":
         return StoredFormats(FP8, FP8, FP8, cache, 2.0 if experts else 0.0)
     if precision != "fp4":
         raise UnusableRowError(f"precision {precision!r} is not known here")
     if hardware in AMD:
         return StoredFormats(BF16 if experts else MXFP4, MXFP4, MXFP4, cache, 1.0)
-    if not experts:
-        return StoredFormats(NVFP4, NVFP4, NVFP4, 1.0, 2.0)
-    attention = (1.6, 16.0) if model == "deepseek-r1" else BF16
-    return StoredFormats(attention, NVFP4, NVFP4, 1.0, 1.0)
+    return nvfp4_formats(model)
 
 
 def _row(cells: Cells) -> PooledRow:
     model = lookup(MODELS, cells, "model")
-    hardware = (cells.get("hardware") or "").strip()
-    system = lookup(SYSTEMS, cells, "hardware")
-    framework = (cells.get("framework") or "").strip()
+    hardware, system = text(cells, "hardware"), lookup(SYSTEMS, cells, "hardware")
+    framework = text(cells, "framework")
     own = framework.rpartition("-")[2]
     engine = lookup(ENGINES, {"framework": own}, "framework")
-    method = (cells.get("spec_method") or "").strip().lower()
-    if method not in ("none", "mtp"):
-        raise UnusableRowError(f"spec_method {method!r} is not known here")
-    pools, drafting = _flag(cells, "disagg"), method == "mtp"
-    precision = (cells.get("precision") or "").strip()
+    method = text(cells, "spec_method").lower()
+    drafting = lookup(METHODS, {"spec_method": method}, "spec_method")
+    pools, precision = _flag(cells, "disagg"), text(cells, "precision")
     served = ServedModel(model, formats(model, hardware, engine, precision))
     load = number(cells, "conc")
     lengths = {"isl": number(cells, "isl"), "osl": number(cells, "osl"), "nominal": 1.0}
@@ -132,7 +138,7 @@ def _row(cells: Cells) -> PooledRow:
         measured=measured,
         group=f"{model} {hardware} {framework} {cells.get('precision')} {method}",
         mode="pools" if pools else "loop",
-        date=(cells.get("date") or "").strip(),
+        date=text(cells, "date"),
         chip_share=share,
         busy_share=1.0 if pools else busy_share(cells, measured, load),
     )
@@ -148,27 +154,20 @@ def busy_share(cells: Cells, measured: dict[str, float], load: float) -> float:
 
 
 def _measured(cells: Cells) -> dict[str, float]:
-    mean, median = (
-        {k: optional_number(cells, f"{s}_{k}") for k in ("ttft", "tpot", "e2el")}
-        for s in ("mean", "median")
-    )
-    values = {
-        "tpot": mean["tpot"] or median["tpot"],
-        "ttft": mean["ttft"] or median["ttft"],
-        "ttft_mean": mean["ttft"],
-        "ttft_median": median["ttft"],
-        "e2e": mean["e2el"] or median["e2el"],
-        "throughput": optional_number(cells, "output_tput_per_gpu"),
-        "power": optional_number(cells, "avg_power_w"),
-    }
-    measured = {name: x for name, x in values.items() if x is not None}
+    every = {name for columns in METRICS.values() for name in columns}
+    values = {name: optional_number(cells, name) for name in sorted(every)}
+    measured: dict[str, float] = {}
+    for metric, columns in METRICS.items():
+        present = [x for name in columns if (x := values[name]) is not None]
+        if present:
+            measured[metric] = present[0]
     if "tpot" not in measured and "throughput" not in measured:
         raise UnusableRowError("neither TPOT nor throughput is given")
     return measured
 
 
 def _flag(cells: Cells, name: str) -> bool:
-    word = (cells.get(name) or "").strip().lower()
+    word = text(cells, name).lower()
     if word not in ("true", "false"):
         raise UnusableRowError(f"{name} is neither true nor false")
     return word == "true"

@@ -20,10 +20,8 @@ are TOKENS_PER_SAMPLE.
 import re
 
 from infer_jax.calibration.pooled.rows import (
-    BF16,
     BLOCKS,
     FP8,
-    NVFP4,
     Cells,
     PooledRow,
     RowsRead,
@@ -34,8 +32,10 @@ from infer_jax.calibration.pooled.rows import (
     is_mixture,
     lookup,
     number,
+    nvfp4_formats,
     rows_of,
     system_named,
+    text,
 )
 from infer_jax.catalog import list_models
 from infer_jax.estimators.serving import Deployment, ServingWorkload
@@ -43,7 +43,6 @@ from infer_jax.physics import decoder
 
 Lines = list[dict[str, str | None]]
 PER_TENSOR = StoredFormats(FP8, FP8, FP8, 1.0, 0.0)
-FOUR_BITS = StoredFormats(NVFP4, NVFP4, NVFP4, 1.0, 2.0)
 
 TRTLLM_COLUMNS = ("model", "system", "shown_layout", "gpus", "weights", "requests")
 TRTLLM_COLUMNS += ("output_tok_s_per_gpu",)
@@ -101,7 +100,7 @@ def read_mlperf(lines: Lines) -> RowsRead:
 
 def _model(cells: Cells) -> str:
     """The bundled model in a cell, of at most as many kinds of layers as are stacked."""
-    model = (cells.get("model") or "").strip()
+    model = text(cells, "model")
     if model not in list_models():
         raise UnusableRowError(f"model {model!r} is not bundled" if model else "model is missing")
     if len(architecture_named(model).blocks) > BLOCKS:
@@ -118,12 +117,10 @@ def _at_once(cells: Cells, requests: str) -> ServingWorkload:
 def _trtllm(cells: Cells) -> PooledRow:
     model = _model(cells)
     system = lookup(TRTLLM_SYSTEMS, cells, "system")
-    weights, shown = ((cells.get(k) or "").strip() for k in ("weights", "shown_layout"))
+    weights, shown = text(cells, "weights"), text(cells, "shown_layout")
     if weights not in ("fp8", "fp4"):
         raise UnusableRowError(f"weights {weights!r} are not known here")
-    formats = PER_TENSOR if weights == "fp8" else FOUR_BITS
-    if weights == "fp4" and is_mixture(model):  # whose attention stays in 16 bits
-        formats = StoredFormats(BF16, NVFP4, NVFP4, 1.0, 1.0)
+    formats = PER_TENSOR if weights == "fp8" else nvfp4_formats(model)
     return PooledRow(
         id=" ".join(str(cells.get(k)) for k in ("model", "system", "shown_layout", "isl", "osl")),
         dataset="trtllm max throughput",
@@ -152,7 +149,7 @@ def _layout(shown: str, gpus: float, mixture: bool) -> Deployment:
 
 
 def _rocm(cells: Cells) -> PooledRow:
-    kind = (cells.get("kind") or "").strip()
+    kind = text(cells, "kind")
     if kind not in ("thr", "lat"):
         raise UnusableRowError(f"kind {kind!r} is neither thr nor lat")
     model, tp, value = _model(cells), number(cells, "tp"), number(cells, "value")
@@ -173,17 +170,13 @@ def _rocm(cells: Cells) -> PooledRow:
 
 
 def _mlperf(cells: Cells) -> PooledRow:
-    scenario = (cells.get("scenario") or "").strip()
+    scenario = text(cells, "scenario") or "missing"
     if scenario != "Offline":
-        raise UnusableRowError(
-            f"scenario {scenario or 'missing'}: found by a search under limits on latency"
-        )
-    name = (cells.get("model") or "").strip()
+        raise UnusableRowError(f"scenario {scenario}: found by a search under limits on latency")
+    name = text(cells, "model")
     model, isl = lookup(PROMPTS, cells, "model")
     system = lookup(MLPERF_SYSTEMS, cells, "accelerator")
-    formats = lookup({"fp8": PER_TENSOR, "fp4": FOUR_BITS}, cells, "weights")
-    if is_mixture(model) and formats.dynamic:
-        formats = StoredFormats((1.6, 16.0), NVFP4, NVFP4, 1.0, 1.0)
+    formats = lookup({"fp8": PER_TENSOR, "fp4": nvfp4_formats(model)}, cells, "weights")
     chips, nodes = number(cells, "accelerators"), number(cells, "nodes")
     make = "amd" if system.startswith("mi") else "nvidia"
     vllm = make == "amd" or "vllm" in (cells.get("software") or "").lower()

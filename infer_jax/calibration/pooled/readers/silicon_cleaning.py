@@ -14,10 +14,11 @@ from typing import NamedTuple
 from infer_jax.calibration.pooled.rows import (
     BF16,
     FP8,
-    NVFP4,
     StoredFormats,
     architecture_named,
+    gpt_oss_formats,
     is_mixture,
+    nvfp4_formats,
     system_named,
 )
 from infer_jax.catalog.measurements import silicon, silicon_runs
@@ -167,18 +168,15 @@ def formats(row: Published) -> StoredFormats:
     kind, path, blackwell = model_family(row), row.model_path, is_blackwell(row.system)
     experts = is_mixture(MODELS[path][1])
     if kind == "gpt-oss-120b":
-        return StoredFormats(BF16, (0.53, 8.0 if blackwell else 16.0), BF16, 2.0, 0.0)
+        return gpt_oss_formats(8.0 if blackwell else 16.0)
     if row.precision == "fp8":
         short = blackwell or row.backend == "trtllm" or kind == "Llama-3.1-70B"
         short |= path.startswith("nvidia/")
         blocks = experts or path.startswith("Qwen/")
         return StoredFormats(FP8, FP8, FP8, 1.0 if short else 2.0, 2.0 if blocks else 0.0)
-    if row.precision == "fp4" and not experts:
-        return StoredFormats(NVFP4, NVFP4, NVFP4, 1.0, 2.0)
     if row.precision == "fp4":
-        attention = (1.6, 16.0) if kind == "DeepSeek-R1/V3" else BF16
-        shared = (2.0, 4.0) if kind == "Qwen3.5-397B-A17B" else NVFP4
-        return StoredFormats(attention, NVFP4, shared, 1.0, 1.0)
+        stored = nvfp4_formats(MODELS[path][1])
+        return stored._replace(shared=(2.0, 4.0)) if kind == "Qwen3.5-397B-A17B" else stored
     if row.precision == "int4":
         return StoredFormats(BF16, (0.5625, 16.0), BF16, 2.0, 0.0)
     return StoredFormats(BF16, BF16, BF16, 2.0, 0.0)
