@@ -41,7 +41,6 @@ from infer_jax.specs import Architecture, Hardware
 # 0.4 and 1.3 % of TPOT, 3 and 7 % of TTFT; these are wider, as other servers may be
 REQUEST_SCALES = (0.02, 0.1)
 BATCHES = 16  # batches of successive requests, whose errors are correlated
-NOT_OF_PASSES = ("usable_memory",)  # not fitted: no pass time depends on it
 
 
 class Bench(NamedTuple):
@@ -89,19 +88,16 @@ def calibrate_requests(
     first = np.concatenate([np.arange(bench.count) < bench.fitted for bench in benches])
     fitted = np.isfinite(times) & first
     if names is None:
-        skipped = (
-            NOT_OF_PASSES if any(b.from_client for b in benches) else (*NOT_OF_PASSES, "front")
-        )
+        skipped = {"usable_memory"}  # no pass time depends on it
+        skipped |= set() if any(bench.from_client for bench in benches) else {"front"}
         names = coefficients_to_fit(serving, arch, loads, np.where(fitted, times, np.nan))
         names = [name for name in names if name.rpartition(".")[2] not in skipped]
     check_times(fitted, names)
     for bench in benches:
         checked(bench.rules, bench.requests, bench.concurrency)
     predict = Replays.of(arch, hardware, benches)
-    evaluate = jax.jit(lambda model, predict=predict: predict.times(model))
-    while not evaluate(serving)[1]:
+    while not (evaluate := jax.jit(predict.times))(serving)[1]:
         predict = predict._replace(turns=2 * predict.turns)  # preempted requests take more of them
-        evaluate = jax.jit(lambda model, predict=predict: predict.times(model))
     batches = _batches(benches)
     _, fit = solve(predict, times, fitted, serving, tuple(names), batches, REQUEST_SCALES)
     predictions = {
@@ -117,7 +113,6 @@ def calibrate_requests(
     means = partial(_means, fitted=fitted, counts=[bench.count for bench in benches])
     of_runs = MeasuredTimes(means(times), {name: means(x) for name, x in predictions.items()})
     spread, freedom = expected_spread(of_runs.measured, of_runs.left_out)
-    output = np.concatenate([bench.requests.output[: bench.count] for bench in benches])
     return Calibrated(
         runs=tuple(bench.run for bench in benches),
         loads=loads,
@@ -127,7 +122,12 @@ def calibrate_requests(
         covered=cautious_covariance(fit),
         spread=spread,
         freedom=freedom,
-        requests=RequestTimes(times, predictions, np.any(fitted, axis=0), output),
+        requests=RequestTimes(
+            times,
+            predictions,
+            np.any(fitted, axis=0),
+            np.concatenate([bench.requests.output[: bench.count] for bench in benches]),
+        ),
     )
 
 
