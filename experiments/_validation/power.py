@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax.calibration import CAUCHY, Linearised, Prior
-from infer_jax.calibration.pooled.answers import LAWS, program, shipped, stacked
+from infer_jax.calibration.pooled.answers import LAWS, evaluate, shipped, stacked
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.estimators.serving import GENERATIONS
 from infer_jax.physics import energy
@@ -109,14 +109,11 @@ def with_watts(rows: Sequence[PooledRow]) -> Rows:
 
 def _with_draw(rows: Sequence[PooledRow], draw: energy.Draw) -> dict[str, np.ndarray]:
     """TPOT and power of rows by the shipped fit, of chips that all draw these shares."""
-    columns = {name: np.full(len(rows), np.nan) for name in ("tpot", "power")}
-    for indices, part in stacked(rows, shipped()):
-        same_draw = jax.tree.map(lambda old, new: np.full(old.shape, new), part.facts.draw, draw)
-        part = part._replace(facts=part.facts._replace(draw=same_draw))
-        answers = program(LAWS[rows[indices[0]].mode])(shipped(), part)
-        for name, column in columns.items():
-            column[indices] = answers[name]
-    return columns
+    parts = [
+        part.with_facts(draw=jax.tree.map(lambda x, size=len(part.rows): np.full(size, x), draw))
+        for part in stacked(rows, shipped())
+    ]
+    return evaluate(shipped(), parts, LAWS, len(rows))
 
 
 def _generation(row: PooledRow) -> int:

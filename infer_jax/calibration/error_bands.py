@@ -37,7 +37,7 @@ def left_out(fit: Fit, clusters: Sequence[Hashable], asked: np.ndarray | None = 
     check_clusters(clusters, len(fit.measured))
     used = np.arange(len(fit.measured)) if asked is None else np.flatnonzero(asked)
     residuals = fit.residuals.copy()
-    for rows in rows_by_label(clusters[i] for i in used).values():
+    for rows in rows_by_label(clusters[i] for i in used.tolist()).values():
         inside = used[rows]
         residuals[inside] += fit.jacobian[inside] @ moved_without(fit, inside)
     return residuals

@@ -146,9 +146,9 @@ class FitProblem:
         noise[0] = 0.0
         return self.chosen.free(self.tree) + spread * noise
 
-    def logs(self, free: Array) -> Array:
+    def logs(self, free: ArrayLike) -> Array:
         """Logarithms of the predictions at these coordinates."""
-        return jnp.log(self.predict(self.chosen.insert(self.tree, free)))
+        return jnp.log(self.predict(self.chosen.insert(self.tree, jnp.asarray(free))))
 
     def prior_residuals(self, free: Array) -> Array:
         """log(x / value) / spread, one a prior."""

@@ -85,13 +85,11 @@ def calibrate_requests(
     """
     loads = tuple(bench.load for bench in benches)
     times = np.concatenate([bench.measured for bench in benches], axis=1)
-    first = np.concatenate([np.arange(bench.count) < bench.fitted for bench in benches])
-    fitted = np.isfinite(times) & first
+    first = [np.arange(bench.count) < bench.fitted for bench in benches]
+    fitted = np.isfinite(times) & np.concatenate(first)
     if names is None:
-        skipped = {"usable_memory"}  # no pass time depends on it
-        skipped |= set() if any(bench.from_client for bench in benches) else {"front"}
-        names = coefficients_to_fit(serving, arch, loads, np.where(fitted, times, np.nan))
-        names = [name for name in names if name.rpartition(".")[2] not in skipped]
+        fittable = coefficients_to_fit(serving, arch, loads, np.where(fitted, times, np.nan))
+        names = [name for name in fittable if _is_timed(name, benches)]
     check_times(fitted, names)
     for bench in benches:
         checked(bench.rules, bench.requests, bench.concurrency)
@@ -106,10 +104,8 @@ def calibrate_requests(
         "after": fit.predicted,
         "held_out": fit.measured * np.exp(left_out(fit, batches, fit.weights > 0)),
     }
-    predictions = {
-        name: np.where(np.isfinite(times), np.asarray(x).reshape(times.shape), np.nan)
-        for name, x in predictions.items()
-    }
+    for name, x in predictions.items():
+        predictions[name] = np.where(np.isfinite(times), np.reshape(x, times.shape), np.nan)
     means = partial(_means, fitted=fitted, counts=[bench.count for bench in benches])
     of_runs = MeasuredTimes(means(times), {name: means(x) for name, x in predictions.items()})
     spread, freedom = expected_spread(of_runs.measured, of_runs.left_out)
@@ -123,12 +119,20 @@ def calibrate_requests(
         spread=spread,
         freedom=freedom,
         requests=RequestTimes(
-            times,
-            predictions,
-            np.any(fitted, axis=0),
-            np.concatenate([bench.requests.output[: bench.count] for bench in benches]),
+            measured=times,
+            predictions=predictions,
+            fitted=np.any(fitted, axis=0),
+            output=np.concatenate([x.requests.output[: x.count] for x in benches]),
         ),
     )
+
+
+def _is_timed(name: str, benches: Sequence[Bench]) -> bool:
+    """Whether times of these requests depend on a coefficient."""
+    field = name.rpartition(".")[2]
+    if field == "front":
+        return any(bench.from_client for bench in benches)
+    return field != "usable_memory"
 
 
 def _batches(benches: Sequence[Bench]) -> list[int]:

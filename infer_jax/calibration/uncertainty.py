@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ UNLEARNT = 0.8  # of the prior's deviation: the data hardly moved a parameter
 CORRELATED = 0.9  # correlation above which two parameters cannot be told apart
 UNBOUNDED = 2.0  # log deviation (a factor of 7) above which a parameter without a prior is unknown
 
+Label = TypeVar("Label", bound=Hashable)
 Square = Float[np.ndarray, "parameters parameters"]
 
 
@@ -135,9 +136,9 @@ def check_clusters(clusters: Sequence[Hashable] | None, rows: int) -> None:
         raise InputError("fit", "clusters", len(clusters), f"a label for each of {rows} rows")
 
 
-def rows_by_label(labels: Iterable[Hashable]) -> dict[Hashable, list[int]]:
+def rows_by_label(labels: Iterable[Label]) -> dict[Label, list[int]]:
     """The rows that have each label, labels in the order in which they come first."""
-    rows: dict[Hashable, list[int]] = {}
+    rows: dict[Label, list[int]] = {}
     for i, label in enumerate(labels):
         rows.setdefault(label, []).append(i)
     return rows
@@ -151,7 +152,7 @@ def _members(fit: Fit, clusters: Sequence[Hashable] | None) -> list[np.ndarray]:
     """
     check_clusters(clusters, len(fit.weights))
     used = np.flatnonzero(fit.weights > 0)
-    labels = used if clusters is None else [str(clusters[i]) for i in used]
+    labels = used if clusters is None else [str(clusters[i]) for i in used.tolist()]
     return [used[rows] for rows in rows_by_label(labels).values()]
 
 

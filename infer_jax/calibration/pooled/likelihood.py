@@ -154,13 +154,13 @@ class PooledProblem(Linearised):
     def derivatives(self, free: ArrayLike) -> tuple[Array, Array]:
         """Logarithms of the predictions and their Jacobian, rows x parameters."""
         here = np.asarray(free, float)
-        base = np.asarray(self.logs(jnp.asarray(here)))
+        base = np.asarray(self.logs(here))
         columns = []
         for k, x in enumerate(here):
             step = DIFFERENCE if x < 10.0 else -DIFFERENCE  # a share at its bound moves back
             moved = here.copy()
             moved[k] += step
-            columns.append((np.asarray(self.logs(jnp.asarray(moved))) - base) / step)
+            columns.append((np.asarray(self.logs(moved)) - base) / step)
         return jnp.asarray(base), jnp.asarray(np.stack(columns, axis=1))
 
 
