@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax.calibration import CAUCHY, Linearised, Prior
-from infer_jax.calibration.pooled.answers import LAWS, evaluate, shipped, stacked
+from infer_jax.calibration.pooled.answers import LAWS, StackedRows, evaluate, shipped, stacked
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.estimators.serving import GENERATIONS
 from infer_jax.physics import energy
@@ -109,10 +109,11 @@ def with_watts(rows: Sequence[PooledRow]) -> Rows:
 
 def _with_draw(rows: Sequence[PooledRow], draw: energy.Draw) -> dict[str, np.ndarray]:
     """TPOT and power of rows by the shipped fit, of chips that all draw these shares."""
-    parts = [
-        part.with_facts(draw=jax.tree.map(lambda x, size=len(part.rows): np.full(size, x), draw))
-        for part in stacked(rows, shipped())
-    ]
+
+    def drawing(part: StackedRows) -> StackedRows:
+        return part.with_facts(draw=jax.tree.map(lambda x: np.full(len(part.rows), x), draw))
+
+    parts = map(drawing, stacked(rows, shipped()))
     return evaluate(shipped(), parts, LAWS, len(rows))
 
 
