@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,11 @@ def show(
     out.print(table)
     if note:
         out.print(note)
+
+
+def say(what: str, begin: float) -> None:
+    """Print how far a long experiment is, and the seconds since it began."""
+    console().print(f"[dim]{time.perf_counter() - begin:6.1f} s[/]  {what}")
 
 
 def shared_file(name: str) -> Path | None:

@@ -71,12 +71,10 @@ def tables(
         cells = list(printed.table_2(tables, configs))
         balances = list(printed.balances())
         stored = list(sheets.stored(tables))
-    headline: dict[str, Any] = _table_2(cells) | {"bounds": _bounds(cells)}
+    headline = _table_2(cells) | {"bounds": _bounds(cells)}
     headline["balance"] = _balances(balances)
     headline["agrees"] = headline["agrees"] and all(b.agrees for b in balances)
-    rows = [
-        (f"{x.system} {x.family}", x.rows, f"{x.seen[0]:.1f} / {x.seen[1]:.1f}") for x in stored
-    ]
+    rows = [(f"{x.system} {x.family}", x.rows, _percent(x.seen)) for x in stored]
     note = "Errors of the profiles' curves on every row; 'fits' tells those on unseen shapes."
     _report.show("Stored curves", ("kernels", "rows", "median / p90 error, %"), rows, note)
     headline["curve_errors"] = {f"{x.system} {x.family}": list(x.seen) for x in stored}
@@ -119,13 +117,12 @@ def _bounds(cells: list[printed.Cell]) -> dict[str, dict[str, str]]:
         one = cell.setting
         label = f"{one.model} {one.device} {one.stage}"
         rows = [
-            (b.kernel, f"{b.gflop:.3g}", f"{b.megabytes:.3g}", f"{b.intensity:.4g}",
-             f"{b.balance:.4g}", "compute" if b.compute else "memory")
-            for b in cell.bounds
-        ]  # fmt: skip
+            (name, f"{flops:.3g}", f"{moved:.3g}", f"{ratio:.4g}", f"{balance:.4g}", bound)
+            for name, (flops, moved, ratio, balance, bound) in cell.bounds.items()
+        ]
         columns = (label, "GFLOP", "MB", "FLOP / byte", "balance", "bound")
         _report.show("", columns, rows)
-        result[label] = {row[0]: row[-1] for row in rows}
+        result[label] = {name: row[-1] for name, row in cell.bounds.items()}
     return result
 
 
@@ -179,21 +176,16 @@ def fits(
     _report.finish(agrees, headline | {"agrees": agrees}, as_json)
 
 
-def _print_lines(lines: list[sheets.Line]) -> None:
-    def percent(pair: tuple[float, float] | None) -> str:
-        return "one shape" if pair is None else f"{pair[0]:.1f} / {pair[1]:.1f}"
+def _percent(pair: tuple[float, float] | None) -> str:
+    return "one shape" if pair is None else f"{pair[0]:.1f} / {pair[1]:.1f}"
 
+
+def _print_lines(lines: list[sheets.Line]) -> None:
     rows = [
-        (
-            x.family,
-            x.rows,
-            x.shapes,
-            percent(x.seen),
-            percent(x.unseen),
-            _report.verdict(not x.worse),
-        )
+        (x.family, x.rows, x.shapes, _percent(x.seen), _percent(x.unseen),
+         _report.verdict(not x.worse))
         for x in lines
-    ]
+    ]  # fmt: skip
     columns = (lines[0].system, "rows", "shapes", "in sample, %", "unseen shapes, %", "verdict")
     _report.show("Median / p90 error", columns, rows)
 

@@ -36,7 +36,7 @@ def power(
     with _report.door():
         import jax
 
-        from experiments._validation import kinds, power_scores
+        from experiments._validation import kinds, power as study
 
         folder = kinds.MEASURED
         paths = files or [
@@ -48,9 +48,9 @@ def power(
         if len({row.group for row in rows}) < 2:
             raise InputError("power", "rows", len(rows), "rows with watts of two servers or more")
         with jax.enable_x64(True):
-            headline = power_scores.run(rows)
+            headline = study.run(rows)
             if ship is not None:
-                power_scores.ship(ship, rows)
+                study.ship(ship, rows)
     _report.finish(True, headline, as_json)
 
 

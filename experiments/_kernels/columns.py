@@ -15,47 +15,26 @@ from infer_jax.estimators.kernels.published import PhaseInputs, communication, e
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, Hardware, Linear
 
-FULL = ("attn_core", "kv_load", "qkv_proj", "q_down", "q_up", "kv_down", "bmm_q_wk", "bmm_o_wv")
-FULL += ("o_proj",)
-LINEAR = ("lin_core", "lin_state_load", "lin_qkvzba", "lin_o_proj")
-EXPERTS = ("moe", "moe_load", "shared")
-SENT = ("comm_before", "comm_after", "tp_allreduce")
-KIND = {
-    name: kind
-    for kind, names in (("full", FULL), ("linear", LINEAR), ("experts", EXPERTS))
-    for name in names
+KINDS_OF = {
+    "full": "attn_core kv_load qkv_proj q_down q_up kv_down bmm_q_wk bmm_o_wv o_proj",
+    "linear": "lin_core lin_state_load lin_qkvzba lin_o_proj",
+    "experts": "moe moe_load shared",
 }
-KINDS = {
-    f"{stage}_{name}_us": kind for stage in ("prefill", "decode") for name, kind in KIND.items()
-} | {"prefill_attn_mfu": "full", "decode_attn_mfu": "full"}
+KIND = {name: kind for kind, names in KINDS_OF.items() for name in names.split()}
+STAGES = ("prefill", "decode")
+KINDS = {f"{stage}_{name}_us": kind for stage in STAGES for name, kind in KIND.items()}
+KINDS |= {f"{stage}_attn_mfu": "full" for stage in STAGES}
 STATIC = (
-    "kv_too_big_flag",
-    "slo_flag",
-    "avg_context_len",
-    "attn_params_MB",
-    "lin_attn_params_MB",
-    "expert_params_MB",
-    "weights_GB",
-    "kv_space_GB",
-    "resolved_bs",
-    "kv_target_per_token_KB",
-    "kv_per_token_KB",
-    "kv_target_per_req_MB",
-    "kv_full_per_req_MB",
-    "states_per_req_MB",
-    "cache_per_req_MB",
-    "gf_layer_attn_core",
-    "gf_layer_moe",
-    "gf_layer_others",
-    "gf_attn_core",
-    "gf_moe",
-    "gf_others",
-    "gf_total",
+    "kv_too_big_flag slo_flag avg_context_len attn_params_MB lin_attn_params_MB expert_params_MB "
+    "weights_GB kv_space_GB resolved_bs kv_target_per_token_KB kv_per_token_KB "
+    "kv_target_per_req_MB kv_full_per_req_MB states_per_req_MB cache_per_req_MB "
+    "gf_layer_attn_core gf_layer_moe gf_layer_others gf_attn_core gf_moe gf_others gf_total"
 )
+SENT = ("comm_before", "comm_after", "tp_allreduce")
 COLUMNS = (
-    *STATIC,
+    *STATIC.split(),
     *KINDS,
-    *(f"{stage}_{name}_us" for stage in ("prefill", "decode") for name in SENT),
+    *(f"{stage}_{name}_us" for stage in STAGES for name in SENT),
     *("prefill_moe_mfu", "decode_moe_mfu", "prefill_ttft_ms", "decode_tpot_ms"),
     *("prefill_tgs", "decode_tgs"),
 )

@@ -62,24 +62,16 @@ TABLE_2 = (
 )  # fmt: skip
 
 
-class Bound(NamedTuple):
-    """One kernel of a setting, and what bounds it by the data sheet."""
-
-    kernel: str
-    gflop: float
-    megabytes: float
-    intensity: float
-    balance: float
-    compute: bool
-
-
 class Cell(NamedTuple):
-    """Tokens per second and GPU of one setting, by tables and by curves; its kernels' bounds."""
+    """Tokens per second and GPU of one setting, by tables and by curves; its kernels' bounds.
+
+    ``bounds``: by kernel GFLOP, MB, FLOP per byte, the balance of the data sheet, and what bounds.
+    """
 
     setting: Setting
     tables: float
     curves: float
-    bounds: tuple[Bound, ...]
+    bounds: dict[str, tuple[float, float, float, float, str]]
 
 
 def table_2(folder: Path, configs: Path) -> Iterator[Cell]:
@@ -102,21 +94,16 @@ def table_2(folder: Path, configs: Path) -> Iterator[Cell]:
         curves, _ = _run(Kernels.as_published(curves_of(one.device)), *inputs, one.stage)
         sheet = load_system(f"{one.device.lower()}_sxm").hardware.chip
         with jax.enable_x64(True):
-            result = (_bound(name, kernel, sheet) for name, kernel in kernels.items())
-            bounds = tuple(bound for bound in result if bound.gflop > 0)
+            bounds = {name: _bound(x, sheet) for name, x in kernels.items() if float(x.flops) > 0}
         yield Cell(one, tables, curves, bounds)
 
 
-def _bound(name: str, kernel: Kernel, chip: Chip) -> Bound:
+def _bound(kernel: Kernel, chip: Chip) -> tuple[float, float, float, float, str]:
     """By FLOP per byte against the peak over bandwidth of the data sheet."""
-    return Bound(
-        name,
-        float(kernel.flops) / 1e9,
-        float(kernel.bytes) / 1e6,
-        float(kernel.intensity),
-        float(kernel.peak / chip.memory_bandwidth),
-        bool(kernel.compute_bound(chip)),
-    )
+    balance = float(kernel.peak / chip.memory_bandwidth)
+    bound = "compute" if kernel.compute_bound(chip) else "memory"
+    flops, moved = float(kernel.flops) / 1e9, float(kernel.bytes) / 1e6
+    return flops, moved, float(kernel.intensity), balance, bound
 
 
 def curves_of(device: str) -> Curves:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from experiments import _report
-from experiments._validation.others import aiconfigurator
+from experiments._validation.estimates import aiconfigurator
 from experiments._validation.split_scores import SHARES, Predicted
 from infer_jax.calibration.pooled.likelihood import PACE, TTFT, PooledTimes
 from infer_jax.calibration.pooled.rows import PooledRow

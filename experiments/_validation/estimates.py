@@ -1,10 +1,12 @@
 """What estimators say of all rows of the scoreboard, with those that no fit uses."""
 
+import csv
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
+from experiments._report import SHARED
 from experiments._validation import replays
 from infer_jax.calibration.pooled import answers as pooled
 from infer_jax.calibration.pooled.answers import (
@@ -12,6 +14,7 @@ from infer_jax.calibration.pooled.answers import (
     Answers,
     Columns,
     RowInputs,
+    drawn_lengths,
     of_server,
     without_drafts,
 )
@@ -38,14 +41,13 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
     ``model`` is ``Serving.roofline``: no collectives, launches, or other requests' prompts.
     """
     server, work = of_server(model, row.facts), row.workload
-    scale = jnp.where(work.nominal > 0.5, server.drawn_length, 1.0)
-    isl, osl = work.isl * scale, work.osl * scale
-    one, plan = jnp.ones_like(work.batch), row.plan
-    first, later, chips, copies = plan, plan, None, 1.0
-    if isinstance(plan, Pools):
+    drawn = drawn_lengths(work, server)
+    isl, osl, one = drawn.isl, drawn.osl, jnp.ones_like(work.batch)
+    if isinstance(plan := row.plan, Pools):
         first, later, copies = plan.prefill, plan.decode, plan.decode_copies
         chips = plan.chips * jnp.asarray(row.facts.chip_share)
-    assert isinstance(first, Deployment) and isinstance(later, Deployment)
+    else:
+        first, later, copies, chips = plan, plan, 1.0, plan.instance
     first = without_drafts(first)
     forwards = (
         (first, ForwardPass(sequences=one, new_tokens=isl, cached_tokens=0.0 * one)),
@@ -55,7 +57,6 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
     passes = [server.token(row.shape, row.hardware, forward, p) for p, forward in forwards]
     prompt, prompts, token = (jnp.maximum(p.reading, p.computing) for p in passes)
     latency = prompt + (osl - 1.0) * token
-    chips = later.instance if chips is None else chips
     return {
         "tpot": token,
         "ttft": prompt,
@@ -65,6 +66,7 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
     }
 
 
+GOLDEN = SHARED / "golden" / "aiconfigurator_on_silicon.csv"
 ALL = LAWS | {"pass": one_pass}
 IDEAL = dict.fromkeys(LAWS, ideal) | {"pass": one_pass}
 
@@ -80,3 +82,26 @@ def answers(rows: Sequence[PooledRow], model: Serving, laws: dict = ALL) -> Colu
         first = columns.get("ttft", own)
         columns[metric] = np.where(np.isnan(own), first, own)
     return columns
+
+
+def data_sheet(rows: Sequence[PooledRow]) -> Columns:
+    """Data-sheet rates and nothing else, through the same laws."""
+    return answers(rows, Serving.roofline())
+
+
+def roofline(rows: Sequence[PooledRow]) -> Columns:
+    """The longer of reading and computing of each pass."""
+    return answers(rows, Serving.roofline(), IDEAL)
+
+
+def aiconfigurator(rows: Sequence[PooledRow]) -> Columns:
+    """aiconfigurator 0.12 with its best labels, where its figures for a row are stored."""
+    if not GOLDEN.exists():
+        return {}
+    with GOLDEN.open(newline="") as file:
+        stored = {line["id"]: line for line in csv.DictReader(file)}
+    columns = {name: f"pred_{name}_ms_E" for name in ("tpot", "ttft")}
+    return {
+        name: np.asarray([stored.get(r.id, {}).get(column) or "nan" for r in rows], float) / 1e3
+        for name, column in columns.items()
+    }

@@ -10,6 +10,8 @@ Scores and bands are of the whole prediction, times included, for servers that a
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from infer_jax.calibration import CAUCHY, Linearised, Prior
+from experiments import _report
+from experiments._validation.scores import score
+from infer_jax.calibration import CAUCHY, Linearised, Prior, at, covariance, identifiability
+from infer_jax.calibration.cross_validation import refits
 from infer_jax.calibration.pooled.answers import LAWS, StackedRows, evaluate, shipped, stacked
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
+from infer_jax.calibration.pooled.shipping import error_cells
+from infer_jax.calibration.problem import ProblemOptions
+from infer_jax.calibration.uncertainty import Fit
+from infer_jax.catalog.files import write_text
 from infer_jax.estimators.serving import GENERATIONS
 from infer_jax.physics import energy
 from infer_jax.specs import Spec, number, spec
@@ -37,6 +46,20 @@ RATIO = 0.2  # of a make to the mean, and of a generation to its make
 MAKES = ("nvidia", "amd")
 MADE_BY = {"hopper": 0, "blackwell": 0, "cdna3": 1, "cdna4": 1}
 SCALE, STEPS, TOLERANCE, TIMED = 0.08, 20, 1e-6, 1.5
+MIN_ROWS = 15  # rows of a generation whose errors are listed by themselves
+REACH = 1.2816  # deviations of an 80 % interval
+UNSEEN = "unseen"
+HEAD = """\
+# What chips draw, as shares of their board power. Source: our fit to {rows} rows with watts of
+# {clusters} servers: MI355X of InferenceX (SemiAnalysis, Apache-2.0; fixtures of
+# vngcloud/InferenceX-app @7fe6d62), gpt-oss-120b on H200 of GloriaXimingLu/inferencex-profiling
+# @237385b, H100 and B200 of ML.ENERGY (ml-energy/leaderboard @0ea52b6, Chung et al. 2026, arXiv
+# 2601.22076); by `python experiments/power.py --ship FILE`.
+# low, high: 80 % interval by the jackknife over servers. prior: of the mean of all makes.
+# learnt: standard deviation after the fit over that before it; near 1 the data say nothing.
+# No row is of CDNA 3, which has AMD's shares. unseen: a chip of a make without rows; the interval
+# has the spread of makes and generations.
+"""
 
 
 @spec
@@ -65,9 +88,9 @@ class Work(NamedTuple):
     generation: np.ndarray
     shares: np.ndarray
 
-    def take(self, places: np.ndarray) -> "Work":
+    def take(self, rows: np.ndarray) -> "Work":
         """The same of some rows."""
-        return Work._make(x[places] for x in self)
+        return Work._make(x[rows] for x in self)
 
 
 class Rows(NamedTuple):
@@ -154,23 +177,14 @@ def problem(work: Work) -> Linearised:
     names = [f"{i}.{field}" for i in range(len(tree)) for field in FIELDS]
     priors = {f"0.{name}": prior for name, prior in MEAN.items()}
     priors |= {name: Prior(1.0, RATIO) for name in names if not name.startswith("0.")}
-    made = Linearised.of(
-        lambda tree: metered_shares(tree, work),
-        work.shares,
-        tree,
-        names,
-        priors=priors,
-        scale=SCALE,
-        loss=CAUCHY,
-        tolerance=TOLERANCE,
-    )
-    assert isinstance(made, Linearised)
-    return made
+    options: ProblemOptions = {"priors": priors, "scale": SCALE, "loss": CAUCHY}
+    predict = partial(metered_shares, work=work)
+    return Linearised.of(predict, work.shares, tree, names, tolerance=TOLERANCE, **options)
 
 
-def weights(rows: Rows, seen: np.ndarray | None = None) -> np.ndarray:
+def weights(rows: Rows) -> np.ndarray:
     """How much each row counts: a server by the root of its rows, so that repeats count less."""
-    used = rows.fitted if seen is None else rows.fitted & seen
+    used = rows.fitted
     _, which, many = np.unique(rows.groups[used], return_inverse=True, return_counts=True)
     found = np.zeros(len(used))
     found[used] = many[which] ** -0.5
@@ -180,12 +194,80 @@ def weights(rows: Rows, seen: np.ndarray | None = None) -> np.ndarray:
 def left_out(rows: Rows, way: str) -> np.ndarray:
     """The share of its board's power of each row, by a fit without its server or generation."""
     made = problem(rows.timed)
-    begin = made.starts(1, 0.0, 0)
     labels = rows.groups if way == "servers" else rows.predicted.generation.astype(str)
+    folds = {str(label): labels == label for label in np.unique(labels)}
     found = np.full(len(rows.rows), np.nan)
-    for label in np.unique(labels):
-        out = labels == label
-        ends, _ = made.solve(begin, weights(rows, ~out), STEPS)
-        tree: Any = made.chosen.insert(made.tree, jnp.asarray(ends[0]))
-        found[out] = np.asarray(metered_shares(tree, rows.predicted.take(out)))
+    for fold in refits(made, folds, weights=weights(rows), steps=STEPS):
+        tree: Any = made.chosen.insert(made.tree, jnp.asarray(fold.free))
+        found[fold.inside] = np.asarray(metered_shares(tree, rows.predicted.take(fold.inside)))
     return found
+
+
+def run(rows: Sequence[PooledRow]) -> dict[str, Any]:
+    """Score servers and generations left out; print a table and return the headline."""
+    found = with_watts(rows)
+    labels, shares = np.asarray([row.dataset for row in found.rows]), found.predicted.shares
+    lines, headline = [], {}
+    names = ("rows", "median", "mean", "bias", "cover80", "width80")
+    for way in ("servers", "generations"):
+        predicted = left_out(found, way)
+        # factors between which 80 % of measured over predicted are, of other servers
+        others = (found.groups != group for group in found.groups)
+        ends = np.transpose([np.quantile((shares / predicted)[o], (0.1, 0.9)) for o in others])
+        for dataset in ("all", *dict.fromkeys(labels.tolist())):
+            among = (labels == dataset) | (dataset == "all")
+            one = score(predicted[among], shares[among], *(predicted * ends)[:, among])
+            assert one is not None and one.cover80 is not None and one.width80 is not None
+            figures = (one.rows, *(round(x, 1) for x in one[1:4]))
+            figures = (*figures, round(one.cover80), round(one.width80, 2))
+            lines.append((f"{way} left out", dataset, *figures))
+            headline.setdefault(way, {})[dataset] = dict(zip(names, figures, strict=True))
+    columns = ("", "rows of", "rows", "median %", "mean %", "bias %", "in 80 %", "width")
+    note = "A row's band has the errors of all other servers that were left out."
+    _report.show("Power of a chip, by predicted times", columns, lines, note)
+    return headline
+
+
+def ship(path: Path, rows: Sequence[PooledRow]) -> None:
+    """Fit all rows and write the file that the package reads."""
+    found = with_watts(rows)
+    made, counted, groups = problem(found.timed), weights(found), found.groups
+    ends, _ = made.solve(made.starts(1, 0.0, 0), counted, STEPS)
+    fit = at(made, ends[0], counted)
+    used = counted > 0
+    lines = [HEAD.format(rows=int(used.sum()), clusters=len(set(groups[used])))]
+    covered = covariance(fit, groups.tolist())
+    for generation in (*GENERATIONS, None):
+        lines.append(f"\n[shares.{generation or UNSEEN}]\n")
+        values: Any = shares_of(fit.tree, generation)  # pyright: ignore[reportArgumentType]
+        lines += [_share(name, float(values[name]), fit, covered, generation) for name in FIELDS]
+    lines.append(
+        "\n# measured over predicted power of rows whose server was left out, by predicted times;"
+        "\n# of unseen chips of rows whose generation was left out\n"
+    )
+    own, other = (found.predicted.shares / left_out(found, x) for x in ("servers", "generations"))
+    ratios = {name: own[found.predicted.generation == i] for i, name in enumerate(GENERATIONS)}
+    ratios = {name: x for name, x in ratios.items() if len(x) >= MIN_ROWS} | {UNSEEN: other}
+    for name, ratio in ratios.items():
+        cells = "\n".join(error_cells(ratio))
+        lines.append(f"[errors.{name}]\nrows = {len(ratio)}\n{cells}\n")
+    write_text(path, "".join(lines))
+
+
+def _share(name: str, value: float, fit: Fit, covered: np.ndarray, generation: str | None) -> str:
+    """A share with its interval: the variance of the sum of the logarithms of its factors."""
+    parts = [0]
+    if generation is not None:
+        parts += [1 + MADE_BY[generation], 1 + len(MAKES) + GENERATIONS.index(generation)]
+    names = list(fit.parameters.names)
+    index = [names.index(f"{i}.{name}") for i in parts]
+    variance = float(np.sum(covered[np.ix_(index, index)]))
+    variance += 0.0 if generation else 2.0 * RATIO**2
+    reach = REACH * np.sqrt(variance)
+    learnt = {p.name: p.learnt for p in identifiability(fit).parameters}
+    known = max(learnt[names[k]] or 1.0 for k in index)
+    return (
+        f"{name} = {{ value = {value:.4g}, low = {value * np.exp(-reach):.4g}, "
+        f"high = {value * np.exp(reach):.4g}, prior = {MEAN[name].value:g}, "
+        f"learnt = {known:.2f} }}\n"
+    )

@@ -52,13 +52,13 @@ def run(
         raise InputError("validation", "--split", way, "rows of two kinds of it or more")
     made, begin = problem(times), time.perf_counter()
     start, _ = made.solve(made.starts(1, 0.0, 0), weights(times), STEPS)
-    _say(f"fit of {len(times.seconds)} times of {len(rows)} rows", begin)
+    _report.say(f"fit of {len(times.seconds)} times of {len(rows)} rows", begin)
     count = len(times.seconds)
     found = Predicted.empty(count)
     for fold in folds:
         for column, values in zip(found, predicted(way, fold, times, made, start[0]), strict=True):
             column[..., ~fold.seen] = values[..., ~fold.seen]
-        _say(f"{fold.name} left out: {int(np.sum(~fold.seen))} times", begin)
+        _report.say(f"{fold.name} left out: {int(np.sum(~fold.seen))} times", begin)
     figures = split_scores.table(way or "folds", times, found)
     if out is not None:
         split_scores.write(out, times, found, folds, named)
@@ -165,10 +165,6 @@ def _generation(row: PooledRow) -> str:
 def _layout(row: PooledRow) -> tuple[float, ...]:
     ranks = ("tp", "attention_dp", "ep", "pp")
     return tuple(float(getattr(row.plan, name, 0.0)) for name in ranks)
-
-
-def _say(what: str, begin: float) -> None:
-    _report.console().print(f"[dim]{time.perf_counter() - begin:6.1f} s[/]  {what}")
 
 
 # of offsets, from wide to narrow

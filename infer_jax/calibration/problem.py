@@ -6,7 +6,7 @@ bootstrap draws, which are weights, cost no compilation.
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,7 @@ class FitProblem:
         scale: ArrayLike = 0.03,
         loss: Loss = SOFT_L1,
         tolerance: float = 1e-10,
-    ) -> "FitProblem":
+    ) -> Self:
         """A problem, checked.
 
         Args:
@@ -123,7 +123,7 @@ class FitProblem:
         sizes = np.broadcast_to(sizes, data.shape)
         return cls(predict, tree, chosen, data, priors, sizes, loss, tolerance)
 
-    def with_(self, measured: ArrayLike) -> "FitProblem":
+    def with_(self, measured: ArrayLike) -> Self:
         """The same problem with other measurements; its compiled programs serve both."""
         return dataclasses.replace(self, data=np.asarray(measured, float))
 

@@ -194,7 +194,6 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
     own = PooledProblem.of(
         predict, times.seconds, Serving.of(), names, priors=priors, scale=np.full(8, 0.5)
     )
-    assert isinstance(own, PooledProblem)
     sources = times.labels(lambda row: row.publisher)
     seen = sources != "c"
     start = np.asarray(own.starts(1, 0.0, 0))
@@ -250,7 +249,6 @@ def test_the_file_says_where_each_start_ended(problem):
     own = PooledProblem.of(
         problem.predict, times.seconds, problem.tree, likelihood.NAMES, priors=likelihood.PRIORS
     )
-    assert isinstance(own, PooledProblem)
     fit = fitting.solved(own, times, 2)
     text = shipping.fit_file(fit, times)
     read = tomllib.loads(text)["coefficients"]

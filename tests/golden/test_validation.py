@@ -16,7 +16,6 @@ from experiments._validation import (
     calibrated,
     estimates,
     kinds,
-    others,
     scores,
     wide_experts,
 )
@@ -98,7 +97,7 @@ def answers(read):
     rows = [row for one in read.values() for row in one.rows]
     with jax.enable_x64(True):
         TRACES.clear()
-        return rows, estimates.answers(rows, shipped()), others.roofline(rows)
+        return rows, estimates.answers(rows, shipped()), estimates.roofline(rows)
 
 
 def test_rows_are_left_out_with_a_reason_each(read):

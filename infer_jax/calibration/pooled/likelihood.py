@@ -185,7 +185,7 @@ def problem(times: PooledTimes, tolerance: float = TOLERANCE) -> PooledProblem:
         own = (with_acceptance(part, model.acceptance) for part in parts())
         return jnp.asarray(times.predicted(evaluate(model, own, LAWS, len(rows))))
 
-    made = PooledProblem.of(
+    return PooledProblem.of(
         predict,
         times.seconds,
         base,
@@ -196,8 +196,6 @@ def problem(times: PooledTimes, tolerance: float = TOLERANCE) -> PooledProblem:
         loss=CAUCHY,
         tolerance=tolerance,
     )
-    assert isinstance(made, PooledProblem)
-    return made
 
 
 def weights(times: PooledTimes, seen: np.ndarray | None = None) -> np.ndarray:

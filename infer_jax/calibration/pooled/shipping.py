@@ -150,16 +150,18 @@ def with_new_errors(text: str, errors: Mapping[str, NewErrors]) -> str:
 
 def error_table(name: str, rows: int, tpot: np.ndarray, ttft: np.ndarray) -> str:
     """A table of errors, from measured over predicted."""
-    cells = (f"{k} = {{ {_quantiles(x)} }}\n" for k, x in (("tpot", tpot), ("ttft", ttft)))
+    tables = {"tpot": tpot, "ttft": ttft}
+    cells = (f"{k} = {{ {', '.join(error_cells(x))} }}\n" for k, x in tables.items())
     return f"[{name}]\nrows = {rows}\n{''.join(cells)}"
 
 
-def _quantiles(ratio: np.ndarray) -> str:
+def error_cells(ratio: np.ndarray) -> list[str]:
+    """The median error and the factors that hold shares of rows, from measured over predicted."""
     cells = [f"median_error = {100.0 * np.median(np.abs(1.0 / ratio - 1.0)):.1f}"]
     for share in SHARES:
         low, high = np.quantile(ratio, ((1 - share) / 2, (1 + share) / 2))
         cells.append(f"within_{share * 100:.0f} = [{low:.3f}, {high:.3f}]")
-    return ", ".join(cells)
+    return cells
 
 
 def laws_file(times: PooledTimes, laws: Mapping[str, ErrorLaw]) -> str:
