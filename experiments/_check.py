@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from experiments._columns import Input, Output, Point, Points, Value, read_points
 from experiments._report import show, verdict
 
-SHOWN = 10  # disagreements printed
-NONE = "no answer"  # ours for a column that a row has no value of here
+MAX_PRINTED = 10  # disagreements printed
+NO_ANSWER = "no answer"  # ours for a column that a row has no value of here
 
 
 class Answer(NamedTuple):
@@ -125,7 +125,9 @@ def _judge(report: Report, recipe: Recipe, point: Point, answer: Answer) -> None
     report.ties += bool(answer.sides)
 
     def errors(values: Mapping[str, Value]) -> dict[str, float]:
-        return {name: difference(value, values.get(name, NONE)) for name, value in theirs.items()}
+        return {
+            name: difference(value, values.get(name, NO_ANSWER)) for name, value in theirs.items()
+        }
 
     nearest = min((answer.values, *answer.sides), key=lambda v: max(errors(v).values()))
     report.turned += nearest is not answer.values
@@ -137,7 +139,7 @@ def _judge(report: Report, recipe: Recipe, point: Point, answer: Answer) -> None
             report.worst[column] = (error, line)
         if not error <= recipe.outputs[column].tolerance:
             report.misses.append(
-                Miss(line, column, theirs[column], nearest.get(column, NONE), error)
+                Miss(line, column, theirs[column], nearest.get(column, NO_ANSWER), error)
             )
 
 
@@ -169,7 +171,7 @@ def print_report(path: object, recipe: Recipe, report: Report) -> None:
     show("", columns, rows, note)
     if not report.misses:
         return
-    shown = sorted(report.misses, key=lambda m: -m.error)[:SHOWN]
+    shown = sorted(report.misses, key=lambda m: -m.error)[:MAX_PRINTED]
     rows = [(m.line, m.column, m.theirs, m.ours, f"{m.error:.2e}") for m in shown]
     title = f"{len(report.misses)} cells disagree; the worst"
     show(title, ("line", "column", "theirs", "ours", "relative error"), rows)

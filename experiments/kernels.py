@@ -24,7 +24,7 @@ TablesFolder = Annotated[
 ConfigsFolder = Annotated[
     Path | None, typer.Option("--configs", help="Folder of NAME_config.json.")
 ]
-CLOSE = 0.10  # curves within this of the look-up tables, in the authors' assembly
+MAX_CURVE_ERROR = 0.10  # curves within this of the look-up tables, in the authors' assembly
 
 
 @app.command()
@@ -86,7 +86,7 @@ def _table_2(cells: list[printed.Cell]) -> dict[str, Any]:
     for cell in cells:
         one, moved = cell.setting, cell.curves / cell.tables - 1
         # the program's figures are known to the digit printed
-        good = round(cell.tables) == one.tool and abs(moved) <= CLOSE
+        good = round(cell.tables) == one.tool and abs(moved) <= MAX_CURVE_ERROR
         agrees &= good
         figures = (one.measured, one.paper, one.tool, round(cell.tables), round(cell.curves))
         beside = f"{cell.curves / one.measured - 1:+.1%}"

@@ -18,7 +18,7 @@ from experiments import _report
 from infer_jax.errors import InputError
 
 app = typer.Typer(help=__doc__, add_completion=False)
-OWN = _report.GOLDEN / "ml_energy_power.csv"
+ML_ENERGY = _report.GOLDEN / "ml_energy_power.csv"
 
 
 @app.command()
@@ -42,7 +42,7 @@ def power(
         paths = files or [
             folder / "inferencex_deepseek_r1.csv",
             *sorted(folder.glob("h200_gpt_oss/*.tsv")),
-            OWN,
+            ML_ENERGY,
         ]
         rows = [row for path in paths for row in kinds.read(path).rows if "power" in row.measured]
         if len({row.group for row in rows}) < 2:

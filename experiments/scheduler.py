@@ -25,7 +25,9 @@ app = typer.Typer(help=__doc__, add_completion=False)
 
 ALLOWED = 1.3
 LOADS = (4, 8, 16, 32, 64)
-FEW = ("fixed", "mixture")  # shapes of outputs that keep a closed loop in lockstep
+LOCKSTEP = ("fixed", "mixture")  # shapes of outputs that keep a closed loop in lockstep
+Servers = Annotated[int, typer.Option(min=1, help="Random servers of each engine.")]
+Seed = Annotated[int, typer.Option(help="Of what is drawn.")]
 
 
 @app.command()
@@ -35,7 +37,7 @@ def claims(
         int, typer.Option(min=100, help="Of a run of a closed loop; 5x where open.")
     ] = 12000,
     runs: Annotated[int, typer.Option(min=1, help="Of each workload, averaged.")] = 3,
-    seed: Annotated[int, typer.Option(help="Of the workloads.")] = 0,
+    seed: Seed = 0,
     as_json: _report.Json = False,
 ) -> None:
     """Print how often the laws are within 10 % of means and 25 % of percentiles of the replay."""
@@ -46,7 +48,7 @@ def claims(
 
         result = errors(workloads, requests, runs, seed)
     closed = result.closed
-    few = np.array([case.shapes[1] in FEW for case in result.cases])
+    few = np.array([case.shapes[1] in LOCKSTEP for case in result.cases])
     poisson = np.array([case.variability == 1.0 for case in result.cases])
     parts = {
         "all": closed | True,
@@ -58,32 +60,30 @@ def claims(
     shares = {name: result.shares(part) for name, part in parts.items()}
     columns = ("of the replay", "within", "claimed of", *parts, "median error", "90 % are within")
     columns += ("a run beside another",)
-    size = np.abs(result.table)
-    apart = np.quantile(result.spread, 0.9, axis=0)
+    size, spread = np.abs(result.table), np.quantile(result.spread, 0.9, axis=0)
     rows = [
         (
             name,
             f"{100 * ALLOWED[i]:.0f} %",
             f"{100 * CLAIMS[name]:.0f} %" if name in CLAIMS else "",
-            *(f"{100 * shares[part][name]:.1f} %" for part in parts),
-            f"{100 * np.median(size[:, i]):.1f} %",
-            f"{100 * np.quantile(size[:, i], 0.9):.1f} %",
-            f"{100 * apart[i]:.1f} %" if runs > 1 else "",
+            *_percent(*(shares[part][name] for part in parts)),
+            *_percent(np.median(size[:, i]), np.quantile(size[:, i], 0.9)),
+            *(_percent(spread[i]) if runs > 1 else [""]),
         )
         for i, name in enumerate(NAMES)
     ]
     title = f"{workloads} workloads, {runs} runs of {requests:,} requests ({LONGER}x in open loops)"
     _report.show(title, columns, rows)
-    kept = all(shares["all"][name] >= least for name, least in CLAIMS.items())
-    _report.finish(kept, {"shares": shares, "kept": kept}, as_json)
+    agrees = all(shares["all"][name] >= least for name, least in CLAIMS.items())
+    _report.finish(agrees, {"shares": shares, "kept": agrees}, as_json)
+
+
+def _percent(*shares: float) -> list[str]:
+    return [f"{100 * x:.1f} %" for x in shares]
 
 
 @app.command()
-def engines(
-    servers: Annotated[int, typer.Option(min=1, help="Random servers of each engine.")] = 100,
-    seed: Annotated[int, typer.Option(help="Of the servers.")] = 0,
-    as_json: _report.Json = False,
-) -> None:
+def engines(servers: Servers = 100, seed: Seed = 0, as_json: _report.Json = False) -> None:
     """Print how far the estimator's closed loop is from the replay of each engine's rules."""
     import jax
 
@@ -97,23 +97,23 @@ def engines(
     for engine, table in off.items():
         for name, x in zip(("TTFT", "TPOT"), table.T, strict=True):
             size = np.abs(x)
-            shares = [float(np.mean(size <= most)) for most in (0.10, 0.25)]
-            middle = float(np.median(size)), float(np.median(x))
-            figures[f"{engine} {name}"] = dict(
-                zip(("within 10", "within 25", "median", "bias"), (*shares, *middle), strict=True)
+            found = {
+                "within 10": np.mean(size <= 0.10),
+                "within 25": np.mean(size <= 0.25),
+                "median": np.median(size),
+                "bias": np.median(x),
+            }
+            figures[f"{engine} {name}"] = {key: float(value) for key, value in found.items()}
+            close, near, *middle = found.values()
+            rows.append(
+                (engine, name, f"{100 * close:.0f} %", f"{100 * near:.0f} %", *_percent(*middle))
             )
-            percent = (f"{100 * y:.0f} %" for y in shares)
-            rows.append((engine, name, *percent, *(f"{100 * y:.1f} %" for y in middle)))
     _report.show(f"serving over the replay, {servers} random servers of each", columns, rows)
     _report.finish(True, figures, as_json)
 
 
 @app.command()
-def runs(
-    servers: Annotated[int, typer.Option(min=1, help="Random servers of each engine.")] = 30,
-    seed: Annotated[int, typer.Option(help="Of the servers.")] = 0,
-    as_json: _report.Json = False,
-) -> None:
+def runs(servers: Servers = 30, seed: Seed = 0, as_json: _report.Json = False) -> None:
     """Print how far tokens a second of runs of 1 to 4 waves are from the replay of each engine."""
     import jax
 
@@ -122,32 +122,29 @@ def runs(
         from infer_jax.estimators.serving import ENGINES
 
         off = {
-            (engine, drawn): runs_against_replay(engine, servers, drawn, seed)
+            (engine, "80 to 100 %" if drawn else "equal"): runs_against_replay(
+                engine, servers, drawn, seed
+            )
             for drawn in (False, True)
             for engine in ENGINES
         }
     columns = ("engine", "lengths", "counted", "median error", "within 10 %", "bias")
     rows, figures = [], {}
-    for (engine, drawn), table in off.items():
-        lengths = "80 to 100 %" if drawn else "equal"
+    for (engine, lengths), table in off.items():
         for counted, x in zip(("start and end", "runs on"), table.T, strict=True):
-            found = np.median(np.abs(x)), np.mean(np.abs(x) <= 0.10), np.median(x)
-            rows.append((engine, lengths, counted, *(f"{100 * y:.1f} %" for y in found)))
-            names = ("median", "within 10", "bias")
-            figures[f"{engine} {lengths} {counted}"] = dict(
-                zip(names, map(float, found), strict=True)
-            )
-    _report.show(
-        f"Tokens a second over the replay, {servers} random servers of each", columns, rows
-    )
+            size = np.abs(x)
+            found = {"median": np.median(size), "within 10": np.mean(size <= 0.10)}
+            found["bias"] = np.median(x)
+            rows.append((engine, lengths, counted, *_percent(*found.values())))
+            key = f"{engine} {lengths} {counted}"
+            figures[key] = {name: float(value) for name, value in found.items()}
+    title = f"Tokens a second over the replay, {servers} random servers of each"
+    _report.show(title, columns, rows)
     _report.finish(True, figures, as_json)
 
 
 @app.callback(invoke_without_command=True)
-def main(
-    context: typer.Context,
-    as_json: _report.Json = False,
-) -> None:
+def main(context: typer.Context, as_json: _report.Json = False) -> None:
     """Print TTFT and TPOT of laws, estimator and replay; the largest factors between."""
     if context.invoked_subcommand is not None:
         return
@@ -162,24 +159,20 @@ def main(
         )
         every = [x for s in servers for drawn in (False, True) for x in loops(s, LOADS, drawn)]
     columns = ("server", "lengths", "in flight", "replay", "laws of batching", "estimator")
-    rows = [
-        (
-            f"{x.server.model}, {x.server.tp:g} x {x.server.system}",
-            "80 to 100 %" if x.drawn else "equal",
-            x.load,
-            f"{x.replay.ttft:.3f} / {x.replay.tpot:.4f}",
-            *(
-                f"{t.ttft:.3f} / {t.tpot:.4f} ({t.ttft / x.replay.ttft:.2f}, "
-                f"{t.tpot / x.replay.tpot:.2f})"
-                for t in (x.rules, x.estimate)
-            ),
+    rows = []
+    for x in every:
+        there = x.replay
+        laws = (
+            f"{t.ttft:.3f} / {t.tpot:.4f} ({t.ttft / there.ttft:.2f}, {t.tpot / there.tpot:.2f})"
+            for t in (x.rules, x.estimate)
         )
-        for x in every
-    ]
+        server = f"{x.server.model}, {x.server.tp:g} x {x.server.system}"
+        lengths = "80 to 100 %" if x.drawn else "equal"
+        rows.append((server, lengths, x.load, f"{there.ttft:.3f} / {there.tpot:.4f}", *laws))
     _report.show("TTFT / TPOT in s (over the replay), 10,240 in, 128 out", columns, rows)
     names = ("laws ttft", "laws tpot", "estimator ttft", "estimator tpot")
-    columns = zip(*(x.factors() for x in every), strict=True)
-    worst = {n: max(max(f, 1.0 / f) for f in fs) for n, fs in zip(names, columns, strict=True)}
+    factors = zip(*(x.factors() for x in every), strict=True)
+    worst = {n: max(max(f, 1.0 / f) for f in fs) for n, fs in zip(names, factors, strict=True)}
     close = all(factor <= ALLOWED for factor in worst.values())
     print(", ".join(f"{name} within a factor of {f:.2f}" for name, f in worst.items()))
     _report.finish(close, {"factors": worst, "agrees": close}, as_json)

@@ -34,9 +34,9 @@ from infer_jax.specs import Architecture
 
 SYSTEM = "h100_sxm"
 GROUPS, PROMPTS = 11, 4
-BLOCK, LONGEST = 16, 4096  # tokens; max_model_len
+BLOCK, MAX_MODEL_LEN = 16, 4096  # tokens; max_model_len
 GOALS = {"ttft_mean": 0.25, "ttft_p99": 0.35, "e2e_mean": 0.12}
-SHOWN = ("ttft_mean", "ttft_p90", "ttft_p99", "e2e_mean", "e2e_p90", "e2e_p99")
+STATISTICS = ("ttft_mean", "ttft_p90", "ttft_p99", "e2e_mean", "e2e_p90", "e2e_p99")
 TOOLS = ("blis-roofline", "blis-evolved", "llm-optimizer-estimate", "aiconfigurator-estimate")
 TOOLS += ("vidur",)
 # config.json of models that are not bundled, as on Hugging Face
@@ -107,7 +107,7 @@ class Experiment:
     def __init__(self, rows: list[dict[str, str]], overlap: bool) -> None:
         first = rows[0]
         arguments = Arguments(
-            float(first["max_num_batched_tokens"]), int(first["max_num_seqs"]), LONGEST
+            float(first["max_num_batched_tokens"]), int(first["max_num_seqs"]), MAX_MODEL_LEN
         )
         hardware, tp = load_system(SYSTEM).hardware, float(first["tp"])
         arch, overheads = architecture(first["model"]), Overheads.vllm_0_10()
@@ -144,25 +144,26 @@ def run(path: Path, overlap: bool) -> tuple[bool, dict]:
     for row, seconds, host in zip(rows, times, hosts, strict=True):
         for name, before in zip(found, (front, host), strict=True):
             ours = statistics(seconds, before)
-            found[name].append({key: ours[key] / float(row[key]) - 1.0 for key in SHOWN})
+            found[name].append({key: ours[key] / float(row[key]) - 1.0 for key in STATISTICS})
         model = row["model"].rpartition("/")[2].removesuffix("-FP8-dynamic")
         cells = [f"{100 * x:+.0f}" for x in found["shipped"][-1].values()]
         table.append([f"{model} tp {row['tp']} {row['workload']}", row["rates_req_s"], *cells])
     show(
         "Replayed over measured by shipped coefficients, per cent of error",
-        ("row", "rate/s", *SHOWN),
+        ("row", "rate/s", *STATISTICS),
         table,
     )
     medians = {
-        name: {key: float(np.median([abs(e[key]) for e in each])) for key in SHOWN}
+        name: {key: float(np.median([abs(e[key]) for e in each])) for key in STATISTICS}
         for name, each in found.items()
     }
     lines = [
-        [name, len(rows), *(f"{100 * m[key]:.0f}" for key in SHOWN)] for name, m in medians.items()
+        [name, len(rows), *(f"{100 * m[key]:.0f}" for key in STATISTICS)]
+        for name, m in medians.items()
     ]
     show(
         "Median errors, per cent",
-        ("", "rows", *SHOWN),
+        ("", "rows", *STATISTICS),
         lines + [_tool(t, rows) for t in TOOLS],
         f"Host before a request: {front * 1e3:.1f} ms as shipped; {min(hosts) * 1e3:.1f} to "
         f"{max(hosts) * 1e3:.1f} ms as the other models' rows have it, in the median.",
@@ -181,7 +182,7 @@ def _hosts(rows: list[dict[str, str]], times: list[Times]) -> list[float]:
 def _tool(name: str, rows: list[dict[str, str]]) -> list[str]:
     """The median errors of another tool, of the rows that it answers."""
     cells, answered = [], [row for row in rows if row[f"{name} ttft_mean"]]
-    for key in SHOWN:
+    for key in STATISTICS:
         column = f"{name} {key}"
         known = column in rows[0]
         off = [abs(float(r[column]) / float(r[key]) - 1.0) for r in answered] if known else []

@@ -26,11 +26,11 @@ from infer_jax.specs import Hardware
 from infer_jax.verbs.calibrate_result import CalibrateResult
 
 SYSTEM = "rtx_pro_6000"
-LONGEST = 40960  # tokens of max_model_len where it is null: the shorter of both models'
-SEEN = 100  # requests to calibrate on: the first
+MAX_MODEL_LEN = 40960  # tokens of max_model_len where it is null: the shorter of both models'
+FITTED = 100  # requests to calibrate on: the first
 GOALS = {"tpot mean": 0.03, "ttft mean": 0.10, "ttft p99": 0.15, "tpot p99": 0.15, "e2e p99": 0.15}
-SHOWN = ("ttft mean", "ttft p50", "ttft p90", "ttft p99", "tpot mean", "tpot p90", "tpot p99")
-SHOWN += ("e2e mean", "e2e p99")
+PRINTED = ("ttft mean", "ttft p50", "ttft p90", "ttft p99", "tpot mean", "tpot p90", "tpot p99")
+PRINTED += ("e2e mean", "e2e p99")
 
 
 class Bundle(NamedTuple):
@@ -60,7 +60,9 @@ def read(folder: Path, overlap: bool = True) -> Bundle:
         network=profile.network.with_(domain_bandwidth=machine["link_bw"] * 1e9),
     )
     arguments = Arguments(
-        given["max_num_batched_tokens"], given["max_num_seqs"], given["max_model_len"] or LONGEST
+        given["max_num_batched_tokens"],
+        given["max_num_seqs"],
+        given["max_model_len"] or MAX_MODEL_LEN,
     )
     tp, arch = given["tensor_parallel_size"], load_model(meta["model"]).architecture
     s = server(arch, hardware, tp, arguments, Overheads.vllm_0_18(), overlap)
@@ -94,7 +96,7 @@ class Later(NamedTuple):
     fit: CalibrateResult
 
 
-def calibrated(folder: Path, seen: int = SEEN) -> Later:
+def calibrated(folder: Path, seen: int = FITTED) -> Later:
     """What ``calibrate`` and then ``replay`` answer, from the data sheet's machine.
 
     All arrivals and lengths are replayed; times of the first ``seen`` requests are fitted, and
@@ -125,12 +127,12 @@ def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
             ("data sheet", served(b.server, data_sheet(), b.requests), b.measured),
             ("shipped, bandwidths of the profile", served(sold, shipped(), b.requests), b.measured),
             ("shipped", served(b.server, shipped(), b.requests), b.measured),
-            (f"calibrated on {SEEN}: the others", later.replayed, later.measured),
+            (f"calibrated on {FITTED}: the others", later.replayed, later.measured),
         )
         for name, replayed, measured in cases:
             found = errors(replayed, measured)
-            rows.append([b.name, name, *(f"{100 * found[key]:+.1f}" for key in SHOWN), ""])
-            headline[f"{b.name} {name}"] = {key: round(found[key], 4) for key in SHOWN}
+            rows.append([b.name, name, *(f"{100 * found[key]:+.1f}" for key in PRINTED), ""])
+            headline[f"{b.name} {name}"] = {key: round(found[key], 4) for key in PRINTED}
         within = all(abs(found[key]) <= goal for key, goal in GOALS.items())
         rows[-1][-1] = verdict(within)
         agrees &= within
@@ -138,7 +140,7 @@ def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
     goals = ", ".join(f"{key} {100 * goal:.0f} %" for key, goal in GOALS.items())
     show(
         "Replayed over measured, per cent of error",
-        ("server", "coefficients", *SHOWN, "goals"),
+        ("server", "coefficients", *PRINTED, "goals"),
         rows,
         "\n".join([*notes, f"Goals of the calibrated: {goals}."]),
     )

@@ -21,7 +21,7 @@ from tests.referee.serving import SHAPES, Case, Machine, step_time
 NAMES = ("TTFT", "TPOT", "throughput", "p50 of TTFT", "p90 of TTFT", "p99 of TTFT")
 ALLOWED = np.array([0.10, 0.10, 0.10, 0.25, 0.25, 0.25])
 CLAIMS = {"TTFT": 0.95, "TPOT": 0.95, "p90 of TTFT": 0.95, "p99 of TTFT": 0.90}
-FIRST, LAST = 0.2, 0.97  # shares of the requests between which times are counted
+COUNTED_FROM, COUNTED_TO = 0.2, 0.97  # shares of the requests between which times are counted
 LONGER = 5  # requests of an open loop over those of a closed one: its queue moves slowly
 
 
@@ -78,7 +78,7 @@ def _replayed(case: Case, rate: float, count: int, seed: int) -> tuple[float, ..
     *times, complete = _ends(machine, rules, asked, in_flight, width=256, turns=turns)
     came, first, last = (np.asarray(x)[:count] for x in times)
     assert complete, "there was room for the path"
-    kept = slice(int(FIRST * count), int(LAST * count))
+    kept = slice(int(COUNTED_FROM * count), int(COUNTED_TO * count))
     came, first, last, output = (x[kept] for x in (came, first, last, lengths[1]))
     ttft, more = first - came, output > 1
     tpot = (last - first)[more] / (output[more] - 1)

@@ -15,7 +15,7 @@ from jax.tree_util import Partial
 
 import infer_jax as ij
 from experiments._scheduler.loops import SHORTEST, Server, Times, replayed, whole_run
-from experiments._scheduler.pricing import MOST, priced, seconds
+from experiments._scheduler.pricing import MAX_DECODING, priced, seconds
 from infer_jax.estimators.serving import (
     Deployment,
     ServerEstimate,
@@ -30,9 +30,9 @@ PROMPTS, OUTPUTS = (100.0, 16000.0), (32.0, 1024.0)  # tokens, even in logarithm
 CYCLES = 30
 # one client that answers at once meets the pass that SGLang decodes once more; one that takes
 # milliseconds does not
-FEWEST = 2
+MIN_LOAD = 2
 Waves = Callable[[np.random.Generator], float] | None
-ROOMY = 0.8  # of the requests that memory holds, so that none waits for memory
+MAX_MEMORY_SHARE = 0.8  # of the requests that memory holds, so that none waits for memory
 
 
 class RandomServer(NamedTuple):
@@ -72,7 +72,7 @@ def random_servers(
     rng, mean = np.random.default_rng(seed), (1.0 + SHORTEST) / 2.0 if drawn else 1.0
     while True:
         isl, osl = (float(np.round(np.exp(rng.uniform(*np.log(x))))) for x in (PROMPTS, OUTPUTS))
-        load = int(np.exp(rng.uniform(np.log(FEWEST), np.log(MOST + 1))))
+        load = int(np.exp(rng.uniform(np.log(MIN_LOAD), np.log(MAX_DECODING + 1))))
         budget = float(rng.choice(BUDGETS))
         if engine == "trtllm":  # takes whole prompts by itself
             budget = max(budget, isl + load)
@@ -80,7 +80,7 @@ def random_servers(
         kind = {"fixed": 0.0 if drawn else 1.0} | ({} if waves is None else {"waves": waves(rng)})
         work = ServingWorkload.of(isl=isl * mean, osl=osl * mean, batch=float(load), **kind)
         estimate = estimated(work, plan)
-        if load <= ROOMY * float(estimate.places):
+        if load <= MAX_MEMORY_SHARE * float(estimate.places):
             step = Partial(seconds, price(plan, jnp.asarray((isl + osl / 2.0) * mean)))
             server = Server(*SERVER, isl=isl, osl=osl, budget=budget)
             yield RandomServer(server, load, work, plan, estimate, step)

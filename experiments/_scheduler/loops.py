@@ -9,14 +9,14 @@ import numpy as np
 from jax.tree_util import Partial
 
 import infer_jax as ij
-from experiments._scheduler.pricing import MOST, priced, seconds
+from experiments._scheduler.pricing import MAX_DECODING, priced, seconds
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
 from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
 from infer_jax.specs import lengths
 
 CYCLES = 40  # requests of a replay, for each one in flight; a quarter of them is left out
-FEWEST = 512
-PLENTY = 2.0**24  # blocks, or SGLang's tokens, of a cache that is never short
+MIN_REQUESTS = 512
+AMPLE_CACHE = 2.0**24  # blocks, or SGLang's tokens, of a cache that is never short
 SHORTEST = 0.8  # of the stated lengths, where they are drawn
 
 
@@ -104,10 +104,10 @@ def idle_host() -> Serving:
 def rules_of(engine: str, budget: float, overlap: bool) -> Rules:
     """An engine's rules with a cache that is never short."""
     if engine == "sglang":
-        return sglang(tokens=PLENTY, budget=budget, slots=MOST, overlap=overlap)
+        return sglang(tokens=AMPLE_CACHE, budget=budget, slots=MAX_DECODING, overlap=overlap)
     if engine == "trtllm":
-        return trtllm(blocks=PLENTY, budget=budget, slots=MOST, overlap=overlap)
-    return vllm(blocks=PLENTY, budget=budget, slots=MOST, overlap=overlap)
+        return trtllm(blocks=AMPLE_CACHE, budget=budget, slots=MAX_DECODING, overlap=overlap)
+    return vllm(blocks=AMPLE_CACHE, budget=budget, slots=MAX_DECODING, overlap=overlap)
 
 
 def replayed(
@@ -120,7 +120,7 @@ def replayed(
     engine: str = "vllm",
 ) -> Times:
     """Means of a replay by an engine's rules, after the first quarter and before the last cycle."""
-    count = max(cycles * load, FEWEST)
+    count = max(cycles * load, MIN_REQUESTS)
     log = whole_run(step, server, load, drawn, count, engine, overlap)
     steady = slice(count // 4, count - load)
     return Times(float(np.mean(log.ttft[steady])), float(np.mean(log.tpot[steady])))

@@ -12,7 +12,7 @@ from infer_jax.estimators.serving import pass_terms
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.passes import eager_launch, stepping
 
-MOST = 128  # requests that decode in a pass at most
+MAX_DECODING = 128  # requests that decode in a pass at most
 FINE = 8  # points to a doubling of the rows of a pass
 ROWS = 2.0 ** (np.arange(16 * FINE + 1) / FINE)
 
@@ -41,7 +41,7 @@ def priced(c: Context, context: Array) -> Priced:
     pair = attending(many, none) / (many**2 / 2.0)
     launch = eager_launch(c, none)
     return Priced(
-        decode=jax.vmap(lambda d: law(d, none, one, none))(jnp.arange(MOST + 1.0)),
+        decode=jax.vmap(lambda d: law(d, none, one, none))(jnp.arange(MAX_DECODING + 1.0)),
         layers=jnp.log(jax.vmap(lambda n: pass_terms.through_layers(c, n).time)(jnp.asarray(ROWS))),
         pair=pair,
         cached=(attending(many, many) - pair * 1.5 * many**2) / many,
@@ -64,6 +64,6 @@ def seconds(p: Priced, decoding: Array, context: Array, new: Array, pairs: Array
     launches = p.launch + p.token * fed
     alone = through(fed) + attending + launches + p.head
     more = through(decoding + fed) - through(decoding) + attending + p.beside * launches
-    decode = p.decode[jnp.clip(decoding, 0, MOST).astype(jnp.int32)]
+    decode = p.decode[jnp.clip(decoding, 0, MAX_DECODING).astype(jnp.int32)]
     beside = decode + jnp.where(new > 0, more, 0.0)
     return jnp.where(decoding > 0, beside, jnp.where(new > 0, alone, 0.0))

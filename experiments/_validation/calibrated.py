@@ -35,8 +35,8 @@ from infer_jax.calibration.server import (
 )
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
 
-FEW, LEAST = 5, 10  # runs that are seen, and rows of a server that has so many
-WIDTH = 64  # rows of a server that are predicted at once
+RUNS, MIN_ROWS = 5, 10  # runs that are seen, and rows of a server that has so many
+CHUNK = 64  # rows of a server that are predicted at once
 OUTPUTS = ("tpot", "ttft")
 
 
@@ -49,11 +49,11 @@ def five_runs(rows: Sequence[PooledRow], seed: int = 0) -> dict[str, np.ndarray]
     found: dict[str, np.ndarray] = {}
     for members in servers(rows).values():
         drawn = random.permutation(members)
-        few, rest = drawn[:FEW], drawn[FEW:]
+        few, rest = drawn[:RUNS], drawn[RUNS:]
         model = calibrated([rows[i] for i in few], programs)
-        padded = np.resize(rest, -(-len(rest) // WIDTH) * WIDTH)
-        for start in range(0, len(padded), WIDTH):
-            part = padded[start : start + WIDTH]
+        padded = np.resize(rest, -(-len(rest) // CHUNK) * CHUNK)
+        for start in range(0, len(padded), CHUNK):
+            part = padded[start : start + CHUNK]
             for metric, values in answers([rows[i] for i in part], model).items():
                 found.setdefault(metric, np.full(len(rows), np.nan))[part] = values
     return found
@@ -68,7 +68,7 @@ def servers(rows: Sequence[PooledRow]) -> dict[str, list[int]]:
         assert isinstance(row.plan, Deployment)
         if not float(row.plan.drafts):
             groups.setdefault(row.group, []).append(i)
-    return {name: members for name, members in groups.items() if len(members) >= LEAST}
+    return {name: members for name, members in groups.items() if len(members) >= MIN_ROWS}
 
 
 def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = None) -> Serving:
@@ -109,7 +109,7 @@ def _slopes(problem: FitProblem, given: RowInputs, free: Array) -> tuple[Array, 
         [jnp.asarray(x, float) for x in jax.tree.leaves(parameters.insert(base, free))]
     )
     steps = np.diag(np.asarray(jax.jacfwd(parameters.values)(free)))
-    basis = np.zeros((2 * FEW, len(flat)))
+    basis = np.zeros((2 * RUNS, len(flat)))
     for k, (indices, step) in enumerate(zip(parameters.indices, steps, strict=True)):
         basis[k, list(indices)] = step
     logs, slopes = _pushed(jax.tree.structure(base), flat, jnp.asarray(basis), given)

@@ -22,7 +22,7 @@ from infer_jax.estimators.serving import Deployment
 from infer_jax.physics.chance import Spread, ratio
 
 QUARTILES = (0.25, 0.5, 0.75)
-FEWEST = 4  # rows of a group
+MIN_ROWS = 4  # rows of a group
 CONFIDENCES = (0.5, 0.8, 0.9, 0.95)
 SLACK = 0.02  # of the limit that a choice may be predicted beyond
 
@@ -119,7 +119,7 @@ def judge(loops: Loops, choose: Chooser, among: np.ndarray) -> Choices:
     regret: list[list[float]] = [[] for _ in QUARTILES]
     for members in groups.values():
         group = np.asarray(members)
-        limits = np.quantile(tpot[group], QUARTILES) if len(group) >= FEWEST else []
+        limits = np.quantile(tpot[group], QUARTILES) if len(group) >= MIN_ROWS else []
         for k, limit in enumerate(limits):
             choice = choose(group, float(limit))
             if choice is None:

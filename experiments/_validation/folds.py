@@ -21,8 +21,8 @@ from infer_jax.catalog.foreign import csv_rows
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES
 
-FROM, FOLDS = "2026-05", 5
-FEWEST = 150  # times of a model or system that is left out
+FIRST_MONTH, FOLDS = "2026-05", 5
+MIN_TIMES = 150  # times of a model or system that is left out
 OF_ENGINE = ("layer_gap", "sequence_time", "front", "eager")
 LABELS = {
     "make": lambda row: "amd" if row.system in AMD else "nvidia",
@@ -44,7 +44,7 @@ class Fold(NamedTuple):
 def split(way: str, times: PooledTimes) -> Iterator[Fold]:
     """The folds of a split."""
     if way == "time":
-        yield Fold(f"from {FROM}", times.labels(lambda row: row.date) < FROM)
+        yield Fold(f"from {FIRST_MONTH}", times.labels(lambda row: row.date) < FIRST_MONTH)
         return
     if way == "groups":
         labels = times.labels(lambda r: (r.dataset, r.group, r.workload and r.lengths))
@@ -57,7 +57,7 @@ def split(way: str, times: PooledTimes) -> Iterator[Fold]:
     kinds = ["amd"] if way == "make" else list(ENGINES) if way == "engine" else np.unique(labels)
     for kind in kinds:
         out = labels == kind
-        fewest = FEWEST if way in ("model", "system") else 1
+        fewest = MIN_TIMES if way in ("model", "system") else 1
         if out.sum() >= fewest and not out.all():
             yield Fold(str(kind), ~out)
 

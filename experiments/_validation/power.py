@@ -3,8 +3,8 @@
 A share of a generation is the mean of all makes, times its make's ratio to that, times its own
 ratio to its make's, each with a prior; a make without rows has the mean, a generation without
 rows its make's. How long a chip reads and computes is counted per measured second, so that errors
-of predicted times stay out of the fit; a row whose time per token is predicted more than
-``TIMED`` times too long or short tells nothing of what its chip did meanwhile and is left out.
+of predicted times stay out of the fit; a row whose time per token is predicted more than a factor
+``MAX_PACE_ERROR`` off tells nothing of what its chip did meanwhile and is left out.
 Scores and bands are of the whole prediction, times included, for servers that a fit has not seen.
 """
 
@@ -45,7 +45,7 @@ MEAN = {
 RATIO = 0.2  # of a make to the mean, and of a generation to its make
 MAKES = ("nvidia", "amd")
 MADE_BY = {"hopper": 0, "blackwell": 0, "cdna3": 1, "cdna4": 1}
-SCALE, STEPS, TOLERANCE, TIMED = 0.08, 20, 1e-6, 1.5
+SCALE, STEPS, TOLERANCE, MAX_PACE_ERROR = 0.08, 20, 1e-6, 1.5
 MIN_ROWS = 15  # rows of a generation whose errors are listed by themselves
 REACH = 1.2816  # deviations of an 80 % interval
 UNSEEN = "unseen"
@@ -127,7 +127,7 @@ def with_watts(rows: Sequence[PooledRow]) -> Rows:
         reading=np.minimum(predicted.reading * paced, 1.0),
         computing=np.minimum(predicted.computing * paced, 1.0),
     )
-    return Rows(rows, predicted, timed, (paced < TIMED) & (paced > 1.0 / TIMED))
+    return Rows(rows, predicted, timed, (paced < MAX_PACE_ERROR) & (paced > 1.0 / MAX_PACE_ERROR))
 
 
 def _with_draw(rows: Sequence[PooledRow], draw: energy.Draw) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from infer_jax.calibration.pooled.likelihood import METRICS, PACE, TTFT, PooledT
 from infer_jax.catalog.files import write_text
 
 SHARES = (50, 80, 95)  # per cent of rows in a band
-FEWEST = 20  # times of a data set below which it has no line
+MIN_TIMES = 20  # times of a data set below which it has no line
 LINES = ("pace", "TTFT", "throughput", "E2E", "TTFT, median")  # kinds of times
 IN_BAND, BANDED_ROWS = (75.0, 85.0), 50  # goal, per cent in a band for 80; of so many rows
 UNUSED = "a row that no fit uses: damaged, an anomaly, or pools whose workers are not known"
@@ -79,7 +79,7 @@ def table(way: str, times: PooledTimes, found: Predicted) -> Figures:
     for dataset in (*dict.fromkeys(datasets.tolist()), "all"):
         for kind, name in enumerate(LINES):
             own = (times.kind == kind) & scored & ((datasets == dataset) | (dataset == "all"))
-            if own.sum() < (1 if dataset == "all" else FEWEST):
+            if own.sum() < (1 if dataset == "all" else MIN_TIMES):
                 continue
             score = _score(found, own)
             errors = (f"{score[k]:.1f}" for k in ("alone", "alone_bias", "median", "mean", "bias"))

@@ -22,8 +22,8 @@ from infer_jax.calibration.pooled.rows import AMD, PooledRow, system_named
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import GENERATIONS
 
-LAST = 2026 * 12 + 6  # the month from which the age of a build is counted back
-LIKE = 8.0  # times more that the error of a row counts whose question was the same
+NEWEST_MONTH = 2026 * 12 + 6  # the month from which the age of a build is counted back
+LIKENESS = 8.0  # times more that the error of a row counts whose question was the same
 
 
 def run(
@@ -116,7 +116,7 @@ def _bands(
         off = rest + np.where(left, found.offsets, 0.0).sum(axis=0)
         variance = np.where(left, found.spreads[:, None] ** 2, found.variances).sum(axis=0)
         score = (off / np.sqrt(variance + found.scale**2))[seen]
-        weight = np.where(questions[seen] == own_question, LIKE, 1.0) * sizes[which] ** -0.5
+        weight = np.where(questions[seen] == own_question, LIKENESS, 1.0) * sizes[which] ** -0.5
         order = np.argsort(score)
         reach = np.cumsum(weight[order]) - 0.5 * weight[order]
         ends = np.interp(tails, reach / weight.sum(), score[order])
@@ -135,7 +135,7 @@ def _months(date: str) -> float:
     if len(parts) < 2:
         return 0.0
     day = (parts[2] - 1) / 30.0 if len(parts) > 2 else 0.5
-    return LAST - (12 * parts[0] + parts[1]) - day
+    return NEWEST_MONTH - (12 * parts[0] + parts[1]) - day
 
 
 def server(row: PooledRow) -> tuple:

@@ -17,7 +17,7 @@ from infer_jax.calibration.pooled.likelihood import (
 )
 from infer_jax.calibration.pooled.publishers import FACTS, UnseenErrors, publisher_facts
 
-ROUNDS, REACH = 12, 1.0  # of a linear refit; the largest change of a coordinate
+ROUNDS, MAX_MOVE = 12, 1.0  # of a linear refit; the largest change of a coordinate
 
 
 def unseen_errors(
@@ -68,7 +68,7 @@ def _linear_move(
         counted = weight * np.asarray(made.loss.weight(jnp.asarray(z))) / size**2
         square = (rows.T * counted) @ rows + bent.T @ bent + 1e-6 * np.eye(len(free))
         best = -np.linalg.solve(square, (rows.T * counted) @ left + bent.T @ ends)
-        moved = np.clip(0.5 * (moved + best), -REACH, REACH)
+        moved = np.clip(0.5 * (moved + best), -MAX_MOVE, MAX_MOVE)
     return moved
 
 

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 
 class TimingSizes(NamedTuple):
-    """The sizes of the timed shapes, the repeats of each, and the least seconds of a run."""
+    """The sizes of the timed shapes, the repeats of each, and the shortest run in seconds."""
 
     widths: tuple[int, ...] = (2048, 4096, 8192)
     rows: tuple[int, ...] = (16, 64, 256, 1024, 4096)
@@ -31,7 +31,7 @@ class TimingSizes(NamedTuple):
     head_width: int = 128
     copies: tuple[int, ...] = (2**20, 2**24, 2**26, 2**28)
     repeats: int = 5
-    least: float = 2e-2
+    min_seconds: float = 2e-2
 
 
 FULL = TimingSizes()
@@ -46,7 +46,7 @@ TOY = TimingSizes(
     head_width=32,
     copies=(2**16, 2**18, 2**20, 2**21),
     repeats=3,
-    least=1e-3,
+    min_seconds=1e-3,
 )
 BYTES = 2.0  # of a bfloat16 number
 
@@ -70,7 +70,7 @@ def timed(sizes: TimingSizes = FULL) -> Iterator[Timed]:
     for family, shape, run, operands in cases(sizes):
         try:
             arrays = [make() for make in operands]
-            result = seconds(run, *arrays, repeats=sizes.repeats, least=sizes.least)
+            result = seconds(run, *arrays, repeats=sizes.repeats, min_seconds=sizes.min_seconds)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -78,8 +78,10 @@ def timed(sizes: TimingSizes = FULL) -> Iterator[Timed]:
         yield Timed(family, shape, result)
 
 
-def seconds(function: Callable[..., Array], *args: Array, repeats: int, least: float) -> float:
-    """Median seconds of one call, over ``repeats`` runs of enough calls to take ``least``.
+def seconds(
+    function: Callable[..., Array], *args: Array, repeats: int, min_seconds: float
+) -> float:
+    """Median seconds of one call, over ``repeats`` runs of enough calls to take ``min_seconds``.
 
     All calls of a run are one program, a loop, so that a short kernel is not mistaken for the
     time that Python takes to start it. One number of each result goes into the next call's
@@ -100,8 +102,8 @@ def seconds(function: Callable[..., Array], *args: Array, repeats: int, least: f
     looped = jax.jit(repeat)
     once = _run(looped, 1, args)  # compiles
     calls, once = 1, _run(looped, 1, args)
-    while once < 0.5 * least and calls < 2**20:
-        calls = max(2 * calls, min(16 * calls, int(calls * least / max(once, 1e-7))))
+    while once < 0.5 * min_seconds and calls < 2**20:
+        calls = max(2 * calls, min(16 * calls, int(calls * min_seconds / max(once, 1e-7))))
         once = _run(looped, calls, args)
     return float(np.median([_run(looped, calls, args) for _ in range(repeats)])) / calls
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments._validation import kinds, ml_energy, power, scores
-from experiments.power import OWN
+from experiments.power import ML_ENERGY
 from infer_jax.calibration.pooled.readers import gpt_oss, inferencex
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.published import power_errors, power_shares
@@ -59,7 +59,7 @@ def test_the_fit_finds_the_shares_that_rows_were_made_with():
 
 
 def test_rows_of_ml_energy_are_those_that_are_published():
-    read = kinds.read(OWN)
+    read = kinds.read(ML_ENERGY)
     assert len(read.rows) == 129 and not read.skipped
     one = next(row for row in read.rows if row.id == "gpt-oss-120b b200_sxm mxfp4 2 128")
     assert one.measured == pytest.approx({"tpot": 12.12e-3, "power": 1517.8 / 2})
@@ -99,7 +99,7 @@ def test_every_chip_draws_what_its_generation_does_and_others_the_mean():
 
 
 def test_the_band_of_power_is_that_of_the_chip():
-    (row, *_) = kinds.read(OWN).rows
+    (row, *_) = kinds.read(ML_ENERGY).rows
     ends = scores.bands([row], {"power": np.array([500.0])})
     factors = power_errors("hopper").within[80]
     assert (ends.low["power"][0], ends.high["power"][0]) == pytest.approx(500.0 * np.array(factors))

@@ -262,7 +262,7 @@ def test_five_runs_of_a_server_learn_how_much_slower_it_is(folder):
         ]
         result = calibrated.five_runs(slower)
     unseen = np.isfinite(result["tpot"])
-    assert unseen.sum() == len(rows) - calibrated.FEW
+    assert unseen.sum() == len(rows) - calibrated.RUNS
     ratio = (result["tpot"] / usual["tpot"] / 1.3)[unseen]
     # the worst of the rows that were not seen is 6.4 % off
     assert np.abs(ratio - 1.0).max() < 0.07

@@ -26,9 +26,9 @@ from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.catalog.published import ErrorLaw, facts
 
-ORDINARY = 3.0  # times the scale of the loss, expected of another publisher's errors
+SCALE_OF_PUBLISHERS = 3.0  # times the scale of the loss, expected of another publisher's errors
 FACTS = tuple(facts())
-NEW = ("chip", "model")
+WIDENING = ("chip", "model")
 OUTPUTS = ("tpot", "ttft", "pools_ttft")
 
 
@@ -51,10 +51,10 @@ class UnseenErrors(NamedTuple):
 
     def law(self, times: PooledTimes, own: np.ndarray) -> ErrorLaw:
         """The law of some times; a data set is a cluster."""
-        expected = ORDINARY * float(np.median(np.asarray(SCALES)[times.kind[own]]))
+        expected = SCALE_OF_PUBLISHERS * float(np.median(np.asarray(SCALES)[times.kind[own]]))
         clusters = times.labels(lambda row: row.dataset)[own].tolist()
         own_facts = {n: x[own] for n, x in self.facts.items()}
-        return learned(self.errors[own], own_facts, clusters, expected, widening=NEW)
+        return learned(self.errors[own], own_facts, clusters, expected, widening=WIDENING)
 
 
 def publisher_facts(times: PooledTimes, seen: np.ndarray) -> dict[str, np.ndarray]:

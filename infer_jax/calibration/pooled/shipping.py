@@ -21,7 +21,7 @@ from infer_jax.catalog import list_models
 from infer_jax.catalog.published import ErrorLaw, serving_coefficients
 
 SHARES = (0.5, 0.8, 0.95)
-FEW = 30  # rows of a system and engine below which their errors are not given
+MIN_ROWS = 30  # rows of a system and engine below which their errors are not given
 # bundled models of the architecture of a measured one
 TWINS = {
     "deepseek-r1": ("deepseek-v3",),
@@ -137,7 +137,7 @@ def _errors(fit: Fit, times: PooledTimes) -> Iterator[str]:
     for kind in np.unique(kinds[both]):
         among = both & (kinds == kind)
         count = len(set(times.row[among].tolist()))
-        if count >= FEW:
+        if count >= MIN_ROWS:
             yield error_table(f"errors.{kind}", count, ratio[among & ~first], ratio[among & first])
 
 

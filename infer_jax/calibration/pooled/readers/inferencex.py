@@ -61,8 +61,8 @@ ENGINES = {"sglang": "sglang", "trt": "trtllm", "vllm": "vllm", "atom": "vllm"}
 METHODS = {"none": False, "mtp": True}  # of drafting
 DRAFTS = {False: 3.0, True: 1.0}  # without and with attention data parallelism
 SGLANG_DRAFTS, ATOM_FP4_DRAFTS = 2.0, 1.0  # of SGLang on NVIDIA's chips; of ATOM in FP4
-DRAWN = 0.9  # mean over stated length
-IDLE = 0.5  # share of the stated requests in flight below which a run was mostly idle
+MEAN_LENGTH = 0.9  # mean over stated length
+BUSY = 0.5  # share of the stated requests in flight below which a run was mostly idle
 POLLING = (10.0, 30.0)  # passes between two looks for new requests: below 16 in flight, from 16 on
 # of each metric the columns, of which the first that a row has counts
 METRICS = {
@@ -145,12 +145,12 @@ def _row(cells: Cells) -> PooledRow:
 
 
 def busy_share(cells: Cells, measured: dict[str, float], load: float) -> float:
-    """Requests in flight (throughput times latency) over those stated; 1 from ``IDLE`` on."""
+    """Requests in flight (throughput times latency) over those stated; 1 from ``BUSY`` on."""
     if not {"throughput", "e2e"} <= set(measured):
         return 1.0
     tokens = measured["throughput"] * number(cells, "decode_tp") * measured["e2e"]
-    share = tokens / (number(cells, "osl") * DRAWN * load)
-    return share if share < IDLE else 1.0
+    share = tokens / (number(cells, "osl") * MEAN_LENGTH * load)
+    return share if share < BUSY else 1.0
 
 
 def _measured(cells: Cells) -> dict[str, float]:

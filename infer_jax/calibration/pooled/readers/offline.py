@@ -80,7 +80,7 @@ MLPERF_SYSTEMS = {
 }
 SEQUENCES = 2048.0  # that a server runs at once at most
 WAVES = 8.0  # of prompts that wait beside those that run: a run of ten minutes has no start or end
-FULL = 0.5  # of a chip's memory, which weights fill at most
+MAX_WEIGHTS = 0.5  # of a chip's memory, which weights fill at most
 
 
 def read_trtllm(lines: Lines) -> RowsRead:
@@ -214,8 +214,8 @@ def _assumed_plan(served: ServedModel, system: str, chips: float) -> Deployment:
     memory = float(system_named(system).hardware.chip.memory)
     weights = sum(map(float, decoder.weight_bytes(served.architecture()).values()))
     tp = 1.0
-    while weights / tp > FULL * memory and tp < chips:
+    while weights / tp > MAX_WEIGHTS * memory and tp < chips:
         tp *= 2.0
-    if weights / tp > FULL * memory or chips % tp:
+    if weights / tp > MAX_WEIGHTS * memory or chips % tp:
         raise UnusableRowError("weights fill more than half of the memory")
     return Deployment.of(tp=tp, max_sequences=SEQUENCES)
