@@ -33,6 +33,7 @@ from infer_jax.calibration.server import (
     coefficients_to_fit,
     priors,
 )
+from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
 
 RUNS, MIN_ROWS = 5, 10  # runs that are seen, and rows of a server that has so many
@@ -60,15 +61,16 @@ def five_runs(rows: Sequence[PooledRow], seed: int = 0) -> dict[str, np.ndarray]
 
 
 def servers(rows: Sequence[PooledRow]) -> dict[str, list[int]]:
-    """Places of the rows of each server that has enough, with both times and no drafts."""
-    groups: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        if row.mode != "loop" or not all(name in row.measured for name in OUTPUTS):
-            continue
-        assert isinstance(row.plan, Deployment)
-        if not float(row.plan.drafts):
-            groups.setdefault(row.group, []).append(i)
-    return {name: members for name, members in groups.items() if len(members) >= MIN_ROWS}
+    """Indices of the rows of each server that has enough, with both times and no drafts."""
+
+    def is_usable(row: PooledRow) -> bool:
+        timed = row.mode == "loop" and all(name in row.measured for name in OUTPUTS)
+        return timed and isinstance(row.plan, Deployment) and not float(row.plan.drafts)
+
+    usable = [i for i, row in enumerate(rows) if is_usable(row)]
+    groups = rows_by_label(rows[i].group for i in usable)
+    enough = {name: own for name, own in groups.items() if len(own) >= MIN_ROWS}
+    return {name: [usable[k] for k in own] for name, own in enough.items()}
 
 
 def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = None) -> Serving:

@@ -18,6 +18,7 @@ from experiments._validation.estimates import aiconfigurator
 from experiments._validation.split_scores import SHARES, Predicted
 from infer_jax.calibration.pooled.likelihood import PACE, TTFT, PooledTimes
 from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.serving import Deployment
 from infer_jax.physics.chance import Spread, ratio
 
@@ -112,13 +113,12 @@ def most_load(loops: Loops) -> Chooser:
 def judge(loops: Loops, choose: Chooser, among: np.ndarray) -> Choices:
     """The choices for groups of the rows ``among`` (true), judged by what was measured."""
     tpot, worth = loops.measured[0], loops.throughput(loops.measured)
-    groups: dict[str, list[int]] = {}
-    for i in np.flatnonzero(among):
-        groups.setdefault(loops.group[int(i)], []).append(int(i))
+    scored = np.flatnonzero(among)
+    groups = rows_by_label(loops.group[i] for i in scored.tolist())
     broken: list[list[bool]] = [[] for _ in QUARTILES]
     regret: list[list[float]] = [[] for _ in QUARTILES]
     for members in groups.values():
-        group = np.asarray(members)
+        group = scored[members]
         limits = np.quantile(tpot[group], QUARTILES) if len(group) >= MIN_ROWS else []
         for k, limit in enumerate(limits):
             choice = choose(group, float(limit))

@@ -218,7 +218,7 @@ def run(rows: Sequence[PooledRow]) -> dict[str, Any]:
             among = (labels == dataset) | (dataset == "all")
             one = score(predicted[among], shares[among], *(predicted * ends)[:, among])
             assert one is not None and one.cover80 is not None and one.width80 is not None
-            figures = (one.rows, *(round(x, 1) for x in one[1:4]))
+            figures = (one.rows, *(round(x, 1) for x in (one.median, one.mean, one.bias)))
             figures = (*figures, round(one.cover80), round(one.width80, 2))
             lines.append((f"{way} left out", dataset, *figures))
             headline.setdefault(way, {})[dataset] = dict(zip(names, figures, strict=True))

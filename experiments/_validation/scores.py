@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from infer_jax.calibration import Score, statistics
 from infer_jax.calibration.pooled.publishers import has_narrow_products
 from infer_jax.calibration.pooled.rows import METRICS, PooledRow, system_named
 from infer_jax.catalog.published import Within, power_errors
@@ -15,23 +16,6 @@ from infer_jax.estimators.serving import GENERATIONS
 SHARE = 80
 
 
-class Score(NamedTuple):
-    """Errors of one metric over rows of one data set, per cent.
-
-    ``median`` and ``mean`` of |predicted / measured - 1|; ``bias``: the geometric mean of predicted
-    over measured, less one. ``cover80``: share of the banded rows measured within their 80 % band,
-    ``width80``: the middle ratio of a band's ends; None where the program gives no band.
-    """
-
-    rows: int
-    median: float
-    mean: float
-    bias: float
-    cover80: float | None = None
-    width80: float | None = None
-    banded: int = 0
-
-
 class Bands(NamedTuple):
     """Ends of 80 % bands of each metric, NaN where there is none."""
 
@@ -39,31 +23,13 @@ class Bands(NamedTuple):
     high: dict[str, np.ndarray]
 
 
-def score(
-    predicted: np.ndarray,
-    measured: np.ndarray,
-    low: np.ndarray | None = None,
-    high: np.ndarray | None = None,
-) -> Score | None:
+def score(predicted: np.ndarray, measured: np.ndarray, *band: np.ndarray | None) -> Score | None:
     """The score of the rows that are both predicted and measured; None of none."""
-    there = np.isfinite(predicted) & np.isfinite(measured) & (predicted > 0) & (measured > 0)
-    if not there.any():
+    both = np.isfinite(predicted) & np.isfinite(measured) & (predicted > 0) & (measured > 0)
+    if not both.any():
         return None
-    ratio = predicted[there] / measured[there]
-    wrong = 100.0 * np.abs(ratio - 1.0)
-    bias = 100.0 * np.expm1(np.mean(np.log(ratio)))
-    plain = Score(int(there.sum()), float(np.median(wrong)), float(wrong.mean()), float(bias))
-    if low is None or high is None:
-        return plain
-    banded = there & np.isfinite(low) & np.isfinite(high)
-    if not banded.any():
-        return plain
-    inside = (low <= measured) & (measured <= high)
-    return plain._replace(
-        cover80=100.0 * float(np.mean(inside[banded])),
-        width80=float(np.median(high[banded] / low[banded])),
-        banded=int(banded.sum()),
-    )
+    ends = (None if end is None else end[both] for end in band)
+    return statistics.score(predicted[both], measured[both], *ends)
 
 
 def bands(rows: Sequence[PooledRow], found: Mapping[str, np.ndarray]) -> Bands:
@@ -72,18 +38,16 @@ def bands(rows: Sequence[PooledRow], found: Mapping[str, np.ndarray]) -> Bands:
     Of two pools they are what `plan --confidence` believes at as many requests in flight; those of
     power are of rows left out of its fit.
     """
-    edges = {end: {n: np.full(len(rows), np.nan) for n in BANDED if n in found} for end in (0, 1)}
-    for i, row in enumerate(rows):
-        known = _within(row)
-        for name, output in BANDED.items():
-            if name in found and output in known:
-                for end, factor in enumerate(known[output][SHARE]):
-                    edges[end][name][i] = found[name][i] * factor
+    within = [_within(row) for row in rows]
+    none = {SHARE: (np.nan, np.nan)}
+    ends = {
+        name: np.transpose([known.get(output, none)[SHARE] for known in within]) * found[name]
+        for name, output in BANDED.items()
+        if name in found
+    }
     if "power" in found:
-        ends = np.asarray([_of_power(row) for row in rows]).T
-        for end, bound in edges.items():
-            bound["power"] = found["power"] * ends[end]
-    return Bands(edges[0], edges[1])
+        ends["power"] = np.transpose([_of_power(row) for row in rows]) * found["power"]
+    return Bands(*({name: x[i] for name, x in ends.items()} for i in (0, 1)))
 
 
 def _of_power(row: PooledRow) -> tuple[float, float]:
@@ -141,8 +105,8 @@ def by_dataset(
         for metric in METRICS:
             if metric not in found:
                 continue
-            ends = () if banded is None else (banded.low.get(metric), banded.high.get(metric))
-            ends = [None if end is None else end[inside] for end in ends]
+            ends = () if banded is None else (side[metric] for side in banded if metric in side)
+            ends = [end[inside] for end in ends]
             one = score(found[metric][inside], measured(rows, metric)[inside], *ends)
             if one is not None:
                 scores.setdefault(dataset, {})[metric] = one

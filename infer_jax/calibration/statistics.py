@@ -14,7 +14,12 @@ Rows = Real[np.ndarray, " rows"]
 
 
 class Score(NamedTuple):
-    """Errors |predicted / measured - 1| in percent, agreement of ranks, share of rows in bands."""
+    """Errors |predicted / measured - 1| in percent, agreement of ranks, share of rows in bands.
+
+    ``bias``: the geometric mean of predicted over measured, less one, in percent. ``cover80``: the
+    share of the ``banded`` rows that were measured within their 80 % band, in percent;
+    ``width80``: the middle ratio of a band's ends; None without bands.
+    """
 
     rows: int
     median: float
@@ -22,6 +27,9 @@ class Score(NamedTuple):
     p90: float
     spearman: float
     cover80: float | None = None
+    bias: float = 0.0
+    width80: float | None = None
+    banded: int = 0
 
 
 def score(
@@ -30,21 +38,27 @@ def score(
     low: Rows | None = None,
     high: Rows | None = None,
 ) -> Score:
-    """The score of predictions, and of their 80 % bands where given.
+    """The score of predictions, and of their 80 % bands where given; NaN: a row without a band.
 
     Raises:
         InputError: no rows.
     """
     if not len(measured):
         raise InputError("score", "rows", "none", "at least one")
-    wrong = 100.0 * np.abs(np.asarray(predicted) / measured - 1.0)
-    covered = None
-    if low is not None and high is not None:
-        covered = 100.0 * float(np.mean((low <= measured) & (measured <= high)))
-    middle, tail = np.quantile(wrong, (0.5, 0.9))
+    ratio = np.asarray(predicted) / measured
+    wrong = 100.0 * np.abs(ratio - 1.0)
+    middle, tail = map(float, np.quantile(wrong, (0.5, 0.9)))
     rank = spearman(np.asarray(predicted), np.asarray(measured))
-    mean = float(wrong.mean())
-    return Score(len(measured), float(middle), mean, float(tail), rank, covered)
+    bias = 100.0 * float(np.expm1(np.mean(np.log(ratio))))
+    result = Score(len(measured), middle, float(wrong.mean()), tail, rank, bias=bias)
+    if low is None or high is None or not (banded := np.isfinite(low) & np.isfinite(high)).any():
+        return result
+    inside = (low <= measured) & (measured <= high)
+    return result._replace(
+        cover80=100.0 * float(np.mean(inside[banded])),
+        width80=float(np.median(high[banded] / low[banded])),
+        banded=int(banded.sum()),
+    )
 
 
 def spearman(first: Rows, second: Rows) -> float:
