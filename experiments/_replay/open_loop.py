@@ -20,11 +20,10 @@ import json
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import numpy as np
 
-from experiments._replay.server import Arguments, Times, served, server
+from experiments._replay.server import STATISTICS, Server, Times, served, shipped
 from experiments._report import show
 from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.serving import Serving
@@ -36,7 +35,7 @@ SYSTEM = "h100_sxm"
 GROUPS, PROMPTS = 11, 4
 BLOCK, MAX_MODEL_LEN = 16, 4096  # tokens; max_model_len
 GOALS = {"ttft_mean": 0.25, "ttft_p99": 0.35, "e2e_mean": 0.12}
-STATISTICS = ("ttft_mean", "ttft_p90", "ttft_p99", "e2e_mean", "e2e_p90", "e2e_p99")
+COMPARED = ("ttft_mean", "ttft_p90", "ttft_p99", "e2e_mean", "e2e_p90", "e2e_p99")
 TOOLS = ("blis-roofline", "blis-evolved", "llm-optimizer-estimate", "aiconfigurator-estimate")
 TOOLS += ("vidur",)
 # config.json of models that are not bundled, as on Hugging Face
@@ -60,15 +59,8 @@ CONFIGS = {
 }  # fmt: skip
 
 
-class StagedRequests(NamedTuple):
-    """Requests of an experiment, and in which stage each arrives."""
-
-    requests: Requests
-    stage: np.ndarray
-
-
-def staged_requests(rows: list[dict[str, str]], seed: int) -> StagedRequests:
-    """Requests of the stages of an experiment, one after the other."""
+def staged_requests(rows: list[dict[str, str]], seed: int) -> tuple[Requests, np.ndarray]:
+    """Requests of the stages of an experiment, one after the other, and the stage of each."""
     random, times, stages, begin = np.random.default_rng(seed), [], [], 0.0
     for i, row in enumerate(rows):
         seconds = float(row["seconds"])
@@ -83,7 +75,7 @@ def staged_requests(rows: list[dict[str, str]], seed: int) -> StagedRequests:
     for i, group in enumerate(groups[: len(arrival)]):
         cached[i] = common // BLOCK * BLOCK if group in groups[:i] else 0
     lengths = (np.full(len(arrival), isl), np.full(len(arrival), osl))
-    return StagedRequests(Requests.of(arrival, *lengths, cached), np.concatenate(stages))
+    return Requests.of(arrival, *lengths, cached), np.concatenate(stages)
 
 
 def architecture(name: str) -> Architecture:
@@ -96,22 +88,21 @@ def architecture(name: str) -> Architecture:
         return load_model(path).architecture
 
 
-def shipped() -> Serving:
-    """The fitted coefficients."""
-    return Serving.vllm_engine().fitted(load_system(SYSTEM).coefficients.get("serving", {}))
-
-
 class Experiment:
     """The stages of one server, replayed one after the other."""
 
     def __init__(self, rows: list[dict[str, str]], overlap: bool) -> None:
         first = rows[0]
-        arguments = Arguments(
-            float(first["max_num_batched_tokens"]), int(first["max_num_seqs"]), MAX_MODEL_LEN
+        self.server = Server.of(
+            architecture(first["model"]),
+            load_system(SYSTEM).hardware,
+            tp=float(first["tp"]),
+            budget=float(first["max_num_batched_tokens"]),
+            slots=int(first["max_num_seqs"]),
+            context=MAX_MODEL_LEN,
+            overheads=Overheads.vllm_0_10(),
+            overlap=overlap,
         )
-        hardware, tp = load_system(SYSTEM).hardware, float(first["tp"])
-        arch, overheads = architecture(first["model"]), Overheads.vllm_0_10()
-        self.server = server(arch, hardware, tp, arguments, overheads, overlap)
         self.count = len(rows)
         self.requests, self.stage = staged_requests(rows, 0)
 
@@ -123,47 +114,41 @@ class Experiment:
 
 def statistics(times: Times, front: float) -> dict[str, float]:
     """What a row says, in milliseconds, with ``front`` seconds of the host before a request."""
-    found = {}
-    for name, seconds in (("ttft", times.ttft + front), ("e2e", times.e2e + front)):
-        found[f"{name}_mean"] = 1e3 * float(np.mean(seconds))
-        for level in (90, 99):
-            found[f"{name}_p{level}"] = 1e3 * float(np.percentile(seconds, level))
-    return found
+    seconds = {"ttft": times.ttft + front, "e2e": times.e2e + front}
+    keys = [key.split("_") for key in COMPARED]
+    return {f"{x}_{kind}": 1e3 * float(STATISTICS[kind](seconds[x])) for x, kind in keys}
 
 
 def run(path: Path, overlap: bool) -> tuple[bool, dict]:
     """Print the errors of every row, and their medians; whether these are within the goals."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    times: list[Times] = []
+    model, times = shipped(SYSTEM), list[Times]()
     for _, own in groupby(rows, key=lambda row: row["experiment"]):
-        times += Experiment(list(own), overlap).replayed(shipped())
-    front = float(shipped().chosen_engine.front)
+        times += Experiment(list(own), overlap).replayed(model)
+    front = float(model.chosen_engine.front)
     hosts = _hosts(rows, times)
     table, found = [], {"shipped": [], "host of the other models": []}
     for row, seconds, host in zip(rows, times, hosts, strict=True):
         for name, before in zip(found, (front, host), strict=True):
             ours = statistics(seconds, before)
-            found[name].append({key: ours[key] / float(row[key]) - 1.0 for key in STATISTICS})
-        model = row["model"].rpartition("/")[2].removesuffix("-FP8-dynamic")
+            found[name].append({key: ours[key] / float(row[key]) - 1.0 for key in COMPARED})
+        name = row["model"].rpartition("/")[2].removesuffix("-FP8-dynamic")
         cells = [f"{100 * x:+.0f}" for x in found["shipped"][-1].values()]
-        table.append([f"{model} tp {row['tp']} {row['workload']}", row["rates_req_s"], *cells])
-    show(
-        "Replayed over measured by shipped coefficients, per cent of error",
-        ("row", "rate/s", *STATISTICS),
-        table,
-    )
+        table.append([f"{name} tp {row['tp']} {row['workload']}", row["rates_req_s"], *cells])
+    title = "Replayed over measured by shipped coefficients, per cent of error"
+    show(title, ("row", "rate/s", *COMPARED), table)
     medians = {
-        name: {key: float(np.median([abs(e[key]) for e in each])) for key in STATISTICS}
+        name: {key: float(np.median([abs(e[key]) for e in each])) for key in COMPARED}
         for name, each in found.items()
     }
     lines = [
-        [name, len(rows), *(f"{100 * m[key]:.0f}" for key in STATISTICS)]
+        [name, len(rows), *(f"{100 * m[key]:.0f}" for key in COMPARED)]
         for name, m in medians.items()
     ]
     show(
         "Median errors, per cent",
-        ("", "rows", *STATISTICS),
+        ("", "rows", *COMPARED),
         lines + [_tool(t, rows) for t in TOOLS],
         f"Host before a request: {front * 1e3:.1f} ms as shipped; {min(hosts) * 1e3:.1f} to "
         f"{max(hosts) * 1e3:.1f} ms as the other models' rows have it, in the median.",
@@ -182,7 +167,7 @@ def _hosts(rows: list[dict[str, str]], times: list[Times]) -> list[float]:
 def _tool(name: str, rows: list[dict[str, str]]) -> list[str]:
     """The median errors of another tool, of the rows that it answers."""
     cells, answered = [], [row for row in rows if row[f"{name} ttft_mean"]]
-    for key in STATISTICS:
+    for key in COMPARED:
         column = f"{name} {key}"
         known = column in rows[0]
         off = [abs(float(r[column]) / float(r[key]) - 1.0) for r in answered] if known else []

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 import infer_jax as ij
-from experiments._replay.server import Arguments, Server, Times, errors, served, server
+from experiments._replay.server import Server, Times, errors, served, shipped
 from experiments._report import show, verdict
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.files import read_text
@@ -59,16 +59,19 @@ def read(folder: Path, overlap: bool = True) -> Bundle:
         chip=profile.chip.with_(memory_bandwidth=chip["mem_bw"] * 1e9),
         network=profile.network.with_(domain_bandwidth=machine["link_bw"] * 1e9),
     )
-    arguments = Arguments(
-        given["max_num_batched_tokens"],
-        given["max_num_seqs"],
-        given["max_model_len"] or MAX_MODEL_LEN,
+    server = Server.of(
+        load_model(meta["model"]).architecture,
+        hardware,
+        tp=given["tensor_parallel_size"],
+        budget=given["max_num_batched_tokens"],
+        slots=given["max_num_seqs"],
+        context=given["max_model_len"] or MAX_MODEL_LEN,
+        overheads=Overheads.vllm_0_18(),
+        overlap=overlap,
     )
-    tp, arch = given["tensor_parallel_size"], load_model(meta["model"]).architecture
-    s = server(arch, hardware, tp, arguments, Overheads.vllm_0_18(), overlap)
     trace = read_trace(folder / "requests.jsonl")
     requests = Requests.of(trace.arrivals, trace.isl, trace.osl)
-    return Bundle(folder.name, s, profile, requests, _measured(folder, trace))
+    return Bundle(folder.name, server, profile, requests, _measured(folder, trace))
 
 
 def _measured(folder: Path, trace: Trace) -> Times:
@@ -78,42 +81,30 @@ def _measured(folder: Path, trace: Trace) -> Times:
     return Times(trace.first - trace.arrivals, each, trace.last - trace.arrivals)
 
 
-def shipped() -> Serving:
-    """The fitted coefficients."""
-    return Serving.vllm_engine().fitted(load_system(SYSTEM).coefficients["serving"])
-
-
 def data_sheet() -> Serving:
     """Full rates of the data sheet, and no time of launches or of the host."""
     return Serving.roofline().fitted(load_system(SYSTEM).coefficients["serving"])
 
 
-class Later(NamedTuple):
-    """Requests that were not fitted, as replayed and as measured, and the fit to the others."""
+def calibrated(folder: Path, fitted: int = FITTED) -> tuple[Times, Times, CalibrateResult]:
+    """Requests that were not fitted, as replayed and as measured, and the fit to the others.
 
-    replayed: Times
-    measured: Times
-    fit: CalibrateResult
-
-
-def calibrated(folder: Path, seen: int = FITTED) -> Later:
-    """What ``calibrate`` and then ``replay`` answer, from the data sheet's machine.
-
-    All arrivals and lengths are replayed; times of the first ``seen`` requests are fitted, and
-    those of the others are what the profile is then tried on.
+    They are what ``calibrate`` and then ``replay`` answer, from the data sheet's machine. All
+    arrivals and lengths are replayed; times of the first ``fitted`` requests are fitted, and those
+    of the others are what the profile is then tried on.
     """
     meta = json_of(str(folder), read_text(folder / "meta.json"))
     given, log = meta["engine_kwargs"], folder / "requests.jsonl"
     sizes = {name: given[name] for name in ("max_num_seqs", "max_num_batched_tokens")}
     with TemporaryDirectory() as place:
         profile = Path(place, "calibrated.toml")
-        fit = ij.calibrate(meta["model"], SYSTEM, folder, prompts=seen, out=profile)
+        fit = ij.calibrate(meta["model"], SYSTEM, folder, prompts=fitted, out=profile)
         tp = given["tensor_parallel_size"]
-        again = ij.replay(meta["model"], profile, tp=tp, trace=log, warmup=seen, **sizes)
+        again = ij.replay(meta["model"], profile, tp=tp, trace=log, warmup=fitted, **sizes)
     run = again.runs[0]
     times = Times(run.ttft, run.tpot, run.latency)
-    later = slice(seen, None)
-    return Later(times.of(later), _measured(folder, read_trace(log)).of(later), fit)
+    later = slice(fitted, None)
+    return times.of(later), _measured(folder, read_trace(log)).of(later), fit
 
 
 def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
@@ -121,13 +112,13 @@ def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
     rows, notes, headline, agrees = [], [], {}, True
     for folder in folders:
         b = read(folder, overlap)
-        sold = b.server._replace(hardware=b.profile)
-        later = calibrated(folder)
+        model, sold = shipped(SYSTEM), b.server._replace(hardware=b.profile)
+        later, measured_later, fit = calibrated(folder)
         cases = (
             ("data sheet", served(b.server, data_sheet(), b.requests), b.measured),
-            ("shipped, bandwidths of the profile", served(sold, shipped(), b.requests), b.measured),
-            ("shipped", served(b.server, shipped(), b.requests), b.measured),
-            (f"calibrated on {FITTED}: the others", later.replayed, later.measured),
+            ("shipped, bandwidths of the profile", served(sold, model, b.requests), b.measured),
+            ("shipped", served(b.server, model, b.requests), b.measured),
+            (f"calibrated on {FITTED}: the others", later, measured_later),
         )
         for name, replayed, measured in cases:
             found = errors(replayed, measured)
@@ -136,7 +127,12 @@ def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
         within = all(abs(found[key]) <= goal for key, goal in GOALS.items())
         rows[-1][-1] = verdict(within)
         agrees &= within
-        notes.append(f"{b.name}, fitted with 80 % intervals: {_words(later.fit)}.")
+        ends = fit.intervals
+        words = ", ".join(
+            f"{n} {x:.4g} ({ends[n][0]:.4g} to {ends[n][1]:.4g})"
+            for n, x in fit.server.fit.values.items()
+        )
+        notes.append(f"{b.name}, fitted with 80 % intervals: {words}.")
     goals = ", ".join(f"{key} {100 * goal:.0f} %" for key, goal in GOALS.items())
     show(
         "Replayed over measured, per cent of error",
@@ -145,10 +141,3 @@ def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
         "\n".join([*notes, f"Goals of the calibrated: {goals}."]),
     )
     return agrees, json.loads(json.dumps(headline))
-
-
-def _words(fit: CalibrateResult) -> str:
-    values, ends = fit.server.fit.values, fit.intervals
-    return ", ".join(
-        f"{n} {x:.4g} ({ends[n][0]:.4g} to {ends[n][1]:.4g})" for n, x in values.items()
-    )

@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 from jax.tree_util import Partial
 
+from infer_jax.catalog import load_system
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.footprint import EngineSettings, Overheads, memory
@@ -25,38 +26,35 @@ class Server(NamedTuple):
     plan: Deployment
     rules: Rules
 
-    def table(self, model: Serving) -> PassLaw:
-        """The table that prices its passes by the coefficients of ``model``."""
-        return PassLaw.of_context(model.context(shape(self.arch), self.hardware, self.plan))
+    @classmethod
+    def of(
+        cls,
+        arch: Architecture,
+        hardware: Hardware,
+        *,
+        tp: float,
+        budget: float,
+        slots: float,
+        context: float,
+        overheads: Overheads,
+        overlap: bool,
+    ) -> "Server":
+        """The server of engine arguments, with the cache that ``footprint`` counts.
+
+        ``budget``: max_num_batched_tokens; ``slots``: max_num_seqs; ``context``: max_model_len.
+        """
+        plan = Deployment.of(tp=tp, chunk=budget, max_sequences=slots)
+        engine = EngineSettings.of(
+            utilization=UTILIZATION, sequences=slots, batched_tokens=budget, context=context
+        )
+        blocks = float(memory(arch, hardware, plan, engine, overheads).blocks)
+        rules = vllm(blocks=blocks, budget=budget, slots=slots, overlap=overlap)
+        return cls(arch, hardware, plan, rules)
 
 
-class Arguments(NamedTuple):
-    """Engine arguments: max_num_batched_tokens, max_num_seqs, max_model_len."""
-
-    budget: float
-    slots: int
-    context: float
-
-
-def server(
-    arch: Architecture,
-    hardware: Hardware,
-    tp: float,
-    arguments: Arguments,
-    overheads: Overheads,
-    overlap: bool,
-) -> Server:
-    """The server of these arguments, with the cache that ``footprint`` counts."""
-    plan = Deployment.of(tp=tp, chunk=arguments.budget, max_sequences=arguments.slots)
-    engine = EngineSettings.of(
-        utilization=UTILIZATION,
-        sequences=arguments.slots,
-        batched_tokens=arguments.budget,
-        context=arguments.context,
-    )
-    blocks = float(memory(arch, hardware, plan, engine, overheads).blocks)
-    rules = vllm(blocks=blocks, budget=arguments.budget, slots=arguments.slots, overlap=overlap)
-    return Server(arch, hardware, plan, rules)
+def shipped(system: str) -> Serving:
+    """The fitted coefficients."""
+    return Serving.vllm_engine().fitted(load_system(system).coefficients["serving"])
 
 
 class Times(NamedTuple):
@@ -85,7 +83,7 @@ def served(s: Server, model: Serving, requests: Requests) -> Times:
 
 @jax.jit
 def _table(s: Server, model: Serving) -> PassLaw:
-    return s.table(model)
+    return PassLaw.of_context(model.context(shape(s.arch), s.hardware, s.plan))
 
 
 @partial(jax.jit, static_argnames=("width", "turns"))

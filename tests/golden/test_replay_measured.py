@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments._replay import open_loop, per_request
-from experiments._replay.server import errors, served
+from experiments._replay.server import errors, served, shipped
 from experiments._report import SHARED
 from infer_jax.estimators.serving import shape
 from infer_jax.estimators.serving.price import PassBatch, PassLaw, price as price_of
@@ -35,7 +35,7 @@ def _wide():
 def test_shipped_coefficients_on_servers_that_they_were_not_fitted_to(name):
     """Measured: TPOT 2 and 7 %, TTFT 8 and 7 % too short in the mean, p99 5 and 8 %."""
     b = per_request.read(MEASURED / "llmservingsim" / name)
-    result = errors(served(b.server, per_request.shipped(), b.requests), b.measured)
+    result = errors(served(b.server, shipped(per_request.SYSTEM), b.requests), b.measured)
     assert abs(result["tpot mean"]) < 0.10 and abs(result["ttft mean"]) < 0.12
     assert abs(result["ttft p99"]) < 0.15 and abs(result["e2e p99"]) < 0.15
 
@@ -44,8 +44,8 @@ def test_shipped_coefficients_on_servers_that_they_were_not_fitted_to(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUNDLES)
 def test_calibrated_on_100_requests_the_other_200_are_within_the_goals(name):
-    later = per_request.calibrated(MEASURED / "llmservingsim" / name)
-    result = errors(later.replayed, later.measured)
+    replayed, measured, _ = per_request.calibrated(MEASURED / "llmservingsim" / name)
+    result = errors(replayed, measured)
     for key, goal in per_request.GOALS.items():
         assert abs(result[key]) <= goal, key
 
@@ -88,7 +88,7 @@ def planted(tmp_path_factory):
 
     write()
     s = per_request.read(folder).server
-    model = per_request.shipped().fitted(PLANTED)
+    model = shipped(per_request.SYSTEM).fitted(PLANTED)
     context = model.context(shape(s.arch), s.hardware, s.plan)
     law = PassLaw.of_context(context, table=False)
     price = jax.jit(lambda *batch: price_of(law, PassBatch(*batch)).time)
@@ -104,8 +104,10 @@ def planted(tmp_path_factory):
 
 def test_a_run_with_known_coefficients_is_replayed(planted):
     """The table of a pass is within a ten-thousandth of the pass, and nothing else differs."""
-    exact = served(planted.server, per_request.shipped().fitted(PLANTED), planted.requests)
+    exact = served(planted.server, shipped(per_request.SYSTEM).fitted(PLANTED), planted.requests)
     for ours, theirs in zip(exact, planted.measured, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
-    off = errors(served(planted.server, per_request.shipped(), planted.requests), planted.measured)
+    off = errors(
+        served(planted.server, shipped(per_request.SYSTEM), planted.requests), planted.measured
+    )
     assert off["tpot mean"] < -0.1 and off["ttft mean"] < -0.1
