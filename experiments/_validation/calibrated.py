@@ -81,7 +81,7 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
     first = rows[0]
     given = [inputs(row, shipped()) for row in rows]
     facts = given[0].facts
-    base = shipped().with_(engine=ENGINES.index(first.engine), generation=facts.generation)
+    base = shipped().with_(engine=ENGINES.index(first.engine), generation=facts["generation"])
     times = np.asarray([[row.measured[name] for row in rows] for name in OUTPUTS])
     assert first.served is not None
     loads = [InstanceLoad(g.workload, g.plan) for g in given]  # pyright: ignore[reportArgumentType]

@@ -31,7 +31,7 @@ def one_pass(model: Serving, row: RowInputs) -> Answers:
     forward = ForwardPass(sequences=work.batch, new_tokens=new, cached_tokens=work.prefix)
     assert isinstance(row.plan, Deployment)
     time = server.token(row.shape, row.hardware, forward, row.plan).time
-    share = jnp.asarray(row.facts.pool_share)
+    share = row.facts["pool_share"]
     return {"throughput": share * work.batch * new / time / row.plan.instance}
 
 
@@ -45,7 +45,7 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
     isl, osl, one = drawn.isl, drawn.osl, jnp.ones_like(work.batch)
     if isinstance(plan := row.plan, Pools):
         first, later, copies = plan.prefill, plan.decode, plan.decode_copies
-        chips = plan.chips * jnp.asarray(row.facts.chip_share)
+        chips = plan.chips * row.facts["chip_share"]
     else:
         first, later, copies, chips = plan, plan, 1.0, plan.instance
     first = without_drafts(first)

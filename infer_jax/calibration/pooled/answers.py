@@ -16,32 +16,24 @@ from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, ServingWorkload, Shape
 from infer_jax.footprint import Overheads
-from infer_jax.physics.energy import Draw, power_at
+from infer_jax.physics.energy import power_at
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Hierarchy
 
+OF_SERVER = ("engine", "generation", "visible", "acceptance", "draw")
+SHARES = ("chip_share", "balanced", "pool_share", "busy_share")
 # how servers of the rows were started: 0.9 is the default of vLLM until 0.20, and what
 # TensorRT-LLM and SGLang leave of the free memory is near it
 AS_STARTED = {"usable_memory": 0.9, "overheads": Overheads.vllm_0_18()}
 
 
-class RowFacts(NamedTuple):
-    """What a row says of its server that the estimator holds as a leaf; else as in the row."""
-
-    engine: ArrayLike
-    generation: ArrayLike
-    visible: ArrayLike
-    acceptance: ArrayLike
-    chip_share: ArrayLike
-    balanced: ArrayLike
-    pool_share: ArrayLike
-    busy_share: ArrayLike
-    draw: Draw
-
-
 class RowInputs(NamedTuple):
-    """A row's inputs; every leaf has the rows' axis once stacked. ``arch`` is None but of pools."""
+    """A row's inputs; every leaf has the rows' axis once stacked. ``arch`` is None but of pools.
 
-    facts: RowFacts
+    ``facts``: what the row says of its server that the estimator holds as leaves (``OF_SERVER``),
+    and shares that are as in the row (``SHARES``).
+    """
+
+    facts: dict[str, Any]
     shape: Shape
     hardware: Hardware
     workload: ServingWorkload
@@ -63,21 +55,19 @@ class StackedRows(NamedTuple):
 
     def with_facts(self, **facts: Any) -> "StackedRows":
         """The same with other facts of their servers."""
-        return self._replace(inputs=self.inputs._replace(facts=self.inputs.facts._replace(**facts)))
+        return self._replace(inputs=self.inputs._replace(facts=self.inputs.facts | facts))
 
 
 def inputs(row: PooledRow, serving: Serving) -> RowInputs:
     """A row as the laws below take it."""
     coefficients = system_named(row.system).coefficients.get("serving", {})
-    shares = ("chip_share", "balanced", "pool_share", "busy_share")
-    facts = RowFacts(
-        engine=float(ENGINES.index(row.engine)),
-        generation=coefficients.get("generation", 0.0),
-        visible=coefficients.get("visible", float(serving.visible)),
-        acceptance=float(serving.acceptance) if row.acceptance is None else row.acceptance,
-        draw=serving.fitted(coefficients).draw,
-        **{name: getattr(row, name) for name in shares},
-    )
+    facts = {name: getattr(row, name) for name in SHARES} | {
+        "engine": float(ENGINES.index(row.engine)),
+        "generation": coefficients.get("generation", 0.0),
+        "visible": coefficients.get("visible", float(serving.visible)),
+        "acceptance": float(serving.acceptance) if row.acceptance is None else row.acceptance,
+        "draw": serving.fitted(coefficients).draw,
+    }
     assert row.served is not None and row.workload is not None and row.plan is not None
     arch = row.served.architecture() if row.mode == "pools" else None
     return RowInputs(facts, row.served.shape(), _hardware(row), row.workload, row.plan, arch)
@@ -97,11 +87,10 @@ def _hardware(row: PooledRow) -> Hardware:
     )
 
 
-def of_server(model: Serving, facts: RowFacts) -> Serving:
+def of_server(model: Serving, facts: dict[str, Any]) -> Serving:
     """The estimator with the facts of a row's server."""
-    names = ("engine", "generation", "visible", "acceptance", "draw")
-    leaves = {name: getattr(facts, name) for name in names}
-    return model.replace(**leaves, skew=model.skew * (1.0 - facts.balanced))  # pyright: ignore[reportArgumentType, reportOperatorIssue]
+    leaves = {name: facts[name] for name in OF_SERVER}
+    return model.replace(**leaves, skew=model.skew * (1.0 - facts["balanced"]))
 
 
 def closed_loop(model: Serving, row: RowInputs) -> Answers:
@@ -110,7 +99,7 @@ def closed_loop(model: Serving, row: RowInputs) -> Answers:
     assert isinstance(row.plan, Deployment)
     served = server.serve(row.shape, row.hardware, row.workload, row.plan)
     # a meter that ran longer than the server was busy shows an idle chip for the rest
-    busy, idle = jnp.asarray(row.facts.busy_share), row.hardware.power * server.draw.idle
+    busy, idle = row.facts["busy_share"], row.hardware.power * server.draw.idle
     return {
         "tpot": served.tpot,
         "ttft": served.ttft,
@@ -181,7 +170,7 @@ def two_pools(model: Serving, row: RowInputs) -> Answers:
         "tpot": served.tpot,
         "ttft": served.ttft,
         "e2e": requests / rate,
-        "throughput": rate * work.osl / (served.chips * row.facts.chip_share),  # pyright: ignore[reportOperatorIssue]
+        "throughput": rate * work.osl / (served.chips * row.facts["chip_share"]),
         "power": watts / chips,
     }
 

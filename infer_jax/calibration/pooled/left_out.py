@@ -132,7 +132,7 @@ def as_estimated(model: Serving, row: RowInputs) -> Answers:
     facts, plan = row.facts, row.plan
     assert isinstance(plan, Pools) and row.arch is not None
     pair = Disaggregated.of(
-        target=model.replace(engine=facts.engine, generation=facts.generation)  # pyright: ignore[reportArgumentType]
+        target=model.replace(engine=facts["engine"], generation=facts["generation"])
     )
     work = drawn_lengths(row.workload, model)
     decoding = pair.decoding(row.arch, row.hardware, work, plan)

@@ -177,7 +177,7 @@ def problem(times: PooledTimes, tolerance: float = TOLERANCE) -> PooledProblem:
 
     def with_acceptance(part: StackedRows, fitted: ArrayLike) -> StackedRows:
         """Rows whose source does not print the acceptance of drafts have the fitted one."""
-        printed = part.inputs.facts.acceptance
+        printed = part.inputs.facts["acceptance"]
         own = jnp.where(fitted_acceptance[part.rows], fitted, printed)
         return part.with_facts(acceptance=np.asarray(own))
 
