@@ -143,7 +143,7 @@ def test_a_replay_with_the_profile_is_near_the_server(fitted):
     replayed = ij.replay(SERVER[0], out, tp=1, trace=trace, **SIZES)
     run, front = replayed.runs[0], replayed.server.front
     assert fit.server.requests
-    tpot, ttft = fit.server.requests.after
+    tpot, ttft = fit.server.requests.predictions["after"]
     # the profile has four digits of each coefficient
     np.testing.assert_allclose(run.ttft - front, ttft, rtol=1e-2)
     np.testing.assert_allclose(run.tpot, tpot, rtol=1e-2)
@@ -163,8 +163,8 @@ def test_a_closed_loop_is_fitted_beside_arrivals(fitted, tmp_path):
     assert np.ptp(np.log(ends["first_factor"])) < np.ptp(np.log(wider["first_factor"]))
     assert both.server.requests and both.server.requests.measured.shape == (2, 2 * COUNT)
     tpot, ttft = both.server.times.measured[:, 1]
-    assert tpot == pytest.approx(both.server.times.after[0, 1], rel=0.03)
-    assert ttft == pytest.approx(both.server.times.after[1, 1], rel=0.05)
+    assert tpot == pytest.approx(both.server.times.predictions["after"][0, 1], rel=0.03)
+    assert ttft == pytest.approx(both.server.times.predictions["after"][1, 1], rel=0.05)
     assert as_command(both)[0]["errors"]["after"]["ttft"]["worst_percent"] < 5
 
 
