@@ -94,7 +94,7 @@ def _static(job: PhaseInputs, row: Mapping[str, Array]) -> dict[str, Array]:
     layers = total(b.count for b in job.arch.blocks)
     full = total(b.count for b in job.arch.blocks if not isinstance(b.attention, Linear))
     room, request = held.space / batch, held.token * tokens + held.state
-    # the same question asked per request and per token; where asked decides a tie's rounding
+    # one condition, per request or per token: which of them decides how a tie is rounded
     broken = request > room if job.hybrid else held.token > held.space / (batch * tokens)
     times = {"attn_core": full, "moe": layers, "others": layers}
     gf = {name: 1e-9 * done[name] for name in times}

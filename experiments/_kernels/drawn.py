@@ -139,7 +139,7 @@ def expert_ranks(device: str, tables: KernelTables, chip: Chip) -> Panel:
 
 
 class Figure(NamedTuple):
-    """What a figure draws, and what is said of it."""
+    """A figure: what its panels show, its titles and its caption."""
 
     panel: Callable[[str, KernelTables, Chip], Panel]
     title: str

@@ -108,8 +108,8 @@ def _attention(root: Path, chip: Chip) -> Iterator[Family]:
 
     path = folder / "generation_attention_perf.parquet"
     rows = _read(path, (*names, "step"), plain, {"step": 255})
-    kept = rows["num_heads"] <= LARGEST_GROUP * rows["num_key_value_heads"]
-    rows = {name: values[kept] for name, values in rows.items()}
+    small = rows["num_heads"] <= LARGEST_GROUP * rows["num_key_value_heads"]
+    rows = {name: values[small] for name, values in rows.items()}
     heads, kv, batch, pairs = _sizes(rows, "step")
     flops, moved = 4 * heads * width * pairs, 2 * kv * width * HELD * pairs
     shapes = labels(heads, kv)

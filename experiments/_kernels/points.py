@@ -197,8 +197,7 @@ class Evaluation:
             answer[f"warn_{stage}"] = warned(result, before if reason else None)
             if reason:
                 self.refused[f"{stage}: {reason}"] += 1
-                kept = {k: v for k, v in values[stage].items() if KINDS.get(k) in before}
-                answer |= kept
+                answer |= {k: v for k, v in values[stage].items() if KINDS.get(k) in before}
             else:
                 answer |= values[stage]
         if answer["status_decode"] == OK:

@@ -136,8 +136,8 @@ def sheet(results: dict[str, FittedFamily], source: str) -> list[str]:
     if "all_reduce" in results:
         one = results["all_reduce"]
         assert isinstance(one.coefficients, Kernels)
-        said = f"NCCL all-reduce on 2 to 8 GPUs: {errors(one)}"
-        out.append(entry("link_share", float(one.coefficients.link_share), source, said))
+        note = f"NCCL all-reduce on 2 to 8 GPUs: {errors(one)}"
+        out.append(entry("link_share", float(one.coefficients.link_share), source, note))
     if not any(name.startswith(BORROWED) for name in results):
         out += borrowed(source)
     return ["[kernels]", *out]

@@ -71,16 +71,16 @@ def _replayed(case: Case, rate: float, count: int, seed: int) -> tuple[float, ..
         arrival = np.cumsum(rng.gamma(1 / case.variability, case.variability / rate, count))
     e = case.engine
     rules = GuaranteedNoEvict.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
-    asked = Requests.of(arrival, *lengths)
+    sent = Requests.of(arrival, *lengths)
     machine = Machine(*map(jnp.asarray, case.machine))
     in_flight = None if loop is None else jnp.asarray(loop, jnp.int32)
-    turns = max(sizes_of(rules, asked)[1], 2**16)
-    *times, complete = _ends(machine, rules, asked, in_flight, width=256, turns=turns)
-    came, first, last = (np.asarray(x)[:count] for x in times)
+    turns = max(sizes_of(rules, sent)[1], 2**16)
+    *times, complete = _ends(machine, rules, sent, in_flight, width=256, turns=turns)
+    arrived, first, last = (np.asarray(x)[:count] for x in times)
     assert complete, "there was room for the path"
-    kept = slice(int(COUNTED_FROM * count), int(COUNTED_TO * count))
-    came, first, last, output = (x[kept] for x in (came, first, last, lengths[1]))
-    ttft, more = first - came, output > 1
+    counted = slice(int(COUNTED_FROM * count), int(COUNTED_TO * count))
+    arrived, first, last, output = (x[counted] for x in (arrived, first, last, lengths[1]))
+    ttft, more = first - arrived, output > 1
     tpot = (last - first)[more] / (output[more] - 1)
     finished = (len(last) - 1) / float(np.ptp(last))
     return ttft.mean(), tpot.mean(), finished, *np.percentile(ttft, (50, 90, 99))

@@ -36,7 +36,7 @@ MAX_MEMORY_SHARE = 0.8  # of the requests that memory holds, so that none waits 
 
 
 class RandomServer(NamedTuple):
-    """A random server: how it is asked, what the estimator says, and seconds of its passes."""
+    """A random server: its load and layout, its estimate, and the seconds of its passes."""
 
     server: Server
     load: int
@@ -49,7 +49,7 @@ class RandomServer(NamedTuple):
 def random_servers(
     engine: str, seed: int, drawn: bool, waves: Waves = None
 ) -> Iterator[RandomServer]:
-    """Servers whose memory holds all requests; clients answer at once, passes are put ahead.
+    """Servers whose memory holds all requests; clients answer at once, passes are scheduled ahead.
 
     ``drawn``: lengths are even between ``SHORTEST`` and all of the stated ones. ``waves``: requests
     of a run for each one in flight, drawn for each server.

@@ -61,7 +61,7 @@ def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLE
     All use one step time, the passes of the serving model at the mean context of a request that
     decodes. ``drawn``: lengths are even between ``SHORTEST`` and all of the stated ones. Requests
     of the replay follow each other at once, and its passes are not put together ahead: the
-    estimator is asked without either (``idle_host``).
+    estimator has neither, too (``idle_host``).
     """
     arch = ij.load_model(server.model, quant=server.quant).architecture
     hardware = ij.load_system(server.system).hardware

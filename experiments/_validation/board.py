@@ -1,4 +1,4 @@
-"""The scoreboard: rows read, every estimator asked, scores printed."""
+"""The scoreboard: measured rows, the predictions of every estimator, their scores."""
 
 import time
 from collections import Counter

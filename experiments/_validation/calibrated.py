@@ -36,7 +36,7 @@ from infer_jax.calibration.server import (
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
 
-RUNS, MIN_ROWS = 5, 10  # runs that are seen, and rows of a server that has so many
+RUNS, MIN_ROWS = 5, 10  # runs that are fitted; rows of a server from which on it is scored
 CHUNK = 64  # rows of a server that are predicted at once
 OUTPUTS = ("tpot", "ttft")
 
@@ -87,7 +87,7 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
     loads = [InstanceLoad(g.workload, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
     names = coefficients_to_fit(base, first.served.architecture(), loads, times)
     problem = Linearised.of(
-        lambda model: model.vllm.layer_gap,  # asked for its slopes alone, which are given below
+        lambda model: model.vllm.layer_gap,  # only its slopes are needed, which `_slopes` has
         times.ravel(),
         base,
         names,

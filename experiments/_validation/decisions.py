@@ -183,6 +183,6 @@ def table(times: PooledTimes, found: Predicted) -> dict[str, Any]:
         for name, c in made.items()
     ]
     columns = ("chosen by", "choices", "broken %", "at 25/50/75 %", "regret %", "at 25/50/75 %")
-    note = "limit: quartiles of the measured TPOT; regret: throughput forgone where it is kept"
+    note = "limit: quartiles of the measured TPOT; regret: throughput forgone where it holds"
     _report.show("Choice of layout and load under a limit on TPOT", columns, lines, note)
     return {name: c._asdict() for name, c in made.items()}

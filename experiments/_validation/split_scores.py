@@ -16,7 +16,10 @@ from infer_jax.catalog.files import write_text
 SHARES = (50, 80, 95)  # per cent of rows in a band
 MIN_TIMES = 20  # times of a data set below which it has no line
 LINES = ("pace", "TTFT", "throughput", "E2E", "TTFT, median")  # kinds of times
-IN_BAND, BANDED_ROWS = (75.0, 85.0), 50  # goal, per cent in a band for 80; of so many rows
+IN_BAND, BANDED_ROWS = (
+    (75.0, 85.0),
+    50,
+)  # goal, per cent of rows in a band for 80; rows from which on it is a goal
 UNUSED = "a row that no fit uses: damaged, an anomaly, or pools whose workers are not known"
 
 
@@ -126,7 +129,7 @@ def _constant_width(found: Predicted, own: np.ndarray) -> float:
 
 
 def _show_goals(way: str, figures: Figures) -> None:
-    """Print the goals of a split beside what is reached, by coefficients alone and with offsets."""
+    """Print the goals of a split, and the errors reached by coefficients alone and with offsets."""
     lines = [
         (
             f"{goal.dataset}, {goal.line}, {goal.figure}",

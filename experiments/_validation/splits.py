@@ -87,8 +87,8 @@ def predicted(
         found = nested.nested(plain[own], [x[own] for x in levels], age[own], fold.seen[own])
         offset[own] = plain[own] - found.slope * age[own] - found.offsets.sum(axis=0)
         if way != "source":
-            alike = servers[own], questions[own]
-            bands[:, :, own] = _bands(found, offset[own], alike, fold.seen[own])
+            labels = servers[own], questions[own]
+            bands[:, :, own] = _bands(found, offset[own], labels, fold.seen[own])
     if way != "source":
         return Predicted(plain, offset, offset, bands)
     errors = unseen.unseen_errors(times, made, free, fold.seen)
@@ -96,7 +96,7 @@ def predicted(
 
 
 def _bands(
-    found: nested.Nested, rest: np.ndarray, alike: tuple[np.ndarray, np.ndarray], seen: np.ndarray
+    found: nested.Nested, rest: np.ndarray, labels: tuple[np.ndarray, np.ndarray], seen: np.ndarray
 ) -> np.ndarray:
     """Ends of bands about the predicted log, from seen rows without the same levels.
 
@@ -106,7 +106,7 @@ def _bands(
     """
     bands = np.full((len(SHARES), 2, len(rest)), np.nan)
     tails = np.asarray([(0.5 - s / 200.0, 0.5 + s / 200.0) for s in SHARES])
-    servers, questions = alike
+    servers, questions = labels
     _, which, sizes = np.unique(servers[seen], return_inverse=True, return_counts=True)
     new = np.stack([*(~found.known[:, ~seen]).astype(str), questions[~seen]])
     kinds, kind = np.unique(new, axis=1, return_inverse=True)
@@ -144,7 +144,7 @@ def server(row: PooledRow) -> tuple:
 
 
 def question(row: PooledRow) -> str:
-    """What is asked of a server: its mode, whether all requests come at once, drafts."""
+    """The kind of load of a server: its mode, whether all requests come at once, drafts."""
     once = not row.dataset.startswith(("inferencex", "gpt-oss", "silicon"))
     return f"{row.mode} {'at once' if once else ''} {_drafting(row)}"
 

@@ -44,7 +44,7 @@ SOURCES = {
     "lmsys-gb200-1": "https://lmsys.org/blog/2025-06-16-gb200-part-1",
     "lmsys-gb200-2": "https://lmsys.org/blog/2025-09-25-gb200-part-2",
 }
-# bubbles between prompts of a pool that serves; decoding pools were kept full
+# bubbles between prompts of a pool that serves; decoding pools were always full
 POOL_SHARE = float(Disaggregated.of(target=Serving.of()).prefill_share)
 # attention and experts of DeepSeek's own checkpoint: scales by block; BF16 cache, or
 # an FP8 cache and experts in NVFP4

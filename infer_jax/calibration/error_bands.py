@@ -1,7 +1,7 @@
 """Prediction bands of measurements, and the law of errors of a new source.
 
-A fit's own residuals are too small, and errors of one server or publisher are alike, so bands are
-made of errors of predictions without the row's whole cluster or source, computed without refitting.
+A fit's own residuals are too small, and errors of one server or publisher are correlated, so bands
+are made of errors of predictions without the row's whole cluster or source, without refitting.
 Such errors come in few clusters: in the law of a new source a cluster counts as a dozen rows at
 most, and what facts add to the scale is kept near none by a prior.
 """
@@ -25,17 +25,19 @@ SHARES = (50, 80, 95)  # per cent
 MAX_STEPS = 60  # Newton steps
 
 
-def left_out(fit: Fit, clusters: Sequence[Hashable], asked: np.ndarray | None = None) -> np.ndarray:
+def left_out(
+    fit: Fit, clusters: Sequence[Hashable], scored: np.ndarray | None = None
+) -> np.ndarray:
     """log(predicted / measured) of every row if its cluster were left out, to first order.
 
     r + J m with the residuals r, and m the change of the fit without the cluster
-    (``moved_without``). Rows that are not ``asked`` keep their residual.
+    (``moved_without``). Rows that are not ``scored`` keep their residual.
 
     Raises:
         InputError: labels that are not one a row.
     """
     check_clusters(clusters, len(fit.measured))
-    used = np.arange(len(fit.measured)) if asked is None else np.flatnonzero(asked)
+    used = np.arange(len(fit.measured)) if scored is None else np.flatnonzero(scored)
     residuals = fit.residuals.copy()
     for rows in rows_by_label(clusters[i] for i in used.tolist()).values():
         inside = used[rows]
@@ -46,43 +48,43 @@ def left_out(fit: Fit, clusters: Sequence[Hashable], asked: np.ndarray | None = 
 class Band(NamedTuple):
     """Bounds of log(measured / predicted) of each row."""
 
-    low: Float[np.ndarray, " asked"]
-    high: Float[np.ndarray, " asked"]
+    low: Float[np.ndarray, " new"]
+    high: Float[np.ndarray, " new"]
 
 
 def bands(
     errors: Float[np.ndarray, " rows"],
     known: Mapping[str, Sequence[Hashable]],
-    asked: Mapping[str, Sequence[Hashable]],
+    new: Mapping[str, Sequence[Hashable]],
     likeness: Mapping[str, float],
     share: float = 0.8,
     clusters: Sequence[Hashable] | None = None,
 ) -> Band:
-    """The band that holds a ``share`` of measurements like each asked row.
+    """The band that holds a ``share`` of measurements like each new row.
 
     Weighted quantiles of -``errors``, log(measured / predicted) of known rows that were left out:
     a known row weighs the product of ``likeness`` over the labels (model, chip, engine) that it
-    shares with the asked one. Where errors come in few ``clusters``, quantiles are widened about
+    shares with the new one. Where errors come in few ``clusters``, quantiles are widened about
     the median by Student's t over the normal, with one degree of freedom less than clusters.
 
     Args:
         errors: log(predicted / measured) of known rows, as ``left_out`` gives them.
         known: labels of the known rows, by name of the label.
-        asked: labels of the asked rows, by the same names.
+        new: labels of the new rows, by the same names.
         likeness: by name of the label, the factor by which a row with an equal label weighs more.
-        clusters: labels of the known rows whose errors are alike, as passed to ``left_out``.
+        clusters: labels of the known rows, equal where errors are correlated, as of ``left_out``.
 
     Raises:
         InputError: labels that differ in name or number.
     """
-    if set(known) != set(asked) or set(likeness) != set(known):
-        raise InputError("bands", "labels", sorted(asked), ", ".join(sorted(likeness)))
+    if set(known) != set(new) or set(likeness) != set(known):
+        raise InputError("bands", "labels", sorted(new), ", ".join(sorted(likeness)))
     for labels in known.values():
         if len(labels) != len(errors):
             raise InputError("bands", "labels", len(labels), f"{len(errors)}, one a known row")
     widen = 1.0 if clusters is None else student(len(set(clusters)) - 1, share)
     columns = {n: np.asarray([str(x) for x in known[n]]) for n in likeness}
-    rows = list(zip(*(map(str, asked[n]) for n in likeness), strict=True))
+    rows = list(zip(*(map(str, new[n]) for n in likeness), strict=True))
     tail = (1.0 - share) / 2.0
     ends: dict[tuple, tuple[float, float]] = {}
     for key in set(rows):
@@ -132,7 +134,7 @@ def learned(
     Args:
         errors: log(measured / predicted), each by a fit without the row's source.
         facts: by name, of each row.
-        clusters: labels of rows whose errors are alike: a data set of a source.
+        clusters: labels of rows, equal where errors are correlated: a data set of a source.
         believed: the scale that is expected.
         widening: facts that cannot make an error less: what is new to a fit.
 

@@ -40,16 +40,16 @@ def perfect_information(
 def shadow_price(
     costs: Float[np.ndarray, " options"],
     chances: Float[np.ndarray, " options"],
-    asked: float,
+    probability: float,
 ) -> float:
-    """Cost of one unit of probability, where limits must hold with probability ``asked``.
+    """Cost of one unit of probability, where limits must hold with a ``probability``.
 
     The Lagrange multiplier of the least expected cost over mixtures of options that hold with
-    probability ``asked``: the k with the greatest min_j (cost_j + k (asked - chance_j)); 0 where
-    the cheapest option satisfies it, the largest finite slope where none does. Source: Boyd and
+    that ``probability``: the k with the greatest min_j (cost_j + k (probability - chance_j)); 0
+    where the cheapest option satisfies it, the largest finite slope where none does. Source: Boyd and
     Vandenberghe 2004, 5.6.3.
     """
-    reached = min(asked, float(chances.max()) - 1e-9)
+    reached = min(probability, float(chances.max()) - 1e-9)
     rise = costs[:, None] - costs[None, :]
     run = chances[:, None] - chances[None, :]
     slopes = rise[run > 1e-9] / run[run > 1e-9]

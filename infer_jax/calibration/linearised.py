@@ -1,7 +1,7 @@
 """Fits a model that is slow to compile by its linearisation, repeatedly.
 
 Log predictions are nearly linear in the free coordinates. The solver then runs on base + slope
-(u - point), compiled once and small, and the model itself is only asked for its derivatives at a
+(u - point), compiled once and small, and the model itself only gives its derivatives at a
 handful of points.
 """
 

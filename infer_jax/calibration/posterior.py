@@ -25,7 +25,7 @@ _QUANTILE = np.vectorize(NormalDist().inv_cdf, otypes=[float])
 
 
 class Interval(NamedTuple):
-    """The 80 % interval of a coefficient; coefficients of one ``symbol`` are drawn alike."""
+    """The 80 % interval of a coefficient; coefficients of one ``symbol`` share their draws."""
 
     symbol: str
     low: float

@@ -177,7 +177,7 @@ def predictive_checks(
 
     A replica has parameters of covariance ``covered`` and independent noise of size ``scale``.
     Checked: the spread, the worst row, the lag-one autocorrelation (neighbouring rows are runs of
-    one server, whose errors are alike where it is positive), and the correlation with each of
+    one server, with correlated errors where it is positive), and the correlation with each of
     ``trends`` (such as log concurrency), which a wrong functional form leaves. Source: Gelman, Meng
     and Stern 1996.
     """

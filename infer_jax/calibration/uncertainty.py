@@ -1,6 +1,6 @@
 """A fit with its error bars: covariance, intervals, and which parameters the data determine.
 
-Rows need not be independent: errors of one model or machine are alike.
+Rows need not be independent: errors of one model or machine are correlated.
 """
 
 import dataclasses

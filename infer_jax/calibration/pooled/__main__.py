@@ -130,7 +130,7 @@ def _fit(rows: list[PooledRow], starts: int, errors: bool, ship: Path | None) ->
 
 
 def _publishers(rows: list[PooledRow], ship: Path | None) -> None:
-    """The laws of errors on servers of a publisher of whom no row is known."""
+    """The laws of errors on servers of a publisher without any row in the fit."""
     from infer_jax.calibration.pooled import publishers, shipping
     from infer_jax.calibration.pooled.likelihood import PooledTimes
     from infer_jax.catalog.files import write_text

@@ -1,4 +1,4 @@
-"""What the serving estimator says of measured rows: all rows of one mode in one program."""
+"""Predictions of measured rows by the serving estimator: all rows of one mode in one program."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
