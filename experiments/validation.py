@@ -2,8 +2,8 @@
 
 ``python experiments/validation.py [FILE ...]`` and ``python -m experiments.validation`` are the
 same program. Without files it reads those beside the checkout (``../shared/data/measured``), and
-aiconfigurator-core's rows where that is installed. A file is recognised by its columns; damaged rows
-are left out and counted by reason. With ``--json`` it ends with its figures on one line:
+aiconfigurator-core's rows where that is installed. A file is recognised by its columns; damaged
+rows are left out and counted by reason. With ``--json`` it ends with its figures on one line:
 ``{dataset: {metric: {"rows", "median", "mean", "bias", "cover80", ...}}}`` of the shipped fit, and
 the same of the other estimators under ``"dataset: estimator"``. Exit code 0: scored; 2: bad input.
 """

@@ -46,8 +46,8 @@ def shadow_price(
 
     The Lagrange multiplier of the least expected cost over mixtures of options that hold with
     that ``probability``: the k with the greatest min_j (cost_j + k (probability - chance_j)); 0
-    where the cheapest option satisfies it, the largest finite slope where none does. Source: Boyd and
-    Vandenberghe 2004, 5.6.3.
+    where the cheapest option satisfies it, the largest finite slope where none does. Source: Boyd
+    and Vandenberghe 2004, 5.6.3.
     """
     reached = min(probability, float(chances.max()) - 1e-9)
     rise = costs[:, None] - costs[None, :]
