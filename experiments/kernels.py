@@ -71,7 +71,7 @@ def tables(
         cells = list(printed.table_2(tables, configs))
         balances = list(printed.balances())
         stored = list(sheets.stored(tables))
-    headline = _table_2(cells) | {"bounds": _bounds(cells)}
+    headline: dict[str, Any] = _table_2(cells) | {"bounds": _bounds(cells)}
     headline["balance"] = _balances(balances)
     headline["agrees"] = headline["agrees"] and all(b.agrees for b in balances)
     rows = [(f"{x.system} {x.family}", x.rows, _percent(x.seen)) for x in stored]

@@ -47,6 +47,7 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
         first, later, copies = plan.prefill, plan.decode, plan.decode_copies
         chips = plan.chips * row.facts["chip_share"]
     else:
+        assert isinstance(plan, Deployment)
         first, later, copies, chips = plan, plan, 1.0, plan.instance
     first = without_drafts(first)
     forwards = (

@@ -26,7 +26,6 @@ from infer_jax.calibration.cross_validation import refits
 from infer_jax.calibration.pooled.answers import LAWS, StackedRows, evaluate, shipped, stacked
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.calibration.pooled.shipping import error_cells
-from infer_jax.calibration.problem import ProblemOptions
 from infer_jax.calibration.uncertainty import Fit
 from infer_jax.catalog.files import write_text
 from infer_jax.estimators.serving import GENERATIONS
@@ -177,9 +176,10 @@ def problem(work: Work) -> Linearised:
     names = [f"{i}.{field}" for i in range(len(tree)) for field in FIELDS]
     priors = {f"0.{name}": prior for name, prior in MEAN.items()}
     priors |= {name: Prior(1.0, RATIO) for name in names if not name.startswith("0.")}
-    options: ProblemOptions = {"priors": priors, "scale": SCALE, "loss": CAUCHY}
-    predict = partial(metered_shares, work=work)
-    return Linearised.of(predict, work.shares, tree, names, tolerance=TOLERANCE, **options)
+    return Linearised.of(
+        partial(metered_shares, work=work), work.shares, tree, names,
+        priors=priors, scale=SCALE, loss=CAUCHY, tolerance=TOLERANCE,
+    )  # fmt: skip
 
 
 def weights(rows: Rows) -> np.ndarray:
