@@ -26,7 +26,7 @@ from infer_jax.plots.path import plot_path
 from infer_jax.plots.style import save
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Constraint, Space
-from infer_jax.verbs.codesign_picture import track_of
+from infer_jax.verbs.codesign_figure import search_of
 
 SHIPPED = (
     "llama-3.1-70b",
@@ -320,13 +320,11 @@ def _write(folder: Path, report: dict[str, Any], config: dict[str, Any], result:
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in (("design.json", report), ("config.json", config)):
         write_text(folder / name, json.dumps(table, indent=2) + "\n")
-    track = track_of(result)
-    names = [n.replace("arch.blocks.0.", "").replace("estimator.target.", "") for n in track.names]
     caption = (
-        "Left: every restart of the relaxed problem; thin: a limit is broken. Right: the best "
-        "restart's numbers. The diamond is the rounded design under the exact model."
+        "Every restart of the relaxed problem; thin: a limit is broken. The ring is the rounded "
+        "design under the exact model."
     )
-    figure = plot_path(track._replace(names=names), title=folder.name, caption=caption)
+    figure = plot_path(search_of(result), {}, title=folder.name, caption=caption)
     save(figure, folder / "path.png")
 
 

@@ -8,7 +8,7 @@ import typer
 
 from infer_jax.cli.runtime import is_quiet, loops_in_one_piece, prepare, use_all_cores
 from infer_jax.errors import InputError
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Notes, Part, Result
 from infer_jax.results.numbers import plain
 from infer_jax.results.result import SCHEMA
@@ -82,7 +82,7 @@ def draw_verb(verb: Verb, options: Options, *, page: bool = False) -> Result:
         raise InputError("command line", "--out", str(out), lacks)
     prepare()
     result = verb(**{name: x for name, x in rest.items() if name != "as_json"})
-    assert isinstance(result, Pictured)
+    assert isinstance(result, FigureResult)
     result.draw(str(out))
     show_result(result, as_json=bool(options["as_json"]), picture=str(out))
     return result

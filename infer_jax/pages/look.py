@@ -1,6 +1,6 @@
 """Tones and marks of the charts of a page, in light and in dark."""
 
-from infer_jax.plots.tones import SERIES
+from infer_jax.plots.style import SERIES
 
 # each at least 3 : 1 against both grounds (WCAG 2.2, 1.4.11), none told apart by its tone alone
 TONES = SERIES

@@ -14,16 +14,19 @@ from infer_jax.plots.style import (
     DIAMOND,
     INK,
     QUIET,
+    REST,
     TONE_ORDER,
     TONES,
     WIDE,
+    Look,
+    Options,
     draw_limit,
-    legend_below,
-    name_bars,
-    stacked,
+    name_rows,
+    part,
     style,
+    subplots,
+    write,
 )
-from infer_jax.plots.tones import REST, part
 from infer_jax.results.numbers import digits
 from infer_jax.results.terms import term
 
@@ -40,6 +43,7 @@ VISIBLE = 0.002  # the same share of the small parts together, below which the l
 OTHER = "all else"
 OVERLAP = "the time; pale: hidden behind others"
 OVERLAPPING = 1e-3  # terms overlap where their sum exceeds the time by this share
+FREE: Look = ("#e9e9e9", "")
 NONE: Numbers = MappingProxyType({})
 
 
@@ -61,6 +65,10 @@ class Panel(NamedTuple):
     def longest(self) -> float:
         """The sum of the parts of the longest bar; 0 without bars."""
         return max((sum(bar.values()) for bar in self.bars.values()), default=0.0)
+
+    def largest(self, name: str) -> float:
+        """The largest part of that name, as a share of the longest bar."""
+        return max(bar.get(name, 0.0) for bar in self.bars.values()) / (self.longest or 1.0)
 
 
 def milliseconds(passes: Mapping[str, Phase]) -> tuple[dict[str, Numbers], Numbers]:
@@ -93,9 +101,9 @@ def plot_bars(
     """A picture of panels one below the other.
 
     ``mark``: what a diamond is, in words; ``end``: what a line within a bar is; ``free``: a part
-    that is room, drawn pale. Parts come in the given order where there is such a part, the largest
-    first otherwise. A bar is labelled with its line, or else with the sum of its parts, and with
-    its diamond.
+    that is not used, drawn pale. Parts come in the given order where there is such a part, the
+    largest first otherwise. A bar is labelled with its line, or else with the sum of its parts, and
+    with its diamond.
 
     Raises:
         InputError: matplotlib is missing.
@@ -106,37 +114,37 @@ def plot_bars(
         keys = _keys(panels, looks, mark, end)
         longest = max((len(key.get_label()) for key in keys), default=1)
         columns = max(1, min(int(WIDE / (0.075 * longest + 0.62)), len(keys)))
-        shares = [_height(panel.bars) for panel in panels]
-        below = ROW * math.ceil(len(keys) / columns) + 0.08
-        more = GAP * len(panels) + 0.35
-        figure, low, every = stacked(shares, more, title, caption, below=below)
-        for axes, panel in zip(every, panels, strict=True):
-            _draw(axes, panel, looks, mark)
+        thin = [len(p.bars) >= MANY and not any("\n" in name for name in p.bars) for p in panels]
+        heights = [
+            (THIN if x else HEIGHT) * len(p.bars) + 0.1 for p, x in zip(panels, thin, strict=True)
+        ]
+        inches = sum(heights) + GAP * len(panels) + ROW * math.ceil(len(keys) / columns) + 0.43
+        figure, axes = subplots(
+            len(panels), height=inches, title=title, caption=caption, height_ratios=heights
+        )
+        for ax, panel in zip(axes, panels, strict=True):
+            _draw(ax, panel, looks, mark)
         if keys:
-            legend_below(figure, low, keys, ncols=columns, borderpad=0.0)
+            axes[0].figure.legend(
+                handles=keys, loc="outside lower left", ncols=columns, handlelength=1.4
+            )
         figure.draw_without_rendering()  # lays out the axes, whose sizes decide which labels fit
-        for axes, panel in zip(every, panels, strict=True):
+        for ax, panel in zip(axes, panels, strict=True):
             if any(len(bar) > 1 for bar in panel.bars.values()):
-                _number_parts(axes)
+                _number_parts(ax)
     return figure
 
 
-def _keys(
-    panels: Sequence[Panel], looks: Mapping[str, dict[str, Any]], mark: str, end: str
-) -> list[Any]:
+def _keys(panels: Sequence[Panel], looks: Mapping[str, Look], mark: str, end: str) -> list[Any]:
     """The keys of the legend; none where one thing alone is drawn."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    visible = max((panel.largest(OTHER) for panel in panels), default=0.0) > VISIBLE
     keys: list[Any] = [
-        Patch(label=name, edgecolor="white", **look)
-        for name, look in looks.items()
-        if name != OTHER
-        or any(
-            bar.get(OTHER, 0.0) > VISIBLE * panel.longest
-            for panel in panels
-            for bar in panel.bars.values()
-        )
+        Patch(label=name, facecolor=tone, hatch=hatch, edgecolor="white")
+        for name, (tone, hatch) in looks.items()
+        if name != OTHER or visible
     ]
     if end and any(panel.ends for panel in panels):
         look = {"color": INK, "markersize": 13, "markeredgewidth": 2.6, "linestyle": "none"}
@@ -144,12 +152,6 @@ def _keys(
     if mark and any(panel.marks for panel in panels):
         keys.append(Line2D([], [], label=mark, **DIAMOND))
     return keys if len(keys) > 1 else []
-
-
-def _height(bars: Mapping[str, Numbers]) -> float:
-    """Height of the axes of these bars, inches; labels of two lines have room."""
-    thin = len(bars) >= MANY and not any("\n" in label for label in bars)
-    return (THIN if thin else HEIGHT) * len(bars) + 0.1
 
 
 def _in_seconds(panel: Panel) -> Panel:
@@ -161,18 +163,13 @@ def _in_seconds(panel: Panel) -> Panel:
         return {name: 1e-3 * x for name, x in numbers.items()}
 
     bars = {label: seconds(bar) for label, bar in panel.bars.items()}
-    others = (panel.marks, panel.ends, panel.limits)
-    return Panel(panel.title, "s", bars, *(seconds(numbers) for numbers in others))
+    return Panel(panel.title, "s", bars, *map(seconds, panel[3:]))
 
 
 def _merge_small(panel: Panel) -> Panel:
     """A panel with parts that are small in every bar as one, the last."""
     names = dict.fromkeys(name for bar in panel.bars.values() for name in bar)
-    small = {
-        name
-        for name in names
-        if max(bar.get(name, 0.0) for bar in panel.bars.values()) <= SMALL * panel.longest
-    }
+    small = {name for name in names if panel.largest(name) <= SMALL}
     bars: dict[str, dict[str, float]] = {}
     for label, bar in panel.bars.items():
         rest = sum(x for name, x in bar.items() if name in small)
@@ -181,95 +178,67 @@ def _merge_small(panel: Panel) -> Panel:
     return panel._replace(bars=bars)
 
 
-def _looks(panels: Sequence[Panel], free: str) -> dict[str, dict[str, Any]]:
-    """Tone and hatch of each part, its own or one that is left; the small ones are grey."""
-    shares: dict[str, float] = {}
-    for panel in panels:
-        longest = panel.longest or 1.0
-        for bar in panel.bars.values():
-            for name, x in bar.items():
-                shares[name] = max(shares.get(name, 0.0), x / longest)
-    last = shares.pop(OTHER, None)
-    names = sorted((name for name in shares if name != free), key=lambda name: -shares[name])
-    looks: dict[str, dict[str, Any]] = {}
-    others = 0
-    for name in names:
-        own = part(name)
-        if own is None:
-            turn, tone = divmod(others, len(TONES))
-            own = TONES[TONE_ORDER[tone]], ("", "////", "....")[min(turn, 2)]
-            others += 1
-        looks[name] = dict(zip(("facecolor", "hatch"), own, strict=True))
-    if free in shares:
-        looks[free] = {"facecolor": "#e9e9e9", "hatch": ""}
-    if last is not None:
-        looks[OTHER] = dict(zip(("facecolor", "hatch"), REST, strict=True))
-    return {name: looks[name] for name in (*shares, OTHER) if name in looks} if free else looks
+def _looks(panels: Sequence[Panel], free: str) -> dict[str, Look]:
+    """Tone and hatch of each part, its own or one that is left, in the order of drawing."""
+    names = dict.fromkeys(n for panel in panels for bar in panel.bars.values() for n in bar)
+    shares = {name: max(panel.largest(name) for panel in panels) for name in names}
+    others = [(TONES[i], hatch) for hatch in ("", "////", "....") for i in TONE_ORDER]
+    looks: dict[str, Look] = {free: FREE, OTHER: REST}
+    for name in sorted(shares, key=lambda name: -shares[name]):
+        if name not in looks:
+            looks[name] = part(name) or (others.pop(0) if len(others) > 1 else others[0])
+    order = [name for name in (names if free in names else looks) if name != OTHER]
+    return {name: looks[name] for name in (*order, OTHER) if name in names}
 
 
-def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, dict[str, Any]], mark: str) -> None:
+def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, Look], mark: str) -> None:
     """The bars of a panel; ``mark``: what its diamonds are, in words."""
-    at = range(len(panel.bars), 0, -1)
-    lasts: list[float] = []
-    for y, (label, parts) in zip(at, panel.bars.items(), strict=True):
-        left, marked, ends = 0.0, panel.marks.get(label), panel.ends.get(label)
-        order = sorted(parts.items(), key=lambda part: [*looks].index(part[0]))
-        if ends is not None:  # what others hide comes last, beyond the time
-            order.sort(key=lambda part: -part[1])
-        for name, x in order:
-            axes.barh(y, x, left=left, height=0.72, edgecolor="white", linewidth=0.8, **looks[name])
-            left += x
-        if ends is not None:
-            side = y - 0.36, y + 0.36
-            if ends < left:
-                axes.fill_betweenx(side, ends, left, color="white", alpha=0.6, linewidth=0)
-            axes.plot([ends, ends], [y - 0.44, y + 0.44], color=INK, linewidth=2.6, zorder=4)
-        text, last = digits(left if ends is None else ends), max(left, ends or 0.0)
-        if marked is not None:
-            axes.plot([marked], [y], zorder=4, **DIAMOND)
-        if panel.marks:  # two columns of numbers beside the bars
-            _column(axes, text, "" if marked is None else digits(marked), y)
-        else:
-            _number(axes, text, last, y)
-        lasts.append(max(last, marked or 0.0))
+    reach = [1e-30, *panel.limits.values(), *panel.marks.values(), *panel.ends.values()]
+    for y, (label, parts) in enumerate(panel.bars.items()):
+        left, end = 0.0, panel.ends.get(label)
+        order = [name for name in looks if name in parts]
+        if end is not None:  # what others hide comes last, beyond the time
+            order.sort(key=lambda name: -parts[name])
+        for name in order:
+            tone, hatch = looks[name]
+            look: Options = {"facecolor": tone, "hatch": hatch, "edgecolor": "white"}
+            axes.barh(y, parts[name], left=left, height=0.72, linewidth=0.8, **look)
+            left += parts[name]
+        if end is not None:
+            if end < left:
+                sides = (y - 0.36, y + 0.36)
+                axes.fill_betweenx(sides, end, left, color="white", alpha=0.6, linewidth=0)
+            axes.plot([end, end], [y - 0.44, y + 0.44], color=INK, linewidth=2.6, zorder=4)
+        text = digits(left if end is None else end)
+        if not panel.marks:
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+            at = max(left, end or 0.0), y
+            write(axes, text, at, (5, 0), weight="bold", bbox=box, zorder=5)
+        else:  # two columns of numbers right of the bars
+            look = {"xycoords": ("axes fraction", "data"), "ha": "right"}
+            write(axes, text, (1.0, y), (42, 0), weight="bold", **look)
+            if (marked := panel.marks.get(label)) is not None:
+                axes.plot([marked], [y], zorder=4, **DIAMOND)
+                write(axes, f"\N{WHITE DIAMOND} {digits(marked)}", (1.0, y), (92, 0), **look)
+        reach.append(left)
+    name_rows(axes, [*panel.bars])
     for i, (text, x) in enumerate(panel.limits.items()):
         draw_limit(axes, x, text, right=i > 0)  # two of them side by side
-    margin = 1.05 if panel.marks else 1.15  # for the numbers at the ends
-    axes.set_xlim(0.0, margin * max([*lasts, *panel.limits.values(), 1e-30]))
-    axes.set_ylim(0.5, len(panel.bars) + 0.5)
-    named = [*panel.bars] != [""]
-    name_bars(axes, list(at) if named else [], [*panel.bars] if named else [], panel.title)
+    axes.set_xlim(0.0, (1.05 if panel.marks else 1.15) * max(reach))  # the numbers at the ends
     if any("\n" in label for label in panel.bars):
         axes.tick_params(axis="y", labelsize=8.5)
     axes.set_title(panel.title, pad=16 if panel.limits else 6)
-    if panel.marks:
-        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5, "color": QUIET}
-        look |= {"xycoords": "axes fraction", "ha": "right", "va": "bottom"}
-        axes.annotate("in all", (1.0, 1.0), (42, 3), **look)
-        axes.annotate(mark, (1.0, 1.0), (92, 3), **look)
     axes.set_xlabel(panel.unit, labelpad=1)
-
-
-def _number(axes: "Axes", text: str, x: float, y: float) -> None:
-    """A number right of the end of a bar."""
-    look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9}
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-    axes.annotate(text, (x, y), (5, 0), weight="bold", color=INK, bbox=box, zorder=5, **look)
-
-
-def _column(axes: "Axes", bar: str, mark: str, y: float) -> None:
-    """The numbers of a bar and of its mark, in two columns right of the axes."""
-    look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": INK}
-    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "ha": "right"}
-    axes.annotate(bar, (1.0, y), (42, 0), weight="bold", **place, **look)
-    if mark:
-        axes.annotate(f"\N{WHITE DIAMOND} {mark}", (1.0, y), (92, 0), **place, **look)
+    if panel.marks:
+        look = {"xycoords": "axes fraction", "ha": "right", "va": "bottom", "fontsize": 8.5}
+        write(axes, "in all", (1.0, 1.0), (42, 3), **look | {"color": QUIET})
+        write(axes, mark, (1.0, 1.0), (92, 3), **look | {"color": QUIET})
 
 
 def _number_parts(axes: "Axes") -> None:
-    """Write the number of each part into it, where there is room."""
-    bars: Any = list(axes.patches)
-    for bar in bars:
+    """Write the number of each part into it, where it fits."""
+    bars: Any = axes.containers
+    for bar in (bar for container in bars for bar in container):
         ends: Any = axes.transData.transform([[0.0, 0.0], [bar.get_width(), 0.0]])
         text, tone = digits(bar.get_width()), bar.get_facecolor()
         # a digit of 8 points is about 5 points wide
@@ -277,8 +246,6 @@ def _number_parts(axes: "Axes") -> None:
             continue
         dark = 0.3 * tone[0] + 0.59 * tone[1] + 0.11 * tone[2] < 0.5
         box = {"facecolor": tone, "edgecolor": "none", "pad": 1.6} if bar.get_hatch() else None
-        where = bar.get_x() + bar.get_width() / 2.0, bar.get_y() + bar.get_height() / 2.0
-        axes.text(
-            *where, text, ha="center", va="center", fontsize=8, bbox=box,
-            color="white" if dark else INK,
-        )  # fmt: skip
+        middle = bar.get_x() + bar.get_width() / 2.0, bar.get_y() + bar.get_height() / 2.0
+        look: Options = {"color": "white" if dark else INK, "fontsize": 8, "bbox": box}
+        axes.text(*middle, text, ha="center", va="center", **look)

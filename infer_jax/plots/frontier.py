@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from infer_jax.estimators import Estimate
-from infer_jax.plots.style import INK, beside, line, panels, readable, save, style
+from infer_jax.plots.style import INK, Options, line, panels, readable, save, style, write_below
 from infer_jax.specs import output
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def _draw(axes: "Axes", curves: Mapping[str, Curve]) -> None:
     """
     for i, (label, (speed, cost, marked, words)) in enumerate(curves.items()):
         order = np.argsort(speed)
-        look: dict[str, Any] = line(i)
+        look: Options = line(i)
         marker, shape = look.pop("marker"), {}
         if marked is not None:
             shape = {"marker": marker}
             dot = {"color": look["color"], "markeredgecolor": "white", "markersize": 9}
             axes.plot(speed[marked], cost[marked], zorder=3, **shape, **dot)
-            beside(axes, (speed[marked], cost[marked]), words)
+            write_below(axes, (speed[marked], cost[marked]), words)
         axes.plot(speed[order], cost[order], **look)
         axes.plot([], [], **look, **shape, label=label)
     axes.set_yscale("log")

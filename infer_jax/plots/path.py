@@ -1,44 +1,37 @@
 """Draws a co-design search: what changed, what it brings, and the objective by step."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from infer_jax.plots.style import (
-    DASHES,
     INK,
     QUIET,
+    SERIES,
     TONES,
-    line,
+    Look,
+    Options,
+    draw_rows,
     readable,
-    stacked,
     style,
+    subplots,
+    write,
 )
-from infer_jax.plots.tones import SERIES
 from infer_jax.results.numbers import digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FAINT = 60  # restarts drawn at most beside the winner
+FAINT = 60  # restarts drawn at most besides the winner
 ROW = 0.27  # inches of a bar
 # colour and hatch of what is better and what is worse: told apart in grey, too
-COLOURS = {"better": (SERIES[2], ""), "worse": (SERIES[1], "////"), "neither": ("#9a9a9a", "")}
-
-
-class Track(NamedTuple):
-    """By step and restart: the objective and whether limits hold; of the winner, each number."""
-
-    objective: np.ndarray
-    kept: np.ndarray
-    winner: int
-    values: np.ndarray  # steps x numbers
-    names: Sequence[str]
-    start: float | None  # exact objective of the start, where it keeps the limits
-    final: float  # exact objective of the rounded design
-    label: str
+COLOURS: dict[str, Look] = {
+    "better": (SERIES[2], ""),
+    "worse": (SERIES[1], "////"),
+    "neither": ("#9a9a9a", ""),
+}
 
 
 class Change(NamedTuple):
@@ -48,7 +41,7 @@ class Change(NamedTuple):
     the search that the design lies on, in words, or "".
     """
 
-    label: str
+    name: str
     start: float
     design: float
     unit: str = ""
@@ -56,111 +49,101 @@ class Change(NamedTuple):
     bound: str = ""
 
     @property
-    def better(self) -> str:
+    def kind(self) -> str:
         """Whether the design is better in it, in a word of ``COLOURS``."""
         moved = self.sense * (self.design - self.start)
         return "neither" if not moved else "better" if moved > 0 else "worse"
 
 
+class SearchTrack(NamedTuple):
+    """The objective of every restart by step, and of the best one whether limits hold.
+
+    ``restarts``: steps x restarts; ``best``: the objective of the best restart; ``start``: that of
+    the start under the exact model, where it keeps the limits; ``design``: that of the rounded
+    design; ``objective``: what it is, with its unit.
+    """
+
+    restarts: np.ndarray
+    best: np.ndarray
+    holds: np.ndarray
+    start: float | None
+    design: float
+    objective: str
+
+
 def plot_path(
-    track: Track,
+    search: SearchTrack,
+    changes: Mapping[str, Sequence[Change]],
     *,
-    changes: Mapping[str, Sequence[Change]] | None = None,
     title: str = "",
     caption: str = "",
 ) -> "Figure":
     """A picture of the start and the design in bars, a panel for each group, and of the search.
 
-    Without ``changes`` the winner's numbers by step are drawn in their place. Steps at which a
-    limit is broken are drawn thin; the ring is the rounded design under the exact model.
+    Steps at which a limit is broken are drawn thin; the ring is the rounded design under the exact
+    model.
 
     Raises:
         InputError: matplotlib is missing.
     """
-    groups = changes or {}
+    heights = [*(ROW * len(group) + 0.75 for group in changes.values()), 3.1]
     with style():
-        rows = [ROW * len(group) + 0.75 for group in groups.values()]
-        shares = [*rows, 3.1] if groups else [3.2, 3.7]
-        figure, _, every = stacked(shares, 0.3, title, caption)
-        for axes, (name, group) in zip(every, groups.items(), strict=False):
-            _draw_changes(axes, name, group)
-        if not groups:
-            _draw_numbers(every[0], track)
-        _draw_objectives(every[-1], track)
+        figure, axes = subplots(
+            len(heights), height=sum(heights) + 0.3, title=title, caption=caption,
+            height_ratios=heights,
+        )  # fmt: skip
+        for ax, (name, group) in zip(axes, changes.items(), strict=False):
+            ax.set_title(name)
+            _draw_changes(ax, [x for x in group if x.start > 0 and x.design > 0])
+        _draw_search(axes[-1], search)
     return figure
 
 
-def _draw_changes(axes: "Axes", name: str, group: Sequence[Change]) -> None:
-    """Bars of design over start, with both numbers beside them, and the bounds below those."""
+def _draw_changes(axes: "Axes", rows: Sequence[Change]) -> None:
+    """Bars of design over start on a logarithmic scale, with both numbers beside them."""
     from matplotlib.patches import Patch
 
-    rows = [one for one in group if one.start > 0 and one.design > 0]
-    ratios = [one.design / one.start for one in rows]
-    low, high = min([0.5, *ratios]), max([2.0, *ratios])
-    for y, (one, ratio) in enumerate(zip(reversed(rows), reversed(ratios), strict=True)):
-        tone, hatch = COLOURS[one.better]
-        look: dict[str, Any] = {"color": tone, "hatch": hatch, "edgecolor": "white"}
-        axes.barh(y, ratio - 1.0, left=1.0, height=0.62, **look)
-        text = f"{digits(one.start)} \N{RIGHTWARDS ARROW} {digits(one.design)} {one.unit}".rstrip()
-        text += f", {one.bound}" if one.bound else ""
-        place = axes.get_yaxis_transform()  # a column of numbers beside the bars
-        bold = "bold" if one.bound else "normal"
-        axes.text(1.02, y, text, transform=place, va="center", fontsize=9, color=INK, weight=bold)
+    ratios = [row.design / row.start for row in rows]
+    looks = [COLOURS[row.kind] for row in rows]
+    draw_rows(axes, [row.name for row in rows], [x - 1.0 for x in ratios], looks, left=1.0)
+    for y, row in enumerate(rows):
+        text = f"{digits(row.start)} \N{RIGHTWARDS ARROW} {digits(row.design)} {row.unit}".rstrip()
+        text += f", {row.bound}" if row.bound else ""
+        look: Options = {"weight": "bold" if row.bound else "normal"}
+        write(axes, text, (1.02, y), xycoords=axes.get_yaxis_transform(), **look)
     axes.axvline(1.0, color=INK, linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_xlim(low / 1.1, high * 1.1)
-    axes.set_yticks(range(len(rows)), [one.label for one in reversed(rows)])
-    axes.grid(axis="y", visible=False)
-    axes.set_axisbelow(True)
-    axes.set_title(name)
+    axes.set_xlim(min([0.5, *ratios]) / 1.1, max([2.0, *ratios]) * 1.1)
     axes.set_xlabel("design over start", fontsize=9, labelpad=1)
     readable(axes, 200.0)
-    used = [kind for kind in COLOURS if any(one.better == kind for one in rows)]
-    if used != ["neither"]:
-        keys = [Patch(label=k, facecolor=COLOURS[k][0], hatch=COLOURS[k][1], edgecolor="white")
-                for k in used]  # fmt: skip
+    kinds = [kind for kind in COLOURS if kind in {row.kind for row in rows}]
+    if kinds != ["neither"]:
+        keys = [Patch(label=kind, facecolor=COLOURS[kind][0], hatch=COLOURS[kind][1],
+                      edgecolor="white") for kind in kinds]  # fmt: skip
         place = {"loc": "lower right", "bbox_to_anchor": (1.05, 1.0), "borderaxespad": 0.0}
         axes.legend(handles=keys, ncols=len(keys), handlelength=1.4, columnspacing=1.0, **place)
 
 
-def _draw_objectives(axes: "Axes", track: Track) -> None:
+def _draw_search(axes: "Axes", search: SearchTrack) -> None:
     """Every restart's objective by step, the winner's thick where the limits hold."""
-    steps = np.arange(len(track.objective))
-    for i in range(min(track.objective.shape[1], FAINT)):
-        axes.plot(steps, track.objective[:, i], color="#c9c9c9", linewidth=0.6)
-    best = track.objective[:, track.winner]
+    steps, best, start = np.arange(len(search.best)), search.best, search.start
+    others = axes.plot(steps, search.restarts[:, :FAINT], color="#c9c9c9", linewidth=0.6)
+    others[0].set_label("other restarts")
     axes.plot(steps, best, color=TONES[0], linewidth=0.9, label="best, a limit broken")
-    within = np.where(track.kept[:, track.winner], best, np.nan)
+    within = np.where(search.holds, best, np.nan)
     axes.plot(steps, within, color=TONES[0], linewidth=2.6, label="best, limits kept")
-    if track.start is not None:
-        axes.axhline(track.start, color=QUIET, linestyle=(0, (4, 2)), linewidth=1.2)
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-        place, look = (steps[0], track.start), {"color": INK, "fontsize": 9, "bbox": box}
-        axes.annotate("start", place, (0, 4), textcoords="offset points", va="bottom", **look)
     ring = {"markersize": 13, "markerfacecolor": "none", "markeredgewidth": 1.6, "color": INK}
-    axes.plot([steps[-1]], [track.final], "o", label="the design", zorder=4, **ring)
-    if groups := axes.get_lines()[:-1]:
-        groups[0].set_label("other restarts")
+    axes.plot([steps[-1]], [search.design], "o", label="the design", zorder=4, **ring)
+    values = [search.design, *best]
+    if start is not None:
+        values.append(start)
+        axes.axhline(start, color=QUIET, linestyle=(0, (4, 2)), linewidth=1.2)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+        write(axes, "start", (steps[0], start), (0, 4), va="bottom", bbox=box)
     axes.set_yscale("log")
-    axes.set_xlabel("step")
-    axes.set_ylabel(track.label, color=INK)
-    values = [x for x in (track.start, track.final, *best) if x is not None]
     axes.set_ylim(0.8 * min(values), 1.3 * max(values))
     readable(axes, 200.0)
+    axes.set(xlabel="step", ylabel=search.objective)
     axes.set_title("the search")
     place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "handlelength": 2.5}
     axes.legend(ncols=4, columnspacing=1.4, **place)
-
-
-def _draw_numbers(axes: "Axes", track: Track) -> None:
-    """The winner's numbers by step, relative to where it began."""
-    steps = np.arange(len(track.objective))
-    for i, name in enumerate(track.names):
-        look: dict[str, Any] = line(i) | {"linestyle": DASHES[(i + i // len(TONES)) % len(DASHES)]}
-        look.pop("marker")
-        moved = track.values[:, i] / track.values[0, i]
-        axes.plot(steps, moved, **look, label=name)
-    axes.set_yscale("log")
-    axes.set_xlabel("step")
-    axes.set_ylabel("of where the best restart began")
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, handlelength=3.0)

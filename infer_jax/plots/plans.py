@@ -13,14 +13,13 @@ from infer_jax.plots.style import (
     DIAMOND,
     INK,
     QUIET,
-    WIDE,
-    beside,
-    blank,
     line,
     readable,
     save,
     style,
+    subplots,
     words,
+    write_below,
 )
 from infer_jax.results.numbers import digits
 from infer_jax.specs import output
@@ -60,8 +59,7 @@ def plot_plans(
     runs = [(run.numbers.get("speed"), run.numbers.get(key)) for run in chart.runs]
     measured: list[Any] = [(x, y) for x, y in runs if x is not None and y is not None]
     with style():
-        figure, _ = blank(WIDE, 4.6 + KEYS, words(title), words(caption))
-        axes = figure.subplots()
+        figure, (axes,) = subplots(height=4.6 + KEYS, title=title, caption=caption)
         for label, look in looks.items():
             _draw(axes, [p for p in visible if p.series == label], key, look)
         axes.set_yscale("log")
@@ -125,7 +123,7 @@ def _draw_chosen(axes: "Axes", chart: PlanChart, *, several: bool) -> None:
         f"{where}{in_words(plan.layout)}, {plan.gpus:g} GPUs\n"
         f"{digits(speed)} tokens/s{first}, {price}"
     )
-    beside(axes, (speed, cost), words(text), left=speed > 0.5 * axes.get_xlim()[1])
+    write_below(axes, (speed, cost), words(text), left=speed > 0.5 * axes.get_xlim()[1])
 
 
 def _handles(

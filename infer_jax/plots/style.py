@@ -1,32 +1,76 @@
-"""The style of all pictures: tones that differ in grey, and one function to save."""
+"""The look of all pictures and pages: colours, marks and words, and axes with a caption.
+
+A system has one colour, and so has each part of a time or a memory, in every picture. Hues are
+those that readers with any colour vision tell apart (after Okabe and Ito, jfly.uni-koeln.de/color);
+what they distinguish also differs in grey, in its hatch, dash or marker.
+"""
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infer_jax.catalog.files import replacing
 from infer_jax.errors import InputError, printable
-from infer_jax.plots.tones import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.container import BarContainer
+    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.text import Annotation
 
+Look = tuple[str, str]  # colour and hatch
+Options = dict[str, Any]  # of a function of matplotlib
+Written = str | Callable[[float, float], str]  # how a number of an axis is written
+Dash = str | tuple[int, tuple[float, ...]]
 DOLLAR = re.compile(r"(?<!\\)\$")  # which would begin a formula
 INK, QUIET = "#222222", "#6b6b6b"
 PLAIN = 1e6  # ratio of the ends of a logarithmic axis up to which it has plain numbers
 WIDE = 7.2  # inches: at 600 pixels a letter of 10 points is 12 pixels high
 
-Dash = str | tuple[int, tuple[float, ...]]
-# Of parts that have no tone of their own (tones.py), dark to light.
+# of systems, in this order; each at least 3 : 1 against white and against a dark page
+SERIES = ("#2a7fbf", "#d1580a", "#0b8f6a", "#c2569a", "#a87900", "#5b7f95")
+WEIGHTS, CACHE, NETWORK, WAITING, MEMORY, HOST = SERIES
+LOOKS: dict[Look, str] = {
+    # computing and weights: blue
+    ("#2a7fbf", ""): "compute, bound by compute",
+    ("#1d4f87", ""): "feedforward, weights: feedforward, weights: experts",
+    ("#8fb8e3", ""): "projections, weights: attention",
+    ("#4f86c0", ""): "shared experts, weights: shared",
+    ("#cfe1f3", ""): "head, weights: head",
+    ("#cfe1f3", "||||"): "weights: embedding",
+    ("#8fb8e3", "||||"): "elementwise",
+    # attention and its KV cache: orange
+    ("#d9731f", ""): "attention, KV cache",
+    ("#f2b98a", ""): "index",
+    # reading memory: ochre
+    ("#c9a227", ""): "memory, bound by memory",
+    ("#7a5c00", ""): "host memory, disk, link, fetch",
+    # between GPUs: green
+    ("#0b8f6a", "////"): "network, all-reduce",
+    ("#7cc9ad", "////"): "exchange, transfer",
+    ("#054d39", "////"): "stages, hand-over",
+    # waiting: pink
+    ("#c2569a", "...."): "wait until scheduled, queue",
+    ("#7d2e68", "...."): "other prefills",
+    ("#e6b8d4", "...."): "decodes beside the prompt",
+    ("#e6b8d4", "xxxx"): "first wave of the benchmark",
+    # launch and host, and what a server takes besides weights and cache: slate
+    ("#5b7f95", "\\\\\\\\"): "launch, scheduling, reserve outside the cache",
+    ("#a9bfcc", "\\\\\\\\"): "host between passes, peak of activations",
+    ("#33505f", "\\\\\\\\"): "network and tokeniser",
+}
+PARTS = {name: look for look, names in LOOKS.items() for name in names.split(", ")}
+REST: Look = ("#c9c9c9", "")  # the small parts together
+# of parts that have no colour of their own, dark to light; the first of the order differ most
 TONES = ("#15133c", "#6a176e", "#bc3754", "#ea7b18", "#9aa000", "#3f9fb5")
-TONE_ORDER = (0, 3, 2, 5, 1, 4)  # the first ones differ most
+TONE_ORDER = (0, 3, 2, 5, 1, 4)
 DASHES: tuple[Dash, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (1, 1)), "-.")
 MARKERS = ("o", "s", "^", "v", "P", ">")  # of curves; a diamond is measured, in all pictures
-DIAMOND: dict[str, Any] = {
+DIAMOND: Options = {
     "marker": "D",
     "markersize": 7,
     "color": "white",
@@ -35,36 +79,57 @@ DIAMOND: dict[str, Any] = {
     "linestyle": "none",
 }
 
-STYLE: dict[Any, Any] = {
-    "figure.dpi": 100,
-    "savefig.dpi": 160,
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelcolor": INK,
-    "axes.edgecolor": QUIET,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 2.0,
-    "lines.markersize": 7,
-    "xtick.color": QUIET,
-    "ytick.color": QUIET,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "legend.handlelength": 4.5,
+NAMES = {
+    "arch.width": "hidden size",
+    "arch.activations.bytes": "bytes of an activation",
+    "arch.cache.bytes": "bytes of a KV cache element",
+    "arch.embedding.bytes": "bytes of an embedding weight",
+    "arch.head.bytes": "bytes of an output head weight",
+    "count": "layers",
+    "attention.head_width": "head size",
+    "attention.value_width": "head size of values",
+    "attention.kv_heads": "KV heads",
+    "attention.query_heads": "query heads",
+    "attention.kv_matrices": "matrices of keys and values",
+    "attention.kv_rank": "rank of the latent cache",
+    "attention.query_rank": "rank of queries",
+    "attention.rope_width": "head size with rotary positions",
+    "attention.nope_width": "head size without positions",
+    "attention.weights.bytes": "bytes of an attention weight",
+    "feedforward.width": "feedforward size",
+    "feedforward.inward": "feedforward matrices inward",
+    "feedforward.weights.bytes": "bytes of a feedforward weight",
+    "feedforward.experts": "experts",
+    "feedforward.active": "active experts",
+    "feedforward.shared.width": "size of shared experts",
+    "feedforward.shared.inward": "shared experts' matrices inward",
+    "feedforward.shared.weights.bytes": "bytes of a shared expert's weight",
+    "chip.flops_16": "16-bit FLOP/s",
+    "chip.flops_8": "8-bit FLOP/s",
+    "chip.flops_4": "4-bit FLOP/s",
+    "chip.memory": "memory",
+    "chip.memory_bandwidth": "memory bandwidth",
+    "network.domain": "GPUs of the fast domain",
+    "network.domain_bandwidth": "fast domain's bandwidth",
+    "network.network_bandwidth": "network bandwidth",
+    "power": "power of a GPU",
+    "price": "rent of a GPU",
+    "plan.copies": "instances",
+    "plan.tp": "tensor parallel, TP",
+    "plan.pp": "pipeline stages, PP",
+    "plan.ep": "expert parallel, EP",
+    "plan.dp": "replicas, DP",
+    "plan.attention_dp": "attention groups, DP",
+    "workload.batch": "requests in flight",
+    "workload.isl": "prompt tokens",
+    "workload.osl": "output tokens",
+    "workload.prefix": "cached prompt tokens",
 }
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style sheet, for as long as a picture is drawn.
+    """The style sheet ``style.mplstyle``, for as long as a picture is drawn.
 
     Raises:
         InputError: matplotlib is not installed.
@@ -75,17 +140,56 @@ def style() -> Iterator[None]:
         raise InputError(
             "pictures", "matplotlib", "not installed", "pip install 'infer_jax[plots]'"
         ) from None
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context():
+        mpl.rc_file(Path(__file__).with_name("style.mplstyle"), use_default_template=False)
         yield
 
 
-def line(i: int) -> dict[str, Any]:
+def part(name: str) -> Look | None:
+    """Colour and hatch of a part of a time or of a memory; None where it has none of its own.
+
+    >>> part("feedforward") == part("weights: feedforward"), part("KV cache of 32 requests")
+    (True, ('#d9731f', ''))
+    """
+    return PARTS.get(name.partition(" of ")[0] if name.startswith("KV cache") else name)
+
+
+def line(i: int) -> Options:
     """Colour, dash and marker of the curve number ``i``: none is known by its colour alone."""
     return {
         "color": SERIES[i % len(SERIES)],
         "linestyle": DASHES[i % len(DASHES)],
         "marker": MARKERS[i % len(MARKERS)],
     }
+
+
+def subplots(
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    height: float,
+    width: float = WIDE,
+    title: str = "",
+    caption: str = "",
+    **options: Any,
+) -> "tuple[Figure, list[Axes]]":
+    """As ``plt.subplots(layout="constrained")``: axes that share ``height`` inches, row by row.
+
+    A title stands above them, a caption below. The axes lie in a subfigure, whose legend may lie
+    outside of them. Call within ``style()``.
+    """
+    from infer_jax.plots.picture import Picture
+
+    titles = textwrap.wrap(words(title), int(width * 8.6))
+    lines = textwrap.wrap(words(caption), int(width * 14.5))
+    inches = height + 0.2 * max(len(titles) - 1, 0) + 0.17 * len(lines) + 0.12
+    figure = Picture(figsize=(width, inches), layout="constrained")
+    if titles:
+        figure.suptitle("\n".join(titles), x=0.012, ha="left")
+    if lines:
+        figure.supxlabel("\n".join(lines), x=0.012, ha="left", color=QUIET)
+    inner: SubFigure = figure.subfigures()  # pyright: ignore[reportAssignmentType]
+    return figure, list(inner.subplots(rows, columns, squeeze=False, **options).flat)
 
 
 def panels(
@@ -95,85 +199,58 @@ def panels(
 
     Two panels share the width of one; more are wider. Call within ``style()``.
     """
-    wide, high = (WIDE, 4.6 if count == 1 else 3.9) if count <= 2 else (5.2 * count, 4.6)
-    figure, _ = blank(wide, high, title, caption)
-    axes = figure.subplots(1, count, sharex=shared, sharey=shared, squeeze=False)[0]
-    return figure, list(axes)
+    width, height = (WIDE, 4.6 if count == 1 else 3.9) if count <= 2 else (5.2 * count, 4.6)
+    looks: Options = {"title": title, "caption": caption, "sharex": shared, "sharey": shared}
+    return subplots(1, count, height=height, width=width, **looks)
 
 
-def blank(
-    wide: float, high: float, title: str, caption: str, *, below: float = 0.0
-) -> "tuple[Figure, float]":
-    """A figure without axes, titled and captioned; axes share ``high`` inches above the caption.
-
-    ``below``: inches between the two, such as of a legend. The second is where they begin, as a
-    share of the height. Call within ``style()``.
-    """
-    import textwrap
-
-    from infer_jax.plots.picture import Picture
-
-    lines = textwrap.wrap(words(caption), int(wide * 14.5))
-    low = 0.17 * len(lines) + 0.12
-    titles = textwrap.wrap(words(title), int(wide * 8.6))
-    whole = high + below + low + 0.2 * max(len(titles) - 1, 0)
-    figure = Picture(figsize=(wide, whole), layout="constrained")
-    layout: Any = figure.get_layout_engine()
-    start = (low + below) / whole
-    layout.set(rect=(0, start, 1, 1 - start))
-    if title:
-        figure.suptitle("\n".join(titles), x=0.012, ha="left", fontsize=12, fontweight="bold")
-    text = "\n".join(lines)
-    figure.text(0.012, 0.08 / whole, text, color=QUIET, fontsize=8.5, va="bottom")
-    return figure, low / whole
+def write(
+    axes: "Axes", text: str, at: tuple[float, float], by: tuple[float, float] = (0, 0), **look: Any
+) -> "Annotation":
+    """A text near a point, moved ``by`` so many points of type."""
+    look = {"fontsize": 9, "color": INK, "va": "center", **look}
+    return axes.annotate(text, at, by, textcoords="offset points", **look)
 
 
-def stacked(
-    shares: Sequence[float], more: float, title: str, caption: str, *, below: float = 0.0
-) -> "tuple[Figure, float, list[Axes]]":
-    """A figure of axes one below the other, of these heights in inches and ``more`` between them.
-
-    The second is where the axes begin, as ``blank`` says. Call within ``style()``.
-    """
-    figure, low = blank(WIDE, sum(shares) + more, title, caption, below=below)
-    axes = figure.subplots(len(shares), 1, squeeze=False, height_ratios=shares)[:, 0]
-    return figure, low, list(axes)
-
-
-def legend_below(figure: "Figure", low: float, keys: Sequence[Any], **look: Any) -> None:
-    """The legend of all axes between them and the caption."""
-    place = {"loc": "lower left", "bbox_to_anchor": (0.012, low), "borderaxespad": 0.0}
-    figure.legend(handles=keys, handlelength=1.4, **place, **look)
-
-
-def name_bars(axes: "Axes", at: Sequence[float], labels: Sequence[str], title: str) -> None:
-    """Title horizontal bars: their labels on the left, no line across them."""
-    axes.set_yticks(at, labels)
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(axis="y", visible=False)
-    axes.set_axisbelow(True)
-    axes.set_title(title)
+def write_below(axes: "Axes", point: tuple[float, float], text: str, *, left: bool = False) -> None:
+    """Words below a mark, right of it or left: above it are the curves that rise to the right."""
+    if text:
+        side, gap = ("right", -9) if left else ("left", 9)
+        write(axes, text, point, (gap, -6), ha=side, va="top", zorder=5)
 
 
 def draw_limit(axes: "Axes", x: float, text: str, *, right: bool = False) -> None:
     """A dashed line across all bars at ``x``, with words on top, left of it or right."""
     side, gap = ("left", 3) if right else ("right", -3)
     axes.axvline(x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
-    axes.annotate(
-        text, (x, 1.0), (gap, 3), xycoords=("data", "axes fraction"), ha=side, va="bottom",
-        textcoords="offset points", fontsize=8.5, color=INK,
-    )  # fmt: skip
+    look: Options = {"xycoords": ("data", "axes fraction"), "fontsize": 8.5}
+    write(axes, text, (x, 1.0), (gap, 3), ha=side, va="bottom", **look)
 
 
-def beside(axes: "Axes", point: tuple[float, float], text: str, *, left: bool = False) -> None:
-    """Words below a mark, right of it or left: above it are the curves that rise to the right."""
-    if text:
-        side, gap = ("right", -9) if left else ("left", 9)
-        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": INK}
-        axes.annotate(text, point, (gap, -6), ha=side, va="top", zorder=5, **look)
+def draw_rows(
+    axes: "Axes",
+    names: Sequence[str],
+    widths: Sequence[float],
+    looks: Sequence[Look],
+    left: float | Sequence[float] = 0.0,
+) -> "BarContainer":
+    """One horizontal bar for each name, the first on top, in these colours and hatches."""
+    colours, hatches = [colour for colour, _ in looks], [hatch for _, hatch in looks]
+    more: Options = {"color": colours, "hatch": hatches, "edgecolor": "white", "linewidth": 0.8}
+    name_rows(axes, names)
+    return axes.barh(range(len(names)), widths, left=left, height=0.72, **more)
 
 
-def readable(axes: "Axes", most: float = 30.0, written: Any = "{x:,g}") -> None:
+def name_rows(axes: "Axes", names: Sequence[str]) -> None:
+    """Name the rows of horizontal bars on their left, the first on top, with no line across."""
+    axes.set_yticks(range(len(names)) if any(names) else [], names if any(names) else [])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.set_axisbelow(True)
+
+
+def readable(axes: "Axes", most: float = 30.0, written: Written = "{x:,g}") -> None:
     """Number 1, 2, 5 of each decade on logarithmic axes that span few: decades would be lost.
 
     Few is a ratio of ``most`` between the ends; ``written`` is how a number is.
@@ -210,8 +287,11 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise InputError(str(path), "", reason, "a writable place") from None
+    title, caption = heading_and_caption(figure)
+    key = {"png": "Description", "svg": "Description", "pdf": "Subject"}.get(suffix)
+    metadata = {"Title": title, key: f"{title}. {caption}".strip()} if key else None
     with replacing(path) as partial:
-        figure.savefig(partial, metadata=_metadata(figure, suffix))
+        figure.savefig(partial, metadata=metadata)
     return path
 
 
@@ -224,12 +304,32 @@ def words(text: str) -> str:
     return DOLLAR.sub(r"\\$", printable(text))
 
 
-def _metadata(figure: "Figure", suffix: str) -> dict[str, str] | None:
-    """Title and caption under the names that the format has for them; None where it has none."""
-    names = {"png": "Description", "svg": "Description", "pdf": "Subject"}
-    if suffix not in names:
-        return None
-    heading = figure.get_suptitle()
-    title = " ".join(heading.split())
-    caption = " ".join(t.get_text() for t in figure.texts if t.get_text() != heading)
-    return {"Title": title, names[suffix]: " ".join(f"{title}. {caption}".split())}
+def heading_and_caption(figure: "Figure") -> tuple[str, str]:
+    """The title and the caption of a figure, each in one line, as a reader sees them."""
+    both = (figure.get_suptitle(), figure.get_supxlabel())
+    title, caption = (" ".join(text.split()).replace(r"\$", "$") for text in both)
+    return title, caption
+
+
+def name_of(path: str) -> str:
+    """A number by the words of the field; one without words by its path, spelt out.
+
+    >>> name_of("arch.blocks.*.attention.kv_heads"), name_of("hardware.chip.memory_bandwidth")
+    ('KV heads', 'memory bandwidth')
+    >>> name_of("hardware.host.disk_bandwidth")
+    'host disk bandwidth'
+    >>> name_of("plan.decode.tp"), name_of("plan.prefill_copies")
+    ('tensor parallel, TP, decode pool', 'instances, prefill pool')
+    >>> name_of("arch.blocks.0.count"), name_of("arch.blocks.1.count")
+    ('layers', 'layers, block 2')
+    """
+    block = re.match(r"arch\.blocks\.(\d+)\.", path)
+    if block is not None:  # one of them, as a design has it
+        of = f", block {int(block[1]) + 1}" if int(block[1]) else ""
+        return name_of(f"arch.blocks.*.{path[block.end() :]}") + of
+    pool = re.match(r"plan\.(prefill|decode)[._](.+)", path)
+    if pool is not None:
+        return f"{name_of(f'plan.{pool[2]}')}, {pool[1]} pool"
+    short = path.removeprefix("arch.blocks.*.").removeprefix("hardware.")
+    spelt = short.removeprefix("arch.").replace(".", " ").replace("_", " ").replace("* ", "")
+    return NAMES.get(short, spelt)

@@ -2,11 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from infer_jax.plots.bars import LONG, OTHER, OVERLAPPING
-from infer_jax.plots.style import INK, QUIET, draw_limit, name_bars, stacked, style
-from infer_jax.plots.tones import HOST, REST, part
+from infer_jax.plots.style import (
+    HOST,
+    INK,
+    QUIET,
+    REST,
+    draw_limit,
+    draw_rows,
+    part,
+    style,
+    subplots,
+)
 from infer_jax.results.numbers import digits
 
 if TYPE_CHECKING:
@@ -15,7 +24,8 @@ if TYPE_CHECKING:
 
 ROW = 0.25  # inches of a term
 SMALL = 0.01  # share of the time below which a term joins the small ones
-UNSEEN = 1e-4  # the same of the small ones together, below which they are not drawn
+INVISIBLE = 1e-4  # the same of the small ones together, below which they are not drawn
+TOTAL = "in all"
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
@@ -32,6 +42,14 @@ class StackedTime(NamedTuple):
         """Whether terms overlap, so that they add up to more than the time."""
         return sum(self.terms.values()) > (1.0 + OVERLAPPING) * self.time
 
+    def rows(self) -> dict[str, float]:
+        """The terms to draw, the largest first, the small ones together, and the time."""
+        large = {name: x for name, x in self.terms.items() if x > SMALL * self.time}
+        rest = sum(self.terms.values()) - sum(large.values())
+        ordered = dict(sorted(large.items(), key=lambda item: -item[1]))
+        small = {OTHER: rest} if rest > INVISIBLE * self.time else {}
+        return {**ordered, **small, TOTAL: self.time}
+
 
 def plot_timeline(passes: Sequence[StackedTime], *, title: str = "", caption: str = "") -> "Figure":
     """A picture of passes one below the other.
@@ -41,44 +59,38 @@ def plot_timeline(passes: Sequence[StackedTime], *, title: str = "", caption: st
     Raises:
         InputError: matplotlib is missing.
     """
-    rows = [_rows(one) for one in passes]
+    heights = [ROW * len(one.rows()) + 0.1 for one in passes]
+    inches = sum(heights) + 0.75 * len(heights) + 0.3
     with style():
-        shares = [ROW * (len(terms) + 1) + 0.1 for terms in rows]
-        figure, _, every = stacked(shares, 0.75 * len(shares) + 0.3, title, caption)
-        for axes, one, terms in zip(every, passes, rows, strict=True):
-            _draw(axes, one, terms)
+        figure, axes = subplots(
+            len(passes), height=inches, title=title, caption=caption, height_ratios=heights
+        )
+        for ax, one in zip(axes, passes, strict=True):
+            _draw(ax, one)
     return figure
 
 
-def _rows(one: StackedTime) -> dict[str, float]:
-    """The terms to draw, the largest first, and the small ones together."""
-    seen = {name: x for name, x in one.terms.items() if x > SMALL * one.time}
-    rest = sum(one.terms.values()) - sum(seen.values())
-    ordered = dict(sorted(seen.items(), key=lambda item: -item[1]))
-    return {**ordered, OTHER: rest} if rest > UNSEEN * one.time else ordered
-
-
-def _draw(axes: "Axes", one: StackedTime, rows: Mapping[str, float]) -> None:
+def _draw(axes: "Axes", one: StackedTime) -> None:
     scale, unit = (1e-3, "s") if one.time >= LONG else (1.0, "ms")
-    begins = 0.0
-    for y, (name, x) in enumerate(rows.items()):
-        tone, hatch = REST if name == OTHER else part(name) or (HOST, "")
-        look: dict[str, Any] = {"color": tone, "hatch": hatch, "edgecolor": "white"}
-        axes.barh(y, scale * x, left=scale * begins, height=0.72, linewidth=0.8, **look)
+    rows, starts, texts = one.rows(), [0.0], list[str]()
+    for name, x in rows.items():
         share = f"{100.0 * x / one.time:.0f} %" if x >= SMALL * one.time else "below 1 %"
-        _write(axes, scale * (begins + x), y, f"{digits(scale * x)}, {share}", color=QUIET)
-        begins += 0.0 if one.overlaps else x
-    axes.barh(len(rows), scale * one.time, height=0.72, color=INK, edgecolor="white")
-    _write(axes, scale * one.time, len(rows), digits(scale * one.time), color=INK, weight="bold")
+        texts.append(digits(scale * x) + ("" if name == TOTAL else f", {share}"))
+        starts.append(0.0 if one.overlaps else starts[-1] + scale * x)
+    looks = [(name, part(name) or (HOST, "")) for name in rows]
+    own = {OTHER: REST, TOTAL: (INK, "")}
+    bars = draw_rows(
+        axes,
+        [*rows],
+        [scale * x for x in rows.values()],
+        [own.get(name, look) for name, look in looks],
+        left=[*starts[: len(rows) - 1], 0.0],
+    )
+    labels = axes.bar_label(bars, texts, padding=4, fontsize=9, color=QUIET)
+    labels[-1].set(color=INK, weight="bold")
     for text, x in one.limits.items():
         draw_limit(axes, scale * x, text)
-    longest = max([one.time, *rows.values(), *one.limits.values()])
-    axes.set_xlim(0.0, 1.3 * scale * longest)  # room for the numbers at the ends
-    axes.set_ylim(len(rows) + 0.5, -0.5)
-    name_bars(axes, range(len(rows) + 1), [*rows, "in all"], one.title)
+    longest = max([*rows.values(), *one.limits.values()])
+    axes.set_xlim(0.0, 1.3 * scale * longest)  # the numbers at the ends
     axes.set_title(one.title, pad=16 if one.limits else 6)
     axes.set_xlabel(unit, labelpad=1)
-
-
-def _write(axes: "Axes", x: float, y: float, text: str, **look: Any) -> None:
-    axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=9, **look)

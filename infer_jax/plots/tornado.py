@@ -4,8 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from infer_jax.plots.style import INK, legend_below, name_bars, stacked, style
-from infer_jax.plots.tones import SERIES
+from infer_jax.plots.style import (
+    INK,
+    SERIES,
+    Look,
+    Options,
+    draw_rows,
+    style,
+    subplots,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,13 +21,20 @@ if TYPE_CHECKING:
 HEIGHT = 0.26  # inches of a bar
 SAME = 0.03  # of the longest bar: a slope that is nearer to its bar is not drawn
 # colour and hatch of what a number is of: told apart in grey, too
-KINDS = {
+KINDS: dict[str, Look] = {
     "hardware": (SERIES[0], ""),
     "model": (SERIES[1], "...."),
     "load and layout": (SERIES[2], "////"),
     "estimator": ("#9a9a9a", ""),
 }
 SLOPE = "ten times what 1 % more changes"
+TICK: Options = {
+    "marker": "|",
+    "linestyle": "none",
+    "markersize": 11,
+    "markeredgewidth": 1.8,
+    "markeredgecolor": INK,
+}
 
 
 class TornadoBar(NamedTuple):
@@ -56,46 +70,35 @@ def plot_tornado(
         from matplotlib.patches import Patch
 
         # one below the other: three side by side are too small to read in a page
-        shares = [HEIGHT * (len(bars) + 1.0) for bars in panels.values()]
-        more = 0.5 + (1.1 - HEIGHT) * len(panels)
-        figure, low, every = stacked(shares, more, title, caption, below=0.3)
-        sloped = [
-            _draw(axes, name, bars)
-            for axes, (name, bars) in zip(every, panels.items(), strict=True)
+        heights = [HEIGHT * (len(bars) + 1.0) for bars in panels.values()]
+        inches = sum(heights) + 0.8 + (1.1 - HEIGHT) * len(panels)
+        figure, axes = subplots(
+            len(panels), height=inches, title=title, caption=caption, height_ratios=heights
+        )
+        sloped = [_draw(ax, *panel) for ax, panel in zip(axes, panels.items(), strict=True)]
+        axes[-1].set_xlabel("change in %, by 10 % more of the number")
+        kinds = {bar.kind for bars in panels.values() for bar in bars}
+        keys: list[Any] = [
+            Patch(label=kind, facecolor=tone, hatch=hatch, edgecolor="white")
+            for kind, (tone, hatch) in KINDS.items()
+            if kind in kinds
         ]
-        every[-1].set_xlabel("change in %, by 10 % more of the number")
-        kinds = [k for k in KINDS if any(b.kind == k for bars in panels.values() for b in bars)]
-        keys: list[Any] = [Patch(label=kind, **_look(kind)) for kind in kinds]
         if any(sloped):
-            keys.append(Line2D([], [], label=SLOPE, **_tick()))
-        legend_below(figure, low, keys, ncols=len(keys), columnspacing=1.2, borderpad=0.2)
+            keys.append(Line2D([], [], label=SLOPE, **TICK))
+        look: Options = {"ncols": len(keys), "columnspacing": 1.2, "handlelength": 1.4}
+        axes[0].figure.legend(handles=keys, loc="outside lower left", **look)
     return figure
 
 
 def _draw(axes: "Axes", name: str, bars: Sequence[TornadoBar]) -> bool:
     """The bars of a panel; whether a slope that differs is among them."""
-    ordered = sorted(bars, key=lambda bar: -abs(bar.length))
-    at = range(len(ordered), 0, -1)
+    bars = sorted(bars, key=lambda bar: -abs(bar.length))
+    lengths = [bar.length for bar in bars]
     axes.axvline(0.0, color=INK, linewidth=0.8)
-    for y, bar in zip(at, ordered, strict=True):
-        axes.barh(y, bar.length, height=0.62, **_look(bar.kind))
-    near = SAME * max((abs(bar.length) for bar in bars), default=0.0)
-    off = [
-        (10.0 * bar.slope, y)
-        for y, bar in zip(at, ordered, strict=True)
-        if abs(10.0 * bar.slope - bar.length) > near
-    ]
-    axes.plot([x for x, _ in off], [y for _, y in off], zorder=4, **_tick())
-    name_bars(axes, list(at), [bar.label for bar in ordered], name)
+    draw_rows(axes, [bar.label for bar in bars], lengths, [KINDS[bar.kind] for bar in bars])
+    slopes = [(10.0 * bar.slope, y) for y, bar in enumerate(bars)]
+    off = [(x, y) for x, y in slopes if abs(x - lengths[y]) > SAME * abs(lengths[0])]
+    axes.plot([x for x, _ in off], [y for _, y in off], zorder=4, **TICK)
+    axes.set_title(name)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}" if x else "0")
     return bool(off)
-
-
-def _look(kind: str) -> dict[str, Any]:
-    tone, hatch = KINDS[kind]
-    return {"facecolor": tone, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
-
-
-def _tick() -> dict[str, Any]:
-    look = {"markersize": 11, "markeredgewidth": 1.8, "markeredgecolor": INK}
-    return {"marker": "|", "linestyle": "none", **look}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jax.typing import ArrayLike
 
-from infer_jax.plots.style import INK, beside, line, panels, readable, save, style
+from infer_jax.plots.style import INK, line, panels, readable, save, style, write_below
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def plot_tradeoff(
         for point, text in said.items():
             left = point[0] == max(x for x, _ in said)
             every[0].plot(*point, "o", color=INK, markersize=6, zorder=4)
-            beside(every[0], point, text, left=left)
+            write_below(every[0], point, text, left=left)
         every[0].set_ylabel(THROUGHPUT)
         if path is not None:
             save(figure, path)

@@ -15,14 +15,14 @@ from infer_jax.catalog import System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.estimators.known_errors import BORROWED
-from infer_jax.plots.pictured import Pictured, dated
+from infer_jax.plots.rendering import FigureResult, dated
 from infer_jax.results import Column as Heading, Notes, Part, Table
 from infer_jax.results.numbers import digits
-from infer_jax.sweeps import pictures, tables
+from infer_jax.sweeps import tables
 from infer_jax.sweeps.columns import Column, axes_of, columns_of, exceeded_limits
 from infer_jax.sweeps.explanation import Explanation, explain
 from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.reducers import Answer, Best, TopK, parse
+from infer_jax.sweeps.reducers import Answer, TopK, parse
 from infer_jax.sweeps.refine import RefinedPoints
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Provenance(TypedDict):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SweepResult(Pictured):
+class SweepResult(FigureResult):
     """The result of a sweep: rows, best first, or one ``answer`` (a histogram, quantiles).
 
     ``provenance``: its program, estimators, sources and points; ``trust``: known errors of each
@@ -241,23 +241,15 @@ class SweepResult(Pictured):
             InputError: nothing that can be drawn; matplotlib is not installed; a file that cannot
                 be written.
         """
-        from infer_jax.plots.style import words
+        from infer_jax.sweeps.chart import SweepChart, caption_of, title_of
 
-        ready, reducer = self.ready, self.ready.reducer
-        axes = tuple(self.axes(0)) if len(self) else ()
-        title = words(pictures.title_of(ready, answer=self.answer is not None))
-        feasible = int(self.provenance["counts"]["feasible"])
-        fit = f"{feasible:,} of {ready.size:,} can run"
-        if feasible < ready.size:
-            fit += ", the others lack memory or break a rule of layouts"
-        limits = reducer.limits if isinstance(reducer, Best) else ()
-        within = ", ".join(pictures.limit(name, value) for name, value in limits)
-        within = f" Limits: {within}." if within else ""
-        caption = words(dated(f"{pictures.description(ready)}. {fit}.{within}"))
-        drawing = pictures.Drawing(
-            reducer, self.columns, self.units, axes, self.answer, title, caption
+        ready, axes = self.ready, tuple(self.axes(0)) if len(self) else ()
+        title = title_of(ready, answer=self.answer is not None)
+        caption = dated(caption_of(ready, int(self.provenance["counts"]["feasible"])))
+        chart = SweepChart(
+            ready.reducer, self.columns, self.units, axes, self.answer, title, caption
         )
-        return drawing.figure()
+        return chart.figure()
 
 
 def spread_out(terms: Sequence[Column], groups: Sequence[Column], count: int) -> list[int]:

@@ -13,12 +13,13 @@ from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.measurements import read_runs
 from infer_jax.estimators import Estimator, Serving
+from infer_jax.results import option
 from infer_jax.specs import Hardware
 from infer_jax.verbs import calibrate_profile as profile, inputs, options as opt, pictures
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.calibrate_requests import benches
 from infer_jax.verbs.calibrate_result import CalibrateResult
-from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
+from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.option import Option
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
@@ -111,8 +112,13 @@ def calibrate(
     """
     target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
     asked = inputs.given(config, hardware, quant, kv_dtype, None)
-    start, name = _estimator(estimator, asked)
-    _check_target(target, hardware, start)
+    if isinstance(estimator, Estimator):
+        start, name = estimator, estimator.table or type(estimator).__name__
+    else:
+        name = estimator or inputs.BEST
+        start = inputs.estimator(name, asked)
+    if target is not None:
+        _check_target(Path(target), hardware, start)
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
     facts |= {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
@@ -124,15 +130,15 @@ def calibrate(
     names = ([parameter] if isinstance(parameter, str) else list(parameter or ())) or None
     logs = benches(runs, asked, start, prompts)
     arch, machine = asked.model.architecture, asked.hardware
-    if isinstance(logs, str) and prompts is not None:
-        raise refuse("--prompts", prompts, f"with runs that are replayed: {logs}")
+    why_not = logs if isinstance(logs, str) else None
+    if why_not is not None and prompts is not None:
+        raise refuse("prompts", prompts, f"with runs that are replayed: {why_not}")
     with busy("fitting"):
         if isinstance(logs, str):
             server = calibrate_server(start, arch, machine, runs, names)
         else:
             server = calibrate_requests(cast(Serving, start), arch, machine, logs, names)
-    why_not = logs if isinstance(logs, str) else None
-    result = CalibrateResult(asked, name, server, why_not=why_not)
+    result = CalibrateResult(asked, name, server, why_not)
     for picture in drawn:  # which may fail
         result.draw(picture)
     if target is not None:
@@ -141,31 +147,23 @@ def calibrate(
     return replace(result, out=target or "", drawn=drawn)
 
 
-def _estimator(estimator: str | Estimator | None, asked: Given) -> tuple[Estimator, str]:
-    """The estimator to start from, and what it is called."""
-    if isinstance(estimator, Estimator):
-        return estimator, estimator.table or type(estimator).__name__
-    name = estimator or inputs.BEST
-    return inputs.estimator(name, asked), name
-
-
-def _check_target(out: str | None, hardware: HardwareLike, start: Estimator) -> None:
+def _check_target(path: Path, hardware: HardwareLike, start: Estimator) -> None:
     """Check, before anything is computed, that the profile can be written.
 
     Raises:
         InputError: a file that cannot be written, or the profile that the fit starts from; an
             estimator whose coefficients stand in no table of a profile.
     """
-    if out is None:
-        return
-    path = Path(out)
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise refuse("--out", out, "a .toml file in a folder that can be written")
-    if isinstance(hardware, Hardware):
+    allowed, folder = "", path.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        allowed = "a .toml file in a folder that can be written"
+    elif isinstance(hardware, Hardware):
         allowed = "with a system by name or file, over whose profile the new one stands"
-        raise refuse("--out", out, allowed)
-    base = hardware.path if isinstance(hardware, System) else Path(hardware)
-    if base.exists() and path.exists() and path.samefile(base):
-        raise refuse("--out", out, "another file than --hardware, which it starts from")
-    if not start.table:
-        raise refuse("--out", out, "with an estimator that has a table of a profile")
+    elif not start.table:
+        allowed = "with an estimator that has a table of a profile"
+    else:
+        base = hardware.path if isinstance(hardware, System) else Path(hardware)
+        if base.exists() and path.exists() and path.samefile(base):
+            allowed = f"another file than {option('hardware')}, which it starts from"
+    if allowed:
+        raise refuse("out", str(path), allowed)

@@ -1,7 +1,7 @@
 """Runs whose files describe every request: how they are replayed, and their statistics."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,51 +20,55 @@ from infer_jax.verbs.replay_server import Sizes, server_of
 LOGS = ("vllm", "sglang", "request log")  # sources of runs whose files may have every request
 CLIENTS = ("vllm", "sglang")  # of these, where times count from the client
 OVERLAP = (0, 14)  # the release of vLLM since which async scheduling is the default
+DEGREES = {"pp": "stages", "ep": "ranks of experts", "dp": "attention groups"}
+NO_REQUESTS = (
+    "does not hold when each request came and was answered (vllm bench serve --save-detailed "
+    "and SGLang's --output-details do)"
+)
+Row = dict[str, Any]
+TIMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "latency_ms": "latency"}
+KINDS = {
+    "sheet": "data sheet",
+    "before": "profile",
+    "after": "calibrated",
+    "held_out": "left out",
+}
 
 
 def benches(
     runs: Sequence[Run], asked: Given, estimator: Estimator, prompts: float | None
 ) -> tuple[Bench, ...] | str:
-    """The runs with every request and their server to replay, or why there are none.
+    """The runs with every request and their server to replay, or why they are not replayed.
 
     ``prompts``: how many of the first requests of each run are fitted; None: all.
 
     Raises:
-        InputError: a log that contradicts itself, a server without room for a cache.
+        InputError: a log that contradicts itself, a server without memory for a cache.
     """
     if not estimator.batches:
         return "the estimator does not price a server that batches, which a replay needs"
     logs: list[tuple[Run, Trace]] = []
     for run in runs:
-        log = _replayed(run)
+        log = _requests(run)
         if isinstance(log, str):
             return f"{run.place} {log}"
         logs.append((run, log))
-    model = cast(Serving, estimator)
-    return tuple(_bench(run, log, asked, model, prompts) for run, log in logs)
+    return tuple(_bench(run, log, asked, cast(Serving, estimator), prompts) for run, log in logs)
 
 
-def _replayed(run: Run) -> Trace | str:
+def _requests(run: Run) -> Trace | str:
     """The requests of a run, or why it cannot be replayed."""
-    degrees = {"pp": "stages", "ep": "ranks of experts", "dp": "attention groups"}
-    for name, words in degrees.items():
+    for name, several in DEGREES.items():
         if (getattr(run, name) or 1.0) > 1.0:
-            return f"is of a server with several {words}, which are not replayed"
+            return f"is of a server with several {several}, which are not replayed"
     if (run.chips or 1.0) > (run.tp or run.chips or 1.0):
         return "is of several copies of a server, and does not say which request went to which"
     if run.failed:
         return "has requests that failed, whose share of the passes is not known"
-    detailed = run.source in LOGS and len(run.input_lens) == len(run.output_lens) > 0
-    if not detailed:
+    if run.source not in LOGS or not len(run.input_lens) == len(run.output_lens) > 0:
         return NO_REQUESTS
     log = read_trace(run.file, run.line)
     return log if len(log.first) else NO_REQUESTS
-
-
-NO_REQUESTS = (
-    "does not hold when each request came and was answered (vllm bench serve --save-detailed "
-    "and SGLang's --output-details do)"
-)
 
 
 def _bench(run: Run, log: Trace, asked: Given, model: Serving, prompts: float | None) -> Bench:
@@ -101,84 +105,46 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(numbers) or OVERLAP
 
 
-KINDS = {
-    "sheet": "data sheet",
-    "before": "profile",
-    "after": "calibrated",
-    "held_out": "left out",
-}
-ByPrediction = Mapping[str, Mapping[str, float]]  # statistics in ms by their names, by prediction
-
-
-class RequestStatistics(TypedDict):
-    """Means and percentiles of requests, as JSON has them: all, or those that were not fitted."""
-
-    count: int
-    fitted: bool
-    ttft_ms: ByPrediction
-    tpot_ms: ByPrediction
-    latency_ms: ByPrediction
-
-
-def request_statistics(requests: RequestTimes) -> RequestStatistics:
+def request_statistics(requests: RequestTimes) -> Row:
     """Means and percentiles of TTFT, TPOT and latency in ms, as measured and by prediction.
 
     Of the requests that were not fitted if there are any, else of all.
     """
     fitted = bool(requests.fitted.all())
     which = requests.fitted if fitted else ~requests.fitted
-    sources = {"measured": requests.measured, **requests.predictions}
-    if not fitted:
-        del sources["held_out"]
-    output = requests.output[which]
-    by_time: dict[str, dict[str, dict[str, float]]] = {"ttft": {}, "tpot": {}, "latency": {}}
-    for source, (tpot, ttft) in ((name, x[:, which]) for name, x in sources.items()):
-        latency = ttft + np.nan_to_num(tpot) * (output - 1)
-        for time, x in (("ttft", ttft), ("tpot", tpot), ("latency", latency)):
+    times: dict[str, dict[str, Mapping[str, float]]] = {key: {} for key in TIMES}
+    for source, seconds in {"measured": requests.measured, **requests.predictions}.items():
+        if source == "held_out" and not fitted:
+            continue
+        tpot, ttft = seconds[:, which]
+        latency = ttft + np.nan_to_num(tpot) * (requests.output[which] - 1)
+        for key, x in zip(TIMES, (ttft, tpot, latency), strict=True):
             values = statistic([x[np.isfinite(x)]]).values
-            by_time[time][source] = {name: 1e3 * value for name, value in values.items()}
-    return {
-        "count": int(which.sum()),
-        "fitted": fitted,
-        "ttft_ms": by_time["ttft"],
-        "tpot_ms": by_time["tpot"],
-        "latency_ms": by_time["latency"],
-    }
+            times[key][source] = {name: 1e3 * value for name, value in values.items()}
+    return {"count": int(which.sum()), "fitted": fitted, **times}
 
 
-def _predictions(statistics: RequestStatistics) -> list[str]:
-    return [kind for kind in statistics["ttft_ms"] if kind != "measured"]
-
-
-def request_rows(statistics: RequestStatistics) -> list[dict[str, object]]:
+def request_table(statistics: Row) -> tuple[list[Row], list[Column]]:
     """Each statistic as measured, with the error of every prediction in per cent."""
-    times = {"TTFT": statistics["ttft_ms"], "TPOT": statistics["tpot_ms"]}
-    times["latency"] = statistics["latency_ms"]
-    rows: list[dict[str, object]] = []
-    for time, by_source in times.items():
-        for name, measured in by_source["measured"].items():
-            wrong = {
-                kind: 100.0 * (by_source[kind][name] / measured - 1.0)
-                for kind in _predictions(statistics)
-            }
-            rows.append({"title": f"{time} {name}", "measured": measured, **wrong})
-    return rows
-
-
-def request_columns(statistics: RequestStatistics) -> tuple[Column, ...]:
-    """The columns of ``request_rows``."""
+    rows: list[Row] = []
+    for key, title in TIMES.items():
+        (_, measured), *predictions = statistics[key].items()
+        for name, x in measured.items():
+            wrong = {kind: 100.0 * (values[name] / x - 1.0) for kind, values in predictions}
+            rows.append({"title": f"{title} {name}", "measured": x, **wrong})
     count = f"{statistics['count']:,} requests" + ("" if statistics["fitted"] else " left out")
-    return (
+    kinds = [kind for kind in statistics["ttft_ms"] if kind in KINDS]
+    return rows, [
         Column(count, "", "title"),
         Column("measured", "ms", "measured"),
-        *(Column(KINDS[kind], "%", kind, "{:+.1f}".format) for kind in _predictions(statistics)),
-    )
+        *(Column(KINDS[kind], "%", kind, "{:+.1f}".format) for kind in kinds),
+    ]
 
 
-def request_errors(statistics: RequestStatistics) -> str:
-    """Errors of the means, in words."""
-    kind = _predictions(statistics)[-1]
-    means = {row["title"]: row[kind] for row in request_rows(statistics)}
+def request_errors(statistics: Row) -> str:
+    """Errors of the means by the last prediction, in words."""
+    rows, columns = request_table(statistics)
+    means = {row["title"]: row[str(columns[-1].value)] for row in rows}
     errors = [f"{time} {means[f'{time} mean']:+.1f} %" for time in ("TTFT", "TPOT")]
     which = "each batch of requests" if statistics["fitted"] else "requests"
     return f"error of means of {which} left out {' and '.join(errors)}"

@@ -12,18 +12,12 @@ import numpy as np
 from infer_jax.calibration.runs import OUTPUTS, trends
 from infer_jax.calibration.server import Calibrated
 from infer_jax.calibration.statistics import predictive_checks
-from infer_jax.catalog.measurements import Run
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Column, Notes, Rows, Section
 from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
 from infer_jax.verbs import pictures
-from infer_jax.verbs.calibrate_requests import (
-    request_columns,
-    request_errors,
-    request_rows,
-    request_statistics,
-)
+from infer_jax.verbs.calibrate_requests import request_errors, request_statistics, request_table
 from infer_jax.verbs.inputs import Given
 
 if TYPE_CHECKING:
@@ -50,18 +44,9 @@ ARRIVALS = (
 Row = Mapping[str, Any]
 
 
-def _number(value: float) -> str:
-    return "-" if np.isnan(value) else digits(value)
-
-
-def _error(output: str, field: str) -> Column:
-    """Errors of one output by the median or the worst run; "-" where nothing was measured."""
-    title = f"{output.upper()} {'error' if field == 'median' else field}"
-
-    def text(row: Row) -> str:
-        return digits(getattr(row[output], field)) if row[output] is not None else "-"
-
-    return Column(title, "%", text, left=False)
+def _digits(value: float, text: str = "") -> str:
+    """A number, "-" where it is not known."""
+    return "-" if np.isnan(value) else format(value, text) if text else digits(value)
 
 
 def _unit(row: Row) -> tuple[str, float]:
@@ -71,26 +56,34 @@ def _unit(row: Row) -> tuple[str, float]:
     return row["unit"].replace("1", ""), 1.0
 
 
-def _coefficient(key: str) -> Column:
-    title = "fitted" if key == "value" else key
-    return Column(title, "", lambda row: digits(_unit(row)[1] * row[key]), left=False)
-
-
-def _interval(row: Row) -> str:
-    low, high = (digits(_unit(row)[1] * x) for x in row["interval80"])
-    return f"{low} to {high}"
+def _coefficient(title: str, key: str) -> Column:
+    return Column(title, "", lambda row: _unit(row)[1] * row[key], digits)
 
 
 PREDICTIONS = (
-    Column("predicted by", "", lambda row: TITLES[row["kind"]]),
-    *(_error(output, field) for output in OUTPUTS for field in ("median", "worst")),
+    Column("predicted by", "", "kind", TITLES.__getitem__),
+    *(
+        Column(
+            f"{name.upper()} {title}",
+            "%",
+            lambda row, name=name, field=field: getattr(row[name], field, np.nan),
+            _digits,
+        )
+        for name in OUTPUTS
+        for title, field in (("error", "median"), ("worst", "worst"))
+    ),
 )
 PARAMETERS = (
     Column("parameter", "", "name"),
     Column("unit", "", lambda row: _unit(row)[0]),
-    _coefficient("before"),
-    _coefficient("value"),
-    Column("80 % interval", "", _interval, left=False),
+    _coefficient("before", "before"),
+    _coefficient("fitted", "value"),
+    Column(
+        "80 % interval",
+        "",
+        lambda row: " to ".join(digits(_unit(row)[1] * x) for x in row["interval80"]),
+        left=False,
+    ),
     Column("by these runs", "", "verdict", lambda x: x if x == "identified" else "not identified"),
 )
 WORST_PREDICTED = (
@@ -99,12 +92,9 @@ WORST_PREDICTED = (
         column
         for k, name in enumerate(OUTPUTS)
         for column in (
-            Column(name.upper(), "ms", f"{name}_measured_ms", _number),
+            Column(name.upper(), "ms", f"{name}_measured_ms", _digits),
             Column(
-                "off",
-                "%",
-                lambda row, k=k: row["error_percent"][k],
-                lambda x: "-" if np.isnan(x) else f"{x:+.1f}",
+                "off", "%", lambda row, k=k: row["error_percent"][k], lambda x: _digits(x, "+.1f")
             ),
         )
     ),
@@ -127,7 +117,7 @@ class OutputErrors(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class CalibrateResult(Pictured):
+class CalibrateResult(FigureResult):
     """The fit of one server: errors, coefficients with intervals, what to measure next.
 
     ``server.fit.values`` are the coefficients, ``intervals`` their 80 % intervals, in SI units;
@@ -178,7 +168,12 @@ class CalibrateResult(Pictured):
             "runs": len(server.runs),
             "measured_times": self.fitted_times,
             "errors": {
-                kind: {name: None if x is None else _percent(x) for name, x in errors.items()}
+                kind: {
+                    name: None
+                    if x is None
+                    else {"median_percent": x.median, "worst_percent": x.worst}
+                    for name, x in errors.items()
+                }
                 for kind, errors in self.errors.items()
             },
             "band80": {name: list(ends) for name, ends in bands.items()},
@@ -192,11 +187,23 @@ class CalibrateResult(Pictured):
         else:
             statistics = request_statistics(requests)
             yield {"requests": statistics}
-            yield Rows("", request_rows(statistics), request_columns(statistics))
+            yield Rows("", *request_table(statistics))
         yield Rows("parameters", self._parameters(), PARAMETERS)
         several = requests is None or len(server.runs) > 1
         yield Rows("worst", self._worst(), WORST_PREDICTED if several else ())
-        yield Rows("next", self._next(), NEXT if server.proposals else ())
+        next_runs = [
+            {
+                "concurrency": load.workload.batch,
+                "isl_tokens": load.workload.isl,
+                "osl_tokens": load.workload.osl,
+                "tp": load.plan.tp,
+                "dp": load.plan.attention_dp,
+                "bits": bits,
+                "narrows_percent": 100.0 * narrows,
+            }
+            for load, bits, narrows in server.proposals
+        ]
+        yield Rows("next", next_runs, NEXT if next_runs else ())
         ends = [f"{name.upper()} {low:.2f} to {high:.2f}" for name, (low, high) in bands.items()]
         yield ""
         yield f"80 % of new runs: measured over predicted is {', '.join(ends)}."
@@ -207,10 +214,8 @@ class CalibrateResult(Pictured):
     def _figure(self) -> "Figure":
         """Predicted against measured times, before and after, with the band of new runs."""
         from infer_jax.plots.parity import Parity, plot_parity
-        from infer_jax.plots.style import words
 
         server, times = self.server, self.server.times
-        label = "fitted" if times.left_out is None else "calibrated, each run left out in turn"
         panels = {
             name.upper(): Parity(
                 times.measured[k], times.predictions["before"][k], times.unseen[k], server.band()[k]
@@ -218,11 +223,14 @@ class CalibrateResult(Pictured):
             for k, name in enumerate(OUTPUTS)
             if np.isfinite(times.measured[k]).any()
         }
-        name = f"{self.asked.model.name} on {self.asked.system.name}"
-        title = f"{name}: predicted against measured times, before and after calibration"
+        title = f"{self.asked.model.name} on {self.asked.system.name}: predicted against measured "
         runs = f"{len(server.runs)} measured runs."
-        caption = pictures.caption(self.asked, None, self.name, runs)
-        return plot_parity(panels, title=words(title), label=label, caption=caption)
+        return plot_parity(
+            panels,
+            title=f"{title}times, before and after calibration",
+            label="fitted" if times.left_out is None else "calibrated, each run left out in turn",
+            caption=pictures.caption(self.asked, None, self.name, runs),
+        )
 
     @property
     def summary(self) -> str:
@@ -260,13 +268,12 @@ class CalibrateResult(Pictured):
     @property
     def fitted_times(self) -> int:
         """Measured times that were fitted."""
-        requests = self.server.requests
-        times = self.server.times.measured
+        requests, times = self.server.requests, self.server.times.measured
         if requests is not None:
             times = requests.measured[:, requests.fitted]
         return int(np.isfinite(times).sum())
 
-    def _parameters(self) -> list[dict[str, object]]:
+    def _parameters(self) -> list[Row]:
         """The coefficients with their intervals, in SI units."""
         server = self.server
         start = {path: (meta["unit"], float(x)) for path, meta, x in leaves(server.start)}
@@ -284,41 +291,20 @@ class CalibrateResult(Pictured):
             for one in server.identified.parameters
         ]
 
-    def _worst(self) -> list[dict[str, object]]:
+    def _worst(self) -> list[Row]:
         """The runs that the fit on the others (or on all, if there is one) predicts worst."""
-        times = self.server.times
-        measured, predicted = times.measured, times.unseen
+        measured, predicted = self.server.times.measured, self.server.times.unseen
         wrong = np.nan_to_num(np.abs(np.log(predicted / measured))).max(axis=0)
-        rows = []
+        rows: list[Row] = []
         for i in np.argsort(-wrong)[:WORST]:
-            run: Run = self.server.runs[i]
+            run, times = self.server.runs[i], dict[str, float]()
+            for k, name in enumerate(OUTPUTS):
+                times[f"{name}_measured_ms"] = 1e3 * measured[k, i]
+                times[f"{name}_predicted_ms"] = 1e3 * predicted[k, i]
             load = {"concurrency": run.concurrency, "isl_tokens": run.isl, "osl_tokens": run.osl}
-            both = {
-                f"{name}_{kind}_ms": 1e3 * x[k, i]
-                for k, name in enumerate(OUTPUTS)
-                for kind, x in (("measured", measured), ("predicted", predicted))
-            }
             off = [100.0 * x for x in predicted[:, i] / measured[:, i] - 1.0]
-            rows.append({"run": run.place, **load, **both, "error_percent": off})
+            rows.append({"run": run.place, **load, **times, "error_percent": off})
         return rows
-
-    def _next(self) -> list[dict[str, object]]:
-        return [
-            {
-                "concurrency": load.workload.batch,
-                "isl_tokens": load.workload.isl,
-                "osl_tokens": load.workload.osl,
-                "tp": load.plan.tp,
-                "dp": load.plan.attention_dp,
-                "bits": bits,
-                "narrows_percent": 100.0 * narrows,
-            }
-            for load, bits, narrows in self.server.proposals
-        ]
-
-
-def _percent(errors: OutputErrors) -> dict[str, float]:
-    return {"median_percent": errors.median, "worst_percent": errors.worst}
 
 
 def caveats(server: Calibrated) -> list[str]:
@@ -343,20 +329,20 @@ def caveats(server: Calibrated) -> list[str]:
         notes.append(ARRIVALS)
     if server.times.left_out is None:
         notes.append("One run cannot be left out: the errors are of the run that was fitted.")
-    return notes + _patterns(server)
+    return notes + ([] if server.requests is not None else _patterns(server))
 
 
 def _patterns(server: Calibrated) -> list[str]:
     """Patterns in the residuals of TPOT alone and of TTFT alone that the fit does not explain.
 
-    Left out are times of fewer than ``PATTERN_RUNS`` runs, which show none, and fits to single
-    requests, whose errors are serially correlated.
+    Left out are times of fewer than ``PATTERN_RUNS`` runs, which show none. Fits to single requests
+    are not checked, as their errors are serially correlated.
     """
     notes: list[str] = []
     weights = server.fit.weights.reshape(2, -1)
     for k, name in enumerate(OUTPUTS):
         fitted = np.flatnonzero(weights[k])
-        if server.requests is not None or len(fitted) < PATTERN_RUNS:
+        if len(fitted) < PATTERN_RUNS:
             continue
         rows = k * weights.shape[1] + fitted
         fields = ("predicted", "measured", "weights", "jacobian", "scale")

@@ -13,22 +13,17 @@ import numpy as np
 from infer_jax.catalog.files import write_text
 from infer_jax.design.ascent import AscentProgress
 from infer_jax.design.config_json import export, template
-from infer_jax.design.design import Design, optimise
+from infer_jax.design.design import optimise
 from infer_jax.design.names import default_tables
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.errors import InputError
 from infer_jax.results.numbers import plain
-from infer_jax.results.wording import by_command
+from infer_jax.results.wording import by_command, option
 from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import options as opt, pictures
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.codesign_result import (
-    CodesignResult,
-    DesignResult,
-    folder_of,
-    second_estimates,
-)
+from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, second_estimate
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.option import Option, seconds_of
 from infer_jax.verbs.problems import refuse
@@ -97,81 +92,88 @@ def codesign(
     >>> found.designs[0].design.gain >= 1.0
     True
     """
-    model = "--model" if by_command() else "--config"
+    model = "model" if by_command() else "config"
     folder, drawn = pictures.split(out, "a folder", bool)
-    options = {model: config, "--hardware": hardware, "--estimator": estimator}
-    limits = {"ttft": seconds_of(ttft), "tpot": seconds_of(tpot), "throughput": target_throughput}
-    options |= {"--ttft": ttft, "--tpot": tpot, "--target-throughput": target_throughput}
-    given = {name: value for name, value in options.items() if value is not None}
+    options = {model: config, "hardware": hardware, "estimator": estimator}
+    options |= {"ttft": ttft, "tpot": tpot, "target_throughput": target_throughput}
     if spec is not None:
-        for option, value in given.items():
-            raise refuse(option, value, "none with a SPEC.toml, which has its own")
-        asked = _spec(spec)
+        for name, value in options.items():
+            if value is not None:
+                raise refuse(name, value, "none with a SPEC.toml, which has its own")
+        wanted = _read_spec(spec)
+    elif config is None or hardware is None:
+        needed = f"a file, or {option(model)} and {option('hardware')}"
+        raise refuse("SPEC.toml", "missing", needed)
     else:
-        if config is None or hardware is None:
-            raise refuse("SPEC.toml", "missing", f"a file, or {model} and --hardware")
-        kept = {k: v for k, v in limits.items() if v is not None}
-        if not kept:
-            raise refuse("--tpot", "missing", "a limit: --ttft, --tpot or --target-throughput")
+        limits = {"ttft": seconds_of(ttft), "tpot": seconds_of(tpot)}
+        limits |= {"throughput": target_throughput}
+        limits = {name: x for name, x in limits.items() if x is not None}
+        if not limits:
+            ways = f"{option('ttft')}, {option('tpot')} or {option('target_throughput')}"
+            raise refuse("tpot", "missing", f"a limit: {ways}")
         name = estimator or "economics.planned"
-        table = default_tables(os.fspath(config), os.fspath(hardware), name, isl, osl, kept)
-        asked = spec_of("infer-jax codesign", table)
-    found = CodesignResult(tuple(_designs(asked, folder, seed)), drawn)
+        table = default_tables(os.fspath(config), os.fspath(hardware), name, isl, osl, limits)
+        wanted = spec_of("infer-jax codesign", table)
+    designs: list[DesignResult] = []
+    for i, keep in enumerate(wanted.keeps):
+        one = _search(wanted, keep, seed, with_config=folder is not None)
+        if folder is not None:  # as soon as it is computed
+            one = _write(Path(folder) / (str(i + 1) if len(wanted.keeps) > 1 else ""), one)
+        designs.append(one)
+    found = CodesignResult(tuple(designs), drawn)
     for picture in drawn:
         found.draw(picture)
     return found
 
 
-def _designs(asked: DesignSpec, out: str | None, seed: int | None) -> Iterator[DesignResult]:
-    """The design for each [keep] of the spec, its files written as soon as it is computed."""
-    for i, keep in enumerate(asked.keeps):
-        one = _report(asked, _design(asked, keep, seed), keep, wanted=out is not None)
-        if out is not None:
-            one = _write(Path(out) if len(asked.keeps) == 1 else Path(out) / str(i + 1), one)
-        yield one
-
-
-def _spec(spec: opt.Place | DesignSpec | Mapping[str, object]) -> DesignSpec:
+def _read_spec(spec: opt.Place | DesignSpec | Mapping[str, object]) -> DesignSpec:
     if isinstance(spec, DesignSpec):
         return spec
     return spec_of("codesign", spec) if isinstance(spec, Mapping) else load_spec(os.fspath(spec))
 
 
-def _design(asked: DesignSpec, keep: Best, seed: int | None) -> Design:
-    search = {**asked.search, **({} if seed is None else {"seed": seed})}
+def _search(spec: DesignSpec, keep: Best, seed: int | None, *, with_config: bool) -> DesignResult:
+    """The best design; ``with_config``: its config.json even if the model is unchanged."""
+    search = {**spec.search, **({} if seed is None else {"seed": seed})}
     with _watching() as progress:
-        return optimise(
-            asked.estimator,
-            asked.space,
+        design = optimise(
+            spec.estimator,
+            spec.space,
             keep,
-            start=asked.start,
-            feasible=asked.feasible,
+            start=spec.start,
+            feasible=spec.feasible,
             progress=progress,
             **search,
         )
-
-
-def _report(asked: DesignSpec, design: Design, keep: Best, *, wanted: bool) -> DesignResult:
-    """The result of a design; ``wanted``: with its config.json even if the model is unchanged."""
     notes = [*long_times(dict(keep.under)), *design.notes]
-    law, wrapper = asked.estimator.law, design.point.estimator
+    law, wrapper = spec.estimator.law, design.point.estimator
     tokens = wrapper.tokens if isinstance(wrapper, QualityWrapper) else 0.0
     if law is not None:
         notes += [f"{warning}." for warning in law.warnings(design.point.arch, tokens)]
     config = None
-    if asked.model and (wanted or any(name.startswith("arch.") for name in design.moving)):
+    if spec.model and (with_config or any(name.startswith("arch.") for name in design.moving)):
         try:
-            config, _ = export(design.point.arch, template(asked.model), **asked.formats)
+            config, _ = export(design.point.arch, template(spec.model), **spec.formats)
         except InputError as error:
             notes.append(f"No config.json: {error}.")
-    return DesignResult(
-        asked, design, keep, second_estimates(asked, design, keep), config, tuple(notes)
-    )
+    second = None
+    if spec.second is not None:
+        points = (p._replace(estimator=spec.second) for p in (design.start, design.point))
+        start, end = (second_estimate(keep, point) for point in points)
+        second = start, end
+    return DesignResult(spec, design, keep, second, config, tuple(notes))
 
 
-def _write(out: Path, one: DesignResult) -> DesignResult:
-    """``one`` with its files in a folder: design.json and config.json."""
-    folder = folder_of(out)
+def _write(folder: Path, one: DesignResult) -> DesignResult:
+    """``one`` with its files in a folder, which is made: design.json and config.json.
+
+    Raises:
+        InputError: the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), "--out", error.strerror, "a folder to write to") from None
     design = {k: v for k, v in one.fields().items() if k != "config"}
     for name, table in (("design.json", design), ("config.json", one.config)):
         if table is not None:

@@ -1,10 +1,8 @@
 """The result of ``codesign``: the design beside its start, in every term."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,36 +11,20 @@ from infer_jax.design.quality_wrapper import QualityEstimate
 from infer_jax.design.toml import DesignSpec
 from infer_jax.design.violations import estimate_of
 from infer_jax.errors import InputError
-from infer_jax.estimators import Estimate
-from infer_jax.plots.pictured import Pictured
-from infer_jax.results import Column, Notes, Section, table
+from infer_jax.plots.rendering import FigureResult
+from infer_jax.results import Column, Notes, Rows, Section, table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.sweeps.paths import Point, grows, look, unit_of
 from infer_jax.sweeps.reducers import Best
-from infer_jax.verbs import codesign_picture, limits
+from infer_jax.verbs import codesign_figure as figures, limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TERMS = tuple(output.name for output in outputs(QualityEstimate))
 ANSWERS = ("ttft", "tpot", "cost", "throughput")  # of the second estimator
-
-
-class BeforeAfter(NamedTuple):
-    """A line of a table: a number or a name at the start and in the design."""
-
-    name: str
-    before: object
-    after: object
-    unit: str = ""
-
-    @property
-    def ratio(self) -> str | None:
-        """After over before, of two numbers."""
-        if not (_is_number(self.before) and _is_number(self.after)) or not self.before:
-            return None
-        return f"{float(self.after) / float(self.before):.3f}"  # pyright: ignore
+Row = Mapping[str, Any]
 
 
 def _is_number(value: object) -> bool:
@@ -50,43 +32,44 @@ def _is_number(value: object) -> bool:
     return numbers and not isinstance(value, bool)
 
 
-def _cell(value: object) -> str:
-    return digits(float(value), 5) if _is_number(value) else str(value)  # pyright: ignore
+def _cell(value: Any) -> str:
+    return digits(float(value), 5) if _is_number(value) else str(value)
+
+
+def _ratio(row: Row) -> str | None:
+    start, design = row["start"], row["design"]
+    if not (_is_number(start) and _is_number(design)) or not start:
+        return None
+    return f"{float(design) / float(start):.3f}"
 
 
 CHANGES = (
-    Column("start", "", "before", _cell, left=False),
-    Column("design", "", "after", _cell, left=False),
-    Column("ratio", "", "ratio", left=False),
+    Column("start", "", "start", _cell, left=False),
+    Column("design", "", "design", _cell, left=False),
+    Column("ratio", "", _ratio, left=False),
 )
 FREE = (Column("free", "", "name", left=True), *CHANGES)
-TERM = (Column("term", "", "name", left=True), Column("unit", "", "unit", left=True), *CHANGES)
+UNIT = Column("unit", "", "unit", lambda unit: "" if unit == "1" else unit, left=True)
+TERM = (Column("term", "", "term", left=True), UNIT, *CHANGES)
 
 
-class SecondEstimate(NamedTuple):
-    """A point under the second estimator: its answers, and the limits that it breaks."""
-
-    answers: dict[str, float]
-    broken: list[str]
-    feasible: bool
-
-    def fields(self) -> dict[str, object]:
-        """For JSON."""
-        return {**self.answers, "broken": self.broken, "feasible": self.feasible}
+def _rows(start: Row, design: Row) -> list[Row]:
+    return [{"name": name, "start": start.get(name), "design": x} for name, x in design.items()]
 
 
 @dataclass(frozen=True, repr=False)
-class DesignResult(Pictured):
+class DesignResult(FigureResult):
     """One design: its numbers, every term beside the start's, and both under a second estimator.
 
-    ``second`` has start and design under that estimator, None where the spec names none;
-    ``config`` is the design as a Hugging Face config.json, where it can be one.
+    ``second`` has the answers of start and design under that estimator, whether they are feasible
+    and the limits that they break, None where the spec names none; ``config`` is the design as a
+    Hugging Face config.json, where it can be one.
     """
 
     asked: DesignSpec
     design: Design
     keep: Best
-    second: tuple[SecondEstimate, SecondEstimate] | None
+    second: tuple[Row, Row] | None
     config: Mapping[str, object] | None
     notes: tuple[str, ...]
 
@@ -105,47 +88,47 @@ class DesignResult(Pictured):
 
     def sections(self) -> Iterator[Section]:
         """The design, its terms beside the start's, the second estimator, the search, notes."""
-        one, terms, start = self.design, self.design.terms, self.asked.start
-        under = ", ".join(f"{k} {v:.6g}" for k, v in dict(self.keep.under).items()) or "none"
+        one, under, rows = self.design, dict(self.keep.under), self.rows()
         yield ""
-        yield f"Objective: {self.keep.by}; limits: {under}."
+        names = ", ".join(f"{k} {v:.6g}" for k, v in under.items()) or "none"
+        yield f"Objective: {self.keep.by}; limits: {names}."
+        second: Row | None = None
+        if self.second is not None:
+            start, design = self.second
+            second = {"name": self.asked.names[1], "start": start, "design": design}
         yield {
             "objective": self.keep.by,
-            "limits": dict(self.keep.under),
+            "limits": under,
             "gain": one.gain,
             "start_keeps_limits": one.start_met,
             "design": self.values,
-            "start": start,
-            "terms": terms,
+            "start": self.asked.start,
+            "terms": one.terms,
             "start_terms": one.start_terms,
-            "units": {name: self._unit(name) for name in terms},
-            "better": {name: grows(name, one.point, one.estimate) for name in terms},
-            "second_estimator": None,
+            "units": {row["term"]: row["unit"] for row in rows},
+            "better": {name: grows(name, one.point, one.estimate) for name in one.terms},
+            "second_estimator": second,
             "searched": one.counts | {"seconds": one.seconds},
             "config": self.config,
             "estimator": self.asked.names[0],
             "trust": [known.fields() for known in self.asked.trusted],
         }
         yield from (known.says for known in self.asked.trusted)
+        if second is not None:
+            for name in ("design", "start"):
+                for text in second[name]["broken"]:
+                    by = f"Not feasible by {second['name']}, the second estimator"
+                    yield f"{by}: the {name}: {text}."
+        yield table(_rows(self.asked.start, self.values), FREE)
+        terms = {str(row["term"]): row for row in rows}
+        own = [name for name in TERMS if name in terms]
+        own += [name for name in terms if ".terms." in name or name.endswith(".need")]
+        yield Rows("", [terms[name] for name in own], TERM)
         if self.second is not None:
-            yield from self._not_feasible(*self.second)
-        yield table([BeforeAfter(k, start.get(k), x) for k, x in self.values.items()], FREE)
-        yield ""
-        names = [name for name in TERMS if name in terms]
-        names += [name for name in terms if ".terms." in name or name.endswith(".need")]
-        units = {name: self._unit(name) for name in names}
-        yield table(
-            [
-                BeforeAfter(n, one.start_terms[n], terms[n], "" if units[n] == "1" else units[n])
-                for n in names
-            ],
-            TERM,
-        )
-        if self.second is not None:
-            before, after = ({**x.answers, "feasible": x.feasible} for x in self.second)
             yield ""
             yield "The same two under the second estimator"
-            yield table([BeforeAfter(name, before[name], after[name]) for name in before], FREE)
+            start, design = ({k: x[k] for k in (*ANSWERS, "feasible")} for x in self.second)
+            yield table(_rows(start, design), FREE)
         yield ""
         yield (
             f"{self.keep.by} is better by a factor of {one.gain:.3f}. "
@@ -153,15 +136,6 @@ class DesignResult(Pictured):
             f"{one.counts['lattice']:,} rounded designs, {one.seconds:.1f} s."
         )
         yield Notes(self.notes)
-
-    def _not_feasible(self, start: SecondEstimate, design: SecondEstimate) -> Iterator[Section]:
-        """Start and design under the second estimator, and the limits that they break."""
-        name = self.asked.names[1]
-        fields = {"name": name, "start": start.fields(), "design": design.fields()}
-        yield {"second_estimator": fields}
-        for which, second in (("design", design), ("start", start)):
-            for text in second.broken:
-                yield f"Not feasible by {name}, the second estimator: the {which}: {text}."
 
     def _unit(self, name: str) -> str:
         return unit_of(name, self.design.point, self.design.estimate)
@@ -172,11 +146,11 @@ class DesignResult(Pictured):
         Raises:
             InputError: nothing moved along gradients; see ``Result.plot``.
         """
-        return codesign_picture.of_design(self)
+        return figures.draw_design(self)
 
 
 @dataclass(frozen=True, repr=False)
-class CodesignResult(Pictured):
+class CodesignResult(FigureResult):
     """The designs of a spec: one, or one for each value of a limit along a frontier.
 
     ``drawn``: the files of the pictures that were asked for.
@@ -210,29 +184,15 @@ class CodesignResult(Pictured):
     def _figure(self) -> "Figure":
         """The path to the design; of a frontier, the objective over the limit that varies."""
         first, *others = self.designs
-        return codesign_picture.of_frontier(self.designs) if others else first._figure()
+        return figures.draw_frontier(self.designs) if others else first._figure()
 
 
-def second_estimates(
-    asked: DesignSpec, design: Design, keep: Best
-) -> tuple[SecondEstimate, SecondEstimate] | None:
-    """The start and the design under the second estimator, where the spec names one."""
-    if asked.second is None:
-        return None
-    start, end = (p._replace(estimator=asked.second) for p in (design.start, design.point))
-    return _second(keep, start), _second(keep, end)
+def second_estimate(keep: Best, point: Point) -> Row:
+    """The answers at a point, the limits that it breaks, and whether it is feasible.
 
-
-def _second(keep: Best, point: Point) -> SecondEstimate:
-    estimate = estimate_of(point)
-    broken = _broken(keep, point, estimate)
-    answers = {name: float(getattr(estimate, name)) for name in ANSWERS}
-    return SecondEstimate(answers, broken, bool(estimate.feasible) and not broken)
-
-
-def _broken(keep: Best, point: Point, estimate: Estimate) -> list[str]:
-    """The limits that a point breaks: those asked for, and those of its estimator."""
-    broken = []
+    Limits are those of the objective, and those of the estimator of the point.
+    """
+    estimate, broken = estimate_of(point), list[str]()
     for name, limit in dict(keep.under).items():
         try:
             value = float(look(name, point, estimate))
@@ -247,18 +207,5 @@ def _broken(keep: Best, point: Point, estimate: Estimate) -> list[str]:
             text = limits.broken(name, limit)
             if float(limit.need) > float(limit.capacity) and text not in " ".join(broken):
                 broken.append(f"{title}: {text}")
-    return broken
-
-
-def folder_of(out: str | os.PathLike[str]) -> Path:
-    """The folder to write to, made where it is not there.
-
-    Raises:
-        InputError: it cannot be made.
-    """
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(folder), "--out", error.strerror, "a folder to write to") from None
-    return folder
+    answers = {name: float(getattr(estimate, name)) for name in ANSWERS}
+    return {**answers, "broken": broken, "feasible": bool(estimate.feasible) and not broken}

@@ -9,7 +9,7 @@ from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.estimators.serving import Deployment
 from infer_jax.results import option
 from infer_jax.results.numbers import quantity
-from infer_jax.specs import UNBOUNDED, Plan
+from infer_jax.specs import UNBOUNDED, Plan, Workload
 from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
@@ -19,8 +19,6 @@ from infer_jax.verbs.requests import ISL, OSL
 from infer_jax.verbs.runs import agree
 from infer_jax.verbs.speculation import evaluated
 from infer_jax.verbs.split import check_search, plan_of
-
-Split = tuple[float | None, float | None, float | None, float | None]
 
 
 @verb
@@ -72,39 +70,41 @@ def compare(
     """
     systems, _ = inputs.systems_of(hardware, None)
     every = [inputs.given(config, one, quant, kv_dtype, price, set) for one in systems]
-    asked = every[0]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
+    facts = {"engine": engine, "dp": dp, "concurrency": concurrency, "request_rate": request_rate}
     if measured is None:
-        others = {"engine": engine, "dp": dp, "concurrency": concurrency}
-        others |= {"request_rate": request_rate, "sidecar": sidecar}
-        names = _estimator_names(names, others, total_gpus, alone=len(every) > 1)
-        return _estimators(every, names, (tp, pp, ep, total_gpus), (isl, osl, batch))
+        for name, value in {**facts, "sidecar": sidecar}.items():
+            if value is not None:
+                raise refuse(name, str(value), f"only with {option('measured')}")
+        names = _estimator_names(names, total_gpus, several_systems=len(every) > 1)
+        work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
+        inputs.check_context(every[0].model, work)
+        return _estimators(every, names, work, {"tp": tp, "pp": pp, "ep": ep}, total_gpus)
+    with_runs = option("measured")
     if len(every) > 1:
         others = ", ".join(one.system.name for one in every)
-        raise refuse(
-            "hardware", others, f"one system with {option('measured')}: the one that was measured"
-        )
-    facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
-    facts |= {"concurrency": concurrency, "request_rate": request_rate}
-    name = _estimator_name(names, {"total_gpus": total_gpus, "batch": batch})
+        raise refuse("hardware", others, f"one system with {with_runs}: the one that was measured")
+    for name, value in (("batch", batch), ("total_gpus", total_gpus)):
+        if value is not None:
+            raise refuse(name, "given", f"none with {with_runs}: runs say what was run")
+    if len(names) > 1:
+        raise refuse("estimator", names[1], f"one of them with {with_runs}")
     places = [measured] if isinstance(measured, str | os.PathLike) else measured
+    facts |= {"tp": tp, "pp": pp, "ep": ep, "isl": isl, "osl": osl}
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
-    agree(runs, asked)
-    return _measured(asked, name, runs)
+    agree(runs, every[0])
+    return _measured(every[0], names[0] if names else inputs.BEST, runs)
 
 
 def _estimator_names(
-    names: list[str], others: Mapping[str, object], total: float | None, *, alone: bool
-) -> list[str]:
-    """The two estimators that are meant; one is set against the best.
+    names: list[str], total: float | None, *, several_systems: bool
+) -> Sequence[str]:
+    """The two estimators that are meant, of which one is enough where systems are compared.
 
-    ``alone``: one is enough, for systems are compared.
+    One alone is set against the best.
     """
-    for name, value in others.items():
-        if value is not None:
-            raise refuse(name, str(value), f"only with {option('measured')}")
     best = inputs.BEST if total is None else inputs.SEARCHING
-    if alone and len(names) < 2:
+    if several_systems and len(names) < 2:
         return names or [best]
     if not names:
         question = "Which two estimators, or which measurement?"
@@ -119,36 +119,23 @@ def _estimator_names(
     return names
 
 
-def _estimator_name(names: list[str], others: Mapping[str, float | None]) -> str:
-    """The estimator that predicts what runs measured."""
-    for name in ("batch", "total_gpus"):
-        if others[name] is not None:
-            allowed = f"none with {option('measured')}: runs say what was run"
-            raise refuse(name, "given", allowed)
-    if len(names) > 1:
-        raise refuse("estimator", names[1], f"one of them with {option('measured')}")
-    return names[0] if names else inputs.BEST
-
-
 def _estimators(
     every: Sequence[inputs.Given],
     names: Sequence[str],
-    split: Split,
-    load: tuple[float | None, float | None, float | None],
+    work: Workload,
+    degrees: Mapping[str, float | None],
+    total: float | None,
 ) -> EstimatorsCompared:
     """The answers of each estimator on each system to one question."""
-    (tp, pp, ep, total), (isl, osl, batch) = split, load
-    work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
-    inputs.check_context(every[0].model, work)
     answers: list[Prediction] = []
     for asked, name in product(every, names):
-        plan, _ = plan_of(asked.model.architecture, tp, pp, ep, 1.0, total, name)
+        plan, _ = plan_of(asked.model.architecture, **degrees, dp=1.0, total=total, name=name)
         model = inputs.estimator(name, asked)
         check_search(model, name, total)
         trusted = inputs.trust(name, model, asked)
         answers.append(Prediction(trusted, evaluated(model, asked, work, plan, name), asked))
-    degrees = {"TP": tp, "PP": pp, "EP": ep}
-    layout = " ".join(f"{k}{x:g}" for k, x in degrees.items() if x is not None and x > 1) or "TP1"
+    above_one = [f"{k.upper()}{x:g}" for k, x in degrees.items() if x is not None and x > 1]
+    layout = " ".join(above_one) or "TP1"
     if total is not None:
         layout = f"the best layout of {quantity(total, 'GPU')}"
     return EstimatorsCompared(every[0], work, layout, answers)

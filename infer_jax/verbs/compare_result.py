@@ -1,4 +1,4 @@
-"""The answers of ``compare``: two estimators side by side, or measured runs and predictions."""
+"""The answers of ``compare``: estimators or systems side by side, or measured runs beside them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Column, Notes, Rows, Section, Table, number, option
 from infer_jax.results.numbers import digits, quantity
 from infer_jax.results.terms import term
@@ -20,16 +20,18 @@ from infer_jax.verbs import inputs, pictures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from infer_jax.plots.bars import Panel
+
 PRINTED = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
-Numbers = Mapping[str, Array | float | None]  # a name, and its number; None: not known
+Numbers = Mapping[str, Array | float | None]  # by name; None: not known
 ABSENT, RATIO = "-", "second over first"
+SAME = 1e-3  # share by which times differ without a word
+PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
 ARRIVING = (
     "Requests that arrive by themselves are priced as if as many were kept in flight "
     "as were on average; their time to first token waits by another law."
 )
-SAME = 1e-3  # share by which times differ without a word
-PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
 OVERLAP = (
     "Terms of one name need not be the same work in two estimators; where memory and "
     "compute overlap, terms add up to more than the time."
@@ -45,7 +47,7 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class EstimatorsCompared(Pictured):
+class EstimatorsCompared(FigureResult):
     """Answers of estimators on systems to one question: outputs, and every term of both passes.
 
     ``asked`` is of the first system.
@@ -59,37 +61,26 @@ class EstimatorsCompared(Pictured):
 
     @property
     def systems(self) -> list[inputs.Given]:
-        """What is asked of each system."""
+        """The model on each system."""
         return [*{answer.asked.system.name: answer.asked for answer in self.answers}.values()]
+
+    @property
+    def estimators(self) -> list[str]:
+        """The names of the estimators."""
+        return [*dict.fromkeys(answer.trust.estimator for answer in self.answers)]
 
     @property
     def labels(self) -> list[str]:
         """What tells the answers apart: the system, the estimator, or both."""
         several = len(self.systems) > 1
-        named = self._by_several or not several
+        by_name = len(self.estimators) > 1 or not several
         parts = ((x.asked.system.name, x.trust.estimator) for x in self.answers)
-        return [" ".join([system] * several + [name] * named) for system, name in parts]
-
-    @property
-    def _by_several(self) -> bool:
-        """Whether several estimators answered."""
-        return len({answer.trust.estimator for answer in self.answers}) > 1
-
-    def _estimators(self) -> list[dict[str, object]]:
-        several = len(self.systems) > 1
-        return [
-            {
-                **({"hardware": answer.asked.system.name} if several else {}),
-                "name": answer.trust.estimator,
-                "trust": answer.trust.fields(),
-                **predicted(answer.estimate, answer.asked),
-            }
-            for answer in self.answers
-        ]
+        return [" ".join([system] * several + [name] * by_name) for system, name in parts]
 
     def sections(self) -> Iterator[Section]:
         """Outputs side by side, then the terms of both passes."""
         work, systems = self.work, self.systems
+        several = len(systems) > 1
         yield (
             f"{self.asked.model.name} on {', '.join(one.system.name for one in systems)}, "
             f"{self.layout}: isl {float(work.isl):g}, osl {float(work.osl):g}, "
@@ -97,64 +88,67 @@ class EstimatorsCompared(Pictured):
         )
         yield from dict.fromkeys(answer.trust.says for answer in self.answers)
         yield {
-            **(systems[0].names if len(systems) == 1 else {"systems": [x.names for x in systems]}),
+            **({"systems": [x.names for x in systems]} if several else systems[0].names),
             "layout": self.layout,
             "isl_tokens": work.isl,
             "osl_tokens": work.osl,
             "batch": work.batch,
         }
-        yield Rows("estimators", self._estimators())
-        labels = zip(self.labels, self.answers, strict=True)
+        rows = [
+            {
+                **({"hardware": answer.asked.system.name} if several else {}),
+                "name": answer.trust.estimator,
+                "trust": answer.trust.fields(),
+                **_predicted(answer.estimate, answer.asked),
+            }
+            for answer in self.answers
+        ]
+        yield Rows("estimators", rows)
+        labels = [*zip(self.labels, self.answers, strict=True)]
         heads = [_marked(label, answer.trust) for label, answer in labels]
         compared = outputs(*(answer.estimate for answer in self.answers), view="compare")
-        numbers = [of_estimate(x.estimate, x.asked) for x in self.answers]
         yield ""
-        yield _outputs_table(numbers, heads, compared, RATIO)
+        yield _outputs_table([_answers(x.estimate, x.asked) for x in self.answers], heads, compared)
         for name in PASSES.values():
             passes = [_milliseconds(getattr(answer.estimate, name)) for answer in self.answers]
             largest = {n: max(x.get(n, 0.0) for x in passes) for terms in passes for n in terms}
             names = sorted((n for n in largest if largest[n]), key=lambda n: -largest[n])
             columns = [Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads)]
-            ratio = [Column(RATIO)] if len(passes) == 2 else []
             yield ""
-            yield Table((*columns, *ratio), [[term(n), *_cells(passes, n)] for n in names])
-        for label, answer in zip(self.labels, self.answers, strict=True):
+            yield _side_by_side(passes, columns, {n: [term(n)] for n in names})
+        for label, answer in labels:
             if not answer.estimate.feasible:
                 yield ""
                 yield f"Not feasible by {label}: see infer-jax estimate."
         notes = [note for one in systems for note in one.notes]
-        yield Notes([*[OVERLAP] * self._by_several, *notes])
+        yield Notes([*[OVERLAP] * (len(self.estimators) > 1), *notes])
 
     def _figure(self) -> "Figure":
         """Both times by every estimator and system, as bars of their terms."""
-        from infer_jax.plots.bars import OVERLAP as HIDDEN, Panel, milliseconds, plot_bars
+        from infer_jax.plots.bars import OVERLAP as HIDDEN, plot_bars
 
-        panels: list[Panel] = []
-        for name, title in _times(self.answers[0].estimate).items():
-            passes = (getattr(x.estimate, PASSES[name]) for x in self.answers)
-            bars, ends = milliseconds(dict(zip(self.labels, passes, strict=True)))
-            panels.append(Panel(title, "ms", bars, ends=ends))
+        estimates = dict(zip(self.labels, (x.estimate for x in self.answers), strict=True))
         unlike = len({frozenset(x.estimate.decode.terms) for x in self.answers}) > 1
         systems = self.systems
         caption = pictures.caption(
             systems,
             self.work,
-            " and ".join(dict.fromkeys(answer.trust.estimator for answer in self.answers)),
+            " and ".join(self.estimators),
             f"{quantity(self.work.batch, 'request')} in flight, {self.layout}.",
             "Each estimator divides a time into parts of its own." * unlike,
         )
-        names = [x.system.name for x in systems]
-        where = ", ".join(names) if len(systems) > 1 else systems[0].system.title
+        names = ", ".join(x.system.name for x in systems)
+        where = names if len(systems) > 1 else systems[0].system.title
         title = f"{self.asked.model.name} on {where}: where each estimator sees the time go"
-        return plot_bars(panels, end=HIDDEN, title=title, caption=caption)
+        return plot_bars(_panels(estimates), end=HIDDEN, title=title, caption=caption)
 
 
 @dataclass(frozen=True, repr=False)
-class RunsCompared(Pictured):
-    """Measured runs, and what an estimator says of the same load and layout.
+class RunsCompared(FigureResult):
+    """Measured runs, and what an estimator predicts of the same load and layout.
 
-    ``steady``: what it says of a server that runs on, as the verb ``estimate`` does; None of runs
-    whose requests arrive by themselves.
+    ``steady``: what it predicts of a server that runs on, as the verb ``estimate`` does; None of
+    runs whose requests arrive by themselves.
     """
 
     asked: inputs.Given
@@ -163,22 +157,7 @@ class RunsCompared(Pictured):
     runs: Sequence[Run]
     estimates: Sequence[Estimate]
     steady: Sequence[Estimate | None]
-
-    def rows(self) -> Sequence[Mapping[str, object]]:
-        """One row a run."""
-        return [
-            {
-                "run": run.place,
-                "isl_tokens": run.isl,
-                "osl_tokens": run.osl,
-                "concurrency": run.concurrency,
-                "request_rate_per_s": run.request_rate,
-                "measured": {x.json_key: x.factor * value for x, value in measured(run)},
-                "predicted": predicted(estimate, self.asked),
-                "predicted_running_on": None if going is None else of_estimate(going, self.asked),
-            }
-            for run, estimate, going in self._predictions
-        ]
+    rows_key = "runs"
 
     @property
     def _predictions(self) -> list[tuple[Run, Estimate, Estimate | None]]:
@@ -188,12 +167,21 @@ class RunsCompared(Pictured):
         """A table and the predicted terms of each run, the first ``PRINTED`` of them."""
         yield f"{self.asked.model.name} on {self.asked.system.name}: measured, and predicted"
         yield self.trust.says
-        yield {
-            **self.asked.names,
-            "estimator": self.estimator,
-            "trust": self.trust.fields(),
-            "runs": self.rows(),
-        }
+        yield {**self.asked.names, "estimator": self.estimator, "trust": self.trust.fields()}
+        rows = [
+            {
+                "run": run.place,
+                "isl_tokens": run.isl,
+                "osl_tokens": run.osl,
+                "concurrency": run.concurrency,
+                "request_rate_per_s": run.request_rate,
+                "measured": {x.json_key: x.factor * value for x, value in _measured(run)},
+                "predicted": _predicted(estimate, self.asked),
+                "predicted_running_on": None if going is None else _answers(going, self.asked),
+            }
+            for run, estimate, going in self._predictions
+        ]
+        yield Rows("runs", rows)
         for run, estimate, going in self._predictions[:PRINTED]:
             yield from self._run(run, estimate)
             if going is not None:
@@ -205,47 +193,44 @@ class RunsCompared(Pictured):
         yield Notes([*own, *self.asked.notes])
 
     def _run(self, run: Run, estimate: Estimate) -> Iterator[Section]:
-        load = (
-            f"concurrency {run.concurrency:g}"
-            if run.request_rate is None
-            else f"{run.request_rate:g} requests/s"
-        )
+        """What was measured and predicted of a run, and the terms of the prediction."""
+        load = f"concurrency {run.concurrency:g}"
+        if run.request_rate is not None:
+            load = f"{run.request_rate:g} requests/s"
         yield ""
         yield f"{run.place}: {load}, isl {run.isl:g}, osl {run.osl:g}"
-        theirs = {x.json_key: x.factor * value for x, value in measured(run)}
+        measured = dict(_measured(run))
+        theirs = {x.json_key: x.factor * value for x, value in measured.items()}
         heads = ["measured", _marked("predicted", self.trust)]
-        both = [theirs, of_estimate(estimate, self.asked)]
-        compared = [x for x, _ in measured(run)]
+        both = [theirs, _answers(estimate, self.asked)]
         yield ""
-        yield _outputs_table(both, heads, compared, "predicted over measured")
-        for phase, title in (
-            (estimate.prefill, "first token"),
-            (estimate.decode, "every other token"),
-        ):
-            terms = sorted(_milliseconds(phase).items(), key=lambda item: -item[1])
-            small = 1e-4 * sum(x for _, x in terms)
-            texts = [f"{term(k)} {digits(x)} ms" for k, x in terms if x > small]
+        yield _outputs_table(both, heads, [*measured], "predicted over measured")
+        for name, title in (("prefill", "first token"), ("decode", "every other token")):
+            terms = _milliseconds(getattr(estimate, name))
+            small = 1e-4 * sum(terms.values())
+            texts = [
+                f"{term(k)} {digits(x)} ms"
+                for k, x in sorted(terms.items(), key=lambda item: -item[1])
+                if x > small
+            ]
             yield f"Predicted {title}: {', '.join(texts)}."
 
     def _figure(self) -> "Figure":
         """Predicted times of the first runs as bars of terms, with what was measured."""
-        from infer_jax.plots.bars import OVERLAP as HIDDEN, Panel, milliseconds, plot_bars
+        from infer_jax.plots.bars import OVERLAP as HIDDEN, plot_bars
 
-        drawn = list(zip(self.runs, self.estimates, strict=True))[:PRINTED]
-        drawn.sort(key=lambda pair: (pair[0].concurrency or 0.0, pair[0].request_rate or 0.0))
-        labels = [_load(run) for run, _ in drawn]
+        runs = list(zip(self.runs, self.estimates, strict=True))[:PRINTED]
+        runs.sort(key=lambda pair: (pair[0].concurrency or 0.0, pair[0].request_rate or 0.0))
+        labels = [_load(run) for run, _ in runs]
         if len(set(labels)) < len(labels):  # alike: told apart by their number
             labels = [f"{i + 1}. {label}" for i, label in enumerate(labels)]
-        panels: list[Panel] = []
-        for name, title in _times(self.estimates[0]).items():
-            passes, marks = dict[str, Phase](), dict[str, float]()
-            for label, (run, estimate) in zip(labels, drawn, strict=True):
-                passes[label] = getattr(estimate, PASSES[name])
-                seconds = {output.name: x for output, x in measured(run)}.get(name)
-                if seconds is not None:
-                    marks[label] = 1e3 * seconds
-            bars, ends = milliseconds(passes)
-            panels.append(Panel(title, "ms", bars, marks, ends))
+        labelled = dict(zip(labels, runs, strict=True))
+        marks: dict[str, dict[str, float]] = {name: {} for name in PASSES}
+        for label, (run, _) in labelled.items():
+            for output, seconds in _measured(run):
+                if output.name in PASSES:
+                    marks[output.name][label] = 1e3 * seconds
+        panels = _panels({label: estimate for label, (_, estimate) in labelled.items()}, marks)
         more = f"The first {PRINTED} of {len(self.runs)} runs." * (len(self.runs) > PRINTED)
         bars = "Bars: the predicted time by its parts."
         caption = pictures.caption(self.asked, None, self.estimator, bars, more)
@@ -254,21 +239,32 @@ class RunsCompared(Pictured):
         return plot_bars(panels, mark="measured", end=HIDDEN, title=title, caption=caption)
 
 
+def _panels(
+    estimates: Mapping[str, Estimate], marks: Mapping[str, Mapping[str, float]] | None = None
+) -> "list[Panel]":
+    """Bars of both times of estimates by label; ``marks``: by output and label, ms."""
+    from infer_jax.plots.bars import Panel, milliseconds
+
+    panels: list[Panel] = []
+    for output in outputs(next(iter(estimates.values()))):
+        if output.name in PASSES:
+            passes = {label: getattr(x, PASSES[output.name]) for label, x in estimates.items()}
+            bars, ends = milliseconds(passes)
+            own = {} if marks is None else marks[output.name]
+            panels.append(Panel(output.title, "ms", bars, own, ends))
+    return panels
+
+
 def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
     """A sentence on what a server that runs on has, where a benchmark of it has other times."""
     both = [[float(getattr(x, name)) for name in PASSES] for x in (estimate, going)]
-    if all(abs(a / b - 1.0) < SAME for a, b in zip(*both, strict=True)):
-        return
-    times = [f"{n.upper()} {digits(1e3 * x)} ms" for n, x in zip(PASSES, both[1], strict=True)]
-    yield (
-        f"A server that runs on, as `estimate` has it: {', '.join(times)}. Predicted of the run: "
-        f"its first {run.concurrency:g} requests come all at once, lengths vary as its own do."
-    )
-
-
-def _times(estimate: Estimate) -> dict[str, str]:
-    """The outputs that are a time of a pass, and their titles."""
-    return {x.name: x.title for x in outputs(estimate) if x.name in PASSES}
+    if any(abs(a / b - 1.0) >= SAME for a, b in zip(*both, strict=True)):
+        times = [f"{n.upper()} {digits(1e3 * x)} ms" for n, x in zip(PASSES, both[1], strict=True)]
+        yield (
+            f"A server that runs on, as `estimate` has it: {', '.join(times)}. Predicted of the "
+            f"run: its first {run.concurrency:g} requests come all at once, lengths vary as its "
+            "own do."
+        )
 
 
 def _load(run: Run) -> str:
@@ -278,23 +274,23 @@ def _load(run: Run) -> str:
     return f"{load}\n{run.isl:,.6g} in, {run.osl:,.6g} out"
 
 
-def of_estimate(estimate: Estimate, asked: inputs.Given) -> dict[str, Array | float | None]:
+def _answers(estimate: Estimate, asked: inputs.Given) -> dict[str, Array | float | None]:
     """The outputs that are compared, by their names with units."""
     compared = outputs(estimate, view="compare")
     return {x.json_key: x.value(estimate, asked.hardware.power) for x in compared}
 
 
-def predicted(estimate: Estimate, asked: inputs.Given) -> dict[str, object]:
+def _predicted(estimate: Estimate, asked: inputs.Given) -> dict[str, object]:
     """An estimate for JSON: its outputs, and the terms of both passes in ms."""
     return {
         "feasible": bool(estimate.feasible),
-        "answers": of_estimate(estimate, asked),
+        "answers": _answers(estimate, asked),
         "prefill_ms": _milliseconds(estimate.prefill),
         "decode_ms": _milliseconds(estimate.decode),
     }
 
 
-def measured(run: Run) -> Iterator[tuple[Output, float]]:
+def _measured(run: Run) -> Iterator[tuple[Output, float]]:
     """The outputs of a server that a run has measured, in the units of an estimate."""
     speed = run.output_throughput
     figures = {
@@ -320,21 +316,29 @@ def _marked(head: str, trust: Trust) -> str:
 
 
 def _outputs_table(
-    answers: Sequence[Numbers], heads: Sequence[str], compared: Sequence[Output], ratio: str
+    answers: Sequence[Numbers], heads: Sequence[str], compared: Sequence[Output], ratio: str = RATIO
 ) -> Table:
-    """Outputs side by side; of two answers with the ratio of the second and the first."""
     columns = [Column("answer", left=True), Column("unit", left=True), *map(Column, heads)]
-    columns += [Column(ratio)] if len(answers) == 2 else []
-    rows = [[x.title, x.printed_unit, *_cells(answers, x.json_key)] for x in compared]
-    return Table(columns, rows)
+    rows = {x.json_key: [x.title, x.printed_unit] for x in compared}
+    return _side_by_side(answers, columns, rows, ratio)
 
 
-def _cells(answers: Sequence[Numbers], name: str) -> list[str]:
-    """A number of every answer as text, and of two the second over the first if both have it."""
-    cells = [number(x[name]) if name in x else ABSENT for x in answers]
-    if len(answers) != 2:
-        return cells
-    first, second = (x.get(name) for x in answers)
-    if first is None or second is None or not float(first):
-        return [*cells, ABSENT]
-    return [*cells, f"{float(second) / float(first):.3g}"]
+def _side_by_side(
+    answers: Sequence[Numbers],
+    columns: Sequence[Column],
+    rows: Mapping[str, Sequence[str]],
+    ratio: str = RATIO,
+) -> Table:
+    """The numbers of every answer, and of two answers the second over the first.
+
+    ``rows``: by name of the number the texts before the numbers.
+    """
+    cells: list[list[str]] = []
+    for name, texts in rows.items():
+        row = [*texts, *(number(x[name]) if name in x else ABSENT for x in answers)]
+        if len(answers) == 2:
+            first, second = (x.get(name) for x in answers)
+            known = first is not None and second is not None and float(first)
+            row.append(f"{float(second) / float(first):.3g}" if known else ABSENT)  # pyright: ignore
+        cells.append(row)
+    return Table([*columns, *[Column(ratio)] * (len(answers) == 2)], cells)

@@ -8,7 +8,7 @@ from jax import Array
 
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number
 from infer_jax.results.numbers import digits, size
 from infer_jax.results.parts import ANSWERS
@@ -69,7 +69,7 @@ class EstimateLoad:
 
 
 @dataclass(frozen=True, repr=False)
-class EstimateResult(Pictured):
+class EstimateResult(FigureResult):
     """The answer for one configuration: ``estimate`` has every output in SI units, and both passes.
 
     ``intervals``: the range of 80 % of measured runs in ms, by output; ``interval_source``: where

@@ -12,8 +12,8 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.estimators.economics import Grid
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.plots.pictured import Pictured, dated
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint
+from infer_jax.plots.rendering import FigureResult, dated
 from infer_jax.results import Column, Notes, Section, number, percent, table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import Workload
@@ -40,7 +40,7 @@ PREFERRED = Column("", "", lambda row: "*" if row["preferred"] else "", left=Fal
 
 
 @dataclass(frozen=True, repr=False)
-class FrontierResult(Pictured):
+class FrontierResult(FigureResult):
     """The points that no other beats in both speed and cost, fastest first.
 
     ``points`` has their columns (speed, cost, chips, batch, ...), ``preferred`` the row with the
@@ -152,7 +152,7 @@ class FrontierResult(Pictured):
 
 
 @dataclass(frozen=True, repr=False)
-class FrontiersResult(Pictured):
+class FrontiersResult(FigureResult):
     """Frontiers by the system, and by the format where there are several: ``fronts``."""
 
     fronts: Mapping[str, FrontierResult]

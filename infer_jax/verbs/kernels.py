@@ -11,7 +11,7 @@ from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Kernels, KernelsPlan
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import (
     Answers,
     Column,
@@ -58,7 +58,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, repr=False)
-class KernelsResult(Pictured):
+class KernelsResult(FigureResult):
     """Both passes as sums of kernels; ``kernels`` has a row a kernel, by pass.
 
     ``prefill_tokens`` are of one pass in all groups, ``largest_batch`` is of requests that fit.

@@ -8,7 +8,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import make
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.partitioning import LAYOUTS, TRIED
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Column, Notes, Rows, Section, option, percent
 from infer_jax.results.numbers import digits, quantity, size
 from infer_jax.specs import Architecture, Dense, Torus
@@ -46,7 +46,7 @@ STATIONARY = LAYOUTS[:2]  # layouts of decode: the paper gathers weights in pref
 
 
 @dataclass(frozen=True, repr=False)
-class LayoutResult(Pictured):
+class LayoutResult(FigureResult):
     """Every layout at its best axes, the fastest first, and where the fastest changes.
 
     Times are in ms, memory in bytes of one chip.

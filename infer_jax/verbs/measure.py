@@ -13,7 +13,7 @@ from infer_jax.catalog.files import write_text
 from infer_jax.errors import InputError
 from infer_jax.kernel_timing import FULL, TOY, FittedFamily, fitted, profile, timed
 from infer_jax.kernel_timing.fitting import spread
-from infer_jax.plots.pictured import Pictured, dated
+from infer_jax.plots.rendering import FigureResult, dated
 from infer_jax.results import Column, Notes, Rows, Section, option, percent
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
@@ -39,7 +39,7 @@ CURVES = (
 
 
 @dataclass(frozen=True, repr=False)
-class MeasureResult(Pictured):
+class MeasureResult(FigureResult):
     """The curves of this machine's kernels, and the device they were timed on.
 
     ``lost`` is how many shapes did not fit into memory, ``out`` the profile that was written.

@@ -21,7 +21,7 @@ from infer_jax.footprint import (
     printed,
 )
 from infer_jax.physics.memory.resident import Ranks, resident
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Answers, Column, Fact, Notes, Section, option
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Plan
@@ -86,7 +86,7 @@ class Batch:
 
 
 @dataclass(frozen=True, repr=False)
-class MemoryResult(Pictured):
+class MemoryResult(FigureResult):
     """The memory of one GPU: ``memory`` in bytes, and what a batch fills where one is given."""
 
     asked: inputs.Given

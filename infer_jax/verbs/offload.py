@@ -13,7 +13,7 @@ from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.offloading.flags import Flags, rounded
 from infer_jax.estimators.offloading.plan import SCHEDULES
 from infer_jax.estimators.offloading.search import Blocks, search
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, percent
 from infer_jax.results.numbers import quantity, size
 from infer_jax.specs import Architecture, Hardware, Workload
@@ -114,7 +114,7 @@ class BestBlock(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class OffloadResult(Pictured):
+class OffloadResult(FigureResult):
     """The block of most tokens/s and where its tensors live; ``grid`` has every block."""
 
     asked: inputs.Given

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from infer_jax.plots.pictured import KINDS, dated, ending, rent
+from infer_jax.plots.rendering import KINDS, dated, ending, rent
 from infer_jax.results import option
 from infer_jax.specs import Workload
 from infer_jax.verbs.inputs import Given

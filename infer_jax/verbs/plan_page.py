@@ -12,9 +12,9 @@ from infer_jax.catalog import System
 from infer_jax.catalog.measured_points import latency
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.planning import Choice
-from infer_jax.plots.pictured import dated, rent
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
 from infer_jax.plots.plans import plot_plans
+from infer_jax.plots.rendering import dated, rent
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import bands, pictures

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from infer_jax.estimators.known_errors import NAMES, pools as trust_of_pools
 from infer_jax.launch import Launch
 from infer_jax.planning import USUAL_TTFT, Choice
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Notes, Part
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import limits
@@ -35,7 +35,7 @@ EVEN = 0.5  # odds from which a plan rather keeps its limits than not
 
 
 @dataclass(frozen=True, repr=False)
-class PlanResult(Pictured):
+class PlanResult(FigureResult):
     """Plans within the limits, cheapest first, or else the nearest misses.
 
     ``best``: the cheapest plan; ``plans``, ``near_misses``: all of them; ``launch``: the commands

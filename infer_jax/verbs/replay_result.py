@@ -13,7 +13,7 @@ import numpy as np
 
 from infer_jax.catalog.files import replacing
 from infer_jax.estimators import Trust
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, option
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.verbs import inputs, pictures
@@ -41,7 +41,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, repr=False)
-class ReplayResult(Pictured):
+class ReplayResult(FigureResult):
     """What a server did in one run or more: ``runs`` has every request, in seconds and tokens."""
 
     asked: inputs.Given
@@ -331,7 +331,6 @@ class ReplayResult(Pictured):
     def _figure(self) -> "Figure":
         """Of the first run: requests, cache and power over time, and the spread of times."""
         from infer_jax.plots.replay import plot_replay
-        from infer_jax.plots.style import words
 
         where = f"{self.asked.model.name} on {self.asked.system.title}"
         load = self.stream.arrivals_in_words(len(self.runs[0].prompt))
@@ -344,7 +343,7 @@ class ReplayResult(Pictured):
             both[0].series,
             times,
             limits={MEASURED[name]: limit for name, limit in self.limits.items()},
-            title=words(f"{where}: {load}, replayed"),
+            title=f"{where}: {load}, replayed",
             caption=pictures.caption(self.asked, None, self.estimator, text),
         )
 

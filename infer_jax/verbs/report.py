@@ -13,7 +13,7 @@ from infer_jax.catalog.files import write_text
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.pages import vega
 from infer_jax.planning import Choice, Degrees, Requirements
-from infer_jax.plots.pictured import Pictured
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Section
 from infer_jax.specs import Hardware
 from infer_jax.verbs import inputs, options as opt, pictures
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class ReportResult(Pictured):
+class ReportResult(FigureResult):
     """The ``answers`` about one plan, and the page that holds them, also as a file ``out``."""
 
     answers: Report

@@ -18,11 +18,10 @@ from infer_jax.pages import charts, vega
 from infer_jax.pages.decision import chart_page
 from infer_jax.pages.look import NOT_USED
 from infer_jax.planning import USUAL_TTFT
-from infer_jax.plots.names import named
-from infer_jax.plots.pictured import dated
 from infer_jax.plots.plan_chart import in_words
 from infer_jax.plots.plans import plot_plans
-from infer_jax.plots.tones import CACHE, HOST, MEMORY, WEIGHTS
+from infer_jax.plots.rendering import dated
+from infer_jax.plots.style import CACHE, HOST, MEMORY, WEIGHTS, name_of
 from infer_jax.results.numbers import digits, size
 from infer_jax.results.terms import term
 from infer_jax.results.wording import by_command
@@ -245,7 +244,7 @@ def _sensitivity(report: Report) -> Iterator[PageFigure | str]:
         for e in [e for e in slopes if e.output == output.name][:TOP]:
             value, tenth, double = f"{e.value:.4g} {e.unit}", _change(e.tenth), _change(e.double)
             note = f"{value}; 10 % more: {tenth}, twice: {double}"
-            bar = {"label": named(e.path), "value": e.slope, "text": f"{e.slope:+.2f}"}
+            bar = {"label": name_of(e.path), "value": e.slope, "text": f"{e.slope:+.2f}"}
             more = {"is": value, "tenth": tenth, "double": double}
             rows.append({**bar, "note": note, "faint": e.kinked, **more})
         if not rows:  # dollars where the rent is nothing

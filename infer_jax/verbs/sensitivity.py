@@ -2,34 +2,26 @@
 
 import dataclasses
 import re
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 
 from infer_jax.design.sensitivity import Change, analyser, changed, outputs, what_if
 from infer_jax.estimators import Economics
-from infer_jax.specs import Architecture, Hierarchy, Plan, leaves
+from infer_jax.results import option
+from infer_jax.specs import Hierarchy, Plan, leaves
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import changes, frontier_points as points, inputs, options as opt
+from infer_jax.verbs import changes, frontier_points as grids, inputs, options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, count, either
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.sensitivity_result import At, Display, SensitivityResult
+from infer_jax.verbs.sensitivity_result import PointSlopes, SensitivityResult
 from infer_jax.verbs.split import plan_of
 
 HEADS = (*changes.HEADS, "workload", "plan")  # what paths of ``set`` begin with
 TOP = 12  # rows of each output's table
 MAX_POINTS = 1000  # points along a frontier: each is a column of the table
-
-
-class SplitOptions(NamedTuple):
-    """The options that give the parallel degrees, or the number of GPUs."""
-
-    tp: float | None
-    pp: float | None
-    ep: float | None
-    total: float | None
 
 
 @verb
@@ -77,43 +69,36 @@ def sensitivity(
     1.0
     """
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set, HEADS)
-    split = SplitOptions(tp, pp, ep, total_gpus)
-    plan, name = _plan(asked.model.architecture, split, batch, estimator, along)
+    arch = asked.model.architecture
+    if along is None:
+        plan, name = plan_of(arch, tp, pp, ep, 1.0, total_gpus, estimator)
+    elif any(x is not None for x in (tp, pp, ep, total_gpus, batch)):
+        names = [option(x) for x in ("tp", "pp", "ep", "total_gpus")]
+        raise refuse("along", along, f"no {', '.join(names)} or {option('batch')}")
+    else:  # points of a frontier have their own plans
+        plan, name = Plan.of(), estimator or inputs.SEARCHING
     model = inputs.estimator(name, asked)
     trusted = inputs.trust(name, model, asked)
     work = inputs.workload(isl, osl, prefix, either(batch, 1.0))
-    point = Point(model, asked.model.architecture, asked.hardware, work, plan)
+    point = Point(model, arch, asked.hardware, work, plan)
     point = changed(point, asked.changes.values("workload", "plan"), "--set")
     inputs.check_context(asked.model, point.workload)
     with busy("compiling and evaluating"):
-        at = [point] if along is None else _frontier(point, asked, int(along))
+        points = [point] if along is None else _frontier(point, asked, int(along))
         analyse = analyser(outputs, point)
-        slopes = [At(one, analyse(one)) for one in at]
-        ifs = what_if(outputs, at[0], _questions(point)) if along is None else {}
-    display = Display(along is not None, int(top), coefficients)
-    return SensitivityResult(asked, name, trusted, slopes, ifs, display)
-
-
-def _plan(
-    arch: Architecture,
-    split: SplitOptions,
-    batch: float | None,
-    estimator: str | None,
-    along: float | None,
-) -> tuple[Plan, str]:
-    """The plan to analyse, and the estimator; the points of a frontier have their own plans."""
-    if along is None:
-        tp, pp, ep, total = split
-        return plan_of(arch, tp, pp, ep, 1.0, total, estimator)
-    if any(x is not None for x in (*split, batch)):
-        raise refuse("--along", along, "no --tp, --pp, --ep, --total-gpus or --batch")
-    return Plan.of(), estimator or inputs.SEARCHING
+        slopes = [PointSlopes(one, analyse(one)) for one in points]
+        ifs = what_if(outputs, point, _questions(point)) if along is None else {}
+    return SensitivityResult(
+        asked, name, trusted, slopes, ifs, along is not None, int(top), coefficients
+    )
 
 
 def _questions(point: Point) -> dict[str, Change]:
     """The what-ifs: half the weights' bytes, a rack-wide fast domain, shorter launches."""
+    weights = (path for path, _, _ in leaves(point.arch) if path.endswith("weights.bytes"))
+    formats = {re.sub(r"\.\d+\.", ".*.", path) for path in weights}  # those of all blocks as one
     questions: dict[str, Change] = {
-        "weights at half the bytes": {f"arch.{path}.bytes": _half for path in _formats(point.arch)}
+        "weights at half the bytes": {f"arch.{path}": _half for path in sorted(formats)}
     }
     if isinstance(point.hardware.network, Hierarchy):
         questions["fast domain of 72 chips"] = {"hardware.network.domain": 72.0}
@@ -127,24 +112,18 @@ def _half(x: float) -> float:
     return 0.5 * x
 
 
-def _formats(arch: Architecture) -> list[str]:
-    """Paths of the weights' formats, those of all blocks as one."""
-    paths = [path for path, _, _ in leaves(arch) if path.endswith("weights.bytes")]
-    return sorted({re.sub(r"\.\d+\.", ".*.", p).removesuffix(".bytes") for p in paths})
-
-
 def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
     """Points of the frontier of speed and cost of what was changed, evenly spaced in speed."""
     if not point.estimator.searches:
         raise refuse("--along", count, "an estimator that searches the split: economics")
     model = dataclasses.replace(asked.model, architecture=point.arch)
     given = dataclasses.replace(asked, model=model, hardware=point.hardware)
-    chips, batches = points.gpu_axes(given, None)
-    layouts = points.searched_layouts(chips)
-    grid = points.evaluate(point.estimator, given, point.workload, layouts, batches)
+    chips, batches = grids.gpu_axes(given, None)
+    layouts = grids.searched_layouts(chips)
+    grid = grids.evaluate(point.estimator, given, point.workload, layouts, batches)
     front = grid.frontier()
     if not len(front):
-        raise refuse("--along", count, "a model that fits on some number of these chips")
+        raise refuse("along", count, "a model that fits on some number of these chips")
     wanted = np.linspace(front.speed[-1], front.speed[0], count)
     at = dict.fromkeys(int(np.argmin(np.abs(front.speed - x))) for x in wanted)
     return [

@@ -102,7 +102,9 @@ def test_memory_draws_what_fills_the_budget():
     full = ij.memory("llama-3.1-70b", "h100_sxm", tp=1)
     (axes,) = full.plot().axes
     assert sums(axes)[""] > float(full.memory.visible) / 1e9
-    assert "left for the cache" not in [x.get_text() for x in full.plot().legends[0].get_texts()]
+    assert "left for the cache" not in [
+        x.get_text() for x in full.plot().subfigs[0].legends[0].get_texts()
+    ]
 
 
 def test_compare_draws_estimators_and_runs_side_by_side():

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from infer_jax.plots.bars import OTHER, OVERLAP, Panel, overlapping, plot_bars
+from infer_jax.plots.style import heading_and_caption, part
 from infer_jax.plots.timeline import StackedTime, plot_timeline
-from infer_jax.plots.tones import part
 from infer_jax.results.terms import TERMS as WORDS
 
 TERMS = {"attention": 60.0, "feedforward": 39.5, "sampling": 0.3, "head": 0.2}
@@ -23,8 +23,13 @@ def widths(axes: Any) -> dict[float, float]:
     return found
 
 
+def keys(figure: Any) -> Any:
+    """The legend below all axes."""
+    return figure.subfigs[0].legends[0]
+
+
 def legend(figure: Any) -> list[str]:
-    return [text.get_text() for text in figure.legends[0].get_texts()]
+    return [text.get_text() for text in keys(figure).get_texts()]
 
 
 def texts(axes: Any) -> list[str]:
@@ -34,7 +39,7 @@ def texts(axes: Any) -> list[str]:
 def test_parts_add_up_and_small_ones_are_one():
     figure = plot_bars([Panel("time", "ms", {"a": TERMS, "b": {"attention": 30.0}})])
     (axes,) = figure.axes
-    assert widths(axes) == {2.0: pytest.approx(100.0), 1.0: pytest.approx(30.0)}
+    assert widths(axes) == {0.0: pytest.approx(100.0), 1.0: pytest.approx(30.0)}
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a", "b"]
     assert legend(figure) == ["attention", "feedforward", OTHER]
     assert {"100", "30"} <= set(texts(axes)) and axes.get_xlabel() == "ms"
@@ -54,9 +59,9 @@ def test_a_bar_says_its_mark_and_limits_their_words():
 def test_a_part_has_one_tone_in_all_panels_and_no_two_look_alike():
     many = {f"term {i}": 10.0 + i for i in range(14)}
     figure = plot_bars([Panel("one", "ms", {"": many}), Panel("two", "ms", {"": TERMS})])
-    keys: Any = figure.legends[0].get_patches()
-    looks = {(key.get_facecolor(), key.get_hatch()) for key in keys}
-    assert len(looks) == len(keys) == 14 + 3
+    patches: Any = keys(figure).get_patches()
+    looks = {(key.get_facecolor(), key.get_hatch()) for key in patches}
+    assert len(looks) == len(patches) == 14 + 3
     first, second = figure.axes
     drawn = {(bar.get_facecolor(), bar.get_hatch()) for bar in [*first.patches, *second.patches]}
     assert drawn == looks
@@ -76,7 +81,7 @@ def test_room_is_pale_and_parts_keep_their_order():
 def test_long_times_are_in_seconds():
     panel = Panel("", "ms", {"": {"compute": 82080.0}}, {"": 8e4}, limits={"limit": 9e4})
     (axes,) = plot_bars([panel]).axes
-    assert axes.get_xlabel() == "s" and widths(axes) == {1.0: pytest.approx(82.08)}
+    assert axes.get_xlabel() == "s" and widths(axes) == {0.0: pytest.approx(82.08)}
     assert [x.get_xdata()[0] for x in axes.lines] == [80.0, 90.0]  # pyright: ignore
 
 
@@ -134,8 +139,9 @@ def test_nothing_overlaps_and_nothing_is_cut_off():
     figure.draw_without_rendering()
     page, (axes,) = figure.bbox, figure.axes
     boxes = [text.get_window_extent() for text in [*axes.texts, *figure.texts]]
-    boxes.append(figure.legends[0].get_window_extent())
+    boxes.append(keys(figure).get_window_extent())
     assert all(page.x0 <= b.x0 and b.x1 <= page.x1 and b.y0 >= page.y0 for b in boxes)
     assert "1.40" not in texts(axes) and "48.6" in texts(axes)
-    below, keys = figure.texts[-1].get_window_extent(), figure.legends[0].get_window_extent()
-    assert below.y1 <= keys.y0 + 1 and keys.y1 <= axes.get_tightbbox().y0 + 1
+    below, names = figure.texts[-1].get_window_extent(), keys(figure).get_window_extent()
+    assert below.y1 <= names.y0 + 1 and names.y1 <= axes.get_tightbbox().y0 + 1
+    assert heading_and_caption(figure) == (title, caption)

@@ -12,11 +12,10 @@ pytest.importorskip("matplotlib")
 
 from infer_jax.pages.look import SHAPES, TONES
 from infer_jax.plots import Curve, plot_frontier, plot_plans
-from infer_jax.plots.kept import plot_cloud
-from infer_jax.plots.names import NAMES, named
-from infer_jax.plots.path import Change, Track, plot_path
+from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries, RunPoint
-from infer_jax.plots.style import MARKERS
+from infer_jax.plots.points import plot_cloud
+from infer_jax.plots.style import MARKERS, NAMES, name_of
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
 
@@ -103,23 +102,23 @@ def test_a_frontier_says_which_dot_is_which():
 def test_bars_are_named_in_words_of_the_field():
     bars = [
         TornadoBar("a number at its bound", "model", 0.1, np.nan),
-        TornadoBar(named("hardware.chip.memory_bandwidth"), "hardware", -0.5, -4.0),
+        TornadoBar(name_of("hardware.chip.memory_bandwidth"), "hardware", -0.5, -4.0),
     ]
     figure = plot_tornado({"TPOT": bars, "$/Mtok": bars[1:]})
     names = [tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()]
     assert names == ["memory bandwidth", "a number at its bound", "memory bandwidth"]
     first: Any = figure.axes[0]
     assert [bar.get_width() for bar in first.patches] == [-4.0, 1.0]  # evaluated, else the slope
-    assert first.lines[-1].get_xydata().tolist() == [[-5.0, 2.0]]  # a slope that differs
+    assert first.lines[-1].get_xydata().tolist() == [[-5.0, 0.0]]  # a slope that differs
     assert not any("_" in said or "." in said for said in NAMES.values())
     assert len(set(NAMES.values())) == len(NAMES)
-    assert named("arch.blocks.*.attention.some_new_field") == "attention some new field"
+    assert name_of("arch.blocks.*.attention.some_new_field") == "attention some new field"
 
 
 def test_a_design_is_drawn_beside_its_start():
     """A bar is design over start; both numbers stand beside it, with their unit."""
     steps = np.linspace(2.0, 1.0, 5)[:, None]
-    track = Track(steps, steps < 3, 0, steps, ["x"], 2.0, 1.0, "cost ($)")
+    search = SearchTrack(steps, steps[:, 0], steps[:, 0] < 3, 2.0, 1.0, "cost ($)")
     changes = {
         "what changed": [
             Change("layers", 32, 16, bound="least allowed"),
@@ -127,19 +126,21 @@ def test_a_design_is_drawn_beside_its_start():
         ],
         "what it brings": [Change("price", 2.0, 1.0, "$/Mtok", -1), Change("time", 1, 2, "", -1)],
     }
-    first, second, search = plot_path(track, changes=changes, title="t").axes
+    first, second, path = plot_path(search, changes, title="t").axes
     widths = {p.get_y(): p.get_width() for p in first.patches}  # pyright: ignore
     assert sorted(widths.values()) == [-0.5, 1.0]
     labels = [x.get_text() for x in first.get_yticklabels()]
-    assert labels == ["hidden size", "layers"]  # from below
+    assert labels == ["layers", "hidden size"]
     said = [text.get_text() for text in second.texts]
-    assert said[1] == "2 \N{RIGHTWARDS ARROW} 1 $/Mtok" and search.get_ylabel() == "cost ($)"
-    assert first.texts[1].get_text() == "32 \N{RIGHTWARDS ARROW} 16, least allowed"
+    assert said[0] == "2 \N{RIGHTWARDS ARROW} 1 $/Mtok" and path.get_ylabel() == "cost ($)"
+    assert first.texts[0].get_text() == "32 \N{RIGHTWARDS ARROW} 16, least allowed"
     keys: Any = second.get_legend().get_patches()  # pyright: ignore[reportOptionalMemberAccess]
     assert [x.get_label() for x in keys] == ["better", "worse"]
-    bars: Any = second.patches  # from below: the time, and the price
-    assert [x.get_facecolor() for x in bars] == [x.get_facecolor() for x in reversed(keys)]
-    assert len(plot_path(track).axes) == 2
+    bars: Any = second.patches  # the price, and the time
+    assert [x.get_facecolor() for x in bars] == [x.get_facecolor() for x in keys]
+    best: Any = path.lines[2]
+    assert best.get_label() == "best, limits kept"
+    assert best.get_ydata() == pytest.approx(steps[:, 0])
 
 
 def test_a_frontier_shows_its_fastest_point_though_it_is_dear():

@@ -18,7 +18,7 @@ from infer_jax.sweeps import (
     Space,
     TopK,
 )
-from infer_jax.sweeps.pictures import Drawing
+from infer_jax.sweeps.chart import SweepChart
 from tests.cli.running import answer, as_command, run
 
 FILE = """
@@ -158,7 +158,7 @@ def test_outputs_of_servers_are_drawn_as_they_are_printed():
     """Seconds of ``ServerEstimate`` alone are drawn in ms, by their declared title."""
     pytest.importorskip("matplotlib")
     columns = {"batch": np.array([1.0, 2.0]), "latency": np.array([0.5, 0.75])}
-    kept = Drawing(TopK(2, "latency"), columns, {"latency": "s"}, ("batch",), None)
+    kept = SweepChart(TopK(2, "latency"), columns, {"latency": "s"}, ("batch",), None)
     axes: Any = kept.figure().axes[0]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([500.0, 750.0])
     assert axes.get_xlabel() == "latency of a request, ms"
@@ -191,7 +191,7 @@ def test_a_grid_of_several_systems_is_a_map_of_each():
     columns = {"hardware": system, "workload.isl": isl, "workload.batch": batch}
     columns["tpot"] = 1e-3 * isl * batch
     axes = ("hardware", "workload.isl", "workload.batch")
-    drawn: Any = Drawing(Everything("tpot"), columns, {}, axes, None).figure()
+    drawn: Any = SweepChart(Everything("tpot"), columns, {}, axes, None).figure()
     one, two, _ = drawn.axes
     assert [x.get_title(loc="left") for x in (one, two)] == ["one", "two"]
     assert [x.get_text() for x in one.texts] == ["1", "4", "8", "2", "8", "16"]
@@ -206,7 +206,7 @@ def test_all_points_lie_behind_the_frontier_of_each_system():
     speed, cost = rng.uniform(10, 100, 200), rng.uniform(1, 5, 200)
     columns = {"hardware": np.repeat(["one", "two"], 100), "speed": speed, "cost": cost}
     columns["a"], columns["b"], columns["c"] = (rng.uniform(size=200) for _ in range(3))
-    kept = Drawing(Everything("speed", "cost"), columns, {}, ("hardware", "a", "b", "c"), None)
+    kept = SweepChart(Everything("speed", "cost"), columns, {}, ("hardware", "a", "b", "c"), None)
     axes: Any = kept.figure().axes[0]
     assert axes.collections[0].get_array().sum() == 200
     for line, mine in zip(axes.lines, (slice(0, 100), slice(100, 200)), strict=True):
@@ -221,7 +221,7 @@ def test_the_best_along_an_axis_is_a_line_for_each_system():
     columns = {"hardware": np.repeat(["one", "two"], 3), "workload.isl": np.tile([1.0, 2, 4], 2)}
     columns["tpot"] = np.arange(6) / 1e3
     keep = Best("tpot", per=("hardware", "workload.isl"))
-    kept = Drawing(keep, columns, {}, ("hardware", "workload.isl"), None)
+    kept = SweepChart(keep, columns, {}, ("hardware", "workload.isl"), None)
     axes: Any = kept.figure().axes[0]
     assert [x.get_ydata().tolist() for x in axes.lines] == [[0, 1, 2], [3, 4, 5]]
     assert axes.get_xlabel() == "prompt tokens"

@@ -1,7 +1,7 @@
-"""The picture of a sweep's result: a frontier, a map, points, or bars."""
+"""The picture of a sweep's result: a frontier, a map, points, lines or bars, and its words."""
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -13,7 +13,11 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.physics.pareto import undominated
-from infer_jax.plots.pictured import rent
+from infer_jax.plots import Curve, plot_frontier
+from infer_jax.plots.bars import Panel, plot_bars
+from infer_jax.plots.points import plot_cloud, plot_maps, plot_points
+from infer_jax.plots.rendering import rent
+from infer_jax.plots.style import name_of, words
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.specs.declared_outputs import Output
@@ -25,48 +29,16 @@ from infer_jax.sweeps.reducers import Answer, Best, Everything, Reducer, parse
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from infer_jax.plots.kept import Map
-
 PRINTED = {output.name: output for output in outputs(Estimate, ServerEstimate)}
 LARGER_IS_BETTER = ("rate", "fraction")  # kinds of terms
 BARS = 12  # rows that are drawn as bars
 ALLOWED = "rows of a sweep (pareto, top, best, everything), or a histogram"
 
 
-def description(ready: Prepared) -> str:
-    """Models, formats, lengths, axes, rents and estimators of a sweep, for its caption."""
-    from infer_jax.plots.names import named
-
-    work = ready.groups[0].base.workload
-    ranges = _ranges(ready)
-    lengths: list[str] = []
-    for name, end in (("isl", "in"), ("osl", "out")):
-        ends = ranges.pop(f"workload.{name}", (float(getattr(work, name)),))
-        tokens = "" if lengths else " tokens"
-        lengths.append(f"{' to '.join(f'{x:,.12g}' for x in dict.fromkeys(ends))}{tokens} {end}")
-    models = [x for x in ready.named.values() if isinstance(x, Model)]
-    systems = [x for x in ready.named.values() if isinstance(x, System)]
-    rents = {x.name: float(x.hardware.price) for x in systems}
-    axes = [
-        f"{named(path).rpartition(', ')[2]} {low:,.6g} to {high:,.6g}"
-        for path, (low, high) in ranges.items()
-    ]
-    estimators = dict.fromkeys(estimator.innermost.table for estimator in ready.estimators)
-    parts = (
-        ", ".join(x.name for x in models),
-        ", ".join(dict.fromkeys(x.quantisation for x in models)),
-        ", ".join(lengths),
-        ", ".join(axes),
-        rent(rents) if rents and "hardware.price" not in ranges else "",
-        f"estimator {', '.join(estimators)}",
-    )
-    return "; ".join(part for part in parts if part)
-
-
-def limit(name: str, value: float, known: Mapping[str, Output] = PRINTED) -> str:
+def limit_in_words(name: str, value: float, known: Mapping[str, Output] = PRINTED) -> str:
     """A limit in the words and unit of its output; by its name where it is none.
 
-    >>> limit("tpot", 0.03)
+    >>> limit_in_words("tpot", 0.03)
     'TPOT 30 ms'
     """
     output = known.get(name)
@@ -79,15 +51,46 @@ def limit(name: str, value: float, known: Mapping[str, Output] = PRINTED) -> str
 def title_of(ready: Prepared, *, answer: bool) -> str:
     """What is drawn of a sweep, for its title; ``answer``: one of all points."""
     models = [x.name for x in ready.named.values() if isinstance(x, Model)]
-    of = f"{models[0]}: " if len(models) == 1 else ""
     terms = [parse(term)[0] for term in ready.reducer.terms]
     subject = "the frontier" if isinstance(ready.reducer, Pareto) else "the best"
     if isinstance(ready.reducer, Everything):
         only = PRINTED.get(terms[0]) if len(terms) == 1 else None
         subject = "all" if only is None else only.title
     subject = "the distribution" if answer else subject
-    title = f"{of}{subject} of {ready.size:,} configurations"
-    return title[0].upper() + title[1:] if not of else title
+    title = f"{subject} of {ready.size:,} configurations"
+    return f"{models[0]}: {title}" if len(models) == 1 else title[0].upper() + title[1:]
+
+
+def caption_of(ready: Prepared, feasible: int) -> str:
+    """Models, formats, lengths, axes, rents, estimators and limits; ``feasible``: such points."""
+    work, ranges = ready.groups[0].base.workload, _ranges(ready)
+    lengths: list[str] = []
+    for name, end in (("isl", "tokens in"), ("osl", "out")):
+        ends = ranges.pop(f"workload.{name}", (float(getattr(work, name)),))
+        lengths.append(f"{' to '.join(f'{x:,.12g}' for x in dict.fromkeys(ends))} {end}")
+    models = [x for x in ready.named.values() if isinstance(x, Model)]
+    systems = [x for x in ready.named.values() if isinstance(x, System)]
+    rents = {x.name: float(x.hardware.price) for x in systems}
+    axes = [
+        f"{name_of(path).rpartition(', ')[2]} {low:,.6g} to {high:,.6g}"
+        for path, (low, high) in ranges.items()
+    ]
+    estimators = dict.fromkeys(estimator.innermost.table for estimator in ready.estimators)
+    facts = (
+        ", ".join(x.name for x in models),
+        ", ".join(dict.fromkeys(x.quantisation for x in models)),
+        ", ".join(lengths),
+        ", ".join(axes),
+        rent(rents) if rents and "hardware.price" not in ranges else "",
+        f"estimator {', '.join(estimators)}",
+    )
+    fit = f"{feasible:,} of {ready.size:,} can run"
+    if feasible < ready.size:
+        fit += ", the others lack memory or break a rule of layouts"
+    reducer = ready.reducer
+    limits = dict(reducer.limits) if isinstance(reducer, Best) else {}
+    within = f" Limits: {', '.join(limit_in_words(*x) for x in limits.items())}." if limits else ""
+    return f"{'; '.join(filter(None, facts))}. {fit}.{within}"
 
 
 def _ranges(ready: Prepared) -> dict[str, tuple[float, float]]:
@@ -101,8 +104,8 @@ def _ranges(ready: Prepared) -> dict[str, tuple[float, float]]:
     return ends
 
 
-@dataclasses.dataclass(frozen=True)
-class Drawing:
+@dataclass(frozen=True)
+class SweepChart:
     """What is drawn: columns of rows, or one answer, of a reducer; ``axes``: columns of axes."""
 
     reducer: Reducer
@@ -121,35 +124,25 @@ class Drawing:
         terms: points. One term: bars of the first rows. A histogram: bars of its counts.
 
         Raises:
-            InputError: nothing that can be drawn; matplotlib is not installed; a file that cannot
-                be written.
+            InputError: nothing that can be drawn; matplotlib is not installed.
         """
-        from infer_jax.plots import Curve, plot_frontier
-        from infer_jax.plots.kept import plot_maps
-
         if self.answer is not None and "edges" in self.answer:
             return self._histogram(self.answer)
         terms = [parse(term)[0] for term in self.reducer.terms]
         if not self.columns or not set(terms) <= set(self.columns):
             raise InputError("plot", "kept", repr(self.reducer), ALLOWED)
         if isinstance(self.reducer, Pareto) and {"speed", "cost"} <= set(terms):
-            speed, cost = self.columns["speed"], self.columns["cost"]
-            curves = {n: Curve(speed[x], cost[x]) for n, x in self.systems.items()}
-            return plot_frontier(curves, title=self.title, caption=self.caption)
+            return self._frontier()
         if isinstance(self.reducer, Everything):
-            if maps := self._maps(terms[0]):
-                labels = (self._label(self.numeric[0]), self._label(self.numeric[1]))
-                words = {"title": self.title, "caption": self.caption}
-                return plot_maps(maps, labels=labels, term=self._label(terms[0]), **words)
+            if self._is_grid:
+                return self._maps(terms[0])
             if len(terms) > 1:
                 return self._cloud(terms[0], terms[1])
         if isinstance(self.reducer, Best):
             axis, *more = [*{*self.reducer.axes} - {"hardware"}, ""]
             if len(more) == 1 and axis in self.numeric:  # the best of each value of an axis
-                return self._points(self.columns[axis], axis, terms[0])
-        if len(terms) > 1:
-            return self._points(self._printed(terms[0]), terms[0], terms[1])
-        return self._bars(terms[0])
+                return self._points(axis, terms[0])
+        return self._points(*terms[:2]) if len(terms) > 1 else self._bars(terms[0])
 
     @cached_property
     def systems(self) -> dict[str, Column]:
@@ -168,39 +161,45 @@ class Drawing:
         """Axes of numbers that take several values."""
         return [name for name in self.varied if self.columns[name].dtype.kind in "iuf"]
 
-    def _points(self, x: Column, across: str, up: str) -> "Figure":
+    @property
+    def _words(self) -> dict[str, str]:
+        return {"title": self.title, "caption": self.caption}
+
+    def _frontier(self) -> "Figure":
+        speed, cost = self.columns["speed"], self.columns["cost"]
+        curves = {name: Curve(speed[x], cost[x]) for name, x in self.systems.items()}
+        return plot_frontier(curves, **self._words)
+
+    def _points(self, across: str, up: str) -> "Figure":
         """One term over another or over an axis, a series for each system."""
-        from infer_jax.plots.kept import plot_points
-
-        y = self._printed(up)
+        x, y = self._printed(across), self._printed(up)
         series = {name: (x[rows], y[rows]) for name, rows in self.systems.items()}
-        labels = self._label(across), self._label(up)
-        return plot_points(series, labels=labels, title=self.title, caption=self.caption)
+        return plot_points(series, labels=(self._label(across), self._label(up)), **self._words)
 
-    def _maps(self, term: str) -> "dict[str, Map] | None":
-        """The term over the only two axes of numbers, for each system.
-
-        None where other axes vary, or most cells are empty.
-        """
-        from infer_jax.plots.kept import Map
-
+    @property
+    def _is_grid(self) -> bool:
+        """Whether two axes of numbers vary and no other, and most of their cells are filled."""
         if len(self.numeric) != 2 or {*self.varied} - {*self.numeric, "hardware"}:
-            return None
-        sides = [np.unique(self.columns[name], return_inverse=True) for name in self.numeric]
-        rows, columns = (values.tolist() for values, _ in sides)
-        printed = self._printed(term)
-        maps: dict[str, Map] = {}
+            return False
+        cells = len(self.systems)
+        for name in self.numeric:
+            cells *= len(np.unique(self.columns[name]))
+        return len(self.columns[self.numeric[0]]) >= 0.5 * cells
+
+    def _maps(self, term: str) -> "Figure":
+        """The term over the two axes of numbers, for each system."""
+        first, second = self.numeric
+        rows, row = np.unique(self.columns[first], return_inverse=True)
+        columns, column = np.unique(self.columns[second], return_inverse=True)
+        maps: dict[str, np.ndarray] = {}
         for name, own in self.systems.items():
-            values = np.full((len(rows), len(columns)), np.nan)
-            values[sides[0][1][own], sides[1][1][own]] = printed[own]
-            maps[name] = Map(rows, columns, values)
-        cells = len(rows) * len(columns) * len(maps)
-        return maps if min(len(rows), len(columns)) > 1 and len(printed) >= 0.5 * cells else None
+            maps[name] = np.full((len(rows), len(columns)), np.nan)
+            maps[name][row[own], column[own]] = self._printed(term)[own]
+        sides = {self._label(first): rows, self._label(second): columns}
+        return plot_maps(maps, sides, term=self._label(term), **self._words)
 
     def _cloud(self, across: str, up: str) -> "Figure":
         """A density plot of the points, and the frontier of each system over it."""
-        from infer_jax.plots.kept import plot_cloud
-
         x, y = self._printed(across), self._printed(up)
         signs = [
             -1.0 if t in PRINTED and PRINTED[t].kind in LARGER_IS_BETTER else 1.0
@@ -211,48 +210,39 @@ class Drawing:
             best = undominated(signs[0] * x[own], signs[1] * y[own])
             fronts[name] = x[own][best], y[own][best]
         labels = self._label(across), self._label(up)
-        return plot_cloud((x, y), fronts, labels=labels, title=self.title, caption=self.caption)
+        return plot_cloud((x, y), fronts, labels=labels, **self._words)
 
     def _bars(self, term: str) -> "Figure":
         """The first rows as bars of the term, named by their axes."""
-        from infer_jax.plots.bars import Panel, plot_bars
-        from infer_jax.plots.style import words
-
         bars: dict[str, dict[str, float]] = {}
         for i in range(min(BARS, len(self.columns[term]))):
             cells = {n.rpartition(".")[2]: self.columns[n][i].item() for n in self.varied}
             texts = [x if isinstance(x, str) else f"{n} {digits(x)}" for n, x in cells.items()]
             bars[words(f"{i + 1}. {', '.join(texts)}")] = {term: float(self._printed(term)[i])}
-        panels = [Panel("", self._label(term), bars)]
-        return plot_bars(panels, title=self.title, caption=self.caption)
+        return plot_bars([Panel("", self._label(term), bars)], **self._words)
 
     def _histogram(self, answer: Answer) -> "Figure":
         """Points between edges as bars; those below and beyond are the first and the last."""
-        from infer_jax.plots.bars import Panel, plot_bars
-
-        output = PRINTED.get(answer["term"])
-        factor, name = 1.0, str(answer["term"])
+        output, name = PRINTED.get(answer["term"]), str(answer["term"])
+        factor = 1.0
         if output is not None:
             factor, name = output.factor, f"{output.title}, {output.printed_unit}"
         edges = [digits(factor * x) for x in answer["edges"]]
         between = [f"{a} to {b}" for a, b in pairwise(edges)]
         labels = [f"below {edges[0]}", *between, f"{edges[-1]} and more"]
         counts = zip(labels, answer["counts"], strict=True)
-        panels = [Panel(name, "points", {label: {"points": float(n)} for label, n in counts})]
-        return plot_bars(panels, title=self.title, caption=self.caption)
+        bars = {label: {"points": float(n)} for label, n in counts}
+        return plot_bars([Panel(name, "points", bars)], **self._words)
 
     def _label(self, name: str) -> str:
         """A column by the words of the field, and its unit as it is printed."""
-        from infer_jax.plots.names import named
-
         output = PRINTED.get(name)
         if output is not None and output.kind == "price":  # of what, and in which money
             return output.doc
-        words = named(name) if output is None else output.title
+        label = name_of(name) if output is None else output.title
         unit = self.units.get(name, "") if output is None else output.printed_unit
-        return f"{words}, {unit}" if unit and unit != "1" and unit not in words else words
+        return f"{label}, {unit}" if unit and unit != "1" and unit not in label else label
 
     def _printed(self, name: str) -> Column:
         """A column of numbers as they are printed."""
-        factor = PRINTED[name].factor if name in PRINTED else 1.0
-        return factor * self.columns[name]
+        return (PRINTED[name].factor if name in PRINTED else 1.0) * self.columns[name]

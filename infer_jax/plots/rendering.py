@@ -1,4 +1,4 @@
-"""Results that draw themselves: one place decides by its name what a picture is written as."""
+"""Results that have a figure: shown in a notebook, written as a picture or as a page."""
 
 import base64
 import io
@@ -7,35 +7,19 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING
 
 from infer_jax.catalog.files import write_text
 from infer_jax.errors import InputError
+from infer_jax.plots.style import heading_and_caption, save
 from infer_jax.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # no script, nothing loaded
-LOOK = """
-:root { color-scheme: light dark; --ground: #ffffff; --ink: #1d2127; --rule: #c5cbd1; }
-@media screen and (prefers-color-scheme: dark) {
-  :root { --ground: #15181d; --ink: #e8eaed; --rule: #444c56; }
-}
-body { margin: 0 auto; max-width: 75rem; padding: 1rem; background: var(--ground);
-  color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
-h1 { position: absolute; clip-path: inset(50%); } /* the picture has its own */
-figure { margin: 0; padding: 0.5rem; background: #ffffff; border: 1px solid var(--rule);
-  overflow-x: auto; }
-figure svg { display: block; width: 100%; min-width: 36rem; max-width: 60rem; height: auto;
-  margin: 0 auto; } /* narrow windows scroll it: smaller letters cannot be read */
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0.6rem 0; }
-td, th { padding: 0.15rem 0.6rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-pre { overflow-x: auto; }
-@media print { figure { break-inside: avoid; border: 0; } figure svg { min-width: 0; } }
-"""
 KINDS = (".png", ".svg", ".pdf", ".html")  # pictures, and a page that holds one
 
 
@@ -44,8 +28,8 @@ def ending(kinds: tuple[str, ...] = KINDS) -> str:
     return f"a name that ends in {', '.join(kinds)}"
 
 
-class Pictured(Result):
-    """A result that has a picture."""
+class FigureResult(Result):
+    """A result that has a figure."""
 
     @abstractmethod
     def _figure(self) -> "Figure":
@@ -86,12 +70,10 @@ class Pictured(Result):
         image = io.BytesIO()
         figure.savefig(image, format="png")
         data = base64.b64encode(image.getvalue()).decode()
-        words = escape(". ".join(heading_and_caption(figure)))
-        return f'<img alt="{words}" src="data:image/png;base64,{data}">'
+        alternative = escape(". ".join(heading_and_caption(figure)))
+        return f'<img alt="{alternative}" src="data:image/png;base64,{data}">'
 
     def _write(self, out: Path, figure: "Callable[[], Figure]") -> None:
-        from infer_jax.plots.style import save
-
         if out.suffix.lower() not in KINDS:
             raise InputError("plot", "out", str(out), ending())
         if out.suffix.lower() == ".html":
@@ -100,38 +82,17 @@ class Pictured(Result):
             save(figure(), out)
 
     def _page(self, figure: "Callable[[], Figure]") -> str:
-        """The page of the picture: the figure, and the answer below it."""
-        return page(figure(), self._repr_html_())
-
-
-def page(figure: "Figure", answer: str) -> str:
-    """A page of a figure that needs nothing beside it; ``answer`` is HTML that stands below."""
-    title, caption = (escape(text) for text in heading_and_caption(figure))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<title>{title}</title><style>{LOOK}</style></head>\n<body><main><h1>{title}</h1>\n"
-        f'<figure tabindex="0"><div role="img" aria-label="{title}. {caption}">{_svg(figure)}'
-        f"</div></figure>\n"
-        f'<div class="wide" tabindex="0" role="region" aria-label="The answer">'
-        f"{answer}</div></main></body></html>\n"
-    )
-
-
-def heading_and_caption(figure: "Figure") -> tuple[str, str]:
-    """The title and the caption of a figure, each in one line, as a reader sees them."""
-    title = figure.get_suptitle()
-    caption = " ".join(text.get_text() for text in figure.texts if text.get_text() != title)
-    both = (" ".join(text.split()).replace(r"\$", "$") for text in (title, caption))
-    return next(both), next(both)
-
-
-def _svg(figure: "Figure") -> str:
-    """The figure as an SVG element."""
-    image = io.StringIO()
-    figure.savefig(image, format="svg", metadata={"Date": None, "Creator": None})
-    return image.getvalue().partition("<svg")[2].join(("<svg", ""))
+        """The page of the picture: the figure, and the answer below it; it loads nothing."""
+        drawing, image = figure(), io.StringIO()
+        drawing.savefig(image, format="svg", metadata={"Date": None, "Creator": None})
+        title, caption = map(escape, heading_and_caption(drawing))
+        template = files("infer_jax.pages").joinpath("templates/figure.html").read_text("utf-8")
+        return Template(template).substitute(
+            title=title,
+            caption=caption,
+            figure="".join(image.getvalue().partition("<svg")[1:]),
+            answer=self._repr_html_(),
+        )
 
 
 def dated(caption: str) -> str:

@@ -1,0 +1,152 @@
+"""Draws points, how many of them lie where, and a term over two axes."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from infer_jax.plots.style import (
+    INK,
+    Options,
+    line,
+    panels,
+    readable,
+    style,
+    subplots,
+)
+from infer_jax.results.numbers import digits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CELLS = 12  # columns of a map up to which each cell has its number
+SPACED = 0.06  # of the diagonal of the axes: between two marks of a line
+WIDEST = 30.0  # ratio of the ends of an axis from which it is logarithmic
+FAINTEST = 0.2  # share of black of a cell with one point, which white paper would hide
+Series = Mapping[str, tuple[np.ndarray, np.ndarray]]  # x and y by label
+
+
+def plot_points(
+    series: Series, *, labels: tuple[str, str], title: str = "", caption: str = ""
+) -> "Figure":
+    """A picture of points, x and y by series.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    with style():
+        figure, (axes, *_) = panels(1, title, caption)
+        _draw_lines(axes, series, linewidth=1.4)
+        x, y = (np.concatenate(column) for column in zip(*series.values(), strict=True))
+        _scale(axes, (x, y), labels)
+        readable(axes, 200.0)
+        axes.legend(loc="best")
+    return figure
+
+
+def plot_cloud(
+    points: tuple[np.ndarray, np.ndarray],
+    fronts: Series,
+    *,
+    labels: tuple[str, str],
+    title: str = "",
+    caption: str = "",
+) -> "Figure":
+    """A picture of how many points lie where, with frontiers before them.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    with style():
+        from matplotlib import colormaps
+        from matplotlib.colors import ListedColormap
+
+        figure, (axes, *_) = panels(1, title, caption)
+        _scale(axes, points, labels)
+        tones = ListedColormap(colormaps["Greys"](np.linspace(FAINTEST, 1.0, 256)))
+        scales: Options = {"xscale": axes.get_xscale(), "yscale": axes.get_yscale()}
+        image = axes.hexbin(
+            *points, gridsize=48, bins="log", mincnt=1, cmap=tones, linewidths=0.1, **scales
+        )
+        _draw_lines(axes, {f"frontier of {name}": front for name, front in fronts.items()})
+        readable(axes, 200.0)
+        axes.legend(loc="best")
+        look: Options = {"label": "configurations in a cell", "format": "{x:g}"}
+        figure.colorbar(image, ax=axes, **look)
+    return figure
+
+
+def plot_maps(
+    maps: Mapping[str, np.ndarray],
+    sides: Mapping[str, Sequence[float] | np.ndarray],
+    *,
+    term: str,
+    title: str = "",
+    caption: str = "",
+) -> "Figure":
+    """A picture of a term over two axes, a panel for each system, darker where it is less.
+
+    ``maps``: rows x columns by system, NaN where empty; ``sides``: by label the values of rows and
+    of columns. Each cell has its number where there are few columns.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    with style():
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import LogNorm, Normalize
+
+        values = np.stack([*maps.values()])
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        image = ScalarMappable(
+            (LogNorm if _is_wide(low, high) else Normalize)(low, high), "cividis"
+        )
+        height = 4.6 if len(maps) == 1 else 3.2 * len(maps)
+        figure, axes = subplots(len(maps), height=height, title=title, caption=caption, sharex=True)
+        rows, columns = sides
+        for ax, (name, one) in zip(axes, maps.items(), strict=True):
+            _draw_map(ax, one, image)
+            ax.set_ylabel(rows)
+            if len(maps) > 1:
+                ax.set_title(name)
+            for ticks, side in zip((ax.set_yticks, ax.set_xticks), sides.values(), strict=True):
+                at = range(0, len(side), 1 + (len(side) - 1) // CELLS)
+                ticks([i + 0.5 for i in at], [digits(side[i]) for i in at])
+        axes[-1].set_xlabel(columns)
+        figure.colorbar(image, ax=axes, label=term)
+    return figure
+
+
+def _draw_map(axes: "Axes", values: np.ndarray, image: Any) -> None:
+    axes.pcolormesh(
+        np.ma.masked_invalid(values), cmap=image.get_cmap(), norm=image.norm, edgecolors="white"
+    )
+    axes.grid(visible=False)
+    for (i, j), x in np.ndenumerate(values):
+        if np.isfinite(x) and values.shape[1] <= CELLS:
+            tone = "white" if image.norm(x) < 0.5 else INK
+            axes.text(
+                j + 0.5, i + 0.5, digits(x), ha="center", va="center", fontsize=8.5, color=tone
+            )
+
+
+def _draw_lines(axes: "Axes", series: Series, **own: Any) -> None:
+    """Each series in the order of x, with few marks."""
+    for i, (label, (x, y)) in enumerate(series.items()):
+        order = np.argsort(x)
+        look: Options = {**line(i), "markevery": SPACED, "markersize": 5, **own}
+        axes.plot(x[order], y[order], **look, label=label)
+
+
+def _scale(axes: "Axes", columns: Sequence[np.ndarray], labels: tuple[str, str]) -> None:
+    """Label both axes, and make those logarithmic whose numbers are far apart."""
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    for scale, column in zip((axes.set_xscale, axes.set_yscale), columns, strict=True):
+        if _is_wide(column.min(), column.max()):
+            scale("log")
+
+
+def _is_wide(low: float, high: float) -> bool:
+    """Whether numbers between these ends need a logarithmic scale."""
+    return low > 0 and high / low > WIDEST
