@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int
@@ -144,11 +144,11 @@ class FrontierResult(FigureResult):
             InputError: there is no point; matplotlib is not installed; a file that cannot be
                 written.
         """
-        return _Picture.of({self.asked.system.name: self}).figure()
+        return _Picture({self.asked.system.name: self}).figure()
 
     def _page(self, figure: "Callable[[], Figure]") -> str:
         """The page of the frontier: its chart to point into, and its points."""
-        return _Picture.of({self.asked.system.name: self}).page(self.notes)
+        return _Picture({self.asked.system.name: self}).page(self.notes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,11 +193,11 @@ class FrontiersResult(FigureResult):
 
     def _figure(self) -> "Figure":
         """Speed against cost of every frontier, the preferred points marked."""
-        return _Picture.of(self.fronts).figure()
+        return _Picture(self.fronts).figure()
 
     def _page(self, figure: "Callable[[], Figure]") -> str:
         """The page of the frontiers, whose chart is to point into."""
-        return _Picture.of(self.fronts).page(self.notes)
+        return _Picture(self.fronts).page(self.notes)
 
 
 def _ends(label: str, front: FrontierResult) -> Iterator[Mapping[str, object]]:
@@ -212,68 +212,53 @@ def _ends(label: str, front: FrontierResult) -> Iterator[Mapping[str, object]]:
         yield {"frontier": label, "point": name, **front.row(i)}
 
 
-class _Picture(NamedTuple):
+class _Picture:
     """The frontiers that have points, by label, with the title and the caption of their picture.
 
-    ``answer``: of the page, in a sentence; ``several``: whether there is more than one frontier.
+    ``answer``: of the page, in a sentence.
+
+    Raises:
+        InputError: there is no point.
     """
 
-    fronts: Mapping[str, FrontierResult]
-    title: str
-    caption: str
-    answer: str
-    several: bool
-
-    @classmethod
-    def of(cls, fronts: Mapping[str, FrontierResult]) -> "_Picture":
-        """The picture of one frontier or several.
-
-        Raises:
-            InputError: there is no point.
-        """
-        results, several = [*fronts.values()], len(fronts) > 1
-        pointed = {label: x for label, x in fronts.items() if x.preferred is not None}
-        if not pointed:
+    def __init__(self, fronts: Mapping[str, FrontierResult]) -> None:
+        self.fronts = {label: x for label, x in fronts.items() if x.preferred is not None}
+        if not self.fronts:
             raise InputError("plot", "points", "none", "a frontier that has points")
+        results, self.several = [*fronts.values()], len(fronts) > 1
         first, work, model = results[0], results[0].work, results[0].asked.model.name
         power = f"speed^{first.preference:g} / cost"
-        best = max(pointed, key=lambda label: pointed[label].utility)
-        words = pointed[best].words().replace("\n", ", ")
-        title = f"{model} on {first.asked.system.title}: an ideal server"
+        best = max(self.fronts, key=lambda label: self.fronts[label].utility)
+        self.title = f"{model} on {first.asked.system.title}: an ideal server"
         server, dot, answer = "an ideal server", "The dot has", "The preferred point"
-        if several:
+        if self.several:
             systems = ", ".join(dict.fromkeys(x.asked.system.name for x in results))
-            title = f"{model} on {systems}: ideal servers"
+            self.title = f"{model} on {systems}: ideal servers"
             server, dot = "ideal servers", "Dots have"
             answer = f"Of all points {best} has the largest {power}"
-        more = [f" {label}: {x.why}" for label, x in fronts.items() if x.why]
-        chips = np.concatenate([x.points.chips for x in pointed.values()])
+        words = self.fronts[best].words().replace("\n", ", ")
+        reasons = [f"{label}: {x.why}" for label, x in fronts.items() if x.why]
+        self.answer = " ".join([f"{answer}: {words} of output.", *reasons])
+        chips = np.concatenate([x.points.chips for x in self.fronts.values()])
         low, high = f"{chips.min():g}", f"{chips.max():g}"
         gpus = f"number of GPUs ({low} to {high})" if low != high else f"layout of {low} GPUs"
         formats = dict.fromkeys(brief(x.asked.model.quantisation) for x in results)
-        caption = (
+        self.caption = dated(
             f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
             f"weights in {', '.join(formats)}; {rents([x.asked for x in results])}; {server}, by "
             f"{first.estimator}. Every point has the batch and the {gpus} that are cheapest at its "
             f"speed. {dot} the largest {power}."
         )
-        answer = f"{answer}: {words} of output.{''.join(more)}"
-        return cls(pointed, title, dated(caption), answer, several)
 
     def figure(self) -> "Figure":
         """The picture; of a single frontier with the words of its preferred point."""
         from infer_jax.plots import Curve, plot_frontier
         from infer_jax.plots.style import words
 
-        curves = {
-            words(label): Curve(
-                x.points.speed,
-                x.points.cost,
-                x.preferred,
-                "" if self.several else words(x.words()),
-            )
-            for label, x in self.fronts.items()
-        }
+        curves: dict[str, Curve] = {}
+        for label, x in self.fronts.items():
+            text = "" if self.several else words(x.words())
+            curves[words(label)] = Curve(x.points.speed, x.points.cost, x.preferred, text)
         return plot_frontier(curves, title=words(self.title), caption=words(self.caption))
 
     def page(self, notes: Sequence[str]) -> str:
@@ -283,9 +268,8 @@ class _Picture(NamedTuple):
         plans = [plan for label, x in self.fronts.items() for plan in ideal_points(label, x.points)]
         systems = {label: x.asked.system.name for label, x in self.fronts.items()}
         chart = PlanChart.of(plans, systems, None, label=self.title)
-        return chart_page(
-            chart, title=self.title, lead=self.answer, notes=[self.caption, *dict.fromkeys(notes)]
-        )
+        notes = [self.caption, *dict.fromkeys(notes)]
+        return chart_page(chart, title=self.title, lead=self.answer, notes=notes)
 
 
 def layout_words(front: Grid, i: int, written: Callable[[float], str] = digits) -> str:

@@ -75,12 +75,10 @@ def figure(report: Report) -> "Figure":
 
 def page(report: Report) -> str:
     """The page."""
-    given, work = report.given, report.point.workload
     systems = [x.system.name for x in report.compared]
-    where = f"on {given.system.title}"
+    where = report.given.system.title
     if len(systems) > 1:
-        where = f"on {', '.join(systems[:-1])} or {systems[-1]}"
-    cached = f", {float(work.prefix):g} tokens of the prompt cached" if float(work.prefix) else ""
+        where = f"{', '.join(systems[:-1])} or {systems[-1]}"
     figures = {
         "time": [*_time(report)],
         "memory": [_memory(report)],
@@ -92,14 +90,10 @@ def page(report: Report) -> str:
         report.chart,
         "report.html",
         specs,
-        title=f"{given.model.name} {where}",
+        title=f"{report.given.model.name} on {where}",
         lead=lead(report),
         report=report,
-        requests=f"{float(work.isl):g} tokens in and {float(work.osl):g} out{cached}",
         commands={verb: section_command(report, verb) for verb in COMMANDS},
-        context=f"{float(report.engine.context):g}",
-        short="" if report.memory.fits else size(-report.memory.slack),
-        measured=bool(given.system.coefficients.get("kernels")),
         trusts=_trusts(report),
         figures=figures,
         command=shlex.join(["infer-jax", *sys.argv[1:]]) if by_command() else "ij.report",

@@ -90,7 +90,11 @@ def sweep(
     4
     """
     request = _request(space, keep, estimator, feasible)
-    rows, drawn = pictures.split(out, f"a name that ends in {', '.join(tables.KINDS)}", _of_data)
+    rows, drawn = pictures.split(
+        out,
+        f"a name that ends in {', '.join(tables.KINDS)}",
+        lambda name: Path(name).suffix in tables.KINDS,
+    )
     if drawn and isinstance(request.keep, Quantiles):
         raise refuse("out", drawn[0], "for a picture a file that keeps rows, or a histogram")
     ready = _prepared(request, precision, legal)
@@ -115,8 +119,14 @@ def sweep(
     first = not jax.process_index()
     files = {"out": rows if first else None, "drawn": drawn if first else ()}
     result = replace(result, source=source, trust=_trusted(request, ready), **files)
-    if first:
-        _write(result, checkpoint)
+    if not first:
+        return result
+    if rows is not None:
+        result.write(rows)
+    for picture in drawn:
+        result.draw(picture)
+    if checkpoint is not None:
+        Path(checkpoint).unlink(missing_ok=True)
     return result
 
 
@@ -157,13 +167,9 @@ def _request(
 def _estimators(given: Estimators) -> tuple[Estimator | list[Estimator], tuple[str, ...]]:
     """One estimator or several, with their names; each system has its own coefficients."""
     several = [given] if isinstance(given, str | Estimator) else list(given)
-    estimators = [variant(one).make() if isinstance(one, str) else one for one in several]
-    names = tuple(one if isinstance(one, str) else one.innermost.table for one in several)
+    estimators = [variant(x).make() if isinstance(x, str) else x for x in several]
+    names = tuple(x if isinstance(x, str) else x.innermost.table for x in several)
     return (estimators[0] if isinstance(given, str | Estimator) else estimators), names
-
-
-def _of_data(name: str) -> bool:
-    return Path(name).suffix in tables.KINDS
 
 
 def _prepared(request: SweepFile, precision: str, legal: bool) -> Prepared:
@@ -189,13 +195,3 @@ def _trusted(request: SweepFile, ready: Prepared) -> list[Trust]:
         for name, estimator in zip(request.names, ready.estimators, strict=True)
         for system in systems
     ]
-
-
-def _write(result: SweepResult, checkpoint: str | os.PathLike[str] | None) -> None:
-    """Write the files of a result, and delete its checkpoint."""
-    if result.out is not None:
-        result.write(result.out)
-    for picture in result.drawn:
-        result.draw(picture)
-    if checkpoint is not None:
-        Path(checkpoint).unlink(missing_ok=True)
