@@ -1,10 +1,11 @@
 """Checks of the files that a verb writes, and what captions of pictures say."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from infer_jax.plots.plan_chart import PlanChart
 from infer_jax.plots.rendering import KINDS, dated, ending, rent
 from infer_jax.results import option
 from infer_jax.specs import Workload
@@ -110,7 +111,21 @@ def rents(every: Sequence[Given]) -> str:
     return rent({one.system.name: float(one.hardware.price) for one in every})
 
 
-def of_plans(model: str, systems: Sequence[str]) -> str:
-    """The title of a picture of plans."""
+def plans_title(model: str, systems: Sequence[str]) -> str:
+    """The title of a chart of plans."""
     where = ", ".join(dict.fromkeys(systems))
     return f"{model} on {where}: speed of a request against cost"
+
+
+def plans_caption(
+    chart: PlanChart, work: Workload, formats: Iterable[str], rents: str, estimator: str, *more: str
+) -> str:
+    """The facts below a chart of plans, ``more`` after the lengths, and what its marks are."""
+    facts = [
+        f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out",
+        *more,
+        f"weights in {'; '.join(dict.fromkeys(map(brief, formats)))}",
+        rents,
+        f"estimator {estimator}",
+    ]
+    return dated(f"{'; '.join(facts)}. {chart.marks()}")

@@ -14,7 +14,7 @@ from infer_jax.catalog.systems import profiles_folder
 from infer_jax.planning import Choice
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
 from infer_jax.plots.plans import plot_plans
-from infer_jax.plots.rendering import dated, rent
+from infer_jax.plots.rendering import rent
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import bands, pictures
@@ -69,7 +69,7 @@ def plan_chart(question: Question, plans: Plans) -> PlanChart:
     best = plans.best and plan_point(plans.best, question, words[plans.best.label])
     limits = question.requirements.ttft, question.requirements.tpot
     ttft, tpot = (x if np.isfinite(x) else None for x in limits)
-    title = pictures.of_plans(plans.model.name, list(plans.systems))
+    title = pictures.plans_title(plans.model.name, list(plans.systems))
     return PlanChart.of(points, names, best, (ttft, tpot), label=title, currency=question.currency)
 
 
@@ -96,19 +96,16 @@ def plan_point(c: Choice, question: Question, words: Words) -> PlanPoint:
 
 
 def _caption(question: Question, plans: Plans, chart: PlanChart) -> str:
-    """What was asked, in a sentence or two, and what marks and bands are."""
-    work, asked, currency = question.requests.work, question.requirements, question.currency
-    rents = {name: float(x.side.hardware.price) for name, x in plans.systems.items()}
-    facts = [
-        f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out",
-        *([f"at most {asked.chips:g} GPUs"] if np.isfinite(asked.chips) else []),
-        *([f"{asked.concurrency:g} requests in flight"] if asked.concurrency else []),
-        *([f"{asked.rate:g} requests/s"] if asked.rate else []),
-        f"weights in {'; '.join(pictures.brief(text) for text in plans.formats)}",
-        rent(rents, currency),
-        f"estimator {question.estimator}",
+    """The requests, limits, formats and rents, and what marks and bands are."""
+    limits, systems = question.requirements, plans.systems.items()
+    rents = rent({name: float(x.side.hardware.price) for name, x in systems}, question.currency)
+    more = [
+        *([f"at most {limits.chips:g} GPUs"] if np.isfinite(limits.chips) else []),
+        *([f"{limits.concurrency:g} requests in flight"] if limits.concurrency else []),
+        *([f"{limits.rate:g} requests/s"] if limits.rate else []),
     ]
-    return dated(f"{'; '.join(facts)}. {chart.marks()}")
+    work, estimator = question.requests.work, question.estimator
+    return pictures.plans_caption(chart, work, plans.formats, rents, estimator, *more)
 
 
 def _lead(question: Question, plans: Plans, chart: PlanChart) -> str:

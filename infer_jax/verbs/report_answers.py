@@ -23,7 +23,7 @@ from infer_jax.planning import USUAL_TTFT, Choice, PlanPool
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import bands, inputs, kernel_rows
+from infer_jax.verbs import bands, inputs, kernel_rows, pictures
 from infer_jax.verbs.frontier import FrontierSearch, ideal_frontier
 from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
 from infer_jax.verbs.inputs import Given
@@ -232,7 +232,6 @@ class Report:
             points += self._ideal_points(chosen.label, hidden[0])
         else:
             points = [x for label in self.systems for x in self._ideal_points(label, label)]
-        systems, model = ", ".join(dict.fromkeys(names.values())), self.given.model.name
         limits = question.requirements
         seconds = [USUAL_TTFT if self.usual else limits.ttft, limits.tpot]
         ttft, tpot = (x if x < float("inf") else None for x in seconds)
@@ -243,7 +242,7 @@ class Report:
             (ttft, tpot),
             measured_runs(series, question.requests.work),
             hidden,
-            f"Speed of a request against cost: plans of {model} on {systems}",
+            pictures.plans_title(self.given.model.name, list(names.values())),
         )
 
     def _ideal_points(self, label: str, series: str) -> list[PlanPoint]:

@@ -20,7 +20,6 @@ from infer_jax.pages.look import NOT_USED
 from infer_jax.planning import USUAL_TTFT
 from infer_jax.plots.plan_chart import in_words
 from infer_jax.plots.plans import plot_plans
-from infer_jax.plots.rendering import dated
 from infer_jax.plots.style import CACHE, HOST, MEMORY, WEIGHTS, name_of
 from infer_jax.results.numbers import digits, size
 from infer_jax.results.terms import term
@@ -60,17 +59,10 @@ def figure(report: Report) -> "Figure":
         InputError: matplotlib is missing.
     """
     compared = [report.systems[c.label].given for c in report.candidates]
-    work, systems = report.point.workload, [given.system.name for given in compared]
-    formats = dict.fromkeys(pictures.brief(given.model.quantisation) for given in compared)
-    facts = [
-        f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out",
-        f"weights in {'; '.join(formats)}",
-        pictures.rents(compared),
-        f"estimator {report.question.estimator}",
-    ]
-    title = pictures.of_plans(report.given.model.name, systems)
-    caption = dated(f"{'; '.join(facts)}. {report.chart.marks()}")
-    return plot_plans(report.chart, title=title, caption=caption)
+    work, estimator = report.point.workload, report.question.estimator
+    formats, rents = [given.model.quantisation for given in compared], pictures.rents(compared)
+    caption = pictures.plans_caption(report.chart, work, formats, rents, estimator)
+    return plot_plans(report.chart, title=report.chart.label, caption=caption)
 
 
 def page(report: Report) -> str:
