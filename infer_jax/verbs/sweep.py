@@ -119,14 +119,8 @@ def sweep(
     first = not jax.process_index()
     files = {"out": rows if first else None, "drawn": drawn if first else ()}
     result = replace(result, source=source, trust=_trusted(request, ready), **files)
-    if not first:
-        return result
-    if rows is not None:
-        result.write(rows)
-    for picture in drawn:
-        result.draw(picture)
-    if checkpoint is not None:
-        Path(checkpoint).unlink(missing_ok=True)
+    if first:
+        _write(result, checkpoint)
     return result
 
 
@@ -195,3 +189,13 @@ def _trusted(request: SweepFile, ready: Prepared) -> list[Trust]:
         for name, estimator in zip(request.names, ready.estimators, strict=True)
         for system in systems
     ]
+
+
+def _write(result: SweepResult, checkpoint: str | os.PathLike[str] | None) -> None:
+    """Write the files of a result, and delete its checkpoint."""
+    if result.out is not None:
+        result.write(result.out)
+    for picture in result.drawn:
+        result.draw(picture)
+    if checkpoint is not None:
+        Path(checkpoint).unlink(missing_ok=True)
