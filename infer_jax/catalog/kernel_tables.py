@@ -22,17 +22,44 @@ STAGES = ("prefill", "decode")
 MAX_NUMBER = 1e21  # no measured number is larger
 DIGITS = 3  # decimals that an MFU is rounded to when it is read, half to even as Python rounds
 DTYPES = {"bf16": 2.0, "fp8": 1.0}  # bytes of a cached element
-GEMM = ("m", "k", "n", "latency_us", "mfu")
-GROUPED = ("num_experts", "num_gpus", "num_local_experts", "topk", "hidden_size")
-GROUPED += ("intermediate_size", "", "tokens_per_expert")
-GROUPED += ("up_proj_us", "up_mfu", "down_proj_us", "down_mfu")
+# columns of a family's files, and what they are; an MFU ("") is neither a size nor a time
+GEMM = {"m": "m", "k": "k", "n": "n", "latency_us": "seconds", "mfu": ""}
+GROUPED = {
+    "num_experts": "experts",
+    "num_gpus": "gpus",
+    "num_local_experts": "local_experts",
+    "topk": "top_k",
+    "hidden_size": "width",
+    "intermediate_size": "inner",
+    "per_gpu": "tokens_per_gpu",
+    "tokens_per_expert": "tokens_per_expert",
+    "up_proj_us": "up_seconds",
+    "up_mfu": "",
+    "down_proj_us": "down_seconds",
+    "down_mfu": "",
+}
 PER_GPU = {"prefill": "seq_len_per_gpu", "decode": "batch_size_per_gpu"}
 CORE = {
-    "prefill": ("seq_len", "latency_us", "mfu"),
-    "decode": ("kv_dtype", "batch_size", "kv_len", "latency_us", "mfu"),
+    "prefill": {"seq_len": "tokens", "latency_us": "seconds", "mfu": ""},
+    "decode": {
+        "kv_dtype": "cache_bytes",
+        "batch_size": "batch_size",
+        "kv_len": "context",
+        "latency_us": "seconds",
+        "mfu": "",
+    },
 }
-SCANNED = {"prefill": "seq_len", "decode": "batchsize"}
-KEYS = {"mha": 3, "mla": 3, "gdn": 5}
+SCANNED = {"prefill": {"seq_len": "tokens"}, "decode": {"batchsize": "batch_size"}}
+# numbers in the name of a file
+SHAPES = {
+    "mha.prefill": ("heads", "kv_heads", "head_width"),
+    "mha.decode": ("heads", "kv_heads", "head_width"),
+    "mla.prefill": ("heads", "plain_width", "rotary_width"),
+    "mla.decode": ("heads", "latent_width", "rotary_width"),
+    "gdn.prefill": ("taps", "key_heads", "key_width", "value_heads", "value_width"),
+    "gdn.decode": ("taps", "key_heads", "key_width", "value_heads", "value_width"),
+}
+FOLDERS = ("gemm", "grouped_gemm", "mha", "mla", "gdn")
 
 
 class MeasuredRows(NamedTuple):
@@ -47,13 +74,32 @@ class MeasuredRows(NamedTuple):
     exists: bool = True
 
 
+Headless = dict[tuple[str, tuple[float, ...]], InputError]
+
+
 @dataclass(frozen=True)
 class KernelTables:
     """All tables of one device. ``headless`` are files without a header, by family and shape."""
 
     device: str
     families: dict[str, MeasuredRows]
-    headless: dict[tuple[str, tuple[float, ...]], InputError] = field(default_factory=dict)
+    headless: Headless = field(default_factory=dict)
+
+
+def columns_of(family: str) -> dict[str, str]:
+    """The columns that a family's files must have, and what they are."""
+    kind, _, stage = family.partition(".")
+    if kind == "gemm":
+        return GEMM
+    if kind == "grouped":
+        return {PER_GPU[stage] if key == "per_gpu" else key: x for key, x in GROUPED.items()}
+    return SCANNED[stage] if kind == "gdn" else CORE[stage]
+
+
+def names_of(family: str) -> tuple[str, ...]:
+    """What the numbers of a family's rows are; the times of ``gdn`` are added up."""
+    total = ("seconds",) if family.startswith("gdn") else ()
+    return (*SHAPES.get(family, ()), *columns_of(family).values(), *total)
 
 
 def load_kernel_tables(folder: str | os.PathLike[str], device: str) -> KernelTables:
@@ -70,18 +116,18 @@ def load_kernel_tables(folder: str | os.PathLike[str], device: str) -> KernelTab
     root = Path(folder)
     if not root.is_dir():
         raise InputError(str(folder), "", "no such folder", "a folder of kernel tables")
-    if not any((root / name).is_dir() for name in ("gemm", "grouped_gemm", *KEYS)):
+    if not any((root / name).is_dir() for name in FOLDERS):
         allowed = "a folder with gemm/, grouped_gemm/, mha/, mla/ or gdn/ in it"
         raise InputError(str(folder), "", "no kernel tables", allowed)
-    headless: dict[tuple[str, tuple[float, ...]], InputError] = {}
-    families = {"gemm": _single_table(root / "gemm" / device / "data.csv", GEMM)}
+    headless: Headless = {}
+    families = {"gemm": _single_table(root / "gemm" / device / "data.csv", "gemm")}
     for stage in STAGES:
-        columns = tuple(c or PER_GPU[stage] for c in GROUPED)
+        family = f"grouped.{stage}"
         path = root / "grouped_gemm" / stage / device / "data.csv"
-        families[f"grouped.{stage}"] = _single_table(path, columns)
-        for kind in KEYS:
-            family = f"{kind}.{stage}"
-            families[family] = _tables_by_shape(root / kind / stage / device, family, headless)
+        families[family] = _single_table(path, family)
+        for kind in FOLDERS[2:]:
+            below = root / kind / stage / device
+            families[f"{kind}.{stage}"] = _tables_by_shape(below, f"{kind}.{stage}", headless)
     return KernelTables(device, families, headless)
 
 
@@ -91,37 +137,32 @@ def read_headless(path: str | os.PathLike[str], stage: str) -> MeasuredRows:
     Raises:
         InputError: as ``load_kernel_tables``.
     """
-    place, shape = Path(path), _shape(Path(path), 3)
-    header = ("dtype", *CORE[stage])
-    return _rows([(place, shape, _cells(place, CORE[stage], header))], CORE[stage], stage, 3)
+    family, place = f"mha.{stage}", Path(path)
+    shape, header = _shape(place, 3), ("dtype", *CORE[stage])
+    return _rows([(place, shape, _cells(place, CORE[stage], header))], family)
 
 
-def _single_table(path: Path, columns: tuple[str, ...]) -> MeasuredRows:
+def _single_table(path: Path, family: str) -> MeasuredRows:
     if not path.exists():
-        return MeasuredRows(np.zeros((0, len(columns))), (), np.zeros((0, 0)), exists=False)
-    return _rows([(path, (), _cells(path, columns))], columns, "", 0)
+        return _rows([], family)._replace(exists=False)
+    return _rows([(path, (), _cells(path, columns_of(family)))], family)
 
 
-def _tables_by_shape(
-    folder: Path, family: str, headless: dict[tuple[str, tuple[float, ...]], InputError]
-):
-    kind, stage = family.split(".")
-    keys = KEYS[kind]
-    columns = (SCANNED[stage],) if kind == "gdn" else CORE[stage]
+def _tables_by_shape(folder: Path, family: str, headless: Headless) -> MeasuredRows:
     tables = []
     for path in sorted(folder.glob("*.csv")) if folder.is_dir() else ():
-        shape = _shape(path, keys)
+        shape = _shape(path, len(SHAPES[family]))
         try:
-            tables.append((path, shape, _cells(path, columns)))
+            tables.append((path, shape, _cells(path, columns_of(family))))
         except HeaderError as error:
             headless[family, shape] = error
-    return _rows(tables, columns, stage, keys)
+    return _rows(tables, family)
 
 
-def _shape(path: Path, keys: int) -> tuple[float, ...]:
+def _shape(path: Path, count: int) -> tuple[float, ...]:
     words = path.stem.split("-")
-    if len(words) != keys or not all(word.isdecimal() and len(word) < 10 for word in words):
-        allowed = f"{keys} whole numbers joined by '-'"
+    if len(words) != count or not all(word.isdecimal() and len(word) < 10 for word in words):
+        allowed = f"{count} whole numbers joined by '-'"
         raise InputError(str(path), "file name", path.stem, allowed)
     return tuple(float(word) for word in words)
 
@@ -133,7 +174,7 @@ class HeaderError(InputError):
 Cells = list[tuple[int, dict[str, str]]]
 
 
-def _cells(path: Path, columns: tuple[str, ...], header: tuple[str, ...] | None = None) -> Cells:
+def _cells(path: Path, columns: dict[str, str], header: tuple[str, ...] | None = None) -> Cells:
     """(line, cells by column) of every row below the header, which must name ``columns``."""
     where = str(path)
     numbers: Cells = []
@@ -142,8 +183,8 @@ def _cells(path: Path, columns: tuple[str, ...], header: tuple[str, ...] | None 
             header = tuple(cells)
             if missing := [c for c in columns if c not in header]:
                 allowed = f"a header with {', '.join(columns)}"
-                shown = f"'{','.join(cells)[:60]}' without {missing[0]}"
-                raise HeaderError(where, f"line {line}, header", shown, allowed)
+                first = f"'{','.join(cells)[:60]}' without {missing[0]}"
+                raise HeaderError(where, f"line {line}, header", first, allowed)
             continue
         if len(cells) != len(header):
             at = f"line {line}, number of cells"
@@ -152,60 +193,47 @@ def _cells(path: Path, columns: tuple[str, ...], header: tuple[str, ...] | None 
     return numbers
 
 
-def _rows(
-    files: list[tuple[Path, tuple[float, ...], Cells]],
-    columns: tuple[str, ...],
-    stage: str,
-    keys: int,
-) -> MeasuredRows:
+def _rows(files: list[tuple[Path, tuple[float, ...], Cells]], family: str) -> MeasuredRows:
     """Rows of files of one family as one array: shape, then columns."""
-    values, places = [], []
+    columns, values, places = columns_of(family), [], []
     for path, shape, cells in files:
         for line, row in cells:
-            cells_of = _Line(str(path), line, zero="batch_size" in columns)
-            if keys == KEYS["gdn"]:
-                times = [
-                    cells_of.number(name, cell) for name, cell in row.items() if name != columns[0]
-                ]
-                numbers = [cells_of.number(columns[0], row[columns[0]]), math.fsum(times)]
-            else:
-                numbers = [cells_of.number(name, row[name]) for name in columns]
+            place = (str(path), line)
+            numbers = [_number(place, name, row[name], columns) for name in columns]
+            if family.startswith("gdn"):
+                times = (name for name in row if name not in columns)
+                numbers.append(
+                    math.fsum(_number(place, name, row[name], columns) for name in times)
+                )
             values.append([*shape, *numbers])
-            places.append((str(path), line))
-    width = keys + (2 if keys == KEYS["gdn"] else len(columns))
-    shapes = np.array([shape for _, shape, _ in files], np.float64).reshape(len(files), keys)
+            places.append(place)
+    shapes = np.array([shape for _, shape, _ in files], np.float64)
     return MeasuredRows(
-        np.array(values, np.float64).reshape(len(values), width), tuple(places), shapes
+        np.array(values, np.float64).reshape(len(values), len(names_of(family))),
+        tuple(places),
+        shapes.reshape(len(files), len(SHAPES.get(family, ()))),
     )
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line of a file whose cells are read; ``zero``: whether an MFU of zero is allowed."""
+def _number(place: tuple[str, int], name: str, cell: str, columns: dict[str, str]) -> float:
+    """A cell: a dtype as bytes, an MFU rounded, microseconds in seconds, or a number."""
 
-    where: str
-    line: int
-    zero: bool
+    def error(allowed: str) -> InputError:
+        return InputError(place[0], f"line {place[1]}, {name}", cell, allowed)
 
-    def number(self, name: str, cell: str) -> float:
-        """A cell: a dtype as bytes, an MFU rounded, microseconds in seconds, or a number."""
-        if name == "kv_dtype":
-            if cell not in DTYPES:
-                raise self.error(name, cell, " or ".join(DTYPES))
-            return DTYPES[cell]
-        mfu = name.endswith("mfu")
-        allowed = "a number above 0"
-        try:
-            value = float(cell)
-        except ValueError:
-            raise self.error(name, cell, allowed) from None
-        if not 0.0 <= value < MAX_NUMBER:
-            raise self.error(name, cell, f"{allowed}, below {MAX_NUMBER:g}")
-        rounded = round(value, DIGITS) if mfu else value
-        if rounded == 0.0 and not (mfu and self.zero) and name != "tokens_per_expert":
-            raise self.error(name, cell, f"{allowed} when rounded to {DIGITS} decimals")
-        return value * 1e-6 if name.endswith("_us") else rounded
-
-    def error(self, name: str, cell: str, allowed: str) -> InputError:
-        """The error about one cell."""
-        return InputError(self.where, f"line {self.line}, {name}", cell, allowed)
+    if name == "kv_dtype":
+        if cell not in DTYPES:
+            raise error(" or ".join(DTYPES))
+        return DTYPES[cell]
+    mfu, allowed = name.endswith("mfu"), "a number above 0"
+    try:
+        value = float(cell)
+    except ValueError:
+        raise error(allowed) from None
+    if not 0.0 <= value < MAX_NUMBER:
+        raise error(f"{allowed}, below {MAX_NUMBER:g}")
+    rounded = round(value, DIGITS) if mfu else value
+    may_be_zero = name == "tokens_per_expert" or (mfu and "batch_size" in columns)
+    if rounded == 0.0 and not may_be_zero:
+        raise error(f"{allowed} when rounded to {DIGITS} decimals")
+    return value * 1e-6 if name.endswith("_us") else rounded

@@ -4,32 +4,28 @@ Every metric carries its own unit, which is converted; inter-token latency is th
 latency after the first token over the tokens after it: TPOT as it is meant here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from infer_jax.catalog.foreign import csv_rows
 from infer_jax.catalog.measurements.cells import Cells, read_run, statistic_of, statistic_over
 from infer_jax.catalog.measurements.run import Run, Statistic
 
-UNITS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-TIMES = {
-    "time_to_first_token": "ttft",
-    "inter_token_latency": "tpot",
-    "request_latency": "e2el",
-}
-MEANS = {
-    "input_sequence_length": "isl",
-    "output_sequence_length": "osl",
-    "request_throughput": "request_throughput",
-    "output_token_throughput": "output_throughput",
-    "request_count": "completed",
-}
-COUNTS = {
-    "request_throughput": ("requests/sec", "requests/s", "per sec"),
-    "output_token_throughput": ("tokens/sec", "tokens/s"),
-    "input_sequence_length": ("tokens",),
-    "output_sequence_length": ("tokens",),
-    "request_count": ("requests", "count"),
-    "error_request_count": ("requests", "count"),
+SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+REQUESTS, TOKENS = {"requests": 1.0, "count": 1.0}, {"tokens": 1.0}
+# by metric: the field of a run, and the factors of its units
+METRICS = {
+    "time_to_first_token": ("ttft", SECONDS),
+    "inter_token_latency": ("tpot", SECONDS),
+    "request_latency": ("e2el", SECONDS),
+    "input_sequence_length": ("isl", TOKENS),
+    "output_sequence_length": ("osl", TOKENS),
+    "request_throughput": (
+        "request_throughput",
+        {"requests/sec": 1.0, "requests/s": 1.0, "per sec": 1.0},
+    ),
+    "output_token_throughput": ("output_throughput", {"tokens/sec": 1.0, "tokens/s": 1.0}),
+    "request_count": ("completed", REQUESTS),
+    "error_request_count": ("failed", REQUESTS),
 }
 
 
@@ -66,22 +62,29 @@ def read(cells: Cells) -> Run:
     if cells.flag("was_cancelled"):
         raise cells.error("was_cancelled", "true", "a run that went to its end")
     metrics = cells.part("records") if "records" in cells.values else cells
-    times = {name: _metric(metrics.part(_key(metrics, name)), name) for name in (*TIMES, *COUNTS)}
+    if "ttft" in metrics.values:  # as early versions abbreviated it
+        values = {**metrics.values, "time_to_first_token": metrics.values["ttft"]}
+        metrics = Cells(cells.file, cells.line, values, cells.unit)
+    run = _run(cells, {name: _metric(metrics.part(name), name) for name in METRICS})
     config = cells.part("input_config")
     models = config.part("endpoint").values.get("model_names") or config.values.get("model_names")
     model = models[0] if isinstance(models, list) and models else None
     if models and not isinstance(model, str):
         raise config.error("model_names", models, "a list of texts")
-    load = [config.part("loadgen"), config.part("perf_analyzer").part("stimulus"), config]
-    run = _run(cells, times)
-    failed, limited = _errors(cells)
+    errors = cells.parts("error_summary")
+    counts = [1.0 if (n := error.number("count")) is None else n for error in errors]
+    limited = (n for n, error in zip(counts, errors, strict=True) if "429" in str(error.values))
+    parts = (config.part("loadgen"), config.part("perf_analyzer").part("stimulus"), config)
+    load = {
+        name: next((x for part in parts if (x := part.number(name)) is not None), None)
+        for name in ("concurrency", "request_rate")
+    }
     return run.replace(
-        failed=max(run.failed, failed),
-        rate_limited=limited,
+        failed=max(run.failed, sum(counts)),
+        rate_limited=sum(limited),
         model=model,
         date=cells.text("start_time"),
-        concurrency=_first(x.number("concurrency") for x in load),
-        request_rate=_first(x.number("request_rate") for x in load),
+        **load,
     )
 
 
@@ -95,18 +98,14 @@ def read_table(file: str, text: str) -> Run:
     statistics: dict[str, Statistic] = {}
     for line, row in csv_rows(file, text):
         if row[0].lower() == "metric":
-            header = row[1:]
-            continue
-        if len(row) < 2:
+            header = ["avg" if key == "Value" else key for key in row[1:]]
             continue
         title, _, unit = row[0].partition("(")
         name = "_".join(title.lower().replace("-", " ").split())
-        if name in TIMES or name in COUNTS:
-            keys = ["avg" if key == "Value" else key for key in header]
-            metric = dict(zip(keys, row[1:], strict=False))
+        if len(row) > 1 and name in METRICS:
+            metric = dict(zip(header, row[1:], strict=False))
             metric = {"unit": unit.rstrip(") ").strip() or "count"} | metric
             statistics[name] = _metric(Cells(file, line, metric), name)
-    statistics |= {name: Statistic() for name in (*TIMES, *COUNTS) if name not in statistics}
     return _run(Cells(file, 0, {}), statistics)
 
 
@@ -116,65 +115,47 @@ def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]])
     Raises:
         InputError: no request completed, a metric in an unknown unit.
     """
-    values: dict[str, list[float]] = {name: [] for name in (*TIMES, *COUNTS)}
-    starts, ends, failed, limited = [], [], 0, 0
+    values: dict[str, list[float]] = {name: [] for name in METRICS}
+    span, completed, failed, limited = [], 0, 0, 0
     for line, record in records:
         cells = Cells(file, line, record)
         if record.get("error"):
             failed += 1
             limited += "429" in str(record["error"])
             continue
-        for name in values:
+        completed += 1
+        for name in METRICS:
             metric = cells.part("metrics").part(name).values
             metric = {**metric, "avg": metric.get("value")} if metric else {}
             mean = _metric(Cells(file, line, metric), name).mean
             if mean is not None:
                 values[name].append(mean)
-        starts.append(cells.part("metadata").number("request_start_ns"))
-        ends.append(cells.part("metadata").number("request_end_ns"))
-    if not starts:
+        ends = map(cells.part("metadata").number, ("request_start_ns", "request_end_ns"))
+        span += [end for end in ends if end is not None]
+    if not completed:
         raise Cells(file, 0, {}).error("requests completed", 0, "at least one")
-    span = [x for x in (*starts, *ends) if x is not None]
     duration = (max(span) - min(span)) * 1e-9 if span else 0.0
-    statistics = {name: statistic_over(metric) for name, metric in values.items()}
-    run = _run(Cells(file, 0, {}), statistics)
+    run = _run(Cells(file, 0, {}), {name: statistic_over(x) for name, x in values.items()})
     outputs = tuple(values["output_sequence_length"])
     return run.replace(
-        completed=float(len(starts)),
+        completed=float(completed),
         failed=float(failed),
         rate_limited=float(limited),
         duration=duration or None,
-        request_throughput=len(starts) / duration if duration else None,
+        request_throughput=completed / duration if duration else None,
         output_throughput=sum(outputs) / duration if duration else None,
         input_lens=tuple(values["input_sequence_length"]),
         output_lens=outputs,
     )
 
 
-def _errors(cells: Cells) -> tuple[float, float]:
-    """(failed requests, of these the rejected ones) in the summary of errors."""
-    counts = []
-    for entry in cells.parts("error_summary"):
-        number = entry.number("count")
-        counts.append((1.0 if number is None else number, str(entry.values)))
-    return sum(n for n, _ in counts), sum(n for n, text in counts if "429" in text)
-
-
 def _run(cells: Cells, statistics: Mapping[str, Statistic]) -> Run:
-    means = {field: statistics[name].mean for name, field in MEANS.items()}
-    return read_run(
-        cells,
-        {},
-        source="aiperf",
-        failed=statistics["error_request_count"].mean or 0.0,
-        **means,
-        **{field: statistics[name] for name, field in TIMES.items()},
-    )
-
-
-def _key(metrics: Cells, name: str) -> str:
-    """A metric's key: early versions abbreviated one."""
-    return "ttft" if name == "time_to_first_token" and "ttft" in metrics.values else name
+    fields: dict[str, object] = {}
+    for name, (field, units) in METRICS.items():
+        statistic = statistics.get(name, Statistic())
+        fields[field] = statistic if units is SECONDS else statistic.mean
+    failed = fields.pop("failed") or 0.0
+    return read_run(cells, {}, source="aiperf", failed=failed, **fields)
 
 
 def _metric(cells: Cells, name: str) -> Statistic:
@@ -185,20 +166,8 @@ def _metric(cells: Cells, name: str) -> Statistic:
     """
     if not cells.values:
         return Statistic()
-    unit = str(cells.values.get("unit", "")).strip().lower()
-    allowed = UNITS if name in TIMES else dict.fromkeys(COUNTS[name], 1.0)
-    if unit not in allowed:
-        raise cells.error(f"{name}.unit", unit, " or ".join(allowed))
-    scale = allowed[unit]
-    return statistic_of(
-        {
-            key: value
-            for key in cells.values
-            if key in ("avg", "std") or (key[:1] == "p" and key[1:2].isdigit())
-            if (value := cells.number(key, scale)) is not None
-        }
-    )
-
-
-def _first(values: Iterable[float | None]) -> float | None:
-    return next((value for value in values if value is not None), None)
+    unit, (_, units) = str(cells.values.get("unit", "")).strip().lower(), METRICS[name]
+    if unit not in units:
+        raise cells.error(f"{name}.unit", unit, " or ".join(units))
+    ranks = (key for key in cells.values if key[:1] == "p" and key[1:2].isdigit())
+    return statistic_of({key: cells.number(key, units[unit]) for key in ("avg", "std", *ranks)})

@@ -8,13 +8,14 @@ A format of runs is a table of columns, from field to cell, which ``read_run`` r
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from infer_jax.catalog.files import read_text
+from infer_jax.catalog.foreign import csv_rows
 from infer_jax.catalog.measurements.run import Run, Statistic
 from infer_jax.errors import InputError
 
@@ -24,7 +25,7 @@ MAX_BYTES = 512 * 2**20  # detailed results hold every token's time
 MAX_NUMBER, MIN_NUMBER = 1e21, 1e-100
 PERCENTILE = re.compile(r"p\d+(?:\.\d+)?")
 RANKS = (50.0, 90.0, 99.0)  # percentiles of values that are known one by one
-NAMED = re.compile(r"(mean|median|std|avg|p\d+(?:\.\d+)?)")
+STATISTIC = re.compile(r"(mean|median|std|avg|p\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,7 @@ class Cells:
             InputError: not a number, negative or not finite.
         """
         value = self.values.get(name)
-        if value is None or value == "":
-            return None
-        return self._number(name, value) * scale
+        return None if value is None or value == "" else self._number(name, value) * scale
 
     def numbers(self, name: str, scale: float = 1.0) -> tuple[float, ...]:
         """A list of numbers; empty where the cell is absent or null.
@@ -87,12 +86,10 @@ class Cells:
             InputError: neither true nor false.
         """
         value = self.values.get(name)
-        word = str(value).strip().lower()
-        if value is None or word in ("false", "0", ""):
-            return False
-        if word in ("true", "1"):
-            return True
-        raise self.error(name, value, "true or false")
+        word = "" if value is None else str(value).strip().lower()
+        if word not in ("false", "0", "", "true", "1"):
+            raise self.error(name, value, "true or false")
+        return word in ("true", "1")
 
     def part(self, name: str) -> "Cells":
         """An object inside this one; empty where absent."""
@@ -119,47 +116,26 @@ class Cells:
         Raises:
             InputError: one of them is not a number.
         """
-        values: dict[str, float] = {}
-        for key in self.values:
-            head, _, tail = key.partition("_")
-            if tail == name and NAMED.fullmatch(head):
-                value = self.number(key, scale)
-                if value is not None:
-                    values[head] = value
-        return statistic_of(values)
+        keys = {key: key.partition("_") for key in self.values}
+        return statistic_of(
+            {
+                head: self.number(key, scale)
+                for key, (head, _, tail) in keys.items()
+                if tail == name and STATISTIC.fullmatch(head)
+            }
+        )
 
     def _number(self, name: str, value: object) -> float:
-        allowed = f"a number of at least 0, below {MAX_NUMBER:g}"
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise self.error(name, value, allowed)
         try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            raise self.error(name, value, allowed) from None
+            number = np.nan if isinstance(value, bool) else float(value)  # pyright: ignore
+        except (TypeError, ValueError, OverflowError):
+            number = np.nan
         if not 0.0 <= number < MAX_NUMBER:
-            raise self.error(name, value, allowed)
+            raise self.error(name, value, f"a number of at least 0, below {MAX_NUMBER:g}")
         return number if number > MIN_NUMBER else 0.0
 
 
 Column = str | tuple[str, float]  # the name of a cell, and the SI units of one of its numbers
-
-
-def read_run(cells: Cells, columns: Mapping[str, Column], **fields: object) -> Run:
-    """A run of the cells that ``columns`` names by field, each read by the type of the field.
-
-    Raises:
-        InputError: a malformed cell.
-    """
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(Run):
-        if field.name in columns:
-            column = columns[field.name]
-            name, scale = column if isinstance(column, tuple) else (column, 1.0)
-            values[field.name] = BY_TYPE[field.type](cells, name, scale)
-    place: dict[str, Any] = {"file": cells.file, "line": cells.line, "unit": cells.unit}
-    return Run(**place, **values, **fields)  # pyright: ignore[reportArgumentType]
-
-
 BY_TYPE: Mapping[object, Callable[[Cells, str, float], object]] = {
     Statistic: Cells.statistic,
     tuple[float, ...]: Cells.numbers,
@@ -168,13 +144,52 @@ BY_TYPE: Mapping[object, Callable[[Cells, str, float], object]] = {
 }
 
 
-def statistic_of(values: Mapping[str, float]) -> Statistic:
-    """A statistic from values named mean (or avg), std, median and p50, p99 ..."""
-    ranks = {50.0: values["median"]} if "median" in values else {}
-    named = {float(key[1:]): value for key, value in values.items() if PERCENTILE.fullmatch(key)}
-    ranks |= {rank: value for rank, value in named.items() if rank <= 100.0}
-    mean = values.get("mean", values.get("avg"))
-    return Statistic(mean, values.get("std"), tuple(sorted(ranks.items())))
+def read_run(cells: Cells, columns: Mapping[str, Column], **fields: object) -> Run:
+    """A run of the cells that ``columns`` names by field, each read by the type of the field.
+
+    Raises:
+        InputError: a malformed cell.
+    """
+    values: dict[str, Any] = {"file": cells.file, "line": cells.line, "unit": cells.unit}
+    for field in dataclasses.fields(Run):
+        if field.name in columns:
+            column = columns[field.name]
+            name, scale = column if isinstance(column, tuple) else (column, 1.0)
+            values[field.name] = BY_TYPE[field.type](cells, name, scale)
+    return Run(**values, **fields)  # pyright: ignore[reportArgumentType]
+
+
+def read_rows(
+    file: str, text: str, *, exact: bool = False
+) -> tuple[int, list[str], Iterator[Cells]]:
+    """The line of a CSV's header, its names, and the rows below it.
+
+    ``exact``: a row of another length is refused; else what is beyond the header is left out.
+
+    Raises:
+        InputError: not CSV, or empty.
+    """
+    rows = csv_rows(file, text)
+    at, header = next(rows)
+
+    def below() -> Iterator[Cells]:
+        for line, row in rows:
+            cells = Cells(file, line, dict(zip(header, row, strict=False)))
+            if exact and len(row) != len(header):
+                raise cells.error("number of cells", len(row), f"{len(header)}, as the header has")
+            yield cells
+
+    return at, header, below()
+
+
+def statistic_of(values: Mapping[str, float | None]) -> Statistic:
+    """A statistic from values named mean (or avg), std, median and p50, p99 ...; None is absent."""
+    known = {name: value for name, value in values.items() if value is not None}
+    ranks = {50.0: known["median"]} if "median" in known else {}
+    percentiles = {float(key[1:]): x for key, x in known.items() if PERCENTILE.fullmatch(key)}
+    ranks |= {rank: value for rank, value in percentiles.items() if rank <= 100.0}
+    mean = known.get("mean", known.get("avg"))
+    return Statistic(mean, known.get("std"), tuple(sorted(ranks.items())))
 
 
 def statistic_over(values: Sequence[float]) -> Statistic:

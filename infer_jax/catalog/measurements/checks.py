@@ -4,7 +4,7 @@ Every refusal names file, line and field. The bounds are wide: they catch a wron
 broken run, not a slow server.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from infer_jax.catalog.measurements.run import Run
 from infer_jax.errors import InputError
@@ -13,9 +13,9 @@ from infer_jax.errors import InputError
 BOUNDS = {"ttft": (1e-4, 10800.0), "tpot": (1e-6, 60.0), "itl": (0.0, 60.0)}
 POSITIVE = ("isl", "osl", "concurrency", "request_rate", "chips", "tp", "dp", "pp", "ep")
 POSITIVE += ("max_num_seqs", "max_num_batched_tokens")
-FAILED = 0.01  # share of failed requests above which a run is refused
-CROWDED, EMPTY = 1.5, 0.05  # most and least requests in flight over the stated concurrency
-CONTRADICTION = 1.5  # ratio between two TPOTs of one configuration on one day
+MAX_FAILED = 0.01  # share of failed requests above which a run is refused
+MIN_IN_FLIGHT, MAX_IN_FLIGHT = 0.05, 1.5  # requests in flight over the stated concurrency
+MAX_RATIO = 1.5  # between two TPOTs of one configuration on one day
 
 
 def believable(run: Run) -> Run:
@@ -25,47 +25,42 @@ def believable(run: Run) -> Run:
         InputError: a failed or rate-limited run, no time at all, an impossible time or
             length, or times that do not fit the throughput.
     """
-    done = run.completed
-    if done == 0.0:
-        raise InputError(run.place, "completed", 0, "a run with completed requests")
-    if run.rate_limited:
-        allowed = "0: a rate-limited run measures the limit, not the server"
-        raise InputError(run.place, "rate-limited requests", run.rate_limited, allowed)
-    if run.failed > FAILED * ((done or 0.0) + run.failed):
-        allowed = f"at most {FAILED:.0%} of the requests"
-        raise InputError(run.place, "failed", run.failed, allowed)
-    if run.ttft.typical is None and run.tpot.typical is None:
-        raise InputError(run.place, "ttft and tpot", "missing", "a run with at least one of them")
-    for name, (low, high) in BOUNDS.items():
-        for value in getattr(run, name).values:
-            if not low <= value <= high and not (
-                name == "tpot" and value == 0.0 and run.osl == 1.0
-            ):
-                raise InputError(run.place, f"{name} (s)", value, f"{low:g} to {high:g} s")
-    for name in POSITIVE:
-        if getattr(run, name) == 0.0:
-            raise InputError(run.place, name, 0, "a number above 0")
-    if run.prefix is not None and run.isl is not None and run.prefix > run.isl:
-        raise InputError(run.place, "prefix", run.prefix, f"at most isl = {run.isl:g}")
-    _conserved(run)
+    for field, value, allowed in _problems(run):
+        raise InputError(run.place, field, value, allowed)
     return run
 
 
-def _conserved(run: Run) -> None:
-    """Check Little's law: requests per second x latency is about the concurrency.
-
-    With times in the wrong unit it is off by a factor of a thousand.
-    """
+def _problems(run: Run) -> Iterator[tuple[str, object, str]]:
+    """What is impossible: field, value, and what would be allowed."""
+    if run.completed == 0.0:
+        yield "completed", 0, "a run with completed requests"
+    if run.rate_limited:
+        allowed = "0: a rate-limited run measures the limit, not the server"
+        yield "rate-limited requests", run.rate_limited, allowed
+    if run.failed > MAX_FAILED * ((run.completed or 0.0) + run.failed):
+        yield "failed", run.failed, f"at most {MAX_FAILED:.0%} of the requests"
+    if run.ttft.typical is None and run.tpot.typical is None:
+        yield "ttft and tpot", "missing", "a run with at least one of them"
+    for name, (low, high) in BOUNDS.items():
+        for value in getattr(run, name).values:
+            no_pace = name == "tpot" and value == 0.0 and run.osl == 1.0
+            if not low <= value <= high and not no_pace:
+                yield f"{name} (s)", value, f"{low:g} to {high:g} s"
+    for name in POSITIVE:
+        if getattr(run, name) == 0.0:
+            yield name, 0, "a number above 0"
+    if run.prefix is not None and run.isl is not None and run.prefix > run.isl:
+        yield "prefix", run.prefix, f"at most isl = {run.isl:g}"
+    # Little's law: with times in the wrong unit it is off by a factor of a thousand
     rate, latency = _rate(run), _latency(run)
-    if run.concurrency is None or rate is None or latency is None:
-        return
-    in_flight = rate * latency
-    enough = (run.completed or run.concurrency) >= run.concurrency
-    low = EMPTY * run.concurrency if run.loop == "closed" and enough else 0.0
-    if not low <= in_flight <= CROWDED * run.concurrency:
-        allowed = f"{low:g} to {CROWDED * run.concurrency:g} at concurrency {run.concurrency:g}"
-        field = "throughput x latency (requests in flight)"
-        raise InputError(run.place, field, f"{in_flight:.4g}", f"{allowed}: are the units right?")
+    if run.concurrency is not None and rate is not None and latency is not None:
+        full = (run.completed or run.concurrency) >= run.concurrency
+        low = MIN_IN_FLIGHT * run.concurrency if run.loop == "closed" and full else 0.0
+        high = MAX_IN_FLIGHT * run.concurrency
+        if not low <= rate * latency <= high:
+            allowed = f"{low:g} to {high:g} at concurrency {run.concurrency:g}"
+            field = "throughput x latency (requests in flight)"
+            yield field, f"{rate * latency:.4g}", f"{allowed}: are the units right?"
 
 
 def _rate(run: Run) -> float | None:
@@ -81,11 +76,9 @@ def _rate(run: Run) -> float | None:
 
 def _latency(run: Run) -> float | None:
     """Time of a whole request (s): measured, else TTFT + (O - 1) TPOT."""
-    if run.e2el.typical is not None:
-        return run.e2el.typical
     ttft, tpot = run.ttft.typical, run.tpot.typical
-    if ttft is None or tpot is None or run.osl is None:
-        return None
+    if run.e2el.typical is not None or ttft is None or tpot is None or run.osl is None:
+        return run.e2el.typical
     return ttft + (run.osl - 1.0) * tpot
 
 
@@ -95,21 +88,21 @@ def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
     Raises:
         InputError: two entries of one configuration and day whose TPOTs contradict.
     """
-    seen: set[tuple] = set()
-    ends: dict[tuple, tuple[Run, Run]] = {}  # the fastest and the slowest of a configuration
+    entries: set[tuple] = set()
+    extremes: dict[tuple, list[Run]] = {}  # the fastest and the slowest of a configuration
     distinct_runs = []
     for run in runs:
         same = _configuration(run)
         entry = (same, (run.ttft, run.tpot, run.e2el, run.output_throughput))
-        if entry in seen:
+        if entry in entries:
             continue
-        seen.add(entry)
-        if run.tpot.typical:
-            fast, slow = ends.get(same, (run, run))
-            _agree(run, fast)
-            _agree(run, slow)
-            ends[same] = min(run, fast, key=_tpot), max(run, slow, key=_tpot)
+        entries.add(entry)
         distinct_runs.append(run)
+        if run.tpot.typical:
+            for other in extremes.get(same, []):
+                _check_agreement(run, other)
+            group = sorted([run, *extremes.get(same, [])], key=_tpot)
+            extremes[same] = [group[0], group[-1]]
     return tuple(distinct_runs)
 
 
@@ -127,9 +120,9 @@ def _configuration(run: Run) -> tuple:
     return (*deployment, *layout, *load, method, day)
 
 
-def _agree(run: Run, other: Run) -> None:
-    a, b = run.tpot.typical, other.tpot.typical
-    if a and b and max(a / b, b / a) > CONTRADICTION:
-        allowed = f"within a factor {CONTRADICTION} of {b:g} s in {other.place}, of the same "
+def _check_agreement(run: Run, other: Run) -> None:
+    a, b = _tpot(run), _tpot(other)
+    if max(a / b, b / a) > MAX_RATIO:
+        allowed = f"within a factor {MAX_RATIO} of {b:g} s in {other.place}, of the same "
         allowed += "configuration; or say in what they differ"
         raise InputError(run.place, "tpot (s)", a, allowed)

@@ -21,16 +21,13 @@ def check_facts(where: str, values: Mapping[str, object]) -> dict[str, object]:
     Raises:
         InputError: an unknown name or a malformed value.
     """
-    facts: dict[str, object] = {}
-    for name, value in values.items():
-        if value is None:
-            continue
+    facts = {name: value for name, value in values.items() if value is not None}
+    for name, value in facts.items():
         if name not in FACTS:
             raise InputError(where, name, value, f"a fact among {', '.join(FACTS)}")
         if name in TEXTS:
             if not isinstance(value, str) or not value:
                 raise InputError(where, name, value, "a text")
-            facts[name] = value
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
             raise InputError(where, name, value, "a number of at least 0")
@@ -45,13 +42,11 @@ def read_sidecar(path: str | os.PathLike[str]) -> dict[str, dict[str, object]]:
         InputError: unreadable, an unknown fact, a malformed value.
     """
     table = (read_json if Path(path).suffix.lower() == ".json" else read_toml)(path)
-    where = str(path)
-    own = {name: value for name, value in table.items() if not isinstance(value, dict)}
-    facts = {"": check_facts(where, own)}
-    for name, value in table.items():
-        if isinstance(value, dict):
-            facts[name] = check_facts(f"{where}, table {name}", value)
-    return facts
+    common = {name: value for name, value in table.items() if not isinstance(value, dict)}
+    tables = {name: value for name, value in table.items() if isinstance(value, dict)}
+    return {"": check_facts(str(path), common)} | {
+        name: check_facts(f"{path}, table {name}", value) for name, value in tables.items()
+    }
 
 
 def complete(
@@ -73,8 +68,7 @@ def complete(
     if not run.tp:
         raise InputError(run.place, "tp", run.tp, "a number above 0")
     product = run.tp * (run.dp or 1.0) * (run.pp or 1.0)
-    if run.chips is None:
-        return run.replace(chips=product)
-    if run.chips % product:
-        raise InputError(run.place, "chips", run.chips, f"a multiple of tp x dp x pp = {product:g}")
-    return run
+    if run.chips is not None and run.chips % product:
+        allowed = f"a multiple of tp x dp x pp = {product:g}"
+        raise InputError(run.place, "chips", run.chips, allowed)
+    return run.replace(chips=product) if run.chips is None else run

@@ -25,7 +25,8 @@ def read(cells: Cells) -> Run:
     Raises:
         InputError: a malformed value.
     """
-    pools = _pools(cells) if cells.flag("disagg") else ()
+    roles = ("prefill", "decode") if cells.flag("disagg") else ()
+    pools = tuple(_pool(cells, role) for role in roles)
     tp, pp = cells.number("tp"), cells.number("pp")
     wide = cells.flag("dp_attention")
     chips = sum(p.chips or 0.0 for p in pools) or (None if tp is None else tp * (pp or 1.0))
@@ -40,7 +41,7 @@ def read(cells: Cells) -> Run:
     if scenario:  # agentic traces: lengths are not given, and the cache may be offloaded
         offload = cells.text("kv_offload_backend") or cells.values.get("kv_offloading") or "none"
         notes = (f"scenario {scenario}, KV offloading {offload}",)
-    per_chip = cells.number("output_tput_per_gpu")
+    drafts, per_chip = cells.text("spec_decoding"), cells.number("output_tput_per_gpu")
     layout = {"tp": 1.0 if wide else tp, "dp": tp if wide else 1.0, "pp": pp or 1.0}
     return read_run(
         cells,
@@ -56,23 +57,21 @@ def read(cells: Cells) -> Run:
         output_throughput=per_chip * chips if per_chip and chips else None,
         power=cells.number("avg_power_w") if valid else None,
         energy=cells.number("total_gpu_energy_j") if valid else None,
-        speculation=_speculation(cells.text("spec_decoding")),
+        speculation=None if drafts in (None, "none", "off") else Speculation(method=drafts),
         notes=notes if valid else (*notes, "power_valid is false: power and energy left out"),
     )
 
 
-def _pools(cells: Cells) -> tuple[WorkerPool, ...]:
-    return tuple(
-        WorkerPool(
-            role=role,
-            workers=cells.number(f"{role}_num_workers"),
-            chips=cells.number(f"num_{role}_gpu"),
-            tp=1.0 if cells.flag(f"{role}_dp_attention") else cells.number(f"{role}_tp"),
-            dp=cells.number(f"{role}_tp") if cells.flag(f"{role}_dp_attention") else 1.0,
-            pp=cells.number(f"{role}_pp"),
-            ep=cells.number(f"{role}_ep"),
-        )
-        for role in ("prefill", "decode")
+def _pool(cells: Cells, role: str) -> WorkerPool:
+    tp, wide = cells.number(f"{role}_tp"), cells.flag(f"{role}_dp_attention")
+    return WorkerPool(
+        role=role,
+        workers=cells.number(f"{role}_num_workers"),
+        chips=cells.number(f"num_{role}_gpu"),
+        tp=1.0 if wide else tp,
+        dp=tp if wide else 1.0,
+        pp=cells.number(f"{role}_pp"),
+        ep=cells.number(f"{role}_ep"),
     )
 
 
@@ -81,7 +80,3 @@ def _engine(framework: str | None) -> str | None:
     name = (framework or "").lower()
     engines = {"trt": "trtllm", "tensorrt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
     return next((engine for word, engine in engines.items() if word in name), framework)
-
-
-def _speculation(method: str | None) -> Speculation | None:
-    return None if method in (None, "none", "off") else Speculation(method=method)

@@ -4,37 +4,17 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from infer_jax.catalog.foreign import json_lines
-from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
+from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables, names_of
 from infer_jax.catalog.measurements import microbenchmarks, nccl_tests
 from infer_jax.catalog.measurements.cells import MAX_BYTES, contents
-from infer_jax.catalog.measurements.kernel import MeasuredKernel
+from infer_jax.catalog.measurements.run import MeasuredKernel
 from infer_jax.errors import InputError
 
 FORMATS = (
     "the output of nccl-tests (text or JSON), a detailed.json of accelerator-microbenchmarks, "
     "or a folder of kernel tables with its device"
 )
-# columns of each family of kernel tables; "" is neither a size nor a time
-GEMM = ("m", "k", "n", "seconds", "")
-GROUPED = ("experts", "gpus", "local_experts", "top_k", "width", "inner", "tokens_per_gpu")
-GROUPED += ("tokens_per_expert", "up_seconds", "", "down_seconds", "")
-LINEAR = ("taps", "key_heads", "key_width", "value_heads", "value_width")
-PREFILL = ("tokens", "seconds", "")
-DECODE = ("cache_bytes", "batch_size", "context", "seconds", "")
-COLUMNS = {
-    "gemm": GEMM,
-    "grouped.prefill": GROUPED,
-    "grouped.decode": GROUPED,
-    "mha.prefill": ("heads", "kv_heads", "head_width", *PREFILL),
-    "mha.decode": ("heads", "kv_heads", "head_width", *DECODE),
-    "mla.prefill": ("heads", "plain_width", "rotary_width", *PREFILL),
-    "mla.decode": ("heads", "latent_width", "rotary_width", *DECODE),
-    "gdn.prefill": (*LINEAR, "tokens", "seconds"),
-    "gdn.decode": (*LINEAR, "batch_size", "seconds"),
-}
 
 
 def read_kernels(
@@ -53,9 +33,8 @@ def read_kernels(
     Raises:
         InputError: a file of the wrong kind, a malformed value, wrong results of a collective.
     """
-    single = isinstance(paths, str | os.PathLike)
-    given = [paths] if single else list(paths)
-    return tuple(kernel for path in given for kernel in _read(Path(path), operation, device))
+    files = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return tuple(kernel for path in files for kernel in _read(Path(path), operation, device))
 
 
 def _read(path: Path, operation: str | None, device: str | None) -> Iterator[MeasuredKernel]:
@@ -83,25 +62,19 @@ def _read(path: Path, operation: str | None, device: str | None) -> Iterator[Mea
 def of_tables(tables: KernelTables) -> Iterator[MeasuredKernel]:
     """The rows of a folder of kernel tables as kernels (those of gdn are in microseconds)."""
     for family, rows in tables.families.items():
+        names, scale = names_of(family), 1e-6 if family.startswith("gdn") else 1.0
+        times = [name for name in names if name.endswith("seconds")]
         for values, (file, line) in zip(rows.values, rows.places, strict=True):
-            yield from _of_row(
-                family, dict(zip(COLUMNS[family], values, strict=True)), file, line, tables
-            )
-
-
-def _of_row(
-    family: str, row: dict[str, np.float64], file: str, line: int, tables: KernelTables
-) -> Iterator[MeasuredKernel]:
-    times = [name for name in row if name.endswith("seconds")]
-    sizes = {name: float(x) for name, x in row.items() if name and name not in times}
-    for name in times:
-        yield MeasuredKernel(
-            file=file,
-            line=line,
-            source="kernel-tables",
-            operation=family,
-            variant=name.removesuffix("seconds").rstrip("_"),
-            seconds=float(row[name]) * (1e-6 if family.startswith("gdn") else 1.0),
-            sizes=sizes,
-            device=tables.device,
-        )
+            row = dict(zip(names, map(float, values), strict=True))
+            sizes = {name: x for name, x in row.items() if name and name not in times}
+            for name in times:
+                yield MeasuredKernel(
+                    file=file,
+                    line=line,
+                    source="kernel-tables",
+                    operation=family,
+                    variant=name.removesuffix("seconds").rstrip("_"),
+                    seconds=row[name] * scale,
+                    sizes=sizes,
+                    device=tables.device,
+                )

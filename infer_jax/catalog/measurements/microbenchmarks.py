@@ -7,7 +7,7 @@ and ``metrics`` (p50_ms, p90_ms, avg_ms, std_ms, throughput).
 from collections.abc import Iterator, Mapping
 
 from infer_jax.catalog.measurements.cells import MAX_NUMBER, Cells, statistic_of
-from infer_jax.catalog.measurements.kernel import MeasuredKernel
+from infer_jax.catalog.measurements.run import MeasuredKernel
 
 
 def recognises(value: object) -> bool:
@@ -31,13 +31,8 @@ def read(file: str, value: object) -> Iterator[MeasuredKernel]:
     for index, entry in enumerate(entries.parts("entries"), 1):
         cells = Cells(file, index, entry.values, "entry")
         metadata, metrics = cells.part("metadata"), cells.part("metrics")
-        times = statistic_of(
-            {
-                key.removesuffix("_ms"): number
-                for key in metrics.values
-                if key.endswith("_ms") and (number := metrics.number(key, 1e-3)) is not None
-            }
-        )
+        keys = [key for key in metrics.values if key.endswith("_ms")]
+        times = statistic_of({key.removesuffix("_ms"): metrics.number(key, 1e-3) for key in keys})
         seconds = times.mean if times.at(50.0) is None else times.at(50.0)
         if not seconds:
             raise cells.error("metrics.p50_ms", seconds, "a time above 0")
@@ -49,20 +44,16 @@ def read(file: str, value: object) -> Iterator[MeasuredKernel]:
             operation=metadata.text("benchmark_name") or "",
             variant=metadata.text("test_name") or "",
             seconds=seconds,
-            sizes=_numbers(params),
+            # other parameters (dtype, sharding) are no sizes
+            sizes={
+                name: float(x)
+                for name, x in params.items()
+                if isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < MAX_NUMBER
+            },
             dtype=str(params.get("dtype", "")),
             device=_device(metadata.values.get("device_info")),
             percentiles=times.percentiles,
         )
-
-
-def _numbers(params: Mapping[str, object]) -> dict[str, float]:
-    """The parameters that are finite numbers; others (dtype, sharding) are no sizes."""
-    return {
-        name: float(x)
-        for name, x in params.items()
-        if isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < MAX_NUMBER
-    }
 
 
 def _device(info: object) -> str:

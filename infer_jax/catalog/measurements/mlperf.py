@@ -7,13 +7,22 @@ lengths or engine: they come from flags or a sidecar.
 import re
 
 from infer_jax.catalog.foreign import json_of
-from infer_jax.catalog.measurements.cells import Cells, statistic_of
+from infer_jax.catalog.measurements.cells import Cells, read_run, statistic_of
 from infer_jax.catalog.measurements.run import Run, Statistic
 
 MARK = ":::MLLOG"
-FIRST = re.compile(r"result_first_token_(\d+\.\d+)_percentile_latency_ns")
-EACH = re.compile(r"result_time_per_output_token_(\d+\.\d+)_percentile_ns")
-WHOLE = re.compile(r"result_(\d+\.\d+)_percentile_latency_ns")
+# keys of a time's mean, and of its percentiles
+TIMES = {
+    "ttft": ("result_first_token_mean_latency_ns",
+             r"result_first_token_(\d+\.\d+)_percentile_latency_ns"),
+    "tpot": ("result_time_to_output_token_mean",
+             r"result_time_per_output_token_(\d+\.\d+)_percentile_ns"),
+    "e2el": ("result_mean_latency_ns", r"result_(\d+\.\d+)_percentile_latency_ns"),
+}  # fmt: skip
+COLUMNS = {
+    "request_throughput": "result_completed_samples_per_sec",
+    "completed": "result_query_count",
+}
 
 
 def recognises(text: str) -> bool:
@@ -42,32 +51,24 @@ def read(file: str, text: str) -> Run:
         raise cells.error("result_validity", validity or "missing", "VALID: a run that went well")
     if cells.text("effective_test_mode") == "AccuracyOnly":
         raise cells.error("effective_test_mode", "AccuracyOnly", "a performance run")
-    ttft = _statistic(cells, FIRST, "result_first_token_mean_latency_ns")
-    if not ttft.values:
+    times = {name: _statistic(cells, *keys) for name, keys in TIMES.items()}
+    if not times["ttft"].values:
         key = "result_first_token_99.00_percentile_latency_ns"
         raise cells.error(key, "missing", "a log with token latencies (use_token_latencies)")
     server = cells.text("effective_scenario") == "Server"
     completed = cells.number("result_completed_tokens_per_second")
-    return Run(
-        file=file,
-        line=0,
+    return read_run(
+        cells,
+        COLUMNS,
         source="mlperf",
         request_rate=cells.number("effective_target_qps") if server else None,
         burstiness=1.0 if server else None,  # LoadGen's Server scenario is Poisson
-        ttft=ttft,
-        tpot=_statistic(cells, EACH, "result_time_to_output_token_mean"),
-        e2el=_statistic(cells, WHOLE, "result_mean_latency_ns"),
-        request_throughput=cells.number("result_completed_samples_per_sec"),
         output_throughput=completed or cells.number("result_tokens_per_second"),
-        completed=cells.number("result_query_count"),
+        **times,
     )
 
 
-def _statistic(cells: Cells, pattern: re.Pattern[str], mean: str) -> Statistic:
-    values = {
-        f"p{float(m[1]):g}": cells.number(m[0], 1e-9)
-        for m in map(pattern.fullmatch, cells.values)
-        if m
-    }
-    values["mean"] = cells.number(mean, 1e-9)
-    return statistic_of({name: value for name, value in values.items() if value is not None})
+def _statistic(cells: Cells, mean: str, percentiles: str) -> Statistic:
+    matches = (re.fullmatch(percentiles, key) for key in cells.values)
+    names = {mean: "mean"} | {m[0]: f"p{float(m[1]):g}" for m in matches if m}
+    return statistic_of({name: cells.number(key, 1e-9) for key, name in names.items()})

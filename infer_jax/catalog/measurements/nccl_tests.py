@@ -11,15 +11,18 @@ from pathlib import PurePosixPath
 from typing import TypeGuard
 
 from infer_jax.catalog.measurements.cells import Cells
-from infer_jax.catalog.measurements.kernel import MeasuredKernel
+from infer_jax.catalog.measurements.run import MeasuredKernel
 from infer_jax.errors import InputError
 
 HEADER = re.compile(r"^#\s+size\s+count\s+type", re.MULTILINE)
 RANK = re.compile(r"^#\s+Rank\s+\d+\s.*?device\s+\S+\s+(?:\[[^]]*\]\s*)?(.*)$", re.MULTILINE)
 NAME = re.compile(r"Collective test (?:starting|concluded):\s*(\S+)")
-SIDES = ("out_of_place", "in_place")
 COLUMNS = ("size", "count", "type", "redop", "root")
 MEASURED = ("time", "algbw", "busbw", "#wrong")
+# where the columns of each side begin in a printed row
+SIDES = {"out_of_place": len(COLUMNS), "in_place": len(COLUMNS) + len(MEASURED)}
+CELLS = len(COLUMNS) + 2 * len(MEASURED)
+KEYS = {"algbw": "alg_bw", "busbw": "bus_bw", "#wrong": "nwrong"}  # of a JSON result
 ROUNDING = 0.011  # GB/s: bandwidths are printed with two decimals
 
 
@@ -40,23 +43,19 @@ def read(file: str, text: str, operation: str | None = None) -> Iterator[Measure
         InputError: a malformed row, wrong results, bandwidths that do not fit the times, or a
             collective that is nowhere named.
     """
-    named = NAME.search(text)
-    operation = operation or (_operation(named[1]) if named else None)
-    devices = RANK.findall(text)
+    match, devices = NAME.search(text), RANK.findall(text)
+    operation = operation or (_operation(match[1]) if match else None)
     for line, words in enumerate(text.splitlines(), 1):
-        cells = words.split()
-        if not cells or not cells[0].isdigit():
+        row = words.split()
+        if not row or not row[0].isdigit():
             continue
-        row = Cells(file, line, {})
-        if len(cells) != len(COLUMNS) + 2 * len(MEASURED):
-            raise row.error("number of cells", len(cells), "13: size to root, then 4 and 4")
-        for index, side in enumerate(SIDES):
-            start = len(COLUMNS) + index * len(MEASURED)
-            values = dict(zip(COLUMNS, cells, strict=False))
-            values |= dict(zip(MEASURED, cells[start : start + len(MEASURED)], strict=True))
-            values = {name: None if cell == "N/A" else cell for name, cell in values.items()}
-            entry = Cells(file, line, values)
-            yield from _kernel(entry, side, operation, devices)
+        if len(row) != CELLS:
+            allowed = f"{CELLS}: size to root, then 4 and 4"
+            raise Cells(file, line, {}).error("number of cells", len(row), allowed)
+        for side, start in SIDES.items():
+            cells = row[: len(COLUMNS)] + row[start : start + len(MEASURED)]
+            values = dict(zip((*COLUMNS, *MEASURED), cells, strict=True))
+            yield from _kernel(Cells(file, line, values), side, operation, devices)
 
 
 def read_document(
@@ -67,31 +66,26 @@ def read_document(
     Raises:
         InputError: as ``read``.
     """
-    document = Cells(file, 0, value)
-    arguments = value.get("args")
+    document, arguments = Cells(file, 0, value), value.get("args")
     program = arguments[0] if isinstance(arguments, list) and arguments else None
-    named = _operation(program) if isinstance(program, str) else None
-    operation = operation or named or None
+    operation = operation or (_operation(program) if isinstance(program, str) else None)
     described = document.part("config").parts("devices") or document.parts("devices")
     devices = [device.text("device_info") or "" for device in described]
     for index, result in enumerate(document.parts("results"), 1):
         for side in SIDES:
             inside = result.part(side).values
-            given = {
-                **{name: result.values.get(name) for name in COLUMNS},
-                "time": inside.get("time", inside.get("cpu_time")),
-                "algbw": inside.get("alg_bw"),
-                "busbw": inside.get("bus_bw"),
-                "#wrong": inside.get("nwrong"),
-            }
-            given = {name: None if cell == "N/A" else cell for name, cell in given.items()}
-            yield from _kernel(Cells(file, index, given, "entry"), side, operation, devices)
+            values = {name: result.values.get(name) for name in COLUMNS}
+            values |= {name: inside.get(key) for name, key in KEYS.items()}
+            values["time"] = inside.get("time", inside.get("cpu_time"))
+            yield from _kernel(Cells(file, index, values, "entry"), side, operation, devices)
 
 
 def _kernel(
     cells: Cells, side: str, operation: str | None, devices: list[str]
 ) -> Iterator[MeasuredKernel]:
     """One side of a row; nothing where it was not measured."""
+    values = {name: None if cell == "N/A" else cell for name, cell in cells.values.items()}
+    cells = Cells(cells.file, cells.line, values, cells.unit)
     micro, size = cells.number("time"), cells.number("size")
     if micro is None or not size:
         return  # not measured, or an empty message

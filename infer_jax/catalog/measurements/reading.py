@@ -24,12 +24,12 @@ from infer_jax.catalog.measurements.facts import check_facts, complete, read_sid
 from infer_jax.catalog.measurements.run import Run
 from infer_jax.errors import InputError
 
+SUFFIXES = (".json", ".jsonl", ".csv", ".txt")  # of the files of a folder that are read
 OBJECTS = (sglang, vllm, inferencex, aiperf)  # formats of JSON objects, a run each
 FORMATS = (
     "a result of vLLM's bench serve, SGLang's bench_serving, AIPerf, InferenceX or MLPerf, a log "
     "of requests, or a CSV with the header of docs/formats.md"
 )
-
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -61,19 +61,17 @@ def read_runs(
 def _files(paths: Paths) -> Iterator[Path]:
     for name in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = Path(name)
+        files = [path]
         if request_log.is_bundle(path):
             files = [path / request_log.REQUESTS]
         elif path.is_dir():
-            kinds = (".json", ".jsonl", ".csv", ".txt")
             try:
-                files = sorted(p for p in path.iterdir() if p.suffix.lower() in kinds)
+                files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES)
             except OSError as error:
                 reason = (error.strerror or type(error).__name__).lower()
                 raise InputError(str(path), "", reason, "a readable folder") from None
         elif any(mark in str(name) for mark in "*?[") and not path.exists():
             files = [Path(match) for match in sorted(glob.glob(str(name)))]
-        else:
-            files = [path]
         if not files:
             raise InputError(str(name), "", "no file", FORMATS)
         yield from files
@@ -100,16 +98,19 @@ def _of_documents(file: str, documents: list[tuple[int, object]]) -> Iterator[Ru
     records = [(n, x) for n, x in documents if isinstance(x, dict) and aiperf.recognises_record(x)]
     if documents and len(records) == len(documents):
         yield aiperf.read_records(file, records)
-        return
-    if documents and request_log.recognises(documents[0][1]):
+    elif documents and request_log.recognises(documents[0][1]):
         yield request_log.read(file)
-        return
-    for line, value in documents:
-        listed = isinstance(value, list)
-        unit = "entry" if listed else "line"
-        for number, entry in enumerate(value, 1) if listed else [(line, value)]:
-            reader = next((x for x in OBJECTS if x.recognises(entry)), None)
-            if reader is None or not isinstance(entry, dict):
-                at = f"{unit} {number}" if number else ""
-                raise InputError(file, at, "unrecognised contents", FORMATS)
-            yield reader.read(Cells(file, number, entry, unit))
+    else:
+        for line, value in documents:
+            if isinstance(value, list):
+                yield from (_of_object(file, i, x, "entry") for i, x in enumerate(value, 1))
+            else:
+                yield _of_object(file, line, value, "line")
+
+
+def _of_object(file: str, number: int, value: object, unit: str) -> Run:
+    reader = next((x for x in OBJECTS if x.recognises(value)), None)
+    if reader is None or not isinstance(value, dict):
+        at = f"{unit} {number}" if number else ""
+        raise InputError(file, at, "unrecognised contents", FORMATS)
+    return reader.read(Cells(file, number, value, unit))

@@ -1,10 +1,11 @@
-"""One measured serving run: plain data in SI units, with file and line.
+"""One measured serving run, and one timed kernel: plain data in SI units, with file and line.
 
-Every format is read into this one record. What a format does not contain (most name no chips and
+Every format is read into these records. What a format does not contain (most name no chips and
 no parallelism) is None until the user gives it: see `infer_jax.catalog.measurements.facts`.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from infer_jax.errors import InputError
@@ -150,3 +151,23 @@ class Run:
     def replace(self, **changes: object) -> "Run":
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredKernel:
+    """One measured operation. ``sizes`` holds its sizes by name: m, k, n; bytes; batch_size ...
+
+    ``moved`` is the message of a collective in bytes (its size as the benchmark counts it).
+    """
+
+    file: str
+    line: int  # or the number of the entry; 0: the whole file
+    source: str  # nccl-tests, microbenchmarks, kernel-tables
+    operation: str  # all_reduce, gemm, mha.decode ...
+    variant: str = ""
+    seconds: float
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    dtype: str = ""
+    chips: float | None = None
+    device: str = ""
+    percentiles: tuple[tuple[float, float], ...] = ()

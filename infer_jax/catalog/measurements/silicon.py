@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from infer_jax.catalog.files import read_text
-from infer_jax.catalog.foreign import csv_rows
-from infer_jax.catalog.measurements.cells import Cells
+from infer_jax.catalog.measurements.cells import Cells, read_rows
 from infer_jax.errors import InputError
 
 TABLE = "silicon_sample.csv"
@@ -23,6 +22,22 @@ DEGREES = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 COLUMNS = ("id", "silicon_data_source", "backend", "backend_version", "model_path", "system")
 COLUMNS += ("precision", "mode", "isl", "osl", "batch_size", *DEGREES, "pp_size")
 COLUMNS += ("silicon_ttft_ms", "silicon_tpot_ms")
+# texts and numbers above 0 of a row, by field
+TEXTS = {
+    "id": "id",
+    "provenance": "silicon_data_source",
+    "backend": "backend",
+    "version": "backend_version",
+    "model_path": "model_path",
+    "system": "system",
+    "precision": "precision",
+}
+POSITIVE = {
+    "isl": "isl",
+    "osl": "osl",
+    "ttft_ms": "silicon_ttft_ms",
+    "tpot_ms": "silicon_tpot_ms",
+}
 
 
 class PublishedPool(NamedTuple):
@@ -91,14 +106,11 @@ def published_rows(path: str | os.PathLike[str] | None = None) -> tuple[Publishe
         InputError: not installed; no such table; a malformed cell, with its line and column.
     """
     path = path or package_folder() / TABLE
-    where = str(path)
-    rows = csv_rows(where, read_text(path))
-    _, header = next(rows, (0, []))
+    _, header, rows = read_rows(str(path), read_text(path))
     if missing := [name for name in COLUMNS if name not in header]:
         allowed = f"a header with {', '.join(COLUMNS)}"
-        raise InputError(where, "header", f"without {missing[0]}", allowed)
-    cells = (Cells(where, line, dict(zip(header, row, strict=False))) for line, row in rows)
-    return tuple(map(_published, cells))
+        raise InputError(str(path), "header", f"without {missing[0]}", allowed)
+    return tuple(map(_published, rows))
 
 
 def recognises(text: str) -> bool:
@@ -108,42 +120,35 @@ def recognises(text: str) -> bool:
 
 def _published(cells: Cells) -> Published:
     """The row in the cells of a line."""
-    text = {name: str(cells.values.get(name, "")) for name in COLUMNS}
-    if text["mode"] not in ("agg", "disagg"):
-        raise cells.error("mode", text["mode"], "agg or disagg")
-    if _number(cells, "pp_size") not in (None, 1.0):
-        raise cells.error("pp_size", text["pp_size"], "1: pipelined rows are not understood")
+    mode, pp = str(cells.values.get("mode", "")), _number(cells, "pp_size")
+    if mode not in ("agg", "disagg"):
+        raise cells.error("mode", mode, "agg or disagg")
+    if pp not in (None, 1.0):
+        raise cells.error(
+            "pp_size", cells.values["pp_size"], "1: pipelined rows are not understood"
+        )
+    numbers: dict[str, float] = {}
+    for field, name in POSITIVE.items():
+        value = _number(cells, name)
+        if not value:
+            raise cells.error(name, cells.values.get(name, ""), "a number above 0")
+        numbers[field] = value
     return Published(
-        id=text["id"],
+        **{field: str(cells.values.get(name, "")) for field, name in TEXTS.items()},
+        **numbers,
         line=cells.line,
-        provenance=text["silicon_data_source"],
-        backend=text["backend"],
-        version=text["backend_version"],
-        model_path=text["model_path"],
-        system=text["system"],
-        precision=text["precision"],
-        disaggregated=text["mode"] == "disagg",
-        isl=_positive(cells, "isl"),
-        osl=_positive(cells, "osl"),
+        disaggregated=mode == "disagg",
         batch=_number(cells, "batch_size"),
         degrees=tuple(_number(cells, name) for name in DEGREES),
         prefill=_pool(cells, "prefill"),
         decode=_pool(cells, "decode"),
-        ttft_ms=_positive(cells, "silicon_ttft_ms"),
-        tpot_ms=_positive(cells, "silicon_tpot_ms"),
     )
 
 
 def _pool(cells: Cells, stage: str) -> PublishedPool:
-    workers, batch = (_number(cells, f"{stage}_{x}") for x in ("num_workers", "batch_size"))
-    return PublishedPool(workers, batch, tuple(_number(cells, f"{stage}_{x}") for x in DEGREES))
-
-
-def _positive(cells: Cells, name: str) -> float:
-    value = _number(cells, name)
-    if not value:
-        raise cells.error(name, cells.values.get(name, ""), "a number above 0")
-    return value
+    names = ("num_workers", "batch_size", *DEGREES)
+    workers, batch, *degrees = (_number(cells, f"{stage}_{name}") for name in names)
+    return PublishedPool(workers, batch, tuple(degrees))
 
 
 def _number(cells: Cells, name: str) -> float | None:

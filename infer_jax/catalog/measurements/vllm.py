@@ -13,14 +13,9 @@ from infer_jax.catalog.measurements.run import Run, Speculation
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "trtllm")
 LIMITED = ("429", "rate limit", "too many requests")
 # of this client and of SGLang's, which grew out of it
-SHARED = {
-    "concurrency": "max_concurrency",
-    **{
-        name: name
-        for name in ("input_lens", "output_lens", "request_throughput", "output_throughput",
-                     "duration", "completed")
-    },
-}  # fmt: skip
+TOTALS = ("request_throughput", "output_throughput", "duration", "completed")
+SHARED = {name: name for name in ("input_lens", "output_lens", *TOTALS)}
+SHARED["concurrency"] = "max_concurrency"
 METADATA = ("chips", "tp", "pp", "dp", "ep", "version", "system", "date", "precision", "burstiness")
 COLUMNS = {"model": "model_id", **SHARED, **{name: name for name in METADATA}}
 

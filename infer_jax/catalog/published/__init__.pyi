@@ -4,6 +4,17 @@ from infer_jax.catalog.published.economics import (
     economics_model as economics_model,
     economics_model_names as economics_model_names,
 )
+from infer_jax.catalog.published.fitted import (
+    Errors as Errors,
+    Fitted as Fitted,
+    Measured as Measured,
+    power_errors as power_errors,
+    power_shares as power_shares,
+    serving_coefficients as serving_coefficients,
+    serving_errors as serving_errors,
+    serving_measured as serving_measured,
+    unseen_errors as unseen_errors,
+)
 from infer_jax.catalog.published.kernels import (
     PublishedChip as PublishedChip,
     kernels_constants as kernels_constants,
@@ -11,28 +22,11 @@ from infer_jax.catalog.published.kernels import (
     kernels_hardware_names as kernels_hardware_names,
     kernels_model as kernels_model,
 )
-from infer_jax.catalog.published.microbenchmarks import (
-    MicroBenchmark as MicroBenchmark,
-    measured_rates as measured_rates,
-)
 from infer_jax.catalog.published.partitioning import (
     partitioning_hardware as partitioning_hardware,
     partitioning_model as partitioning_model,
     partitioning_model_names as partitioning_model_names,
     partitioning_parameters as partitioning_parameters,
-)
-from infer_jax.catalog.published.power import (
-    power_errors as power_errors,
-    power_shares as power_shares,
-)
-from infer_jax.catalog.published.serving import (
-    Errors as Errors,
-    Fitted as Fitted,
-    Measured as Measured,
-    serving_coefficients as serving_coefficients,
-    serving_errors as serving_errors,
-    serving_measured as serving_measured,
-    unseen_errors as unseen_errors,
 )
 from infer_jax.catalog.published.spreads import (
     ErrorLaw as ErrorLaw,
@@ -40,4 +34,8 @@ from infer_jax.catalog.published.spreads import (
     facts as facts,
     laws as laws,
     unseen as unseen,
+)
+from infer_jax.catalog.published.tables import (
+    MicroBenchmark as MicroBenchmark,
+    measured_rates as measured_rates,
 )

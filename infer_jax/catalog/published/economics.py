@@ -2,19 +2,16 @@
 
 import math
 
-from infer_jax.catalog.published.tables import row_of, tables
+from infer_jax.catalog.published.tables import hardware_of, row_of, tables
 from infer_jax.specs import (
     Architecture,
     Block,
-    Chip,
     Dense,
     Experts,
     Format,
     GroupedQuery,
     Hardware,
-    Hierarchy,
     Latent,
-    Torus,
 )
 
 
@@ -42,25 +39,13 @@ def economics_model(name: str, *, multi_query: bool = False) -> Architecture:
     # activations'.
     held = Format.of(bytes=row["activation_bytes"], bits=8.0 * row["weight_bytes"])
     head = row["head_width"]
+    shared = {"query_heads": row["query_heads"], "value_width": head, "weights": weights}
     if "kv_rank" in row:
-        attention = Latent.of(
-            query_heads=row["query_heads"],
-            nope_width=head,
-            rope_width=0.0,
-            value_width=head,
-            kv_rank=row["kv_rank"],
-            query_rank=row["query_rank"],
-            weights=weights,
-        )
+        ranks = {name: row[name] for name in ("kv_rank", "query_rank")}
+        attention = Latent.of(**shared, **ranks, nope_width=head, rope_width=0.0)
     else:
         groups = 1.0 if multi_query else row["query_heads"] / row["group"]
-        attention = GroupedQuery.of(
-            query_heads=row["query_heads"],
-            kv_heads=groups,
-            head_width=head,
-            value_width=head,
-            weights=weights,
-        )
+        attention = GroupedQuery.of(**shared, kv_heads=groups, head_width=head)
     shape = {"width": row["feedforward_width"], "inward": row["inward"], "weights": weights}
     if row.get("experts", 1) > 1:
         feedforward: Dense | Experts = Experts.of(
@@ -89,36 +74,19 @@ def economics_hardware(name: str) -> tuple[Hardware, dict[str, float]]:
         InputError: the paper has no such chip.
     """
     row = row_of("economics", "hardware", name)
-    chip = Chip.of(
-        flops_16=row["flops_16"],
-        flops_8=row["flops_8"],
-        flops_4=row.get("flops_4", row["flops_8"]),
-        memory=row["memory"],
-        memory_bandwidth=row["memory_bandwidth"],
-    )
-    if "domain" in row:
-        network = Hierarchy.of(
-            domain=row["domain"],
-            domain_bandwidth=row["domain_bandwidth"],
-            network_bandwidth=row["network_bandwidth"],
-        )
-    else:
-        network = Torus.of(axes=3.0, link_bandwidth=row["link_bandwidth"])
-    hardware = Hardware.of(chip=chip, network=network, price=row["price"])
     known = ("flop_cap", "memory_cap", "launch", "protocol_base")
-    return hardware, {key: row[key] for key in known if key in row}
+    return hardware_of(row), {key: row[key] for key in known if key in row}
 
 
 def _scaled(row: dict[str, float], scale: float) -> dict[str, float]:
     """A model scaled to ``scale`` times its parameters as the paper's program scales it."""
     wide, heads = scale ** (1 / 3), scale ** (1 / 6)
-    scaled = dict(row)
-    scaled["width"], scaled["feedforward_width"] = (
-        row["width"] * wide,
-        row["feedforward_width"] * wide,
-    )
-    scaled["layers"] = math.floor(row["layers"] * wide)
-    scaled["query_heads"] = math.ceil(row["query_heads"] * heads)
-    scaled["group"] = scaled["query_heads"] / (row["query_heads"] / row["group"])
-    scaled["head_width"] = row["head_width"] * heads
-    return scaled
+    count = math.ceil(row["query_heads"] * heads)
+    return row | {
+        "width": row["width"] * wide,
+        "feedforward_width": row["feedforward_width"] * wide,
+        "layers": math.floor(row["layers"] * wide),
+        "query_heads": count,
+        "group": count / (row["query_heads"] / row["group"]),
+        "head_width": row["head_width"] * heads,
+    }

@@ -9,19 +9,19 @@ import os
 from typing import NamedTuple
 
 from infer_jax.catalog.foreign import read_json
+from infer_jax.catalog.huggingface.attention import LATENT
 from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.published.tables import tables
+from infer_jax.catalog.huggingface.recurrent import LINEAR
+from infer_jax.catalog.published.tables import hardware_of, tables
 from infer_jax.errors import InputError
 from infer_jax.specs import (
     Architecture,
     Block,
-    Chip,
     Dense,
     Experts,
     Format,
     GroupedQuery,
     Hardware,
-    Hierarchy,
     Latent,
     Linear,
 )
@@ -58,19 +58,18 @@ def kernels_hardware(name: str) -> PublishedChip:
     if name not in table:
         raise InputError("kernels hardware", "name", name, ", ".join(table))
     row = table[name]
-    chip = Chip.of(
-        flops_16=row["tflops_16"] * 1e12,
-        flops_8=row["tflops_8"] * 1e12,
-        flops_4=row["tflops_8"] * 1e12,
-        memory=row["memory_gb"] * 1e9,
-        memory_bandwidth=row["memory_gb_per_s"] * 1e9,
+    hardware = hardware_of(
+        {
+            "flops_16": row["tflops_16"] * 1e12,
+            "flops_8": row["tflops_8"] * 1e12,
+            "memory": row["memory_gb"] * 1e9,
+            "memory_bandwidth": row["memory_gb_per_s"] * 1e9,
+            "domain": 8.0,  # not read: the tool is given the number of nodes
+            "domain_bandwidth": row["nvlink_gb_per_s"] * 1e9 / 2,
+            "network_bandwidth": row["rdma_gb_per_s"] * 1e9,
+        }
     )
-    network = Hierarchy.of(
-        domain=8.0,  # not read: the tool is given the number of nodes
-        domain_bandwidth=row["nvlink_gb_per_s"] * 1e9 / 2,
-        network_bandwidth=row["rdma_gb_per_s"] * 1e9,
-    )
-    return PublishedChip(Hardware.of(chip=chip, network=network, price=0.0), row["mfu"])
+    return PublishedChip(hardware, row["mfu"])
 
 
 def kernels_model(
@@ -97,7 +96,7 @@ def kernels_model(
     attention, feedforward = _attention(config, weights), _feedforward(config, weights)
     if "full_attention_interval" in config:
         full = layers // config.count("full_attention_interval")
-        linear = _linear(config, weights)
+        linear = Linear.of(**vars(config.counts(LINEAR)), weights=weights)
         blocks = (
             Block.of(count=full, attention=attention, feedforward=feedforward),
             Block.of(count=layers - full, attention=linear, feedforward=feedforward),
@@ -114,34 +113,16 @@ def kernels_model(
 
 
 def _attention(config: Facts, weights: Format) -> GroupedQuery | Latent:
-    heads = config.count("num_attention_heads")
     if "kv_lora_rank" in config:
-        return Latent.of(
-            query_heads=heads,
-            nope_width=config.count("qk_nope_head_dim"),
-            rope_width=config.count("qk_rope_head_dim"),
-            value_width=config.count("v_head_dim"),
-            kv_rank=config.count("kv_lora_rank"),
-            query_rank=config.count("q_lora_rank"),
-            weights=weights,
-        )
+        n, query_rank = config.counts(LATENT), config.count("q_lora_rank")
+        return Latent.of(**vars(n), query_rank=query_rank, weights=weights)
+    heads = config.count("num_attention_heads")
     head = config.count("head_dim", default=config.count("hidden_size") // heads, silent=True)
     return GroupedQuery.of(
         query_heads=heads,
         kv_heads=config.count("num_key_value_heads"),
         head_width=head,
         value_width=head,
-        weights=weights,
-    )
-
-
-def _linear(config: Facts, weights: Format) -> Linear:
-    return Linear.of(
-        key_heads=config.count("linear_num_key_heads"),
-        key_width=config.count("linear_key_head_dim"),
-        value_heads=config.count("linear_num_value_heads"),
-        value_width=config.count("linear_value_head_dim"),
-        conv_width=config.count("linear_conv_kernel_dim"),
         weights=weights,
     )
 

@@ -1,16 +1,13 @@
 """Models, chips and constants of the partitioning paper."""
 
 from infer_jax.catalog.models import load_model
-from infer_jax.catalog.published.tables import row_of, tables
+from infer_jax.catalog.published.tables import hardware_of, row_of, tables
 from infer_jax.errors import InputError
 from infer_jax.specs import (
     Architecture,
-    Chip,
     Format,
     GroupedQuery,
     Hardware,
-    Hierarchy,
-    Torus,
 )
 
 BYTES = {"bf16": 2.0, "int8": 1.0}
@@ -77,19 +74,4 @@ def partitioning_hardware(name: str) -> Hardware:
     Raises:
         InputError: the paper has no such chip.
     """
-    row = row_of("partitioning", "hardware", name)
-    wide = row["flops_16"]
-    chip = Chip.of(
-        flops_16=wide,
-        flops_8=row.get("flops_8", wide),
-        flops_4=row.get("flops_8", wide),
-        memory=row["memory"],
-        memory_bandwidth=row["memory_bandwidth"],
-    )
-    if "domain" in row:
-        names = ("domain", "domain_bandwidth", "network_bandwidth")
-        return Hardware.of(
-            chip=chip, network=Hierarchy.of(**{key: row[key] for key in names}), price=0.0
-        )
-    network = Torus.of(axes=row["axes"], link_bandwidth=row["link_bandwidth"])
-    return Hardware.of(chip=chip, network=network, price=0.0)
+    return hardware_of(row_of("partitioning", "hardware", name))

@@ -5,14 +5,13 @@ From ``python -m infer_jax.calibration.pooled --publishers --ship FILE``.
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from math import exp, log
 from typing import NamedTuple
 
-from infer_jax.catalog.foreign import Parsed, read_toml
+from infer_jax.catalog.published.fitted import Factors, factors
+from infer_jax.catalog.published.tables import tables
 
-Within = dict[str, dict[int, tuple[float, float]]]  # by output; by share in per cent, factors
-SHARES = (50, 80, 95)
+Within = dict[str, Factors]  # by output
 STEP = 64.0
 USUAL = 32.0  # requests in flight of an instance where the law is not asked for a number of them
 
@@ -31,7 +30,7 @@ class ErrorLaw(NamedTuple):
     ends: Mapping[int, tuple[float, float]]
     common: float = 0.0
 
-    def within(self, facts: Mapping[str, float]) -> dict[int, tuple[float, float]]:
+    def within(self, facts: Mapping[str, float]) -> Factors:
         """Factors of a prediction between which shares of runs were measured.
 
         >>> law = ErrorLaw(0.2, {"pools": 1.0}, {80: (-1.0, 1.5)})
@@ -67,15 +66,9 @@ def laws() -> dict[str, ErrorLaw]:
     >>> sorted(laws())
     ['pools_ttft', 'tpot', 'ttft']
     """
-    table: Parsed = read_toml(str(files("infer_jax.catalog.published").joinpath("spreads.toml")))
     return {
-        name: ErrorLaw(
-            row["scale"],
-            row["slopes"],
-            {share: tuple(row[f"within_{share}"]) for share in SHARES},
-            row["common"],
-        )
-        for name, row in table.items()
+        name: ErrorLaw(row["scale"], row["slopes"], factors(row), row["common"])
+        for name, row in tables("spreads").items()
     }
 
 
