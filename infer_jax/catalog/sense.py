@@ -25,20 +25,26 @@ FIELDS = {
     "host.flops": (1e6, 1e18),
 }
 # of the coefficients of estimators: by unit, and shares of a peak, which times are divided by
-COEFFICIENTS = {
-    "s": 1e4,
-    "bytes": 1e16,
-    "bytes/s": 1e16,
-    "FLOP/s": 1e19,
-    "W": 1e6,
-    "USD/h": 1e5,
-    "tokens": 1e12,
-    "bits": 1e3,
-    "1": 1e12,
-}
+COEFFICIENTS = {"s": 1e4, "bytes": 1e16, "bytes/s": 1e16, "FLOP/s": 1e19, "W": 1e6, "USD/h": 1e5,
+                "tokens": 1e12, "bits": 1e3, "1": 1e12}  # fmt: skip
 SHARES = ("_cap", "efficiency", "_share", "_read", "_compute", "_memory")
 MIN_SHARE = 1e-6
-Changes = Mapping[str, Iterable[float]]
+
+
+def _allowed(field: str, unit: str, value: float, factor: float, fitted: bool) -> str:
+    """What is allowed for a value in multiples of ``factor`` of its SI unit; "" if the value is.
+
+    ``fitted``: whether it is a coefficient of an estimator, else of a hardware.
+    """
+    if fitted:
+        high = COEFFICIENTS.get(unit, math.inf)
+        low = MIN_SHARE if unit == "1" and field.endswith(SHARES) else -high
+    else:
+        low, high = FIELDS.get(field, UNITS.get(unit, (-math.inf, math.inf)))
+    may_be_zero = not fitted and field.startswith(ABSENT)
+    if (may_be_zero and value == 0.0) or low <= value * factor <= high:
+        return ""
+    return f"{'0 or ' if may_be_zero else ''}{low / factor:g} to {high / factor:g}"
 
 
 def check_bounds(
@@ -60,16 +66,15 @@ def check_bounds(
     Raises:
         InputError: out of bounds, and ``field`` not among ``unchecked``.
     """
-    low, high = (_coefficient_bounds if fitted else _hardware_bounds)(field, unit)
-    may_be_zero = not fitted and field.startswith(ABSENT)
-    if field in unchecked or (may_be_zero and raw == 0.0) or low <= raw * factor <= high:
-        return
-    allowed = f"{'0 or ' if may_be_zero else ''}{low / factor:g} to {high / factor:g}"
-    allowed += f', as of any machine that there is; or unchecked = ["{field}"], if it is meant'
-    raise InputError(where, key, raw, allowed)
+    allowed = _allowed(field, unit, raw, factor, fitted)
+    if allowed and field not in unchecked:
+        allowed += f', as of any machine that there is; or unchecked = ["{field}"], if it is meant'
+        raise InputError(where, key, raw, allowed)
 
 
-def sensible_changes(where: str, part: str, tree: object, changes: Changes) -> None:
+def sensible_changes(
+    where: str, part: str, tree: object, changes: Mapping[str, Iterable[float]]
+) -> None:
     """Raise if no machine could have this new value of a number of ``tree``, by dotted field.
 
     ``part`` is ``hardware``, or ``estimator`` with its coefficients; the bounds are those of a
@@ -80,19 +85,8 @@ def sensible_changes(where: str, part: str, tree: object, changes: Changes) -> N
     """
     units = {path: meta.get("unit", "") for path, meta, _ in leaves(tree)}
     for field, values in changes.items():
-        bounds = _hardware_bounds if part == "hardware" else _coefficient_bounds
-        low, high = bounds(field, units.get(field, ""))
-        zero = part == "hardware" and field.startswith(ABSENT)
         for value in values:
-            if not ((zero and value == 0.0) or low <= value <= high):
-                allowed = f"{'0 or ' if zero else ''}{low:g} to {high:g}, as of any machine"
-                raise InputError(where, f"{part}.{field}", value, f"{allowed} that there is")
-
-
-def _hardware_bounds(field: str, unit: str) -> tuple[float, float]:
-    return FIELDS.get(field, UNITS.get(unit, (-math.inf, math.inf)))
-
-
-def _coefficient_bounds(field: str, unit: str) -> tuple[float, float]:
-    high = COEFFICIENTS.get(unit, math.inf)
-    return MIN_SHARE if unit == "1" and field.endswith(SHARES) else -high, high
+            allowed = _allowed(field, units.get(field, ""), value, 1.0, part != "hardware")
+            if allowed:
+                allowed += ", as of any machine that there is"
+                raise InputError(where, f"{part}.{field}", value, allowed)

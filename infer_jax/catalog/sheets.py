@@ -7,7 +7,7 @@ estimator's coefficients are known to the estimator alone; here only their units
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from infer_jax.catalog import units
@@ -21,6 +21,7 @@ TEXTS = ("title", "released", "notes")
 ESTIMATORS = ("economics", "kernels", "offloading", "partitioning", "serving", "serving_bands")
 INTERVAL = ("low", "high")  # of an entry: the ends of its 80 % interval
 ENTRY = "a table { value = number, source = key of [sources] }"
+MAX_NUMBER = 1e300  # beyond any unit times any factor; integers of TOML are unbounded
 
 
 @dataclasses.dataclass
@@ -35,6 +36,35 @@ class Sheet:
     intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     measured: tuple[MeasuredPoint, ...] = ()  # of the last file that has any
     unchecked: tuple[str, ...] = ()  # of the file that is being read
+
+    def enter(
+        self,
+        where: str,
+        at: str,
+        field: str,
+        entry: object,
+        unit: str,
+        factor: float,
+        *,
+        convert: Callable[[float], float] | None = None,
+    ) -> None:
+        """Enter a number of ``factor`` SI units, found ``at`` a key; its base's interval goes.
+
+        ``convert`` checks and converts a field of the hardware; a coefficient has none.
+
+        Raises:
+            InputError: no number, no source, or out of bounds.
+        """
+        raw, citation, ends = _parse_entry(entry, at, self.sources, where)
+        value = raw * factor if convert is None else convert(raw)
+        if not math.isfinite(value):
+            raise InputError(where, at, raw, "a finite number")
+        fitted = convert is None
+        check_bounds(where, at, field, raw, unit, factor, self.unchecked, fitted=fitted)
+        self.numbers[field], self.citations[field] = value, citation
+        self.intervals.pop(field, None)
+        if ends:
+            self.intervals[field] = (factor * ends[0], factor * ends[1])
 
 
 def take_fields(
@@ -51,25 +81,25 @@ def take_fields(
         for name, meta in fields.items()
         for key, factor in units.keys(name, meta["unit"]).items()
     }
-    dot, seen = f"{part}." if part else "", set()
+    dot, keys = f"{part}." if part else "", dict[str, str]()
     for key, entry in body.items():
         if key not in known:
             raise _unknown(key, fields, list(known), dot, where)
         name, factor = known[key]
-        if name in seen:
+        if keys.setdefault(name, key) != key:
             raise InputError(where, dot + key, f"a second value of {name}", "one key for one field")
-        seen.add(name)
-        raw, citation = _number(entry, dot + key, sheet, where)
-        try:
-            value = float(value_of(cls, name, raw * factor, where))
-        except InputError as error:
-            raise InputError(where, dot + key, raw, error.allowed) from None
-        if cls is Chip and value == 0.0:  # every estimator divides by these
-            raise InputError(where, dot + key, raw, "a number above 0")
+
+        def convert(raw: float, key=key, name=name, factor=factor) -> float:
+            try:
+                value = float(value_of(cls, name, raw * factor, where))
+            except InputError as error:
+                raise InputError(where, dot + key, raw, error.allowed) from None
+            if cls is Chip and value == 0.0:  # every estimator divides by these
+                raise InputError(where, dot + key, raw, "a number above 0")
+            return value
+
         unit = fields[name]["unit"]
-        check_bounds(where, dot + key, dot + name, raw, unit, factor, sheet.unchecked)
-        sheet.numbers[dot + name], sheet.citations[dot + name] = value, citation
-        _keep_interval(entry, dot + name, factor, sheet)
+        sheet.enter(where, dot + key, dot + name, entry, unit, factor, convert=convert)
 
 
 def take_coefficients(body: dict[str, object], table: str, sheet: Sheet, where: str) -> None:
@@ -83,31 +113,23 @@ def take_coefficients(body: dict[str, object], table: str, sheet: Sheet, where: 
     if misspelt := _misspelt(table):
         allowed = f"[{misspelt}], or the name of an estimator of yours that is less like it"
         raise InputError(where, f"[{table}]", "not a table of a profile", allowed)
-    seen = set()
+    keys: dict[str, str] = {}
     for key, entry in body.items():
+        at = f"{table}.{key}"
         for name in (*table.split("."), key):
             if not name.isidentifier():
                 raise InputError(where, "a name", name, "letters, digits and underscores")
         if isinstance(entry, dict) and entry and all(isinstance(x, dict) for x in entry.values()):
-            take_coefficients(entry, f"{table}.{key}", sheet, where)
+            take_coefficients(entry, at, sheet, where)
             continue
         parts = units.split(key)
         if parts is None:
             rates = ", ".join(x for group in units.SUFFIXES.values() for x in group if "_per_" in x)
-            raise InputError(
-                where, f"{table}.{key}", "in an unknown unit", f"names ending in {rates}"
-            )
+            raise InputError(where, at, "in an unknown unit", f"names ending in {rates}")
         name, factor = parts
-        if name in seen:
-            raise InputError(where, f"{table}.{key}", f"a second {name}", "one key for one number")
-        seen.add(name)
-        raw, citation = _number(entry, f"{table}.{key}", sheet, where)
-        if not math.isfinite(raw * factor):
-            raise InputError(where, f"{table}.{key}", raw, "a finite number")
-        field, at, unit = f"{table}.{name}", f"{table}.{key}", units.unit_of(key)
-        check_bounds(where, at, field, raw, unit, factor, sheet.unchecked, fitted=True)
-        sheet.numbers[field], sheet.citations[field] = raw * factor, citation
-        _keep_interval(entry, field, factor, sheet)
+        if keys.setdefault(name, key) != key:
+            raise InputError(where, at, f"a second {name}", "one key for one number")
+        sheet.enter(where, at, f"{table}.{name}", entry, units.unit_of(key), factor)
 
 
 def _misspelt(table: str) -> str:
@@ -119,48 +141,35 @@ def _misspelt(table: str) -> str:
     if table in ESTIMATORS or "." in table:
         return ""
     parts = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
-    near = difflib.get_close_matches(table[:80], [*parts, "sources", *ESTIMATORS], cutoff=0.75)
-    return near[0] if near and not table.startswith(f"{near[0]}_") else ""
+    similar = difflib.get_close_matches(table[:80], [*parts, "sources", *ESTIMATORS], cutoff=0.75)
+    return similar[0] if similar and not table.startswith(f"{similar[0]}_") else ""
 
 
-def _number(entry: object, field: str, sheet: Sheet, where: str) -> tuple[float, str]:
-    """The value of one entry and the citation of its source."""
+def _parse_entry(
+    entry: object, at: str, sources: Mapping[str, str], where: str
+) -> tuple[float, str, tuple[float, ...]]:
+    """The value of one entry, the citation of its source, and the ends of its interval, if any."""
     if not isinstance(entry, dict) or not {"value", "source"} <= set(entry):
-        raise InputError(where, field, short(entry), ENTRY)
+        raise InputError(where, at, short(entry), ENTRY)
     extra = sorted(set(entry) - {"value", "source", "note", *INTERVAL})
     if extra:
-        allowed = "value, source, note, and low and high"
-        raise InputError(where, f"{field}.{extra[0]}", "unknown", allowed)
+        raise InputError(where, f"{at}.{extra[0]}", "unknown", "value, source, note, low and high")
     raw, source = entry["value"], entry["source"]
     if isinstance(raw, bool) or not isinstance(raw, int | float):
-        raise InputError(where, field, short(raw), "a number")
-    if abs(raw) > 1e300:  # beyond any unit times any factor; integers of TOML are unbounded
-        raise InputError(where, field, "too large", "a number below 1e300")
-    if not isinstance(source, str) or source not in sheet.sources:
-        allowed = ", ".join(sheet.sources) or "a key of [sources], which is empty"
-        raise InputError(where, f"{field}.source", short(source), allowed)
-    notes = [f"80 % interval {low:.4g} to {high:.4g}" for low, high in _ends(entry, field, where)]
-    notes += [text_of(where, f"{field}.note", entry["note"])] if "note" in entry else []
-    return float(raw), sheet.sources[source] + (f" ({'; '.join(notes)})" if notes else "")
-
-
-def _ends(entry: Mapping[str, object], field: str, where: str) -> list[tuple[float, float]]:
-    """Both ends of an entry's interval, in its own unit; none where it has no interval."""
-    ends = [entry[name] for name in INTERVAL if name in entry]
-    if not ends:
-        return []
-    known = [float(x) for x in ends if isinstance(x, int | float) and abs(x) <= 1e300]
-    if len(known) < 2 or any(type(x) is bool for x in ends) or known[0] > known[1]:
-        shown = ", ".join(short(x) for x in ends)
-        raise InputError(where, f"{field}.low", shown, "low and high, two numbers in this order")
-    return [(known[0], known[1])]
-
-
-def _keep_interval(entry: object, field: str, factor: float, sheet: Sheet) -> None:
-    """Keep a checked entry's interval in SI; with a new value the base's interval is dropped."""
-    sheet.intervals.pop(field, None)
-    if isinstance(entry, dict) and "low" in entry:
-        sheet.intervals[field] = (factor * entry["low"], factor * entry["high"])
+        raise InputError(where, at, short(raw), "a number")
+    if abs(raw) > MAX_NUMBER:
+        raise InputError(where, at, "too large", f"a number below {MAX_NUMBER:g}")
+    if not isinstance(source, str) or source not in sources:
+        allowed = ", ".join(sources) or "a key of [sources], which is empty"
+        raise InputError(where, f"{at}.source", short(source), allowed)
+    given = [entry[name] for name in INTERVAL if name in entry]
+    ends = tuple(float(x) for x in given if type(x) in (int, float) and abs(x) <= MAX_NUMBER)
+    if given and (len(ends) < 2 or ends[0] > ends[1]):
+        values = ", ".join(short(x) for x in given)
+        raise InputError(where, f"{at}.low", values, "low and high, two numbers in this order")
+    notes = [f"80 % interval {ends[0]:.4g} to {ends[1]:.4g}"] if ends else []
+    notes += [text_of(where, f"{at}.note", entry["note"])] if "note" in entry else []
+    return float(raw), sources[source] + (f" ({'; '.join(notes)})" if notes else ""), ends
 
 
 def _unknown(
@@ -168,19 +177,19 @@ def _unknown(
 ) -> InputError:
     """A known field in a wrong unit, a misspelt key, or neither."""
     owners = [name for name in fields if key == name or key.startswith(f"{name}_")]
-    meant = difflib.get_close_matches(key[:80], known, n=1, cutoff=0.8)
     owner = max(owners, key=len, default="")
-    if owners and not (
-        meant and max((n for n in fields if meant[0].startswith(n)), key=len) != owner
-    ):
+    similar = difflib.get_close_matches(key[:80], known, n=1, cutoff=0.8)
+    meant = max((n for n in fields if similar and similar[0].startswith(n)), key=len, default=owner)
+    if owner and meant == owner:
         unit = fields[owner]["unit"]
         wrong = f"not in a unit of {owner} ({'a plain number' if unit == '1' else unit})"
         return InputError(where, dot + key, wrong, " or ".join(units.keys(owner, unit)))
     texts = [] if dot else [*TEXTS, "base", "sources", "unchecked", "measured"]
-    near = difflib.get_close_matches(key[:80], [*known, *texts], n=1)
-    allowed = f"did you mean {near[0]}? " if near else ""
-    allowed += f"{', '.join(fields)}, each with its unit"
-    return InputError(where, dot + key, "unknown", allowed)
+    similar = difflib.get_close_matches(key[:80], [*known, *texts], n=1)
+    allowed = f"did you mean {similar[0]}? " if similar else ""
+    return InputError(
+        where, dot + key, "unknown", f"{allowed}{', '.join(fields)}, each with its unit"
+    )
 
 
 def table_of(where: str, key: str, value: object) -> dict[str, object]:

@@ -28,7 +28,8 @@ from infer_jax.catalog.sheets import (
 from infer_jax.errors import InputError, WrongPartError
 from infer_jax.specs import Chip, Hardware, Spec
 
-BASES = 8  # files below a file
+MAX_BASES = 8  # files below a file
+PARTS = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -70,12 +71,9 @@ class System:
 
         Empty unless the profile was calibrated to its server, with that estimator.
         """
-        known = self.coefficients.get(f"{estimator}_bands", {})
-        return {
-            name: (known[f"{name}_low"], known[f"{name}_high"])
-            for name in ("ttft", "tpot")
-            if {f"{name}_low", f"{name}_high"} <= set(known)
-        }
+        table = self.coefficients.get(f"{estimator}_bands", {})
+        ends = {name: (f"{name}_low", f"{name}_high") for name in ("ttft", "tpot")}
+        return {n: (table[a], table[b]) for n, (a, b) in ends.items() if {a, b} <= set(table)}
 
 
 def profiles_folder() -> Path:
@@ -109,23 +107,22 @@ def load_system(name_or_path: str | os.PathLike[str]) -> System:
     path = _locate(name_or_path, None)
     sheet = _read(path, ())
     filled = _fill(sheet)
-    parts = {
-        name: cls.of(**_under(sheet.numbers, name))
-        for name, cls in _parts(sheet, str(path)).items()
-    }
-    own = {name: x for name, x in sheet.numbers.items() if "." not in name}
-    _require(Hardware, own, "", str(path))
-    coefficients: dict[str, dict[str, float]] = {}
+    tables: dict[str, dict[str, float]] = {"": {}}
     for dotted, value in sheet.numbers.items():
-        table, dot, field = dotted.partition(".")
-        if dot and table not in parts:
-            coefficients.setdefault(table, {})[field] = value
+        table, _, field = dotted.partition(".") if "." in dotted else ("", "", dotted)
+        tables.setdefault(table, {})[field] = value
+    own, parts = tables.pop(""), dict[str, Spec]()
+    for field in PARTS:
+        cls, numbers = _class_of(field, {}, sheet, str(path)), tables.pop(field, {})
+        _require(cls, numbers, f"{field}.", str(path))
+        parts[field] = cls.of(**numbers)
+    _require(Hardware, own, "", str(path))
     return System(
         name=path.stem,
         title=sheet.texts["title"],
         released=sheet.texts.get("released", ""),
         hardware=Hardware.of(**own, **parts),
-        coefficients=coefficients,
+        coefficients=tables,
         sources=sheet.citations,
         intervals=sheet.intervals,
         filled=filled,
@@ -157,23 +154,24 @@ def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
         base = text_of(where, "base", table.pop("base"))
         if path.resolve() in chain:
             raise InputError(where, "base", base, "a file that does not lead back to this one")
-        if len(chain) == BASES:
-            raise InputError(
-                where, "base", base, f"at most {BASES} files, each the base of the last"
-            )
+        if len(chain) == MAX_BASES:
+            allowed = f"at most {MAX_BASES} files, each the base of the last"
+            raise InputError(where, "base", base, allowed)
         sheet = _read(_locate(base, path), (*chain, path.resolve()))
     if "measured" in table:
         sheet.measured = read_measured(where, table.pop("measured"))
-    sheet.unchecked = _unchecked(where, table.pop("unchecked", []))
+    names = table.pop("unchecked", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(where, "unchecked", short(names), 'a list of fields: ["chip.memory"]')
+    sheet.unchecked = tuple(names)
     sheet.texts = {key: text_of(where, key, table.pop(key)) for key in TEXTS if key in table}
     for key, citation in table_of(where, "sources", table.pop("sources", {})).items():
         sheet.sources[key] = text_of(where, f"sources.{key}", citation)
 
-    for field in dataclasses.fields(Hardware):
-        if field.metadata["kind"] == "part" and field.name in table:
-            body = table_of(where, field.name, table.pop(field.name))
-            cls = _class_of(field.name, body, sheet, where)
-            take_fields(cls, body, field.name, sheet, where)
+    for field in PARTS:
+        if field in table:
+            body = table_of(where, field, table.pop(field))
+            take_fields(_class_of(field, body, sheet, where), body, field, sheet, where)
     tables = {key: x for key, x in table.items() if isinstance(x, dict) and "value" not in x}
     rest = {key: x for key, x in table.items() if key not in tables}
     take_fields(Hardware, rest, "", sheet, where)
@@ -181,17 +179,11 @@ def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
         take_coefficients(body, key, sheet, where)
     if "title" not in sheet.texts:
         raise InputError(where, "title", "missing", "what the system is called")
-    if strange := [name for name in sheet.unchecked if name not in sheet.numbers]:
-        near = difflib.get_close_matches(strange[0][:80], list(sheet.numbers), n=3, cutoff=0.3)
-        allowed = f"fields of this profile, such as {', '.join(near) or 'chip.memory'}"
-        raise InputError(where, "unchecked", strange[0], allowed)
+    if unknown := [name for name in sheet.unchecked if name not in sheet.numbers]:
+        similar = difflib.get_close_matches(unknown[0][:80], list(sheet.numbers), n=3, cutoff=0.3)
+        allowed = f"fields of this profile, such as {', '.join(similar) or 'chip.memory'}"
+        raise InputError(where, "unchecked", unknown[0], allowed)
     return sheet
-
-
-def _unchecked(where: str, given: object) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
-        raise InputError(where, "unchecked", short(given), 'a list of fields: ["chip.memory"]')
-    return tuple(given)
 
 
 def _class_of(part: str, body: dict[str, object], sheet: Sheet, where: str) -> type[Spec]:
@@ -213,27 +205,12 @@ def _class_of(part: str, body: dict[str, object], sheet: Sheet, where: str) -> t
     return classes[kind]
 
 
-def _parts(sheet: Sheet, where: str) -> dict[str, type[Spec]]:
-    """The class of every part of the hardware, each with all the numbers it needs."""
-    parts = {}
-    for field in dataclasses.fields(Hardware):
-        if field.metadata["kind"] == "part":
-            parts[field.name] = cls = _class_of(field.name, {}, sheet, where)
-            _require(cls, _under(sheet.numbers, field.name), f"{field.name}.", where)
-    return parts
-
-
 def _require(cls: type[Spec], numbers: dict[str, float], dot: str, where: str) -> None:
     for field in dataclasses.fields(cls):
         meta, missing = field.metadata, field.default_factory is dataclasses.MISSING
         if "unit" in meta and missing and field.name not in numbers:
             keys = " or ".join(units.keys(field.name, meta["unit"]))
             raise InputError(where, dot + field.name, "missing", f"{keys}: {meta['doc']}")
-
-
-def _under(numbers: dict[str, float], part: str) -> dict[str, float]:
-    dot = f"{part}."
-    return {key[len(dot) :]: value for key, value in numbers.items() if key.startswith(dot)}
 
 
 def _fill(sheet: Sheet) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def read(file: str, text: str, operation: str | None = None) -> Iterator[Measure
             raise Cells(file, line, {}).error("number of cells", len(row), allowed)
         for side, start in SIDES.items():
             cells = row[: len(COLUMNS)] + row[start : start + len(MEASURED)]
-            values = dict(zip((*COLUMNS, *MEASURED), cells, strict=True))
+            values = dict[str, object](zip((*COLUMNS, *MEASURED), cells, strict=True))
             yield from _kernel(Cells(file, line, values), side, operation, devices)
 
 

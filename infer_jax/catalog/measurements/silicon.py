@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from infer_jax.catalog.files import read_text
+from infer_jax.catalog.foreign import Parsed
 from infer_jax.catalog.measurements.cells import Cells, read_rows
 from infer_jax.errors import InputError
 
@@ -127,7 +128,7 @@ def _published(cells: Cells) -> Published:
         raise cells.error(
             "pp_size", cells.values["pp_size"], "1: pipelined rows are not understood"
         )
-    numbers: dict[str, float] = {}
+    numbers: Parsed = {}
     for field, name in POSITIVE.items():
         value = _number(cells, name)
         if not value:
