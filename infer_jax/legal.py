@@ -22,8 +22,8 @@ from infer_jax.specs import Architecture, Workload
 
 Number = Array | np.ndarray | float  # operators alone are used
 Truth = Array | np.ndarray | np.bool_ | bool
-LEAST_GROUP = 32.0  # the fewest columns of an expert that may share a scale
-MOST_SHOWN = 1024  # the largest divisor that an error message lists
+MIN_GROUP = 32.0  # the fewest columns of an expert that may share a scale
+MAX_DIVISOR = 1024  # the largest divisor that an error message lists
 
 
 class HasDegrees(Protocol):
@@ -140,7 +140,7 @@ def _cut(layers: Sequence[Division], d: Degrees) -> Iterator[Rule]:
 
 def _expert(d: Degrees, one: ExpertCut) -> Iterator[Rule]:
     """A scale for a block of rows and columns is fixed, one for a group of columns may shrink."""
-    shrinks = (one.rows <= 1) & (one.width / d.slices % LEAST_GROUP == 0)
+    shrinks = (one.rows <= 1) & (one.width / d.slices % MIN_GROUP == 0)
     for block in (one.rows, one.columns):
         # the message names ep: a larger one cuts each expert less
         rule = _slice("ep", d.slices, Cut(one.width, block), "an expert", always=True)
@@ -181,12 +181,8 @@ def _workload_rules(arch: Architecture, plan: HasDegrees, work: Workload | None)
     """Limits of the workload: cached prefix, longest context, batch."""
     if work is None:
         return
-    yield Rule(
-        "prefix",
-        work.prefix,
-        work.prefix <= work.isl,
-        lambda: f"at most isl, {float(work.isl):.12g} tokens",
-    )
+    fits = work.prefix <= work.isl
+    yield Rule("prefix", work.prefix, fits, lambda: f"at most isl, {float(work.isl):.12g} tokens")
     yield context(arch, work)
     if work.arrivals is None:
         groups = getattr(plan, "attention_dp", 1.0)
@@ -202,6 +198,6 @@ def heads(layers: Sequence[Division]) -> list[tuple[Number, Number]]:
 
 def _divisors(count: Number, of: str) -> str:
     whole = int(count)
-    divisors = [d for d in range(1, min(whole, MOST_SHOWN) + 1) if whole % d == 0]
-    more = " ..." if whole > MOST_SHOWN else ""
+    divisors = [d for d in range(1, min(whole, MAX_DIVISOR) + 1) if whole % d == 0]
+    more = " ..." if whole > MAX_DIVISOR else ""
     return f"{', '.join(map(str, divisors))}{more}, which divide the {of}"

@@ -17,7 +17,7 @@ from infer_jax.errors import InputError
 if TYPE_CHECKING:
     from infer_jax.catalog.measurements.run import Speculation
 
-DRAFTS = 1000  # more than any engine tries at once
+MAX_DRAFTS = 1000  # more than any engine tries at once
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class AcceptanceCurve:
         """
         table = dict(self.lengths)
         if drafts not in table:
-            known = ", ".join(map(str, table))
-            raise InputError(f"acceptance of {self.model}", "drafts", drafts, known)
+            allowed = ", ".join(map(str, table))
+            raise InputError(f"acceptance of {self.model}", "drafts", drafts, allowed)
         return table[drafts]
 
     @property
@@ -69,15 +69,14 @@ def falling(steps: list[float]) -> tuple[float, ...]:
     >>> falling([0.8, 0.2, 0.4])
     (0.8, 0.30000000000000004, 0.30000000000000004)
     """
-    pools: list[tuple[float, int]] = []
+    pools: list[tuple[float, int]] = []  # (sum, count) of steps
     for step in steps:
         total, count = step, 1
         while pools and pools[-1][0] / pools[-1][1] < total / count:
             before, more = pools.pop()
             total, count = total + before, count + more
         pools.append((total, count))
-    rates = [min(max(total / count, 0.0), 1.0) for total, count in pools for _ in range(count)]
-    return tuple(rates)
+    return tuple(min(max(total / n, 0.0), 1.0) for total, n in pools for _ in range(n))
 
 
 def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]:
@@ -87,15 +86,12 @@ def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]
         InputError: PyYAML is not installed, not YAML, not a file of curves, or a length outside
             of 1 to drafts + 1.
     """
-    where = str(path)
-    table = read_yaml(path)
-    curves = []
-    for model, modes in _mapping(where, "top level", table).items():
+    where, curves = str(path), []
+    for model, modes in _mapping(where, "top level", read_yaml(path)).items():
         for mode, points in _mapping(where, model, modes).items():
             at = f"{model}.{mode}"
-            lengths = sorted(
-                _point(where, at, key, value) for key, value in _mapping(where, at, points).items()
-            )
+            table = _mapping(where, at, points)
+            lengths = sorted(_point(where, at, drafts, x) for drafts, x in table.items())
             curves.append(AcceptanceCurve(model, mode, tuple(lengths)))
     return tuple(curves)
 
@@ -127,11 +123,11 @@ def _mapping(where: str, at: str, value: object) -> Mapping[str, object]:
 
 
 def _point(where: str, at: str, drafts: str, length: object) -> tuple[int, float]:
-    if not (drafts.isdecimal() and len(drafts) <= len(str(DRAFTS)) and 1 <= int(drafts) <= DRAFTS):
-        raise InputError(where, at, drafts, f"a whole number of drafts, from 1 to {DRAFTS}")
-    count = int(drafts)
+    count = int(drafts) if drafts.isdecimal() and len(drafts) <= len(str(MAX_DRAFTS)) else 0
+    if not 1 <= count <= MAX_DRAFTS:
+        raise InputError(where, at, drafts, f"a whole number of drafts, from 1 to {MAX_DRAFTS}")
     try:
-        tokens = float(length) if isinstance(length, int | float | str) else 0.0
+        tokens = float(str(length))
     except ValueError:
         tokens = 0.0
     if not 1.0 <= tokens <= count + 1.0:

@@ -22,7 +22,7 @@ from infer_jax.catalog.files import read_bytes
 from infer_jax.errors import InputError
 
 LARGEST = 4 * 2**30  # bytes
-MEMBERS = 4096
+MAX_MEMBERS = 4096
 HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError,
           IndexError, SyntaxError, zipfile.BadZipFile, zlib.error, OverflowError, AttributeError,
@@ -39,7 +39,7 @@ def read_arrays(path: str | os.PathLike[str], largest: int = LARGEST) -> dict[st
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
-            if len(members) > MEMBERS or sum(x.file_size for x in members) > len(data):
+            if len(members) > MAX_MEMBERS or sum(x.file_size for x in members) > len(data):
                 raise ValueError("members larger than the file")
             return {Path(x.filename).stem: _array(x, archive) for x in members}
     except InputError:
@@ -70,8 +70,8 @@ def read_parquet(path: str | os.PathLike[str], filters: object = None) -> dict[s
         foot = parquet.read_metadata(path)
         groups = (foot.row_group(i) for i in range(foot.num_row_groups))
         if (size := sum(group.total_byte_size for group in groups)) > LARGEST:
-            said = f"{size} bytes unpacked"
-            raise InputError(str(path), "size", said, f"at most {LARGEST} bytes")
+            unpacked = f"{size} bytes unpacked"
+            raise InputError(str(path), "size", unpacked, f"at most {LARGEST} bytes")
         table = parquet.read_table(path, filters=filters)
         return {name: table[name].to_numpy() for name in table.column_names}
 

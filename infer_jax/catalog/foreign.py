@@ -1,9 +1,8 @@
 """Parses JSON, TOML, YAML and CSV of users, bounded in size and depth.
 
 Every user's file is parsed here, by one function for each format. The result nests at most
-``DEPTH`` deep, holds no more values than memory has room for, and no integer that a float cannot
-hold. Types and ranges of values are checked where they
-are used: `infer_jax.catalog.measurements.cells` and `infer_jax.catalog.huggingface.facts`.
+``MAX_DEPTH`` deep, holds no more values than memory can hold, and no integer beyond a float's range.
+Types and ranges of values are checked where they are used: `infer_jax.catalog.measurements.cells` and `infer_jax.catalog.huggingface.facts`.
 """
 
 import csv
@@ -19,13 +18,13 @@ from infer_jax.catalog.files import LARGEST, read_text
 from infer_jax.errors import InputError
 
 Parsed = dict[str, Any]  # a file by its keys, of values that are checked where they are read
-DEPTH = 64  # tables within tables: configs nest 8 deep, results of benchmarks 6
-SPARSE = 16  # bytes a value, of the largest file: a smaller value takes ten times that in memory
-DIGITS = 300
-HUGE = 10**DIGITS  # larger than any quantity, and near the largest float
-CELL = 131_072  # characters of one cell
-TABLES = 4 * 2**20  # bytes of TOML or YAML: both are written by hand and read slowly
-PARTS = 32  # of a dotted key of TOML, which is looked up part by part at every line below it
+MAX_DEPTH = 64  # tables within tables: configs nest 8 deep, results of benchmarks 6
+MIN_BYTES = 16  # bytes a value, of the largest file: a smaller value takes ten times that in memory
+MAX_DIGITS = 300
+MAX_INTEGER = 10**MAX_DIGITS  # larger than any quantity, and near the largest float
+MAX_CELL = 131_072  # characters of one cell
+MAX_TABLE = 4 * 2**20  # bytes of TOML or YAML: both are written by hand and read slowly
+MAX_PARTS = 32  # of a dotted key of TOML, which is looked up part by part at every line below it
 
 
 def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Parsed:
@@ -42,7 +41,7 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Parsed:
     return _object(where, json_of(where, text, largest, constant=refuse), "JSON")
 
 
-def read_toml(path: str | os.PathLike[str], largest: int = TABLES) -> dict[str, object]:
+def read_toml(path: str | os.PathLike[str], largest: int = MAX_TABLE) -> dict[str, object]:
     """The TOML table in a file.
 
     Raises:
@@ -51,13 +50,13 @@ def read_toml(path: str | os.PathLike[str], largest: int = TABLES) -> dict[str, 
     where, text = str(path), read_text(path, largest)
     for number, line in enumerate(text.split("\n"), 1):
         key = line.partition("=")[0] if "=" in line or line.lstrip()[:1] == "[" else ""
-        if key.count(".") > PARTS and not re.match(r"[\s\[\]0-9.,+-]*$", key):
-            value = f"a key of over {PARTS} parts"
-            raise InputError(where, f"line {number}", value, f"at most {PARTS} parts")
+        if key.count(".") > MAX_PARTS and not re.match(r"[\s\[\]0-9.,+-]*$", key):
+            value = f"a key of over {MAX_PARTS} parts"
+            raise InputError(where, f"line {number}", value, f"at most {MAX_PARTS} parts")
     return _object(where, _parsed(where, text, tomllib.loads, "TOML"), "TOML")
 
 
-def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> object:
+def read_yaml(path: str | os.PathLike[str], largest: int = MAX_TABLE // 4) -> object:
     """The content of a YAML file, every scalar as its text.
 
     Aliases are refused: with them a few lines stand for any number of values.
@@ -80,9 +79,9 @@ def read_yaml(path: str | os.PathLike[str], largest: int = TABLES // 4) -> objec
                 if isinstance(event, yaml.AliasEvent):
                     line = event.start_mark.line + 1
                     raise InputError(where, f"line {line}", "an alias", "YAML without aliases")
-                opened = isinstance(event, yaml.CollectionStartEvent)
-                depth += opened - isinstance(event, yaml.CollectionEndEvent)
-                if depth > DEPTH:
+                depth += isinstance(event, yaml.CollectionStartEvent)
+                depth -= isinstance(event, yaml.CollectionEndEvent)
+                if depth > MAX_DEPTH:
                     raise RecursionError
             return yaml.load(text, Loader=loader)
         except yaml.YAMLError as error:
@@ -101,9 +100,9 @@ def json_of(
     Raises:
         InputError: not JSON, too deep, of too many values, or a whole number without end.
     """
-    most = largest // SPARSE
-    if text.count(",") + text.count("[") + text.count("{") > most:
-        raise InputError(where, "number of values", f"over {most}", f"at most {most}")
+    count = largest // MIN_BYTES
+    if text.count(",") + text.count("[") + text.count("{") > count:
+        raise InputError(where, "number of values", f"over {count}", f"at most {count}")
     return _parsed(where, text, lambda x: json.loads(x, parse_constant=constant), "JSON")
 
 
@@ -116,11 +115,11 @@ def json_lines(where: str, text: str, largest: int = LARGEST) -> list[tuple[int,
     try:
         return [(0, json_of(where, text, largest))]
     except MalformedError:
-        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    objects = []
-    for number, line in lines:
+        objects = []
+    for number, line in enumerate(text.split("\n"), 1):
         try:
-            objects.append((number, json_of(where, line, largest)))
+            if line.strip():
+                objects.append((number, json_of(where, line, largest)))
         except MalformedError as error:
             allowed = "JSON, or one object to a line"
             raise InputError(where, f"line {number}", error.value, allowed) from None
@@ -131,7 +130,7 @@ def csv_rows(where: str, text: str, delimiter: str = ",") -> Iterator[tuple[int,
     """(line, cells) of every row of a CSV that is not empty, the header first.
 
     Raises:
-        InputError: not CSV, or a cell of over ``CELL`` characters, with the line; no row.
+        InputError: not CSV, or a cell of over ``MAX_CELL`` characters, with the line; no row.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     empty = True
@@ -139,7 +138,7 @@ def csv_rows(where: str, text: str, delimiter: str = ",") -> Iterator[tuple[int,
         for row in reader:
             cells = [cell.strip() for cell in row]
             if any(cells):
-                if (longest := max(map(len, cells))) > CELL:
+                if (longest := max(map(len, cells))) > MAX_CELL:
                     raise csv.Error(f"a cell of {longest} characters")
                 empty = False
                 yield reader.line_num, cells
@@ -157,11 +156,11 @@ class MalformedError(InputError):
 def _parsed(where: str, text: str, parse: Callable[[str], object], kind: str) -> object:
     try:
         value = parse(text)
-        _fathom(where, value)
+        _check_depth(where, value)
     except InputError:
         raise
     except RecursionError:
-        allowed = f"{kind} of at most {DEPTH} levels"
+        allowed = f"{kind} of at most {MAX_DEPTH} levels"
         raise InputError(where, "", "nested too deeply", allowed) from None
     except ValueError as error:
         message = str(error).splitlines()[0]
@@ -169,18 +168,18 @@ def _parsed(where: str, text: str, parse: Callable[[str], object], kind: str) ->
     return value
 
 
-def _fathom(where: str, value: object) -> None:
+def _check_depth(where: str, value: object) -> None:
     """Raise if a structure is too deep or a number in it too large; one pass, no recursion."""
     level = [value] if isinstance(value, dict | list) else []
-    for _ in range(DEPTH):
+    for _ in range(MAX_DEPTH):
         below = []
         for container in level:
             for x in container.values() if type(container) is dict else container:
                 kind = type(x)
                 if kind is dict or kind is list:
                     below.append(x)
-                elif kind is int and not -HUGE < x < HUGE:
-                    reason = f"too large: over {DIGITS} digits"
+                elif kind is int and not -MAX_INTEGER < x < MAX_INTEGER:
+                    reason = f"too large: over {MAX_DIGITS} digits"
                     raise InputError(where, _path_of(value, x), reason, "a number below 1e300")
         if not below:
             return
@@ -192,11 +191,11 @@ def _path_of(value: object, item: object) -> str:
     """Where in a structure an object stands."""
     level = [("", value)]
     while level:
-        path, here = level.pop()
-        if here is item:
+        path, inner = level.pop()
+        if inner is item:
             break
-        if isinstance(here, dict | list):
-            pairs = here.items() if isinstance(here, dict) else enumerate(here)
+        if isinstance(inner, dict | list):
+            pairs = inner.items() if isinstance(inner, dict) else enumerate(inner)
             level += [(f"{path}.{key}".removeprefix("."), x) for key, x in pairs]
     return path
 

@@ -89,29 +89,28 @@ def load_model(
     'fp8 (1 byte, 8-bit products); the rest bfloat16; KV cache bfloat16'
     """
     if isinstance(name_or_path, str) and name_or_path.casefold() in list_models():
-        return _bundled(BUNDLED / f"{name_or_path.casefold()}.json", quant, kv_dtype)
+        return _bundled(name_or_path.casefold(), quant, kv_dtype)
     path = _config_path(name_or_path)
     if path is None:
         return _published(str(name_or_path), quant, kv_dtype)
-    config = Facts(_json(path), str(path))
-    published = None
+    config, published = Facts(_json(path), str(path)), None
     beside = path.with_name(path.name.removesuffix("config.json") + "hf_quant_config.json")
     if path.name.endswith("config.json") and beside.is_file():
         published = Facts(_json(beside), str(beside))
+    name = path.name.removesuffix(".json").removesuffix("_config")
     if path.name == "config.json":
         name = path.absolute().parent.name
-    else:
-        name = path.name.removesuffix(".json").removesuffix("_config")
-    model = _model(name, str(path), config, published, quant, kv_dtype)
-    return replace(model, repository=str(path.parent))
+    formats = {"quant": quant, "kv_dtype": kv_dtype}
+    arch, model_type, words = architecture(config, published, **formats)
+    notes, folder = tuple(config.notes), str(path.parent)
+    return Model(name, arch, model_type, str(path), words, notes, repository=folder)
 
 
 def _config_path(name_or_path: str | os.PathLike[str]) -> Path | None:
     """The config.json meant, a file or the one in a folder; None where there is neither."""
-    shown = str(name_or_path)
     try:
         path = Path(name_or_path)
-        if shown and path.is_dir():
+        if str(name_or_path) and path.is_dir():
             return path / "config.json"
         if path.is_file() or path.name.endswith(".json"):
             return path
@@ -127,7 +126,7 @@ def _published(name: str, quant: str | None, kv_dtype: str | None) -> Model:
     if shape is None:
         allowed = "a name that `infer-jax models` lists, a config.json, or a folder that holds one"
         raise InputError("load_model", "model", name, f"{nearest(name, known)}{allowed}")
-    model = _bundled(BUNDLED / f"{shape}.json", quant or stored, kv_dtype)
+    model = _bundled(shape, quant or stored, kv_dtype)
     in_format = f", in {stored} by its name" if stored and quant is None else ""
     notes = (*model.notes, f"{name} has the shape of {shape}{in_format}")
     return replace(model, notes=notes, repository=_repository(name, model.repository))
@@ -145,45 +144,31 @@ def _repository(name: str, bundled: str) -> str:
     return bundled if bundled.casefold().endswith(f"/{plain.casefold()}") else ""
 
 
-def _bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:
+def _bundled(name: str, quant: str | None, kv_dtype: str | None) -> Model:
     """A bundled model, with numbers of its own.
 
     JAX keeps a NumPy constant as it first used it, in 32 or 64 bits: no two calls may share one.
     """
-    model = _read_bundled(path, quant, kv_dtype)
+    model = _read_bundled(name, quant, kv_dtype)
     own = jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, model.architecture)
     return replace(model, architecture=own)
 
 
 @cache  # a command asks for one model several times, of 80 layers
-def _read_bundled(path: Path, quant: str | None, kv_dtype: str | None) -> Model:
-    facts = _json(path)
-    config = Facts(facts["config"], f"{path.stem} (bundled)")
-    source = facts["source"]
-    model = _model(facts["name"], source, config, None, quant, kv_dtype, facts["published"])
-    if not source.startswith(HUB):
-        return model
-    return replace(model, repository="/".join(source.removeprefix(HUB).split("/")[:2]))
-
-
-def _model(
-    name: str,
-    source: str,
-    config: Facts,
-    beside: Facts | None,
-    quant: str | None,
-    kv_dtype: str | None,
-    published: Mapping[str, float | str] | None = None,
-) -> Model:
-    arch, model_type, formats = architecture(config, beside, quant=quant, kv_dtype=kv_dtype)
+def _read_bundled(name: str, quant: str | None, kv_dtype: str | None) -> Model:
+    facts = _json(BUNDLED / f"{name}.json")
+    config, source = Facts(facts["config"], f"{name} (bundled)"), facts["source"]
+    arch, model_type, words = architecture(config, quant=quant, kv_dtype=kv_dtype)
+    on_hub = source.startswith(HUB)
     return Model(
-        name=name,
+        name=facts["name"],
         architecture=arch,
         model_type=model_type,
         source=source,
-        quantisation=formats,
+        quantisation=words,
         notes=tuple(config.notes),
-        published=published or {},
+        published=facts["published"],
+        repository="/".join(source.removeprefix(HUB).split("/")[:2]) if on_hub else "",
     )
 
 
