@@ -1,8 +1,9 @@
 """Parses JSON, TOML, YAML and CSV of users, bounded in size and depth.
 
 Every user's file is parsed here, by one function for each format. The result nests at most
-``MAX_DEPTH`` deep, holds no more values than memory can hold, and no integer beyond a float's range.
-Types and ranges of values are checked where they are used: `infer_jax.catalog.measurements.cells` and `infer_jax.catalog.huggingface.facts`.
+``MAX_DEPTH`` deep, holds no more values than fit into memory, and no integer that a float cannot
+hold. Types and ranges of values are checked where they are used (``measurements/cells.py`` and
+``huggingface/facts.py``).
 """
 
 import csv

@@ -18,46 +18,39 @@ from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import csv_rows
 from infer_jax.errors import InputError
 
-STAGES = ("prefill", "decode")
 MAX_NUMBER = 1e21  # no measured number is larger
 DIGITS = 3  # decimals that an MFU is rounded to when it is read, half to even as Python rounds
 DTYPES = {"bf16": 2.0, "fp8": 1.0}  # bytes of a cached element
-# columns of a family's files, and what they are; an MFU ("") is neither a size nor a time
-GEMM = {"m": "m", "k": "k", "n": "n", "latency_us": "seconds", "mfu": ""}
-GROUPED = {
-    "num_experts": "experts",
-    "num_gpus": "gpus",
-    "num_local_experts": "local_experts",
-    "topk": "top_k",
-    "hidden_size": "width",
-    "intermediate_size": "inner",
-    "per_gpu": "tokens_per_gpu",
-    "tokens_per_expert": "tokens_per_expert",
-    "up_proj_us": "up_seconds",
-    "up_mfu": "",
-    "down_proj_us": "down_seconds",
-    "down_mfu": "",
-}
-PER_GPU = {"prefill": "seq_len_per_gpu", "decode": "batch_size_per_gpu"}
+# numbers in the name of a family's file, and "/"; columns of the file, each with what it is where
+# that has another name; an MFU (-) is neither a size nor a time
+GROUPED = (
+    "num_experts=experts num_gpus=gpus num_local_experts=local_experts topk=top_k "
+    "hidden_size=width intermediate_size=inner {}=tokens_per_gpu tokens_per_expert "
+    "up_proj_us=up_seconds up_mfu=- down_proj_us=down_seconds down_mfu=-"
+)
 CORE = {
-    "prefill": {"seq_len": "tokens", "latency_us": "seconds", "mfu": ""},
-    "decode": {
-        "kv_dtype": "cache_bytes",
-        "batch_size": "batch_size",
-        "kv_len": "context",
-        "latency_us": "seconds",
-        "mfu": "",
-    },
+    "prefill": "seq_len=tokens latency_us=seconds mfu=-",
+    "decode": "kv_dtype=cache_bytes batch_size kv_len=context latency_us=seconds mfu=-",
 }
-SCANNED = {"prefill": {"seq_len": "tokens"}, "decode": {"batchsize": "batch_size"}}
-# numbers in the name of a file
-SHAPES = {
-    "mha.prefill": ("heads", "kv_heads", "head_width"),
-    "mha.decode": ("heads", "kv_heads", "head_width"),
-    "mla.prefill": ("heads", "plain_width", "rotary_width"),
-    "mla.decode": ("heads", "latent_width", "rotary_width"),
-    "gdn.prefill": ("taps", "key_heads", "key_width", "value_heads", "value_width"),
-    "gdn.decode": ("taps", "key_heads", "key_width", "value_heads", "value_width"),
+LINEAR = "taps key_heads key_width value_heads value_width"
+FAMILIES = {
+    "gemm": "/ m k n latency_us=seconds mfu=-",
+    "grouped.prefill": "/ " + GROUPED.format("seq_len_per_gpu"),
+    "mha.prefill": f"heads kv_heads head_width / {CORE['prefill']}",
+    "mla.prefill": f"heads plain_width rotary_width / {CORE['prefill']}",
+    "gdn.prefill": f"{LINEAR} / seq_len=tokens",
+    "grouped.decode": "/ " + GROUPED.format("batch_size_per_gpu"),
+    "mha.decode": f"heads kv_heads head_width / {CORE['decode']}",
+    "mla.decode": f"heads latent_width rotary_width / {CORE['decode']}",
+    "gdn.decode": f"{LINEAR} / batchsize=batch_size",
+}
+SHAPES = {family: tuple(x.split("/")[0].split()) for family, x in FAMILIES.items()}
+COLUMNS = {
+    family: {
+        column: (name or column).replace("-", "")
+        for column, _, name in (word.partition("=") for word in x.split("/")[1].split())
+    }
+    for family, x in FAMILIES.items()
 }
 FOLDERS = ("gemm", "grouped_gemm", "mha", "mla", "gdn")
 
@@ -86,20 +79,10 @@ class KernelTables:
     headless: Headless = field(default_factory=dict)
 
 
-def columns_of(family: str) -> dict[str, str]:
-    """The columns that a family's files must have, and what they are."""
-    kind, _, stage = family.partition(".")
-    if kind == "gemm":
-        return GEMM
-    if kind == "grouped":
-        return {PER_GPU[stage] if key == "per_gpu" else key: x for key, x in GROUPED.items()}
-    return SCANNED[stage] if kind == "gdn" else CORE[stage]
-
-
 def names_of(family: str) -> tuple[str, ...]:
     """What the numbers of a family's rows are; the times of ``gdn`` are added up."""
     total = ("seconds",) if family.startswith("gdn") else ()
-    return (*SHAPES.get(family, ()), *columns_of(family).values(), *total)
+    return (*SHAPES[family], *COLUMNS[family].values(), *total)
 
 
 def load_kernel_tables(folder: str | os.PathLike[str], device: str) -> KernelTables:
@@ -120,14 +103,15 @@ def load_kernel_tables(folder: str | os.PathLike[str], device: str) -> KernelTab
         allowed = "a folder with gemm/, grouped_gemm/, mha/, mla/ or gdn/ in it"
         raise InputError(str(folder), "", "no kernel tables", allowed)
     headless: Headless = {}
-    families = {"gemm": _single_table(root / "gemm" / device / "data.csv", "gemm")}
-    for stage in STAGES:
-        family = f"grouped.{stage}"
-        path = root / "grouped_gemm" / stage / device / "data.csv"
-        families[family] = _single_table(path, family)
-        for kind in FOLDERS[2:]:
-            below = root / kind / stage / device
-            families[f"{kind}.{stage}"] = _tables_by_shape(below, f"{kind}.{stage}", headless)
+    families = {}
+    for family in FAMILIES:
+        kind, _, stage = family.partition(".")
+        if SHAPES[family]:
+            folder = root / kind / stage / device
+            families[family] = _tables_by_shape(folder, family, headless)
+        else:
+            folder = root / (f"{kind}_gemm" if stage else kind) / stage / device
+            families[family] = _single_table(folder / "data.csv", family)
     return KernelTables(device, families, headless)
 
 
@@ -138,14 +122,14 @@ def read_headless(path: str | os.PathLike[str], stage: str) -> MeasuredRows:
         InputError: as ``load_kernel_tables``.
     """
     family, place = f"mha.{stage}", Path(path)
-    shape, header = _shape(place, 3), ("dtype", *CORE[stage])
-    return _rows([(place, shape, _cells(place, CORE[stage], header))], family)
+    columns, shape = COLUMNS[family], _shape(place, 3)
+    return _rows([(place, shape, _cells(place, columns, ("dtype", *columns)))], family)
 
 
 def _single_table(path: Path, family: str) -> MeasuredRows:
     if not path.exists():
         return _rows([], family)._replace(exists=False)
-    return _rows([(path, (), _cells(path, columns_of(family)))], family)
+    return _rows([(path, (), _cells(path, COLUMNS[family]))], family)
 
 
 def _tables_by_shape(folder: Path, family: str, headless: Headless) -> MeasuredRows:
@@ -153,7 +137,7 @@ def _tables_by_shape(folder: Path, family: str, headless: Headless) -> MeasuredR
     for path in sorted(folder.glob("*.csv")) if folder.is_dir() else ():
         shape = _shape(path, len(SHAPES[family]))
         try:
-            tables.append((path, shape, _cells(path, columns_of(family))))
+            tables.append((path, shape, _cells(path, COLUMNS[family])))
         except HeaderError as error:
             headless[family, shape] = error
     return _rows(tables, family)
@@ -195,7 +179,7 @@ def _cells(path: Path, columns: dict[str, str], header: tuple[str, ...] | None =
 
 def _rows(files: list[tuple[Path, tuple[float, ...], Cells]], family: str) -> MeasuredRows:
     """Rows of files of one family as one array: shape, then columns."""
-    columns, values, places = columns_of(family), [], []
+    columns, values, places = COLUMNS[family], [], []
     for path, shape, cells in files:
         for line, row in cells:
             place = (str(path), line)
@@ -211,7 +195,7 @@ def _rows(files: list[tuple[Path, tuple[float, ...], Cells]], family: str) -> Me
     return MeasuredRows(
         np.array(values, np.float64).reshape(len(values), len(names_of(family))),
         tuple(places),
-        shapes.reshape(len(files), len(SHAPES.get(family, ()))),
+        shapes.reshape(len(files), len(SHAPES[family])),
     )
 
 
