@@ -25,7 +25,7 @@ from infer_jax.errors import InputError
 
 HERE = Path(__file__).resolve().parent
 GOLDEN, DATA = SHARED / "golden", SHARED / "data"
-LONGEST = 1800.0  # seconds of one step
+MAX_SECONDS = 1800.0  # seconds of one step
 MEASURED = ("--tables", DATA / "infersim_bench", "--configs", DATA / "infersim_configs")
 
 
@@ -117,7 +117,7 @@ def every(
         out.mkdir(parents=True, exist_ok=True)
         for step in chosen:
             print(f"{step.name:<24}", end=" ", flush=True)
-            results.append(run(step, out, _shared(shared), asked=bool(only)))
+            results.append(run(step, out, _shared(shared), with_heavy=bool(only)))
             last = results[-1]
             print(f"{last.state:<10} {last.cpu:6.1f} s CPU  {last.why}", flush=True)
             write_text(out / "index.html", page(results, out))
@@ -142,9 +142,9 @@ def _chosen(only: Sequence[str], skip: Sequence[str]) -> list[Step]:
     return left
 
 
-def run(step: Step, out: Path, world: dict[str, str], *, asked: bool = True) -> Result:
-    """One step in a process with its own ``world`` (environment); ``asked``: heavy ones, too."""
-    if step.heavy and not asked:
+def run(step: Step, out: Path, world: dict[str, str], *, with_heavy: bool = True) -> Result:
+    """One step in a process with its own environment ``world``; ``with_heavy``: heavy ones, too."""
+    if step.heavy and not with_heavy:
         command = " ".join(("python -m experiments", step.experiment, step.command)).rstrip()
         return Result(step, "skipped", f"{step.heavy}; run `{command}`")
     if step.lacks:
@@ -160,18 +160,18 @@ def run(step: Step, out: Path, world: dict[str, str], *, asked: bool = True) -> 
             env=world,
             capture_output=True,
             text=True,
-            timeout=LONGEST,
+            timeout=MAX_SECONDS,
         )
-        code, text, said = ran.returncode, ran.stdout, ran.stderr
+        code, text, errors = ran.returncode, ran.stdout, ran.stderr
     except subprocess.TimeoutExpired:
-        code, text, said = -1, "", f"not done in {LONGEST:g} s"
+        code, text, errors = -1, "", f"not done in {MAX_SECONDS:g} s"
     cpu, wall = _cpu_seconds() - before, time.time() - started
     # files of this run: a file system may keep whole seconds only
     made = (p for p in sorted(out.rglob("*.png")) if p.stat().st_mtime >= int(started))
     pictures = tuple(p for p in made if step.draws)
     good = "drawn" if step.draws else "agrees"
-    state = {0: good, 1: "disagrees" if "Traceback" not in said else "failed"}.get(code, "failed")
-    lines = said.strip().splitlines()
+    state = {0: good, 1: "disagrees" if "Traceback" not in errors else "failed"}.get(code, "failed")
+    lines = errors.strip().splitlines()
     why = "" if state == good else (lines[-1] if lines else f"exit code {code}")
     return Result(step, state, why, text, pictures, cpu, wall)
 
@@ -282,9 +282,9 @@ def _figure(path: Path, out: Path) -> str:
     from PIL import Image
 
     with Image.open(path) as image:
-        said = str(image.info.get("Description", ""))
+        caption = str(image.info.get("Description", ""))
     where = escape(path.relative_to(out).as_posix())
     return (
-        f'<figure><img src="{where}" alt="{escape(said)}"><figcaption>{escape(said)}'
+        f'<figure><img src="{where}" alt="{escape(caption)}"><figcaption>{escape(caption)}'
         f"</figcaption></figure>"
     )

@@ -115,18 +115,18 @@ def _grid(each: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _passes(on: Side, index: np.ndarray, sequences: np.ndarray, new: float, cached: float) -> Phase:
     full = partial(np.full, sequences.shape)
     forward: Any = (sequences, full(new), full(cached))
-    given = degrees(layouts(DOMAIN), index)
-    return jax.device_get(_stepped(on.serving, on.arch, on.hardware, given, forward))
+    plans = degrees(layouts(DOMAIN), index)
+    return jax.device_get(_stepped(on.serving, on.arch, on.hardware, plans, forward))
 
 
 @partial(jax.jit, compiler_options=QUICK)
-def _stepped(serving: Any, arch: Any, hardware: Any, given: Any, forward: Any) -> Phase:
+def _stepped(serving: Any, arch: Any, hardware: Any, plans: Any, forward: Any) -> Phase:
     def phase(layout: Any, numbers: Any) -> Phase:
         sequences, new, cached = numbers
-        asked = ForwardPass(sequences=sequences, new_tokens=new, cached_tokens=cached)
-        return serving.step(arch, hardware, asked, Deployment.of().replace(**layout))
+        one_pass = ForwardPass(sequences=sequences, new_tokens=new, cached_tokens=cached)
+        return serving.step(arch, hardware, one_pass, Deployment.of().replace(**layout))
 
-    return jax.vmap(phase)(given, forward)
+    return jax.vmap(phase)(plans, forward)
 
 
 def _fits_memory(phase: Phase) -> np.ndarray:
@@ -165,8 +165,8 @@ def draw(result: Mapping[str, np.ndarray], path: Path) -> Path:
             shared=False,
         )
         for i, (name, values) in enumerate(result.items()):
-            seen = values > 0
-            left.plot(SPEEDS[seen], values[seen], label=name, **line(i))
+            reached = values > 0
+            left.plot(SPEEDS[reached], values[reached], label=name, **line(i))
         for i, (name, values) in enumerate(times(result).items(), 1):
             right.plot(SPEEDS, values, label=f"over {name}", **line(i))
         right.axhline(CLAIMED, color="0.6", linewidth=0.8)

@@ -144,8 +144,8 @@ def draw(arch: Architecture, hardware: Hardware, model: Economics, context: floa
 
 def front_of(grid: Grid, demand: float | None = None) -> Front:
     """The front of a grid as the program draws it, repeated rows removed."""
-    kept = grid.under(demand).thresholds()
-    return Front(kept, kept.preferred())
+    points = grid.under(demand).thresholds()
+    return Front(points, points.preferred())
 
 
 @cache
@@ -235,10 +235,12 @@ def compare(name: str, theirs: dict[str, Any]) -> Agreement:
         difference(float(theirs[key]), getattr(ours, which)[column])
         for key, (which, column) in _KEYS.items()
     ]
-    kept = [list(_point(ours.points, i).values()) for i in range(0, len(ours.points.time), STRIDE)]
+    points = [
+        list(_point(ours.points, i).values()) for i in range(0, len(ours.points.time), STRIDE)
+    ]
     rows = theirs.get("front", [])
-    if rows and len(rows) != len(kept):
+    if rows and len(rows) != len(points):
         return Agreement(name, len(rows), float("inf"))
-    for row, mine in zip(rows, kept, strict=False):
+    for row, mine in zip(rows, points, strict=False):
         errors += map(difference, map(float, row), mine)
     return Agreement(name, len(rows) + 2, max(errors))

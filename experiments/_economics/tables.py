@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
 
 SPEED, GPUS = Column("tokens/s"), Column("GPUs")
-MOST = (SPEED, GPUS)
+FASTEST = (SPEED, GPUS)
 PREFERRED = (SPEED, Column("$/M tokens", 2, "$"), GPUS, Column("batch"))
 
 
@@ -106,7 +106,7 @@ def _table1() -> Printed:
         chips, time = fastest(name)
         rows.append(Row(label, theirs, (1 / float(time), float(chips))))
     title = "Table 1: most tokens/s and its instance, weights and all-reduce latency only"
-    return Printed(title, MOST, tuple(rows))
+    return Printed(title, FASTEST, tuple(rows))
 
 
 def _maximum(at: Front) -> tuple[float, ...]:
@@ -155,7 +155,7 @@ OLDER = (
 def _table2() -> Printed:
     rows = _from_fronts(ALL, _maximum, tuple((a, b, most) for a, b, most, _ in MODELS))
     title = "Table 2: most tokens/s and its instance, level 4 with a draft of Llama 3 8B"
-    return Printed(title, MOST, rows)
+    return Printed(title, FASTEST, rows)
 
 
 def _table3() -> Printed:
@@ -171,7 +171,7 @@ def _table4() -> Printed:
     )
     rows = _from_fronts("gpus_comparison", _maximum, printed)
     title = "Table 4: most tokens/s of Llama 3 70B (8-bit) by GPU, level 4"
-    return Printed(title, MOST, rows)
+    return Printed(title, FASTEST, rows)
 
 
 def _table5() -> Printed:

@@ -57,12 +57,12 @@ def _scaling() -> list[Claim]:
             theirs.append(four.measured / one.measured)
             ours.append(float(found[1] / found[0]))
         kind = all((a > 4.0) == (b > 4.0) for a, b in zip(ours, theirs, strict=True))
-        said = "super-linear" if runs_of else "not linear (30B, 175B)"
+        claimed = "super-linear" if runs_of else "not linear (30B, 175B)"
         result.append(
             stated(
                 f"four GPUs over one, {where}: OPT-6.7B, 30B, 175B",
                 "Table 3",
-                f"{said}: {_times(theirs)}",
+                f"{claimed}: {_times(theirs)}",
                 _times(ours),
                 kind,
                 why="" if kind else "OPT-175B on four GPUs is our worst prediction (`tables`)",

@@ -32,7 +32,7 @@ NETWORKS = {  # Section 6.4: delay in seconds, bytes/s
     "100 ms, 0.1 Gb/s": (0.100, 0.1e9 / 8),
 }
 STAGES = 12.0  # T4s of the cluster, Section 6.4
-MOST = 64  # samples of a batch that are drawn
+MAX_SAMPLES = 64  # samples of a batch that are drawn
 
 
 def best_blocks(model: str, *, compressed: bool = False) -> Curve:
@@ -84,7 +84,7 @@ def petals(delay: float, bandwidth: float) -> Curve:
     served = collaborative.ModelSizes(
         layer.count * layer.weights, layer.count * layer.flops, layer.buffers.hidden
     )
-    samples = np.arange(1.0, MOST + 1.0)
+    samples = np.arange(1.0, MAX_SAMPLES + 1.0)
     with jax.enable_x64(True):
         time = np.asarray(
             collaborative.job(chain, served, jnp.asarray(samples), WORK.isl, WORK.osl)

@@ -61,17 +61,17 @@ def _points(name: str, weights: str, batches: Sequence[float], new: float) -> li
 
 def _best(points: Sequence[Point], worth: Callable[[Point], float]) -> list[Point]:
     """The points than which no faster one is worth as much, fastest first."""
-    kept: list[Point] = []
+    front: list[Point] = []
     for point in sorted(points):
-        if not kept or worth(point) > worth(kept[-1]):
-            kept.append(point)
-    return kept
+        if not front or worth(point) > worth(front[-1]):
+            front.append(point)
+    return front
 
 
 def _tradeoff(value: str) -> dict[str, dict[str, Line]]:
     """Panels of decode and prefill, a curve for each model and format, at the frontier."""
     sign = -1.0 if value == "cost" else 1.0
-    drawn: dict[str, dict[str, Line]] = {}
+    plots: dict[str, dict[str, Line]] = {}
     for title, new in (("generation, a token", 1.0), ("prefill of 2,048 tokens", CONTEXT)):
         curves: dict[str, Line] = {}
         for label, name in MODELS.items():
@@ -82,15 +82,15 @@ def _tradeoff(value: str) -> dict[str, dict[str, Line]]:
                     [1e3 * p.latency for p in front],
                     [getattr(p, value) for p in front],
                 )
-        drawn[title] = curves
-    return drawn
+        plots[title] = curves
+    return plots
 
 
 def _cost() -> tuple[Mapping[str, Mapping[str, Line]], str]:
-    drawn = _tradeoff("cost")
-    wide, front = (drawn["generation, a token"][f"540B {w}"] for w in ("bf16", "int8"))
+    plots = _tradeoff("cost")
+    wide, front = (plots["generation, a token"][f"540B {w}"] for w in ("bf16", "int8"))
     dear, cheap = (np.interp(30.0, *curve) for curve in (wide, front))
-    return drawn, (
+    return plots, (
         "Agrees: generation is cheapest at large batches, prefill trades less. At 30 ms a token "
         f"bf16 costs {dear / cheap:.1f} times int8 (540B), the paper has just over 2 at low "
         f"latency. Does not: ours reaches {min(front[0]):.1f} ms (540B int8, 256 "
@@ -99,11 +99,11 @@ def _cost() -> tuple[Mapping[str, Mapping[str, Line]], str]:
 
 
 def _mfu_latency() -> tuple[Mapping[str, Mapping[str, Line]], str]:
-    drawn = _tradeoff("mfu")
-    decode = drawn["generation, a token"]
+    plots = _tradeoff("mfu")
+    decode = plots["generation, a token"]
     top = {name: max(decode[f"{name} bf16"][1]) for name in MODELS}
     which = "agrees" if top["62B"] > top["540B"] else "does not agree: the paper has 62B above"
-    return drawn, (
+    return plots, (
         f"Most MFU of generation, bf16: 62B {top['62B']:.0%}, 540B {top['540B']:.0%} ({which}). "
         "Prefill jumps where the layout turns to weight-gathered, as in the paper."
     )
@@ -206,7 +206,7 @@ def _faster() -> tuple[Mapping[str, Mapping[str, Line]], str]:
     own = [c for c in rows if c.series in (measured.SUM, measured.OWN[2])]
     gpus = [c for c in rows if c.gpu]
     ours = {**times(own, "tpu_v4"), **times(gpus, "a100_sxm")}
-    drawn: dict[str, dict[str, Line]] = {"printed": {}, "ours": {}}
+    plots: dict[str, dict[str, Line]] = {"printed": {}, "ours": {}}
     for series in dict.fromkeys(c.series for c in (*gpus, *own)):
         cells = [c for c in rows if c.series == series]
         chips = float(np.prod(measured.GPUS[cells[0].gpu])) if cells[0].gpu else 64.0
@@ -217,9 +217,9 @@ def _faster() -> tuple[Mapping[str, Mapping[str, Line]], str]:
             ("ours", [ours[c] for c in cells]),
         ):
             mfu = [c.mfu_of(s, chips, peak) / 100 for c, s in zip(cells, seconds, strict=True)]
-            drawn[panel][label] = ([1e3 * s for s in seconds], mfu)
+            plots[panel][label] = ([1e3 * s for s in seconds], mfu)
     errors = np.abs([ours[c] / c.seconds - 1 for c in (*gpus, *own)])
-    return drawn, (
+    return plots, (
         f"60 tokens in, 20 out (Table D.3). Median error {np.median(errors):.1%}, worst "
         f"{errors.max():.0%}: three stages of TP8 at middle batches. Both panels have PaLM fastest "
         "and the TPU curves above TP32's ceiling."
@@ -264,10 +264,10 @@ FIGURES: dict[str, Figure] = {
 def draw_figure(name: str, folder: Path = OUT) -> Path:
     """Draw a figure of the paper into ``folder`` and return where it is."""
     figure = FIGURES[name]
-    drawn, says = figure.draw()
+    plots, says = figure.draw()
     with style():
-        picture, axes = panels(len(drawn), figure.title, SOURCE + says)
-        for ax, (title, curves) in zip(axes, drawn.items(), strict=True):
+        picture, axes = panels(len(plots), figure.title, SOURCE + says)
+        for ax, (title, curves) in zip(axes, plots.items(), strict=True):
             for i, (label, (xs, ys)) in enumerate(curves.items()):
                 few = max(1, len(xs) // 12)
                 ax.plot(xs, ys, label=label, markevery=few, **{**line(i), "markersize": 4})
