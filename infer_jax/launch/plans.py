@@ -1,39 +1,112 @@
-"""A plan as the servers it needs: degrees of ``planning.Choice`` as a ``LaunchedService``."""
+"""A plan as the servers it needs: their weights, their commands, and why an engine has none."""
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypedDict
 
-from infer_jax.catalog import Model, System
+from infer_jax.catalog import Model, System, load_model
+from infer_jax.catalog.models import HUB
 from infer_jax.compiling import once
-from infer_jax.engines import Instance, LaunchedService, ModelCheckpoint
-from infer_jax.launch.checkpoints import checkpoint
-from infer_jax.launch.commands import obstacles
+from infer_jax.engines import ENGINES, Instance, Launch, LaunchedService, ModelCheckpoint
 from infer_jax.physics import attention as att
-from infer_jax.planning import Degrees, Layout, machine, pools_of
+from infer_jax.planning import Layout, PlanPool, machine
 from infer_jax.specs import UNBOUNDED, Architecture, Experts
 
+CACHE = "; KV cache "  # between the formats of weights and cache in ``Model.quantisation``
+# Repositories of the same publisher that hold a model in another format, by our name of it. Qwen's
+# FP8 builds are scaled in blocks of 128 (qwen.readthedocs.io, "Quantization"; their model cards:
+# "fine-grained fp8, block size 128"), its AWQ builds in groups of 128.
+STORED: dict[str, dict[str, str]] = {
+    "Qwen/Qwen3-0.6B": {"fp8_block": "Qwen/Qwen3-0.6B-FP8"},
+    "Qwen/Qwen3-1.7B": {"fp8_block": "Qwen/Qwen3-1.7B-FP8"},
+    "Qwen/Qwen3-8B": {"fp8_block": "Qwen/Qwen3-8B-FP8", "awq": "Qwen/Qwen3-8B-AWQ"},
+    "Qwen/Qwen3-32B": {"fp8_block": "Qwen/Qwen3-32B-FP8", "awq": "Qwen/Qwen3-32B-AWQ"},
+    "Qwen/Qwen3-30B-A3B": {"fp8_block": "Qwen/Qwen3-30B-A3B-FP8"},
+    "Qwen/Qwen3-235B-A22B": {"fp8_block": "Qwen/Qwen3-235B-A22B-FP8"},
+    "Qwen/Qwen3-Coder-480B-A35B-Instruct": {"fp8_block": "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8"},
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": {"fp8_block": "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8"},
+}
+# Repositories whose model cards ask for their own code when they are served.
+CODE = ("moonshotai/", "XiaomiMiMo/MiMo-V2-Flash")
+NO_NAME = "the model is given as numbers: its name or config.json says which weights to load"
 SLOTS = 1024  # vLLM's default of max_num_seqs, as the estimator has it
+
+
+def launches(service: LaunchedService, engine: str | None = None) -> list[Launch]:
+    """The plan for each engine, or for one of them."""
+    return [own.launch(service) for name, own in ENGINES.items() if engine in (None, name)]
+
+
+def budget(instance: Instance, service: LaunchedService, engine: str) -> int:
+    """Tokens of a pass of one attention group of an instance, by an engine's rules."""
+    return ENGINES[engine].budget(instance, service)
+
+
+def checkpoint(
+    config: str | os.PathLike[str] | Model | Architecture,
+    quant: str | None = None,
+    kv_dtype: str | None = None,
+) -> ModelCheckpoint:
+    """The weights of a model (a name, or a config.json) in the formats of a plan.
+
+    It is the repository that the name stands for, or another one of the same publisher that holds
+    the same weights in the requested format.
+
+    >>> checkpoint("qwen3-32b", "fp8_block").repository
+    'Qwen/Qwen3-32B-FP8'
+    >>> checkpoint("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8").repository
+    'Qwen/Qwen3-235B-A22B-Instruct-2507-FP8'
+    >>> found = checkpoint("llama-3.1-8b", "fp8", "fp8")
+    >>> found.repository, found.cast, found.cache, found.missing, found.code
+    ('meta-llama/Meta-Llama-3.1-8B', 'fp8', 'fp8', '', False)
+    >>> checkpoint("deepseek-r1", "nvfp4").missing.partition(", and ")[2]
+    'no repository of it in nvfp4 is known here'
+    """
+    if isinstance(config, Model | Architecture):
+        return ModelCheckpoint("", missing=NO_NAME)
+    own, requested = load_model(config), load_model(config, quant=quant, kv_dtype=kv_dtype)
+    name = own.repository
+    if not name:
+        missing = f"no public weights of {own.name} are known"
+        if own.source.startswith(HUB):
+            missing = f"{config} names no publisher: give the model's whole id on Hugging Face"
+        return ModelCheckpoint("", missing=missing)
+    stored, cached = own.quantisation.split(CACHE)
+    weights, cache = requested.quantisation.split(CACHE)
+    coded = any(word.startswith(CODE) for word in (name, own.source.removeprefix(HUB)))
+    load = ModelCheckpoint(name, cache="" if cache == cached else cache, code=coded)
+    # "bfloat16 (2 bytes...); the rest bfloat16" is "bfloat16"
+    first, _, rest = weights.partition(" (")
+    same = weights == stored or (first == stored and rest.endswith(f"the rest {stored}"))
+    if quant is None or same:
+        return load
+    if repository := STORED.get(name, {}).get(quant):
+        return load._replace(repository=repository)
+    form = stored.split(" (")[0]
+    if form in ("bfloat16", "float16"):
+        return load._replace(cast=quant)
+    return load._replace(
+        missing=f"{name} is stored in {form}, and no repository of it in {quant} is known here"
+    )
 
 
 def service(
     config: str | os.PathLike[str] | Model | Architecture,
     model: Model,
     systems: Sequence[System],
-    degrees: Degrees,
-    batch: float,
+    pools: Sequence[PlanPool],
     lengths: tuple[float, float],
     formats: tuple[str | None, str | None] = (None, None),
     draft: str | None = None,
-    most: float = 0.0,
+    max_requests: float = 0.0,
     longest: tuple[float, str] | None = None,
     *,
     arriving: bool = False,
 ) -> LaunchedService:
     """A plan as the model, lengths and instances that servers are started with.
 
-    ``config`` names the ``model``; ``systems``: of each pool; ``degrees``, ``batch``, ``most``,
+    ``config`` names the ``model``; ``systems``: of each pool; ``pools``, ``max_requests``,
     ``arriving``: see ``instances``; ``lengths``: tokens of prompt and output; ``formats``:
     requested for weights and cache; ``draft``: the draft model; ``longest``: tokens of the longest
     request, and in words which share of requests is no longer ("" where all are equal); None:
@@ -47,14 +120,25 @@ def service(
     tokens, within = longest or (sum(lengths), "")
     tokens = math.ceil(tokens - 1e-6)
     context = int(min(tokens, known["limit"])) if within else tokens
-    running = instances(degrees, batch, machines, most, arriving=arriving)
-    running = _sharing(running) if len(systems) == 1 else running
+    running = instances(pools, machines, max_requests, arriving=arriving)
+    comments: list[str] = []
+    if within and context < tokens:
+        comments.append(f"context {context}: the model's; {within} take up to {tokens} tokens")
+    elif within:
+        comments.append(
+            f"context {context}: {within} have at most as many tokens, prompt and output"
+        )
+    if running[-1].arriving:
+        comments.append(
+            f"at most {running[-1].group_requests} requests run in a group; "
+            f"{pools[-1].batch / running[-1].groups:.3g} requests in flight in the mean"
+        )
     return LaunchedService(
         load,
-        running,
+        _sharing(running) if len(systems) == 1 else running,
         isl=math.ceil(lengths[0]),
         context=context,
-        comments=tuple(_comments(context, tokens, within, running[-1], batch)),
+        comments=tuple(comments),
         draft=drafter.repository if drafter else "",
         **known,
     )
@@ -88,7 +172,7 @@ class Starter:
         self, engine: str, model: Model, where: tuple[int, str], load: ModelCheckpoint, draft: str
     ):
         """``where``: (GPUs of a machine, maker); ``load``: the weights; ``draft``: the drafter."""
-        self.engine, self.where = engine, where
+        self.engine, self.where = ENGINES[engine], where
         self.service = LaunchedService(
             load, (), isl=1, context=1, draft=draft, **traits(model.architecture)
         )
@@ -99,80 +183,73 @@ class Starter:
         Without its drafts: where the user wants them they are searched, with a command or not.
         """
         weights = self.service.checkpoint._replace(cast="", cache="", missing="")
-        return not self._obstacles(layout._replace(drafts=0.0), role, weights)
+        return not self.obstacle(layout._replace(drafts=0.0), role, weights)
 
-    def obstacle(self, degrees: Mapping[str, float], role: str = "") -> str:
-        """Why no command starts the model by these degrees; "" where one does."""
-        layout = Layout(**{name: x for name, x in degrees.items() if name in Layout._fields})
-        return "; ".join(self._obstacles(layout, role, self.service.checkpoint))
+    def obstacle(
+        self, layout: Layout, role: str = "", weights: ModelCheckpoint | None = None
+    ) -> str:
+        """Why no command starts the model by this layout; "" where one does.
 
-    def _obstacles(self, layout: Layout, role: str, load: ModelCheckpoint) -> list[str]:
-        one = Instance(
-            *(int(x) for x in layout[:4]),
-            drafts=int(layout.drafts), role=role, machine=self.where[0], maker=self.where[1],
-        )  # fmt: skip
-        return obstacles(self.service._replace(checkpoint=load, instances=(one,)), self.engine)
+        ``weights``: in place of the model's.
+        """
+        size, maker = self.where
+        degrees = (int(x) for x in layout[:4])
+        instance = Instance(
+            *degrees, drafts=int(layout.drafts), role=role, machine=size, maker=maker
+        )
+        service = self.service._replace(
+            checkpoint=weights or self.service.checkpoint, instances=(instance,)
+        )
+        return "; ".join(self.engine.obstacles(service))
 
 
 def instances(
-    degrees: Degrees,
-    batch: float,
+    pools: Sequence[PlanPool],
     machines: Sequence[tuple[int, str]],
-    most: float = 0.0,
+    max_requests: float = 0.0,
     *,
     arriving: bool = False,
 ) -> tuple[Instance, ...]:
     """The instances of a plan: one kind, or a prefill and a decode pool.
 
-    ``batch``: requests in flight in an instance (of two pools: in a decode instance). ``machines``:
-    (GPUs of a machine, maker) of each pool. ``most``: the most requests that a group may run, where
-    it is given; else its share of the batch, or vLLM's default where requests are ``arriving`` at
-    random at one kind of instance.
+    ``machines``: (GPUs of a machine, maker) of each pool. ``max_requests``: the most requests that
+    a group may run, where it is given; else its share of the batch, or vLLM's default where
+    requests are ``arriving`` at random at one kind of instance.
 
-    >>> degrees = {"tp": 2, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 4}
-    >>> instances(degrees, 30, [(8, "")])[0].copies
+    >>> instances([PlanPool(Layout(2, 1, 1, 1), 4, 30)], [(8, "")])[0].copies
     4
     """
-    pools = pools_of(degrees)
     if len(pools) == 1:
-        copies = pools[0].get("replicas", 1)
-        return (_instance(pools[0], batch, copies, machines[0], most, arriving=arriving),)
-    first, second = pools
-    ends = machines[0], machines[-1]
-    return (
-        _instance(first, first["batch"], first["instances"], ends[0], most, role="prefill"),
-        _instance(second, batch, second["instances"], ends[1], most, role="decode"),
-    )
+        return (_instance(pools[0], machines[0], max_requests, arriving=arriving),)
+    ends = zip(pools, (machines[0], machines[-1]), ("prefill", "decode"), strict=True)
+    return tuple(_instance(pool, end, max_requests, role) for pool, end, role in ends)
 
 
 def _instance(
-    degrees: Mapping[str, float],
-    batch: float,
-    copies: float,
+    pool: PlanPool,
     machine: tuple[int, str],
-    most: float,
-    *,
+    max_requests: float,
     role: str = "",
+    *,
     arriving: bool = False,
 ) -> Instance:
-    chunk = float(degrees.get("chunk", math.inf))
-    chunk = chunk if chunk < UNBOUNDED else math.inf
-    drafts = int(degrees.get("drafts", 0))
-    if arriving and not most:  # no more than a pass has tokens for
-        most = min(SLOTS, chunk // (1 + drafts))
+    layout = pool.layout
+    chunk = layout.chunk if layout.chunk < UNBOUNDED else math.inf
+    if arriving and not max_requests:  # no more than a pass has tokens for
+        max_requests = min(SLOTS, chunk // (1 + int(layout.drafts)))
     return Instance(
-        tp=int(degrees["tp"]),
-        groups=int(degrees["attention_dp"]),
-        ep=int(degrees["ep"]),
-        pp=int(degrees["pp"]),
-        copies=int(copies),
-        requests=max(math.ceil(batch - 1e-9), 1),
+        tp=int(layout.tp),
+        groups=int(layout.attention_dp),
+        ep=int(layout.ep),
+        pp=int(layout.pp),
+        copies=int(pool.copies),
+        requests=max(math.ceil(pool.batch - 1e-9), 1),
         chunk=chunk,
-        drafts=drafts,
+        drafts=int(layout.drafts),
         role=role,
         machine=machine[0],
         maker=machine[1],
-        most=int(most),
+        most=int(max_requests),
         arriving=arriving,
     )
 
@@ -180,22 +257,7 @@ def _instance(
 def _sharing(running: tuple[Instance, ...]) -> tuple[Instance, ...]:
     """Assigns GPUs to both pools where one machine holds one instance of each."""
     gpus = [one.gpus for one in running]
-    alone = any(one.copies > 1 or one.maker != "NVIDIA" for one in running)
-    if len(running) == 1 or alone or sum(gpus) > running[0].machine:
+    separate = any(one.copies > 1 or one.maker != "NVIDIA" for one in running)
+    if len(running) == 1 or separate or sum(gpus) > running[0].machine:
         return running
     return running[0]._replace(first=0), running[1]._replace(first=gpus[0])
-
-
-def _comments(held: int, tokens: int, within: str, one: Instance, batch: float) -> list[str]:
-    """Comments on lengths and request limits of a command that differ from the plan's."""
-    comments: list[str] = []
-    if within and held < tokens:
-        comments.append(f"context {held}: the model's; {within} take up to {tokens} tokens")
-    elif within:
-        comments.append(f"context {held}: {within} have at most as many tokens, prompt and output")
-    if one.arriving:
-        comments.append(
-            f"at most {one.group_requests} requests run in a group; "
-            f"{batch / one.groups:.3g} requests in flight in the mean"
-        )
-    return comments

@@ -50,14 +50,14 @@ class ConfidentPlans(NamedTuple):
 
     ``rivals``: plans that a measurement could make the choice; ``by_mean``: the choice without
     uncertainty; ``reached``: the highest probability of any plan, where none has the required one;
-    ``requirements``: the limits.
+    ``space``: the plans that were searched, with their limits.
     """
 
     searched: PlanCandidates
     rivals: list[Choice]
     by_mean: Choice | None
     reached: float | None
-    requirements: Requirements
+    space: PlanSpace
 
 
 def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -> ConfidentPlans:
@@ -125,7 +125,7 @@ class _Search:
         pools = any(c.mode == "disaggregated" for c in (*self.pairs, *cheapest))
         pooled = pools or "disaggregated" not in self.space.modes
         searched = PlanCandidates(met, missed[:count], self.configurations, pooled)
-        return ConfidentPlans(searched, self._rivals(), mean, reached, limits)
+        return ConfidentPlans(searched, self._rivals(), mean, reached, self.space)
 
     def _holds(self, c: Choice) -> bool:
         return c.holds is not None and c.holds >= self.confidence

@@ -5,15 +5,22 @@ One compiled program evaluates all rows of a table.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from jax import Array
 
 from infer_jax.compiling import SOME, once
-from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, Shape, shape
-from infer_jax.planning.choice import PlanSpace, Requirements
+from infer_jax.estimators.serving import (
+    Deployment,
+    Pass,
+    ServerEstimate,
+    Serving,
+    Shape,
+    shape,
+)
+from infer_jax.planning.choice import PlanSpace, Requirements, Side
 from infer_jax.planning.layout import Column, Layout
 from infer_jax.planning.pricing import (
     ROUNDING,
@@ -24,7 +31,7 @@ from infer_jax.planning.pricing import (
     priced,
     worst_of,
 )
-from infer_jax.specs import Architecture, Arrivals, Hardware, Workload
+from infer_jax.specs import Arrivals, ForwardPass, Hardware, Plan, Workload
 from infer_jax.typed_jax import trees
 
 SINGLE_STEPS, GROWTH, MAX_BATCH = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
@@ -33,7 +40,6 @@ IDLE = 1e-6  # requests/s of an instance whose requests never meet
 LEAP, SECTIONS = 64.0, 3  # numbers of replicas tried at once, over a factor of at most LEAP
 SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # of a frontier, over the fewest there can be
 Answer = TypeVar("Answer")
-Models = tuple[Shape, Shape | None]  # a model and its draft model
 # the rows of a table that are evaluated for limits and a number of plans to find
 Rows = Callable[[Requirements, int], LayoutEstimates]
 
@@ -50,11 +56,6 @@ def shares(concurrency: float) -> Column:
     """Requests in flight in each replica where 1, 2, 3 ... replicas share ``concurrency``."""
     replicas = batches()
     return concurrency / replicas[replicas <= concurrency]
-
-
-def models(arch: Architecture, draft: Architecture | None) -> Models:
-    """A model and its draft model, as shapes of the serving estimator."""
-    return once(shape, arch), None if draft is None else once(shape, draft)
 
 
 def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:
@@ -74,38 +75,45 @@ def by_rows(program: Callable[..., Answer], fixed: Sequence[object], *rows: obje
     return trees.take(once(program, *fixed, *jax.tree.map(padded, rows)), slice(count))
 
 
-def instance_estimate(
-    serving: Serving,
-    models: Models,
-    hardware: Hardware,
-    work: Workload,
-    common: Deployment,
-    degrees: dict[str, Array],
-    load: Array,
-) -> ServerEstimate:
-    """One instance at its load: requests per second where they arrive at random, else in flight."""
-    if work.arrivals is None:
-        requests = work.replace(batch=load)
-    else:
-        requests = work.replace(arrivals=work.arrivals.replace(rate=load))
-    return serving.serve(models[0], hardware, requests, common.replace(**degrees), models[1])
+class PlannedServer(NamedTuple):
+    """A model and its requests on a system, with the settings that all instances share.
+
+    ``models``: the model and its draft model.
+    """
+
+    serving: Serving
+    models: tuple[Shape, Shape | None]
+    hardware: Hardware
+    work: Workload
+    common: Deployment
+
+    def estimate(self, degrees: dict[str, Array], load: Array) -> ServerEstimate:
+        """One instance at its load: requests per second where they arrive, else in flight."""
+        plan, work, (model, draft) = self.common.replace(**degrees), self.work, self.models
+        if work.arrivals is None:
+            requests = work.replace(batch=load)
+        else:
+            requests = work.replace(arrivals=work.arrivals.replace(rate=load))
+        return self.serving.serve(model, self.hardware, requests, plan, draft)
+
+    def token(self, plan: Plan, forward: ForwardPass) -> Pass:
+        """A pass of one instance, per token that a sequence gains."""
+        model, draft = self.models
+        return self.serving.token(model, self.hardware, forward, plan, draft)
+
+
+def planned_server(space: PlanSpace, side: Side, work: Workload) -> PlannedServer:
+    """The server of a space on one of its systems, for requests."""
+    draft = None if space.draft is None else once(shape, space.draft)
+    models = once(shape, space.arch), draft
+    return PlannedServer(side.serving, models, side.hardware, work, space.common)
 
 
 def instance_estimates(
-    serving: Serving,
-    models: Models,
-    hardware: Hardware,
-    work: Workload,
-    common: Deployment,
-    degrees: dict[str, Array],
-    load: Array,
+    served: PlannedServer, degrees: dict[str, Array], load: Array
 ) -> ServerEstimate:
     """Rows of instances, each at its load."""
-
-    def estimate(degrees: dict[str, Array], load: Array) -> ServerEstimate:
-        return instance_estimate(serving, models, hardware, work, common, degrees, load)
-
-    return jax.vmap(estimate)(degrees, load)
+    return jax.vmap(served.estimate)(degrees, load)
 
 
 def instance_rows(space: PlanSpace, legal: list[Layout]) -> Rows:
@@ -133,9 +141,8 @@ def table(space: PlanSpace, legal: Sequence[Layout]) -> LayoutEstimates:
         fits = batch >= rows["attention_dp"]
         index, batch = index[fits], batch[fits]
         rows = {name: x[fits] for name, x in rows.items()}
-    work = space.work.replace(arrivals=None, lengths=())
-    fixed = side.serving, models(space.arch, space.draft), side.hardware, work, space.common
-    estimates = by_rows(instance_estimates, fixed, rows, batch)
+    served = planned_server(space, side, space.work.replace(arrivals=None, lengths=()))
+    estimates = by_rows(instance_estimates, (served,), rows, batch)
     lengths = float(space.work.isl), float(space.work.osl)
     return LayoutEstimates(side, lengths, legal, index, batch, estimates)
 
@@ -149,8 +156,7 @@ class OpenLoop:
         self.side, self.layouts, self.rate = side, legal, rate
         self.lengths = float(work.isl), float(work.osl)
         work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=rate))
-        shapes = models(space.arch, space.draft)
-        self._fixed = side.serving, shapes, side.hardware, work, space.common
+        self._served = planned_server(space, side, work)
         self._rows = dict[tuple[int, float], None]()  # layout and replicas, in order
         self._parts = list[ServerEstimate]()
         self.idle = float(np.ceil(rate / IDLE)) + 1.0
@@ -216,7 +222,7 @@ class OpenLoop:
             some = new[start : start + BLOCK]
             full = np.array([*some, *[some[-1]] * (BLOCK - len(some))])
             columns = degrees(self.layouts, full[:, 0].astype(int)), self.rate / full[:, 1]
-            block = once(instance_estimates, *self._fixed, *columns, points=SOME)
+            block = once(instance_estimates, self._served, *columns, points=SOME)
             self._parts.append(trees.take(block, slice(len(some))))
 
 

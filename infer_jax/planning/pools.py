@@ -14,7 +14,7 @@ from jax import Array
 
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.estimators.serving import Deployment, Pass, Serving
+from infer_jax.estimators.serving import Pass
 from infer_jax.planning.choice import (
     PlanCandidates,
     PlanSpace,
@@ -22,11 +22,11 @@ from infer_jax.planning.choice import (
     Side,
     undominated_plans,
 )
-from infer_jax.planning.instances import Models, batches, by_rows, degrees, models
+from infer_jax.planning.instances import PlannedServer, batches, by_rows, degrees, planned_server
 from infer_jax.planning.layout import Column, Layout
 from infer_jax.planning.pool_pairs import Pair, PoolRows, joined_pools, priced_pairs
 from infer_jax.planning.pricing import Positions, exceeded
-from infer_jax.specs import Arrivals, ForwardPass, Hardware
+from infer_jax.specs import Arrivals, ForwardPass
 from infer_jax.typed_jax import trees
 
 PROMPTS = np.array([1.0, 2.0, 4.0, 8.0])  # prompts of a prefill pass to try
@@ -88,12 +88,10 @@ def _pool_rows(
         _grid(legal[0], PROMPTS, prompt, float(work.prefix)),
         _grid(legal[1], batches(), 1.0, float(decode_context(work))),
     )
-    shapes = models(space.arch, space.draft)
 
     def evaluate(side: Side, *grids: Grid) -> list[Pass]:
         columns = jax.tree.map(lambda *x: np.concatenate(x), *(grid[1:] for grid in grids))
-        fixed = side.serving, shapes, side.hardware, space.common
-        passes = by_rows(token_passes, fixed, *columns)
+        passes = by_rows(token_passes, (planned_server(space, side, work),), *columns)
         ends = np.cumsum([0, *(len(grid[0]) for grid in grids)])
         return [trees.take(passes, slice(a, b)) for a, b in itertools.pairwise(ends.tolist())]
 
@@ -124,21 +122,13 @@ def _grid(layouts: Sequence[Layout], sequences: Column, new: float, cached: floa
     return index, rows, forward
 
 
-def token_passes(
-    serving: Serving,
-    models: Models,
-    hardware: Hardware,
-    common: Deployment,
-    rows: dict[str, Array],
-    passes: ForwardPass,
-) -> Pass:
+def token_passes(served: PlannedServer, rows: dict[str, Array], passes: ForwardPass) -> Pass:
     """Rows of passes of instances, per token that a sequence gains."""
-    arch, draft = models
 
-    def phase(degrees: dict[str, Array], forward: ForwardPass) -> Pass:
-        return serving.token(arch, hardware, forward, common.replace(**degrees), draft)
+    def token(degrees: dict[str, Array], forward: ForwardPass) -> Pass:
+        return served.token(served.common.replace(**degrees), forward)
 
-    return jax.vmap(phase)(rows, passes)
+    return jax.vmap(token)(rows, passes)
 
 
 def _fits(phase: Pass) -> Column:

@@ -12,12 +12,12 @@ from jaxtyping import Float
 from infer_jax.compiling import SOME, once
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate, decode_context
-from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import FAR, Spread, chance, room, score, shared_and_own
 from infer_jax.planning.choice import Choice, PlanSpace
-from infer_jax.planning.instances import Models, instance_estimate, models
+from infer_jax.planning.instances import PlannedServer, planned_server
 from infer_jax.planning.pool_pairs import deployed_pools, joined_pools
-from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
+from infer_jax.specs import Architecture, Arrivals, ForwardPass
 from infer_jax.typed_jax import trees
 
 # plans of one evaluation, so that one program serves any number of them; fewer, and fewer draws,
@@ -87,7 +87,8 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
         work = work.replace(lengths=())
     times = [np.float64(x) for x in (limits.tpot, limits.ttft, limits.p99_ttft)]
     errors = LimitErrors(times, posterior.errors[mode], posterior.offsets[mode])  # pyright: ignore[reportArgumentType]
-    fixed = (tuple(posterior.servings), models(space.arch, space.draft), space.common)
+    served = [planned_server(space, side, work) for side in (sides[0], sides[-1])]
+    servings = tuple(posterior.servings)
     parts: list[Chances] = []
     size = ROWS if rate is None or pooled else ARRIVING_ROWS
     for start in range(0, len(plans), size):
@@ -95,13 +96,11 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
         padded = [*rows, *[rows[-1]] * (size - len(rows))]
         columns = jax.tree.map(lambda *x: np.array(x), *(_columns(c, rate) for c in padded))
         if pooled:
-            hardware = sides[0].hardware, sides[-1].hardware
             wrapper = joined_pools(sides), space.arch
-            part = once(pair_chances, *fixed, *wrapper, hardware, work, errors, *columns)
+            part = once(pair_chances, servings, *wrapper, served, errors, *columns)
         else:
             points = 1 if rate is None else SOME
-            one = (sides[0].hardware, work, errors)
-            part = once(instance_chances, *fixed, *one, *columns, points=points)
+            part = once(instance_chances, servings, served[0], errors, *columns, points=points)
         parts.append(trees.take(part, slice(len(rows))))
     answer = jax.tree.map(lambda *x: np.concatenate(x), *parts)
     certain = np.array([not set(c.excess) - TIMED for c in plans])
@@ -119,10 +118,7 @@ def _columns(c: Choice, rate: float | None) -> tuple[object, ...]:
 
 def instance_chances(
     servings: tuple[Serving, ...],
-    models: Models,
-    common: Deployment,
-    hardware: Hardware,
-    work: Workload,
+    served: PlannedServer,
     errors: LimitErrors,
     layout: dict[str, Array],
     load: Array,
@@ -131,7 +127,7 @@ def instance_chances(
 
     def plan_chances(degrees: dict[str, Array], load: Array) -> Chances:
         def times(serving: Serving) -> Array:
-            return _times(instance_estimate(serving, models, hardware, work, common, degrees, load))
+            return _times(served._replace(serving=serving).estimate(degrees, load))
 
         return _chances(jax.vmap(times)(servings[0]), errors)
 
@@ -140,12 +136,9 @@ def instance_chances(
 
 def pair_chances(
     servings: tuple[Serving, ...],
-    models: Models,
-    common: Deployment,
     wrapper: Disaggregated,
     arch: Architecture,
-    hardware: tuple[Hardware, Hardware],
-    work: Workload,
+    served: list[PlannedServer],
     errors: LimitErrors,
     layouts: tuple[dict[str, Array], dict[str, Array]],
     copies: tuple[Array, Array],
@@ -153,7 +146,8 @@ def pair_chances(
     batch: Array,
 ) -> Chances:
     """Chances of pairs of pools, with the transfer between them."""
-    shape, draft = models
+    first, second = served
+    work = first.work
     fresh, ones = jnp.maximum(work.isl - work.prefix, 1.0), jnp.ones_like(work.isl)
 
     def times(serving: Serving, decoder: Serving, pools: Pools, load: Array) -> Array:
@@ -162,13 +156,14 @@ def pair_chances(
         )
         token = ForwardPass(sequences=load, new_tokens=ones, cached_tokens=decode_context(work))
         passes = (
-            serving.token(shape, hardware[0], prompt, pools.prefill, draft),
-            decoder.token(shape, hardware[1], token, pools.decode, draft),
+            first._replace(serving=serving).token(pools.prefill, prompt),
+            second._replace(serving=decoder).token(pools.decode, token),
         )
         joined = wrapper.replace(target=serving)
         if wrapper.decoder is not None:
             joined = joined.replace(decoder=decoder)
-        return _times(joined.joined(arch, hardware[0], work.replace(batch=load), pools, passes))
+        requests = work.replace(batch=load)
+        return _times(joined.joined(arch, first.hardware, requests, pools, passes))
 
     def plan_chances(
         layouts: tuple[dict[str, Array], dict[str, Array]],
@@ -176,7 +171,8 @@ def pair_chances(
         prompts: Array,
         load: Array,
     ) -> Chances:
-        pools, ends = deployed_pools(common, layouts, copies, prompts), (servings[0], servings[-1])
+        pools = deployed_pools(first.common, layouts, copies, prompts)
+        ends = servings[0], servings[-1]
         return _chances(jax.vmap(times, in_axes=(0, 0, None, None))(*ends, pools, load), errors)
 
     return jax.vmap(plan_chances)(layouts, copies, prompts, batch)

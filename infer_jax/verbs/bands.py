@@ -73,23 +73,19 @@ def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[floa
     }
 
 
-def error_bands(choice: Choice, systems: "Sequence[PlanSystem]") -> Within:
-    """Factors on a plan's predicted TPOT and TTFT between which shares of measured runs are."""
-    return pool_bands(systems) if choice.mode == "disaggregated" else server_bands(systems[0])
+def error_bands(mode: str, systems: "Sequence[PlanSystem]") -> Within:
+    """Factors on the predicted TPOT and TTFT of plans between which shares of measured runs are.
 
-
-def server_bands(system: "PlanSystem") -> Within:
-    """The factors of servers of one kind, by share in per cent."""
-    if system.trust.calibrated:
-        return {name: {80: band} for name, band in system.given.system.bands().items()}
-    return system.trust.within() or unseen(facts(chip=True))
-
-
-def pool_bands(systems: "Sequence[PlanSystem]") -> Within:
-    """The factors of two pools, which no calibration is of; by the system less is known of."""
-    known = [system.trust.facts or facts(chip=True) for system in systems]
-    widest = {name: max(x[name] for x in known) for name in known[0]}
-    return unseen(widest | {"pools": 1.0})
+    Of two pools, which no calibration is of, by the system that less is known of.
+    """
+    if mode == "disaggregated":
+        evidence = [system.trust.facts or facts(chip=True) for system in systems]
+        widest = {name: max(x[name] for x in evidence) for name in evidence[0]}
+        return unseen(widest | {"pools": 1.0})
+    trust, own = systems[0].trust, systems[0].given.system.bands()
+    if trust.calibrated:
+        return {name: {80: band} for name, band in own.items()}
+    return trust.within() or unseen(facts(chip=True))
 
 
 def odds(
@@ -100,7 +96,7 @@ def odds(
     ``usual``: its TTFT is limited to the usual one. A plan of a kind that was never measured on the
     system is ranked by its dollars at the slow end of its band, which holds 80 % of measured runs.
     """
-    within = error_bands(choice, systems)
+    within = error_bands(choice.mode, systems)
     ttft = min(limits.ttft, USUAL_TTFT) if usual else limits.ttft
     seconds = limits.tpot, ttft, limits.p99_ttft
     times = choice.tpot, choice.ttft, choice.ttft if choice.p99_ttft is None else choice.p99_ttft

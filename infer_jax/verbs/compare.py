@@ -13,11 +13,11 @@ from infer_jax.specs import UNBOUNDED, Plan, Workload
 from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
+from infer_jax.verbs.drafts import evaluated
 from infer_jax.verbs.option import Option, either
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.requests import ISL, OSL
 from infer_jax.verbs.runs import agree
-from infer_jax.verbs.speculation import evaluated
 from infer_jax.verbs.split import check_search, plan_of
 
 

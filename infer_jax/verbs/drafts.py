@@ -1,17 +1,26 @@
-"""Speculative decoding on the command line: the drafter, the numbers tried, the acceptance."""
+"""Speculative decoding: the drafter, the numbers of drafts tried, and their acceptance."""
 
 import os
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from infer_jax.catalog import Model
 from infer_jax.catalog.acceptance import AcceptanceCurve, read_acceptance
+from infer_jax.compiling import once
+from infer_jax.estimators import Estimate, Estimator
+from infer_jax.estimators.serving import ServerEstimate, Serving, shape
+from infer_jax.estimators.serving.plan import deployment
 from infer_jax.physics.speculation import acceptance_by_position
-from infer_jax.specs import Architecture
+from infer_jax.results import option
+from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.typed_jax import trees
 from infer_jax.verbs import inputs
 from infer_jax.verbs.problems import ask, refuse
+from infer_jax.verbs.progress import busy
 
 MAX_DRAFTS = 5  # tokens drafted for a pass at most
 # Acceptance of the 2nd to 5th token that a model's own heads draft, given that all before were
@@ -19,6 +28,14 @@ MAX_DRAFTS = 5  # tokens drafted for a pass at most
 # (InferenceX, acceptance lengths of SPEED-Bench, run 27180633016): lengths 1.79, 2.27, 2.49, 2.54,
 # 2.55 and 1.92, 2.61, 2.97, 3.00, 3.10; the fifth, which is lost in noise, as the fourth.
 DECLINE = (1.0, 0.79, 0.57, 0.19, 0.19)
+
+
+class DraftOptions(NamedTuple):
+    """The drafter, its acceptance, and whether the model has heads of its own."""
+
+    draft: str | None = None
+    acceptance: float | str | None = None
+    heads: bool = False
 
 
 class Drafting(NamedTuple):
@@ -36,40 +53,45 @@ class Drafting(NamedTuple):
         return [float(d) for d in range(most + 1)]
 
 
-def drafting(
-    model: Model, draft: str | None, acceptance: str | None, *, heads: bool = False
-) -> Drafting | None:
+def drafting(model: Model, wanted: DraftOptions) -> Drafting | None:
     """The drafting that the options ask for; None if they ask for none.
 
     Raises:
         InputError: a draft without an acceptance; a model without heads and nothing that drafts;
             curves that cannot be read, or of which none is of the model.
     """
-    if acceptance is None:
+    draft, heads = wanted.draft, wanted.heads
+    if wanted.acceptance is None:
         if draft is not None or heads:
-            option = "--draft" if draft is not None else "--heads"
-            question = f"How much of what {option} drafts is accepted?"
-            raise ask("--acceptance", question, "--acceptance with a probability or a file")
+            drafter = option("draft" if draft is not None else "heads")
+            ways = f"{option('acceptance')} with a probability or a file"
+            raise ask("acceptance", f"How much of what {drafter} drafts is accepted?", ways)
         return None
     if draft is not None and heads:
-        raise refuse("--heads", "given", "--draft or --heads, not both")
-    small = None if draft is None else inputs.named_model("--draft", draft)
-    own = float(model.architecture.draft_layers)
+        raise refuse("heads", "given", f"{option('draft')} or {option('heads')}, not both")
+    small = None if draft is None else inputs.named_model("draft", draft)
+    own, acceptance = float(model.architecture.draft_layers), str(wanted.acceptance)
     if small is None and not own and not heads:
         allowed = (
-            "--draft MODEL, or --heads where such heads were trained for it (EAGLE, MTP); its "
-            "config.json has none (num_nextn_predict_layers)"
+            f"{option('draft')} MODEL, or {option('heads')} where such heads were trained for it "
+            "(EAGLE, MTP); its config.json has none (num_nextn_predict_layers)"
         )
-        raise refuse("--acceptance", acceptance, allowed)
-    curve, said = _acceptance(model, acceptance, flat=small is not None)
+        raise refuse("acceptance", acceptance, allowed)
+    curve, source = _acceptance(model, acceptance, flat=small is not None)
     if small is not None:
-        who = [f"{small.name} drafts, on the same chips.", f"Draft formats: {small.quantisation}."]
-        who += [f"Draft: {note}." for note in small.notes]
+        notes = [
+            f"{small.name} drafts, on the same chips.",
+            f"Draft formats: {small.quantisation}.",
+        ]
+        notes += [f"Draft: {note}." for note in small.notes]
     elif own:
-        who = [f"Drafts are of the model's own heads: {own:g} in its config.json, used again."]
+        notes = [f"Drafts are of the model's own heads: {own:g} in its config.json, used again."]
     else:
-        who = ["Drafts are of heads of one layer that the model itself does not bring (--heads)."]
-    return Drafting(None if small is None else small.architecture, curve, [*who, said])
+        notes = [
+            "Drafts are of heads of one layer that the model itself does not bring "
+            f"({option('heads')})."
+        ]
+    return Drafting(None if small is None else small.architecture, curve, [*notes, source])
 
 
 def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[np.ndarray | float, str]:
@@ -81,37 +103,121 @@ def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[np.ndarray | fl
         accepted = acceptance_by_position(jnp.asarray(curve.per_position))
         return np.asarray(accepted), f"Acceptance by position: {curve.model}, {curve.mode}."
     if not 0.0 <= first <= 1.0:
-        raise refuse("--acceptance", text, "a probability from 0 to 1, or a file of curves")
+        raise refuse("acceptance", text, "a probability from 0 to 1, or a file of curves")
     if flat:
-        said = f"{first:g} of drafts accepted at every position; a file of curves says it of each."
-        return first, said
-    said = (
+        source = (
+            f"{first:g} of drafts accepted at every position; a file of curves says it of each."
+        )
+        return first, source
+    source = (
         f"{first:g} of first drafts accepted, of later ones the less that InferenceX measured of "
         "DeepSeek-V4-Pro; a file of curves says it of each."
     )
-    return first * np.array(DECLINE), said
+    return first * np.array(DECLINE), source
 
 
 def _curve(model: Model, text: str) -> AcceptanceCurve:
-    """The curve in a file, or the one that FILE:MODEL.MODE names."""
+    """The curve in a file, or the one that FILE:MODEL.MODE names; else that of the model."""
     path, _, wanted = text.partition(":") if not os.path.exists(text) else (text, "", "")
     if not os.path.exists(path):
-        raise refuse("--acceptance", text, "a probability from 0 to 1, or a file of curves")
+        raise refuse("acceptance", text, "a probability from 0 to 1, or a file of curves")
     curves = {f"{c.model}.{c.mode}": c for c in read_acceptance(path)}
-    names = [n for n in curves if n == wanted] if wanted else _curves_of(model.name, list(curves))
+
+    def plain(name: str) -> str:
+        return "".join(c for c in name.casefold() if c.isalnum())
+
+    if wanted:
+        names = [name for name in curves if name == wanted]
+    elif len(curves) == 1:
+        names = [*curves]
+    else:
+        names = [n for n in curves if plain(n.rpartition(".")[0]) == plain(model.name)]
     if len(names) != 1:
-        first = next(iter(curves))
-        allowed = f"one curve: {path}:{first}, of {', '.join(curves)}"
-        raise refuse("--acceptance", text, allowed)
+        allowed = f"one curve: {path}:{next(iter(curves))}, of {', '.join(curves)}"
+        raise refuse("acceptance", text, allowed)
     return curves[names[0]]
 
 
-def _curves_of(model: str, names: list[str]) -> list[str]:
-    """The curves of a model; the only one where there is but one."""
-    if len(names) == 1:
-        return names
-    return [n for n in names if _plain(n.rpartition(".")[0]) == _plain(model)]
+class DraftedEstimate(NamedTuple):
+    """An estimate, notes on its drafts, and the best number of drafts if any were tried."""
+
+    estimate: Estimate
+    notes: list[str]
+    drafts: float | None
 
 
-def _plain(name: str) -> str:
-    return "".join(c for c in name.casefold() if c.isalnum())
+def estimate_with_best_drafts(
+    estimator: Estimator, given: inputs.Given, work: Workload, plan: Plan, wanted: DraftOptions
+) -> DraftedEstimate:
+    """The estimate of a plan; of a server with the number of drafts that is the fastest.
+
+    Raises:
+        InputError: drafts that cannot be made, or accepted in a way that the estimator knows.
+    """
+    arch, hardware = given.model.architecture, given.hardware
+    if not isinstance(estimator, Serving):
+        estimator, notes = _wrapped(estimator, given, wanted)
+        return DraftedEstimate(evaluated(estimator, given, work, plan), notes, None)
+    drafts = drafting(given.model, wanted)
+    if drafts is None:
+        return DraftedEstimate(evaluated(estimator, given, work, plan), [], None)
+    with busy("compiling and evaluating"):
+        estimator = estimator.with_(acceptance=drafts.acceptance)
+        counts = np.array(drafts.counts)
+        best, count = once(fastest, estimator, arch, drafts.draft, hardware, work, plan, counts)
+    note = f"{float(count):g} drafts a pass, the fastest of 0 to {len(counts) - 1} that fit."
+    return DraftedEstimate(best, [note, *drafts.notes], float(count))
+
+
+def evaluated(
+    estimator: Estimator, given: inputs.Given, work: Workload, plan: Plan, name: str = ""
+) -> Estimate:
+    """The estimate of one configuration; ``name``: of the estimator, for who waits."""
+    with busy(f"compiling and evaluating {name}".rstrip()):
+        arch, hardware = given.model.architecture, given.hardware
+        return once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
+
+
+def fastest(
+    estimator: Serving,
+    arch: Architecture,
+    draft: Architecture | None,
+    hardware: Hardware,
+    work: Workload,
+    plan: Plan,
+    counts: Array,
+) -> tuple[ServerEstimate, Array]:
+    """The estimate with the least TPOT of those with ``counts`` drafts, and its number of them."""
+    from infer_jax.estimators.search import chosen
+
+    model, small = shape(arch), None if draft is None else shape(draft)
+
+    def drafted_estimate(drafts: Array) -> ServerEstimate:
+        drafted = deployment(plan).replace(drafts=drafts)
+        return estimator.serve(model, hardware, work, drafted, small)
+
+    every = jax.vmap(drafted_estimate)(counts)
+    # limits are of the plan, not of its drafts alone: where none fits, the fastest is shown
+    best = chosen(1.0 - every.feasible, every.tpot)
+    return trees.take(every, best), counts[best]
+
+
+def _wrapped(
+    estimator: Estimator, given: inputs.Given, wanted: DraftOptions
+) -> tuple[Estimator, list[str]]:
+    """The estimator with speculation, for those that price single passes: one acceptance."""
+    of_servers = f"{option('estimator')} serving"
+    if wanted.heads:
+        raise refuse("heads", "given", f"with {of_servers}")
+    if wanted.acceptance is None:
+        return inputs.speculative(estimator, wanted.draft, None, given, paper=False)
+    try:
+        acceptance = float(wanted.acceptance)
+    except ValueError:
+        acceptance = -1.0
+    if not 0.0 <= acceptance <= 1.0:
+        allowed = f"a probability from 0 to 1; files of curves with {of_servers}"
+        raise refuse("acceptance", wanted.acceptance, allowed)
+    if wanted.draft is None:
+        raise ask("draft", "Which model drafts?", f"{option('draft')} MODEL, or {of_servers}")
+    return inputs.speculative(estimator, wanted.draft, acceptance, given, paper=False)

@@ -9,11 +9,11 @@ from infer_jax.results import option
 from infer_jax.specs import Architecture, Experts
 from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
+from infer_jax.verbs.drafts import DraftedEstimate, DraftOptions, estimate_with_best_drafts
 from infer_jax.verbs.estimate_result import EstimateLoad, EstimateResult
 from infer_jax.verbs.option import either, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested, requested
-from infer_jax.verbs.speculation import DraftedEstimate, DraftOptions, estimate_with_best_drafts
 from infer_jax.verbs.split import check_search, plan_of
 
 OF_PROFILE = "the calibration of this profile"

@@ -8,10 +8,11 @@ import numpy as np
 
 from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import MODES, USUAL_TTFT, Requirements
+from infer_jax.results import option
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.drafts import drafting
+from infer_jax.verbs.drafts import DraftOptions, drafting
 from infer_jax.verbs.inputs import HardwareLike
 from infer_jax.verbs.option import Number, OneOf, Option, Time, above_zero, either, seconds_of
 from infer_jax.verbs.plan_result import PlanResult
@@ -148,10 +149,9 @@ def plan(
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
     limits = seconds_of(ttft), seconds_of(tpot), seconds_of(p99_ttft)
     requirements = _requirements((total_gpus, concurrency, request_rate), limits, frontier)
-    _check_options(mode, requirements, decode_hardware, chunk, (price, currency))
-    requests = requested(isl, osl, prefix, request_rate, trace)
-    accepted = None if acceptance is None else str(acceptance)
     chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
+    _check_options(mode, requirements, decode_hardware, chunks, (price, currency))
+    requests = requested(isl, osl, prefix, request_rate, trace)
     # pools know only the mean of their wait
     pools_excluded = mode is None and math.isfinite(requirements.p99_ttft)
     question = Question(
@@ -171,7 +171,7 @@ def plan(
         modes=(mode,) if mode else MODES[:1] if pools_excluded else MODES,
         chunks=chunks or [UNBOUNDED],
         common=Deployment.of(**({} if max_num_seqs is None else {"max_sequences": max_num_seqs})),
-        drafts=drafting(model, draft, accepted, heads=heads),
+        drafts=drafting(model, DraftOptions(draft, acceptance, heads)),
         draft=draft,
         top=int(top),
         pools_excluded=pools_excluded,
@@ -191,7 +191,8 @@ def plan(
 
 def _estimator_name(engine: str | None, estimator: str | None) -> str:
     if engine and estimator:
-        raise refuse("--engine", engine, "without --estimator, which has an engine of its own")
+        allowed = f"without {option('estimator')}, which has an engine of its own"
+        raise refuse("engine", engine, allowed)
     return estimator or (f"serving.{engine}" if engine else inputs.BEST)
 
 
@@ -203,10 +204,12 @@ def _requirements(
     """GPUs, concurrency or rate, and limits in seconds of TTFT, TPOT and the 99 % of TTFT."""
     (total, concurrency, rate), (ttft, tpot, p99) = load, limits
     if concurrency is not None and rate is not None:
-        raise refuse("--request-rate", rate, "--concurrency or --request-rate, not both")
+        allowed = f"{option('concurrency')} or {option('request-rate')}, not both"
+        raise refuse("request_rate", rate, allowed)
     if total is None and concurrency is None and rate is None:
         question = "How many GPUs are there, or how much traffic is to be served?"
-        raise ask("--total-gpus", question, "--total-gpus, --concurrency or --request-rate")
+        ways = f"{option('total-gpus')}, {option('concurrency')} or {option('request-rate')}"
+        raise ask("total_gpus", question, ways)
     return Requirements(
         ttft=either(ttft, math.inf),
         usual_ttft=ttft is None,
@@ -223,19 +226,21 @@ def _check_options(
     mode: str | None,
     requirements: Requirements,
     decoding: HardwareLike | None,
-    chunk: float | Sequence[float] | None,
+    chunks: Sequence[float],
     rent: tuple[float | None, str | None],
 ) -> None:
     """Raise InputError where an option is of another mode, or needs another option."""
-    p99, (price, currency) = requirements.p99_ttft, rent
+    p99, pools, (price, currency) = requirements.p99_ttft, mode == "disaggregated", rent
+    together = option("mode", "aggregated")
     if math.isfinite(p99) and requirements.rate is None:
-        raise refuse("--p99-ttft", p99, "with --request-rate: arrivals make waits random")
-    if math.isfinite(p99) and mode == "disaggregated":
-        raise refuse("--p99-ttft", p99, "--mode aggregated: pools know the mean wait only")
+        allowed = f"with {option('request-rate')}: arrivals make waits random"
+        raise refuse("p99_ttft", p99, allowed)
+    if math.isfinite(p99) and pools:
+        raise refuse("p99_ttft", p99, f"{together}: pools know the mean wait only")
     if decoding is not None and mode == "aggregated":
-        raise refuse("--decode-hardware", decoding, "--mode disaggregated, or no mode")
-    if chunk is not None and np.size(chunk) and mode == "disaggregated":
-        first = float(np.ravel(chunk)[0])
-        raise refuse("--chunk", first, "--mode aggregated, or no mode: pools take it whole")
+        raise refuse("decode_hardware", decoding, f"{option('mode', 'disaggregated')}, or no mode")
+    if chunks and pools:
+        raise refuse("chunk", chunks[0], f"{together}, or no mode: pools take it whole")
     if currency is not None and price is None:
-        raise refuse("--currency", currency, "with --price: rents of profiles are in USD")
+        allowed = f"with {option('price')}: rents of profiles are in USD"
+        raise refuse("currency", currency, allowed)

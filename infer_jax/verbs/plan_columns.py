@@ -1,18 +1,17 @@
 """Plans as rows: their fields in JSON, and the columns of their tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.planning import Choice, Degrees, Requirements
-from infer_jax.results import Column, Part, Table, scaled, table
+from infer_jax.results import Column, scaled
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import UNBOUNDED, Output
 from infer_jax.verbs.plan_search import Plans
 
-ROWS = 25  # lines of a printed frontier
+MAX_ROWS = 25  # lines of a printed frontier
 ENERGIES = ("blended_energy", "input_energy", "energy")
 COSTS = ("input_cost", "cost")
 TIMES = {"ttft": "TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
@@ -50,7 +49,9 @@ def plan_fields(
     ``replayed``: whether plans are replayed, and this one has times or none.
     """
     unit = currency.lower()
-    keys = {x.name: _key(x, unit) for x in c.outputs}
+    keys = {x.name: x.json_key for x in c.outputs}
+    rents = {x.name for x in c.outputs if x.unit == "USD"}  # whose keys end in their currency
+    keys |= {name: f"{keys[name].removesuffix('_usd')}_{unit}" for name in rents}
 
     def own(*names: str) -> dict[str, object]:
         return {keys[name]: c.printed(name) for name in names}
@@ -82,14 +83,8 @@ def plan_fields(
         **({} if c.holds is None else {"limits_hold": c.holds}),
         **intervals,
         **(_replay_fields(c) if replayed else {}),
-        "idle_gpus": idle_gpus(c, total),
+        "idle_gpus": None if total is None else max(total - c.chips, 0.0),
     }
-
-
-def _key(output: Output, currency: str) -> str:
-    """The name of an output in JSON; rents end in their currency."""
-    key = output.json_key
-    return f"{key.removesuffix('_usd')}_{currency}" if output.unit == "USD" else key
 
 
 def _replay_fields(c: Choice) -> dict[str, object]:
@@ -114,86 +109,103 @@ def degrees_fields(degrees: Degrees) -> dict[str, object]:
     }
 
 
-def idle_gpus(c: Choice, total: float | None) -> float | None:
-    """GPUs that a plan leaves free; None where no total is given."""
-    return None if total is None else max(total - c.chips, 0.0)
-
-
 def free_gpus(c: Choice, limits: Requirements) -> list[str]:
     """What a plan leaves free of the GPUs there are, and how often it fits on them."""
-    left = idle_gpus(c, limits.chips) if np.isfinite(limits.chips) else None
-    if not left:
+    left = max(limits.chips - c.chips, 0.0)
+    if not left or not np.isfinite(left):
         return []
     copies = limits.chips // c.chips
-    says = f"{c.layout} takes {c.chips:g} of {limits.chips:g} GPUs and leaves {left:g} free"
+    sentence = f"{c.layout} takes {c.chips:g} of {limits.chips:g} GPUs and leaves {left:g} free"
     if copies < 2 or limits.rate is not None or limits.concurrency is not None:
-        return [f"{says}."]
+        return [f"{sentence}."]
     rest = limits.chips - copies * c.chips
     more = f" ({rest:g} left)" if rest else ""
-    return [f"{says}; it can be run {copies:g} times, for {copies:g} times the requests{more}."]
+    return [f"{sentence}; it can be run {copies:g} times, for {copies:g} times the requests{more}."]
 
 
-GPUS = Column("GPUs", "", "chips", "{:g}".format, spare=True)
-BATCH = Column("batch", "", "batch")
-SPEED = Column("speed", "tok/s", lambda c: 1.0 / c.tpot)
-OUTPUT = Column("output", "tok/s/GPU", "throughput")
-SYSTEM = Column("system", "", "system")
-HOLDS = Column("limits", "hold", lambda c: None if c.holds is None else 100.0 * c.holds,
-               "{:.3g} %".format)  # fmt: skip
-BINDS = Column("binds", "", "binds")
-BREAKS = Column("breaks", "", lambda c: shares(c.excess))
+def time_columns(
+    rows: Sequence[Choice], plans: Plans, sign: str, *, frontier: bool
+) -> list[Column]:
+    """What plans are, their times and costs; ``sign``: of the currency.
 
-
-def plan_tables(
-    shown: Sequence[Choice], plans: Plans, *, frontier: bool, sign: str
-) -> Iterator[Part]:
-    """Plans as tables: their times and costs, and their bills unless they are a ``frontier``.
-
-    ``sign``: of the currency.
+    A ``frontier`` shows the speed of a request in place of TPOT.
     """
-    pools = any(c.mode == "disaggregated" for c in shown)
-    name = partial(_name, plans=plans)
-    # a frontier shows the speed in place of TPOT
-    times = [x for x in TIMES if any(getattr(c, x) for c in shown)]
-    times = [x for x in times if not (frontier and x == "tpot")]
-    columns = [
-        Column("plan", "prefill > decode" if pools else "", name),
-        *_system_column(shown),
-        GPUS,
-        BATCH,
-        *(Column(TIMES[x], "ms", partial(_time, name=x, plans=plans), left=False) for x in times),
-        *([SPEED] if frontier else []),
-        OUTPUT,
+    pools = any(c.mode == "disaggregated" for c in rows)
+    times = [x for x in TIMES if any(getattr(c, x) for c in rows)]
+
+    def time(name: str) -> Column:
+        """Milliseconds, with the interval that 80 % of measured runs are in where it is known."""
+
+        def text(c: Choice) -> str | None:
+            ends = calibrated_intervals(c, plans).get(f"{name}_interval80_ms")
+            between = f" ({digits(ends[0])} to {digits(ends[1])})" if ends else ""
+            seconds = getattr(c, name)
+            return None if seconds is None else digits(1e3 * seconds) + between
+
+        return Column(TIMES[name], "ms", text, left=False)
+
+    def odds(c: Choice) -> float | None:
+        return None if c.holds is None else 100.0 * c.holds
+
+    return [
+        Column("plan", "prefill > decode" if pools else "", _name(plans)),
+        *_system_column(rows),
+        Column("GPUs", "", "chips", "{:g}".format, spare=True),
+        Column("batch", "", "batch"),
+        *(time(name) for name in times if not (frontier and name == "tpot")),
+        *([Column("speed", "tok/s", lambda c: 1.0 / c.tpot)] if frontier else []),
+        Column("output", "tok/s/GPU", "throughput"),
         Column("blended", f"{sign}/Mtok", "usd_per_mtok"),
-        *([HOLDS] if any(c.holds is not None for c in shown) else []),
-        BINDS if plans.met else BREAKS,
-    ]
-    yield table(shown, columns, mark=0 if plans.met and not frontier else -1)
-    if frontier:
-        return
-    others = dict.fromkeys(x for c in shown for x in other_outputs(c))
-    joules = zip(("input", "output", "blended"), (*ENERGIES[1:], ENERGIES[0]), strict=True)
-    bills = [
-        Column("per million tokens", "", name),
-        *(_output_column(*x, sign) for x in zip(("input", "output"), COSTS, strict=True)),
-        Column("blended", sign, "usd_per_mtok"),
-        *(_output_column(*x, "J") for x in joules),
         *(
-            _output_column(x.short, x.name, "" if x.short == x.printed_unit else x.printed_unit)
-            for x in others
+            [Column("limits", "hold", odds, "{:.3g} %".format)]
+            if any(c.holds is not None for c in rows)
+            else []
         ),
-        Column("memory", "GB of", _memory),
+        Column("binds", "", "binds")
+        if plans.met
+        else Column("breaks", "", lambda c: shares(c.excess)),
     ]
-    yield ""
-    yield table(shown, bills)
 
 
-def replay_table(plans: Sequence[Choice]) -> Table:
+def bill_columns(rows: Sequence[Choice], plans: Plans, sign: str) -> list[Column]:
+    """The bills of plans per million tokens, their other outputs, and memory."""
+
+    def bill(title: str, name: str, unit: str) -> Column:
+        """The output of that name, "unknown" where it is not known."""
+
+        def text(c: Choice) -> str:
+            return or_unknown(c.printed(name) if any(x.name == name for x in c.outputs) else None)
+
+        return Column(title, unit, text, left=False)
+
+    def memory(c: Choice) -> str:
+        """GB needed of those available on a GPU, and on the tiers below it that are used."""
+        used = {"GPU": c.memory, **{name: x for name, x in c.tiers.items() if x[0] > 0.0}}
+        words = {n: f"{a / 1e9:.0f} of {b / 1e9:.0f}" for n, (a, b) in used.items()}
+        return ", ".join(f"{n} {x}" for n, x in words.items()) if len(words) > 1 else words["GPU"]
+
+    blended, *joules = ENERGIES
+    sides = ("input", "output")
+    return [
+        Column("per million tokens", "", _name(plans)),
+        *(bill(side, name, sign) for side, name in zip(sides, COSTS, strict=True)),
+        Column("blended", sign, "usd_per_mtok"),
+        *(bill(side, name, "J") for side, name in zip(sides, joules, strict=True)),
+        bill("blended", blended, "J"),
+        *(
+            bill(x.short, x.name, "" if x.short == x.printed_unit else x.printed_unit)
+            for x in dict.fromkeys(x for c in rows for x in other_outputs(c))
+        ),
+        Column("memory", "GB of", memory),
+    ]
+
+
+def replay_columns(plans: Sequence[Choice]) -> list[Column]:
     """Means and 99th percentiles by law and by replay, ms."""
     milliseconds = scaled(1e3)
     broken = any(c.replay and c.replay.excess for c in plans)
-    random = any(c.p99_ttft for c in plans)  # no law says it of two pools
-    columns = [
+    random = any(c.p99_ttft for c in plans)  # no law has it of two pools
+    return [
         Column("plan", "", "layout"),
         *_system_column(plans),
         Column("TTFT", "law", "ttft", milliseconds),
@@ -205,15 +217,14 @@ def replay_table(plans: Sequence[Choice]) -> Table:
         Column("p99", "replay", "replay.times.p99_tpot", milliseconds),
         *([Column("breaks", "replay", "replay.excess", shares, left=True)] if broken else []),
     ]
-    return table([c for c in plans if c.replay and c.replay.times], columns)
 
 
 def evenly_spaced(plans: Sequence[Choice]) -> list[Choice]:
-    """At most ``ROWS`` of a frontier, even in the logarithm of speed, with both ends."""
-    if len(plans) <= ROWS:
+    """At most ``MAX_ROWS`` of a frontier, even in the logarithm of speed, with both ends."""
+    if len(plans) <= MAX_ROWS:
         return list(plans)
     times = np.log([c.tpot for c in plans])
-    steps = np.linspace(times[0], times[-1], ROWS)
+    steps = np.linspace(times[0], times[-1], MAX_ROWS)
     return [plans[i] for i in np.unique([np.abs(times - t).argmin() for t in steps])]
 
 
@@ -223,37 +234,17 @@ def shares(excess: Mapping[str, float]) -> str:
     return ", ".join(f"{name} by {share:.1%}" for name, share in worst)
 
 
-def _output_column(title: str, name: str, unit: str) -> Column:
-    """The output of that name, "unknown" where it is not known."""
-
-    def text(c: Choice) -> str:
-        return or_unknown(c.printed(name) if any(x.name == name for x in c.outputs) else None)
-
-    return Column(title, unit, text, left=False)
-
-
 def _system_column(plans: Sequence[Choice]) -> list[Column]:
     """The system of each plan, where there are several."""
-    return [SYSTEM] if len({c.system for c in plans}) > 1 else []
+    return [Column("system", "", "system")] if len({c.system for c in plans}) > 1 else []
 
 
-def _name(c: Choice, plans: Plans) -> str:
-    """The layout, the format of the matrices where several are compared, and a mark."""
-    weights = c.formats.partition(";")[0].partition(" (")[0].replace("bfloat", "bf")
-    mark = f"{BORROWED} " if borrowed_from(c, plans) else ""
-    return mark + (f"{c.layout} {weights}" if len(plans.formats) > 1 else c.layout)
+def _name(plans: Plans) -> Callable[[Choice], str]:
+    """The layout of a plan, the format of its matrices where several are compared, and a mark."""
 
+    def name(c: Choice) -> str:
+        weights = c.formats.partition(";")[0].partition(" (")[0].replace("bfloat", "bf")
+        mark = f"{BORROWED} " if borrowed_from(c, plans) else ""
+        return mark + (f"{c.layout} {weights}" if len(plans.formats) > 1 else c.layout)
 
-def _time(c: Choice, name: str, plans: Plans) -> str | None:
-    """Milliseconds, with the interval that 80 % of measured runs are in where that is known."""
-    ends = calibrated_intervals(c, plans).get(f"{name}_interval80_ms")
-    between = f" ({digits(ends[0])} to {digits(ends[1])})" if ends else ""
-    seconds = getattr(c, name)
-    return None if seconds is None else digits(1e3 * seconds) + between
-
-
-def _memory(c: Choice) -> str:
-    """GB needed of GB there on a GPU, and on what lies below it where that is used."""
-    used = {"GPU": c.memory, **{name: x for name, x in c.tiers.items() if x[0] > 0.0}}
-    words = {n: f"{a / 1e9:.0f} of {b / 1e9:.0f}" for n, (a, b) in used.items()}
-    return ", ".join(f"{n} {x}" for n, x in words.items()) if len(words) > 1 else words["GPU"]
+    return name

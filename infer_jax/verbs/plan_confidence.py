@@ -16,10 +16,10 @@ from infer_jax.calibration.posterior import (
     shipped_intervals,
     with_draws,
 )
-from infer_jax.catalog.published import Within, laws, serving_coefficients
+from infer_jax.catalog.published import laws, serving_coefficients
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.physics.chance import Spread, holds
-from infer_jax.planning import MODES, Choice, PlanCandidates, PlanSpace, Requirements
+from infer_jax.planning import MODES, Choice, PlanCandidates, Requirements
 from infer_jax.planning.confidence import ConfidentPlans, confident_plans
 from infer_jax.planning.posterior import (
     ARRIVING_DRAWS,
@@ -28,15 +28,15 @@ from infer_jax.planning.posterior import (
     Posterior,
     chances,
 )
+from infer_jax.results import option
 from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
-from infer_jax.verbs.bands import pool_bands, server_bands
+from infer_jax.verbs.bands import error_bands
 from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, plan_space, plans
 
 OUTPUTS = ("tpot", "ttft")
 OWN = 8  # draws of a plan's own errors for each draw of the errors that plans share
 MIN_WORTH = 0.002  # worth, as a share of the plan's cost, from which a measurement is named
-NO_MEASUREMENT = "No single measurement is expected to change this choice."
 
 
 class Unknowns:
@@ -57,17 +57,20 @@ class Unknowns:
 
     def posterior(self, systems: Sequence[PlanSystem]) -> Posterior:
         """The uncertainties of plans on one system, or on two."""
-        calibrated = bool(systems[0].given.system.bands())
-        errors = {
-            "aggregated": _error_models(server_bands(systems[0]), calibrated=calibrated),
-            "disaggregated": _error_models(pool_bands(systems), calibrated=False),
-        }
-        offsets = {
-            mode: np.stack([self.score(_offset(systems, mode, name)) for name in OUTPUTS])
-            for mode in errors
-        }
-        servings = list(map(self._serving, systems))
-        return Posterior(servings, errors, offsets)
+        where = " > ".join(dict.fromkeys(system.side.name for system in systems))
+        engine = NAMES[systems[0].side.serving.engine_name]
+        calibrated = float(bool(systems[0].given.system.bands()))
+        errors, offsets = dict[str, tuple[ErrorModel, ErrorModel]](), dict[str, np.ndarray]()
+        for mode, kind, own in zip(MODES, ("", " of two pools"), (calibrated, 0.0), strict=True):
+            within = error_bands(mode, systems)
+            tpot, ttft = (
+                ErrorModel(Spread.of(within[name]), laws()[name].common, own) for name in OUTPUTS
+            )
+            errors[mode] = tpot, ttft
+            # an offset is of TPOT or TTFT, of an engine on a system, of a mode
+            names = (f"the offset of the {x.upper()}{kind} of {engine} on {where}" for x in OUTPUTS)
+            offsets[mode] = np.stack([self.score(name) for name in names])
+        return Posterior([*map(self._serving, systems)], errors, offsets)
 
     def _serving(self, system: PlanSystem):
         """The estimator of a system as it is, and at every draw of its coefficients.
@@ -77,29 +80,13 @@ class Unknowns:
         serving, given = system.side.serving, system.given
         intervals = shipped_intervals(serving)
         if given.system.bands():
-            known = {
+            paths = {path for path, _, _ in leaves(serving)}
+            own = {
                 name.removeprefix("serving."): ends for name, ends in given.system.intervals.items()
             }
-            paths = {path for path, _, _ in leaves(serving)}
-            intervals = {p: Interval(p, *ends) for p, ends in known.items() if p in paths}
+            intervals = {p: Interval(p, *ends) for p, ends in own.items() if p in paths}
         scores = {x.symbol: self.score(x.symbol) for x in intervals.values()}
         return with_draws(serving, intervals, scores, self.draws)
-
-
-def _offset(systems: Sequence[PlanSystem], mode: str, output: str) -> str:
-    """The name of an offset: of TPOT or TTFT, of an engine on a system, of a mode."""
-    where = " > ".join(dict.fromkeys(system.side.name for system in systems))
-    engine = NAMES[systems[0].side.serving.engine_name]
-    kind = " of two pools" if mode == "disaggregated" else ""
-    return f"the offset of the {output.upper()}{kind} of {engine} on {where}"
-
-
-def _error_models(within: Within, *, calibrated: bool) -> tuple[ErrorModel, ErrorModel]:
-    tpot, ttft = (
-        ErrorModel(Spread.of(within[name]), laws()[name].common, float(calibrated))
-        for name in OUTPUTS
-    )
-    return tpot, ttft
 
 
 class Measurement(NamedTuple):
@@ -178,39 +165,33 @@ class Decision(NamedTuple):
             )
         elif mean is not None and (mean.layout, mean.batch) != (best.layout, best.batch):
             yield (
-                f"Without --confidence the choice is {mean.layout} at batch {mean.batch:.4g} for "
-                f"{sign}{mean.usd_per_mtok:.3g}/Mtok, whose limits hold with "
+                f"Without {option('confidence')} the choice is {mean.layout} at batch "
+                f"{mean.batch:.4g} for {sign}{mean.usd_per_mtok:.3g}/Mtok, whose limits hold with "
                 f"{100 * (mean.holds or 0.0):.3g} %."
             )
-        yield self.measurement.sentence if self.measurement else NO_MEASUREMENT
-
-
-class ConfidentSearch(NamedTuple):
-    """One search with its uncertainties, and its plans."""
-
-    space: PlanSpace
-    posterior: Posterior
-    answer: ConfidentPlans
+        yield (
+            self.measurement.sentence
+            if self.measurement
+            else "No single measurement is expected to change this choice."
+        )
 
 
 def confident_answer(question: Question, confidence: float) -> Plans:
     """The plans of every system and format whose limits hold with that probability."""
     unknowns = Unknowns(DRAWS if question.requirements.rate is None else ARRIVING_DRAWS)
-    searches = list[ConfidentSearch]()
+    searches = list[tuple[Posterior, ConfidentPlans]]()
 
     def search(
         question: Question, systems: Sequence[PlanSystem], limits: Requirements
     ) -> PlanCandidates:
         space, posterior = plan_space(question, systems, limits), unknowns.posterior(systems)
-        found = confident_plans(space, posterior, confidence)
-        space = space._replace(requirements=found.requirements)
-        searches.append(ConfidentSearch(space, posterior, found))
-        return found.searched
+        searches.append((posterior, confident_plans(space, posterior, confidence)))
+        return searches[-1][1].searched
 
     answer = plans(question, search)
     answer.missed.sort(key=lambda c: -(c.holds or 0.0))
-    means = [x.answer.by_mean for x in searches if x.answer.by_mean]
-    reached = [x.answer.reached for x in searches if x.answer.reached is not None]
+    means = [x.by_mean for _, x in searches if x.by_mean]
+    reached = [x.reached for _, x in searches if x.reached is not None]
     best = answer.best or (answer.missed[0] if answer.missed else None)
     answer.decision = Decision(
         confidence,
@@ -223,7 +204,7 @@ def confident_answer(question: Question, confidence: float) -> Plans:
 
 def next_run(
     best: Choice,
-    searches: Sequence[ConfidentSearch],
+    searches: Sequence[tuple[Posterior, ConfidentPlans]],
     scores: Mapping[str, Float[np.ndarray, " draws"]],
     confidence: float,
 ) -> Measurement | None:
@@ -232,11 +213,11 @@ def next_run(
     A plan's benefit is minus its cost, minus a penalty for broken limits. The penalty is the shadow
     price of the required confidence, with which the best plan by expectation has that confidence.
     """
-    plans, known, limited = _options(searches)
+    plans, errors, limited = _options(searches)
     costs = np.array([c.usd_per_mtok for c in plans]) / best.usd_per_mtok
-    price = shadow_price(costs, np.asarray(known.holds), confidence)
-    within = np.asarray(holds(known.slack[:, :, None], known.shared, known.own[:, :, None]))
-    certain = np.where(np.asarray(known.holds) > 0.0, 1.0, 0.0)
+    price = shadow_price(costs, np.asarray(errors.holds), confidence)
+    within = np.asarray(holds(errors.slack[:, :, None], errors.shared, errors.own[:, :, None]))
+    certain = np.where(np.asarray(errors.holds) > 0.0, 1.0, 0.0)
 
     def benefit(within: Float[np.ndarray, "draws plans"]) -> Float[np.ndarray, "draws plans"]:
         return -costs - price * (1.0 - certain * within)
@@ -246,9 +227,10 @@ def next_run(
     unknown = max(unknowns, key=lambda name: unknowns[name])
     runs: dict[tuple[int, int], float] = {}
     repeated = np.repeat(within, OWN, axis=2)
+    draws = repeated.shape[2]
     for k, j in np.argwhere(limited):
-        own = normal_scores(1, repeated.shape[2], seed=int(k))[:, 0]
-        error, step = np.repeat(known.shared[k, j], OWN) + known.own[k, j] * own, known.slack[k, j]
+        own, step = normal_scores(1, draws, seed=int(k))[:, 0], errors.slack[k, j]
+        error = np.repeat(errors.shared[k, j], OWN) + errors.own[k, j] * own
         measured = repeated.copy()
         measured[k, j] = error <= step
         value = perfect_information(benefit(measured.prod(axis=1).T), error, [float(step)])
@@ -256,49 +238,39 @@ def next_run(
     if not runs:
         return None
     (k, j), worth = max(runs.items(), key=lambda item: item[1])
-    all_times = benefit(_kept_limits(known, repeated.shape[2]))
+    # with every error known, a plan keeps its limits or it does not
+    own = normal_scores(errors.slack.size, draws, seed=0).T.reshape(*errors.slack.shape, draws)
+    every = np.repeat(errors.shared, OWN, axis=2) + errors.own[:, :, None] * own
+    all_times = benefit(np.all(every <= errors.slack[:, :, None], axis=1).T.astype(float))
     certainty = float(all_times.max(axis=1).mean() - all_times.mean(axis=0).max())
     if min(worth, certainty) < MIN_WORTH:
         return None
     shares = [min(x / certainty, 1.0) for x in (worth, unknowns[unknown])]
-    return Measurement(plans[k], OUTPUTS[j], worth, shares[0], _words(unknown), shares[1])
-
-
-def _kept_limits(known: Chances, draws: int) -> Float[np.ndarray, "draws plans"]:
-    """Whether each plan keeps its limits, at draws of all errors."""
-    plans, outputs = known.slack.shape
-    own = normal_scores(plans * outputs, draws, seed=0).T.reshape(plans, outputs, draws)
-    errors = np.repeat(known.shared, OWN, axis=2) + known.own[:, :, None] * own
-    return np.all(errors <= known.slack[:, :, None], axis=1).T.astype(float)
+    if not unknown.startswith("the offset"):  # a coefficient, named by its path
+        paths = [path for path, x in serving_coefficients().items() if x.symbol == unknown]
+        unknown = f"the coefficient {[*paths, unknown][0]}"
+    return Measurement(plans[k], OUTPUTS[j], worth, shares[0], unknown, shares[1])
 
 
 def _options(
-    searches: Sequence[ConfidentSearch],
+    searches: Sequence[tuple[Posterior, ConfidentPlans]],
 ) -> tuple[list[Choice], Chances, Float[np.ndarray, "plans 2"]]:
     """The plans and rivals of every search, their chances, and which of their times are limited."""
     plans, parts, limited = list[Choice](), list[Chances](), list[np.ndarray]()
-    for space, posterior, answer in searches:
+    for posterior, answer in searches:
         own = [*answer.searched.met, *answer.searched.missed, *answer.rivals]
         own += [answer.by_mean] if answer.by_mean else []
         unique = {(c.mode, c.system, c.layout, c.batch): c for c in own}
-        limits = space.requirements
+        limits = answer.space.requirements
         times = (
             limits.tpot < np.inf or limits.rate is not None,
-            (min(limits.ttft, limits.p99_ttft) < np.inf),
+            min(limits.ttft, limits.p99_ttft) < np.inf,
         )
         for mode in MODES:
             some = [c for c in unique.values() if c.mode == mode]
             if some:
                 plans += some
-                parts.append(chances(some, space, posterior))
+                parts.append(chances(some, answer.space, posterior))
                 limited.append(np.tile(times, (len(some), 1)))
-    known = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-    return plans, known, np.concatenate(limited)
-
-
-def _words(unknown: str) -> str:
-    """The name of an offset, or a coefficient by its path."""
-    if unknown.startswith("the offset"):
-        return unknown
-    paths = [path for path, x in serving_coefficients().items() if x.symbol == unknown]
-    return f"the coefficient {[*paths, unknown][0]}"
+    errors = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    return plans, errors, np.concatenate(limited)

@@ -23,7 +23,7 @@ from infer_jax.verbs.plan_search import Plans, Question, frontiers
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDE = 76  # letters of a command's line, which a page does not break
+LINE = 76  # letters of a command's line, which a page does not break
 Words = Mapping[str, object]  # options that every command of a page has, by name
 
 
@@ -56,17 +56,18 @@ def plan_chart(question: Question, plans: Plans) -> PlanChart:
     Where no system has a plan within the other limits, the nearest misses.
     """
     words = _words(question)
+
+    def point(c: Choice) -> PlanPoint:
+        return plan_point(c, question, words[c.label])
+
     systems = {label: search.systems for label, search in plans.searches.items()}
-    choices = [c for front in frontiers(question, systems).values() for c in front]
-    points = [plan_point(c, question, words[c.label]) for c in choices]
-    points = points or [
-        plan_point(c, question, words[c.label])._replace(line=False, bands={}) for c in plans.missed
-    ]
+    points = [point(c) for front in frontiers(question, systems).values() for c in front]
+    points = points or [point(c)._replace(line=False, bands={}) for c in plans.missed]
     names = {
-        label: " > ".join(dict.fromkeys(x.side.name for x in each))
-        for label, each in systems.items()
+        label: " > ".join(dict.fromkeys(system.side.name for system in pair))
+        for label, pair in systems.items()
     }
-    best = plans.best and plan_point(plans.best, question, words[plans.best.label])
+    best = plans.best and point(plans.best)
     limits = question.requirements.ttft, question.requirements.tpot
     ttft, tpot = (x if np.isfinite(x) else None for x in limits)
     title = pictures.plans_title(plans.model.name, list(plans.systems))
@@ -122,15 +123,19 @@ def _lead(question: Question, plans: Plans, chart: PlanChart) -> str:
 
 
 def _words(question: Question) -> dict[str, Words]:
-    """Options of the command of each plan, by label; none where a command would say less."""
-    named = isinstance(question.config, str | os.PathLike)
-    named = named and all(x.path != Path() for x in question.systems)
-    usual = question.currency == "USD" and question.region == 1.0 and question.decoding is None
-    plain = question.drafts is None and not question.requests.work.lengths
-    plain = plain and list(question.chunks) == [UNBOUNDED] and question.total is not None
-    same = named and usual and plain
+    """Options of the command of each plan, by label; none where a command would leave some out."""
+    in_command = (
+        isinstance(question.config, str | os.PathLike)
+        and all(x.path != Path() for x in question.systems)
+        and (question.currency, question.region) == ("USD", 1.0)
+        and question.decoding is None
+        and question.drafts is None
+        and not question.requests.work.lengths
+        and list(question.chunks) == [UNBOUNDED]
+        and question.total is not None
+    )
     return {
-        label: command_words(question, systems[0], form, question.total) if same else {}
+        label: command_words(question, systems[0], form, question.total) if in_command else {}
         for label, form, systems in question.series()
     }
 
@@ -159,13 +164,13 @@ def command(verb: str, config: object, options: Words) -> str:
     'infer-jax estimate llama-3.1-8b --hardware h100_sxm --tp 2'
     """
     lines = [shlex.join(("infer-jax", verb, str(config)))]
-    for name, given in options.items():
-        for value in given if isinstance(given, list | tuple) else (given,):
+    for name, values in options.items():
+        for value in values if isinstance(values, list | tuple) else (values,):
             if value is None:
                 continue
             word = value if isinstance(value, str) else f"{float(cast(SupportsFloat, value)):.12g}"
             option = shlex.join((f"--{name}", word))
-            if len(lines[-1]) + len(option) < WIDE:
+            if len(lines[-1]) + len(option) < LINE:
                 lines[-1] += f" {option}"
             else:
                 lines.append(f"  {option}")

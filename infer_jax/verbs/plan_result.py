@@ -1,36 +1,38 @@
 """The answer of ``plan``: plans within the limits, or the nearest misses, and how they start."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from infer_jax.engines import ENGINES
 from infer_jax.estimators.known_errors import NAMES, pools as trust_of_pools
-from infer_jax.launch import Launch
-from infer_jax.planning import USUAL_TTFT, Choice
+from infer_jax.launch import Launch, launches
+from infer_jax.planning import USUAL_TTFT, Choice, Layout
 from infer_jax.plots.rendering import FigureResult
-from infer_jax.results import Notes, Part
+from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import limits
+from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.bands import unmeasured
 from infer_jax.verbs.plan_columns import (
+    bill_columns,
     borrowed_from,
     calibrated_intervals,
     evenly_spaced,
     free_gpus,
     plan_fields,
-    plan_tables,
-    replay_table,
+    replay_columns,
+    time_columns,
 )
-from infer_jax.verbs.plan_launch import launch_notes, launch_parts, plan_launches
 from infer_jax.verbs.plan_search import Plans, PlanSystem, Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ONE_GPU = {"tp": 1.0, "attention_dp": 1.0, "ep": 1.0, "pp": 1.0}
+ONE_GPU = Layout(1.0, 1.0, 1.0, 1.0)
 BANDS = "In brackets: what 80 % of measured runs are in, by the calibration of the profile."
+NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"
 EVEN = 0.5  # odds from which a plan rather keeps its limits than not
 
 
@@ -68,12 +70,71 @@ class PlanResult(FigureResult):
     @cached_property
     def launch(self) -> Mapping[str, Launch]:
         """What starts the best plan on each engine, or why nothing does."""
-        if self.best is None:
+        best, plans = self.best, self.searched
+        if best is None:
             return {}
-        return plan_launches(self.best, self.question, self.searched)
+        service = plans.service_of(best, self.question)
+        systems = [x.given.system for x in plans.systems_of(best)]
+        if not service.checkpoint.missing and any(map(inputs.as_numbers, systems)):
+            service = service._replace(checkpoint=service.checkpoint._replace(missing=NO_GPU))
+        return dict(zip(ENGINES, launches(service), strict=True))
 
-    def fields(self) -> Mapping[str, object]:
-        """All plans with what was asked; rents in the currency of ``price``."""
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """One row a plan: those within the limits, else the nearest misses."""
+        return [self._row(c) for c in self.searched.met or self.searched.missed]
+
+    def _row(self, c: Choice) -> dict[str, object]:
+        question, plans = self.question, self.searched
+        return plan_fields(
+            c,
+            question.currency,
+            question.total,
+            borrowed=borrowed_from(c, plans),
+            intervals=calibrated_intervals(c, plans),
+            replayed=bool(plans.replayed),
+        )
+
+    def sections(self) -> Iterator[Section]:
+        """The plans with their times, costs and bills, how the best one starts, and notes."""
+        question, plans, best = self.question, self.searched, self.best
+        frontier, notes = question.requirements.frontier and bool(plans.met), self.notes()
+        shown = plans.met or plans.missed[: question.top]
+        shown = evenly_spaced(shown) if frontier else shown
+        systems, work = list(dict.fromkeys(c.system for c in shown)), question.requests.work
+        where = f" on {systems[0]}" if len(systems) == 1 else ""
+        yield f"{plans.model.name}{where}, {float(work.isl):g} tokens in, {float(work.osl):g} out"
+        yield from (system.trust.says for system in plans.systems.values())
+        if any(c.mode == "disaggregated" for c in shown):
+            yield trust_of_pools()
+        yield from (x for s in plans.searches.values() for x in _missing_products(s.systems))
+        yield self._facts()
+        yield ""
+        if not plans.met and not plans.decision:
+            yield "No plan meets every limit. The nearest, and what they break:"
+        mark = 0 if plans.met and not frontier else -1
+        columns = time_columns(shown, plans, question.sign, frontier=frontier)
+        yield Rows("", shown, columns, mark)
+        if not frontier:
+            yield Rows("", shown, bill_columns(shown, plans, question.sign))
+        if sentences := self._sentences(frontier=frontier):
+            yield from ("", *sentences)
+        timed = [c for c in plans.replayed if c.replay and c.replay.times]
+        if timed:
+            columns = replay_columns(plans.replayed)
+            yield from ("", "By law and by replay, ms:", table(timed, columns))
+        by_replay = self._replay_notes()
+        yield from by_replay
+        printed = [*notes]
+        if frontier:
+            count = f"{len(shown)} of {len(plans.met)} points of the frontier"
+            printed.insert(1, f"{count}; {option('json')} has all.")
+        if best is not None:
+            printed += yield from self._commands(best)
+        yield Notes(printed)
+        yield {"notes": [*notes, *by_replay]}  # of JSON, which has the commands' own beside them
+
+    def _facts(self) -> dict[str, object]:
+        """What was asked, and all plans, for JSON; rents in the currency of ``price``."""
         question, plans, work = self.question, self.searched, self.question.requests.work
         listed = "frontier" if question.requirements.frontier else "plans"
         return {
@@ -89,109 +150,75 @@ class PlanResult(FigureResult):
             "configurations": plans.configurations,
             "feasible": self.feasible,
             **(plans.decision.fields() if plans.decision else {}),
-            listed: [self._fields_of(c) for c in plans.met],
-            "near_misses": [self._fields_of(c) for c in plans.missed],
+            listed: [self._row(c) for c in plans.met],
+            "near_misses": [self._row(c) for c in plans.missed],
             "launch": {launch.engine: launch.to_dict() for launch in self.launch.values()},
-            "notes": [*self.notes(), *self._replay_notes()],
         }
 
-    def rows(self) -> Sequence[Mapping[str, object]]:
-        """One row a plan: those within the limits, else the nearest misses."""
-        return [self._fields_of(c) for c in self.searched.met or self.searched.missed]
+    def _commands(self, best: Choice) -> Generator[Part, None, Sequence[str]]:
+        """Commands for the best plan's engine, or why it has none and those of another engine.
 
-    def _fields_of(self, c: Choice) -> dict[str, object]:
-        question, plans = self.question, self.searched
-        return plan_fields(
-            c,
-            question.currency,
-            question.total,
-            borrowed=borrowed_from(c, plans),
-            intervals=calibrated_intervals(c, plans),
-            replayed=bool(plans.replayed),
-        )
-
-    def parts(self) -> Iterator[Part]:
-        """The plans with their times, costs and bills, how the best one starts, and notes."""
-        question, plans, best = self.question, self.searched, self.best
-        frontier, notes = question.requirements.frontier and bool(plans.met), self.notes()
-        shown = plans.met or plans.missed[: question.top]
-        shown = evenly_spaced(shown) if frontier else shown
-        yield self._head(shown)
-        yield from (system.trust.says for system in plans.systems.values())
-        if any(c.mode == "disaggregated" for c in shown):
-            yield trust_of_pools()
-        yield from (x for s in plans.searches.values() for x in _warnings(s.systems))
-        yield ""
-        if not plans.met and not plans.decision:
-            yield from ("No plan meets every limit. The nearest, and what they break:", "")
-        yield from plan_tables(shown, plans, frontier=frontier, sign=question.sign)
-        sentences = self._sentences(frontier=frontier)
-        if sentences:
-            yield from ("", *sentences)
-        if any(c.replay and c.replay.times for c in plans.replayed):
-            yield from ("", "By law and by replay, ms:", replay_table(plans.replayed))
-        yield from self._replay_notes()
-        if frontier:
-            count = f"{len(shown)} of {len(plans.met)} points of the frontier; --json has all."
-            notes.insert(1, count)
-        if best is not None:
-            engine = plans.engine_of(best)
-            yield from launch_parts(self.launch, best.layout, engine)
-            notes += launch_notes(self.launch, engine)
-        yield Notes(notes)
-
-    def _sentences(self, *, frontier: bool) -> list[str]:
-        """What speaks for and against the first plan."""
-        plans = self.searched
-        if plans.decision:
-            return [*plans.decision.sentences(self.best, self.question.sign)]
-        if frontier:
-            return []
-        return [*preferences(plans), *([] if plans.replayed else doubts(plans))]
-
-    def _head(self, shown: Sequence[Choice]) -> str:
-        systems = list(dict.fromkeys(c.system for c in shown))
-        where = f" on {systems[0]}" if len(systems) == 1 else ""
-        work = self.question.requests.work
-        lengths = f"{float(work.isl):g} tokens in, {float(work.osl):g} out"
-        return f"{self.searched.model.name}{where}, {lengths}"
+        Notes on the printed commands are returned.
+        """
+        own = self.launch[self.searched.engine_of(best)]
+        able = next((x for x in (own, *self.launch.values()) if x.steps), None)
+        reasons = [f"No {own.engine} command for {best.layout}: {why}." for why in own.missing]
+        if reasons:
+            yield from ("", *reasons)
+        if able is None:
+            return [f"No engine's command is printed: see {option('json')}."]
+        if able is not own:
+            yield (
+                f"What follows starts the same layout on another engine, {able.engine}: the times "
+                f"and costs above are of {own.engine}, not of {able.engine} "
+                f"({option('engine')} asks for its own)."
+            )
+        for step in able.steps:
+            where = f", {step.where}" if step.where else ""
+            yield from ("", f"On {able.engine} {able.version}, {best.layout}{where}:")
+            yield Lines("\n".join([*(f"# {comment}" for comment in able.comments), step.command]))
+        for name, text in able.files.items():
+            yield from ("", f"{name}:")
+            yield Lines(text)
+        return able.notes
 
     def notes(self) -> list[str]:
         """The space that was searched, and assumptions."""
         question, plans = self.question, self.searched
-        asked, requests, currency = question.requirements, question.requests, question.currency
+        requirements, requests, currency = (
+            question.requirements, question.requests, question.currency
+        )  # fmt: skip
         banded = any(calibrated_intervals(c, plans) for c in plans.met or plans.missed)
         chunked = list(question.chunks) != [UNBOUNDED]
         pooled = requests.work.lengths and not question.pools_excluded
-        names = ("tpot", "p99_ttft") if asked.usual_ttft else limits.LONG
-        modes = " and ".join(question.modes)
+        names = ("tpot", "p99_ttft") if requirements.usual_ttft else limits.LONG
+        power = "GPUs" if question.pue is None else f"site, at a PUE of {question.pue:g}"
+        assumed = list[str]()
+        for _, systems, found in plans.searches.values():
+            assumed += [note for system in systems for note in system.notes]
+            if not found.pooled:
+                assumed.append(f"No two pools of {systems[0].side.name} fit what is asked.")
+        statements = {
+            BANDS: banded,
+            self._usual_ttft(): requirements.usual_ttft,
+            **dict.fromkeys(
+                limits.long_times({name: getattr(requirements, name) for name in names}), True
+            ),
+            **dict.fromkeys(requests.notes, True),
+            "Pools take all requests at the mean lengths.": pooled,
+            "Pools prefill a prompt in one pass.": chunked and len(question.modes) > 1,
+            **dict.fromkeys(question.drafts.notes if question.drafts else [], True),
+            "Pools are left out: only the mean of their wait is known.": question.pools_excluded,
+        }
         return [
-            *(free_gpus(plans.best, asked) if plans.best else []),
-            f"{self._space()}, {plans.configurations} configurations, {modes}.",
-            *([BANDS] if banded else []),
-            *(self._usual_ttft() if asked.usual_ttft else []),
-            *limits.long_times({name: getattr(asked, name) for name in names}),
-            *requests.notes,
-            *(["Pools take all requests at the mean lengths."] if pooled else []),
-            *(
-                ["Pools prefill a prompt in one pass."]
-                if chunked and len(question.modes) > 1
-                else []
-            ),
-            *(question.drafts.notes if question.drafts else []),
-            *(
-                ["Pools are left out: only the mean of their wait is known."]
-                if question.pools_excluded
-                else []
-            ),
+            *(free_gpus(plans.best, requirements) if plans.best else []),
+            f"{self._space()}, {plans.configurations} configurations, "
+            f"{' and '.join(question.modes)}.",
+            *(text for text, applies in statements.items() if text and applies),
             f"{currency} and joules are per million tokens: of both sides, blended, where not of "
-            f"input or output; a GPU is paid while it is rented. Energy is {self._energy()}.",
-            *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in plans.notes),
+            f"input or output; a GPU is paid while it is rented. Energy is of the {power}.",
+            *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in assumed),
         ]
-
-    def _energy(self) -> str:
-        pue = self.question.pue
-        return "of the GPUs" if pue is None else f"of the site, at a PUE of {pue:g}"
 
     def _space(self) -> str:
         """Which layouts were tried: those that the engine starts, or all where it starts none."""
@@ -201,6 +228,26 @@ class PlanResult(FigureResult):
             return f"Every legal layout and {load}"
         engines = dict.fromkeys(NAMES[x.side.serving.engine_name] for x in systems)
         return f"Every layout that {' and '.join(engines)} can start, and every {load}"
+
+    def _usual_ttft(self) -> str:
+        """Whether the usual limit of TTFT is set; "" where other limits are in the way."""
+        seconds = f"{USUAL_TTFT:g} s"
+        if self.searched.usual:
+            how = f"{option('ttft')} sets another, {option('ttft', 'none')} takes it away."
+            return f"TTFT is kept within {seconds}, a usual limit; {how}"
+        if self.searched.met:
+            why = f"No plan that meets the other limits keeps TTFT within {seconds}, the usual "
+            return why + "limit: none is set."
+        return ""
+
+    def _sentences(self, *, frontier: bool) -> list[str]:
+        """What speaks for and against the first plan."""
+        plans = self.searched
+        if plans.decision:
+            return [*plans.decision.sentences(self.best, self.question.sign)]
+        if frontier:
+            return []
+        return [*preferences(plans), *([] if plans.replayed else doubts(plans))]
 
     def _replay_notes(self) -> list[str]:
         """Differences between closed form and replay, plans not replayed, and what a replay is."""
@@ -218,16 +265,6 @@ class PlanResult(FigureResult):
             *(f"Not replayed: {', '.join(x)} ({why})." for why, x in missing.items()),
             *([ABOUT] if any(c.replay and c.replay.times for c in replayed) else []),
         ]
-
-    def _usual_ttft(self) -> list[str]:
-        seconds = f"{USUAL_TTFT:g} s"
-        if self.searched.usual:
-            how = "--ttft sets another, --ttft none takes it away."
-            return [f"TTFT is kept within {seconds}, a usual limit; {how}"]
-        if self.searched.met:
-            why = f"No plan that meets the other limits keeps TTFT within {seconds}, the usual "
-            return [why + "limit: none is set."]
-        return []  # other limits are in the way, which the near misses name
 
     def _figure(self) -> "Figure":
         """The frontier of each system in speed and cost, the best plan and the limit of TPOT.
@@ -262,7 +299,7 @@ def preferences(plans: Plans) -> list[str]:
     return [
         f"{cheapest.layout} on {cheapest.system} is predicted to cost {less:.2g} % less, but "
         f"{why}: 80 % of runs like it stay below {cheapest.slow:.3g} times the predicted TPOT, "
-        "and the choice rests on that. A run of it decides; --confidence weighs both."
+        f"and the choice rests on that. A run of it decides; {option('confidence')} weighs both."
     ]
 
 
@@ -283,11 +320,12 @@ def doubts(plans: Plans) -> list[str]:
             f"; {likelier.layout} on {likelier.system}, which costs {more:.2g} % more, with "
             f"{100.0 * (likelier.holds or 0.0):.2g} %"
         )
-    return [f"{sentence}. --replay or a run of it decides; --confidence 0.8 asks for more."]
+    ways = f"{option('replay')} or a run of it decides; {option('confidence', 0.8)} asks for more."
+    return [f"{sentence}. {ways}"]
 
 
-def _warnings(systems: Sequence[PlanSystem]) -> Iterator[str]:
-    """What speaks against the numbers of a system: formats that its chip does not multiply."""
+def _missing_products(systems: Sequence[PlanSystem]) -> Iterator[str]:
+    """Formats that the chip of a system does not multiply."""
     for system in systems:
         products = set(re.findall(r"(\d+)-bit products", system.given.model.quantisation))
         filled = dict(re.findall(r"flops_(\d+) missing: filled with flops_(\d+)",

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 from infer_jax.catalog import Model, System
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
-from infer_jax.launch import Starter, checkpoint
+from infer_jax.launch import LaunchedService, Starter, checkpoint, service
 from infer_jax.planning import (
     MODES,
     Choice,
@@ -27,6 +26,7 @@ from infer_jax.planning import (
     search,
 )
 from infer_jax.planning.layout import largest
+from infer_jax.results import option
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import bands, inputs
 from infer_jax.verbs.drafts import Drafting
@@ -160,19 +160,9 @@ class Plans:
 
     @property
     def replayed(self) -> list[Choice]:
-        """The plans that were replayed, or of which it is said why not."""
+        """The plans that were replayed, and those that have a reason why not."""
         every = self.met or self.missed
         return [c for c in every if c.replay is not None and (c.replay.times or c.replay.why)]
-
-    @property
-    def notes(self) -> list[str]:
-        """Assumptions about the systems, and which have no pair of pools."""
-        notes = list[str]()
-        for _, systems, found in self.searches.values():
-            notes += [note for system in systems for note in system.notes]
-            if not found.pooled:
-                notes.append(f"No two pools of {systems[0].side.name} fit what is asked.")
-        return notes
 
     def systems_of(self, choice: Choice) -> Sequence[PlanSystem]:
         """The one or two systems of a plan, in its formats."""
@@ -181,6 +171,12 @@ class Plans:
     def engine_of(self, choice: Choice) -> str:
         """The engine that a plan's numbers are of."""
         return self.systems[choice.system.partition(" > ")[0]].trust.engine or "vllm"
+
+    def service_of(self, choice: Choice, question: Question) -> LaunchedService:
+        """The servers of a plan, with the sizes that they are started with."""
+        form, systems, _ = self.searches[choice.label]
+        given = {x.side.name: x.given for x in systems}
+        return servers(choice, question, list(given.values()), form)
 
 
 def plans(question: Question, search: Search | None = None) -> Plans:
@@ -192,8 +188,8 @@ def plans(question: Question, search: Search | None = None) -> Plans:
     searches = dict[str, PlanSearch]()
     for label, form, systems in considered(question):
         with busy(f"evaluating every layout on {systems[0].side.name}"):
-            found = search_on(question, label, systems, question.requirements, search)
-        searches[label] = PlanSearch(form, systems, found)
+            candidates = search_on(question, label, systems, question.requirements, search)
+        searches[label] = PlanSearch(form, systems, candidates)
     found = [x.found for x in searches.values()]
     usual = any(x.usual and x.met for x in found)
     met = [c for x in found if x.usual == usual for c in x.met]
@@ -225,7 +221,9 @@ def plan_system(question: Question, system: System, form: str | None) -> PlanSys
     side = Side(given.system.name, hardware, serving, where[0], starter)
     size = math.inf if total is None else largest(given.hardware, total)
     if question.region != 1.0:
-        notes.append(f"{side.name}: rents are {question.region:g} times those, by --region-factor.")
+        notes.append(
+            f"{side.name}: rents are {question.region:g} times those, by {option('region-factor')}."
+        )
     if size > 2:
         notes.append(f"{side.name}: {machine_rule(where[0])}.")
     if total is not None and size < total:
@@ -266,7 +264,12 @@ def search_on(
         found = search(plan_space(question, systems, limits))
 
     def judged(c: Choice) -> Choice:
-        c = replace(identified(c, question, label, systems), obstacle=_obstacle(c, systems))
+        roles = ("",) if len(c.pools) == 1 else ("prefill", "decode")
+        ends = zip((systems[0], systems[-1]), c.pools, roles, strict=False)
+        obstacles = (x.starter.obstacle(pool.layout, role) for x, pool, role in ends)
+        c = replace(
+            labelled(c, question, label, systems), obstacle=next(filter(None, obstacles), "")
+        )
         if search_with is not None:
             return c
         holds, slow = bands.odds(c, systems, question.requirements, usual=found.usual)
@@ -275,24 +278,16 @@ def search_on(
     return found._replace(met=[*map(judged, found.met)], missed=[*map(judged, found.missed)])
 
 
-def identified(c: Choice, question: Question, label: str, systems: Sequence[PlanSystem]) -> Choice:
+def labelled(c: Choice, question: Question, label: str, systems: Sequence[PlanSystem]) -> Choice:
     """A plan with its label, formats and intervals, and no energy where a power is not known."""
-    given, power = systems[0].given, min(float(x.given.hardware.power) for x in systems)
+    first, power = systems[0], min(float(x.given.hardware.power) for x in systems)
     times, pools = (c.ttft, c.tpot), c.mode == "disaggregated"
-    serving, trust = systems[0].side.serving, systems[0].trust
-    ends = bands.intervals(serving, trust, given, times, pools=pools, load=c.batch)
+    ends = bands.intervals(
+        first.side.serving, first.trust, first.given, times, pools=pools, load=c.batch
+    )
     outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
-    formats = given.model.quantisation
+    formats = first.given.model.quantisation
     return replace(c, label=label, formats=formats, intervals=ends, outputs=outputs)
-
-
-def _obstacle(choice: Choice, systems: Sequence[PlanSystem]) -> str:
-    """Why no command of the engine starts a plan; "" where one does."""
-    if len(choice.pools) == 1:
-        return systems[0].starter.obstacle(choice.pools[0].layout.degrees)
-    ends = zip((systems[0], systems[-1]), choice.pools, ("prefill", "decode"), strict=True)
-    why = (system.starter.obstacle(pool.layout.degrees, role) for system, pool, role in ends)
-    return next(filter(None, why), "")
 
 
 def frontiers(
@@ -300,9 +295,31 @@ def frontiers(
 ) -> dict[str, list[Choice]]:
     """The frontier of every search, also of plans that break the limit of TPOT, by its label."""
     limits = replace(question.requirements, frontier=True, tpot=np.inf)
-    answer = dict[str, list[Choice]]()
     with jax.enable_x64(True):
-        for label, each in systems.items():
-            choice = partial(identified, question=question, label=label, systems=each)
-            answer[label] = [choice(c) for c in search(plan_space(question, each, limits)).met]
-    return answer
+        return {
+            label: [
+                labelled(c, question, label, each)
+                for c in search(plan_space(question, each, limits)).met
+            ]
+            for label, each in systems.items()
+        }
+
+
+def servers(
+    choice: Choice, question: Question, given: Sequence[Given], form: str | None
+) -> LaunchedService:
+    """The servers of a plan; ``given``: its one or two systems; ``form``: the option of formats."""
+    max_requests = float(question.common.max_sequences)
+    return service(
+        question.config,
+        given[0].model,
+        [x.system for x in given],
+        choice.pools,
+        (choice.isl, choice.osl),
+        (form, question.kv_dtype),
+        question.draft,
+        max_requests if max_requests < UNBOUNDED else 0.0,
+        longest=(question.requests.longest, question.requests.within),
+        # with random arrivals more requests may be in flight than the mean number
+        arriving=question.requirements.rate is not None,
+    )

@@ -11,6 +11,7 @@ from infer_jax.results import option
 from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs, options as opt, pictures, progress, replay_options as own
 from infer_jax.verbs.asking import verb
+from infer_jax.verbs.drafts import DraftOptions
 from infer_jax.verbs.option import either, seconds_of
 from infer_jax.verbs.problems import ask, check_name, refuse
 from infer_jax.verbs.replay_cluster import (
@@ -29,7 +30,6 @@ from infer_jax.verbs.replay_requests import (
 )
 from infer_jax.verbs.replay_result import ReplayResult
 from infer_jax.verbs.replay_server import Sizes, server_of, with_host
-from infer_jax.verbs.speculation import DraftOptions
 from infer_jax.verbs.split import check_split
 
 KINDS = (*pictures.KINDS, ".csv")

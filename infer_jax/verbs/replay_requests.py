@@ -14,10 +14,9 @@ from infer_jax.catalog.traces.blocks import BLOCK, cached_tokens
 from infer_jax.replays import Drafts, Prefixes, Requests, Rules, drawn_drafts
 from infer_jax.results import option
 from infer_jax.specs import Architecture
-from infer_jax.verbs.drafts import Drafting, drafting
+from infer_jax.verbs.drafts import Drafting, DraftOptions, drafting
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, refuse
-from infer_jax.verbs.speculation import DraftOptions
 
 ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws them
 PROMPTS = 1000  # requests of a run where not given, as there
@@ -335,11 +334,10 @@ def drafts_of(model: Model, count: float | None, drafter: DraftOptions) -> Repla
         InputError: drafts without an acceptance or the other way round, more than the curve of
             acceptance has.
     """
-    text = None if drafter.acceptance is None else str(drafter.acceptance)
-    if count is not None and text is None:
+    if count is not None and drafter.acceptance is None:
         ways = f"{option('acceptance', 0.7)}, or a file"
         raise ask("acceptance", "How many drafts are accepted?", ways)
-    made = drafting(model, drafter.draft, text, heads=drafter.heads)
+    made = drafting(model, drafter)
     if made is None:
         return None
     if count is None:

@@ -28,9 +28,8 @@ from infer_jax.verbs.frontier import FrontierSearch, ideal_frontier
 from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.memory import server_settings
-from infer_jax.verbs.plan_launch import servers
 from infer_jax.verbs.plan_page import Words, command, command_words, plan_point
-from infer_jax.verbs.plan_search import Question
+from infer_jax.verbs.plan_search import Question, servers
 
 ALIKE = 0.1  # share by which lengths of a measured run may differ from those of the report
 HOURS = 730.0  # of a month: 365 x 24 / 12

@@ -25,8 +25,7 @@ def plan_of(
             raise ask("tp", "On how many GPUs?", f"{degrees}, or {option('total_gpus')}")
         tp, pp, ep = (either(degree, 1.0) for degree in (tp, pp, ep))
         check_split(arch, tp, pp, ep)
-        plan = Plan.of(tp=tp, pp=pp, ep=ep, dp=dp)
-        return plan, name or inputs.BEST
+        return Plan.of(tp=tp, pp=pp, ep=ep, dp=dp), name or inputs.BEST
     if tp is not None or pp is not None or ep is not None:
         degrees = f"{option('tp')}, {option('pp')} and {option('ep')}"
         raise refuse("total_gpus", total, f"{option('total_gpus')}, or {degrees}, not both")

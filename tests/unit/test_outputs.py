@@ -14,11 +14,12 @@ from infer_jax.estimators import Economics, Estimate
 from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.planning.pricing import plan_outputs
+from infer_jax.results import table
 from infer_jax.results.text import as_text
 from infer_jax.specs import Output, number, outputs, spec
 from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, grows
-from infer_jax.verbs.plan_columns import PLACED, plan_fields, plan_tables
+from infer_jax.verbs.plan_columns import PLACED, bill_columns, plan_fields
 from tests.cli.running import answer, run
 
 PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
@@ -119,8 +120,8 @@ def test_a_plan_has_the_new_output(carbon):
     plan = replace(plans.best, outputs=outputs)
     fields = plan_fields(plan, "USD", None, borrowed=None, intervals={})
     assert fields["carbon_per_mtok_g"] == pytest.approx(float(result.carbon))
-    shown = plan_tables([plan], plans.searched, frontier=False, sign="$")
-    assert "g/Mtok" in as_text(shown)
+    shown = table([plan], bill_columns([plan], plans.searched, "$"))
+    assert "g/Mtok" in as_text([shown])
 
 
 def test_declarations_say_what_is_better_and_how_json_has_it():

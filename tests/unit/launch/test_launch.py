@@ -8,9 +8,16 @@ import tomllib
 from pathlib import Path
 
 from infer_jax.catalog import load_model, load_system
-from infer_jax.launch import Instance, LaunchedService, ModelCheckpoint, launches, service
-from infer_jax.launch.commands import budget
-from infer_jax.launch.plans import instances
+from infer_jax.launch import (
+    Instance,
+    LaunchedService,
+    ModelCheckpoint,
+    budget,
+    instances,
+    launches,
+    service,
+)
+from infer_jax.planning import Layout, PlanPool
 
 TABLE = tomllib.loads((Path(__file__).parents[2] / "data" / "engines.toml").read_text())
 ISL, CONTEXT = 3000, 3500
@@ -235,8 +242,8 @@ def test_what_an_engine_cannot_run_is_not_printed_and_says_why():
 def test_a_rack_is_of_machines_of_four():
     """One fast domain of 72 GPUs in machines of 4 (nvidia.com/en-us/data-center/gb200-nvl72)."""
     model, system = load_model("deepseek-r1"), load_system("gb200_nvl72")
-    degrees = {"tp": 1, "attention_dp": 16, "ep": 16, "pp": 1, "replicas": 2}
-    plan = service("deepseek-r1", model, [system], degrees, 800, (8192, 1024))
+    pool = PlanPool(Layout(1, 16, 16, 1), 2, 800)
+    plan = service("deepseek-r1", model, [system], [pool], (8192, 1024))
     head, rest = launches(plan, "vllm")[0].steps
     result = options("vllm", head.command)
     assert (result["--nnodes"], result["--data-parallel-size"]) == ("4", "16")
@@ -247,39 +254,39 @@ def test_a_rack_is_of_machines_of_four():
 def test_pools_of_one_machine_have_ports_and_gpus_of_their_own():
     """Two servers on one port, or on the same GPUs, do not start."""
     model, system = load_model("llama-3.1-8b"), load_system("h100_sxm")
-    pool = {"attention_dp": 1, "ep": 1, "pp": 1, "instances": 1, "batch": 1}
-    degrees = {"prefill": {"tp": 2, **pool}, "decode": {"tp": 4, **pool}}
-    both = service("llama-3.1-8b", model, [system], degrees, 30.0, (3000.0, 500.0))
+    first, second, third = (
+        PlanPool(Layout(tp, 1, 1, 1), 1, batch) for tp, batch in ((2, 1.0), (4, 30.0), (8, 30.0))
+    )
+    given = (3000.0, 500.0)
+    both = service("llama-3.1-8b", model, [system], (first, second), given)
     for engine, launch in zip(NAMES, launches(both), strict=True):
-        first, second = (step.command for step in launch.steps[:2])
-        assert first.startswith("CUDA_VISIBLE_DEVICES=0,1 ")
-        assert second.startswith("CUDA_VISIBLE_DEVICES=2,3,4,5 ")
-        ports = [options(engine, command)["--port"] for command in (first, second)]
+        prefill, decode = (step.command for step in launch.steps[:2])
+        assert prefill.startswith("CUDA_VISIBLE_DEVICES=0,1 ")
+        assert decode.startswith("CUDA_VISIBLE_DEVICES=2,3,4,5 ")
+        ports = [options(engine, command)["--port"] for command in (prefill, decode)]
         assert len({*ports, "8000"}) == 3  # 8000: what stands before both
         if launch.files:
             assert all(f":{port}" in launch.files["pools.yaml"] for port in ports)
-    degrees["decode"]["tp"] = 8  # 10 GPUs: two machines
-    apart = service("llama-3.1-8b", model, [system], degrees, 30.0, (3000.0, 500.0))
+    # 10 GPUs: two machines
+    apart = service("llama-3.1-8b", model, [system], (first, third), given)
     chips = [system, load_system("h200_sxm")]
-    degrees["decode"]["tp"] = 4
-    other = service("llama-3.1-8b", model, chips, degrees, 30.0, (3000.0, 500.0))
+    other = service("llama-3.1-8b", model, chips, (first, second), given)
     for plan in (apart, other):
         assert not any("CUDA" in s.command for one in launches(plan) for s in one.steps)
 
 
 def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_mean():
-    degrees = {"tp": 8, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 1}
-    machine = [(8, "NVIDIA")]
-    (closed,) = instances(degrees, 12.7, machine)
-    (opened,) = instances(degrees, 12.7, machine, arriving=True)
-    (limited,) = instances(degrees, 12.7, machine, 64.0, arriving=True)
+    pool, machine = PlanPool(Layout(8, 1, 1, 1), 1, 12.7), [(8, "NVIDIA")]
+    (closed,) = instances([pool], machine)
+    (opened,) = instances([pool], machine, arriving=True)
+    (limited,) = instances([pool], machine, 64.0, arriving=True)
     # max_num_seqs of vLLM, vllm/config/scheduler.py and arg_utils.py, with which it is computed
     assert (closed.group_requests, opened.group_requests, limited.group_requests) == (13, 1024, 64)
-    (asked,) = instances(degrees, 12.7, machine, 2048.0)
+    (asked,) = instances([pool], machine, 2048.0)
     assert asked.group_requests == 2048  # the plan is computed with it
     # passes of as many tokens as the open loop is computed with, chunk or not
-    cut = {**degrees, "chunk": 512.0, "drafts": 1.0}
-    (small,) = instances(cut, 12.7, machine, arriving=True)
+    cut = pool._replace(layout=Layout(8, 1, 1, 1, chunk=512.0, drafts=1.0))
+    (small,) = instances([cut], machine, arriving=True)
     assert [budget(one, PLAIN, "vllm") for one in (opened, small)] == [8192, 512]
     assert small.group_requests == 256  # each decodes two tokens
     assert [budget(one, PLAIN, "sglang") for one in (closed, opened)] == [16384, 16384]
@@ -290,8 +297,8 @@ def test_requests_that_come_at_random_have_more_places_than_are_filled_in_the_me
 def test_the_longest_of_requests_that_differ_is_not_their_mean():
     """It is stated, and never beyond the model's; what it is stands above the command."""
     model, system = load_model("llama-3.1-8b"), load_system("h100_sxm")
-    degrees = {"tp": 1, "attention_dp": 1, "ep": 1, "pp": 1, "replicas": 1}
-    given = "llama-3.1-8b", model, [system], degrees, 30.0, (3000.0, 500.0)
+    pool = PlanPool(Layout(1, 1, 1, 1), 1, 30.0)
+    given = "llama-3.1-8b", model, [system], [pool], (3000.0, 500.0)
     for longest, context in ((9000.2, "9001"), (200000.0, "131072")):
         built = launches(service(*given, arriving=True, longest=(longest, "nearly all requests")))
         for launch, (engine, name) in zip(built, LENGTH.items(), strict=True):

@@ -10,7 +10,7 @@ from infer_jax.catalog import load_model
 from infer_jax.catalog.acceptance import AcceptanceCurve, falling, read_acceptance
 from infer_jax.errors import InputError
 from infer_jax.physics.speculation import acceptance_by_position, curve_yield
-from infer_jax.verbs.drafts import DECLINE, drafting
+from infer_jax.verbs.drafts import DECLINE, DraftOptions, drafting
 
 MEASURED = Path(__file__).parents[4] / "shared/data/bench_samples"
 
@@ -38,11 +38,12 @@ def test_heads_decline_as_measured():
 
 def test_who_drafts():
     plain, own = load_model("llama-3.1-8b"), load_model("deepseek-r1")
-    assert drafting(plain, None, None) is None
+    assert drafting(plain, DraftOptions()) is None
     with pytest.raises(InputError, match="num_nextn_predict_layers"):
-        drafting(plain, None, "0.8")
-    assumed, brought = drafting(plain, None, "0.8", heads=True), drafting(own, None, "0.8")
-    small = drafting(plain, "llama-3.2-1b", "0.8")
+        drafting(plain, DraftOptions(None, "0.8"))
+    assumed = drafting(plain, DraftOptions(None, "0.8", heads=True))
+    brought = drafting(own, DraftOptions(None, "0.8"))
+    small = drafting(plain, DraftOptions("llama-3.2-1b", "0.8"))
     assert assumed and brought and small and small.draft is not None
     assert "does not bring" in assumed.notes[0] and "own heads" in brought.notes[0]
     # of another model the chance is taken as even, as in Leviathan et al. 2023

@@ -10,9 +10,10 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.planning import Replay, ReplayTimes, pools_of
+from infer_jax.results import table
 from infer_jax.verbs import bands, plan_replay
 from infer_jax.verbs.inputs import systems_of
-from infer_jax.verbs.plan_columns import replay_table
+from infer_jax.verbs.plan_columns import replay_columns
 from infer_jax.verbs.plan_page import plan_chart
 from infer_jax.verbs.plan_search import frontiers
 from infer_jax.verbs.texts import tokens
@@ -233,9 +234,9 @@ def test_what_no_law_says_leaves_a_cell_free(plans):
     first, second, _ = plans.plans
     replay = Replay(ReplayTimes(0.1, 0.2, 0.01, 0.02))
     both = [replace(x, p99_ttft=p, replay=replay) for x, p in ((first, 0.1), (second, None))]
-    table = replay_table(both)
-    assert [len(row) for row in table.rows] == [len(table.columns)] * 2
-    assert table.rows[0][3] == "100" and table.rows[1][3] == ""
+    shown = table(both, replay_columns(both))
+    assert [len(row) for row in shown.rows] == [len(shown.columns)] * 2
+    assert shown.rows[0][3] == "100" and shown.rows[1][3] == ""
 
 
 def test_it_says_where_law_and_replay_are_apart(plans):

@@ -9,9 +9,9 @@ import infer_jax as ij
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
 from infer_jax.replays import GuaranteedNoEvict
+from infer_jax.verbs.drafts import DraftOptions
 from infer_jax.verbs.replay_requests import drafts_of
 from infer_jax.verbs.replay_server import Sizes, server_of
-from infer_jax.verbs.speculation import DraftOptions
 from tests.cli.running import answer, as_command
 
 from .test_replay import CLOSED, OPEN, SERVER
