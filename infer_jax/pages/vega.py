@@ -35,27 +35,23 @@ def library() -> str:
     """
     import vl_convert
 
-    asked = f"Vega of vl-convert {version('vl-convert-python')}: {ENTRY}"
-    name = hashlib.sha256(asked.encode()).hexdigest()
+    key = f"Vega of vl-convert {version('vl-convert-python')}: {ENTRY}"
+    name = hashlib.sha256(key.encode()).hexdigest()
     stored = store.load(name)
-    if stored is not None and stored[0] == asked:
+    if stored is not None and stored[0] == key:
         return stored[1].decode()
     script = vl_convert.javascript_bundle(ENTRY)
-    store.store(name, asked, script.encode())
+    store.store(name, key, script.encode())
     return script
 
 
-def credit() -> str:
-    """Which library draws the charts, by which versions and under which licence."""
+def versions() -> dict[str, str]:
+    """Versions of vl-convert and of the libraries within it."""
     import vl_convert
 
     lite = max(vl_convert.get_vegalite_versions(), key=lambda v: [int(x) for x in v.split(".")])
-    return (
-        f"Vega {vl_convert.get_vega_version()}, Vega-Lite {lite} and Vega-Embed "
-        f"{vl_convert.get_vega_embed_version()}, copyright University of Washington Interactive "
-        "Data Lab, BSD-3-Clause licence; they contain D3, copyright Mike Bostock, ISC licence. "
-        f"Bundled by vl-convert {version('vl-convert-python')}."
-    )
+    vega, embed = vl_convert.get_vega_version(), vl_convert.get_vega_embed_version()
+    return {"vega": vega, "lite": lite, "embed": embed, "bundle": version("vl-convert-python")}
 
 
 def svg(spec: Spec, width: float = 680.0) -> str:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,6 @@ from infer_jax.plots.style import INK, line, panels, readable, save, style, writ
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NONE: Mapping[tuple[float, float], str] = MappingProxyType({})
 LATENCY, THROUGHPUT = "latency of a job, seconds", "output tokens per second"
 
 
@@ -24,12 +22,12 @@ def plot_tradeoff(
     title: str = "",
     caption: str = "",
     log: bool = True,
-    said: Mapping[tuple[float, float], str] = NONE,
+    words: Mapping[tuple[float, float], str] | None = None,
 ) -> "Figure":
     """A picture of (seconds, tokens/s) curves by panel and label, with logarithmic axes.
 
-    ``said``: words beside points of the first panel. With a path the format is that of its suffix
-    (png, svg, pdf).
+    ``words``: what stands beside points of the first panel. With a path the format is that of its
+    suffix (png, svg, pdf).
 
     Raises:
         InputError: matplotlib is missing, or the path cannot be written.
@@ -40,7 +38,7 @@ def plot_tradeoff(
             for i, (label, (seconds, rate)) in enumerate(group.items()):
                 seconds, rate = np.asarray(seconds), np.asarray(rate)
                 few = max(1, len(seconds) // 12)
-                marks = {"marker": ""} if said else {"markevery": few}
+                marks = {"marker": ""} if words else {"markevery": few}
                 axes.plot(seconds, rate, **{**line(i), **marks}, label=label)
             if log:
                 axes.set_xscale("log")
@@ -51,10 +49,9 @@ def plot_tradeoff(
             axes.set_title(name)
             if len(group) > 1:
                 axes.legend(loc="best")
-        for point, text in said.items():
-            left = point[0] == max(x for x, _ in said)
+        for point, text in (words or {}).items():
             every[0].plot(*point, "o", color=INK, markersize=6, zorder=4)
-            write_below(every[0], point, text, left=left)
+            write_below(every[0], point, text, left=point[0] == max(words or {})[0])
         every[0].set_ylabel(THROUGHPUT)
         if path is not None:
             save(figure, path)

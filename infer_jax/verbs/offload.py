@@ -201,7 +201,7 @@ class OffloadResult(FigureResult):
             "placement of weights, cache and states.",
         )
         title = f"{self.asked.model.name} on {float(self.gpus):g} {self.asked.system.title}"
-        return plot_tradeoff(curve, title=title, caption=caption, said=requests)
+        return plot_tradeoff(curve, title=title, caption=caption, words=requests)
 
 
 @verb

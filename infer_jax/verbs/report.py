@@ -173,9 +173,11 @@ def report(
         price=price,
     )
     for _, form, (system, *_) in question.series():
-        if inputs.estimator(name, question.read(system, form)).searches:
+        given = question.read(system, form)
+        if inputs.estimator(name, given).searches:
             allowed = "one that takes a split: serving, economics.planned"
             raise refuse("estimator", name, allowed)
+        inputs.check_context(given.model, question.requests.work)
     single = isinstance(hardware, str | os.PathLike | System | Hardware)
     names = (config, *([hardware] if single else hardware))
     commands = all(isinstance(x, str | os.PathLike) for x in names)

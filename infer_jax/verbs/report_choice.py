@@ -26,8 +26,6 @@ Split = tuple[float | None, float | None, float | None, float, float | None]  # 
 def choose(question: Question, split: Split, *, commands: bool) -> Report:
     """The plan as it is given, on the system where it is best, or the one ``plan`` puts first."""
     tp, pp, ep, dp, batch = split
-    for _, form, (system, *_) in question.series():
-        inputs.check_context(question.read(system, form).model, question.requests.work)
     if not (tp is None and pp is None and ep is None):
         return _as_given(question, split, commands=commands)
     degrees = option("tp")
@@ -45,9 +43,10 @@ def _on_gpus(question: Question, chips: float) -> Question:
     return replace(question, requirements=replace(question.requirements, chips=chips))
 
 
-def _searched(asked: Question, *, commands: bool) -> Report:
+def _searched(question: Question, *, commands: bool) -> Report:
     """The plan that ``plan`` puts first, or the nearest miss."""
-    question = _on_gpus(asked, either(asked.total, GPUS))
+    total = question.total
+    question = _on_gpus(question, either(total, GPUS))
     limits, answer = question.requirements, plans(question)
     gpus = f"{limits.chips:g} GPUs"
     first = min(answer.met or answer.missed, key=lambda c: c.rank, default=None)
@@ -74,7 +73,7 @@ def _searched(asked: Question, *, commands: bool) -> Report:
         candidates,
         systems,
         frontiers(question, {label: x.systems for label, x in answer.searches.items()}),
-        asked.total,
+        total,
         commands,
         answer.usual,
     )
@@ -86,24 +85,24 @@ def _late(c: Choice) -> Choice:
     return replace(c, excess={"TTFT": late, **c.excess}) if late > 0.0 else c
 
 
-def _as_given(asked: Question, split: Split, *, commands: bool) -> Report:
+def _as_given(question: Question, split: Split, *, commands: bool) -> Report:
     """The plan of the options, on the system and in the format where it is best."""
     tp, pp, ep, dp, batch = split
-    name, total = asked.estimator, asked.total
+    name, total = question.estimator, question.total
     systems, candidates = dict[str, ReportSystem](), list[Choice]()
-    for label, form, (system, *_) in asked.series():
-        given = asked.read(system, form)
+    for label, form, (system, *_) in question.series():
+        given = question.read(system, form)
         plan, _ = plan_of(given.model.architecture, tp, pp, ep, dp, total, name)
         t, e, p = (float(x) for x in (plan.tp, plan.ep, plan.pp))
         pool = PlanPool(Layout(tp=t, attention_dp=e, ep=e, pp=p), dp, either(batch, 1.0))
         ideal = inputs.estimator(name, given)
         systems[label] = ReportSystem(given, inputs.trust(name, ideal, given), form)
-        candidates.append(_evaluated(label, asked, ideal, given, pool))
+        candidates.append(_evaluated(label, question, ideal, given, pool))
     chosen, why = min(candidates, key=lambda c: c.rank), "The plan is as given."
     if len(candidates) > 1:
         why = f"The plan is as given, on the one of {len(candidates)} systems and formats that "
         why += "serves it for the fewest dollars within the limits."
-    question = _on_gpus(asked, either(total, max(GPUS, chosen.chips)))
+    question = _on_gpus(question, either(total, max(GPUS, chosen.chips)))
     fronts = None
     if VARIANTS[name].make().batches:
         fronts = frontiers(question, {label: each for label, _, each in considered(question)})

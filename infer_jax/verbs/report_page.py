@@ -91,7 +91,7 @@ def page(report: Report) -> str:
         command=shlex.join(["infer-jax", *sys.argv[1:]]) if by_command() else "ij.report",
         versions=f"{infer_jax.__version__}, jax {jax.__version__}, "
         f"Python {platform.python_version()}, 64-bit numbers",
-        credit=vega.credit(),
+        charts=vega.versions(),
         hours=HOURS,
         outputs=outputs(report.estimate, view="report"),
         leaves=leaves,
