@@ -21,10 +21,11 @@ from infer_jax.plots.style import (
     Look,
     Options,
     draw_limit,
+    key,
     name_rows,
     part,
+    stacked,
     style,
-    subplots,
     write,
 )
 from infer_jax.results.numbers import digits
@@ -95,10 +96,9 @@ def plot_bars(
     mark: str = "",
     end: str = "",
     free: str = "",
-    title: str = "",
-    caption: str = "",
+    **words: str,
 ) -> "Figure":
-    """A picture of panels one below the other.
+    """A picture of panels one below the other; ``words``: title and caption.
 
     ``mark``: what a diamond is, in words; ``end``: what a line within a bar is; ``free``: a part
     that is not used, drawn pale. Parts come in the given order where there is such a part, the
@@ -112,16 +112,14 @@ def plot_bars(
     looks = _looks(panels, free)
     with style():
         keys = _keys(panels, looks, mark, end)
-        longest = max((len(key.get_label()) for key in keys), default=1)
+        longest = max((len(x.get_label()) for x in keys), default=1)
         columns = max(1, min(int(WIDE / (0.075 * longest + 0.62)), len(keys)))
         thin = [len(p.bars) >= MANY and not any("\n" in name for name in p.bars) for p in panels]
         heights = [
             (THIN if x else HEIGHT) * len(p.bars) + 0.1 for p, x in zip(panels, thin, strict=True)
         ]
-        inches = sum(heights) + GAP * len(panels) + ROW * math.ceil(len(keys) / columns) + 0.43
-        figure, axes = subplots(
-            len(panels), height=inches, title=title, caption=caption, height_ratios=heights
-        )
+        more = GAP * len(panels) + ROW * math.ceil(len(keys) / columns) + 0.43
+        figure, axes = stacked(heights, more, **words)
         for ax, panel in zip(axes, panels, strict=True):
             _draw(ax, panel, looks, mark)
         if keys:
@@ -138,14 +136,9 @@ def plot_bars(
 def _keys(panels: Sequence[Panel], looks: Mapping[str, Look], mark: str, end: str) -> list[Any]:
     """The keys of the legend; none where one thing alone is drawn."""
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
     visible = max((panel.largest(OTHER) for panel in panels), default=0.0) > VISIBLE
-    keys: list[Any] = [
-        Patch(label=name, facecolor=tone, hatch=hatch, edgecolor="white")
-        for name, (tone, hatch) in looks.items()
-        if name != OTHER or visible
-    ]
+    keys: list[Any] = [key(name, look) for name, look in looks.items() if name != OTHER or visible]
     if end and any(panel.ends for panel in panels):
         look = {"color": INK, "markersize": 13, "markeredgewidth": 2.6, "linestyle": "none"}
         keys.append(Line2D([], [], label=end, marker="|", **look))

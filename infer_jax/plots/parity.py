@@ -23,9 +23,7 @@ class Parity(NamedTuple):
     band: np.ndarray
 
 
-def plot_parity(
-    groups: Mapping[str, Parity], *, title: str = "", label: str = "calibrated", caption: str = ""
-) -> "Figure":
+def plot_parity(groups: Mapping[str, Parity], *, label: str, title: str, caption: str) -> "Figure":
     """A picture of predicted against measured times, a panel for each of ``groups``.
 
     On the diagonal both are equal; the band holds 80 % of new runs.

@@ -13,9 +13,10 @@ from infer_jax.plots.style import (
     Look,
     Options,
     draw_rows,
+    key,
     readable,
+    stacked,
     style,
-    subplots,
     write,
 )
 from infer_jax.results.numbers import digits
@@ -72,26 +73,19 @@ class SearchTrack(NamedTuple):
 
 
 def plot_path(
-    search: SearchTrack,
-    changes: Mapping[str, Sequence[Change]],
-    *,
-    title: str = "",
-    caption: str = "",
+    search: SearchTrack, changes: Mapping[str, Sequence[Change]], **words: str
 ) -> "Figure":
     """A picture of the start and the design in bars, a panel for each group, and of the search.
 
-    Steps at which a limit is broken are drawn thin; the ring is the rounded design under the exact
-    model.
+    ``words``: title and caption. Steps at which a limit is broken are drawn thin; the ring is the
+    rounded design under the exact model.
 
     Raises:
         InputError: matplotlib is missing.
     """
     heights = [*(ROW * len(group) + 0.75 for group in changes.values()), 3.1]
     with style():
-        figure, axes = subplots(
-            len(heights), height=sum(heights) + 0.3, title=title, caption=caption,
-            height_ratios=heights,
-        )  # fmt: skip
+        figure, axes = stacked(heights, 0.3, **words)
         for ax, (name, group) in zip(axes, changes.items(), strict=False):
             ax.set_title(name)
             _draw_changes(ax, [x for x in group if x.start > 0 and x.design > 0])
@@ -101,8 +95,6 @@ def plot_path(
 
 def _draw_changes(axes: "Axes", rows: Sequence[Change]) -> None:
     """Bars of design over start on a logarithmic scale, with both numbers beside them."""
-    from matplotlib.patches import Patch
-
     ratios = [row.design / row.start for row in rows]
     looks = [COLOURS[row.kind] for row in rows]
     draw_rows(axes, [row.name for row in rows], [x - 1.0 for x in ratios], looks, left=1.0)
@@ -118,8 +110,7 @@ def _draw_changes(axes: "Axes", rows: Sequence[Change]) -> None:
     readable(axes, 200.0)
     kinds = [kind for kind in COLOURS if kind in {row.kind for row in rows}]
     if kinds != ["neither"]:
-        keys = [Patch(label=kind, facecolor=COLOURS[kind][0], hatch=COLOURS[kind][1],
-                      edgecolor="white") for kind in kinds]  # fmt: skip
+        keys = [key(kind, COLOURS[kind]) for kind in kinds]
         place = {"loc": "lower right", "bbox_to_anchor": (1.05, 1.0), "borderaxespad": 0.0}
         axes.legend(handles=keys, ncols=len(keys), handlelength=1.4, columnspacing=1.0, **place)
 

@@ -82,13 +82,12 @@ def plot_maps(
     sides: Mapping[str, Sequence[float] | np.ndarray],
     *,
     term: str,
-    title: str = "",
-    caption: str = "",
+    **words: str,
 ) -> "Figure":
     """A picture of a term over two axes, a panel for each system, darker where it is less.
 
     ``maps``: rows x columns by system, NaN where empty; ``sides``: by label the values of rows and
-    of columns. Each cell has its number where there are few columns.
+    of columns; ``words``: title and caption. Each cell has its number where there are few columns.
 
     Raises:
         InputError: matplotlib is missing.
@@ -103,7 +102,7 @@ def plot_maps(
             (LogNorm if _is_wide(low, high) else Normalize)(low, high), "cividis"
         )
         height = 4.6 if len(maps) == 1 else 3.2 * len(maps)
-        figure, axes = subplots(len(maps), height=height, title=title, caption=caption, sharex=True)
+        figure, axes = subplots(len(maps), height=height, sharex=True, **words)
         rows, columns = sides
         for ax, (name, one) in zip(axes, maps.items(), strict=True):
             _draw_map(ax, one, image)

@@ -51,20 +51,19 @@ def plot_replay(
     series: Sequence[SeriesLike],
     times: Mapping[str, Sequence[np.ndarray]],
     *,
-    limits: Mapping[str, float] | None = None,
-    title: str = "",
-    caption: str = "",
+    limits: Mapping[str, float],
+    **words: str,
 ) -> "Figure":
     """Requests that run and wait, cache and power over time; shares of requests by their times.
 
     ``times``: by name those of all requests, s, as replayed and, if known, as measured; ``limits``:
-    by the same names, s.
+    by the same names, s; ``words``: title and caption.
 
     Raises:
         InputError: matplotlib is missing.
     """
     with style():
-        figure, axes = subplots(3, 2, height=7.6, title=title, caption=caption)
+        figure, axes = subplots(3, 2, height=7.6, **words)
         requests, cache, power = axes[::2]
         requests.set_title("the server over time")
         _draw_requests(requests, series)
@@ -84,7 +83,7 @@ def plot_replay(
             power.text(0.5, 0.5, "power not known", transform=power.transAxes, ha="center")
         axes[1].set_title("requests within a time, %")
         for ax, (name, curves) in zip(axes[1::2], times.items(), strict=True):
-            _draw_shares(ax, curves, (limits or {}).get(name))
+            _draw_shares(ax, curves, limits.get(name))
             ax.set_xlabel(f"{name}, ms")
     return figure
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.container import BarContainer
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.patches import Patch
     from matplotlib.text import Annotation
 
 Look = tuple[str, str]  # colour and hatch
@@ -163,6 +164,13 @@ def line(i: int) -> Options:
     }
 
 
+def key(label: str, look: Look) -> "Patch":
+    """The key of a legend for bars of this look."""
+    from matplotlib.patches import Patch
+
+    return Patch(label=label, facecolor=look[0], hatch=look[1], edgecolor="white")
+
+
 def subplots(
     rows: int = 1,
     columns: int = 1,
@@ -225,6 +233,11 @@ def draw_limit(axes: "Axes", x: float, text: str, *, right: bool = False) -> Non
     axes.axvline(x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
     look: Options = {"xycoords": ("data", "axes fraction"), "fontsize": 8.5}
     write(axes, text, (x, 1.0), (gap, 3), ha=side, va="bottom", **look)
+
+
+def stacked(heights: Sequence[float], more: float, **words: str) -> "tuple[Figure, list[Axes]]":
+    """``subplots`` one below the other, of these heights in inches, ``more`` around them."""
+    return subplots(len(heights), height=sum(heights) + more, height_ratios=heights, **words)
 
 
 def draw_rows(

@@ -13,8 +13,8 @@ from infer_jax.plots.style import (
     draw_limit,
     draw_rows,
     part,
+    stacked,
     style,
-    subplots,
 )
 from infer_jax.results.numbers import digits
 
@@ -51,8 +51,8 @@ class StackedTime(NamedTuple):
         return {**ordered, **small, TOTAL: self.time}
 
 
-def plot_timeline(passes: Sequence[StackedTime], *, title: str = "", caption: str = "") -> "Figure":
-    """A picture of passes one below the other.
+def plot_timeline(passes: Sequence[StackedTime], **words: str) -> "Figure":
+    """A picture of passes one below the other; ``words``: title and caption.
 
     Terms that overlap all begin at 0, because an estimator does not say which of them wait.
 
@@ -60,11 +60,8 @@ def plot_timeline(passes: Sequence[StackedTime], *, title: str = "", caption: st
         InputError: matplotlib is missing.
     """
     heights = [ROW * len(one.rows()) + 0.1 for one in passes]
-    inches = sum(heights) + 0.75 * len(heights) + 0.3
     with style():
-        figure, axes = subplots(
-            len(passes), height=inches, title=title, caption=caption, height_ratios=heights
-        )
+        figure, axes = stacked(heights, 0.75 * len(heights) + 0.3, **words)
         for ax, one in zip(axes, passes, strict=True):
             _draw(ax, one)
     return figure
@@ -86,7 +83,8 @@ def _draw(axes: "Axes", one: StackedTime) -> None:
         [own.get(name, look) for name, look in looks],
         left=[*starts[: len(rows) - 1], 0.0],
     )
-    labels = axes.bar_label(bars, texts, padding=4, fontsize=9, color=QUIET)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+    labels = axes.bar_label(bars, texts, padding=5, fontsize=9, color=QUIET, bbox=box, zorder=5)
     labels[-1].set(color=INK, weight="bold")
     for text, x in one.limits.items():
         draw_limit(axes, scale * x, text)

@@ -10,8 +10,9 @@ from infer_jax.plots.style import (
     Look,
     Options,
     draw_rows,
+    key,
+    stacked,
     style,
-    subplots,
 )
 
 if TYPE_CHECKING:
@@ -54,10 +55,8 @@ class TornadoBar(NamedTuple):
         return 10.0 * self.slope if math.isnan(self.tenth) else self.tenth
 
 
-def plot_tornado(
-    panels: Mapping[str, Sequence[TornadoBar]], *, title: str = "", caption: str = ""
-) -> "Figure":
-    """A picture of bars by panel.
+def plot_tornado(panels: Mapping[str, Sequence[TornadoBar]], **words: str) -> "Figure":
+    """A picture of bars by panel; ``words``: title and caption.
 
     A bar is the change of the output by 10 % more of the number, evaluated; an upright line is
     what the slope at the point says of it, where that differs; longest bars come first.
@@ -67,22 +66,14 @@ def plot_tornado(
     """
     with style():
         from matplotlib.lines import Line2D
-        from matplotlib.patches import Patch
 
         # one below the other: three side by side are too small to read in a page
         heights = [HEIGHT * (len(bars) + 1.0) for bars in panels.values()]
-        inches = sum(heights) + 0.8 + (1.1 - HEIGHT) * len(panels)
-        figure, axes = subplots(
-            len(panels), height=inches, title=title, caption=caption, height_ratios=heights
-        )
+        figure, axes = stacked(heights, 0.8 + (1.1 - HEIGHT) * len(panels), **words)
         sloped = [_draw(ax, *panel) for ax, panel in zip(axes, panels.items(), strict=True)]
         axes[-1].set_xlabel("change in %, by 10 % more of the number")
         kinds = {bar.kind for bars in panels.values() for bar in bars}
-        keys: list[Any] = [
-            Patch(label=kind, facecolor=tone, hatch=hatch, edgecolor="white")
-            for kind, (tone, hatch) in KINDS.items()
-            if kind in kinds
-        ]
+        keys: list[Any] = [key(kind, look) for kind, look in KINDS.items() if kind in kinds]
         if any(sloped):
             keys.append(Line2D([], [], label=SLOPE, **TICK))
         look: Options = {"ncols": len(keys), "columnspacing": 1.2, "handlelength": 1.4}

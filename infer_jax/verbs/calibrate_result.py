@@ -60,15 +60,16 @@ def _coefficient(title: str, key: str) -> Column:
     return Column(title, "", lambda row: _unit(row)[1] * row[key], digits)
 
 
+def _error(name: str, title: str, field: str) -> Column:
+    return Column(
+        f"{name.upper()} {title}", "%", lambda row: getattr(row[name], field, np.nan), _digits
+    )
+
+
 PREDICTIONS = (
     Column("predicted by", "", "kind", TITLES.__getitem__),
     *(
-        Column(
-            f"{name.upper()} {title}",
-            "%",
-            lambda row, name=name, field=field: getattr(row[name], field, np.nan),
-            _digits,
-        )
+        _error(name, title, field)
         for name in OUTPUTS
         for title, field in (("error", "median"), ("worst", "worst"))
     ),
@@ -168,12 +169,7 @@ class CalibrateResult(FigureResult):
             "runs": len(server.runs),
             "measured_times": self.fitted_times,
             "errors": {
-                kind: {
-                    name: None
-                    if x is None
-                    else {"median_percent": x.median, "worst_percent": x.worst}
-                    for name, x in errors.items()
-                }
+                kind: {name: x and _percent(x) for name, x in errors.items()}
                 for kind, errors in self.errors.items()
             },
             "band80": {name: list(ends) for name, ends in bands.items()},
@@ -305,6 +301,10 @@ class CalibrateResult(FigureResult):
             off = [100.0 * x for x in predicted[:, i] / measured[:, i] - 1.0]
             rows.append({"run": run.place, **load, **times, "error_percent": off})
         return rows
+
+
+def _percent(errors: OutputErrors) -> dict[str, float]:
+    return {"median_percent": errors.median, "worst_percent": errors.worst}
 
 
 def caveats(server: Calibrated) -> list[str]:

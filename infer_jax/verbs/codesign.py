@@ -2,8 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -100,7 +99,7 @@ def codesign(
         for name, value in options.items():
             if value is not None:
                 raise refuse(name, value, "none with a SPEC.toml, which has its own")
-        wanted = _read_spec(spec)
+        design_spec = _read_spec(spec)
     elif config is None or hardware is None:
         needed = f"a file, or {option(model)} and {option('hardware')}"
         raise refuse("SPEC.toml", "missing", needed)
@@ -113,12 +112,12 @@ def codesign(
             raise refuse("tpot", "missing", f"a limit: {ways}")
         name = estimator or "economics.planned"
         table = default_tables(os.fspath(config), os.fspath(hardware), name, isl, osl, limits)
-        wanted = spec_of("infer-jax codesign", table)
+        design_spec = spec_of("infer-jax codesign", table)
     designs: list[DesignResult] = []
-    for i, keep in enumerate(wanted.keeps):
-        one = _search(wanted, keep, seed, with_config=folder is not None)
+    for i, keep in enumerate(design_spec.keeps):
+        one = _search(design_spec, keep, seed, with_config=folder is not None)
         if folder is not None:  # as soon as it is computed
-            one = _write(Path(folder) / (str(i + 1) if len(wanted.keeps) > 1 else ""), one)
+            one = _write(Path(folder) / (str(i + 1) if len(design_spec.keeps) > 1 else ""), one)
         designs.append(one)
     found = CodesignResult(tuple(designs), drawn)
     for picture in drawn:
@@ -135,14 +134,21 @@ def _read_spec(spec: opt.Place | DesignSpec | Mapping[str, object]) -> DesignSpe
 def _search(spec: DesignSpec, keep: Best, seed: int | None, *, with_config: bool) -> DesignResult:
     """The best design; ``with_config``: its config.json even if the model is unchanged."""
     search = {**spec.search, **({} if seed is None else {"seed": seed})}
-    with _watching() as progress:
+    with busy("searching") as show:
+
+        def report(p: AscentProgress) -> None:
+            best = "no design keeps the limits yet"
+            if np.isfinite(p.objective):
+                best = f"best {p.objective:.4g}"
+            show(f"round {p.round} of {p.rounds}, {best}, {p.seconds:.0f} s")
+
         design = optimise(
             spec.estimator,
             spec.space,
             keep,
             start=spec.start,
             feasible=spec.feasible,
-            progress=progress,
+            progress=report if watched() else None,
             **search,
         )
     notes = [*long_times(dict(keep.under)), *design.notes]
@@ -179,23 +185,3 @@ def _write(folder: Path, one: DesignResult) -> DesignResult:
         if table is not None:
             write_text(folder / name, json.dumps(plain(table), indent=2) + "\n")
     return replace(one, notes=(*one.notes, f"Written to {folder}."))
-
-
-@contextmanager
-def _watching() -> Iterator[Callable[[AscentProgress], None] | None]:
-    """A progress line of the search, if stderr is a terminal."""
-    if not watched():
-        with busy("searching"):
-            yield None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("compiling") as status:
-
-        def report(p: AscentProgress) -> None:
-            best = "no design keeps the limits yet"
-            if np.isfinite(p.objective):
-                best = f"best {p.objective:.4g}"
-            status.update(f"round {p.round} of {p.rounds}, {best}, {p.seconds:.0f} s")
-
-        yield report

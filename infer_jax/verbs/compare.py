@@ -69,20 +69,20 @@ def compare(
     [('serving', True), ('economics.planned', True)]
     """
     systems, _ = inputs.systems_of(hardware, None)
-    every = [inputs.given(config, one, quant, kv_dtype, price, set) for one in systems]
+    sides = [inputs.given(config, one, quant, kv_dtype, price, set) for one in systems]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     facts = {"engine": engine, "dp": dp, "concurrency": concurrency, "request_rate": request_rate}
     if measured is None:
         for name, value in {**facts, "sidecar": sidecar}.items():
             if value is not None:
                 raise refuse(name, str(value), f"only with {option('measured')}")
-        names = _estimator_names(names, total_gpus, several_systems=len(every) > 1)
+        names = _estimator_names(names, total_gpus, several_systems=len(sides) > 1)
         work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
-        inputs.check_context(every[0].model, work)
-        return _estimators(every, names, work, {"tp": tp, "pp": pp, "ep": ep}, total_gpus)
+        inputs.check_context(sides[0].model, work)
+        return _estimators(sides, names, work, {"tp": tp, "pp": pp, "ep": ep}, total_gpus)
     with_runs = option("measured")
-    if len(every) > 1:
-        others = ", ".join(one.system.name for one in every)
+    if len(sides) > 1:
+        others = ", ".join(one.system.name for one in sides)
         raise refuse("hardware", others, f"one system with {with_runs}: the one that was measured")
     for name, value in (("batch", batch), ("total_gpus", total_gpus)):
         if value is not None:
@@ -92,8 +92,8 @@ def compare(
     places = [measured] if isinstance(measured, str | os.PathLike) else measured
     facts |= {"tp": tp, "pp": pp, "ep": ep, "isl": isl, "osl": osl}
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
-    agree(runs, every[0])
-    return _measured(every[0], names[0] if names else inputs.BEST, runs)
+    agree(runs, sides[0])
+    return _measured(sides[0], names[0] if names else inputs.BEST, runs)
 
 
 def _estimator_names(
@@ -120,7 +120,7 @@ def _estimator_names(
 
 
 def _estimators(
-    every: Sequence[inputs.Given],
+    sides: Sequence[inputs.Given],
     names: Sequence[str],
     work: Workload,
     degrees: Mapping[str, float | None],
@@ -128,7 +128,7 @@ def _estimators(
 ) -> EstimatorsCompared:
     """The answers of each estimator on each system to one question."""
     answers: list[Prediction] = []
-    for asked, name in product(every, names):
+    for asked, name in product(sides, names):
         plan, _ = plan_of(asked.model.architecture, **degrees, dp=1.0, total=total, name=name)
         model = inputs.estimator(name, asked)
         check_search(model, name, total)
@@ -138,7 +138,7 @@ def _estimators(
     layout = " ".join(above_one) or "TP1"
     if total is not None:
         layout = f"the best layout of {quantity(total, 'GPU')}"
-    return EstimatorsCompared(every[0], work, layout, answers)
+    return EstimatorsCompared(sides[0], work, layout, answers)
 
 
 def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompared:

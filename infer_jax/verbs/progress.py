@@ -24,16 +24,19 @@ def watched() -> bool:
 
 
 @contextmanager
-def busy(doing: str) -> Iterator[None]:
-    """Show an activity on stderr: on a terminal at once, else when it takes long."""
+def busy(doing: str) -> Iterator[Callable[[str], None]]:
+    """Show an activity on stderr: on a terminal at once, else when it takes long.
+
+    What is yielded shows another text in its place, on a terminal.
+    """
     if not watched():
         with _late(doing):
-            yield
+            yield lambda _: None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(doing):
-        yield
+    with Console(stderr=True).status(doing) as status:
+        yield status.update
 
 
 @contextmanager
