@@ -7,7 +7,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -86,7 +85,7 @@ class FigureResult(Result):
         drawing, image = figure(), io.StringIO()
         drawing.savefig(image, format="svg", metadata={"Date": None, "Creator": None})
         title, caption = map(escape, heading_and_caption(drawing))
-        template = files("infer_jax.pages").joinpath("templates/figure.html").read_text("utf-8")
+        template = Path(__file__).with_name("figure.html").read_text(encoding="utf-8")
         return Template(template).substitute(
             title=title,
             caption=caption,

@@ -13,7 +13,7 @@ from infer_jax.calibration.runs import OUTPUTS, trends
 from infer_jax.calibration.server import Calibrated
 from infer_jax.calibration.statistics import predictive_checks
 from infer_jax.plots.rendering import FigureResult
-from infer_jax.results import Column, Notes, Rows, Section
+from infer_jax.results import Column, Notes, Rows, Section, option
 from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
 from infer_jax.verbs import pictures
@@ -242,9 +242,13 @@ class CalibrateResult(FigureResult):
         return f"median error {' and '.join(errors)} on {TITLES[kind]}"
 
     @cached_property
+    def _caveats(self) -> list[str]:
+        return caveats(self.server)
+
+    @property
     def notes(self) -> list[str]:
         """Files written, coefficients that the runs do not determine, and assumptions."""
-        files, use = [], f"--hardware {self.out} --estimator {self.name}"
+        files, use = [], f"{option('hardware', self.out)} {option('estimator', self.name)}"
         if self.out:
             files.append(f"Written to {self.out}. Use it: {use}.")
         if self.drawn:
@@ -252,7 +256,7 @@ class CalibrateResult(FigureResult):
         how = REPLAYED
         if self.why_not is not None:
             how = f"Fitted by the closed form of means: {self.why_not}."
-        return [*files, how, *caveats(self.server), *self.asked.notes]
+        return [*files, how, *self._caveats, *self.asked.notes]
 
     @property
     def fitted_in_words(self) -> str:

@@ -162,11 +162,11 @@ def _search(spec: DesignSpec, keep: Best, seed: int | None, *, with_config: bool
             config, _ = export(design.point.arch, template(spec.model), **spec.formats)
         except InputError as error:
             notes.append(f"No config.json: {error}.")
-    second = None
+    second: dict[str, object] | None = None
     if spec.second is not None:
-        points = (p._replace(estimator=spec.second) for p in (design.start, design.point))
-        start, end = (second_estimate(keep, point) for point in points)
-        second = start, end
+        second = {"name": spec.names[1]}
+        for which, point in (("start", design.start), ("design", design.point)):
+            second[which] = second_estimate(keep, point._replace(estimator=spec.second))
     return DesignResult(spec, design, keep, second, config, tuple(notes))
 
 
@@ -179,7 +179,7 @@ def _write(folder: Path, one: DesignResult) -> DesignResult:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(str(folder), "--out", error.strerror, "a folder to write to") from None
+        raise InputError(str(folder), option("out"), error.strerror, "a folder to write to") from None
     design = {k: v for k, v in one.fields().items() if k != "config"}
     for name, table in (("design.json", design), ("config.json", one.config)):
         if table is not None:

@@ -61,15 +61,15 @@ def _rows(start: Row, design: Row) -> list[Row]:
 class DesignResult(FigureResult):
     """One design: its numbers, every term beside the start's, and both under a second estimator.
 
-    ``second`` has the answers of start and design under that estimator, whether they are feasible
-    and the limits that they break, None where the spec names none; ``config`` is the design as a
-    Hugging Face config.json, where it can be one.
+    ``second``: that estimator's name and, of "start" and "design", its answers, whether they are
+    feasible and the limits that they break; None where the spec names none. ``config`` is the
+    design as a Hugging Face config.json, where it can be one.
     """
 
     asked: DesignSpec
     design: Design
     keep: Best
-    second: tuple[Row, Row] | None
+    second: Row | None
     config: Mapping[str, object] | None
     notes: tuple[str, ...]
 
@@ -88,14 +88,11 @@ class DesignResult(FigureResult):
 
     def sections(self) -> Iterator[Section]:
         """The design, its terms beside the start's, the second estimator, the search, notes."""
-        one, under, rows = self.design, dict(self.keep.under), self.rows()
+        one, under, second = self.design, dict(self.keep.under), self.second
+        rows = self.rows()
         yield ""
         names = ", ".join(f"{k} {v:.6g}" for k, v in under.items()) or "none"
         yield f"Objective: {self.keep.by}; limits: {names}."
-        second: Row | None = None
-        if self.second is not None:
-            start, design = self.second
-            second = {"name": self.asked.names[1], "start": start, "design": design}
         yield {
             "objective": self.keep.by,
             "limits": under,
@@ -124,10 +121,11 @@ class DesignResult(FigureResult):
         own = [name for name in TERMS if name in terms]
         own += [name for name in terms if ".terms." in name or name.endswith(".need")]
         yield Rows("", [terms[name] for name in own], TERM)
-        if self.second is not None:
+        if second is not None:
             yield ""
             yield "The same two under the second estimator"
-            start, design = ({k: x[k] for k in (*ANSWERS, "feasible")} for x in self.second)
+            columns = (*ANSWERS, "feasible")
+            start, design = ({k: second[x][k] for k in columns} for x in ("start", "design"))
             yield table(_rows(start, design), FREE)
         yield ""
         yield (

@@ -81,7 +81,7 @@ def sensitivity(
     trusted = inputs.trust(name, model, asked)
     work = inputs.workload(isl, osl, prefix, either(batch, 1.0))
     point = Point(model, arch, asked.hardware, work, plan)
-    point = changed(point, asked.changes.values("workload", "plan"), "--set")
+    point = changed(point, asked.changes.values("workload", "plan"), option("set"))
     inputs.check_context(asked.model, point.workload)
     with busy("compiling and evaluating"):
         points = [point] if along is None else _frontier(point, asked, int(along))
@@ -115,7 +115,7 @@ def _half(x: float) -> float:
 def _frontier(point: Point, asked: inputs.Given, count: int) -> list[Point]:
     """Points of the frontier of speed and cost of what was changed, evenly spaced in speed."""
     if not point.estimator.searches:
-        raise refuse("--along", count, "an estimator that searches the split: economics")
+        raise refuse("along", count, "an estimator that searches the split: economics")
     model = dataclasses.replace(asked.model, architecture=point.arch)
     given = dataclasses.replace(asked, model=model, hardware=point.hardware)
     chips, batches = grids.gpu_axes(given, None)
