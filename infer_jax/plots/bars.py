@@ -7,7 +7,7 @@ and every bar ends in its number.
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from infer_jax.estimators import Phase
 from infer_jax.plots.style import (
@@ -20,6 +20,7 @@ from infer_jax.plots.style import (
     WIDE,
     Look,
     Options,
+    Words,
     draw_limit,
     key,
     name_rows,
@@ -96,7 +97,7 @@ def plot_bars(
     mark: str = "",
     end: str = "",
     free: str = "",
-    **words: str,
+    **words: Unpack[Words],
 ) -> "Figure":
     """A picture of panels one below the other; ``words``: title and caption.
 

@@ -1,7 +1,7 @@
 """Draws a co-design search: what changed, what it brings, and the objective by step."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from infer_jax.plots.style import (
     TONES,
     Look,
     Options,
+    Words,
     draw_rows,
     key,
     readable,
@@ -73,7 +74,7 @@ class SearchTrack(NamedTuple):
 
 
 def plot_path(
-    search: SearchTrack, changes: Mapping[str, Sequence[Change]], **words: str
+    search: SearchTrack, changes: Mapping[str, Sequence[Change]], **words: Unpack[Words]
 ) -> "Figure":
     """A picture of the start and the design in bars, a panel for each group, and of the search.
 

@@ -1,13 +1,14 @@
 """Draws points, how many of them lie where, and a term over two axes."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from infer_jax.plots.style import (
     INK,
     Options,
+    Words,
     line,
     panels,
     readable,
@@ -82,7 +83,7 @@ def plot_maps(
     sides: Mapping[str, Sequence[float] | np.ndarray],
     *,
     term: str,
-    **words: str,
+    **words: Unpack[Words],
 ) -> "Figure":
     """A picture of a term over two axes, a panel for each system, darker where it is less.
 

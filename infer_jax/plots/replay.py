@@ -1,7 +1,7 @@
 """Draws a replay: the server over time, and how the times of requests are spread."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from infer_jax.plots.style import (
     WAITING,
     WEIGHTS,
     Options,
+    Words,
     style,
     subplots,
 )
@@ -52,7 +53,7 @@ def plot_replay(
     times: Mapping[str, Sequence[np.ndarray]],
     *,
     limits: Mapping[str, float],
-    **words: str,
+    **words: Unpack[Words],
 ) -> "Figure":
     """Requests that run and wait, cache and power over time; shares of requests by their times.
 

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from infer_jax.catalog.files import replacing
 from infer_jax.errors import InputError, printable
@@ -128,6 +128,13 @@ NAMES = {
 }
 
 
+class Words(TypedDict, total=False):
+    """What stands above and below a picture."""
+
+    title: str
+    caption: str
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """The style sheet ``style.mplstyle``, for as long as a picture is drawn.
@@ -235,7 +242,9 @@ def draw_limit(axes: "Axes", x: float, text: str, *, right: bool = False) -> Non
     write(axes, text, (x, 1.0), (gap, 3), ha=side, va="bottom", **look)
 
 
-def stacked(heights: Sequence[float], more: float, **words: str) -> "tuple[Figure, list[Axes]]":
+def stacked(
+    heights: Sequence[float], more: float, **words: Unpack[Words]
+) -> "tuple[Figure, list[Axes]]":
     """``subplots`` one below the other, of these heights in inches, ``more`` around them."""
     return subplots(len(heights), height=sum(heights) + more, height_ratios=heights, **words)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from infer_jax.plots.bars import LONG, OTHER, OVERLAPPING
 from infer_jax.plots.style import (
@@ -10,6 +10,7 @@ from infer_jax.plots.style import (
     INK,
     QUIET,
     REST,
+    Words,
     draw_limit,
     draw_rows,
     part,
@@ -51,7 +52,7 @@ class StackedTime(NamedTuple):
         return {**ordered, **small, TOTAL: self.time}
 
 
-def plot_timeline(passes: Sequence[StackedTime], **words: str) -> "Figure":
+def plot_timeline(passes: Sequence[StackedTime], **words: Unpack[Words]) -> "Figure":
     """A picture of passes one below the other; ``words``: title and caption.
 
     Terms that overlap all begin at 0, because an estimator does not say which of them wait.

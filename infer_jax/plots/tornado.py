@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from infer_jax.plots.style import (
     INK,
     SERIES,
     Look,
     Options,
+    Words,
     draw_rows,
     key,
     stacked,
@@ -55,7 +56,7 @@ class TornadoBar(NamedTuple):
         return 10.0 * self.slope if math.isnan(self.tenth) else self.tenth
 
 
-def plot_tornado(panels: Mapping[str, Sequence[TornadoBar]], **words: str) -> "Figure":
+def plot_tornado(panels: Mapping[str, Sequence[TornadoBar]], **words: Unpack[Words]) -> "Figure":
     """A picture of bars by panel; ``words``: title and caption.
 
     A bar is the change of the output by 10 % more of the number, evaluated; an upright line is

@@ -17,7 +17,7 @@ from infer_jax.plots import Curve, plot_frontier
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.points import plot_cloud, plot_maps, plot_points
 from infer_jax.plots.rendering import rent
-from infer_jax.plots.style import name_of, words
+from infer_jax.plots.style import Words, name_of, words
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.specs.declared_outputs import Output
@@ -162,7 +162,7 @@ class SweepChart:
         return [name for name in self.varied if self.columns[name].dtype.kind in "iuf"]
 
     @property
-    def _words(self) -> dict[str, str]:
+    def _words(self) -> Words:
         return {"title": self.title, "caption": self.caption}
 
     def _frontier(self) -> "Figure":
