@@ -1,7 +1,7 @@
 """Draws a replay: the server over time, and how the times of requests are spread."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -27,29 +27,11 @@ if TYPE_CHECKING:
 BINS = 240  # of the power over time
 
 
-class SeriesLike(Protocol):
-    """One copy of the server at the ends of its passes: seconds, and its state from then on.
-
-    ``cache``: share of the cache blocks in use; ``power``: watts of a chip up to then, empty where
-    not known; ``kept``: share of those that no request uses and prompts are found in, or empty.
-    """
-
-    @property
-    def time(self) -> np.ndarray: ...
-    @property
-    def queue(self) -> np.ndarray: ...
-    @property
-    def running(self) -> np.ndarray: ...
-    @property
-    def cache(self) -> np.ndarray: ...
-    @property
-    def power(self) -> np.ndarray: ...
-    @property
-    def kept(self) -> np.ndarray: ...
+Series = Mapping[str, np.ndarray]  # what there is from the end of each pass on, by name
 
 
 def plot_replay(
-    series: Sequence[SeriesLike],
+    series: Sequence[Series],
     times: Mapping[str, Sequence[np.ndarray]],
     *,
     limits: Mapping[str, float],
@@ -57,6 +39,9 @@ def plot_replay(
 ) -> "Figure":
     """Requests that run and wait, cache and power over time; shares of requests by their times.
 
+    ``series``: of every copy of the server the ``time`` at which its passes end, s, the requests
+    ``running`` and in the ``queue``, the shares of the ``cache`` in use and ``kept`` for later
+    prompts, the ``power`` of a chip, W; the last two are empty where they are not known.
     ``times``: by name those of all requests, s, as replayed and, if known, as measured; ``limits``:
     by the same names, s; ``words``: title and caption.
 
@@ -72,15 +57,15 @@ def plot_replay(
             # copies differ in tone; of one server the tone is that of the thing
             own = SERIES[i % len(SERIES)] if len(series) > 1 else None
             _draw_cache(cache, one, own or CACHE, "" if i else "used or kept")
-            if len(one.power):
+            if len(one["power"]):
                 power.plot(*_mean_power(one), color=own or HOST, linewidth=1.2)
         cache.set_ylabel("KV cache taken, %")
         cache.set_ylim(0.0, None)
-        if len(series[0].kept):
+        if len(series[0]["kept"]):
             cache.set_ylim(0.0, 1.25 * cache.get_ylim()[1])
             cache.legend(loc="upper left")
         power.set(xlabel="time, s", ylabel="power of a GPU, W", ylim=(0.0, None))
-        if not len(series[0].power):
+        if not len(series[0]["power"]):
             power.text(0.5, 0.5, "power not known", transform=power.transAxes, ha="center")
         axes[1].set_title("requests within a time, %")
         for ax, (name, curves) in zip(axes[1::2], times.items(), strict=True):
@@ -89,14 +74,14 @@ def plot_replay(
     return figure
 
 
-def _draw_requests(axes: "Axes", series: Sequence[SeriesLike]) -> None:
+def _draw_requests(axes: "Axes", series: Sequence[Series]) -> None:
     """Running and waiting requests of all copies; a state holds from the end of its pass on."""
-    ends = np.unique(np.concatenate([s.time for s in series]))
+    ends = np.unique(np.concatenate([s["time"] for s in series]))
     looks = ("running", "running", WEIGHTS, "-"), ("queue", "waiting", WAITING, (0, (2, 0.8)))
     for name, label, tone, dash in looks:
         total = np.zeros(len(ends))
         for s in series:
-            total += np.r_[0, getattr(s, name)][np.searchsorted(s.time, ends, side="right")]
+            total += np.r_[0, s[name]][np.searchsorted(s["time"], ends, side="right")]
         look: Options = {"color": tone, "linestyle": dash, "linewidth": 1.4}
         axes.step(ends, total, where="post", label=label, **look)
     axes.set_ylabel("requests")
@@ -104,19 +89,19 @@ def _draw_requests(axes: "Axes", series: Sequence[SeriesLike]) -> None:
     axes.legend(loc="upper left", ncols=2)
 
 
-def _draw_cache(axes: "Axes", series: SeriesLike, tone: str, label: str) -> None:
+def _draw_cache(axes: "Axes", series: Series, tone: str, label: str) -> None:
     """Blocks of the cache that requests use, and those with what is kept for later prompts."""
     look: Options = {"where": "post", "color": tone, "linewidth": 1.2}
-    axes.step(series.time, 100.0 * series.cache, **look)
-    if len(series.kept):
-        both = 100.0 * (series.cache + series.kept)
-        axes.step(series.time, both, alpha=0.45, label=label or None, **look)
+    axes.step(series["time"], 100.0 * series["cache"], **look)
+    if len(series["kept"]):
+        both = 100.0 * (series["cache"] + series["kept"])
+        axes.step(series["time"], both, alpha=0.45, label=label or None, **look)
 
 
-def _mean_power(series: SeriesLike) -> tuple[np.ndarray, np.ndarray]:
+def _mean_power(series: Series) -> tuple[np.ndarray, np.ndarray]:
     """Mean power over equal parts of the run: passes alternate faster than a line can show."""
-    time = series.time
-    energy = np.concatenate([[0.0], np.cumsum(series.power * np.diff(time, prepend=0.0))])
+    time = series["time"]
+    energy = np.concatenate([[0.0], np.cumsum(series["power"] * np.diff(time, prepend=0.0))])
     edges = np.linspace(0.0, time[-1], BINS + 1)
     used = np.diff(np.interp(edges, np.concatenate([[0.0], time]), energy))
     return (edges[1:] + edges[:-1]) / 2.0, used / np.diff(edges)

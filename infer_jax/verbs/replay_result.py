@@ -340,7 +340,7 @@ class ReplayResult(FigureResult):
         times = {x: [run.counted_times(name) for run in both] for name, x in MEASURED.items()}
         text = f"Lengths: {self.stream.words}; {server}."
         return plot_replay(
-            both[0].series,
+            [x._asdict() for x in both[0].series],
             times,
             limits={MEASURED[name]: limit for name, limit in self.limits.items()},
             title=f"{where}: {load}, replayed",
