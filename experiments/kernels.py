@@ -163,7 +163,7 @@ def fits(
     headline, agrees = {}, True
     with _report.door():
         for name in names or [*sheets.DEVICES, *sheets.SYSTEMS]:
-            results, source = sheets.fitted_system(name, tables)
+            results = sheets.fitted_system(name, tables)
             lines = list(sheets.lines(name, results))
             agrees &= not any(x.worse for x in lines)
             _print_lines(lines)
@@ -171,7 +171,7 @@ def fits(
             if out is not None:
                 out.mkdir(parents=True, exist_ok=True)
                 path = out / f"{name}.kernels.toml"
-                path.write_text("\n".join(sheets.sheet(results, source)) + "\n", encoding="utf-8")
+                path.write_text("\n".join(sheets.sheet(results)) + "\n", encoding="utf-8")
                 print(path)
     _report.finish(agrees, headline | {"agrees": agrees}, as_json)
 

@@ -42,7 +42,15 @@ def chip(device: str) -> Chip:
     return load_system(f"{device}_sxm").hardware.chip
 
 
-def _over(sizes: np.ndarray, mfu: Callable[[Any], Any]) -> np.ndarray:
+def _decode_mfu(
+    device: str, chip: Chip, sizes: np.ndarray, core: Callable[[Any], GroupedQuery | Latent]
+) -> np.ndarray:
+    """MFU of decoding with attention cores of some sizes, by the curves."""
+    source, batch, context = curves_of(device), jnp.asarray(BATCH), jnp.asarray(CONTEXT)
+
+    def mfu(size: Any) -> Any:
+        return source.decode(chip, core(size), batch, context, BF16).mfu
+
     return np.asarray(jax.jit(jax.vmap(mfu))(sizes))
 
 
@@ -56,46 +64,36 @@ def group_sizes(device: str, tables: KernelTables, chip: Chip) -> Panel:
     rows = tables.families["mha.decode"].values
     rows = _row(rows[(rows[:, 1] == KV) & (rows[:, 2] == WIDTH)], BATCH)
     order = np.argsort(rows[:, 0])
-    sizes, source = np.geomspace(4.0, 256.0, 60), curves_of(device)
+    sizes, width = np.geomspace(4.0, 256.0, 60), jnp.asarray(WIDTH)
 
-    def mfu(group: Any) -> Any:
-        core = GroupedQuery(
-            query_heads=group * KV,
-            kv_heads=jnp.asarray(KV),
-            head_width=jnp.asarray(WIDTH),
-            value_width=jnp.asarray(WIDTH),
-        )
-        return source.decode(chip, core, jnp.asarray(BATCH), jnp.asarray(CONTEXT), BF16).mfu
+    def core(group: Any) -> GroupedQuery:
+        heads = {"query_heads": group * KV, "kv_heads": jnp.asarray(KV)}
+        return GroupedQuery(**heads, head_width=width, value_width=width)
 
     # 4 n d FLOP over 2 n_kv d elements of 2 bytes: a group's FLOP per byte is its size
     balance = float(chip.flops_16 / chip.memory_bandwidth)
     points = np.stack([rows[order, 0] / KV, rows[order, 7]])
-    return Panel(device, points, sizes, _over(sizes, mfu), np.minimum(sizes / balance, 1), balance)
+    curve = _decode_mfu(device, chip, sizes, core)
+    return Panel(device, points, sizes, curve, np.minimum(sizes / balance, 1), balance)
 
 
 def latent_heads(device: str, tables: KernelTables, chip: Chip) -> Panel:
     """Figure 3: latent attention in decode against its heads."""
     rows = _row(tables.families["mla.decode"].values, BATCH)
-    sizes, source = np.geomspace(8.0, 256.0, 60), curves_of(device)
+    sizes, width = np.geomspace(8.0, 256.0, 60), jnp.asarray(WIDTH)
     rank, rope = 512.0, 64.0
 
-    def mfu(heads: Any) -> Any:
-        width = jnp.asarray(WIDTH)
-        core = Latent(
-            query_heads=heads,
-            nope_width=width,
-            rope_width=jnp.asarray(rope),
-            value_width=width,
-            kv_rank=jnp.asarray(rank),
-            query_rank=jnp.asarray(1536.0),
-        )
-        return source.decode(chip, core, jnp.asarray(BATCH), jnp.asarray(CONTEXT), BF16).mfu
+    def core(heads: Any) -> Latent:
+        ranks = {"kv_rank": jnp.asarray(rank), "query_rank": jnp.asarray(1536.0)}
+        widths = {"nope_width": width, "rope_width": jnp.asarray(rope), "value_width": width}
+        return Latent(query_heads=heads, **widths, **ranks)
 
     per_head = 2 * (2 * rank + rope) / ((rank + rope) * HELD)
     ratio = float(chip.flops_16 / chip.memory_bandwidth)
     points = np.stack([rows[:, 0], rows[:, 7]])
     roofline = np.minimum(sizes * per_head / ratio, 1)
-    return Panel(device, points, sizes, _over(sizes, mfu), roofline, ratio / per_head)
+    curve = _decode_mfu(device, chip, sizes, core)
+    return Panel(device, points, sizes, curve, roofline, ratio / per_head)
 
 
 # experts, active, hidden and inner width, batch a GPU: the paper's layer, where it was measured
@@ -132,7 +130,8 @@ def expert_ranks(device: str, tables: KernelTables, chip: Chip) -> Panel:
                 for k, n in ((outer, 2 * middle), (middle, outer)))  # fmt: skip
     balance = float(chip.flops_8 / chip.memory_bandwidth)
     roofline = np.minimum(6 * each * width * inner / moved / balance, 1)
-    curve = _over(sizes, lambda ranks: source.routed(chip, layer(ranks), "decode").mfu)
+    mfu = jax.vmap(lambda ranks: source.routed(chip, layer(ranks), "decode").mfu)
+    curve = np.asarray(jax.jit(mfu)(sizes))
     points = np.stack([rows[:, 1], np.maximum(rows[:, 9], rows[:, 11])])
     needed = balance / 2 * experts / active / batch
     return Panel(device, points, sizes, curve, roofline, needed)

@@ -27,7 +27,7 @@ FILLS = {
     "gqa_prefill": ("mla_prefill",),
     "mla_prefill": ("gqa_prefill",),
 }
-BORROWED = "linear_"
+BORROWED, SOURCE = "linear_", "kernels-fit"
 # what there is to beat: median and p90 in sample, median on unseen shapes, of an earlier fit by
 # least squares of the same forms on the same rows
 EARLIER = {
@@ -60,43 +60,25 @@ class Line(NamedTuple):
     worse: bool
 
 
-def of_device(device: str, folder: Path) -> dict[str, FittedFamily]:
-    """Every family of the authors' tables of a device, fitted.
+def fitted_system(name: str, folder: Path | None) -> dict[str, FittedFamily]:
+    """Every family of a device of the authors' tables, or of the optional package's, fitted.
 
     Raises:
-        InputError: a folder without the tables, or a damaged one.
-    """
-    chip = load_system(DEVICES[device]).hardware.chip
-    tables = load_kernel_tables(folder, device)
-    with jax.enable_x64(True):
-        return {f.name: fitted(f) for f in fits.tabulated(tables, chip, folder)}
-
-
-def of_system(system: str) -> dict[str, FittedFamily]:
-    """Every family of the optional package's tables of a system, fitted.
-
-    Raises:
-        InputError: the package is not installed.
+        InputError: another name; no folder for a device of the authors' tables, or one without
+            them; the package is not installed.
     """
     with jax.enable_x64(True):
-        hardware = load_system(system).hardware
-        return {f.name: fitted(f) for f in packaged.packaged(system, hardware)}
-
-
-def fitted_system(name: str, folder: Path | None) -> tuple[dict[str, FittedFamily], str]:
-    """What was fitted of one device or system, and the key of its source.
-
-    Raises:
-        InputError: another name; no folder for a device of the authors' tables; see above.
-    """
-    if name in DEVICES:
-        if folder is None:
-            raise InputError("command line", "--tables", "missing", "the authors' tables")
-        return of_device(name, folder), "kernels-fit"
-    if name not in list_systems():
-        allowed = ", ".join([*DEVICES, *SYSTEMS])
-        raise InputError("command line", "system", name, allowed)
-    return of_system(name), "kernels-fit"
+        if name in DEVICES:
+            if folder is None:
+                raise InputError("command line", "--tables", "missing", "the authors' tables")
+            chip = load_system(DEVICES[name]).hardware.chip
+            families = fits.tabulated(load_kernel_tables(folder, name), chip, folder)
+        elif name in list_systems():
+            families = packaged.packaged(name, load_system(name).hardware)
+        else:
+            allowed = ", ".join([*DEVICES, *SYSTEMS])
+            raise InputError("command line", "system", name, allowed)
+        return {family.name: fitted(family) for family in families}
 
 
 def stored(folder: Path) -> Iterable[Line]:
@@ -121,29 +103,27 @@ def lines(name: str, results: dict[str, FittedFamily]) -> Iterable[Line]:
     for family, one in results.items():
         seen = spread(one.seen)
         unseen = spread(one.unseen) if len(one.unseen) else None
-        reports = EARLIER.get((name, family))
-        worse = reports is not None and (
-            round(seen[0], 1) > reports[0]
-            or (reports[2] is not None and unseen is not None and round(unseen[0], 1) > reports[2])
-        )
-        shapes = len(set(one.family.shapes))
-        yield Line(name, family, len(one.seen), shapes, seen, unseen, worse)
+        median, _, left_out = EARLIER.get((name, family), (np.inf, np.inf, None))
+        worse = round(seen[0], 1) > median
+        if left_out is not None and unseen is not None:
+            worse |= round(unseen[0], 1) > left_out
+        yield Line(name, family, len(one.seen), len(set(one.family.shapes)), seen, unseen, worse)
 
 
-def sheet(results: dict[str, FittedFamily], source: str) -> list[str]:
+def sheet(results: dict[str, FittedFamily]) -> list[str]:
     """The ``[kernels]`` table: measured families, then what they stand for, then the H20's."""
-    out = list(filled(results, FAMILIES, FILLS, source))
+    out = list(filled(results, FAMILIES, FILLS, SOURCE))
     if "all_reduce" in results:
         one = results["all_reduce"]
         assert isinstance(one.coefficients, Kernels)
         note = f"NCCL all-reduce on 2 to 8 GPUs: {errors(one)}"
-        out.append(entry("link_share", float(one.coefficients.link_share), source, note))
+        out.append(entry("link_share", float(one.coefficients.link_share), SOURCE, note))
     if not any(name.startswith(BORROWED) for name in results):
-        out += borrowed(source)
+        out += borrowed()
     return ["[kernels]", *out]
 
 
-def borrowed(source: str) -> Iterable[str]:
+def borrowed() -> Iterable[str]:
     """Linear attention, which was measured on the H20 alone."""
     curves = curves_of("h20")
     for family in FAMILIES:
@@ -151,4 +131,4 @@ def borrowed(source: str) -> Iterable[str]:
             for i, (path, meta, value) in enumerate(leaves(getattr(curves, family))):
                 suffix, factor = SUFFIX.get(meta["unit"], ("", 1.0))
                 note = "" if i else "not measured here: the H20's"
-                yield entry(f"{family}_{path}{suffix}", float(value) * factor, source, note)
+                yield entry(f"{family}_{path}{suffix}", float(value) * factor, SOURCE, note)

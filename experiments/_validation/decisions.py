@@ -149,16 +149,12 @@ def table(times: PooledTimes, found: Predicted) -> dict[str, Any]:
     loops, every = Loops.of(rows), np.ones(len(rows), bool)
     alone, offset = (times.seconds[index] * np.exp(-x[index]) for x in (found.plain, found.offset))
     ends = np.exp(found.bands[:, :, index[0]]).transpose(2, 0, 1).tolist()
-    spreads = [
-        Spread.of({share: (low, high) for share, (low, high) in zip(SHARES, own, strict=True)})
-        for own in ends
-    ]
+    spreads = [Spread.of(dict(zip(SHARES, map(tuple, own), strict=True))) for own in ends]
+    slack = offset[0] / (1.0 + SLACK)
     ways = {
         "coefficients": by_times(loops, alone),
         "with offsets of other runs": by_times(loops, offset),
-        f"the same, {SLACK:.0%} over the limit allowed": by_times(
-            loops, offset, offset[0] / (1.0 + SLACK)
-        ),
+        f"the same, {SLACK:.0%} over the limit allowed": by_times(loops, offset, slack),
         "always the whole node": whole_node(loops),
         "most load per GPU": most_load(loops),
     }
@@ -171,17 +167,10 @@ def table(times: PooledTimes, found: Predicted) -> dict[str, Any]:
         stored = np.stack([theirs["tpot"], theirs["ttft"]])
         answered = np.asarray(np.isfinite(stored).all(axis=0))
         made["aiconfigurator 0.12"] = judge(loops, by_times(loops, stored), answered)
-    lines = [
-        (
-            name,
-            c.made,
-            f"{c.broken:.1f}",
-            " / ".join(f"{x:.0f}" for x in c.broken_at),
-            f"{c.regret:.1f}",
-            " / ".join(f"{x:.0f}" for x in c.regret_at),
-        )
-        for name, c in made.items()
-    ]
+    lines = []
+    for name, c in made.items():
+        broken, regret = (" / ".join(f"{x:.0f}" for x in x) for x in (c.broken_at, c.regret_at))
+        lines.append((name, c.made, f"{c.broken:.1f}", broken, f"{c.regret:.1f}", regret))
     columns = ("chosen by", "choices", "broken %", "at 25/50/75 %", "regret %", "at 25/50/75 %")
     note = "limit: quartiles of the measured TPOT; regret: throughput forgone where it holds"
     _report.show("Choice of layout and load under a limit on TPOT", columns, lines, note)

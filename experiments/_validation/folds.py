@@ -86,10 +86,9 @@ def folds_of(path: Path, rows: Sequence[PooledRow]) -> dict[str, tuple[str, str]
         if len(cells) != len(header):
             raise InputError(where, "cells", len(cells), f"{len(header)}, as the header has")
         name, fold = (cells[header.index(column)] for column in ("id", "fold"))
-        if name not in usable and name not in first:
-            raise InputError(where, "id", name, "the id of a row of the data")
-        if name in found:
-            raise InputError(where, "id", name, "each row once")
+        if name in found or (name not in usable and name not in first):
+            allowed = "each row once" if name in found else "the id of a row of the data"
+            raise InputError(where, "id", name, allowed)
         if not fold:
             raise InputError(where, "fold", "empty", "the name of a fold")
         row = first.get(name, name)

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +44,11 @@ class Predicted(NamedTuple):
     def ends(self, share: int = 80) -> np.ndarray:
         """Low and high end of the band of a share, of each time."""
         return self.bands[SHARES.index(share)]
+
+    def inside(self) -> np.ndarray:
+        """Whether each time was measured within its 80 % band."""
+        low, high = self.ends()
+        return (low <= self.banded) & (self.banded <= high)
 
 
 class Goal(NamedTuple):
@@ -106,61 +111,50 @@ def table(way: str, times: PooledTimes, found: Predicted) -> Figures:
 
 def _score(found: Predicted, own: np.ndarray) -> dict[str, float]:
     plain, offset = (100.0 * np.abs(np.expm1(-x[own])) for x in (found.plain, found.offset))
-    biases = [100.0 * np.expm1(-np.mean(x[own])) for x in (found.plain, found.offset)]
+    alone_bias, bias = (100.0 * np.expm1(-np.mean(x[own])) for x in (found.plain, found.offset))
     low, high = found.ends()
-    inside = (low <= found.banded) & (found.banded <= high)
-    return {
-        "rows": int(own.sum()),
-        "alone": float(np.median(plain)),
-        "alone_bias": float(biases[0]),
-        "median": float(np.median(offset)),
-        "mean": float(np.mean(offset)),
-        "bias": float(biases[1]),
-        "cover80": 100.0 * float(np.mean(inside[own])),
-        "width80": float(np.exp(np.mean((high - low)[own]))),
+    figures = {
+        "alone": np.median(plain),
+        "alone_bias": alone_bias,
+        "median": np.median(offset),
+        "mean": np.mean(offset),
+        "bias": bias,
+        "cover80": 100.0 * np.mean(found.inside()[own]),
+        "width80": np.exp(np.mean((high - low)[own])),
     }
+    return {"rows": int(own.sum()), **{name: float(x) for name, x in figures.items()}}
 
 
 def _constant_width(found: Predicted, own: np.ndarray) -> float:
     """The one ratio of ends that holds as many rows, about the same predictions."""
-    low, high = found.ends()
-    inside = (low <= found.banded) & (found.banded <= high)
-    return float(np.exp(2.0 * np.quantile(np.abs(found.banded[own]), np.mean(inside[own]))))
+    share = np.mean(found.inside()[own])
+    return float(np.exp(2.0 * np.quantile(np.abs(found.banded[own]), share)))
 
 
 def _show_goals(way: str, figures: Figures) -> None:
     """Print the goals of a split, and the errors reached by coefficients alone and with offsets."""
-    lines = [
-        (
-            f"{goal.dataset}, {goal.line}, {goal.figure}",
-            f"{goal.error:g}",
-            f"{score['alone']:.1f}" if goal.figure == "median" else "",
-            f"{score[goal.figure]:.1f}",
-            "yes" if score[goal.figure] <= goal.error else "no",
-        )
-        for goal in GOALS.get(way, ())
-        if (score := figures.get(goal.dataset, {}).get(goal.line)) is not None
-    ]
+    lines = []
+    for dataset, line, error, figure in GOALS.get(way, ()):
+        score = figures.get(dataset, {}).get(line)
+        if score is not None:
+            alone = f"{score['alone']:.1f}" if figure == "median" else ""
+            reached = "yes" if score[figure] <= error else "no"
+            name = f"{dataset}, {line}, {figure}"
+            lines.append((name, f"{error:g}", alone, f"{score[figure]:.1f}", reached))
     if lines:
         columns = ("error %", "goal", "alone", "with offsets", "reached")
         _report.show("Goals of rows left out", columns, lines)
     if way == "source":
         columns = ("of each 100 rows, in a band for 80", "goal", "in it", "reached")
-        _report.show("Goals of bands", columns, list(_bands(figures)))
-
-
-def _bands(figures: Figures) -> Iterator[tuple[str, ...]]:
-    low, high = IN_BAND
-    for dataset, kinds in figures.items():
-        for line, score in kinds.items():
-            if score["rows"] >= BANDED_ROWS:
-                inside = "yes" if low <= score["cover80"] <= high else "no"
-                yield (
-                    f"{dataset}, {line}",
-                    f"{low:g} to {high:g}",
-                    f"{score['cover80']:.0f}",
-                    inside,
-                )
+        low, high = IN_BAND
+        lines = [
+            (f"{dataset}, {line}", f"{low:g} to {high:g}", f"{score['cover80']:.0f}",
+             "yes" if low <= score["cover80"] <= high else "no")
+            for dataset, kinds in figures.items()
+            for line, score in kinds.items()
+            if score["rows"] >= BANDED_ROWS
+        ]  # fmt: skip
+        _report.show("Goals of bands", columns, lines)
 
 
 def write(

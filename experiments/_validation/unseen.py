@@ -57,11 +57,8 @@ def _linear_move(
     used = weight > 0.0
     rows, left = slope[used], (logs - np.log(made.data))[used]
     size, weight = made.scale[used], weight[used]
-    point = jnp.asarray(free)
-    ends, bent = (
-        np.asarray(made.prior_residuals(point)),
-        np.asarray(jax.jacfwd(made.prior_residuals)(point)),
-    )
+    priors, point = made.prior_residuals, jnp.asarray(free)
+    ends, bent = np.asarray(priors(point)), np.asarray(jax.jacfwd(priors)(point))
     moved = np.zeros(len(free))
     for _ in range(ROUNDS):
         z = (left + rows @ moved) / size

@@ -23,17 +23,8 @@ from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, WideExperts
 
 FILE = GOLDEN / "wide_experts.csv"
-COLUMNS = (
-    "phase",
-    "ranks",
-    "tokens",
-    "context",
-    "copies",
-    "kernels",
-    "two_batch",
-    "balanced",
-    "pool",
-)
+COLUMNS = ("phase", "ranks", "tokens", "context", "copies", "kernels", "two_batch", "balanced")
+COLUMNS += ("pool",)
 SOURCES = {
     "open-infra": "DeepSeek, DeepSeek-V3/R1 inference system overview, 1 March 2025, "
     "https://github.com/deepseek-ai/open-infra-index",

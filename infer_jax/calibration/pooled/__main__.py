@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.catalog.files import read_text, write_text
 from infer_jax.errors import InputError
 
 FOLDER = Path("../shared/data/measured")
@@ -49,9 +50,12 @@ def pooled(
 
         with jax.enable_x64(True):
             if publishers:
-                _publishers(rows, ship)
+                text = _publishers(rows)
             else:
-                _fit(rows, starts, errors, ship)
+                shipped = read_text(ship) if errors and ship is not None else ""
+                text = _fit(rows, None if errors else starts, shipped)
+        if ship is not None:
+            write_text(ship, text)
     except InputError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
@@ -82,18 +86,18 @@ def _read(paths: Sequence[Path]) -> list[PooledRow]:
     return rows
 
 
-def _fit(rows: list[PooledRow], starts: int, errors: bool, ship: Path | None) -> None:
-    """The fit and its errors on what is new, or with ``errors`` those of the shipped fit alone."""
+def _fit(rows: list[PooledRow], starts: int | None, text: str) -> str:
+    """The file of a fit with its errors on what is new.
+
+    ``starts``: None: no fit, the errors are of the shipped one, whose file is ``text``.
+    """
     from infer_jax.calibration.pooled import fitting, left_out, shipping
     from infer_jax.calibration.pooled.likelihood import FINE, PooledTimes, problem
     from infer_jax.calibration.uncertainty import covariance, identifiability, interval
-    from infer_jax.catalog.files import read_text, write_text
 
-    begin, fit, text = time.perf_counter(), None, ""
-    times = PooledTimes.of(rows)
-    if errors:
-        text = "" if ship is None else read_text(ship)
-    else:
+    begin, fit = time.perf_counter(), None
+    if starts is not None:
+        times = PooledTimes.of(rows)
         fit = fitting.solved(problem(times, FINE), times, starts)
         servers = times.labels(lambda row: row.group).tolist()
         _say(f"fit of {len(servers)} times in {len(set(servers))} servers", begin)
@@ -102,7 +106,7 @@ def _fit(rows: list[PooledRow], starts: int, errors: bool, ship: Path | None) ->
             "One fit of all rows",
             ("coefficient", "value", "low", "high", "learnt"),
             (
-                (p.name, f"{fit.values[p.name]:.4g}", *(f"{x:.4g}" for x in bounds[p.name]),
+                (p.name, *(f"{x:.4g}" for x in (fit.values[p.name], *bounds[p.name])),
                  f"{p.learnt:.2f}")
                 for p in identifiability(fit).parameters
             ),
@@ -116,30 +120,23 @@ def _fit(rows: list[PooledRow], starts: int, errors: bool, ship: Path | None) ->
         "Errors of what is new to the fit",
         ("new", "left out in turn", "rows", "TPOT, median %", "TTFT, median %"),
         (
-            (
-                kind,
-                str(x.kinds or "-"),
-                str(len(x.tpot)),
-                *(f"{y:.1f}" for y in x.medians().values()),
-            )
+            (kind, str(x.kinds or "-"), str(len(x.tpot)),
+             *(f"{y:.1f}" for y in x.medians().values()))
             for kind, x in new.items()
         ),
-    )
-    if ship is not None:
-        write_text(ship, shipping.with_new_errors(text, new))
+    )  # fmt: skip
+    return shipping.with_new_errors(text, new)
 
 
-def _publishers(rows: list[PooledRow], ship: Path | None) -> None:
-    """The laws of errors on servers of a publisher without any row in the fit."""
+def _publishers(rows: list[PooledRow]) -> str:
+    """The file of the laws of errors on servers of a publisher without any row in the fit."""
     from infer_jax.calibration.pooled import publishers, shipping
     from infer_jax.calibration.pooled.likelihood import PooledTimes
-    from infer_jax.catalog.files import write_text
 
     times = PooledTimes.of(rows)
     text = shipping.laws_file(times, publishers.law_of_publishers(times))
-    if ship is not None:
-        write_text(ship, text)
     print(text)
+    return text
 
 
 def _console() -> Console:
