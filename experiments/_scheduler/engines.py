@@ -14,8 +14,16 @@ import numpy as np
 from jax.tree_util import Partial
 
 import infer_jax as ij
-from experiments._scheduler.loops import SHORTEST, Server, Times, replayed, whole_run
-from experiments._scheduler.pricing import MAX_DECODING, priced, seconds
+from experiments._scheduler.loops import (
+    MAX_DECODING,
+    SHORTEST,
+    Server,
+    Times,
+    priced,
+    replayed,
+    seconds,
+    whole_run,
+)
 from infer_jax.estimators.serving import (
     Deployment,
     ServerEstimate,

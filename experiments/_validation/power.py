@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 
 from experiments import _report
-from experiments._validation.scores import score
+from experiments._validation.board import score
 from infer_jax.calibration import CAUCHY, Linearised, Prior, at, covariance, identifiability
 from infer_jax.calibration.cross_validation import refits
 from infer_jax.calibration.pooled.answers import LAWS, StackedRows, evaluate, shipped, stacked

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._validation import kinds, ml_energy, power, scores
+from experiments._validation import board, kinds, ml_energy, power
 from experiments.power import ML_ENERGY
 from infer_jax.calibration.pooled.readers import gpt_oss, inferencex
 from infer_jax.catalog import list_systems, load_system
@@ -100,6 +100,6 @@ def test_every_chip_draws_what_its_generation_does_and_others_the_mean():
 
 def test_the_band_of_power_is_that_of_the_chip():
     (row, *_) = kinds.read(ML_ENERGY).rows
-    ends = scores.bands([row], {"power": np.array([500.0])})
+    ends = board.bands([row], {"power": np.array([500.0])})
     factors = power_errors("hopper").within[80]
     assert (ends.low["power"][0], ends.high["power"][0]) == pytest.approx(500.0 * np.array(factors))

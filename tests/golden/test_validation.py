@@ -1,4 +1,4 @@
-"""The scoreboard of measured rows of others: what it reads, leaves out, refuses and scores."""
+"""The scoreboard of measured rows of others: what it reads, leaves out, refuses and board."""
 
 import csv
 import json
@@ -13,10 +13,8 @@ from typer.testing import CliRunner
 from experiments import validation
 from experiments._validation import (
     board,
-    calibrated,
     estimates,
     kinds,
-    scores,
     wide_experts,
 )
 from infer_jax.calibration.pooled.answers import TRACES, shipped
@@ -172,21 +170,21 @@ def test_scores_are_those_of_the_definitions():
     predicted = np.asarray([1.1, 0.8, 2.0, np.nan, 1.0])
     measured = np.asarray([1.0, 1.0, 1.0, 1.0, np.nan])
     low, high = predicted * np.asarray([0.9, 0.9, 0.6, 1, 1]), predicted * 1.2
-    one = scores.score(predicted, measured, low, high)
+    one = board.score(predicted, measured, low, high)
     assert one is not None
     assert (one.rows, one.banded) == (3, 3)
     assert one.median == pytest.approx(20.0) and one.mean == pytest.approx(130 / 3)
     assert one.bias == pytest.approx(100 * ((1.1 * 0.8 * 2.0) ** (1 / 3) - 1))
     assert one.cover80 == pytest.approx(100 / 3)  # the first alone
     assert one.width80 == pytest.approx(1.2 / 0.9)
-    assert scores.score(predicted[3:], measured[3:]) is None
+    assert board.score(predicted[3:], measured[3:]) is None
 
 
 def test_bands_are_the_ones_that_an_estimate_prints(answers):
     import infer_jax as ij
 
     rows, fitted, _ = answers
-    banded = scores.bands(rows, fitted)
+    banded = board.bands(rows, fitted)
     i = next(i for i, row in enumerate(rows) if row.dataset == "gpt-oss h200")
     printed = ij.estimate("gpt-oss-120b", "h200_sxm", tp=1, batch=16).to_dict()
     low, high = np.asarray(printed["tpot_interval80_ms"])
@@ -199,14 +197,14 @@ def test_bands_are_the_ones_that_an_estimate_prints(answers):
     wide = banded.high["ttft"][j] / banded.low["ttft"][j]
     assert wide > 2.0 * banded.high["ttft"][i] / banded.low["ttft"][i]
     # batches say no more than their latency
-    assert set(scores.bands(rows, {"latency": fitted["latency"]}).low) == {"latency"}
+    assert set(board.bands(rows, {"latency": fitted["latency"]}).low) == {"latency"}
 
 
 def test_figures_have_the_metrics_of_every_data_set(answers):
     rows, fitted, roofline = answers
     by = {
-        board.SHIPPED: scores.by_dataset(rows, fitted, scores.bands(rows, fitted)),
-        "roofline": scores.by_dataset(rows, roofline),
+        board.SHIPPED: board.by_dataset(rows, fitted, board.bands(rows, fitted)),
+        "roofline": board.by_dataset(rows, roofline),
     }
     figures = json.loads(json.dumps(board.figures(by)))
     wanted = {"rows", "median", "mean", "bias", "cover80"}
@@ -260,9 +258,9 @@ def test_five_runs_of_a_server_learn_how_much_slower_it_is(folder):
             PooledRow(**{**row.__dict__, "measured": {"tpot": 1.3 * t, "ttft": 1.5 * f}})
             for row, t, f in zip(rows, usual["tpot"], usual["ttft"], strict=True)
         ]
-        result = calibrated.five_runs(slower)
+        result = estimates.five_runs(slower)
     unseen = np.isfinite(result["tpot"])
-    assert unseen.sum() == len(rows) - calibrated.RUNS
+    assert unseen.sum() == len(rows) - estimates.RUNS
     ratio = (result["tpot"] / usual["tpot"] / 1.3)[unseen]
     # the worst of the rows that were not seen is 6.4 % off
     assert np.abs(ratio - 1.0).max() < 0.07
@@ -273,5 +271,5 @@ def test_published_nodes_of_wide_experts_are_predicted_within_a_fifth():
     rows = [r for r in kinds.read(wide_experts.FILE).rows if r.system in ("h800_sxm", "h100_sxm")]
     assert len(rows) == 9
     found = estimates.answers(rows, shipped())["throughput"]
-    wrong = np.abs(found / scores.measured(rows, "throughput") - 1.0)
+    wrong = np.abs(found / board.measured(rows, "throughput") - 1.0)
     assert np.all(np.sort(wrong)[:-1] < 0.2) and wrong.max() < 0.26 and np.median(wrong) < 0.1

@@ -8,8 +8,7 @@ from jax.tree_util import Partial
 
 import infer_jax as ij
 from experiments._scheduler.engines import against_replay
-from experiments._scheduler.loops import Server, idle_host, loops, replayed
-from experiments._scheduler.pricing import priced, seconds
+from experiments._scheduler.loops import Server, idle_host, loops, priced, replayed, seconds
 from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
 from infer_jax.physics import scheduling
 from infer_jax.physics.scheduling import interference
