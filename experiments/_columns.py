@@ -5,16 +5,15 @@ that may be absent has a value that is then taken, and said. A required column m
 of the wrong length or a malformed cell is an InputError with its line.
 """
 
-import csv
-import io
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from infer_jax.catalog.files import read_text
+from infer_jax.catalog.foreign import csv_rows
 from infer_jax.errors import InputError
 
 Value = float | str
@@ -98,8 +97,8 @@ def read_points(
         InputError: unreadable, a required column missing, a malformed row or cell.
     """
     where = str(path)
-    lines = _lines(where, read_text(path))
-    header = _header(where, next(lines, (0, []))[1], inputs, outputs)
+    lines = csv_rows(where, read_text(path))
+    header = _header(where, next(lines)[1], inputs, outputs)
     columns = [name for name in header if name in outputs]
     assumed = {name: i.absent for name, i in inputs.items() if name not in header}
     points: list[Point] = []
@@ -110,7 +109,7 @@ def read_points(
         if len(cells) != len(header):
             width = f"{len(header)}, as the header has"
             raise InputError(where, f"line {line}, number of cells", len(cells), width)
-        row = {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
+        row = dict(zip(header, cells, strict=True))
 
         def read(names: Mapping[str, Input | Output], row=row, line=line) -> dict[str, Any]:
             filled = [name for name in header if name in names and row[name]]
@@ -130,25 +129,10 @@ def read_points(
     return Points(points, rows, columns, ignored, assumed, skipped)
 
 
-def _lines(where: str, text: str) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells of the lines that are not blank."""
-    reader = csv.reader(io.StringIO(text), strict=True)
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield reader.line_num, cells
-    except csv.Error as error:
-        at = f"line {reader.line_num}"
-        raise InputError(where, at, str(error), "comma-separated values") from None
-
-
 def _header(
-    where: str, cells: list[str], inputs: Mapping[str, Input], outputs: Mapping[str, Output]
+    where: str, header: list[str], inputs: Mapping[str, Input], outputs: Mapping[str, Output]
 ) -> list[str]:
     """The column names, if they suffice."""
-    if not cells:
-        raise InputError(where, "", "an empty file", "CSV with a header")
-    header = [name.strip() for name in cells]
     for name, count in Counter(header).items():
         if count > 1:
             raise InputError(where, f"column {name}", f"given {count} times", "once")
