@@ -7,7 +7,7 @@ from pathlib import Path
 from experiments._report import SHARED
 from experiments._validation import ml_energy, replays, wide_experts
 from infer_jax.calibration.pooled import readers
-from infer_jax.calibration.pooled.readers import TableReader, silicon
+from infer_jax.calibration.pooled.readers import TableReader
 from infer_jax.calibration.pooled.rows import RowsRead
 from infer_jax.errors import InputError
 
@@ -40,17 +40,7 @@ def sources(folder: Path = MEASURED) -> dict[str, Callable[[], RowsRead]]:
     Raises:
         InputError: no such folder.
     """
-    if not folder.is_dir():
-        raise InputError("validation", str(folder), "missing", "files of measured rows by path")
-    paths = [
-        *sorted(p for p in folder.glob("*.csv") if p.name != "llmfit_local.csv"),
-        *sorted(folder.glob("h200_gpt_oss/*.tsv")),
-        *sorted(p.parent for p in folder.glob(f"*/*/{replays.FILE}")),
-    ]
-    found: dict[str, Callable[[], RowsRead]] = {
-        str(p.relative_to(folder)): partial(read, p) for p in paths
-    }
-    found[wide_experts.FILE.name] = partial(read, wide_experts.FILE)
-    if silicon.is_installed():
-        found["silicon_sample.csv of aiconfigurator-core"] = silicon.read
-    return found
+    found = readers.sources(folder, TABLES)
+    runs = sorted(path.parent for path in folder.glob(f"*/*/{replays.FILE}"))
+    found |= {str(run.relative_to(folder)): partial(read, run) for run in runs}
+    return found | {wide_experts.FILE.name: partial(read, wide_experts.FILE)}

@@ -39,15 +39,16 @@ def read(path: Path, tables: tuple[TableReader, ...] = TABLES) -> RowsRead:
         InputError: unreadable, or of no kind in ``tables``.
     """
     header, lines = _table(path)
-    for table in tables:
-        if set(table.columns) <= set(header):
-            return table.read(lines)
+    if (table := _kind(header, tables)) is not None:
+        return table.read(lines)
     allowed = "; or ".join(f"{t.name}: {', '.join(t.columns)}" for t in tables)
     raise InputError(str(path), "columns", ", ".join(header[:8]) or "none", f"those of {allowed}")
 
 
-def sources(folder: Path) -> dict[str, Callable[[], RowsRead]]:
-    """By name, readers of a folder's files that are fitted, and of aiconfigurator-core's rows.
+def sources(
+    folder: Path, tables: tuple[TableReader, ...] = TABLES
+) -> dict[str, Callable[[], RowsRead]]:
+    """By name, readers of a folder's files of these kinds, and of aiconfigurator-core's rows.
 
     Raises:
         InputError: no such folder.
@@ -56,17 +57,18 @@ def sources(folder: Path) -> dict[str, Callable[[], RowsRead]]:
         raise InputError("measured rows", str(folder), "missing", "files of measured rows by path")
     paths = (*sorted(folder.glob("*.csv")), *sorted(folder.glob("*/*.tsv")))
     readers: dict[str, Callable[[], RowsRead]] = {
-        str(path.relative_to(folder)): partial(read, path) for path in paths if _is_table(path)
+        str(path.relative_to(folder)): partial(read, path, tables)
+        for path in paths
+        if _kind(_table(path)[0], tables)
     }
     if silicon.is_installed():
         readers["silicon_sample.csv of aiconfigurator-core"] = silicon.read
     return readers
 
 
-def _is_table(path: Path) -> bool:
-    """Whether a file has the columns of one of ``TABLES``."""
-    header, _ = _table(path)
-    return any(set(table.columns) <= set(header) for table in TABLES)
+def _kind(header: list[str], tables: tuple[TableReader, ...]) -> TableReader | None:
+    """The kind of table that has these columns, if any."""
+    return next((table for table in tables if set(table.columns) <= set(header)), None)
 
 
 def _table(path: Path) -> tuple[list[str], Lines]:
