@@ -39,12 +39,17 @@ def labelled(folds: Sequence[Hashable], rows: int) -> dict[str, np.ndarray]:
     Raises:
         InputError: another number of labels than rows, or fewer than two folds.
     """
-    labels = np.asarray([str(label) for label in folds])
-    kinds = sorted(set(labels))
-    if len(labels) != rows or len(kinds) < 2:
+    masks = label_masks(np.asarray([str(label) for label in folds]))
+    if len(folds) != rows or len(masks) < 2:
         allowed = f"{rows} labels, one a row, of two folds or more"
-        raise InputError("fit", "folds", f"{len(labels)} of {len(kinds)} kinds", allowed)
-    return {kind: labels == kind for kind in kinds}
+        raise InputError("fit", "folds", f"{len(folds)} of {len(masks)} kinds", allowed)
+    return masks
+
+
+def label_masks(labels: np.ndarray, scored: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """A mask of all rows that have a label, for every label among the ``scored`` ones (or all)."""
+    kinds = np.unique(labels if scored is None else labels[scored])
+    return {str(kind): labels == kind for kind in kinds}
 
 
 def random_groups(

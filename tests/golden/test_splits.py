@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments._validation import board, folds, nested, splits, unseen
+from infer_jax.calibration.cross_validation import label_masks
 from infer_jax.calibration.pooled import fitting, left_out, likelihood, publishers, shipping
 from infer_jax.calibration.pooled.__main__ import app
 from infer_jax.calibration.pooled.left_out import NewErrors
@@ -272,7 +273,7 @@ def test_no_error_is_typed_by_hand():
 def test_each_kind_is_left_out_once():
     times = PooledTimes.of(ROWS)
     scored = left_out.offered_loops(times)
-    found = dict(left_out.label_masks(times.labels(lambda row: row.system), scored))
+    found = label_masks(times.labels(lambda row: row.system), scored)
     assert sorted(found) == sorted({row.system for row in ROWS})
     assert (np.sum(list(found.values()), axis=0) == 1).all()
 

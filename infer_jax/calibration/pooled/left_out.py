@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.cross_validation import refits
+from infer_jax.calibration.cross_validation import label_masks, refits
 from infer_jax.calibration.pooled.answers import (
     LAWS,
     Answers,
@@ -81,9 +81,8 @@ def refitted(
     errors = {}
     for name, (label, of_amd) in KINDS.items():
         scored, labels = loops & (amd == of_amd), times.labels(label)
-        masks = label_masks(labels, scored)
-        ratios = np.full(len(times.seconds), np.nan)
-        for fold in refits(made, masks, weights=weights(times), starts=start, steps=STEPS):
+        folds, ratios = label_masks(labels, scored), np.full(len(times.seconds), np.nan)
+        for fold in refits(made, folds, weights=weights(times), starts=start, steps=STEPS):
             own = fold.inside & scored
             ratios[own] = np.exp(np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
             say(f"without {fold.name}")
@@ -97,11 +96,6 @@ def offered_loops(times: PooledTimes) -> np.ndarray:
     """Closed loops of one pool of an engine that is offered, which ATOM is not."""
     loops = [row.mode == "loop" and row.framework != "atom" for row in times.rows]
     return np.asarray(loops)[times.row]
-
-
-def label_masks(labels: np.ndarray, scored: np.ndarray) -> dict[str, np.ndarray]:
-    """All times that have a label, for every label among the scored ones."""
-    return {str(kind): labels == kind for kind in np.unique(labels[scored])}
 
 
 def of_another_make(rows: Sequence[PooledRow], model: Serving) -> NewErrors:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.cross_validation import refits
+from infer_jax.calibration.cross_validation import label_masks, refits
 from infer_jax.calibration.error_bands import learned
 from infer_jax.calibration.pooled.likelihood import (
     PACE,
@@ -115,8 +115,7 @@ def shared_variance(errors: np.ndarray, groups: Sequence[Hashable]) -> float:
 
 def without_publishers(times: PooledTimes, made: PooledProblem, start: np.ndarray) -> UnseenErrors:
     """Errors and facts of all times, each by a fit without its publisher, solved in full."""
-    publishers = times.labels(lambda row: row.publisher)
-    folds = {str(name): publishers == name for name in np.unique(publishers)}
+    folds = label_masks(times.labels(lambda row: row.publisher))
     errors = np.full(len(times.seconds), np.nan)
     columns = {name: np.zeros(len(errors)) for name in FACTS}
     for fold in refits(made, folds, weights=weights(times), starts=start, steps=STEPS):
