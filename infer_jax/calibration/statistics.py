@@ -54,9 +54,11 @@ def score(
     if low is None or high is None or not (banded := np.isfinite(low) & np.isfinite(high)).any():
         return result
     inside = (low <= measured) & (measured <= high)
+    with np.errstate(divide="ignore"):
+        widths = high[banded] / low[banded]
     return result._replace(
         cover80=100.0 * float(np.mean(inside[banded])),
-        width80=float(np.median(high[banded] / low[banded])),
+        width80=float(np.median(widths)),
         banded=int(banded.sum()),
     )
 
