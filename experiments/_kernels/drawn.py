@@ -84,9 +84,9 @@ def latent_heads(device: str, tables: KernelTables, chip: Chip) -> Panel:
     rank, rope = 512.0, 64.0
 
     def core(heads: Any) -> Latent:
-        ranks = {"kv_rank": jnp.asarray(rank), "query_rank": jnp.asarray(1536.0)}
-        widths = {"nope_width": width, "rope_width": jnp.asarray(rope), "value_width": width}
-        return Latent(query_heads=heads, **widths, **ranks)
+        sizes: dict[str, Any] = {"nope_width": width, "value_width": width}
+        sizes |= {"rope_width": jnp.asarray(rope), "kv_rank": jnp.asarray(rank)}
+        return Latent(query_heads=heads, query_rank=jnp.asarray(1536.0), **sizes)
 
     per_head = 2 * (2 * rank + rope) / ((rank + rope) * HELD)
     ratio = float(chip.flops_16 / chip.memory_bandwidth)

@@ -72,8 +72,8 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
         first, later, copies = plan.prefill, plan.decode, plan.decode_copies
         chips = plan.chips * row.facts["chip_share"]
     else:
-        assert isinstance(plan, Deployment)
         first, later, copies, chips = plan, plan, 1.0, plan.instance
+    assert isinstance(first, Deployment)
     first = without_drafts(first)
     forwards = (
         (first, ForwardPass(sequences=one, new_tokens=isl, cached_tokens=0.0 * one)),
