@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,8 @@ from infer_jax.design.lagrangian import Multipliers, begin, lagrangian, update
 from infer_jax.design.problem import MIN_TEMPERATURE, DesignProblem
 from infer_jax.errors import InputError
 
-OptimiserState = Any  # the state of an optimiser, a pytree that it alone knows
+Optimiser = Any  # of optax: init and update
+OptimiserState = Any  # a pytree that its optimiser alone knows
 Aux = TypeVar("Aux")
 Trace = tuple[Array, Array, Array]  # by step: objective, worst excess, values
 METHODS = ("adam", "lbfgs")
@@ -29,20 +30,6 @@ FAST, SLOW = 0.25, 0.02  # Adam's first and last step, in logits
 MIN_GAIN = 1e-4  # two rounds that gain less than this share end the search
 MAX_FORWARD = 4  # up to this many numbers forward mode is used, whose code stays one fused pass
 TOLERANCE = 1e-2  # relative excess that a relaxed design may have, since rounding decides later
-
-
-class Optimiser(Protocol):
-    """The two functions of an optax optimiser that are used here."""
-
-    @property
-    def init(self) -> Callable[[Array], OptimiserState]:
-        """Coordinates -> state."""
-        ...
-
-    @property
-    def update(self) -> Callable[..., tuple[Array, OptimiserState]]:
-        """(slope, state, coordinates, ...) -> (step, state)."""
-        ...
 
 
 class Restart(NamedTuple):
@@ -107,23 +94,27 @@ def ascend(
     """
     if method not in METHODS:
         raise InputError("codesign", "method", method, " or ".join(METHODS))
-    each, sign = max(1, steps // rounds), dict(problem.program.signs)[problem.keep.by]
+    length, sign = max(1, steps // rounds), problem.signs[problem.keep.by]
     with jax.enable_x64(True):
         started = time.perf_counter()
-        optimiser = _optimiser(method, each * rounds)
-        key = (method, each, rounds)
+        optimiser = _optimiser(method, length * rounds)
+        key = (method, length, rounds)
         if key not in problem.compiled:
-            run = partial(_round, problem, optimiser, method, each)
+            run = partial(_round, problem, optimiser, method, length)
             options = of_gradients(jax.default_backend())
             problem.compiled[key] = jax.jit(run, compiler_options=options)
         run = problem.compiled[key]
-        start = jnp.asarray(free), jnp.asarray(digits, jnp.int32)
-        lanes = _lanes(problem, optimiser, *start)
+        start = jnp.asarray(free)
+        fresh = jax.tree.map(
+            lambda x: jnp.broadcast_to(x, (len(free), *jnp.shape(x))), begin(problem.excesses)
+        )
+        lanes = Restart(
+            start, jnp.asarray(digits, jnp.int32), fresh, jax.vmap(optimiser.init)(start)
+        )
         traces, gradients, best = [], 0, []
         for i in range(rounds):
-            temperature = MAX_TEMPERATURE * (MIN_TEMPERATURE / MAX_TEMPERATURE) ** (
-                i / max(1, rounds - 1)
-            )
+            share = i / max(1, rounds - 1)
+            temperature = MAX_TEMPERATURE * (MIN_TEMPERATURE / MAX_TEMPERATURE) ** share
             lanes, trace, counted = run(lanes, jnp.asarray(temperature), limits)
             traces.append([np.asarray(x) for x in trace])
             gradients += int(np.sum(counted))
@@ -147,19 +138,13 @@ def with_slope(
 ) -> tuple[Array, Array, Aux]:
     """(value, slope, the rest of ``merit``): forward for ``MAX_FORWARD`` numbers, else reverse."""
     if len(free) > MAX_FORWARD:
-        (value, seen), slope = jax.value_and_grad(merit, has_aux=True)(free)
-        return value, slope, seen
+        (value, rest), slope = jax.value_and_grad(merit, has_aux=True)(free)
+        return value, slope, rest
 
     def along(way: Array) -> tuple[Array, Array, Aux]:
         return jax.jvp(merit, (free,), (way,), has_aux=True)
 
     return jax.vmap(along, out_axes=(None, 0, None))(jnp.eye(len(free)))
-
-
-def _lanes(problem: DesignProblem, optimiser: Optimiser, free: Array, digits: Array) -> Restart:
-    leaves = begin(problem.excesses)
-    stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(free), *jnp.shape(x))), leaves)
-    return Restart(free, digits, stacked, jax.vmap(optimiser.init)(free))
 
 
 def _optimiser(method: str, steps: int) -> Optimiser:
@@ -170,10 +155,9 @@ def _optimiser(method: str, steps: int) -> Optimiser:
         raise InputError("codesign", "optax", "not installed", allowed) from None
     if method == "lbfgs":
         search = optax.scale_by_backtracking_linesearch(12)
-        return cast(Optimiser, optax.lbfgs(linesearch=search))
+        return optax.lbfgs(linesearch=search)
     schedule = optax.cosine_decay_schedule(FAST, steps, alpha=SLOW / FAST)
-    adam = optax.chain(optax.zero_nans(), optax.adam(schedule, b1=0.8, b2=0.95))
-    return cast(Optimiser, adam)
+    return optax.chain(optax.zero_nans(), optax.adam(schedule, b1=0.8, b2=0.95))
 
 
 def _round(
@@ -185,7 +169,7 @@ def _round(
     temperature: Array,
     limits: Array,
 ) -> tuple[Restart, Trace, Array]:
-    """``steps`` steps of every restart, then new multipliers; what was seen, and evaluations."""
+    """``steps`` steps of every restart, then new multipliers; their trace, and evaluations."""
 
     def advance(lane: Restart) -> tuple[Restart, tuple[Array, ...]]:
         def merit(free: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -196,7 +180,7 @@ def _round(
             carry: tuple[Array, OptimiserState], _: None
         ) -> tuple[tuple[Array, OptimiserState], tuple[Array, ...]]:
             free, memory = carry
-            value, slope, seen = with_slope(merit, free)
+            value, slope, rest = with_slope(merit, free)
             slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
             extra, evaluations = {}, jnp.asarray(1)
             if method == "lbfgs":
@@ -204,8 +188,8 @@ def _round(
             change, memory = optimiser.update(slope, memory, free, **extra)
             if method == "lbfgs":
                 evaluations = 1 + memory[-1].info.num_linesearch_steps
-            worst = jnp.max(seen[1], initial=-jnp.inf)
-            row = (seen[0], worst, problem.relaxed.values(free), evaluations)
+            worst = jnp.max(rest[1], initial=-jnp.inf)
+            row = (rest[0], worst, problem.relaxed.values(free), evaluations)
             return (free + jnp.where(jnp.isfinite(change), change, 0.0), memory), row
 
         (free, memory), rows = jax.lax.scan(step, (lane.free, lane.memory), None, length=steps)

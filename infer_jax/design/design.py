@@ -9,15 +9,9 @@ import jax
 import numpy as np
 
 from infer_jax.design.ascent import AscentPath, AscentProgress, ascend
-from infer_jax.design.problem import DesignProblem, distinct
-from infer_jax.design.rounding import Lattice, Rounded, settle
-from infer_jax.design.violations import (
-    estimate_of,
-    excess_of,
-    start_point,
-    start_values,
-    violations,
-)
+from infer_jax.design.problem import DesignProblem
+from infer_jax.design.rounding import Lattice, round_ends
+from infer_jax.design.violations import estimate_of, in_words, violations
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.sweeps.explanation import explain
@@ -136,20 +130,20 @@ class Search:
         if not (1 <= fewest <= MAX_RESTARTS and 1 <= steps <= MAX_STEPS):
             allowed = f"1 to {MAX_RESTARTS:,} restarts (each a search) of 1 to {MAX_STEPS:,} steps"
             raise InputError("codesign", "restarts, steps", (restarts, steps), allowed)
-        rng = np.random.default_rng(seed)
-        settled, paths = [], []
+        start, rng = start or {}, np.random.default_rng(seed)
+        known = {**dict(self.problems[0].keep.limits), **(under or {})}
+        limits = np.array([known[name] for name, _ in self.problems[0].keep.limits], np.float64)
+        paths: list[AscentPath] = []
+        best: list[tuple[float, float, int, np.ndarray]] = []  # excess, objective, group, digits
         counts = {"gradients": 0, "lattice": 0, "restarts": 0}
         for number, problem in enumerate(self.problems):
-            limits = np.array([{**dict(problem.keep.under), **(under or {})}[n] for n, _ in
-                               problem.keep.under], np.float64)  # fmt: skip
             relaxed, lattice = problem.relaxed, Lattice(problem, limits)
             share = RESTARTS_PER_NUMBER * max(2, len(relaxed.moving))
             if restarts is not None:
                 share = max(1, restarts // len(self.problems))
-            counts["restarts"] += share
             free, digits = relaxed.random(rng, share)
             if relaxed.moving:
-                free[0] = relaxed.free(start_values(relaxed, start or {}))
+                free[0] = relaxed.free(relaxed.start_values(start))
                 near = free[1 : share // NEAR_START]
                 near[:] = free[0] + rng.normal(size=near.shape)
                 path = ascend(
@@ -157,65 +151,54 @@ class Search:
                 )
                 paths.append(path)
                 counts["gradients"] += path.gradients
-                ends = path.ends
-                rows = [
-                    np.r_[np.round(relaxed.positions(path.values[-1, i])), path.digits[i]]
-                    for i in ends
-                ]
-                ends = ends[distinct(rows)][:ENDS]
-                free, digits = path.free[ends], path.digits[ends]
-            rounded = settle(lattice, free, digits, rng)
-            counts["lattice"] += lattice.evaluations
-            settled.append((rounded.excess, rounded.objective, number, rounded, limits))
-        _, _, number, rounded, limits = min(settled, key=lambda x: x[:3])
-        ended = self._ended(self.problems[number], rounded, start or {}, limits)
+                free, digits = _distinct_ends(problem, path)
+            rounded = round_ends(lattice, free, digits, rng)
+            scores = lattice(rounded[None])
+            best.append((float(scores.excess[0]), float(scores.objective[0]), number, rounded))
+            counts["restarts"] += share
+            counts["lattice"] += len(lattice.scores)
+        excess, _, number, rounded = min(best, key=lambda end: end[:3])
+        design = self._design(self.problems[number], rounded, excess <= 0, start, limits)
         seconds = time.perf_counter() - started
-        return dataclasses.replace(ended, paths=tuple(paths), counts=counts, seconds=seconds)
+        return dataclasses.replace(design, paths=tuple(paths), counts=counts, seconds=seconds)
 
-    def _ended(
+    def _design(
         self,
         problem: DesignProblem,
-        rounded: Rounded,
+        rounded: np.ndarray,
+        met: bool,
         start: Mapping[str, float],
         limits: np.ndarray,
     ) -> Design:
         """The rounded design or, if that is better, the start, under the exact model."""
         group, by = problem.relaxed.group, problem.keep.by
-        sign = dict(problem.program.signs)[by]
-        base = start_point(problem.relaxed, start)
+        base = problem.relaxed.start_point(start)
         base_estimate = estimate_of(base)
-        start_met = excess_of(problem, base, base_estimate, limits) <= 0
-        index = int(np.ravel_multi_index(tuple(rounded.digits), group.sizes)) if group.sizes else 0
-        row = explain(self.ready, index + group.offset)
-        point = group.fill(group.steps(rounded.digits))
-        index, estimate, met = index + group.offset, row.estimate, rounded.excess <= 0
+        broken = violations(problem, base, base_estimate, limits)
+        index: int | None = group.offset
+        if group.sizes:
+            index += int(np.ravel_multi_index(tuple(rounded), group.sizes))
+        row = explain(self.ready, index)
+        point, estimate = group.fill(group.steps(rounded)), row.estimate
         values = {c.path: row.axes[c.path] for c in group.columns if len(c.labels) > 1}
+        gain = problem.signs[by] * (look(by, base, base_estimate) - look(by, point, estimate))
         notes: list[str] = []
-        worse = sign * float(look(by, point, estimate)) > sign * float(
-            look(by, base, base_estimate)
-        )
-        if start_met and (worse or not met):
+        if not broken and (gain < 0 or not met):
             point, estimate, met, index = base, base_estimate, True, None
             values = {path: float(look(path, base, estimate)) for path, x in values.items()
                       if isinstance(x, int | float)}  # fmt: skip
             notes.append("No lattice point that was tried beats the start, which is returned.")
         if not met:
             at = ", ".join(f"{k} = {v:.6g}" for k, v in values.items() if not isinstance(v, str))
-            broken = violations(problem, point, estimate, limits)
             error = InputError("codesign", "", "", "")
             error.args = (
                 f"codesign: limits are kept by no design that was tried (the best is {at}); "
-                f"allowed: wider ones: {broken}",
+                f"allowed: wider ones: {in_words(violations(problem, point, estimate, limits))}",
             )
             raise error
-        if not start_met:
-            notes.append(
-                f"The start breaks limits: {violations(problem, base, base_estimate, limits)}."
-            )
-        moving = tuple(
-            next(c.path for c in group.columns if c.digit == digit)
-            for digit in problem.relaxed.moving
-        )
+        if broken:
+            notes.append(f"The start breaks limits: {in_words(broken)}.")
+        paths = {c.digit: c.path for c in reversed(group.columns)}
         return Design(
             values=values,
             index=index,
@@ -223,15 +206,25 @@ class Search:
             estimate=estimate,
             start=base,
             start_estimate=base_estimate,
-            start_met=start_met,
+            start_met=not broken,
             by=by,
-            sign=sign,
+            sign=problem.signs[by],
             paths=(),
-            moving=moving,
+            moving=tuple(paths[digit] for digit in problem.relaxed.moving),
             counts={},
             seconds=0.0,
             notes=tuple(notes),
         )
+
+
+def _distinct_ends(problem: DesignProblem, path: AscentPath) -> tuple[np.ndarray, np.ndarray]:
+    """(coordinates, digits) of the best ends, one of those that round to the same point."""
+    first: dict[tuple[int, ...], int] = {}
+    for end in path.ends.tolist():
+        positions = np.round(problem.relaxed.positions(path.values[-1, end]))
+        first.setdefault((*map(int, positions), *map(int, path.digits[end])), end)
+    ends = [*first.values()][:ENDS]
+    return path.free[ends], path.digits[ends]
 
 
 def optimise(

@@ -39,6 +39,7 @@ FALL, RISE = 4.0, 2.0  # a number of the model may fall to a quarter and double
 SIZE_BAND = 0.02  # total and active parameters stay within this share: a model of the same class
 DOUBLING = ("tp", "pp", "ep", "dp", "chips", "kv_heads", "batch")
 Reader = Callable[[Tree], Array]  # a block, whose layers it knows -> a width
+OF_EXPERTS = {"experts": "experts", "active": "active", "expert_width": "width"}
 OF_THE_PLAN = {
     "tp": "plan.tp",
     "pp": "plan.pp",
@@ -52,33 +53,29 @@ OF_THE_PLAN = {
 
 def paths(arch: Architecture) -> dict[str, tuple[str, ...]]:
     """Every name that this model has, with the leaves it stands for."""
-    names: dict[str, list[str]] = {"width": ["arch.width"], "draft_depth": ["arch.draft_layers"]}
     deepest = int(np.argmax([float(b.count) for b in arch.blocks]))
-    names["depth"] = [f"arch.blocks.{deepest}.count"]
+    names: dict[str, list[str]] = {
+        "width": ["arch.width"],
+        "draft_depth": ["arch.draft_layers"],
+        "depth": [f"arch.blocks.{deepest}.count"],
+    }
     for i, block in enumerate(arch.blocks):
-        head = f"arch.blocks.{i}.attention"
-        fields: dict[str, tuple[str, ...]] = {}
+        leaves: dict[str, list[str]] = {}
         if block.attention is not None:
-            layer = att.of(block.attention)
-            fields, inner = layer.designed, layer.softmax is not block.attention
-            head = f"{head}.base" if inner else head
-        for name, own in fields.items():
-            names.setdefault(name, []).extend(f"{head}.{field}" for field in own)
+            layer, head = att.of(block.attention), f"arch.blocks.{i}.attention"
+            head = head if layer.softmax is block.attention else f"{head}.base"
+            leaves = {name: [f"{head}.{f}" for f in own] for name, own in layer.designed.items()}
         tail, layer = f"arch.blocks.{i}.feedforward", block.feedforward
         if isinstance(layer, Experts):
-            for name, field in {
-                "experts": "experts",
-                "active": "active",
-                "expert_width": "width",
-            }.items():
-                names.setdefault(name, []).append(f"{tail}.{field}")
+            leaves |= {name: [f"{tail}.{field}"] for name, field in OF_EXPERTS.items()}
             if float(layer.shared.width) > 0:
-                names.setdefault("shared_width", []).append(f"{tail}.shared.width")
+                leaves["shared_width"] = [f"{tail}.shared.width"]
         elif layer is not None:
-            names.setdefault("feedforward_width", []).append(f"{tail}.width")
-    return {name: tuple(own) for name, own in names.items()} | {
-        k: (v,) for k, v in OF_THE_PLAN.items()
-    }
+            leaves["feedforward_width"] = [f"{tail}.width"]
+        for name, own in leaves.items():
+            names.setdefault(name, []).extend(own)
+    of_plan = {name: (leaf,) for name, leaf in OF_THE_PLAN.items()}
+    return {name: tuple(own) for name, own in names.items()} | of_plan
 
 
 def free_axis(name: str, low: float, high: float) -> Axis:
@@ -89,17 +86,18 @@ def free_axis(name: str, low: float, high: float) -> Axis:
     """
     if name in DOUBLING:
         powers = 2.0 ** np.arange(0, 41)
-        every = np.sort(np.r_[powers, 3.0 * powers]) if name == "batch" else powers
+        steps = np.sort(np.r_[powers, 3.0 * powers]) if name == "batch" else powers
+        spacing = "a power of two"
     else:
         step = STEPS[name]
         if high - low > MAX_VALUES * step:
             raise InputError("codesign", name, (low, high), f"at most {MAX_VALUES} steps of {step}")
-        every = step * np.arange(np.ceil(low / step), np.floor(high / step) + 1)
-    kept = every[(every >= low) & (every <= high) & (every > 0)]
-    if not len(kept):
-        wanted = "a power of two" if name in DOUBLING else f"a multiple of {STEPS[name]}"
-        raise InputError("codesign", name, (low, high), f"bounds with {wanted} between them")
-    return Axis.values(*kept.tolist())
+        steps = step * np.arange(np.ceil(low / step), np.floor(high / step) + 1)
+        spacing = f"a multiple of {step}"
+    steps = steps[(steps >= low) & (steps <= high) & (steps > 0)]
+    if not len(steps):
+        raise InputError("codesign", name, (low, high), f"bounds with {spacing} between them")
+    return Axis.values(*steps.tolist())
 
 
 def hardware_constraints(arch: Architecture, free: Sequence[str]) -> list[Constraint]:
@@ -109,24 +107,21 @@ def hardware_constraints(arch: Architecture, free: Sequence[str]) -> list[Constr
     token visits at most the experts there are, stages are no more than layers.
     """
     known, moving = paths(arch), set(free)
-    constraints: list[Constraint] = []
-
-    def ask(constraint: Constraint, *leaves: str) -> None:
-        if moving & set(leaves):
-            constraints.append(constraint)
-
+    pairs: list[tuple[str, str, str]] = []  # (leaf, relation, leaf)
     for heads in known.get("heads", ()):
-        ask(Constraint(value="plan.tp", divides=heads), "plan.tp", heads)
+        pairs.append(("plan.tp", "divides", heads))
         kv = heads.replace("query_heads", "kv_heads")
         if kv in known.get("kv_heads", ()):
-            ask(Constraint(value=kv, divides=heads), kv, heads)
+            pairs.append((kv, "divides", heads))
     for experts in known.get("experts", ()):
-        ask(Constraint(value="plan.ep", divides=experts), "plan.ep", experts)
-        active = experts.replace("experts", "active")
-        ask(Constraint(value=active, at_most=experts), active, experts)
-    depth = known["depth"][0]
-    ask(Constraint(value="plan.pp", at_most=depth), "plan.pp", depth)
-    return constraints
+        pairs.append(("plan.ep", "divides", experts))
+        pairs.append((experts.replace("experts", "active"), "at_most", experts))
+    pairs.append(("plan.pp", "at_most", known["depth"][0]))
+    return [
+        Constraint(value=leaf, **{relation: other})
+        for leaf, relation, other in pairs
+        if moving & {leaf, other}
+    ]
 
 
 def dependent_axes(arch: Architecture) -> dict[str, Axis]:
@@ -140,26 +135,28 @@ def dependent_axes(arch: Architecture) -> dict[str, Axis]:
     if float(arch.vectors) == float(arch.width):
         axes["arch.vectors"] = Axis.dependent(lambda _, point: point.arch.width)
     for i, block in enumerate(arch.blocks):
-        parts, left = _vectors(block), float(block.vectors)
-        taken = [(read, float(read(block))) for read in parts if float(read(block)) <= left]
-        left -= sum(x for _, x in taken)
-        many = left // float(arch.width)
-        rest = left - many * float(arch.width)
+        left, followed = float(block.vectors), list[Reader]()
+        for read in _vectors(block):
+            if float(read(block)) <= float(block.vectors):
+                followed.append(read)
+                left -= float(read(block))
+        widths = left // float(arch.width)
+        rest = left - widths * float(arch.width)
 
-        def rule(_: object, point: Point, i=i, many=many, rest=rest, taken=tuple(taken)) -> Array:
+        def rule(_: object, point: Point, i=i, n=widths, rest=rest, reads=tuple(followed)) -> Array:
             own = point.arch.blocks[i]
-            return many * point.arch.width + rest + sum(read(own) for read, _ in taken)
+            return n * point.arch.width + rest + sum(read(own) for read in reads)
 
         axes[f"arch.blocks.{i}.vectors"] = Axis.dependent(rule)
         layer = block.feedforward
         if not isinstance(layer, Experts) or float(layer.shared.width) == 0.0:
             continue
-        many = float(layer.shared.width) / float(layer.width)
-        if many.is_integer():
+        ratio = float(layer.shared.width) / float(layer.width)
+        if ratio.is_integer():
 
-            def shared(_: object, point: Point, i=i, many=many) -> Array:
+            def shared(_: object, point: Point, i=i, ratio=ratio) -> Array:
                 experts: Tree = point.arch.blocks[i].feedforward
-                return many * experts.width
+                return ratio * experts.width
 
             axes[f"arch.blocks.{i}.feedforward.shared.width"] = Axis.dependent(shared)
     return axes
@@ -186,7 +183,7 @@ def leaves_named(where: str, name: str, arch: Architecture) -> tuple[str, ...]:
     Raises:
         InputError: the model has no such thing.
     """
-    known: Mapping[str, tuple[str, ...]] = paths(arch)
+    known = paths(arch)
     if name not in known:
         raise InputError(where, f"free.{name}", "not in this model", ", ".join(known))
     return known[name]
@@ -205,6 +202,23 @@ def default_tables(
         InputError: no such model.
     """
     arch = load_model(model).architecture
+    flat = {f"arch.{path}": float(x) for path, x in by_path(arch).items()}
+    known = paths(arch)
+    free: dict[str, object] = {"tp": [1, 16], "batch": [1, 8192]}
+    if "experts" in known:
+        free["ep"] = [1, 256]
+    for name in (*SHAPE, *(() if "experts" in known else ("feedforward_width",))):
+        if name in known:  # around the model's own
+            now = flat[known[name][0]]
+            free[name] = [max(1.0, now // FALL), RISE * now]
+    sizes = {
+        "parameters": float(decoder.total(decoder.parameters(arch).values())),
+        "active": float(decoder.active_parameters(arch)),
+    }
+    same_size = [
+        {"value": name, "at_least": (1.0 - SIZE_BAND) * size, "at_most": (1.0 + SIZE_BAND) * size}
+        for name, size in sizes.items()
+    ]
     return {
         "estimator": estimator,
         "arch": {"model": model},
@@ -212,33 +226,6 @@ def default_tables(
         "workload": {"isl": isl, "osl": osl},
         "objective": {"best": "cost"},
         "limits": dict(limits),
-        "free": _free_ranges(arch),
-        "where": _same_size(arch),
+        "free": free,
+        "where": same_size,
     }
-
-
-def _free_ranges(arch: Architecture) -> dict[str, object]:
-    """Ranges around the model's own attention and feedforward sizes; layout and batch."""
-    flat = {f"arch.{path}": float(x) for path, x in by_path(arch).items()}
-    known = paths(arch)
-    mixture = "experts" in known
-    free: dict[str, object] = {"tp": [1, 16], "batch": [1, 8192]}
-    if mixture:
-        free["ep"] = [1, 256]
-    for name in (*SHAPE, *(() if mixture else ("feedforward_width",))):
-        if name in known:
-            now = flat[known[name][0]]
-            free[name] = [max(1.0, now // FALL), RISE * now]
-    return free
-
-
-def _same_size(arch: Architecture) -> list[dict[str, object]]:
-    """Total and active parameters within ``SIZE_BAND`` of the model's."""
-    sizes = {
-        "parameters": float(decoder.total(decoder.parameters(arch).values())),
-        "active": float(decoder.active_parameters(arch)),
-    }
-    return [
-        {"value": name, "at_least": (1.0 - SIZE_BAND) * size, "at_most": (1.0 + SIZE_BAND) * size}
-        for name, size in sizes.items()
-    ]

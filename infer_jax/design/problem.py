@@ -5,9 +5,9 @@ and, where the estimator can be smoothed, no kinks; the exact form is the sweep'
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +18,14 @@ from jax.typing import ArrayLike
 from infer_jax.design.relaxation import Relaxation
 from infer_jax.estimators import Estimate
 from infer_jax.sweeps.constraint import Constraint, Sides, holds
-from infer_jax.sweeps.paths import Point, Tree, look
-from infer_jax.sweeps.point import Program, one_point
+from infer_jax.sweeps.paths import Point, estimate_at, look
+from infer_jax.sweeps.point import Evaluation, one_point
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Best
 
 BATCHES = 256, 4096  # lattice points evaluated together: few, and many
 MIN_TEMPERATURE = 1e-3  # the temperature at which a smoothed estimator is as good as exact
 TINY = 1e-30
-
-
-Round = tuple[Tree, tuple[Array, Array, Array], Array]  # lanes, what was seen, evaluations
 
 
 class Scores(NamedTuple):
@@ -50,7 +47,8 @@ class Scores(NamedTuple):
 class DesignProblem:
     """One group of a prepared sweep, with its objective and limits."""
 
-    program: Program
+    evaluation: Evaluation
+    signs: Mapping[str, float]  # by term: -1 where more of it is better
     relaxed: Relaxation
     keep: Best
     smooth: bool
@@ -62,18 +60,27 @@ class DesignProblem:
         ``smooth``: anneal the estimator's own smoothing; by default where it has one and does
         not search layouts, which would blend them all.
         """
-        chosen = ready.parts[part]
-        relaxed = Relaxation.of(chosen.group, chosen.program.where)
-        estimator = chosen.group.base.estimator
-        asked = not estimator.searches if smooth is None else smooth
-        keep = ready.reducer
+        group, evaluation = ready.parts[part].group, ready.parts[part].program.evaluation
+        estimator, keep = group.base.estimator, ready.reducer
         assert isinstance(keep, Best)
-        return cls(chosen.program, relaxed, keep, asked and estimator.smooths)
+        anneal = not estimator.searches if smooth is None else smooth
+        relaxed = Relaxation.of(group, evaluation.where)
+        return cls(evaluation, ready.signs, relaxed, keep, anneal and estimator.smooths)
 
     @property
     def limits(self) -> np.ndarray:
         """The limits on terms, in the order of ``keep``."""
         return np.array([limit for _, limit in self.keep.limits], np.float64)
+
+    def terms_needed(
+        self, point: Point, estimate: Estimate, limits: Array | np.ndarray
+    ) -> list[tuple[Array, Array]]:
+        """(need, capacity) of each limited term: of a rate the limit is what is needed."""
+        pairs: list[tuple[Array, Array]] = []
+        for (name, _), limit in zip(self.keep.limits, limits, strict=True):
+            value = look(name, point, estimate)
+            pairs.append((limit, value) if self.signs[name] < 0 else (value, limit))
+        return pairs
 
     def relaxation(
         self, free: Array, digits: Array, temperature: Array, limits: Array
@@ -82,76 +89,68 @@ class DesignProblem:
         point = self.relaxed.group.fill(self.relaxed.steps(free, digits))
         if self.smooth:
             point = point._replace(estimator=point.estimator.softened(temperature))
-        estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
-        signs = dict(self.program.signs)
-        excesses = [
-            signs[name] * (log(look(name, point, estimate)) - log(limit))
-            for (name, _), limit in zip(self.keep.under, limits, strict=True)
-        ]
-        above = self.program.feasible.rpartition(".")[0]
-        for phase in (
-            [look(above, point, estimate)] if above else [estimate.prefill, estimate.decode]
-        ):
-            excesses += [_fullness(x.need, x.capacity) for x in phase.limits.values()]
-        for constraint in self.program.where:
+        estimate = estimate_at(point)
+        needed = self.terms_needed(point, estimate, limits)
+        excesses = [log(need) - log(capacity) for need, capacity in needed]
+        for phase in self.evaluation.phases(point, estimate).values():
+            # a limit that is far from broken has no slope
+            excesses += [
+                jnp.maximum(log(x.need) - log(x.capacity), -5.0) for x in phase.limits.values()
+            ]
+        for constraint in self.evaluation.where:
             if isinstance(constraint, Constraint) and not self._simplex(constraint):
                 excesses += _excesses(constraint.sides(point, estimate))
-        objective = signs[self.keep.by] * log(look(self.keep.by, point, estimate))
+        by = self.keep.by
+        objective = self.signs[by] * log(look(by, point, estimate))
         return objective, jnp.stack(excesses) if excesses else jnp.zeros(0)
 
     @cached_property
     def excesses(self) -> int:
         """The number of excesses of the relaxed problem."""
         free, digits = self.relaxed.random(np.random.default_rng(0), 1)
-        shaped = jax.eval_shape(
-            self.relaxation,
-            free[0],
-            digits[0],
-            jnp.asarray(MIN_TEMPERATURE),
-            jnp.asarray(self.limits),
-        )
-        return int(shaped[1].shape[0])
+        numbers = jnp.asarray(MIN_TEMPERATURE), jnp.asarray(self.limits)
+        return int(jax.eval_shape(self.relaxation, free[0], digits[0], *numbers)[1].shape[0])
 
     def _simplex(self, constraint: Constraint) -> bool:
         return any(s.total == constraint.equals for s in self.relaxed.simplexes)
 
     @cached_property
     def _scored(self) -> Callable[[np.ndarray | Array, np.ndarray], tuple[Array, Array]]:
-        program, base, signs = self.program, self.relaxed.group.base, dict(self.program.signs)
+        evaluation, base, by = self.evaluation, self.relaxed.group.base, self.keep.by
         tables = [jnp.asarray(t) for t in self.relaxed.group.tables]
 
         def score(steps: list[Array], limits: Array) -> tuple[Array, Array]:
             over: list[Array] = [jnp.asarray(0.0)]
             divides = jnp.asarray(True)
 
-            def add_constraints(point: Point, estimate: Estimate) -> None:
+            def add_excesses(point: Point, estimate: Estimate) -> None:
                 nonlocal divides
-                for constraint in program.where:
+                for constraint in evaluation.where:
                     if isinstance(constraint, Constraint) and constraint.divides is None:
                         over.extend(_excesses(constraint.sides(point, estimate)))
                     else:
                         divides &= jnp.asarray(holds(constraint, point, estimate), bool)
+                needed = self.terms_needed(point, estimate, limits)
+                over.extend(need / capacity - 1.0 for need, capacity in needed)
 
-            values, accepted, _, short = one_point(program, base, steps, add_constraints)
-            for (name, _), limit in zip(self.keep.under, limits, strict=True):
-                ratio = limit / values[name] if signs[name] < 0 else values[name] / limit
-                over.append(ratio - 1.0)
+            values, accepted, _, short = one_point(evaluation, base, steps, add_excesses)
             excess = jnp.maximum(jnp.max(jnp.stack(over)), short)
             # rounding must not let a broken constraint pass
             excess = jnp.where(accepted, excess, jnp.maximum(excess, TINY))
-            objective = signs[self.keep.by] * log(values[self.keep.by])
+            objective = self.signs[by] * log(values[by])
             return objective, jnp.where(divides & jnp.isfinite(objective), excess, jnp.inf)
 
         @jax.jit
         def scored(digits: Array, limits: Array) -> tuple[Array, Array]:
-            steps = [t[digits[:, s.digit]] for s, t in zip(program.slots, tables, strict=True)]
+            slots = zip(evaluation.slots, tables, strict=True)
+            steps = [table[digits[:, slot.digit]] for slot, table in slots]
             return jax.vmap(score, (0, None), axis_size=len(digits))(steps, limits)
 
         return scored
 
     @cached_property
-    def compiled(self) -> dict[tuple[str, int, int], Callable[..., Round]]:
-        """Programs of this problem that were compiled before."""
+    def compiled(self) -> dict[tuple[str, int, int], Callable[..., Any]]:
+        """Rounds of ascent of this problem that were compiled before."""
         return {}
 
     def exact(self, digits: ArrayLike, limits: np.ndarray) -> Scores:
@@ -174,11 +173,6 @@ def log(x: Array) -> Array:
     return jnp.where(positive, jnp.log(jnp.where(positive, x, 1.0)), np.log(TINY))
 
 
-def _fullness(need: Array, capacity: Array) -> Array:
-    """log(need / capacity): above 0 where a limit is broken, at least -5 where it is not."""
-    return jnp.maximum(log(need) - log(capacity), -5.0)
-
-
 def _excesses(sides: Sides) -> list[Array]:
     """Relative excesses over inequalities and equalities; divisibility is left to rounding."""
     excesses: list[Array] = []
@@ -190,11 +184,3 @@ def _excesses(sides: Sides) -> list[Array]:
         if relation in ("at_least", "equals"):
             excesses.append(-over)
     return excesses
-
-
-def distinct(rows: Sequence[np.ndarray] | np.ndarray) -> list[int]:
-    """Positions of the first of equal rows."""
-    first: dict[tuple[int, ...], int] = {}
-    for i, row in enumerate(rows):
-        first.setdefault(tuple(int(x) for x in row), i)
-    return list(first.values())

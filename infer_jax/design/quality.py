@@ -34,13 +34,13 @@ class Law(Spec):
     def warnings(self, arch: Architecture, tokens: ArrayLike) -> Iterator[str]:
         """One sentence for every quantity outside the range that the law was fitted on."""
         with jax.enable_x64(True):  # counts of parameters need it
-            measured = jax.jit(measures)(arch, np.asarray(tokens, np.float64))
-        seen = {name: float(x) for name, x in measured.items()}
+            counts = jax.jit(measures)(arch, np.asarray(tokens, np.float64))
+        measured = {name: float(x) for name, x in counts.items()}
         for name, (low, high) in self.RANGE.items():
-            if not low <= seen[name] <= high:
+            if not low <= measured[name] <= high:
                 yield (
-                    f"{type(self).__name__}: {name} {seen[name]:.3g} is outside the range that the "
-                    f"law was fitted on, {low:.3g} to {high:.3g} ({self.SOURCE})"
+                    f"{type(self).__name__}: {name} {measured[name]:.3g} is outside the range that "
+                    f"the law was fitted on, {low:.3g} to {high:.3g} ({self.SOURCE})"
                 )
 
 
@@ -151,9 +151,9 @@ class JointMixture(Law):
 
     def loss(self, arch: Architecture, tokens: Array) -> Array:
         """Predicted loss, nats a token."""
-        seen = measures(arch, tokens)
-        m, mu, n, nu = self.reduced(seen["experts"])
-        return m * seen["active parameters"] ** mu + n * tokens**nu + self.floor
+        measured = measures(arch, tokens)
+        m, mu, n, nu = self.reduced(measured["experts"])
+        return m * measured["active parameters"] ** mu + n * tokens**nu + self.floor
 
 
 @spec
@@ -181,8 +181,8 @@ class Sparsity(Law):
 
     def loss(self, arch: Architecture, tokens: Array) -> Array:
         """Predicted loss, nats a token."""
-        seen = measures(arch, tokens)
-        size, dense = seen["parameters"], 1.0 - seen["sparsity"]
+        measured = measures(arch, tokens)
+        size, dense = measured["parameters"], 1.0 - measured["sparsity"]
         alone = self.a * size**-self.alpha + self.b * tokens**-self.beta
         joint = self.d * dense**-self.delta * size**-self.gamma
         return alone + self.c * dense**-self.lam + joint + self.floor
@@ -235,8 +235,8 @@ class Conditional(Chinchilla):
 
     def loss(self, arch: Architecture, tokens: Array) -> Array:
         """Predicted loss, nats a token."""
-        seen = measures(arch, tokens)
-        x, r = seen["width ratio"], seen["feedforward ratio"]
+        measured = measures(arch, tokens)
+        x, r = measured["width ratio"], measured["feedforward ratio"]
         wide = self.a0 + self.a1 * jnp.log(x) + self.a2 / x
         deep = self.b0 + self.b1 * jnp.log(r) + self.b2 / r
         return super().loss(arch, tokens) * wide * deep
@@ -265,13 +265,13 @@ def law(name: str, where: str = "quality", **constants: float) -> Law:
         raise InputError(where, f"{name}.{error.field}", error.value, error.allowed) from None
 
 
-def compute_optimal(given: Chinchilla, flops: float) -> tuple[float, float]:
+def compute_optimal(law: Chinchilla, flops: float) -> tuple[float, float]:
     """(parameters, tokens) of least loss at a training budget C = 6 N D FLOP.
 
     N = G (C / 6)^(beta / (alpha + beta)), G = (alpha A / (beta B))^(1 / (alpha + beta)).
     Source: Hoffmann et al. 2022 (arXiv 2203.15556), Eq. 4.
     """
-    alpha, beta = float(given.alpha), float(given.beta)
-    ratio = alpha * float(given.a) / (beta * float(given.b))
+    alpha, beta = float(law.alpha), float(law.beta)
+    ratio = alpha * float(law.a) / (beta * float(law.b))
     size = ratio ** (1.0 / (alpha + beta)) * (flops / 6.0) ** (beta / (alpha + beta))
     return size, float(np.float64(flops) / 6.0 / size)

@@ -97,8 +97,8 @@ class QualityWrapper(Wrapper):
         """The estimate of the estimator inside, with size, loss and costs."""
         estimate = self.target.estimate(arch, hardware, workload, plan)
         first, second = (getattr(estimate, name) for name in self.pair)
-        known = {name: getattr(estimate, name) for name in Estimate.__dataclass_fields__}
-        known |= {
+        terms = {name: getattr(estimate, name) for name in Estimate.__dataclass_fields__}
+        terms |= {
             "parameters": total(decoder.parameters(arch).values()),
             "active": decoder.active_parameters(arch),
             "kv_bytes": decoder.cache_bytes(arch, jnp.asarray(2.0))
@@ -109,13 +109,13 @@ class QualityWrapper(Wrapper):
             "score": jnp.exp(self.weight * log(first) + (1.0 - self.weight) * log(second)),
         }
         if self.law is None:
-            return SizedEstimate(**known)
-        seconds = 6.0 * known["active"] * self.tokens / (self.utilisation * hardware.chip.flops_16)
+            return SizedEstimate(**terms)
+        seconds = 6.0 * terms["active"] * self.tokens / (self.utilisation * hardware.chip.flops_16)
         training = seconds / HOUR * hardware.price
         prompts = jnp.maximum(workload.isl - workload.prefix, 0.0) / workload.osl
         serving = self.served / 1e6 * (estimate.cost + estimate.input_cost * prompts)
         return QualityEstimate(
-            **known,
+            **terms,
             loss=self.law.loss(arch, self.tokens),
             training=training,
             lifetime=training + serving,

@@ -6,7 +6,7 @@ fixes share a simplex instead. Choices, names and whole specs stay digits, one f
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,10 +15,11 @@ import numpy as np
 from jax import Array
 
 from infer_jax.calibration.bounds import Parameters
+from infer_jax.errors import InputError
 from infer_jax.specs import leaves
 from infer_jax.sweeps.constraint import Constraint, Predicate
 from infer_jax.sweeps.group import Group
-from infer_jax.sweeps.paths import by_path
+from infer_jax.sweeps.paths import Point, by_path
 
 INSIDE = 0.02  # how near to an end a start may be, as a share of the span
 
@@ -78,8 +79,8 @@ class Relaxation:
 
     def free(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
         """Coordinates of values, moved off the ends by ``INSIDE``; the inverse of ``values``."""
-        given = np.asarray(values, np.float64)
-        scaled = np.where(self.logs, np.log(np.where(self.logs, given, 1.0)), given)
+        inside = np.asarray(values, np.float64)
+        scaled = np.where(self.logs, np.log(np.where(self.logs, inside, 1.0)), inside)
         low, high = self.bounds.low, self.bounds.high
         near = np.clip((scaled - low) / (high - low), INSIDE, 1.0 - INSIDE)
         free = np.array(self.bounds.unbounded(jnp.asarray(low + near * (high - low))))
@@ -109,6 +110,42 @@ class Relaxation:
             [np.interp(v, t, np.arange(len(t))) for v, t in zip(values, self.tables, strict=True)]
         )
 
+    def start_values(self, start: Mapping[str, float]) -> list[float]:
+        """Values of the moving digits at the start; the middle of an axis where none is given.
+
+        Raises:
+            InputError: a start outside the ends of its axis, or on no moving axis.
+        """
+        values: list[float] = []
+        paths = [c.path for c in self.group.columns]
+        for digit, table in zip(self.moving, self.tables, strict=True):
+            own = [c.path for c in self.group.columns if c.digit == digit]
+            middle = float(table[len(table) // 2])
+            value = float(next((start[path] for path in own if path in start), middle))
+            if not table[0] <= value <= table[-1]:
+                allowed = f"bounds that hold the start: {table[0]:g} to {table[-1]:g} do not"
+                raise InputError("codesign", own[0], value, allowed)
+            values.append(value)
+        for path in start:
+            if path not in paths:
+                raise InputError("codesign", f"start of {path}", start[path], ", ".join(paths))
+        return values
+
+    def start_point(self, start: Mapping[str, float]) -> Point:
+        """The start as a point: its values on the moving axes, the first value of all others."""
+        values = dict(zip(self.moving, self.start_values(start), strict=True))
+        tables = dict(zip(self.moving, self.tables, strict=True))
+        paths = {c.digit: c.path for c in reversed(self.group.columns)}
+        steps: list[np.ndarray] = []
+        for slot, table in zip(self.group.slots, self.group.tables, strict=True):
+            if slot.digit in values:
+                step = np.interp(values[slot.digit], tables[slot.digit], table)
+            else:
+                step = np.float64(start.get(paths.get(slot.digit, ""), table[0]))
+            steps.append(np.asarray(step))
+        with jax.enable_x64(True):
+            return jax.tree.map(lambda x: np.asarray(x, np.float64), self.group.fill(steps))
+
     def random(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         """(coordinates, digits) of starts spread evenly over intervals and choices."""
         share = rng.uniform(INSIDE, 1.0 - INSIDE, (count, len(self.moving)))
@@ -126,15 +163,15 @@ def _kinds(group: Group) -> dict[str, str]:
 
 
 def _simplex(
-    given: Predicate, lead: dict[str, int], tables: Sequence[np.ndarray]
+    constraint: Predicate, lead: dict[str, int], tables: Sequence[np.ndarray]
 ) -> Simplex | None:
     """The simplex that a constraint ``product = number`` or ``sum = number`` over axes makes."""
-    if not isinstance(given, Constraint) or not isinstance(given.equals, int | float):
+    if not isinstance(constraint, Constraint) or not isinstance(constraint.equals, int | float):
         return None
-    names = given.product or given.sum
+    names = constraint.product or constraint.sum
     members = [lead[n] for n in names if n in lead]
-    floor = 1.0 if given.product else 0.0
-    whole = len(members) == len(names) > 1 and len(set(members)) == len(members)
-    if not whole or any(tables[i][0] != floor for i in members) or given.equals <= floor:
+    floor = 1.0 if constraint.product else 0.0
+    on_axes = len(members) == len(names) > 1 and len(set(members)) == len(members)
+    if not on_axes or any(tables[i][0] != floor for i in members) or constraint.equals <= floor:
         return None
-    return Simplex(tuple(members), float(given.equals), bool(given.product))
+    return Simplex(tuple(members), float(constraint.equals), bool(constraint.product))

@@ -6,7 +6,6 @@ several axes at once. The exact model decides; no point is evaluated twice.
 """
 
 from itertools import combinations, product
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,37 +21,23 @@ MAX_ROUNDS = 24  # rounds of climbing
 PATIENCE = 3  # rounds without gain after which a search ends
 
 
-class Rounded(NamedTuple):
-    """The best lattice point found: digits, scores, and evaluations it took."""
-
-    digits: np.ndarray
-    objective: float
-    excess: float
-    evaluations: int
-
-
 class Lattice:
     """Scores of lattice points, each evaluated once."""
 
     def __init__(self, problem: DesignProblem, limits: np.ndarray):
         self.problem, self.limits = problem, limits
         self.sizes = np.asarray(problem.relaxed.group.sizes, int)
-        self.known: dict[tuple[int, ...], tuple[float, float]] = {}
-
-    @property
-    def evaluations(self) -> int:
-        """Points evaluated so far."""
-        return len(self.known)
+        self.scores: dict[tuple[int, ...], tuple[float, float]] = {}
 
     def __call__(self, digits: np.ndarray) -> Scores:
         """Scores of rows of digits, which must lie in the grid."""
         rows = [tuple(int(x) for x in row) for row in digits]
-        new = [row for row in dict.fromkeys(rows) if row not in self.known]
+        new = [row for row in dict.fromkeys(rows) if row not in self.scores]
         if new:
             scores = self.problem.exact(np.array(new), self.limits)
             pairs = zip(scores.objective.tolist(), scores.excess.tolist(), strict=True)
-            self.known |= dict(zip(new, pairs, strict=True))
-        rows_of_scores = np.array([self.known[row] for row in rows]).reshape(-1, 2)
+            self.scores |= dict(zip(new, pairs, strict=True))
+        rows_of_scores = np.array([self.scores[row] for row in rows]).reshape(-1, 2)
         return Scores(rows_of_scores[:, 0], rows_of_scores[:, 1])
 
     def inside(self, digits: np.ndarray) -> np.ndarray:
@@ -97,10 +82,10 @@ def neighbours(digits: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) 
     return rows
 
 
-def settle(
+def round_ends(
     lattice: Lattice, free: np.ndarray, digits: np.ndarray, rng: np.random.Generator
-) -> Rounded:
-    """The best lattice point around the ends (rows of coordinates and digits)."""
+) -> np.ndarray:
+    """The digits of the best lattice point around the ends (rows of coordinates and digits)."""
     problem = lattice.problem
     around = [lattice.inside(corners(problem, f, d)) for f, d in zip(free, digits, strict=True)]
     firsts = _ranked(lattice, np.array([_best(lattice, rows) for rows in around]))
@@ -118,9 +103,7 @@ def settle(
         moved = _ranked(lattice, np.array(moved))
         idle = 0 if any(not any(np.array_equal(m, c) for c in tops) for m in moved) else idle + 1
         climbers = moved
-    scores = lattice(climbers[:1])
-    ended = (float(scores.objective[0]), float(scores.excess[0]), lattice.evaluations)
-    return Rounded(climbers[0], *ended)
+    return climbers[0]
 
 
 def _best(lattice: Lattice, rows: np.ndarray) -> np.ndarray:

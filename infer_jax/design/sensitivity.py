@@ -22,7 +22,7 @@ from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import DECLARING
 from infer_jax.physics.energy import joules_per_million_tokens
 from infer_jax.specs import Hardware, Output, Workload, leaves, outputs as declared
-from infer_jax.sweeps.paths import Point, by_path, look
+from infer_jax.sweeps.paths import Point, by_path, estimate_at
 from infer_jax.typed_jax import trees
 
 Tree = TypeVar("Tree")  # a Point, or another tuple of pytrees whose parts have names
@@ -96,32 +96,22 @@ def outputs(point: Point) -> dict[str, Array]:
     With them energy (J/Mtok), the estimator's own or an upper bound (``energy``);
     0 where the profile has no power.
     """
-    estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    estimate = estimate_at(point)
     shown = {x.name: getattr(estimate, x.name) for x in declared(estimate, view="sensitivity")}
     return {**shown, "energy": energy(estimate, point.hardware, point.workload)}
 
 
 def outputs_without_power(point: Point) -> dict[str, Array]:
     """The ``outputs`` that do not need the power of a chip: TTFT, TPOT and cost."""
-    estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    estimate = estimate_at(point)
     shown = (x for x in declared(estimate, view="sensitivity") if not x.drawn)
     return {x.name: getattr(estimate, x.name) for x in shown}
 
 
 def known_outputs() -> dict[str, Output]:
     """The outputs that estimates declare, by name, in the order shown: TPOT first."""
-    every = {x.name: x for x in declared(Estimate, *DECLARING)}
-    return {name: every[name] for name in (*FIRST, *(x for x in every if x not in FIRST))}
-
-
-def terms_named(*names: str) -> Outputs[Point]:
-    """A function that returns the terms of an estimate with these names, to differentiate."""
-
-    def terms(point: Point) -> dict[str, Array]:
-        estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
-        return {name: look(name, point, estimate) for name in names}
-
-    return terms
+    outputs = {x.name: x for x in declared(Estimate, *DECLARING)}
+    return {name: outputs[name] for name in dict.fromkeys((*FIRST, *outputs))}
 
 
 def analyser(
@@ -137,13 +127,13 @@ def analyser(
     numbers that no output reads are left out; of degrees of the plan of which only the product is
     read, the first stands for all.
     """
-    every = [x for x in _leaves(tree) if not besides or not x.path.startswith(f"{besides}.")]
+    numbers = [x for x in _leaves(tree) if not besides or not x.path.startswith(f"{besides}.")]
     structure = jax.tree.structure(tree)
-    fixed = (function, tuple(leaf.places for leaf in every))
+    fixed = (function, tuple(leaf.places for leaf in numbers))
 
     # the point itself with slopes along every direction, then one leaf moved at a time
     factors = (1.0, 1 - 2 * STEP, 1 - STEP, 1 + STEP, 1 + 2 * STEP, *FACTORS)
-    unit = np.eye(len(every))
+    unit = np.eye(len(numbers))
     scales = np.concatenate([1.0 + (f - 1.0) * unit for f in factors])
 
     def analyse(point: Tree) -> list[Elasticity]:
@@ -156,20 +146,21 @@ def analyser(
             else:
                 values, slope_of = once(_valued, wide, scales, fixed=fixed), None
         names = sorted(values, key=list({**known_outputs(), **values}).index)
-        logs = np.stack([values[name] for name in names], -1).reshape(len(factors), len(every), -1)
+        logs = np.stack([values[n] for n in names], -1).reshape(len(factors), len(numbers), -1)
         if slope_of is None:
             slopes = _between(logs)
         else:
             slopes = np.stack([slope_of[name] for name in names], -1)
-        twins = _twins(every, logs, slopes, 1e-9 if exact else STEP)
+        twins = _twins(numbers, logs, slopes, 1e-9 if exact else STEP)
         elasticities: list[Elasticity] = []
         for j, name in enumerate(names):
             if not np.isfinite(logs[0, 0, j]):
                 continue  # an output that is 0: energy where no power is known
-            for i, leaf in enumerate(every):
+            for i, leaf in enumerate(numbers):
                 row, slope = logs[:, i, j], slopes[i, j]
                 if i not in twins and (slope != 0 or np.any(row != row[0])):
-                    elasticities.append(_elasticity(leaf, flat, name, slope, row))
+                    value = float(flat[leaf.places[0]])
+                    elasticities.append(_elasticity(leaf, value, name, slope, row))
         return sorted(elasticities, key=lambda e: -e.weight)
 
     return analyse
@@ -234,9 +225,9 @@ def _sides(
     return (below, above), jump, drop
 
 
-def _twins(every: Sequence[Leaf], logs: Rows, slopes: Leaves, near: float) -> set[int]:
+def _twins(numbers: Sequence[Leaf], logs: Rows, slopes: Leaves, near: float) -> set[int]:
     """Degrees of the plan with the same effect on all outputs as an earlier one."""
-    plan = [i for i, leaf in enumerate(every) if leaf.path.startswith("plan.")]
+    plan = [i for i, leaf in enumerate(numbers) if leaf.path.startswith("plan.")]
     return {
         j
         for n, j in enumerate(plan)
@@ -252,32 +243,21 @@ def elasticities(function: Outputs[Tree], tree: Tree) -> list[Elasticity]:
 
 
 def _elasticity(
-    leaf: Leaf,
-    flat: Sequence[np.ndarray],
-    name: str,
-    slope: float,
-    row: Float[np.ndarray, " factors"],
+    leaf: Leaf, value: float, name: str, slope: float, row: Float[np.ndarray, " factors"]
 ) -> Elasticity:
     """An elasticity, from the logarithms of the output with the number scaled by each factor."""
     here, row = row[0], row[1:]
     (below, above), jump, drop = _sides(here, row)
-    value = float(flat[leaf.places[0]])
     high, low = leaf.meta.get("high", np.inf), leaf.meta.get("low", -np.inf)
-    inside = [low <= value * f <= high for f in FACTORS]
-    changes = [np.expm1(x - here) if ok else np.nan for x, ok in zip(row[4:], inside, strict=True)]
-    step = jump if abs(jump) >= abs(drop) else drop
-    return Elasticity(
-        path=leaf.path,
-        unit=leaf.meta.get("unit", "1"),
-        value=value,
-        output=name,
-        slope=float(slope),
-        below=float(below),
-        above=float(above),
-        jump=float(step) if abs(step) > MIN_JUMP else 0.0,
-        tenth=float(changes[0]),
-        double=float(changes[1]),
+    tenth, double = (
+        float(np.expm1(x - here)) if low <= value * factor <= high else np.nan
+        for x, factor in zip(row[4:], FACTORS, strict=True)
     )
+    step = jump if abs(jump) >= abs(drop) else drop
+    step = float(step) if abs(step) > MIN_JUMP else 0.0
+    sides = float(slope), float(below), float(above)
+    unit = leaf.meta.get("unit", "1")
+    return Elasticity(leaf.path, unit, value, name, *sides, step, tenth, double)
 
 
 def _metas(tree: object) -> dict[str, Meta]:

@@ -50,7 +50,9 @@ def fingerprint(
     facts = (repr(reducer), feasible, np.dtype(dtype).name, jax.__version__)
     digest.update("\n".join((*facts, jax.default_backend())).encode())
     for group, reading in groups:
-        digest.update(f"{reading.text}\n{group.sizes}\n{reading.declared.signs}".encode())
+        digest.update(
+            f"{reading.text}\n{group.sizes}\n{tuple(reading.declared.signs.items())}".encode()
+        )
         digest.update(repr([(s.leaf, s.digit) for s in group.slots]).encode())
         digest.update(repr([(c.path, c.order) for c in group.columns]).encode())
         for x in (*jax.tree.leaves(group.base), *group.tables):

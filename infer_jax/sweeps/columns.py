@@ -8,10 +8,10 @@ from jaxtyping import Shaped
 from infer_jax.catalog import System
 from infer_jax.estimators import Estimate
 from infer_jax.specs import outputs
-from infer_jax.sweeps.group import locate, spread
+from infer_jax.sweeps.group import spread
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Best
-from infer_jax.sweeps.refine import ACCEPTED, SHORTFALL, RefinedPoints
+from infer_jax.sweeps.refine import RefinedPoints
 
 HEAD = ("feasible", *(output.name for output in outputs(Estimate)))  # the first columns
 Column = Shaped[np.ndarray, " rows"]  # numbers, or names and sentences
@@ -22,10 +22,10 @@ def columns_of(
     ready: Prepared, rows: RefinedPoints, units: Units
 ) -> tuple[dict[str, Column], dict[str, str]]:
     """Axes, then the terms of the estimates in float64, by dotted path; and their units."""
-    columns, units = _axes(ready, rows), dict(units)
-    for name in dict.fromkeys([*HEAD, *ready.signs, *rows.terms]):
-        if name not in columns and name in rows.terms and name not in (ACCEPTED, SHORTFALL):
-            columns[name] = rows.terms[name]
+    columns, units, terms = _axes(ready, rows), dict(units), rows.terms
+    for name in dict.fromkeys([*HEAD, *ready.signs, *terms]):
+        if name not in columns and name in terms:
+            columns[name] = terms[name]
     systems = {n: x for n, x in ready.named.items() if isinstance(x, System)}
     fixed = [*systems][:1] * len(rows)
     of_row = columns["hardware"].tolist() if "hardware" in columns else fixed
@@ -33,7 +33,7 @@ def columns_of(
         columns[end], units[end] = ends, units.get(name, "")
     dark = np.array([n in systems and not float(systems[n].hardware.power) for n in of_row])
     if dark.any() and "hardware.power" not in columns:
-        powers = frozenset[str]().union(*(x.declared.powers for x in ready.readings))
+        powers = frozenset[str]().union(*(x.reading.declared.powers for x in ready.parts))
         columns |= {n: np.where(dark, np.nan, x) for n, x in columns.items() if n in powers}
     if isinstance(ready.reducer, Best):
         exceeded = [exceeded_limits(ready, rows, units, i) for i in range(len(rows))]
@@ -70,8 +70,8 @@ def _bands(
 
 def axes_of(ready: Prepared, index: int) -> dict[str, object]:
     """The axes of a point as the user wrote them: numbers, and names of specs."""
-    group, digits = locate(ready.groups, index)
-    return {c.path: c.labels[digits[c.digit]] for c in group.columns}
+    [(number, _, [digits])] = spread(ready.groups, [index])
+    return {c.path: c.labels[digits[c.digit]] for c in ready.groups[number].columns}
 
 
 def exceeded_limits(ready: Prepared, rows: RefinedPoints, units: Units, i: int) -> str:

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
-from infer_jax.sweeps.paths import Point, Tree, is_list, is_names, is_table, look
+from infer_jax.sweeps.paths import Point, Tree, look
 
 Side = float | str | None  # a number, or the name of an input or a term
 Sides = dict[str, tuple[Array, Array | float]]  # by relation: its left and right side
@@ -43,33 +43,6 @@ class Constraint:
             raise InputError("constraint", "ratio", self.ratio, "two names")
         if all(getattr(self, relation) is None for relation in RELATIONS):
             raise InputError("constraint", "relation", "missing", ", ".join(RELATIONS))
-
-    @classmethod
-    def of(cls, where: str, table: object) -> "Constraint":
-        """A constraint from a table of a file.
-
-        Raises:
-            InputError: an unknown key, no form or relation, or a side of another type.
-        """
-        if not is_table(table):
-            raise InputError(where, "where", table, "a table")
-        known = [f.name for f in dataclasses.fields(cls)]
-        for key, value in table.items():
-            if key not in known:
-                raise InputError(where, f"where.{key}", value, ", ".join(known))
-            if key in FORMS[:3]:
-                good, allowed = is_names(value), "a list of names"
-            else:
-                number = key in RELATIONS and type(value) in (int, float)
-                good, allowed = isinstance(value, str) or number, "a number"
-            if not good:
-                allowed = "a name" if key == "value" else allowed
-                raise InputError(where, f"where.{key}", value, allowed)
-        try:
-            fields: dict[str, Tree] = {k: tuple(v) if is_list(v) else v for k, v in table.items()}
-            return cls(**fields)
-        except InputError as error:
-            raise InputError(where, f"where.{error.field}", error.value, error.allowed) from None
 
     def left(self, point: Point, estimate: Estimate | None) -> Array:
         """The value of the form at a point."""

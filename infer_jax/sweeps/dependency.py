@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 from infer_jax.errors import InputError
 from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.paths import by_path, unit_of
-from infer_jax.sweeps.point import Declarations, Program, traced
+from infer_jax.sweeps.point import Declarations, Evaluation, traced
 
 
 class Reading(NamedTuple):
@@ -24,14 +24,14 @@ class Reading(NamedTuple):
     text: str  # the program of a point, without what differs from run to run
 
 
-def read(program: Program, group: Group, dtype: DTypeLike) -> Reading:
+def read(evaluation: Evaluation, group: Group, dtype: DTypeLike) -> Reading:
     """Trace one point and follow back which inputs the terms, constraints and limits read.
 
     Raises:
         InputError: a name that is no input and no term.
     """
-    trace = traced(program, group.base, dtype)
-    reads, steps, text = _read(trace.jaxpr, len(program.signs) + 2, len(group.slots))
+    trace = traced(evaluation, group.base, dtype)
+    reads, steps, text = _read(trace.jaxpr, len(evaluation.terms) + 2, len(group.slots))
     axes = [c.path for c in group.columns if not c.is_spec]
     units = {path: unit_of(path, group.base, None) for path in axes} | trace.declared.units
     by_name = dict(zip(by_path(group.base), reads, strict=True))

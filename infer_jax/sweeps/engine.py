@@ -20,13 +20,13 @@ from jax.typing import DTypeLike
 from infer_jax.doctor import examine
 from infer_jax.errors import InputError
 from infer_jax.sweeps import checkpoint as saved, digits as radix, refine
+from infer_jax.sweeps.histogram import BinCounts
 from infer_jax.sweeps.interrupt import Listener, Stopped
-from infer_jax.sweeps.pareto import Pareto
-from infer_jax.sweeps.preparing import PRECISIONS, Prepared
-from infer_jax.sweeps.program import COUNTS, GroupTask, precise, segment
-from infer_jax.sweeps.reducers import Monoid, Selection, State, Summary
+from infer_jax.sweeps.preparing import PRECISIONS, Part, Prepared
+from infer_jax.sweeps.program import COUNTS, precise, segment
+from infer_jax.sweeps.reducers import Monoid, State
 from infer_jax.sweeps.results import SweepResult, provenance
-from infer_jax.sweeps.states import Devices, DeviceStates, Exact, FrontierState
+from infer_jax.sweeps.states import Devices, DeviceStates, FrontierState
 
 MEMORY = 2**28  # bytes of a frontier's rows
 TARGET = 1.0  # seconds of a segment
@@ -65,55 +65,36 @@ def start(
     path = Path(checkpoint) if checkpoint else None
     if path is not None and not path.parent.is_dir():
         raise InputError(str(path), "checkpoint", "in no folder", "a file in a folder that exists")
-    devices = jax.devices() if devices is None else devices
-    run = SweepRun(ready, devices, chunk, path, every, memory, progress)
+    run = SweepRun(ready, devices or jax.devices(), chunk, path, every, memory, progress)
     # the float64 program compiles while the first segment does
     with ThreadPoolExecutor(1) as background:
-        if not isinstance(ready.reducer, Summary):
+        if not isinstance(ready.reducer, BinCounts):
             background.submit(refine.compile_points, ready.parts[0])
         run.absorb_all()
-    _refuse_nothing(ready, run.counts)
-    return _result(ready, run)
-
-
-def _refuse_nothing(ready: Prepared, counts: dict[str, int]) -> None:
-    """Raise InputError where no point is left, or all objectives are NaN."""
-    if not counts["accepted"]:
+    accepted, names = run.counts["accepted"], ", ".join(ready.reducer.terms)
+    if not accepted:
         value = f"the constraints, and what engines run, leave none of {ready.size} points"
         raise InputError("sweep", "where", value, "constraints that some legal point keeps")
-    if counts["undefined"] == counts["accepted"]:
-        names = ", ".join(ready.reducer.terms)
+    if run.counts["undefined"] == accepted:
         raise InputError("sweep", "objective", f"{names}: NaN everywhere", "a defined term")
+    return _result(ready, run)
 
 
 def _result(ready: Prepared, run: "SweepRun") -> SweepResult:
     devices = [str(d) for d in run.mesh.devices.flat]
     facts = provenance(ready, run.counts, run.seconds, devices, run.chunk)
-    reducer, state = ready.running, run.kept.merged()
-    if isinstance(reducer, Summary):
-        return SweepResult(ready, None, {}, reducer.answer(state), facts, run.notes)
-    index = reducer.rows(state) if isinstance(reducer, Selection) else state.index()
+    if isinstance(ready.reducer, BinCounts):
+        assert isinstance(run.kept, DeviceStates)
+        return SweepResult(ready, None, ready.reducer.answer(run.kept.merged()), facts, run.notes)
+    index = run.kept.index()
     rows = refine.evaluate(ready, sorted(index))
     if ready.precision == "float32":
-        chosen = refine.select(ready.reducer, rows, ready.signs)
+        chosen = refine.select(ready.reducer, rows)
         facts["decided_in_float64"] = run.kept.decided or len(index)
     else:  # the run was exact already: only the order is to be restored
         position = {point: i for i, point in enumerate(rows.index)}
         chosen = rows.take([position[i] for i in index])
-    units = {k: v for reading in ready.readings for k, v in reading.declared.units.items()}
-    return SweepResult(ready, chosen, units, None, facts, run.notes)
-
-
-def _exact(ready: Prepared) -> Exact | None:
-    """A function of indices: which points are feasible, and objectives to minimise, in float64."""
-    keep = ready.running
-    if not (isinstance(keep, Pareto) and keep.margin):
-        return None
-
-    def exact(index: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        return refine.eligible(keep, refine.evaluate(ready, index), ready.signs)
-
-    return exact
+    return SweepResult(ready, chosen, None, facts, run.notes)
 
 
 def check_devices(devices: Sequence[Device], dtype: DTypeLike) -> None:
@@ -147,25 +128,23 @@ class SweepRun:
         memory: int,
         progress: Callable[[Progress], None] | None,
     ):
-        self.parts, self.total, self.mark = ready.parts, ready.size, ready.mark
-        self.dtype = PRECISIONS[ready.precision]
+        self.ready, self.total, self.dtype = ready, ready.size, PRECISIONS[ready.precision]
+        self.path, self.every, self.progress = path, every, progress
         self.devices = Devices(devices, self.dtype)
         self.mesh, self.chunk = self.devices.mesh, chunk or CHUNKS.get(devices[0].platform, 2**20)
-        self.path, self.every, self.progress = path, every, progress
         self.spacing = max(SPACING, -(-self.total // DECISIONS))
         self.words = radix.words_needed(self.total)
-        self.position = 0
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self.notes: list[str] = []
-        self.began = self.seconds = 0.0
-        groups = int(np.prod(ready.per_sizes, dtype=np.int64))
-        if isinstance(ready.running, Pareto):
-            self.kept: FrontierState | DeviceStates = FrontierState(
-                ready.running, self.devices, self.words, groups, self.chunk, memory, _exact(ready)
-            )
+        self.position, self.seconds, self.vote = 0, 0.0, CONTINUE
+        self.began = self.last_save = time.monotonic()
+        self.checked = False  # the devices
+        self.warm = False  # the program of the next segment is compiled
+        self.kept: FrontierState | DeviceStates
+        if isinstance(ready.running, Monoid):
+            self.kept = DeviceStates(ready.running, self.devices, self.words, ready.positions)
         else:
-            assert isinstance(ready.running, Monoid)
-            self.kept = DeviceStates(ready.running, self.devices, self.words, groups)
+            self.kept = FrontierState(ready, self.devices, self.words, self.chunk, memory)
 
     def absorb_all(self) -> None:
         """Absorb every point.
@@ -175,10 +154,9 @@ class SweepRun:
                 or damaged checkpoint.
             Stopped: by the user or the system; a checkpoint is then on disk.
         """
-        self.began = time.monotonic()
         self.resume()
         with Listener() as listener:
-            for part in self.parts:
+            for part in self.ready.parts:
                 if self.position < part.group.offset + part.group.size:
                     self._run_part(part, listener)
             self._refine(listener)
@@ -188,28 +166,26 @@ class SweepRun:
 
     def resume(self) -> None:
         """Carry on from the checkpoint, if there is one."""
-        checkpoint = saved.load(self.path, self.mark) if self.path else None
+        checkpoint = saved.load(self.path, self.ready.mark) if self.path else None
         if checkpoint is not None:
             self.position, self.counts = checkpoint.position, dict(checkpoint.counts)
             self.kept.restore(checkpoint.leaves, checkpoint.since, checkpoint.decided)
             self.notes.append(f"carried on at point {self.position}")
-        self.last_save, self.checked, self.vote = time.monotonic(), False, CONTINUE
-        self.warm = False  # a run that carries on at the end has rows to decide and no part to run
 
     @property
     def stride(self) -> int:
         """Points of one step of all devices."""
         return self.mesh.size * self.chunk
 
-    def _run_part(self, part: GroupTask, listener: Listener) -> None:
+    def _run_part(self, part: Part, listener: Listener) -> None:
         local = self.position - part.group.offset
         self.warm = False  # another program: its first segment compiles
         self.points = self.stride
         while local < part.group.size:
             self._refine(listener)
             decision = (self.position // self.spacing + 1) * self.spacing
-            most = min(part.group.size - local, radix.MAX_SEGMENT, decision - self.position)
-            count = min(self.points, most)
+            limit = min(part.group.size - local, radix.MAX_SEGMENT, decision - self.position)
+            count = min(self.points, limit)
             began = time.monotonic()
             answer = self._segment(part, local, count)
             if answer is None:
@@ -242,7 +218,7 @@ class SweepRun:
         raise Stopped(self.position, self.total, path, listener.signal)
 
     def _segment(
-        self, part: GroupTask, local: int, count: int
+        self, part: Part, local: int, count: int
     ) -> tuple[State, np.ndarray, np.ndarray] | None:
         """State, counts and agreed votes of one segment; None if it has to be repeated."""
         program = part.program._replace(reducer=self.kept.reducer, chunk=self.chunk)
@@ -310,7 +286,7 @@ class SweepRun:
             return self.path is not None
         point = saved.Checkpoint(self.position, self.counts, kept.since, kept.decided, leaves)
         try:
-            saved.save(self.path, self.mark, point)
+            saved.save(self.path, self.ready.mark, point)
         except OSError as error:
             self.notes.append(f"checkpoint not written: {error.strerror or error}")
             return False

@@ -9,9 +9,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from infer_jax.errors import InputError
 from infer_jax.sweeps.axis import Rule
-from infer_jax.sweeps.digits import to_digits
 from infer_jax.sweeps.paths import Point
 
 
@@ -50,9 +48,9 @@ class Group:
         """Points of the group."""
         return prod(self.sizes)
 
-    def fill(self, steps: Sequence[ArrayLike], base: Point | None = None) -> Point:
+    def fill(self, steps: Sequence[ArrayLike]) -> Point:
         """The point at which each slot has this step; dependent leaves follow their rules."""
-        flat, tree = jax.tree.flatten(self.base if base is None else base)
+        flat, tree = jax.tree.flatten(self.base)
         for slot, step in zip(self.slots, steps, strict=True):
             flat[slot.leaf] = (
                 step if slot.rule is None else slot.rule(step, jax.tree.unflatten(tree, flat))
@@ -79,11 +77,3 @@ def spread(
             rest = rest // size
         if len(at):
             yield number, at, np.stack(digits[::-1], -1) if digits else np.zeros((len(at), 0), int)
-
-
-def locate(groups: Sequence[Group], index: int) -> tuple[Group, np.ndarray]:
-    """The group and the digits of a global index."""
-    for group in groups:
-        if index < group.offset + group.size:
-            return group, to_digits(index - group.offset, group.sizes)
-    raise InputError("space", "index", index, f"at most {groups[-1].offset + groups[-1].size - 1}")

@@ -7,24 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.typing import DTypeLike
-from jaxtyping import UInt32
 
 from infer_jax.errors import InputError
-from infer_jax.sweeps.reducers import Answer, Chunk, State, Summary, parse
+from infer_jax.sweeps.reducers import Answer, Chunk, Monoid, State, parse
 
 MANTISSA = 8  # bits of a float32's fraction that a bin of a quantile resolves: 0.4 %
-Counts = UInt32[Array | np.ndarray, " bins"]  # one of the two words of each
 
 
-def add_counts(state: State, low: Counts, high: Counts | int = 0) -> State:
-    """64-bit counts as two words, so that they are exact without 64-bit integers."""
-    total = state["low"] + low
-    carry = (total < low).astype(jnp.uint32)
-    return {"low": total, "high": state["high"] + high + carry}
+class BinCounts(Monoid):
+    """Counts of feasible points by the bin of one term; NaN is counted nowhere.
 
-
-class BinCounts(Summary):
-    """Counts of feasible points by the bin of one term; NaN is counted nowhere."""
+    It keeps no points: its state is the answer.
+    """
 
     term: str
 
@@ -42,6 +36,10 @@ class BinCounts(Summary):
     def bin_of(self, value: Array) -> Array:
         """The bin of each value."""
 
+    @abstractmethod
+    def answer(self, state: State) -> Answer:
+        """The answer as plain data."""
+
     def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
         """Counts of 0, each in a low and a high word."""
         return {word: np.zeros(self.bins, np.uint32) for word in ("low", "high")}
@@ -50,11 +48,14 @@ class BinCounts(Summary):
         """The counts with a chunk's feasible lanes."""
         value = chunk.values[self.terms[0]]
         at = jnp.where(chunk.feasible & ~jnp.isnan(value), self.bin_of(value), self.bins)
-        return add_counts(state, jnp.zeros(self.bins, jnp.uint32).at[at].add(1, mode="drop"))
+        new = jnp.zeros(self.bins, jnp.uint32).at[at].add(1, mode="drop")
+        return self.merge(state, {"low": new, "high": 0})
 
     def merge(self, a: State, b: State) -> State:
-        """The sums of both counts."""
-        return add_counts(a, b["low"], b["high"])
+        """The sums of both counts: two words each, exact without 64-bit integers."""
+        low = a["low"] + b["low"]
+        carry = (low < b["low"]).astype(jnp.uint32)
+        return {"low": low, "high": a["high"] + b["high"] + carry}
 
     @staticmethod
     def counts(state: State) -> np.ndarray:

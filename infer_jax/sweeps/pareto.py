@@ -24,7 +24,7 @@ from jax.typing import DTypeLike
 from infer_jax.errors import InputError
 from infer_jax.sweeps.digits import before
 from infer_jax.sweeps.front import Front
-from infer_jax.sweeps.reducers import Chunk, Mask, Reducer, Rows, State, key, parse
+from infer_jax.sweeps.reducers import Chunk, Mask, Reducer, Rows, State, parse
 from infer_jax.typed_jax import fori_loop
 
 BLOCK = 128  # known rows compared with the lanes at a time
@@ -158,7 +158,7 @@ class Pareto(Reducer):
 
     def absorb(self, state: State, chunk: Chunk) -> State:
         """The state with a chunk's feasible lanes that no known row beats."""
-        keys = [key(chunk, term) for term in self.objectives]
+        keys = [chunk.key(term) for term in self.objectives]
         alive = chunk.feasible
         for k in keys:
             alive &= jnp.isfinite(k)

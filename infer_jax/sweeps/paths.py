@@ -29,6 +29,11 @@ class Point(NamedTuple):
     plan: AnyPlan
 
 
+def estimate_at(point: Point) -> Estimate:
+    """The estimate of one configuration."""
+    return point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+
+
 def by_path(tree: Tree, is_leaf: Callable[[object], bool] | None = None) -> dict[str, Tree]:
     """The leaves of a tree by their dotted paths, in the order of ``jax.tree.leaves``.
 
@@ -48,24 +53,24 @@ def _dotted(keys: Iterable[object]) -> str:
     )
 
 
-def is_table(given: object) -> TypeGuard[dict[str, Tree]]:
+def is_table(value: object) -> TypeGuard[dict[str, Tree]]:
     """Whether it is a dictionary, which here has names as keys."""
-    return isinstance(given, dict)
+    return isinstance(value, dict)
 
 
-def is_list(given: object) -> TypeGuard[list[Tree]]:
+def is_list(value: object) -> TypeGuard[list[Tree]]:
     """Whether it is a list."""
-    return isinstance(given, list)
+    return isinstance(value, list)
 
 
-def is_names(given: object) -> TypeGuard[list[str]]:
+def is_names(value: object) -> TypeGuard[list[str]]:
     """Whether it is a list of texts."""
-    return is_list(given) and all(isinstance(x, str) for x in given)
+    return is_list(value) and all(isinstance(x, str) for x in value)
 
 
-def is_sequence(given: object) -> TypeGuard[Sequence[Tree]]:
+def is_sequence(value: object) -> TypeGuard[Sequence[Tree]]:
     """Whether it is a list or a tuple."""
-    return isinstance(given, list | tuple)
+    return isinstance(value, list | tuple)
 
 
 def look(path: str, point: Point, estimate: Estimate | None) -> Tree:

@@ -16,8 +16,7 @@ from infer_jax.estimators.estimate import Estimate, Phase
 from infer_jax.estimators.jaxpr_split import independent, only
 from infer_jax.sweeps.constraint import Predicate, holds
 from infer_jax.sweeps.group import Group, Slot
-from infer_jax.sweeps.paths import Point, by_path, declared, look, numbers
-from infer_jax.sweeps.reducers import Reducer
+from infer_jax.sweeps.paths import Point, by_path, declared, estimate_at, look, numbers
 
 Shapes = tuple[tuple[int, ...], ...]
 Observer = Callable[[Point, Estimate], None]
@@ -26,31 +25,31 @@ Evaluated = tuple[dict[str, Array], Array, Array, Array, Estimate]  # the same, 
 Extent = Literal["none", "scope", "all"]  # of an estimate: the numbers that are returned
 
 
-class Program(NamedTuple):
-    """The structure of a segment without its numbers; hashable, as the key of compiled programs."""
+class Evaluation(NamedTuple):
+    """What is evaluated at each point, without its numbers; hashable, as the key of a trace."""
 
     slots: tuple[Slot, ...]
-    sizes: tuple[int, ...]
-    per: tuple[int, ...]  # digits for whose positions answers are kept separately
-    signs: tuple[tuple[str, float], ...]  # by term: -1 where more is better
+    terms: tuple[str, ...]
     where: tuple[Predicate, ...]
     feasible: str
-    reducer: Reducer  # None in the key of a trace, which all reducers share
-    chunk: int
-    words: int  # of 32 bits, of a global index
-    masks: tuple[tuple[int, ...], ...] = ()  # the digits of each table of legal points
+
+    def phases(self, point: Point, estimate: Estimate) -> dict[str, Phase]:
+        """The phases whose limits make a point feasible, by name."""
+        if above := self.feasible.rpartition(".")[0]:
+            return {above: look(above, point, estimate)}
+        return {"prefill": estimate.prefill, "decode": estimate.decode}
 
 
 class Declarations(NamedTuple):
     """What the fields of the terms declare."""
 
-    signs: tuple[tuple[str, float], ...]
+    signs: dict[str, float]  # by term of the evaluation: -1 where more is better
     counts: frozenset[str]
     units: dict[str, str]
     powers: frozenset[str]  # powers and energies, unknown where the chip's power is
 
 
-class PointProgram(NamedTuple):
+class Trace(NamedTuple):
     """One point's program, of the leaves of its base and its steps."""
 
     jaxpr: ClosedJaxpr
@@ -60,62 +59,57 @@ class PointProgram(NamedTuple):
 
 
 def one_point(
-    program: Program, base: Point, steps: Sequence[Array], observe: Observer | None = None
+    evaluation: Evaluation, base: Point, steps: Sequence[Array], observe: Observer | None = None
 ) -> Judged:
     """Terms, whether the constraints hold, whether the limits do, and the excess over them.
 
     ``observe`` is called with the point and its estimate while they are traced.
     """
-    point = Group(base, program.sizes, program.slots, (), (), 0).fill(steps)
-    estimate = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    point = Group(base, (), evaluation.slots, (), (), 0).fill(steps)
+    estimate = estimate_at(point)
     if observe is not None:
         observe(point, estimate)
     kind = jnp.result_type(*jax.tree.leaves(base))
-    values = {name: jnp.asarray(look(name, point, estimate), kind) for name, _ in program.signs}
+    values = {name: jnp.asarray(look(name, point, estimate), kind) for name in evaluation.terms}
     accepted = jnp.asarray(True)
-    for predicate in program.where:
+    for predicate in evaluation.where:
         accepted &= jnp.asarray(holds(predicate, point, estimate), bool)
-    feasible = look(program.feasible, point, estimate)
-    above = program.feasible.rpartition(".")[0]
+    feasible = look(evaluation.feasible, point, estimate)
     shortfall = jnp.asarray(0.0)
-    for phase in [look(above, point, estimate)] if above else [estimate.prefill, estimate.decode]:
+    for phase in evaluation.phases(point, estimate).values():
         shortfall = jnp.maximum(shortfall, phase.shortfall)
     return values, accepted, jnp.asarray(feasible, bool), shortfall
 
 
-def traced(program: Program, base: Point, dtype: DTypeLike) -> PointProgram:
-    """The trace of a program's points, the same for all numbers, chunk sizes and reducers."""
-    signs = tuple((name, 1.0) for name, _ in program.signs)
-    structure = program._replace(
-        sizes=(), per=(), signs=signs, reducer=None, chunk=0, words=0, masks=()
-    )
+def traced(evaluation: Evaluation, base: Point, dtype: DTypeLike) -> Trace:
+    """The trace of an evaluation, the same for all numbers, chunk sizes and reducers."""
     leaves, tree = jax.tree.flatten(base)
-    return _trace(structure, tree, tuple(jnp.shape(x) for x in leaves), np.dtype(dtype))
+    return _trace(evaluation, tree, tuple(jnp.shape(x) for x in leaves), np.dtype(dtype))
 
 
 @lru_cache(maxsize=256)
-def _trace(structure: Program, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) -> PointProgram:
+def _trace(evaluation: Evaluation, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) -> Trace:
     observed: list[tuple[Declarations, Estimate]] = []
 
     def observe(point: Point, estimate: Estimate) -> None:
-        names = [name for name, _ in structure.signs]
-        fields = {n: declared(n, point, estimate) for n in (*names, *numbers(estimate))}
-        signs = tuple((n, -1.0 if fields[n].more_is_better else 1.0) for n in names)
-        counts = frozenset(n for n in names if fields[n].kind == "count")
+        terms = evaluation.terms
+        fields = {n: declared(n, point, estimate) for n in (*terms, *numbers(estimate))}
+        signs = {n: -1.0 if fields[n].more_is_better else 1.0 for n in terms}
+        counts = frozenset(n for n in terms if fields[n].kind == "count")
         units = {n: field.full_unit for n, field in fields.items()}
         powers = frozenset(n for n, field in fields.items() if field.drawn)
         observed.append((Declarations(signs, counts, units, powers), estimate))
 
     def evaluate(base: Point, steps: Sequence[Array]) -> Evaluated:
-        return *one_point(structure, base, steps, observe), observed[-1][1]
+        return *one_point(evaluation, base, steps, observe), observed[-1][1]
 
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
-    steps = [jax.ShapeDtypeStruct((), dtype) if s.rule else leaves[s.leaf] for s in structure.slots]
+    scalar = jax.ShapeDtypeStruct((), dtype)
+    steps = [scalar if s.rule else leaves[s.leaf] for s in evaluation.slots]
     with jax.enable_x64(dtype == np.float64):
         make = jax.make_jaxpr(evaluate, return_shape=True)  # pyright: ignore[reportUnknownMemberType]
         jaxpr, returned = make(jax.tree.unflatten(tree, leaves), steps)
-    return PointProgram(jaxpr, returned, _scope(jaxpr, returned, structure.feasible),
-                        observed[-1][0])  # fmt: skip
+    return Trace(jaxpr, returned, _scope(jaxpr, returned, evaluation.feasible), observed[-1][0])
 
 
 def _scope(jaxpr: ClosedJaxpr, shapes: Evaluated, feasible: str) -> tuple[bool, ...]:
@@ -133,7 +127,7 @@ def _scope(jaxpr: ClosedJaxpr, shapes: Evaluated, feasible: str) -> tuple[bool, 
 
 
 def answers(
-    program: Program, base: Point, extent: Extent = "none"
+    evaluation: Evaluation, base: Point, extent: Extent = "none"
 ) -> Callable[[Sequence[Array]], Evaluated]:
     """steps -> (terms, accepted, feasible, shortfall, estimate).
 
@@ -141,7 +135,7 @@ def answers(
     returns nothing (None at each leaf), the numbers in scope, or all.
     """
     leaves = jax.tree.leaves(base)
-    trace = traced(program, base, jnp.result_type(*leaves))
+    trace = traced(evaluation, base, jnp.result_type(*leaves))
     first, tree = len(jax.tree.leaves(trace.shapes[:4])), jax.tree.structure(trace.shapes)
     used = [
         i < first or extent == "all" or (extent == "scope" and in_scope)

@@ -1,10 +1,12 @@
 """Prepares a sweep: reads and checks the space, the estimator and what to keep."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
@@ -16,22 +18,30 @@ from infer_jax.sweeps.digits import words_needed
 from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.legality import Mask, is_legal, validity_masks
 from infer_jax.sweeps.paths import is_sequence
-from infer_jax.sweeps.point import Program
-from infer_jax.sweeps.program import GroupTask, task_of
+from infer_jax.sweeps.point import Evaluation
+from infer_jax.sweeps.program import Program, Task
 from infer_jax.sweeps.reducers import Reducer, parse
 from infer_jax.sweeps.space import Space
 
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
 
 
+class Part(NamedTuple):
+    """A group with its program, its numbers in the sweep's precision, and what its outputs read."""
+
+    group: Group
+    program: Program
+    task: Task
+    reading: Reading
+
+
 class Prepared(NamedTuple):
     """A sweep that was read and checked, and not yet run."""
 
-    parts: tuple[GroupTask, ...]
+    parts: tuple[Part, ...]
     reducer: Reducer
     running: Reducer  # the reducer that runs: with a margin or spare rows where float64 decides
-    readings: tuple[Reading, ...]
-    per_sizes: tuple[int, ...]  # positions of each axis of ``per``
+    positions: int  # on the axes of ``per``
     precision: str
     mark: str
     estimator: Estimator | Sequence[Estimator]
@@ -55,7 +65,7 @@ class Prepared(NamedTuple):
     @property
     def signs(self) -> dict[str, float]:
         """By term of the reducer: -1 where more of it is better."""
-        return dict(self.readings[0].declared.signs)
+        return self.parts[0].reading.declared.signs
 
 
 def prepare(
@@ -78,51 +88,65 @@ def prepare(
     groups = space.groups(estimator)
     total = sum(g.size for g in groups)
     keep = keep.sized(total)
-    paths = {c.path: c.digit for c in groups[0].columns}
-    for path in keep.axes:
-        if path not in paths:
-            raise InputError("sweep", "per", path, f"axes: {', '.join(paths)}")
-    per = tuple(paths[path] for path in keep.axes)
-    per_sizes = tuple(
-        1 + max(max(c.order) for g in groups for c in g.columns if c.path == path)
-        for path in keep.axes
-    )
-    terms = list(dict.fromkeys(parse(term)[0] for term in keep.terms))
+    sizes = _sizes(groups, keep)
+    terms = tuple(dict.fromkeys(parse(term)[0] for term in keep.terms))
     masks: list[list[Mask]] = [[] for _ in groups]
     where = tuple(space.where)
     if legal:
         masks, by_point = validity_masks(groups)
         where = (*where, is_legal) if by_point else where
-    parts: list[GroupTask] = []
-    readings: list[Reading] = []
+    parts: list[Part] = []
     with jax.enable_x64(precision == "float64"):
         for group, own in zip(groups, masks, strict=True):
-            signs = tuple((name, 1.0) for name in terms)
+            evaluation = Evaluation(group.slots, terms, where, feasible)
+            digits = tuple(m.digits for m in own)
             program = Program(
-                group.slots, group.sizes, per, signs, where, feasible, keep, 0,
-                words_needed(total), tuple(m.digits for m in own),
-            )  # fmt: skip
-            reading = read(program, group, dtype)
-            program = program._replace(signs=reading.declared.signs)
-            task = task_of(group, per, per_sizes, dtype)
-            task = task._replace(masks=tuple(m.table for m in own))
-            parts.append(GroupTask(group, program, task))
-            readings.append(reading)
-    _refuse_unknown(space, readings, terms)
-    pairs = list(zip(groups, readings, strict=True))
+                evaluation, group.sizes, tuple(sizes), keep, 0, words_needed(total), digits
+            )
+            task = _task(group, sizes, own, dtype)
+            parts.append(Part(group, program, task, read(evaluation, group, dtype)))
+    _refuse_unknown(space, parts, terms)
+    pairs = [(part.group, part.reading) for part in parts]
     refuse_unread(pairs, terms)
-    running = keep.in_float32(readings[0].declared.counts) if precision == "float32" else keep
-    tables = [m.table for own in masks for m in own]
+    counts = parts[0].reading.declared.counts
+    running = keep.in_float32(counts) if precision == "float32" else keep
+    tables = [table for part in parts for table in part.task.masks]
     mark = fingerprint(pairs, running, feasible, dtype, tables)
+    positions = int(np.prod([*sizes.values()], dtype=np.int64))
     return Prepared(
-        tuple(parts), keep, running, tuple(readings), per_sizes, precision, mark, estimator,
-        space.entries(),
-    )  # fmt: skip
+        tuple(parts), keep, running, positions, precision, mark, estimator, space.entries()
+    )
 
 
-def _refuse_unknown(space: Space, readings: Sequence[Reading], terms: Sequence[str]) -> None:
+def _sizes(groups: Sequence[Group], keep: Reducer) -> dict[int, int]:
+    """By digit of each axis of ``per``: how many values the user gave it."""
+    digits = {c.path: c.digit for c in groups[0].columns}
+    for path in keep.axes:
+        if path not in digits:
+            raise InputError("sweep", "per", path, f"axes: {', '.join(digits)}")
+    return {
+        digits[path]: 1 + max(max(c.order) for g in groups for c in g.columns if c.path == path)
+        for path in keep.axes
+    }
+
+
+def _task(group: Group, sizes: dict[int, int], masks: Sequence[Mask], dtype: DTypeLike) -> Task:
+    """A group's numbers in one precision."""
+    cast = partial(np.asarray, dtype=dtype)
+    positions: list[np.ndarray] = []
+    stride = 1
+    for digit, size in reversed(sizes.items()):
+        order = next(c.order for c in group.columns if c.digit == digit)
+        positions.insert(0, np.asarray(order, np.int32) * stride)
+        stride *= size
+    tables = tuple(cast(t) for t in group.tables)
+    legal = tuple(m.table for m in masks)
+    return Task(jax.tree.map(cast, group.base), tables, tuple(positions), legal)
+
+
+def _refuse_unknown(space: Space, parts: Sequence[Part], terms: Sequence[str]) -> None:
     """Raise InputError where a power or an energy is an objective, and a chip has no power."""
-    powers = [name for name in terms if any(name in x.declared.powers for x in readings)]
+    powers = [name for name in terms if any(name in x.reading.declared.powers for x in parts)]
     systems = space.hardware if is_sequence(space.hardware) else [space.hardware]
     for system in systems if powers and "hardware.power" not in space.axes else ():
         board = getattr(system, "hardware", system).power

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -15,12 +15,11 @@ from jax.typing import ArrayLike, DTypeLike
 
 from infer_jax.compiling import wide
 from infer_jax.sweeps import digits as radix
-from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.legality import flat_index
 from infer_jax.sweeps.paths import Point, is_table
-from infer_jax.sweeps.point import Program, answers
-from infer_jax.sweeps.reducers import Chunk, Monoid, Rows, State, merge_all, parse
-from infer_jax.typed_jax import all_gather, jit, pmax, pmin, psum
+from infer_jax.sweeps.point import Evaluation, answers, traced
+from infer_jax.sweeps.reducers import Chunk, Monoid, Reducer, Rows, State, parse
+from infer_jax.typed_jax import all_gather, fori_loop, jit, pmax, pmin, psum
 
 Carry = tuple[Array, State, Array]  # the step, the state, the counts
 Segment = tuple[State, Array, Array, Array]  # states, counts, the steps done, votes
@@ -29,45 +28,37 @@ SPLIT, REPLICATED = PartitionSpec(LANES), PartitionSpec()
 COUNTS = ("accepted", "feasible", "undefined")
 
 
+class Program(NamedTuple):
+    """The structure of a segment without its numbers; hashable, as the key of compiled programs."""
+
+    evaluation: Evaluation
+    sizes: tuple[int, ...]
+    per: tuple[int, ...]  # digits for whose positions answers are kept separately
+    reducer: Reducer
+    chunk: int
+    words: int  # of 32 bits, of a global index
+    masks: tuple[tuple[int, ...], ...]  # the digits of each table of legal points
+
+
 class Task(NamedTuple):
     """The numbers of a group: its base, a table for each slot, the position of each value on the
-    axes of ``per``, and the masks of legal points."""
+    axes of ``per``, and the tables of legal points."""
 
     base: Point
     tables: tuple[np.ndarray, ...]
     positions: tuple[np.ndarray, ...]
-    masks: tuple[np.ndarray, ...] = ()
-
-
-class GroupTask(NamedTuple):
-    """A group with its program and its numbers."""
-
-    group: Group
-    program: Program
-    task: Task
-
-
-def task_of(group: Group, per: tuple[int, ...], sizes: tuple[int, ...], dtype: DTypeLike) -> Task:
-    """A group's numbers in one precision; ``sizes`` are the user's values of each ``per`` digit."""
-    cast = partial(np.asarray, dtype=dtype)
-    positions: list[np.ndarray] = []
-    stride = 1
-    for digit, size in reversed(list(zip(per, sizes, strict=True))):
-        order = next(c.order for c in group.columns if c.digit == digit)
-        positions.insert(0, np.asarray(order, np.int32) * stride)
-        stride *= size
-    base = jax.tree.map(cast, group.base)
-    return Task(base, tuple(cast(t) for t in group.tables), tuple(positions))
+    masks: tuple[np.ndarray, ...]
 
 
 def chunk_of(
     program: Program, task: Task, start: Array, words: Array, offset: Array, count: Array
 ) -> tuple[Chunk, Array]:
     """The chunk of lanes that begins ``offset`` points after a segment's start; its counts."""
+    evaluation = program.evaluation
     lanes = offset + jnp.arange(program.chunk, dtype=jnp.int32)
     digits = radix.advance(tuple(start), program.sizes, lanes)
-    steps = [t[digits[s.digit]] for s, t in zip(program.slots, task.tables, strict=True)]
-    point = jax.vmap(answers(program, task.base), axis_size=program.chunk)
+    steps = [t[digits[s.digit]] for s, t in zip(evaluation.slots, task.tables, strict=True)]
+    point = jax.vmap(answers(evaluation, task.base), axis_size=program.chunk)
     values, accepted, feasible, shortfall, _ = point(steps)
     accepted &= lanes < count
     for mask, legal in zip(program.masks, task.masks, strict=True):
@@ -81,8 +72,9 @@ def chunk_of(
     for term in program.reducer.terms:
         undefined |= jnp.isnan(values[parse(term)[0]])
     sums = [jnp.sum(m, dtype=jnp.int32) for m in (accepted, feasible, accepted & undefined)]
-    chunk = Chunk(values, accepted, feasible, shortfall, index, group, dict(program.signs))
-    return chunk, jnp.stack(sums)
+    dtype = jnp.result_type(*jax.tree.leaves(task.base))
+    signs = traced(evaluation, task.base, dtype).declared.signs
+    return Chunk(values, accepted, feasible, shortfall, index, group, signs), jnp.stack(sums)
 
 
 def precise(dtype: DTypeLike) -> AbstractContextManager[object]:
@@ -158,27 +150,31 @@ def _overflows(state: State) -> ArrayLike:
 def gather_rows(mesh: Mesh, size: int, rows: Rows) -> Rows:
     """The first ``size`` rows of all devices, the same on all of them."""
 
-    def share(rows: Rows) -> Rows:
-        def gather(x: Array) -> Array:
-            return all_gather(x[0, :size] if x.ndim > 1 else x[0], LANES)
+    def gather(x: Array) -> Array:
+        return all_gather(x[0, :size] if x.ndim > 1 else x[0], LANES)
 
-        return jax.tree.map(gather, rows)
-
-    return jax.shard_map(
-        share, mesh=mesh, in_specs=(SPLIT,), out_specs=REPLICATED, check_vma=False
-    )(rows)
+    return _on_all(mesh, lambda rows: jax.tree.map(gather, rows))(rows)
 
 
 @jit(static=(0, 1))
 def merge_devices(reducer: Monoid, mesh: Mesh, state: State) -> State:
     """One state out of the states of all devices, the same on all of them."""
 
-    def share(state: State) -> State:
-        def stacked(x: Array) -> Array:
-            return all_gather(x[0], LANES)
+    def gather(x: Array) -> Array:
+        return all_gather(x[0], LANES)
 
-        return merge_all(reducer, jax.tree.map(stacked, state), mesh.size)
+    def merge(state: State) -> State:
+        states = jax.tree.map(gather, state)
+        rest = jax.tree.map(itemgetter(0), states)
+        return fori_loop(
+            1, mesh.size, lambda i, x: reducer.merge(x, jax.tree.map(itemgetter(i), states)), rest
+        )
 
+    return _on_all(mesh, merge)(state)
+
+
+def _on_all(mesh: Mesh, function: Callable[[State], State]) -> Callable[[State], State]:
+    """A function of the arrays over all devices whose answer is the same on each of them."""
     return jax.shard_map(
-        share, mesh=mesh, in_specs=(SPLIT,), out_specs=REPLICATED, check_vma=False
-    )(state)
+        function, mesh=mesh, in_specs=(SPLIT,), out_specs=REPLICATED, check_vma=False
+    )

@@ -9,10 +9,8 @@ the lowest index wins. ``Pareto`` is in ``pareto.py``, counts by bin are in ``hi
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from operator import itemgetter
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -21,7 +19,7 @@ from jaxtyping import Bool, Float, Int, UInt32
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps.digits import before, to_index
-from infer_jax.typed_jax import cond, fori_loop
+from infer_jax.typed_jax import cond
 
 BATCH = 1024  # survivors of a chunk that are inserted together
 MAX_WORD = 0xFFFFFFFF
@@ -31,10 +29,15 @@ State = Any  # a pytree of arrays of fixed shape, which its reducer alone knows
 Rows = tuple[Array, ...]  # columns of one length, most significant first
 Terms = dict[str, Float[Array, " lanes"]]
 Mask = Bool[Array, " lanes"]
+Keys = tuple[Float[Array, " lanes"], Mask]  # what a ranking minimises, and which lanes take part
 
 
 class Chunk(NamedTuple):
-    """Lanes of one step: their terms, which of them are feasible, and their grid indices."""
+    """Points side by side: their terms, which of them are feasible, and their grid indices.
+
+    On the device they are the lanes of one step, and on the host, as NumPy arrays, those that
+    float64 decides.
+    """
 
     values: Terms
     accepted: Mask  # a point of the grid that satisfies the constraints
@@ -43,6 +46,20 @@ class Chunk(NamedTuple):
     words: tuple[UInt32[Array, " lanes"], ...]  # of the global index, most significant first
     group: Int[Array, " lanes"]  # position on the axes that `per` names
     signs: dict[str, float]  # by term: -1 where more of it is better
+
+    def key(self, term: str) -> Float[Array, " lanes"]:
+        """A term as a number to minimise."""
+        name, sign = parse(term)
+        # + 0 turns -0 into 0, since sorting distinguishes them
+        return self.values[name] * (self.signs[name] if sign is None else sign) + 0.0
+
+
+def parse(term: str) -> tuple[str, float | None]:
+    """("max chips") -> ("chips", -1.0); the sign is None where none is given."""
+    word, _, rest = term.partition(" ")
+    if rest and word in ("max", "min"):
+        return rest, -1.0 if word == "max" else 1.0
+    return term, None
 
 
 class Reducer(ABC):
@@ -88,56 +105,59 @@ class Monoid(Reducer):
     def merge(self, a: State, b: State) -> State:
         """The state of the points of both."""
 
-
-class Selection(Monoid):
-    """Keeps points, which are evaluated again in float64."""
-
-    @abstractmethod
     def rows(self, state: State) -> list[int]:
-        """The indices kept, in order."""
+        """The indices of the points kept, in order, which are evaluated again in float64."""
+        return []
 
 
-class Summary(Monoid):
-    """Keeps no points: its state is the answer."""
+class Ranking(Monoid):
+    """Keeps the points with the least of a key; the first ranking that has any is the answer.
+
+    A ranking is a state (key, *words of the index) of so many rows for each position of ``per``;
+    rows without a point have an infinite key.
+    """
+
+    @property
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Rows of each ranking, the answer first."""
 
     @abstractmethod
-    def answer(self, state: State) -> Answer:
-        """The answer as plain data."""
+    def keys(self, chunk: Chunk, xp: Any = jnp) -> dict[str, Keys]:
+        """The keys of each ranking; ``xp`` is the module of the chunk's arrays."""
 
+    def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
+        """Rankings without points."""
+        return {
+            name: (np.full(groups * k, np.inf, dtype),
+                   *(np.full(groups * k, MAX_WORD, np.uint32) for _ in range(words)))
+            for name, k in self.sizes.items()
+        }  # fmt: skip
 
-def parse(term: str) -> tuple[str, float | None]:
-    """("max chips") -> ("chips", -1.0); the sign is None where none is given."""
-    word, _, rest = term.partition(" ")
-    if rest and word in ("max", "min"):
-        return rest, -1.0 if word == "max" else 1.0
-    return term, None
+    def absorb(self, state: State, chunk: Chunk) -> State:
+        """The rankings with a chunk's lanes."""
+        return {
+            name: rank(state[name], (chunk.group, by, *chunk.words), alive, self.sizes[name])
+            for name, (by, alive) in self.keys(chunk).items()
+        }
 
+    def merge(self, a: State, b: State) -> State:
+        """The first rows of both."""
+        merged: dict[str, Rows] = {}
+        for name, k in self.sizes.items():
+            owner = jnp.repeat(jnp.arange(a[name][0].shape[0] // k, dtype=jnp.int32), k)
+            merged[name] = rank(a[name], (owner, *b[name]), jnp.isfinite(b[name][0]), k)
+        return merged
 
-def key(chunk: Chunk, term: str) -> Float[Array, " lanes"]:
-    """A term as a number to minimise."""
-    name, sign = parse(term)
-    value = chunk.values[name]
-    # + 0 turns -0 into 0, since sorting distinguishes them
-    return value * (chunk.signs[name] if sign is None else sign) + 0.0
-
-
-def merge_all(reducer: Monoid, states: State, count: int) -> State:
-    """One state out of ``count`` stacked ones."""
-
-    def merge(i: Array, state: State) -> State:
-        return reducer.merge(state, jax.tree.map(itemgetter(i), states))
-
-    return fori_loop(1, count, merge, jax.tree.map(itemgetter(0), states))
-
-
-# A ranking is a state (key, *words of the index) of k rows for each position of ``per``; rows
-# without a point have an infinite key.
-
-
-def init_ranking(words: int, rows: int, dtype: DTypeLike) -> tuple[np.ndarray, ...]:
-    """A ranking without points."""
-    index = (np.full(rows, MAX_WORD, np.uint32) for _ in range(words))
-    return (np.full(rows, np.inf, dtype), *index)
+    def rows(self, state: State) -> list[int]:
+        """The indices of the first ranking that has points, position by position."""
+        for name in self.sizes:
+            keys, *words = (np.asarray(s) for s in state[name])
+            if index := [
+                to_index([x[i] for x in words]) for i in np.flatnonzero(np.isfinite(keys))
+            ]:
+                return index
+        return []
 
 
 def rank(state: Rows, rows: Rows, alive: Mask, k: int) -> Rows:
@@ -179,20 +199,8 @@ def rank(state: Rows, rows: Rows, alive: Mask, k: int) -> Rows:
     return lax.while_loop(lambda carry: jnp.any(carry[1]), step, (state, alive))[0]
 
 
-def merge_rankings(a: Rows, b: Rows, k: int) -> Rows:
-    """Two rankings of k rows a group as one."""
-    owner = jnp.repeat(jnp.arange(a[0].shape[0] // k, dtype=jnp.int32), k)
-    return rank(a, (owner, *b), jnp.isfinite(b[0]), k)
-
-
-def ranked_indices(state: Rows) -> list[int]:
-    """The indices of a ranking in its order."""
-    keys, *words = (np.asarray(s) for s in state)
-    return [to_index([x[i] for x in words]) for i in np.flatnonzero(np.isfinite(keys))]
-
-
 @dataclasses.dataclass(frozen=True)
-class TopK(Selection):
+class TopK(Ranking):
     """The ``k`` feasible points with the best ``by``, for each position of ``per`` if given.
 
     Ties: the lowest index. In float32 some more are kept, ranked again in float64 and cut.
@@ -213,30 +221,23 @@ class TopK(Selection):
         """The objective."""
         return (self.by,)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """One ranking, of ``k`` rows and those to spare."""
+        return {"met": self.k + self.spare}
+
     def in_float32(self, counts: frozenset[str]) -> "TopK":
         """The same reducer with spare rows, which float64 ranks again."""
         return dataclasses.replace(self, spare=max(self.k, 16))
 
-    def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
-        """The ranking without points."""
-        return init_ranking(words, groups * (self.k + self.spare), dtype)
-
-    def absorb(self, state: State, chunk: Chunk) -> State:
-        """The best of the rows and of the chunk's feasible lanes."""
-        rows = (chunk.group, key(chunk, self.by), *chunk.words)
-        return rank(state, rows, chunk.feasible & jnp.isfinite(rows[1]), self.k + self.spare)
-
-    def merge(self, a: State, b: State) -> State:
-        """The best of both."""
-        return merge_rankings(a, b, self.k + self.spare)
-
-    def rows(self, state: State) -> list[int]:
-        """The indices kept, best first, position by position."""
-        return ranked_indices(state)
+    def keys(self, chunk: Chunk, xp: Any = jnp) -> dict[str, Keys]:
+        """The objective of the feasible points."""
+        value = chunk.key(self.by)
+        return {"met": (value, chunk.feasible & xp.isfinite(value))}
 
 
 @dataclasses.dataclass(frozen=True)
-class Best(Selection):
+class Best(Ranking):
     """The feasible point with the best ``by`` under limits such as ``{"ttft": 0.3}``.
 
     For a term of which more is better (a rate), the limit is a minimum. If no point meets all
@@ -269,45 +270,26 @@ class Best(Selection):
         return tuple(sorted(dict(self.under).items()))
 
     @property
-    def _sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, int]:
         """Rows of the two rankings: of points within the limits, and of near misses."""
-        return {"met": self.k, "missed": max(self.misses, 1)}
+        return {"met": self.k, **({"missed": self.misses} if self.misses else {})}
 
     def in_float32(self, counts: frozenset[str]) -> "Best":
         """The same reducer with spare rows, which float64 ranks again."""
         return dataclasses.replace(self, k=max(16, 2 * self.k), misses=max(16, 2 * self.misses))
 
-    def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
-        """Two rankings without points."""
-        return {name: init_ranking(words, groups * k, dtype) for name, k in self._sizes.items()}
-
-    def absorb(self, state: State, chunk: Chunk) -> State:
-        """The best rows within the limits, and the nearest misses."""
-        value, excess, meets = key(chunk, self.by), chunk.shortfall, chunk.feasible
-        within: list[Array] = []
+    def keys(self, chunk: Chunk, xp: Any = jnp) -> dict[str, Keys]:
+        """The objective of points within the limits, and the excess of those that are not."""
+        value, excess, meets = chunk.key(self.by), chunk.shortfall, chunk.feasible
         for name, limit in self.limits:
             term, larger = chunk.values[name], chunk.signs[name] < 0
-            excess = jnp.maximum(excess, (limit / term if larger else term / limit) - 1.0)
+            excess = xp.maximum(excess, (limit / term if larger else term / limit) - 1.0)
             # the ratio may round to 1 although the limit is broken
-            within.append((term >= limit) if larger else (term <= limit))
-        meets &= excess <= 0
-        for held in within:
-            meets &= held
-        missed = chunk.accepted & ~meets & jnp.isfinite(excess)
-        ranked = {"met": (value, meets & jnp.isfinite(value)),
-                  "missed": (jnp.maximum(excess, 0.0), missed)}  # fmt: skip
-        return {
-            name: rank(state[name], (chunk.group, by, *chunk.words), alive, self._sizes[name])
-            for name, (by, alive) in ranked.items()
-        }
-
-    def merge(self, a: State, b: State) -> State:
-        """The best and the nearest of both."""
-        return {name: merge_rankings(a[name], b[name], k) for name, k in self._sizes.items()}
-
-    def rows(self, state: State) -> list[int]:
-        """The indices of the winners; of the near misses where nothing meets the limits."""
-        return ranked_indices(state["met"]) or ranked_indices(state["missed"])
+            meets = meets & ((term >= limit) if larger else (term <= limit))
+        meets = meets & (excess <= 0)
+        near = xp.maximum(excess, 0.0), chunk.accepted & ~meets & xp.isfinite(excess)
+        keys = {"met": (value, meets & xp.isfinite(value)), "missed": near}
+        return {name: keys[name] for name in self.sizes}
 
 
 def _is_limit(value: object) -> bool:
@@ -315,7 +297,7 @@ def _is_limit(value: object) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Everything(Selection):
+class Everything(Monoid):
     """The named terms and feasibility of all points, for grids of at most 4 million."""
 
     names: tuple[str, ...]
@@ -325,9 +307,8 @@ class Everything(Selection):
     def __init__(self, *names: str, size: int = 0):
         if not names:
             raise InputError("Everything", "terms", "none", "one name or more")
-        fields = {"names": tuple(parse(n)[0] for n in names), "size": size, "per": ()}
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "names", tuple(parse(name)[0] for name in names))
+        object.__setattr__(self, "size", size)
 
     @property
     def terms(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.plots.rendering import FigureResult, dated
-from infer_jax.results import Column as Heading, Notes, Part, Table
+from infer_jax.results import Column as Heading, Notes, Section, Table, option, table
 from infer_jax.results.numbers import digits
 from infer_jax.sweeps import tables
 from infer_jax.sweeps.columns import Column, axes_of, columns_of, exceeded_limits
@@ -30,26 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PRINTED_ROWS = 10  # of the table
+PRINTED_TERMS = ("speed", "cost", "ttft", "chips")
 LENGTHS = ("workload.isl", "workload.osl", "workload.prefix")
 MAX_TRUST = 4  # pairs of system and estimator for which a sentence on errors is printed
-
-
-class Provenance(TypedDict):
-    """Program, estimators, sources and points of a result."""
-
-    program: str
-    jax: str
-    fingerprint: str
-    estimator: list[str]
-    sources: dict[str, dict[str, str]]
-    keep: str
-    precision: str
-    points: str
-    counts: dict[str, str]
-    seconds: float
-    devices: list[str]
-    chunk: int
-    decided_in_float64: NotRequired[int]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -63,9 +46,8 @@ class SweepResult(FigureResult):
 
     ready: Prepared
     kept: RefinedPoints | None
-    declared: Mapping[str, str]
     answer: Answer | None
-    provenance: Provenance
+    provenance: dict[str, Any]
     notes: Sequence[str]
     source: str = ""
     trust: Sequence[Trust] = ()
@@ -77,7 +59,11 @@ class SweepResult(FigureResult):
 
     @cached_property
     def _columns(self) -> tuple[dict[str, Column], dict[str, str]]:
-        return ({}, {}) if self.kept is None else columns_of(self.ready, self.kept, self.declared)
+        if self.kept is None:
+            return {}, {}
+        declared = [part.reading.declared.units for part in self.ready.parts]
+        units = {name: unit for units in declared for name, unit in units.items()}
+        return columns_of(self.ready, self.kept, units)
 
     @property
     def columns(self) -> dict[str, Column]:
@@ -125,8 +111,9 @@ class SweepResult(FigureResult):
         """
         tables.check(path, self.ready.mark)
         units = {name: self.units.get(name, "") for name in self.columns}
-        facts = {**self.provenance, "notes": list(self.notes)}
-        tables.write(Path(path), self.columns, units, facts, self.answer)
+        answer = {} if self.answer is None else {"answer": self.answer}
+        facts = {**self.provenance, "notes": list(self.notes), **answer}
+        tables.write(Path(path), self.columns, units, facts)
 
     def rows(self) -> list[Mapping[str, object]]:
         """Each row by the names of the columns."""
@@ -149,61 +136,75 @@ class SweepResult(FigureResult):
                            notes=list(self.notes))  # fmt: skip
         return frame
 
-    def fields(self) -> Mapping[str, object]:
-        """Provenance, trust, and every row."""
-        return {
+    def sections(self) -> Iterator[Section]:
+        """The number of points, known errors, the first rows; in JSON provenance and all rows."""
+        notes, pictures = {"notes": list(self.notes)}, ", ".join(self.drawn)
+        yield {
             **self.provenance,
-            "notes": list(self.notes),
+            **notes,
             "out": self.out,
-            **({"picture": ", ".join(self.drawn)} if self.drawn else {}),
+            **({"picture": pictures} if pictures else {}),
             "trust": [{"estimator": trust.estimator, **trust.fields()} for trust in self.trust],
             "met": self.met,
             "rows": self.rows(),
             "answer": self.answer,
         }
-
-    def parts(self) -> Iterator[Part]:
-        """The number of points, known errors, and the first rows."""
-        facts = self.provenance
-        points, feasible = self.ready.size, int(facts["counts"]["feasible"])
-        seconds = f"{facts['seconds']:.1f} s"
+        points, facts = self.ready.size, self.provenance
+        feasible, seconds = int(facts["counts"]["feasible"]), f"{facts['seconds']:.1f} s"
         yield f"{points:,} points, {feasible:,} feasible, {seconds}: {len(self):,} kept."
         yield from dict.fromkeys(trust.says for trust in self.trust[:MAX_TRUST])
         if len(self.trust) > MAX_TRUST:
-            yield f"{len(self.trust) - MAX_TRUST} more: --json says all."
+            yield f"{len(self.trust) - MAX_TRUST} more: {option('json')} says all."
         if self.answer is not None:
             yield ""
             yield str(self.answer)
         elif len(self):
-            if not self.met:
-                yield ""
-                yield "Nothing meets the limits; these come nearest."
-                if any("arrivals" in broken for broken in self.columns["violates"]):
-                    yield "Where more arrive than are completed, queues grow: no time is a mean."
-            yield self._table()
-            if len(self) > PRINTED_ROWS:
-                yield ""
-                kind = "with the best of each layout" if self._ranked else "spread over all"
-                count = f"{PRINTED_ROWS} of {len(self)} rows"
-                yield f"{count}, {kind}; --out FILE.csv and --json have all."
+            yield from self._first_rows()
         files = [f"Written to {self.out}."] if self.out else []
-        files += [f"Picture: {', '.join(self.drawn)}."] if self.drawn else []
+        files += [f"Picture: {pictures}."] if pictures else []
         yield Notes([*self.notes, *self._single_lengths(), *files])
+        yield notes  # JSON has the notes of the run alone
+
+    def _first_rows(self) -> Iterator[Section]:
+        """A table of some rows, and which they are."""
+        if not self.met:
+            yield ""
+            yield "Nothing meets the limits; these come nearest."
+            if any("arrivals" in broken for broken in self.columns["violates"]):
+                yield "Where more arrive than are completed, queues grow: no time is a mean."
+        yield self._table()
+        if len(self) > PRINTED_ROWS:
+            yield ""
+            kind = "with the best of each layout" if self._ranked else "spread over all"
+            count = f"{PRINTED_ROWS} of {len(self)} rows"
+            yield f"{count}, {kind}; {option('out', 'FILE.csv')} and {option('json')} have all."
 
     def _table(self) -> Table:
         """The first rows: their axes and the terms they are chosen by."""
-        columns, units = self.columns, self.units
-        names = [*self.axes(0), *(n for n in ("speed", "cost", "ttft", "chips") if n in columns)]
-        names += [] if self.met else ["violates"]
-        heads = [
-            Heading(n.rpartition(".")[2], units.get(n, ""), left=n == "violates") for n in names
-        ]
+        columns = self.columns
         marks = {trust.system: BORROWED for trust in self.trust if trust.borrowed_from}
-        cells = [[_cell(columns[n][i].item(), marks) for n in names] for i in self._to_print()]
+        names = [*self.axes(0), *(n for n in PRINTED_TERMS if n in columns)]
+        names += [] if self.met else ["violates"]
+
+        def heading(name: str) -> Heading:
+            def value(row: int) -> object:
+                return columns[name][row].item()
+
+            title, unit = name.rpartition(".")[2], self.units.get(name, "")
+            return Heading(title, unit, value, cell, left=name == "violates")
+
+        def cell(value: object) -> str:
+            if isinstance(value, str):
+                return f"{marks[value]} {value}" if value in marks else value
+            return digits(float(value), 4) if isinstance(value, int | float) else str(value)
+
+        def borrowed(_: int) -> str:
+            return BORROWED
+
+        heads = [heading(name) for name in names]
         if marks and "hardware" not in columns:
-            heads.insert(0, Heading("", left=True))
-            cells = [[BORROWED, *row] for row in cells]
-        return Table(heads, cells)
+            heads.insert(0, Heading("", "", borrowed, left=True))
+        return table(self._to_print(), heads)
 
     def _single_lengths(self) -> Iterator[str]:
         """Lengths of the space of which a single one is kept, because the others are dearer."""
@@ -276,15 +277,9 @@ def spread_out(terms: Sequence[Column], groups: Sequence[Column], count: int) ->
     return sorted(chosen)
 
 
-def _cell(value: object, marks: Mapping[str, str]) -> str:
-    if isinstance(value, str):
-        return f"{marks[value]} {value}" if value in marks else value
-    return digits(float(value), 4) if isinstance(value, int | float) else str(value)
-
-
 def provenance(
     ready: Prepared, counts: Mapping[str, int], seconds: float, devices: list[str], chunk: int
-) -> Provenance:
+) -> dict[str, Any]:
     """Version, estimator, sources in the catalog, precision, and counts of points."""
     sources = {
         name: dict(x.sources) if isinstance(x, System) else {"architecture": x.source}

@@ -1,11 +1,9 @@
 """The space of a sweep: axes over five pytrees, as groups of mixed-radix grids."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,9 +11,9 @@ import numpy as np
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
-from infer_jax.specs import Spec, value_of
+from infer_jax.specs import value_of
 from infer_jax.specs.fields import fresh
-from infer_jax.sweeps.axis import Axis, Rule
+from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.constraint import Predicate
 from infer_jax.sweeps.group import AxisColumn, Group, Slot
 from infer_jax.sweeps.paths import Point, Tree, by_path, children, is_sequence, look
@@ -83,43 +81,28 @@ class Space:
         return entries
 
 
-class _Leaves(NamedTuple):
-    """The leaves of a group while it is built, each by its number."""
-
-    number: dict[str, int]  # by path
-    slots: dict[int, tuple[Slot, np.ndarray]]
-    values: dict[int, np.ndarray]
-
-    def vary(self, leaf: int, digit: int, table: np.ndarray, rule: Rule | None = None) -> None:
-        """A leaf takes the values of a table, by a digit."""
-        self.slots[leaf] = (Slot(leaf, digit, rule), table)
-        self.values[leaf] = table[0]
-
-
 class _Grouping:
     """Divides a space into groups of equal structure."""
 
     def __init__(self, space: Space, estimator: Estimator | Sequence[Estimator] | None):
         parts = (estimator, space.arch, space.hardware, space.workload, space.plan)
-        self.space = space
         self.raw = fresh(Point(*(_as_axis(x) for x in parts)))
         for name, part in zip(Point._fields, self.raw, strict=True):
             _refuse_static(part, name)
         self.flat = by_path(self.raw, _stands_for_leaves)
         self.tree = jax.tree.structure(self.raw, _stands_for_leaves)
-        self.inner = {path: x for path, x in self.flat.items() if isinstance(x, Axis)}
-        _refuse_nested(axis for axis in self.inner.values() if axis.is_spec)
-        self.digits = self._digits()
+        inner = {path: x for path, x in self.flat.items() if isinstance(x, Axis)}
+        for step in (step for axis in inner.values() if axis.is_spec for step in axis.steps):
+            if any(isinstance(x, Axis) for x in jax.tree.leaves(step, is_leaf=_stands_for_leaves)):
+                allowed = "Space(axes={path: axis})"
+                raise InputError("space", "axis", "inside a list of specs", allowed)
+        self.axes = {**inner, **space.axes}
+        self.digits = self._digits(space.zips)
 
-    @cached_property
-    def axes(self) -> dict[str, Axis]:
-        """All axes by path, the inner ones first."""
-        return {**self.inner, **self.space.axes}
-
-    def _digits(self) -> list[tuple[str, ...]]:
+    def _digits(self, zips: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
         """Which axes share a digit, in the order of the fields."""
         partner: dict[str, tuple[str, ...]] = {}
-        for zipped in self.space.zips:
+        for zipped in zips:
             for path in zipped:
                 if path not in self.axes:
                     raise InputError("space", "zips", path, f"axes: {', '.join(self.axes)}")
@@ -129,24 +112,28 @@ class _Grouping:
             lengths = {path: len(self.axes[path]) for path in zipped}
             if len(set(lengths.values())) > 1:
                 raise InputError("space", "zips", lengths, "axes of one length")
-        order = sorted(self.axes, key=lambda p: Point._fields.index(_head(p)))
-        return list(dict.fromkeys(partner.get(path, (path,)) for path in order))
+        parts: dict[str, list[str]] = {name: [] for name in Point._fields}
+        for path in self.axes:
+            if path.split(".")[0] not in parts:
+                allowed = f"a path that begins {', '.join(parts)}"
+                raise InputError("space", "axis", path, allowed)
+            parts[path.split(".")[0]].append(path)
+        paths = (path for part in parts.values() for path in part)
+        return list(dict.fromkeys(partner.get(path, (path,)) for path in paths))
 
     def groups(self) -> tuple[Group, ...]:
-        classes = [self._classes(digit) for digit in self.digits]
-        count = prod(len(c) for c in classes)
+        structures = [self._structures(digit) for digit in self.digits]
+        count = prod(len(positions) for positions in structures)
         if count > MAX_GROUPS:
             allowed = f"at most {MAX_GROUPS}: each is compiled; sweep models of other blocks apart"
             raise InputError("space", "specs", f"{count:,} structures", allowed)
         groups: list[Group] = []
-        offset = 0
-        for picks in product(*classes):
-            group = self._group(picks, offset)
-            groups.append(group)
-            offset += group.size
+        for picks in product(*structures):
+            offset = groups[-1].offset + groups[-1].size if groups else 0
+            groups.append(self._group(picks, offset))
         return tuple(groups)
 
-    def _classes(self, digit: tuple[str, ...]) -> list[tuple[int, ...]]:
+    def _structures(self, digit: tuple[str, ...]) -> list[tuple[int, ...]]:
         """Positions of a digit whose specs have the same structure."""
         alike: dict[tuple[object, ...], list[int]] = {}
         for i in range(len(self.axes[digit[0]])):
@@ -160,28 +147,44 @@ class _Grouping:
 
     def _group(self, picks: Picks, offset: int) -> Group:
         base = self._base(picks)
-        flat = by_path(base)
-        leaf = {path: i for i, path in enumerate(flat)}
-        values = {i: np.asarray(x, np.float64) for i, x in enumerate(flat.values())}
-        leaves = _Leaves(leaf, {}, values)
-        columns: list[AxisColumn] = []
-        for at, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
-            for path in digit:
-                axis = self.axes[path]
-                labels = tuple(_label(axis, i) for i in pick)
-                columns.append(AxisColumn(path, at, labels, pick, axis.is_spec))
-        for column in sorted(
-            columns, key=lambda c: not c.is_spec
-        ):  # numbers replace those of specs
-            path, at, axis = column.path, column.digit, self.axes[column.path]
-            if axis.is_spec:
-                _choose_specs(axis, path, at, column.order, leaves)
+        number = {path: i for i, path in enumerate(by_path(base))}
+        values = [np.asarray(x, np.float64) for x in jax.tree.leaves(base)]
+        varied: dict[int, tuple[Slot, np.ndarray]] = {}
+
+        def choose(leaf: int, row: Sequence[Tree], digit: int) -> None:
+            """Let a digit choose a leaf, which is constant where all have one value."""
+            table = np.asarray(row, np.float64)  # a leaf may be a look-up table
+            values[leaf] = table[0]
+            if np.any(table != table[0]):
+                varied[leaf] = Slot(leaf, digit), table
+
+        columns = [
+            _column(self.axes[path], path, digit, pick)
+            for digit, (paths, pick) in enumerate(zip(self.digits, picks, strict=True))
+            for path in paths
+        ]
+        for c in sorted(columns, key=lambda c: not c.is_spec):  # numbers replace those of specs
+            axis = self.axes[c.path]
+            if c.is_spec:
+                specs = [_spec(axis.steps[i]) for i in c.order]
+                for path, row in zip(by_path(specs[0]), _rows(specs), strict=True):
+                    choose(number[f"{c.path}.{path}" if path else c.path], row, c.digit)
             else:
-                table = self._numbers(path, base, leaf)[np.array(column.order)]
-                leaves.vary(leaf[path], at, table, axis.rule)
-        self._coefficients(base, picks, leaves)
-        base = jax.tree.unflatten(jax.tree.structure(base), list(values.values()))
-        ordered = sorted(leaves.slots.values(), key=lambda s: (s[0].rule is not None, s[0].leaf))
+                table = self._numbers(c.path, base, number)[np.array(c.order)]
+                leaf = number[c.path]
+                varied[leaf], values[leaf] = (Slot(leaf, c.digit, axis.rule), table), table[0]
+        fitted, digit = self._fitted(base, picks)
+        own = jax.tree.leaves(base.estimator)
+        for leaf, row in enumerate(_rows(fitted)):
+            if leaf not in varied:
+                choose(leaf, row, digit)
+            elif any(np.any(x != own[leaf]) for x in row):
+                raise InputError(
+                    "space", "estimator", "an axis over a coefficient that the systems set",
+                    "hardware without that coefficient: system.hardware",
+                )  # fmt: skip
+        base = jax.tree.unflatten(jax.tree.structure(base), values)
+        ordered = sorted(varied.values(), key=lambda s: (s[0].rule is not None, s[0].leaf))
         slots, tables = tuple(s for s, _ in ordered), tuple(t for _, t in ordered)
         return Group(base, tuple(len(p) for p in picks), slots, tables, tuple(columns), offset)
 
@@ -197,7 +200,10 @@ class _Grouping:
 
     def _numbers(self, path: str, base: Point, leaf: Mapping[str, int]) -> np.ndarray:
         """The checked values of a numeric axis."""
-        axis, (owner, name) = self.axes[path], _owner(path, base)
+        axis, (above, _, name) = self.axes[path], path.rpartition(".")
+        owner = look(above, base, None)
+        if name not in children(owner):
+            raise InputError("space", "axis", path, f"here one of {', '.join(children(owner))}")
         if path not in leaf:
             raise InputError("space", "axis", path, "a leaf, not a part; specs for a whole part")
         if axis.rule is not None:
@@ -208,40 +214,16 @@ class _Grouping:
             steps = [value_of(type(owner), name, step, f"space: {path}") for step in axis.steps]
             return np.asarray(steps, np.float64)
 
-    def _coefficients(self, base: Point, picks: Picks, leaves: _Leaves) -> None:
-        """The estimator's coefficients by the profiles of the catalog's systems."""
-        systems, at = [self.raw.hardware], -1
-        for i, (digit, pick) in enumerate(zip(self.digits, picks, strict=True)):
-            if "hardware" in digit:
-                systems, at = [self.axes["hardware"].steps[j] for j in pick], i
-        if not any(isinstance(s, System) for s in systems):
-            return
-        fitted = [
+    def _fitted(self, base: Point, picks: Picks) -> tuple[list[Estimator], int]:
+        """The estimator with the coefficients of each system, and the digit that picks these."""
+        systems, digit = [self.raw.hardware], -1
+        for i, (paths, pick) in enumerate(zip(self.digits, picks, strict=True)):
+            if "hardware" in paths:
+                systems, digit = [self.axes["hardware"].steps[j] for j in pick], i
+        return [
             base.estimator.fitted_to(s.coefficients) if isinstance(s, System) else base.estimator
             for s in systems
-        ]
-        rows = zip(*(jax.tree.leaves(e) for e in fitted), strict=True)
-        for i, (own, row) in enumerate(zip(jax.tree.leaves(base.estimator), rows, strict=True)):
-            table = np.asarray(row, np.float64)  # a leaf may be a look-up table
-            if i in leaves.slots and np.any(table != own):
-                raise InputError(
-                    "space", "estimator", "an axis over a coefficient that the systems set",
-                    "hardware without that coefficient: system.hardware",
-                )  # fmt: skip
-            if i in leaves.slots:
-                continue
-            leaves.values[i] = table[0]
-            if np.any(table != table[0]):
-                leaves.vary(i, at, table)
-
-
-def _choose_specs(axis: Axis, path: str, at: int, pick: Sequence[int], leaves: _Leaves) -> None:
-    """Let a digit choose whole specs; a leaf with one value in all of them stays constant."""
-    for key, column in _stacked([_spec(axis.steps[i]) for i in pick]):
-        i = leaves.number[f"{path}.{key}" if key else path]
-        leaves.values[i] = column[0]
-        if np.any(column != column[0]):
-            leaves.vary(i, at, column)
+        ], digit
 
 
 def _as_axis(part: Tree) -> Tree:
@@ -259,40 +241,17 @@ def _spec(item: Tree) -> Tree:
     return item.architecture if isinstance(item, Model) else item
 
 
-def _label(axis: Axis, i: int) -> object:
-    step = axis.steps[i]
-    if not axis.is_spec:
-        return step
-    return getattr(step, "name", None) or i
+def _rows(specs: Sequence[Tree]) -> list[tuple[Tree, ...]]:
+    """By leaf: its value in each spec."""
+    return list(zip(*(jax.tree.leaves(spec) for spec in specs), strict=True))
 
 
-def _stacked(specs: Sequence[Tree]) -> list[tuple[str, np.ndarray]]:
-    rows = zip(*(jax.tree.leaves(spec) for spec in specs), strict=True)
-    columns = (np.asarray(row, np.float64) for row in rows)
-    return list(zip(by_path(specs[0]), columns, strict=True))
-
-
-def _head(path: str) -> str:
-    head = path.split(".")[0]
-    if head not in Point._fields:
-        raise InputError("space", "axis", path, f"a path that begins {', '.join(Point._fields)}")
-    return head
-
-
-def _owner(path: str, base: Point) -> tuple[Spec, str]:
-    above, _, name = path.rpartition(".")
-    owner = look(above, base, None)
-    if name not in children(owner):
-        raise InputError("space", "axis", path, f"here one of {', '.join(children(owner))}")
-    return owner, name
-
-
-def _refuse_nested(axes: Iterable[Axis]) -> None:
-    """Raise InputError where a spec of a list has an axis within."""
-    for step in (step for axis in axes for step in axis.steps):
-        inner = jax.tree.leaves(step, is_leaf=lambda x: isinstance(x, Axis))
-        if any(isinstance(x, Axis) for x in inner):
-            raise InputError("space", "axis", "inside a list of specs", "Space(axes={path: axis})")
+def _column(axis: Axis, path: str, digit: int, pick: tuple[int, ...]) -> AxisColumn:
+    """An axis with the values picked: numbers, and specs by name or else by position."""
+    steps = [axis.steps[i] for i in pick]
+    if axis.is_spec:
+        steps = [getattr(x, "name", None) or i for i, x in zip(pick, steps, strict=True)]
+    return AxisColumn(path, digit, tuple(steps), pick, axis.is_spec)
 
 
 def _refuse_static(tree: object, path: str) -> None:

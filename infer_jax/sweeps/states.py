@@ -10,14 +10,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike, DTypeLike
 
 from infer_jax.errors import InputError
+from infer_jax.sweeps import refine
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.pareto import Pareto
+from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.program import LANES, gather_rows, merge_devices, precise
 from infer_jax.sweeps.reducers import Monoid, State
 
 BATCH = 2**14  # rows refined at a time; between batches the sweep may be stopped
-# (indices) -> (which of them are feasible, their objectives), evaluated in float64
-Exact = Callable[[list[int]], tuple[np.ndarray, np.ndarray]]
 
 
 class Devices:
@@ -69,7 +69,7 @@ class Devices:
 class DeviceStates:
     """A state of fixed size for each device, merged when the whole is needed."""
 
-    since = decided = 0
+    since = decided = 0  # every row is decided at the end
 
     def __init__(self, reducer: Monoid, devices: Devices, words: int, groups: int):
         self.reducer, self.devices = reducer, devices
@@ -99,12 +99,15 @@ class DeviceStates:
 
     def merged(self) -> State:
         """The merged state of all devices."""
-        devices = self.devices
-        if devices.mesh.size == 1:
+        mesh = self.devices.mesh
+        if mesh.size == 1:
             return jax.tree.map(itemgetter(0), self.accepted)
-        return devices.collect(
-            merge_devices, self.reducer, devices.mesh, devices.put(self.accepted)
-        )
+        states = self.devices.put(self.accepted)
+        return self.devices.collect(merge_devices, self.reducer, mesh, states)
+
+    def index(self) -> list[int]:
+        """The indices of the points kept, in order."""
+        return self.reducer.rows(self.merged())
 
     def leaves(self) -> list[np.ndarray]:
         """What a checkpoint holds."""
@@ -121,20 +124,18 @@ class DeviceStates:
 class FrontierState:
     """One frontier, merged on the host after each segment and known to all devices.
 
-    With ``exact`` the rows are those within a margin, which it decides in float64. They are
-    decided at positions that depend on the grid alone, so that stopping and resuming changes
-    nothing, or earlier where they outgrow the memory. ``decided`` counts the rows that were new
-    then, ``since`` is the point after which rows are undecided.
+    Where the reducer has a margin, the rows are those within it, which float64 decides: at
+    positions that depend on the grid alone, so that stopping and resuming changes nothing, or
+    earlier where they outgrow the memory. ``decided`` counts the rows that were new then,
+    ``since`` is the point after which rows are undecided.
     """
 
-    def __init__(
-        self, reducer: Pareto, devices: Devices, words: int, groups: int, lanes: int, memory: int,
-        exact: Exact | None,
-    ):  # fmt: skip
-        self.reducer, self.devices, self.groups, self.exact = reducer, devices, groups, exact
-        self.known = reducer.empty(words, devices.dtype)
+    def __init__(self, ready: Prepared, devices: Devices, words: int, lanes: int, memory: int):
+        assert isinstance(ready.running, Pareto)
+        self.ready, self.devices, self.reducer = ready, devices, ready.running
+        self.known = self.reducer.empty(words, devices.dtype)
         row = sum(c.itemsize for c in self.known.columns)
-        self.max_rows = min(reducer.max_rows, memory // row)
+        self.max_rows = min(self.reducer.max_rows, memory // row)
         none = self._refined(self.known, np.zeros((0, self.known.keys)))
         self.refined = Front(none, self.known.keys, words)
         self.since, self.decided, self.fresh, self.before = 0, 0, 0, 0
@@ -145,7 +146,9 @@ class FrontierState:
         """Send the frontier so far to all devices, with space for chunks of ``lanes`` points."""
         self.lanes = lanes
         self.reducer = self.reducer.fitting(len(self.known))
-        self.state = self.devices.replicate(self.reducer.state(self.known, self.groups, lanes))
+        self.state = self.devices.replicate(
+            self.reducer.state(self.known, self.ready.positions, lanes)
+        )
 
     def _send(self) -> bool:
         """Send the frontier; returns whether the next segment runs another program."""
@@ -163,7 +166,7 @@ class FrontierState:
         if len(self.known) > self.max_rows:
             self.refine(position)
             if len(self.known) > self.max_rows:
-                raise outsized(self.reducer, self.max_rows, position)
+                raise self._outsized(position)
         return self._send()
 
     def _new(self, state: State) -> tuple[list[np.ndarray], int]:
@@ -195,7 +198,7 @@ class FrontierState:
 
         Returns None, with nothing changed, if it was stopped.
         """
-        if self.exact is None or self.known is self.latest:
+        if not self.reducer.margin or self.known is self.latest:
             self.since = position
             return False
         refined = self.refined.take(np.flatnonzero(np.isin(self.refined.ids, self.known.ids)))
@@ -205,7 +208,8 @@ class FrontierState:
         for start in range(0, len(index), BATCH):
             if stopped():
                 return None
-            chosen, keys = self.exact(index[start : start + BATCH])
+            points = refine.evaluate(self.ready, index[start : start + BATCH])
+            chosen, keys = refine.eligible(self.reducer, points)
             parts.append(self._refined(new.take(chosen + start), keys[chosen]))
         if parts:
             columns = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -218,9 +222,9 @@ class FrontierState:
         self.latest = self.known
         return False if stays.all() else self._send()
 
-    def merged(self) -> Front:
-        """The frontier."""
-        return self.known
+    def index(self) -> list[int]:
+        """The indices of the frontier, in order."""
+        return self.known.index()
 
     def leaves(self) -> list[np.ndarray]:
         """What a checkpoint holds."""
@@ -238,12 +242,12 @@ class FrontierState:
     def _refined(rows: Front, keys: np.ndarray) -> tuple[np.ndarray, ...]:
         return (rows.columns[0], *np.ascontiguousarray(keys.T), *rows.columns[-rows.words :])
 
-
-def outsized(reducer: Pareto, most: int, position: int) -> InputError:
-    """The error of a frontier with too many rows; it names the ways to keep fewer."""
-    ways = (
-        f"at most {most:,} of {len(reducer.objectives)} objectives: fewer objectives, limits "
-        "(where=), a coarser axis, epsilon=0.001 (one point for each 0.1 %), or Best or TopK"
-    )
-    return InputError("sweep", f"the frontier of the first {position:,} points",
-                      f"more than {most:,} rows", ways)  # fmt: skip
+    def _outsized(self, position: int) -> InputError:
+        """The error of a frontier with too many rows; it names the ways to keep fewer."""
+        ways = (
+            f"at most {self.max_rows:,} of {self.known.keys} objectives: fewer objectives, "
+            "limits (where=), a coarser axis, epsilon=0.001 (one point for each 0.1 %), or Best "
+            "or TopK"
+        )
+        return InputError("sweep", f"the frontier of the first {position:,} points",
+                          f"more than {self.max_rows:,} rows", ways)  # fmt: skip

@@ -14,7 +14,6 @@ import numpy as np
 from infer_jax.catalog.files import read_text, replacing, write_text
 from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
-from infer_jax.sweeps.reducers import Answer
 
 MAX_BYTES, HEAD = 2**31, 2**22  # of a result in JSON, of the first line of one in CSV
 KINDS = (".parquet", ".csv", ".json")
@@ -66,56 +65,40 @@ def _mark(path: Path) -> str:
 
 
 def write(
-    path: Path,
-    columns: dict[str, np.ndarray],
-    units: dict[str, str],
-    facts: Mapping[str, object],
-    answer: Answer | None,
+    path: Path, columns: dict[str, np.ndarray], units: dict[str, str], facts: Mapping[str, object]
 ) -> None:
     """Write one file whole: columns, the unit of each, and the provenance."""
-    if answer is not None:
-        facts = {**facts, "answer": answer}
-    if path.suffix == ".parquet":
-        _parquet(path, columns, units, facts)
-        return
+    heads = [f"{name} [{units[name]}]" if units[name] else name for name in columns]
+    values = [column.tolist() for column in columns.values()]
     if path.suffix == ".json":
+        parts = zip(columns, values, strict=True)
         body = {
             "schema": 1,
             "provenance": facts,
-            "columns": {n: {"unit": units[n], "values": c.tolist()} for n, c in columns.items()},
+            "columns": {name: {"unit": units[name], "values": x} for name, x in parts},
         }
         write_text(path, json.dumps(body, indent=1) + "\n")
-        return
-    heads = _heads(columns, units)
-    text = io.StringIO()
-    text.write(f"# {json.dumps(facts)}\n")
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(heads)
-    table.writerows(zip(*([_cell(x) for x in c.tolist()] for c in columns.values()), strict=True))
-    write_text(path, text.getvalue())
+    elif path.suffix == ".csv":
+        text = io.StringIO()
+        text.write(f"# {json.dumps(facts)}\n")
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(heads)
+        table.writerows(zip(*([_cell(x) for x in column] for column in values), strict=True))
+        write_text(path, text.getvalue())
+    else:
+        arrow = _pyarrow()
+        arrays = [arrow.array(x) for x in values]
+        fields = [
+            arrow.field(head, a.type, metadata={"unit": units[name], "name": name})
+            for head, name, a in zip(heads, columns, arrays, strict=True)
+        ]
+        schema = arrow.schema(fields, metadata={"infer_jax": json.dumps(facts)})
+        with replacing(path) as temporary:
+            table = arrow.Table.from_arrays(arrays, schema=schema)
+            arrow.parquet.write_table(table, temporary)
 
 
 def _cell(value: object) -> object:
     """A cell as it is; a text that a spreadsheet would run as a formula gets a quote before it."""
     formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
     return f"'{value}" if formula else value
-
-
-def _heads(columns: dict[str, np.ndarray], units: dict[str, str]) -> list[str]:
-    """Names with their units: ``cost [USD]``."""
-    return [f"{name} [{units[name]}]" if units[name] else name for name in columns]
-
-
-def _parquet(
-    path: Path, columns: dict[str, np.ndarray], units: dict[str, str], facts: Mapping[str, object]
-) -> None:
-    arrow = _pyarrow()
-    arrays = [arrow.array(c.tolist()) for c in columns.values()]
-    fields = [
-        arrow.field(head, a.type, metadata={"unit": units[name], "name": name})
-        for head, name, a in zip(_heads(columns, units), columns, arrays, strict=True)
-    ]
-    schema = arrow.schema(fields, metadata={"infer_jax": json.dumps(facts)})
-    table = arrow.Table.from_arrays(arrays, schema=schema)
-    with replacing(path) as temporary:
-        arrow.parquet.write_table(table, temporary)

@@ -1,8 +1,15 @@
-"""Reads a SPACE.toml: a space, an estimator and what to keep."""
+"""Reads a SPACE.toml: a space, an estimator and what to keep.
 
-from collections.abc import Callable, Iterable, Mapping
+A table of a file is declared by its keys: what the value of each may be, as a check and in words.
+``read_table`` refuses every other key and value; the files of a design are read by it, too.
+"""
+
+import dataclasses
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeVar
 
 from infer_jax.catalog import Model, System, list_models, list_systems, load_model, load_system
 from infer_jax.catalog.foreign import read_toml
@@ -12,26 +19,89 @@ from infer_jax.estimators import Estimator
 from infer_jax.estimators.registry import variant
 from infer_jax.specs import Plan, Spec, Workload, value_of
 from infer_jax.sweeps.axis import Axis
-from infer_jax.sweeps.constraint import Constraint
+from infer_jax.sweeps.constraint import FORMS, RELATIONS, Constraint
 from infer_jax.sweeps.histogram import Histogram, Quantiles
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import is_list, is_names, is_table
 from infer_jax.sweeps.reducers import Best, Everything, Reducer, TopK
 from infer_jax.sweeps.space import Space
 
-KEYS = ("estimator", "feasible", "arch", "hardware", "workload", "plan", "coefficients", "zip",
-        "where", "keep")  # fmt: skip
 Table = Mapping[str, Any]  # of a file: values of any kind, each checked where it is read
 Body = dict[str, Any]  # a table that is taken apart
-Check = Callable[[object], bool]
+Item = TypeVar("Item")
 DEFAULT = "serving"  # the estimator where a file names none
-# by kind: its constructor, how many numbers it takes, and those in words
+MAX_NUMBER = 1e300  # no quantity is larger, and every float below it is finite
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What the value of a key may be."""
+
+    fits: Callable[[object], bool]
+    allowed: str  # in words
+
+
+def is_number(x: object) -> bool:
+    """Whether it is a number of a quantity: finite, and no truth value."""
+    return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < MAX_NUMBER
+
+
+def is_text(x: object) -> bool:
+    """Whether it is a text."""
+    return isinstance(x, str)
+
+
+def whole_number(low: int, high: int) -> Kind:
+    """A whole number between two, both included."""
+    words = f"a whole number from {low} to {high:,}"
+    return Kind(lambda x: type(x) is int and low <= x <= high, words)
+
+
+def table_of(*names: str) -> dict[str, Kind]:
+    """Tables of these names."""
+    return {name: Kind(is_table, f"a table [{name}]") for name in names}
+
+
+NUMBER = Kind(is_number, "a number")
+POSITIVE = Kind(lambda x: isinstance(x, int | float) and is_number(x) and x > 0, "a number above 0")
+TERM = Kind(is_text, "the name of a term")
+TERMS = Kind(is_names, "a list of names of terms")
+LIMITS = Kind(
+    lambda x: is_table(x) and all(is_number(limit) for limit in x.values()),
+    "a table of limits such as { ttft = 0.3 }",
+)
+SHARED = {  # keys of a file of a sweep and of a design
+    "estimator": Kind(lambda x: is_text(x) or _is_filled(x), "a name, or a list of names"),
+    "feasible": TERM,
+    **table_of("arch", "hardware", "workload", "plan", "coefficients"),
+    "zip": Kind(lambda x: is_list(x) and all(_is_filled(names) for names in x), "lists of axes"),
+    "where": Kind(is_list, "[[where]] tables"),
+}
+# by kind of axis: its constructor, how many numbers it takes, and those in words
 AXES: dict[str, tuple[Callable[..., Axis], range, str]] = {
     "values": (Axis.values, range(1, 2**63), "a list of numbers"),
     "linear": (Axis.linear, range(3, 4), "[low, high, count]"),
     "log": (Axis.log, range(3, 4), "[low, high, count]"),
     "log2": (Axis.log2, range(3, 4), "[low, high, count]"),
     "integers": (Axis.integers, range(2, 4), "[low, high] or [low, high, step]"),
+}
+CONSTRAINT = {
+    **dict.fromkeys(FORMS[:3], Kind(is_names, "a list of names")),
+    "value": Kind(is_text, "a name"),
+    **dict.fromkeys(
+        RELATIONS, Kind(lambda x: is_text(x) or type(x) in (int, float), "a number, or a name")
+    ),
+}
+PER = {"per": Kind(lambda x: is_text(x) or is_names(x), "an axis, or a list of axes")}
+NUMBERS = Kind(lambda x: is_list(x) and all(map(is_number, x)), "a list of numbers")
+# by key of a [keep] table: the constructor, its value, and its options
+REDUCERS: dict[str, tuple[Callable[..., Reducer], Kind, dict[str, Kind]]] = {
+    "pareto": (Pareto, TERMS, {**PER, "epsilon": NUMBER}),
+    "top": (TopK, Kind(lambda x: type(x) is int, "a count"), {"by": TERM, **PER}),
+    "best": (Best, TERM, {"under": LIMITS, "misses": whole_number(1, 1000), **PER}),
+    "histogram": (Histogram, TERM, {"edges": NUMBERS}),
+    "quantiles": (Quantiles, TERM, {"q": NUMBERS}),
+    "everything": (Everything, TERMS, {}),
 }
 
 
@@ -57,8 +127,8 @@ def load_space(path: str | Path, keep: Reducer | None = None) -> SweepFile:
 
 def space_of(where: str, table: Table, keep: Reducer | None = None) -> SweepFile:
     """The sweep of the tables of a file; ``keep`` in place of what they keep."""
-    check_keys(where, "", table, KEYS)
-    if keep is None and not is_table(table.get("keep")):
+    table = read_table(where, "", table, {**SHARED, **table_of("keep")})
+    if keep is None and "keep" not in table:
         raise InputError(where, "keep", "missing", "a table [keep]")
     estimator, space, feasible = read_space(where, table)
     names = table.get("estimator", DEFAULT)
@@ -77,42 +147,63 @@ def read_space(
         InputError: as ``load_space``.
     """
     for key in ("arch", "hardware"):
-        if not is_table(table.get(key)):
+        if key not in table:
             raise InputError(where, key, "missing", f"a table [{key}]")
-    arch, arch_axes = _arch(where, dict(table["arch"]))
-    hardware, hardware_axes = _hardware(where, dict(table["hardware"]))
-    estimator, axes = _estimators(where, table, default)
-    axes |= arch_axes | hardware_axes
+    # coefficients of systems are added when the space is divided into groups
+    names: str | list[str] = table.get("estimator", default)
+    estimators = _loaded(names, lambda name: variant(name).make())
+    models, axes = _models(where, dict(table["arch"]))
+    systems, varied = _systems(where, dict(table["hardware"]))
+    axes |= varied | _axes(where, "estimator", table.get("coefficients", {}))
     parts: dict[str, Spec] = {"workload": Workload.of(), "plan": Plan.of()}
     for name, base in parts.items():
         plain, varied = _numbers(where, name, table.get(name, {}))
         values = {k: value_of(type(base), k, v, f"{where}: {name}") for k, v in plain.items()}
         parts[name] = base.replace(**values)
         axes |= varied
-    where_tables = table.get("where", [])
-    if not is_list(where_tables):
-        raise InputError(where, "where", where_tables, "[[where]] tables")
-    zips = table.get("zip", [])
-    if not (is_list(zips) and all(_is_names(z) for z in zips)):
-        raise InputError(where, "zip", zips, "lists of axes")
-    feasible = table.get("feasible", "feasible")
-    if not isinstance(feasible, str):
-        raise InputError(where, "feasible", feasible, "the name of a term")
-    constraints = tuple(Constraint.of(where, each) for each in where_tables)
-    space = Space(arch, hardware, **parts, axes=axes, zips=zips, where=constraints)
-    return estimator, space, feasible
+    limits = tuple(_constraint(where, x) for x in table.get("where", ()))
+    space = Space(models, systems, **parts, axes=axes, zips=table.get("zip", ()), where=limits)
+    return estimators, space, table.get("feasible", "feasible")
 
 
-def check_keys(where: str, table: str, body: Mapping[str, object], keys: Iterable[str]) -> None:
-    """Raise InputError for a key that is none of ``keys``."""
-    for key in body:
-        if key not in keys:
-            field = f"{table}.{key}" if table else key
-            raise InputError(where, field, "an unknown key", ", ".join(keys))
+def read_table(
+    where: str, head: str, table: object, kinds: Mapping[str, Kind], others: Kind | None = None
+) -> Body:
+    """A copy of a table whose values fit the kinds of their keys.
+
+    ``others`` is the kind of the keys without one of their own, which are refused where it is None.
+
+    Raises:
+        InputError: no table, an unknown key, or a value that does not fit.
+    """
+    if not is_table(table):
+        raise InputError(where, head, table, f"a table [{head}]")
+    for key, value in table.items():
+        field = f"{head}.{key}" if head else key
+        kind = kinds.get(key, others)
+        if kind is None:
+            raise InputError(where, field, "an unknown key", ", ".join(kinds))
+        if not kind.fits(value):
+            raise InputError(where, field, value, kind.allowed)
+    return dict(table)
 
 
-def _is_names(value: object) -> TypeGuard[list[str]]:
+@contextmanager
+def problems_of(where: str, head: str) -> Generator[None]:
+    """Problems within are of the table ``head`` of the file ``where``."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(where, f"{head}.{error.field}", error.value, error.allowed) from None
+
+
+def _is_filled(value: object) -> bool:
     return is_names(value) and bool(value)
+
+
+def _loaded(names: str | list[str], load: Callable[[str], Item]) -> Item | list[Item]:
+    """What a name or each of several names stands for."""
+    return load(names) if isinstance(names, str) else [load(name) for name in names]
 
 
 def _names(
@@ -124,46 +215,32 @@ def _names(
         several = list(available())
     if isinstance(name, str) and several is None:
         return name
-    if name is None and _is_names(several):
+    if name is None and is_names(several) and several:
         return several
     allowed = f"{noun} = a name, or {noun}s = a list of names or 'all'"
     raise InputError(where, part, name or several or "missing", allowed)
 
 
-def _arch(where: str, body: Body) -> tuple[Model | list[Model], dict[str, Axis]]:
+def _models(where: str, body: Body) -> tuple[Model | list[Model], dict[str, Axis]]:
     formats = {key: body.pop(key) for key in ("quant", "kv_dtype") if key in body}
     if not all(isinstance(x, str) for x in formats.values()):
         raise InputError(where, "arch", formats, "formats by name")
     names = _names(where, "arch", "model", body, list_models)
     axes = _axes(where, "arch", body)
-    if isinstance(names, str):
-        return load_model(names, **formats), axes
-    return [load_model(name, **formats) for name in names], axes
+    return _loaded(names, partial(load_model, **formats)), axes
 
 
-def _hardware(where: str, body: Body) -> tuple[System | list[System], dict[str, Axis]]:
+def _systems(where: str, body: Body) -> tuple[System | list[System], dict[str, Axis]]:
     names = _names(where, "hardware", "system", body, list_systems)
     axes = _axes(where, "hardware", body)
-    systems = [load_system(n) for n in ([names] if isinstance(names, str) else names)]
+    systems = _loaded(names, load_system)
     steps = {
         path.removeprefix("hardware."): [x for x in axis.steps if isinstance(x, int | float)]
         for path, axis in axes.items()
     }
-    for system in systems:
+    for system in systems if isinstance(systems, list) else [systems]:
         sensible_changes(where, "hardware", system.hardware, steps)
-    return (systems[0] if isinstance(names, str) else systems), axes
-
-
-def _estimators(
-    where: str, table: Table, default: str
-) -> tuple[Estimator | list[Estimator], dict[str, Axis]]:
-    names = table.get("estimator", default)
-    if not (isinstance(names, str) or _is_names(names)):
-        raise InputError(where, "estimator", names, "a name, or a list of names")
-    axes = _axes(where, "estimator", table.get("coefficients", {}))
-    # coefficients of systems are added when the space is divided into groups
-    estimators = [variant(n).make() for n in ([names] if isinstance(names, str) else names)]
-    return (estimators[0] if isinstance(names, str) else estimators), axes
+    return systems, axes
 
 
 def _axes(where: str, head: str, body: object) -> dict[str, Axis]:
@@ -195,84 +272,43 @@ def _numbers(where: str, head: str, body: object) -> tuple[Body, dict[str, Axis]
 
 def axis_of(where: str, path: str, table: Table) -> Axis:
     """The axis of a table such as ``{ integers = [1, 8] }``."""
-    [(kind, given), *rest] = table.items()
+    [(kind, values), *rest] = table.items()
     if rest or kind not in AXES:
         raise InputError(where, path, list(table), f"one of {', '.join(AXES)}")
     maker, counts, allowed = AXES[kind]
-    numbers = given if is_list(given) else []
-    good = len(numbers) in counts and all(isinstance(x, int | float | str) for x in numbers)
-    if given == []:
+    numbers = values if is_list(values) else []
+    if values == []:
         raise InputError(where, path, "empty", "one value or more")
-    if not good:
-        raise InputError(where, f"{path}.{kind}", given, allowed)
+    if len(numbers) not in counts or not all(isinstance(x, int | float | str) for x in numbers):
+        raise InputError(where, f"{path}.{kind}", values, allowed)
     try:
         return maker(*numbers)
     except InputError as error:
         raise InputError(where, path, error.value, error.allowed) from None
     except TypeError:
-        raise InputError(where, path, given, "numbers") from None
+        raise InputError(where, path, values, "numbers") from None
+
+
+def _constraint(where: str, table: object) -> Constraint:
+    fields: Any = read_table(where, "where", table, CONSTRAINT)
+    fields = {k: tuple(v) if is_list(v) else v for k, v in fields.items()}
+    with problems_of(where, "where"):
+        return Constraint(**fields)
 
 
 def _keep(where: str, table: Table) -> Reducer:
     """The reducer of a [keep] table: the one key that names it, and its options."""
-    kinds = [key for key in table if key in REDUCERS]
-    if len(kinds) != 1:
+    reducers = [key for key in table if key in REDUCERS]
+    if len(reducers) != 1:
         raise InputError(where, "keep", list(table), f"exactly one of {', '.join(REDUCERS)}")
-    (kind,) = kinds
-    maker, options, fits = REDUCERS[kind]
-    more = {k: v for k, v in table.items() if k != kind}
-    check_keys(where, "keep", more, options)
-    if not fits(table[kind]):
-        raise InputError(where, f"keep.{kind}", table[kind], "names of terms, or a count")
-    for key, value in more.items():
-        fits, allowed = OPTIONS[key]
-        if not fits(value):
-            raise InputError(where, f"keep.{key}", value, allowed)
-    more: Body = {k: tuple(v) if is_list(v) else v for k, v in more.items()}
-    values = table[kind] if is_list(table[kind]) else [table[kind]]
-    try:
-        return maker(*values, **more)
-    except InputError as error:
-        raise InputError(where, f"keep.{error.field}", error.value, error.allowed) from None
-    except (TypeError, ValueError):
-        raise InputError(where, "keep", more, f"options of {kind}") from None
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-
-
-def _is_numbers(value: object) -> bool:
-    return is_list(value) and all(_is_number(x) for x in value)
-
-
-# by key of a [keep] table: the constructor, its options, and a check of the value
-REDUCERS: dict[str, tuple[Callable[..., Reducer], tuple[str, ...], Check]] = {
-    "pareto": (Pareto, ("per", "epsilon"), _is_names),
-    "top": (TopK, ("by", "per"), _is_count),
-    "best": (Best, ("under", "misses", "per"), _is_text),
-    "histogram": (Histogram, ("edges",), _is_text),
-    "quantiles": (Quantiles, ("q",), _is_text),
-    "everything": (Everything, (), _is_names),
-}
-# by option of a [keep] table: a check of its value, and the allowed values in words
-OPTIONS: dict[str, tuple[Check, str]] = {
-    "per": (lambda x: _is_text(x) or _is_names(x), "an axis, or a list of axes"),
-    "by": (_is_text, "the name of a term"),
-    "epsilon": (_is_number, "a share from 0 to below 1"),
-    "under": (
-        lambda x: is_table(x) and _is_numbers(list(x.values())),
-        "a table of limits such as { ttft = 0.3 }",
-    ),
-    "misses": (lambda x: type(x) is int and 1 <= x <= 1000, "a whole number from 1 to 1000"),
-    "edges": (_is_numbers, "a list of numbers"),
-    "q": (_is_numbers, "a list of shares from 0 to 1"),
-}
+    [name] = reducers
+    maker, value, options = REDUCERS[name]
+    body = read_table(where, "keep", table, {name: value, **options})
+    body = {k: tuple(v) if is_list(v) else v for k, v in body.items()}
+    first = body.pop(name)
+    with problems_of(where, "keep"):
+        try:
+            return maker(*(first if isinstance(first, tuple) else [first]), **body)
+        except TypeError:
+            allowed = f"with {', '.join(options)}"
+            raise InputError("", name, "without its options", allowed) from None

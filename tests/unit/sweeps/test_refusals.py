@@ -280,7 +280,7 @@ def test_out_of_memory_halves_the_chunk(monkeypatch):
 def test_texts_of_a_table_are_no_formulas(tmp_path):
     """A name of others in a cell, which a spreadsheet would run; numbers stay as they are."""
     columns = {"model": np.array(["=1+1", "@SUM(A1)", "llama"]), "x": np.array([-1.5, 2.0, 3.0])}
-    tables.write(tmp_path / "x.csv", columns, {"model": "", "x": "s"}, {}, None)
+    tables.write(tmp_path / "x.csv", columns, {"model": "", "x": "s"}, {})
     rows = (tmp_path / "x.csv").read_text().splitlines()[1:]
     assert rows == ["model,x [s]", "'=1+1,-1.5", "'@SUM(A1),2.0", "llama,3.0"]
 
