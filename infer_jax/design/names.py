@@ -107,21 +107,18 @@ def hardware_constraints(arch: Architecture, free: Sequence[str]) -> list[Constr
     token visits at most the experts there are, stages are no more than layers.
     """
     known, moving = paths(arch), set(free)
-    pairs: list[tuple[str, str, str]] = []  # (leaf, relation, leaf)
+    constraints: list[Constraint] = []
     for heads in known.get("heads", ()):
-        pairs.append(("plan.tp", "divides", heads))
+        constraints.append(Constraint(value="plan.tp", divides=heads))
         kv = heads.replace("query_heads", "kv_heads")
         if kv in known.get("kv_heads", ()):
-            pairs.append((kv, "divides", heads))
+            constraints.append(Constraint(value=kv, divides=heads))
     for experts in known.get("experts", ()):
-        pairs.append(("plan.ep", "divides", experts))
-        pairs.append((experts.replace("experts", "active"), "at_most", experts))
-    pairs.append(("plan.pp", "at_most", known["depth"][0]))
-    return [
-        Constraint(value=leaf, **{relation: other})
-        for leaf, relation, other in pairs
-        if moving & {leaf, other}
-    ]
+        active = experts.replace("experts", "active")
+        constraints.append(Constraint(value="plan.ep", divides=experts))
+        constraints.append(Constraint(value=active, at_most=experts))
+    constraints.append(Constraint(value="plan.pp", at_most=known["depth"][0]))
+    return [c for c in constraints if moving & {c.value, c.divides, c.at_most}]
 
 
 def dependent_axes(arch: Architecture) -> dict[str, Axis]:

@@ -11,7 +11,7 @@ import numpy as np
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
-from infer_jax.specs import value_of
+from infer_jax.specs import Spec, value_of
 from infer_jax.specs.fields import fresh
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.constraint import Predicate
@@ -201,7 +201,7 @@ class _Grouping:
     def _numbers(self, path: str, base: Point, leaf: Mapping[str, int]) -> np.ndarray:
         """The checked values of a numeric axis."""
         axis, (above, _, name) = self.axes[path], path.rpartition(".")
-        owner = look(above, base, None)
+        owner: Spec = look(above, base, None)
         if name not in children(owner):
             raise InputError("space", "axis", path, f"here one of {', '.join(children(owner))}")
         if path not in leaf:
