@@ -32,7 +32,7 @@ def wide(platform: str) -> Options | None:
 def of_gradients(platform: str) -> Options | None:
     """For gradients in reverse mode of large programs, on a CPU: the older writer of fused loops.
 
-    For one of the kernels model it compiles in a quarter of the time (7 s, not 29 s, of processor),
-    and its code is a third faster.
+    The gradient of the kernels model compiles in a quarter of the time (7 s, not 29 s, of
+    processor), that of the serving model by an architecture in a third (2.2 s, not 6.5 s).
     """
     return {"xla_cpu_use_fusion_emitters": False} if platform == "cpu" else None

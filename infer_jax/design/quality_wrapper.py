@@ -27,21 +27,19 @@ from infer_jax.specs import (
 )
 
 HOUR = 3600.0
+UNLISTED = Output(views=())  # in no table of other verbs
 
 
 @spec
 class SizedEstimate(Estimate):
     """An estimate, with the size of the model."""
 
-    parameters: Array = number("parameters of the model", kind="count", output=Output(views=()))
-    active: Array = number("parameters that a token meets", kind="count", output=Output(views=()))
+    parameters: Array = number("parameters of the model", kind="count", output=UNLISTED)
+    active: Array = number("parameters that a token meets", kind="count", output=UNLISTED)
     kv_bytes: Array = number(
-        "cache of one token of context, all layers",
-        unit="bytes",
-        kind="size",
-        output=Output(views=()),
+        "cache of one token of context, all layers", unit="bytes", kind="size", output=UNLISTED
     )
-    aspect: Array = number("width over layers", kind="size", output=Output(views=()))
+    aspect: Array = number("width over layers", kind="size", output=UNLISTED)
     energy: Array = number("energy per million output tokens", unit="J", kind="size", output=ENERGY)
     score: Array = number("the weighted pair: first^w second^(1-w)", kind="size")
 
@@ -50,14 +48,12 @@ class SizedEstimate(Estimate):
 class QualityEstimate(SizedEstimate):
     """An estimate, with the model's size, its predicted loss and its lifetime cost."""
 
-    loss: Array = number(
-        "predicted loss of a token", unit="nats", kind="size", output=Output(views=())
-    )
+    loss: Array = number("predicted loss of a token", unit="nats", kind="size", output=UNLISTED)
     training: Array = number(
-        "rent of the chips that train it", unit="USD", kind="price", output=Output(views=())
+        "rent of the chips that train it", unit="USD", kind="price", output=UNLISTED
     )
     lifetime: Array = number(
-        "training, and serving all its tokens", unit="USD", kind="price", output=Output(views=())
+        "training, and serving all its tokens", unit="USD", kind="price", output=UNLISTED
     )
 
 
