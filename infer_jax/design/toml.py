@@ -25,7 +25,7 @@ from infer_jax.sweeps.toml import (
     POSITIVE,
     SHARED,
     Body,
-    Kind,
+    Requirement,
     Table,
     axis_of,
     is_number,
@@ -40,24 +40,24 @@ DEFAULT = "economics.planned"  # the estimator where a file names none
 PAIR = ("cost", "input_cost", "tpot", "ttft", "chips")
 KEYS = {
     **SHARED,
-    "second": Kind(is_text, "a name"),
+    "second": Requirement(is_text, "a name"),
     **table_of("free", "objective", "limits", "quality", "start", "search"),
 }
 SEARCH = {
     "restarts": whole_number(1, MAX_RESTARTS),
     "steps": whole_number(1, MAX_STEPS),
     "seed": whole_number(0, 2**63 - 1),
-    "method": Kind(is_text, "adam or lbfgs"),
+    "method": Requirement(is_text, "adam or lbfgs"),
 }
 OBJECTIVE = {
-    "best": Kind(is_text, "a term, such as cost or speed"),
-    "pair": Kind(
+    "best": Requirement(is_text, "a term, such as cost or speed"),
+    "pair": Requirement(
         lambda x: is_names(x) and len(x) == 2 and {*x} <= {*PAIR}, f"two of {', '.join(PAIR)}"
     ),
     "weight": NUMBER,
-    "along": Kind(lambda x: is_table(x) and len(x) < 2, "one limit and its values"),
+    "along": Requirement(lambda x: is_table(x) and len(x) < 2, "one limit and its values"),
 }
-ALONG = Kind(
+ALONG = Requirement(
     lambda x: is_list(x) and bool(x) and all(map(POSITIVE.fits, x)), "a list of numbers above 0"
 )
 QUALITY = ("tokens", "served", "utilisation")

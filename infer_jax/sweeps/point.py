@@ -49,7 +49,7 @@ class Declarations(NamedTuple):
     powers: frozenset[str]  # powers and energies, unknown where the chip's power is
 
 
-class Trace(NamedTuple):
+class PointProgram(NamedTuple):
     """One point's program, of the leaves of its base and its steps."""
 
     jaxpr: ClosedJaxpr
@@ -81,14 +81,16 @@ def one_point(
     return values, accepted, jnp.asarray(feasible, bool), shortfall
 
 
-def traced(evaluation: Evaluation, base: Point, dtype: DTypeLike) -> Trace:
+def traced(evaluation: Evaluation, base: Point, dtype: DTypeLike) -> PointProgram:
     """The trace of an evaluation, the same for all numbers, chunk sizes and reducers."""
     leaves, tree = jax.tree.flatten(base)
     return _trace(evaluation, tree, tuple(jnp.shape(x) for x in leaves), np.dtype(dtype))
 
 
 @lru_cache(maxsize=256)
-def _trace(evaluation: Evaluation, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype) -> Trace:
+def _trace(
+    evaluation: Evaluation, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype
+) -> PointProgram:
     observed: list[tuple[Declarations, Estimate]] = []
 
     def observe(point: Point, estimate: Estimate) -> None:
@@ -109,7 +111,9 @@ def _trace(evaluation: Evaluation, tree: PyTreeDef, shapes: Shapes, dtype: np.dt
     with jax.enable_x64(dtype == np.float64):
         make = jax.make_jaxpr(evaluate, return_shape=True)  # pyright: ignore[reportUnknownMemberType]
         jaxpr, returned = make(jax.tree.unflatten(tree, leaves), steps)
-    return Trace(jaxpr, returned, _scope(jaxpr, returned, evaluation.feasible), observed[-1][0])
+    return PointProgram(
+        jaxpr, returned, _scope(jaxpr, returned, evaluation.feasible), observed[-1][0]
+    )
 
 
 def _scope(jaxpr: ClosedJaxpr, shapes: Evaluated, feasible: str) -> tuple[bool, ...]:

@@ -34,7 +34,7 @@ MAX_NUMBER = 1e300  # no quantity is larger, and every float below it is finite
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class Requirement:
     """What the value of a key may be."""
 
     fits: Callable[[object], bool]
@@ -51,31 +51,35 @@ def is_text(x: object) -> bool:
     return isinstance(x, str)
 
 
-def whole_number(low: int, high: int) -> Kind:
+def whole_number(low: int, high: int) -> Requirement:
     """A whole number between two, both included."""
     words = f"a whole number from {low} to {high:,}"
-    return Kind(lambda x: type(x) is int and low <= x <= high, words)
+    return Requirement(lambda x: type(x) is int and low <= x <= high, words)
 
 
-def table_of(*names: str) -> dict[str, Kind]:
+def table_of(*names: str) -> dict[str, Requirement]:
     """Tables of these names."""
-    return {name: Kind(is_table, f"a table [{name}]") for name in names}
+    return {name: Requirement(is_table, f"a table [{name}]") for name in names}
 
 
-NUMBER = Kind(is_number, "a number")
-POSITIVE = Kind(lambda x: isinstance(x, int | float) and is_number(x) and x > 0, "a number above 0")
-TERM = Kind(is_text, "the name of a term")
-TERMS = Kind(is_names, "a list of names of terms")
-LIMITS = Kind(
+NUMBER = Requirement(is_number, "a number")
+POSITIVE = Requirement(
+    lambda x: isinstance(x, int | float) and is_number(x) and x > 0, "a number above 0"
+)
+TERM = Requirement(is_text, "the name of a term")
+TERMS = Requirement(is_names, "a list of names of terms")
+LIMITS = Requirement(
     lambda x: is_table(x) and all(is_number(limit) for limit in x.values()),
     "a table of limits such as { ttft = 0.3 }",
 )
 SHARED = {  # keys of a file of a sweep and of a design
-    "estimator": Kind(lambda x: is_text(x) or _is_filled(x), "a name, or a list of names"),
+    "estimator": Requirement(lambda x: is_text(x) or _is_filled(x), "a name, or a list of names"),
     "feasible": TERM,
     **table_of("arch", "hardware", "workload", "plan", "coefficients"),
-    "zip": Kind(lambda x: is_list(x) and all(_is_filled(names) for names in x), "lists of axes"),
-    "where": Kind(is_list, "[[where]] tables"),
+    "zip": Requirement(
+        lambda x: is_list(x) and all(_is_filled(names) for names in x), "lists of axes"
+    ),
+    "where": Requirement(is_list, "[[where]] tables"),
 }
 # by kind of axis: its constructor, how many numbers it takes, and those in words
 AXES: dict[str, tuple[Callable[..., Axis], range, str]] = {
@@ -86,18 +90,19 @@ AXES: dict[str, tuple[Callable[..., Axis], range, str]] = {
     "integers": (Axis.integers, range(2, 4), "[low, high] or [low, high, step]"),
 }
 CONSTRAINT = {
-    **dict.fromkeys(FORMS[:3], Kind(is_names, "a list of names")),
-    "value": Kind(is_text, "a name"),
+    **dict.fromkeys(FORMS[:3], Requirement(is_names, "a list of names")),
+    "value": Requirement(is_text, "a name"),
     **dict.fromkeys(
-        RELATIONS, Kind(lambda x: is_text(x) or type(x) in (int, float), "a number, or a name")
+        RELATIONS,
+        Requirement(lambda x: is_text(x) or type(x) in (int, float), "a number, or a name"),
     ),
 }
-PER = {"per": Kind(lambda x: is_text(x) or is_names(x), "an axis, or a list of axes")}
-NUMBERS = Kind(lambda x: is_list(x) and all(map(is_number, x)), "a list of numbers")
+PER = {"per": Requirement(lambda x: is_text(x) or is_names(x), "an axis, or a list of axes")}
+NUMBERS = Requirement(lambda x: is_list(x) and all(map(is_number, x)), "a list of numbers")
 # by key of a [keep] table: the constructor, its value, and its options
-REDUCERS: dict[str, tuple[Callable[..., Reducer], Kind, dict[str, Kind]]] = {
+REDUCERS: dict[str, tuple[Callable[..., Reducer], Requirement, dict[str, Requirement]]] = {
     "pareto": (Pareto, TERMS, {**PER, "epsilon": NUMBER}),
-    "top": (TopK, Kind(lambda x: type(x) is int, "a count"), {"by": TERM, **PER}),
+    "top": (TopK, Requirement(lambda x: type(x) is int, "a count"), {"by": TERM, **PER}),
     "best": (Best, TERM, {"under": LIMITS, "misses": whole_number(1, 1000), **PER}),
     "histogram": (Histogram, TERM, {"edges": NUMBERS}),
     "quantiles": (Quantiles, TERM, {"q": NUMBERS}),
@@ -167,11 +172,15 @@ def read_space(
 
 
 def read_table(
-    where: str, head: str, table: object, kinds: Mapping[str, Kind], others: Kind | None = None
+    where: str,
+    head: str,
+    table: object,
+    kinds: Mapping[str, Requirement],
+    others: Requirement | None = None,
 ) -> Body:
-    """A copy of a table whose values fit the kinds of their keys.
+    """A copy of a table whose values fit the requirements of their keys.
 
-    ``others`` is the kind of the keys without one of their own, which are refused where it is None.
+    ``others`` is that of the keys without one of their own, which are refused where it is None.
 
     Raises:
         InputError: no table, an unknown key, or a value that does not fit.
