@@ -17,7 +17,7 @@ from infer_jax.physics.chance import FAR, Spread, chance, room, score, shared_an
 from infer_jax.planning.choice import Choice, PlanSpace
 from infer_jax.planning.instances import PlannedServer, planned_server
 from infer_jax.planning.pool_pairs import deployed_pools, joined_pools
-from infer_jax.specs import Architecture, Arrivals, ForwardPass
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware
 from infer_jax.typed_jax import trees
 
 # plans of one evaluation, so that one program serves any number of them; fewer, and fewer draws,
@@ -87,7 +87,7 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
         work = work.replace(lengths=())
     times = [np.float64(x) for x in (limits.tpot, limits.ttft, limits.p99_ttft)]
     errors = LimitErrors(times, posterior.errors[mode], posterior.offsets[mode])  # pyright: ignore[reportArgumentType]
-    served = [planned_server(space, side, work) for side in (sides[0], sides[-1])]
+    served = planned_server(space, sides[0], work)
     servings = tuple(posterior.servings)
     parts: list[Chances] = []
     size = ROWS if rate is None or pooled else ARRIVING_ROWS
@@ -96,11 +96,11 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
         padded = [*rows, *[rows[-1]] * (size - len(rows))]
         columns = jax.tree.map(lambda *x: np.array(x), *(_columns(c, rate) for c in padded))
         if pooled:
-            wrapper = joined_pools(sides), space.arch
-            part = once(pair_chances, servings, *wrapper, served, errors, *columns)
+            ends = joined_pools(sides), space.arch, sides[-1].hardware
+            part = once(pair_chances, servings, served, *ends, errors, *columns)
         else:
             points = 1 if rate is None else SOME
-            part = once(instance_chances, servings, served[0], errors, *columns, points=points)
+            part = once(instance_chances, servings, served, errors, *columns, points=points)
         parts.append(trees.take(part, slice(len(rows))))
     answer = jax.tree.map(lambda *x: np.concatenate(x), *parts)
     certain = np.array([not set(c.excess) - TIMED for c in plans])
@@ -136,18 +136,21 @@ def instance_chances(
 
 def pair_chances(
     servings: tuple[Serving, ...],
+    served: PlannedServer,
     wrapper: Disaggregated,
     arch: Architecture,
-    served: list[PlannedServer],
+    hardware: Hardware,
     errors: LimitErrors,
     layouts: tuple[dict[str, Array], dict[str, Array]],
     copies: tuple[Array, Array],
     prompts: Array,
     batch: Array,
 ) -> Chances:
-    """Chances of pairs of pools, with the transfer between them."""
-    first, second = served
-    work = first.work
+    """Chances of pairs of pools, with the transfer between them.
+
+    ``hardware``: that of the pool that decodes; ``served`` has that of the one that prefills.
+    """
+    second, work = served._replace(hardware=hardware), served.work
     fresh, ones = jnp.maximum(work.isl - work.prefix, 1.0), jnp.ones_like(work.isl)
 
     def times(serving: Serving, decoder: Serving, pools: Pools, load: Array) -> Array:
@@ -156,14 +159,14 @@ def pair_chances(
         )
         token = ForwardPass(sequences=load, new_tokens=ones, cached_tokens=decode_context(work))
         passes = (
-            first._replace(serving=serving).token(pools.prefill, prompt),
+            served._replace(serving=serving).token(pools.prefill, prompt),
             second._replace(serving=decoder).token(pools.decode, token),
         )
         joined = wrapper.replace(target=serving)
         if wrapper.decoder is not None:
             joined = joined.replace(decoder=decoder)
         requests = work.replace(batch=load)
-        return _times(joined.joined(arch, first.hardware, requests, pools, passes))
+        return _times(joined.joined(arch, served.hardware, requests, pools, passes))
 
     def plan_chances(
         layouts: tuple[dict[str, Array], dict[str, Array]],
@@ -171,7 +174,7 @@ def pair_chances(
         prompts: Array,
         load: Array,
     ) -> Chances:
-        pools = deployed_pools(first.common, layouts, copies, prompts)
+        pools = deployed_pools(served.common, layouts, copies, prompts)
         ends = servings[0], servings[-1]
         return _chances(jax.vmap(times, in_axes=(0, 0, None, None))(*ends, pools, load), errors)
 
