@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from infer_jax.replays.cluster import RoutedLog as RoutedLog
 from infer_jax.replays.copies import replay_copies as replay_copies, serve_copies as serve_copies
 from infer_jax.replays.drafts import Drafts as Drafts, drawn_drafts as drawn_drafts
 from infer_jax.replays.gradients import path_gradient as path_gradient
@@ -11,7 +10,7 @@ from infer_jax.replays.guaranteed_no_evict import (
     BlockReuse as BlockReuse,
     GuaranteedNoEvict as GuaranteedNoEvict,
 )
-from infer_jax.replays.log import Log as Log
+from infer_jax.replays.log import Log as Log, RoutedLog as RoutedLog
 from infer_jax.replays.loops import (
     has_prefix_cache as has_prefix_cache,
     lanes as lanes,

@@ -8,16 +8,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from infer_jax.errors import InputError
-from infer_jax.replays.cluster import Cluster, Dispatcher, RoutedLog, check_servers
 from infer_jax.replays.decode_run import StepTime, decode_run, steps_until
-from infer_jax.replays.loops import checked, longer_until_complete, sizes_of
+from infer_jax.replays.log import RoutedLog
+from infer_jax.replays.loops import serve_by
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_PREFIX, ROUTERS, Beginnings, QueueLoad, load_of
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import ComposedPass, PassRun, Server, server_of
+from infer_jax.replays.server import ComposedPass, PassRun
+from infer_jax.replays.servers import Cluster, ServerGroup, check_servers
 from infer_jax.replays.state import State
 
 
@@ -45,11 +46,11 @@ def replay_copies(
     check_servers("replay_copies", "copies", copies, router, ROUTERS)
     if router in BY_PREFIX and begins is None:
         raise InputError("replay_copies", "begins", None, f"those of prompts, for {router}")
-    requests, begins = jax.tree.map(jnp.asarray, (requests, begins))
-    dispatcher = Dispatcher(requests, concurrency, router, begins)
-    group = CopyGroup(step, rules.integers(), dispatcher)
-    start = dispatcher.start(copies, lambda queue: group.server(queue).start(width, turns))
-    return dispatcher.log(lax.while_loop(dispatcher.is_busy, group.turn, start))
+    group = CopyGroup(step, rules, requests, concurrency, router, begins)
+    return group.replay(copies, width, turns)
+
+
+_program = jax.jit(replay_copies, static_argnames=("copies", "router", "width", "turns"))
 
 
 def serve_copies(
@@ -66,23 +67,17 @@ def serve_copies(
         InputError: as ``serve``; fewer than one copy, an unknown router, one by prefix without
             prefixes, rules that do not look for requests before every pass.
     """
-    checked(rules, requests, concurrency)
     check_servers("serve_copies", "copies", copies, router, ROUTERS)
-    if router in BY_PREFIX and requests.prefixes is None:
-        raise InputError("serve_copies", "router", router, "one by load: requests have no prefixes")
     if float(rules.poll) > 1:
         raise InputError("serve_copies", "poll", float(rules.poll), "1: a look before every pass")
     begins = None
-    if router in BY_PREFIX and requests.prefixes is not None:
+    if router in BY_PREFIX:
+        if requests.prefixes is None:
+            allowed = "one by load: requests have no prefixes"
+            raise InputError("serve_copies", "router", router, allowed)
         begins = Beginnings.of(requests.prefixes, requests.prompt)
-    width, turns = sizes_of(rules, requests, concurrency)
-    loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
-    numbers = step, rules, requests, loop, begins
-    how = {"copies": int(copies), "router": router, "width": width}
-    return longer_until_complete(lambda turns: _program(*numbers, turns=turns, **how), turns)
-
-
-_program = jax.jit(replay_copies, static_argnames=("copies", "router", "width", "turns"))
+    how = {"copies": int(copies), "router": router}
+    return serve_by(_program, step, rules, requests, concurrency, begins, **how)
 
 
 class Planned(NamedTuple):
@@ -94,16 +89,8 @@ class Planned(NamedTuple):
     end: Array
 
 
-class CopyGroup(NamedTuple):
-    """What stays while the copies' states change."""
-
-    step: StepTime
-    rules: Rules
-    dispatcher: Dispatcher
-
-    def server(self, queue: Requests) -> Server:
-        """A copy."""
-        return server_of(self.step, self.rules, queue, None)
+class CopyGroup(ServerGroup):
+    """Copies of a server, each with a clock of its own."""
 
     def turn(self, c: Cluster) -> Cluster:
         """The next request is sent, if none of the copies' events comes before; else these run.
@@ -112,10 +99,10 @@ class CopyGroup(NamedTuple):
         """
         states, planned = jax.vmap(self.plan)(c.states, c.queues)
         c, first = c._replace(states=states), jnp.min(planned.end)
-        due = self.dispatcher.due(c, jnp.sum(states.clock.finished))
+        due = self.due(c, jnp.sum(states.clock.finished))
         comes = due <= first
         load = self.load(c, planned, due, jnp.zeros_like(planned.again))
-        c = self.dispatcher.route(c, load, jnp.where(comes, due, -1.0), held=False)
+        c = self.route(c, load, jnp.where(comes, due, -1.0), held=False)
         return self.run(c, planned, due, jnp.where(comes, -1.0, first))
 
     def plan(self, s: State, queue: Requests) -> tuple[State, Planned]:
@@ -136,7 +123,7 @@ class CopyGroup(NamedTuple):
         None where ``first``, the time of the first event, is negative.
         """
         go = ~planned.again & (planned.end < due) & (first >= 0.0)
-        if self.dispatcher.concurrency is not None:
+        if self.concurrency is not None:
             go &= planned.end <= first
 
         def after(s: State, queue: Requests, go: Array, batch: ComposedPass, run: PassRun) -> State:
@@ -144,14 +131,14 @@ class CopyGroup(NamedTuple):
 
         states = jax.vmap(after)(c.states, c.queues, go, planned.batch, planned.run)
         c = c._replace(states=states)
-        if self.dispatcher.concurrency is None:
+        if self.concurrency is None:
             return c
-        return self.dispatcher.route(c, self.load(c, planned, first, go), first, held=True)
+        return self.route(c, self.load(c, planned, first, go), first, held=True)
 
     def load(self, c: Cluster, planned: Planned, now: Array, ran: Array) -> QueueLoad:
         """What the copies have at a time in the passes that run, or where these ``ran``."""
         states = c.states
-        if self.dispatcher.router == "minimum_tokens":
+        if self.router == "minimum_tokens":
 
             def growth(s: State, batch: ComposedPass, steps: Array) -> Array:
                 """Tokens of the passes before the one that runs."""
@@ -163,4 +150,4 @@ class CopyGroup(NamedTuple):
             more = jax.vmap(growth)(states, planned.batch, planned.run.steps)
             context = states.slots.context + jnp.where(ran, 0, more)
             states = states.update(slots={"context": context})
-        return load_of(self.dispatcher.router, states, c.queues)
+        return load_of(self.router, states, c.queues)

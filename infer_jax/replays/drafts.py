@@ -1,6 +1,7 @@
 """Requests whose passes verify drafts: passes they take, and the tokens that they get meanwhile.
 
-``OneToken`` is the server without drafts. Both answer the same questions of the scheduler.
+A server without drafts (``State.drafts`` is None) yields one token of every request in a pass; each
+function below begins with it.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +12,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from infer_jax.replays.state import UNREACHED, Slots, State, get, note, put, total
+from infer_jax.replays.state import UNREACHED, State, get, note, put, total
 
 if TYPE_CHECKING:
     from infer_jax.replays.requests import Requests
@@ -81,113 +82,8 @@ def tokens_to_come(left: Array, per_pass: PerPass | None) -> tuple[Array, Array]
     return jnp.where(left > 0, now, 0), before
 
 
-class OneToken(NamedTuple):
-    """No drafts: each pass yields one token of every request that decodes."""
-
-    per_pass = None
-    context_growth = None
-    unknown_ended = False
-
-    def next_passes(self, requests: "Requests", at: Array, coming: Array) -> tuple[Array, None]:
-        """Passes that yield the tokens to come of the request that is fed next, from its first."""
-        return coming, None
-
-    def look_ahead(self, request: Array) -> "OneToken":
-        """With what was recorded of the request that is fed next."""
-        return self
-
-    def base(self, tokens: Array, ready: Array) -> Array:
-        """What a slot records of a context of ``tokens`` tokens at step ``ready``."""
-        return tokens - ready
-
-    def admit(
-        self, per_pass: PerPass | None, passes: Array, slot: Array, ready: Array, ok: Array
-    ) -> "OneToken":
-        """A request is in a slot, and decodes from step ``ready`` on, where ``ok``."""
-        return self
-
-    def make_room(
-        self, s: State, slot: Array, request: Array, left: Array, unread: Array, ok: Array
-    ) -> "OneToken":
-        """The request in a slot computes its tokens anew, where ``ok``."""
-        return self
-
-    def tokens(self, slots: Slots, steps: Array) -> tuple[Array, Array]:
-        """Tokens of each slot after the pass that ends step ``steps``, and at the next one."""
-        return slots.base + steps - 1, slots.base + steps
-
-    def tokens_of(self, s: State, slot: Array) -> Array:
-        """Tokens of one slot before the next pass."""
-        return get(s.slots.base, slot) + s.clock.steps
-
-    def blocked_tokens(
-        self, slots: Slots, steps: Array, drafts: Array, overlap: Array
-    ) -> tuple[Array, Array]:
-        """Tokens of each slot with blocks after step ``steps``, and at the next: vLLM's rules."""
-        return self.tokens(slots, steps)
-
-    def reserved_tokens(
-        self, slots: Slots, steps: Array, drafts: Array, overlap: Array
-    ) -> tuple[Array, Array]:
-        """The same by SGLang's rules."""
-        return self.tokens(slots, steps)
-
-    def lost_tokens(
-        self, s: State, requests: "Requests", slot: Array, left: Array, unread: Array
-    ) -> Array:
-        """Output tokens that the request in a slot has, and loses, with ``left`` passes to go."""
-        return get(requests.output, get(s.slots.request, slot)) - left
-
-    def output_tokens(self, s: State, requests: "Requests", unread: Array) -> Array:
-        """Output tokens of each slot, without those of the last ``unread`` passes."""
-        at = jnp.maximum(s.slots.request, 0)
-        return requests.output[at] - (s.slots.end - s.clock.steps) - unread
-
-    def of(self, slot: Array) -> None:
-        """Tokens of a pass of one slot."""
-        return None
-
-    def unknown(self, s: State, decodes_on: bool) -> tuple[Array | int, Array | int]:
-        """Requests that decode once more, for nobody knew that they would end; their context."""
-        return (s.unseen.finished, s.unseen.tokens) if decodes_on else (0, 0)
-
-    def unknown_tokens(self, s: State) -> Array:
-        """Tokens of the last passes of those."""
-        return s.unseen.finished
-
-    def batch_tokens(self, decoding: Array, drafts: Array) -> Array:
-        """Tokens of the budget that decoding requests take."""
-        return decoding
-
-    def growth(self, s: State) -> Array:
-        """Tokens that the context of those that stay grows by in a pass."""
-        return s.slots.decoding
-
-    def safe_steps(self, steps: Array, drafts: Array) -> Array:
-        """Passes that surely find blocks, where ``steps`` of one token each would."""
-        return steps
-
-    def leaving_tokens(self, slots: Slots, steps: Array) -> Array:
-        """Context of each slot if it leaves."""
-        return slots.base + steps
-
-    def launch(self, s: State, steps: Array, decodes: Array, overlap: Array) -> State:
-        """The state that knows of the pass that ends step ``steps`` whether it decodes unread."""
-        return s
-
-    def finish(
-        self, after: State, end: Array, done: Array, lags: Array, *, knows_ends: bool
-    ) -> State:
-        """The state with sums over slots that stay, and over those that decode once more."""
-        return after
-
-    def path_entry(self) -> dict[str, Array]:
-        """What an entry of the path has of drafts."""
-        return {}
-
-
 class Drafted(NamedTuple):
-    """Drafts: what a server has of each slot and request, and sums. Methods as of ``OneToken``."""
+    """What a server with drafts has of each slot and request, and sums over slots."""
 
     rate: Float[Array, " w"]
     since: Int[Array, " w"]  # the step from which on it decodes
@@ -214,173 +110,6 @@ class Drafted(NamedTuple):
         slots = slot.astype(kind), slot, slot
         return cls(*slots, own, own, zero, zero, growth, zero, zero, slot, zero, zero, zero)
 
-    @property
-    def per_pass(self) -> PerPass:
-        """Tokens of the last pass and of one before it, of each slot."""
-        return self.rest, self.rate
-
-    @property
-    def unknown_ended(self) -> Array:
-        """Whether requests decode once more."""
-        return self.over > 0
-
-    def of(self, slot: Array) -> PerPass:
-        return get(self.rest, slot), get(self.rate, slot)
-
-    def next_passes(self, requests: "Requests", at: Array, coming: Array) -> tuple[Array, PerPass]:
-        drafts = requests.drafts
-        assert drafts is not None
-        back = self.next_left > 0
-        passes = jnp.where(back, self.next_left - 1, get(drafts.passes, at)).astype(jnp.int32)
-        rest = jnp.where(back, self.next_rest, get(drafts.rest, at)).astype(jnp.int32)
-        # a prompt yields one token, and where that is the last one everybody knows
-        rate = get(drafts.rate, at).astype(self.rate.dtype)
-        return 1 + passes, (jnp.where(passes > 0, rest, 1), rate)
-
-    def look_ahead(self, request: Array) -> "Drafted":
-        left, rest = get(self.passes_left, request), get(self.last, request)
-        return self._replace(next_left=left, next_rest=rest)
-
-    def base(self, tokens: Array, ready: Array) -> Array:
-        return tokens
-
-    def admit(
-        self, per_pass: PerPass | None, passes: Array, slot: Array, ready: Array, ok: Array
-    ) -> "Drafted":
-        assert per_pass is not None
-        rest, rate = per_pass
-        return self._replace(
-            rate=put(self.rate, slot, rate, ok),
-            since=put(self.since, slot, ready, ok),
-            rest=put(self.rest, slot, rest, ok),
-            order=put(self.order, slot, self.ended, ok),
-            ended=self.ended + ok,
-        )
-
-    def make_room(
-        self, s: State, slot: Array, request: Array, left: Array, unread: Array, ok: Array
-    ) -> "Drafted":
-        """Its first new token is one of those to come.
-
-        Its passes yield what they would have: one fewer is needed if the last was wanted for one
-        token. The tokens of ``unread`` passes are lost, and ``left`` counts them.
-        """
-        rest, rate = get(self.rest, slot), get(self.rate, slot)
-        fewer = rest == 1
-        again = jnp.where(fewer, jnp.round(rate).astype(jnp.int32), rest - 1)
-        # what it loses is its first token: that comes anew, and nothing else is different
-        none = s.clock.steps - get(self.since, slot) < unread
-        again, fewer = jnp.where(none, rest, again), fewer | none
-        return self._replace(
-            passes_left=note(self.passes_left, request, left - fewer + 1, ok),
-            last=note(self.last, request, again, ok),
-            context_growth=self.context_growth - jnp.where(ok, rate, 0.0),
-        )
-
-    def tokens(self, slots: Slots, steps: Array) -> tuple[Array, Array]:
-        now = steps - self.since
-        return _context(slots.base, self.rate, now - 1), _context(slots.base, self.rate, now)
-
-    def tokens_of(self, s: State, slot: Array, unread: Array | int = 0) -> Array:
-        rate, since = get(self.rate, slot), get(self.since, slot)
-        return _context(get(s.slots.base, slot), rate, s.clock.steps - since - unread)
-
-    def blocked_tokens(
-        self, slots: Slots, steps: Array, drafts: Array, overlap: Array
-    ) -> tuple[Array, Array]:
-        """A pass has blocks for the k + 1 tokens that it feeds and k that are drafted for the next.
-
-        Where it is put together ahead, all drafts of the one that runs count as accepted.
-        """
-        last, now = self.tokens(slots, steps)
-
-        def with_drafts(tokens: Array, steps: Array) -> Array:
-            doubt = jnp.where(overlap & (steps > self.since), 1.0 + drafts - self.rate, 0.0)
-            return jnp.where(steps < self.since, tokens, tokens + 2 * drafts + doubt)
-
-        return with_drafts(last, steps - 1), with_drafts(now, steps)
-
-    def reserved_tokens(
-        self, slots: Slots, steps: Array, drafts: Array, overlap: Array
-    ) -> tuple[Array, Array]:
-        """Tokens of each slot after the pass that ends step ``steps``, and at the next: SGLang's.
-
-        Where passes overlap (its second version of speculation) a pass reserves 2 (k + 1) tokens
-        from those that were read on, without those of a pass that runs; else (the first) it takes
-        k + 1 while it runs, which are not in these numbers.
-        """
-        passes = steps - self.since
-        ahead = jnp.where(overlap, 2 * (1 + drafts), 0)
-
-        def reserved(read: Array) -> Array:
-            return slots.base - 1 + self.rate * jnp.maximum(read, 0) + ahead
-
-        last = reserved(passes - jnp.where(overlap, 1 + self.unread_then, 0))
-        first = overlap & (passes == 0)
-        return jnp.where(first, slots.base - 1.0, last), reserved(passes - self.unread)
-
-    def lost_tokens(
-        self, s: State, requests: "Requests", slot: Array, left: Array, unread: Array
-    ) -> Array:
-        tokens = jnp.round(self.tokens_of(s, slot, unread)).astype(jnp.int32)
-        return tokens - get(requests.prompt, get(s.slots.request, slot))
-
-    def output_tokens(self, s: State, requests: "Requests", unread: Array) -> Array:
-        tokens = _context(s.slots.base, self.rate, s.clock.steps - self.since - unread)
-        prompt = requests.prompt[jnp.maximum(s.slots.request, 0)]
-        return jnp.round(tokens).astype(jnp.int32) - prompt
-
-    def unknown(self, s: State, decodes_on: bool) -> tuple[Array, Array]:
-        return self.over, s.unseen.tokens
-
-    def unknown_tokens(self, s: State) -> Array:
-        return self.over_rest
-
-    def batch_tokens(self, decoding: Array, drafts: Array) -> Array:
-        return (decoding + self.over) * (1 + drafts)
-
-    def growth(self, s: State) -> Array:
-        return self.context_growth
-
-    def safe_steps(self, steps: Array, drafts: Array) -> Array:
-        """Up to k + 1 tokens a pass, and blocks for k more at once."""
-        return 1 + lax.div(jnp.maximum(steps - 1 - drafts, 0), 1 + drafts)
-
-    def leaving_tokens(self, slots: Slots, steps: Array) -> Array:
-        return jnp.zeros_like(slots.base)
-
-    def launch(self, s: State, steps: Array, decodes: Array, overlap: Array) -> State:
-        several = steps - s.clock.steps > 1
-        then = jnp.where(several, overlap.astype(jnp.int32), self.unread)
-        unread = (decodes & overlap).astype(jnp.int32)
-        then = jnp.where(decodes, then, self.unread_then)
-        return s._replace(drafts=self._replace(unread=unread, unread_then=then))
-
-    def finish(
-        self, after: State, end: Array, done: Array, lags: Array, *, knows_ends: bool
-    ) -> State:
-        """``knows_ends``: the engine counts on a token of each pass, and knows some that end."""
-        tokens = self.tokens(after.slots, after.clock.steps)[1]
-        stays = (end < UNREACHED) & ~done
-        unknown = done & lags & ((self.rest > 1) | (not knows_ends))
-        return after.update(
-            slots={"context": total(jnp.where(stays, tokens, 0.0))},
-            unseen={"tokens": total(jnp.where(unknown, tokens, 0.0))},
-            drafts={
-                "context_growth": total(jnp.where(stays, self.rate, 0.0)),
-                "over": total(unknown.astype(jnp.int32)),
-                "over_rest": total(jnp.where(unknown, self.rest, 0)),
-            },
-        )
-
-    def path_entry(self) -> dict[str, Array]:
-        return {"grows": self.context_growth}
-
-
-def _context(base: Array, rate: Array, passes: Array) -> Array:
-    """Tokens after so many passes; before the first one a request has its prompt alone."""
-    return jnp.where(passes < 0, base - 1.0, base + rate * jnp.maximum(passes, 0))
-
 
 def start_drafts(s: State, drafts: Drafts | None, width: int) -> State:
     """A server at time 0, with drafts if requests have them."""
@@ -391,3 +120,230 @@ def start_drafts(s: State, drafts: Drafts | None, width: int) -> State:
     path = s.log.path._replace(context=entries, grows=entries)
     s = s._replace(drafts=Drafted.empty(drafts.passes.shape[0], width, kind))
     return s.update(slots={"context": zero}, unseen={"tokens": zero}, log={"path": path})
+
+
+def per_pass(s: State, slot: Array | None = None) -> PerPass | None:
+    """Tokens of the last pass and of one before it, of each slot or of one."""
+    if s.drafts is None:
+        return None
+    rest, rate = s.drafts.rest, s.drafts.rate
+    return (rest, rate) if slot is None else (get(rest, slot), get(rate, slot))
+
+
+# a request is admitted
+def next_passes(
+    s: State, requests: "Requests", at: Array, coming: Array
+) -> tuple[Array, PerPass | None]:
+    """Passes that yield the ``coming`` tokens of the request that is fed next, from its first."""
+    if s.drafts is None:
+        return coming, None
+    drafts = requests.drafts
+    assert drafts is not None
+    back = s.drafts.next_left > 0
+    passes = jnp.where(back, s.drafts.next_left - 1, get(drafts.passes, at)).astype(jnp.int32)
+    rest = jnp.where(back, s.drafts.next_rest, get(drafts.rest, at)).astype(jnp.int32)
+    # a prompt yields one token, and where that is the last one everybody knows
+    rate = get(drafts.rate, at).astype(s.drafts.rate.dtype)
+    return 1 + passes, (jnp.where(passes > 0, rest, 1), rate)
+
+
+def look_ahead(drafts: Drafted | None, request: Array) -> Drafted | None:
+    """With what was recorded of the request that is fed next."""
+    if drafts is None:
+        return None
+    left, rest = get(drafts.passes_left, request), get(drafts.last, request)
+    return drafts._replace(next_left=left, next_rest=rest)
+
+
+def slot_base(s: State, tokens: Array, ready: Array) -> Array:
+    """What a slot records of a context of ``tokens`` tokens at step ``ready``."""
+    return tokens - ready if s.drafts is None else tokens
+
+
+def admit(s: State, tokens: PerPass | None, slot: Array, ready: Array, ok: Array) -> Drafted | None:
+    """A request with these tokens a pass is in a slot, and decodes from step ``ready`` on."""
+    drafts = s.drafts
+    if drafts is None or tokens is None:
+        return drafts
+    rest, rate = tokens
+    return drafts._replace(
+        rate=put(drafts.rate, slot, rate, ok),
+        since=put(drafts.since, slot, ready, ok),
+        rest=put(drafts.rest, slot, rest, ok),
+        order=put(drafts.order, slot, drafts.ended, ok),
+        ended=drafts.ended + ok,
+    )
+
+
+# a request makes room
+def make_room(
+    s: State, slot: Array, request: Array, left: Array, unread: Array, ok: Array
+) -> Drafted | None:
+    """The request in a slot computes its tokens anew; its first new one is one of those to come.
+
+    Its passes yield what they would have: one fewer is needed if the last was wanted for one
+    token. The tokens of ``unread`` passes are lost, and ``left`` counts them.
+    """
+    drafts = s.drafts
+    if drafts is None:
+        return None
+    rest, rate = get(drafts.rest, slot), get(drafts.rate, slot)
+    fewer = rest == 1
+    again = jnp.where(fewer, jnp.round(rate).astype(jnp.int32), rest - 1)
+    # what it loses is its first token: that comes anew, and nothing else is different
+    none = s.clock.steps - get(drafts.since, slot) < unread
+    again, fewer = jnp.where(none, rest, again), fewer | none
+    return drafts._replace(
+        passes_left=note(drafts.passes_left, request, left - fewer + 1, ok),
+        last=note(drafts.last, request, again, ok),
+        context_growth=drafts.context_growth - jnp.where(ok, rate, 0.0),
+    )
+
+
+def lost_tokens(s: State, requests: "Requests", slot: Array, left: Array, unread: Array) -> Array:
+    """Output tokens that the request in a slot has, and loses, with ``left`` passes to go."""
+    if s.drafts is None:
+        return get(requests.output, get(s.slots.request, slot)) - left
+    tokens = jnp.round(context_of(s, slot, unread)).astype(jnp.int32)
+    return tokens - get(requests.prompt, get(s.slots.request, slot))
+
+
+# tokens of the slots
+def _context(base: Array, rate: Array, passes: Array) -> Array:
+    """Tokens after so many passes; before the first one a request has its prompt alone."""
+    return jnp.where(passes < 0, base - 1.0, base + rate * jnp.maximum(passes, 0))
+
+
+def context_of(s: State, slot: Array, unread: Array | int = 0) -> Array:
+    """Tokens of one slot before the next pass, without those of the last ``unread`` ones."""
+    if s.drafts is None:
+        return get(s.slots.base, slot) + s.clock.steps
+    rate, since = get(s.drafts.rate, slot), get(s.drafts.since, slot)
+    return _context(get(s.slots.base, slot), rate, s.clock.steps - since - unread)
+
+
+def tokens(s: State, steps: Array) -> tuple[Array, Array]:
+    """Tokens of each slot after the pass that ends step ``steps``, and at the next one."""
+    base = s.slots.base
+    if s.drafts is None:
+        return base + steps - 1, base + steps
+    now = steps - s.drafts.since
+    return _context(base, s.drafts.rate, now - 1), _context(base, s.drafts.rate, now)
+
+
+def blocked_tokens(s: State, steps: Array, count: Array, overlap: Array) -> tuple[Array, Array]:
+    """Tokens of each slot with blocks after step ``steps``, and at the next: vLLM's rules.
+
+    A pass has blocks for the k + 1 tokens that it feeds and k that are drafted for the next (k is
+    ``count``). Where it is put together ahead, all drafts of the one that runs count as accepted.
+    """
+    last, now = tokens(s, steps)
+    drafts = s.drafts
+    if drafts is None:
+        return last, now
+
+    def with_drafts(tokens: Array, steps: Array) -> Array:
+        doubt = jnp.where(overlap & (steps > drafts.since), 1.0 + count - drafts.rate, 0.0)
+        return jnp.where(steps < drafts.since, tokens, tokens + 2 * count + doubt)
+
+    return with_drafts(last, steps - 1), with_drafts(now, steps)
+
+
+def reserved_tokens(s: State, steps: Array, count: Array, overlap: Array) -> tuple[Array, Array]:
+    """The same by SGLang's rules.
+
+    Where passes overlap (its second version of speculation) a pass reserves 2 (k + 1) tokens from
+    those that were read on, without those of a pass that runs; else (the first) it takes k + 1
+    while it runs, which are not in these numbers.
+    """
+    drafts = s.drafts
+    if drafts is None:
+        return tokens(s, steps)
+    base, passes = s.slots.base, steps - drafts.since
+    ahead = jnp.where(overlap, 2 * (1 + count), 0)
+
+    def reserved(read: Array) -> Array:
+        return base - 1 + drafts.rate * jnp.maximum(read, 0) + ahead
+
+    last = reserved(passes - jnp.where(overlap, 1 + drafts.unread_then, 0))
+    first = overlap & (passes == 0)
+    return jnp.where(first, base - 1.0, last), reserved(passes - drafts.unread)
+
+
+def output_tokens(s: State, requests: "Requests", unread: Array) -> Array:
+    """Output tokens of each slot, without those of the last ``unread`` passes."""
+    if s.drafts is None:
+        output = requests.output[jnp.maximum(s.slots.request, 0)]
+        return output - (s.slots.end - s.clock.steps) - unread
+    passes = s.clock.steps - s.drafts.since - unread
+    context = _context(s.slots.base, s.drafts.rate, passes)
+    prompt = requests.prompt[jnp.maximum(s.slots.request, 0)]
+    return jnp.round(context).astype(jnp.int32) - prompt
+
+
+def leaving_tokens(s: State, steps: Array) -> Array:
+    """Context of each slot if it leaves; with drafts ``finish`` sums up the others'."""
+    return s.slots.base + steps if s.drafts is None else jnp.zeros_like(s.slots.base)
+
+
+# a pass runs
+def batch_tokens(s: State, count: Array) -> Array:
+    """Tokens of the budget that decoding requests take, with ``count`` drafts each."""
+    decoding = s.slots.decoding
+    return decoding if s.drafts is None else (decoding + s.drafts.over) * (1 + count)
+
+
+def growth(s: State) -> Array:
+    """Tokens that the context of those that stay grows by in a pass."""
+    return s.slots.decoding if s.drafts is None else s.drafts.context_growth
+
+
+def safe_steps(s: State, steps: Array, count: Array) -> Array:
+    """Passes that surely find blocks, where ``steps`` of one token each would.
+
+    With drafts up to k + 1 tokens a pass, and blocks for k more at once.
+    """
+    if s.drafts is None:
+        return steps
+    return 1 + lax.div(jnp.maximum(steps - 1 - count, 0), 1 + count)
+
+
+def unknown(s: State, decodes_on: bool) -> tuple[Array | int, Array | int]:
+    """Requests that decode once more, for nobody knew that they would end; their context."""
+    if s.drafts is not None:
+        return s.drafts.over, s.unseen.tokens
+    return (s.unseen.finished, s.unseen.tokens) if decodes_on else (0, 0)
+
+
+def launch(s: State, steps: Array, decodes: Array, overlap: Array) -> State:
+    """The state that knows of the pass that ends step ``steps`` whether it decodes unread."""
+    drafts = s.drafts
+    if drafts is None:
+        return s
+    several = steps - s.clock.steps > 1
+    then = jnp.where(several, overlap.astype(jnp.int32), drafts.unread)
+    unread = (decodes & overlap).astype(jnp.int32)
+    then = jnp.where(decodes, then, drafts.unread_then)
+    return s._replace(drafts=drafts._replace(unread=unread, unread_then=then))
+
+
+def finish(after: State, end: Array, done: Array, lags: Array, *, knows_ends: bool) -> State:
+    """The state with sums over slots that stay, and over those that decode once more.
+
+    ``knows_ends``: the engine counts on a token of each pass, and knows some that end.
+    """
+    drafts = after.drafts
+    if drafts is None:
+        return after
+    context = tokens(after, after.clock.steps)[1]
+    stays = (end < UNREACHED) & ~done
+    over = done & lags & ((drafts.rest > 1) | (not knows_ends))
+    return after.update(
+        slots={"context": total(jnp.where(stays, context, 0.0))},
+        unseen={"tokens": total(jnp.where(over, context, 0.0))},
+        drafts={
+            "context_growth": total(jnp.where(stays, drafts.rate, 0.0)),
+            "over": total(over.astype(jnp.int32)),
+            "over_rest": total(jnp.where(over, drafts.rest, 0)),
+        },
+    )

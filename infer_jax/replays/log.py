@@ -69,6 +69,19 @@ class Log(NamedTuple):
         return came - self.path.finished - self.path.running
 
 
+class RoutedLog(NamedTuple):
+    """The log of each server, with a leading axis; the server of each request, its place there."""
+
+    logs: Log
+    rank: Int[Array, " n"]
+    place: Int[Array, " n"]
+    complete: Array
+
+    def of(self, name: str) -> Float[Array, " n"]:
+        """A column of all requests, in their own order."""
+        return getattr(self.logs, name)[self.rank, self.place]
+
+
 def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     """The log of a finished run: steps and entries become times."""
     record = s.log

@@ -9,9 +9,8 @@ import numpy as np
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.cluster import RoutedLog
 from infer_jax.replays.decode_run import LONGEST, StepTime
-from infer_jax.replays.log import Log, log_of
+from infer_jax.replays.log import Log, RoutedLog, log_of
 from infer_jax.replays.prefix_cache import NoCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
@@ -68,24 +67,35 @@ def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | N
         InputError: a request that the cache or, whole, the budget never holds; more slots than
             tokens in a pass.
     """
-    checked(rules, requests, concurrency)
-    width, turns = sizes_of(rules, requests, concurrency)
-    loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
-    numbers = step, rules, requests, loop
-    # preempted requests take more entries
-    return longer_until_complete(lambda turns: _program(*numbers, width=width, turns=turns), turns)
+    return serve_by(_program, step, rules, requests, concurrency)
 
 
 _program = jax.jit(replay, static_argnames=("width", "turns"))
 
 
-def longer_until_complete(program: Callable[[int], AnyLog], entries: int) -> AnyLog:
-    """What ``program`` returns with a path of enough entries, twice as many until they are."""
+def serve_by(
+    program: Callable[..., AnyLog],
+    step: object,
+    rules: Rules,
+    requests: Requests,
+    concurrency: int | None,
+    *more: object,
+    **how: object,
+) -> AnyLog:
+    """What ``program`` returns with a path of enough entries: twice as many until they are.
+
+    Raises:
+        InputError: as ``serve``.
+    """
+    checked(rules, requests, concurrency)
+    width, turns = sizes_of(rules, requests, concurrency)
+    loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
     while True:
-        log = program(entries)
+        # preempted requests take more entries, and the events of every rank are entries of all
+        log = program(step, rules, requests, loop, *more, width=width, turns=turns, **how)
         if log.complete:
             return log
-        entries *= 2
+        turns *= 2
 
 
 def lanes(replay_lane: Callable[..., T], *arguments: object) -> T:
@@ -143,79 +153,60 @@ def sizes_of(rules: Rules, requests: Requests, concurrency: int | None = None) -
 
 
 def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
-    """Do nothing where every request can be served.
+    """Check that every request can be served.
 
     Raises:
         InputError: as ``serve``.
     """
-    if concurrency is not None and concurrency < 1:
-        raise InputError("serve", "concurrency", concurrency, "a whole number of at least 1")
-    room = float(rules.budget) / (1.0 + float(rules.drafts))
-    if rules.mixed and float(rules.slots) > room:
-        allowed = f"at most budget, {room:g}: every running request decodes a token"
-        if float(rules.drafts):
-            allowed = f"at most {room:g}: each decodes a token and its drafts in budget"
-        raise InputError("serve", "slots", float(rules.slots), allowed)
-    if not rules.mixed and float(rules.budget) % float(rules.block):
-        allowed = f"a multiple of a block, {float(rules.block):g} tokens"
-        raise InputError("serve", "budget", float(rules.budget), allowed)
-    _check_drafts(rules, requests)
-    if float(rules.overlap) and float(rules.poll) > 1:
-        allowed = "no: rules that look for requests in some passes have no overlap"
-        raise InputError("serve", "overlap", "yes", allowed)
-    _check_prefixes(rules, requests)
-    count = int(requests.count)
+    names = ("budget", "slots", "block", "drafts", "overlap", "poll")
+    budget, slots, block, drafts, overlap, poll = (float(getattr(rules, x)) for x in names)
+    count, prefixes = int(requests.count), requests.prefixes
     prompt, output = requests.prompt[:count], requests.output[:count]
     needed = np.asarray(rules.integers().largest_blocks(jnp.asarray(prompt), jnp.asarray(output)))
-    room = float(rules.blocks) - float(rules.watermark)
-    if np.any(needed > room):
-        worst = int(needed.argmax())
-        sizes = f"{prompt[worst]} tokens in and {output[worst]} out"
-        raise InputError("serve", f"request {worst}", sizes, f"what {room:g} blocks hold alone")
+    blocks, worst = float(rules.blocks) - float(rules.watermark), int(needed.argmax())
     anew = rules.preempts and rules.mixed  # a preempted request computes its output, too
     longest = int((prompt + output * anew).max())
-    if not float(rules.chunked) and longest > float(rules.budget):
-        raise InputError(
-            "serve", "budget", float(rules.budget), f"at least {longest}: whole prompts"
-        )
-
-
-def _check_drafts(rules: Rules, requests: Requests) -> None:
-    """Do nothing where requests and rules both have drafts, or neither.
-
-    Raises:
-        InputError: one without the other, or rules that have none.
-    """
-    drafts = float(rules.drafts)
-    if drafts and not rules.can_draft:
-        raise InputError("serve", "drafts", drafts, "0: these rules have no drafts")
-    if (drafts > 0) != (requests.drafts is not None):
-        allowed = "drafts of rules and of requests (drawn_drafts), or neither"
-        raise InputError("serve", "drafts", drafts, allowed)
+    most = budget / (1.0 + drafts)
+    decoding = f"at most budget, {most:g}: every running request decodes a token"
+    if drafts:
+        decoding = f"at most {most:g}: each decodes a token and its drafts in budget"
+    problems = [
+        (concurrency is not None and concurrency < 1, "concurrency", concurrency,
+         "a whole number of at least 1"),
+        (rules.mixed and slots > most, "slots", slots, decoding),
+        (not rules.mixed and budget % block, "budget", budget,
+         f"a multiple of a block, {block:g} tokens"),
+        (drafts and not rules.can_draft, "drafts", drafts, "0: these rules have no drafts"),
+        ((drafts > 0) != (requests.drafts is not None), "drafts", drafts,
+         "drafts of rules and of requests (drawn_drafts), or neither"),
+        (overlap and poll > 1, "overlap", "yes",
+         "no: rules that look for requests in some passes have no overlap"),
+    ]  # fmt: skip
+    if prefixes is not None:
+        problems += [
+            (not has_prefix_cache(rules), "prefixes", "given", "none: these rules keep no prompts"),
+            (int(prefixes.block) != block, "block of prefixes", int(prefixes.block),
+             f"the {block:g} tokens of the rules"),
+            (requests.drafts is not None, "drafts", "given",
+             "none where the scheduler looks prompts up"),
+            (np.any(np.asarray(requests.cached) > 0), "cached", "given",
+             "0 where the scheduler looks prompts up"),
+        ]  # fmt: skip
+    problems += [
+        (np.any(needed > blocks), f"request {worst}",
+         f"{prompt[worst]} tokens in and {output[worst]} out",
+         f"what {blocks:g} blocks hold alone"),
+        (not float(rules.chunked) and longest > budget, "budget", budget,
+         f"at least {longest}: whole prompts"),
+    ]  # fmt: skip
+    for is_wrong, field, value, allowed in problems:
+        if is_wrong:
+            raise InputError("serve", field, value, allowed)
 
 
 def has_prefix_cache(rules: Rules) -> bool:
     """Whether these rules look prompts up in a cache of prefixes."""
     return rules.cache is not NoCache and not float(getattr(rules, "hold", 0.0))
-
-
-def _check_prefixes(rules: Rules, requests: Requests) -> None:
-    """Do nothing where the rules can keep the prefixes that requests have, if they have any.
-
-    Raises:
-        InputError: rules that keep none, blocks of another size, or prompts said to be cached, too.
-    """
-    if requests.prefixes is None:
-        return
-    if not has_prefix_cache(rules):
-        raise InputError("serve", "prefixes", "given", "none: these rules keep no prompts")
-    if int(requests.prefixes.block) != float(rules.block):
-        allowed = f"the {float(rules.block):g} tokens of the rules"
-        raise InputError("serve", "block of prefixes", int(requests.prefixes.block), allowed)
-    if requests.drafts is not None:
-        raise InputError("serve", "drafts", "given", "none where the scheduler looks prompts up")
-    if np.any(np.asarray(requests.cached) > 0):
-        raise InputError("serve", "cached", "given", "0 where the scheduler looks prompts up")
 
 
 def _entries(rules: Rules, requests: Requests) -> float:

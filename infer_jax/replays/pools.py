@@ -1,6 +1,7 @@
 """Replays two pools: prompts wait for a prefill instance, caches cross, outputs are decoded."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -89,59 +90,53 @@ def serve_pools(
     if requests.prefixes is not None:
         raise InputError("serve_pools", "prefixes", "given", "none: they are of a single pool")
     count = int(requests.count)
-    prompt, output, cached = (np.asarray(x)[:count] for x in (requests.prompt, requests.output,
-                                                              requests.cached))  # fmt: skip
-    drafts = None if requests.drafts is None else requests.drafts.of(np.arange(count))
-    pair = PoolPair(prefill, decode, prompt, output, cached, drafts, crossing, router)
     sent = np.asarray(requests.arrival, float)[:count]
-    if concurrency is None:
-        return pair.round(sent)
-    if concurrency < 1:
+    replay_round = partial(_replay_round, (prefill, decode), requests, crossing, router)
+    if concurrency is not None and concurrency < 1:
         raise InputError("serve_pools", "concurrency", concurrency, "a whole number of at least 1")
-    first, rounds = min(concurrency, count), 0
-    arrival = sent
-    done = pair.round(arrival)
-    while rounds < MAX_ROUNDS:
-        rounds += 1
-        ends = np.sort(done.last)[: count - first]
-        after = np.maximum(sent, np.concatenate([np.zeros(first), ends]))
-        if np.array_equal(after, arrival):
+    done = replay_round(sent, 1)
+    if concurrency is None:
+        return done
+    start = np.zeros(min(concurrency, count))
+    for rounds in range(1, MAX_ROUNDS + 1):
+        ends = np.sort(done.last)[: count - len(start)]
+        arrival = np.maximum(sent, np.concatenate([start, ends]))
+        if np.array_equal(arrival, done.arrival):
             return done._replace(rounds=rounds)
-        arrival = after
-        done = pair.round(arrival)
+        done = replay_round(arrival, rounds)
     raise InputError("serve_pools", "concurrency", concurrency, "a loop that settles")
 
 
-class PoolPair(NamedTuple):
-    """Both pools and the requests: what stays from round to round."""
-
-    prefill: Pool
-    decode: Pool
-    prompt: np.ndarray
-    output: np.ndarray
-    cached: np.ndarray
-    drafts: Drafts | None
-    crossing: Crossing
-    router: float
-
-    def round(self, arrival: np.ndarray) -> Pooled:
-        """Both pools with these arrivals."""
-        count = len(arrival)
-        prefilled = (arrival + self.router, self.prompt, np.ones(count, int), self.cached)
-        first, prefill, early = _deal(self.prefill, *prefilled)
-        fed = first["last"]
-        handed = fed + np.asarray(self.crossing(self.prompt, fed - first["admitted"]))
-        order = np.argsort(handed, kind="stable")
-        decoded = (x[order] for x in (handed, self.prompt, self.output, self.prompt - 1))
-        drafts = None if self.drafts is None else self.drafts.of(order)
-        second, decode, late = _deal(self.decode, *decoded, drafts=drafts)
-        back = np.empty(count, int)
-        back[order] = np.arange(count)
-        return Pooled(
-            arrival, first["admitted"], fed, handed, second["first"][back], second["last"][back],
-            first["preempted"].astype(int) + second["preempted"].astype(int)[back],
-            prefill, decode[back], (early, late), 1,
-        )  # fmt: skip
+def _replay_round(
+    pools: tuple[Pool, Pool],
+    requests: Requests,
+    crossing: Crossing,
+    router: float,
+    arrival: np.ndarray,
+    rounds: int,
+) -> Pooled:
+    """Both pools with these arrivals."""
+    (prefill, decode), count = pools, len(arrival)
+    prompt, output, cached = (
+        np.asarray(x)[:count] for x in (requests.prompt, requests.output, requests.cached)
+    )
+    drafts = None if requests.drafts is None else requests.drafts.of(np.arange(count))
+    queue = arrival + router, prompt, np.ones(count, int), cached
+    first, early = _deal(prefill, *queue)
+    handed = first["last"] + np.asarray(crossing(prompt, first["last"] - first["admitted"]))
+    order = np.argsort(handed, kind="stable")
+    queue = (x[order] for x in (handed, prompt, output, prompt - 1))
+    second, late = _deal(decode, *queue, drafts=None if drafts is None else drafts.of(order))
+    back = np.empty(count, int)
+    back[order] = np.arange(count)
+    second = {name: column[back] for name, column in second.items()}
+    return Pooled(
+        arrival=arrival, admitted=first["admitted"], fed=first["last"], handed=handed,
+        first=second["first"], last=second["last"],
+        preempted=first["preempted"].astype(int) + second["preempted"].astype(int),
+        prefill=np.arange(count) % prefill.copies,
+        decode=(np.arange(count) % decode.copies)[back], logs=(early, late), rounds=rounds,
+    )  # fmt: skip
 
 
 def _deal(
@@ -151,7 +146,7 @@ def _deal(
     output: np.ndarray,
     cached: np.ndarray,
     drafts: Drafts | None = None,
-) -> tuple[dict[str, np.ndarray], np.ndarray, list[Log]]:
+) -> tuple[dict[str, np.ndarray], list[Log]]:
     """What the instances of a pool do with requests in order, which they get in turn."""
     names = ("admitted", "first", "last", "preempted")
     columns = {name: np.zeros(len(arrival)) for name in names}
@@ -164,4 +159,4 @@ def _deal(
         for name, column in columns.items():
             column[own] = np.asarray(getattr(log, name))[: int(log.count)]
         logs.append(log)
-    return columns, np.arange(len(arrival)) % pool.copies, logs
+    return columns, logs

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.replays.drafts import Drafted, tokens_to_come
+from infer_jax.replays import drafts as drafting
+from infer_jax.replays.drafts import tokens_to_come
 from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
@@ -26,7 +27,7 @@ class PrefillFirst(Rules):
     find no room, requests with the fewest tokens (of those the longest prompts) go back to the end
     of the queue, and the share becomes (tokens so far + ``ahead`` each) / (all tokens + 1) of the
     others. With drafts those go back whose prompts ended last, and a decode pass reserves
-    ``Drafted.reserved_tokens``.
+    ``drafts.reserved_tokens``.
     """
 
     ratio: Array = number("share counted of tokens to come", kind="fraction", high=1, default=0.7)
@@ -49,7 +50,8 @@ class PrefillFirst(Rules):
 
     # admit
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
-        hit, late = chunk.hit, s.drafts.unknown_tokens(s)
+        hit = chunk.hit
+        late = s.unseen.finished if s.drafts is None else s.drafts.over_rest
         taken = self.taken_blocks(s, requests) + s.unseen.blocks + hit.blocks - hit.used
         free = (self.blocks - taken) * self.block.astype(float)
         now, before = s.slots.sums[2:]
@@ -92,7 +94,7 @@ class PrefillFirst(Rules):
         return *blocks, jnp.minimum(left, clip), jnp.minimum(before, clip)
 
     def slot_tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
-        return s.drafts.reserved_tokens(s.slots, steps, self.drafts, self.overlap > 0)
+        return drafting.reserved_tokens(s, steps, self.drafts, self.overlap > 0)
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
         part = jnp.where(s.batch.request >= 0, self.blocks_of(s.batch.computed), 0)
@@ -112,10 +114,10 @@ class PrefillFirst(Rules):
     def victim(self, s: State, requests: Requests) -> Array:
         """The fewest tokens so far; of those the longest prompt, then the last to arrive."""
         there, who = s.slots.end < UNREACHED, jnp.maximum(s.slots.request, 0)
-        if isinstance(s.drafts, Drafted):  # whose prompt ended last
+        if s.drafts is not None:  # whose prompt ended last
             return jnp.argmax(jnp.where(there, s.drafts.order, -1)).astype(jnp.int32)
         prompt = requests.prompt[who]
-        tokens = s.drafts.output_tokens(s, requests, self._unread(s))
+        tokens = drafting.output_tokens(s, requests, self._unread(s))
         fewest = there & (tokens == jnp.min(jnp.where(there, tokens, UNREACHED)))
         longest = fewest & (prompt == jnp.max(jnp.where(fewest, prompt, 0)))
         return jnp.argmax(jnp.where(longest, s.slots.request, -1)).astype(jnp.int32)
@@ -139,7 +141,7 @@ class PrefillFirst(Rules):
         slots = s.slots
         output = requests.output[jnp.maximum(slots.request, 0)]
         rest = (slots.end < UNREACHED) & (jnp.arange(slots.request.shape[0]) != slot)
-        tokens = s.drafts.output_tokens(s, requests, self._unread(s))
+        tokens = drafting.output_tokens(s, requests, self._unread(s))
         so_far = total(jnp.where(rest, tokens + self.ahead, 0.0))
         share = so_far / (total(jnp.where(rest, output, 0)) + 1.0)
         return jnp.minimum(share, 1.0).astype(s.queue.share.dtype)

@@ -22,8 +22,8 @@ from infer_jax.replays.prefixes import Prefixes
 from infer_jax.replays.state import UNREACHED, State, get, note, put, total
 
 if TYPE_CHECKING:
-    from infer_jax.replays.requests import Requests
     from infer_jax.replays.rules import Rules, ScheduledChunk
+    from infer_jax.replays.scheduler import Scheduler
 
 
 class CacheHit(NamedTuple):
@@ -53,35 +53,30 @@ class NoCache(NamedTuple):
         """The state of a server that has just started."""
         return s
 
-    def try_next(self, rules: "Rules", s: State, requests: "Requests", waits: Array) -> State:
+    def try_next(self, ctx: "Scheduler", s: State, waits: Array) -> State:
         """The state once the next request is looked up, if it ``waits`` and a pass may take it."""
         return s
 
-    def look(self, rules: "Rules", s: State, requests: "Requests") -> CacheHit:
+    def look(self, ctx: "Scheduler", s: State) -> CacheHit:
         """What is in the cache of the request that comes next."""
-        return CacheHit(get(requests.cached, s.queue.next))
+        return CacheHit(get(ctx.requests.cached, s.queue.next))
 
     def note_wait(self, s: State, chunk: "ScheduledChunk") -> State:
         """The state that knows whether a request waits for what another one computes."""
         return s
 
     def admit(
-        self, rules: "Rules", s: State, requests: "Requests", chunk: "ScheduledChunk",
-        new: Array, once: Array,
-    ) -> "NoCache":  # fmt: skip
+        self, ctx: "Scheduler", s: State, chunk: "ScheduledChunk", new: Array, once: Array
+    ) -> "NoCache":
         """The cache once a chunk is in the pass; ``new``: the first of an admission, ``once``:
         of the first one."""
         return self
 
-    def make_room(
-        self, rules: "Rules", requests: "Requests", s: State, victim: Array, tokens: Array
-    ) -> "NoCache":
+    def make_room(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "NoCache":
         """The cache once a request with ``tokens`` tokens in it was preempted."""
         return self
 
-    def finish(
-        self, rules: "Rules", requests: "Requests", s: State, after: State, go: Array, caught: Array
-    ) -> State:
+    def finish(self, ctx: "Scheduler", s: State, after: State, go: Array, caught: Array) -> State:
         """The state ``after`` passes, with what they took from the cache and left in it."""
         return after
 
@@ -133,13 +128,13 @@ class PrefixCache(NamedTuple):
         path = path._replace(kept=kept, fetching=fetching)
         return s._replace(cache=cache).update(log={"path": path})
 
-    def try_next(self, rules: "Rules", s: State, requests: "Requests", waits: Array) -> State:
+    def try_next(self, ctx: "Scheduler", s: State, waits: Array) -> State:
         return s
 
-    def look(self, rules: "Rules", s: State, requests: "Requests") -> CacheHit:
-        prefixes = requests.prefixes
+    def look(self, ctx: "Scheduler", s: State) -> CacheHit:
+        rules, prefixes = ctx.rules, ctx.requests.prefixes
         assert prefixes is not None
-        taken = rules.taken_blocks(s, requests) + s.unseen.blocks
+        taken = rules.taken_blocks(s, ctx.requests) + s.unseen.blocks
         popped = jnp.maximum(self.popped, taken + self.flow)
         lost = jnp.maximum(self.lost, popped - rules.host)
         at, depth = s.queue.next, get(prefixes.depth, s.queue.next)
@@ -193,11 +188,10 @@ class PrefixCache(NamedTuple):
         return s.update(cache={"waits": waits})
 
     def admit(
-        self, rules: "Rules", s: State, requests: "Requests", chunk: "ScheduledChunk",
-        new: Array, once: Array,
-    ) -> "PrefixCache":  # fmt: skip
+        self, ctx: "Scheduler", s: State, chunk: "ScheduledChunk", new: Array, once: Array
+    ) -> "PrefixCache":
         """The request that was looked up uses what was found, where ``new``."""
-        prefixes, at, hit = requests.prefixes, s.queue.next, chunk.hit
+        prefixes, at, hit = ctx.requests.prefixes, s.queue.next, chunk.hit
         assert prefixes is not None
         depth = get(prefixes.depth, at) - hit.again
 
@@ -208,7 +202,7 @@ class PrefixCache(NamedTuple):
             there = cache._left(part, hit.lost)
             cache = cache._move_up(place, jnp.where(complete & (users == 0), there, 0))
             complete &= (users > 0) | (there >= get(prefixes.blocks, part))
-            if rules.found_once_read:
+            if ctx.rules.found_once_read:
                 cache = cache._replace(owner=put(cache.owner, part, at, ~complete))
             return cache._replace(users=put(cache.users, part, users + 1)), complete
 
@@ -239,14 +233,12 @@ class PrefixCache(NamedTuple):
 
         return _change_where(out > 0, change, self)
 
-    def _free(
-        self, rules: "Rules", requests: "Requests", at: Array, tokens: Array
-    ) -> "PrefixCache":
+    def _free(self, ctx: "Scheduler", at: Array, tokens: Array) -> "PrefixCache":
         """The cache once a request with ``tokens`` tokens in it uses its blocks no more.
 
         A block that is full goes to the queue's end if nobody else uses it, the last one first.
         """
-        cache, prefixes = self, requests.prefixes
+        cache, rules, prefixes = self, ctx.rules, ctx.requests.prefixes
         assert prefixes is not None
         again = get(cache.again, at)
         held, full = rules.blocks_of(tokens), lax.div(tokens, rules.block)
@@ -283,18 +275,15 @@ class PrefixCache(NamedTuple):
         depth = get(prefixes.depth, at) - again
         return lax.while_loop(more, body, (cache, depth, covered))[0]
 
-    def make_room(
-        self, rules: "Rules", requests: "Requests", s: State, victim: Array, tokens: Array
-    ) -> "PrefixCache":
-        taken = jnp.minimum(rules.taken_blocks(s, requests) + s.unseen.blocks, rules.blocks)
+    def make_room(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "PrefixCache":
+        rules = ctx.rules
+        taken = jnp.minimum(rules.taken_blocks(s, ctx.requests) + s.unseen.blocks, rules.blocks)
         cache = self._use_up(rules, taken + self.shared)
-        return cache._free(rules, requests, victim, tokens)
+        return cache._free(ctx, victim, tokens)
 
-    def finish(
-        self, rules: "Rules", requests: "Requests", s: State, after: State, go: Array, caught: Array
-    ) -> State:
+    def finish(self, ctx: "Scheduler", s: State, after: State, go: Array, caught: Array) -> State:
         """Blocks are free of requests that the engine knows to have left."""
-        cache = after.cache
+        cache, rules, requests = after.cache, ctx.rules, ctx.requests
         assert isinstance(cache, PrefixCache)
         # blocks taken in the first pass and in the last, before what leaves then is free again;
         # what the engine did not know to have left is free after the first
@@ -316,7 +305,7 @@ class PrefixCache(NamedTuple):
             cache, known = carry
             at = jnp.min(known)
             tokens = get(requests.prompt, at) + get(requests.output, at) - 1
-            cache = cache._free(rules, requests, at, tokens)
+            cache = cache._free(ctx, at, tokens)
             return cache, jnp.where(known == at, UNREACHED, known)
 
         cache, _ = lax.while_loop(some, body, (cache, known))

@@ -21,8 +21,8 @@ from infer_jax.replays.radix_tree import NONE, RadixTree, empty_tree, evict, fin
 from infer_jax.replays.state import UNREACHED, State, get, note, put, total
 
 if TYPE_CHECKING:
-    from infer_jax.replays.requests import Requests
     from infer_jax.replays.rules import Rules, ScheduledChunk
+    from infer_jax.replays.scheduler import Scheduler
 
 
 class RadixCache(NamedTuple):
@@ -60,9 +60,9 @@ class RadixCache(NamedTuple):
         """Whether the tree had no free entry for a run."""
         return self.tree.overflowed
 
-    def try_next(self, rules: "Rules", s: State, requests: "Requests", waits: Array) -> State:
+    def try_next(self, ctx: "Scheduler", s: State, waits: Array) -> State:
         """It is looked up where it is tried for a pass: what is found is used then."""
-        prefixes = requests.prefixes
+        rules, requests, prefixes = ctx.rules, ctx.requests, ctx.requests.prefixes
         assert prefixes is not None
         ok = waits & (s.batch.request < 0) & rules.admits(s)
         tokens = get(requests.prompt, s.queue.next) + s.queue.next_lost - 1
@@ -85,32 +85,29 @@ class RadixCache(NamedTuple):
         _, cache = lax.while_loop(lambda carry: carry[0], look_up, (ok, self))
         return s._replace(cache=cache)
 
-    def look(self, rules: "Rules", s: State, requests: "Requests") -> CacheHit:
-        return CacheHit(self.matched * rules.block, self.matched, self.matched - self.unlocked)
+    def look(self, ctx: "Scheduler", s: State) -> CacheHit:
+        return CacheHit(self.matched * ctx.rules.block, self.matched, self.matched - self.unlocked)
 
     def note_wait(self, s: State, chunk: "ScheduledChunk") -> State:
         return s
 
     def admit(
-        self, rules: "Rules", s: State, requests: "Requests", chunk: "ScheduledChunk",
-        new: Array, once: Array,
-    ) -> "RadixCache":  # fmt: skip
+        self, ctx: "Scheduler", s: State, chunk: "ScheduledChunk", new: Array, once: Array
+    ) -> "RadixCache":
         """It locks what was found, where ``new``; a prompt may end in this pass."""
         at, slot = s.queue.next, jnp.minimum(s.slots.free, s.slots.request.shape[0] - 1)
         joins = put(self.joins, slot, 2 * at + (chunk.passes <= 1), ~chunk.cut)
         return self._replace(
             tree=lock(self.tree, jnp.where(new, self.run, NONE), 1),
             node=note(self.node, at, self.run, new),
-            cached=note(self.cached, at, self.matched * rules.block, once),
+            cached=note(self.cached, at, self.matched * ctx.rules.block, once),
             parts=self.parts + 1,
             joins=joins,
         )
 
-    def make_room(
-        self, rules: "Rules", requests: "Requests", s: State, victim: Array, tokens: Array
-    ) -> "RadixCache":
+    def make_room(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "RadixCache":
         """It unlocks what it used, and pages are given up for passes to come."""
-        tree = lock(self.tree, get(self.node, victim), -1)
+        rules, tree = ctx.rules, lock(self.tree, get(self.node, victim), -1)
         used = s.slots.sums[0] + s.unseen.blocks - tree.shared - rules.blocks_of(tokens)
         wanted = rules.blocks_of(rules.tokens_freed(s))
         mine = (self.leaving >> 1) == victim
@@ -119,11 +116,9 @@ class RadixCache(NamedTuple):
             leaving=jnp.where(mine, UNREACHED, self.leaving),
         )
 
-    def finish(
-        self, rules: "Rules", requests: "Requests", s: State, after: State, go: Array, caught: Array
-    ) -> State:
+    def finish(self, ctx: "Scheduler", s: State, after: State, go: Array, caught: Array) -> State:
         """What passes computed is in the tree once the engine has read it."""
-        cache, slots = after.cache, s.slots
+        cache, slots, rules, requests = after.cache, s.slots, ctx.rules, ctx.requests
         assert isinstance(cache, RadixCache)
         lags, prompts = rules.overlap > 0, s.batch.tokens > 0
         steps = after.clock.steps
@@ -146,7 +141,7 @@ class RadixCache(NamedTuple):
             most = jnp.where(i == 0, before, behind)
             tree = evict(cache.tree, rules.blocks - most + cache.shared, most > 0)
             items = jnp.where(i == 0, known, jnp.full_like(known, UNREACHED).at[0].set(part))
-            return cache._replace(tree=tree)._read(rules, requests, s, items, again, i > 0)
+            return cache._replace(tree=tree)._read(ctx, s, items, again, i > 0)
 
         cache = lax.fori_loop(jnp.zeros_like(part), jnp.full_like(part, 2), read, cache)
         later = jnp.where(go, new, jnp.where(caught, UNREACHED, cache.leaving))
@@ -175,19 +170,13 @@ class RadixCache(NamedTuple):
         return jnp.where(s.batch.tokens > 0, prompts, s.slots.decoding + s.unseen.finished)
 
     def _read(
-        self,
-        rules: "Rules",
-        requests: "Requests",
-        s: State,
-        items: Array,
-        again: Array,
-        partly: Array,
+        self, ctx: "Scheduler", s: State, items: Array, again: Array, partly: Array
     ) -> "RadixCache":
         """The tree with what requests computed, in order of arrival; those that end unlock it.
 
         ``again``: those that end have decoded once more; ``partly``: it is a part of a prompt.
         """
-        prefixes = requests.prefixes
+        rules, requests, prefixes = ctx.rules, ctx.requests, ctx.requests.prefixes
         assert prefixes is not None
 
         def some(carry: tuple[RadixCache, Array]) -> Array:

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.cluster import Cluster, Dispatcher, RoutedLog, check_servers
 from infer_jax.replays.decode_run import LONGEST, StepTime, decode_run, run_time, steps_until
-from infer_jax.replays.drafts import Drafted
-from infer_jax.replays.loops import checked, longer_until_complete, sizes_of
+from infer_jax.replays.log import RoutedLog
+from infer_jax.replays.loops import serve_by
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_LOAD, load_of
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import ComposedPass, PassRun, Server, server_of
+from infer_jax.replays.server import ComposedPass, PassRun
+from infer_jax.replays.servers import Cluster, ServerGroup, check_servers
 from infer_jax.replays.state import UNREACHED, State, catch_up, where
 
 
@@ -53,10 +53,10 @@ def replay_ranks(
     runs, and those that it has sent since. ``width`` and ``turns`` as of ``replay``, of each rank.
     """
     check_servers("replay_ranks", "ranks", ranks, router, BY_LOAD)
-    dispatcher = Dispatcher(jax.tree.map(jnp.asarray, requests), concurrency, router)
-    group = RankGroup(step, rules.integers(), dispatcher)
-    start = group.start(ranks, width, turns)
-    return dispatcher.log(lax.while_loop(dispatcher.is_busy, group.turn, start))
+    return RankGroup(step, rules, requests, concurrency, router).replay(ranks, width, turns)
+
+
+_program = jax.jit(replay_ranks, static_argnames=("ranks", "router", "width", "turns"))
 
 
 def serve_ranks(
@@ -72,7 +72,6 @@ def serve_ranks(
     Raises:
         InputError: as ``serve``; fewer than one rank, an unknown router, a prefix cache.
     """
-    checked(rules, requests, concurrency)
     check_servers("serve_ranks", "ranks", ranks, router, BY_LOAD)
     if not isinstance(step, SharedStep):
         allowed = "a SharedStep: the seconds of a rank's own part, and of the common one"
@@ -81,32 +80,27 @@ def serve_ranks(
         raise InputError("serve_ranks", "prefixes", "given", "none: ranks have no such queues")
     if float(rules.poll) > 1:
         raise InputError("serve_ranks", "poll", float(rules.poll), "1: a look before every pass")
-    width, turns = sizes_of(rules, requests, concurrency)
-    loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
-    numbers = step, rules, requests, loop
-    how = {"ranks": ranks, "router": router, "width": width}
-    # every rank's events are entries of all
-    return longer_until_complete(lambda turns: _program(*numbers, turns=turns, **how), turns)
+    return serve_by(_program, step, rules, requests, concurrency, ranks=ranks, router=router)
 
 
-_program = jax.jit(replay_ranks, static_argnames=("ranks", "router", "width", "turns"))
+class RankGroup(ServerGroup):
+    """Attention ranks, whose passes run together."""
 
+    def __init__(
+        self,
+        step: SharedStep,
+        rules: Rules,
+        requests: Requests,
+        concurrency: Array | None,
+        router: str,
+    ):
+        super().__init__(step.own, rules, requests, concurrency, router)
+        self.common = step.common
 
-class RankGroup(NamedTuple):
-    """What stays while the ranks' states change."""
-
-    step: SharedStep
-    rules: Rules
-    dispatcher: Dispatcher
-
-    def server(self, queue: Requests) -> Server:
-        """A rank."""
-        return server_of(self.step.own, self.rules, queue, None)
-
-    def start(self, ranks: int, width: int, turns: int) -> Cluster:
+    def start(self, servers: int, width: int, turns: int) -> Cluster:
         """Ranks that have the requests which are there from the start."""
-        c = self.dispatcher.start(ranks, lambda queue: self.server(queue).start(width, turns))
-        return self.route(c, jnp.zeros((), c.states.clock.now.dtype), held=False)
+        c = super().start(servers, width, turns)
+        return self.route_by_load(c, jnp.zeros((), c.states.clock.now.dtype), held=False)
 
     def turn(self, c: Cluster) -> Cluster:
         """Every rank puts its pass together; then all run, to the next event of any, or wait."""
@@ -144,7 +138,7 @@ class RankGroup(NamedTuple):
         clock, kind = s.clock, s.clock.now.dtype
         batch: ComposedPass = jax.vmap(lambda s, queue: self.server(queue).batch(s))(s, c.queues)
         now, ended = clock.now[0], jnp.sum(clock.finished)
-        all_idle, due = jnp.all(batch.idle), self.dispatcher.due(c, ended)
+        all_idle, due = jnp.all(batch.idle), self.due(c, ended)
         steps, duration, look = lax.cond(
             all_idle,
             lambda: (jnp.ones_like(c.sent), jnp.zeros((), kind), jnp.zeros((), kind)),
@@ -166,8 +160,8 @@ class RankGroup(NamedTuple):
         # who came during the pass met the ranks as they were then
         growth = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
         before = s.update(slots={"context": s.slots.context + growth})
-        c = self.route(c._replace(states=before), end, held=False)
-        return self.route(c._replace(states=states), end, held=True)
+        c = self.route_by_load(c._replace(states=before), end, held=False)
+        return self.route_by_load(c._replace(states=states), end, held=True)
 
     def passes(self, c: Cluster, batch: ComposedPass, due: Array) -> tuple[Array, Array, Array]:
         """Passes until the next event of any rank, their time (s), and that of the last look."""
@@ -187,14 +181,14 @@ class RankGroup(NamedTuple):
         tokens = s.batch.tokens
         decoding, fed = (jnp.where(batch.idle, 0, x).astype(kind) for x in (batch.decoding, tokens))
         verified = decoding * (1.0 + self.rules.drafts)
-        split = (verified,) if isinstance(s.drafts, Drafted) else ()
-        common = jnp.asarray(self.step.common(verified + fed, *split)).astype(kind)
+        split = () if s.drafts is None else (verified,)
+        common = jnp.asarray(self.common(verified + fed, *split)).astype(kind)
 
         def own_time(index: Array) -> Array:
             """Seconds of each rank's own part in the pass of that number."""
             context = batch.context + batch.grows * index
             decoding, fed = batch.decoding.astype(kind), tokens.astype(kind)
-            times = jax.vmap(self.step.own)(decoding, context.astype(kind), fed, s.batch.pairs)
+            times = jax.vmap(self.step)(decoding, context.astype(kind), fed, s.batch.pairs)
             return jnp.where(batch.idle, -1.0, times)
 
         def changes(count: Array) -> Array:
@@ -206,7 +200,7 @@ class RankGroup(NamedTuple):
         longest = lax.while_loop(changes, lambda count: jnp.maximum(count // 2, 1), longest)
 
         def pass_time(*feeds: Array) -> Array:
-            return self.step.own(*feeds) + common
+            return self.step(*feeds) + common
 
         def several() -> tuple[Array, Array, Array]:
             decoding, context, pairs = (
@@ -226,7 +220,6 @@ class RankGroup(NamedTuple):
 
         return lax.cond(longest > 1, several, single)
 
-    def route(self, c: Cluster, now: Array, *, held: bool) -> Cluster:
-        """Requests that are sent by ``now`` each in the queue of a rank: ``Dispatcher.route``."""
-        load = load_of(self.dispatcher.router, c.states, c.queues)
-        return self.dispatcher.route(c, load, now, held=held)
+    def route_by_load(self, c: Cluster, now: Array, *, held: bool) -> Cluster:
+        """``route`` by what the ranks have in these states."""
+        return self.route(c, load_of(self.router, c.states, c.queues), now, held=held)

@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple, Self
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.replays import drafts as drafting
 from infer_jax.replays.drafts import PerPass
 from infer_jax.replays.prefix_cache import CacheHit, NoCache, PrefixCache
 from infer_jax.replays.radix_cache import RadixCache
@@ -127,7 +128,7 @@ class Rules(Spec):
     # feed: what a part of a prompt takes of the pass and of the cache
     def prompt_budget(self, s: State) -> Array:
         """Prompt tokens that a pass may feed."""
-        decoding = s.drafts.batch_tokens(s.slots.decoding, self.drafts)
+        decoding = drafting.batch_tokens(s, self.drafts)
         return jnp.maximum(self.budget - decoding, 0)
 
     def budget_tokens(self, tokens: Array) -> Array:
@@ -169,7 +170,7 @@ class Rules(Spec):
 
     def slot_tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
         """Tokens of each slot with blocks at the pass that ends step ``steps``, and at the next."""
-        return s.drafts.blocked_tokens(s.slots, steps, self.drafts, self.overlap > 0)
+        return drafting.blocked_tokens(s, steps, self.drafts, self.overlap > 0)
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken, when the pass is put together."""
@@ -216,7 +217,7 @@ class Rules(Spec):
         """Steps of the decoding requests that ``free`` blocks suffice for, the first in theirs."""
         each = lax.div(jnp.maximum(free, 0), jnp.maximum(s.slots.decoding, 1))
         most = lax.div(jnp.full_like(each, UNREACHED), self.block) - 1
-        return s.drafts.safe_steps(1 + self.block * jnp.minimum(each, most), self.drafts)
+        return drafting.safe_steps(s, 1 + self.block * jnp.minimum(each, most), self.drafts)
 
     # finish
     def finish(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:

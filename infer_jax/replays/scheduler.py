@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.replays import drafts as drafting
 from infer_jax.replays.drafts import tokens_to_come
 from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
@@ -70,7 +71,7 @@ class Scheduler(NamedTuple):
     def look(self, s: State) -> tuple[State, ScheduledChunk, Array]:
         """The part of a prompt that comes next, and whether it can be fed."""
         rules = self.rules
-        s = s.cache.try_next(rules, s, self.requests, self.waits(s))
+        s = s.cache.try_next(self, s, self.waits(s))
         chunk = self.next(s)
         fits = chunk.waits & rules.admits(s) & rules.fits(s, self.requests, chunk)
         ok = (chunk.tokens > 0) & (chunk.begun | fits)
@@ -86,8 +87,8 @@ class Scheduler(NamedTuple):
         begun = batch.request >= 0
         whole = get(self.requests.prompt, at) + s.queue.next_lost
         coming = get(self.requests.output, at) - s.queue.next_lost
-        passes, per_pass = s.drafts.next_passes(self.requests, at, coming)
-        hit = s.cache.look(rules, s, self.requests)
+        passes, per_pass = drafting.next_passes(s, self.requests, at, coming)
+        hit = s.cache.look(self, s)
         done = jnp.where(begun, batch.computed, hit.tokens)
         rest = whole - done
         counted = jnp.where(begun, rest, whole) if rules.found_once_read else rest
@@ -133,7 +134,7 @@ class Scheduler(NamedTuple):
             slots={
                 "request": put(slots.request, slot, at, ends),
                 "end": put(slots.end, slot, end, ends),
-                "base": put(slots.base, slot, s.drafts.base(tokens, ready), ends),
+                "base": put(slots.base, slot, drafting.slot_base(s, tokens, ready), ends),
                 "blocks": put(slots.blocks, slot, blocks, ends),
                 "sums": rules.add_to_sums(s, left, (now - 1, now), ends),
                 "soonest": jnp.where(ends, jnp.minimum(slots.soonest, end), slots.soonest),
@@ -158,8 +159,8 @@ class Scheduler(NamedTuple):
                 "last": note(log.last, at, end, ends),
             },
         )._replace(
-            drafts=s.drafts.admit(chunk.per_pass, chunk.passes, slot, ready, ends),
-            cache=s.cache.admit(rules, s, self.requests, chunk, new, once),
+            drafts=drafting.admit(s, chunk.per_pass, slot, ready, ends),
+            cache=s.cache.admit(self, s, chunk, new, once),
         )
 
     def make_room(self, s: State) -> State:
@@ -174,10 +175,10 @@ class Scheduler(NamedTuple):
         left = get(slots.end, slot) - s.clock.steps
         cached = get(slots.base, slot) + s.clock.steps - 1
         cached = jnp.where(begun, batch.computed, cached)
-        lost = s.drafts.lost_tokens(s, self.requests, slot, left + unread, unread)
+        lost = drafting.lost_tokens(s, self.requests, slot, left + unread, unread)
         last, now = rules.slot_tokens(s, s.clock.steps)
-        to_come = tokens_to_come(left, s.drafts.of(slot))
-        context = s.drafts.tokens_of(s, slot)
+        to_come = tokens_to_come(left, drafting.per_pass(s, slot))
+        context = drafting.context_of(s, slot)
         sums = rules.add_to_sums(s, to_come, (get(last, slot), get(now, slot)), decodes, -1)
         after = s.update(
             queue={"pass_blocked": yes},
@@ -195,8 +196,8 @@ class Scheduler(NamedTuple):
                 "preempted": put(log.preempted, victim, get(log.preempted, victim) + 1),
             },
         )._replace(
-            drafts=s.drafts.make_room(s, slot, victim, left + unread, unread, decodes),
-            cache=s.cache.make_room(rules, self.requests, s, victim, cached),
+            drafts=drafting.make_room(s, slot, victim, left + unread, unread, decodes),
+            cache=s.cache.make_room(self, s, victim, cached),
         )
         if not rules.requeues_last:
             return after.update(queue={"head": victim})
@@ -225,7 +226,7 @@ class Scheduler(NamedTuple):
             at = jnp.where(returns, get(queue.returned, ring), at)
         at = jnp.where(s.batch.request >= 0, s.batch.request, at)
         s = s.update(queue={"next": at, "next_returns": returns})
-        s = s._replace(drafts=s.drafts.look_ahead(at))
+        s = s._replace(drafts=drafting.look_ahead(s.drafts, at))
         if not self.rules.preempts:
             return s
         return s.update(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.replays import drafts as drafting
 from infer_jax.replays.decode_run import LONGEST, StepTime, decode_run, run_time, steps_until
 from infer_jax.replays.drafts import start_drafts, tokens_to_come
 from infer_jax.replays.requests import Requests
@@ -88,7 +89,7 @@ class Server(NamedTuple):
         """What the pass that is put together feeds."""
         rules, clock, prompts = self.scheduler.rules, s.clock, s.batch.tokens > 0
         decodes = True if rules.mixed else ~prompts
-        over, over_tokens = s.drafts.unknown(s, decodes_on=not rules.mixed)
+        over, over_tokens = drafting.unknown(s, decodes_on=not rules.mixed)
         decoding = jnp.where(decodes, s.slots.decoding + over, 0)
         context = jnp.where(decodes, s.slots.context + over_tokens, 0)
         idle = ~prompts & (s.slots.decoding + over == 0)
@@ -97,7 +98,7 @@ class Server(NamedTuple):
         unread |= (clock.finished_seen < clock.finished) | (s.unseen.finished > 0)
         lags = (rules.overlap > 0) & unread
         over = jnp.where(decoding > 0, over, 0)
-        grows = jnp.where(decodes, s.drafts.growth(s), 0)
+        grows = jnp.where(decodes, drafting.growth(s), 0)
         return ComposedPass(prompts, decoding, context, over, grows, idle, idle & lags)
 
     def plan(self, s: State, go: Array, batch: ComposedPass) -> PassRun:
@@ -123,7 +124,7 @@ class Server(NamedTuple):
             return jnp.where(overlap, steps - 1, look)
 
         def several() -> tuple[Array, Array, Array]:
-            growth = s.drafts.context_growth
+            growth = None if s.drafts is None else s.drafts.context_growth
             run = decode_run(self.step, *feeds, s.batch.pairs, longest, growth)
             soon = wakes & (due < run_time(run, longest.astype(kind)))
             arrival = lax.cond(soon, lambda: steps_until(run, due), lambda: longest)
@@ -161,7 +162,7 @@ class Server(NamedTuple):
             longest = jnp.where(queue.blocked & queue.clearing, 1, longest)
         late = s.unseen.finished > 0
         waits = late & (due <= 0.0) if rules.mixed else late
-        waits |= s.drafts.unknown_ended | s.cache.waits
+        waits |= (False if s.drafts is None else s.drafts.over > 0) | s.cache.waits
         return jnp.where(prompts | waits, 1, jnp.maximum(longest, 1))
 
     def wakes(self, s: State, due: Array) -> Array:
@@ -181,8 +182,7 @@ class Server(NamedTuple):
         log = {"path": after.log.path}
         after = where(go, after, s)
         after = where(caught, catch_up(after), after).update(slots=slots, log=log)
-        rules, requests = self.scheduler.rules, self.requests
-        return after.cache.finish(rules, requests, s, after, go, caught)
+        return after.cache.finish(self.scheduler, s, after, go, caught)
 
     def ran(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
         """The state after passes, where ``go``, with their entry in the path."""
@@ -207,7 +207,7 @@ class Server(NamedTuple):
             "fed": s.batch.tokens, "pairs": s.batch.pairs, "count": count,
             "steps": after.clock.steps, "jump": run.until, "running": after.slots.running,
             "finished": after.clock.finished, "blocks": rules.used_blocks(after, self.requests),
-            "over": batch.over, **s.drafts.path_entry(),
+            "over": batch.over, **({} if s.drafts is None else {"grows": s.drafts.context_growth}),
         }  # fmt: skip
         path = s.log.path
         columns = {name: put(getattr(path, name), clock.entries, x) for name, x in entry.items()}
@@ -219,12 +219,12 @@ class Server(NamedTuple):
         """The state at step ``steps``, those that have their last token gone."""
         rules, slots, decodes = self.scheduler.rules, s.slots, ~batch.prompts & ~batch.idle
         done, lags = go & (slots.end <= steps), rules.overlap > 0
-        s = s.drafts.launch(s, steps, decodes, lags)
+        s = drafting.launch(s, steps, decodes, lags)
         tokens = rules.slot_tokens(s, steps)
-        to_come = tokens_to_come(slots.end - steps, s.drafts.per_pass)
+        to_come = tokens_to_come(slots.end - steps, drafting.per_pass(s))
         sums = rules.slot_sums(*to_come, *tokens)
         blocks = rules.leaving_blocks(s, *tokens)
-        left = departures(slots, done, s.drafts.leaving_tokens(slots, steps), blocks, sums)
+        left = departures(slots, done, drafting.leaving_tokens(s, steps), blocks, sums)
         reserved = slots.reserved if rules.preempts else slots.reserved - left.next_blocks
         after = s.update(
             clock={"steps": steps, "finished": s.clock.finished + left.requests},
@@ -247,5 +247,5 @@ class Server(NamedTuple):
                 "first_tokens": jnp.where(lags & batch.prompts, s.batch.first_tokens, 0),
             },
         )
-        after = after.drafts.finish(after, slots.end, done, lags, knows_ends=rules.mixed)
+        after = drafting.finish(after, slots.end, done, lags, knows_ends=rules.mixed)
         return rules.finish(s, after, left.requests, batch.prompts, batch.idle)

@@ -9,7 +9,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
 if TYPE_CHECKING:
-    from infer_jax.replays.drafts import Drafted, OneToken
+    from infer_jax.replays.drafts import Drafted
     from infer_jax.replays.prefix_cache import NoCache, PrefixCache
     from infer_jax.replays.radix_cache import RadixCache
 
@@ -135,7 +135,7 @@ class State(NamedTuple):
     unseen: Unseen
     batch: ScheduledBatch
     log: Record
-    drafts: "OneToken | Drafted"
+    drafts: "Drafted | None"
     cache: "NoCache | PrefixCache | RadixCache"
 
     def update(self, **groups: Mapping[str, object]) -> "State":
@@ -147,7 +147,6 @@ class State(NamedTuple):
 
 def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: int) -> State:
     """A server at time 0, without drafts or a cache of prompts; its rules add up ``sums`` sums."""
-    from infer_jax.replays.drafts import OneToken
     from infer_jax.replays.prefix_cache import NoCache
 
     zero, time, no = jnp.zeros((), jnp.int32), jnp.zeros((), kind), jnp.asarray(False)
@@ -159,24 +158,15 @@ def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: int) -
         clock=Clock(time, time - 1.0, zero, zero, zero, zero, zero),
         queue=Queue(zero, never, zero, no, zero, no, own, own, zero, zero, no, no, no, time),
         slots=Slots(
-            slot - 1,
-            slot + UNREACHED,
-            slot,
-            slot,
-            (zero,) * sums,
-            never,
-            zero,
-            zero,
-            zero,
-            zero,
+            slot - 1, slot + UNREACHED, slot, slot, (zero,) * sums, never, zero, zero, zero, zero,
             zero,
         ),
         unseen=Unseen(zero, zero, zero, zero, no, zero),
         batch=ScheduledBatch(~no, zero, zero, time, zero, zero, zero, time, zero - 1, zero),
         log=Record(path, own, own, own, own, own, own + UNREACHED),
-        drafts=OneToken(),
+        drafts=None,
         cache=NoCache(),
-    )
+    )  # fmt: skip
 
 
 def get(values: Array, index: Array) -> Array:

@@ -1,22 +1,28 @@
-"""Several servers behind one router: the queue of each, and how the next request is sent."""
+"""Several servers behind one router: the queue of each, and how the next request is sent.
 
-from collections.abc import Callable, Sequence
+``CopyGroup`` and ``RankGroup`` say how the servers take turns.
+"""
+
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from infer_jax.errors import InputError
-from infer_jax.replays.log import Log, log_of
+from infer_jax.replays.decode_run import StepTime
+from infer_jax.replays.log import RoutedLog, log_of
 from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.routers import Beginnings, QueueLoad, chosen
+from infer_jax.replays.rules import Rules
+from infer_jax.replays.server import Server, server_of
 from infer_jax.replays.state import State
 
 
 def check_servers(where: str, name: str, servers: int, router: str, names: Sequence[str]) -> None:
-    """Do nothing where there is a server at least, and a router of one of these ``names``.
+    """Check that there is a server at least, and a router of one of these ``names``.
 
     Raises:
         InputError: another router, or no whole number of servers.
@@ -37,34 +43,49 @@ class Cluster(NamedTuple):
     position: Int[Array, " n"]  # of a request in the queue of its server
 
 
-class RoutedLog(NamedTuple):
-    """The log of each server, with a leading axis; the server of each request, its place there."""
+class ServerGroup:
+    """What stays while the servers' states change: their pass, rules and requests, and the router.
 
-    logs: Log
-    rank: Int[Array, " n"]
-    place: Int[Array, " n"]
-    complete: Array
+    ``concurrency``: requests that may be in flight in all servers; ``begins``: how prompts begin,
+    where the router compares them.
+    """
 
-    def of(self, name: str) -> Float[Array, " n"]:
-        """A column of all requests, in their own order."""
-        return getattr(self.logs, name)[self.rank, self.place]
+    def __init__(
+        self,
+        step: StepTime,
+        rules: Rules,
+        requests: Requests,
+        concurrency: Array | None,
+        router: str,
+        begins: Beginnings | None = None,
+    ):
+        self.requests, self.begins = jax.tree.map(jnp.asarray, (requests, begins))
+        self.step, self.rules = step, rules.integers()
+        self.concurrency, self.router = concurrency, router
 
+    def server(self, queue: Requests) -> Server:
+        """One server."""
+        return server_of(self.step, self.rules, queue, None)
 
-class Dispatcher(NamedTuple):
-    """The requests of all servers, how many may be in flight, and the router."""
+    def turn(self, c: Cluster) -> Cluster:
+        """The servers after their next events."""
+        raise NotImplementedError
 
-    requests: Requests
-    concurrency: Array | None
-    router: str
-    begins: Beginnings | None = None  # of prompts, where the router compares them
+    def replay(self, servers: int, width: int, turns: int) -> RoutedLog:
+        """What happens to all requests."""
+        end = lax.while_loop(self.is_busy, self.turn, self.start(servers, width, turns))
+        logs = jax.vmap(lambda s, queue: log_of(s, queue, None))(end.states, end.queues)
+        ended = jnp.sum(end.states.clock.finished) >= self.requests.count
+        return RoutedLog(logs, end.server, end.position, jnp.all(logs.complete) & ended)
 
-    def start(self, servers: int, start: Callable[[Requests], State]) -> Cluster:
-        """Servers that no request was sent to; ``start`` starts one with its queue."""
+    def start(self, servers: int, width: int, turns: int) -> Cluster:
+        """Servers that no request was sent to."""
         requests = self.requests
         none = jnp.zeros_like(requests.count)
         queue = requests._replace(arrival=jnp.full_like(requests.arrival, FAR_FUTURE), count=none)
         states, queues = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (servers, *x.shape)), (start(queue), queue)
+            lambda x: jnp.broadcast_to(x, (servers, *x.shape)),
+            (self.server(queue).start(width, turns), queue),
         )
         nowhere = jnp.zeros_like(requests.prompt)
         return Cluster(states, queues, none, nowhere, nowhere)
@@ -129,9 +150,3 @@ class Dispatcher(NamedTuple):
             server=c.server.at[at].set(server.astype(jnp.int32)),
             position=c.position.at[at].set(position),
         )
-
-    def log(self, c: Cluster) -> RoutedLog:
-        """What happened to all requests."""
-        logs = jax.vmap(lambda s, queue: log_of(s, queue, None))(c.states, c.queues)
-        ended = jnp.sum(c.states.clock.finished) >= self.requests.count
-        return RoutedLog(logs, c.server, c.position, jnp.all(logs.complete) & ended)
