@@ -5,22 +5,10 @@
 """
 
 SUFFIXES: dict[str, dict[str, float]] = {
-    "bytes": {
-        "bytes": 1.0,
-        "mb": 1e6,
-        "gb": 1e9,
-        "tb": 1e12,
-        "mib": 2.0**20,
-        "gib": 2.0**30,
-        "tib": 2.0**40,
-    },
-    "bytes/s": {
-        "bytes_per_s": 1.0,
-        "mb_per_s": 1e6,
-        "gb_per_s": 1e9,
-        "tb_per_s": 1e12,
-        "gib_per_s": 2.0**30,
-    },
+    "bytes": {"bytes": 1.0, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+              "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40},
+    "bytes/s": {"bytes_per_s": 1.0, "mb_per_s": 1e6, "gb_per_s": 1e9, "tb_per_s": 1e12,
+                "gib_per_s": 2.0**30},
     "FLOP/s": {"flop_per_s": 1.0, "gflops": 1e9, "tflops": 1e12, "pflops": 1e15},
     "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
     "USD/h": {"usd_per_hour": 1.0},
@@ -28,7 +16,7 @@ SUFFIXES: dict[str, dict[str, float]] = {
     "tokens": {"tokens": 1.0},
     "bits": {"bits": 1.0},
     "1": {"": 1.0},
-}
+}  # fmt: skip
 
 _FACTORS = {suffix: factor for unit in SUFFIXES.values() for suffix, factor in unit.items()}
 _UNITS = {suffix: unit for unit, suffixes in SUFFIXES.items() for suffix in suffixes}

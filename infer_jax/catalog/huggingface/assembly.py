@@ -68,15 +68,19 @@ def _assemble(model: Decoder, formats: Quantisation) -> Architecture:
         key = tuple((path, float(value)) for path, _, value in leaves(block))
         counts[key] = counts.get(key, 0) + 1
         blocks.setdefault(key, block)
-    head = formats.scheme("lm_head") if formats.head and not model.tied else formats.unquantised
+    facts = model.facts
+    width, vocabulary = facts.count("hidden_size", "n_embd"), facts.count("vocab_size")
+    tied = facts.flag("tie_word_embeddings", default=model.tied)
+    lengths = ("max_position_embeddings", "n_positions", "model_max_length")
+    head = formats.scheme("lm_head") if formats.head and not tied else formats.unquantised
     return Architecture.of(
-        width=model.width,
-        vocabulary=model.vocabulary,
-        tied=float(model.tied),
+        width=width,
+        vocabulary=vocabulary,
+        tied=float(tied),
         blocks=tuple(block.with_(count=counts[key]) for key, block in blocks.items()),
-        vectors=model.vectors,
+        vectors=width if model.vectors is None else model.vectors,
         parallel=float(model.parallel),
-        max_positions=model.max_positions or UNBOUNDED,
+        max_positions=facts.count(*lengths, default=UNBOUNDED, silent=True),
         draft_layers=model.drafts,
         embedding=wide,
         head=head.format(),

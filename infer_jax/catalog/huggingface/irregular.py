@@ -10,7 +10,6 @@ from infer_jax.catalog.huggingface.layers import (
     FULL,
     ConfigLayer,
     Decoder,
-    decoder,
     depth,
     next_tokens,
     periodic,
@@ -42,7 +41,7 @@ def opt(facts: Facts) -> Decoder:
     layers = [ConfigLayer(attention, mlp, 4 * width)] * depth(facts)
     positions = (facts.count("max_position_embeddings") + 2) * width
     final = 2 * width * facts.flag("do_layer_norm_before", default=True)
-    return decoder(facts, layers, tied=True, vectors=positions + final)
+    return Decoder(facts, layers, tied=True, vectors=positions + final)
 
 
 def gpt2(facts: Facts) -> Decoder:
@@ -53,7 +52,7 @@ def gpt2(facts: Facts) -> Decoder:
     attention = grouped_query(width, shape, qkv_bias=True, output_bias=True)
     layer = ConfigLayer(attention, dense(width, hidden, gated=False, bias=True), 4 * width)
     positions = facts.count("n_positions") * width
-    return decoder(facts, [layer] * depth(facts), tied=True, vectors=positions + 2 * width)
+    return Decoder(facts, [layer] * depth(facts), tied=True, vectors=positions + 2 * width)
 
 
 def falcon(facts: Facts) -> Decoder:
@@ -75,7 +74,7 @@ def falcon(facts: Facts) -> Decoder:
     vectors = 2 * width * (norms if parallel else 2)
     layer = ConfigLayer(attention, dense(width, hidden, gated=False, bias=bias), vectors)
     in_order = [layer] * depth(facts)
-    return decoder(facts, in_order, tied=True, vectors=2 * width, parallel=parallel)
+    return Decoder(facts, in_order, tied=True, vectors=2 * width, parallel=parallel)
 
 
 def nemotron_nas(facts: Facts) -> Decoder:
@@ -108,7 +107,7 @@ def nemotron_nas(facts: Facts) -> Decoder:
             feedforward = dense(width, max(-(-units // 256), 1) * 256)  # next multiple of 256
         norms = (attention is not None) + (feedforward is not None)
         layers.append(ConfigLayer(attention, feedforward, norms * width))
-    return decoder(facts, layers)
+    return Decoder(facts, layers)
 
 
 def gemma4(facts: Facts) -> Decoder:
@@ -155,7 +154,7 @@ def gemma4(facts: Facts) -> Decoder:
                 vectors=width + count,  # scales of the router
             )
         in_order.append(ConfigLayer(attention, feedforward, (7 if mixture else 4) * width))
-    return decoder(facts, in_order, tied=True)
+    return Decoder(facts, in_order, tied=True)
 
 
 def nemotron_h(facts: Facts) -> Decoder:
@@ -181,7 +180,7 @@ def nemotron_h(facts: Facts) -> Decoder:
     }
     by_kind = {kind: makers[kind]() for kind in dict.fromkeys(MIXERS[kind] for kind in kinds)}
     in_order = [by_kind[MIXERS[kind]] for kind in kinds]
-    return decoder(facts, in_order, drafts=next_tokens(facts))
+    return Decoder(facts, in_order, drafts=next_tokens(facts))
 
 
 def _nemotron_attention(facts: Facts, width: int) -> ConfigLayer:

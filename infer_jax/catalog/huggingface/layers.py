@@ -23,44 +23,22 @@ class ConfigLayer:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A language model as its config.json has it, one layer after the other."""
+    """A language model as its config.json has it, one layer after the other.
 
-    width: int
-    vocabulary: int
-    tied: bool
-    layers: tuple[ConfigLayer, ...]
-    vectors: int
+    ``facts`` hold the keys that all families share; ``tied``: whether embedding and head are one
+    where no key says so; ``vectors``: numbers outside of layers, by default the final norm's.
+    """
+
+    facts: Facts
+    layers: Sequence[ConfigLayer]
+    tied: bool = False
+    vectors: int | None = None
     parallel: bool = False
     drafts: int = 0
-    max_positions: int | None = None
 
 
 Mixer = Callable[..., Piece]  # the attention of a kind of layer
 Family = Callable[[Facts], Decoder]  # how the configs of one model_type are read
-
-
-def decoder(
-    facts: Facts,
-    layers: Sequence[ConfigLayer],
-    *,
-    tied: bool = False,
-    vectors: int | None = None,
-    parallel: bool = False,
-    drafts: int = 0,
-) -> Decoder:
-    """A decoder with the keys that all families share; ``vectors``: by default the final norm."""
-    width = facts.count("hidden_size", "n_embd")
-    lengths = ("max_position_embeddings", "n_positions", "model_max_length")
-    return Decoder(
-        width=width,
-        vocabulary=facts.count("vocab_size"),
-        tied=facts.flag("tie_word_embeddings", default=tied),
-        layers=tuple(layers),
-        vectors=width if vectors is None else vectors,
-        parallel=parallel,
-        drafts=drafts,
-        max_positions=facts.count(*lengths, default=None, silent=True),
-    )
 
 
 def softmax(
@@ -118,7 +96,7 @@ def family(
         by_layer = feedforward(facts)
         vectors = norms * facts.count("hidden_size") + more_norms(facts)
         layers = [ConfigLayer(by_kind[x], by_layer(i), vectors) for i, x in enumerate(order)]
-        return decoder(facts, layers, tied=tied, parallel=parallel, drafts=drafts(facts))
+        return Decoder(facts, layers, tied, None, parallel, drafts(facts))
 
     return read
 

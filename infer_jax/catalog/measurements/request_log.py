@@ -16,6 +16,14 @@ from infer_jax.errors import InputError
 
 REQUESTS, META = "requests.jsonl", "meta.json"
 COLUMNS = {"input_toks", "output_toks", "arrival_time", "first_token_ts", "last_token_ts"}
+# numbers of a run by the engine's arguments
+ARGUMENTS = {
+    "tp": "tensor_parallel_size",
+    "pp": "pipeline_parallel_size",
+    "dp": "data_parallel_size",
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "max_num_batched_tokens",
+}
 
 
 def is_bundle(folder: Path) -> bool:
@@ -71,18 +79,13 @@ def _facts(path: Path, count: float) -> Mapping[str, object]:
     if logged is not None and logged != count:
         raise cells.error("num_requests", logged, f"{count:g}, the requests in {REQUESTS}")
     engine, version = cells.part("engine_kwargs"), cells.text("vllm_version")
-    tp, dp = engine.number("tensor_parallel_size"), engine.number("data_parallel_size")
-    expert_parallel = engine.flag("enable_expert_parallel")
-    drafts = engine.values.get("speculative_config")
+    numbers = {field: engine.number(key) for field, key in ARGUMENTS.items()}
+    experts = (numbers["tp"] or 1.0) * (numbers["dp"] or 1.0)
     return {
+        **numbers,
         "engine": None if version is None else "vllm",
         "version": version,
         "model": cells.text("model") or engine.text("model"),
-        "tp": tp,
-        "pp": engine.number("pipeline_parallel_size"),
-        "dp": dp,
-        "ep": (tp or 1.0) * (dp or 1.0) if expert_parallel else None,
-        "max_num_seqs": engine.number("max_num_seqs"),
-        "max_num_batched_tokens": engine.number("max_num_batched_tokens"),
-        "speculation": Speculation() if drafts else None,
+        "ep": experts if engine.flag("enable_expert_parallel") else None,
+        "speculation": Speculation() if engine.values.get("speculative_config") else None,
     }

@@ -8,7 +8,7 @@ as aggregated ones (`flattened`).
 import os
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from infer_jax.catalog.measurements import run, silicon
 from infer_jax.catalog.measurements.cells import Cells
@@ -105,15 +105,16 @@ def stated_load(row: Published) -> float | None:
 
 
 def _run(file: str, row: Published) -> Run:
-    layout_fields: dict[str, float] = {}
-    pools: tuple[run.WorkerPool, ...] = ()
+    fields: dict[str, Any] = {}
     if row.disaggregated:
-        load = stated_load(row)
-        pools = (_pool("prefill", row.prefill), _pool("decode", row.decode))
+        fields["concurrency"] = stated_load(row)
+        fields["pools"] = (_pool("prefill", row.prefill), _pool("decode", row.decode))
     else:
         grid = layout(row, mixture(row.model_path))
-        load = concurrency(row, grid.dp)
-        layout_fields = {"tp": grid.tp, "dp": grid.dp, "ep": grid.moe_ep}
+        fields |= {"tp": grid.tp, "dp": grid.dp, "ep": grid.moe_ep}
+        fields["concurrency"] = concurrency(row, grid.dp)
+    if not row.fixed_length:
+        fields["notes"] = ("lengths are nominal: drawn from 80 to 100 % of them",)
     return Run(
         file=file,
         line=row.line,
@@ -124,14 +125,11 @@ def _run(file: str, row: Published) -> Run:
         system=system_named(row.system),
         date=row.date or None,
         precision=row.precision or None,
-        **layout_fields,  # pyright: ignore[reportArgumentType]
-        pools=pools,
         isl=row.isl,
         osl=row.osl,
-        concurrency=load,
         ttft=Statistic(row.ttft_ms / 1e3),
         tpot=Statistic(row.tpot_ms / 1e3),
-        notes=() if row.fixed_length else ("lengths are nominal: drawn from 80 to 100 % of them",),
+        **fields,
     )
 
 

@@ -7,6 +7,7 @@ unless given as ``--metadata``, whose keys stand beside the others.
 
 import math
 
+from infer_jax.catalog.foreign import Parsed
 from infer_jax.catalog.measurements.cells import Cells, read_run
 from infer_jax.catalog.measurements.run import Run, Speculation
 
@@ -18,6 +19,8 @@ SHARED = {name: name for name in ("input_lens", "output_lens", *TOTALS)}
 SHARED["concurrency"] = "max_concurrency"
 METADATA = ("chips", "tp", "pp", "dp", "ep", "version", "system", "date", "precision", "burstiness")
 COLUMNS = {"model": "model_id", **SHARED, **{name: name for name in METADATA}}
+DRAFTS = {"acceptance_length": "acceptance_length", "drafts": "num_drafts",
+          "draft_tokens": "draft_tokens", "accepted_tokens": "accepted_tokens"}  # fmt: skip
 
 
 def recognises(value: object) -> bool:
@@ -94,14 +97,10 @@ def speculation(cells: Cells) -> Speculation | None:
     """
     if not any(key.startswith("spec_decode_") for key in cells.values):
         return None
-    return Speculation(
-        acceptance_rate=cells.number("spec_decode_acceptance_rate", 1e-2),
-        acceptance_length=cells.number("spec_decode_acceptance_length"),
-        drafts=cells.number("spec_decode_num_drafts"),
-        draft_tokens=cells.number("spec_decode_draft_tokens"),
-        accepted_tokens=cells.number("spec_decode_accepted_tokens"),
-        per_position=cells.numbers("spec_decode_per_position_acceptance_rates"),
-    )
+    counts: Parsed = {field: cells.number(f"spec_decode_{key}") for field, key in DRAFTS.items()}
+    rate = cells.number("spec_decode_acceptance_rate", 1e-2)
+    ranks = cells.numbers("spec_decode_per_position_acceptance_rates")
+    return Speculation(acceptance_rate=rate, per_position=ranks, **counts)
 
 
 def _engine(cells: Cells) -> str | None:
