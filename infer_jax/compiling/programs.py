@@ -16,7 +16,7 @@ import jax
 
 from infer_jax.compiling import jax_internals, store
 from infer_jax.compiling.options import BRISK, QUICK, Options
-from infer_jax.compiling.structure import UndescribableError, described, name_of, plain, rebuilt
+from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
 
 # points from which code that is optimised a little, and fully, wins its compilation back
 SOME, MANY = 10_000, 50_000
@@ -119,7 +119,7 @@ def _description(
     if jax.process_count() > 1:
         return None
     try:
-        return [name_of(function), plain(fixed), described(args), options]
+        return [name_of(function), described(fixed, static=True), described(args), options]
     except (UndescribableError, TypeError):
         return None
 

@@ -18,40 +18,45 @@ class UndescribableError(ValueError):
     """A tree holds what has no name in this package: a lambda, a closure, a user's class."""
 
 
-def described(tree: object) -> object:
-    """A tree as data: types and static values in full, of every number its shape and dtype."""
-    if tree is None:
-        return None
-    if isinstance(tree, type):
-        raise UndescribableError(repr(tree))
+def described(tree: object, *, static: bool = False) -> object:
+    """A tree as data: types in full, of every number its shape and dtype.
+
+    ``static`` values are written in full: plain ones, functions of this package, and tuples and
+    records of them.
+    """
+    if tree is None or (static and isinstance(tree, PLAIN)):
+        return tree
     if isinstance(tree, dict):
         if not all(isinstance(name, str) for name in tree):
             raise UndescribableError("a key that is no text")
-        return {"dict": {name: described(tree[name]) for name in sorted(tree)}}
+        return {"dict": {name: described(tree[name], static=static) for name in sorted(tree)}}
     if isinstance(tree, tuple | list):
-        items = [described(x) for x in tree]
+        items = [described(x, static=static) for x in tree]
         if type(tree) in (tuple, list):
             return {type(tree).__name__: items}
         return {"named": name_of(type(tree)), "items": items}
-    if dataclasses.is_dataclass(tree):
-        parts, static = {}, {}
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        fields: dict[str, object] = {}
         for f in dataclasses.fields(tree):
-            value = getattr(tree, f.name)
-            if f.metadata.get("kind") == "static":
-                static[f.name] = plain(value)
-            else:
-                parts[f.name] = described(value)
-        return {"spec": name_of(type(tree)), "parts": parts, "static": static}
+            in_full = static or f.metadata.get("kind") == "static"
+            fields[f.name] = described(getattr(tree, f.name), static=in_full)
+        return {"record": name_of(type(tree)), "fields": fields}
+    if static:
+        return {"name": name_of(tree)}
+    if isinstance(tree, type):
+        raise UndescribableError(repr(tree))
     aval = jax.typeof(tree)  # TypeError where it is no number
     return {LEAF: [list(aval.shape), str(aval.dtype), aval.weak_type]}
 
 
 def rebuilt(data: Any) -> Any:
     """The tree of ``described`` with 0.0 for every number."""
-    if data is None:
-        return None
+    if not isinstance(data, dict):  # None, and what is static
+        return data
     if LEAF in data:
         return 0.0
+    if "name" in data:
+        return _resolve(data["name"])
     if "dict" in data:
         return {name: rebuilt(x) for name, x in data["dict"].items()}
     if "tuple" in data:
@@ -60,9 +65,8 @@ def rebuilt(data: Any) -> Any:
         return [rebuilt(x) for x in data["list"]]
     if "named" in data:
         return _class(data["named"], tuple)(*(rebuilt(x) for x in data["items"]))
-    static = {name: _static_of(x) for name, x in data["static"].items()}
-    parts = {name: rebuilt(x) for name, x in data["parts"].items()}
-    return _class(data["spec"], object)(**parts, **static)
+    record = _class(data["record"], object)
+    return record(**{name: rebuilt(x) for name, x in data["fields"].items()})
 
 
 def name_of(thing: object) -> str:
@@ -92,27 +96,3 @@ def _class(text: str, base: type) -> Any:
     if not dataclasses.is_dataclass(kind) and not hasattr(kind, "_fields"):
         raise UndescribableError(f"{text!r} is neither a spec nor a named tuple")
     return kind
-
-
-def plain(value: object) -> object:
-    """A static value as data: plain ones, functions of this package, tuples and records of them."""
-    if isinstance(value, PLAIN):
-        return value
-    if isinstance(value, tuple):
-        kind = None if type(value) is tuple else name_of(type(value))
-        return {"tuple": [plain(x) for x in value], "kind": kind}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"fields": fields, "kind": name_of(type(value))}
-    return {"name": name_of(value)}
-
-
-def _static_of(data: Any) -> Any:
-    if not isinstance(data, dict):
-        return data
-    if "name" in data:
-        return _resolve(data["name"])
-    if "fields" in data:
-        return _class(data["kind"], object)(**{n: _static_of(x) for n, x in data["fields"].items()})
-    items = [_static_of(x) for x in data["tuple"]]
-    return tuple(items) if data["kind"] is None else _class(data["kind"], tuple)(*items)

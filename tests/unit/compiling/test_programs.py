@@ -344,7 +344,7 @@ def test_what_has_no_name_is_refused():
     with pytest.raises(UndescribableError):
         rebuilt({"named": "os:_Environ", "items": []})
     with pytest.raises(UndescribableError):
-        rebuilt({"spec": "infer_jax.catalog.files:Path", "parts": {}, "static": {}})
+        rebuilt({"record": "infer_jax.catalog.files:Path", "fields": {}})
 
 
 def test_a_kept_program_is_not_stored_by_jax_too(folder, world):
