@@ -6,9 +6,10 @@ run, every device evaluates a small table whose answers another program computed
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from importlib.resources import files
 from itertools import groupby
 
@@ -18,7 +19,9 @@ from jax import Array
 from jax.tree_util import PyTreeDef
 
 from infer_jax.catalog.published import economics_hardware, economics_model
+from infer_jax.compiling import cache_folder
 from infer_jax.estimators import Economics
+from infer_jax.results import Column, Notes, Result, Rows, Section
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan
 
 TABLE = "golden/economics.csv"
@@ -26,6 +29,14 @@ TABLE = "golden/economics.csv"
 # 2.2e-16 (float64) each, of which fractional powers multiply the error of their exponent.
 ALLOWED = {"float32": 1e-5, "float64": 1e-12}
 WIDE = ("cpu", "gpu", "cuda", "rocm")  # platforms with float64 in hardware
+DEVICES = (
+    Column("device", "", "device"),
+    Column("numbers", "", "dtype"),
+    Column("rows", "", "rows"),
+    Column("worst error", "relative", "worst_relative_error", lambda x: f"{x:.1e}"),
+    Column("allowed", "relative", "allowed_relative_error", lambda x: f"{x:.0e}"),
+    Column("agrees", "", lambda row: "yes" if row["agrees"] else "NO"),
+)
 # the arguments of a step: estimator, model, system, pass and plan
 Case = tuple[Economics, Architecture, Hardware, ForwardPass, Plan]
 
@@ -44,6 +55,46 @@ class Verdict:
     def agrees(self) -> bool:
         """Whether every row is within what rounding explains."""
         return self.worst <= ALLOWED[self.dtype]
+
+    def fields(self) -> dict[str, object]:
+        """The verdict for JSON."""
+        return {
+            "device": self.device,
+            "dtype": self.dtype,
+            "rows": self.rows,
+            "worst_relative_error": self.worst,
+            "allowed_relative_error": ALLOWED[self.dtype],
+            "worst_row": self.row,
+            "agrees": self.agrees,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Verdicts(Result):
+    """What every device computed, against the stored answers."""
+
+    verdicts: Sequence[Verdict]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every device computes what it should."""
+        return all(v.agrees for v in self.verdicts)
+
+    def sections(self) -> Iterator[Section]:
+        """A row a device and number format, what to do, and where programs are stored."""
+        folder = cache_folder()
+        yield f"jax {jax.__version__}, jaxlib {version('jaxlib')}"
+        yield {"jax": jax.__version__, "jaxlib": version("jaxlib"), "agrees": self.agrees}
+        yield {"compilation_cache": str(folder) if folder else None}
+        yield Rows("devices", [v.fields() for v in self.verdicts], DEVICES)
+        wrong = [
+            f"{v.device} is wrong in {v.dtype}: {v.row} is off by {v.worst:.2g}. "
+            "Update jax and jaxlib, or run on another device."
+            for v in self.verdicts
+            if not v.agrees
+        ]
+        stored = folder or "no folder: none is writable by this user alone"
+        yield Notes([*wrong, f"Compiled programs are kept in {stored}."])
 
 
 def table() -> list[dict[str, str]]:

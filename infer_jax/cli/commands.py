@@ -8,9 +8,9 @@ from typing import Annotated, get_args
 
 import typer
 
-from infer_jax.cli.runs import RUNS, draw_verb, run_verb
-from infer_jax.cli.runtime import set_quiet
+from infer_jax.cli import importing
 from infer_jax.cli.table import VERBS, Verb
+from infer_jax.results import Result
 from infer_jax.results.wording import from_command
 from infer_jax.verbs.option import Option, option_of, type_of
 
@@ -21,17 +21,24 @@ AT = Option("Sweep nothing: one point in full, by its index.", "INDEX")
 OF_COMMAND = {"as_json": (bool, JSON, False), "quiet": (bool, QUIET, False)}
 
 
+def verb_of(name: str) -> Callable[..., Result]:
+    """The function that a command calls; importing it imports no JAX."""
+    module = f"cli.{VERBS[name].module}" if VERBS[name].module else f"verbs.{name}"
+    return getattr(import_module(f"infer_jax.{module}"), name)
+
+
 def command_of(name: str) -> Callable[..., None]:
     """The function of a command, with the signature that typer reads."""
-    row = VERBS[name]
-    module = f"cli.{row.module}" if row.module else f"verbs.{name}"  # no verb of the library
-    verb = getattr(import_module(f"infer_jax.{module}"), name)
-    run = RUNS.get(name, draw_verb if row.picture else run_verb)
+    verb, row = verb_of(name), VERBS[name]
 
-    def command(*, quiet: bool, **given: object) -> None:
+    def command(*, quiet: bool, **options: object) -> None:
+        with importing():  # JAX, too
+            from infer_jax.cli.runs import RUNS, run_verb
+            from infer_jax.cli.runtime import set_quiet
         set_quiet(quiet)
         with from_command():
-            run(verb, {k: x for k, x in given.items() if x is not None and x != []})
+            given = {k: x for k, x in options.items() if x is not None and x != []}
+            RUNS.get(name, run_verb)(verb, given)
 
     parameters = dict(_parameters(verb, row))
     command.__signature__ = signature(command).replace(parameters=[*parameters.values()])  # pyright: ignore
@@ -61,34 +68,27 @@ def _parameters(verb: Callable[..., object], row: Verb) -> Iterator[tuple[str, P
 def _parameter(name: str, type_: object, option: Option, default: object) -> Parameter:
     """A parameter as typer reads it: a flag, a text, or texts, which the verb reads."""
     types = get_args(type_) or (type_,)
-    flag, spelling = bool in types, f"--{name.replace('_', '-')}"
-    first = default if flag else _text(default if option.default is None else option.default)
+    if bool in types:
+        needed, optional, first = bool, bool | None, default
+    else:
+        needed, optional = (list[str], list[str] | None) if option.many else (str, str | None)
+        first = default if option.default is None else option.default
+        if first not in (None, Parameter.empty):  # as a user would type it
+            first = f"{first:g}" if isinstance(first, float) else str(first)
     if option.required:
         first = Parameter.empty
-    needs, may = (str, str | None) if not option.many else (list[str], list[str] | None)
-    if flag:
-        needs, may = bool, bool | None
-    complete = _completion(option.names) if option.names else None
-    metavar = option.metavar or None
-    if option.by_place:
-        given = typer.Argument(help=option.help, metavar=metavar, autocompletion=complete)
-    else:
-        both = f"{spelling}/--no-{spelling[2:]}" if flag and NoneType in types else spelling
-        flags = option.flags or (both,)
-        given = typer.Option(*flags, help=option.help, metavar=metavar, autocompletion=complete)
-    kind = may if first is None else needs
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=first, annotation=Annotated[kind, given])
-
-
-def _text(default: object) -> object:
-    """A default as a user would type it; what must be given, or need not be, stays."""
-    return (
-        default
-        if default in (None, Parameter.empty)
-        else f"{default:g}"
-        if isinstance(default, float)
-        else str(default)
+    how = {"help": option.help, "metavar": option.metavar or None}
+    how |= {"autocompletion": _completion(option.names)} if option.names else {}
+    spelling = f"--{name.replace('_', '-')}"
+    if bool in types and NoneType in types:
+        spelling = f"{spelling}/--no-{spelling[2:]}"
+    declared = (
+        typer.Argument(**how)
+        if option.by_place
+        else typer.Option(*option.flags or (spelling,), **how)
     )
+    kind = Annotated[optional if first is None else needed, declared]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=first, annotation=kind)
 
 
 def _completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:

@@ -1,17 +1,15 @@
-"""`infer-jax models`, `hardware`, `estimators`: what ships, with its key facts and sources."""
+"""`infer-jax models`, `hardware`, `estimators`, `doctor`: what ships, and whether it computes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from infer_jax.catalog import Model, System, list_models, list_systems
-from infer_jax.catalog.published import unseen_errors
-from infer_jax.estimators import VARIANTS
-from infer_jax.physics import decoder
 from infer_jax.results import Column, Notes, Result, Rows, Section, number, scaled
-from infer_jax.specs import UNBOUNDED, Hierarchy, leaves
-from infer_jax.verbs.inputs import named_model, named_system
 from infer_jax.verbs.option import Option
+
+if TYPE_CHECKING:
+    from infer_jax.catalog import Model, System
+    from infer_jax.doctor import Verdicts
 
 Name = Annotated[
     str | None, Option("One of them, with all that is known of it.", "[NAME]", by_place=True)
@@ -67,16 +65,25 @@ class Listing(Result):
 
 def models(name: Name = None) -> Listing:
     """The bundled models: layers, parameters in all and per token, longest context."""
-    listed = [named_model("NAME", one) for one in ([name] if name else list_models())]
-    content: list[Section] = [Rows("models", [_model(one) for one in listed], MODELS)]
+    from infer_jax.catalog import list_models
+    from infer_jax.verbs.inputs import named_model
+
+    listed = [named_model("NAME", x) for x in ([name] if name else list_models())]
+    content: list[Section] = [Rows("models", [_model_fields(x) for x in listed], MODELS)]
     if name:
-        notes = listed[0].notes
-        source = listed[0].published.get("source", listed[0].source)
-        content.append(Notes([f"Formats: {listed[0].quantisation}.", f"Source: {source}.", *notes]))
+        formats, source = listed[0].quantisation, _source(listed[0])
+        content.append(Notes([f"Formats: {formats}.", f"Source: {source}.", *listed[0].notes]))
     return Listing(content)
 
 
-def _model(model: Model) -> dict[str, object]:
+def _source(model: "Model") -> object:
+    return model.published.get("source", model.source)
+
+
+def _model_fields(model: "Model") -> dict[str, object]:
+    from infer_jax.physics import decoder
+    from infer_jax.specs import UNBOUNDED
+
     arch = model.architecture
     longest = float(arch.max_positions)
     return {
@@ -88,27 +95,30 @@ def _model(model: Model) -> dict[str, object]:
         "context_tokens": None if longest >= UNBOUNDED else longest,
         "formats": model.quantisation,
         "published": dict(model.published),
-        "source": model.published.get("source", model.source),
+        "source": _source(model),
         "notes": list(model.notes),
     }
 
 
 def hardware(name: Name = None) -> Listing:
     """The shipped systems: matmul rates, memory, network, price; of one, every source."""
+    from infer_jax.catalog import list_systems
+    from infer_jax.verbs.inputs import named_system
+
     if not name:
-        rows = [_system(named_system("NAME", one)) for one in list_systems()]
+        rows = [_system_fields(named_system("NAME", x)) for x in list_systems()]
         more = Notes(["Every number with its source: infer-jax hardware NAME."])
         return Listing([Rows("hardware", rows, SYSTEMS), more])
     system = named_system("NAME", name)
-    numbers = _numbers(system)
+    row, numbers = Rows("hardware", [_system_fields(system)]), _numbers(system)
     sources = [f"{x['field']}: {x['source']}" for x in numbers if x["source"]]
     notes = [*sources, *system.filled, *([system.notes] if system.notes else [])]
-    all_of_it = Rows("hardware", [_system(system)])
-    return Listing([system.title, all_of_it, Rows("", numbers, NUMBERS), Notes(notes)])
+    return Listing([system.title, row, Rows("", numbers, NUMBERS), Notes(notes)])
 
 
-def _system(system: System) -> dict[str, object]:
-    chip, network = system.hardware.chip, system.hardware.network
+def _system_fields(system: "System") -> dict[str, object]:
+    chip = system.hardware.chip
+    domain = getattr(system.hardware.network, "domain", None)  # none of a torus
     return {
         "name": system.name,
         "title": system.title,
@@ -118,7 +128,7 @@ def _system(system: System) -> dict[str, object]:
         "flops_4": float(chip.flops_4),
         "memory_bytes": float(chip.memory),
         "memory_bandwidth_bytes_per_s": float(chip.memory_bandwidth),
-        "domain": float(network.domain) if isinstance(network, Hierarchy) else None,
+        "domain": None if domain is None else float(domain),
         "price_per_hour_usd": float(system.hardware.price),
         "numbers": _numbers(system),
         "coefficients": system.coefficients,
@@ -127,15 +137,13 @@ def _system(system: System) -> dict[str, object]:
     }
 
 
-def _numbers(system: System) -> list[dict[str, object]]:
+def _numbers(system: "System") -> list[dict[str, object]]:
+    from infer_jax.specs import leaves
+
+    sources = system.sources
     return [
-        {
-            "field": path,
-            "value": float(value),
-            "unit": meta["unit"],
-            "source": system.sources.get(path, ""),
-        }
-        for path, meta, value in leaves(system.hardware)
+        {"field": path, "value": float(x), "unit": meta["unit"], "source": sources.get(path, "")}
+        for path, meta, x in leaves(system.hardware)
     ]
 
 
@@ -144,19 +152,24 @@ def estimators() -> Listing:
 
     Then the errors of serving on what no fit has seen.
     """
-    rows = [
-        {"name": name, "summary": variant.summary, "source": variant.source}
-        for name, variant in VARIANTS.items()
-    ]
+    from infer_jax.catalog.published import unseen_errors
+    from infer_jax.estimators import VARIANTS
+
+    rows = [{"name": k, "summary": x.summary, "source": x.source} for k, x in VARIANTS.items()]
     errors = unseen_errors()
     left_out = [
         {"left_out": what, "rows": errors[kind].rows}
-        | {f"{n}_median_error_percent": x for n, x in errors[kind].median.items()}
+        | {f"{time}_median_error_percent": x for time, x in errors[kind].median.items()}
         for kind, what in NEW_TO_FIT.items()
     ]
-    return Listing(
-        [
-            Rows("estimators", rows, ESTIMATORS),
-            Rows("left_out_of_the_fit_of_serving", left_out, LEFT_OUT),
-        ]
-    )
+    shipped = Rows("estimators", rows, ESTIMATORS)
+    return Listing([shipped, Rows("left_out_of_the_fit_of_serving", left_out, LEFT_OUT)])
+
+
+def doctor() -> "Verdicts":
+    """Compute stored answers on every device; exit 1 where one disagrees."""
+    from infer_jax.doctor import Verdicts, examine
+    from infer_jax.verbs.progress import busy
+
+    with busy("computing the stored answers on every device"):
+        return Verdicts(examine())

@@ -3,6 +3,8 @@
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
+from inspect import signature
 
 import typer
 
@@ -52,92 +54,49 @@ def print_json(fields: Mapping[str, object]) -> None:
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
-def run_verb(verb: Verb, options: Options, *, every_device: bool = False) -> Result:
-    """Ask ``verb``, and print what it answers.
+def run_verb(
+    verb: Verb, options: Options, *, every_device: bool = False, page: bool = False, must: str = ""
+) -> None:
+    """Call ``verb``, print what it answers, and draw that where the verb itself takes no ``out``.
 
-    ``every_device``: wake accelerators, too.
-    """
-    prepare(every_device=every_device)
-    result = verb(**{name: x for name, x in options.items() if name != "as_json"})
-    show_result(result, as_json=bool(options["as_json"]))
-    return result
-
-
-def draw_verb(verb: Verb, options: Options, *, page: bool = False) -> Result:
-    """``run_verb``, with a picture of the answer in the file ``out`` of the options.
-
-    ``page``: an .html file is a page of charts.
+    Args:
+        verb: the function.
+        options: of the command; those that are no argument of the verb are read here.
+        every_device: wake accelerators, too.
+        page: an .html picture is a page of charts, which needs no matplotlib.
+        must: a property of the answer; the command exits with 1 where it is False, for scripts.
 
     Raises:
         InputError: a file that no picture can be written to, or matplotlib is not installed;
             before anything is computed.
     """
-    out = options.get("out")
-    rest = {name: x for name, x in options.items() if name != "out"}
-    if out is None:
-        return run_verb(verb, rest)
-    pictures.check(str(out), otherwise="", page=page)
-    charts = page and str(out).lower().endswith(".html")
-    if not charts and (lacks := pictures.missing()):
-        raise InputError("command line", "--out", str(out), lacks)
-    prepare()
-    result = verb(**{name: x for name, x in rest.items() if name != "as_json"})
-    assert isinstance(result, FigureResult)
-    result.draw(str(out))
-    show_result(result, as_json=bool(options["as_json"]), picture=str(out))
-    return result
-
-
-def _frontier(verb: Verb, options: Options) -> None:
-    given = dict(options)
-    if given.pop("no_picture"):
-        del given["out"]
-    run_verb(verb, given)
-
-
-def _offload(verb: Verb, options: Options) -> None:
-    """The answer with its picture, where it has one and matplotlib is installed."""
-    from infer_jax.verbs.offload import OffloadResult
-
-    given, as_json = dict(options), bool(options["as_json"])
-    out, none, _ = str(given.pop("out")), given.pop("no_picture"), given.pop("as_json")
-    if none:
-        run_verb(verb, {**given, "as_json": as_json})
-        return
-    pictures.check(out)
-    prepare()
-    result, lacks = verb(**given), pictures.missing()
-    assert isinstance(result, OffloadResult)
-    if result.block is not None and not lacks:
+    own = signature(verb).parameters
+    arguments = {name: x for name, x in options.items() if name in own}
+    if options.get("no_picture"):
+        arguments.pop("out", None)
+    undrawn = "out" in own or options.get("no_picture") or "out" not in options
+    out, lacks = None if undrawn else str(options["out"]), ""
+    if out is not None:
+        by_itself = "no_picture" in options  # drawn unless it cannot be, without being asked for
+        pictures.check(out, otherwise=None if by_itself else "", page=page)
+        lacks = "" if page and out.lower().endswith(".html") else pictures.missing()
+        if lacks and not by_itself:
+            raise InputError("command line", "--out", out, lacks)
+    prepare(every_device=every_device)
+    result = verb(**arguments)
+    if lacks or not getattr(result, "drawable", True):
+        out = None
+    if out is not None:
+        assert isinstance(result, FigureResult)
         result.draw(out)
-        show_result(result, as_json=as_json, picture=out)
-    else:
-        show_result(result, as_json=as_json, lacking=lacks)
-
-
-def _plan(verb: Verb, options: Options) -> None:
-    from infer_jax.verbs.plan_result import PlanResult
-
-    result = draw_verb(verb, options, page=True)
-    if isinstance(result, PlanResult) and not result.feasible:
-        raise typer.Exit(1)  # no plan meets every limit, for scripts
+    show_result(result, as_json=bool(options["as_json"]), picture=out, lacking=lacks)
+    if must and not getattr(result, must):
+        raise typer.Exit(1)
 
 
 def _replay(verb: Verb, options: Options) -> None:
     with loops_in_one_piece():
         run_verb(verb, options)
-
-
-def _measure(verb: Verb, options: Options) -> None:
-    run_verb(verb, options, every_device=True)
-
-
-def _doctor(verb: Verb, options: Options) -> None:
-    from infer_jax.cli.doctor import Verdicts
-
-    verdicts = run_verb(verb, options, every_device=True)
-    if isinstance(verdicts, Verdicts) and not verdicts.agrees:
-        raise typer.Exit(1)
 
 
 def _sweep(verb: Verb, options: Options) -> None:
@@ -146,23 +105,17 @@ def _sweep(verb: Verb, options: Options) -> None:
     from infer_jax.verbs.sweep import explain
 
     use_all_cores()
-    if "at" in options:
-        own = {name: options[name] for name in ("space", "at", "precision", "as_json")}
-        run_verb(explain, own, every_device=True)
-        return
     try:
-        run_verb(verb, options, every_device=True)
+        run_verb(explain if "at" in options else verb, options, every_device=True)
     except Stopped as stopped:
         print(f"infer-jax: {stopped}", file=sys.stderr)
         raise typer.Exit(128 + stopped.number) from None
 
 
 RUNS: Mapping[str, Callable[[Verb, Options], object]] = {
-    "frontier": _frontier,
-    "offload": _offload,
-    "plan": _plan,
+    "plan": partial(run_verb, page=True, must="feasible"),
     "replay": _replay,
-    "measure": _measure,
-    "doctor": _doctor,
+    "measure": partial(run_verb, every_device=True),
+    "doctor": partial(run_verb, every_device=True, must="agrees"),
     "sweep": _sweep,
 }

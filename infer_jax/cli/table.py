@@ -93,7 +93,7 @@ VERBS = {
     "doctor": Verb(
         "Compute stored answers on every device; exit 1 where one disagrees.",
         "doctor",
-        module="doctor",
+        module="listing",
     ),
     "calibrate": Verb(
         "What do measured runs say of a server? Fits it, with intervals, and writes a profile.",

@@ -25,16 +25,17 @@ LONGEST = 240  # characters of a wrong value, or of the parser's sentence, that 
 class Verbs(TyperGroup):
     """The group of verbs, which reports every problem of the user in one sentence."""
 
-    def __init__(self, *, commands: dict[str, TyperCommand] | None = None, **given: Any):
-        listed = {name: TyperCommand(name, help=verb.line) for name, verb in VERBS.items()}
-        super().__init__(commands={**listed, **(commands or {})}, **given)
+    def __init__(self, *, commands: object, **settings: Any):
+        lines = {name: verb.line for name, verb in VERBS.items()}
+        super().__init__(
+            commands={name: TyperCommand(name, help=line) for name, line in lines.items()},
+            **settings,
+        )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The verb that is named, imported."""
+        """The verb that is named, with all its options."""
         name, command, rest = super().resolve_command(ctx, args)
-        if name in VERBS:
-            command = _command(name)
-        return name, command, rest
+        return name, _command(name) if name in VERBS else command, rest
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:
         """Run one command; exit 0, 1 (see docs/command-line.md), 2 or 130."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from infer_jax.catalog.files import write_text
 from infer_jax.errors import InputError
-from infer_jax.plots.style import heading_and_caption, save
 from infer_jax.results import Result
 
 if TYPE_CHECKING:
@@ -66,6 +65,8 @@ class FigureResult(Result):
             figure = self._figure()
         except InputError:  # nothing to draw, or matplotlib is not installed
             return ""
+        from infer_jax.plots.style import heading_and_caption
+
         image = io.BytesIO()
         figure.savefig(image, format="png")
         data = base64.b64encode(image.getvalue()).decode()
@@ -78,10 +79,14 @@ class FigureResult(Result):
         if out.suffix.lower() == ".html":
             write_text(out, self._page(figure))
         else:
+            from infer_jax.plots.style import save
+
             save(figure(), out)
 
     def _page(self, figure: "Callable[[], Figure]") -> str:
         """The page of the picture: the figure, and the answer below it; it loads nothing."""
+        from infer_jax.plots.style import heading_and_caption
+
         drawing, image = figure(), io.StringIO()
         drawing.savefig(image, format="svg", metadata={"Date": None, "Creator": None})
         title, caption = map(escape, heading_and_caption(drawing))

@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import SupportsFloat, TypeVar, cast
 
-import numpy as np
-
 Number = TypeVar("Number")
 
 
@@ -17,7 +15,7 @@ def plain(value: object) -> object:
         return [plain(item) for item in value]
     if value is None or isinstance(value, str | bool | int):
         return value
-    if isinstance(value, np.bool_):
+    if is_truth(value):
         return bool(value)
     number = float(cast(SupportsFloat, value))
     if not math.isfinite(number):
@@ -60,7 +58,12 @@ def cell(value: SupportsFloat | str) -> str:
     """A number with three significant digits, a word as it is, a truth as yes or no."""
     if isinstance(value, str):
         return value
-    return ("no", "yes")[bool(value)] if isinstance(value, bool | np.bool_) else digits(value)
+    return ("no", "yes")[bool(value)] if is_truth(value) else digits(value)
+
+
+def is_truth(value: object) -> bool:
+    """Whether a value is True or False, of Python or of NumPy."""
+    return type(value).__name__ == "bool"
 
 
 def size(count: SupportsFloat) -> str:

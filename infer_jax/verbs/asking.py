@@ -6,12 +6,10 @@ from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from types import NoneType
-from typing import ParamSpec, TypeVar, get_args, get_origin
-
-import jax
-import numpy as np
+from typing import ForwardRef, ParamSpec, TypeVar, get_args, get_origin
 
 from infer_jax.errors import InputError
+from infer_jax.results.numbers import is_truth
 from infer_jax.results.wording import by_command, keywords
 from infer_jax.verbs.option import SpreadTokens, Time, ValueKind, kind_of, type_of
 from infer_jax.verbs.problems import refuse
@@ -32,6 +30,8 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def checked(*args: P.args, **options: P.kwargs) -> R:
+        import jax
+
         with jax.enable_x64(True):
             try:
                 return function(**read_arguments(function, args, options))  # pyright: ignore[reportCallIssue]
@@ -102,7 +102,7 @@ def read_argument(parameter: Parameter, value: object) -> object:
     if kind is None or (text and {float, int} & kinds):
         _check_type(name, value, kinds - {NoneType})
         return value
-    several = isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1  # pyright: ignore
+    several = isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1
     if several and any(get_origin(x) is Sequence for x in kinds):
         return [_read(name, kind, x) for x in value]  # pyright: ignore
     read = _read(name, kind, value)
@@ -120,11 +120,18 @@ def _read(name: str, kind: ValueKind, value: object) -> object:
 def _check_type(name: str, value: object, kinds: set[object]) -> None:
     """Raise InputError unless ``value`` is of one of these kinds, where these are classes."""
     classes = [get_origin(kind) or kind for kind in kinds]
+    named = {x.__forward_arg__.rpartition(".")[2] for x in classes if isinstance(x, ForwardRef)}
     known = [c for c in classes if isinstance(c, type) and not getattr(c, "_is_protocol", False)]
-    if len(known) < len(classes):
+    if len(known) + len(named) < len(classes):
         return
-    allowed = " or ".join(sorted(WORDS.get(c, f"a {c.__name__}") for c in known))
-    if not isinstance(value, (*known, *([np.bool_] if bool in known else []))):
+    words = [*(WORDS.get(c, f"a {c.__name__}") for c in known), *(f"a {x}" for x in named)]
+    allowed = " or ".join(sorted(words))
+    truth = bool in known and is_truth(value)
+    if not (
+        isinstance(value, tuple(known))
+        or truth
+        or named & {c.__name__ for c in type(value).__mro__}
+    ):
         raise refuse(name, value, allowed)
     lists = [get_args(kind) for kind in kinds if get_origin(kind) is Sequence]
     several = isinstance(value, Sequence) and not isinstance(value, str)

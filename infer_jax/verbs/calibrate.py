@@ -4,26 +4,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
-from infer_jax.calibration.replayed import calibrate_requests
-from infer_jax.calibration.runs import engine_of
-from infer_jax.calibration.server import calibrate_server
-from infer_jax.catalog import System
-from infer_jax.catalog.files import write_text
-from infer_jax.catalog.measurements import read_runs
-from infer_jax.estimators import Estimator, Serving
 from infer_jax.results import option
-from infer_jax.specs import Hardware
-from infer_jax.verbs import calibrate_profile as profile, inputs, options as opt, pictures
+from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.calibrate_requests import benches
-from infer_jax.verbs.calibrate_result import CalibrateResult
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.option import Option
+from infer_jax.verbs.options import HardwareLike, ModelLike
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.runs import agree
+
+if TYPE_CHECKING:
+    from infer_jax.estimators import Estimator, Serving
+    from infer_jax.verbs.calibrate_result import CalibrateResult
 
 
 @verb
@@ -84,7 +77,7 @@ def calibrate(
             many=True,
         ),
     ] = None,
-) -> CalibrateResult:
+) -> "CalibrateResult":
     """What do measured runs say of a server? Fits it, with intervals, and writes a profile.
 
     Args:
@@ -110,6 +103,17 @@ def calibrate(
     >>> low < fit.server.fit.values["decode_factor"] < high
     True
     """
+    from infer_jax.calibration.replayed import calibrate_requests
+    from infer_jax.calibration.runs import engine_of
+    from infer_jax.calibration.server import calibrate_server
+    from infer_jax.catalog.files import write_text
+    from infer_jax.catalog.measurements import read_runs
+    from infer_jax.estimators import Estimator
+    from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
+    from infer_jax.verbs.calibrate_requests import benches
+    from infer_jax.verbs.calibrate_result import CalibrateResult
+    from infer_jax.verbs.runs import agree
+
     target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
     asked = inputs.given(config, hardware, quant, kv_dtype, None)
     if isinstance(estimator, Estimator):
@@ -137,7 +141,7 @@ def calibrate(
         if isinstance(logs, str):
             server = calibrate_server(start, arch, machine, runs, names)
         else:
-            server = calibrate_requests(cast(Serving, start), arch, machine, logs, names)
+            server = calibrate_requests(cast("Serving", start), arch, machine, logs, names)
     result = CalibrateResult(asked, name, server, why_not)
     for picture in drawn:  # which may fail
         result.draw(picture)
@@ -147,13 +151,16 @@ def calibrate(
     return replace(result, out=target or "", drawn=drawn)
 
 
-def _check_target(path: Path, hardware: HardwareLike, start: Estimator) -> None:
+def _check_target(path: Path, hardware: HardwareLike, start: "Estimator") -> None:
     """Check, before anything is computed, that the profile can be written.
 
     Raises:
         InputError: a file that cannot be written, or the profile that the fit starts from; an
             estimator whose coefficients stand in no table of a profile.
     """
+    from infer_jax.catalog import System
+    from infer_jax.specs import Hardware
+
     allowed, folder = "", path.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         allowed = "a .toml file in a folder that can be written"

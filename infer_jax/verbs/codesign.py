@@ -1,32 +1,20 @@
 """``ij.codesign``: a better model shape, split and batch by gradients, within limits."""
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Union
 
-import numpy as np
-
-from infer_jax.catalog.files import write_text
-from infer_jax.design.ascent import AscentProgress
-from infer_jax.design.config_json import export, template
-from infer_jax.design.design import optimise
-from infer_jax.design.names import default_tables
-from infer_jax.design.quality_wrapper import QualityWrapper
-from infer_jax.design.toml import DesignSpec, load_spec, spec_of
-from infer_jax.errors import InputError
-from infer_jax.results.numbers import plain
-from infer_jax.results.wording import by_command, option
-from infer_jax.sweeps.reducers import Best
-from infer_jax.verbs import options as opt, pictures
+from infer_jax.results import option
+from infer_jax.results.wording import by_command
+from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.codesign_result import CodesignResult, DesignResult, second_estimate
-from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.option import Option, seconds_of
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.progress import busy, watched
+
+if TYPE_CHECKING:
+    from infer_jax.design.toml import DesignSpec
+    from infer_jax.verbs.codesign_result import CodesignResult
 
 
 @verb
@@ -40,7 +28,7 @@ def codesign(
     ] = None,
     *,
     spec: Annotated[
-        opt.Place | DesignSpec | Mapping[str, object] | None,
+        Union[opt.Place, "DesignSpec", Mapping[str, object], None],
         Option("What may change, an objective and limits.", "SPEC.toml", by_place=True),
     ] = None,
     estimator: opt.EstimatorName = None,
@@ -64,7 +52,7 @@ def codesign(
         ),
     ] = None,
     seed: Annotated[int | None, Option("Of the random starts.", "N", opt.SEED)] = None,
-) -> CodesignResult:
+) -> "CodesignResult":
     """Which shape, split and batch would be better: least cost at a speed, within limits?
 
     Args:
@@ -91,6 +79,12 @@ def codesign(
     >>> found.designs[0].design.gain >= 1.0
     True
     """
+    from infer_jax.design.names import default_tables
+    from infer_jax.design.toml import spec_of
+    from infer_jax.verbs import pictures
+    from infer_jax.verbs.codesign_result import CodesignResult
+    from infer_jax.verbs.codesign_search import design_result, read_spec, write_design
+
     model = "model" if by_command() else "config"
     folder, drawn = pictures.split(out, "a folder", bool)
     options = {model: config, "hardware": hardware, "estimator": estimator}
@@ -99,7 +93,7 @@ def codesign(
         for name, value in options.items():
             if value is not None:
                 raise refuse(name, value, "none with a SPEC.toml, which has its own")
-        design_spec = _read_spec(spec)
+        design_spec = read_spec(spec)
     elif config is None or hardware is None:
         needed = f"a file, or {option(model)} and {option('hardware')}"
         raise refuse("SPEC.toml", "missing", needed)
@@ -113,77 +107,15 @@ def codesign(
         name = estimator or "economics.planned"
         table = default_tables(os.fspath(config), os.fspath(hardware), name, isl, osl, limits)
         design_spec = spec_of("infer-jax codesign", table)
-    designs: list[DesignResult] = []
+    designs = []
     for i, keep in enumerate(design_spec.keeps):
-        one = _search(design_spec, keep, seed, with_config=folder is not None)
+        one = design_result(design_spec, keep, seed, with_config=folder is not None)
         if folder is not None:  # as soon as it is computed
-            one = _write(Path(folder) / (str(i + 1) if len(design_spec.keeps) > 1 else ""), one)
+            one = write_design(
+                Path(folder) / (str(i + 1) if len(design_spec.keeps) > 1 else ""), one
+            )
         designs.append(one)
     found = CodesignResult(tuple(designs), drawn)
     for picture in drawn:
         found.draw(picture)
     return found
-
-
-def _read_spec(spec: opt.Place | DesignSpec | Mapping[str, object]) -> DesignSpec:
-    if isinstance(spec, DesignSpec):
-        return spec
-    return spec_of("codesign", spec) if isinstance(spec, Mapping) else load_spec(os.fspath(spec))
-
-
-def _search(spec: DesignSpec, keep: Best, seed: int | None, *, with_config: bool) -> DesignResult:
-    """The best design; ``with_config``: its config.json even if the model is unchanged."""
-    search = {**spec.search, **({} if seed is None else {"seed": seed})}
-    with busy("searching") as show:
-
-        def report(p: AscentProgress) -> None:
-            best = "no design keeps the limits yet"
-            if np.isfinite(p.objective):
-                best = f"best {p.objective:.4g}"
-            show(f"round {p.round} of {p.rounds}, {best}, {p.seconds:.0f} s")
-
-        design = optimise(
-            spec.estimator,
-            spec.space,
-            keep,
-            start=spec.start,
-            feasible=spec.feasible,
-            progress=report if watched() else None,
-            **search,
-        )
-    notes = [*long_times(dict(keep.under)), *design.notes]
-    law, wrapper = spec.estimator.law, design.point.estimator
-    tokens = wrapper.tokens if isinstance(wrapper, QualityWrapper) else 0.0
-    if law is not None:
-        notes += [f"{warning}." for warning in law.warnings(design.point.arch, tokens)]
-    config = None
-    if spec.model and (with_config or any(name.startswith("arch.") for name in design.moving)):
-        try:
-            config, _ = export(design.point.arch, template(spec.model), **spec.formats)
-        except InputError as error:
-            notes.append(f"No config.json: {error}.")
-    second: dict[str, object] | None = None
-    if spec.second is not None:
-        second = {"name": spec.names[1]}
-        for which, point in (("start", design.start), ("design", design.point)):
-            second[which] = second_estimate(keep, point._replace(estimator=spec.second))
-    return DesignResult(spec, design, keep, second, config, tuple(notes))
-
-
-def _write(folder: Path, one: DesignResult) -> DesignResult:
-    """``one`` with its files in a folder, which is made: design.json and config.json.
-
-    Raises:
-        InputError: the folder cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            str(folder), option("out"), error.strerror, "a folder to write to"
-        ) from None
-    design = {k: v for k, v in one.fields().items() if k != "config"}
-    for name, table in (("design.json", design), ("config.json", one.config)):
-        if table is not None:
-            write_text(folder / name, json.dumps(plain(table), indent=2) + "\n")
-    return replace(one, notes=(*one.notes, f"Written to {folder}."))

@@ -1,24 +1,17 @@
 """``ij.compare``: two estimators, or predictions and measurements, term by term."""
 
 import os
-from collections.abc import Mapping, Sequence
-from itertools import product
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from infer_jax.catalog.measurements import Run, read_runs
-from infer_jax.estimators.serving import Deployment
 from infer_jax.results import option
-from infer_jax.results.numbers import quantity
-from infer_jax.specs import UNBOUNDED, Plan, Workload
-from infer_jax.verbs import inputs, options as opt
+from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
-from infer_jax.verbs.drafts import evaluated
 from infer_jax.verbs.option import Option, either
 from infer_jax.verbs.problems import ask, refuse
-from infer_jax.verbs.requests import ISL, OSL
-from infer_jax.verbs.runs import agree
-from infer_jax.verbs.split import check_search, plan_of
+
+if TYPE_CHECKING:
+    from infer_jax.verbs.compare_result import EstimatorsCompared, RunsCompared
 
 
 @verb
@@ -53,7 +46,7 @@ def compare(
     kv_dtype: opt.KvDtype = None,
     price: opt.Price = None,
     set: opt.Changes = None,
-) -> EstimatorsCompared | RunsCompared:
+) -> "EstimatorsCompared | RunsCompared":
     """Where do systems, estimators, or prediction and measurement differ, term by term?
 
     ``estimator``: two names, or one to set against serving; with ``measured`` or several systems
@@ -68,6 +61,12 @@ def compare(
     >>> [(answer.trust.estimator, bool(answer.estimate.feasible)) for answer in two.answers]
     [('serving', True), ('economics.planned', True)]
     """
+    from infer_jax.catalog.measurements import read_runs
+    from infer_jax.verbs import inputs
+    from infer_jax.verbs.compare_answers import compare_estimators, compare_runs
+    from infer_jax.verbs.requests import ISL, OSL
+    from infer_jax.verbs.runs import agree
+
     systems, _ = inputs.systems_of(hardware, None)
     sides = [inputs.given(config, one, quant, kv_dtype, price, set) for one in systems]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
@@ -79,7 +78,7 @@ def compare(
         names = _estimator_names(names, total_gpus, several_systems=len(sides) > 1)
         work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
         inputs.check_context(sides[0].model, work)
-        return _estimators(sides, names, work, {"tp": tp, "pp": pp, "ep": ep}, total_gpus)
+        return compare_estimators(sides, names, work, {"tp": tp, "pp": pp, "ep": ep}, total_gpus)
     with_runs = option("measured")
     if len(sides) > 1:
         others = ", ".join(one.system.name for one in sides)
@@ -93,7 +92,7 @@ def compare(
     facts |= {"tp": tp, "pp": pp, "ep": ep, "isl": isl, "osl": osl}
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
     agree(runs, sides[0])
-    return _measured(sides[0], names[0] if names else inputs.BEST, runs)
+    return compare_runs(sides[0], names[0] if names else inputs.BEST, runs)
 
 
 def _estimator_names(
@@ -103,6 +102,8 @@ def _estimator_names(
 
     One alone is set against the best.
     """
+    from infer_jax.verbs import inputs
+
     best = inputs.BEST if total is None else inputs.SEARCHING
     if several_systems and len(names) < 2:
         return names or [best]
@@ -117,55 +118,3 @@ def _estimator_names(
     if len(names) != 2 or names[0] == names[1]:
         raise refuse("estimator", ", ".join(names), "two that differ")
     return names
-
-
-def _estimators(
-    sides: Sequence[inputs.Given],
-    names: Sequence[str],
-    work: Workload,
-    degrees: Mapping[str, float | None],
-    total: float | None,
-) -> EstimatorsCompared:
-    """The answers of each estimator on each system to one question."""
-    answers: list[Prediction] = []
-    for asked, name in product(sides, names):
-        plan, _ = plan_of(asked.model.architecture, **degrees, dp=1.0, total=total, name=name)
-        model = inputs.estimator(name, asked)
-        check_search(model, name, total)
-        trusted = inputs.trust(name, model, asked)
-        answers.append(Prediction(trusted, evaluated(model, asked, work, plan, name), asked))
-    above_one = [f"{k.upper()}{x:g}" for k, x in degrees.items() if x is not None and x > 1]
-    layout = " ".join(above_one) or "TP1"
-    if total is not None:
-        layout = f"the best layout of {quantity(total, 'GPU')}"
-    return EstimatorsCompared(sides[0], work, layout, answers)
-
-
-def _measured(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompared:
-    """Each run's own figures beside the estimator's for the same load and layout."""
-    from infer_jax.calibration.runs import engine_of, load_of
-
-    model = inputs.estimator(name, asked)
-    if model.searches:
-        raise refuse("estimator", name, "one that takes a split: runs have theirs")
-    loads = [load_of(run) for run in runs]
-    if name == inputs.BEST:
-        model = model.with_(engine=engine_of(runs))
-    if model.plan_type is not Deployment:
-        loads = [load._replace(plan=_plain(load.plan)) for load in loads]
-    trusted = inputs.trust(name, model, asked)
-    estimates = [evaluated(model, asked, load.workload, load.plan) for load in loads]
-    # what `estimate` is asked: the same program with other numbers
-    going = {"waves": UNBOUNDED, "fixed": 0.0, "nominal": 0.0}
-    steady = [
-        None
-        if run.request_rate is not None
-        else evaluated(model, asked, load.workload.with_(**going), load.plan)
-        for run, load in zip(runs, loads, strict=True)
-    ]
-    return RunsCompared(asked, name, trusted, runs, estimates, steady)
-
-
-def _plain(plan: Deployment) -> Plan:
-    """A deployment on as many chips for estimators whose instances have tp x pp x ep."""
-    return Plan.of(tp=plan.tp * plan.attention_dp / plan.ep, pp=plan.pp, ep=plan.ep)

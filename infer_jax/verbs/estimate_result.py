@@ -1,21 +1,22 @@
 """The answer of ``estimate``: outputs, where the time goes, limits, and what was assumed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jax import Array
 
-from infer_jax.estimators import Estimate, Phase, Trust
+from infer_jax.estimators import Estimate, Estimator, Phase, Trust
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number
 from infer_jax.results.numbers import digits, size
 from infer_jax.results.parts import ANSWERS
 from infer_jax.results.terms import term
-from infer_jax.specs import outputs
+from infer_jax.specs import Experts, outputs
 from infer_jax.specs.plan import LAYOUTS
 from infer_jax.verbs import inputs, limits, pictures
+from infer_jax.verbs.drafts import DraftedEstimate
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested
 
@@ -29,21 +30,20 @@ CROWDED = (
     "replay of the same server differ more than at lower rates: see infer-jax replay."
 )
 PILING = "The queue grows without end: no time has a mean. Throughput and prices are of those."
-NOTHING = 1e-9  # seconds; smaller terms, such as an empty queue, are rounding errors
+OF_PROFILE = "the calibration of this profile"
+OF_OTHERS = "rows left out of the fit with all others of their publisher"
+ROUNDING = 1e-9  # seconds; smaller terms, such as an empty queue, are rounding errors
 OUTPUTS = (*ANSWERS, Column("limit", "", "note"))
 
 
-def _milliseconds(seconds: Array) -> str:
-    return "0" if seconds < NOTHING else number(1e3 * seconds)
-
-
+TIME = Column("", "ms", format=lambda x: "0" if x < ROUNDING else number(1e3 * x))
 SPENT = (
     Column("spent on", "", "term"),
     *(
         column
         for stage in ("prefill", "decode")
         for column in (
-            Column(stage, "ms", stage, _milliseconds),
+            TIME._replace(title=stage, value=stage),
             Column(stage, "%", f"{stage} %", left=False),
         )
     ),
@@ -55,7 +55,7 @@ LIMITS = (Column("limit", "", "limit"),
 
 @dataclass(frozen=True)
 class EstimateLoad:
-    """The requests of one of ``copies`` instances, how many run in it, and the drafts of a pass.
+    """The requests of one of ``copies`` instances, and how many run in it.
 
     ``rate``: requests a second in all; None where ``batch`` is kept in flight.
     """
@@ -64,8 +64,6 @@ class EstimateLoad:
     rate: float | None
     copies: float
     batch: float
-    drafts: float | None
-    draft_notes: Sequence[str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,6 +78,7 @@ class EstimateResult(FigureResult):
     estimator: str
     trust: Trust
     load: EstimateLoad
+    drafted: DraftedEstimate
     estimate: Estimate
     intervals: Mapping[str, Sequence[float]]
     interval_source: str
@@ -111,7 +110,7 @@ class EstimateResult(FigureResult):
             "prefix_tokens": float(work.prefix),
             "lengths": load.requests.lengths,
             "request_rate_per_s": load.rate,
-            "drafts": load.drafts,
+            "drafts": self.drafted.drafts,
             "batch": load.batch if timed else None,
             "concurrency": load.batch * copies if timed else None,
             "gpus": estimate.chips,
@@ -148,6 +147,7 @@ class EstimateResult(FigureResult):
     def _answers(self) -> list[Fact]:
         """Every output and, of those per chip, the sum over all chips; a table prints some."""
         printed, absent = outputs(self.estimate, view="estimate"), "-" if self.overloaded else None
+        chips = self.estimate.chips * self.load.copies
         facts: list[Fact] = []
         for x in outputs(self.estimate):
             mark = self.trust.mark if x.kind in MARKED and not x.drawn else ""
@@ -162,14 +162,9 @@ class EstimateResult(FigureResult):
                 Fact(x.json_key, value, titles[0], x.printed_unit, text, self._note(x.name))
             )
             if x.whole:
-                whole = None if value is None else value * self._chips
+                whole = None if value is None else value * chips
                 facts.append(Fact(x.whole_key, whole, titles[1], x.printed_unit, text))
         return facts
-
-    @property
-    def _chips(self) -> Array:
-        """The chips of all copies."""
-        return self.estimate.chips * self.load.copies
 
     def _meets(self, name: str) -> bool:
         """Whether an output is within its limit."""
@@ -185,7 +180,7 @@ class EstimateResult(FigureResult):
         """What times and rates include, and assumptions."""
         load = self.load
         work = load.requests.work
-        own = [*load.requests.notes, *load.draft_notes]
+        own = [*load.requests.notes, *self.drafted.notes]
         if isinstance(self.estimate, ServerEstimate):
             own = self._server_notes(own)
         else:
@@ -252,7 +247,7 @@ class EstimateResult(FigureResult):
         names = sorted({n: 0 for p in phases.values() for n in p.terms}, key=lambda n: -share(n))
         if isinstance(self.estimate, ServerEstimate):
             names = [
-                n for n in names if any(p.terms.get(n, 0.0) >= NOTHING for p in phases.values())
+                n for n in names if any(p.terms.get(n, 0.0) >= ROUNDING for p in phases.values())
             ]
         rows: list[dict[str, object]] = []
         for name in names:
@@ -260,7 +255,7 @@ class EstimateResult(FigureResult):
             for stage, phase in phases.items():
                 if (spent := phase.terms.get(name)) is not None:
                     row |= {stage: spent, f"{stage} %": 0.0}
-                    if spent >= NOTHING:
+                    if spent >= ROUNDING:
                         row[f"{stage} %"] = 100.0 * spent / phase.time
             rows.append(row)
         times = {"prefill": self.estimate.ttft, "decode": self.estimate.tpot}
@@ -274,8 +269,25 @@ class EstimateResult(FigureResult):
     def _limits(self) -> list[dict[str, object]]:
         """Limits of both phases; of a server, whose phases share them, once, with what fills it."""
         estimate = self.estimate
-        if not isinstance(estimate, ServerEstimate):
-            return [row for title, phase in self._phases() for row in _limits_of(title, phase)]
+        server = isinstance(estimate, ServerEstimate)
+        rows: list[dict[str, object]] = []
+        for title, phase in self._phases()[1:] if server else self._phases():
+            for name, limit in phase.limits.items():
+                if limit.need == limit.capacity == 0:  # an absent tier that nothing needs
+                    continue
+                text = size if name.endswith("memory") else number
+                amounts = {k: text(getattr(limit, k)) for k in ("need", "capacity", "slack")}
+                row: dict[str, object] = {"limit": name if server else f"{name}, {title}"}
+                met = "yes" if limit.need <= limit.capacity else "no"
+                rows.append({**row, **amounts, "met": met})
+                if server and name == "memory":
+                    rows.extend({"limit": f"  {k}", "need": size(x)} for k, x in self._memory())
+        return rows
+
+    def _memory(self) -> Iterator[tuple[str, Array]]:
+        """What fills the memory of a server, in words, and bytes."""
+        estimate = self.estimate
+        assert isinstance(estimate, ServerEstimate)
         running = estimate.decode.limits.get("requests")
         requests = number(estimate.running if running is None else running.need)
         titles = {
@@ -284,13 +296,8 @@ class EstimateResult(FigureResult):
             "activations": "of it activations at their peak",
             "reserve": "of it the runtime's reserve",
         }
-        rows = []
-        for row in _limits_of("", estimate.decode):
-            rows.append(row)
-            if row["limit"] == "memory":
-                parts = estimate.memory.items()
-                rows += [{"limit": f"  {titles[name]}", "need": size(x)} for name, x in parts]
-        return rows
+        for name, bytes_ in estimate.memory.items():
+            yield titles[name], bytes_
 
     def _figure(self) -> "Figure":
         """Both times as timelines of their terms, in ms.
@@ -347,13 +354,28 @@ def _layout(phase: Phase) -> str:
     return ", ".join(f"{name} {x}" for name, x in named.items())
 
 
-def _limits_of(title: str, phase: Phase) -> list[dict[str, object]]:
-    rows = []
-    for name, limit in phase.limits.items():
-        if limit.need == limit.capacity == 0:  # an absent tier that nothing needs
-            continue
-        text = size if name.endswith("memory") else number
-        row = {k: text(getattr(limit, k)) for k in ("need", "capacity", "slack")}
-        met = "yes" if limit.need <= limit.capacity else "no"
-        rows.append({"limit": f"{name}, {title}" if title else name, **row, "met": met})
-    return rows
+def estimate_result(
+    asked: inputs.Given,
+    name: str,
+    model: Estimator,
+    load: EstimateLoad,
+    drafted: DraftedEstimate,
+    limits: Mapping[str, float],
+) -> EstimateResult:
+    """The answer with its known errors, and the requests that run at once."""
+    answer, bands = drafted.estimate, {}
+    if not any(isinstance(x.feedforward, Experts) for x in asked.model.architecture.blocks):
+        answer = answer.replace(prefill=_dense(answer.prefill), decode=_dense(answer.decode))
+    server = isinstance(answer, ServerEstimate)
+    if server and load.rate is not None:  # by Little's law
+        load = replace(load, batch=float(load.rate / load.copies * answer.latency))
+    shipped = inputs.shipped_within(name, model, asked, load.batch)
+    if server:
+        bands = inputs.bands(asked.system, float(answer.ttft), float(answer.tpot), shipped)
+    known, source = inputs.trust(name, model, asked), OF_OTHERS if shipped else OF_PROFILE
+    return EstimateResult(asked, name, known, load, drafted, answer, bands, source, limits)
+
+
+def _dense(phase: Phase) -> Phase:
+    """A pass without the limits of experts, of a model that has none."""
+    return phase.replace(limits={k: x for k, x in phase.limits.items() if k != "expert ranks"})

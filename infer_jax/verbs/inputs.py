@@ -17,14 +17,11 @@ from infer_jax.results.wording import by_command
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.specs.fields import fresh
 from infer_jax.verbs.changes import HEADS, Changes
+from infer_jax.verbs.options import HardwareLike as HardwareLike, ModelLike as ModelLike
 from infer_jax.verbs.problems import refuse
 
 BEST = "serving"  # the estimator of a given layout, where none is asked for
 SEARCHING = "economics"  # the estimator that searches the layout of a number of GPUs
-
-
-ModelLike = str | os.PathLike[str] | Model | Architecture  # a name, a file or folder, or the spec
-HardwareLike = str | os.PathLike[str] | System | Hardware
 
 
 @dataclass(frozen=True)

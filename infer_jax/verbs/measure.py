@@ -1,124 +1,18 @@
 """``ij.measure``: times this machine's kernels, fits their curves, writes a profile."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import jax
-
-from infer_jax.catalog import load_system
-from infer_jax.catalog.files import write_text
 from infer_jax.errors import InputError
-from infer_jax.kernel_timing import FULL, TOY, FittedFamily, fitted, profile, timed
-from infer_jax.kernel_timing.fitting import spread
-from infer_jax.plots.rendering import FigureResult, dated
-from infer_jax.results import Column, Notes, Rows, Section, option, percent
+from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either
-from infer_jax.verbs.progress import busy
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-CURVES = (
-    Column("kernels", "", "family"),
-    Column("rows", "", "rows"),
-    Column("median error", "%", "median_error", percent),
-    Column("p90", "%", "p90_error", percent),
-    Column(
-        "on unseen shapes",
-        "%",
-        lambda row: "-" if row["median_error_unseen"] is None else 100 * row["median_error_unseen"],
-        left=False,
-    ),
-)
-
-
-@dataclass(frozen=True, repr=False)
-class MeasureResult(FigureResult):
-    """The curves of this machine's kernels, and the device they were timed on.
-
-    ``lost`` is how many shapes did not fit into memory, ``out`` the profile that was written.
-    """
-
-    curves: Sequence[FittedFamily]
-    device: profile.Device
-    lost: int
-    out: str
-    rows_key = "curves"
-
-    def sections(self) -> Iterator[Section]:
-        """The errors of every family's curve; rates in FLOP/s and bytes/s."""
-        device, chip = jax.devices()[0].device_kind, self.device.chip
-        yield f"{jax.device_count()} x {device}{f': {self.out}' if self.out else ''}"
-        yield {
-            "device": device,
-            "devices": jax.device_count(),
-            "file": self.out or None,
-            "flops_16": chip.flops_16,
-            "memory_bandwidth": chip.memory_bandwidth,
-            "link_bandwidth": self.device.link,
-            "out_of_memory": self.lost,
-        }
-        rows = [
-            {
-                "family": one.family.name,
-                "rows": len(one.seen),
-                "median_error": spread(one.seen)[0] / 100,
-                "p90_error": spread(one.seen)[1] / 100,
-                "median_error_unseen": spread(one.unseen)[0] / 100 if len(one.unseen) else None,
-                "intervals": {name: list(ends) for name, ends in one.intervals.items()},
-            }
-            for one in self.curves
-        ]
-        yield Rows("curves", rows, CURVES)
-        yield Notes(self.notes)
-
-    def _figure(self) -> "Figure":
-        """The errors of every family's curve, in per cent."""
-        from infer_jax.plots.bars import Panel, plot_bars
-
-        def panel(title: str, errors: Mapping[str, tuple[float, float]]) -> Panel:
-            bars = {name: {"median error": x} for name, (x, _) in errors.items()}
-            return Panel(title, "%", bars, ends={name: x for name, (_, x) in errors.items()})
-
-        panels = [
-            panel("on the shapes timed", {x.family.name: spread(x.seen) for x in self.curves})
-        ]
-        folded = [one for one in self.curves if len(one.unseen)]
-        if folded:
-            left = {one.family.name: spread(one.unseen) for one in folded}
-            panels.append(panel("on shapes left out of the fit", left))
-        end = "90 % of the errors are below"
-        title = f"{jax.devices()[0].device_kind}: errors of the curves of its kernels"
-        shapes = sum(len(one.seen) for one in self.curves)
-        caption = dated(f"{shapes} times of kernels that XLA compiled. {self.notes[0]}")
-        return plot_bars(panels, end=end, title=title, caption=caption)
-
-    def text(self) -> str:
-        """The TOML text of the profile."""
-        return profile.text(self.curves, self.device)
-
-    @property
-    def notes(self) -> list[str]:
-        """What efficiencies are shares of, whose kernels these are, how the profile is used."""
-        chip, base = self.device.chip, self.device.base
-        rates = f"{float(chip.flops_16) / 1e12:.3g} TFLOP/s and "
-        rates += f"{float(chip.memory_bandwidth) / 1e9:.3g} GB/s"
-        source = f"the data sheet of {base}" if base else "the fastest product and copy timed"
-        notes = [
-            f"Efficiencies are shares of {rates}: {source}.",
-            "XLA compiled these kernels; a serving engine's own are others, mostly faster.",
-        ]
-        if self.lost:
-            notes.append(f"{self.lost} shapes did not fit into memory and were left out.")
-        if self.out:
-            notes.append(f"Use it: `infer-jax kernels MODEL --hardware {self.out}`.")
-        return notes
+    from infer_jax.verbs.measure_result import MeasureResult
 
 
 @verb
@@ -133,7 +27,7 @@ def measure(
     ] = None,
     toy: Annotated[bool, Option("Small shapes: a minute on a CPU.")] = False,
     price: opt.Price = None,
-) -> MeasureResult:
+) -> "MeasureResult":
     """How fast are this device's kernels? Times them through JAX, fits curves, writes a profile.
 
     Args:
@@ -146,22 +40,16 @@ def measure(
         InputError: a place that cannot be written, an unknown profile, a device without memory
             for any product.
     """
+    from infer_jax.catalog import load_system
+    from infer_jax.catalog.files import write_text
+    from infer_jax.verbs.measure_result import measured_curves
+
     if out is not None and (Path(out).suffix != ".toml" or not Path(out).parent.is_dir()):
         allowed = "a .toml file in a folder that exists"
         raise InputError("command line", option("out"), str(out), allowed)
-    known = load_system(base) if base else None
-    with busy("timing kernels"):
-        rows = list(timed(TOY if toy else FULL))
-    lost = sum(row.seconds != row.seconds for row in rows)
-    chip = known.hardware.chip if known else profile.chip_of(rows, profile.usable_memory())
-    with busy("fitting curves"):
-        curves = [
-            # of so few shapes none can be left out to be predicted
-            fitted(family, unseen=False, restarts=1) if toy else fitted(family)
-            for family in profile.families_of(rows, chip)
-        ]
-    device = profile.Device(chip, profile.link_of(rows), either(price, 0.0), base or "")
-    result = MeasureResult(curves, device, lost, "" if out is None else os.fspath(out))
+    chip = load_system(base).hardware.chip if base else None
+    result = measured_curves(chip, base or "", either(price, 0.0), toy=toy)
     if out is not None:
+        result = replace(result, out=os.fspath(out))
         write_text(out, result.text())
     return result

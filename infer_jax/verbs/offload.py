@@ -1,207 +1,18 @@
 """``ij.offload``: the best block and placement of a model that is larger than its GPU."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-from jax import Array
-
-from infer_jax.compiling import once
-from infer_jax.estimators import JobEstimate, Offload, Offloading, make
-from infer_jax.estimators.known_errors import memory_note
-from infer_jax.estimators.offloading.flags import Flags, rounded
-from infer_jax.estimators.offloading.plan import SCHEDULES
-from infer_jax.estimators.offloading.search import Blocks, search
-from infer_jax.plots.rendering import FigureResult
-from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, percent
-from infer_jax.results.numbers import quantity, size
-from infer_jax.specs import Architecture, Hardware, Workload
-from infer_jax.verbs import inputs, limits, options as opt, pictures
+from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, OneOf, Option, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from infer_jax.verbs.offload_result import OffloadResult
 
-TIERS = ("gpu", "cpu", "disk")
-KINDS = ("weights", "cache", "hidden")
-PHASES = ("prefill", "decode")
-COMPRESSIONS = ("none", "weights", "cache", "both")
-ESTIMATORS = ("offloading", "offloading.paper", "offloading.released")
-RATE = "throughput_tokens_per_s"
-NAMED = (0.0, 0.2, 0.5, 1.0)  # places on the frontier whose blocks are named in the picture
-PLACEMENT = (
-    Column("kept on", "", "kind"),
-    *(Column(title, "%", tier, percent)
-      for title, tier in zip(("GPU", "CPU", "disk"), TIERS, strict=True)),
-)  # fmt: skip
-TIMES = (
-    Column("spent on", "", "term"),
-    Column("prefill", "s", "prefill"),
-    Column("one token", "s", "decode"),
-)
-PEAKS = (Column("peak of", "", "name"),
-         *(Column(x, "", x, size) for x in ("prefill", "decode", "capacity")))  # fmt: skip
-
-
-class BestBlock(NamedTuple):
-    """The best block: its estimate, and FlexGen's flags for it where a rounding fits."""
-
-    estimate: JobEstimate
-    flags: Flags | None
-
-    @property
-    def placement(self) -> dict[str, dict[str, Array]]:
-        """The share of weights, cache and hidden states on GPU, CPU and disk."""
-        layout = self.estimate.decode.layout
-        return {kind: {tier: layout[f"{kind}_{tier}"] for tier in TIERS} for kind in KINDS}
-
-    def sections(self) -> Iterator[Section]:
-        """Its rates, where its tensors live, where its time goes, FlexGen's flags."""
-        answer, flags = self.estimate, self.flags
-        layout, phases = answer.decode.layout, {x: getattr(answer, x) for x in PHASES}
-        decoding = answer.decode_throughput * answer.chips
-        samples = f"{float(layout['gpu_batch']):g} x {float(layout['batches']):g}"
-        yield {"gpu_batch": layout["gpu_batch"], "batches": layout["batches"]}
-        facts = [
-            Fact("", samples, "block", "samples"),
-            Fact(RATE, answer.throughput * answer.chips, "throughput", "tokens/s"),
-            Fact(f"decode_{RATE}", decoding, "of decoding alone", "tokens/s"),
-            Fact("latency_s", answer.time, "latency of the block", "s"),
-            Fact("prefill_s", answer.ttft, "its prefill", "s"),
-            Fact("step_s", answer.tpot, "a token of each sample", "s"),
-            Fact("tokens_per_usd", 1e6 / answer.cost, "tokens per dollar", "tokens/$"),
-        ]
-        yield Answers(facts)
-        yield {"placement": self.placement}
-        placed = [{"kind": kind, **shares} for kind, shares in self.placement.items()]
-        yield Rows("", placed, PLACEMENT)
-        terms = {x: {f"{k}_s": t for k, t in phase.terms.items()} for x, phase in phases.items()}
-        yield {"terms": terms}
-        spent = [
-            {"term": name.replace("_", " "), **{x: phases[x].terms[name] for x in PHASES}}
-            for name in answer.decode.terms
-        ]
-        yield Rows("", spent, TIMES)
-        peaks = {
-            x: {k: limits.limit_of(k, limit) for k, limit in phase.limits.items()}
-            for x, phase in phases.items()
-        }
-        yield {"peaks": peaks}
-        needs = [
-            {"name": k, "capacity": x.capacity, **{p: phases[p].limits[k].need for p in PHASES}}
-            for k, x in answer.decode.limits.items()
-            if k.endswith("memory")
-        ]
-        yield Rows("", needs, PEAKS)
-        yield ""
-        if flags is None:
-            yield "No rounding to whole tensors and percentages fits this block."
-            yield {"flexgen": None}
-            return
-        yield f"FlexGen: {flags.text}"
-        yield f"Rounding to whole tensors loses {100 * flags.loss:.2g} %."
-        flexgen = {
-            "flags": flags.text,
-            "weights_settle_at": dict(zip(TIERS, flags.weights, strict=True)),
-            RATE: flags.throughput * answer.chips,
-            "lost_to_rounding": flags.loss,
-        }
-        yield {"flexgen": flexgen}
-
-
-@dataclass(frozen=True, repr=False)
-class OffloadResult(FigureResult):
-    """The block of most tokens/s and where its tensors live; ``grid`` has every block."""
-
-    asked: inputs.Given
-    estimator: str
-    workload: Workload
-    gpus: float
-    latency: float | None
-    grid: Blocks
-    block: BestBlock | None
-
-    def rows(self) -> Sequence[Mapping[str, object]]:
-        """The frontier of blocks, fastest first: none beats another in latency and throughput."""
-        grid = self.grid
-        return [
-            {
-                "latency_s": grid.time[i],
-                RATE: grid.throughput[i],
-                "gpu_batch": grid.gpu_batch[i],
-                "batches": grid.batches[i],
-            }
-            for i in grid.frontier()
-        ]
-
-    def sections(self) -> Iterator[Section]:
-        """The block, or why there is none."""
-        block, gpus = self.block, "" if self.block is None else f"{self.gpus:g} "
-        yield f"{self.asked.model.name} on {gpus}{self.asked.system.name}"
-        yield {
-            **self.asked.names,
-            "estimator": self.estimator,
-            "isl_tokens": self.workload.isl,
-            "osl_tokens": self.workload.osl,
-            "gpus": self.gpus,
-            "blocks": len(self.grid.time),
-            "feasible": block is not None,
-        }
-        if block is None:
-            yield ""
-            yield self.why
-            yield {"why": self.why}
-        else:
-            yield from block.sections()
-            yield Rows("frontier", self.rows())
-        yield Notes(self.notes)
-
-    @property
-    def why(self) -> str:
-        """Why no block is left."""
-        if not self.grid.feasible.any():
-            return f"Nothing fits: {self.grid.why}."
-        least = float(self.grid.time[self.grid.feasible].min())
-        return f"No block takes at most {self.latency:g} s: the fastest takes {least:.4g} s."
-
-    @property
-    def notes(self) -> list[str]:
-        """How many blocks were tried, and what was assumed."""
-        blocks = f"{len(self.grid.time)} blocks, each with its exact best placement."
-        return [
-            f"Estimator: {self.estimator}; {blocks}",
-            memory_note(make(self.estimator)),
-            *self.asked.notes,
-        ]
-
-    def _figure(self) -> "Figure":
-        """The frontier of blocks: tokens/s against the latency of a block."""
-        if self.block is None:
-            raise refuse("latency", self.latency, "wider limits: no block is left to draw")
-        from infer_jax.plots.tradeoff import plot_tradeoff
-
-        grid, front = self.grid, self.grid.frontier()
-        curve = {"": {"best blocks": (grid.time[front], grid.throughput[front])}}
-        at = [front[round(share * (len(front) - 1))] for share in NAMED]
-        requests = {
-            (float(grid.time[i]), float(grid.throughput[i])): quantity(
-                grid.gpu_batch[i] * grid.batches[i], "request"
-            )
-            for i in at
-        }
-        caption = pictures.caption(
-            self.asked,
-            self.workload,
-            self.estimator,
-            "A job is a block of requests that run together; a point is a block with its best "
-            "placement of weights, cache and states.",
-        )
-        title = f"{self.asked.model.name} on {float(self.gpus):g} {self.asked.system.title}"
-        return plot_tradeoff(curve, title=title, caption=caption, words=requests)
+COMPRESSIONS = OneOf(("none", "weights", "cache", "both"))
+SCHEDULES = OneOf(("row-by-row", "zig-zag", "diagonal"))
 
 
 @verb
@@ -218,10 +29,10 @@ def offload(
     ] = None,
     compress: Annotated[
         str,
-        Option("Store in 4 bits: none, weights, cache or both.", "WHAT", OneOf(COMPRESSIONS)),
+        Option("Store in 4 bits: none, weights, cache or both.", "WHAT", COMPRESSIONS),
     ] = "none",
     schedule: Annotated[
-        str, Option("row-by-row, zig-zag or diagonal.", "ORDER", OneOf(SCHEDULES))
+        str, Option("row-by-row, zig-zag or diagonal.", "ORDER", SCHEDULES)
     ] = "zig-zag",
     gpu_attention: Annotated[bool, Option("Decode attends on the GPU, not on the CPU.")] = False,
     no_overlap: Annotated[bool, Option("Transfers wait for the computation.")] = False,
@@ -232,7 +43,7 @@ def offload(
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
     set: opt.Changes = None,
-) -> OffloadResult:
+) -> "OffloadResult":
     """Which block, and where do weights, KV cache and hidden states live, for most tokens/s?
 
     Args:
@@ -249,9 +60,16 @@ def offload(
     >>> float(round(sum(best.block.placement["weights"].values()), 6))
     1.0
     """
+    import numpy as np
+
+    from infer_jax.estimators import Offload
+    from infer_jax.estimators.offloading.search import search
+    from infer_jax.verbs import inputs
+    from infer_jax.verbs.offload_result import OffloadResult, best_block, offloading
+
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
-    name, arch = estimator or ESTIMATORS[0], asked.model.architecture
-    model = _estimator(name, asked)
+    name, arch = estimator or "offloading", asked.model.architecture
+    model = offloading(name, asked)
     layers = sum(float(b.count) for b in arch.blocks)
     if gpus > layers:
         raise refuse("gpus", gpus, f"at most the {layers:g} layers")
@@ -274,36 +92,5 @@ def offload(
         here = {"gpu_batch": grid.gpu_batch[best], "batches": grid.batches[best]}
         plan = plan.replace(**{name: np.asarray(x) for name, x in here.items()})
         with busy("pricing the best block"):
-            block = _block(model, arch, asked.hardware, work, plan)
+            block = best_block(model, arch, asked.hardware, work, plan)
     return OffloadResult(asked, name, work, gpus, limit, grid, block)
-
-
-def _block(
-    model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
-) -> BestBlock:
-    """The block of ``plan`` with its tensors placed at their best, and FlexGen's flags for it."""
-    answer: JobEstimate = once(_estimate, model, arch, hardware, work, plan)
-    layout = answer.decode.layout
-    shares = {f"{kind}_{tier}" for kind in KINDS for tier in TIERS[:2]}
-    placed = plan.replace(**{share: layout[share] for share in shares})
-    flags = rounded(model, arch, hardware, work, placed, float(answer.throughput))
-    return BestBlock(answer, flags)
-
-
-def _estimate(
-    model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
-) -> JobEstimate:
-    return model.estimate(arch, hardware, work, plan)
-
-
-def _estimator(name: str, asked: inputs.Given) -> Offloading:
-    """The offloading estimator of that name with the system's coefficients.
-
-    Raises:
-        InputError: another estimator.
-    """
-    if name not in ESTIMATORS:
-        raise refuse("estimator", name, ", ".join(ESTIMATORS))
-    model = make(name, asked.system.coefficients)
-    assert isinstance(model, Offloading)
-    return model

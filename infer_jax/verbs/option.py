@@ -5,15 +5,12 @@ the line of ``--help``, and the sentence about a wrong value.
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Annotated, Protocol, TypeVar, get_args, get_origin
+from typing import Annotated, TypeVar, get_args, get_origin
 
-import jax
-import numpy as np
-
+from infer_jax.results.numbers import is_truth
 from infer_jax.results.wording import by_command
 from infer_jax.verbs import texts
 from infer_jax.verbs.texts import MAX_NUMBER
@@ -21,17 +18,14 @@ from infer_jax.verbs.texts import MAX_NUMBER
 T = TypeVar("T")
 
 
-class ValueKind(Protocol):
-    """What the values of an option are, beyond their type."""
+class ValueKind:
+    """What the values of an option are, beyond their type; ``allowed`` says it in words."""
 
-    @property
-    @abstractmethod
-    def allowed(self) -> str:
-        """What is allowed, in words."""
+    allowed: str
 
     def parse(self, text: str) -> object:
-        """The value that a text of the command line means; a ValueError where it means none."""
-        ...
+        """The value that a text of the command line means: the text, read as in Python."""
+        return text
 
     def check(self, value: object) -> object:
         """``value`` as the verb gets it.
@@ -39,11 +33,11 @@ class ValueKind(Protocol):
         Raises:
             ValueError: the option cannot have it.
         """
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(ValueKind):
     """Numbers from ``low`` to ``high``; with ``above``, greater than ``low``.
 
     ``what`` they are, and ``why`` they end at ``high``, are for the sentence about a wrong one.
@@ -82,7 +76,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Time:
+class Time(ValueKind):
     """Seconds of a time such as "300ms"; a bare number is seconds in Python, ms in a command.
 
     ``unlimited``: the word "none" is a time without end.
@@ -114,14 +108,10 @@ class Time:
 
 
 @dataclass(frozen=True)
-class SpreadTokens:
+class SpreadTokens(ValueKind):
     """Tokens of a request, with their spread where a text says it: 2200±600."""
 
     allowed: str = "a whole number of at least 1, or one with a spread such as 2200±600"
-
-    def parse(self, text: str) -> str:
-        """The text, which is read as in Python."""
-        return text
 
     def check(self, value: object) -> texts.Tokens:
         """The tokens, and how far requests differ from them."""
@@ -130,23 +120,23 @@ class SpreadTokens:
 
 
 @dataclass(frozen=True)
-class OneOf:
-    """One of some names."""
+class OneOf(ValueKind):
+    """One of some names, which may be a function that looks them up."""
 
-    names: tuple[str, ...]
+    names: Callable[[], tuple[str, ...]] | tuple[str, ...]
 
     @property
     def allowed(self) -> str:
         """What is allowed, in words."""
-        return f"one of {', '.join(self.names)}"
+        return f"one of {', '.join(self._known)}"
 
-    def parse(self, text: str) -> str:
-        """The text."""
-        return text
+    @property
+    def _known(self) -> tuple[str, ...]:
+        return self.names() if callable(self.names) else self.names
 
     def check(self, value: object) -> object:
         """The name, if it is one of these."""
-        if not isinstance(value, str) or value not in self.names:
+        if not isinstance(value, str) or value not in self._known:
             raise ValueError(self.allowed)
         return value
 
@@ -214,8 +204,8 @@ def type_of(annotation: object) -> object:
 
 def to_float(value: object) -> float:
     """A number as a float; NaN for anything else, such as a text or a bool."""
-    single = isinstance(value, np.ndarray | np.generic | jax.Array) and value.ndim == 0
-    if isinstance(value, bool | np.bool_) or not (isinstance(value, Real) or single):
+    single = isinstance(value, Real) or getattr(value, "ndim", None) == 0
+    if is_truth(value) or not single:
         return math.nan
     try:
         return float(value)  # pyright: ignore[reportArgumentType]

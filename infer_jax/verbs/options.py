@@ -2,12 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Union
 
-from infer_jax.catalog import list_models, list_systems
-from infer_jax.estimators import Estimator
-from infer_jax.estimators.serving import ENGINES
-from infer_jax.verbs.inputs import HardwareLike, ModelLike
 from infer_jax.verbs.option import (
     PROBABILITY,
     SHARE,
@@ -19,6 +15,12 @@ from infer_jax.verbs.option import (
     count,
 )
 
+if TYPE_CHECKING:  # verbs are declared without JAX, so that `--help` need not import it
+    from infer_jax import catalog, estimators, specs
+
+# a name, a file or folder, or the spec
+ModelLike = Union[str, os.PathLike[str], "catalog.Model", "specs.Architecture"]
+HardwareLike = Union[str, os.PathLike[str], "catalog.System", "specs.Hardware"]
 Place = str | os.PathLike[str]
 Places = Place | Sequence[Place]
 MOST_GPUS = 1e6  # five times the largest cluster of 2025 (xAI's Colossus, 200,000)
@@ -26,10 +28,28 @@ WHOLE = count()
 SEED = count(0, 2**32 - 1)
 
 
+def _models() -> Sequence[str]:
+    from infer_jax.catalog import list_models
+
+    return list_models()
+
+
+def _systems() -> Sequence[str]:
+    from infer_jax.catalog import list_systems
+
+    return list_systems()
+
+
 def _variants() -> Sequence[str]:
-    from infer_jax.estimators import VARIANTS  # which a listing of the verbs need not load
+    from infer_jax.estimators import VARIANTS
 
     return [*VARIANTS]
+
+
+def _engines() -> tuple[str, ...]:
+    from infer_jax.estimators.serving import ENGINES
+
+    return ENGINES
 
 
 # what is asked about
@@ -37,14 +57,14 @@ CONFIG = Option(
     "A bundled model by name, a config.json, or a folder that holds one.",
     "CONFIG",
     by_place=True,
-    names=list_models,
+    names=_models,
 )
 Config = Annotated[ModelLike, CONFIG]
 PROFILE = "A shipped profile, or a .toml file"
-System = Annotated[HardwareLike, Option(f"{PROFILE}.", "NAME|FILE", names=list_systems)]
+System = Annotated[HardwareLike, Option(f"{PROFILE}.", "NAME|FILE", names=_systems)]
 Systems = Annotated[
     HardwareLike | Sequence[HardwareLike],
-    Option(f"{PROFILE}; repeat to compare.", "NAME|FILE", many=True, names=list_systems),
+    Option(f"{PROFILE}; repeat to compare.", "NAME|FILE", many=True, names=_systems),
 ]
 FORMATS = (
     "Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, mxfp4; "
@@ -57,7 +77,7 @@ Quants = Annotated[
 KvDtype = Annotated[str | None, Option("KV cache: bf16, fp16 or fp8.", "FORMAT")]
 ESTIMATOR = Option("A name that `infer-jax estimators` lists.", "NAME", names=_variants)
 EstimatorName = Annotated[str | None, ESTIMATOR]
-EstimatorLike = Annotated[str | Estimator | None, ESTIMATOR]
+EstimatorLike = Annotated[Union[str, "estimators.Estimator", None], ESTIMATOR]
 Changes = Annotated[
     str | Sequence[str] | None,
     Option(
@@ -147,7 +167,7 @@ Acceptance = Annotated[
 ]
 
 # a server's own
-ENGINE = OneOf(ENGINES)
+ENGINE = OneOf(_engines)
 GpuMemory = Annotated[
     float | None,
     Option(

@@ -2,24 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-
-from infer_jax.estimators.serving import Deployment
-from infer_jax.planning import MODES, USUAL_TTFT, Requirements
 from infer_jax.results import option
-from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import inputs, options as opt
+from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.drafts import DraftOptions, drafting
-from infer_jax.verbs.inputs import HardwareLike
 from infer_jax.verbs.option import Number, OneOf, Option, Time, above_zero, either, seconds_of
-from infer_jax.verbs.plan_result import PlanResult
-from infer_jax.verbs.plan_search import Question, plans
+from infer_jax.verbs.options import HardwareLike
 from infer_jax.verbs.problems import ask, refuse
-from infer_jax.verbs.requests import requested
 from infer_jax.verbs.texts import unique_texts
+
+if TYPE_CHECKING:
+    from infer_jax.planning import Requirements
+    from infer_jax.verbs.plan_result import PlanResult
+
+MODES = ("aggregated", "disaggregated")
+USUAL_TTFT = 2.0  # seconds, as ``planning`` has it
 
 
 @verb
@@ -127,7 +125,7 @@ def plan(
         ),
     ] = False,
     set: opt.Changes = None,
-) -> PlanResult:
+) -> "PlanResult":
     """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?
 
     Limits are in seconds, or texts with a unit such as "30ms"; ``ttft="none"`` takes the usual
@@ -145,6 +143,16 @@ def plan(
     >>> plans.best.layout, plans.best.chips
     ('1 x TP2', 2.0)
     """
+    import numpy as np
+
+    from infer_jax.estimators.serving import Deployment
+    from infer_jax.specs import UNBOUNDED
+    from infer_jax.verbs import inputs
+    from infer_jax.verbs.drafts import DraftOptions, drafting
+    from infer_jax.verbs.plan_result import PlanResult
+    from infer_jax.verbs.plan_search import Question, plans
+    from infer_jax.verbs.requests import requested
+
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
     limits = seconds_of(ttft), seconds_of(tpot), seconds_of(p99_ttft)
@@ -193,15 +201,17 @@ def _estimator_name(engine: str | None, estimator: str | None) -> str:
     if engine and estimator:
         allowed = f"without {option('estimator')}, which has an engine of its own"
         raise refuse("engine", engine, allowed)
-    return estimator or (f"serving.{engine}" if engine else inputs.BEST)
+    return estimator or (f"serving.{engine}" if engine else "serving")
 
 
 def _requirements(
     load: tuple[float | None, float | None, float | None],
     limits: tuple[float | None, float | None, float | None],
     frontier: bool,
-) -> Requirements:
+) -> "Requirements":
     """GPUs, concurrency or rate, and limits in seconds of TTFT, TPOT and the 99 % of TTFT."""
+    from infer_jax.planning import Requirements
+
     (total, concurrency, rate), (ttft, tpot, p99) = load, limits
     if concurrency is not None and rate is not None:
         allowed = f"{option('concurrency')} or {option('request-rate')}, not both"
@@ -224,7 +234,7 @@ def _requirements(
 
 def _check_options(
     mode: str | None,
-    requirements: Requirements,
+    requirements: "Requirements",
     decoding: HardwareLike | None,
     chunks: Sequence[float],
     rent: tuple[float | None, str | None],

@@ -23,11 +23,11 @@ from infer_jax.planning import USUAL_TTFT, Choice, PlanPool
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import bands, inputs, kernel_rows, pictures
-from infer_jax.verbs.frontier import FrontierSearch, ideal_frontier
+from infer_jax.verbs import bands, inputs, kernels_result, pictures
 from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
+from infer_jax.verbs.frontier_search import FrontierSearch, ideal_frontier
 from infer_jax.verbs.inputs import Given
-from infer_jax.verbs.memory import server_settings
+from infer_jax.verbs.memory_result import server_settings
 from infer_jax.verbs.plan_page import Words, command, command_words, plan_point
 from infer_jax.verbs.plan_search import Question, servers
 
@@ -190,7 +190,7 @@ class Report:
         return analyser(outputs_without_power, self.point, "estimator", exact=False)(self.point)
 
     @cached_property
-    def kernels(self) -> Mapping[str, Sequence[kernel_rows.KernelRow]]:
+    def kernels(self) -> Mapping[str, Sequence[kernels_result.KernelRow]]:
         """Kernels of one GPU by pass, by the curves of the profile or at the roofline."""
         coefficients, kernels = self.given.system.coefficients, variant("kernels").make()
         if coefficients.get("kernels"):
@@ -198,7 +198,7 @@ class Report:
         arch, hardware, work = self.point.arch, self.point.hardware, self.point.workload
         plans = plain_plan(self.chosen.pools[0]), plain_plan(self.chosen.pools[-1])
         profiles = once(_kernel_passes, kernels, arch, hardware, work, plans)
-        return {stage: kernel_rows.rows(arch, profile) for stage, profile in profiles.items()}
+        return {stage: kernels_result.rows(arch, profile) for stage, profile in profiles.items()}
 
     @cached_property
     def ideal(self) -> FrontierResult:
@@ -289,7 +289,7 @@ def _kernel_passes(
     hardware: Hardware,
     work: Workload,
     plans: tuple[Plan, Plan],
-) -> dict[str, kernel_rows.Profile]:
+) -> dict[str, kernels_result.Profile]:
     """The kernels of the prefill of a prompt in each group, and of a token of every request."""
     prompt, token = plans
     prefill, decode = passes_of(work)
@@ -298,7 +298,7 @@ def _kernel_passes(
         "decode": (decode.replace(sequences=jnp.maximum(work.batch, token.ep)), token),
     }
     return {
-        stage: kernel_rows.profiled(estimator, arch, hardware, forward, plan)
+        stage: kernels_result.profiled(estimator, arch, hardware, forward, plan)
         for stage, (forward, plan) in passes.items()
     }
 

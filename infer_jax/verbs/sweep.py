@@ -4,40 +4,39 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Optional, Union
 
-import jax
-from jax import Device
-
-from infer_jax.catalog import Model, System
-from infer_jax.catalog.published import serving_measured
 from infer_jax.errors import InputError
-from infer_jax.estimators import Estimator, Trust, trust
-from infer_jax.estimators.registry import variant
-from infer_jax.sweeps import Quantiles, Space, explain as explained, prepare, start, tables
-from infer_jax.sweeps.engine import MEMORY, Progress
-from infer_jax.sweeps.explanation import Explanation
-from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.reducers import Reducer
-from infer_jax.sweeps.results import SweepResult
-from infer_jax.sweeps.toml import DEFAULT, SweepFile, load_space, space_of
-from infer_jax.verbs import options as opt, pictures
+from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Number, Option
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import bar, busy
 
+if TYPE_CHECKING:
+    from jax import Device
+
+    from infer_jax.estimators import Estimator, Trust
+    from infer_jax.sweeps import Space
+    from infer_jax.sweeps.engine import Progress
+    from infer_jax.sweeps.explanation import Explanation
+    from infer_jax.sweeps.preparing import Prepared
+    from infer_jax.sweeps.reducers import Reducer
+    from infer_jax.sweeps.results import SweepResult
+    from infer_jax.sweeps.toml import SweepFile
+
 MAX_POINTS = 10**15  # points
 REDUCERS = "what to keep, such as Pareto('speed', 'cost'), TopK(10, 'cost') or Best('cost')"
-SpaceLike = Space | str | os.PathLike[str] | Mapping[str, object]  # also a file, or its tables
-Estimators = str | Estimator | Sequence[str | Estimator]
+# also a file, or its tables
+SpaceLike = Union["Space", str, os.PathLike[str], Mapping[str, object]]
+Estimators = Union[str, "Estimator", Sequence[Union[str, "Estimator"]]]
 
 
 @verb
 def sweep(
     space: Annotated[SpaceLike, Option("Axes, and what to keep.", "SPACE.toml", by_place=True)],
     *,
-    keep: Reducer | None = None,
+    keep: Optional["Reducer"] = None,
     estimator: Estimators | None = None,
     out: Annotated[
         opt.Places | None,
@@ -57,11 +56,11 @@ def sweep(
     feasible: str | None = None,
     legal: bool = True,
     chunk: Annotated[int | None, opt.WHOLE] = None,
-    devices: Sequence[Device] | None = None,
+    devices: Sequence["Device"] | None = None,
     every: Annotated[float, Number(0.0)] = 30.0,
-    memory: Annotated[int, opt.WHOLE] = MEMORY,
-    progress: Callable[[Progress], None] | None = None,
-) -> SweepResult:
+    memory: Annotated[int, opt.WHOLE] = 2**28,
+    progress: Callable[["Progress"], None] | None = None,
+) -> "SweepResult":
     """Which of millions of configurations are worth choosing? The same command carries on.
 
     ``keep`` is ``Pareto``, ``TopK``, ``Best``, ``Histogram``, ``Quantiles`` or ``Everything`` of
@@ -89,6 +88,11 @@ def sweep(
     >>> best.axes(0)["workload.batch"]
     4
     """
+    import jax
+
+    from infer_jax.sweeps import Quantiles, Space, start, tables
+    from infer_jax.verbs import pictures
+
     request = _request(space, keep, estimator, feasible)
     rows, drawn = pictures.split(
         out,
@@ -103,8 +107,7 @@ def sweep(
         raise refuse("SPACE.toml", text, f"at most {MAX_POINTS:.1g}, days at 10^10 points a second")
     if rows is not None:
         tables.check(rows, ready.mark)
-        beside = Path(rows).with_name(f".{Path(rows).name}.checkpoint.npz")
-        checkpoint = checkpoint or beside
+        checkpoint = checkpoint or Path(rows).with_name(f".{Path(rows).name}.checkpoint.npz")
     with bar() as own_bar:
         result = start(
             ready,
@@ -125,12 +128,14 @@ def sweep(
 
 
 @verb
-def explain(space: SpaceLike, at: str, precision: str = "float32") -> Explanation:
+def explain(space: SpaceLike, at: str, precision: str = "float32") -> "Explanation":
     """One point of a SPACE.toml in full, by its index; nothing is swept.
 
     Raises:
         InputError: a file that is no space, an index that the grid does not have.
     """
+    from infer_jax.sweeps import Space, explain as explained
+
     request = _request(space, None, None, None)
     ready = _prepared(request, precision, True)
     if not (at.isascii() and at.isdigit() and len(at) < 100):
@@ -140,9 +145,12 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> Explanatio
 
 
 def _request(
-    space: SpaceLike, keep: Reducer | None, estimator: Estimators | None, feasible: str | None
-) -> SweepFile:
+    space: SpaceLike, keep: "Reducer | None", estimator: Estimators | None, feasible: str | None
+) -> "SweepFile":
     """The sweep to run: of a file, or of a space and the other arguments."""
+    from infer_jax.sweeps import Space
+    from infer_jax.sweeps.toml import DEFAULT, SweepFile, load_space, space_of
+
     if isinstance(space, Space):
         if keep is None:
             raise InputError("sweep", "keep", "missing", REDUCERS)
@@ -158,15 +166,20 @@ def _request(
     return request if feasible is None else request._replace(feasible=feasible)
 
 
-def _estimators(given: Estimators) -> tuple[Estimator | list[Estimator], tuple[str, ...]]:
+def _estimators(given: Estimators) -> "tuple[Estimator | list[Estimator], tuple[str, ...]]":
     """One estimator or several, with their names; each system has its own coefficients."""
+    from infer_jax.estimators import Estimator
+    from infer_jax.estimators.registry import variant
+
     several = [given] if isinstance(given, str | Estimator) else list(given)
     estimators = [variant(x).make() if isinstance(x, str) else x for x in several]
     names = tuple(x if isinstance(x, str) else x.innermost.table for x in several)
     return (estimators[0] if isinstance(given, str | Estimator) else estimators), names
 
 
-def _prepared(request: SweepFile, precision: str, legal: bool) -> Prepared:
+def _prepared(request: "SweepFile", precision: str, legal: bool) -> "Prepared":
+    from infer_jax.sweeps import prepare
+
     with busy("reading the space"):
         return prepare(
             request.estimator,
@@ -178,8 +191,12 @@ def _prepared(request: SweepFile, precision: str, legal: bool) -> Prepared:
         )
 
 
-def _trusted(request: SweepFile, ready: Prepared) -> list[Trust]:
+def _trusted(request: "SweepFile", ready: "Prepared") -> "list[Trust]":
     """How far each estimator is trusted on each system, and for a model that was not measured."""
+    from infer_jax.catalog import Model, System
+    from infer_jax.catalog.published import serving_measured
+    from infer_jax.estimators import trust
+
     systems = [x for x in ready.named.values() if isinstance(x, System)]
     models = [x.name for x in ready.named.values() if isinstance(x, Model)]
     measured = serving_measured().models
@@ -191,7 +208,7 @@ def _trusted(request: SweepFile, ready: Prepared) -> list[Trust]:
     ]
 
 
-def _write(result: SweepResult, checkpoint: str | os.PathLike[str] | None) -> None:
+def _write(result: "SweepResult", checkpoint: str | os.PathLike[str] | None) -> None:
     """Write the files of a result, and delete its checkpoint."""
     if result.out is not None:
         result.write(result.out)

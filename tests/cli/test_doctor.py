@@ -50,9 +50,9 @@ def test_not_a_number_is_wrong():
 def test_verb_names_the_device_and_exits_1(monkeypatch):
     good = doctor.Verdict("cpu:0 cpu", "float32", 1e-7, "a row", 24)
     bad = dataclasses.replace(good, device="gpu:1 broken", worst=0.5)
-    monkeypatch.setattr("infer_jax.cli.doctor.examine", lambda: [good])
+    monkeypatch.setattr("infer_jax.doctor.examine", lambda: [good])
     assert run("doctor").code == 0
-    monkeypatch.setattr("infer_jax.cli.doctor.examine", lambda: [good, bad])
+    monkeypatch.setattr("infer_jax.doctor.examine", lambda: [good, bad])
     ran = run("doctor")
     assert ran.code == 1 and "gpu:1 broken is wrong in float32" in ran.out
     output = json.loads(run("doctor", "--json").out)

@@ -12,7 +12,7 @@ import infer_jax as ij
 from infer_jax.results.terms import term
 from infer_jax.verbs import pictures
 from infer_jax.verbs.compare_result import EstimatorsCompared
-from infer_jax.verbs.kernels import KERNELS
+from infer_jax.verbs.kernels_result import KERNELS
 from tests.cli.running import answer, run
 
 pytest.importorskip("matplotlib")

@@ -104,8 +104,8 @@ def test_importing_the_library_leaves_jax_as_it_is(tmp_path):
 IMPORTED = """
 import sys
 import infer_jax.cli.commands
-for verb in ("estimate", "plan", "report"):
-    __import__(f"infer_jax.verbs.{verb}")
+for answer in ("estimate_result", "plan_result", "report_answers"):
+    __import__(f"infer_jax.verbs.{answer}")
     print(*(name for name in sys.modules if name.startswith("infer_jax")))
 """
 OTHERS = ("offloading", "partitioning", "attention_feedforward")

@@ -113,15 +113,12 @@ def test_what_was_kept_is_drawn(space):
 
 
 def test_stopped_it_says_how_to_go_on(space, monkeypatch):
-    import importlib
-
-    verb = importlib.import_module("infer_jax.verbs.sweep")
     from infer_jax.sweeps.interrupt import Stopped
 
     def stopped(*_, checkpoint, **__):
         raise Stopped(5, 10, checkpoint, 15)
 
-    monkeypatch.setattr(verb, "start", stopped)
+    monkeypatch.setattr("infer_jax.sweeps.start", stopped)
     ran = run("sweep", "space.toml", "--out", "out.json")
     assert ran.code == 143 and "5 of 10" in ran.err and "goes on from .out.json" in ran.err
     assert ran.err.count("\n") == 1 and not (space.parent / "out.json").exists()

@@ -110,8 +110,8 @@ def test_a_profile_loads_as_a_shipped_one(base, tmp_path, x64):
 
 def test_measure_says_what_it_writes(monkeypatch, tmp_path, x64):
     """Of times that are known: the text, the rows and the profile are of the same curves."""
-    monkeypatch.setattr("infer_jax.verbs.measure.timed", lambda sizes: rows())
-    monkeypatch.setattr("infer_jax.verbs.measure.fitted", lambda family, **how: curve())
+    monkeypatch.setattr("infer_jax.verbs.measure_result.timed", lambda sizes: rows())
+    monkeypatch.setattr("infer_jax.verbs.measure_result.fitted", lambda family, **how: curve())
     result = ij.measure(tmp_path / "mine.toml", toy=True, price=2.0)
     assert (tmp_path / "mine.toml").read_text() == result.text()
     assert len(result.curves) == len(profile.families_of(rows(), CHIP))

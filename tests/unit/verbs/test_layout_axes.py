@@ -2,7 +2,7 @@
 
 import pytest
 
-from infer_jax.verbs.layout_rows import _axes
+from infer_jax.verbs.layout_result import _axes
 
 
 @pytest.mark.parametrize("chips", [1, 7, 12, 64])

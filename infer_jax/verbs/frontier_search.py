@@ -1,6 +1,7 @@
-"""The layouts and batches that a frontier tries, and why none of them will do."""
+"""The layouts and batches that a frontier tries, the best of them, or why none will do."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jax import Array
@@ -9,16 +10,21 @@ from jaxtyping import Float
 from infer_jax.compiling import once
 from infer_jax.estimators import Economics, Estimator, Limit
 from infer_jax.estimators.economics import Grid, GridInputs, evaluate_layouts, paper_axes
+from infer_jax.estimators.estimate import decode_context
 from infer_jax.physics import decoder
 from infer_jax.physics.feedforward import sparsity
 from infer_jax.planning import layouts
 from infer_jax.results import option
 from infer_jax.specs import Architecture, Feedforward, Hierarchy, Workload
-from infer_jax.verbs import limits
+from infer_jax.verbs import inputs, limits
+from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.progress import busy
 
+PAPERS = "economics.level4"  # the estimator of the economics paper
+PREFIX = "The cached prefix shortens prefill alone; this frontier is of decode."
 PLANNED = "economics.planned"  # of ideal servers at layouts that are given
 DENSE = 16  # every number of GPUs up to this one is tried
 LARGEST = 1024  # GPUs of the largest instance that is tried where no total is given
@@ -26,6 +32,26 @@ PER_OCTAVE = 8  # GPUs tried per doubling beyond
 BATCHES = np.unique(np.round(np.r_[1:65, np.geomspace(64, 2**18, 12 * 24 + 1)]))
 Layouts = Float[np.ndarray, "layouts 3"]  # TP, PP, EP
 Values = Float[np.ndarray, " values"]
+
+
+class FrontierSearch(NamedTuple):
+    """The estimator, the drafts and the grid whose points are evaluated, and their limits.
+
+    ``engine_degrees``: degrees are those that engines run, and not real numbers; ``total``: GPUs;
+    ``demand``: tokens/s over all requests; ``tpot``: seconds per token; ``preference``: the
+    exponent of the preferred point; ``all``: every row is printed.
+    """
+
+    estimator: str = PLANNED
+    engine_degrees: bool = True
+    paper: bool = False
+    draft: str | None = None
+    acceptance: float | None = None
+    total: float | None = None
+    demand: float | None = None
+    tpot: float | None = None
+    preference: float = 3.0
+    all: bool = False
 
 
 def engine_layouts(given: Given, total: float | None) -> Layouts:
@@ -111,4 +137,52 @@ def why_nothing(grid: Grid, demand: float | None = None, tpot: float | None = No
     fastest = 1e3 * float(within.time.min())
     return (
         f"Nothing is within {1e3 * (tpot or 0):g} ms a token: the fastest takes {fastest:.4g} ms."
+    )
+
+
+def ideal_frontier(given: Given, work: Workload, search: FrontierSearch) -> FrontierResult:
+    """The frontier of ideal servers of one system and format."""
+    name, paper = search.estimator, search.paper
+    ideal = inputs.estimator(name, given)
+    if not (search.engine_degrees or ideal.searches):
+        raise refuse("estimator", name, "one that searches the split, such as economics")
+    trust = inputs.trust(name, ideal, given)
+    drafts = search.draft, search.acceptance
+    ideal, drafting = inputs.speculative(ideal, *drafts, given, paper=paper)
+    kind, degrees = "numbers of GPUs", "real numbers that its search finds"
+    with busy("compiling and evaluating"):
+        if search.engine_degrees:
+            layouts, batches = engine_layouts(given, search.total), BATCHES
+            kind, degrees = "layouts", "degrees that engines run"
+        elif paper:
+            chips, batches = paper_grid(given, ideal)
+            layouts = searched_layouts(chips)
+        else:
+            chips, batches = gpu_axes(given, search.total)
+            layouts = searched_layouts(chips)
+        grid = evaluate(ideal, given, work, layouts, batches)
+    front = grid.under(search.demand)
+    if len(front):
+        front = front.thresholds() if paper else front.frontier()
+        front = front.take(front.time <= either(search.tpot, np.inf))
+    return FrontierResult(
+        asked=given,
+        estimator=name,
+        trust=trust,
+        work=work,
+        evaluated=len(grid),
+        points=front,
+        preference=search.preference,
+        why="" if len(front) else why_nothing(grid, search.demand, search.tpot),
+        all=search.all,
+        notes=[
+            *limits.long_times({"tpot": search.tpot}),
+            f"Decode of one token at {float(decode_context(work)):.12g} tokens of context: "
+            f"isl + (osl - 1) / 2 with isl {float(work.isl):.12g} and osl {float(work.osl):.12g}.",
+            f"Over {len(layouts)} {kind} of up to {grid.chips.max():.12g} GPUs, each at "
+            f"{len(batches)} batches; TP, PP and EP are {degrees}.",
+            *drafting,
+            *given.notes,
+            *([PREFIX] if float(work.prefix) else []),
+        ],
     )

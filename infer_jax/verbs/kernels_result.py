@@ -1,0 +1,299 @@
+"""The answer of ``kernels``: time, work and bound of each kernel of both passes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.compiling import once
+from infer_jax.estimators import Estimate
+from infer_jax.estimators.estimate import decode_context
+from infer_jax.estimators.kernels import Kernels, KernelsPlan
+from infer_jax.estimators.kernels.kernel import Kernel
+from infer_jax.plots.rendering import FigureResult
+from infer_jax.results import (
+    Answers,
+    Column,
+    Fact,
+    Notes,
+    Rows,
+    Section,
+    number,
+    percent,
+    scaled,
+)
+from infer_jax.results.numbers import digits, quantity
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
+from infer_jax.verbs import inputs, limits, pictures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STAGES = ("prefill", "decode")
+OVERLAPPED = "hidden by overlap"
+COMPUTED = ("attention", "feedforward", "head")  # terms whose times are those of kernels
+OUTSIDE = {"network": "between GPUs"}  # words of terms that are no kernel's
+KERNELS = {"output": "attention output", "head": "output head", "dense up": "dense layers up",
+           "dense down": "dense layers down", "shared up": "shared expert up",
+           "shared down": "shared expert down"}  # fmt: skip
+TERMS = (
+    Column("a pass is spent on", "", "term"),
+    *(Column(stage, "ms", stage, number, left=False) for stage in STAGES),
+)
+COLUMNS = (
+    Column("layers", "", "layers"),
+    Column("time", "us", "time_us"),
+    Column("work", "GFLOP", "flop", scaled(1e-9)),
+    Column("moved", "MB", "bytes", scaled(1e-6)),
+    Column("intensity", "FLOP/B", "intensity_flop_per_byte"),
+    Column("MFU", "%", "mfu", percent),
+    Column("bound", "", "bound"),
+)
+
+
+class KernelRow(TypedDict):
+    """One kernel of one layer of a block, for JSON; ``block`` is None for the head's."""
+
+    block: int | None
+    layers: float
+    kernel: str
+    time_us: float
+    flop: float
+    bytes: float
+    intensity_flop_per_byte: float
+    mfu: float
+    bound: str
+
+
+@dataclass(frozen=True, repr=False)
+class KernelsResult(FigureResult):
+    """Both passes as sums of kernels; ``kernels`` has a row a kernel, by pass.
+
+    ``prefill_tokens`` are of one pass in all groups, ``largest_batch`` is of requests that fit.
+    """
+
+    asked: inputs.Given
+    estimator: str
+    published: bool
+    workload: Workload
+    plan: KernelsPlan
+    estimate: Estimate
+    prefill_tokens: Array
+    largest_batch: Array
+    kernels: Mapping[str, Sequence[KernelRow]]
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """One row a kernel, of prefill and then of decode."""
+        return [{"pass": stage, **row} for stage in STAGES for row in self.kernels[stage]]
+
+    def sections(self) -> Iterator[Section]:
+        """The times and rates, then the kernels of one layer on one GPU, of both passes."""
+        answer, memory = self.estimate, self.estimate.decode.limits["memory"]
+        yield f"{self.asked.model.name} on {float(answer.chips):g} {self.asked.system.name}"
+        yield from self._shortage
+        yield {
+            **self.asked.names,
+            "estimator": self.estimator,
+            "gpus": answer.chips,
+            "batch": float(self.workload.batch),
+            "feasible": bool(answer.feasible),
+            "memory": limits.limit_of("memory", memory),
+            "balance_flop_per_byte": {f"{bits}_bit": x for bits, x in self._balance.items()},
+            "terms": {
+                stage: {f"{name}_ms": x for name, x in terms.items()}
+                for stage, terms in self._terms.items()
+            },
+        }
+        rate = self.prefill_tokens / answer.ttft / answer.chips
+        facts = [
+            Fact("ttft_ms", 1e3 * answer.ttft, "time to first token", "ms"),
+            Fact("tpot_ms", 1e3 * answer.tpot, "time per output token", "ms"),
+            Fact("prefill_tokens_per_s_per_gpu", rate, "prefill per GPU", "tokens/s"),
+            Fact("decode_tokens_per_s_per_gpu", answer.throughput, "decode per GPU", "tokens/s"),
+            Fact("largest_batch", self.largest_batch, "largest batch that fits", "requests"),
+        ]
+        yield Answers(facts)
+        yield Rows("", self._times(), TERMS)
+        for stage in STAGES:
+            yield Rows(stage, self.kernels[stage], (Column(stage, "", "kernel"), *COLUMNS))
+        yield Notes(self.notes)
+
+    def _times(self) -> list[dict[str, object]]:
+        """Both passes by what they are spent on; the rows add up to the times."""
+        spent = self._terms
+        names = dict.fromkeys(name for terms in spent.values() for name in terms)
+        rows = [{"term": n, **{stage: spent[stage].get(n) for stage in STAGES}} for n in names]
+        return [*rows, {"term": "time", **{s: sum(spent[s].values()) for s in STAGES}}]
+
+    @property
+    def _terms(self) -> dict[str, dict[str, float]]:
+        """Milliseconds of both passes by what they are spent on; a negative one is hidden."""
+        spent = {}
+        for stage, phase in ((x, getattr(self.estimate, x)) for x in STAGES):
+            terms = {name: 1e3 * float(x) for name, x in phase.terms.items() if x > 0}
+            time = 1e3 * float(phase.time)
+            rest = time - sum(terms.values())
+            spent[stage] = terms | ({OVERLAPPED: rest} if abs(rest) > 1e-9 * time else {})
+        return spent
+
+    @property
+    def _balance(self) -> dict[int, Array]:
+        """FLOP per byte at which arithmetic and memory take as long, by the bits of numbers."""
+        chip = self.asked.hardware.chip
+        rates = {16: chip.flops_16, 8: chip.flops_8}
+        return {bits: rate / chip.memory_bandwidth for bits, rate in rates.items()}
+
+    @property
+    def _shortage(self) -> list[str]:
+        """The memory that the batch lacks, if it does not fit."""
+        memory = self.estimate.decode.limits["memory"]
+        if memory.need <= memory.capacity:
+            return []
+        bytes_short = f"{float(memory.need - memory.capacity):,.0f} bytes on each GPU"
+        return [f"Not feasible: {limits.broken('memory', memory)}, {bytes_short}."]
+
+    @property
+    def notes(self) -> list[str]:
+        """The balance of the chip, the passes, whether the batch fits, and assumptions."""
+        plan, work = self.plan, self.workload
+        where = f"on {quantity(plan.tp, 'GPU')}"
+        if plan.ep > 1:
+            where = f"in each of {quantity(plan.ep, 'group')} of {quantity(plan.tp, 'GPU')}"
+        balance = ", ".join(f"{float(x):.4g} at {bits} bits" for bits, x in self._balance.items())
+        return [
+            f"Balance of the chip, FLOP per byte: {balance}.",
+            *self._shortage,
+            f"Prefill of {float(self.prefill_tokens / plan.ep):.6g} tokens {where}; decode of "
+            f"{quantity(work.batch, 'request')} in all, at "
+            f"{float(decode_context(work)):.6g} tokens of context.",
+            "A kernel's row is one layer on one GPU for one micro-batch; its bound compares FLOP "
+            "per byte with the chip's peak over its bandwidth.",
+            "Efficiencies are fitted curves; their errors stand in the profile.",
+            *["As published: units, reserves and quirks of the authors' program."] * self.published,
+            *self.asked.notes,
+        ]
+
+    def _figure(self) -> "Figure":
+        """The kernels of both passes in all layers, communication and scheduling."""
+        from infer_jax.plots.bars import Panel, plot_bars
+
+        spent = self._terms
+        panels = []
+        for stage in STAGES:
+            title = f"{stage}: {digits(sum(spent[stage].values()))} ms in all"
+            panels.append(Panel(title, "ms", _bars(self.kernels[stage], spent[stage])))
+        hidden = any(OVERLAPPED in terms for terms in spent.values())
+        gpus = f"{float(self.estimate.chips):g} {self.asked.system.title}"
+        caption = pictures.caption(
+            self.asked,
+            self.workload,
+            self.estimator,
+            f"{float(self.workload.batch):.6g} requests in flight.",
+            "A bar is a kernel of all layers on one GPU; its colour is what limits it.",
+            "Bars overlap: a pass takes less than their sum." if hidden else "",
+        )
+        title = f"{self.asked.model.name} on {gpus}: where both passes spend their time"
+        return plot_bars(panels, title=title, caption=caption)
+
+
+def _bars(kernels: Sequence[KernelRow], spent: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Milliseconds of each kernel in all layers, by what binds it, the longest first.
+
+    Micro-batches are counted, so that the bars add up to the terms of the pass; those that are
+    no kernel's, such as communication, have bars of their own.
+    """
+    bars: dict[str, dict[str, float]] = {}
+    for row in kernels:
+        parts = bars.setdefault(KERNELS.get(row["kernel"], row["kernel"]), {})
+        bound = row["bound"]
+        parts[bound] = parts.get(bound, 0.0) + 1e-3 * row["layers"] * row["time_us"]
+    once = sum(sum(parts.values()) for parts in bars.values())
+    computed = sum(x for name, x in spent.items() if name in COMPUTED)
+    times = computed / once if once > 0.0 else 1.0
+    bars = {name: {k: times * x for k, x in parts.items()} for name, parts in bars.items()}
+    for name, x in spent.items():
+        if name not in (*COMPUTED, OVERLAPPED):
+            bars[OUTSIDE.get(name, name)] = {name: x}
+    return dict(sorted(bars.items(), key=lambda item: -sum(item[1].values())))
+
+
+def kernels_result(
+    asked: inputs.Given, name: str, estimator: Kernels, work: Workload, plan: KernelsPlan
+) -> KernelsResult:
+    """Both passes of a workload, by kernels."""
+    arch = asked.model.architecture
+    answer, tokens, largest, profiles = once(_answer, estimator, arch, asked.hardware, work, plan)
+    kernels = {stage: rows(arch, profiles[stage]) for stage in STAGES}
+    published = bool(estimator.published)
+    return KernelsResult(asked, name, published, work, plan, answer, tokens, largest, kernels)
+
+
+class Profiled(NamedTuple):
+    """A kernel, its FLOP per byte, and whether arithmetic binds it."""
+
+    kernel: Kernel
+    intensity: Array
+    computing: Array
+
+
+Profile = list[dict[str, Profiled]]  # by block, and by the kernel's name
+
+
+def profiled(
+    estimator: Kernels, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
+) -> Profile:
+    """Each kernel of each block, with its intensity and whether arithmetic binds it."""
+    return [
+        {
+            name: Profiled(k, k.intensity, k.compute_bound(hardware.chip))
+            for name, k in kernels.items()
+        }
+        for kernels in estimator.profile(arch, hardware, forward, plan)
+    ]
+
+
+def rows(arch: Architecture, profile: Sequence[Mapping[str, Profiled]]) -> list[KernelRow]:
+    """One row for each kernel of each block, and then of the output head, the last profile."""
+    layers = [(i, float(block.count)) for i, block in enumerate(arch.blocks)]
+    layers += [(None, 1.0)] * (len(profile) - len(layers))
+    return [
+        {
+            "block": block,
+            "layers": count,
+            "kernel": name,
+            "time_us": float(1e6 * x.kernel.seconds),
+            "flop": float(x.kernel.flops),
+            "bytes": float(x.kernel.bytes),
+            "intensity_flop_per_byte": float(x.intensity),
+            "mfu": float(x.kernel.flops / x.kernel.peak / x.kernel.seconds),
+            "bound": "compute" if bool(x.computing) else "memory",
+        }
+        for (block, count), kernels in zip(layers, profile, strict=False)
+        for name, x in kernels.items()
+        if x.kernel.seconds > 0
+    ]
+
+
+def _answer(
+    estimator: Kernels, arch: Architecture, hardware: Hardware, work: Workload, plan: KernelsPlan
+) -> tuple[Estimate, Array, Array, dict[str, Profile]]:
+    """The estimate, tokens of a prefill, the largest batch, kernels of both passes."""
+    # prompts of a prefill pass in all groups, as ``Kernels.estimate`` has them
+    group = jnp.maximum(plan.prefill_tokens / jnp.maximum(work.isl, 1.0), 1.0)
+    prompts = group * plan.ep * (1.0 + plan.two_batch)
+    passes = {
+        "prefill": ForwardPass(
+            sequences=prompts, new_tokens=work.isl, cached_tokens=0.0 * work.isl
+        ),
+        "decode": ForwardPass(
+            sequences=work.batch,
+            new_tokens=jnp.ones_like(work.batch),
+            cached_tokens=decode_context(work),
+        ),
+    }
+    profiles = {x: profiled(estimator, arch, hardware, f, plan) for x, f in passes.items()}
+    answer = estimator.estimate(arch, hardware, work, plan)
+    largest = estimator.largest_batch(arch, hardware, work, plan)
+    return answer, prompts * work.isl, largest, profiles

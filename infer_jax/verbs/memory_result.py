@@ -1,0 +1,232 @@
+"""The answer of ``memory``: the account of one GPU, and what a batch fills of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.catalog import System
+from infer_jax.compiling import once
+from infer_jax.estimators.serving import Serving
+from infer_jax.footprint import (
+    EngineSettings,
+    Filled,
+    MeanLengths,
+    Overheads,
+    StartupMemory,
+    account,
+    filled as fill,
+    printed,
+)
+from infer_jax.physics.memory.resident import Ranks, resident
+from infer_jax.plots.rendering import FigureResult
+from infer_jax.results import Answers, Column, Fact, Notes, Section, option
+from infer_jax.results.numbers import size
+from infer_jax.specs import Architecture, Hardware, Plan
+from infer_jax.verbs import inputs, pictures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FREE = "left for the cache"
+SIZES = (
+    Column("one GPU", "", "title"),
+    Column("size", "bytes", "value", lambda x: f"{float(x):,.0f}"),
+    Column("", "", "value", size),
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Batch:
+    """Memory that a batch takes on one GPU, in bytes.
+
+    ``cache``: of requests in flight on average, as every memory limit counts them; ``most``: of all
+    requests at their full length at once. ``used``, ``used_most``: the same with weights,
+    activations and reserve.
+    """
+
+    batch: float
+    isl: float
+    osl: float
+    cache: float
+    most: float
+    used: float
+    used_most: float
+    fits: bool
+
+    @classmethod
+    def of(
+        cls, batch: float, isl: float, osl: float, held: StartupMemory, cache: Filled, runs: bool
+    ) -> "Batch":
+        """What a batch fills; ``runs``: the server runs so many at once."""
+        fixed, budget = float(held.budget - held.available), float(held.budget)
+        average, most = float(cache.average), float(cache.most)
+        used = fixed + average
+        return cls(batch, isl, osl, average, most, used, fixed + most, runs and used <= budget)
+
+    def fields(self) -> dict[str, object]:
+        """What JSON has of the batch, apart from its sizes."""
+        lengths = {"isl_tokens": self.isl, "osl_tokens": self.osl}
+        return {"batch": self.batch, **lengths, "batch_fits": self.fits,
+                "batch_cache_at_most_bytes": self.most}  # fmt: skip
+
+    def sizes(self) -> list[Fact]:
+        """What the batch takes."""
+        requests = f"{self.batch:g} requests"
+        return [
+            Fact("batch_cache_bytes", self.cache, f"cache of {requests}, on average"),
+            Fact("used_bytes", self.used, f"filled with {requests}, on average"),
+            Fact("used_at_most_bytes", self.used_most, "the same with all at their ends"),
+        ]
+
+    def sentence(self, budget: float) -> str:
+        """Whether the batch fits into ``budget`` bytes, and what it fills of them."""
+        return (
+            f"{self.batch:g} requests of {self.isl:g} + {self.osl:g} tokens "
+            f"{'fill' if self.fits else 'do not fit:'} {size(self.used)} of {size(budget)} "
+            f"({self.used / budget:.0%}) on average, {size(self.used_most)} with all at their ends."
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryResult(FigureResult):
+    """The memory of one GPU: ``memory`` in bytes, and what a batch fills where one is given."""
+
+    asked: inputs.Given
+    plan: Plan
+    engine: EngineSettings
+    memory: StartupMemory
+    filled: Batch | None
+    split_given: bool
+    notes: Sequence[str]
+
+    def sections(self) -> Iterator[Section]:
+        """Whether it fits, what vLLM prints at its start, and what fills the GPU."""
+        held, plan, engine, batch = self.memory, self.plan, self.engine, self.filled
+        split = f"tp {float(plan.tp):g}, pp {float(plan.pp):g}, ep {float(plan.ep):g}"
+        if not self.split_given:
+            split = split.replace(",", f" (no {option('tp')} is given),", 1)
+        yield f"{self.asked.model.name} on {self.asked.system.name}, {split}"
+        yield ""
+        context = f"{float(engine.context):,.0f}"
+        if held.fits:
+            yield f"GPU KV cache size: {float(held.tokens):,.0f} tokens"
+            requests = f"{float(held.concurrency):.2f}x"
+            yield f"Maximum concurrency for {context} tokens per request: {requests}"
+        else:
+            short = size(-float(held.slack))
+            yield f"Does not fit: one request of {context} tokens is {short} a GPU short."
+        if batch is not None:
+            yield batch.sentence(float(held.budget))
+        yield {
+            **self.asked.names,
+            "tp": plan.tp,
+            "pp": plan.pp,
+            "ep": plan.ep,
+            "gpu_memory_utilization": engine.utilization,
+            "max_model_len_tokens": engine.context,
+            "max_num_seqs": engine.sequences,
+            "max_num_batched_tokens": engine.batched_tokens,
+            "fits": bool(held.fits),
+            "weights": {f"{kind}_bytes": x for kind, x in held.weights.items()},
+            "visible_bytes": held.visible,
+            "kv_blocks": held.blocks,
+            "kv_cache_size_tokens": held.tokens,
+            "maximum_concurrency": held.concurrency,
+            **({} if batch is None else batch.fields()),
+        }
+        facts = [
+            *(Fact("", x, f"weights: {kind}") for kind, x in held.weights.items() if float(x)),
+            Fact("weights_bytes", held.weight_bytes, "weights"),
+            Fact("activations_bytes", held.activations, "peak of activations"),
+            Fact("reserve_bytes", held.reserve, "reserve outside the cache"),
+            *([] if batch is None else batch.sizes()),
+            Fact("available_bytes", held.available, FREE),
+            Fact("budget_bytes", held.budget, "budget"),
+            Fact("kv_per_token_bytes", held.token_bytes, "cache of one token"),
+            Fact("kv_per_request_bytes", held.request_bytes, "cache of one request"),
+            Fact("slack_bytes", held.slack, "slack beside one request"),
+        ]
+        yield Answers(facts, SIZES)
+        yield Notes(self.notes)
+
+    def _figure(self) -> "Figure":
+        """The memory of one GPU as a bar of its contents, in GB."""
+        from infer_jax.plots.bars import Panel, plot_bars
+
+        held, batch, plan, engine = self.memory, self.filled, self.plan, self.engine
+        cache = 0.0 if batch is None else batch.cache
+        sizes = {
+            **{f"weights: {kind}": float(x) for kind, x in held.weights.items()},
+            "peak of activations": float(held.activations),
+            "reserve outside the cache": float(held.reserve),
+            **({} if batch is None else {f"KV cache of {batch.batch:g} requests": cache}),
+            FREE: max(float(held.available) - cache, 0.0),
+        }
+        gigabytes = {name: x / 1e9 for name, x in sizes.items() if x > 0.0}
+        ends = {"budget": float(held.budget) / 1e9, "visible": float(held.visible) / 1e9}
+        split = f"TP{float(plan.tp):g} PP{float(plan.pp):g} EP{float(plan.ep):g}"
+        return plot_bars(
+            [Panel("", "GB", {"": gigabytes}, limits=ends)],
+            free=FREE,
+            title=f"{self.asked.model.name}: what fills one GPU of {self.asked.system.title}, "
+            f"{split}",
+            caption=pictures.caption(
+                self.asked,
+                None,
+                "",
+                "" if batch is None else f"{batch.isl:,.12g} tokens in, {batch.osl:,.12g} out.",
+                "Memory as a vLLM server accounts for it; requests of up to "
+                f"{float(engine.context):,.12g} tokens: the cache has room for "
+                f"{max(float(held.tokens), 0.0):,.0f}.",
+                "" if held.fits else f"One request is {size(-float(held.slack))} short.",
+                f"Budget: what the server may use, {float(engine.utilization):.0%} of the memory "
+                "that the driver shows (visible).",
+                "TP, PP, EP: GPUs that share a layer, stages, GPUs that share experts.",
+            ),
+        )
+
+
+def server_settings(system: System) -> tuple[EngineSettings, Overheads]:
+    """Settings and overheads of a server on a system, by its profile: every limit takes them."""
+    model = serving_of(system)
+    engine = EngineSettings.of(visible=model.visible, utilization=model.usable_memory)
+    return engine, model.overheads
+
+
+def serving_of(system: System) -> Serving:
+    """The serving estimator with the coefficients of a profile."""
+    return Serving.of().fitted(system.coefficients.get("serving", {}))
+
+
+def account_of(
+    asked: inputs.Given,
+    plan: Plan,
+    engine: EngineSettings,
+    overheads: Overheads,
+    lengths: tuple[float, float, float],
+    requests: float,
+) -> tuple[StartupMemory, Filled]:
+    """What a server prints at start-up, and the cache of ``requests`` of an attention group.
+
+    ``lengths``: tokens of a request in and out, and the mean share of its output that is held.
+    """
+    mean = MeanLengths(*(jnp.asarray(x) for x in (*lengths, 0.0)))
+    arch, group = asked.model.architecture, jnp.asarray(requests)
+    return once(_memory, arch, asked.hardware, plan, engine, overheads, mean, group)
+
+
+def _memory(
+    arch: Architecture,
+    hardware: Hardware,
+    plan: Plan,
+    engine: EngineSettings,
+    overheads: Overheads,
+    lengths: MeanLengths,
+    requests: Array,
+) -> tuple[StartupMemory, Filled]:
+    ranks = Ranks(plan.tp, plan.ep, plan.pp)
+    gpu = account(resident(arch), hardware, ranks, engine, overheads)
+    return printed(gpu, engine), fill(gpu, requests, lengths)

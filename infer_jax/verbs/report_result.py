@@ -1,0 +1,131 @@
+"""The answer of ``report``: the page, and the numbers that it has."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infer_jax.catalog.files import write_text
+from infer_jax.estimators.known_errors import pools as trust_of_pools
+from infer_jax.planning import Choice, Degrees
+from infer_jax.plots.rendering import FigureResult
+from infer_jax.results import Section
+from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.plan_columns import degrees_fields, plan_fields
+from infer_jax.verbs.plan_page import plan_command
+from infer_jax.verbs.report_answers import HOURS, Report, ReportSystem
+from infer_jax.verbs.report_page import figure, lead
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, repr=False)
+class ReportResult(FigureResult):
+    """The ``answers`` about one plan, and the page that holds them, also as a file ``out``."""
+
+    answers: Report
+    page: str
+    out: str | None
+
+    def sections(self) -> Iterator[Section]:
+        """The answer in a paragraph and where the page is; for JSON all that the page has."""
+        report, answer = self.answers, lead(self.answers)
+        question, chosen, estimate = report.question, report.chosen, report.estimate
+        limits = question.requirements
+        yield report.system.trust.says
+        if report.pooled:
+            yield trust_of_pools()
+        yield answer
+        yield from long_times({"ttft": limits.ttft, "tpot": limits.tpot})
+        if self.out is not None:
+            yield f"Report: {self.out}."
+        yield {
+            **report.given.names,
+            "report": self.out,
+            "answer": answer,
+            "estimator": question.estimator,
+            "trust": report.system.trust.fields(),
+            "layout": chosen.layout,
+            "plan": degrees_fields(_degrees(chosen)),
+            "batch": chosen.batch,
+            "feasible": bool(estimate.feasible),
+            "ttft_ms": 1e3 * estimate.ttft,
+            "tpot_ms": 1e3 * estimate.tpot,
+            "speed_tokens_per_s": estimate.speed,
+            "output_cost_per_mtok_usd": estimate.cost,
+            **report.intervals,
+            "limits": {"ttft_ms": 1e3 * limits.ttft, "tpot_ms": 1e3 * limits.tpot},
+            "costs": report.costs,
+            "systems": [_system_fields(c, report.systems[c.label]) for c in report.candidates],
+            "frontiers": [
+                _frontier_fields(c, report)
+                for front in (report.frontiers or {}).values()
+                for c in front
+            ],
+            "frontier": report.ideal.rows(),
+            "launch": {launch.engine: launch.to_dict() for launch in report.launches},
+            "notes": report.notes,  # which the page has, and are not printed
+        }
+
+    def _figure(self) -> "Figure":
+        """Speed against dollars of every frontier, with the plan."""
+        return figure(self.answers)
+
+    def _write(self, out: Path, figure: "Callable[[], Figure]") -> None:
+        """Write the page, or its first chart alone."""
+        if out.suffix.lower() == ".html":
+            write_text(out, self.page)
+        else:
+            super()._write(out, figure)
+
+    def _image(self) -> str:
+        """Nothing above the page, which has the chart."""
+        return ""
+
+    def _repr_html_(self) -> str:
+        """The page itself, in a frame whose scripts reach nothing outside of it."""
+        frame = 'sandbox="allow-scripts" style="width:100%;height:80vh;border:0"'
+        return f'<iframe {frame} srcdoc="{escape(self.page)}"></iframe>'
+
+
+def _degrees(chosen: Choice) -> Degrees:
+    """All degrees of the plan, also those at their defaults."""
+    first, last = chosen.pools[0], chosen.pools[-1]
+    if len(chosen.pools) == 1:
+        return {**last.layout._asdict(), "replicas": last.copies}
+    prefill = {**first.layout._asdict(), "instances": first.copies, "batch": first.batch}
+    return {"prefill": prefill, "decode": {**last.layout._asdict(), "instances": last.copies}}
+
+
+def _system_fields(c: Choice, system: ReportSystem) -> dict[str, object]:
+    """The plan to take on a system, for JSON."""
+    return {
+        "hardware": system.given.system.name,
+        "formats": system.given.model.quantisation,
+        "feasible": not c.excess,
+        "broken": dict(c.excess),
+        "layout": c.layout,
+        "gpus": c.chips,
+        "batch": c.batch,
+        "ttft_ms": 1e3 * c.ttft,
+        "tpot_ms": 1e3 * c.tpot,
+        "throughput_per_gpu_tokens_per_s": c.throughput,
+        "blended_cost_per_mtok_usd": c.usd_per_mtok,
+        "cost_per_hour_usd": c.usd_per_hour,
+        "cost_per_month_usd": HOURS * c.usd_per_hour,
+        "trust": system.trust.fields(),
+    }
+
+
+def _frontier_fields(c: Choice, report: Report) -> dict[str, object]:
+    """A plan of a frontier for JSON, with its series and the command that computes it."""
+    question, trust = report.question, report.systems[c.label].trust
+    borrowed, total = trust.borrowed_from, question.total
+    return {
+        "series": c.label,
+        **plan_fields(c, "USD", total, borrowed=borrowed, intervals=c.intervals),
+        "speed_tokens_per_s": 1.0 / c.tpot,
+        "command": plan_command(c, question, report.words[c.label]),
+    }
