@@ -73,7 +73,7 @@ def test_more_memory_may_lengthen_requests_that_arrive_in_both():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "count", "least_tpot", "least_ttft"),
-    [("vllm", 200, 0.88, 0.93), ("sglang", 50, 0.7, 0.8)],
+    [("vllm", 200, 0.88, 0.93), ("sglang", 50, 0.78, 0.9)],
 )
 def test_they_agree_on_many_servers(engine, count, least_tpot, least_ttft):
     """Loads up to 0.9. Short outputs near capacity are what is left beyond the bounds."""
