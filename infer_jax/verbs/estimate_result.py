@@ -292,7 +292,7 @@ class EstimateResult(FigureResult):
         requests = number(estimate.running if running is None else running.need)
         titles = {
             "weights": "of it weights",
-            "cache": f"of it KV cache of {requests} requests",
+            "cache": f"of it KV cache of {requests} request{'' if requests == '1' else 's'}",
             "activations": "of it activations at their peak",
             "reserve": "of it the runtime's reserve",
         }

@@ -120,6 +120,11 @@ class MemoryResult(FigureResult):
             yield f"Does not fit: one request of {context} tokens is {short} a GPU short."
         if batch is not None:
             yield batch.sentence(float(held.budget))
+        places = {
+            "kv_blocks": held.blocks,
+            "kv_cache_size_tokens": held.tokens,
+            "maximum_concurrency": held.concurrency,
+        }
         yield {
             **self.asked.names,
             "tp": plan.tp,
@@ -132,9 +137,7 @@ class MemoryResult(FigureResult):
             "fits": bool(held.fits),
             "weights": {f"{kind}_bytes": x for kind, x in held.weights.items()},
             "visible_bytes": held.visible,
-            "kv_blocks": held.blocks,
-            "kv_cache_size_tokens": held.tokens,
-            "maximum_concurrency": held.concurrency,
+            **{name: jnp.maximum(x, 0.0) for name, x in places.items()},
             **({} if batch is None else batch.fields()),
         }
         facts = [

@@ -244,6 +244,9 @@ def test_requests_beyond_those_that_run_at_once_do_not_fit():
         assert said.filled is not None and not said.filled.fits
         np.testing.assert_allclose(said.filled.cache, 1e5 * 131072 * (97 + 3 + 8), rtol=1e-12)
     assert "1,024 of 100,000" in said.notes[0]
+    # a server of so many sequences has no memory left for a cache, and not less than none
+    none = ij.memory("llama-3.1-8b", H100, **words).to_dict()
+    assert none["kv_cache_size_tokens"] == none["kv_blocks"] == none["maximum_concurrency"] == 0
     few = ij.memory("llama-3.1-8b", H100, **{**words, "batch": 100}, max_num_seqs=64).filled
     assert few is not None and few.used < few.used_most < 80e9 and not few.fits
 
