@@ -41,7 +41,7 @@ def engine_of(runs: Sequence[Run]) -> str:
         known = engines.ENGINES.values()
         engine = next((e.name for e in known if any(word in name for word in e.words)), None)
         if engine is None:
-            allowed = f"{', '.join(ENGINES)}: give --engine"
+            allowed = f"{', '.join(ENGINES)}, which the option engine gives"
             raise InputError(run.place, "engine", run.engine, allowed)
         named.setdefault(engine, run)
     if len(named) > 1:

@@ -25,12 +25,9 @@ LONGEST = 240  # characters of a wrong value, or of the parser's sentence, that 
 class Verbs(TyperGroup):
     """The group of verbs, which reports every problem of the user in one sentence."""
 
-    def __init__(self, *, commands: object, **settings: Any):
-        lines = {name: verb.line for name, verb in VERBS.items()}
-        super().__init__(
-            commands={name: TyperCommand(name, help=line) for name, line in lines.items()},
-            **settings,
-        )
+    def __init__(self, *, commands: dict[str, Any], **settings: Any):
+        verbs = {name: TyperCommand(name, help=verb.line) for name, verb in VERBS.items()}
+        super().__init__(commands={**verbs, **commands}, **settings)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that is named, with all its options."""

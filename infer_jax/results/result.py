@@ -9,7 +9,6 @@ from infer_jax.results.html import as_html
 from infer_jax.results.numbers import plain
 from infer_jax.results.parts import Answers, Notes, Part, Rows, Section
 from infer_jax.results.text import as_text
-from infer_jax.results.wording import by_command, keywords, worded
 
 if TYPE_CHECKING:
     import pandas
@@ -75,9 +74,6 @@ class Result:
         """The fields in the types that JSON has."""
         fields = plain(self.fields())
         assert isinstance(fields, dict)
-        notes = fields.get("notes")
-        if isinstance(notes, list) and not by_command():
-            fields["notes"] = [keywords(str(note)) for note in notes]
         return fields
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -103,10 +99,10 @@ class Result:
         raise InputError("plot", "", type(self).__name__, "a result that has a picture")
 
     def __str__(self) -> str:
-        return as_text(worded(self.parts()))
+        return as_text(self.parts())
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return as_html(worded(self.parts()))
+        return as_html(self.parts())

@@ -10,7 +10,7 @@ from typing import ForwardRef, ParamSpec, TypeVar, get_args, get_origin
 
 from infer_jax.errors import InputError
 from infer_jax.results.numbers import is_truth
-from infer_jax.results.wording import by_command, keywords
+from infer_jax.results.wording import by_command
 from infer_jax.verbs.option import SpreadTokens, Time, ValueKind, kind_of, type_of
 from infer_jax.verbs.problems import refuse
 
@@ -24,8 +24,8 @@ WORDS = {str: "a text", os.PathLike: "a path", bool: "True or False", Sequence: 
 def verb(function: Callable[P, R]) -> Callable[P, R]:
     """Decorates a verb: it computes in 64-bit numbers, whatever precision the caller works in.
 
-    Its arguments are checked by their options; a problem with one is named as a keyword argument,
-    unless the command line asks.
+    Its arguments are checked by their options; a problem with one is one of the verb, unless the
+    command line asks.
     """
 
     @wraps(function)
@@ -36,20 +36,12 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             try:
                 return function(**read_arguments(function, args, options))  # pyright: ignore[reportCallIssue]
             except InputError as error:
-                if not by_command():
-                    _as_keyword(error, function.__name__)
+                if error.where == "infer-jax" and not by_command():
+                    error.where = function.__name__
+                    error.args = (str(error).replace("infer-jax", error.where, 1),)
                 raise
 
     return checked
-
-
-def _as_keyword(error: InputError, name: str) -> None:
-    """Spell the options in a problem as keyword arguments of the verb ``name``."""
-    sentence = keywords(str(error))
-    error.field, error.allowed = keywords(error.field), keywords(error.allowed)
-    if error.where == "infer-jax":
-        error.where, sentence = name, sentence.replace("infer-jax", name, 1)
-    error.args = (sentence,)
 
 
 def read_arguments(

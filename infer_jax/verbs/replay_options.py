@@ -55,7 +55,7 @@ Trace = Annotated[opt.Place | None, Option("Requests as recorded, in place of dr
 IN_FLIGHT = "Requests in flight in all dp copies; with --request-rate at most."
 FLAGS = ("--concurrency", "--max-concurrency")
 Concurrency = Annotated[float | None, Option(IN_FLIGHT, "N", WHOLE, flags=FLAGS)]
-RATE = above_zero("a rate", why="; all N at once are --concurrency N --prompts N")
+RATE = above_zero("a rate", why="; N at once are a concurrency of N for N prompts")
 POISSON = "Requests per second, arriving at random (Poisson, or --burstiness)."
 RequestRate = Annotated[float | None, Option(POISSON, "REQ/S", RATE)]
 GAMMA = "Shape of the gamma law of times between arrivals: 1 is Poisson, less is burstier."

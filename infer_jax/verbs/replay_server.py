@@ -44,7 +44,7 @@ def named_by_option() -> Iterator[None]:
     Raises:
         InputError: as what runs within.
     """
-    options = {"slots": "--max-num-seqs", "budget": "--max-num-batched-tokens"}
+    options = {"slots": "max_num_seqs", "budget": "max_num_batched_tokens"}
     try:
         yield
     except InputError as error:

@@ -168,7 +168,7 @@ def test_an_interrupted_fit_writes_nothing(monkeypatch, tmp_path):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("infer_jax.verbs.calibrate.calibrate_server", interrupted)
+    monkeypatch.setattr("infer_jax.calibration.server.calibrate_server", interrupted)
     ran = run("calibrate", str(RUNS), *SERVER, "--out", "mine.toml")
     assert ran.code == 130 and list(tmp_path.iterdir()) == []
 

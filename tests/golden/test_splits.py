@@ -260,7 +260,7 @@ def test_the_file_says_where_each_start_ended(problem):
 
 def test_no_error_is_typed_by_hand():
     """No decimal number stands in the files that tell errors: they come from the fit's file."""
-    for path in (SHIPPED.with_suffix(".py"), PACKAGE / "estimators" / "known_errors.py"):
+    for path in (SHIPPED.with_name("fitted.py"), PACKAGE / "estimators" / "known_errors.py"):
         tree = ast.parse(path.read_text())
         typed = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
         assert not [x for x in typed if isinstance(x, float)], path

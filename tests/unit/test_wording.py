@@ -1,36 +1,39 @@
 """Options in notes are keyword arguments where Python asks, and stay options for the command."""
 
+import re
 from typing import Any
 
 import pytest
 
 import infer_jax as ij
-from infer_jax.results import Lines, Notes, Result, Table
+from infer_jax.results import Table, option
 from infer_jax.results.wording import from_command
 
-NOTE = "--ttft none takes it away, --isl 2200±600 spreads; `sglang --port 4`, --json has all."
+# an option as a shell has it, outside of commands and of what engines call theirs
+SHELL = re.compile(r"`[^`]*`|infer-jax .*|(?<![\w-])--[a-z]")
 
 
-class Advice(Result):
-    def fields(self):
-        return {"launch": "vllm serve --port 80", "notes": [NOTE]}
-
-    def parts(self):
-        yield "no --max-model-len is given"
-        yield Lines("vllm serve --port 80")
-        yield Notes([NOTE])
-
-
-def test_notes_name_what_the_reader_writes():
-    said = 'ttft="none" takes it away, isl="2200±600" spreads; `sglang --port 4`, '
-    said += "to_dict() has all."
-    assert Advice().to_dict() == {"schema": 2, "launch": "vllm serve --port 80", "notes": [said]}
-    text = " ".join(str(Advice()).split())
-    assert said in text and "no max_model_len is given" in text
-    assert "vllm serve --port 80" in text, "a command is printed as it is typed"
-    assert "ttft=&quot;none&quot;" in Advice()._repr_html_()
+def test_an_option_is_spelled_as_its_reader_writes_it():
+    assert option("enable_prefix_caching") == "enable_prefix_caching"
+    assert option("no-enable-prefix-caching") == "enable_prefix_caching=False"
+    assert option("isl", "2200±600") == 'isl="2200±600"' and option("json") == "to_dict()"
     with from_command():
-        assert Advice().to_dict()["notes"] == [NOTE] and NOTE in " ".join(str(Advice()).split())
+        assert option("no_overlap") == "--no-overlap" and option("tp", 2) == "--tp 2"
+
+
+@pytest.mark.parametrize(
+    ("ask", "options"),
+    [
+        (ij.estimate, {"tp": 1, "request_rate": 2.0}),
+        (ij.estimate, {"total_gpus": 1, "batch": 4}),
+        (ij.memory, {"batch": 8, "isl": 100, "osl": 50}),
+        (ij.replay, {"tp": 1, "concurrency": 4, "prompts": 20}),
+        (ij.sensitivity, {"tp": 1}),
+    ],
+)
+def test_what_python_prints_names_no_option_of_the_shell(ask, options):
+    text = str(ask("llama-3.1-8b", "h100_sxm", **options))
+    assert [x for x in SHELL.findall(text) if x.startswith("--")] == []
 
 
 @pytest.mark.parametrize("none", ["none", float("inf")])
