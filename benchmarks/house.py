@@ -27,13 +27,13 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 11_050,
-    "lines of code of the package": 37_300,
-    "lines of the package": 63_300,
-    "files of the package": 445,
-    "lines of experiments": 10_650,
-    "lines of tests": 32_700,
-    "functions and classes with bare names": 15,
+    "lines of code of the front": 10_100,
+    "lines of code of the package": 35_200,
+    "lines of the package": 60_700,
+    "files of the package": 440,
+    "lines of experiments": 10_350,
+    "lines of tests": 32_650,
+    "functions and classes with bare names": 12,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 60,
     "functions that ij.plan runs through": 245,
