@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import infer_jax as ij
+from infer_jax import specs
 from infer_jax.catalog.published import (
     facts,
     serving_errors,
@@ -130,7 +131,7 @@ def own_median():
 def test_bundled_twins_have_one_architecture():
     def numbers(name):
         arch = ij.load_model(name, quant="bf16", kv_dtype="bf16").architecture
-        return [(path, float(x)) for path, _, x in ij.specs.leaves(arch) if "max_pos" not in path]
+        return [(path, float(x)) for path, _, x in specs.leaves(arch) if "max_pos" not in path]
 
     pairs = (("deepseek-v3", "deepseek-r1"), ("kimi-k2", "kimi-k2.5"),
              ("llama-3.3-70b", "llama-3.1-70b"))  # fmt: skip

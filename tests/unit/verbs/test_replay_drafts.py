@@ -9,6 +9,7 @@ import infer_jax as ij
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
 from infer_jax.replays import GuaranteedNoEvict
+from infer_jax.results.wording import from_command
 from infer_jax.verbs.drafts import DraftOptions
 from infer_jax.verbs.replay_requests import drafts_of
 from infer_jax.verbs.replay_server import Sizes, server_of
@@ -22,7 +23,8 @@ MIXTURE = ("gpt-oss-20b", "h100_sxm")
 
 
 def test_drafts_yield_several_tokens_a_pass():
-    both, loaded = ij.replay(*SERVER, **OPEN, **DRAFTED), ij.replay(*SERVER, **OPEN)
+    with from_command():  # whose notes name options
+        both, loaded = ij.replay(*SERVER, **OPEN, **DRAFTED), ij.replay(*SERVER, **OPEN)
     run, plain, fields = both.runs[0], loaded.runs[0], both.to_dict()
     # the same requests, with fewer and longer passes
     np.testing.assert_array_equal(run.prompt, plain.prompt)
