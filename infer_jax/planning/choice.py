@@ -177,13 +177,20 @@ class Choice:
     @property
     def degrees(self) -> Degrees:
         """Number and degrees of the instances, of two pools by their roles."""
-        first, *rest = self.pools
-        if not rest:
-            return {**first.layout.degrees, "replicas": first.copies}
-        prefill = {**first.layout.degrees, "instances": first.copies, "batch": first.batch}
+        return self._degrees([pool.layout.degrees for pool in self.pools])
+
+    @property
+    def all_degrees(self) -> Degrees:
+        """The same, also of degrees at their defaults."""
+        return self._degrees([pool.layout._asdict() for pool in self.pools])
+
+    def _degrees(self, layouts: Sequence[Mapping[str, float]]) -> Degrees:
+        first, last = self.pools[0], self.pools[-1]
+        if len(layouts) == 1:
+            return {**layouts[0], "replicas": first.copies}
         return {
-            "prefill": prefill,
-            "decode": {**rest[0].layout.degrees, "instances": rest[0].copies},
+            "prefill": {**layouts[0], "instances": first.copies, "batch": first.batch},
+            "decode": {**layouts[1], "instances": last.copies},
         }
 
     @property

@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 
 from infer_jax import legal
 from infer_jax.physics.divisions import divisions
-from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy
+from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy, layout_label
 
 MAX_STAGES = 16  # pipeline stages that are tried
 TRAY = 4  # GPUs of a machine of an NVL72 rack: 18 compute trays of 4 (nvidia.com, GB200 NVL72)
@@ -59,10 +59,9 @@ class Layout(NamedTuple):
         return 0 if first else 1 if second else 2
 
     def __str__(self) -> str:
-        sizes = (("TP", self.tp), ("DP", self.attention_dp), ("EP", self.ep), ("PP", self.pp))
-        words = [f"{name}{x:g}" for name, x in sizes if x > 1] or ["TP1"]
+        sizes = {"tp": self.tp, "dp": self.attention_dp, "ep": self.ep, "pp": self.pp}
         more = (f"{n} {x:g}" for n, x in self.degrees.items() if n in self._field_defaults)
-        return " ".join([*words, *more])
+        return " ".join([layout_label(sizes), *more])
 
     @property
     def degrees(self) -> dict[str, float]:

@@ -25,7 +25,7 @@ from infer_jax.specs.hardware import (
     Network as Network,
     Torus as Torus,
 )
-from infer_jax.specs.plan import LAYOUTS as LAYOUTS, Plan as Plan
+from infer_jax.specs.plan import LAYOUTS as LAYOUTS, Plan as Plan, layout_label as layout_label
 from infer_jax.specs.workload import (
     Arrivals as Arrivals,
     ForwardPass as ForwardPass,

@@ -1,6 +1,7 @@
 """How a model is laid out over chips: the few degrees that every estimator understands."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Self
 
 import jax.numpy as jnp
@@ -9,6 +10,18 @@ from jax import Array
 from infer_jax.specs.fields import Spec, number, spec
 
 LAYOUTS = ("1d", "2d")
+
+
+def layout_label(
+    degrees: Mapping[str, float | None], write: Callable[[float], str] = "{:g}".format
+) -> str:
+    """The degrees of one instance that are more than 1, in words.
+
+    >>> layout_label({"tp": 4.0, "pp": 1.0, "ep": 2.0}), layout_label({"tp": 1.0, "pp": None})
+    ('TP4 EP2', 'TP1')
+    """
+    above = [f"{name.upper()}{write(x)}" for name, x in degrees.items() if x is not None and x > 1]
+    return " ".join(above) or "TP1"
 
 
 @spec

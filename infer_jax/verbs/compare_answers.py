@@ -7,7 +7,7 @@ from infer_jax.calibration.runs import engine_of, load_of
 from infer_jax.catalog.measurements import Run
 from infer_jax.estimators.serving import Deployment
 from infer_jax.results.numbers import quantity
-from infer_jax.specs import UNBOUNDED, Plan, Workload
+from infer_jax.specs import UNBOUNDED, Plan, Workload, layout_label
 from infer_jax.verbs import inputs
 from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
 from infer_jax.verbs.drafts import evaluated
@@ -30,8 +30,7 @@ def compare_estimators(
         check_search(model, name, total)
         trusted = inputs.trust(name, model, asked)
         answers.append(Prediction(trusted, evaluated(model, asked, work, plan, name), asked))
-    above_one = [f"{k.upper()}{x:g}" for k, x in degrees.items() if x is not None and x > 1]
-    layout = " ".join(above_one) or "TP1"
+    layout = layout_label(degrees)
     if total is not None:
         layout = f"the best layout of {quantity(total, 'GPU')}"
     return EstimatorsCompared(sides[0], work, layout, answers)

@@ -16,7 +16,7 @@ from infer_jax.plots.plan_chart import PlanChart, PlanPoint
 from infer_jax.plots.rendering import FigureResult, dated
 from infer_jax.results import Column, Notes, Section, number, percent, table
 from infer_jax.results.numbers import digits
-from infer_jax.specs import Workload
+from infer_jax.specs import Workload, layout_label
 from infer_jax.verbs import inputs
 from infer_jax.verbs.pictures import brief, rents
 
@@ -259,7 +259,7 @@ class _Picture:
         for label, x in self.fronts.items():
             text = "" if self.several else words(x.words())
             curves[words(label)] = Curve(x.points.speed, x.points.cost, x.preferred, text)
-        return plot_frontier(curves, title=words(self.title), caption=words(self.caption))
+        return plot_frontier(curves, title=self.title, caption=self.caption)
 
     def page(self, notes: Sequence[str]) -> str:
         """The page, a series for each frontier."""
@@ -274,8 +274,8 @@ class _Picture:
 
 def layout_words(front: Grid, i: int, written: Callable[[float], str] = digits) -> str:
     """The degrees of a point that are more than 1."""
-    degrees = [(name.upper(), front.layout[name][i]) for name in DEGREES if name in front.layout]
-    return " ".join(f"{name}{written(float(x))}" for name, x in degrees if x > 1) or "TP1"
+    degrees = {name: float(front.layout[name][i]) for name in DEGREES if name in front.layout}
+    return layout_label(degrees, written)
 
 
 def ideal_points(label: str, front: Grid, command: str = "") -> list[PlanPoint]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import SHARE, OneOf, Option, seconds_of
+from infer_jax.verbs.option import SHARE, OneOf, Option, look_up, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from infer_jax.verbs.offload_result import OffloadResult
 
 COMPRESSIONS = OneOf(("none", "weights", "cache", "both"))
-SCHEDULES = OneOf(("row-by-row", "zig-zag", "diagonal"))
+SCHEDULES = OneOf(look_up("estimators.offloading.plan", "SCHEDULES"))
 
 
 @verb

@@ -7,8 +7,9 @@ the line of ``--help``, and the sentence about a wrong value.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from numbers import Real
-from typing import Annotated, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from infer_jax.results.numbers import is_truth
 from infer_jax.results.wording import by_command
@@ -139,6 +140,20 @@ class OneOf(ValueKind):
         if not isinstance(value, str) or value not in self._known:
             raise ValueError(self.allowed)
         return value
+
+
+def look_up(module: str, name: str) -> Callable[[], tuple[str, ...]]:
+    """The names that a module of the package lists, which is imported when they are wanted.
+
+    >>> look_up("planning", "MODES")()
+    ('aggregated', 'disaggregated')
+    """
+
+    def names() -> tuple[str, ...]:
+        values: Any = getattr(import_module(f"infer_jax.{module}"), name)
+        return tuple(values() if callable(values) else values)  # pyright: ignore[reportArgumentType]
+
+    return names
 
 
 def count(low: float = 1.0, high: float = MAX_NUMBER, why: str = "") -> Number:

@@ -13,6 +13,7 @@ from infer_jax.verbs.option import (
     Time,
     above_zero,
     count,
+    look_up,
 )
 
 if TYPE_CHECKING:  # verbs are declared without JAX, so that `--help` need not import it
@@ -28,43 +29,26 @@ WHOLE = count()
 SEED = count(0, 2**32 - 1)
 
 
-def _models() -> Sequence[str]:
-    from infer_jax.catalog import list_models
-
-    return list_models()
-
-
-def _systems() -> Sequence[str]:
-    from infer_jax.catalog import list_systems
-
-    return list_systems()
-
-
-def _variants() -> Sequence[str]:
-    from infer_jax.estimators import VARIANTS
-
-    return [*VARIANTS]
-
-
-def _engines() -> tuple[str, ...]:
-    from infer_jax.estimators.serving import ENGINES
-
-    return ENGINES
-
-
 # what is asked about
 CONFIG = Option(
     "A bundled model by name, a config.json, or a folder that holds one.",
     "CONFIG",
     by_place=True,
-    names=_models,
+    names=look_up("catalog", "list_models"),
 )
 Config = Annotated[ModelLike, CONFIG]
 PROFILE = "A shipped profile, or a .toml file"
-System = Annotated[HardwareLike, Option(f"{PROFILE}.", "NAME|FILE", names=_systems)]
+System = Annotated[
+    HardwareLike, Option(f"{PROFILE}.", "NAME|FILE", names=look_up("catalog", "list_systems"))
+]
 Systems = Annotated[
     HardwareLike | Sequence[HardwareLike],
-    Option(f"{PROFILE}; repeat to compare.", "NAME|FILE", many=True, names=_systems),
+    Option(
+        f"{PROFILE}; repeat to compare.",
+        "NAME|FILE",
+        many=True,
+        names=look_up("catalog", "list_systems"),
+    ),
 ]
 FORMATS = (
     "Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, mxfp4; "
@@ -75,7 +59,9 @@ Quants = Annotated[
     str | Sequence[str] | None, Option(f"{FORMATS}; repeat to compare.", "FORMAT", many=True)
 ]
 KvDtype = Annotated[str | None, Option("KV cache: bf16, fp16 or fp8.", "FORMAT")]
-ESTIMATOR = Option("A name that `infer-jax estimators` lists.", "NAME", names=_variants)
+ESTIMATOR = Option(
+    "A name that `infer-jax estimators` lists.", "NAME", names=look_up("estimators", "VARIANTS")
+)
 EstimatorName = Annotated[str | None, ESTIMATOR]
 EstimatorLike = Annotated[Union[str, "estimators.Estimator", None], ESTIMATOR]
 Changes = Annotated[
@@ -167,7 +153,7 @@ Acceptance = Annotated[
 ]
 
 # a server's own
-ENGINE = OneOf(_engines)
+ENGINE = OneOf(look_up("estimators.serving", "ENGINES"))
 GpuMemory = Annotated[
     float | None,
     Option(

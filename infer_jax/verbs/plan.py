@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import Number, OneOf, Option, Time, above_zero, either, seconds_of
+from infer_jax.verbs.option import (
+    Number,
+    OneOf,
+    Option,
+    Time,
+    above_zero,
+    either,
+    look_up,
+    seconds_of,
+)
 from infer_jax.verbs.options import HardwareLike
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.texts import unique_texts
@@ -16,8 +25,7 @@ if TYPE_CHECKING:
     from infer_jax.planning import Requirements
     from infer_jax.verbs.plan_result import PlanResult
 
-MODES = ("aggregated", "disaggregated")
-USUAL_TTFT = 2.0  # seconds, as ``planning`` has it
+USUAL_TTFT = 2.0  # seconds, as ``planning`` has it, which imports JAX; a test holds them equal
 
 
 @verb
@@ -37,7 +45,11 @@ def plan(
     ] = None,
     mode: Annotated[
         str | None,
-        Option("aggregated or disaggregated; both where not given.", "MODE", OneOf(MODES)),
+        Option(
+            "aggregated or disaggregated; both where not given.",
+            "MODE",
+            OneOf(look_up("planning", "MODES")),
+        ),
     ] = None,
     isl: opt.SpreadIsl = None,
     osl: opt.SpreadOsl = None,
@@ -146,6 +158,7 @@ def plan(
     import numpy as np
 
     from infer_jax.estimators.serving import Deployment
+    from infer_jax.planning import MODES
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs
     from infer_jax.verbs.drafts import DraftOptions, drafting

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from infer_jax.catalog.files import write_text
 from infer_jax.estimators.known_errors import pools as trust_of_pools
-from infer_jax.planning import Choice, Degrees
+from infer_jax.planning import Choice
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Section
 from infer_jax.verbs.limits import long_times
@@ -48,7 +48,7 @@ class ReportResult(FigureResult):
             "estimator": question.estimator,
             "trust": report.system.trust.fields(),
             "layout": chosen.layout,
-            "plan": degrees_fields(_degrees(chosen)),
+            "plan": degrees_fields(chosen.all_degrees),
             "batch": chosen.batch,
             "feasible": bool(estimate.feasible),
             "ttft_ms": 1e3 * estimate.ttft,
@@ -88,15 +88,6 @@ class ReportResult(FigureResult):
         """The page itself, in a frame whose scripts reach nothing outside of it."""
         frame = 'sandbox="allow-scripts" style="width:100%;height:80vh;border:0"'
         return f'<iframe {frame} srcdoc="{escape(self.page)}"></iframe>'
-
-
-def _degrees(chosen: Choice) -> Degrees:
-    """All degrees of the plan, also those at their defaults."""
-    first, last = chosen.pools[0], chosen.pools[-1]
-    if len(chosen.pools) == 1:
-        return {**last.layout._asdict(), "replicas": last.copies}
-    prefill = {**first.layout._asdict(), "instances": first.copies, "batch": first.batch}
-    return {"prefill": prefill, "decode": {**last.layout._asdict(), "instances": last.copies}}
 
 
 def _system_fields(c: Choice, system: ReportSystem) -> dict[str, object]:

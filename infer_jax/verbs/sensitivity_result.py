@@ -12,7 +12,7 @@ from infer_jax.estimators import Trust
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import name_of
 from infer_jax.results import Column, Notes, Section, option, table
-from infer_jax.specs import Architecture, Experts
+from infer_jax.specs import Architecture, Experts, layout_label
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, pictures
 
@@ -183,14 +183,13 @@ class SensitivityResult(FigureResult):
                 panels[output.short] = sorted(bars, key=lambda bar: -abs(bar.length))[:BARS]
         work, plan = point.workload, point.plan
         degrees = {name: float(getattr(plan, name)) for name in ("tp", "pp", "ep")}
-        layout = " ".join(f"{name.upper()}{x:g}" for name, x in degrees.items() if x > 1) or "TP1"
         caption = pictures.caption(
             self.asked,
             work,
             self.estimator,
-            f"{float(work.batch):.6g} requests in flight, {layout}. A bar is evaluated, all other "
-            "numbers held; whole numbers may be fractions in between. The estimator's own "
-            "coefficients are left out.",
+            f"{float(work.batch):.6g} requests in flight, {layout_label(degrees)}. "
+            "A bar is evaluated, all other numbers held; whole numbers may be fractions in "
+            "between. The estimator's own coefficients are left out.",
         )
         gpus = f"{float(plan.tp * plan.pp * plan.ep):g} {self.asked.system.title}"
         title = f"{self.asked.model.name} on {gpus}: what 10 % more of each number changes"

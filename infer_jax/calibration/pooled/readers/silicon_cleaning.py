@@ -46,7 +46,6 @@ MODELS = {
     "zhipuai/GLM-5": ("GLM-5", "glm-5"),
 }
 SYSTEMS = {"gb200": "gb200_nvl72", "gb300": "gb300_nvl72"}  # profiles of another name
-NO_WORKERS = "worker counts are neither given nor in another entry of the same measurement"
 
 
 @dataclass(frozen=True, kw_only=True)
