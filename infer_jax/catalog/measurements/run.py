@@ -145,7 +145,7 @@ class Run:
         """
         for name in names:
             if getattr(self, name) is None:
-                allowed = f"a {name} given as an option or in a sidecar"
+                allowed = f"{name} given as an option or in a sidecar"
                 raise InputError(self.place, name, "not in the file", allowed)
 
     def replace(self, **changes: object) -> "Run":

@@ -142,7 +142,7 @@ def test_facts(refused, tmp_path):
     (tmp_path / "side.json").write_text('{"vllm.json": {"chips": -1}}')
     with pytest.raises(InputError, match=r"table vllm\.json: chips is -1"):
         read_runs(DATA / "vllm.json", sidecar=tmp_path / "side.json")
-    with pytest.raises(InputError, match=r"chips is 'not in the file'.*--chips"):
+    with pytest.raises(InputError, match=r"chips is 'not in the file'.*chips given as an option"):
         read_runs(DATA / "vllm.json")[0].require("chips")
     with pytest.raises(InputError, match="no file"):
         read_runs(str(tmp_path / "none*.json"))
