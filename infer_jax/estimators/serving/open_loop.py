@@ -5,6 +5,7 @@ The passes of the serving model, put through the laws of a server that batches c
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -52,7 +53,7 @@ def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> Atten
     def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
         return c.model.decode_factor * law(decoding, prompts, new, cached)
 
-    return AttentionGroup(step, kinds, server, context, capacity)
+    return AttentionGroup(jax.jit(step), kinds, server, context, capacity)
 
 
 def service(c: Context, work: ServingWorkload) -> MeanService:
