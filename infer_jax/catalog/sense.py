@@ -5,6 +5,7 @@ right to be outside names the field in ``unchecked``; see docs/hardware-profiles
 """
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping
 
 from infer_jax.errors import InputError
@@ -42,7 +43,8 @@ def _allowed(field: str, unit: str, value: float, factor: float, fitted: bool) -
     else:
         low, high = FIELDS.get(field, UNITS.get(unit, (-math.inf, math.inf)))
     may_be_zero = not fitted and field.startswith(ABSENT)
-    if (may_be_zero and value == 0.0) or low <= value * factor <= high:
+    within = min(max(value, -sys.float_info.max), sys.float_info.max)  # an integer may be larger
+    if (may_be_zero and value == 0.0) or low <= within * factor <= high:
         return ""
     return f"{'0 or ' if may_be_zero else ''}{low / factor:g} to {high / factor:g}"
 

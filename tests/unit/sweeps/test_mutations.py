@@ -10,6 +10,8 @@ from collections import Counter
 
 import pytest
 
+from infer_jax.catalog import load_system
+from infer_jax.catalog.sense import sensible_changes
 from infer_jax.design.toml import load_spec, spec_of
 from infer_jax.errors import InputError
 from infer_jax.sweeps.toml import load_space, space_of
@@ -136,3 +138,9 @@ def test_mutations(reader, tmp_path):
 @pytest.mark.parametrize("reader", READERS)
 def test_ten_times_as_many(reader, tmp_path):
     tried(reader, 20_000, tmp_path / "x.toml", 1)
+
+
+def test_an_integer_beyond_every_float_is_out_of_bounds():
+    with pytest.raises(InputError, match=r"chip\.memory_bandwidth.*allowed: 1e\+08 to 1e\+16"):
+        sensible_changes("x.toml", "hardware", load_system("h100_sxm").hardware,
+                         {"chip.memory_bandwidth": [10**400]})  # fmt: skip
