@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,14 @@ from infer_jax.physics import attention
 from infer_jax.physics.attention import kind
 
 PACKAGE = Path(infer_jax.__file__).parent
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax of a file, which is parsed once for all tests."""
+    return ast.parse(path.read_text())
+
+
 # a room may import from those before it
 ORDER = (
     "errors",
@@ -69,7 +78,7 @@ def rooms():
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         if parts in (("__init__",), ("__main__",)):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             names = []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module]
@@ -122,7 +131,7 @@ def test_import_is_light():
 
 def test_modules_say_which_question_they_answer():
     for path in PACKAGE.rglob("*.py"):
-        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+        assert ast.get_docstring(tree_of(path)), f"{path} has no docstring"
 
 
 def trees():
@@ -130,7 +139,7 @@ def trees():
     for path in PACKAGE.rglob("*.py"):
         where = path.relative_to(PACKAGE).as_posix()
         if not where.startswith(APART):
-            yield where, ast.parse(path.read_text())
+            yield where, tree_of(path)
 
 
 def test_kinds_of_attention_are_named_in_their_room_alone():
@@ -240,7 +249,7 @@ ESTIMATORS = {"estimator", "theory", "target", "decoder", "inner", "second", "in
 def calls():
     """(file, function, its first argument's last name, the call's text) of every named call."""
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and node.args:
                 first = ast.unparse(node.args[0]).rpartition(".")[2]
                 yield path.relative_to(PACKAGE).as_posix(), ast.unparse(node.func), first, node
@@ -256,7 +265,7 @@ def test_what_an_estimator_is_stands_in_its_class():
         where, text = path.relative_to(PACKAGE).as_posix(), path.read_text()
         assert "__name__.lower()" not in text, f"{where}: a class says its name to others"
         if where != "estimators/estimator.py":
-            walks = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.While)]
+            walks = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.While)]
             assert not any("target" in ast.unparse(n.test) for n in walks), f"{where}: innermost"
 
 
@@ -295,7 +304,7 @@ def test_files_of_others_are_read_in_one_place():
         name = path.relative_to(PACKAGE).as_posix()
         if name in FOREIGN | OWN:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call):
                 assert ast.unparse(node.func) not in READERS, f"{name} reads a file by itself"
 
@@ -310,7 +319,7 @@ def test_functions_and_files_are_short():
         where, text = path.relative_to(PACKAGE).as_posix(), path.read_text()
         most = 200 if where.startswith("cli/") else 400
         assert text.count("\n") <= most, f"{where}: over {most} lines"
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef):
                 marks = {ast.unparse(mark) for mark in node.decorator_list}
                 begins = node.body[0].lineno if "verb" in marks else node.lineno
@@ -354,7 +363,7 @@ def test_a_class_has_a_name_of_its_own():
     files: dict[str, list[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         where = path.relative_to(PACKAGE).as_posix()
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 files.setdefault(node.name, []).append(where)
     twice = {name: where for name, where in files.items() if len(where) > 1}

@@ -12,11 +12,10 @@ import pytest
 import infer_jax as ij
 from infer_jax.estimators import Economics, Estimate
 from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
-from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.planning.pricing import plan_outputs
 from infer_jax.results import table
 from infer_jax.results.text import as_text
-from infer_jax.specs import Output, number, outputs, spec
+from infer_jax.specs import Output, number, spec
 from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, grows
 from infer_jax.verbs.plan_columns import PLACED, bill_columns, plan_fields
@@ -122,20 +121,6 @@ def test_a_plan_has_the_new_output(carbon):
     assert fields["carbon_per_mtok_g"] == pytest.approx(float(result.carbon))
     shown = table([plan], bill_columns([plan], plans.searched, "$"))
     assert "g/Mtok" in as_text([shown])
-
-
-def test_declarations_say_what_is_better_and_how_json_has_it():
-    every = {x.name: x for x in outputs(ServerEstimate)}
-    keys = {"ttft_ms", "throughput_per_gpu_tokens_per_s", "output_cost_per_mtok_usd"}
-    assert keys | {"power_per_gpu_w", "blended_energy_per_mtok_j", "gpus"} <= {
-        x.json_key for x in every.values()
-    }
-    assert every["throughput"].whole_key == "throughput_tokens_per_s"
-    assert {n for n, x in every.items() if x.more_is_better} == {"speed", "throughput", "places"}
-    assert {n for n, x in every.items() if x.drawn} == {
-        *("power", "energy", "input_energy", "blended_energy"),
-    }
-    assert [x.name for x in outputs(Estimate) if x.banded] == ["ttft", "tpot"]
 
 
 def test_less_power_is_better():

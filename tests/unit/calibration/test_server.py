@@ -1,21 +1,16 @@
 """Calibration of one server: what was put in comes back, and what is not known is said."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.calibration import Prior
 from infer_jax.calibration.error_bands import student
-from infer_jax.calibration.linearised import Linearised
-from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import engine_of, in_flight, load_of, measured, predictor
-from infer_jax.calibration.server import calibrate_server, expected_spread
+from infer_jax.calibration.server import calibrate_server
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.measurements import Run, Speculation, Statistic, WorkerPool
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
-from infer_jax.specs import Spec, number, spec
 
 ARCH = load_model("llama-3.1-8b").architecture
 HARDWARE = load_system("h100_sxm").hardware
@@ -101,47 +96,10 @@ def test_one_run_is_believed_two_thirds():
     assert result.times.left_out is None
 
 
-def test_expected_errors_mix_ordinary_ones_with_those_seen():
-    times = np.ones((2, 2))
-    spread, freedom = expected_spread(times, times * np.exp([[0.1, -0.1], [0.0, 0.0]]))
-    # 3 ordinary runs of 8 %, unsure of an offset from 2, and two of 10 %
-    assert spread[0] == pytest.approx(np.sqrt((3 * 0.08**2 * 1.4 + 0.02) / 5))
-    assert spread[1] == pytest.approx(0.25 * np.sqrt(3 * 1.4 / 5))
-    assert freedom == 5
-
-
 def test_student_is_near_the_table():
     # t at 90 % with 5 and 10 degrees of freedom: 1.476, 1.372
     assert student(5, 0.8) * 1.2816 == pytest.approx(1.476, rel=0.005)
     assert student(10, 0.8) * 1.2816 == pytest.approx(1.372, rel=0.002)
-
-
-@spec
-class Bend(Spec):
-    """Seconds of work: work / rate + start."""
-
-    rate: np.ndarray = number("rate", unit="1/s", kind="rate")
-    start: np.ndarray = number("fixed time", unit="s", kind="time")
-
-
-def test_linearising_again_and_again_ends_where_the_solver_does(x64):
-    work = np.geomspace(1.0, 100.0, 12)
-    true, guess = Bend.of(rate=30.0, start=0.6), Bend.of(rate=10.0, start=0.1)
-    data = work / 30.0 + 0.6
-    beliefs = {"rate": Prior(10.0, 1.0), "start": Prior(0.1, 1.0)}
-
-    def predict(bend):
-        return jnp.asarray(work) / bend.rate + bend.start
-
-    (whole, least), (result, cost) = (
-        kind.of(predict, data, guess, ("rate", "start"), priors=beliefs, scale=0.05).solve(
-            np.log([[10.0, 0.1]]), np.ones(len(work)), 100
-        )
-        for kind in (FitProblem, Linearised)
-    )
-    np.testing.assert_allclose(result, whole, atol=1e-3)
-    np.testing.assert_allclose(cost, least, rtol=1e-6)
-    assert abs(np.exp(result[0, 0]) / float(true.rate) - 1) < 0.02
 
 
 def test_requests_in_flight_follow_little():

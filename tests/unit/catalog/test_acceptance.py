@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infer_jax.catalog.acceptance import curve_of, falling, read_acceptance
+from infer_jax.catalog.acceptance import curve_of, read_acceptance
 from infer_jax.catalog.measurements import Speculation
 from infer_jax.errors import InputError
 
@@ -30,12 +30,6 @@ def test_curve_of_vllms_counts():
         curve_of(Speculation())
     with pytest.raises(InputError, match=r"per_position\[0\] is 1\.7"):
         curve_of(Speculation(per_position=(1.7,)))
-
-
-def test_falling_is_the_nearest_that_falls():
-    assert falling([0.9, 0.5, 0.1]) == (0.9, 0.5, 0.1)
-    assert falling([0.1, 0.5, 0.3]) == pytest.approx((0.3, 0.3, 0.3))
-    assert falling([1.2, -0.1]) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
 """Reading and writing files: every problem of size, encoding or syntax is one sentence."""
 
-import contextlib
-import json
 import os
 import socket
 import time
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from infer_jax.catalog.files import read_text, replacing, write_text
 from infer_jax.catalog.foreign import csv_rows, json_lines, read_json, read_toml, read_yaml
@@ -183,31 +180,6 @@ def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "folder").mkdir()
     assert "a writable place" in refused(write_text, tmp_path / "folder", "x")
     assert os.listdir(tmp_path) == ["folder"]
-
-
-@settings(derandomize=True, max_examples=200, deadline=None)
-@given(data=st.binary(max_size=60))
-@pytest.mark.parametrize("read", [read_json, read_toml])
-def test_any_bytes_are_read_or_refused(read, data, tmp_path_factory):
-    path = tmp_path_factory.getbasetemp() / "any"
-    path.write_bytes(data)
-    with contextlib.suppress(InputError):
-        assert isinstance(read(path), dict)
-
-
-_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=8,
-)
-
-
-@settings(derandomize=True, max_examples=100, deadline=None)
-@given(value=st.dictionaries(st.text(max_size=5), _VALUES, max_size=4))
-def test_json_written_is_json_read(value, tmp_path_factory):
-    path = tmp_path_factory.getbasetemp() / "round.json"
-    write_text(path, json.dumps(value))
-    assert read_json(path) == value
 
 
 def _made(folder, data):

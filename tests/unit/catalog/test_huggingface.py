@@ -15,180 +15,54 @@ from infer_jax.catalog.models import BUNDLED, load_model
 from infer_jax.errors import InputError
 from infer_jax.specs import UNBOUNDED
 
-SMALL = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 100,
-    "max_position_embeddings": 64,
-    "torch_dtype": "bfloat16",
-}
+SMALL: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100,
+    "max_position_embeddings": 64, "torch_dtype": "bfloat16"}  # fmt: skip
 LLAMA = {"model_type": "llama", **SMALL}
 
 # Families (or their rarer keys) that no bundled model shows, with the parameters of the
 # modules of transformers 5.23 on the meta device. The latent mixture adds two load biases of 8.
-FAMILY = {
-    "gpt2": (
-        {
-            "model_type": "gpt2",
-            "n_embd": 768,
-            "n_layer": 12,
-            "n_head": 12,
-            "n_positions": 1024,
-            "vocab_size": 50257,
-        },
-        124439808,
-    ),
-    "falcon-7b": (
-        {
-            "model_type": "falcon",
-            "hidden_size": 4544,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 71,
-            "vocab_size": 65024,
-        },
-        6921720704,
-    ),
-    "falcon-40b": (
-        {
-            "model_type": "falcon",
-            "hidden_size": 8192,
-            "num_hidden_layers": 60,
-            "num_attention_heads": 128,
-            "num_kv_heads": 8,
-            "new_decoder_architecture": True,
-            "vocab_size": 65024,
-        },
-        41303293952,
-    ),
-    "gemma-7b": (
-        {
-            "model_type": "gemma",
-            "hidden_size": 3072,
-            "intermediate_size": 24576,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 16,
-            "head_dim": 256,
-            "vocab_size": 256000,
-        },
-        8537680896,
-    ),
-    "gemma-3-4b": (
-        {
-            "model_type": "gemma3",
-            "text_config": {
-                "model_type": "gemma3_text",
-                "hidden_size": 2560,
-                "intermediate_size": 10240,
-                "num_hidden_layers": 34,
-                "sliding_window": 1024,
-            },
-            "vision_config": {"hidden_size": 1152},
-        },
-        3880263168,
-    ),
-    "glm-4-9b-0414": (
-        {
-            "model_type": "glm4",
-            "hidden_size": 4096,
-            "intermediate_size": 13696,
-            "num_hidden_layers": 40,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 2,
-            "head_dim": 128,
-            "attention_bias": True,
-            "vocab_size": 151552,
-        },
-        9400279040,
-    ),
-    "phi-3-mini": (
-        {
-            "model_type": "phi3",
-            "hidden_size": 3072,
-            "intermediate_size": 8192,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 32,
-            "vocab_size": 32064,
-            "sliding_window": 2047,
-        },
-        3821079552,
-    ),
-    "qwen1.5-moe-a2.7b": (
-        {
-            "model_type": "qwen2_moe",
-            "hidden_size": 2048,
-            "intermediate_size": 5632,
-            "moe_intermediate_size": 1408,
-            "shared_expert_intermediate_size": 5632,
-            "num_experts": 60,
-            "num_experts_per_tok": 4,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 16,
-            "vocab_size": 151936,
-        },
-        14315784192,
-    ),
-    "llama with biases": (
-        {**LLAMA, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
-        118976,
-    ),
-    "gemma 4 with shared caches": (
-        {
-            **SMALL,
-            "model_type": "gemma4_text",
-            "num_hidden_layers": 12,
-            "global_head_dim": 32,
-            "num_global_key_value_heads": 1,
-            "attention_k_eq_v": True,
-            "num_kv_shared_layers": 6,
-            "use_double_wide_mlp": True,
-            "hidden_size_per_layer_input": 0,
-            "vocab_size": 1000,
-            "sliding_window": 32,
-        },
-        647056,
-    ),
-    "dense hybrid": (
-        {
-            **SMALL,
-            "model_type": "qwen3_5_text",
-            "num_hidden_layers": 5,
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4,
-            "linear_key_head_dim": 8,
-            "linear_value_head_dim": 16,
-            "linear_conv_kernel_dim": 4,
-            "full_attention_interval": 2,
-            "tie_word_embeddings": True,
-        },
-        208584,
-    ),
-    "experts of a latent width": (
-        {
-            **SMALL,
-            "model_type": "nemotron_h",
-            "num_hidden_layers": 6,
-            "hybrid_override_pattern": "ME*M-E",
-            "mamba_num_heads": 8,
-            "mamba_head_dim": 8,
-            "ssm_state_size": 16,
-            "n_groups": 2,
-            "conv_kernel": 4,
-            "moe_latent_size": 32,
-            "moe_intermediate_size": 48,
-            "moe_shared_expert_intermediate_size": 96,
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 2,
-        },
-        160112 + 16,
-    ),
-}
+FAMILY: dict[str, tuple[dict[str, Any], int]] = {
+    "gpt2": ({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
+        "vocab_size": 50257}, 124439808),
+    "falcon-7b": ({"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32,
+        "num_attention_heads": 71, "vocab_size": 65024}, 6921720704),
+    "falcon-40b": ({"model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60,
+        "num_attention_heads": 128, "num_kv_heads": 8, "new_decoder_architecture": True,
+        "vocab_size": 65024}, 41303293952),
+    "gemma-7b": ({"model_type": "gemma", "hidden_size": 3072, "intermediate_size": 24576,
+        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "head_dim": 256, "vocab_size": 256000}, 8537680896),
+    "gemma-3-4b": ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text",
+        "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+        "sliding_window": 1024}, "vision_config": {"hidden_size": 1152}}, 3880263168),
+    "glm-4-9b-0414": ({"model_type": "glm4", "hidden_size": 4096, "intermediate_size": 13696,
+        "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2,
+        "head_dim": 128, "attention_bias": True, "vocab_size": 151552}, 9400279040),
+    "phi-3-mini": ({"model_type": "phi3", "hidden_size": 3072, "intermediate_size": 8192,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+        "vocab_size": 32064, "sliding_window": 2047}, 3821079552),
+    "qwen1.5-moe-a2.7b": ({"model_type": "qwen2_moe", "hidden_size": 2048,
+        "intermediate_size": 5632, "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632, "num_experts": 60, "num_experts_per_tok": 4,
+        "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "vocab_size": 151936}, 14315784192),
+    "llama with biases": (SMALL | {"model_type": "llama", "attention_bias": True, "mlp_bias": True,
+        "tie_word_embeddings": True}, 118976),
+    "gemma 4 with shared caches": (SMALL | {"num_hidden_layers": 12, "vocab_size": 1000,
+        "model_type": "gemma4_text", "global_head_dim": 32, "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True, "num_kv_shared_layers": 6, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 0, "sliding_window": 32}, 647056),
+    "dense hybrid": (SMALL | {"num_hidden_layers": 5, "model_type": "qwen3_5_text",
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "full_attention_interval": 2,
+        "tie_word_embeddings": True}, 208584),
+    "experts of a latent width": (SMALL | {"num_hidden_layers": 6, "model_type": "nemotron_h",
+        "hybrid_override_pattern": "ME*M-E", "mamba_num_heads": 8, "mamba_head_dim": 8,
+        "ssm_state_size": 16, "n_groups": 2, "conv_kernel": 4, "moe_latent_size": 32,
+        "moe_intermediate_size": 48, "moe_shared_expert_intermediate_size": 96,
+        "n_routed_experts": 8, "num_experts_per_tok": 2}, 160112 + 16),
+}  # fmt: skip
 
 
 def read(config, **options) -> tuple[Any, list[str]]:
@@ -299,6 +173,3 @@ def test_configs_of_infersim_import():
     assert len(paths) == 8
     for path in paths:
         assert parameters(load_model(path).architecture) > 1e9
-
-
-# --- bad files

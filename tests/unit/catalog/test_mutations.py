@@ -1,6 +1,6 @@
 """Damaged files of every format are read or refused in one sentence, quickly and without a crash.
 
-800 mutations for every reader; 20,000 with the slow tests.
+400 mutations for every reader; 20,000 with the slow tests.
 """
 
 import json
@@ -21,7 +21,7 @@ from infer_jax.errors import InputError
 from tests.unit.catalog.mutations import damaged
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-FEW, MANY = 800, 20_000
+FEW, MANY = 400, 20_000
 SECONDS = 2.0  # of the processor, for one file of some kilobytes
 MEMORY = 512 * 1024  # kB above what the process had: nothing swells
 

@@ -17,9 +17,9 @@ PARTS += ["(|a)", "((a|b)*a)?", "[0-9_]{0,2}", r"[\W\d]", "(?:a(?!b))*", ".+", r
 
 
 def test_as_python_says():
-    """5,000 random patterns on short names, which Python's backtracking finishes, too."""
+    """2,000 random patterns on short names, which Python's backtracking finishes, too."""
     dice, agreed = random.Random(0), 0
-    for _ in range(5000):
+    for _ in range(2000):
         pattern = "".join(dice.choices(PARTS, k=dice.randrange(1, 6)))
         name = "".join(dice.choices("ab.01_ ", k=dice.randrange(1, 8)))
         try:
@@ -31,7 +31,7 @@ def test_as_python_says():
         result = Expression(pattern).matches(Name(name, Work()))
         assert result == bool(wanted.match(name)), (pattern, name)
         agreed += result
-    assert 1000 < agreed < 4000
+    assert 400 < agreed < 1600
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,10 @@ def skipping(names, method="compressed-tensors"):
         (skipping(["*a*" * 5000 + "!"]), None),
         (skipping([f"layers.{i}.mlp" for i in range(200_000)]), None),
         (skipping(["x"] * 300_000), "a list of at most 262144"),
-        (skipping([f"re:.*(a|b|{i})*(c|d)*!" for i in range(9000)]), "9000 patterns"),
+        pytest.param(
+            *(skipping([f"re:.*(a|b|{i})*(c|d)*!" for i in range(9000)]), "9000 patterns"),
+            marks=pytest.mark.slow,
+        ),
         (skipping([f"*a*b*{i}" for i in range(200_000)]), "200000 patterns"),
         ({"mlp_only_layers": [0] * 1_000_000}, "a list of at most 1000"),
         ({"num_hidden_layers": 10_000}, "from 1 to 1000"),

@@ -3,7 +3,6 @@
 import jax
 import pytest
 
-from infer_jax.compiling import store
 from infer_jax.pages import vega
 
 vl_convert = pytest.importorskip("vl_convert")
@@ -40,9 +39,7 @@ def test_the_library_is_put_together_once(bundled, tmp_path):
 @pytest.mark.parametrize(
     "harm",
     [
-        lambda data: data[:-1],
         lambda data: data.replace(b"vegaEmbed = 1", b"vegaEmbed = 2"),
-        lambda data: b"",
         lambda data: data.replace(b"Vega of vl-convert", b"Vega of vl-konvert"),
     ],
 )
@@ -52,15 +49,3 @@ def test_a_damaged_library_is_put_together_again(bundled, tmp_path, harm):
     file.write_bytes(harm(file.read_bytes()))
     assert [vega.library(), vega.library()] == [SCRIPT] * 2
     assert len(bundled) == 2 and stored(tmp_path) == file
-
-
-def test_a_library_of_another_version_is_another(bundled, monkeypatch):
-    vega.library()
-    monkeypatch.setattr(vega, "version", lambda name: "0.0")
-    vega.library()
-    assert len(bundled) == 2
-
-
-def test_without_a_folder_the_library_is_put_together(bundled, monkeypatch):
-    monkeypatch.setattr(store, "programs_folder", lambda: None)
-    assert vega.library() == SCRIPT and len(bundled) == 1

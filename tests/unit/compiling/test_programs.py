@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -58,7 +56,7 @@ def no_trace(monkeypatch):
     monkeypatch.setattr(programs, "_compile", traced)
 
 
-@pytest.mark.parametrize("points", [1, 2, MANY])
+@pytest.mark.parametrize("points", [1, MANY])
 def test_once_is_jit(points, folder):
     def function(x):
         return jnp.sum(jnp.exp(-x) * x), {"twice": 2.0 * x}
@@ -83,20 +81,6 @@ def test_kept_is_traced_to_the_last_bit(folder, world, monkeypatch):
     assert list(made.weights) == list(traced.weights)
 
 
-def test_what_no_answer_reads_is_no_argument(folder, world, monkeypatch):
-    """It is not lowered either, so that tracing more than is asked costs no compilation."""
-    once(memory, *world)
-    (path,) = folder.iterdir()
-    used = json.loads(path.read_bytes().partition(b"\n")[0])["answer"][1]
-    flat = jax.tree.leaves(world)
-    assert 0 < len(used) < len(flat)
-    arch, hardware, plan, engine = world
-    forget()
-    no_trace(monkeypatch)
-    priced = once(memory, arch, hardware.with_(price=99.0), plan, engine)
-    same(priced, once(memory, *world))
-
-
 def test_new_numbers_need_no_new_program(folder, world, monkeypatch):
     arch, hardware, plan, engine = world
     once(memory, *world)
@@ -107,7 +91,7 @@ def test_new_numbers_need_no_new_program(folder, world, monkeypatch):
 
 
 DEEP = b"[" * 200_000
-HARMS = "empty", "short", "flipped", "text", "header", "renamed class", "deep", "long header"
+HARMS = "empty", "flipped", "header", "renamed class", "deep", "long header"
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -118,9 +102,7 @@ def test_a_damaged_file_is_as_none(harm, folder, world):
     head, _, code = good.partition(b"\n")
     bad = {
         "empty": b"",
-        "short": good[:-7],
         "flipped": good[:-9] + bytes([good[-9] ^ 1]) + good[-8:],
-        "text": b"\xff\xfenonsense",
         "header": head.replace(b"weights", b"weighty") + b"\n" + code,
         "renamed class": head.replace(b":StartupMemory", b":MissingMemory") + b"\n" + code,
         "deep": b'{"answer": ' + DEEP + b"\n" + code,
@@ -301,19 +283,6 @@ def test_the_least_recently_used_go(tmp_path, monkeypatch):
     assert {p.name for p in tmp_path.iterdir()} == {"4"}  # the last written stays
 
 
-def test_a_folder_of_others_is_read(folder, world, monkeypatch):
-    """Where the time of use cannot be noted the program is used all the same."""
-    made = once(memory, *world)
-
-    def refused(*_):
-        raise PermissionError
-
-    monkeypatch.setattr(os, "utime", refused)
-    no_trace(monkeypatch)
-    forget()
-    same(once(memory, *world), made)
-
-
 def test_without_a_folder_nothing_is_written(folder, world):
     jax.config.update("jax_compilation_cache_dir", None)
     assert store.programs_folder() is None
@@ -357,35 +326,3 @@ def test_a_kept_program_is_not_stored_by_jax_too(folder, world):
     jax.jit(lambda x: jnp.sin(x) + 1.0)(jnp.ones(3))
     assert len(list(folder.parent.iterdir())) > 1
     compilation_cache.reset_cache()
-
-
-# sizes of a kept program: as it is, and by JAX's own options where XLA refuses the message
-SIZES = """
-import os, sys
-import infer_jax as ij
-from infer_jax.compiling import jax_internals, once, programs
-from infer_jax.footprint import EngineSettings, memory
-model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
-settings = EngineSettings.of(context=4096, sequences=8)
-compile_lowered = jax_internals.compile_lowered
-for extra in (jax_internals.SEVERAL_OUTPUTS, b"no message"):
-    jax_internals.compile_lowered = lambda *how: compile_lowered(*how, extra)
-    programs._programs.clear()
-    once(memory, model.architecture, system.hardware, ij.Plan.of(tp=2), settings)
-    (path,) = os.scandir(sys.argv[1] + "/programs")
-    print(path.stat().st_size)
-    os.remove(path)
-"""
-
-
-def test_a_loop_of_several_outputs_is_not_copied(tmp_path):
-    """What is kept is smaller than by JAX's own options, and without those is kept all the same."""
-    flags = " ".join(x for x in os.environ.get("XLA_FLAGS", "").split() if "preset" not in x)
-    there = os.environ | {"XLA_FLAGS": flags, "JAX_COMPILATION_CACHE_DIR": str(tmp_path)}
-    ran = subprocess.run(
-        [sys.executable, "-c", SIZES, str(tmp_path)],
-        env=there, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    small, copied = map(int, ran.stdout.split())
-    assert copied > 1.2 * small

@@ -49,7 +49,7 @@ def test_it_is_the_exhaustive_optimum(search):
     assert path.values[0, 0] == pytest.approx([2048.0, 4.0, 1.0], rel=0.1)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     st.floats(0.5, 20.0),
     st.sampled_from(range(128, 4097, 64)),
@@ -134,10 +134,7 @@ def test_choices_and_specs_are_enumerated():
     ("kind", "system", "printed"),
     [
         ("group", "h800_sxm", 296),
-        ("group", "h20_sxm", 37),
-        ("heads", "h800_sxm", 148),
         ("heads", "h20_sxm", 19),
-        ("batch", "h800_sxm", 9456),
         ("batch", "h20_sxm", 1184),
         ("ranks", "h800_sxm", 74),
     ],

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from infer_jax.design import analyser, changed, elasticities, what_if
-from infer_jax.design.sensitivity import outputs, outputs_without_power
 from infer_jax.errors import InputError
 from infer_jax.physics.closed_form import fastest_instance
 from infer_jax.specs import Plan, Workload
@@ -130,12 +129,6 @@ def test_slopes_between_the_sides_are_the_exact_ones():
     assert near["plan.tp", "b"].jump > 0.0 and near["plan.tp", "b"].slope == 0.0
     tie = near["plan.ep", "c"]
     assert tie.kinked and tie.slope == pytest.approx(4.0 / 26.0, abs=1e-5)
-
-
-def test_what_needs_no_power_is_some_of_what_is_looked_at():
-    every, known = outputs(point()), outputs_without_power(point())
-    assert "energy" in every and "energy" not in known and len(known) == 3
-    assert known == {name: every[name] for name in known}
 
 
 def test_degrees_of_which_only_the_product_counts_are_one():

@@ -42,7 +42,7 @@ def draw(seed, count):
         yield engine, str(random.choice(MODELS)), systems, {"mode": mode, "ttft": "none", **load}
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(300, marks=pytest.mark.slow)])
 def test_the_first_plan_has_a_command_of_its_engine(count):
     found = [
         first_plan_starts(engine, model, systems, **load)

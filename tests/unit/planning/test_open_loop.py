@@ -74,7 +74,7 @@ def no_plan_is_dearer(name: str, count: int) -> None:
 
 def test_no_plan_is_dearer_than_one_within_limits():
     """Random rates, lengths and limits of a dense model."""
-    no_plan_is_dearer("llama-3.1-8b", 5)
+    no_plan_is_dearer("llama-3.1-8b", 2)
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_no_plan_is_dearer_than_one_within_limits_300(name, count, monkeypatch):
 def test_a_higher_rate_never_needs_fewer_gpus_and_loses_no_layout():
     """The layouts of a plan are those that a loop over all plans needs the fewest GPUs for."""
     arch, limit, gpus = load_model("llama-3.1-8b").architecture, 0.0306, []
-    for rate in (4.0, 12.0, 20.0, 36.0, 60.0):
+    for rate in (4.0, 20.0, 60.0):
         work = work_of(1000.0, 100.0, rate)
         chips, each, s = brute_force(arch, work, rate)
         fits = np.all([x.need <= x.capacity for x in s.decode.limits.values()], axis=0)

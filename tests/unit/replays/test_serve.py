@@ -7,12 +7,26 @@ import pytest
 from jax.tree_util import Partial
 
 from infer_jax.errors import InputError
-from infer_jax.replays import Requests, lanes, replay, serve, sglang, side_by_side, trtllm, vllm
+from infer_jax.replays import (
+    Prefixes,
+    Requests,
+    lanes,
+    replay,
+    serve,
+    sglang,
+    side_by_side,
+    trtllm,
+    vllm,
+)
 
 COEFFICIENTS = (5e-3, 1e-5, 1e-8)
 
 
+TRACED = []
+
+
 def step(c, decoding, context, new, pairs):
+    TRACED.append(1)
     return c[0] + c[1] * (decoding + new) + c[2] * context
 
 
@@ -50,17 +64,11 @@ def test_every_engine_serves_all(name):
 
 def test_new_numbers_do_not_compile_anew():
     """Coefficients, sizes, arrivals, lengths and rules of the same kind."""
-    traced = []
-
-    def counting(c, decoding, context, new, pairs):
-        traced.append(1)
-        return step(c, decoding, context, new, pairs)
-
-    serve(Partial(counting, COEFFICIENTS), ENGINES["vllm"], requests())
-    once = len(traced)
+    serve(Partial(step, COEFFICIENTS), ENGINES["vllm"], requests())
     other = vllm(blocks=100, slots=13, budget=400, block=8, entire=False, watermark=0.02)
-    serve(Partial(counting, (4e-3, 2e-5, 3e-8)), other, requests(90, seed=1))
-    assert once > 0 and len(traced) == once
+    before = len(TRACED)
+    serve(Partial(step, (4e-3, 2e-5, 3e-8)), other, requests(90, seed=1))
+    assert len(TRACED) == before > 0
 
 
 def test_single_precision(x64):
@@ -78,15 +86,17 @@ def test_single_precision(x64):
 
 def test_lanes_are_servers():
     """Seeds and rates side by side, by ``lanes`` and by ``vmap``, each as if alone."""
-    many = [requests(60, seed) for seed in range(3)]
+    many, costs = [requests(100, seed) for seed in range(3)], jnp.asarray([4e-3, 5e-3, 6e-3])
     stacked = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(each) for each in x]), *many)
-    costs = jnp.asarray([4e-3, 5e-3, 6e-3])
 
     def one(cost, given):
         c = (cost, COEFFICIENTS[1], COEFFICIENTS[2])
         return replay(Partial(step, c), ENGINES["vllm"], given, width=16, turns=1024).last
 
-    alone = np.stack([jax.jit(one)(c, r) for c, r in zip(costs, many, strict=True)])
+    alone = np.stack([
+        serve(Partial(step, (float(c), *COEFFICIENTS[1:])), ENGINES["vllm"], r).last
+        for c, r in zip(costs, many, strict=True)
+    ])  # fmt: skip
     np.testing.assert_allclose(jax.jit(lambda *x: lanes(one, *x))(costs, stacked), alone)
     np.testing.assert_allclose(jax.jit(jax.vmap(one))(costs, stacked), alone)
     same = [jnp.full(3, c) for c in COEFFICIENTS[1:]]
@@ -95,6 +105,21 @@ def test_lanes_are_servers():
     beside = jax.jit(lambda *x: side_by_side(*x, width=16, turns=1024))(step_of, rules, stacked)
     assert np.all(beside.complete)
     np.testing.assert_allclose(beside.last, alone)
+
+
+def test_a_tree_without_room_for_a_part_is_replayed_in_larger_arrays():
+    """40 prompts of 20 parts each, all kept: more parts than the first arrays have room for."""
+    count, prompt, chunk = 40, 1280, 64
+    rules, tokens = sglang(tokens=100_000, budget=chunk, slots=4), [prompt] * count
+    prefixes = Prefixes.of([[i // 2] for i in range(count)], tokens, length=chunk, block=1)
+    # one at a time: the second of each two finds what they share, and all is kept
+    given = Requests.of(np.arange(count), tokens, [4] * count, prefixes=prefixes)
+    one = serve(Partial(step, COEFFICIENTS), rules, given)
+    assert one.complete and one.path.kept is not None
+    np.testing.assert_array_equal(one.cached[:count], np.tile([0, chunk], count // 2))
+    # of all but the last, which still runs: 3 tokens decoded and one once more, shared parts once
+    kept = (count - 1) * (prompt + 4) - count // 2 * chunk
+    assert int(one.path.kept[int(one.turns) - 1]) == kept
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload
-from infer_jax.sweeps import Axis, Everything, Space, TopK, prepare
-from tests.unit.sweeps.toy import sweep
+from infer_jax.sweeps import Axis, Everything, Space, TopK, legality, prepare
+from tests.unit.sweeps.toy import Toy, sweep
 
 SMALL, LARGE = load_model("llama-3.1-8b"), load_model("llama-3.1-70b")
 CHIP = load_system("h200_sxm")
@@ -87,21 +87,12 @@ def test_what_some_points_may_have_is_left_out_elsewhere():
     assert columns["ttft"].min() > 0
 
 
-def test_requests_beyond_the_longest_context_are_left_out():
+@pytest.mark.parametrize("entries", [legality.MAX_ENTRIES, 2])
+def test_requests_beyond_the_longest_context_are_left_out(entries, monkeypatch):
+    """By a table, and where that has too many entries by each point; of any estimator."""
+    monkeypatch.setattr(legality, "MAX_ENTRIES", entries)
     axes = {"isl": Axis.values(1000, 131000), "osl": Axis.values(72, 100)}
-    grid = space(work=axes, plan={"tp": 8})
-    result = sweep(make("economics.planned"), grid, Everything("ttft"), chunk=8)
-    assert result.provenance["counts"]["accepted"] == "3"
-    searched = sweep(make("economics.level2"), grid, Everything("ttft"), chunk=8)
-    assert searched.provenance["counts"]["accepted"] == "3"
-
-
-def test_a_table_too_large_is_asked_of_each_point(monkeypatch):
-    from infer_jax.sweeps import legality
-
-    monkeypatch.setattr(legality, "MAX_ENTRIES", 2)
-    axes = {"isl": Axis.values(512, 1024), "prefix": Axis.values(0, 900)}
-    result = sweep(make("economics.planned"), space(work=axes), Everything("ttft"), chunk=8)
+    result = sweep(Toy.of(), space(work=axes, plan={"tp": 8}), Everything("ttft"), chunk=8)
     assert result.provenance["counts"]["accepted"] == "3"
 
 

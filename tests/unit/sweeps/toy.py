@@ -52,7 +52,7 @@ class Toy(Estimator):
             layout={},
         )
         return Estimate(
-            ttft=tpot * 2.0 + workload.isl,
+            ttft=tpot * 2.0 + workload.isl + (workload.osl - 2.0),
             tpot=tpot,
             chips=chips,
             speed=1.0 / tpot,

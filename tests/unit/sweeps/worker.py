@@ -9,7 +9,7 @@ import numpy as np
 
 from infer_jax.compiling import once
 from infer_jax.physics.memory import tiers
-from infer_jax.sweeps import Axis, Pareto, Space, TopK, engine, prepare, start
+from infer_jax.sweeps import Axis, Pareto, Space, engine, prepare, start
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
 
 
@@ -33,10 +33,9 @@ def main(settings: dict[str, Any]) -> None:
             f"localhost:{settings['port']}", settings["processes"], settings["process"]
         )
     engine.TARGET = settings.get("target", 1.0)
-    keep = TopK(50, "ttft") if settings.get("top") else Pareto("ttft", "cost", "max decode.mfu")
-    points, precision = space(settings.get("count", 60)), settings.get("precision", "float32")
+    keep = Pareto("ttft", "cost", "max decode.mfu")
     result = start(
-        prepare(Toy.of(), points, keep, precision=precision),
+        prepare(Toy.of(), space(40), keep, precision="float32"),
         chunk=settings.get("chunk", 4096),
         checkpoint=settings.get("checkpoint"),
         every=settings.get("every", 30.0),
