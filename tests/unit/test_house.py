@@ -211,37 +211,6 @@ def test_no_line_branches_on_a_kind_of_attention():
     assert not result
 
 
-DISGUISED = """
-def gaps(layer, model):
-    launches = layer.attention.launches
-    return jnp.where(launches > 2.5, model.linear, 1.0)
-
-def curve(layer, own):
-    return own.gqa if layer.family == "mha" else own.mla
-
-def core(mine, a, b):
-    if mine.recurrent:
-        return a
-    return b if mine.core.curve in ("gqa",) else a
-
-def windows(mixers):
-    return {getattr(m, "window", "") for m in mixers}
-
-def hybrid(layers):
-    return any(layer.recurrent for layer in layers)
-
-def table(self, mine):
-    return self.rows[mine.core.table] * mine.launches.latent
-
-def several(caches):
-    return len(caches) > 1 or any(float(cache.state) > 0 for cache in caches)
-"""
-
-
-def test_kinds_in_disguise_are_seen():
-    assert forks(ast.parse(DISGUISED)) == {4, 7, 10, 12, 15, 18, 24}
-
-
 # names that estimators go by
 ESTIMATORS = {"estimator", "theory", "target", "decoder", "inner", "second", "innermost"}
 
@@ -390,11 +359,3 @@ def test_the_house_grows_only_on_purpose():
     counts = house.counts()
     assert counts.keys() == house.LIMITS.keys()
     assert {name: count for name, count in counts.items() if count > house.LIMITS[name]} == {}
-
-
-def test_lines_of_code_are_neither_docs_nor_imports(tmp_path):
-    file = tmp_path / "law.py"
-    file.write_text(
-        '"""A law."""\n\nimport jax\n\n# why\ndef law(x):\n    """Twice x."""\n    return 2 * x\n'
-    )
-    assert house.code_lines(file) == 2

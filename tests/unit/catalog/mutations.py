@@ -3,8 +3,13 @@
 import copy
 import json
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from infer_jax.errors import InputError
+
+SECONDS = 2.0  # of the processor, for one file of some kilobytes
 
 WORDS = [b"null", b"[]", b"{}", b"-1", b"0", b"1e999", b"NaN", b"true", b'"', b",", b"\n", b"\xff"]
 WORDS += [b"\x1b[31m", b"\x00", b"[" * 70, b'{"a":' * 70, b"9" * 400, b"&a [*a]", b"!!binary x"]
@@ -14,6 +19,20 @@ VALUES: list[Any] = [None, True, False, 0, -1, 1, 3.7, 1e308, 1e-320, 10**30, 10
 VALUES += ["\x1b]0;t\x07", "\ud800", "nan", "1e999", [], {}, [[]], [{}], [None], ["x"], {"a": {}}]
 VALUES += [{"": None}, [1, "x"], "x" * 5000, "9" * 5000, float("inf"), float("nan"), -1e300]
 VALUES += [json.loads("[" * 60 + "]" * 60)]
+
+
+def outcome(read: Callable[..., Any], *arguments: Any) -> str:
+    """What a reader makes of a file: "read", or the sentence with which it is refused."""
+    begun = time.process_time()
+    try:
+        read(*arguments)
+        said = "read"
+    except InputError as error:
+        said = str(error)
+        assert "\n" not in said and said.isprintable() and len(said) <= 3000, said
+        assert "allowed: " in said
+    assert time.process_time() - begun < SECONDS
+    return said
 
 
 def damaged(whole: bytes, count: int, seed: int = 0) -> Iterator[bytes]:

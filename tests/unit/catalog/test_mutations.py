@@ -5,7 +5,6 @@
 
 import json
 import resource
-import time
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,10 @@ from infer_jax.catalog.measurements.silicon import published_rows
 from infer_jax.catalog.models import BUNDLED, load_model
 from infer_jax.catalog.systems import load_system, profiles_folder
 from infer_jax.catalog.traces import read_trace
-from infer_jax.errors import InputError
-from tests.unit.catalog.mutations import damaged
+from tests.unit.catalog.mutations import damaged, outcome
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 FEW, MANY = 400, 20_000
-SECONDS = 2.0  # of the processor, for one file of some kilobytes
 MEMORY = 512 * 1024  # kB above what the process had: nothing swells
 
 
@@ -107,20 +104,6 @@ READERS = {
     "formats": (_exported, "hf_quant_config.json", lambda: [MODELOPT]),
     "profiles": (load_system, "mine.toml", _profiles),
 }
-
-
-def outcome(read, path: Path) -> str:
-    """What a reader makes of a file: "read", or the sentence with which it is refused."""
-    begun = time.process_time()
-    try:
-        read(path)
-        said = "read"
-    except InputError as error:
-        said = str(error)
-        assert "\n" not in said and said.isprintable() and len(said) <= 3000, said
-        assert "allowed: " in said
-    assert time.process_time() - begun < SECONDS
-    return said
 
 
 def tried(reader: str, count: int, folder: Path, seed: int) -> list[str]:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from infer_jax.sweeps import Axis, Pareto, Space, engine, pareto
-from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.interrupt import Stopped
-from tests.unit.sweeps.toy import Toy, arch, brute, hardware, plan, sweep, workload
+from tests.unit.sweeps.toy import Toy, arch, hardware, plan, sweep, workload
 
 LONGEST = 30.0  # seconds between two reports, on a machine that does much else
 
@@ -78,19 +77,3 @@ def test_a_part_that_has_no_room_is_done_again(monkeypatch):
     expected = run(dense(3000), chunk=256).index
     monkeypatch.setattr(pareto, "NEW_ROWS", (300, 300))
     assert run(dense(3000), chunk=256).index == expected
-
-
-@pytest.mark.parametrize(("keys", "words"), [(2, 1), (3, 3), (4, 1)])
-def test_parts_merge_to_the_frontier_by_brute_force(keys, words):
-    dice = np.random.default_rng(keys + words)
-    for _ in range(20):
-        count = int(dice.integers(1, 300))
-        values = dice.integers(-9, 9, (keys, count)).astype(np.float32)
-        owner = dice.integers(0, 3, count).astype(np.int32)
-        index = np.arange(count, dtype=np.uint32)
-        columns = (*(np.zeros_like(index) for _ in range(words - 1)), index)
-        rows = Front((owner, *values, *columns), keys, words)
-        front = rows.take(np.zeros(0, int))
-        for part in np.array_split(dice.permutation(count), 4):
-            front = front.merged(rows.take(part))
-        assert sorted(front.index()) == brute(values, np.ones(count, bool), owner)

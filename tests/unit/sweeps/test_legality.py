@@ -98,4 +98,4 @@ def test_requests_beyond_the_longest_context_are_left_out(entries, monkeypatch):
 
 def test_a_theory_that_splits_the_chips_itself_takes_any_number_of_them():
     grid = space(plan={"tp": Axis.linear(2.5, 40.25, 7)})
-    assert prepare(make("economics"), grid, TopK(1, "cost")).size == 7
+    assert prepare(Toy.of(), grid, TopK(1, "cost")).size == 7
