@@ -14,9 +14,8 @@ MODEL, SYSTEM = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
 WORK, PLAN = ij.Workload.of(isl=100, osl=10), ij.Plan.of(tp=1)
 
 
-@pytest.mark.parametrize("name", ["serving", "economics.planned"])
-def test_a_model_stands_for_its_architecture_and_a_system_for_its_hardware(name):
-    estimator = ij.make(name, SYSTEM.coefficients)
+def test_a_model_stands_for_its_architecture_and_a_system_for_its_hardware():
+    estimator = ij.make("economics.planned", SYSTEM.coefficients)
     loaded = estimator.estimate(MODEL, SYSTEM, WORK, PLAN)  # pyright: ignore[reportArgumentType]
     trees = estimator.estimate(MODEL.architecture, SYSTEM.hardware, WORK, PLAN)
     assert loaded.tpot == trees.tpot and loaded.ttft == trees.ttft

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.huggingface.naming import Names, bare
 from infer_jax.catalog.models import load_model
 from infer_jax.errors import InputError
 
@@ -196,20 +194,6 @@ def test_mixed_precision_is_looked_up_by_module(tmp_path):
 def test_mxfp4_converts_experts_only():
     attention, routed, _, head = parts(load_model("gpt-oss-120b"))
     assert (attention, routed, head) == ((2, 16), (0.53125, 16), (2, 16))
-
-
-def test_names_match_whole_parts():
-    facts = Facts({}, "here")
-    gate = Names.of(facts, "ignore", ["gate"])
-    assert gate.match("layers.0.mlp.gate")
-    assert not gate.match("layers.0.mlp.gate_proj")
-    layer = Names.of(facts, "ignore", ["model.layers.1.*", "*.attn.*"])
-    assert layer.match("layers.1.mlp.up_proj")
-    assert not layer.match("layers.11.mlp.up_proj")
-    assert layer.match("layers.7.attn.q_proj")
-    assert not Names.of(facts, "ignore", []).match("layers.0")
-    assert Names.of(facts, "ignore", ["re:model.layers.*down_proj"]).match("layers.0.mlp.down_proj")
-    assert bare("language_model.model.layers.3") == "layers.3"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from hypothesis import given, settings, strategies as st
 
 from infer_jax.catalog import load_system
 from infer_jax.design import Search, optimise
-from infer_jax.design.ascent import MAX_FORWARD, with_slope
 from infer_jax.errors import InputError
 from infer_jax.physics.network.sharding import best_gathered, best_rows
 from infer_jax.sweeps import Axis, Best, Constraint, Space
@@ -91,16 +90,6 @@ def test_both_methods_find_the_bottom(method):
     ends = result.paths[0].values[-1, result.paths[0].ends[0]]
     assert ends[:2] == pytest.approx([900.0, 25.0], rel=0.05)
     assert ends[2] == pytest.approx(3.0, rel=0.05)
-
-
-def test_a_slope_is_the_same_forward_and_in_reverse():
-    def merit(x):
-        return jnp.prod(x) + jnp.sum(x**2), x[0]
-
-    for x in (jnp.arange(1.0, 1.0 + MAX_FORWARD), jnp.arange(1.0, 2.0 + MAX_FORWARD)):
-        value, slope, seen = with_slope(merit, x)
-        assert value == merit(x)[0] and seen == x[0]
-        np.testing.assert_allclose(slope, jnp.prod(x) / x + 2.0 * x, rtol=1e-12)
 
 
 def test_planted_ripples_are_left_by_restarts():

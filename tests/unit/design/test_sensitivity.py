@@ -101,14 +101,6 @@ def test_a_point_has_units_bounds_and_no_choices():
     assert output["arch.width"].below == pytest.approx(output["arch.width"].above, abs=1e-4)
 
 
-def test_numbers_of_a_part_may_be_held():
-    every = elasticities(read, point())
-    rest = analyser(read, point(), besides="arch")(point())
-    slopes = {e.path: e.slope for e in every if not e.path.startswith("arch.")}
-    assert 0 < len(slopes) < len(every)
-    assert {e.path: e.slope for e in rest} == pytest.approx(slopes, rel=1e-12)
-
-
 def test_slopes_between_the_sides_are_the_exact_ones():
     """Also at a ceiling, where one side steps, and at a tie of a maximum, whose slope is a mean."""
 

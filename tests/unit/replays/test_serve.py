@@ -115,7 +115,7 @@ def test_a_tree_without_room_for_a_part_is_replayed_in_larger_arrays():
     # one at a time: the second of each two finds what they share, and all is kept
     given = Requests.of(np.arange(count), tokens, [4] * count, prefixes=prefixes)
     one = serve(Partial(step, COEFFICIENTS), rules, given)
-    assert one.complete and one.path.kept is not None
+    assert one.complete and one.path.kept is not None and one.cached is not None
     np.testing.assert_array_equal(one.cached[:count], np.tile([0, chunk], count // 2))
     # of all but the last, which still runs: 3 tokens decoded and one once more, shared parts once
     kept = (count - 1) * (prompt + 4) - count // 2 * chunk

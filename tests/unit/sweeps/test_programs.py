@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax._src.test_util as jtu
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -35,16 +34,6 @@ class Counted(Toy):
 
 
 @spec
-class Apart(Toy):
-    """A toy whose prefill is a computation of its own."""
-
-    def estimate(self, arch: Any, hardware: Any, workload: Any, plan: Any) -> Any:
-        life = Toy.estimate(self, arch, hardware, workload, plan)
-        prefill = life.prefill.replace(time=life.prefill.time * jnp.sqrt(workload.isl))
-        return life.replace(prefill=prefill, ttft=prefill.time)
-
-
-@spec
 class Tabled(Toy):
     """A toy whose coefficient is a look-up table."""
 
@@ -52,11 +41,10 @@ class Tabled(Toy):
         return Toy.estimate(self.replace(scale=self.scale[1]), arch, hardware, workload, plan)
 
 
-def swept(estimator, low, precision="float32", where=(), feasible="feasible"):
+def swept(estimator, low, precision="float32", where=()):
     tp = Axis.linear(low, 9, 40)
     space = Space(arch(), hardware(price=low), workload(), plan(tp=tp), where=where)
-    how = {"chunk": 8, "precision": precision, "feasible": feasible}
-    return sweep(estimator, space, Pareto("speed", "cost"), **how)
+    return sweep(estimator, space, Pareto("speed", "cost"), chunk=8, precision=precision)
 
 
 @pytest.mark.parametrize(("precision", "times"), [("float32", 2), ("float64", 1)])
@@ -83,15 +71,6 @@ def test_nothing_is_traced_or_compiled_twice():
     with jtu.count_jit_tracing_cache_miss() as traced, jtu.count_jit_compilation_cache_miss() as c:
         swept(Toy.of(), 2.0).explain(0)
     assert (traced(), c()) == (0, 0)
-
-
-def test_a_phase_that_is_not_asked_about_is_not_evaluated():
-    result = swept(Apart.of(), 1.0, feasible="decode.feasible")
-    names = set(result.columns)
-    assert {"tpot", "cost", "decode.time", "decode.mfu", "prefill.mfu"} <= names
-    assert not {"ttft", "prefill.time"} & names
-    assert {"ttft", "prefill.time"} <= set(result.explain(0).terms)
-    assert "ttft" in swept(Apart.of(), 1.0).columns
 
 
 def test_a_coefficient_may_be_a_table():
