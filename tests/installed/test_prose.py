@@ -150,4 +150,4 @@ def is_plain(page: Path) -> bool:
 )
 def test_a_measured_number_stands_where_a_command_wrote_it(page):
     offending = list(unsourced(page))
-    assert len(offending) == EXCEPTIONS.get(str(page.relative_to(ROOT)), 0), "\n".join(offending)
+    assert len(offending) <= EXCEPTIONS.get(str(page.relative_to(ROOT)), 0), "\n".join(offending)
