@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from infer_jax.catalog import load_system
 from infer_jax.estimators import Economics, Offload, Offloading, Partitioning, Speculative, Split
 from infer_jax.estimators.kernels import Kernels
@@ -119,7 +116,7 @@ def offloaded() -> Hardware:
 
 
 MODELS = {"dense": dense, "mixture": mixture, "hybrid": hybrid}
-SYSTEMS = {"nodes": nodes, "torus": torus}
+SYSTEMS = {"nodes": nodes, "torus": torus, "offloaded": offloaded}
 
 
 class Row(NamedTuple):
@@ -214,22 +211,3 @@ def crowd() -> Offload:
 
 
 BLOCKS = {"block": block, "crowd": crowd}
-
-
-def sloped(time):
-    """A function of everything: log ``time``, its slope to each number, and along the point.
-
-    The slopes are of reverse and of forward mode, from one trace: it is what the contract takes.
-    """
-
-    def slopes(everything):
-        value, along = jax.linearize(lambda x: jnp.log(time(x)), everything)
-        (reverse,) = jax.linear_transpose(along, everything)(jnp.ones_like(value))
-        return value, reverse, along(everything)
-
-    return slopes
-
-
-def numbers(everything):
-    """As one kind of number, whatever the leaves were made of."""
-    return jax.tree.map(lambda x: jnp.asarray(x, float), everything)

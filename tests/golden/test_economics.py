@@ -47,21 +47,7 @@ def test_all_points_of_the_authors_program():
     assert report.worst["latency_s"][0] < 1e-9 and report.turned < 0.01 * report.compared
 
 
-def test_a_changed_coefficient_is_noticed(monkeypatch):
-    monkeypatch.setitem(
-        points.VARIANTS, "full", lambda on: fronts.Economics.level4(on).with_(launch=4.001e-6)
-    )
-    report = _check.compare(HERE / "economics_points.csv", points.RECIPE)
-    assert not report.agrees and {miss.column for miss in report.misses} == {"latency_s"}
-
-
-# One program serves all of these: dense model, NVIDIA, no draft.
-QUICK = (
-    "gpus_comparison | H100",
-    "gpus_comparison | V100",
-    "quantization_comparison | Llama 3 70B 4-bit",
-    "context_length_comparison | Context of 10K tokens",
-)
+QUICK = ("gpus_comparison | H100",)  # every time; all on each release
 SETTINGS = [f"{c} | {label}" for c, settings in fronts.COMPARISONS.items() for label in settings]
 
 
@@ -83,14 +69,6 @@ def test_tables_equal_the_printed_digits(number):
     assert len(table.rows) >= 3
     for row in table.rows:
         assert table.agrees(row), (row, table.texts(row))
-
-
-def test_a_printed_digit_off_is_noticed():
-    table = tables.Printed("", tables.FASTEST, ())
-    assert table.agrees(tables.Row("", ("247", "24"), (246.51, 24.49)))
-    assert table.agrees(tables.Row("", ("247", "24"), (246.4958, 24.0)))  # by way of 246.5
-    assert not table.agrees(tables.Row("", ("247", "24"), (246.44, 24.0)))
-    assert not table.agrees(tables.Row("", ("247", "24"), (247.0, 25.0)))
 
 
 @pytest.mark.parametrize("model", claims_latency.MODELS)

@@ -1,6 +1,6 @@
 """The cache that vLLM servers printed at start-up, beside ours: every row found, good or bad.
 
-Run with -s for the table. ``figures`` is "derived" where a report gives weights, activations
+``figures`` is "derived" where a report gives weights, activations
 and memory outside PyTorch, but not the cache: utilization * total less their sum. Rows that
 calibrated a coefficient say so and are not counted.
 """
@@ -102,33 +102,6 @@ def rows(tmp_path_factory) -> list[Row]:
     folder = tmp_path_factory.mktemp("configs")
     with TABLE.open() as stream:
         return [answer(facts, folder) for facts in csv.DictReader(stream)]
-
-
-def test_every_row_is_told(rows):
-    print(
-        f"\n{'model':18}{'vLLM':15}{'GPU':17}{'tp':3}{'pp':3}"
-        f"{'weights':>16}{'activations':>14}{'outside':>12}{'cache, GiB':>16}"
-        f"{'error':>9}{'requests':>10}  kind, figures: source"
-    )
-    for row in rows:
-        facts, held = row.facts, row.held
-
-        def pair(ours, printed, facts=facts):
-            theirs = f"{float(facts[printed]):.2f}" if facts[printed] else "?"
-            return f"{float(ours) / GIB:.2f} / {theirs}"
-
-        printed = facts["concurrency"]
-        requests = f"{float(held.concurrency) / float(printed) - 1:+.2%}" if printed else ""
-        print(
-            f"{facts['model']:18}{facts['version'][:14]:15}{facts['gpu'][:16]:17}"
-            f"{facts['tp']:3}{facts['pp']:3}"
-            f"{pair(held.weight_bytes, 'weights_gib'):>16}"
-            f"{pair(held.activations, 'activations_gib'):>14}"
-            f"{pair(held.reserve, 'outside_gib'):>12}"
-            f"{pair(held.available, 'available_gib'):>16}{row.error:>+9.2%}{requests:>10}"
-            f"  {facts['kind']}, {facts['figures']}: {facts['source']}"
-        )
-    assert len(rows) >= 12
 
 
 def test_independent_logs_agree_within_three_percent(rows):

@@ -5,14 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infer_jax.replays import Prefixes, Requests, trtllm
+from infer_jax.replays import Prefixes, trtllm
 
-from . import schedulers
 from .block_pool import PooledTrtllm
-from .serving import Case, step_time
-from .test_prefix_caches import LENGTH, hashed, names, roomy
+from .serving import Case
+from .test_prefix_caches import LENGTH, agree, hashed, names
 from .test_radix_trees import ALL
-from .test_replay_events import FEW, compare, drawn, fitting, replayed_with, small
+from .test_replay_events import FEW, drawn, fitting, small
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -36,15 +35,7 @@ def check(case: Case, i: int, *, overlap: bool, capped: bool) -> tuple[float, in
     engine = PooledTrtllm(
         **sizes, overlap=overlap, host=host, fetch=1e-4, names=names(rows, d.prompt, e.block)
     )
-    lengths = zip(d.arrival.tolist(), d.prompt.astype(int), d.output.astype(int), strict=True)
-    done = schedulers.serve(
-        lambda b, c, n, p: step_time(case.machine, b, c, n, p), engine, lengths, case.concurrency
-    )
-    fields = ("arrival", "admitted", "first", "last", "cached")
-    theirs = {name: np.array([getattr(r, name) for r in done]) for name in fields}
-    requests = Requests.of(*d[:3], prefixes=roomy(prefixes))
-    compare(replayed_with(case, rules, requests, width=32, turns=8192), theirs, f"{i}, {rules}: ")
-    return theirs["cached"].sum() / d.prompt.sum(), engine.fetched
+    return agree(case, rules, engine, d, prefixes)[0], engine.fetched
 
 
 @pytest.mark.parametrize("overlap", [False, True])

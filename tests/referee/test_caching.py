@@ -72,7 +72,12 @@ def agree(a, b):
     np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE * float(jnp.abs(b).max()))
 
 
-@pytest.mark.parametrize("kind", cases.KINDS)
+QUICK = ("window", "latent", "delta")  # of each way to remember one; all on each release
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in QUICK else pytest.mark.slow) for k in cases.KINDS]
+)
 def test_cached_equals_recomputed(kind):
     decoder = model(kind)
     agree(in_passes(decoder), textbook(decoder))

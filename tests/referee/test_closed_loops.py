@@ -8,7 +8,7 @@ from jax.tree_util import Partial
 
 import infer_jax as ij
 from experiments._scheduler.engines import against_replay
-from experiments._scheduler.loops import Server, idle_host, loops, priced, replayed, seconds
+from experiments._scheduler.loops import Server, idle_host, priced, replayed, seconds
 from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
 from infer_jax.physics import scheduling
 from infer_jax.physics.scheduling import interference
@@ -18,17 +18,6 @@ from infer_jax.specs import lengths
 from .serving import Machine, law_step, step_time
 
 MACHINE = Machine(*map(jnp.asarray, (1e-3, 5e-3, 1e-9, 2e-5, 2e-10)))
-NAMES = ("prompt", "output", "budget", "load", "fed")
-
-
-@pytest.mark.parametrize(("drawn", "allowed"), [(False, (1.06, 1.03)), (True, (1.2, 1.05))])
-def test_ttft_and_tpot_are_those_of_the_replay(x64, drawn, allowed):
-    """10,240 tokens in, 128 out, 8,192 a pass: `python experiments/scheduler.py` prints more."""
-    result = loops(Server("llama-3.1-8b", "fp8", "h100_sxm", 1.0), (4, 16), drawn, cycles=24)
-    assert [x.load for x in result] == [4, 16]
-    for x in result:
-        for factor, most in zip(x.factors(), (*allowed, *allowed), strict=True):
-            assert max(factor, 1.0 / factor) < most
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +70,8 @@ def test_the_estimator_is_near_the_replay_on_random_servers(x64, estimated, over
         assert column.max() < worst and np.median(column) < typical
 
 
-@pytest.mark.parametrize("engine", ["sglang", pytest.param("trtllm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
 def test_the_estimator_is_near_the_replay_of_other_engines(x64, engine):
     """Prompts first, and whole prompts beside decodes; `scheduler.py engines` prints more."""
     far = np.abs(against_replay(engine, 5, seed=3))
@@ -113,51 +103,14 @@ def test_the_mean_of_a_benchmark_has_its_first_wave(x64):
     assert float(interference.first_wave(jnp.asarray(1.0), steady.own, 10.0)) == 0.0
 
 
-def times(point):
-    """TTFT and TPOT of requests that are all alike."""
-    prompt, output, budget, load, fed = point
-    one = jnp.ones(1)
-    kinds = scheduling.Kinds(one, jnp.maximum(prompt, 1.0) * one, 0.0 * one, output * one)
-    server = scheduling.ServerLimits(budget, jnp.asarray(256.0), jnp.asarray(1e9))
-    step = law_step(MACHINE._replace(fed=fed), scheduling.mean_context(kinds))
-    answer = scheduling.closed_loop(step, kinds, server, load)
-    return jnp.stack([answer.ttft, answer.tpot])
-
-
-BOTH = jax.jit(lambda x: (times(x), jax.jacfwd(times)(x)))
-USUAL = np.array([10240.0, 128.0, 8192.0, 15.3, 2e-5])
-
-
-def test_slopes_are_those_of_differences(x64):
-    slope = BOTH(USUAL)[1]
-    for i in range(len(NAMES)):
-        far = 1e-5 * USUAL[i] * np.eye(len(NAMES))[i]
-        difference = (BOTH(USUAL + far)[0] - BOTH(USUAL - far)[0]) / (2.0 * far[i])
-        assert slope[:, i] == pytest.approx(np.asarray(difference), rel=1e-4, abs=1e-12), NAMES[i]
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"prompt": 0.0}, {"load": 1.0}, {"budget": 1e9}, {"output": 1.0}, {"load": 200.0},
-     {"load": 1.0, "output": 1.0}, {"prompt": 8192.0 * 2}],
-    ids=lambda x: " ".join(f"{k} {v:g}" for k, v in x.items()),
-)  # fmt: skip
-def test_values_and_slopes_are_finite_at_the_edges(x64, changed):
-    point = USUAL.copy()
-    for name, value in changed.items():
-        point[NAMES.index(name)] = value
-    value, slope = BOTH(point)
-    assert np.all(np.isfinite(value)) and np.all(np.isfinite(slope)) and np.all(value > 0)
-
-
 def test_a_request_alone_waits_for_its_own_passes(x64):
     """By hand: what fills the budget beside no other, and the rest; then a pass a token."""
-    alone = USUAL.copy()
-    alone[3] = 1.0
-    step = law_step(MACHINE, jnp.asarray(10240.0 + 64.0))
-    zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
+    one, zero = jnp.ones(1), jnp.asarray(0.0)
+    kinds = scheduling.Kinds(one, 10240.0 * one, 0.0 * one, 128.0 * one)
+    server = scheduling.ServerLimits(*map(jnp.asarray, (8192.0, 256.0, 1e9)))
+    step = law_step(MACHINE, scheduling.mean_context(kinds))
+    answer = jax.jit(lambda load: scheduling.closed_loop(step, kinds, server, load))(1.0)
     parts = [(8192.0, 0.0), (2048.0, 8192.0)]
-    own = sum(float(step(zero, one, jnp.asarray(n), jnp.asarray(c))) for n, c in parts)
-    ttft, tpot = BOTH(alone)[0]
-    assert float(ttft) == pytest.approx(own, rel=0.03)
-    assert float(tpot) == pytest.approx(float(step(one, zero, one, zero)), rel=1e-3)
+    own = sum(float(step(zero, 1.0, jnp.asarray(n), jnp.asarray(c))) for n, c in parts)
+    assert float(answer.ttft) == pytest.approx(own, rel=0.03)
+    assert float(answer.tpot) == pytest.approx(float(step(1.0, zero, 1.0, zero)), rel=1e-3)

@@ -27,8 +27,13 @@ PASSES = {  # sequences, new tokens, cached tokens
     "decode": ((1, 1, 16), (2, 1, 200), (5, 1, 63)),
     "chunk": ((1, 12, 1), (2, 6, 9), (1, 3, 40)),
 }
-FLAT = [(phase, shape) for phase, shapes in PASSES.items() for shape in shapes]
-LARGE = [(phase, shape) for phase, shape in FLAT if phase != "chunk"]
+# one shape of each every time: shapes are numbers of one program
+FLAT = [
+    pytest.param(phase, shape, marks=pytest.mark.slow if i else ())
+    for phase, shapes in PASSES.items()
+    for i, shape in enumerate(shapes)
+]
+LARGE = [one for one in FLAT if one.values[0] != "chunk"]
 LATENT = ("latent", "direct", "sparse")
 TOLERANCE = 0.02
 

@@ -67,6 +67,19 @@ def roomy(p: Prefixes) -> Prefixes:
     return p._replace(parts=parts, blocks=np.pad(p.blocks, (0, PARTS - count)))
 
 
+def agree(case: Case, rules, engine, d: Drawn, prefixes: Prefixes) -> tuple[float, int]:
+    """Compare every time; the share of tokens that were cached, and preemptions."""
+    lengths = zip(d.arrival.tolist(), d.prompt.astype(int), d.output.astype(int), strict=True)
+    done = schedulers.serve(
+        lambda b, c, n, p: step_time(case.machine, b, c, n, p), engine, lengths, case.concurrency
+    )
+    fields = ("arrival", "admitted", "first", "last", "preempted", "cached")
+    theirs = {name: np.array([getattr(r, name) for r in done]) for name in fields}
+    requests = Requests.of(*d[:3], prefixes=roomy(prefixes))
+    compare(replayed_with(case, rules, requests, width=32, turns=8192), theirs, f"{rules}: ")
+    return theirs["cached"].sum() / d.prompt.sum(), int(theirs["preempted"].sum())
+
+
 def check(
     case: Case, i: int, *, overlap: bool, capped: bool, host: float = 0.0
 ) -> tuple[float, int, int]:
@@ -89,16 +102,7 @@ def check(
         overlap=overlap,
         names=names(rows, d.prompt, e.block),
     )
-    lengths = zip(d.arrival.tolist(), d.prompt.astype(int), d.output.astype(int), strict=True)
-    done = schedulers.serve(
-        lambda b, c, n, p: step_time(case.machine, b, c, n, p), engine, lengths, case.concurrency
-    )
-    fields = ("arrival", "admitted", "first", "last", "preempted", "cached")
-    theirs = {name: np.array([getattr(r, name) for r in done]) for name in fields}
-    requests = Requests.of(*d[:3], prefixes=roomy(prefixes))
-    compare(replayed_with(case, rules, requests, width=32, turns=8192), theirs, f"{i}, {rules}: ")
-    share = theirs["cached"].sum() / d.prompt.sum()
-    return share, int(theirs["preempted"].sum()), engine.fetched
+    return *agree(case, rules, engine, d, prefixes), engine.fetched
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infer_jax.replays import PrefillFirst, Prefixes, Requests
+from infer_jax.replays import PrefillFirst, Prefixes
 
-from . import schedulers
 from .radix_tree import RadixSglang
-from .serving import Case, step_time
-from .test_prefix_caches import LENGTH, hashed, names, roomy
-from .test_replay_events import FEW, compare, drawn, fitting, paged, replayed_with, small
+from .serving import Case
+from .test_prefix_caches import LENGTH, agree, hashed, names
+from .test_replay_events import FEW, drawn, fitting, paged, small
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -36,15 +35,7 @@ def check(case: Case, i: int, *, overlap: bool, capped: bool) -> tuple[float, in
         **sizes, **shares, now_ratio=shares["ratio"], overlap=overlap,
         names=names(rows, d.prompt, page),
     )  # fmt: skip
-    lengths = zip(d.arrival.tolist(), d.prompt.astype(int), d.output.astype(int), strict=True)
-    done = schedulers.serve(
-        lambda b, c, n, p: step_time(case.machine, b, c, n, p), engine, lengths, case.concurrency
-    )
-    fields = ("arrival", "admitted", "first", "last", "preempted", "cached")
-    theirs = {name: np.array([getattr(r, name) for r in done]) for name in fields}
-    requests = Requests.of(*d[:3], prefixes=roomy(prefixes))
-    compare(replayed_with(case, rules, requests, width=32, turns=8192), theirs, f"{i}, {rules}: ")
-    return theirs["cached"].sum() / d.prompt.sum(), int(theirs["preempted"].sum())
+    return agree(case, rules, engine, d, prefixes)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -25,7 +25,7 @@ from infer_jax.replays import (
 
 from . import ranks as referee, schedulers
 from .serving import SHORT, Case, Machine, step_time
-from .test_replay_events import CLOSE, FEW, Drawn, drawn, fitting, run, small
+from .test_replay_events import CLOSE, FEW, Drawn, drawn, fitting, small
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -102,22 +102,6 @@ def test_sglangs_ranks(blocks):
 
         preempted += compare(case, rules, make, d, 2, "minimum_tokens", f"{i}: ")
     assert preempted > 5 or blocks[0] > 1.0, preempted
-
-
-def test_one_rank_is_a_server():
-    """Without common work, times are those of the loop of one server."""
-    case = small(1, 10, (0.5, 3.0))[0]
-    e = case.engine
-    rules = Preempting.of(budget=e.budget, slots=e.slots, blocks=e.blocks, overlap=1.0)
-    d = fitting(drawn(case, FEW, 10), (e.blocks - 2) * e.block)
-    alone = run(case, rules, d, width=32, turns=8192)
-    loop = None if case.concurrency is None else int(case.concurrency)
-    step = SharedStep(Partial(step_time, Machine(*map(jnp.asarray, case.machine))), jnp.min)
-    step = step._replace(common=Partial(lambda tokens: 0.0 * tokens[0]))
-    log = serve_ranks(step, rules, Requests.of(*d), 1, "round_robin", loop)
-    for name in ("arrival", "first", "last", "preempted"):
-        expected = np.asarray(getattr(alone, name))[:FEW]
-        np.testing.assert_allclose(np.asarray(log.of(name))[:FEW], expected, rtol=CLOSE)
 
 
 def test_what_ranks_refuse():

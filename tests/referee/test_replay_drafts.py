@@ -1,4 +1,4 @@
-"""Drafts by the rules of SGLang and TensorRT-LLM against schedulers in plain Python.
+"""Drafts by the rules of the engines against schedulers in plain Python.
 
 With an acceptance of 0 or 1 every time of every request is the referee's, to 1e-9 of itself.
 """
@@ -64,6 +64,14 @@ def trtllm(i: int, sizes: dict, drafts: int, *, overlap: bool):
     return rules, engine, sizes["blocks"] * sizes["block"]
 
 
+def vllm(i: int, sizes: dict, drafts: int, *, overlap: bool):
+    """The same of vLLM."""
+    sizes["slots"] = min(sizes["slots"], sizes["budget"] // (2 + 2 * drafts))
+    rules = Preempting.of(**sizes, overlap=float(overlap), drafts=drafts)
+    engine = schedulers.Vllm(**sizes, overlap=overlap, drafts=drafts)
+    return rules, engine, (sizes["blocks"] - 2) * sizes["block"] - 3 * drafts
+
+
 def check(make, seed: int, count: int, share: float, *, overlap: bool) -> int:
     """Compare on ``count`` servers with an acceptance of 0 or 1; how many were taken back."""
     preempted = 0
@@ -81,6 +89,12 @@ def check(make, seed: int, count: int, share: float, *, overlap: bool) -> int:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
+def test_vllm_whose_drafts_are_all_accepted_or_none(overlap):
+    """Passes of k + 1 tokens a request that yield as many, or one: blocks, budget and the end."""
+    assert sum(check(vllm, 120, 8, share, overlap=overlap) for share in (0.0, 1.0)) > 60
+
+
+@pytest.mark.parametrize("overlap", [False, True])
 def test_sglang_whose_drafts_are_all_accepted_or_none(overlap):
     """Room for drafts, who goes back, the share of what is to come: both versions."""
     assert sum(check(sglang, 140, 10, share, overlap=overlap) for share in (0.0, 1.0)) > 20
@@ -92,7 +106,7 @@ def test_trtllm_whose_drafts_are_all_accepted_or_none(overlap):
     assert sum(check(trtllm, 160, 8, share, overlap=overlap) for share in (0.0, 1.0)) == 0
 
 
-@pytest.mark.parametrize("make", [sglang, trtllm])
+@pytest.mark.parametrize("make", [vllm, sglang, trtllm])
 def test_passes_that_yield_tokens_at_random(make):
     """The same passes of each request: what is replayed otherwise is how its context grows."""
     for i, case in enumerate(small(2, 180, (30.0, 40.0))):
@@ -108,14 +122,6 @@ def test_passes_that_yield_tokens_at_random(make):
         for name in ("first", "last", "arrival"):
             mean = np.asarray(getattr(log, name))[:FEW].mean()
             np.testing.assert_allclose(mean, theirs[name].mean(), rtol=2e-4)
-
-
-def vllm(i: int, sizes: dict, drafts: int, *, overlap: bool):
-    """The same of vLLM."""
-    sizes["slots"] = min(sizes["slots"], sizes["budget"] // (2 + 2 * drafts))
-    rules = Preempting.of(**sizes, overlap=float(overlap), drafts=drafts)
-    engine = schedulers.Vllm(**sizes, overlap=overlap, drafts=drafts)
-    return rules, engine, (sizes["blocks"] - 2) * sizes["block"] - 3 * drafts
 
 
 def common(tokens, verified):

@@ -66,15 +66,6 @@ def test_the_cache_crosses_the_real_link():
     assert outside.prefill.terms["transfer"] < whole.prefill.terms["transfer"]
 
 
-def test_a_prompt_comes_in_through_the_front_end():
-    """Before its first pass, t0 (1 + k dp) of the estimator that knows of it."""
-    known, plan = Serving.of(), Deployment.of(tp=2, attention_dp=4)
-    expected = float(known.vllm.front) * (1.0 + 4.0 * float(known.front_rank))
-    assert float(known.front_time(plan)) == pytest.approx(expected)
-    assert float(known.front_time(Deployment.of())) == pytest.approx(float(known.vllm.front))
-    assert float(Economics.as_planned().front_time(plan)) == 0.0
-
-
 @jax.jit
 def loop(wrapper, arch, hardware, workload, plan):
     decoding = wrapper.decoding(arch, hardware, workload, plan)

@@ -9,7 +9,7 @@ from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.errors import InputError
 from infer_jax.estimators import Economics, Speculative, make
 from infer_jax.physics.closed_form import fastest_instance
-from infer_jax.specs import ForwardPass, Plan, Workload
+from infer_jax.specs import ForwardPass, Plan
 
 H100, CAPS = economics_hardware("H100")
 
@@ -105,27 +105,6 @@ def test_speculation_without_acceptance_changes_nothing():
     sure = step(always, arch, H100, token(8.0), plan)
     assert float(sure.time) < plain / 2
     assert float(sure.layout["drafts"]) == 5.0
-
-
-def test_a_request_is_prefill_then_decode():
-    arch, work = (
-        economics_model("Llama_3_70B"),
-        Workload.of(isl=4000, osl=401, prefix=1000, batch=8),
-    )
-    estimator = Economics.as_planned()
-    life = jax.jit(lambda: estimator.estimate(arch, H100, work, Plan.of(tp=8)))()
-    first = step(
-        estimator,
-        arch,
-        H100,
-        ForwardPass.of(sequences=1, new_tokens=3000, cached_tokens=1000),
-        Plan.of(tp=8),
-    )
-    then = step(estimator, arch, H100, token(8.0, 4200.0), Plan.of(tp=8))
-    assert float(life.ttft) == pytest.approx(float(first.time), rel=1e-12)
-    assert float(life.tpot) == pytest.approx(float(then.time), rel=1e-12)
-    assert float(life.cost) == pytest.approx(8 * 2.1 / 3600 * float(life.tpot) / 8 * 1e6)
-    assert float(life.throughput) == pytest.approx(1.0 / float(life.tpot))
 
 
 def test_unknown_estimators_and_coefficients_are_refused():

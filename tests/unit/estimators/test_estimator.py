@@ -101,8 +101,3 @@ def test_both_passes_in_one_loop_are_the_same_passes(estimator):
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(looped), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     assert [e.primitive.name for e in jaxpr.eqns].count("scan") == 1, "one loop, one step in it"
-
-
-def test_an_estimator_without_passes_says_so():
-    with pytest.raises(InputError, match="offloading: step is 'asked for'; allowed: estimate"):
-        Offloading.improved().step(dense(), nodes(), None, Plan.of())  # pyright: ignore

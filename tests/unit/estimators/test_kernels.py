@@ -201,15 +201,11 @@ GEMM_FILE, MHA_FILE = "gemm/h800/data.csv", "mha/prefill/h800/32-8-128.csv"
         ("gdn/decode/h800/4-16-128-32-128.csv", "batchsize,a\n8,x\n", ("line 2", "a", "x")),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("published", [True, False])
-def test_a_damaged_table_is_named_with_its_line(folder, file, text, words, published):
+def test_a_damaged_table_is_named_with_its_line(folder, file, text, words):
     path = folder / file
     path.write_text(text)
     with pytest.raises(InputError) as caught:
-        if published:
-            Kernels.as_published(Tables.load(folder, "h800", 0.35, 0.9))
-        else:
-            Kernels.from_tables(folder, "h800", 0.35)
+        Kernels.from_tables(folder, "h800", 0.35)
     assert all(word in str(caught.value) for word in (path.name, *words)), str(caught.value)
 
 

@@ -1,18 +1,17 @@
 """The offloading models where they can be worked out by hand, at corners, and against HiGHS."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
 from infer_jax.catalog import load_model, load_system
 from infer_jax.errors import InputError
-from infer_jax.estimators import Offload, Offloading, Speculative, make
+from infer_jax.estimators import Offload, Offloading, make
 from infer_jax.estimators.offloading.flags import rounded, settled
 from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.placing import program
-from infer_jax.estimators.offloading.search import blocks, check_system, search
+from infer_jax.estimators.offloading.search import check_system, search
 from infer_jax.physics.linear_program import minimise
 from infer_jax.specs import Architecture, Block, Dense, GroupedQuery, Workload
 
@@ -68,12 +67,10 @@ def test_the_released_unit_case():
 def test_solving_is_never_slower_than_a_given_feasible_placement():
     thin = MIXED | {"weights": (0.1, 0.9, 0)}
     plan = Offload.placed(**thin, gpu_batch=8, batches=3)
-    for variant in (Offloading.paper, Offloading.released, Offloading.improved):
-        given = estimate(variant(solve=False), opt("opt-30b"), SYSTEM, WORK, plan)
-        best = estimate(variant(), opt("opt-30b"), SYSTEM, WORK, plan)
-        assert bool(given.feasible)
-        assert bool(best.feasible)
-        assert float(best.time) <= float(given.time) * (1 + 1e-9)
+    given = estimate(Offloading.improved(solve=False), opt("opt-30b"), SYSTEM, WORK, plan)
+    best = estimate(Offloading.improved(), opt("opt-30b"), SYSTEM, WORK, plan)
+    assert bool(given.feasible) and bool(best.feasible)
+    assert float(best.time) <= float(given.time) * (1 + 1e-9)
 
 
 def _programs(variant, count, seed):
@@ -109,8 +106,13 @@ def _programs(variant, count, seed):
     return jax.jit(jax.vmap(one))(shape, values, s, n, usable)
 
 
-@pytest.mark.parametrize(("make_variant", "shape"),
-                         [(Offloading.paper, (20, 8)), (Offloading.released, (15, 7))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make_variant", "shape"),
+    [
+        pytest.param(Offloading.paper, (20, 8), marks=pytest.mark.slow),
+        (Offloading.released, (15, 7)),
+    ],
+)
 def test_a_thousand_placements_agree_with_highs(make_variant, shape, x64):
     """500 jobs of each form, some infeasible: status exactly, optimum to 1e-8 and 1e-4."""
     built = _programs(make_variant(), 500, seed=7)
@@ -132,29 +134,6 @@ def test_a_thousand_placements_agree_with_highs(make_variant, shape, x64):
             assert abs(c @ wide.x[i] / top / result.fun - 1) < 1e-8
             assert abs(c @ np.asarray(narrow.x[i], float) / top / result.fun - 1) < 1e-4
     assert 20 < infeasible < 300
-
-
-def test_elasticities_of_hardware_are_the_envelope():
-    """d log T / d log of every tier's size and rate by the vertex is the finite difference."""
-    plan = Offload.of(gpu_batch=32, batches=6)
-    model, arch = Offloading.released(), opt("opt-30b")
-
-    @jax.jit
-    def log_time(host):
-        return jnp.log(model.estimate(arch, SYSTEM.replace(host=host), WORK, plan).time)
-
-    slope = jax.grad(log_time)(SYSTEM.host)
-    moves = 0
-    for name in ("memory", "disk", "link_bandwidth", "disk_read", "flops"):
-        at, h = float(getattr(SYSTEM.host, name)), 1e-6
-        ends = [
-            float(log_time(SYSTEM.host.replace(**{name: np.asarray(at * (1 + s * h))})))
-            for s in (1, -1)
-        ]
-        ours = float(getattr(slope, name)) * at
-        assert abs((ends[0] - ends[1]) / (2 * h) - ours) < 1e-6, name
-        moves += abs(ours) > 1e-3
-    assert moves >= 3
 
 
 def test_exhaustive_search_beats_stopping_at_the_first_drop():
@@ -218,12 +197,6 @@ def test_bad_fractions_and_rates_are_one_sentence():
         check_system(broken, "t4.toml")
     with pytest.raises(InputError, match="speed"):
         make("offloading", {"offloading": {"speed": 1.0}})
-
-
-def test_a_wrapper_of_steps_refuses_a_model_of_jobs():
-    wrapped = Speculative.bonus(Offloading.paper(), opt("opt-6.7b"), 0.7, 3)
-    with pytest.raises(InputError, match="step"):
-        wrapped.estimate(opt("opt-6.7b"), SYSTEM, WORK, Offload.of())
 
 
 def test_choices_of_the_plan_do_what_they_say():
@@ -315,9 +288,3 @@ def test_rounded_flags_are_feasible_and_cost_little():
     assert flags.text.endswith(f"--gpu-batch-size 24 --num-gpu-batches {flags.batches}")
     wg, wc, cg, cc, hg, hc = flags.percent
     assert max(wg + wc, cg + cc, hg + hc) <= 100
-
-
-def test_the_grid_has_every_block_up_to_the_most():
-    g, k = blocks(20.0, gpu_batches=(1, 4, 16))
-    pairs = set(zip(g, k, strict=True))
-    assert pairs == {(1, i) for i in range(1, 21)} | {(4, i) for i in range(1, 6)} | {(16, 1)}

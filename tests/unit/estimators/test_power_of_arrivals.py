@@ -36,7 +36,8 @@ def ratios(seed):
         yield float(law.power) / (run.joules / run.duration)
 
 
-@pytest.mark.parametrize("seed", [3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 8])
 def test_law_and_replay_agree_from_an_idle_server_to_a_full_one(seed):
     """Within 10 % on nearly all; the board's limit, which the replay has by pass, adds the rest."""
     off = np.abs(np.array(list(ratios(seed))) - 1.0)

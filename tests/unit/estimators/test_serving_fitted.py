@@ -167,6 +167,7 @@ def test_each_generation_has_coefficients_of_its_own_and_their_gradients(x64):
     seen = shape(ij.load_model("llama-3.1-8b", quant="fp8").architecture)
     hardware = ij.load_system("mi355x").hardware
 
+    @jax.jit
     def seconds(model):
         c = model.context(seen, hardware, Deployment.of(tp=1))
         return pass_terms.gaps(c) + pass_terms.through_layers(c, jnp.asarray(4096.0)).time

@@ -66,10 +66,15 @@ def test_a_lookup_drafts_for_free_and_a_head_for_less_than_a_model():
 
 def test_the_relaxed_length_is_beside_the_exact_one():
     model = Speculative.bonus(TARGET, None, 0.8, most=8, heads=True)
-    phase = jax.jit(lambda: model.step(ARCH, HARDWARE, forward(8), PLAN))()
-    real = jax.jit(lambda: relaxed_length(model, ARCH, HARDWARE, forward(8), PLAN))()
+    args = ARCH, HARDWARE, forward(8), PLAN
+
+    @jax.jit
+    def answers():
+        real = relaxed_length(model, *args)
+        return model.step(*args), real, model.with_drafts(real, *args).time
+
+    phase, real, least = answers()
     assert abs(float(real) - float(phase.layout["drafts"])) <= 1.0
-    least = jax.jit(lambda g: model.with_drafts(g, ARCH, HARDWARE, forward(8), PLAN).time)(real)
     assert float(least) <= float(phase.time) * (1 + 1e-9)
 
 

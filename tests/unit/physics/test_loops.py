@@ -91,9 +91,9 @@ def test_more_load_is_never_faster():
 
 def test_a_step_in_lockstep_is_no_emptier_than_the_mean_step():
     """At most a step of 512 tokens after the other, each with 1.68 prompts of 303 tokens."""
-    one = np.ones(7)
+    one = np.ones(SERVERS)  # seven loads, in the program of the others
     given = (303.0 * one, 2.0 * one, 512.0 * one, 8.0 * one, 1e7 * one, one, 0.0 * one)
-    rate = np.asarray(closed(*given, np.linspace(3.5, 6.5, 7)).rate)
+    rate = np.asarray(closed(*given, np.resize(np.linspace(3.5, 6.5, 7), SERVERS)).rate)[:7]
     fastest = 1.6842 / float(step(1.6842, 1.0, 303.0 * 1.6842, 0.0))
     assert np.all(rate <= 1.01 * fastest) and rate[-1] >= 0.97 * fastest
 

@@ -1,8 +1,6 @@
 """A walker over small graphs counts what the formulas of the three schedules say."""
 
 import itertools
-import math
-from collections import deque
 
 import numpy as np
 import pytest
@@ -131,58 +129,6 @@ def test_block_sizes_of_the_paper(row):
     assert layers * graph.weights / GIB == weights
     np.testing.assert_allclose(cache_traffic(graph, 1) / GIB, cache, rtol=5e-5)
     np.testing.assert_allclose(hidden_traffic(graph, 1) / GIB, hidden, rtol=8e-4)
-
-
-def least_loads(rows, layers, tokens, prompt, memory):
-    """The least number of layer loads of any valid order: breadth first over all states.
-
-    A state is how far each row is and whose weights are loaded; a row under way holds the cache
-    of its present token, and all rows under way must fit.
-    """
-    columns = layers * tokens
-
-    def holds(progress):
-        return prompt + progress // layers + 1
-
-    start = ((0,) * rows, -1)
-    best, queue = {start: 0}, deque([start])
-    while queue:
-        state = queue.popleft()
-        progress, current = state
-        if min(progress) == columns:
-            return best[state]
-        for r in range(rows):
-            if progress[r] == columns:
-                continue
-            under_way = [holds(p) for i, p in enumerate(progress) if i == r or 0 < p < columns]
-            if sum(under_way) > memory:
-                continue
-            layer = progress[r] % layers
-            moved = tuple(sorted((*progress[:r], progress[r] + 1, *progress[r + 1 :])))
-            cost = best[state] + (layer != current)
-            if cost < best.get((moved, layer), math.inf):
-                best[moved, layer] = cost
-                (queue.append if layer != current else queue.appendleft)((moved, layer))
-    return math.inf
-
-
-@pytest.mark.parametrize(("rows", "layers", "tokens"),
-                         [(2, 2, 2), (3, 2, 2), (2, 2, 3), (2, 3, 2), (4, 3, 1), (3, 2, 1),
-                          (6, 2, 1), (1, 3, 4)])  # fmt: skip
-@pytest.mark.parametrize("prompt", [0, 2])
-def test_no_order_of_a_small_graph_beats_the_lower_bound(rows, layers, tokens, prompt):
-    """Exhaustively, on graphs of up to 12 squares: loads of a layer >= ceil(total / memory)."""
-    assert rows * layers * tokens <= 12
-    last = prompt + tokens
-    total = rows * sum(prompt + t for t in range(1, tokens + 1))
-    for memory in range(last, rows * last + 1):
-        least = least_loads(rows, layers, tokens, prompt, memory)
-        assert least >= layers * math.ceil(total / memory)
-        block = memory // last
-        zigzag = layers * tokens * math.ceil(rows / block)
-        assert least <= zigzag
-        if memory == rows * last:
-            assert least == layers * tokens
 
 
 def test_zigzag_is_within_twice_the_least_in_the_limit():

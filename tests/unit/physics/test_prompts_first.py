@@ -17,13 +17,17 @@ def step(decoding, prompts, new, cached):
     return DECODE + jnp.where(fed > 0, FIXED + EACH * fed / FRESH, 0.0)
 
 
-def tpot(rate, slots=1024.0):
+def tpot(rate, slots):
     limits = (jnp.asarray(x) for x in (16384.0, slots, 1e9))
     server = scheduling.ServerLimits(*limits, prompts_first=1.0)
     return scheduling.open_loop(step, KINDS, server, rate).tpot
 
 
-law = jax.jit(jax.value_and_grad(tpot))
+_law = jax.jit(jax.value_and_grad(tpot))
+
+
+def law(rate, slots=1024.0):
+    return _law(rate, slots)
 
 
 def replayed(rate, slots=1024, count=40_000):

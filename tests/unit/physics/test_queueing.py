@@ -214,14 +214,6 @@ closed = opened = jax.jit(served, compiler_options=PROGRAM)
 MACHINE = (900.0, 200.3, 2048.0, 61.3, 80000.0)  # its cohorts are not just full
 
 
-def test_one_request_alone_waits_for_nothing():
-    s = closed(*numbers(900.0, 200.0, 2048.0, 60.0, 1e6, 1.0))
-    alone = float(step(0.0, 1.0, 900.0, 0.0))
-    assert float(s.ttft) == pytest.approx(alone, rel=0.01)
-    assert float(s.tpot) == pytest.approx(float(step(1.0, 0.0, 1.0, 0.0)), rel=0.01)
-    assert float(s.rate * s.latency) == pytest.approx(1.0, rel=1e-6)
-
-
 @pytest.mark.parametrize("amount", [7.3, 40.2, 55.0, 90.0])
 def test_a_closed_loop_obeys_littles_law(amount):
     s = closed(*numbers(*MACHINE, amount))
@@ -273,33 +265,31 @@ def test_gradients_are_those_of_differences(loop):
 
 
 AMOUNTS = {"closed": (1.0, 60.0, 100.0, 1e4), "open": (0.0, 1e-6, 5.0, 12.0, 1e3)}
-BAD = [(900.0, 1.0), (1.0, 1.0), (1.0, 300.0), (30000.0, 5.0)]
+BAD = [(900.0, 1.0), (1.0, 1.0), (1.0, 300.0), (30000.0, 5.0), (4096.0, 200.0)]
 
 
+# in CI the open loop in float32 has values alone: six hundred servers of test_loops
 @pytest.mark.parametrize(
-    ("wide", "mode"),
-    [(True, "reverse"), (False, "forward"), pytest.param(False, "reverse", marks=pytest.mark.slow)],
-    ids=["float64", "float32", "float32 reverse"],
+    ("loop", "wide", "mode"),
+    [
+        ("closed", True, "reverse"),
+        ("open", True, "reverse"),
+        ("closed", False, "forward"),
+        *(
+            pytest.param(loop, False, mode, marks=pytest.mark.slow)
+            for loop, mode in (("open", "forward"), ("closed", "reverse"), ("open", "reverse"))
+        ),
+    ],
 )
-@pytest.mark.parametrize("loop", LOOPS)
 def test_values_and_gradients_are_finite_up_to_and_beyond_saturation(loop, wide, mode):
     points = [(*MACHINE, amount) for amount in AMOUNTS[loop]]
     points += [(isl, osl, *MACHINE[2:], AMOUNTS[loop][1]) for isl, osl in BAD]
+    points += [(*MACHINE[:2], 1e9, *MACHINE[3:], AMOUNTS[loop][1])]
     with nullcontext() if wide else jax.enable_x64(False):  # another context is another program
         for point in points:
             found, slope = slopes(loop, mode)(*numbers(*point))
             assert np.isfinite(found) and np.all(np.isfinite(slope)), (point, found, slope)
             assert found.dtype == (np.float64 if wide else np.float32)
-
-
-def test_arrivals_beyond_capacity_are_seen():
-    within, beyond = (opened(*numbers(*MACHINE, rate, 1.0)) for rate in (1.0, 50.0))
-    assert float(within.load) < 1.0 and float(within.rate) == 1.0
-    assert float(beyond.rate) == float(beyond.capacity) < 50.0
-    assert float(beyond.ttft) > 10.0 * float(within.ttft)
-    assert float(beyond.running) <= float(beyond.limit)
-    far = opened(*numbers(*MACHINE, 1e4, 1.0))
-    assert float(far.tpot) >= float(within.tpot)
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["float64", "float32"])
@@ -325,12 +315,16 @@ def test_states_of_one_request_or_of_more_answer_alike():
 # prefixes
 
 
-def test_a_cache_for_everything_finds_all_that_comes_back():
+def test_a_cache_for_everything_finds_all_and_host_memory_what_the_device_gave_up():
     asked, told, gap = numbers(100.0, 300.0, 20.0)
     chat = prefix_cache.conversation(jnp.asarray(0.5), 4, asked, told, gap)
     found = prefix_cache.hits(chat, jnp.asarray(1e9))
     # turns 2, 3 and 4 find 400, 800 and 1200 tokens
     assert float(found.device) == pytest.approx(0.5 * 2400, rel=1e-6)
+    room = jnp.asarray(3000.0)
+    two, one = prefix_cache.hits(chat, room, 2 * room), prefix_cache.hits(chat, 3 * room)
+    assert float(two.device + two.host) == pytest.approx(float(one.device), rel=1e-9)
+    assert float(two.host) > 0
 
 
 def test_shared_prompts_are_found_as_che_says():
@@ -340,16 +334,6 @@ def test_shared_prompts_are_found_as_che_says():
     found = prefix_cache.hits(uses, jnp.asarray(5000.0))
     assert float(found.device) == pytest.approx(0.5 * 2000.0, rel=1e-6)
     assert float(found.stays) == pytest.approx(5.0 * math.log(2.0), rel=1e-6)
-
-
-def test_host_memory_finds_what_the_device_gave_up():
-    asked, told, gap = numbers(100.0, 300.0, 20.0)
-    chat = prefix_cache.conversation(jnp.asarray(0.5), 4, asked, told, gap)
-    room = jnp.asarray(3000.0)
-    two = prefix_cache.hits(chat, room, 2 * room)
-    one = prefix_cache.hits(chat, 3 * room)
-    assert float(two.device + two.host) == pytest.approx(float(one.device), rel=1e-9)
-    assert float(two.host) > 0
 
 
 def test_more_room_finds_more_and_slopes_are_right():
