@@ -41,6 +41,11 @@ def unreachable(name: str, where: str, theirs: str, why: str, ours: str = "-") -
     return Claim(name, where, theirs, ours, UNREACHABLE, why)
 
 
+def is_close(ours: float, theirs: float, tolerance: float) -> bool:
+    """|ours / theirs - 1| <= tolerance."""
+    return bool(abs(ours / theirs - 1.0) <= tolerance)
+
+
 def command(source: str, all_claims: Callable[[], list[Claim]]) -> Callable[[_report.Json], None]:
     """The command of a paper's claims; 1 where one fails for which no reason is known."""
 

@@ -5,6 +5,7 @@ that may be absent has a value that is then taken, and said. A required column m
 of the wrong length or a malformed cell is an InputError with its line.
 """
 
+import csv
 import math
 import os
 from collections import Counter
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from experiments._report import GOLDEN
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import csv_rows
 from infer_jax.errors import InputError
@@ -19,34 +21,30 @@ from infer_jax.errors import InputError
 Value = float | str
 
 
-def _number(cell: str, allowed: str, holds: Callable[[float], bool]) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        raise ValueError(allowed) from None
-    if not holds(value):
-        raise ValueError(allowed)
-    return value
+def _reader(allowed: str, holds: Callable[[float], bool]) -> Callable[[str], float]:
+    """Reads a cell as a number that ``holds``; its error names what is allowed."""
+
+    def read(cell: str) -> float:
+        try:
+            value = float(cell)
+        except ValueError:
+            raise ValueError(allowed) from None
+        if not holds(value):
+            raise ValueError(allowed)
+        return value
+
+    return read
 
 
-def positive(cell: str) -> float:
-    """A finite number above 0."""
-    return _number(cell, "a number above 0", lambda x: 0 < x < math.inf)
+positive = _reader("a number above 0", lambda x: 0 < x < math.inf)
+at_least_zero = _reader("a number of at least 0", lambda x: 0 <= x < math.inf)
+flag = _reader("0 or 1", lambda x: x in (0.0, 1.0))
+quantity = _reader("a number, or inf where infeasible", lambda x: x > -math.inf)
 
 
-def at_least_zero(cell: str) -> float:
-    """A finite number of at least 0."""
-    return _number(cell, "a number of at least 0", lambda x: 0 <= x < math.inf)
-
-
-def flag(cell: str) -> bool:
-    """0 or 1."""
-    return bool(_number(cell, "0 or 1", lambda x: x in (0.0, 1.0)))
-
-
-def quantity(cell: str) -> float:
-    """A number, or inf where the configuration is infeasible."""
-    return _number(cell, "a number, or inf where infeasible", lambda x: x > -math.inf)
+def printed_rows(name: str) -> list[dict[str, str]]:
+    """The rows of a file of printed figures in ``tests/golden``."""
+    return list(csv.DictReader((GOLDEN / name).read_text(encoding="utf-8").splitlines()))
 
 
 class Input(NamedTuple):

@@ -16,8 +16,7 @@ import typer
 
 from experiments import _check, _claims, _report
 from experiments._economics import (
-    claims_context,
-    claims_hardware,
+    claims as later_claims,
     claims_latency,
     figures as drawn,
     fronts as ours,
@@ -52,11 +51,11 @@ def tables(
     """Print Tables 1 to 6 beside ours: 1, 2, 3, 4 and 6 must agree to the printed digit."""
     with _report.door():
         wanted = _report.chosen_keys(
-            "table", [str(n) for n in numbers or printed.TABLES], printed.TABLES
+            "table", [str(n) for n in numbers or printed.TITLES], printed.TITLES
         )
     headline: dict[str, Any] = {}
     for number in wanted:
-        table = printed.TABLES[number]()
+        table = printed.printed_table(number)
         printed.print_table(table)
         headline[f"table {number}"] = {
             "agrees": None if table.why else all(map(table.agrees, table.rows)),
@@ -104,7 +103,7 @@ def all_claims() -> list[_claims.Claim]:
     its program's stored points, model configurations, data sheets or arithmetic by hand make of
     them; what none of these has is out of reach, with what was tried.
     """
-    return [*claims_latency.claims(), *claims_hardware.claims(), *claims_context.claims()]
+    return [*claims_latency.claims(), *later_claims.claims()]
 
 
 app.command()(_claims.command("Erdil 2025 (arXiv 2506.04645)", all_claims))

@@ -20,7 +20,6 @@ from experiments._offloading import (
     figures as drawn,
     policies,
     predicted,
-    searches,
     tables as printed,
 )
 from infer_jax.errors import InputError
@@ -50,7 +49,7 @@ def check_search(file: File, as_json: _report.Json = False) -> None:
     cmem_GiB (200), nmem_GiB (1500).
     """
     with _report.door():
-        result = searches.compare(file)
+        result = policies.compare_searches(file)
     rows = [
         (
             f.label,

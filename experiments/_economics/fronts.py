@@ -5,7 +5,7 @@ program draws it: a 400 x 400 grid of chips and batches, 1000 log-spaced latency
 cheapest configuration within each, repeated rows removed.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._check import difference
+from experiments._columns import printed_rows
 from infer_jax.catalog.foreign import read_json
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.errors import InputError
@@ -27,7 +28,6 @@ from infer_jax.specs import Architecture, Experts, Hardware, Workload
 TOLERANCE = 1e-3  # of a stored point, relative
 STRIDE = 40  # the program's output stores every 40th point
 ACCEPTANCE = 0.8
-LONG = 100_000.0
 
 
 @dataclass(frozen=True)
@@ -40,60 +40,17 @@ class Setting:
     draft: str | None = None
     multi_query: bool = False  # of the draft
 
-    def drafted(self, multi_query: bool = False) -> "Setting":
-        """The same with Llama 3 8B as the draft, or its variant with one KV head."""
-        return replace(self, draft="Llama_3_8B", multi_query=multi_query)
 
-
-def _by_context(short: Setting) -> dict[str, Setting]:
-    """Short and long context, with and without a draft of one KV head."""
-    long = replace(short, context=LONG)
-    return {
-        "Short context": short,
-        "Short context with speculative decoding": short.drafted(multi_query=True),
-        "Long context": long,
-        "Long context with speculative decoding": long.drafted(multi_query=True),
-    }
-
-
-COMPARISONS: dict[str, dict[str, Setting]] = {
-    "all_models_comparison": {
-        "GPT-4 16-bit (speculative)": Setting("GPT_4"),
-        "Llama 3.1 405B 8-bit": Setting("Llama_3_405B"),
-        "Llama 3 70B 8-bit": Setting("Llama_3_70B"),
-        "Mixtral 8x22B 16-bit": Setting("Mixtral_8x22B"),
-        "DeepSeek-V3 8-bit": Setting("DeepSeek_V3"),
-    },
-    "all_models_comparison_with_spec_dec": {
-        "GPT-4 16-bit (speculative)": Setting("GPT_4").drafted(),
-        "Llama 3.1 405B 8-bit": Setting("Llama_3_405B_8_bit").drafted(),
-        "Llama 3 70B 8-bit": Setting("Llama_3_70B_8_bit").drafted(),
-        "Mixtral 8x22B 16-bit": Setting("Mixtral_8x22B").drafted(),
-        "DeepSeek-V3 8-bit": Setting("DeepSeek_V3").drafted(),
-    },
-    "gpus_comparison": {
-        gpu: Setting("Llama_3_70B_8_bit", gpu=gpu) for gpu in ("H100", "A100", "V100")
-    },
-    # Drafts that are never accepted are never made: the settings without speculation need none.
-    "spec_dec_comparison": {
-        "Llama 3 70B (8B acceptance=0.8)": Setting("Llama_3_70B").drafted(),
-        "Llama 3 70B (no spec dec)": Setting("Llama_3_70B"),
-        "Llama 3.1 405B (8B acceptance=0.8)": Setting("Llama_3_405B").drafted(),
-        "Llama 3.1 405B (no spec dec)": Setting("Llama_3_405B"),
-    },
-    "quantization_comparison": {
-        "Llama 3 70B 16-bit": Setting("Llama_3_70B"),
-        "Llama 3 70B 8-bit": Setting("Llama_3_70B_8_bit"),
-        "Llama 3 70B 4-bit": Setting("Llama_3_70B_4_bit"),
-    },
-    "context_length_comparison": {
-        "Empty context": Setting("Llama_3_70B_8_bit"),
-        "Context of 1K tokens": Setting("Llama_3_70B_8_bit", context=1_000.0),
-        "Context of 10K tokens": Setting("Llama_3_70B_8_bit", context=10_000.0),
-    },
-    "mistral_large_comparison": _by_context(Setting("Mistral_Large_2")),
-    "deepseek_v3_context_len_comparison": _by_context(Setting("DeepSeek_V3")),
-}
+COMPARISONS: dict[str, dict[str, Setting]] = {}
+# drafts that are never accepted are never made: the settings without speculation need none
+for _row in printed_rows("economics_comparisons.csv"):
+    COMPARISONS.setdefault(_row["comparison"], {})[_row["setting"]] = Setting(
+        _row["model"],
+        _row["gpu"],
+        float(_row["context"]),
+        _row["draft"] or None,
+        _row["multi_query"] == "1",
+    )
 
 
 class Front(NamedTuple):
@@ -123,23 +80,20 @@ def _point(grid: Grid, i: int) -> dict[str, float]:
     return {name: float(getattr(grid, name)[i]) for name in names}
 
 
-def axes(arch: Architecture, hardware: Hardware, model: Economics) -> tuple[Any, Any]:
-    """The program's grid: chips from those that hold the weights, batches up to 2^18 S."""
-    with jax.enable_x64(True):
-        stored = sum(map(float, decoder.weight_bytes(arch, model.laws.projections).values()))
-        routed = arch.blocks[0].feedforward
-        share = float(sparsity(routed, None)) if isinstance(routed, Experts) else 1.0
-    return paper_axes(stored / float(hardware.chip.memory), share)
-
-
 def draw(arch: Architecture, hardware: Hardware, model: Economics, context: float, **kw: Any):
-    """The evaluated grid of one setting in float64; ``kw``: a draft architecture."""
-    chips, batches = axes(arch, hardware, model)
+    """The evaluated grid of one setting in float64; ``kw``: a draft architecture.
+
+    The program's grid: chips from those that hold the weights, batches up to 2^18 S.
+    """
     estimator: Any = model
     if kw.get("draft") is not None:
         estimator = Speculative.economics(model, kw["draft"], ACCEPTANCE)
     with jax.enable_x64(True):
-        return evaluate(estimator, arch, hardware, Workload.of(isl=context), chips, batches)
+        held = sum(map(float, decoder.weight_bytes(arch, model.laws.projections).values()))
+        routed = arch.blocks[0].feedforward
+        share = float(sparsity(routed, None)) if isinstance(routed, Experts) else 1.0
+        axes = paper_axes(held / float(hardware.chip.memory), share)
+        return evaluate(estimator, arch, hardware, Workload.of(isl=context), *axes)
 
 
 def front_of(grid: Grid, demand: float | None = None) -> Front:

@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._offloading.machine import opt_model
-from experiments._offloading.measured import HOST, NVME, TOKENS, Run
+from experiments._offloading.measured import TOKENS, opt_model, row_by_row
 from experiments._offloading.predicted import HARDWARE, inputs
 from experiments._report import OUT
 from infer_jax.estimators.offloading import Offload, Offloading
@@ -26,10 +25,9 @@ Curve = tuple[np.ndarray, np.ndarray]
 WORK = Workload.of(isl=512, osl=TOKENS)
 SOURCE = "Model: FlexGen (arXiv 2303.06865), our variant with memory bandwidths. "
 NETWORKS = {  # Section 6.4: delay in seconds, bytes/s
-    "10 ms, 1 Gb/s": (0.010, 1e9 / 8),
-    "10 ms, 0.1 Gb/s": (0.010, 0.1e9 / 8),
-    "100 ms, 1 Gb/s": (0.100, 1e9 / 8),
-    "100 ms, 0.1 Gb/s": (0.100, 0.1e9 / 8),
+    f"{milliseconds:g} ms, {gigabits:g} Gb/s": (milliseconds / 1e3, gigabits * 1e9 / 8)
+    for milliseconds in (10.0, 100.0)
+    for gigabits in (1.0, 0.1)
 }
 STAGES = 12.0  # T4s of the cluster, Section 6.4
 MAX_SAMPLES = 64  # samples of a batch that are drawn
@@ -45,16 +43,13 @@ def best_blocks(model: str, *, compressed: bool = False) -> Curve:
     return grid.time[front], grid.throughput[front]
 
 
-def row_by_row(model: str) -> Curve:
+def one_batch_at_a_time(model: str) -> Curve:
     """The policy of DeepSpeed and Accelerate: cache on the GPU, batches while they fit."""
     estimator, seconds, rates = Offloading.improved(solve=False), [], []
-    percent = NVME if model == "opt-175b" else HOST
     with jax.enable_x64(True):
         price = jax.jit(estimator.estimate)
-        for g in range(1, 65):
-            run = Run("", "", model, 512.0, (g, 1), percent, 0.0, cpu_attention=False,
-                      schedule="row-by-row")  # fmt: skip
-            arch, work, plan = inputs(run)
+        for batch in range(1, 65):
+            arch, work, plan = inputs(row_by_row(model, batch))
             priced = price(arch, HARDWARE, work, plan)
             if bool(priced.feasible):
                 seconds.append(float(priced.time))
@@ -68,7 +63,7 @@ def figure1() -> dict[str, dict[str, Curve]]:
         model.upper(): {
             "FlexGen": best_blocks(model),
             "FlexGen (c)": best_blocks(model, compressed=True),
-            "DeepSpeed, Accelerate": row_by_row(model),
+            "DeepSpeed, Accelerate": one_batch_at_a_time(model),
         }
         for model in ("opt-175b", "opt-30b")
     }
@@ -86,18 +81,15 @@ def petals(delay: float, bandwidth: float) -> Curve:
     )
     samples = np.arange(1.0, MAX_SAMPLES + 1.0)
     with jax.enable_x64(True):
-        time = np.asarray(
-            collaborative.job(chain, served, jnp.asarray(samples), WORK.isl, WORK.osl)
-        )
+        job = collaborative.job(chain, served, jnp.asarray(samples), WORK.isl, WORK.osl)
+        time = np.asarray(job)
     return time, samples * TOKENS / time
 
 
 def figure5() -> dict[str, dict[str, Curve]]:
     """OPT-30B: FlexGen on one T4 against a chain of twelve on four networks."""
     curves = {"FlexGen, 1 T4": best_blocks("opt-30b")}
-    for name, network in NETWORKS.items():
-        time, rate = petals(*network)
-        curves[f"Petals, 12 T4, {name}"] = (time, rate)
+    curves |= {f"Petals, 12 T4, {name}": petals(*network) for name, network in NETWORKS.items()}
     return {"OPT-30B, 512 + 32 tokens": curves}
 
 

@@ -1,23 +1,27 @@
-"""How is a file of fixed policies evaluated? By both published models, all rows in one call.
+"""How are files of fixed policies and of searches of FlexGen's authors evaluated?
 
-``code_*``: the cost model that FlexGen's authors released; ``a3_*``: Appendix A.3 of the paper
-with the released constants. Times are of one layer in seconds, peaks in bytes.
+Fixed policies by both published models, all rows in one call. ``code_*``: the cost model that the
+authors released; ``a3_*``: Appendix A.3 of the paper with the released constants. Times are of one
+layer in seconds, peaks in bytes. Searches by the released model: theirs stops at the first number
+of batches that does not help; ours solves the whole grid and must find at least as much.
 """
 
-from typing import Any
+import os
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from experiments._check import Answer, Recipe
-from experiments._columns import Input, Output, at_least_zero, flag, positive, quantity
-from experiments._offloading.machine import opt, t4
+from experiments._columns import Input, Output, at_least_zero, flag, positive, read_points
+from experiments._offloading.measured import SHAPES as MODEL_SHAPES, opt, opt_model, t4
 from infer_jax.errors import InputError
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.model import PlacedJob
 from infer_jax.estimators.offloading.published import ReleasedConstants, cpu_efficiency
+from infer_jax.estimators.offloading.search import Blocks, search
 from infer_jax.physics.memory.tiers import Moved, Placement
-from infer_jax.specs import Workload
+from infer_jax.specs import Architecture, Hardware, Workload
 
 MODELS = {"code": Offloading.released(solve=False), "a3": Offloading.paper(solve=False)}
 SHAPE = ("l", "h1", "h2", "nh", "s", "n", "gbs", "nb")
@@ -42,12 +46,8 @@ def _answers(answer: PlacedJob, samples: Any, time: Any) -> dict[str, Any]:
                 f"{memory}_peak_{short}": peak.need,
             }
         values[f"inter_{short}"] = peaks[f"gpu_{phase}"].largest
-    values |= {
-        "Tpre": answer.prefill_time,
-        "Tgen": answer.decode_time,
-        "nvme_peak": peaks["disk"].need,
-    }
-    return values
+    values |= {"Tpre": answer.prefill_time, "Tgen": answer.decode_time}
+    return values | {"nvme_peak": peaks["disk"].need}
 
 
 def _row(numbers: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +109,86 @@ RECIPE = Recipe(
         "compress_w": Input(flag, absent=False),
         **{f"{name}_pct": Input(at_least_zero) for name in PLACES},
     },
-    outputs={name: Output(1e-9, quantity) for name in _columns()},
+    outputs={name: Output() for name in _columns()},
     evaluate=_evaluate,
 )
+
+SEARCH_TOLERANCE = 1e-6
+
+SEARCH_INPUTS = {
+    "model": Input(),
+    "s": Input(positive),
+    "n": Input(positive),
+    "compress_w": Input(flag, absent=False),
+    "alpha": Input(positive, absent=0.8),
+    "gmem_GiB": Input(positive, absent=16.0),
+    "cmem_GiB": Input(positive, absent=200.0),
+    "nmem_GiB": Input(positive, absent=1500.0),
+}
+
+
+class Task(NamedTuple):
+    """What is searched: the arguments of ``search``."""
+
+    model: Offloading
+    arch: Architecture
+    hardware: Hardware
+    work: Workload
+    plan: Offload
+
+
+class SearchedBlock(NamedTuple):
+    """One search: theirs, the task, and the whole grid of ours."""
+
+    label: str
+    theirs: float
+    task: Task
+    grid: Blocks
+
+    @property
+    def best(self) -> int | None:
+        """The point of most throughput."""
+        return self.grid.best()
+
+    @property
+    def ours(self) -> float:
+        """Its throughput; 0 where nothing fits."""
+        return 0.0 if self.best is None else float(self.grid.throughput[self.best])
+
+    @property
+    def block(self) -> str:
+        """Its GPU batch and number of batches."""
+        if self.best is None:
+            return "none fits"
+        return f"{self.grid.gpu_batch[self.best]:g} x {self.grid.batches[self.best]:g}"
+
+    @property
+    def reaches(self) -> bool:
+        """Whether ours is at least theirs; where theirs found nothing, whether ours did not."""
+        return self.ours >= self.theirs * (1.0 - SEARCH_TOLERANCE)
+
+
+def compare_searches(path: str | os.PathLike[str]) -> list[SearchedBlock]:
+    """Every row of a file of searches.
+
+    Raises:
+        InputError: unreadable, a required column missing, or a malformed cell.
+    """
+    read, results = read_points(path, SEARCH_INPUTS, {"throughput": Output(SEARCH_TOLERANCE)}), []
+    for point in read.points:
+        row = point.inputs
+        if row["model"] not in MODEL_SHAPES:
+            raise InputError(f"line {point.line}", "model", row["model"], ", ".join(MODEL_SHAPES))
+        task = Task(
+            Offloading.released().with_(usable=row["alpha"]),
+            opt_model(row["model"]),
+            t4(row["gmem_GiB"], row["cmem_GiB"], row["nmem_GiB"]),
+            Workload.of(isl=row["s"], osl=row["n"]),
+            Offload.of(compress_weights=float(row["compress_w"])),
+        )
+        packed = " 4-bit" if row["compress_w"] else ""
+        label = f"{row['model']} {row['s']:g}+{row['n']:g}{packed} x{row['alpha']:g}"
+        with jax.enable_x64(True):
+            grid = search(*task)
+        results.append(SearchedBlock(label, float(point.outputs["throughput"]), task, grid))
+    return results

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._offloading.machine import opt_model, t4
-from experiments._offloading.measured import BREAKDOWN, RUNS, TOKENS, Run
+from experiments._offloading.measured import BREAKDOWN, RUNS, TOKENS, Run, opt_model, t4
 from infer_jax.calibration import Fit, fit
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.specs import Workload, leaves
@@ -33,12 +32,10 @@ BOUNDS = {
 def inputs(run: Run) -> tuple[Any, Workload, Offload]:
     """(architecture, workload, plan) of a run."""
     g, k = run.block
-    fractions = [x / 100.0 for x in run.percent]
-    triples = {
-        name: (a, b, 1.0 - a - b)
-        for name, a, b in zip(
-            ("weights", "cache", "hidden"), fractions[::2], fractions[1::2], strict=True
-        )
+    fractions = np.reshape(run.percent, (3, 2)) / 100.0
+    kinds = ("weights", "cache", "hidden")
+    triples: Any = {
+        name: (a, b, 1.0 - a - b) for name, (a, b) in zip(kinds, fractions, strict=True)
     }
     plan = Offload.placed(
         **triples,
@@ -63,12 +60,8 @@ def rates(model: Offloading, batch: Any) -> tuple[Any, Any, Any]:
     """Tokens per second over all GPUs of every run: (generation, decode, whether it fits)."""
 
     def rates_of(arch: Any, work: Any, plan: Any) -> Any:
-        priced = model.estimate(arch, HARDWARE, work, plan)
-        return (
-            priced.throughput * priced.chips,
-            priced.decode_throughput * priced.chips,
-            priced.feasible,
-        )
+        one = model.estimate(arch, HARDWARE, work, plan)
+        return one.throughput * one.chips, one.decode_throughput * one.chips, one.feasible
 
     return jax.vmap(rates_of)(*batch)
 
@@ -110,14 +103,8 @@ def constants(model: Offloading) -> dict[str, Any]:
 
 
 SCALE = 0.1  # an ordinary residual
-FITTED_PARTS = (
-    ("prefill", "total"),
-    ("prefill", "compute"),
-    ("decode", "total"),
-    ("decode", "compute"),
-    ("decode", "weights"),
-    ("decode", "cache"),
-)
+FITTED_PARTS = (("prefill", "total"), ("prefill", "compute"))
+FITTED_PARTS += tuple(("decode", part) for part in ("total", "compute", "weights", "cache"))
 
 
 def data() -> tuple[Any, np.ndarray]:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments._offloading.machine import SHAPES
-from experiments._offloading.measured import BASELINES, BREAKDOWN, DISK, RUNS, Run
+from experiments._offloading.measured import BASELINES, BREAKDOWN, DISK, RUNS, SHAPES, Run
 from experiments._offloading.predicted import breakdown, predict
 from experiments._report import show, verdict
 from infer_jax.estimators.offloading import Offloading
@@ -75,25 +74,20 @@ def print_runs(result: list[Line]) -> None:
             run = line.run
             g, k = run.block
             policy = f"{g:g} x {k:g}, " + " ".join(f"{x:g}" for x in run.percent)
-            state = "fitted" if run.fitted else f"fitted, {run.repeats}" * bool(run.repeats)
-            state = state or "prediction"
-            state = "one digit" if line.caveat else state
+            state = f"fitted, {run.repeats}" if run.repeats else "prediction"
+            state = "one digit" if line.caveat else "fitted" if run.fitted else state
             rows.append(
                 (f"{run.model} {run.label}", policy, f"{run.measured:g}", f"{line.released:.4g}",
                  f"{line.improved:.4g}", f"{line.error:+.0%}", state)
             )  # fmt: skip
-        others = [
-            f"Measured for {system}: "
-            + ", ".join(f"{model} {rate:g}" for model, rate in rates.items())
-            for (length, system), rates in BASELINES.items()
-            if where == f"Table 2, {length:g}"
-        ]
-        note = "\n".join(others) + "\n".join(
-            f"{x.run.model} {x.run.label}: {x.caveat}."
-            for x in result
-            if x.run.where == where and x.caveat
-        )
-        show(f"{where}: tokens/s", COLUMNS, rows, note)
+        notes = []
+        for (length, system), rates in BASELINES.items():
+            if where == f"Table 2, {length:g}":
+                texts = (f"{model} {rate:g}" for model, rate in rates.items())
+                notes.append(f"Measured for {system}: {', '.join(texts)}")
+        named = (x for x in result if x.run.where == where and x.caveat)
+        notes += [f"{x.run.model} {x.run.label}: {x.caveat}." for x in named]
+        show(f"{where}: tokens/s", COLUMNS, rows, "\n".join(notes))
 
 
 def ordered(result: list[Line]) -> bool:
@@ -156,19 +150,16 @@ def print_ratios(result: list[Line]) -> dict[str, float]:
 
 def tokens_per_dollar() -> dict[str, float]:
     """Section 6.3: a T4 at home by its electricity, eight A100 by their rent; measured rates."""
-    home = 3600.0 * 0.69 / (0.250 * 0.2)
-    cloud = 497355.0 / 40.96
+    home, cloud = 3600.0 * 0.69 / (0.250 * 0.2), 497355.0 / 40.96
     return {"T4 at home": home, "8 A100": cloud, "times": home / cloud}
 
 
 def print_dollars() -> dict[str, float]:
     """Tokens per dollar beside the printed figures."""
     ours = tokens_per_dollar()
-    rows = [
-        ("FlexGen on a T4 at home, token/$", "49680", f"{ours['T4 at home']:.0f}"),
-        ("FasterTransformer on 8 A100, token/$", "12142", f"{ours['8 A100']:.0f}"),
-        ("times", "4.2 (introduction: 4)", f"{ours['times']:.2f}"),
-    ]
+    texts = (f"{ours['T4 at home']:.0f}", f"{ours['8 A100']:.0f}", f"{ours['times']:.2f}")
+    names = ("FlexGen on a T4 at home, token/$", "FasterTransformer on 8 A100, token/$", "times")
+    rows = zip(names, ("49680", "12142", "4.2 (introduction: 4)"), texts, strict=True)
     note = "The quotient of the printed figures is 4.09, not 4.2. Electricity against rent."
     show("Section 6.3: tokens per dollar", ("", "printed", "ours"), rows, note)
     return ours
@@ -177,60 +168,59 @@ def print_dollars() -> dict[str, float]:
 def print_findings(result: list[Line]) -> dict[str, dict[str, float]]:
     """The two constants that part the released model from what was measured."""
     released = Offloading.released(solve=False)
-    slow = released.rates
-    warm = released.replace(rates=slow.with_(read=2.659 * GIB / READ))
-    extra = Run("suite", "256", "opt-175b", 256.0, (64, 8), DISK, 1.36)
-    runs = [extra] + [x.run for x in result if x.run.model == "opt-175b" and _on_disk(x.run)]
-    disk = {}
+    warm = released.replace(rates=released.rates.with_(read=2.659 * GIB / READ))
+    runs = [Run("suite", "256", "opt-175b", 256.0, (64, 8), DISK, 1.36)]
+    for run in (x.run for x in result if x.run.model == "opt-175b" and x.run.percent == DISK):
+        if run.overlap and run.cpu_attention and run.gpus == 1.0:
+            runs.append(run)
+    disk, band = {}, {}
     for run, a, b in zip(runs, predict(released, runs), predict(warm, runs), strict=True):
-        name = f"{run.prompt:g} {run.label} {run.block[0]:g} x {run.block[1]:g}" + (
-            ", decode" * run.decode
-        )
-        disk[name] = (a / run.measured, b / run.measured)
-    rows = [(k, f"{a:.2f}", f"{b:.2f}") for k, (a, b) in disk.items()]
-    columns = ("OPT-175B on disk, predicted / measured", "0.473 GiB/s", "2.659 GiB/s")
-    show("Finding 1: the disk constant of the released model", columns, rows)
-    small = [
-        x for x in result
-        if x.run.model == "opt-6.7b" and not x.run.compress and x.run.gpus == 1.0
-    ]  # fmt: skip
-    band = {f"{x.run.prompt:g} {x.run.where}": (x.released / x.run.measured,
-            x.improved / x.run.measured) for x in small}  # fmt: skip
-    rows = [(k, f"{a:.2f}", f"{b:.2f}") for k, (a, b) in band.items()]
-    columns = ("OPT-6.7B all on the GPU, predicted / measured", "released", "improved")
-    show("Finding 2: no term for the bandwidth of GPU memory", columns, rows)
+        name = f"{run.prompt:g} {run.label} {run.block[0]:g} x {run.block[1]:g}"
+        disk[name + ", decode" * run.decode] = (a / run.measured, b / run.measured)
+    _print_pairs(
+        "Finding 1: the disk constant of the released model",
+        disk,
+        ("OPT-175B on disk, predicted / measured", "0.473 GiB/s", "2.659 GiB/s"),
+    )
+    for x in result:
+        run = x.run
+        if run.model == "opt-6.7b" and not run.compress and run.gpus == 1.0:
+            key = f"{run.prompt:g} {run.where}"
+            band[key] = (x.released / run.measured, x.improved / run.measured)
+    _print_pairs(
+        "Finding 2: no term for the bandwidth of GPU memory",
+        band,
+        ("OPT-6.7B all on the GPU, predicted / measured", "released", "improved"),
+    )
     return {
         "disk": {k: float(b) for k, (_, b) in disk.items()},
         "bandwidth": {k: float(a) for k, (a, _) in band.items()},
     }
 
 
-def _on_disk(run: Run) -> bool:
-    return run.percent == DISK and run.overlap and run.cpu_attention and run.gpus == 1.0
-
-
-def graph(model: str, prompt: float, tokens: float) -> offload_schedule.Graph:
-    """A model's squares: bytes of a layer's weights, of a hidden state, of a token's cache."""
-    layers, width, _ = SHAPES[model]
-    return offload_schedule.Graph(layers, prompt, tokens, 24.0 * width**2, 2.0 * width, 4.0 * width)
+def _print_pairs(
+    title: str, pairs: dict[str, tuple[float, float]], columns: tuple[str, str, str]
+) -> None:
+    show(title, columns, [(k, f"{a:.2f}", f"{b:.2f}") for k, (a, b) in pairs.items()])
 
 
 def print_schedules() -> dict[str, tuple[float, float]]:
     """The largest zig-zag and diagonal blocks of Appendix A.2, and the bytes they move."""
     rows, blocks = [], {}
     for model, prompt, tokens in CASES:
-        g = graph(model, prompt, tokens)
+        layers, width, _ = SHAPES[model]  # bytes of weights of a layer, a hidden state, a cache
+        g = offload_schedule.Graph(
+            layers, prompt, tokens, 24.0 * width**2, 2.0 * width, 4.0 * width
+        )
         small = offload_schedule.zigzag_block(g, MEMORY)
         large = offload_schedule.diagonal_block(g, MEMORY)
         name = f"{model} {prompt} + {tokens}"
         blocks[name] = (float(small), float(large))
-        rows.append(
-            (name, f"{small:.2f}", f"{large:.2f}", f"{large / small:.4f}",
-             f"{offload_schedule.zigzag_over_optimal(prompt, tokens):.4f}",
-             f"{g.layers * g.weights / GIB:.1f}",
-             f"{offload_schedule.cache_traffic(g, 1) / GIB:.2f}",
-             f"{offload_schedule.hidden_traffic(g, 1) / GIB:.3f}")
-        )  # fmt: skip
+        least = offload_schedule.zigzag_over_optimal(prompt, tokens)
+        traffic = (offload_schedule.cache_traffic(g, 1), offload_schedule.hidden_traffic(g, 1))
+        weights, cache, hidden = (x / GIB for x in (g.layers * g.weights, *traffic))
+        ratios = (f"{small:.2f}", f"{large:.2f}", f"{large / small:.4f}", f"{least:.4f}")
+        rows.append((name, *ratios, f"{weights:.1f}", f"{cache:.2f}", f"{hidden:.3f}"))
     columns = ("job", "zig-zag", "diagonal", "ratio", "zig-zag over the least", "weights, GiB",
                "cache, GiB a sample", "hidden, GiB a sample")  # fmt: skip
     note = "Theorem 4.1: the weights that zig-zag loads are at most twice the least there can be."
@@ -242,9 +232,23 @@ def print_all() -> tuple[bool, dict[str, Any]]:
     """Everything; whether every prediction is within 30 % or named, and the figures."""
     result = lines()
     print_runs(result)
-    parts = print_breakdown()
-    ratios, dollars, findings = print_ratios(result), print_dollars(), print_findings(result)
-    blocks = print_schedules()
+    report: dict[str, Any] = {
+        "runs": {
+            f"{x.run.where} {x.run.model} {x.run.label}": {
+                "measured": x.run.measured,
+                "released": x.released,
+                "improved": x.improved,
+                "fitted": x.run.fitted or bool(x.run.repeats),
+                "named": x.caveat or None,
+            }
+            for x in result
+        },
+        "table 4": print_breakdown(),
+        "ratios": print_ratios(result),
+        "tokens_per_dollar": print_dollars(),
+        "findings": print_findings(result),
+        "blocks": print_schedules(),
+    }
     predictions = predictions_of(result)
     worst = max(abs(x.error) for x in predictions if not x.caveat)
     order = ordered(result)
@@ -254,24 +258,5 @@ def print_all() -> tuple[bool, dict[str, Any]]:
         f"within {ALLOWED:.0%}, {sum(bool(x.caveat) for x in predictions)} named as measured to "
         f"one digit; the worst other is {worst:.0%} off; Table 5 in order: {verdict(order)}"
     )
-    rows = {
-        f"{x.run.where} {x.run.model} {x.run.label}": {
-            "measured": x.run.measured,
-            "released": x.released,
-            "improved": x.improved,
-            "fitted": x.run.fitted or bool(x.run.repeats),
-            "named": x.caveat or None,
-        }
-        for x in result
-    }
-    return agrees, {
-        "runs": rows,
-        "table 4": parts,
-        "ratios": ratios,
-        "tokens_per_dollar": dollars,
-        "findings": findings,
-        "blocks": blocks,
-        "worst_prediction": float(np.round(worst, 4)),
-        "table_5_in_order": order,
-        "agrees": agrees,
-    }
+    report |= {"worst_prediction": float(np.round(worst, 4)), "table_5_in_order": order}
+    return agrees, report | {"agrees": agrees}

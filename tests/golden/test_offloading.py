@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import linprog
 
 from experiments import _check
-from experiments._offloading import claims, policies, predicted, searches, tables
+from experiments._offloading import claims, policies, predicted, tables
 from experiments._offloading.measured import BREAKDOWN, TOKENS
 from experiments._offloading.predicted import BOUNDS, constants
 from infer_jax.calibration import residuals, robust
@@ -80,7 +80,7 @@ def test_searches_reach_the_recorded_throughput_and_no_more_than_there_is(path, 
     Beside the winner are points drawn from the grid, half of them from the largest twentieth of
     blocks that fit and the smallest that do not: status and optimum are HiGHS's there, too.
     """
-    result = searches.compare(path or shared("offloading_search.csv"))
+    result = policies.compare_searches(path or shared("offloading_search.csv"))
     assert result
     rng = np.random.default_rng(5)
     statuses = []
