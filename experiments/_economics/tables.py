@@ -121,8 +121,8 @@ def printed_table(number: int) -> Printed:
         else:
             chips, time = fastest(row["setting"])
             ours = {"speed": 1 / float(time), "chips": float(chips)}
-        theirs, mine = (tuple(x[c.field] for c in columns) for x in (row, ours))
-        results.append(Row(row["row"], theirs, mine))
+        theirs = tuple(row[c.field] for c in columns)
+        results.append(Row(row["row"], theirs, tuple(ours[c.field] for c in columns)))
     title = f"Table {number}: {TITLES[number]}"
     return Printed(title, columns, tuple(results), NOT_COMPARED.get(number, ""))
 
