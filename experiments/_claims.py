@@ -1,6 +1,8 @@
 """What is one claim of a paper, how is it judged, and how are claims printed beside ours?"""
 
+import csv
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import _report
@@ -22,23 +24,24 @@ class Claim(NamedTuple):
     why: str = ""
 
 
-def stated(
-    name: str, where: str, theirs: str, ours: str, agrees: object, *, why: str = ""
-) -> Claim:
-    """A claim whose figure survives."""
-    return Claim(name, where, theirs, ours, _report.verdict(bool(agrees)), why)
+# by key: ours, whether it agrees (None: it is out of reach), and why where that is computed
+Ours = dict[str, tuple[str, object] | tuple[str, object, str]]
 
 
-def derived(
-    name: str, where: str, basis: str, theirs: str, ours: str, agrees: object, *, why: str = ""
-) -> Claim:
-    """A claim whose figure is lost in the text, beside what ``basis`` makes of it."""
-    return stated(name, where, f"lost; {basis}: {theirs}", ours, agrees, why=why)
+def beside(file: Path, ours: Ours) -> list[Claim]:
+    """The claims of a paper, a row each of a CSV file in the order of the paper, beside ours.
 
-
-def unreachable(name: str, where: str, theirs: str, why: str, ours: str = "-") -> Claim:
-    """A claim that cannot be compared, and ``why``."""
-    return Claim(name, where, theirs, ours, UNREACHABLE, why)
+    Columns: key, claim, where, published, why (it fails or is out of reach). A published figure
+    that is lost in the text stands beside what another source makes of it: "lost; source: figure".
+    """
+    results = []
+    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+        if row["key"] in ours:
+            text, agrees, *why = ours[row["key"]]
+            verdict = UNREACHABLE if agrees is None else _report.verdict(bool(agrees))
+            names = (row["claim"], row["where"], row["published"])
+            results.append(Claim(*names, text, verdict, *(why or [row["why"]])))
+    return results
 
 
 def is_close(ours: float, theirs: float, tolerance: float) -> bool:

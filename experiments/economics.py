@@ -16,8 +16,7 @@ import typer
 
 from experiments import _check, _claims, _report
 from experiments._economics import (
-    claims as later_claims,
-    claims_latency,
+    claims as paper_claims,
     figures as drawn,
     fronts as ours,
     points,
@@ -96,17 +95,7 @@ def fronts(
     _report.finish(agrees, headline, as_json)
 
 
-def all_claims() -> list[_claims.Claim]:
-    """Every claim in the order of the paper.
-
-    Many figures were lost when the paper was turned into text. Beside those stands what its tables,
-    its program's stored points, model configurations, data sheets or arithmetic by hand make of
-    them; what none of these has is out of reach, with what was tried.
-    """
-    return [*claims_latency.claims(), *later_claims.claims()]
-
-
-app.command()(_claims.command("Erdil 2025 (arXiv 2506.04645)", all_claims))
+app.command()(_claims.command("Erdil 2025 (arXiv 2506.04645)", paper_claims.all_claims))
 
 
 if __name__ == "__main__":

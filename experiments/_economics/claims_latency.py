@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments._claims import Claim, derived, stated, unreachable
+from experiments._claims import Ours
 from experiments._economics.fronts import Front, draw, front_of
 from experiments._economics.tables import BANDWIDTH, hops, reads
 from infer_jax.catalog.published import economics_hardware, economics_model
@@ -48,12 +48,12 @@ def with_base(bandwidth: float) -> float:
         return float(jax.jit(jax.vmap(time))(np.geomspace(1.0, 1e4, 4001)).min())
 
 
-def claims() -> list[Claim]:
+def claims() -> Ours:
     """The claims of Section 2 and of Section 5.1 on latency."""
-    return [*_minimum(), *_scaling(), *_bandwidth(), *_steinhardt()]
+    return _minimum() | _scaling() | _bandwidth() | _steinhardt()
 
 
-def _minimum() -> list[Claim]:
+def _minimum() -> Ours:
     ratios, errors = [], []
     for name in MODELS:
         a, m = hops(name), reads(name)
@@ -61,22 +61,17 @@ def _minimum() -> list[Claim]:
             chips, time = map(float, fastest_instance(jnp.asarray(a), jnp.asarray(m)))
         ratios.append(chips * time / m)
         errors.append(abs(ratios[-1] - (3 - 2 ** (2 / 3) * (a / m) ** (1 / 3))))
-    at = "cost at least latency over least cost, models of Table 1"
     ours = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    form = "N T/m = 3 - 2^(2/3) (a/m)^(1/3)"
     layer, cache = 2 * 70e9 / 80, 50e6
-    return [
-        stated(at, "Eqs. 15-17", "around 3", ours, min(ratios) > 2 and max(ratios) < 3),
-        stated("that ratio in closed form", "Eqs. 13-17", form, f"off by {max(errors):.0e}",
-               max(errors) < 1e-12),
-        stated("Llama 2 70B: a layer of 16-bit weights", "Sec. 2.2", "1.75 GB",
-               f"{layer / 1e9:.2f} GB", round(layer / 1e9, 2) == 1.75),
-        stated("chips whose 50 MB of L2 hold it", "Sec. 2.2", "35", f"{layer / cache:.0f}",
-               round(layer / cache) == 35),
-    ]  # fmt: skip
+    return {
+        "cost_ratio": (ours, min(ratios) > 2 and max(ratios) < 3),
+        "closed_ratio": (f"off by {max(errors):.0e}", max(errors) < 1e-12),
+        "layer": (f"{layer / 1e9:.2f} GB", round(layer / 1e9, 2) == 1.75),
+        "cached_chips": (f"{layer / cache:.0f}", round(layer / cache) == 35),
+    }
 
 
-def _scaling() -> list[Claim]:
+def _scaling() -> Ours:
     a, m = hops(BASIS), reads(BASIS)
     exact = elasticity(lambda k: toy_time(a * k, m * k), 1.0)
     width = elasticity(lambda k: toy_time(a, m * k**2), 1.0)
@@ -91,18 +86,18 @@ def _scaling() -> list[Claim]:
         "neither the paper's text nor the equations rebuilt from its program have the exponent; "
         f"Eq. 18 needs P^0.25 where PaLM's layers (32, 64, 118) are P^{layers:.2f}"
     )
-    return [
-        derived("least latency by depth and width", "Eq. 18", "a^(2/3) m^(1/3), m = L d^2",
-                "L^1 d^(2/3)", limit, abs(depth - 1) < 1e-3 and abs(far - 2 / 3) < 1e-3),
-        stated("speed by size: 8B 400, so 70B and 405B", "Eq. 19", "135 and 56 tok/s",
-               f"{law[0]:.0f} and {law[1]:.0f} tok/s", [round(x) for x in law] == [135, 56]),
-        unreachable("growth of depth with size for that law", "Eq. 19", "lost", why, "P^0.25"),
-        stated("PaLM 8B, 62B, 540B: 4, 13, 32 ms", "Sec. 2.2.3", "P^0.5", f"P^{slope:.2f}",
-               abs(slope - 0.5) < 0.025),
-    ]  # fmt: skip
+    return {
+        "depth_width": (limit, abs(depth - 1) < 1e-3 and abs(far - 2 / 3) < 1e-3),
+        "speed_by_size": (
+            f"{law[0]:.0f} and {law[1]:.0f} tok/s",
+            [round(x) for x in law] == [135, 56],
+        ),
+        "depth_by_size": ("P^0.25", None, why),
+        "palm": (f"P^{slope:.2f}", abs(slope - 0.5) < 0.025),
+    }
 
 
-def _bandwidth() -> list[Claim]:
+def _bandwidth() -> Ours:
     a, m = hops(BASIS), reads(BASIS)
     memory = -elasticity(lambda x: toy_time(a, x), m)
     latency = elasticity(lambda x: toy_time(x, m), a)
@@ -112,24 +107,24 @@ def _bandwidth() -> list[Claim]:
     bare = float(toy_time(a, m) / toy_time(a, m * BANDWIDTH / lpu))
     chips = np.geomspace(1.0, 1e4, 100001)
     slow, fast = (float(np.min(a * (np.sqrt(chips) - 1) + x / chips)) for x in (m, m / 2))
-    printed = (99 / 83 - 1, 122 / 99 - 1)
     agrees = 2 <= based <= 3 and 2 <= limit <= 3
     ours = f"{limit:.1f} (Eq. 18), {based:.1f} (level 2)"
     why = f"the closed form without the 6 us of base latency gives {bare:.1f}"
-    return [
-        stated("bandwidth matters less than all-reduce latency", "Eq. 18", "yes",
-               f"elasticities {memory:.3f} and {latency:.3f}", abs(memory) < latency),
-        derived("latency saved by twice the bandwidth", "Sec. 5.1", "least over N",
-                f"{1 - fast / slow:.1%}", f"{more[0]:.1%} (Eq. 14), {more[1]:.0%} (Eq. 18)",
-                abs(more[0] - (1 - fast / slow)) < 1e-3),
-        derived("speed gained by half the weight bytes", "Sec. 4.2", "Table 6",
-                f"{printed[0]:.0%} and {printed[1]:.0%}", f"{2 ** (1 / 3) - 1:.0%} (Eq. 18)",
-                False, why="an upper end: Eq. 18 has weights and latency alone"),
-        stated("Groq over H100 in speed", "Sec. 5.1", "2 to 3", ours, agrees, why=why),
-    ]  # fmt: skip
+    return {
+        "bandwidth_or_latency": (
+            f"elasticities {memory:.3f} and {latency:.3f}",
+            abs(memory) < latency,
+        ),
+        "twice_bandwidth": (
+            f"{more[0]:.1%} (Eq. 14), {more[1]:.0%} (Eq. 18)",
+            abs(more[0] - (1 - fast / slow)) < 1e-3,
+        ),
+        "half_bytes": (f"{2 ** (1 / 3) - 1:.0%} (Eq. 18)", False),
+        "groq": (ours, agrees, why),
+    }
 
 
-def _steinhardt() -> list[Claim]:
+def _steinhardt() -> Ours:
     """Speed per doubled cost at level 4, without any latency and with all of it."""
     hardware, coefficients = economics_hardware("H100")
     real = Economics.level4().fitted(coefficients)
@@ -143,9 +138,10 @@ def _steinhardt() -> list[Claim]:
         return front.at_cost(2 * least) / front.at_cost(least)
 
     slow, fast = gain(held, 2.0), gain(held, 16.0)
-    return [
-        stated("speed per halved utilisation, no latency", "Sec. 5.1", "4", f"{gain(free, 2):.2f}",
-               abs(gain(free, 2) - 4) < 0.2),
-        stated("why not in practice: the same with latency", "Sec. 5.1", "latency",
-               f"{slow:.2f} at 2 x least cost, {fast:.2f} at 16 x", slow < 2 and fast < slow),
-    ]  # fmt: skip
+    return {
+        "no_latency": (f"{gain(free, 2):.2f}", abs(gain(free, 2) - 4) < 0.2),
+        "with_latency": (
+            f"{slow:.2f} at 2 x least cost, {fast:.2f} at 16 x",
+            slow < 2 and fast < slow,
+        ),
+    }

@@ -1,12 +1,13 @@
 """Which claims does the paper make in its text, and what do we find?"""
 
 import math
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._claims import Claim, stated
+from experiments._claims import Claim, Ours, beside, is_close
 from experiments._partitioning import measured
 from experiments._partitioning.printed import estimator, names, run
 from infer_jax.catalog import load_system
@@ -23,24 +24,24 @@ BATCH = {"layout": 1.0, "attention": 1.0}
 
 def all_claims() -> list[Claim]:
     """Every claim in the order of the paper."""
-    return [*_sizes(), *_optima(), *_attention(), *_blocks(), *_ends(), *_latency(), *_later()]
+    ours = _sizes() | _optima() | _attention() | _blocks() | _ends() | _latency() | _later()
+    return beside(Path(__file__).with_name("claims.csv"), ours)
 
 
-def _later() -> list[Claim]:
+def _later() -> Ours:
     """int8 at low latency, and PaLM beside Megatron in Tables D.2 to D.4."""
     half, whole = decode(weights="int8", batch=4, chips=32), decode(weights="bf16", batch=4)
     printed, ours = _largest_lead()
-    return [
-        stated("int8 over bf16 in cost at the least latency: batch 4, half of the 64 chips", "4.4",
-               "just over 2 times",
-               f"{2.0 * whole / half:.2f} times, {half * 1e3:.1f} ms against {whole * 1e3:.1f}",
-               half <= whole and is_close(2.0 * whole / half, 2.0, 0.25)),
-        stated("MFU of PaLM over Megatron's at an equal time of the whole request, at most",
-               "5, Figure 9", "10 %",
-               f"{ours:.0f} points ({printed:.0f} between the printed cells)",
-               abs(ours - 10.0) <= 2.5,
-               why="the printed cells lead by less than the paper says, and their fit by less yet"),
-    ]  # fmt: skip
+    return {
+        "int8_cost": (
+            f"{2.0 * whole / half:.2f} times, {half * 1e3:.1f} ms against {whole * 1e3:.1f}",
+            half <= whole and is_close(2.0 * whole / half, 2.0, 0.25),
+        ),
+        "megatron": (
+            f"{ours:.0f} points ({printed:.0f} between the printed cells)",
+            abs(ours - 10.0) <= 2.5,
+        ),
+    }
 
 
 def _largest_lead() -> tuple[float, float]:
@@ -67,11 +68,6 @@ def _largest_lead() -> tuple[float, float]:
     return most[0], most[1]
 
 
-def is_close(ours: float, theirs: float, share: float) -> bool:
-    """|ours / theirs - 1| <= share."""
-    return abs(ours / theirs - 1.0) <= share
-
-
 def decode(name: str = PALM, batch: float = 512, chips: int = CHIPS, **more) -> float:
     """Seconds of one token at 2048 tokens and half of 64 more, 2-D, attention by batch."""
     weights = more.pop("weights", "bf16")
@@ -80,22 +76,19 @@ def decode(name: str = PALM, batch: float = 512, chips: int = CHIPS, **more) -> 
     return float(run(arch, plan, batch, 1, more.pop("context", CONTEXT + 31.5), **more).time)
 
 
-def _sizes() -> list[Claim]:
+def _sizes() -> Ours:
     multihead = partitioning_model("PaLM_540B_48", multihead=True)
     cache = 512 * float(decoder.cache_bytes(multihead, jnp.asarray(CONTEXT)))
     padded = float(decoder.active_parameters(partitioning_model(PALM)))
     added = padded - float(decoder.active_parameters(partitioning_model("PaLM_540B_48")))
-    return [
-        stated("cache of 512 x 2048 tokens, multihead, 48 heads of 128", "2.1", "3 TB",
-               f"{cache / 1e12:.2f} TB", is_close(cache, 3e12, 0.02)),
-        stated("padding 48 heads to 64 adds", "4", "18 B", f"{added / 1e9:.1f} B",
-               is_close(added, 18e9, 0.02)),
-        stated("padding costs MFU, share of it", "4", "3 %", f"{added / padded:.1%}",
-               is_close(added / padded, 0.03, 0.15)),
-    ]  # fmt: skip
+    return {
+        "cache": (f"{cache / 1e12:.2f} TB", is_close(cache, 3e12, 0.02)),
+        "padding": (f"{added / 1e9:.1f} B", is_close(added, 18e9, 0.02)),
+        "padding_mfu": (f"{added / padded:.1%}", is_close(added / padded, 0.03, 0.15)),
+    }
 
 
-def _optima() -> list[Claim]:
+def _optima() -> Ours:
     """The closed forms, and where the full model has its optimum."""
     arch = partitioning_model(PALM)
     width, hidden = 18432.0, 73728.0
@@ -119,20 +112,17 @@ def _optima() -> list[Claim]:
     with jax.enable_x64(True):
         count = jnp.asarray(float(first))
         ideal = float(sharding.best_gathered(count, *map(jnp.asarray, (64.0, hidden, 2.0))))
-    return [
-        stated(
-            "2-D: best x on 64 chips, in algebra and in the full model (decode, batch 512)",
-            "A.2.1",
-            "0.5 sqrt(64) = 4",
+    return {
+        "best_x": (
             f"{exact[0]:.2f}; two inward matrices {exact[1]:.2f}; model {best}, x = 4 {loss:+.1%}",
             is_close(exact[0], 4.0, 1e-6) and loss < 0.05,
         ),
-        stated("prefill turns from stationary to gathered weights as tokens grow (64 chips)",
-               "4.1, Figure 7", "2-D at 2,048 tokens, gathered at 1 M",
-               f"gathered from {first:,} tokens (N* = {ideal:.1f}): "
-               + ", ".join(dict.fromkeys(tokens.values())),
-               tokens[2048] == "ws_2d" and tokens[512 * 2048] == "wg_xyz"),
-    ]  # fmt: skip
+        "gathered": (
+            f"gathered from {first:,} tokens (N* = {ideal:.1f}): "
+            + ", ".join(dict.fromkeys(tokens.values())),
+            tokens[2048] == "ws_2d" and tokens[512 * 2048] == "wg_xyz",
+        ),
+    }
 
 
 def _attention_share(batch: float, context: float) -> float:
@@ -141,20 +131,13 @@ def _attention_share(batch: float, context: float) -> float:
     return 1.0 - decode(batch=batch, context=0.0) / full
 
 
-def _attention() -> list[Claim]:
+def _attention() -> Ours:
     shares = (_attention_share(512, 8192.0), _attention_share(128, 32768.0))
-    why = (
-        "the cache of both is equally large, 2 GB a chip at 0.74 TB/s; that 31 % at batch 128 is "
-        "twice ours means each chip read twice as much, as if the batch lay on 32 chips"
-    )
     agrees = is_close(shares[0], 0.08, 0.25) and is_close(shares[1], 0.31, 0.25)
-    return [
-        stated("attention's share of runtime at 8k (batch 512) and 32k (batch 128)", "4.2",
-               "8 to 31 %", f"{shares[0]:.0%} and {shares[1]:.0%}", agrees, why=why),
-    ]  # fmt: skip
+    return {"attention": (f"{shares[0]:.0%} and {shares[1]:.0%}", agrees)}
 
 
-def _blocks() -> list[Claim]:
+def _blocks() -> Ours:
     serial = partitioning_model(PALM, parallel=False)
     slower = decode(arch=serial) / decode() - 1.0
     prefill = slice_of(CHIPS, layout=4.0, attention=1.0)
@@ -165,27 +148,20 @@ def _blocks() -> list[Claim]:
         for h in (0.0, 1.0)
     )
     caps = load_system("tpu_v4").coefficients["partitioning"]
-    return [
-        stated("serial attention and feedforward: decode latency, 64 chips, batch 512", "4.3",
-               "+14 %", f"{slower:+.1%}", is_close(1 + slower, 1.14, 0.05)),
-        stated("that difference shrinks in prefill (weight-gathered)", "4.3", "smaller",
-               f"{both[0] / both[1] - 1.0:+.1%}", both[0] / both[1] - 1.0 < slower),
-        stated(
-            "gain of the looped einsum, between overlap off and on (2-D, 65,536 tokens)",
-            "3.5",
-            "1.4 times",
+    return {
+        "serial": (f"{slower:+.1%}", is_close(1 + slower, 1.14, 0.05)),
+        "serial_prefill": (f"{both[0] / both[1] - 1.0:+.1%}", both[0] / both[1] - 1.0 < slower),
+        "einsum": (
             f"1 to {off / on:.2f} times",
             off / on >= 1.4,
-            why=(
-                "overlap alone gains at most what the network takes; the paper's 1.4 counts "
-                "faster kernels, too. The fit, of programs that had the looped einsum, has an "
-                f"overlap of {caps['hidden_network']:g} and counts what hid as network_cap"
-            ),
+            "overlap alone gains at most what the network takes; the paper's 1.4 counts "
+            "faster kernels, too. The fit, of programs that had the looped einsum, has an "
+            f"overlap of {caps['hidden_network']:g} and counts what hid as network_cap",
         ),
-    ]  # fmt: skip
+    }
 
 
-def _ends() -> list[Claim]:
+def _ends() -> Ours:
     arch8, arch16 = (partitioning_model(PALM, weights=w) for w in ("int8", "bf16"))
     heads = slice_of(CHIPS, layout=1.0)
     chat = float(run(arch8, heads, 1, 64, 1920).time)
@@ -198,19 +174,19 @@ def _ends() -> list[Claim]:
     server = float(run(arch8, heads, 1, CONTEXT).time)
     pair = server + 64 * decode(weights="int8", batch=64)
     ratio = float(run(arch16, CHIPS, 512, CONTEXT).time) / CONTEXT / decode(batch=512)
-    return [
-        stated("64 tokens over 1,920 cached, then 64 generated (int8, 64 chips)", "1", "1.9 s",
-               f"{reply:.2f} s: {chat * 1e3:.0f} ms and 64 of {batch64 * 1e3:.1f} ms",
-               is_close(reply, 1.9, 0.1)),
-        stated("1,984 tokens in, 64 out, batch 512: FLOP efficiency", "1", "73 %", f"{mfu:.0%}",
-               is_close(mfu, 0.73, 0.1)),
-        stated("batch-512 prefill is cheaper a token than batch-512 generation", "4.4", "2 times",
-               f"{1 / ratio:.2f} times", is_close(1 / ratio, 2.0, 0.25)),
-        stated("a batch-1 prefill server feeding a batch-64 decoder (int8, 2,048 in, 64 out)",
-               "4.4", "0.29 + 1.82 s", f"{server:.2f} + {pair - server:.2f} s; one decoder keeps "
-               f"{64 * server / (pair - server):.1f} prefill servers busy",
-               is_close(pair, 2.11, 0.1)),
-    ]  # fmt: skip
+    return {
+        "chat": (
+            f"{reply:.2f} s: {chat * 1e3:.0f} ms and 64 of {batch64 * 1e3:.1f} ms",
+            is_close(reply, 1.9, 0.1),
+        ),
+        "efficiency": (f"{mfu:.0%}", is_close(mfu, 0.73, 0.1)),
+        "prefill_cost": (f"{1 / ratio:.2f} times", is_close(1 / ratio, 2.0, 0.25)),
+        "server": (
+            f"{server:.2f} + {pair - server:.2f} s; one decoder keeps "
+            f"{64 * server / (pair - server):.1f} prefill servers busy",
+            is_close(pair, 2.11, 0.1),
+        ),
+    }
 
 
 def least_latency(name: str, chips: int, weights: str = "bf16") -> float:
@@ -218,7 +194,7 @@ def least_latency(name: str, chips: int, weights: str = "bf16") -> float:
     return min(decode(name, weights=weights, batch=b, chips=chips) for b in (4, 8, 16, 32, 64))
 
 
-def _latency() -> list[Claim]:
+def _latency() -> Ours:
     times = {weights: decode(weights=weights, batch=64) for weights in ("int8", "bf16")}
     ratio = decode(batch=512) / least_latency(PALM, CHIPS)
     chips = {"PaLM_8B": 8, "PaLM_62B": 16, PALM: 64}
@@ -234,14 +210,9 @@ def _latency() -> list[Claim]:
         f"taken. On 256 chips ours falls to {beyond * 1e3:.1f} ms for 540B, beyond the end of the "
         "paper's curve: all cells that calibrate are on 64 chips and bear nothing out there"
     )
-    return [
-        stated("int8 weights at batch 64 a token", "4.4", "28.5 ms",
-               f"{times['int8'] * 1e3:.1f} ms", is_close(times["int8"], 28.5e-3, 0.1)),
-        stated("bf16 weights at batch 64 a token", "4.4", "36.9 ms",
-               f"{times['bf16'] * 1e3:.1f} ms", is_close(times["bf16"], 36.9e-3, 0.1)),
-        stated("least generation latency below that of batch 512 (64 chips)", "4.4", "3 times",
-               f"{ratio:.1f} times", is_close(ratio, 3.0, 0.25)),
-        stated("least latency of 8B, 62B, 540B, about the root of size (8, 16, 64 chips)",
-               "4.4, Figure 1", "4, 13, 32 ms; exponent 0.5", f"{shown} ms; exponent {slope:.2f}",
-               agrees, why=why),
-    ]  # fmt: skip
+    return {
+        "int8": (f"{times['int8'] * 1e3:.1f} ms", is_close(times["int8"], 28.5e-3, 0.1)),
+        "bf16": (f"{times['bf16'] * 1e3:.1f} ms", is_close(times["bf16"], 36.9e-3, 0.1)),
+        "least_latency": (f"{ratio:.1f} times", is_close(ratio, 3.0, 0.25)),
+        "by_size": (f"{shown} ms; exponent {slope:.2f}", agrees, why),
+    }

@@ -1,26 +1,158 @@
-"""The measured files of the scoreboard: those that are fitted, and others that are only scored."""
+"""The measured files of the scoreboard: those that are fitted, and others that are only scored.
+
+ML.ENERGY: power of H100 and B200 under vLLM in a steady state, long outputs.
+``tests/golden/ml_energy_power.csv`` has rows of GPQA with models that are bundled, transcribed to
+four digits from ml-energy/leaderboard, public/data/tasks/gpqa.json at 0ea52b6 (The ML.ENERGY
+Benchmark v3.0, December 2025; Chung et al. 2026, arXiv 2601.22076). Power is that of all GPUs.
+Prompts are questions of GPQA, whose lengths are not published: 300 tokens are assumed, beside 1,600
+to 11,900 of output. What is no expert-parallel mixture is tensor parallel.
+
+Wide experts: published nodes of wide expert parallelism, tokens a second of GPUs that only prefill
+or decode. ``wide_experts.csv`` has each figure with where it was printed (``SOURCES``) and what is
+known of a pass: tokens of a GPU that prefills, requests of a GPU that decodes. Attention ran data
+parallel on every GPU, and no pool was short of work.
+"""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from experiments._report import SHARED
-from experiments._validation import ml_energy, replays, wide_experts
-from infer_jax.calibration.pooled import readers
+from experiments._report import GOLDEN, SHARED
+from experiments._validation import replays
+from infer_jax.calibration.pooled import readers, rows
 from infer_jax.calibration.pooled.readers import TableReader
-from infer_jax.calibration.pooled.rows import RowsRead
 from infer_jax.errors import InputError
+from infer_jax.estimators.disaggregated import Disaggregated
+from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, WideExperts
 
 MEASURED = SHARED / "data" / "measured"
+WIDE_EXPERTS = GOLDEN / "wide_experts.csv"
+SYSTEMS = {"h100": "h100_sxm", "b200": "b200_sxm"}
+MODELS = ("qwen3-30b-a3b", "qwen3-32b", "qwen3-8b", "gpt-oss-120b", "gpt-oss-20b", "deepseek-r1")
+BUNDLED = {"qwen3-235b": "qwen3-235b-a22b", "deepseek-v3.1": "deepseek-v3"}
+BUNDLED |= {name: name for name in MODELS}
+PROMPT = 300.0  # tokens, assumed
+WAVES = 10.0  # requests for each one in flight, assumed: a run is long enough for a steady state
+
+
+def _formats(precision: str, system: str) -> rows.StoredFormats:
+    if precision == "fp8":
+        return rows.StoredFormats(rows.FP8, rows.FP8, rows.FP8, 2.0, 2.0)
+    if precision == "mxfp4":  # Hopper multiplies in 16 bits, Blackwell in 8
+        return rows.StoredFormats(
+            rows.BF16, (0.53, 16.0 if system == "h100_sxm" else 8.0), rows.BF16, 2.0, 0.0
+        )
+    return rows.StoredFormats(rows.BF16, rows.BF16, rows.BF16, 2.0, 0.0)
+
+
+def _power_row(cells: rows.Cells) -> rows.PooledRow:
+    system = rows.lookup(SYSTEMS, cells, "gpu_model")
+    model = rows.lookup(BUNDLED, cells, "model")
+    precision = (cells.get("weight_precision") or "").strip()
+    chips, load = rows.number(cells, "num_gpus"), rows.number(cells, "avg_batch_size")
+    osl = rows.number(cells, "avg_output_len")
+    return rows.PooledRow(
+        id=f"{model} {system} {precision} {chips:g} {load:g}",
+        dataset=f"ml.energy {system.partition('_')[0]}",
+        served=rows.ServedModel(model, _formats(precision, system)),
+        system=system,
+        engine="vllm",
+        workload=ServingWorkload.of(isl=PROMPT, osl=osl, batch=load, waves=WAVES),
+        plan=Deployment.of(tp=chips, ep=rows.number(cells, "expert_parallel")),
+        measured={
+            "tpot": rows.number(cells, "median_itl_ms") / 1e3,
+            "power": rows.number(cells, "avg_power_watts") / chips,
+        },
+        group=f"{model} {system} {precision} {chips:g}",
+        date="2025-12",
+    )
+
+
+SOURCES = {
+    "open-infra": "DeepSeek, DeepSeek-V3/R1 inference system overview, 1 March 2025, "
+    "https://github.com/deepseek-ai/open-infra-index",
+    "profile-data": "DeepSeek, https://github.com/deepseek-ai/profile-data at ae7fc07, README",
+    "lmsys-h100": "https://lmsys.org/blog/2025-05-05-large-scale-ep, Evaluation",
+    "lmsys-k2": "https://lmsys.org/blog/2025-07-20-k2-large-scale-ep, without copies of prefill",
+    # requests and prompt tokens of a GPU are assumed but for the 1408 requests of the second
+    "lmsys-gb200-1": "https://lmsys.org/blog/2025-06-16-gb200-part-1",
+    "lmsys-gb200-2": "https://lmsys.org/blog/2025-09-25-gb200-part-2",
+}
+# bubbles between prompts of a pool that serves; decoding pools were always full
+POOL_SHARE = float(Disaggregated.of(target=Serving.of()).prefill_share)
+# attention and experts of DeepSeek's own checkpoint: scales by block; rows.BF16 cache, or
+# an rows.FP8 cache and experts in rows.NVFP4
+FORMATS = {
+    "fp8": rows.StoredFormats(rows.FP8, rows.FP8, rows.FP8, 2.0, 2.0),
+    "fp4": rows.StoredFormats(rows.FP8, rows.NVFP4, rows.NVFP4, 1.0, 1.0),
+}
+PHASES = {"prefill": "prefill", "decode": "decode"}
+KERNELS = {name: name for name in ("normal", "low_latency")}
+ANSWERS = {"no": 0.0, "yes": 1.0}
+NODES = 4.0  # that a token's experts are on at most: DeepSeek-V3, arXiv 2412.19437, Section 3.2.2
+
+
+def _node_row(cells: rows.Cells) -> rows.PooledRow:
+    phase, model = rows.lookup(PHASES, cells, "phase"), (cells.get("model") or "").strip()
+    ranks, tokens, context = (rows.number(cells, name) for name in ("ranks", "tokens", "context"))
+    gained = rows.optional_number(cells, "yield")
+    prompts = phase == "prefill"
+    plan = Deployment.of(
+        attention_dp=ranks,
+        ep=ranks,
+        drafts=rows.optional_number(cells, "drafts", low=-1.0) or 0.0,
+        wide=WideExperts.of(
+            kernels=rows.lookup(KERNELS, cells, "kernels"),
+            nodes=NODES if model.startswith("deepseek") else ranks,
+            copies=rows.optional_number(cells, "copies", low=-1.0) or 0.0,
+            two_batch=rows.lookup(ANSWERS, cells, "two_batch"),
+        ),
+    )
+    work = ServingWorkload.of(
+        isl=context,
+        osl=1.0,
+        prefix=0.0 if prompts else context - 1.0,
+        batch=ranks * (tokens / context if prompts else tokens),
+    )
+    return rows.PooledRow(
+        id=cells.get("id") or "",
+        dataset=f"wide experts {phase}",
+        served=rows.ServedModel(model, rows.lookup(FORMATS, cells, "formats")),
+        system=(cells.get("system") or "").strip(),
+        engine=(cells.get("engine") or "").strip(),
+        workload=work,
+        plan=plan,
+        measured={"throughput": rows.number(cells, "tokens_s_per_gpu")},
+        group=f"{model} {cells.get('system')} {phase}",
+        mode="pass",
+        balanced=rows.lookup(ANSWERS, cells, "balanced"),
+        pool_share=POOL_SHARE if rows.lookup(ANSWERS, cells, "pool") and prompts else 1.0,
+        acceptance=None if gained is None else gained - 1.0,
+        date="2025",
+    )
+
+
+def _table(name: str, columns: str, row: Callable[[rows.Cells], rows.PooledRow]) -> TableReader:
+    return TableReader(name, tuple(columns.split()), lambda lines: rows.rows_of(lines, row))
+
+
 TABLES = (
     *readers.TABLES,
-    TableReader("ML.ENERGY", ml_energy.COLUMNS, ml_energy.read),
+    _table(
+        "ML.ENERGY",
+        "gpu_model weight_precision num_gpus avg_batch_size avg_power_watts",
+        _power_row,
+    ),
     TableReader("rates on H100", replays.COLUMNS, replays.read_rates),
-    TableReader("wide experts", wide_experts.COLUMNS, wide_experts.read),
+    _table(
+        "wide experts",
+        "phase ranks tokens context copies kernels two_batch balanced pool",
+        _node_row,
+    ),
 )
 
 
-def read(path: Path) -> RowsRead:
+def read(path: Path) -> rows.RowsRead:
     """The rows of a table, or of a folder with the requests of one server.
 
     Raises:
@@ -34,7 +166,7 @@ def read(path: Path) -> RowsRead:
     return replays.read_requests(path)
 
 
-def sources(folder: Path = MEASURED) -> dict[str, Callable[[], RowsRead]]:
+def sources(folder: Path = MEASURED) -> dict[str, Callable[[], rows.RowsRead]]:
     """By name, readers of all that is beside the checkout and of aiconfigurator-core's rows.
 
     Raises:
@@ -43,4 +175,4 @@ def sources(folder: Path = MEASURED) -> dict[str, Callable[[], RowsRead]]:
     found = readers.sources(folder, TABLES)
     runs = sorted(path.parent for path in folder.glob(f"*/*/{replays.FILE}"))
     found |= {str(run.relative_to(folder)): partial(read, run) for run in runs}
-    return found | {wide_experts.FILE.name: partial(read, wide_experts.FILE)}
+    return found | {WIDE_EXPERTS.name: partial(read, WIDE_EXPERTS)}

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._validation import board, kinds, ml_energy, power
+from experiments._validation import board, kinds, power
 from experiments.power import ML_ENERGY
 from infer_jax.calibration.pooled.readers import gpt_oss, inferencex
+from infer_jax.calibration.pooled.rows import rows_of
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.published import power_errors, power_shares
 from infer_jax.estimators import make
@@ -66,7 +67,7 @@ def test_rows_of_ml_energy_are_those_that_are_published():
     assert isinstance(one.plan, Deployment) and one.workload is not None
     assert float(one.plan.tp) == 2.0 and float(one.workload.osl) == 1760.0
     assert {row.dataset for row in read.rows} == {"ml.energy h100", "ml.energy b200"}
-    assert not ml_energy.read(lines("gpu_model,model\na40,qwen3-8b\n")).rows
+    assert not rows_of(lines("gpu_model,model\na40,qwen3-8b\n"), kinds._power_row).rows
 
 
 def test_a_meter_that_ran_longer_than_the_load_says_so():

@@ -11,12 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import validation
-from experiments._validation import (
-    board,
-    estimates,
-    kinds,
-    wide_experts,
-)
+from experiments._validation import board, estimates, kinds
 from infer_jax.calibration.pooled.answers import TRACES, shipped
 from infer_jax.calibration.pooled.readers import gpt_oss
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
@@ -268,7 +263,7 @@ def test_five_runs_of_a_server_learn_how_much_slower_it_is(folder):
 
 def test_published_nodes_of_wide_experts_are_predicted_within_a_fifth():
     """DeepSeek's and LMSYS's nodes of H800 and H100: all but the one that decodes in one batch."""
-    rows = [r for r in kinds.read(wide_experts.FILE).rows if r.system in ("h800_sxm", "h100_sxm")]
+    rows = [r for r in kinds.read(kinds.WIDE_EXPERTS).rows if r.system in ("h800_sxm", "h100_sxm")]
     assert len(rows) == 9
     found = estimates.answers(rows, shipped())["throughput"]
     wrong = np.abs(found / board.measured(rows, "throughput") - 1.0)
