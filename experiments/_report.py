@@ -25,6 +25,18 @@ KEPT = "EXPERIMENTS_KEPT"  # names the folder in which the steps of one gallery 
 STYLES = {"pass": "green", "fail": "bold red", "not reachable": "yellow", "not compared": "yellow"}
 
 
+USAGE = """
+``python experiments/NAME.py`` and ``python -m experiments.NAME`` are the same program. With
+``--json`` it ends with its figures on one line. Exit code 0: all that was compared agrees; 1:
+something does not; 2: bad input.
+"""
+
+
+def program(about: str | None, **options: Any) -> typer.Typer:
+    """The program of an experiment: what it is about, and what holds for all of them."""
+    return typer.Typer(help=f"{about}{USAGE}", add_completion=False, **options)
+
+
 def console() -> Console:
     """The terminal; where there is none, wide enough that no cell is cut."""
     terminal = sys.stdout.isatty()

@@ -1,8 +1,4 @@
-"""A textbook chapter on inference optimisation: its worked numbers beside ours.
-
-``python experiments/chapter.py`` and ``python -m experiments.chapter`` are the same program;
-``--json`` ends with the figures on one line. Exit code 0: all that should agree agrees.
-"""
+"""A textbook chapter on inference optimisation: its worked numbers beside ours."""
 
 import sys
 from collections.abc import Mapping
@@ -22,7 +18,7 @@ from infer_jax.physics import attention as att
 from infer_jax.physics.speculation import bonus_yield, verified_yield
 from infer_jax.specs import Format, GroupedQuery, Latent
 
-app = typer.Typer(help=__doc__, add_completion=False)
+app = _report.program(__doc__)
 
 TWO_BYTES = Format.of(bytes=2, bits=16)
 ONE = jnp.asarray(1.0)

@@ -1,9 +1,4 @@
-"""Gradients that design: elasticities, lifetimes and case studies.
-
-``python experiments/codesign.py COMMAND`` and ``python -m experiments.codesign COMMAND`` are the
-same program. Every command takes ``--json`` and then ends with its figures on one line.
-Exit code 0: all that was compared agrees; 1: something does not; 2: bad input.
-"""
+"""Gradients that design: elasticities, lifetimes and case studies."""
 
 import sys
 from pathlib import Path
@@ -18,7 +13,7 @@ import typer
 from experiments import _report
 from experiments._codesign import elasticity, lifetimes as over_a_lifetime, studies
 
-app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+app = _report.program(__doc__, no_args_is_help=True)
 
 
 @app.command()

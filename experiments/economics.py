@@ -1,9 +1,4 @@
-"""Inference economics of language models (Erdil 2025, arXiv 2506.04645): ours beside theirs.
-
-``python experiments/economics.py COMMAND`` and ``python -m experiments.economics COMMAND`` are
-the same program. Every command takes ``--json`` and then ends with its figures on one line.
-Exit code 0: all that was compared agrees; 1: something does not; 2: bad input.
-"""
+"""Inference economics of language models (Erdil 2025, arXiv 2506.04645): ours beside theirs."""
 
 import sys
 from pathlib import Path
@@ -23,7 +18,7 @@ from experiments._economics import (
     tables as printed,
 )
 
-app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+app = _report.program(__doc__, no_args_is_help=True)
 
 
 @app.command()

@@ -1,9 +1,4 @@
-"""Prediction from measured kernel efficiency (InferSim, Alibaba 2025): ours beside theirs.
-
-``python experiments/kernels.py COMMAND`` and ``python -m experiments.kernels COMMAND`` are the
-same program. Every command takes ``--json`` and then ends with its figures on one line.
-Exit code 0: all that was compared agrees; 1: something does not; 2: bad input.
-"""
+"""Prediction from measured kernel efficiency (InferSim, Alibaba 2025): ours beside theirs."""
 
 import sys
 from pathlib import Path
@@ -17,7 +12,7 @@ import typer
 from experiments import _check, _report
 from experiments._kernels import drawn, files, points, printed, sheets
 
-app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+app = _report.program(__doc__, no_args_is_help=True)
 TablesFolder = Annotated[
     Path | None, typer.Option("--tables", help="Kernel tables, authors' layout.")
 ]

@@ -1,9 +1,4 @@
-"""Offloading to host memory and disk (FlexGen, arXiv 2303.06865): ours beside theirs.
-
-``python experiments/offloading.py COMMAND`` and ``python -m experiments.offloading COMMAND`` are
-the same program. Every command takes ``--json`` and then ends with its figures on one line.
-Exit code 0: all that was compared agrees; 1: something does not; 2: bad input.
-"""
+"""Offloading to host memory and disk (FlexGen, arXiv 2303.06865): ours beside theirs."""
 
 import sys
 from pathlib import Path
@@ -24,7 +19,7 @@ from experiments._offloading import (
 )
 from infer_jax.errors import InputError
 
-app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+app = _report.program(__doc__, no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="CSV, columns in any order.")]
 
 

@@ -1,9 +1,4 @@
-"""Efficiently scaling Transformer inference (Pope et al. 2022, arXiv 2211.05102): ours and theirs.
-
-``python experiments/partitioning.py COMMAND`` and ``python -m experiments.partitioning COMMAND``
-are the same program. Every command takes ``--json`` and then ends with its figures on one line.
-Exit code 0: all that was compared agrees; 1: something does not; 2: bad input.
-"""
+"""Scaling Transformer inference efficiently (Pope et al. 2022, arXiv 2211.05102): ours, theirs."""
 
 import sys
 from pathlib import Path
@@ -23,7 +18,7 @@ from experiments._partitioning import (
     tables as ours,
 )
 
-app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+app = _report.program(__doc__, no_args_is_help=True)
 File = Annotated[Path, typer.Option("--file", help="CSV of printed cells, Tables D.2 to D.4.")]
 
 

@@ -1,8 +1,6 @@
 """What chips draw, fitted to servers whose power was measured, and errors of servers left out.
 
-``python experiments/power.py [FILE ...]`` and ``python -m experiments.power`` are the same
-program. With ``--ship`` it writes the file that the package carries. Exit code 0: scored; 2: bad
-input.
+With ``--ship`` it writes the file that the package carries.
 """
 
 import sys
@@ -17,7 +15,7 @@ import typer
 from experiments import _report
 from infer_jax.errors import InputError
 
-app = typer.Typer(help=__doc__, add_completion=False)
+app = _report.program(__doc__)
 ML_ENERGY = _report.GOLDEN / "ml_energy_power.csv"
 
 

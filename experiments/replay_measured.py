@@ -1,8 +1,4 @@
-"""Replays of measured vLLM servers: every request of two runs, and rows at given rates.
-
-``python -m experiments.replay_measured requests`` and ``rates``. With ``--json`` it ends with its
-figures on one line. Exit code 0: within the goals; 1: not; 2: bad input.
-"""
+"""Replays of measured vLLM servers: every request of two runs, and rows at given rates."""
 
 import sys
 from pathlib import Path
@@ -16,7 +12,7 @@ import typer
 from experiments import _report
 from infer_jax.errors import InputError
 
-app = typer.Typer(help=__doc__, add_completion=False)
+app = _report.program(__doc__)
 MEASURED = _report.SHARED / "data" / "measured"
 OVERLAP = Annotated[
     bool, typer.Option(help="A pass is put together while the one before runs, as by default.")

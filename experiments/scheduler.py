@@ -21,7 +21,7 @@ import typer
 from experiments import _report
 from infer_jax.cli.runtime import loops_in_one_piece
 
-app = typer.Typer(help=__doc__, add_completion=False)
+app = _report.program(__doc__)
 
 ALLOWED = 1.3
 LOADS = (4, 8, 16, 32, 64)

@@ -1,11 +1,10 @@
 """Measured rows of others and the predictions of estimators, scored and left out of the fit.
 
-``python experiments/validation.py [FILE ...]`` and ``python -m experiments.validation`` are the
-same program. Without files it reads those beside the checkout (``../shared/data/measured``), and
+Without files it reads those beside the checkout (``../shared/data/measured``), and
 aiconfigurator-core's rows where that is installed. A file is recognised by its columns; damaged
-rows are left out and counted by reason. With ``--json`` it ends with its figures on one line:
+rows are left out and counted by reason. The figures of ``--json`` are
 ``{dataset: {metric: {"rows", "median", "mean", "bias", "cover80", ...}}}`` of the shipped fit, and
-the same of the other estimators under ``"dataset: estimator"``. Exit code 0: scored; 2: bad input.
+the same of the other estimators under ``"dataset: estimator"``.
 """
 
 import sys
@@ -20,7 +19,7 @@ import typer
 from experiments import _report
 from infer_jax.errors import InputError
 
-app = typer.Typer(help=__doc__, add_completion=False)
+app = _report.program(__doc__)
 
 
 @app.command()

@@ -10,21 +10,17 @@ from typing import Any, NamedTuple
 
 import jax
 
+from experiments._columns import printed_rows
 from experiments._kernels.columns import KIND
 from experiments._kernels.points import columns
 from infer_jax.catalog import load_system
-from infer_jax.catalog.published import (
-    kernels_constants,
-    kernels_hardware,
-    kernels_model,
-)
+from infer_jax.catalog.published import kernels_constants, kernels_hardware, kernels_model
 from infer_jax.estimators.kernels import Curves, Kernels, Tables
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.specs import Chip
 
 SHARED = {"target_isl": 4096.0, "num_nodes": 1.0, "tp_size": 1.0, "target_osl": 2048.0}
 SHARED |= {"enable_deepep": 0.0, "enable_tbo": 0.0, "world_size": 1.0}
-DEEP = {"enable_deepep": 1.0, "enable_tbo": 1.0}
 
 
 class Setting(NamedTuple):
@@ -44,22 +40,16 @@ class Setting(NamedTuple):
     tool: float
 
 
+def _setting(row: dict[str, str]) -> Setting:
+    pairs = (pair.split("=") for pair in row["given"].split())
+    given = {name: float(value) for name, value in pairs}
+    names = (row[name] for name in ("model", "config", "device"))
+    figures = (int(row[name]) for name in ("measured", "paper", "tool"))
+    return Setting(*names, row["fp8"] == "1", row["stage"], given, *figures)
+
+
 # two micro-batches of 8K tokens and of 64 requests make the paper's 16K and 128
-TABLE_2 = (
-    Setting("DeepSeek-V3", "deepseek_v3", "H800", True, "prefill",
-            DEEP | {"world_size": 32.0, "num_nodes": 4.0, "max_prefill_tokens": 8192.0}, 7839, 9034,
-            9034),
-    Setting("DeepSeek-V3", "deepseek_v3", "H800", True, "decode",
-            DEEP | {"world_size": 128.0, "num_nodes": 16.0, "batch": 64.0, "target_osl": 1786.0},
-            2324, 2675, 2675),
-    Setting("Qwen3-30B-A3B", "qwen3-30B-A3B", "H20", False, "prefill",
-            {"world_size": 1.0, "max_prefill_tokens": 16384.0}, 16594, 17350, 17252),
-    Setting("Qwen3-30B-A3B", "qwen3-30B-A3B", "H20", False, "decode",
-            {"world_size": 4.0, "batch": 100.0}, 2749, 2632, 3161),
-    Setting("Qwen3-8B", "qwen3-8B", "H20", True, "prefill", {"max_prefill_tokens": 16384.0}, 15061,
-            16328, 16328),
-    Setting("Qwen3-8B", "qwen3-8B", "H20", True, "decode", {"batch": 64.0}, 2682, 2581, 2581),
-)  # fmt: skip
+TABLE_2 = tuple(map(_setting, printed_rows("kernels_table_2.csv")))
 
 
 class Cell(NamedTuple):

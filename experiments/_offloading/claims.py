@@ -7,14 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments._claims import Claim, Ours, beside, is_close
-from experiments._offloading.measured import (
-    BREAKDOWN,
-    CPU,
-    RUNS,
-    Run,
-    opt_model,
-    row_by_row,
-)
+from experiments._offloading.measured import BREAKDOWN, CPU, RUNS, Run, opt_model, row_by_row
 from experiments._offloading.predicted import HARDWARE, breakdown, inputs, rates, stacked
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.physics import decoder

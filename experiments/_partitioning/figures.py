@@ -112,12 +112,7 @@ def _mfu_latency() -> tuple[Mapping[str, Mapping[str, Line]], str]:
 def _volume() -> tuple[Mapping[str, Mapping[str, Line]], str]:
     tokens = np.geomspace(256, 2**21, 80)
     width, hidden, chips = (jnp.asarray(x) for x in (16384.0, 65536.0, 64.0))
-    cuts = {
-        "ws_2d": (1.0, 4.0),
-        "wg_x": (4.0, 1.0),
-        "wg_xy": (16.0, 1.0),
-        "wg_xyz": (64.0, 1.0),
-    }
+    cuts = {"ws_2d": (1.0, 4.0), "wg_x": (4.0, 1.0), "wg_xy": (16.0, 1.0), "wg_xyz": (64.0, 1.0)}
     curves: dict[str, Line] = {}
     for name, (gathered, rows) in cuts.items():
         cut = sharding.SlicedLayout(chips, jnp.asarray(gathered), jnp.asarray(rows))

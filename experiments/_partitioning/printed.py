@@ -1,6 +1,5 @@
 """What do Tables 1, 2 and 3 of the paper print, and what do we say of each row?"""
 
-import csv
 import functools
 from typing import Any, NamedTuple
 
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._report import GOLDEN
+from experiments._columns import printed_rows
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import partitioning_hardware, partitioning_model
 from infer_jax.estimators import Phase, make
@@ -16,11 +15,6 @@ from infer_jax.estimators.partitioning import ATTENTION, LAYOUTS, Slice, max_con
 from infer_jax.specs import ForwardPass
 
 RESERVED = 0.3  # of the memory is kept for the cache, Table 1
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    """The rows of a file of printed figures."""
-    return list(csv.DictReader((GOLDEN / name).read_text().splitlines()))
 
 
 class Context(NamedTuple):
@@ -35,7 +29,7 @@ class Context(NamedTuple):
 def contexts() -> list[Context]:
     """Table 1: the longest contexts of PaLM 540B, heads padded to 64, on 64 chips."""
     hardware, results = partitioning_hardware("tpu_v4"), []
-    for row in rows("partitioning_contexts.csv"):
+    for row in printed_rows("partitioning_contexts.csv"):
         arch = partitioning_model("PaLM_540B", multihead=row["attention"] == "multihead")
         by = float(row["attention"] == "multiquery_batch")
         plan, batch = slice_of(64, layout=1.0, attention=by), float(row["batch"])
@@ -99,7 +93,7 @@ class Setting(NamedTuple):
 def settings() -> tuple[Setting, ...]:
     """Tables 2 and 3, predicted: coefficients are fitted to Tables D.2 to D.4 alone."""
     results = []
-    for row in rows("partitioning_tables.csv"):
+    for row in printed_rows("partitioning_tables.csv"):
         arch = partitioning_model(row["model"], weights=row["weights"])
         tokens, context = float(row["tokens"]), float(row["context"])
         decoding = row["phase"] == "decode"

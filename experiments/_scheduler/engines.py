@@ -24,13 +24,7 @@ from experiments._scheduler.loops import (
     seconds,
     whole_run,
 )
-from infer_jax.estimators.serving import (
-    Deployment,
-    ServerEstimate,
-    Serving,
-    ServingWorkload,
-    shape,
-)
+from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, ServingWorkload, shape
 
 SERVER = ("llama-3.1-8b", "fp8", "h200_sxm", 1.0)
 BUDGETS = (2048.0, 8192.0, 16384.0)

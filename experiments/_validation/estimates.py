@@ -36,13 +36,7 @@ from infer_jax.calibration.pooled.answers import (
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import InstanceLoad
-from infer_jax.calibration.server import (
-    SCALES,
-    STEPS,
-    TOLERANCE,
-    coefficients_to_fit,
-    priors,
-)
+from infer_jax.calibration.server import SCALES, STEPS, TOLERANCE, coefficients_to_fit, priors
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving

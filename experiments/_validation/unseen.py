@@ -47,10 +47,7 @@ def unseen_errors(
 
 
 def _linear_move(
-    made: PooledProblem,
-    free: np.ndarray,
-    model: tuple[np.ndarray, np.ndarray],
-    weight: np.ndarray,
+    made: PooledProblem, free: np.ndarray, model: tuple[np.ndarray, np.ndarray], weight: np.ndarray
 ) -> np.ndarray:
     """The change of coordinates at the minimum of the robust loss of the linearised model."""
     logs, slope = model

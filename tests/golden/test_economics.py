@@ -53,8 +53,7 @@ SETTINGS = [f"{c} | {label}" for c, settings in fronts.COMPARISONS.items() for l
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in SETTINGS],
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in SETTINGS]
 )
 def test_fronts_of_the_authors_program(name):
     theirs = fronts.stored(whole("economics_fronts.json"))

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from experiments._columns import printed_rows
 from experiments._partitioning import measured, printed
 from experiments._partitioning.measured import CHIPS, GPUS, OWN, SUM, cells, own
 from infer_jax.catalog import load_system
@@ -19,7 +20,7 @@ def test_printed_mfu_follows_from_printed_time(cell):
     assert abs(cell.mfu_of(cell.seconds, CHIPS, PEAK) - cell.mfu) <= 1.0
 
 
-@pytest.mark.parametrize("setting", printed.rows("partitioning_tables.csv"), ids=str)
+@pytest.mark.parametrize("setting", printed_rows("partitioning_tables.csv"), ids=str)
 def test_printed_mfu_of_tables_2_and_3_follows_from_printed_time(setting):
     tokens = float(setting["batch"]) * float(setting["tokens"])
     flops = 2.0 * partitioning_parameters(setting["model"]) * tokens
