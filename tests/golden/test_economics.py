@@ -15,15 +15,15 @@ from scipy.optimize import minimize_scalar
 from experiments import _check
 from experiments._claims import beside
 from experiments._economics import claims_latency, fronts, points, tables
+from experiments._report import SHARED
 from infer_jax.physics.closed_form import fastest_instance
 
 HERE = Path(__file__).parent
-ALL = HERE.parents[1].parent / "shared" / "golden"
 
 
 def whole(name: str) -> Path:
     """A file of the whole set, or a skip where it is not there."""
-    path = ALL / name
+    path = SHARED / "golden" / name
     if not path.is_file():
         pytest.skip(f"no shared/golden/{name} beside the checkout")
     return path

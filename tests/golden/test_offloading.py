@@ -15,17 +15,17 @@ from experiments import _check
 from experiments._offloading import claims, policies, predicted, tables
 from experiments._offloading.measured import BREAKDOWN, TOKENS
 from experiments._offloading.predicted import BOUNDS, constants
+from experiments._report import SHARED
 from infer_jax.calibration import residuals, robust
 from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.placing import best_placement, program
 from infer_jax.physics.memory.tiers import Moved
 
 HERE = Path(__file__).parent
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden"
 
 
 def shared(name):
-    path = SHARED / name
+    path = SHARED / "golden" / name
     if not path.exists():
         pytest.skip(f"no {name} in a folder named shared beside the checkout")
     return path

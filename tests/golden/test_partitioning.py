@@ -1,15 +1,14 @@
 """Pope et al. 2022 (arXiv 2211.05102): printed MFU from printed time, contexts, settings, cells."""
 
-import jax
 import numpy as np
 import pytest
 
 from experiments._columns import printed_rows
-from experiments._partitioning import measured, printed
+from experiments._partitioning import printed
 from experiments._partitioning.measured import CHIPS, GPUS, OWN, SUM, cells, own
+from experiments._partitioning.tables import times
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import partitioning_parameters
-from infer_jax.estimators import make
 
 PEAK = 275e12
 ROWS = cells()
@@ -50,31 +49,25 @@ def test_tables_2_and_3_are_predicted_with_the_winning_layout(x64):
     assert [s.label for s in settings if not s.right] == []
 
 
-def _errors(rows, predict, system):
-    estimator = make("partitioning.planned", load_system(system).coefficients)
-    times = np.asarray(jax.jit(predict)(estimator))
-    return np.abs(times / np.asarray([c.seconds for c in rows]) - 1.0), times
+def _errors(rows, system):
+    ours = times(rows, system)
+    return np.abs([ours[c] / c.seconds - 1.0 for c in rows]), ours
 
 
-def test_the_fitted_cells_are_within_the_stated_errors(x64):
+def test_the_fitted_cells_are_within_the_stated_errors():
     rows = own(ROWS)
-    errors, _ = _errors(rows, measured.predictor(rows), "tpu_v4")
+    errors, _ = _errors(rows, "tpu_v4")
     assert len(rows) == 81
     assert np.median(errors) <= 0.03
     assert errors.max() <= 0.15
 
 
-def test_gpus_with_their_own_coefficients_and_the_ceiling_of_32_way_tensor_parallelism(x64):
+def test_gpus_with_their_own_coefficients_and_the_ceiling_of_32_way_tensor_parallelism():
     rows = [c for c in ROWS if c.gpu]
-    hardware = load_system("a100_sxm").hardware
-    errors, times = _errors(rows, measured.gpu_predictor(rows, hardware), "a100_sxm")
+    errors, ours = _errors(rows, "a100_sxm")
     assert np.median(errors) <= 0.15
     most = {
-        name: max(
-            c.mfu_of(t, chips * stages, 312e12)
-            for c, t in zip(rows, times, strict=True)
-            if c.gpu == name
-        )
+        name: max(c.mfu_of(ours[c], chips * stages, 312e12) for c in rows if c.gpu == name)
         for name, (chips, stages) in GPUS.items()
     }
     assert most["TP32"] == pytest.approx(33.0, abs=2.0)  # Section 5

@@ -32,10 +32,7 @@ def work(count=24, seed=0):
     """Rows of the three generations, half of them idle for a part of the time."""
     draw = np.random.default_rng(seed)
     generation = np.repeat([GENERATIONS.index(name) for name in FOUND], count)
-    reading, computing = (
-        draw.uniform(0.1, 0.7, len(generation)),
-        draw.uniform(0, 0.2, generation.size),
-    )
+    reading, computing = (draw.uniform(*x, generation.size) for x in ((0.1, 0.7), (0.0, 0.2)))
     metered = np.where(np.arange(generation.size) % 2, draw.uniform(0.2, 1, generation.size), 1.0)
     one = np.ones_like(reading)
     empty = power.Work(one, reading, computing, metered, generation, one)

@@ -1,6 +1,7 @@
 """Splits that leave out what a row is of: folds, shared coefficients, nested offsets."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -85,11 +86,9 @@ def test_a_row_counts_by_its_data_set_and_of_two_pools_the_pace_alone():
     rates = times.predicted({"throughput": np.full(3, 4.0)})
     assert rates[times.kind == likelihood.RATE].tolist() == [0.25] * 3  # TPOT is the pace
     median = {"tpot": 0.01, "ttft": 0.1, "ttft_median": 0.1, "e2e": 3.0}
-    other = PooledTimes.of([ROWS[0].__class__(**{**vars(ROWS[0]), "measured": median})])
+    other = PooledTimes.of([replace(ROWS[0], measured=median)])
     assert sorted(other.kind) == [likelihood.PACE, likelihood.WHOLE, likelihood.MEDIAN]
-    alone = PooledTimes.of(
-        [ROWS[0].__class__(**{**vars(ROWS[0]), "measured": {"throughput": 50.0}})]
-    )
+    alone = PooledTimes.of([replace(ROWS[0], measured={"throughput": 50.0})])
     assert alone.seconds.tolist() == [0.02]
     assert alone.predicted({"throughput": np.full(1, 4.0)}).tolist() == [0.25]
 
