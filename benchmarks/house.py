@@ -31,7 +31,7 @@ LIMITS = {
     "lines of code of the package": 35_200,
     "lines of the package": 60_700,
     "files of the package": 440,
-    "lines of experiments": 9_960,
+    "lines of experiments": 9_725,
     "lines of tests": 32_650,
     "functions and classes with bare names": 12,
     "files that use private modules of JAX": 1,
