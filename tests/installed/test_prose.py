@@ -35,17 +35,6 @@ CODE = re.compile(r"`[^`]*`")
 # definitions, and bounds of what is read
 PLAIN = ("docs/formats.md", "docs/notation.md", "docs/hardware-profiles.md", "docs/notebooks")
 ALWAYS = {"80", "1", "10"}  # per cent: the bands' share, and steps by which numbers are moved
-# derivations that are not there yet, with how many paragraphs: may only become less
-EXCEPTIONS = {
-    "docs/theories/chapter.md": 13,
-    "docs/theories/economics.md": 2,
-    "docs/theories/kernels.md": 6,
-    "docs/theories/offloading.md": 4,
-    "docs/theories/partitioning.md": 6,
-    "docs/theories/scheduler-tables.md": 2,
-    "docs/theories/scheduler.md": 2,
-    "docs/theories/serving.md": 22,
-}
 
 
 def values(text: str) -> set[float]:
@@ -149,5 +138,4 @@ def is_plain(page: Path) -> bool:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_a_measured_number_stands_where_a_command_wrote_it(page):
-    offending = list(unsourced(page))
-    assert len(offending) <= EXCEPTIONS.get(str(page.relative_to(ROOT)), 0), "\n".join(offending)
+    assert not list(unsourced(page))
