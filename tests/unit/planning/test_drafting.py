@@ -6,11 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.catalog import load_model
 from infer_jax.catalog.acceptance import AcceptanceCurve, falling, read_acceptance
-from infer_jax.errors import InputError
 from infer_jax.physics.speculation import acceptance_by_position, curve_yield
-from infer_jax.verbs.drafts import DECLINE, DraftOptions, drafting
+from infer_jax.verbs.drafts import DECLINE
 
 MEASURED = Path(__file__).parents[4] / "shared/data/bench_samples"
 
@@ -34,19 +32,3 @@ def test_heads_decline_as_measured():
         modes.append(rates / rates[0])
     assert DECLINE[:4] == pytest.approx(np.mean(modes, axis=0), abs=0.01)
     assert np.all(np.diff(DECLINE) <= 0.0)
-
-
-def test_who_drafts():
-    plain, own = load_model("llama-3.1-8b"), load_model("deepseek-r1")
-    assert drafting(plain, DraftOptions()) is None
-    with pytest.raises(InputError, match="num_nextn_predict_layers"):
-        drafting(plain, DraftOptions(None, "0.8"))
-    assumed = drafting(plain, DraftOptions(None, "0.8", heads=True))
-    brought = drafting(own, DraftOptions(None, "0.8"))
-    small = drafting(plain, DraftOptions("llama-3.2-1b", "0.8"))
-    assert assumed and brought and small and small.draft is not None
-    assert "does not bring" in assumed.notes[0] and "own heads" in brought.notes[0]
-    # of another model the chance is taken as even, as in Leviathan et al. 2023
-    assert small.acceptance == 0.8 and small.counts == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    curve = np.asarray(brought.acceptance)
-    assert np.all(np.diff(curve) <= 0.0) and curve[0] == 0.8
