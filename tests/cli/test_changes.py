@@ -97,7 +97,7 @@ def test_memory_says_that_one_gpu_is_taken_where_none_is_given():
 
 
 def test_an_estimate_shows_what_is_there():
-    dense = run("estimate", *POINT, "--request-rate", "0.1").out
+    dense = run("estimate", *POINT).out
     assert "expert ranks" not in dense and "requests" in dense
     spent = dense[dense.index("spent on") :].splitlines()[2:]
     rows = [line.split() for line in spent[: spent.index("")]]

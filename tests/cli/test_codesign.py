@@ -76,6 +76,7 @@ def test_sensitivity_shows_what_this_model_and_its_hardware_have():
     assert "estimator " in run("sensitivity", *words, "--coefficients").out
 
 
+@pytest.mark.slow  # tests/installed has the command of a page
 def test_sensitivity_along_a_frontier_of_changed_hardware():
     words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--along", "3"]
     output = answer("sensitivity", *words, "--set", "hardware.chip.memory_bandwidth=*2")

@@ -43,10 +43,6 @@ def test_a_wrong_answer_is_seen(monkeypatch, wrong):
         assert verdicts[1].worst == pytest.approx(1 - 1 / 1.001, rel=1e-6)
 
 
-def test_not_a_number_is_wrong():
-    assert math.isinf(doctor._error(math.nan, True, 1.0))
-
-
 def test_verb_names_the_device_and_exits_1(monkeypatch):
     good = doctor.Verdict("cpu:0 cpu", "float32", 1e-7, "a row", 24)
     bad = dataclasses.replace(good, device="gpu:1 broken", worst=0.5)

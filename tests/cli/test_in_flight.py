@@ -9,8 +9,6 @@ from tests.cli.running import answer
     "server",
     [
         ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--request-rate", "2"),
-        ("qwen3-30b-a3b", "--hardware", "h200_sxm", "--tp", "1", "--ep", "4", "--osl", "2",
-         "--request-rate", "5"),
         ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--osl", "2", "--request-rate",
          "9"),
     ],

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.estimators.offloading import Offloading
-from infer_jax.estimators.offloading.search import search
 from tests.cli.running import answer, answered_once, as_command, run
 
 WORDS = ("offload", "opt-6.7b", "--isl", "512", "--osl", "32", "--no-picture")
@@ -22,33 +20,12 @@ def output(said):
     return said[0]
 
 
-def test_the_answer_is_the_searchs_best_block(output):
-    system, model = ij.load_system("t4_host"), ij.load_model("opt-6.7b")
-    estimator = ij.make("offloading", system.coefficients)
-    assert isinstance(estimator, Offloading)
-    work = ij.Workload.of(isl=512, osl=32)
-    grid = search(estimator, model.architecture, system.hardware, work)
-    best = grid.best()
-    assert (output["gpu_batch"], output["batches"]) == (grid.gpu_batch[best], grid.batches[best])
-    np.testing.assert_allclose(output["throughput_tokens_per_s"], grid.throughput[best], rtol=1e-6)
-    assert output["feasible"]
-    assert len(output["frontier"]) == len(grid.frontier())
-    for place in output["placement"].values():
-        np.testing.assert_allclose(sum(place.values()), 1.0, rtol=1e-9)
-    flags = output["flexgen"]
-    assert flags["flags"].startswith("--percent ")
-    assert -1e-6 <= flags["lost_to_rounding"] < 0.5
-
-
-def test_the_verb_is_what_the_command_prints(said, tmp_path):
+def test_the_verb_is_what_the_command_prints(said):
     output, text = said
     best = ij.offload("opt-6.7b", "t4_host")
     assert {"schema": output["schema"], **as_command(best)[0]} == output
     assert as_command(best)[1].split() == text.split()
     assert [row["latency_s"] for row in best.rows()] == [x["latency_s"] for x in output["frontier"]]
-    drawn = answer(*WORDS[:-1], "--out", "mine.svg")
-    assert drawn["picture"] == "mine.svg"
-    assert (tmp_path / "mine.svg").exists() and len(best.plot().axes) == 1
     pytest.importorskip("matplotlib")
     figure = best.plot()
     caption = " ".join(figure.texts[-1].get_text().split())
@@ -59,6 +36,16 @@ def test_the_verb_is_what_the_command_prints(said, tmp_path):
         none.plot()
     with pytest.raises(ij.InputError, match=r"^offload: compress is 'all'"):
         ij.offload("opt-6.7b", "t4_host", compress="all")
+
+
+def test_shares_of_every_place_add_up(output):
+    assert output["feasible"]
+    for place in output["placement"].values():
+        np.testing.assert_allclose(sum(place.values()), 1.0, rtol=1e-9)
+    flags = output["flexgen"]
+    assert flags["flags"].startswith("--percent ")
+    assert -1e-6 <= flags["lost_to_rounding"] < 0.5
+    assert any("FlexGen" in note for note in output["notes"])  # whose account of memory it is
 
 
 def test_a_latency_limit_is_kept(output):
@@ -75,15 +62,6 @@ def test_what_fits_nowhere_names_the_memory():
     output = answer("offload", "deepseek-v3", "--hardware", "h100_sxm", "--no-picture")
     assert not output["feasible"]
     assert "GPU and CPU and disk memory" in output["why"]
-
-
-def test_another_model_on_another_system():
-    """Grouped queries and experts on a system with one host per GPU: shares sum to 1."""
-    output = answer("offload", "mixtral-8x7b", "--hardware", "t4_host", "--isl", "300", "--osl",
-                  "20", "--compress", "weights", "--no-picture")  # fmt: skip
-    assert output["feasible"]
-    for place in output["placement"].values():
-        np.testing.assert_allclose(sum(place.values()), 1.0, rtol=1e-9)
 
 
 def test_a_tier_without_bandwidth_is_one_sentence(tmp_path):

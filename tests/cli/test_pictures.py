@@ -207,15 +207,6 @@ def test_a_result_draws_itself_in_a_notebook(monkeypatch):
     assert found._repr_mimebundle_()["text/html"] == found._repr_html_()
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a"])
-def test_another_ending_is_refused_in_the_same_sentence_everywhere(name, tmp_path):
-    endings = "a name that ends in .png, .svg, .pdf, .html"
-    with pytest.raises(ij.InputError, match=endings):
-        ij.memory(*POINT, tp=1).plot(tmp_path / name)
-    for verb in ("memory", "frontier", "plan", "sensitivity"):
-        assert endings in run(verb, *WORDS, "--out", str(tmp_path / name)).err, verb
-
-
 def test_systems_are_compared_as_each_is_estimated_alone():
     systems = [POINT[1], "h200_sxm", "mi300x"]
     found = ij.compare(POINT[0], systems, tp=1, batch=16)

@@ -65,6 +65,7 @@ REFUSED = {
     "experts do not divide": ("estimate", "deepseek-v3", *H100, "--tp", "1", "--ep", "3"),
     "copies do not divide": ("estimate", *LLAMA, "--total-gpus", "9", "--dp", "2"),
     "two batches": ("estimate", *LLAMA, "--tp", "1", "--batch", "2", "--concurrency", "4"),
+    "a batch of arrivals": ("estimate", *LLAMA, "--tp", "1", "--request-rate", "1", "--batch", "4"),
     "searches, given a split": ("estimate", *LLAMA, "--tp", "1", "--estimator", "economics"),
     "plans, given a total": (
         *("estimate", *LLAMA, "--total-gpus", "4"),

@@ -3,7 +3,7 @@
 import pytest
 
 from infer_jax.catalog.published import serving_errors, serving_measured
-from tests.cli.running import answer, run
+from tests.cli.running import answer, answered_once, run
 
 ONE = ("--tp", "1", "--isl", "1000", "--osl", "101")
 SPACE = """
@@ -27,12 +27,12 @@ def test_estimate_and_sensitivity_say_the_errors_of_such_rows():
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", *ONE)
     errors = serving_errors()["h100_sxm", "vllm"]
     for verb in ("estimate", "sensitivity"):
-        output = answer(verb, *point)["trust"]
+        answered, printed = answered_once(verb, *point, "--quiet")
+        output = answered["trust"]
         assert output["rows"] == serving_measured().rows["h100_sxm"]["vllm"]
         assert output["median_error_percent"] == errors.median
         assert output["borrowed_from"] is None and output["engine"] == "vllm"
-        printed = run(verb, *point, "--quiet")
-        assert output["says"] in lines(printed.out) and "~" not in printed.out
+        assert output["says"] in lines(printed) and "~" not in printed
 
 
 def test_estimate_marks_what_is_borrowed():
@@ -71,12 +71,11 @@ def test_compare_marks_the_column():
 
 def test_a_sweep_marks_its_rows(tmp_path):
     (tmp_path / "space.toml").write_text(SPACE)
-    output = answer("sweep", "space.toml")
+    output, printed = answered_once("sweep", "space.toml")
     assert [(one["hardware"], one["borrowed_from"]) for one in output["trust"]] == [
         ("h100_sxm", None),
         ("h20_sxm", "Hopper"),
     ]
-    printed = run("sweep", "space.toml").out
     assert "~ h20_sxm" in printed and "~ h100_sxm" not in printed
 
 

@@ -29,7 +29,6 @@ from tests.installed.test_verbs import ASKED
 
 # asked in test_verbs.py, some with a picture that other pages leave out
 VERBS = {f"infer-jax {row.words}" for row in ASKED.values()}
-VERBS |= {re.sub(r" --out \w+\.png$", "", words) for words in VERBS}
 EVERY = [command for page in PAGES for command in commands(page)]
 CALIBRATE = (
     "infer-jax calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1"
@@ -96,12 +95,24 @@ def beginning(table: dict[str, str], text: str) -> str:
     return table[max(fit, key=len)] if (fit := [x for x in table if text.startswith(x)]) else ""
 
 
+def question(text: str) -> str:
+    """A command without the files that it writes."""
+    return re.sub(r" --out \S+", "", text)
+
+
 def cases() -> Iterator[object]:
-    """Each distinct command with all its places; those that share a file run in one process."""
-    for text in dict.fromkeys(map(real, EVERY)):
-        places = [command for command in EVERY if real(command) == text]
-        if text in VERBS and not any(place.shown for place in places):
+    """Each question with all its places, as the command that writes the most files.
+
+    Those that share a file run in one process.
+    """
+    asked: dict[str, list[Command]] = {}
+    for command in EVERY:
+        asked.setdefault(question(real(command)), []).append(command)
+    verbs = {*map(question, VERBS)}
+    for same, places in asked.items():
+        if same in verbs and not any(place.shown for place in places):
             continue  # asked in test_verbs.py
+        text = max(map(real, places), key=lambda words: words.count(" --out "))
         name = next((words for file, words in PROFILES.items() if file in text), text)
         marks = [pytest.mark.slow] if beginning(SLOW, text) else []
         short = text.replace(str(ROOT), "").replace("/", "\\")

@@ -19,7 +19,7 @@ from infer_jax.specs import Output, number, spec
 from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, grows
 from infer_jax.verbs.plan_columns import PLACED, bill_columns, plan_fields
-from tests.cli.running import answer, run
+from tests.cli.running import answer, answered_once, run
 
 PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
 WORDS = ("llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "1024", "--osl", "128", "--tp", "1")
@@ -72,22 +72,23 @@ def test_estimate_has_the_new_output(carbon, estimated):
 
 def test_compare_has_the_new_output(carbon, estimated, monkeypatch):
     both = (*WORDS, "--batch", "16", "--estimator", "economics.planned", "--estimator", NAME)
-    plain, mine = answer("compare", *both)["estimators"]
+    monkeypatch.setenv("COLUMNS", "140")
+    output, said = answered_once("compare", *both)
+    plain, mine = output["estimators"]
     assert mine["answers"]["carbon_per_mtok_g"] == estimated["carbon_per_mtok_g"]
     assert "carbon_per_mtok_g" not in plain["answers"]
-    monkeypatch.setenv("COLUMNS", "140")
-    said = run("compare", *both).out
     assert re.search(r"CO2 of output tokens +g/Mtok +- +\d", said)
 
 
 def test_sensitivity_and_its_picture_have_the_new_output(carbon, tmp_path):
     asked = (*WORDS, "--batch", "16", "--estimator", NAME)
-    (point,) = answer("sensitivity", *asked)["points"]
+    output, printed = answered_once("sensitivity", *asked)
+    (point,) = output["points"]
     mine = {e["path"]: e["slope"] for e in point["elasticities"] if e["output"] == "carbon"}
     # grams are power x time x intensity
     assert mine["hardware.power"] == pytest.approx(1.0)
     assert mine["estimator.intensity"] == pytest.approx(1.0)
-    assert "\ng/Mtok\n" in run("sensitivity", *asked).out
+    assert "\ng/Mtok\n" in printed
 
 
 def test_a_sweep_and_a_report_have_the_new_output(carbon, estimated, tmp_path):
@@ -101,9 +102,7 @@ def test_a_sweep_and_a_report_have_the_new_output(carbon, estimated, tmp_path):
     with pytest.raises(ij.InputError, match=r"carbon.*power_w"):
         unlit = Space(arch=model, hardware=dark, workload=work, plan=ij.Plan.of(tp=1))
         ij.sweep(unlit, keep=Pareto("speed", "carbon"), estimator=carbon())
-    out = tmp_path / "report.html"
-    run("report", *WORDS, "--batch", "16", "--estimator", NAME, "--out", str(out))
-    page = out.read_text(encoding="utf-8")
+    page = ij.report("llama-3.1-8b", "h100_sxm", tp=1, batch=16, estimator=NAME).page
     assert "CO2 of output tokens" in page and "g/Mtok" in page
 
 

@@ -103,7 +103,7 @@ from tests.contract.cases import ESTIMATORS, JOBS, block, dense, nodes, offloade
 work, each = Workload.of(isl=1000, osl=100, batch=8), Plan.of(tp=2)
 pools = Pools.of(prefill=each, decode=each, prefill_copies=1, decode_copies=2, prefill_batch=1)
 cases = [(ESTIMATORS[name].make(), nodes(), plan()) for name in
-         ("economics.planned", "partitioning.planned", "kernels", "serving")]
+         ("partitioning.planned", "serving")]
 cases.append((Disaggregated.of(target=ESTIMATORS["serving"].make()), nodes(), pools))
 cases.append((JOBS["offloading.planned"].make(), offloaded(), block()))
 for estimator, hardware, split in cases:

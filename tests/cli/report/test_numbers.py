@@ -9,7 +9,7 @@ import pytest
 
 from infer_jax.plots.plan_chart import in_words
 from tests.cli.report.reading import ASKED, INTERVALS, WORDS, Reader
-from tests.cli.running import answer, run
+from tests.cli.running import answer, answered_once
 
 
 def test_the_frontier_of_an_ideal_server_is_the_one_that_the_verb_prints(given_page):
@@ -89,7 +89,7 @@ def test_the_plan_is_the_first_that_the_verb_plan_prints(searched_page):
 
 def test_two_pools_have_their_page(tmp_path):
     words = ("llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8", "--tpot", "6ms")
-    output, planned = answer("report", *words), answer("plan", *words)
+    (output, printed), planned = answered_once("report", *words), answer("plan", *words)
     first = planned["plans"][0]
     assert output["layout"] == first["layout"] and ">" in output["layout"]
     assert output["launch"] == planned["launch"]
@@ -104,7 +104,7 @@ def test_two_pools_have_their_page(tmp_path):
     first, second = output["layout"].split(" > ")
     assert f"{first} for prefill and {second} for decode" in output["answer"]
     assert "separate pools that prefill and decode" in text  # what hollow marks are
-    assert "Plans of two pools:" in " ".join(run("report", *words).out.split())  # how sure
+    assert "Plans of two pools:" in " ".join(printed.split())  # how sure
 
 
 def test_a_system_that_cannot_meet_the_limits_is_said_and_no_error(searched_page):

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,17 +9,12 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.planning import Replay, ReplayTimes, pools_of
-from infer_jax.results import table
-from infer_jax.verbs import bands, plan_replay
 from infer_jax.verbs.inputs import systems_of
-from infer_jax.verbs.plan_columns import replay_columns
-from infer_jax.verbs.plan_page import plan_chart
 from infer_jax.verbs.plan_search import frontiers
 from infer_jax.verbs.texts import tokens
 from tests.charts import charts_of
 from tests.cli.running import answer, answered_once, as_command, run
 
-HASHED = Path(__file__).parents[2] / "data" / "traces" / "mooncake.jsonl"
 MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
 FEW = {"isl": 2000, "osl": 200, "total_gpus": 2, "mode": "aggregated"}
 WORDS = ("plan", MODEL, "--hardware", SYSTEM, "--isl", "2000", "--osl", "200")
@@ -92,33 +86,6 @@ def test_systems_that_share_a_name_are_told_apart():
     assert {c.system for c in plans.plans} == {"h100_sxm", "h100_sxm (2)", "h100_sxm (3)"}
     names = [one.name for one in systems_of([SYSTEM, "h200_sxm"], "h200_sxm")[0]]
     assert names == [SYSTEM, "h200_sxm"]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, r"^plan: How many GPUs are there.*Give total_gpus, concurrency or request_rate\."),
-        ({"total_gpus": 2.5}, "^plan: total_gpus is '2.5'; allowed: a whole number from 1"),
-        ({"total_gpus": "two"}, "^plan: total_gpus is 'two'; allowed: a whole number from 1"),
-        ({"total_gpus": 2, "tpot": -1}, "^plan: tpot is -1; allowed: a number above 0"),
-        ({"total_gpus": 2, "mode": "both"}, "mode is 'both'; allowed: one of aggregated, disagg"),
-        ({"total_gpus": 2, "engine": "x"}, "engine is 'x'; allowed: one of trtllm, sglang, vllm"),
-        ({"total_gpus": 2, "pue": 0.5}, "pue is '0.5'; allowed: a number from 1 to"),
-        ({"total_gpus": 2, "chunk": [0]}, "chunk is 0; allowed: a whole number from 1"),
-        ({"total_gpus": 2, "p99_ttft": 1.0}, "p99_ttft .* with request_rate"),
-        ({"total_gpus": 2, "isl": "2200±600"}, "isl .*a mean alone, or with request_rate"),
-        ({"total_gpus": 2, "isl": "x"}, "isl is 'x'; allowed: a whole number of at least 1, or"),
-        ({"total_gpus": 2, "currency": "EUR"}, "currency is 'EUR'; allowed: with price"),
-        (
-            {"total_gpus": 2, "acceptance": 1.5, "heads": True},
-            "acceptance is '1.5'; allowed: a probability",
-        ),
-    ],
-)
-def test_what_it_refuses_is_named_as_a_keyword(options, said):
-    with pytest.raises(ij.InputError, match=said) as wrong:
-        ij.plan(MODEL, SYSTEM, **options)
-    assert "--" not in str(wrong.value)
 
 
 def test_no_system_is_refused():
@@ -214,31 +181,6 @@ def test_plans_that_draft_are_replayed_with_their_drafts():
     assert row["replay_tpot_ms"] == pytest.approx(1e3 * best.tpot, rel=0.1)
 
 
-def test_prompts_of_a_trace_are_looked_up_by_the_scheduler_that_is_replayed(monkeypatch):
-    lanes = []
-
-    def replay_lanes(instances):
-        lanes.extend(instances)
-        return [ReplayTimes(0.1, 0.2, 0.01, 0.02)] * len(instances)
-
-    monkeypatch.setattr(plan_replay, "replay_lanes", replay_lanes)
-    few: dict[str, Any] = {"hardware": SYSTEM, "total_gpus": 1, "mode": "aggregated", "top": 1}
-    ij.plan(MODEL, trace=HASHED, request_rate=2, replay=True, **few)
-    (lane,) = lanes
-    assert lane.requests.prefixes is not None and lane.requests.prefixes.parts.any()
-    assert not lane.requests.cached.any()
-
-
-def test_what_no_law_says_leaves_a_cell_free(plans):
-    """The law says the p99 of TTFT of one pool where requests arrive at random, not of two."""
-    first, second, _ = plans.plans
-    replay = Replay(ReplayTimes(0.1, 0.2, 0.01, 0.02))
-    both = [replace(x, p99_ttft=p, replay=replay) for x, p in ((first, 0.1), (second, None))]
-    shown = table(both, replay_columns(both))
-    assert [len(row) for row in shown.rows] == [len(shown.columns)] * 2
-    assert shown.rows[0][3] == "100" and shown.rows[1][3] == ""
-
-
 def test_it_says_where_law_and_replay_are_apart(plans):
     first, second, third = plans.plans
     by_law = (first.ttft, 1.1 * first.ttft, 0.0125, 0.02)
@@ -257,32 +199,6 @@ def test_it_says_where_law_and_replay_are_apart(plans):
     assert [row["not_replayed"] for row in table] == [None, None, "two pools"]
     assert any("50 % longer" in note for note in both.to_dict()["notes"])
     assert "replay_ttft_ms" not in plans.rows()[0]
-
-
-def test_the_picture_shades_what_estimate_prints_of_measured_runs(plans):
-    """At the requests in flight of a plan speed and dollars of a slow server are by its TPOT."""
-    drawn = plan_chart(plans.question, plans.searched)
-    assert drawn.chosen is not None
-    plan = drawn.plans[drawn.chosen]
-    degrees = plans.best.degrees
-    one = ij.estimate(MODEL, SYSTEM, isl=2000, osl=200, batch=plan.batch, tp=degrees["tp"])
-    ends = [one.intervals[f"{name}_interval80_ms"] for name in ("ttft", "tpot")]
-    corners = zip(plan.bands["speed"], plan.bands["usd"], strict=True)
-    for (speed, usd), tpot in zip(corners, ends[1], strict=True):
-        assert speed == pytest.approx(1e3 / tpot)
-        slower = tpot / (1e3 * float(one.estimate.tpot))
-        assert usd == pytest.approx(plans.best.usd_per_mtok * slower)
-    (fast, cheap), (slow, dear) = zip(plan.bands["speed"], plan.bands["usd"], strict=True)
-    assert slow < 1.0 / plans.best.tpot < fast and cheap < plans.best.usd_per_mtok < dear
-    figure: Any = plans.plot()
-    polygons = [patch.get_xy() for patch in figure.axes[0].patches]
-    assert any((slow, dear) in {tuple(map(float, x)) for x in each} for each in polygons)
-    # requests that arrive are answered by a slow server, too: dollars stay
-    best, usd = plans.best, plans.best.usd_per_mtok
-    assert bands.band_ends(best, arriving=True)["usd"] == (usd, usd)
-    # one token after the first: a request errs as its TTFT does
-    first = replace(best, osl=1.0, blended=1.0)
-    assert bands.band_ends(first)["usd"][1] == pytest.approx(ends[0][1] / 1e3 / best.ttft)
 
 
 def test_two_pools_are_replayed_with_all_their_instances():

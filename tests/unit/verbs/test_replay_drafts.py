@@ -13,7 +13,6 @@ from infer_jax.results.wording import from_command
 from infer_jax.verbs.drafts import DraftOptions
 from infer_jax.verbs.replay_requests import drafts_of
 from infer_jax.verbs.replay_server import Sizes, server_of
-from tests.cli.running import answer, as_command
 
 from .test_replay import CLOSED, OPEN, SERVER
 from .test_replay_pools import SPLIT
@@ -37,10 +36,6 @@ def test_drafts_yield_several_tokens_a_pass():
     yields = (run.output - 1).sum() / gaps.count.sum()
     assert fields["tokens_per_pass"] == pytest.approx(yields) and 1.5 < yields < 2.4
     assert (both.energy or 0.0) > 0 and fields["drafts"] == 3
-    words = [f"--{k.replace('_', '-')}={v}" for k, v in (OPEN | {"drafts": 3}).items()]
-    printed = answer("replay", SERVER[0], "--hardware", SERVER[1], *words, "--acceptance=0.7",
-                     "--heads")  # fmt: skip
-    assert printed == as_command(both)[0]
     assert "a pass verifies 3 drafts and one token more of each request" in " ".join(
         str(both).split()
     )
@@ -63,15 +58,13 @@ def test_drafts_elsewhere(server, options):
     assert run.gaps.count.sum() < 0.7 * (run.output - 1).sum()
     spent = (run.last - run.first).sum()
     assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
-    assert (both.energy or 0.0) > 0 and "verifies 3 drafts" in " ".join(str(both).split())
+    assert (both.energy or 0.0) > 0
+    text = " ".join(str(both).split())
+    assert "verifies 3 drafts and one token more of each request" in text
+    if "decode_tp" in options:
+        assert "that decodes. The pool" in text and "share the GPUs" not in text
     assert float(both.server.rules.drafts) == 3
     assert float(both.server.rules.slots) == (48 if "engine" in options else 8)
-
-
-def test_notes_of_two_pools_with_drafts_say_where_tokens_come_from():
-    text = " ".join(str(ij.replay(*SERVER, **{**CLOSED, **SPLIT, "tp": None}, **DRAFTED)).split())
-    assert "verifies 3 drafts and one token more of each request that decodes. The pool" in text
-    assert "share the GPUs" not in text
 
 
 def test_one_token_a_request_takes_no_pass_with_drafts():
