@@ -112,7 +112,6 @@ def test_an_unknown_power_is_unknown_and_not_nothing(tmp_path):
 
 def test_a_sweep_asks_no_energy_of_a_chip_whose_power_is_unknown(tmp_path):
     space = """
-    estimator = "economics.planned"
     [arch]
     model = "llama-3.1-8b"
     [hardware]
