@@ -45,7 +45,7 @@ def _setting(row: dict[str, str]) -> Setting:
     given = {name: float(value) for name, value in pairs}
     names = (row[name] for name in ("model", "config", "device"))
     figures = (int(row[name]) for name in ("measured", "paper", "tool"))
-    return Setting(*names, row["fp8"] == "1", row["stage"], given, *figures)
+    return Setting._make((*names, row["fp8"] == "1", row["stage"], given, *figures))
 
 
 # two micro-batches of 8K tokens and of 64 requests make the paper's 16K and 128
