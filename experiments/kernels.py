@@ -142,9 +142,7 @@ def fits(
     names: Annotated[
         list[str] | None, typer.Argument(help="h20, h800, h100_sxm, h200_sxm ...; all if none.")
     ] = None,
-    tables: Annotated[
-        Path | None, typer.Option("--tables", help="Kernel tables, for h20 and h800.")
-    ] = None,
+    tables: TablesFolder = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for a [kernels] table of each profile.")
     ] = None,
@@ -158,7 +156,8 @@ def fits(
     headline, agrees = {}, True
     with _report.door():
         for name in names or [*sheets.DEVICES, *sheets.SYSTEMS]:
-            results = sheets.fitted_system(name, tables)
+            folder = files.measured(tables, "--tables") if name in sheets.DEVICES else None
+            results = sheets.fitted_system(name, folder)
             lines = list(sheets.lines(name, results))
             agrees &= not any(x.worse for x in lines)
             _print_lines(lines)

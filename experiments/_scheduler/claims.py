@@ -20,7 +20,9 @@ from tests.referee.serving import SHAPES, Case, Machine, step_time
 
 NAMES = ("TTFT", "TPOT", "throughput", "p50 of TTFT", "p90 of TTFT", "p99 of TTFT")
 ALLOWED = np.array([0.10, 0.10, 0.10, 0.25, 0.25, 0.25])
-CLAIMS = {"TTFT": 0.95, "TPOT": 0.95, "p90 of TTFT": 0.95, "p99 of TTFT": 0.90}
+GOALS = {"TTFT": 0.95, "TPOT": 0.95, "p90 of TTFT": 0.95, "p99 of TTFT": 0.90}
+# what must hold of 1,000 workloads, whether the goal is reached or not
+BOUNDS = {"TTFT": 0.88, "TPOT": 0.94, "p90 of TTFT": 0.91, "p99 of TTFT": 0.83}
 COUNTED_FROM, COUNTED_TO = 0.2, 0.97  # shares of the requests between which times are counted
 LONGER = 5  # requests of an open loop over those of a closed one: its queue moves slowly
 

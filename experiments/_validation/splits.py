@@ -19,6 +19,7 @@ from infer_jax.calibration.pooled.likelihood import (
     weights,
 )
 from infer_jax.calibration.pooled.rows import AMD, PooledRow, system_named
+from infer_jax.catalog.measurements import silicon
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import GENERATIONS
 
@@ -41,10 +42,12 @@ def run(
         choose: whether choices of layout and load under limits are scored, too.
 
     Raises:
-        InputError: no such split, or rows of one kind alone.
+        InputError: no such split, or rows of one kind alone; choices without aiconfigurator-core.
     """
     if way is not None and way not in WAYS:
         raise InputError("validation", "--split", way, ", ".join(WAYS))
+    if choose:  # among layouts that its authors measured
+        silicon.package_folder()
     named = {} if file is None else folds_of(file, rows)
     times = PooledTimes.of(microbenchmarks.applied(rows) if way == "make" else rows)
     folds = list(split_by_file(named, times) if way is None else split(way, times))

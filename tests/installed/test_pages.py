@@ -49,6 +49,7 @@ REAL = {
     r"(check) FILE\.csv": rf"\1 {ROOT}/tests/golden/offloading_policies.csv",
     r"(check-search) FILE\.csv": rf"\1 {ROOT}/tests/golden/offloading_search.csv",
     r"(calibrate runs.*) --tp 8 .*": r"\1 --tp 1 --out my_h100.toml",  # as the runs at hand were
+    r"(kernels\.py fits)$": r"\1 h20 h800",  # of the tables at hand; others need a package
     r"(measure --out \S+)$": r"\1 --toy",  # as the page says: a minute on a CPU
 }
 # those of a minute and more, which run with --slow, by how they begin
@@ -161,6 +162,8 @@ def test_a_page_prints_what_the_command_prints(name, text, places, run, request)
         pytest.skip(f"no measured files in {LOGGED}")
     ended, _ = run(text)
     where = "\n".join(map(str, places))
+    if ended.code == 2 and "aiconfigurator-core is 'not installed'" in ended.err:
+        pytest.skip("aiconfigurator-core is not installed")
     assert "Traceback" not in ended.err, f"{where}\n{ended.err}"
     assert ended.code == 0, f"{where}\nexit code {ended.code}: {ended.err}"
     for place in places:
