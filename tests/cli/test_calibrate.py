@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import pytest
@@ -119,7 +120,8 @@ def test_an_estimator_of_a_user_is_calibrated(tmp_path):
     fit = ij.calibrate("llama-3.1-8b", "h100_sxm", RUNS, estimator=Reading.of(), out="mine.toml")
     values = fit.server.fit.values
     assert set(values) == {"reached", "token", "unused"} and 0.0 < values["reached"] <= 1.0
-    rows = {row["name"]: (row["unit"], row["before"]) for row in fit.to_dict()["parameters"]}
+    answers: dict[str, Any] = fit.to_dict()
+    rows = {row["name"]: (row["unit"], row["before"]) for row in answers["parameters"]}
     assert rows == {"reached": ("1", 0.9), "token": ("s", 1e-5), "unused": ("s", 1e-3)}
     errors = fit.errors
     assert set(errors) == {"before", "after", "held_out"}  # it has no data sheet of its own

@@ -16,7 +16,7 @@ def errors(names, load, prompts, engine="vllm", **asked: Any):
     of: dict[str, Any] = {"estimator": "serving" if engine == "vllm" else f"serving.{engine}"}
     idle = ij.estimate(*names, request_rate=1e-3, **of, **asked).estimate
     rate = load * float(idle.decode.limits["arrivals"].capacity)
-    law = ij.estimate(*names, request_rate=rate, **of, **asked).estimate
+    law: Any = ij.estimate(*names, request_rate=rate, **of, **asked).estimate
     run = ij.replay(*names, request_rate=rate, prompts=prompts, engine=engine, **asked).runs[0]
     settled = slice(prompts // 5, None)  # a replay begins with an empty server
     ttft = np.mean((run.first - run.arrival)[settled])

@@ -5,7 +5,6 @@ The passes of the serving model, put through the laws of a server that batches c
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -19,6 +18,7 @@ from infer_jax.physics import scheduling
 from infer_jax.physics.decoder import total
 from infer_jax.physics.scheduling import MeanService
 from infer_jax.specs import UNBOUNDED, Arrivals
+from infer_jax.typed_jax import jit
 
 
 class AttentionGroup(NamedTuple):
@@ -50,10 +50,11 @@ def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> Atten
     )
     law = stepping(c, context)
 
+    @jit()  # traced and lowered once, for many laws ask it
     def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
         return c.model.decode_factor * law(decoding, prompts, new, cached)
 
-    return AttentionGroup(jax.jit(step), kinds, server, context, capacity)
+    return AttentionGroup(step, kinds, server, context, capacity)
 
 
 def service(c: Context, work: ServingWorkload) -> MeanService:
