@@ -1,5 +1,6 @@
 """Splits that leave out what a row is of: folds, shared coefficients, nested offsets."""
 
+import ast
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,10 @@ from infer_jax.calibration.pooled.left_out import NewErrors
 from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
 from infer_jax.calibration.pooled.readers import silicon
 from infer_jax.calibration.pooled.rows import BF16, Mode, PooledRow, ServedModel, StoredFormats
+from infer_jax.catalog import load_system
 from infer_jax.catalog.published import unseen_errors
 from infer_jax.errors import InputError
+from infer_jax.estimators import make, trust
 from infer_jax.estimators.serving import Serving, ServingWorkload
 
 PACKAGE = Path(__file__).parents[2] / "infer_jax"
@@ -226,6 +229,18 @@ def test_errors_of_what_is_new_end_the_file_of_the_fit_and_are_read_from_there()
     assert found["amd"]["ttft"]["median_error"] == 75.0  # of 100 and 50
 
 
+def test_the_first_start_is_the_shipped_fit_and_the_others_are_points_of_the_priors(problem):
+    first, *others = fitting.starts(problem, 5)
+    assert np.array_equal(first, np.asarray(problem.starts(1, 0.0, 0))[0])
+    values = np.asarray([problem.chosen.values(x) for x in others])
+    priors = [likelihood.PRIORS[name] for name in problem.chosen.names]
+    value, spread = np.asarray(priors).T
+    assert np.abs(np.log(values / value) / spread).max() < 3.5
+    assert len(np.unique(values[:, 0])) == 4 and np.array_equal(
+        others, fitting.starts(problem, 5)[1:]
+    )
+
+
 def test_the_file_says_where_each_start_ended(problem):
     """A fit of two rows by the two starts, as the file of it begins."""
     rows = ROWS[:2]
@@ -239,6 +254,18 @@ def test_the_file_says_where_each_start_ended(problem):
     assert list(read)[:2] == ["weight_read", "cache_read"] and len(fit.losses) == 2
     assert "each start, the first at what was shipped before: " in text
     assert f"{fit.losses[0]:.2f}, {fit.losses[1]:.2f}." in text
+
+
+def test_no_error_is_typed_by_hand():
+    """No decimal number stands in the files that tell errors: they come from the fit's file."""
+    for path in (SHIPPED.with_name("fitted.py"), PACKAGE / "estimators" / "known_errors.py"):
+        tree = ast.parse(path.read_text())
+        typed = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
+        assert not [x for x in typed if isinstance(x, float)], path
+    own = {kind: errors.median for kind, errors in unseen_errors().items()}
+    system = load_system("mi325x")
+    said = trust("serving", make("serving", system.coefficients), system, "qwen3-32b")
+    assert said.median == own["amd"] and f"TPOT {own['amd']['tpot']:g} %" in said.says
 
 
 def test_the_law_of_a_new_publisher_is_of_errors_without_it():
