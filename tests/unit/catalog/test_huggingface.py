@@ -19,6 +19,7 @@ SMALL: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "num_hidde
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100,
     "max_position_embeddings": 64, "torch_dtype": "bfloat16"}  # fmt: skip
 LLAMA = {"model_type": "llama", **SMALL}
+MINIMAX = {"model_type": "minimax_m2", **SMALL, "num_local_experts": 4, "num_experts_per_tok": 2}
 
 # Families (or their rarer keys) that no bundled model shows, with the parameters of the
 # modules of transformers 5.23 on the meta device. The latent mixture adds two load biases of 8.
@@ -76,13 +77,22 @@ def test_families_have_the_parameters_of_their_modules(name):
     assert parameters(read(config)[0]) == expected
 
 
-def test_layers_that_draft_are_those_that_the_file_names():
-    """None by default; transformers' NemotronHConfig has no such field of its own."""
-    config, _ = FAMILY["experts of a latent width"]
-    alone, drafting = (
-        read({**config, **more})[0] for more in ({}, {"num_nextn_predict_layers": 1})
-    )
-    assert (float(alone.draft_layers), float(drafting.draft_layers)) == (0.0, 1.0)
+@pytest.mark.parametrize(
+    ("name", "more", "layers"),
+    [
+        # transformers' NemotronHConfig has no such field of its own
+        ("experts of a latent width", {"num_nextn_predict_layers": 1}, 1.0),
+        ("dense hybrid", {"mtp_num_hidden_layers": 1}, 1.0),
+        (MINIMAX, {"use_mtp": True, "num_mtp_modules": 3}, 3.0),
+        (MINIMAX, {"use_mtp": True, "num_mtp_modules": 3, "mtp_transformer_layers": 2}, 6.0),
+        (MINIMAX, {"num_mtp_modules": 3}, 0.0),
+    ],
+)
+def test_layers_that_draft_are_those_that_the_file_names(name, more, layers):
+    """None by default."""
+    config = FAMILY[name][0] if isinstance(name, str) else name
+    alone, drafting = (float(read({**config, **x})[0].draft_layers) for x in ({}, more))
+    assert (alone, drafting) == (0.0, layers)
 
 
 def test_at_least_22_model_types_are_known():

@@ -190,6 +190,15 @@ def test_concurrency_is_what_is_in_flight(arch, system):
             assert c.requests_per_s * life == pytest.approx(asked)
 
 
+def test_an_attention_group_has_a_request_at_least(arch, system):
+    """Four groups serve four requests in flight, and none of fewer."""
+    work, side = Workload.of(isl=ISL, osl=OSL), Side("h100_sxm", system.hardware, Serving.of())
+    space = PlanSpace((side,), arch, work, Requirements(concurrency=4.0))
+    built = table(space, [Layout(tp=1, attention_dp=4, ep=1, pp=1), Layout(1, 1, 1, 1)])
+    apart = built.chips == 4
+    assert set(built.batch[apart]) == {4.0} and built.batch[~apart].min() == 1.0
+
+
 def test_pools_leave_chips_to_each_other():
     """A mixture's best decode rows take every chip; a pair is found all the same."""
     arch, system = load_model("qwen3-235b-a22b").architecture, load_system("h200_sxm")
