@@ -1,11 +1,11 @@
 """What is one claim of a paper, how is it judged, and how are claims printed beside ours?"""
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import _report
+from experiments._columns import printed_rows
 
 UNREACHABLE = "not reachable"
 
@@ -34,10 +34,12 @@ def beside(file: Path, ours: Ours) -> list[Claim]:
     Columns: key, claim, where, published, why (it fails or is out of reach). A published figure
     that is lost in the text stands beside what another source makes of it: "lost; source: figure".
     """
+    rows = {row["key"]: row for row in printed_rows(file)}
+    assert ours.keys() <= rows.keys()
     results = []
-    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
-        if row["key"] in ours:
-            text, agrees, *why = ours[row["key"]]
+    for key, row in rows.items():
+        if key in ours:
+            text, agrees, *why = ours[key]
             verdict = UNREACHABLE if agrees is None else _report.verdict(bool(agrees))
             names = (row["claim"], row["where"], row["published"])
             results.append(Claim(*names, text, verdict, *(why or [row["why"]])))

@@ -42,9 +42,9 @@ flag = _reader("0 or 1", lambda x: x in (0.0, 1.0))
 quantity = _reader("a number, or inf where infeasible", lambda x: x > -math.inf)
 
 
-def printed_rows(name: str) -> list[dict[str, str]]:
-    """The rows of a file of printed figures in ``tests/golden``."""
-    return list(csv.DictReader((GOLDEN / name).read_text(encoding="utf-8").splitlines()))
+def printed_rows(file: str | os.PathLike[str]) -> list[dict[str, str]]:
+    """The rows of a file of printed figures: a name in ``tests/golden``, or a whole path."""
+    return list(csv.DictReader((GOLDEN / file).read_text(encoding="utf-8").splitlines()))
 
 
 class Input(NamedTuple):

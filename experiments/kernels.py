@@ -156,8 +156,7 @@ def fits(
     headline, agrees = {}, True
     with _report.door():
         for name in names or [*sheets.DEVICES, *sheets.SYSTEMS]:
-            folder = files.measured(tables, "--tables") if name in sheets.DEVICES else None
-            results = sheets.fitted_system(name, folder)
+            results = sheets.fitted_system(name, tables)
             lines = list(sheets.lines(name, results))
             agrees &= not any(x.worse for x in lines)
             _print_lines(lines)

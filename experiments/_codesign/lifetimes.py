@@ -44,9 +44,10 @@ def tables() -> dict[str, Any]:
         rows.append((*sizes, *ratios, *prices, f"{row['loss']:.4f}"))
     columns = ("output tokens served", "parameters", "training tokens", "per parameter",
                "Chinchilla's", "training $", "serving $", "loss")  # fmt: skip
-    note = (
-        "llama-3.1-8b class on h100_sxm, 1024 in, 512 out, TPOT at most 20 ms, loss at most 2.15."
-    )
+    work, limits = SPEC["workload"], SPEC["limits"]
+    bounds = f"TPOT at most {1e3 * limits['tpot']:g} ms, loss at most {limits['loss']:g}."
+    note = f"{SPEC['arch']['model']} class on {SPEC['hardware']['system']}, "
+    note += f"{work['isl']} in, {work['osl']} out, {bounds}"
     _report.show(STUDY["title"], columns, rows, note)
     for text in dict.fromkeys(n for x in reports.values() for n in x["notes"]):
         _report.console().print(f"- {text}.")

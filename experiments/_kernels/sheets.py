@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from experiments._kernels import fits, packaged
+from experiments._kernels import files, fits, packaged
 from experiments._kernels.printed import curves_of
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.kernel_tables import load_kernel_tables
@@ -69,8 +69,7 @@ def fitted_system(name: str, folder: Path | None) -> dict[str, FittedFamily]:
     """
     with jax.enable_x64(True):
         if name in DEVICES:
-            if folder is None:
-                raise InputError("command line", "--tables", "missing", "the authors' tables")
+            folder = files.measured(folder, "--tables")
             chip = load_system(DEVICES[name]).hardware.chip
             families = fits.tabulated(load_kernel_tables(folder, name), chip, folder)
         elif name in list_systems():
