@@ -1,4 +1,4 @@
-"""vLLM 0.15.1 on H100, requests at given rates: drawn as its benchmark draws them, and replayed.
+"""vLLM, requests at given rates: drawn as its benchmark draws them, and replayed.
 
 The rows are those of inference-sim/sim-to-real-accuracy-validation (dcec3fd), measured with
 kubernetes-sigs/inference-perf. What that program does, which the rows do not say:
@@ -12,7 +12,8 @@ kubernetes-sigs/inference-perf. What that program does, which the rows do not sa
 * Their ``itl`` is the time of a request over its tokens (experiment/ground_truth.py at 0733a02), so
   that it says what ``e2e`` says; it is not shown.
 
-All prompts and outputs of a row count as equally long.
+All prompts and outputs of a row count as equally long. A row is of one rate, or of several that
+followed each other.
 """
 
 import csv
@@ -23,15 +24,21 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from experiments._replay.server import STATISTICS, Server, Times, served, shipped
+from experiments._replay.server import (
+    STATISTICS,
+    Server,
+    Times,
+    overheads,
+    profile,
+    served,
+    shipped,
+)
 from experiments._report import show
-from infer_jax.catalog import load_model, load_system
+from infer_jax.catalog import load_model
 from infer_jax.estimators.serving import Serving
-from infer_jax.footprint import Overheads
 from infer_jax.replays import Requests
 from infer_jax.specs import Architecture
 
-SYSTEM = "h100_sxm"
 GROUPS, PROMPTS = 11, 4
 BLOCK, MAX_MODEL_LEN = 16, 4096  # tokens; max_model_len
 GOALS = {"ttft_mean": 0.25, "ttft_p99": 0.35, "e2e_mean": 0.12}
@@ -56,17 +63,43 @@ CONFIGS = {
         "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 11008,
         "vocab_size": 32000,
     },
+    "meta-llama/Llama-2-70b-hf": {
+        "model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672,
+        "vocab_size": 32000,
+    },
+    "codellama/CodeLlama-34b-Instruct-hf": {
+        "model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 48,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 22016,
+        "vocab_size": 32000,
+    },
+    "Qwen/Qwen3-14B": {
+        "model_type": "qwen3", "hidden_size": 5120, "num_hidden_layers": 40, "head_dim": 128,
+        "num_attention_heads": 40, "num_key_value_heads": 8, "intermediate_size": 17408,
+        "vocab_size": 151936,
+    },
 }  # fmt: skip
 
 
+def stages(row: dict[str, str]) -> list[tuple[float, float]]:
+    """Requests a second and seconds of each stage that a row is of: cells have a number or more.
+
+    Raises:
+        ValueError: no numbers above 0, or not as many of both.
+    """
+    rates, seconds = ([float(x) for x in row[k].split()] for k in ("rates_req_s", "seconds"))
+    if not rates or not all(0.0 < x < np.inf for x in (*rates, *seconds)):
+        raise ValueError(row["rates_req_s"])
+    return list(zip(rates, seconds, strict=True))
+
+
 def staged_requests(rows: list[dict[str, str]], seed: int) -> tuple[Requests, np.ndarray]:
-    """Requests of the stages of an experiment, one after the other, and the stage of each."""
-    random, times, stages, begin = np.random.default_rng(seed), [], [], 0.0
-    for i, row in enumerate(rows):
-        seconds = float(row["seconds"])
-        gaps = random.exponential(1.0, int(float(row["rates_req_s"]) * seconds))
+    """Requests of the rows of an experiment, one stage after the other, and the row of each."""
+    random, times, owners, begin = np.random.default_rng(seed), [], [], 0.0
+    for i, (rate, seconds) in ((i, stage) for i, row in enumerate(rows) for stage in stages(row)):
+        gaps = random.exponential(1.0, int(rate * seconds))
         times.append(begin + np.cumsum(gaps) * seconds / gaps.sum())
-        stages.append(np.full(len(gaps), i))
+        owners.append(np.full(len(gaps), i))
         begin += seconds
     arrival = np.concatenate(times)
     isl, osl, common = (int(rows[0][k]) for k in ("isl_mean", "osl_mean", "shared_prefix"))
@@ -75,7 +108,7 @@ def staged_requests(rows: list[dict[str, str]], seed: int) -> tuple[Requests, np
     for i, group in enumerate(groups[: len(arrival)]):
         cached[i] = common // BLOCK * BLOCK if group in groups[:i] else 0
     lengths = (np.full(len(arrival), isl), np.full(len(arrival), osl))
-    return Requests.of(arrival, *lengths, cached), np.concatenate(stages)
+    return Requests.of(arrival, *lengths, cached), np.concatenate(owners)
 
 
 def architecture(name: str) -> Architecture:
@@ -93,14 +126,15 @@ class Experiment:
 
     def __init__(self, rows: list[dict[str, str]], overlap: bool) -> None:
         first = rows[0]
+        self.system = profile(first["hardware"])
         self.server = Server.of(
             architecture(first["model"]),
-            load_system(SYSTEM).hardware,
+            self.system.hardware,
             tp=float(first["tp"]),
             budget=float(first["max_num_batched_tokens"]),
             slots=int(first["max_num_seqs"]),
             context=MAX_MODEL_LEN,
-            overheads=Overheads.vllm_0_10(),
+            overheads=overheads(first["engine"].removeprefix("vllm")),
             overlap=overlap,
         )
         self.count = len(rows)
@@ -123,10 +157,13 @@ def run(path: Path, overlap: bool) -> tuple[bool, dict]:
     """Print the errors of every row, and their medians; whether these are within the goals."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    model, times = shipped(SYSTEM), list[Times]()
+    times, fronts = list[Times](), list[float]()
     for _, own in groupby(rows, key=lambda row: row["experiment"]):
-        times += Experiment(list(own), overlap).replayed(model)
-    front = float(model.chosen_engine.front)
+        experiment = Experiment(list(own), overlap)
+        model = shipped(experiment.system)
+        times += experiment.replayed(model)
+        fronts += [float(model.chosen_engine.front)] * experiment.count
+    (front,) = set(fronts)
     hosts = _hosts(rows, times)
     table, found = [], {"shipped": [], "host of the other models": []}
     for row, seconds, host in zip(rows, times, hosts, strict=True):
@@ -166,7 +203,7 @@ def _hosts(rows: list[dict[str, str]], times: list[Times]) -> list[float]:
 
 def _tool(name: str, rows: list[dict[str, str]]) -> list[str]:
     """The median errors of another tool, of the rows that it answers."""
-    cells, answered = [], [row for row in rows if row[f"{name} ttft_mean"]]
+    cells, answered = [], [row for row in rows if row.get(f"{name} ttft_mean")]
     for key in COMPARED:
         column = f"{name} {key}"
         known = column in rows[0]

@@ -1,5 +1,6 @@
 """A server as a measurement describes it: model, machine, engine arguments, and its replay."""
 
+import re
 from functools import partial
 from typing import NamedTuple
 
@@ -8,23 +9,62 @@ import numpy as np
 from jax import Array
 from jax.tree_util import Partial
 
-from infer_jax.catalog import load_system
+from infer_jax.catalog import System, list_systems, load_system
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.footprint import EngineSettings, Overheads, memory
-from infer_jax.replays import Log, Requests, Rules, replay, vllm
+from infer_jax.replays import Log, Requests, Rules, replay, replay_copies, vllm
 from infer_jax.specs import Architecture, Hardware
 
 UTILIZATION = 0.9  # --gpu-memory-utilization, the default of vLLM until 0.20
+ROUTER = "weighted_queue"  # of vLLM's data parallel engines: those that wait count fourfold
+# what vLLM keeps beside weights and cache, by the first version that does
+OVERHEADS = {
+    (0, 21): Overheads.vllm_0_21,
+    (0, 18): Overheads.vllm_0_18,
+    (0, 17): Overheads.vllm_0_17,
+    (0, 0): Overheads.vllm_0_10,
+}
+
+
+def overheads(version: str) -> Overheads:
+    """What a version of vLLM keeps: ``0.15.1``.
+
+    Raises:
+        ValueError: no version.
+    """
+    own = tuple(int(x) for x in version.strip().split(".")[:2])
+    return next(kept for first, kept in OVERHEADS.items() if own >= first)()
+
+
+MAKES, FORMS = r"nvidia|amd|instinct|geforce|[^a-z0-9]", ("", "sxm", "nvl72")
+
+
+def profile(name: str) -> System:
+    """The bundled system of a chip's name, whatever its blanks, dashes and the make before it.
+
+    Raises:
+        ValueError: a name that means none.
+
+    >>> profile("RTXPRO6000").name, profile("NVIDIA H100").name
+    ('rtx_pro_6000', 'h100_sxm')
+    """
+    known = {one.replace("_", ""): one for one in list_systems()}
+    plain = re.sub(MAKES, "", name.casefold())
+    found = next((known[plain + form] for form in FORMS if plain + form in known), None)
+    if not plain or found is None:
+        raise ValueError(f"hardware {name!r} has no profile")
+    return load_system(found)
 
 
 class Server(NamedTuple):
-    """A vLLM server: what its passes are priced by, and its rules."""
+    """A vLLM server: what its passes are priced by, its rules, and copies behind its front end."""
 
     arch: Architecture
     hardware: Hardware
     plan: Deployment
     rules: Rules
+    copies: int = 1
 
     @classmethod
     def of(
@@ -38,23 +78,26 @@ class Server(NamedTuple):
         context: float,
         overheads: Overheads,
         overlap: bool,
+        ep: float = 1.0,
+        copies: int = 1,
+        utilization: float = UTILIZATION,
     ) -> "Server":
         """The server of engine arguments, with the cache that ``footprint`` counts.
 
         ``budget``: max_num_batched_tokens; ``slots``: max_num_seqs; ``context``: max_model_len.
         """
-        plan = Deployment.of(tp=tp, chunk=budget, max_sequences=slots)
+        plan = Deployment.of(tp=tp, ep=ep, chunk=budget, max_sequences=slots)
         engine = EngineSettings.of(
-            utilization=UTILIZATION, sequences=slots, batched_tokens=budget, context=context
+            utilization=utilization, sequences=slots, batched_tokens=budget, context=context
         )
         blocks = float(memory(arch, hardware, plan, engine, overheads).blocks)
         rules = vllm(blocks=blocks, budget=budget, slots=slots, overlap=overlap)
-        return cls(arch, hardware, plan, rules)
+        return cls(arch, hardware, plan, rules, copies)
 
 
-def shipped(system: str) -> Serving:
+def shipped(system: System) -> Serving:
     """The fitted coefficients."""
-    return Serving.vllm_engine().fitted(load_system(system).coefficients["serving"])
+    return Serving.vllm_engine().fitted(system.coefficients.get("serving", {}))
 
 
 class Times(NamedTuple):
@@ -75,7 +118,7 @@ def served(s: Server, model: Serving, requests: Requests) -> Times:
     turns = 2 ** int(np.ceil(np.log2(8 * count)))
     width = 2 ** int(np.ceil(np.log2(float(s.rules.slots))))
     table = _table(s._replace(rules=None), model)
-    ends = _program(table, s.rules, requests, width=width, turns=turns)
+    ends = _program(table, s.rules, requests, width=width, turns=turns, copies=s.copies)
     *ends, complete = (np.asarray(x) for x in ends)
     assert complete, "a path with more entries than there is room for"
     return Times(*(x[:count] for x in ends))
@@ -86,12 +129,16 @@ def _table(s: Server, model: Serving) -> PassLaw:
     return PassLaw.of_context(model.context(shape(s.arch), s.hardware, s.plan))
 
 
-@partial(jax.jit, static_argnames=("width", "turns"))
+@partial(jax.jit, static_argnames=("width", "turns", "copies"))
 def _program(
-    table: PassLaw, rules: Rules, requests: Requests, *, width: int, turns: int
+    table: PassLaw, rules: Rules, requests: Requests, *, width: int, turns: int, copies: int
 ) -> tuple[Array, ...]:
-    log: Log = replay(Partial(pass_time, table), rules, requests, width=width, turns=turns)
-    return log.ttft, log.tpot, log.latency, log.complete
+    step, sizes = Partial(pass_time, table), {"width": width, "turns": turns}
+    if copies == 1:
+        log: Log = replay(step, rules, requests, **sizes)
+        return log.ttft, log.tpot, log.latency, log.complete
+    routed = replay_copies(step, rules, requests, copies=copies, router=ROUTER, **sizes)
+    return *(routed.of(name) for name in ("ttft", "tpot", "latency")), routed.complete
 
 
 STATISTICS = {

@@ -1,29 +1,40 @@
 """Rows that are replayed: stages of experiments at given rates, and single requests of servers.
 
-The first are those of inference-sim/sim-to-real-accuracy-validation on H100, whose requests
-``experiments/_replay/open_loop.py`` draws; the second two folders of LLMServingSim's
-bench/examples, with ``meta.json``, ``config.json`` and ``requests.jsonl``.
+The first are those of inference-sim/sim-to-real-accuracy-validation, whose requests
+``experiments/_replay/open_loop.py`` draws; the second folders as in LLMServingSim's bench/examples,
+with ``meta.json``, ``config.json`` and ``requests.jsonl``.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
 from experiments._replay import open_loop, per_request
-from experiments._replay.server import served
+from experiments._replay.server import overheads, profile, served
 from infer_jax.calibration.pooled.answers import Columns
-from infer_jax.calibration.pooled.rows import Cells, PooledRow, RowsRead, UnusableRowError, number
-from infer_jax.catalog import list_models
+from infer_jax.calibration.pooled.rows import (
+    PooledRow,
+    RowsRead,
+    UnusableRowError,
+    lookup,
+    number,
+    text,
+)
+from infer_jax.catalog import System, list_models
+from infer_jax.catalog.files import read_text
 from infer_jax.catalog.measurements.names import model_named
-from infer_jax.estimators.serving import Serving
+from infer_jax.catalog.names import format_of
+from infer_jax.estimators.serving import ENGINES, Serving
 
 COLUMNS = ("experiment", "model", "rates_req_s", "seconds", "isl_mean", "osl_mean", "shared_prefix")
-NEEDED = ("tp", "max_num_batched_tokens", "max_num_seqs", *COLUMNS[2:])
+NEEDED = ("tp", "max_num_batched_tokens", "max_num_seqs", *COLUMNS[4:])
 FILE = "meta.json"
-RATES, REQUESTS = "open loop h100", "llmservingsim requests"  # data sets
+REQUESTS = "llmservingsim requests"  # a data set
+PRECISIONS = {"FP16": None, "BF16": None, "FP8": "fp8"}  # the format in a checkpoint's name
 Replay = Callable[[Serving], dict[str, np.ndarray]]  # each metric, a number a row of the run
 
 
@@ -50,22 +61,29 @@ def read_rates(lines: list[dict[str, str | None]]) -> RowsRead:
     """Stages of experiments; an experiment with a damaged stage is left out."""
     found = RowsRead()
     for name, own in groupby(lines, key=lambda cells: cells.get("experiment")):
-        stages = list(own)
+        rows = [{k: v or "" for k, v in cells.items()} for cells in own]
         try:
-            measured = [_stage(cells) for cells in stages]
+            measured = [_stage(cells) for cells in rows]
         except UnusableRowError as reason:
-            found.skipped[str(reason)] += len(stages)
+            found.skipped[str(reason)] += len(rows)
             continue
-        run = _experiment([{k: v or "" for k, v in cells.items()} for cells in stages])
+        experiment = open_loop.Experiment(rows, overlap=True)
+        run, where = partial(_means, experiment), experiment.system.name
+        dataset = f"open loop {where.partition('_')[0]}"
         for i, times in enumerate(measured):
-            found.rows.append(_replayed(RATES, str(name), "2026-02", times, run, i))
+            found.rows.append(_replayed(dataset, str(name), where, "2026-02", times, run, i))
     return found
 
 
 def _replayed(
-    dataset: str, group: str, date: str, times: dict[str, float], run: Replay, index: int
+    dataset: str,
+    group: str,
+    system: str,
+    date: str,
+    times: dict[str, float],
+    run: Replay,
+    index: int,
 ) -> ReplayedRow:
-    system = open_loop.SYSTEM if dataset == RATES else per_request.SYSTEM
     return ReplayedRow(
         id=f"{group} {index}",
         dataset=dataset,
@@ -80,45 +98,62 @@ def _replayed(
     )
 
 
-def _experiment(rows: list[dict[str, str]]) -> Replay:
-    """The stages of one server, replayed one after the other: means of each."""
-    experiment = open_loop.Experiment(rows, overlap=True)
-
-    def means(model: Serving) -> dict[str, np.ndarray]:
-        own = model.replace(engine=np.asarray(2.0))
-        front = float(own.front_time(experiment.server.plan))
-        stages = experiment.replayed(own)
-        first = np.asarray([float(np.mean(s.ttft)) + front for s in stages])
-        whole = np.asarray([float(np.mean(s.e2e)) + front for s in stages])
-        return {"ttft": first, "ttft_mean": first, "e2e": whole}
-
-    return means
+def _on(model: Serving, system: System) -> Serving:
+    """A model under vLLM on a system's generation of chips."""
+    own = system.coefficients.get("serving", {})
+    facts = {"engine": float(ENGINES.index("vllm")), "generation": own.get("generation", 0.0)}
+    return model.replace(**{name: np.asarray(x) for name, x in facts.items()})
 
 
-def _stage(cells: Cells) -> dict[str, float]:
+def _means(experiment: open_loop.Experiment, model: Serving) -> dict[str, np.ndarray]:
+    """The stages of one server, replayed one after the other: means of each row."""
+    own = _on(model, experiment.system)
+    front = float(own.front_time(experiment.server.plan))
+    stages = experiment.replayed(own)
+    first = np.asarray([float(np.mean(s.ttft)) + front for s in stages])
+    whole = np.asarray([float(np.mean(s.e2e)) + front for s in stages])
+    return {"ttft": first, "ttft_mean": first, "e2e": whole}
+
+
+def _stage(cells: dict[str, str]) -> dict[str, float]:
     """The measured means of a stage if it says all that a replay needs."""
     for name in NEEDED:
         number(cells, name, low=-1.0 if name == "shared_prefix" else 0.0)
-    model = (cells.get("model") or "").strip()
+    model, precision = text(cells, "model"), lookup(PRECISIONS, cells, "precision")
     if model not in open_loop.CONFIGS and model_named(model) not in list_models():
         raise UnusableRowError(f"model {model!r} is not bundled" if model else "model is missing")
-    if "h100" not in (cells.get("hardware") or "h100").lower():
-        raise UnusableRowError("hardware is not H100")
+    if format_of(model) != precision:
+        raise UnusableRowError("precision is not that of the model's name")
+    try:
+        open_loop.stages(cells)
+    except ValueError:
+        raise UnusableRowError("rates_req_s and seconds are no stages") from None
+    try:
+        profile(text(cells, "hardware"))
+        overheads(text(cells, "engine").removeprefix("vllm"))
+    except ValueError as problem:
+        raise UnusableRowError(f"hardware or engine is not known here: {problem}") from None
     first, whole = (number(cells, f"{name}_mean") / 1e3 for name in ("ttft", "e2e"))
     return {"ttft": first, "ttft_mean": first, "e2e": whole}
 
 
 def read_requests(folder: Path) -> RowsRead:
-    """The requests of a folder, on the machine as its profile has it.
+    """The requests of a folder, on the machine as its profile has it; or why they are left out.
 
     Raises:
         InputError: a file that is missing or not understood.
     """
-    bundle, found = per_request.read(folder), RowsRead()
-    server = bundle.server._replace(hardware=bundle.profile)
+    found = RowsRead()
+    try:
+        bundle = per_request.read(folder)
+    except per_request.NotReplayedError as problem:
+        requests = read_text(folder / "requests.jsonl").splitlines()
+        found.skipped[f"server of requests: {problem.value}"] += len(requests)
+        return found
+    server = bundle.server._replace(hardware=bundle.system.hardware)
 
     def run(model: Serving) -> dict[str, np.ndarray]:
-        own = model.replace(engine=np.asarray(2.0), generation=np.asarray(1.0))
+        own = _on(model, bundle.system)
         times = served(server, own, bundle.requests)
         front = float(own.front_time(server.plan))
         return {"tpot": times.tpot, "ttft": times.ttft + front, "e2e": times.e2e + front}
@@ -129,5 +164,6 @@ def read_requests(folder: Path) -> RowsRead:
             found.skipped["a time that is not above 0"] += 1
             continue
         measured = dict(zip(fields, map(float, times), strict=True))
-        found.rows.append(_replayed(REQUESTS, folder.name, "2026-04", measured, run, i))
+        where, date = bundle.system.name, bundle.date
+        found.rows.append(_replayed(REQUESTS, folder.name, where, date, measured, run, i))
     return found

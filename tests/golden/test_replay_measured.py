@@ -13,6 +13,7 @@ import pytest
 from experiments._replay import open_loop, per_request
 from experiments._replay.server import errors, served, shipped
 from experiments._report import SHARED
+from experiments._validation import kinds, replays
 from infer_jax.estimators.serving import shape
 from infer_jax.estimators.serving.price import PassBatch, PassLaw, price as price_of
 from tests.referee import schedulers
@@ -35,7 +36,7 @@ def _wide():
 def test_shipped_coefficients_on_servers_that_they_were_not_fitted_to(name):
     """Measured: TPOT 2 and 7 %, TTFT 8 and 7 % too short in the mean, p99 5 and 8 %."""
     b = per_request.read(MEASURED / "llmservingsim" / name)
-    result = errors(served(b.server, shipped(per_request.SYSTEM), b.requests), b.measured)
+    result = errors(served(b.server, shipped(b.system), b.requests), b.measured)
     assert abs(result["tpot mean"]) < 0.10 and abs(result["ttft mean"]) < 0.12
     assert abs(result["ttft p99"]) < 0.15 and abs(result["e2e p99"]) < 0.15
 
@@ -61,18 +62,23 @@ def test_rows_at_given_rates_have_the_errors_that_the_docs_name():
     assert shipped["e2e_mean"] <= 0.165
 
 
+def _describe(folder, given, hardware="RTXPRO6000", memory=96, model="meta-llama/Llama-3.1-8B"):
+    """What a folder says of its server."""
+    meta = {"model": model, "vllm_version": "0.19.0", "engine_kwargs": given}
+    chip = {"hardware": hardware, "npu_mem": {"mem_bw": 1597, "mem_size": memory}}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    (folder / "config.json").write_text(
+        json.dumps({"link_bw": 16, "nodes": [{"instances": [chip]}]})
+    )
+
+
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A measured run of our own: the referee's passes, priced by other coefficients."""
     folder = tmp_path_factory.mktemp("planted")
     given = {"max_num_batched_tokens": BUDGET, "max_num_seqs": SLOTS, "max_model_len": 4096}
     given |= {"tensor_parallel_size": 1}
-    meta = {"model": "meta-llama/Llama-3.1-8B", "engine_kwargs": given}
-    chip = {"npu_mem": {"mem_bw": 1597}}
-    (folder / "meta.json").write_text(json.dumps(meta))
-    (folder / "config.json").write_text(
-        json.dumps({"link_bw": 16, "nodes": [{"instances": [chip]}]})
-    )
+    _describe(folder, given)
     random = np.random.default_rng(1)
     arrival = np.cumsum(random.exponential(0.2, COUNT))
     arrival -= arrival[0]
@@ -87,8 +93,8 @@ def planted(tmp_path_factory):
         (folder / "requests.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
 
     write()
-    s = per_request.read(folder).server
-    model = shipped(per_request.SYSTEM).fitted(PLANTED)
+    bundle = per_request.read(folder)
+    s, model = bundle.server, shipped(bundle.system).fitted(PLANTED)
     context = model.context(shape(s.arch), s.hardware, s.plan)
     law = PassLaw.of_context(context, table=False)
     price = jax.jit(lambda *batch: price_of(law, PassBatch(*batch)).time)
@@ -104,10 +110,91 @@ def planted(tmp_path_factory):
 
 def test_a_run_with_known_coefficients_is_replayed(planted):
     """The table of a pass is within a ten-thousandth of the pass, and nothing else differs."""
-    exact = served(planted.server, shipped(per_request.SYSTEM).fitted(PLANTED), planted.requests)
+    model = shipped(planted.system)
+    exact = served(planted.server, model.fitted(PLANTED), planted.requests)
     for ours, theirs in zip(exact, planted.measured, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
-    off = errors(
-        served(planted.server, shipped(per_request.SYSTEM), planted.requests), planted.measured
-    )
+    off = errors(served(planted.server, model, planted.requests), planted.measured)
     assert off["tpot mean"] < -0.1 and off["ttft mean"] < -0.1
+
+
+def _written(folder, arrivals, **description):
+    """A folder of requests of 200 tokens in and 20 out."""
+    given = {"max_num_batched_tokens": BUDGET, "max_num_seqs": SLOTS, "max_model_len": 4096}
+    given |= {"tensor_parallel_size": 1} | description.pop("given", {})
+    folder.mkdir(exist_ok=True)
+    _describe(folder, given, **description)
+    rows = [
+        {"arrival_time": a, "input_toks": 200, "output_toks": 20, "queued_ts": a,
+         "first_token_ts": a + 1.0, "last_token_ts": a + 2.0}
+        for a in arrivals
+    ]  # fmt: skip
+    (folder / "requests.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return folder
+
+
+def test_the_machine_is_the_one_that_the_folder_says(tmp_path):
+    small = per_request.read(_written(tmp_path / "small", [0.0], hardware="RTX4090", memory=24))
+    assert small.system.name == "rtx_4090"
+    large = per_request.read(_written(tmp_path / "large", [0.0]))
+    assert large.system.name == "rtx_pro_6000"
+    # of 96 and 24 GB at 0.9 the weights, 16 GB, leave eleven times as many blocks or more
+    assert float(large.server.rules.blocks) > 11 * float(small.server.rules.blocks)
+    short = _written(tmp_path / "cache", [0.0], given={"kv_cache_dtype": "fp8"})
+    assert float(per_request.read(short).server.rules.blocks) == pytest.approx(
+        2 * float(large.server.rules.blocks), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("description", "reason"),
+    [
+        ({"hardware": "RTX4090"}, "96 GB, where rtx_4090 has"),
+        ({"hardware": "abacus"}, "'abacus' has no profile"),
+        ({"given": {"quantization": "awq"}}, "quantization is not replayed"),
+        ({"given": {"pipeline_parallel_size": 2}}, "stages"),
+        ({"model": "someone/unheard-of"}, "unheard-of"),
+        ({"model": "mixtral-8x7b", "given": {"data_parallel_size": 2}}, "attention groups"),
+    ],
+)
+def test_a_server_that_is_not_replayed_is_counted_with_its_reason(tmp_path, description, reason):
+    found = replays.read_requests(_written(tmp_path / "one", [0.0, 1.0], **description))
+    assert not found.rows
+    ((words, count),) = found.skipped.items()
+    assert reason in words and count == 2
+
+
+def test_two_engines_behind_one_front_end_are_two_servers(tmp_path):
+    """Requests that come in pairs meet one server each: as if every second one came alone."""
+    pairs = np.repeat(np.arange(6) * 0.3, 2)
+    both = per_request.read(_written(tmp_path / "both", pairs, given={"data_parallel_size": 2}))
+    alone = per_request.read(_written(tmp_path / "alone", pairs[::2]))
+    assert both.server.copies == 2
+    twice, once = (served(b.server, shipped(b.system), b.requests) for b in (both, alone))
+    for ours, theirs in zip(twice, once, strict=True):
+        np.testing.assert_allclose(ours, np.repeat(theirs, 2), rtol=1e-9)
+
+
+RATES = """\
+experiment,model,precision,tp,max_num_batched_tokens,e2e_mean,ttft_mean,isl_mean,shared_prefix,\
+osl_mean,max_num_seqs,engine,hardware,rates_req_s,seconds
+a,Qwen/Qwen3-14B,FP16,1,2048,3000,60,547,100,20,128,vllm 0.15.1,H100 SXM,2 5,10 4
+b,Qwen/Qwen3-14B,FP16,1,2048,3000,60,547,100,20,128,vllm 0.15.1,H100 NVL,2 5,10 4
+c,Qwen/Qwen3-14B,FP8,1,2048,3000,60,547,100,20,128,vllm 0.15.1,H100 SXM,2 5,10 4
+d,Qwen/Qwen3-14B,FP16,1,2048,3000,60,547,100,20,128,vllm 0.15.1,H100 SXM,2 5,10
+e,Qwen/Qwen3-14B,FP16,1,2048,3000,60,547,100,20,128,sglang 0.5,H100 SXM,2,10
+"""
+
+
+def test_a_row_of_several_rates_is_all_of_its_stages(tmp_path):
+    (tmp_path / "rates.csv").write_text(RATES)
+    found = kinds.read(tmp_path / "rates.csv")
+    (row,) = found.rows
+    assert row.dataset == "open loop h100" and row.system == "h100_sxm"
+    assert sum(found.skipped.values()) == 4 and len(found.skipped) == 4
+    line = dict(zip(*(x.split(",") for x in RATES.splitlines()[:2]), strict=True))
+    requests, owner = open_loop.staged_requests([line], 0)
+    assert len(owner) == 2 * 10 + 5 * 4 and not owner.any()
+    # the first stage ends with its last request after ten seconds, the second after four more
+    assert float(requests.arrival[19]) == pytest.approx(10.0)
+    assert float(requests.arrival[39]) == pytest.approx(14.0)

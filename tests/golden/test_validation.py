@@ -41,6 +41,8 @@ model,system,shown_layout,gpus,weights,isl,osl,requests,output_tok_s_per_gpu
 llama-3.1-8b,h100,tp1,1,fp8,128,128,30000,28312
 qwen3-235b-a22b,h200,dep8,8,fp8,1000,1000,3000,2974
 llama-3.3-70b,rtx,tp1pp2,4,fp4,128,128,30000,1543
+gpt-oss-20b,h100,tp1,1,mx,1000,1000,3000,11557
+llama-3.1-8b,h100,tp1,1,mx,128,128,30000,28312
 """
 ROCM = """\
 kind,model,tp,batch,isl,osl,value
@@ -61,6 +63,13 @@ fp8,70000,Tokens/s
 2,A,llama2-70b-99,Server,ROUGE1: 44 TOKENS_PER_SAMPLE: 301.1,1,NVIDIA H200-SXM-141GB,8,TensorRT,\
 fp8,30000,Tokens/s
 3,A,llama3.1-405b,Offline,ROUGE1: 44,1,NVIDIA H200-SXM-141GB,8,TensorRT,fp8,550,Tokens/s
+1,A,llama2-70b-99.9,Offline,ROUGE1: 44 TOKENS_PER_SAMPLE: 301.1,2,NVIDIA H200-SXM-141GB,8,\
+TensorRT,fp8,70010,Tokens/s
+4,B,mixtral-8x7b,Offline,TOKENS_PER_SAMPLE: 145.4  mbxp_accuracy: 60,1,NVIDIA H200-SXM-141GB,8,\
+TensorRT,fp8,61372,Tokens/s
+5,C,deepseek-r1,Offline,TOKENS_PER_SAMPLE: 3653,18,NVIDIA GB300,4,TensorRT,fp4,420659,Tokens/s
+6,D,llama2-70b-99,Offline,TOKENS_PER_SAMPLE: 300,6,"MI300X (x32), MI325X (x16)",8,vLLM,fp8,9,\
+Tokens/s
 """
 FILES = {
     "inferencex.csv": INFERENCEX,
@@ -102,11 +111,17 @@ def test_rows_are_left_out_with_a_reason_each(read):
             "model is missing": 1,  # a line that is cut
         }
     )
-    assert read["trtllm.csv"].skipped == Counter({"shown_layout and gpus differ": 1})
+    assert read["trtllm.csv"].skipped == Counter(
+        {
+            "shown_layout and gpus differ": 1,
+            "weights in MXFP4 of a model whose other formats are not said": 1,
+        }
+    )
     assert read["rocm.csv"].skipped == Counter({"value is not above 0": 1})
     assert sum(read["gpt_oss.tsv"].skipped.values()) == 1
     assert read["mlperf.csv"].skipped["TOKENS_PER_SAMPLE is missing"] == 1
-    assert sum(read["mlperf.csv"].skipped.values()) == 2
+    assert read["mlperf.csv"].skipped["a run that was handed in at another accuracy, too"] == 1
+    assert sum(read["mlperf.csv"].skipped.values()) == 4
 
 
 def test_layouts_and_loads_are_those_of_the_rows(read):
@@ -124,9 +139,13 @@ def test_layouts_and_loads_are_those_of_the_rows(read):
     # medians where there are no means; a mean is never scored against a median
     assert alone.measured["ttft"] == 0.15 and alone.measured["ttft_median"] == 0.1
     assert drafted.measured["ttft"] == 2.0 and "ttft_mean" not in drafted.measured
-    eight, wide = read["trtllm.csv"].rows
+    eight, wide, narrow = read["trtllm.csv"].rows
     assert float(eight.plan.instance) == 1 and float(wide.plan.attention_dp) == 8
-    (offline,) = read["mlperf.csv"].rows
+    assert narrow.served.formats.feedforward == (0.53, 16.0)  # Hopper multiplies MXFP4 in 16 bits
+    offline, small, large = read["mlperf.csv"].rows
+    assert float(small.plan.instance) == 1  # a copy of the mixture on each chip, which holds it
+    assert large.system == "gb300_nvl72" and float(large.plan.ep) == 4
+    assert large.measured["throughput"] == 420659 / 72
     assert offline.measured["throughput"] == 70000 / 16 and float(offline.plan.tp) == 1
     (swept,) = read["gpt_oss.tsv"].rows
     assert float(swept.workload.isl) == pytest.approx((8511.9 - 945.6) / 1.056)
