@@ -3,6 +3,7 @@
 A replay asks for the seconds of a server's passes: those of the serving model, tabulated.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -96,10 +97,11 @@ class Server(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds: TTFT and TPOT, means."""
+    """Seconds: TTFT and TPOT, means, and the median of TTFT where it is asked for."""
 
     ttft: float
     tpot: float
+    ttft_median: float = math.nan
 
 
 class Loop(NamedTuple):
@@ -114,8 +116,8 @@ class Loop(NamedTuple):
 
     def factors(self) -> tuple[float, ...]:
         """TTFT and TPOT over the replay, of the laws and of the estimator."""
-        both = (*self.rules, *self.estimate)
-        return tuple(x / y for x, y in zip(both, (*self.replay, *self.replay), strict=True))
+        both = ((side.ttft, side.tpot) for side in (self.rules, self.estimate))
+        return tuple(x / y for side in both for x, y in zip(side, self.replay, strict=False))
 
 
 def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLES) -> list[Loop]:
@@ -182,11 +184,12 @@ def replayed(
     overlap: bool = False,
     engine: str = "vllm",
 ) -> Times:
-    """Means of a replay by an engine's rules, after the first quarter and before the last cycle."""
+    """Times of a replay by an engine's rules, after the first quarter and before the last cycle."""
     count = max(cycles * load, MIN_REQUESTS)
     log = whole_run(step, server, load, drawn, count, engine, overlap)
     steady = slice(count // 4, count - load)
-    return Times(float(np.mean(log.ttft[steady])), float(np.mean(log.tpot[steady])))
+    ttft, tpot = log.ttft[steady], log.tpot[steady]
+    return Times(float(np.mean(ttft)), float(np.mean(tpot)), float(np.median(ttft)))
 
 
 def whole_run(

@@ -97,7 +97,7 @@ def answers(rows: Sequence[PooledRow], model: Serving, laws: dict = ALL) -> Colu
     if laws is not IDEAL:
         replays.answers(rows, model, columns)
     for metric in ("ttft_mean", "ttft_median"):
-        # closed loops have one estimate of TTFT, a mean; replays have both
+        # closed loops and replays have both; other laws have one estimate of TTFT
         own = columns.get(metric, np.full(len(rows), np.nan))
         first = columns.get("ttft", own)
         columns[metric] = np.where(np.isnan(own), first, own)

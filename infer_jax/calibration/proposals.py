@@ -87,7 +87,7 @@ def possible_runs(arch: Architecture, loads: Sequence[InstanceLoad]) -> tuple[In
     """Closed-loop runs that could be measured: layouts of the runs, lengths, concurrencies."""
 
     def key(load: InstanceLoad) -> tuple[float, ...]:
-        work, plan = load
+        work, plan = load.workload, load.plan
         return tuple(map(float, (work.isl, work.osl, work.batch, plan.tp, plan.attention_dp)))
 
     first = loads[0].workload

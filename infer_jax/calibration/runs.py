@@ -22,10 +22,11 @@ INFERENCEX = 10.0  # requests for each one in flight: its benchmark_lib.sh at 8e
 
 
 class InstanceLoad(NamedTuple):
-    """Requests of one instance and how it is laid out."""
+    """Requests of one instance, how it is laid out, and whether its TTFT is a median (1)."""
 
     workload: ServingWorkload
     plan: Deployment
+    median: float = 0.0
 
 
 def engine_of(runs: Sequence[Run]) -> str:
@@ -77,7 +78,8 @@ def load_of(run: Run) -> InstanceLoad:
         nominal=float(run.source in NOMINAL),
         waves=waves(run),
     )
-    return InstanceLoad(work, Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep))
+    plan = Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep)
+    return InstanceLoad(work, plan, float(run.ttft.mean is None and run.ttft.at(50.0) is not None))
 
 
 def in_flight(run: Run) -> float:
@@ -136,7 +138,10 @@ def measured(runs: Sequence[Run]) -> np.ndarray:
 def predictor(
     arch: Architecture, hardware: Hardware, loads: Sequence[InstanceLoad]
 ) -> Callable[[Estimator], Array]:
-    """TPOT of all loads, then TTFT of all loads, in seconds, of an estimator."""
+    """TPOT of all loads, then TTFT of all loads, in seconds, of an estimator.
+
+    A measured median is predicted as one by an estimator that tells it from the mean.
+    """
     numbers, seen = (jax.tree.map(np.asarray, x) for x in (arch, shape(arch)))
     stacked = jax.tree.map(lambda *x: np.stack(x), *loads)
 
@@ -146,7 +151,9 @@ def predictor(
             estimate = server.serve(seen, hardware, load.workload, load.plan)
         else:
             estimate = estimator.estimate(numbers, hardware, load.workload, load.plan)
-        return jnp.stack([estimate.tpot, estimate.ttft])
+        middle = getattr(estimate, "ttft_median", estimate.ttft)
+        first = jnp.where(load.median > 0.5, middle, estimate.ttft)
+        return jnp.stack([estimate.tpot, first])
 
     def predict(estimator: Estimator) -> Array:
         return jax.vmap(times, in_axes=(None, 0), out_axes=1)(estimator, stacked).ravel()

@@ -76,7 +76,7 @@ def _measured(asked: Given, run: Run) -> MeasuredPoint | None:
     tpot, ttft = (float(x) for x in measured([run])[:, 0])
     if not (math.isfinite(tpot) and math.isfinite(ttft)):
         return None
-    work, plan = load_of(run)
+    work, plan, _ = load_of(run)
     gpus = run.chips or float(plan.instance)
     isl, osl = float(work.isl), float(work.osl)
     return MeasuredPoint(asked.model.name, gpus, in_flight(run), isl, osl, ttft, tpot)

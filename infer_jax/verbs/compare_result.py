@@ -294,7 +294,8 @@ def _measured(run: Run) -> Iterator[tuple[Output, float]]:
     """The outputs of a server that a run has measured, in the units of an estimate."""
     speed = run.output_throughput
     figures = {
-        "ttft": run.ttft.typical,
+        "ttft": run.ttft.mean,
+        "ttft_median": run.ttft.at(50.0),
         "tpot": run.tpot.typical,
         "latency": run.e2el.typical,
         "throughput": speed / run.chips if speed and run.chips else None,

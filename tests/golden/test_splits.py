@@ -91,6 +91,8 @@ def test_a_row_counts_by_its_data_set_and_of_two_pools_the_pace_alone():
     median = {"tpot": 0.01, "ttft": 0.1, "ttft_median": 0.1, "e2e": 3.0}
     other = PooledTimes.of([replace(ROWS[0], measured=median)])
     assert sorted(other.kind) == [likelihood.PACE, likelihood.WHOLE, likelihood.MEDIAN]
+    both = PooledTimes.of([replace(ROWS[0], measured=median | {"ttft_mean": 0.1})])
+    assert sorted(both.kind) == [likelihood.PACE, likelihood.TTFT, *sorted(other.kind)[1:]]
     alone = PooledTimes.of([replace(ROWS[0], measured={"throughput": 50.0})])
     assert alone.seconds.tolist() == [0.02]
     assert alone.predicted({"throughput": np.full(1, 4.0)}).tolist() == [0.25]

@@ -20,7 +20,7 @@ from infer_jax.physics.energy import power_at
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Hierarchy
 
 OF_SERVER = ("engine", "generation", "visible", "acceptance", "draw")
-SHARES = ("chip_share", "balanced", "pool_share", "busy_share")
+OF_ROW = ("chip_share", "balanced", "pool_share", "busy_share", "median")
 # how servers of the rows were started: 0.9 is the default of vLLM until 0.20, and what
 # TensorRT-LLM and SGLang leave of the free memory is near it
 AS_STARTED = {"usable_memory": 0.9, "overheads": Overheads.vllm_0_18()}
@@ -30,7 +30,7 @@ class RowInputs(NamedTuple):
     """A row's inputs; every leaf has the rows' axis once stacked. ``arch`` is None but of pools.
 
     ``facts``: what the row says of its server that the estimator holds as leaves (``OF_SERVER``),
-    and shares that are as in the row (``SHARES``).
+    and what is as in the row (``OF_ROW``).
     """
 
     facts: dict[str, Any]
@@ -61,7 +61,7 @@ class StackedRows(NamedTuple):
 def inputs(row: PooledRow, serving: Serving) -> RowInputs:
     """A row as the laws below take it."""
     coefficients = system_named(row.system).coefficients.get("serving", {})
-    facts = {name: getattr(row, name) for name in SHARES} | {
+    facts = {name: float(getattr(row, name)) for name in OF_ROW} | {
         "engine": float(ENGINES.index(row.engine)),
         "generation": coefficients.get("generation", 0.0),
         "visible": coefficients.get("visible", float(serving.visible)),
@@ -102,7 +102,9 @@ def closed_loop(model: Serving, row: RowInputs) -> Answers:
     busy, idle = row.facts["busy_share"], row.hardware.power * server.draw.idle
     return {
         "tpot": served.tpot,
-        "ttft": served.ttft,
+        "ttft": jnp.where(row.facts["median"] > 0.5, served.ttft_median, served.ttft),
+        "ttft_mean": served.ttft,
+        "ttft_median": served.ttft_median,
         "e2e": served.latency,
         "throughput": served.throughput,
         "power": busy * served.power + (1.0 - busy) * idle,
@@ -169,6 +171,7 @@ def two_pools(model: Serving, row: RowInputs) -> Answers:
     return {
         "tpot": served.tpot,
         "ttft": served.ttft,
+        "ttft_median": served.ttft,  # of two pools there is a mean alone
         "e2e": requests / rate,
         "throughput": rate * work.osl / (served.chips * row.facts["chip_share"]),
         "power": watts / chips,

@@ -31,7 +31,7 @@ DIFFERENCE = 1e-4  # of a free coordinate, about a relative one of the coefficie
 # rounds of a fit, and the relative gain of a round at which it ends: of a fit without some rows,
 # and of the one that is shipped
 STEPS, TOLERANCE, FINE = 12, 2e-3, 1e-4
-METRICS = ("tpot", "ttft", "latency", "throughput", "e2e")
+METRICS = ("tpot", "ttft", "latency", "throughput", "e2e", "ttft_median")
 FIRST = ("latency", "tpot", "throughput")  # of these the first that a row has is its pace
 PACE, TTFT, RATE, WHOLE, MEDIAN = range(5)  # kinds of times
 # by kind: the ordinary size of a log residual, and how much a time counts
@@ -110,7 +110,7 @@ class PooledTimes(NamedTuple):
     """Measured times: the row of each, its metric, and the kind of time that it is.
 
     Kinds: pace, TTFT (a mean, or the source does not say), throughput beside a pace, a whole
-    request, TTFT where the median alone is published. A throughput is a time, too: seconds a token.
+    request, the median of TTFT. A throughput is a time, too: seconds a token.
     """
 
     rows: Sequence[PooledRow]
@@ -126,8 +126,9 @@ class PooledTimes(NamedTuple):
         for i, row in enumerate(rows):
             if row.mode in ("pass", "replay"):
                 continue
-            median = "ttft_median" in row.measured and "ttft_mean" not in row.measured
-            kinds = {"throughput": RATE, "ttft": MEDIAN if median else TTFT, "e2e": WHOLE}
+            kinds = {"throughput": RATE, "ttft": TTFT, "ttft_median": MEDIAN, "e2e": WHOLE}
+            if row.median:  # the one is the other
+                kinds = {"throughput": RATE, "ttft": MEDIAN, "e2e": WHOLE}
             kinds |= dict.fromkeys([m for m in FIRST if m in row.measured][:1], PACE)
             for metric, kind in kinds.items():
                 if metric in row.measured:

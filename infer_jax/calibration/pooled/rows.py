@@ -169,6 +169,11 @@ class PooledRow:
         return "" if self.served is None else self.served.model
 
     @property
+    def median(self) -> bool:
+        """Whether its ``ttft`` is a median: where the source has no mean."""
+        return "ttft_median" in self.measured and "ttft_mean" not in self.measured
+
+    @property
     def publisher(self) -> str:
         """Who published the row."""
         return self.dataset.split()[0]

@@ -30,12 +30,26 @@ from infer_jax.typed_jax import trees
 class ServerEstimate(Estimate):
     """An estimate of a loaded server. ``ttft`` and ``tpot`` hold all waits; terms say which.
 
+    Times are means, but for ``ttft_median``. Where a workload says how many requests a benchmark
+    sends, ``ttft`` holds the wait of those that all come at its start, which few medians do.
     ``prefill`` is of the first token, ``decode`` of every other one. ``tpot`` is (latency - ttft)
     / (osl - 1), as vLLM and SGLang report it; ``tpot_with_first`` is latency / osl, as GuideLLM
     does. Prices and energies of a side are of the time that it keeps the chips busy; idle time
     is shared alike.
     """
 
+    ttft: Array = number(
+        "mean time to first token",
+        unit="s",
+        kind="time",
+        output=Output("mean time to first token", short="TTFT", banded=True),
+    )
+    ttft_median: Array = number(
+        "median time to first token",
+        unit="s",
+        kind="time",
+        output=Output(short="median TTFT", views=("estimate", "compare", "report")),
+    )
     latency: Array = number(
         "time of a request, first to last token",
         unit="s",
@@ -202,12 +216,14 @@ def loop_estimate(
     """The estimate of a closed loop whose time per token is known.
 
     TTFT = TTFT_0 + (C / C_e - 1)(TTFT_0 + (O - 1) TPOT) for C requests in flight, of which C_e run:
-    by Little's law the others wait. All are means.
+    by Little's law the others wait. All are means; the median is without the wave at the start of
+    a benchmark (``interference.median_of_wave``), for what is left is nearly the same for all.
     """
     first = ttft_terms(c, loop, work)
     wave = first["first wave"] * work.batch / loop.running
     served, waits = total(first.values()), work.batch / loop.running - 1.0
     first["queue"] = waits * (served + (loop.lengths.osl - 1.0) * tpot)
+    ttft = served + first["queue"]
     requests = Served(
         batch=work.batch,
         in_memory=work.batch,
@@ -215,7 +231,8 @@ def loop_estimate(
         group=loop.group,
         capacity=loop.capacity,
         cached=memory.cache_bytes(c, loop.lengths.prefix),
-        ttft=served + first["queue"],
+        ttft=ttft,
+        ttft_median=ttft - wave + interference.median_of_wave(wave, work.waves),
         tpot=tpot,
         # a benchmark's first requests wait for each other, but its length counts both ends
         ends=jnp.where(work.waves < UNBOUNDED, loop.ends / work.waves - wave, 0.0),
@@ -268,9 +285,9 @@ class Served(NamedTuple):
 
     ``group``: requests that share a pass of an attention group, in a pass that has any;
     ``in_memory``: requests that the memory limit is checked for; ``capacity``: how many memory
-    holds; ``cached``: bytes on a chip of the cached part of a prompt; ``ttft``, ``tpot``: seconds;
-    ``ends``: seconds a request by which a benchmark takes longer than a server that runs on;
-    ``limits``: on the number of requests.
+    holds; ``cached``: bytes on a chip of the cached part of a prompt; ``ttft``, its median and
+    ``tpot``: seconds; ``ends``: seconds a request by which a benchmark takes longer than a server
+    that runs on; ``limits``: on the number of requests.
     """
 
     batch: Array
@@ -280,6 +297,7 @@ class Served(NamedTuple):
     capacity: memory.Capacity
     cached: Array
     ttft: Array
+    ttft_median: Array
     tpot: Array
     ends: Array
     limits: dict[str, Limit]
@@ -343,6 +361,7 @@ def server_estimate(
     )
     return ServerEstimate(
         ttft=served.ttft,
+        ttft_median=served.ttft_median,
         tpot=served.tpot,
         chips=chips,
         throughput=served.batch * osl / seconds / chips,

@@ -106,6 +106,8 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
     }
     ttft = total(first.values())
     later = ttft - loaded.ttft
+    names = (f"p{100 * level:g}" for level in scheduling.LEVELS)
+    percentiles = {n: t + later for n, t in zip(names, loaded.ttft_at, strict=True)}
     alone = cost.decode.scaled(c.model.decode_factor)
     disturbed = jnp.maximum(loaded.tpot - alone.time, 0.0)
     decode = {**alone.terms, "other prefills": disturbed}
@@ -118,11 +120,10 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
         capacity=group.capacity,
         cached=cached,
         ttft=ttft,
+        ttft_median=percentiles["p50"],
         tpot=tpot,
         ends=jnp.zeros_like(tpot),
         limits={"arrivals": Limit(need=arrivals.rate, capacity=loaded.capacity * groups)},
     )
     answer = closed_loop.server_estimate(c, work, lengths, cost, served, first, decode)
-    names = (f"p{100 * level:g}" for level in scheduling.LEVELS)
-    percentiles = {n: t + later for n, t in zip(names, loaded.ttft_at, strict=True)}
     return answer.replace(percentiles=percentiles)

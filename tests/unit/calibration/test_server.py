@@ -96,6 +96,19 @@ def test_one_run_is_believed_two_thirds():
     assert result.times.left_out is None
 
 
+def test_a_measured_median_is_predicted_as_one():
+    """Of a benchmark, whose start few medians hold; medians alone are what is fitted."""
+    blank = run(completed=80.0)
+    by_mean = blank.replace(ttft=Statistic(0.3, percentiles=((50.0, 0.1),)))
+    by_median = blank.replace(ttft=Statistic(percentiles=((50.0, 0.1),)))
+    assert measured([by_mean, by_median])[1].tolist() == [0.3, 0.1]
+    predict = predictor(ARCH, HARDWARE, [load_of(one) for one in (by_mean, by_median)])
+    mean, median = np.asarray(jax.jit(predict)(THEORY))[2:]
+    life = THEORY.estimate(ARCH, HARDWARE, *load_of(blank)[:2])
+    assert [mean, median] == pytest.approx([float(life.ttft), float(life.ttft_median)])
+    assert median < 0.95 * mean
+
+
 def test_student_is_near_the_table():
     # t at 90 % with 5 and 10 degrees of freedom: 1.476, 1.372
     assert student(5, 0.8) * 1.2816 == pytest.approx(1.476, rel=0.005)

@@ -230,7 +230,10 @@ class Row(SimpleNamespace):
         passes = f * min(b * i / q.R * beside, period) + (1 - f) * period
         fixed = 2 * self.lin(n * (1 + d) / 2) - self.lin(n * (1 + d)) + ov
         whole = ttft + (o - 1) * tpot + passes * fixed / self.waves - wave * self.C / C_e
-        return ttft, tpot, self.C * o / whole / self.G, C_e, cap
+        # of w requests one is of the wave, whose waits are even from 0 to 2 w wave
+        middle = 2 * self.waves * wave * max(1 - self.waves / 2, 0.0)
+        median = ttft + (middle - wave) * self.C / C_e
+        return ttft, tpot, self.C * o / whole / self.G, C_e, cap, median
 
     def queue(self, b, D):
         """Who meets whom: c own passes of R prompt tokens, w more, `met` prompts of others."""

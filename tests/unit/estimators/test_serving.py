@@ -192,7 +192,7 @@ def drawn(rng):
         "fixed": bool(rng.integers(2)),
         "isl": float(rng.integers(20, 9000)),
         "osl": float(rng.integers(2, 4000)),
-        "waves": pick(2.0, 10.0, 1e9),
+        "waves": pick(1.5, 10.0, 1e9),
         "C": float(np.ceil(10 ** rng.uniform(0, 3))),
         "drafts": int(rng.integers(4)) if rng.integers(3) == 0 else 0,
         "B": rng.uniform(2e12, 8e12),
@@ -246,10 +246,17 @@ def test_equals_its_published_form(rows, served):
     letters = {f.symbol: f.value for f in serving_coefficients().values()}
     by_hand = np.array([Row(row, letters).answer() for row, _ in rows])
     ours = (served.ttft, served.tpot, served.throughput, served.running, served.places)
-    for i, (name, column) in enumerate(
-        zip(("ttft", "tpot", "rate", "C_e", "cap"), ours, strict=True)
-    ):
+    names = ("ttft", "tpot", "rate", "C_e", "cap", "median")
+    for i, (name, column) in enumerate(zip(names, (*ours, served.ttft_median), strict=True)):
         np.testing.assert_allclose(column, by_hand[:, i], rtol=1e-12, err_msg=name)
+
+
+def test_the_median_has_no_wave_and_is_no_longer_than_the_mean(rows, served):
+    assert np.all(served.ttft_median <= served.ttft)
+    on = np.array([row["waves"] == 1e9 for row, _ in rows])
+    np.testing.assert_allclose(served.ttft_median[on], served.ttft[on], rtol=1e-5)
+    benchmark = np.array([row["waves"] == 10 and row["C"] > 100 for row, _ in rows])
+    assert np.median((served.ttft / served.ttft_median)[benchmark]) > 1.1
 
 
 def test_the_rows_reach_every_corner(rows, served):

@@ -57,7 +57,8 @@ def served(cases, serving=None):
 
 def logs(everything):
     life = estimate(*everything)
-    return jnp.log(jnp.stack([life.ttft, life.tpot, life.throughput, life.energy, life.cost]))
+    times = life.ttft, life.ttft_median, life.tpot
+    return jnp.log(jnp.stack([*times, life.throughput, life.energy, life.cost]))
 
 
 jacobian = jax.jit(jax.jacrev(logs))
@@ -70,8 +71,10 @@ jacobian = jax.jit(jax.jacrev(logs))
         asked(batch=1, isl=1, osl=1),
         asked(batch=1e6),
         asked(fixed=1, nominal=1, batch=2.0),
+        asked(waves=1.5),
+        asked(batch=1, isl=1, osl=1, waves=2),
     ],
-    ids=["ordinary", "least", "crowded", "fixed"],
+    ids=["ordinary", "least", "crowded", "fixed", "benchmark", "one request"],
 )
 def test_gradients_are_finite_and_true(work):
     host = Host.of(memory=1e12, link_bandwidth=5e10, disk=1e13, disk_read=5e9)
@@ -235,7 +238,7 @@ def test_arrivals_wait_more_the_more_come():
     assert np.all([np.all(np.isfinite(x)) for x in jax.tree.leaves(life)])
     assert np.all(np.diff(life.ttft) > 0) and np.all(np.diff(life.tpot) > 0)
     p50, p90, p99 = (life.percentiles[n] for n in ("p50", "p90", "p99"))
-    assert np.all((p50 < p90) & (p90 < p99))
+    assert np.all((p50 < p90) & (p90 < p99)) and np.array_equal(life.ttft_median, p50)
     assert list(np.asarray(life.feasible)) == [True] * 4 + [False]
     done = np.minimum(rates, life.decode.limits["arrivals"].capacity)
     assert list(done < rates) == [False] * 4 + [True]

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from infer_jax.physics.scheduling import interference
+from infer_jax.specs import UNBOUNDED
+
+from .derivatives import agrees_with_differences, finite, numbers
 
 STEP, TOKEN = 10e-3, 5e-6  # seconds of a pass, and of a prompt's token
 
@@ -52,6 +55,25 @@ def test_a_run_is_as_long_as_its_passes(equal, waves, within):
         expected = run(outputs[:count], places, prompt, 2048, each)
         steady = count * (long - short) / (6 * running)
         assert steady + float(beyond) * STEP == pytest.approx(expected, rel=within)
+
+
+@pytest.mark.parametrize("waves", [1.0, 1.25, 1.6, 2.0, 10.0])
+def test_the_median_of_a_start_is_that_of_its_requests(waves):
+    """b of w b requests wait for 0 to b - 1 prompts of ``TOKEN`` seconds, the others for none."""
+    running = 4000
+    waits = np.zeros(round(waves * running))
+    waits[:running] = TOKEN * np.arange(running)
+    mean = interference.first_wave(jnp.asarray(float(running)), jnp.asarray(TOKEN), waves)
+    assert float(mean) == pytest.approx(waits.mean(), rel=1e-5)
+    median = float(interference.median_of_wave(mean, waves))
+    assert median == pytest.approx(np.median(waits), rel=2e-3, abs=1e-9) and median <= float(mean)
+
+
+def test_slopes_of_the_median_of_a_start(x64):
+    for waves in (1.0, 1.3, 1.9, 3.0, UNBOUNDED):
+        agrees_with_differences(interference.median_of_wave, *numbers(0.2, waves))
+    for point in ((0.0, 1.0), (0.2, 2.0), (0.0, UNBOUNDED)):
+        finite(interference.median_of_wave, *point)
 
 
 def test_its_slopes_are_finite():
