@@ -65,7 +65,7 @@ def test_estimate_draws_both_times_by_term():
         begins = [bar.get_x() for bar in bars[1:-1]]
         assert begins == pytest.approx(ends[:-1]) and axes.get_xlabel() == "ms"
     assert [x.get_title(loc="left") for x in figure.axes] == [
-        "time to first token",
+        "mean TTFT",
         "time per output token",
     ]
     said: Any = figure.axes[1].texts

@@ -42,13 +42,13 @@ class ServerEstimate(Estimate):
         "mean time to first token",
         unit="s",
         kind="time",
-        output=Output("mean time to first token", short="TTFT", banded=True),
+        output=Output("mean TTFT", short="TTFT", banded=True),
     )
     ttft_median: Array = number(
         "median time to first token",
         unit="s",
         kind="time",
-        output=Output(short="median TTFT", views=("estimate", "compare", "report")),
+        output=Output("median TTFT", views=("estimate", "compare", "report")),
     )
     latency: Array = number(
         "time of a request, first to last token",
