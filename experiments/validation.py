@@ -1,7 +1,9 @@
 """Measured rows of others and the predictions of estimators, scored and left out of the fit.
 
 Without files it reads those beside the checkout (``../shared/data/measured``), and
-aiconfigurator-core's rows where that is installed. A file is recognised by its columns; damaged
+aiconfigurator-core's rows where that is installed. What a user loses who chooses a plan by the
+predictions comes first, beside NVIDIA's AISimulate where its command is on the path or named by
+the variable AISIMULATE. A file is recognised by its columns; damaged
 rows are left out and counted by reason. The figures of ``--json`` are
 ``{dataset: {metric: {"rows", "median", "mean", "bias", "cover80", ...}}}`` of the shipped fit, and
 the same of the other estimators under ``"dataset: estimator"``.
@@ -43,8 +45,12 @@ def validation(
     ] = None,
     decisions: Annotated[
         bool,
-        typer.Option("--decisions", help="Also score choices of layout and load under limits."),
+        typer.Option("--decisions", help="Only what choices lose; with a split, that as well."),
     ] = False,
+    peer: Annotated[
+        int,
+        typer.Option(min=0, help="Rows that aisimulate is asked, drawn at random; 0: none."),
+    ] = 300,
     as_json: _report.Json = False,
 ) -> None:
     """Score estimators on measured rows, by data set and metric; or rows left out of the fit."""
@@ -56,16 +62,15 @@ def validation(
             raise InputError("command line", "--out", str(out), "a file in a folder that exists")
         if folds is not None and not folds.is_file():
             raise InputError("command line", "--folds", str(folds), "a CSV file")
-        if (out or decisions) and not (split or folds):
-            allowed = "with --split or --folds"
-            raise InputError("command line", "--out or --decisions", "alone", allowed)
+        if out and not (split or folds):
+            raise InputError("command line", "--out", "alone", "with --split or --folds")
         import jax
 
         with jax.enable_x64(True):
             from experiments._validation import board, splits
 
             if split is None and folds is None:
-                headline = board.run(files or [])
+                headline = board.run(files or [], peer, decisions)
             else:
                 rows = board.read(files or []).rows
                 headline = splits.run(split, rows, folds, out, decisions)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import _report
-from experiments._validation import estimates, kinds
+from experiments._validation import decisions, estimates, kinds, peer, twins
 from infer_jax.calibration import Score, statistics
-from infer_jax.calibration.pooled import answers
+from infer_jax.calibration.pooled import answers, readers
 from infer_jax.calibration.pooled.answers import Columns
 from infer_jax.calibration.pooled.publishers import has_narrow_products
 from infer_jax.calibration.pooled.readers import silicon
@@ -104,13 +104,24 @@ Scores = dict[str, dict[str, Score]]
 
 
 def by_dataset(
-    rows: Sequence[PooledRow], found: Mapping[str, np.ndarray], banded: Bands | None = None
+    rows: Sequence[PooledRow],
+    found: Mapping[str, np.ndarray],
+    banded: Bands | None = None,
+    kinds_of: np.ndarray | None = None,
 ) -> Scores:
-    """The scores of each metric of each data set."""
+    """The scores of each metric of each data set.
+
+    ``kinds_of``: of each row what the fit knows of it: lines of their own where a data set has
+    rows of two kinds, or of rows with a twin alone.
+    """
     labels = np.asarray([row.dataset for row in rows])
     scores: Scores = {}
-    for dataset in dict.fromkeys(labels.tolist()):
-        inside = labels == dataset
+    parts = {name: labels == name for name in dict.fromkeys(labels.tolist())}
+    for name, own in list(parts.items()):
+        known = [] if kinds_of is None else sorted(set(kinds_of[own].tolist()))
+        if len(known) > 1 or known == [twins.TWIN]:
+            parts |= {f"{name}, {kind}": own & (kinds_of == kind) for kind in known}
+    for dataset, inside in parts.items():
         for metric in METRICS:
             if metric not in found:
                 continue
@@ -123,16 +134,20 @@ def by_dataset(
 
 
 SHIPPED = "shipped fit"
+PEERS = (peer.NAME, "aiconfigurator")
 OTHERS: dict[str, Callable[[Sequence[PooledRow]], Columns]] = {
     "after five runs": estimates.five_runs,
     "data sheet": estimates.data_sheet,
     "roofline": estimates.roofline,
-    "aiconfigurator": estimates.aiconfigurator,
 }
 
 
-def run(files: list[Path]) -> dict[str, Any]:
+def run(files: list[Path], asked: int = peer.ROWS, choices_alone: bool = False) -> dict[str, Any]:
     """Score all estimators on files, or on all that is there; print tables, return the figures.
+
+    Args:
+        asked: rows that another publisher's tool is asked, drawn at random; 0: it is not asked.
+        choices_alone: only what a user loses who chooses by the predictions.
 
     Raises:
         InputError: a file that cannot be read, or no rows in any.
@@ -141,15 +156,45 @@ def run(files: list[Path]) -> dict[str, Any]:
     if not found.rows:
         allowed = "a file with a row that can be predicted"
         raise InputError("validation", "rows", "none", allowed)
-    scores = scored(found.rows)
+    if choices_alone:
+        found.rows = [row for row in found.rows if decisions.is_plan(row)]
+    every = predicted(found.rows, asked, {} if choices_alone else OTHERS)
+    choosers = {name: x for name, x in every.items() if name not in OTHERS}
+    result: dict[str, Any] = {"decisions": decisions.table(found.rows, choosers)}
+    if choices_alone:
+        return result
+    scores = scored(found.rows, every)
     _print(scores)
     if found.skipped:
         _report.show("Rows left out", ("reason", "rows"), found.skipped.most_common())
     if not silicon.is_installed():
         print("Not compared: the rows of aiconfigurator-core: it is not installed.")
-    if not estimates.GOLDEN.exists():
-        print(f"Not compared: aiconfigurator: {estimates.GOLDEN.name} is missing.")
-    return figures(scores)
+    if len(every) == 1 + len(OTHERS):
+        print("Not compared: aisimulate and aiconfigurator: neither is there.")
+    return figures(scores) | result
+
+
+def predicted(
+    rows: list[PooledRow], asked: int, others: Mapping[str, Callable[..., Columns]]
+) -> dict[str, Columns]:
+    """Predictions by each estimator's name: the shipped fit, the peer that is there, others."""
+    begin = time.perf_counter()
+    every = {SHIPPED: estimates.answers(rows, answers.shipped())}
+    _report.say(f"{SHIPPED}: {len(rows)} rows", begin)
+    others = {peer.NAME: partial(peer.answers, count=asked)} | dict(others) if asked else others
+    if peer.program() is None:
+        others = {"aiconfigurator": estimates.aiconfigurator} | dict(others)
+    for name, estimator in others.items():
+        if columns := estimator(rows):
+            every[name] = columns
+            _report.say(f"{name}: {_answered(columns)} rows", begin)
+    _report.say(f"{len(answers.TRACES)} programs: {dict(Counter(answers.TRACES))}", begin)
+    return every
+
+
+def _answered(columns: Columns) -> int:
+    """Rows of which an estimator says anything."""
+    return int(np.any([np.isfinite(x) for x in columns.values()], axis=0).sum())
 
 
 def read(files: list[Path]) -> RowsRead:
@@ -164,17 +209,26 @@ def read(files: list[Path]) -> RowsRead:
     return found
 
 
-def scored(rows: list[PooledRow]) -> dict[str, Scores]:
-    """The scores of every estimator, by its name; the shipped fit's first."""
-    begin = time.perf_counter()
-    found = estimates.answers(rows, answers.shipped())
-    every = {SHIPPED: by_dataset(rows, found, bands(rows, found))}
-    _report.say(f"{SHIPPED}: {len(rows)} rows", begin)
-    for name, estimator in OTHERS.items():
-        every[name] = by_dataset(rows, estimator(rows))
-        _report.say(name, begin)
-    _report.say(f"{len(answers.TRACES)} programs: {dict(Counter(answers.TRACES))}", begin)
-    return every
+def scored(rows: list[PooledRow], every: Mapping[str, Columns]) -> dict[str, Scores]:
+    """The scores of every estimator, by its name; and the shipped fit's where a peer answers."""
+    scores = {}
+    known = twins.told_apart(rows, fitted_rows())
+    for name, found in every.items():
+        banded = bands(rows, found) if name == SHIPPED else None
+        scores[name] = by_dataset(rows, found, banded, known if name == SHIPPED else None)
+        if name in PEERS:
+            shared = {
+                k: np.where(np.isfinite(x), every[SHIPPED][k], np.nan) for k, x in found.items()
+            }
+            scores[f"{SHIPPED} where {name} answers"] = by_dataset(rows, shared)
+    return scores
+
+
+def fitted_rows() -> list[PooledRow]:
+    """The rows that the fit is made of, where they are beside the checkout."""
+    if not kinds.MEASURED.is_dir():
+        return []
+    return [row for reader in readers.sources(kinds.MEASURED).values() for row in reader().rows]
 
 
 def figures(scores: dict[str, Scores]) -> dict[str, Any]:

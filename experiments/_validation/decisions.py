@@ -1,12 +1,20 @@
-"""Does the model choose well? The best layout and load under a limit on TPOT.
+"""What does a user lose by choosing after the predictions? Regret under limits on TPOT.
 
-For every group of aiconfigurator-core's closed loops that differ in layout and load alone, and
-three limits, the choice is the row of the highest predicted throughput per GPU among those
-predicted within the limit. No choice is made where none is predicted to be.
+The plans of a question are the measured rows of one model at one pair of lengths: engine, formats,
+layout, drafts and load, on any chip, on one kind of chip, or of one server. Of those that are
+predicted within a limit on TPOT the one of the highest predicted output tokens a second per GPU is
+chosen (of equal ones the newest). It is worth
+
+* the tokens a second per GPU that were measured, where the limit held as measured;
+* else those of the best run of the same layout and build at a lower load that kept it, for a user
+  who sees the limit broken turns the load down;
+* nothing, where none did, or where no plan was chosen though one keeps the limit.
+
+Regret is one less its worth over that of the best plan that kept the limit as measured. A limit
+that no plan kept is no question. Limits are `LIMITS`; every question counts once.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -14,164 +22,194 @@ import jax
 import numpy as np
 
 from experiments import _report
-from experiments._validation.estimates import aiconfigurator
+from experiments._validation import estimates, twins
 from experiments._validation.split_scores import SHARES, Predicted
-from infer_jax.calibration.pooled.likelihood import PACE, TTFT, PooledTimes
+from infer_jax.calibration.pooled.answers import Columns
+from infer_jax.calibration.pooled.likelihood import METRICS, PACE, RATE, TTFT, PooledTimes
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.uncertainty import rows_by_label
+from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment
 from infer_jax.physics.chance import Spread, ratio
 
-QUARTILES = (0.25, 0.5, 0.75)
-MIN_ROWS = 4  # rows of a group
+LIMITS = np.geomspace(8e-3, 80e-3, 11)  # seconds a token
+MIN_ROWS = 4  # plans of a question
 CONFIDENCES = (0.5, 0.8, 0.9, 0.95)
-SLACK = 0.02  # of the limit that a choice may be predicted beyond
+MEAN_LENGTH = 0.9  # of drawn lengths over the stated ones
 
-Chooser = Callable[[np.ndarray, float], int | None]
+# what plans of one question share beside model and lengths
+AMONG: dict[str, Callable[[PooledRow], Hashable]] = {
+    "all chips": lambda row: "",
+    "a kind of chip": lambda row: row.system,
+    "a server": lambda row: (row.publisher, row.group),
+}
 
 
-class Choices(NamedTuple):
-    """Choices made, per cent that break their limit, per cent of throughput the rest forgoes.
+class Regret(NamedTuple):
+    """Regret in per cent, per cent of choices that broke the limit, mean regret of the others."""
 
-    ``broken`` and ``regret`` are means, ``broken_at`` and ``regret_at`` by quartile of the limit.
-    """
-
-    made: int
+    questions: int
+    median: float
+    mean: float
     broken: float
-    regret: float
-    broken_at: tuple[float, ...]
-    regret_at: tuple[float, ...]
+    kept: float
 
 
-class Loops(NamedTuple):
-    """Closed loops: their group, load, GPUs, and times as measured (TPOT and TTFT x rows)."""
-
-    group: Sequence[str]
-    load: np.ndarray
-    osl: np.ndarray
-    gpus: np.ndarray
-    measured: np.ndarray
-
-    @classmethod
-    def of(cls, rows: Sequence[PooledRow]) -> "Loops":
-        """Of rows with both times."""
-        works = [row.workload for row in rows if row.workload is not None]
-        plans = [row.plan for row in rows if isinstance(row.plan, Deployment)]
-        return cls(
-            [f"{row.group} {row.lengths}" for row in rows],
-            np.asarray([float(work.batch) for work in works]),
-            np.asarray([float(work.osl) for work in works]),
-            np.asarray([float(plan.instance) for plan in plans]),
-            np.asarray([[row.measured[name] for row in rows] for name in ("tpot", "ttft")]),
-        )
-
-    def throughput(self, times: np.ndarray) -> np.ndarray:
-        """Output tokens/s per GPU in a closed loop: C O / (TTFT + (O - 1) TPOT) / GPUs."""
-        tpot, ttft = times
-        return self.load * self.osl / (ttft + (self.osl - 1.0) * tpot) / self.gpus
+def is_plan(row: PooledRow) -> bool:
+    """Whether a row is a plan with a load whose TPOT and rate are known."""
+    timed = "tpot" in row.measured and ("throughput" in row.measured or "ttft" in row.measured)
+    return timed and row.mode in ("loop", "pools") and row.workload is not None
 
 
-def by_times(loops: Loops, times: np.ndarray, bound: np.ndarray | None = None) -> Chooser:
-    """Chooses the highest predicted throughput; ``bound``: TPOT held to the limit, as predicted."""
-    worth, at_most = loops.throughput(times), times[0] if bound is None else bound
+def rates(rows: Sequence[PooledRow], columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Output tokens a second per GPU of all pools: as stated, or C O / (TTFT + (O - 1) TPOT)."""
+    none = np.full(len(rows), np.nan)
+    stated = columns.get("throughput", none) * np.asarray([row.chip_share for row in rows])
+    counted = np.asarray([in_flight(row) for row in rows]).T
+    requests, gpus, osl = counted
+    latency = columns.get("ttft", none) + (osl - 1.0) * columns["tpot"]
+    return np.where(np.isfinite(stated), stated, requests * osl / latency / gpus)
 
-    def choose(group: np.ndarray, limit: float) -> int | None:
-        within = group[at_most[group] <= limit]
-        return int(within[np.argmax(worth[within])]) if len(within) else None
 
-    return choose
+def in_flight(row: PooledRow) -> tuple[float, float, float]:
+    """Requests in flight, GPUs that serve them, and their mean output tokens."""
+    work, plan = row.workload, row.plan
+    assert work is not None and isinstance(plan, Deployment | Pools)
+    copies, gpus = (
+        (plan.decode_copies, plan.chips) if isinstance(plan, Pools) else (1.0, plan.instance)
+    )
+    drawn = MEAN_LENGTH if float(work.nominal) > 0.5 else 1.0
+    return float(work.batch) * float(copies), float(gpus), float(work.osl) * drawn
 
 
-def by_confidence(
-    loops: Loops, times: np.ndarray, spreads: Sequence[Spread], confidence: float
-) -> Chooser:
-    """Chooses the highest predicted throughput whose limit holds with that probability.
+def _questions(rows: Sequence[PooledRow], among: str) -> list[np.ndarray]:
+    """Indices of the rows of each question; of all chips, those with two kinds or more."""
+    label = AMONG[among]
+    groups = rows_by_label((row.model, row.lengths, label(row)) for row in rows)
+    every = [np.asarray(own) for own in groups.values() if len(own) >= MIN_ROWS]
+    if among == "all chips":
+        every = [own for own in every if len({rows[i].system for i in own}) > 1]
+    return every
 
-    It does where the limit is above that quantile of TPOT.
+
+def regret(rows: Sequence[PooledRow], columns: Mapping[str, np.ndarray], among: str) -> Regret:
+    """The regret of choices by predictions of ``rows``, all of them plans.
+
+    ``columns``: TPOT, TTFT, rates; and ``bound``, the TPOT that is held to the limit, if another.
     """
-    score = NormalDist().inv_cdf(confidence)
-    stacked = Spread(*(np.stack(x) for x in zip(*spreads, strict=True)))
-    logs = np.asarray(jax.vmap(ratio, in_axes=(None, 0))(score, stacked))
-    return by_times(loops, times, times[0] * np.exp(logs))
-
-
-def whole_node(loops: Loops) -> Chooser:
-    """Always the most GPUs, and of those rows the one of the most requests in flight."""
-
-    def choose(group: np.ndarray, limit: float) -> int | None:
-        widest = group[loops.gpus[group] == loops.gpus[group].max()]
-        return int(widest[np.argmax(loops.load[widest])])
-
-    return choose
-
-
-def most_load(loops: Loops) -> Chooser:
-    """Always the most requests in flight per GPU."""
-    return lambda group, limit: int(group[np.argmax((loops.load / loops.gpus)[group])])
-
-
-def judge(loops: Loops, choose: Chooser, among: np.ndarray) -> Choices:
-    """The choices for groups of the rows ``among`` (true), judged by what was measured."""
-    tpot, worth = loops.measured[0], loops.throughput(loops.measured)
-    scored = np.flatnonzero(among)
-    groups = rows_by_label(loops.group[i] for i in scored.tolist())
-    broken: list[list[bool]] = [[] for _ in QUARTILES]
-    regret: list[list[float]] = [[] for _ in QUARTILES]
-    for members in groups.values():
-        group = scored[members]
-        limits = np.quantile(tpot[group], QUARTILES) if len(group) >= MIN_ROWS else []
-        for k, limit in enumerate(limits):
-            choice = choose(group, float(limit))
-            if choice is None:
-                continue
-            broken[k].append(bool(tpot[choice] > limit))
-            if not broken[k][-1]:
-                best = worth[group[tpot[group] <= limit]].max()
-                regret[k].append(float(1.0 - worth[choice] / best))
-
-    def percent(values: Sequence[list]) -> tuple[float, ...]:
-        return tuple(100.0 * float(np.mean(v)) if v else float("nan") for v in values)
-
-    (all_broken,), (all_regret,) = percent([list(chain(*broken))]), percent([list(chain(*regret))])
-    made = sum(map(len, broken))
-    return Choices(made, all_broken, all_regret, percent(broken), percent(regret))
-
-
-def table(times: PooledTimes, found: Predicted) -> dict[str, Any]:
-    """Print how well each way of choosing does on rows left out, and return it."""
-    both: dict[int, dict[int, int]] = {}  # of a row its pace and its TTFT
-    for j in map(int, np.flatnonzero(np.isfinite(found.offset))):
-        row, kind = times.rows[times.row[j]], int(times.kind[j])
-        if row.dataset.startswith("silicon") and row.mode == "loop" and kind in (PACE, TTFT):
-            both.setdefault(int(times.row[j]), {})[kind] = j
-    index = np.asarray([(x[PACE], x[TTFT]) for x in both.values() if len(x) == 2]).T
-    rows = [times.rows[i] for i in times.row[index[0]]]
-    loops, every = Loops.of(rows), np.ones(len(rows), bool)
-    alone, offset = (times.seconds[index] * np.exp(-x[index]) for x in (found.plain, found.offset))
-    ends = np.exp(found.bands[:, :, index[0]]).transpose(2, 0, 1).tolist()
-    spreads = [Spread.of(dict(zip(SHARES, map(tuple, own), strict=True))) for own in ends]
-    slack = offset[0] / (1.0 + SLACK)
-    ways = {
-        "coefficients": by_times(loops, alone),
-        "with offsets of other runs": by_times(loops, offset),
-        f"the same, {SLACK:.0%} over the limit allowed": by_times(loops, offset, slack),
-        "always the whole node": whole_node(loops),
-        "most load per GPU": most_load(loops),
+    measured = {
+        name: np.asarray([row.measured.get(name, np.nan) for row in rows], float)
+        for name in ("tpot", "ttft", "throughput")
     }
+    # where a source gives no rate, neither is the predicted one taken
+    given = np.isfinite(measured["throughput"])
+    stated = np.where(given, columns.get("throughput", np.nan), np.nan)
+    worth, hoped = rates(rows, measured), rates(rows, {**columns, "throughput": stated})
+    bound = columns.get("bound", columns["tpot"])
+    tpot, load = measured["tpot"], np.asarray([float(r.workload.batch) for r in rows if r.workload])
+    newest = np.argsort(np.argsort(np.asarray([row.date for row in rows]), kind="stable"))
+    runs = rows_by_label((r.publisher, r.date, r.lengths, twins.layout(r)) for r in rows)
+    alike = {i: own for own in runs.values() for i in own}
+    lost, broken = [], []
+    for group in _questions(rows, among):
+        for limit in LIMITS:
+            kept = group[tpot[group] <= limit]
+            if not len(kept):
+                continue
+            chosen = group[bound[group] <= limit]
+            order = np.lexsort((newest[chosen], hoped[chosen]))
+            gained, breaks = 0.0, False
+            if len(chosen):
+                choice = int(chosen[order[-1]])
+                breaks = bool(tpot[choice] > limit)
+                less = [i for i in alike[choice] if load[i] < load[choice] and tpot[i] <= limit]
+                gained = max(worth[less], default=0.0) if breaks else worth[choice]
+            lost.append(100.0 * (1.0 - gained / worth[kept].max()))
+            broken.append(breaks)
+    if not lost:
+        return Regret(0, *[float("nan")] * 4)
+    kept = np.asarray(lost)[~np.asarray(broken, bool)]
+    return Regret(len(lost), *(float(x) for x in (
+        np.median(lost), np.mean(lost), 100.0 * np.mean(broken), np.mean(kept)
+    )))  # fmt: skip
+
+
+def of_split(times: PooledTimes, found: Predicted) -> dict[str, Any]:
+    """The table of rows left out: by coefficients, with offsets, and so at a confidence."""
+    ways = {"coefficients": left_out(times, found.plain)}
+    offset = ways["with offsets of other runs"] = left_out(times, found.offset)
     for confidence in CONFIDENCES:
-        chooser = by_confidence(loops, offset, spreads, confidence)
-        ways[f"with offsets, at {confidence:.0%} confidence"] = chooser
-    made = {name: judge(loops, choose, every) for name, choose in ways.items()}
-    theirs = aiconfigurator(rows)
-    if theirs:
-        stored = np.stack([theirs["tpot"], theirs["ttft"]])
-        answered = np.asarray(np.isfinite(stored).all(axis=0))
-        made["aiconfigurator 0.12"] = judge(loops, by_times(loops, stored), answered)
+        bound = offset["tpot"] * np.exp(_quantile(times, found, confidence))
+        ways[f"so, at {confidence:.0%} confidence"] = offset | {"bound": bound}
+    ways["aiconfigurator 0.12"] = estimates.aiconfigurator(times.rows)
+    return table(times.rows, ways)
+
+
+def left_out(times: PooledTimes, logs: np.ndarray) -> Columns:
+    """Predictions of all rows by metric, from log(measured / predicted) of their times."""
+    columns, seconds = {}, times.seconds * np.exp(-logs)
+    for kind, name in ((PACE, "tpot"), (TTFT, "ttft"), (RATE, "throughput")):
+        own = (times.kind == kind) & (times.metric == METRICS.index(name))
+        columns[name] = np.full(len(times.rows), np.nan)
+        columns[name][times.row[own]] = seconds[own] ** (-1.0 if name == "throughput" else 1.0)
+    return columns
+
+
+def _quantile(times: PooledTimes, found: Predicted, confidence: float) -> np.ndarray:
+    """log(measured / predicted) of TPOT that a row is below with that probability."""
+    pace = np.flatnonzero((times.kind == PACE) & np.isfinite(found.bands).all(axis=(0, 1)))
+    ends = np.exp(found.bands[:, :, pace]).transpose(2, 0, 1).tolist()
+    spreads = [Spread.of(dict(zip(SHARES, map(tuple, own), strict=True))) for own in ends]
+    stacked = Spread(*(np.stack(x) for x in zip(*spreads, strict=True)))
+    score, logs = NormalDist().inv_cdf(confidence), np.full(len(times.rows), np.nan)
+    logs[times.row[pace]] = np.asarray(jax.vmap(ratio, in_axes=(None, 0))(score, stacked))
+    return logs
+
+
+def table(rows: Sequence[PooledRow], found: Mapping[str, Columns]) -> dict[str, Any]:
+    """Print the regret of choices by each estimator, and return it.
+
+    The first estimator is scored on all plans, and beside each other one on those of both.
+    """
+    plans = np.asarray([i for i, row in enumerate(rows) if is_plan(row)], int)
+    figures: dict[str, Any] = {}
     lines = []
-    for name, c in made.items():
-        broken, regret = (" / ".join(f"{x:.0f}" for x in x) for x in (c.broken_at, c.regret_at))
-        lines.append((name, c.made, f"{c.broken:.1f}", broken, f"{c.regret:.1f}", regret))
-    columns = ("chosen by", "choices", "broken %", "at 25/50/75 %", "regret %", "at 25/50/75 %")
-    note = "limit: quartiles of the measured TPOT; regret: throughput forgone where it holds"
-    _report.show("Choice of layout and load under a limit on TPOT", columns, lines, note)
-    return {name: c._asdict() for name, c in made.items()}
+    first, *others = [name for name, columns in found.items() if "tpot" in columns]
+    own = _of_plans(rows, found, [first], plans)
+    parts = [(own, [first], "")]
+    for other in others:
+        both = _of_plans(rows, found, [first, other], plans)
+        again = [first] if len(both) < len(own) else []
+        parts.append((both, [*again, other], f" where {other} answers"))
+    for kept, names, words in parts:
+        for among in AMONG:
+            for name in names:
+                columns = {k: x[kept] for k, x in found[name].items()}
+                one = regret([rows[i] for i in kept], columns, among)
+                if not one.questions:
+                    continue
+                key = f"{name}{words}" if name == first else name
+                figures.setdefault(key, {})[among] = one._asdict() | {"rows": len(kept)}
+                shown = (f"{x:.1f}" for x in one[1:])
+                lines.append((f"{key}, among {among}", len(kept), one.questions, *shown))
+    columns = ("chosen by", "rows", "questions", "median %", "mean %", "broken %", "else mean %")
+    note = (
+        f"Regret: tokens/s a GPU forgone against the best measured plan, at {len(LIMITS)} limits "
+        f"on TPOT from {1e3 * LIMITS[0]:.0f} to {1e3 * LIMITS[-1]:.0f} ms.\nA choice that broke "
+        "its limit is worth what its layout gave at a lower load that kept it, else nothing.\n"
+        "Else: where the limit was kept, and where no plan was chosen though one keeps it."
+    )
+    _report.show("What a user loses by choosing after the predictions", columns, lines, note)
+    return figures
+
+
+def _of_plans(
+    rows: Sequence[PooledRow], found: Mapping[str, Columns], names: Sequence[str], plans: np.ndarray
+) -> np.ndarray:
+    """The plans whose TPOT and rate all of these estimators answer."""
+    known = [rows[i] for i in plans]
+    answered = np.ones(len(plans), bool)
+    for name in names:
+        columns = {k: x[plans] for k, x in found[name].items()}
+        answered &= np.isfinite(columns["tpot"]) & np.isfinite(rates(known, columns))
+    return plans[answered]

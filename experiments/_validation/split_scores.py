@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._validation.folds import Fold
+from experiments._validation.twins import NEW, TWIN
 from infer_jax.calibration.pooled.likelihood import METRICS, PACE, TTFT, PooledTimes
 from infer_jax.catalog.files import write_text
 
@@ -80,13 +81,20 @@ GOALS: dict[str, tuple[Goal, ...]] = {
 Figures = dict[str, dict[str, Any]]  # by data set, kind of times, name
 
 
-def table(way: str, times: PooledTimes, found: Predicted) -> Figures:
-    """Print errors by data set and kind of times, beside their goals; the figures."""
+def table(way: str, times: PooledTimes, found: Predicted, twin: np.ndarray) -> Figures:
+    """Print errors by data set and kind of times, beside their goals; the figures.
+
+    ``twin``: the times of rows of which a fold has seen the configuration on another day.
+    """
     datasets, scored = times.labels(lambda row: row.dataset), np.isfinite(found.offset)
     lines, figures = [], {}
-    for dataset in (*dict.fromkeys(datasets.tolist()), "all"):
+    parts = {name: datasets == name for name in dict.fromkeys(datasets.tolist())}
+    for name, own in list(parts.items()):
+        if (own & twin).any() and (own & ~twin).any():
+            parts |= {f"{name}, {TWIN}": own & twin, f"{name}, {NEW}": own & ~twin}
+    for dataset, inside in (parts | {"all": scored}).items():
         for kind, name in enumerate(LINES):
-            own = (times.kind == kind) & scored & ((datasets == dataset) | (dataset == "all"))
+            own = (times.kind == kind) & scored & inside
             if own.sum() < (1 if dataset == "all" else MIN_TIMES):
                 continue
             score = _score(found, own)

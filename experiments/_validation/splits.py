@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from experiments._validation import decisions, microbenchmarks, nested, split_scores, unseen
+from experiments._validation import (
+    decisions,
+    microbenchmarks,
+    nested,
+    split_scores,
+    twins,
+    unseen,
+)
 from experiments._validation.folds import WAYS, Fold, folds_of, split, split_by_file, without
 from experiments._validation.split_scores import SHARES, Predicted
 from infer_jax.calibration.pooled.likelihood import (
@@ -19,7 +26,6 @@ from infer_jax.calibration.pooled.likelihood import (
     weights,
 )
 from infer_jax.calibration.pooled.rows import AMD, PooledRow, system_named
-from infer_jax.catalog.measurements import silicon
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import GENERATIONS
 
@@ -42,12 +48,10 @@ def run(
         choose: whether choices of layout and load under limits are scored, too.
 
     Raises:
-        InputError: no such split, or rows of one kind alone; choices without aiconfigurator-core.
+        InputError: no such split, or rows of one kind alone.
     """
     if way is not None and way not in WAYS:
         raise InputError("validation", "--split", way, ", ".join(WAYS))
-    if choose:  # among layouts that its authors measured
-        silicon.package_folder()
     named = {} if file is None else folds_of(file, rows)
     times = PooledTimes.of(microbenchmarks.applied(rows) if way == "make" else rows)
     folds = list(split_by_file(named, times) if way is None else split(way, times))
@@ -57,16 +61,18 @@ def run(
     start, _ = made.solve(made.starts(1, 0.0, 0), weights(times), STEPS)
     _report.say(f"fit of {len(times.seconds)} times of {len(rows)} rows", begin)
     count = len(times.seconds)
-    found = Predicted.empty(count)
+    found, twin = Predicted.empty(count), np.zeros(count, bool)
     for fold in folds:
+        seen = np.isin(np.arange(len(times.rows)), times.row[fold.seen])
+        twin[~fold.seen] = twins.has_twin(times.rows, seen)[times.row[~fold.seen]]
         for column, values in zip(found, predicted(way, fold, times, made, start[0]), strict=True):
             column[..., ~fold.seen] = values[..., ~fold.seen]
         _report.say(f"{fold.name} left out: {int(np.sum(~fold.seen))} times", begin)
-    figures = split_scores.table(way or "folds", times, found)
+    figures = split_scores.table(way or "folds", times, found, twin)
     if out is not None:
         split_scores.write(out, times, found, folds, named)
     if choose:
-        figures["decisions"] = decisions.table(times, found)
+        figures["decisions"] = decisions.of_split(times, found)
     return figures
 
 

@@ -1,21 +1,21 @@
 """Rows left out of the fit: folds of a file, files of predictions, and choices under limits."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments._validation import decisions, folds, split_scores
-from experiments._validation.decisions import Loops
+from experiments._validation import board, decisions, folds, peer, split_scores, twins
 from experiments._validation.split_scores import Predicted
 from experiments.validation import app
-from infer_jax.calibration.pooled.likelihood import PooledTimes
+from infer_jax.calibration.pooled.likelihood import PACE, PooledTimes
 from infer_jax.calibration.pooled.publishers import shared_variance
-from infer_jax.calibration.pooled.rows import BF16, PooledRow, ServedModel, StoredFormats
+from infer_jax.calibration.pooled.rows import BF16, FP8, PooledRow, ServedModel, StoredFormats
 from infer_jax.errors import InputError
+from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment, ServingWorkload
-from infer_jax.physics.chance import Spread
 
 AS_STORED = StoredFormats(BF16, BF16, BF16, 2.0, 0.0)
 
@@ -100,43 +100,141 @@ def test_one_system_at_a_time_and_none_of_a_few_times():
     assert fold.name == "h100_sxm" and np.sum(~fold.seen) == 160
 
 
-GROUP = [
-    row("1", tpot=0.010, load=4.0, tp=8.0),
-    row("2", tpot=0.020, load=32.0, tp=8.0),
-    row("3", tpot=0.030, load=16.0, tp=2.0),
-    row("4", tpot=0.060, load=64.0, tp=2.0),
+def plan(name, system, load, tpot, rate, date="2026-01-01"):
+    measured = {"tpot": tpot, "throughput": rate}
+    return replace(row(name, system=system, load=load), measured=measured, date=date)
+
+
+PLANS = [
+    plan("a", "h100_sxm", 4.0, 0.009, 100.0),
+    plan("b", "h100_sxm", 16.0, 0.020, 300.0),
+    plan("c", "b200_sxm", 4.0, 0.007, 150.0),
+    plan("d", "b200_sxm", 32.0, 0.030, 900.0),
 ]
-ALL, LOOPS = np.ones(4, bool), Loops.of(GROUP)
-TPOT, TTFT = LOOPS.measured
+TPOT, RATES = (np.asarray([r.measured[k] for r in PLANS]) for k in ("tpot", "throughput"))
 
 
-def test_choices_by_measured_times_break_nothing_and_forgo_nothing():
-    built = decisions.judge(LOOPS, decisions.by_times(LOOPS, LOOPS.measured), ALL)
-    assert (built.made, built.broken, built.regret) == (3, 0.0, 0.0)
+@pytest.fixture
+def three_limits(monkeypatch):
+    monkeypatch.setattr(decisions, "LIMITS", np.asarray([0.008, 0.025, 0.040]))
 
 
-def test_choices_are_judged_by_what_was_measured():
-    hopeful = decisions.judge(LOOPS, decisions.by_times(LOOPS, np.stack([TPOT / 2, TTFT])), ALL)
-    assert hopeful.broken == 100.0  # 3, 3 and 4, by hand
-    shy = decisions.judge(LOOPS, decisions.by_times(LOOPS, np.stack([TPOT * 1.5, TTFT])), ALL)
-    # limits 17.5, 25 and 37.5 ms: 1 of 1, 1 where 2 was within, 2 where 3 was
-    rate = LOOPS.throughput(LOOPS.measured)
-    regret = [0.0, 1 - rate[0] / rate[1], 1 - rate[1] / max(rate[:3])]
-    assert shy.broken == 0.0
-    assert shy.regret == pytest.approx(100 * np.mean(regret))
-    rule = decisions.judge(LOOPS, decisions.whole_node(LOOPS), ALL)
-    assert rule.broken_at == (100.0, 0.0, 0.0)
-    assert decisions.judge(LOOPS, decisions.most_load(LOOPS), ALL).broken == 100.0
+def test_choices_by_measured_times_lose_nothing(three_limits):
+    found = decisions.regret(PLANS, {"tpot": TPOT, "throughput": RATES}, "all chips")
+    assert found == (3, 0.0, 0.0, 0.0, 0.0)
 
 
-def test_a_confidence_keeps_a_limit_with_room_for_the_band():
-    """Nine tenths of runs are below 1.3 times the prediction: limits count as 1.3 times less."""
-    spreads, every = [Spread.of({80: (1 / 1.3, 1.3)})] * 4, np.arange(4)
-    for confidence, factor in ((0.9, 1.3), (0.5, 1.0)):
-        sure = decisions.by_confidence(LOOPS, LOOPS.measured, spreads, confidence - 1e-9)
-        mean = decisions.by_times(LOOPS, LOOPS.measured)
-        for limit in (0.005, 0.0125, 0.0131, 0.021, 0.0265, 0.0389, 0.0391, 0.1):
-            assert sure(every, limit) == mean(every, limit / factor), (confidence, limit)
+def test_a_choice_that_breaks_its_limit_is_worth_its_layout_at_a_lower_load(three_limits):
+    hopeful = {"tpot": TPOT * [1, 1, 1, 2 / 3], "throughput": RATES}
+    # at 25 ms d is chosen, which takes 30: turned down to c it gives 150 where b gives 300
+    found = decisions.regret(PLANS, hopeful, "all chips")
+    assert found == pytest.approx((3, 0.0, 50 / 3, 100 / 3, 0.0))
+    # without a lower load of that build it is worth nothing
+    other = [*PLANS[:2], replace(PLANS[2], date="2026-02-01"), PLANS[3]]
+    assert decisions.regret(other, hopeful, "all chips").mean == pytest.approx(100 / 3)
+
+
+def test_no_choice_is_worth_nothing_and_a_limit_that_none_keeps_is_no_question(three_limits):
+    shy = {"tpot": TPOT * [1, 1, 2, 2], "throughput": RATES}
+    # none at 8 ms, where c keeps it; b of 300 tokens/s at 25 and, where d gives 900, at 40
+    found = decisions.regret(PLANS, shy, "all chips")
+    assert found == pytest.approx((3, 200 / 3, 500 / 9, 0.0, 500 / 9))
+    slow = [replace(r, measured=r.measured | {"tpot": 0.1}) for r in PLANS]
+    assert decisions.regret(slow, shy, "all chips").questions == 0
+    # plans of one kind of chip are too few for a question here
+    assert decisions.regret(PLANS, shy, "a kind of chip").questions == 0
+
+
+def test_of_equal_plans_the_newest_is_chosen(three_limits):
+    rows = [
+        *PLANS[:3],
+        replace(PLANS[2], date="2026-03-01", measured={**PLANS[2].measured, "throughput": 75.0}),
+    ]
+    equal = {"tpot": np.full(4, 0.007), "throughput": np.full(4, 150.0)}
+    # 75 where 150, 300 and 300 could be had
+    found = decisions.regret(rows, equal, "all chips")
+    assert found.median == pytest.approx(75.0) and found.mean == pytest.approx(200 / 3)
+
+
+def test_a_bound_is_what_a_limit_holds(three_limits):
+    sure = {"tpot": TPOT, "throughput": RATES, "bound": TPOT * 1.3}
+    # c at 9.1 ms and d at 39 of 25 and 40: nothing at 8, at 25 b within 26 not, so c, then d
+    found = decisions.regret(PLANS, sure, "all chips")
+    assert found.mean == pytest.approx((100.0 + 50.0 + 0.0) / 3)
+
+
+def test_choices_of_a_split_are_by_what_it_predicts(three_limits):
+    times = PooledTimes.of(PLANS)
+    found = Predicted.empty(len(times.seconds))
+    found.plain[:], found.offset[:] = 0.0, np.where(times.kind == PACE, np.log(0.5), 0.0)
+    found.bands[:] = np.log([1 / 1.3, 1.3])[None, :, None]
+    figures = decisions.of_split(times, found)
+    assert figures["coefficients"]["all chips"]["mean"] == 0.0
+    # offsets say twice as long: none keeps 8 ms, c is chosen at 25 and b at 40
+    offset = figures["with offsets of other runs"]["all chips"]["mean"]
+    assert offset == pytest.approx((100.0 + 50.0 + 100.0 * 2 / 3) / 3)
+    # nine of ten are below 1.3 times that: b's 52 ms are not within 40, which leaves c
+    sure = figures["so, at 90% confidence"]["all chips"]["mean"]
+    assert sure == pytest.approx((100.0 + 50.0 + 100.0 * 5 / 6) / 3)
+
+
+def test_rates_follow_from_both_times_where_no_rate_is_stated():
+    rows = [row("a", tpot=0.02, load=16.0, tp=2.0)]
+    columns = {k: np.asarray([x]) for k, x in rows[0].measured.items()}
+    # sixteen requests of 1,024 tokens in 0.1 + 1023 x 0.02 seconds, on two GPUs
+    assert decisions.rates(rows, columns)[0] == pytest.approx(16 * 1024 / (0.1 + 20.46) / 2)
+
+
+def test_rows_with_a_twin_in_the_fit_are_told_apart():
+    fitted = [PLANS[0], PLANS[1]]
+    again = replace(PLANS[1], id="again", date="2026-05-05", measured={"tpot": 0.03})
+    longer = replace(again, workload=again.workload.with_(osl=2048.0))
+    found = twins.told_apart([PLANS[0], again, longer, PLANS[2]], fitted)
+    assert found.tolist() == [twins.FITTED, twins.TWIN, twins.NEW, twins.NEW]
+    scores = board.by_dataset([again, longer], {"tpot": np.asarray([0.02, 0.03])}, None, found[1:3])
+    errors = {name: round(one["tpot"].median) for name, one in scores.items()}
+    name = "silicon (fitted)"
+    assert errors == {name: 17, f"{name}, {twins.TWIN}": 33, f"{name}, {twins.NEW}": 0}
+
+
+def test_a_row_is_asked_of_the_peer_as_it_is():
+    mixture = ServedModel("deepseek-r1", StoredFormats(FP8, FP8, FP8, 1.0, 2.0))
+    wide = Deployment.of(attention_dp=8.0, ep=8.0, drafts=2.0)
+    work = ServingWorkload.of(isl=1000.0, osl=1000.0, batch=32.0, nominal=1.0)
+    drafting = replace(
+        row("a"), served=mixture, plan=wide, workload=work, acceptance=0.5, engine="sglang"
+    )
+    asked = peer.config(drafting)
+    assert asked is not None
+    worker = asked["engine"]["workers"]["aggregated"]["parallelism"]
+    degrees = {"replicas": 1, "tensor": 1, "pipeline": 1, "attention_data": 8}
+    assert worker == degrees | {"moe_expert": 8, "moe_tensor": 1}
+    assert asked["engine"]["nextn_accepted"] == 0.75  # 0.5 + 0.25
+    assert asked["traffic"]["source"]["input_tokens"] == 900
+    pair = Pools.of(prefill=wide.with_(drafts=0.0), decode=wide, decode_copies=3.0)
+    pools = replace(drafting, plan=pair, mode="pools")
+    asked = peer.config(pools)
+    assert asked is not None and asked["traffic"]["load"]["concurrency"] == 96
+    assert asked["engine"]["workers"]["decode"]["parallelism"]["replicas"] == 3
+    assert peer.config(replace(drafting, system="mi300x")) is None
+
+
+def test_answers_of_the_peer_are_those_of_its_own_python(tmp_path, monkeypatch):
+    reply = '{"mean_tpot_ms": 20, "mean_ttft_ms": 100, "output_throughput_tok_s": 500}'
+    (tmp_path / "aisimulate").write_text("")
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!/bin/sh\nread one; echo '{reply}'; read one; echo '{{\"problem\": \"\"}}'\n"
+    )
+    python.chmod(0o755)
+    monkeypatch.setenv(peer.PROGRAM, str(tmp_path / "aisimulate"))
+    rows = [row("a", tp=2.0), row("b", system="mi300x"), row("c", tp=2.0)]
+    found = peer.answers(rows, count=5)
+    first = int(np.isfinite(found["tpot"]).argmax())
+    assert np.isfinite(found["tpot"]).sum() == 1 and first in (0, 2)
+    assert found["tpot"][first] == 0.02 and found["throughput"][first] == 250.0
+    monkeypatch.setenv(peer.PROGRAM, str(tmp_path / "none"))
+    assert peer.answers(rows) == {}
 
 
 def test_the_shared_part_of_errors_is_that_of_the_groups():
@@ -155,7 +253,7 @@ def test_the_shared_part_of_errors_is_that_of_the_groups():
         ["--split", "groups", "--folds", "some.csv"],
         ["--folds", "no-such.csv"],
         ["--out", "some.csv"],
-        ["--decisions"],
+        ["--peer", "-1"],
     ],
 )
 def test_bad_options_end_with_one_sentence_and_code_2(options, tmp_path):

@@ -1,0 +1,169 @@
+"""What another publisher's tool says of the same rows: NVIDIA's AISimulate, by its library call.
+
+The package ``aisimulate`` (0.13) pins a JAX of its own, so that it stands in an environment of its
+own: it is asked in a process of that environment's Python, one prediction a row
+(``aisimulate.predict.run_prediction``, the entry of its command ``aisimulate predict``), with its
+defaults but for what a row says: checkpoint, chip, engine, degrees, pools, drafts, lengths, load.
+A mean of drawn lengths is sent as every request's. AMD's chips, formats without a checkpoint that
+the tool knows, and what it refuses are rows without an answer.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from experiments._validation import decisions
+from infer_jax.calibration.pooled.answers import Columns, shipped
+from infer_jax.calibration.pooled.rows import BF16, FP8, MXFP4, NVFP4, PooledRow, is_mixture
+from infer_jax.estimators.disaggregated import Pools
+from infer_jax.estimators.serving import Deployment
+from infer_jax.specs import Plan
+
+NAME = "aisimulate"
+PROGRAM = "AISIMULATE"  # the variable that names the command, where it is not on the path
+ROWS, SEED = 300, 0  # rows that are asked, drawn at random where there are more
+REQUESTS, FEWEST = 640, 3  # of a run: ten for each in flight, at most so many, but three for each
+SEQUENCES = 256  # its default of a worker
+SYSTEMS = {
+    **{name: name for name in ("h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "l40s")},
+    "gb200_nvl72": "gb200",
+    "gb300_nvl72": "gb300",
+    "rtx_pro_6000": "rtx_pro_6000_server",
+}
+# the checkpoint of a model whose feedforward is stored so, of those that the tool knows by itself
+CHECKPOINTS = {
+    ("deepseek-r1", FP8): "deepseek-ai/DeepSeek-R1",
+    ("deepseek-r1", NVFP4): "nvidia/DeepSeek-V3.1-NVFP4",
+    ("minimax-m2.5", FP8): "MiniMaxAI/MiniMax-M2.5",
+    ("minimax-m2.5", NVFP4): "nvidia/MiniMax-M2.5-NVFP4",
+    ("kimi-k2.5", (0.5625, 16.0)): "moonshotai/Kimi-K2.5",
+    ("kimi-k2.5", NVFP4): "nvidia/Kimi-K2.5-NVFP4",
+    ("qwen3.5-397b-a17b", BF16): "Qwen/Qwen3.5-397B-A17B",
+    ("qwen3.5-397b-a17b", NVFP4): "nvidia/Qwen3.5-397B-A17B-NVFP4",
+    ("glm-5", FP8): "zai-org/GLM-5-FP8",
+    ("glm-5", NVFP4): "nvidia/GLM-5-NVFP4",
+    ("qwen3-32b", BF16): "Qwen/Qwen3-32B",
+    ("qwen3-32b", FP8): "Qwen/Qwen3-32B-FP8",
+    ("qwen3-235b-a22b", BF16): "Qwen/Qwen3-235B-A22B",
+    ("qwen3-235b-a22b", FP8): "Qwen/Qwen3-235B-A22B-FP8",
+    ("qwen3-235b-a22b", NVFP4): "nvidia/Qwen3-235B-A22B-NVFP4",
+    ("llama-3.1-8b", BF16): "meta-llama/Meta-Llama-3.1-8B",
+    ("llama-3.1-70b", BF16): "meta-llama/Meta-Llama-3.1-70B",
+    ("llama-3.1-70b", FP8): "nvidia/Llama-3.1-70B-Instruct-FP8",
+    ("llama-3.3-70b", FP8): "nvidia/Llama-3.1-70B-Instruct-FP8",
+    ("gpt-oss-120b", MXFP4): "openai/gpt-oss-120b",
+    ("gpt-oss-120b", (0.53, 8.0)): "openai/gpt-oss-120b",
+    ("gpt-oss-120b", (0.53, 16.0)): "openai/gpt-oss-120b",
+}
+SERVER = """
+import json, sys
+from aisimulate.config import CorePredictionConfig
+from aisimulate.predict import run_prediction
+from aisimulate.stack import resolve_runner_factory
+factory = resolve_runner_factory("engine")
+for line in sys.stdin:
+    try:
+        config = CorePredictionConfig.model_validate(json.loads(line))
+        found = run_prediction(config, stack="engine", runner_factory=factory).summary
+    except Exception as problem:
+        found = {"problem": f"{type(problem).__name__}: {problem}"}
+    print(json.dumps(found, default=str), flush=True)
+"""
+
+
+def program() -> Path | None:
+    """The command ``aisimulate`` of an installation, if any."""
+    found = os.environ.get(PROGRAM) or shutil.which("aisimulate")
+    return Path(found) if found and Path(found).is_file() else None
+
+
+def answers(rows: Sequence[PooledRow], count: int = ROWS) -> Columns:
+    """TPOT, TTFT and throughput of rows, NaN of those that are not asked or not answered."""
+    command = program()
+    if command is None:
+        return {}
+    asked = {i: question for i, row in enumerate(rows) if (question := config(row)) is not None}
+    drawn = np.random.default_rng(SEED).permutation(list(asked))[:count].tolist()
+    columns = {k: np.full(len(rows), np.nan) for k in ("tpot", "ttft", "throughput")}
+    for i, found in zip(drawn, _replies(command, [asked[i] for i in drawn]), strict=True):
+        if found.get("mean_tpot_ms") and found.get("output_throughput_tok_s"):
+            gpus = decisions.in_flight(rows[i])[1] * rows[i].chip_share
+            columns["tpot"][i] = found["mean_tpot_ms"] / 1e3
+            columns["ttft"][i] = found["mean_ttft_ms"] / 1e3
+            columns["throughput"][i] = found["output_throughput_tok_s"] / gpus
+    return columns
+
+
+def _replies(command: Path, questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tool's answers, from one process of its own environment."""
+    lines = "".join(json.dumps(one) + "\n" for one in questions)
+    python = command.resolve().with_name("python")
+    done = subprocess.run(
+        [str(python if python.exists() else sys.executable), "-c", SERVER],
+        input=lines, capture_output=True, text=True, check=True,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+    )  # fmt: skip
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def config(row: PooledRow) -> dict[str, Any] | None:
+    """A row as the tool's public configuration; None where the tool has no such system or model."""
+    if row.mode not in ("loop", "pools") or row.served is None or row.system not in SYSTEMS:
+        return None
+    checkpoint = CHECKPOINTS.get((row.served.model, row.served.formats.feedforward))
+    if checkpoint is None or row.workload is None or "tpot" not in row.measured:
+        return None
+    work, plan = row.workload, row.plan
+    requests, _, osl = decisions.in_flight(row)
+    load, experts = round(requests), is_mixture(row.served.model)
+    if isinstance(plan, Pools):
+        mode, decoding = "disaggregated", plan.decode
+        workers = {
+            "prefill": _worker(plan.prefill, plan.prefill_copies, experts, plan.prefill_batch),
+            "decode": _worker(plan.decode, plan.decode_copies, experts, load),
+        }
+    else:
+        mode, decoding = "aggregated", plan
+        workers = {mode: _worker(plan, 1.0, experts, load)}
+    engine = {
+        "mode": mode,
+        "model": checkpoint,
+        "hardware": SYSTEMS[row.system],
+        "backend": row.engine,
+        "workers": workers,
+    }
+    if drafts := int(float(decoding.drafts)):
+        chance = float(shipped().acceptance) if row.acceptance is None else row.acceptance
+        accepted = sum(chance ** (j + 1) for j in range(drafts))
+        engine |= {"nextn": drafts, "nextn_accepted": accepted}
+    isl = float(work.isl) * osl / float(work.osl)  # as much shorter than stated as the output
+    traffic = {
+        "source": {"type": "synthetic", "input_tokens": round(isl), "output_tokens": round(osl)},
+        "load": {"type": "concurrency", "concurrency": load},
+        "stop": {"requests": max(min(10 * load, REQUESTS), FEWEST * load)},
+    }
+    return {"traffic": traffic, "engine": engine}
+
+
+def _worker(plan: Plan, copies: ArrayLike, experts: bool, load: ArrayLike) -> dict[str, Any]:
+    """A pool's workers, with room for as many sequences of a rank as its share of the load."""
+    assert isinstance(plan, Deployment)
+    names = ("tp", "pp", "attention_dp", "ep")
+    tp, pp, groups, ep = (round(float(getattr(plan, name))) for name in names)
+    degrees = {"replicas": round(float(copies)), "tensor": tp, "pipeline": pp}
+    degrees["attention_data"] = groups
+    if experts:
+        degrees |= {"moe_expert": ep, "moe_tensor": tp * groups // ep}
+    sequences = -(-float(load) // (degrees["replicas"] * groups))
+    return {
+        "parallelism": degrees,
+        "scheduler": {"max_sequences": max(SEQUENCES, round(sequences))},
+    }
