@@ -32,7 +32,7 @@ LIMITS = {
     "lines of the package": 60_700,
     "files of the package": 440,
     "lines of experiments": 10_260,
-    "lines of tests": 31_360,
+    "lines of tests": 31_600,
     "functions and classes with bare names": 12,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 60,
