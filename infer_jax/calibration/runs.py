@@ -78,7 +78,7 @@ def load_of(run: Run) -> InstanceLoad:
         nominal=float(run.source in NOMINAL),
         waves=waves(run),
     )
-    plan = Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep)
+    plan = Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep, polling=run.polling or 1.0)
     return InstanceLoad(work, plan, float(run.ttft.mean is None and run.ttft.at(50.0) is not None))
 
 

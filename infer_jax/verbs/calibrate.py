@@ -51,6 +51,7 @@ def calibrate(
     osl: opt.RunOsl = None,
     concurrency: opt.Concurrency = None,
     request_rate: opt.RunRate = None,
+    polling: opt.Polling = None,
     max_num_seqs: Annotated[
         float | None,
         Option("Sequences that run at once at most, where not in files.", "N", opt.WHOLE),
@@ -124,7 +125,7 @@ def calibrate(
     if target is not None:
         _check_target(Path(target), hardware, start)
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
-    facts |= {"concurrency": concurrency, "request_rate": request_rate}
+    facts |= {"concurrency": concurrency, "request_rate": request_rate, "polling": polling}
     facts |= {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
     paths = [files] if isinstance(files, str | os.PathLike) else files
     runs = read_runs([os.fspath(path) for path in paths], sidecar, **facts)

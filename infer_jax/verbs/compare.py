@@ -41,6 +41,8 @@ def compare(
     batch: opt.Batch = None,
     concurrency: opt.Concurrency = None,
     request_rate: opt.RunRate = None,
+    prompts: opt.RunPrompts = None,
+    polling: opt.Polling = None,
     sidecar: opt.Sidecar = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
@@ -71,6 +73,7 @@ def compare(
     sides = [inputs.given(config, one, quant, kv_dtype, price, set) for one in systems]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     facts = {"engine": engine, "dp": dp, "concurrency": concurrency, "request_rate": request_rate}
+    facts |= {"prompts": prompts, "polling": polling}
     if measured is None:
         for name, value in {**facts, "sidecar": sidecar}.items():
             if value is not None:
@@ -90,6 +93,7 @@ def compare(
         raise refuse("estimator", names[1], f"one of them with {with_runs}")
     places = [measured] if isinstance(measured, str | os.PathLike) else measured
     facts |= {"tp": tp, "pp": pp, "ep": ep, "isl": isl, "osl": osl}
+    facts["completed"] = facts.pop("prompts")
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
     agree(runs, sides[0])
     return compare_runs(sides[0], names[0] if names else inputs.BEST, runs)

@@ -31,6 +31,8 @@ def estimate(
     batch: opt.Batch = None,
     concurrency: opt.Concurrency = None,
     request_rate: opt.RequestRate = None,
+    prompts: opt.Prompts = None,
+    polling: opt.Polling = None,
     ttft: opt.Ttft = None,
     tpot: opt.Tpot = None,
     price: opt.Price = None,
@@ -43,7 +45,8 @@ def estimate(
     """What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes.
 
     ``isl`` and ``osl`` are tokens, or "2200±600" with a ``request_rate``; ``ttft`` and ``tpot``
-    are limits, shown as met or broken: seconds, or a text with a unit such as "30ms".
+    are limits, shown as met or broken: seconds, or a text with a unit such as "30ms". ``ttft`` is
+    a mean; that of a benchmark of so many ``prompts`` holds the wait at its start.
 
     Raises:
         InputError: a model or system that cannot be read, a split that no engine runs, options
@@ -57,7 +60,7 @@ def estimate(
     from infer_jax.verbs import inputs
     from infer_jax.verbs.drafts import DraftOptions, estimate_with_best_drafts
     from infer_jax.verbs.estimate_result import EstimateLoad, estimate_result
-    from infer_jax.verbs.requests import requested
+    from infer_jax.verbs.requests import requested, served
     from infer_jax.verbs.split import check_search, plan_of
 
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
@@ -78,10 +81,11 @@ def estimate(
             raise refuse("request_rate", request_rate, f"with {option('estimator', 'serving')}")
         arriving = work.arrivals.replace(rate=work.arrivals.rate / dp)  # at one of the copies
         work = work.replace(arrivals=arriving)
+    work, plan = served(model, work, plan, prompts if prompts is None else prompts / dp, polling)
     inputs.check_context(asked.model, work)
     options = DraftOptions(draft, acceptance, heads)
     answer = estimate_with_best_drafts(model, asked, work, plan, options)
     times = {"ttft": seconds_of(ttft), "tpot": seconds_of(tpot)}
     limits = {name: limit for name, limit in times.items() if limit is not None}
-    load = EstimateLoad(requests._replace(work=work), request_rate, dp, running)
+    load = EstimateLoad(requests._replace(work=work), request_rate, dp, running, prompts)
     return estimate_result(asked, name, model, load, answer, limits)

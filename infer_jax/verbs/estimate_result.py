@@ -9,7 +9,7 @@ from jax import Array
 from infer_jax.estimators import Estimate, Estimator, Phase, Trust
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.plots.rendering import FigureResult
-from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number
+from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number, option
 from infer_jax.results.numbers import digits, size
 from infer_jax.results.parts import ANSWERS
 from infer_jax.results.terms import term
@@ -30,6 +30,10 @@ CROWDED = (
     "replay of the same server differ more than at lower rates: see infer-jax replay."
 )
 PILING = "The queue grows without end: no time has a mean. Throughput and prices are of those."
+BENCHMARK = (
+    "Of {:.6g} requests the first {:.6g} come all at once: mean TTFT holds their wait."
+)
+RUNNING_ON = "Mean and median of TTFT differ by the start of a benchmark alone: {} counts it."
 OF_PROFILE = "the calibration of this profile"
 OF_OTHERS = "rows left out of the fit with all others of their publisher"
 ROUNDING = 1e-9  # seconds; smaller terms, such as an empty queue, are rounding errors
@@ -57,13 +61,15 @@ LIMITS = (Column("limit", "", "limit"),
 class EstimateLoad:
     """The requests of one of ``copies`` instances, and how many run in it.
 
-    ``rate``: requests a second in all; None where ``batch`` is kept in flight.
+    ``rate``: requests a second in all; None where ``batch`` is kept in flight. ``prompts``:
+    requests of a benchmark; None of a server that runs on.
     """
 
     requests: Requested
     rate: float | None
     copies: float
     batch: float
+    prompts: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,6 +116,7 @@ class EstimateResult(FigureResult):
             "prefix_tokens": float(work.prefix),
             "lengths": load.requests.lengths,
             "request_rate_per_s": load.rate,
+            "prompts": load.prompts,
             "drafts": self.drafted.drafts,
             "batch": load.batch if timed else None,
             "concurrency": load.batch * copies if timed else None,
@@ -209,9 +216,12 @@ class EstimateResult(FigureResult):
                 own = [CROWDED.format(100.0 * NEAR), *own]
         levels = [f"{name} {number(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
         banded = (x for x in outputs(estimate) if f"{x.name}_interval80_ms" in self.intervals)
+        waits = RUNNING_ON.format(option("prompts")) if arriving is None else ""
+        if load.prompts is not None:
+            waits = BENCHMARK.format(load.prompts, load.batch * load.copies)
         return [
-            f"A server that {sent}; both times are means and hold the prefills of other requests "
-            "and all waits.",
+            f"A server that {sent}; both times hold the prefills of other requests and all waits, "
+            f"and are means but for the median of TTFT. {waits}".rstrip(),
             *([f"Percentiles of the time to first token: {', '.join(levels)}."] if levels else []),
             "Time per output token is (latency - time to first token) / (osl - 1); with the first "
             f"token, latency / osl, it is {number(1e3 * estimate.tpot_with_first)} ms.",

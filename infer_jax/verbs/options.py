@@ -125,6 +125,17 @@ RATE = above_zero("a rate")
 RequestRate = Annotated[
     float | None, Option("Requests per second, arriving at random (Poisson).", "REQ/S", RATE)
 ]
+Prompts = Annotated[
+    float | None,
+    Option(
+        "Requests of a benchmark, whose first ones all come at once; of a server that runs on "
+        "where not given.",
+        "N",
+        WHOLE,
+    ),
+]
+POLLING = "Passes from one look for new requests to the next (--scheduler-recv-interval of SGLang)"
+Polling = Annotated[float | None, Option(f"{POLLING}; 1 where not given.", "N", WHOLE)]
 
 # limits
 TIME = Time()
@@ -174,6 +185,7 @@ RunDp = Annotated[float | None, Option("Groups of data-parallel attention.", "N"
 RunIsl = Annotated[float | None, Option("Mean prompt, where not in files.", "TOKENS", WHOLE)]
 RunOsl = Annotated[float | None, Option("Mean output, where not in files.", "TOKENS", WHOLE)]
 RunRate = Annotated[float | None, Option("Arrivals per second, where not in files.", "REQ/S", RATE)]
+RunPrompts = Annotated[float | None, Option("Requests of a run, where not in files.", "N", WHOLE)]
 Sidecar = Annotated[Place | None, Option("Facts by file, TOML or JSON (docs/formats.md).", "FILE")]
 
 # a picture of the answer, of a verb that writes none by itself in Python

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from infer_jax.errors import InputError
+from infer_jax.estimators.serving.plan import deployment
+from infer_jax.estimators.serving.workload import requests as serving_requests
 from infer_jax.results import option
-from infer_jax.specs import Arrivals, Workload
+from infer_jax.specs import Arrivals, Plan, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
 from infer_jax.verbs.problems import refuse
@@ -15,6 +17,7 @@ from infer_jax.verbs.texts import tokens
 
 if TYPE_CHECKING:
     from infer_jax.catalog.traces import Trace
+    from infer_jax.estimators import Estimator
 
 
 class Requested(NamedTuple):
@@ -80,6 +83,32 @@ def requested(
     ends = [float(lognormal(x)(np.array([1.0 - TAIL]))[0]) / np.sqrt(1.0 + x**2) for x in ratios]
     within = f"{100.0 * (1.0 - 2.0 * TAIL):.3g} % of requests or more"
     return Requested(work, "lognormal", [note], isl * ends[0] + osl * ends[1], within)
+
+
+def served(
+    model: "Estimator", work: Workload, plan: Plan, prompts: float | None, polling: float | None
+) -> tuple[Workload, Plan]:
+    """Requests and plan of an instance with what is known of a server and its benchmark alone.
+
+    ``prompts``: requests of a benchmark, of which ``work.batch`` come at its start; ``polling``:
+    passes from one look for new requests to the next.
+
+    Raises:
+        InputError: an estimator without a scheduler, arrivals, fewer requests than are in flight.
+    """
+    for name, value in (("prompts", prompts), ("polling", polling)):
+        if value is not None and not model.batches:
+            raise refuse(name, value, f"with {option('estimator', 'serving')}")
+    if polling is not None:
+        plan = deployment(plan).with_(polling=polling)
+    if prompts is None:
+        return work, plan
+    if work.arrivals is not None:
+        raise refuse("prompts", prompts, f"without {option('request_rate')}: arrivals do not start")
+    waves = prompts / float(work.batch)
+    if waves < 1.0:
+        raise refuse("prompts", prompts, f"at least the {float(work.batch):g} in flight")
+    return serving_requests(work).with_(waves=waves), plan
 
 
 def _recorded(trace: str, rate: float | None) -> Requested:

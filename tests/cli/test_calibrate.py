@@ -247,3 +247,26 @@ def test_a_run_and_estimate_differ_by_what_is_said_beside_it(tmp_path):
     assert start > 0.2 * lone["ttft_ms"]
     assert said["predicted"]["answers"]["ttft_ms"] == pytest.approx(lone["ttft_ms"] + start)
     assert "its first 64 requests come all at once" in " ".join(text.split())
+
+
+def test_what_a_file_lacks_of_a_benchmark_is_an_option(tmp_path):
+    """Requests of the run and looks for new ones, as the file that says them and as `estimate`."""
+    head = "engine,model,system,chips,tp,isl,osl,concurrency"
+    times, row = ",ttft_p50_ms,tpot_mean_ms\n", "sglang,llama-3.1-8b,h100_sxm,1,1,1000,200,64"
+    (tmp_path / "said.csv").write_text(f"{head},completed,polling{times}{row},640,9,150,12\n")
+    (tmp_path / "run.csv").write_text(f"{head}{times}{row},150,12\n")
+    base = ("compare", "llama-3.1-8b", "--hardware", "h100_sxm", "--measured")
+    given = ("--prompts", "640", "--polling", "9")
+    (said,), (asked,) = (
+        answer(*base, *words)["runs"] for words in (("said.csv",), ("run.csv", *given))
+    )
+    assert said["predicted"] == asked["predicted"]
+    # a median is set against a median, in which there is nothing of the start
+    assert "ttft_ms" not in said["measured"] and said["measured"]["ttft_median_ms"] == 150.0
+    predicted = said["predicted"]["answers"]
+    point = (*("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl", "1000"),
+             *("--osl", "200", "--concurrency", "64", "--estimator", "serving.sglang"))  # fmt: skip
+    lone = answer(*point, *given)
+    for name in ("ttft_ms", "ttft_median_ms", "tpot_ms"):
+        assert predicted[name] == pytest.approx(lone[name], rel=2e-6)
+    assert "only with --measured" in run("compare", *POINT, "--hardware", "h100_sxm", *given).err

@@ -64,6 +64,35 @@ def test_a_split_that_is_looked_for_is_of_an_estimator_that_searches():
     assert answer("estimate", *point)["estimator"] == "economics"
 
 
+def test_a_benchmark_is_asked_for_and_a_server_runs_on_by_itself():
+    """One request in w waits for the first ones: of twice as many requests the mean has half."""
+    point = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "32")
+    steady = answer(*point)
+    assert steady["prompts"] is None and steady["ttft_ms"] == steady["ttft_median_ms"]
+    short, printed = answered_once(*point, "--prompts", "320")
+    long = answer(*point, "--prompts", "640")
+    for one in (short, long):
+        assert one["ttft_median_ms"] == pytest.approx(steady["ttft_ms"], rel=1e-5)
+        assert one["tpot_ms"] == pytest.approx(steady["tpot_ms"], rel=1e-5)
+    waits = [one["ttft_ms"] - steady["ttft_ms"] for one in (short, long)]
+    assert waits[0] == pytest.approx(2.0 * waits[1], rel=1e-3) and waits[1] > 1.0
+    assert "mean TTFT" in printed and "median TTFT" in printed
+    said = " ".join(printed.split())
+    assert "Of 320 requests the first 32 come all at once" in said
+    assert "at least the 32 in flight" in run(*point, "--prompts", "8").err
+
+
+def test_a_server_that_looks_for_requests_less_often_says_so():
+    """(n - 1) / 2 passes more before the first that can feed an arrival."""
+    point = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "32")
+    sglang = (*point, "--estimator", "serving.sglang")
+    often, seldom, never = (answer(*sglang, "--polling", str(n))["ttft_ms"] for n in (1, 11, 21))
+    assert never - often == pytest.approx(2.0 * (seldom - often), rel=1e-3)
+    assert seldom - often == pytest.approx(5.0 * answer(*sglang)["tpot_ms"], rel=0.2)
+    ideal = (*point, "--estimator", "economics.planned", "--polling", "10")
+    assert "--estimator serving" in run(*ideal).err
+
+
 def test_memory_of_a_batch_is_its_weights_and_its_cache():
     """Llama-3.1-8B: 8,030,261,248 parameters of 2 bytes, 131,072 bytes of cache a token."""
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl", "4000", "--osl", "400")

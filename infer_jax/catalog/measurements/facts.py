@@ -12,7 +12,7 @@ from infer_jax.catalog.foreign import read_json, read_toml
 from infer_jax.catalog.measurements.run import NUMBERS, TEXTS, Run
 from infer_jax.errors import InputError
 
-FACTS = (*TEXTS, *NUMBERS, "max_num_seqs", "max_num_batched_tokens")
+FACTS = (*TEXTS, *NUMBERS, "completed", "max_num_seqs", "max_num_batched_tokens")
 
 
 def check_facts(where: str, values: Mapping[str, object]) -> dict[str, object]:

@@ -12,7 +12,10 @@ from infer_jax.errors import InputError
 
 # facts of a run that a file may lack: texts and numbers
 TEXTS = ("engine", "version", "model", "system", "date", "precision")
-NUMBERS = ("chips", "tp", "pp", "dp", "ep", "isl", "osl", "prefix", "concurrency", "request_rate")
+NUMBERS = (
+    *("chips", "tp", "pp", "dp", "ep", "polling"),
+    *("isl", "osl", "prefix", "concurrency", "request_rate"),
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ class Run:
     that definition. ``dp`` is attention data parallelism, ``ep`` the expert-parallel
     degree; ``tp`` x ``dp`` x ``pp`` chips make a server. A run of ``concurrency`` keeps that
     many requests in flight (closed loop); one of ``request_rate`` sends that many per second
-    (open loop), whatever limit ``concurrency`` then sets. ``max_num_seqs`` sequences run at once
+    (open loop), whatever limit ``concurrency`` then sets. A server that looks for new requests
+    every ``polling`` passes says so. ``max_num_seqs`` sequences run at once
     and ``max_num_batched_tokens`` are fed in a pass, where the server's arguments are known.
     """
 
@@ -98,6 +102,7 @@ class Run:
     pp: float | None = None
     dp: float | None = None
     ep: float | None = None
+    polling: float | None = None
     pools: tuple[WorkerPool, ...] = ()
     isl: float | None = None
     osl: float | None = None
