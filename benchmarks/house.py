@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_100,
-    "lines of code of the package": 35_200,
-    "lines of the package": 60_700,
+    "lines of code of the front": 10_120,
+    "lines of code of the package": 35_260,
+    "lines of the package": 60_800,
     "files of the package": 440,
     "lines of experiments": 10_260,
     "lines of tests": 31_600,

@@ -30,9 +30,7 @@ CROWDED = (
     "replay of the same server differ more than at lower rates: see infer-jax replay."
 )
 PILING = "The queue grows without end: no time has a mean. Throughput and prices are of those."
-BENCHMARK = (
-    "Of {:.6g} requests the first {:.6g} come all at once: mean TTFT holds their wait."
-)
+BENCHMARK = "Of {:.6g} requests the first {:.6g} come all at once: mean TTFT holds their wait."
 RUNNING_ON = "Mean and median of TTFT differ by the start of a benchmark alone: {} counts it."
 OF_PROFILE = "the calibration of this profile"
 OF_OTHERS = "rows left out of the fit with all others of their publisher"
