@@ -58,8 +58,8 @@ def plan(
     ttft: Annotated[
         float | str | None,
         Option(
-            f"Limit of the time to first token: 300ms, 0.3s; {USUAL_TTFT:g} s where not given, if "
-            "any plan meets it; none: no limit.",
+            "Limit of the mean time to first token: 300ms, 0.3s; "
+            f"{USUAL_TTFT:g} s where not given, if any plan meets it; none: no limit.",
             "TIME|none",
             Time(unlimited=True),
         ),

@@ -215,6 +215,7 @@ class PlanResult(FigureResult):
             f"{self._space()}, {plans.configurations} configurations, "
             f"{' and '.join(question.modes)}.",
             *(text for text, applies in statements.items() if text and applies),
+            "Times are means of servers that run on.",
             f"{currency} and joules are per million tokens: of both sides, blended, where not of "
             f"input or output; a GPU is paid while it is rented. Energy is of the {power}.",
             *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in assumed),
