@@ -31,7 +31,7 @@ LIMITS = {
     "lines of code of the package": 35_260,
     "lines of the package": 60_800,
     "files of the package": 440,
-    "lines of experiments": 10_260,
+    "lines of experiments": 10_430,
     "lines of tests": 31_600,
     "functions and classes with bare names": 12,
     "files that use private modules of JAX": 1,

@@ -133,11 +133,13 @@ def _table(s: Server, model: Serving) -> PassLaw:
 def _program(
     table: PassLaw, rules: Rules, requests: Requests, *, width: int, turns: int, copies: int
 ) -> tuple[Array, ...]:
-    step, sizes = Partial(pass_time, table), {"width": width, "turns": turns}
+    step = Partial(pass_time, table)
     if copies == 1:
-        log: Log = replay(step, rules, requests, **sizes)
+        log: Log = replay(step, rules, requests, width=width, turns=turns)
         return log.ttft, log.tpot, log.latency, log.complete
-    routed = replay_copies(step, rules, requests, copies=copies, router=ROUTER, **sizes)
+    routed = replay_copies(
+        step, rules, requests, copies=copies, router=ROUTER, width=width, turns=turns
+    )
     return *(routed.of(name) for name in ("ttft", "tpot", "latency")), routed.complete
 
 

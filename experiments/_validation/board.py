@@ -203,6 +203,9 @@ def read(files: list[Path]) -> RowsRead:
     found, begin = RowsRead(), time.perf_counter()
     for name, reader in readers.items():
         one = reader()
+        again = twins.is_repeated(one.rows, found.rows)
+        one.rows = [row for row, twice in zip(one.rows, again, strict=True) if not twice]
+        one.skipped.update({"a run that another file has, too": int(again.sum())})
         found.add(one)
         left = sum(one.skipped.values())
         _report.say(f"{name}: {len(one.rows)} rows{f', {left} left out' if left else ''}", begin)

@@ -17,10 +17,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from experiments._replay.server import profile
 from experiments._report import GOLDEN, SHARED
-from experiments._validation import replays
+from experiments._validation import replays, runs
 from infer_jax.calibration.pooled import readers, rows
 from infer_jax.calibration.pooled.readers import TableReader
+from infer_jax.catalog import list_models
+from infer_jax.catalog.measurements.names import model_named
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, WideExperts
@@ -136,8 +139,51 @@ def _table(name: str, columns: str, row: Callable[[rows.Cells], rows.PooledRow])
     return TableReader(name, tuple(columns.split()), lambda lines: rows.rows_of(lines, row))
 
 
+# local runs, of AlexsJones/llmfit (@3f44fd3), crowd-sourced: one request at a time
+LOCAL = {"vllm": "vllm"}  # engines; llama.cpp and those that start it are not modelled here
+# 4 bits and a scale of 16 bits for each 128, multiplied in 16
+INT4 = rows.StoredFormats((0.516, 16.0), (0.516, 16.0), rows.BF16, 2.0, 0.0)
+LOCAL_FORMATS = {
+    "BF16": rows.StoredFormats(rows.BF16, rows.BF16, rows.BF16, 2.0, 0.0),
+    "FP8": rows.StoredFormats(rows.FP8, rows.FP8, rows.FP8, 2.0, 0.0),
+    **dict.fromkeys(("AWQ", "GPTQ", "INT4"), INT4),
+}
+
+
+def _local_row(cells: rows.Cells) -> rows.PooledRow:
+    """One request at a time on a machine of one's own."""
+    engine = rows.lookup(LOCAL, cells, "engine")
+    try:
+        system = profile(rows.text(cells, "gpu")).name
+    except ValueError:
+        raise rows.UnusableRowError(f"gpu {rows.text(cells, 'gpu')!r} has no profile") from None
+    model = model_named(rows.text(cells, "model")) or ""
+    if model not in list_models():
+        raise rows.UnusableRowError("a model of a local run that is not bundled")
+    if rows.number(cells, "batch") != 1.0 or rows.text(cells, "drafts") != "False":
+        raise rows.UnusableRowError("drafts, or several requests at a time")
+    word = rows.text(cells, "quantisation").upper()
+    formats = rows.lookup(LOCAL_FORMATS, {"quantisation": word}, "quantisation")
+    lengths = {"isl": rows.number(cells, "prompt"), "osl": rows.number(cells, "output")}
+    return rows.PooledRow(
+        id=cells.get("id") or "",
+        dataset="local runs",
+        served=rows.ServedModel(model, formats),
+        system=system,
+        engine=engine,
+        workload=ServingWorkload.of(**lengths, batch=1.0),
+        plan=Deployment.of(tp=rows.number(cells, "gpus")),
+        measured={"tpot": 1.0 / rows.number(cells, "out_tok_s")},
+        group=f"{model} {system} {engine} {word}",
+        date=rows.text(cells, "created")[:10],
+    )
+
+
 TABLES = (
     *readers.TABLES,
+    _table(
+        "local runs", "quantisation engine hw_class gpu gpus prompt output out_tok_s", _local_row
+    ),
     _table(
         "ML.ENERGY",
         "gpu_model weight_precision num_gpus avg_batch_size avg_power_watts",
@@ -153,13 +199,13 @@ TABLES = (
 
 
 def read(path: Path) -> rows.RowsRead:
-    """The rows of a table, or of a folder with the requests of one server.
+    """The rows of a table, of a benchmark client's result, or of the requests of one server.
 
     Raises:
         InputError: unreadable, or of no kind in ``TABLES``.
     """
     if not path.is_dir():
-        return readers.read(path, TABLES)
+        return runs.read(path) if path.suffix in runs.SUFFIXES else readers.read(path, TABLES)
     if not (path / replays.FILE).is_file():
         allowed = f"a folder with {replays.FILE}, config.json and requests.jsonl"
         raise InputError(str(path), "folder", "no measured server", allowed)
@@ -173,6 +219,7 @@ def sources(folder: Path = MEASURED) -> dict[str, Callable[[], rows.RowsRead]]:
         InputError: no such folder.
     """
     found = readers.sources(folder, TABLES)
-    runs = sorted(path.parent for path in folder.glob(f"*/*/{replays.FILE}"))
-    found |= {str(run.relative_to(folder)): partial(read, run) for run in runs}
+    others = [path.parent for path in folder.glob(f"*/*/{replays.FILE}")]
+    others += [path for suffix in runs.SUFFIXES for path in folder.glob(f"*/*{suffix}")]
+    found |= {str(path.relative_to(folder)): partial(read, path) for path in sorted(others)}
     return found | {WIDE_EXPERTS.name: partial(read, WIDE_EXPERTS)}

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from experiments._validation import decisions
 from infer_jax.calibration.pooled.answers import Columns, shipped
@@ -68,14 +67,14 @@ import json, sys
 from aisimulate.config import CorePredictionConfig
 from aisimulate.predict import run_prediction
 from aisimulate.stack import resolve_runner_factory
-factory = resolve_runner_factory("engine")
+factory, answers, sys.stdout = resolve_runner_factory("engine"), sys.stdout, sys.stderr
 for line in sys.stdin:
     try:
         config = CorePredictionConfig.model_validate(json.loads(line))
         found = run_prediction(config, stack="engine", runner_factory=factory).summary
     except Exception as problem:
         found = {"problem": f"{type(problem).__name__}: {problem}"}
-    print(json.dumps(found, default=str), flush=True)
+    print(json.dumps(found, default=str), file=answers, flush=True)
 """
 
 
@@ -103,15 +102,16 @@ def answers(rows: Sequence[PooledRow], count: int = ROWS) -> Columns:
 
 
 def _replies(command: Path, questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tool's answers, from one process of its own environment."""
+    """The tool's answers, from one process of its own environment; none after its early end."""
     lines = "".join(json.dumps(one) + "\n" for one in questions)
     python = command.resolve().with_name("python")
     done = subprocess.run(
         [str(python if python.exists() else sys.executable), "-c", SERVER],
-        input=lines, capture_output=True, text=True, check=True,
+        input=lines, capture_output=True, text=True, check=False,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
     )  # fmt: skip
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return found + [{}] * (lines.count("\n") - len(found))
 
 
 def config(row: PooledRow) -> dict[str, Any] | None:
@@ -126,13 +126,15 @@ def config(row: PooledRow) -> dict[str, Any] | None:
     load, experts = round(requests), is_mixture(row.served.model)
     if isinstance(plan, Pools):
         mode, decoding = "disaggregated", plan.decode
+        copies, first = float(plan.prefill_copies), float(plan.prefill_batch)
         workers = {
-            "prefill": _worker(plan.prefill, plan.prefill_copies, experts, plan.prefill_batch),
-            "decode": _worker(plan.decode, plan.decode_copies, experts, load),
+            "prefill": _worker(plan.prefill, copies, experts, first * copies),
+            "decode": _worker(decoding, float(plan.decode_copies), experts, load),
         }
     else:
         mode, decoding = "aggregated", plan
-        workers = {mode: _worker(plan, 1.0, experts, load)}
+        workers = {mode: _worker(decoding, 1.0, experts, load)}
+    assert isinstance(decoding, Deployment)
     engine = {
         "mode": mode,
         "model": checkpoint,
@@ -153,16 +155,16 @@ def config(row: PooledRow) -> dict[str, Any] | None:
     return {"traffic": traffic, "engine": engine}
 
 
-def _worker(plan: Plan, copies: ArrayLike, experts: bool, load: ArrayLike) -> dict[str, Any]:
+def _worker(plan: Plan | None, copies: float, experts: bool, load: float) -> dict[str, Any]:
     """A pool's workers, with room for as many sequences of a rank as its share of the load."""
     assert isinstance(plan, Deployment)
     names = ("tp", "pp", "attention_dp", "ep")
     tp, pp, groups, ep = (round(float(getattr(plan, name))) for name in names)
-    degrees = {"replicas": round(float(copies)), "tensor": tp, "pipeline": pp}
+    degrees = {"replicas": round(copies), "tensor": tp, "pipeline": pp}
     degrees["attention_data"] = groups
     if experts:
         degrees |= {"moe_expert": ep, "moe_tensor": tp * groups // ep}
-    sequences = -(-float(load) // (degrees["replicas"] * groups))
+    sequences = -(-load // (degrees["replicas"] * groups))
     return {
         "parallelism": degrees,
         "scheduler": {"max_sequences": max(SEQUENCES, round(sequences))},

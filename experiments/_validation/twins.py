@@ -10,9 +10,12 @@ import jax
 import numpy as np
 
 from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment
 
+TIMES = ("tpot", "ttft")
+PRINTED = 2e-3  # relative difference of two rounded figures of one run
 FITTED, TWIN, NEW = "fitted", "with a twin in the fit", "without a twin"
 
 
@@ -46,3 +49,23 @@ def told_apart(rows: Sequence[PooledRow], fitted: Sequence[PooledRow]) -> np.nda
     )
     twin = has_twin([*rows, *fitted], seen)[: len(rows)]
     return np.where(seen[: len(rows)], FITTED, np.where(twin, TWIN, NEW))
+
+
+def is_repeated(rows: Sequence[PooledRow], others: Sequence[PooledRow]) -> np.ndarray:
+    """Whether each row is the run of another file: one load of a server, both times alike."""
+    known = rows_by_label(map(_load, others))
+    return np.asarray([any(_alike(r, others[i]) for i in known.get(_load(r), ())) for r in rows])
+
+
+def _load(row: PooledRow) -> Hashable:
+    """Model, chip and load of a row; its name where it has none."""
+    return (row.model, row.system, float(row.workload.batch)) if row.workload else row.id
+
+
+def _alike(row: PooledRow, other: PooledRow) -> bool:
+    """Lengths and both times equal but for the digits that sources print."""
+    mine, theirs = (np.asarray([r.measured.get(k, np.nan) for k in TIMES]) for r in (row, other))
+    if row.workload is None or not np.isfinite(mine + theirs).all():
+        return False
+    lengths = np.asarray(row.lengths) / np.asarray(other.lengths)
+    return bool(np.abs(np.concatenate([lengths, mine / theirs]) - 1.0).max() < PRINTED)

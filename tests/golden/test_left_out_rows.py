@@ -139,7 +139,7 @@ def test_no_choice_is_worth_nothing_and_a_limit_that_none_keeps_is_no_question(t
     # none at 8 ms, where c keeps it; b of 300 tokens/s at 25 and, where d gives 900, at 40
     found = decisions.regret(PLANS, shy, "all chips")
     assert found == pytest.approx((3, 200 / 3, 500 / 9, 0.0, 500 / 9))
-    slow = [replace(r, measured=r.measured | {"tpot": 0.1}) for r in PLANS]
+    slow = [replace(r, measured={**r.measured, "tpot": 0.1}) for r in PLANS]
     assert decisions.regret(slow, shy, "all chips").questions == 0
     # plans of one kind of chip are too few for a question here
     assert decisions.regret(PLANS, shy, "a kind of chip").questions == 0
@@ -188,7 +188,8 @@ def test_rates_follow_from_both_times_where_no_rate_is_stated():
 def test_rows_with_a_twin_in_the_fit_are_told_apart():
     fitted = [PLANS[0], PLANS[1]]
     again = replace(PLANS[1], id="again", date="2026-05-05", measured={"tpot": 0.03})
-    longer = replace(again, workload=again.workload.with_(osl=2048.0))
+    work = ServingWorkload.of(isl=1024.0, osl=2048.0, batch=16.0)
+    longer = replace(again, workload=work)
     found = twins.told_apart([PLANS[0], again, longer, PLANS[2]], fitted)
     assert found.tolist() == [twins.FITTED, twins.TWIN, twins.NEW, twins.NEW]
     scores = board.by_dataset([again, longer], {"tpot": np.asarray([0.02, 0.03])}, None, found[1:3])

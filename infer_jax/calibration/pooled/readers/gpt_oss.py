@@ -16,6 +16,7 @@ from infer_jax.calibration.pooled.rows import (
     ServedModel,
     UnusableRowError,
     gpt_oss_formats,
+    lookup,
     number,
     optional_number,
     rows_of,
@@ -24,6 +25,7 @@ from infer_jax.calibration.pooled.rows import (
 from infer_jax.estimators.serving import Deployment, ServingWorkload
 
 COLUMNS = ("label", "completed", "mean_tpot_ms", "mean_ttft_ms", "mean_e2e_ms", "power_mean_w")
+OWN = {"model": "gpt-oss-120b", "hardware": "h200"}  # of all rows, where they say any
 DRAFTS = 7.0
 WAVES = 5.0  # completed over in flight below which a run is a start and an end
 
@@ -48,6 +50,8 @@ def _row(cells: Cells) -> PooledRow:
     match = re.search(r"(?:^|_)c(\d+)(?:_|$)", label)
     if match is None or not float(match[1]):
         raise UnusableRowError("label does not tell the requests in flight")
+    for column, own in OWN.items():
+        lookup({"": "", own: own}, cells, column)
     load = float(match[1])
     completed = number(cells, "completed")
     if completed < WAVES * load:
