@@ -262,8 +262,8 @@ def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
         times = [f"{n.upper()} {digits(1e3 * x)} ms" for n, x in zip(PASSES, both[1], strict=True)]
         yield (
             f"A server that runs on, as `estimate` has it: means {', '.join(times)}. Predicted of "
-            f"the run: its first {run.concurrency:g} requests come all at once, lengths vary as its "
-            "own do."
+            f"the run: its first {run.concurrency:g} requests come all at once, lengths vary as "
+            "its own do."
         )
 
 
