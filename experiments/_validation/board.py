@@ -19,7 +19,7 @@ from infer_jax.calibration.pooled.readers import silicon
 from infer_jax.calibration.pooled.rows import METRICS, PooledRow, RowsRead, system_named
 from infer_jax.catalog.published import Within, power_errors
 from infer_jax.errors import InputError
-from infer_jax.estimators import Trust, make, trust
+from infer_jax.estimators import Trust, make, measured_within, trust
 from infer_jax.estimators.serving import GENERATIONS
 
 SHARE = 80
@@ -44,8 +44,7 @@ def score(predicted: np.ndarray, measured: np.ndarray, *band: np.ndarray | None)
 def bands(rows: Sequence[PooledRow], found: Mapping[str, np.ndarray]) -> Bands:
     """The 80 % bands of each metric of each row, as the program has them.
 
-    Of two pools they are what `plan --confidence` believes at as many requests in flight; those of
-    power are of rows left out of its fit.
+    Those of power are of rows left out of its fit.
     """
     within = [_within(row) for row in rows]
     none = {SHARE: (np.nan, np.nan)}
@@ -86,7 +85,8 @@ def _within(row: PooledRow) -> Within:
     profile = system_named(row.system)
     name = f"serving.{row.engine}" if row.engine != "vllm" else "serving"
     known = _trusted(name, profile.name, row.served.model, has_narrow_products(row))
-    return known.within(float(row.workload.batch), pools=row.mode == "pools")
+    load, pools = float(row.workload.batch), row.mode == "pools"
+    return measured_within([known], load, row.lengths, pools=pools)
 
 
 @cache

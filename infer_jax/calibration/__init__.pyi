@@ -13,8 +13,6 @@ from infer_jax.calibration.cross_validation import (
     random_groups as random_groups,
 )
 from infer_jax.calibration.error_bands import (
-    Band as Band,
-    bands as bands,
     learned as learned,
     left_out as left_out,
 )

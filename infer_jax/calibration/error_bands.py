@@ -1,4 +1,4 @@
-"""Prediction bands of measurements, and the law of errors of a new source.
+"""Errors of rows that were left out, and the law of errors of a new source.
 
 A fit's own residuals are too small, and errors of one server or publisher are correlated, so bands
 are made of errors of predictions without the row's whole cluster or source, without refitting.
@@ -8,7 +8,6 @@ most, and what facts add to the scale is kept near none by a prior.
 
 from collections.abc import Hashable, Mapping, Sequence
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -45,59 +44,6 @@ def left_out(
     return residuals
 
 
-class Band(NamedTuple):
-    """Bounds of log(measured / predicted) of each row."""
-
-    low: Float[np.ndarray, " new"]
-    high: Float[np.ndarray, " new"]
-
-
-def bands(
-    errors: Float[np.ndarray, " rows"],
-    known: Mapping[str, Sequence[Hashable]],
-    new: Mapping[str, Sequence[Hashable]],
-    likeness: Mapping[str, float],
-    share: float = 0.8,
-    clusters: Sequence[Hashable] | None = None,
-) -> Band:
-    """The band that holds a ``share`` of measurements like each new row.
-
-    Weighted quantiles of -``errors``, log(measured / predicted) of known rows that were left out:
-    a known row weighs the product of ``likeness`` over the labels (model, chip, engine) that it
-    shares with the new one. Where errors come in few ``clusters``, quantiles are widened about
-    the median by Student's t over the normal, with one degree of freedom less than clusters.
-
-    Args:
-        errors: log(predicted / measured) of known rows, as ``left_out`` gives them.
-        known: labels of the known rows, by name of the label.
-        new: labels of the new rows, by the same names.
-        likeness: by name of the label, the factor by which a row with an equal label weighs more.
-        clusters: labels of the known rows, equal where errors are correlated, as of ``left_out``.
-
-    Raises:
-        InputError: labels that differ in name or number.
-    """
-    if set(known) != set(new) or set(likeness) != set(known):
-        raise InputError("bands", "labels", sorted(new), ", ".join(sorted(likeness)))
-    for labels in known.values():
-        if len(labels) != len(errors):
-            raise InputError("bands", "labels", len(labels), f"{len(errors)}, one a known row")
-    widen = 1.0 if clusters is None else student(len(set(clusters)) - 1, share)
-    columns = {n: np.asarray([str(x) for x in known[n]]) for n in likeness}
-    rows = list(zip(*(map(str, new[n]) for n in likeness), strict=True))
-    tail = (1.0 - share) / 2.0
-    ends: dict[tuple, tuple[float, float]] = {}
-    for key in set(rows):
-        weight = np.ones(len(errors))
-        for name, label in zip(likeness, key, strict=True):
-            weight = weight * np.where(columns[name] == label, likeness[name], 1.0)
-        shares = tail, 0.5, 1.0 - tail
-        low, middle, high = weighted_quantiles(-np.asarray(errors), weight, shares)
-        ends[key] = middle + widen * (low - middle), middle + widen * (high - middle)
-    low, high = np.asarray([ends[key] for key in rows]).T
-    return Band(low, high)
-
-
 def weighted_quantiles(
     values: Float[np.ndarray, " rows"], weight: Float[np.ndarray, " rows"], shares: Sequence[float]
 ) -> tuple[float, ...]:
@@ -122,7 +68,6 @@ def learned(
     facts: Mapping[str, Float[np.ndarray, " rows"]],
     clusters: Sequence[Hashable],
     believed: float,
-    widening: Sequence[str] = (),
     shares: Sequence[int] = SHARES,
 ) -> ErrorLaw:
     """The law of errors whose sources were left out.
@@ -136,7 +81,6 @@ def learned(
         facts: by name, of each row.
         clusters: labels of rows, equal where errors are correlated: a data set of a source.
         believed: the scale that is expected.
-        widening: facts that cannot make an error less: what is new to a fit.
 
     Raises:
         InputError: no errors, or facts or clusters of another number.
@@ -147,14 +91,7 @@ def learned(
         raise InputError("law of errors", "rows", len(known), "one or more, each with its facts")
     weight = counts(clusters)
     table = np.stack([np.ones(len(known)), *columns], axis=1)
-    used = np.ones(table.shape[1], bool)
-    while True:
-        slopes = np.zeros(len(used))
-        slopes[used] = _log_scale(known, table[:, used], weight, np.log(believed))
-        below = np.asarray([False, *(n in widening for n in facts)]) & (slopes < 0.0)
-        if not below.any():
-            break
-        used &= ~below
+    slopes = _log_scale(known, table, weight, np.log(believed))
     scores = known * np.exp(-table @ slopes)
     return ErrorLaw(
         float(np.exp(slopes[0])),

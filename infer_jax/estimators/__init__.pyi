@@ -10,7 +10,11 @@ from infer_jax.estimators.estimate import (
     Phase as Phase,
 )
 from infer_jax.estimators.estimator import Estimator as Estimator, Wrapper as Wrapper
-from infer_jax.estimators.known_errors import Trust as Trust, trust as trust
+from infer_jax.estimators.known_errors import (
+    Trust as Trust,
+    measured_within as measured_within,
+    trust as trust,
+)
 from infer_jax.estimators.offloading import (
     JobEstimate as JobEstimate,
     Offload as Offload,

@@ -1,5 +1,7 @@
 """Known errors of an estimator for a system, an engine and a model."""
 
+import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from infer_jax import engines
@@ -26,11 +28,11 @@ class Trust(NamedTuple):
 
     ``rows``: measured rows of the system and engine; ``median``: the median error of TPOT and TTFT
     in per cent, over the rows that ``errors_of`` describes, empty where not known;
-    ``facts``: what widens the band of measured runs, empty where errors are not known;
+    ``known``: whether its errors are known, so that answers have bands;
     ``borrowed_from``: the generation whose coefficients are used for a chip
-    without measured rows; ``calibrated``: whether the profile holds a calibration to its own
-    server; ``foreign``: whether no measured row is of the chip's make; ``apart``: whether
-    the chip's generation has a fit of its own; ``says``: all of this in one sentence.
+    without measured rows; ``own``: the bands of a profile that was calibrated to its own
+    server; ``narrow``: whether the model multiplies 4-bit numbers; ``foreign``: whether no
+    measured row is of the chip's make; ``says``: all of this in one sentence.
     """
 
     estimator: str
@@ -41,38 +43,28 @@ class Trust(NamedTuple):
     median: dict[str, float] = {}  # noqa: RUF012
     errors_of: str = ""
     borrowed_from: str | None = None
-    calibrated: bool = False
-    facts: dict[str, float] = {}  # noqa: RUF012
+    known: bool = False
+    own: Within = {}  # noqa: RUF012
+    narrow: bool = False
     foreign: bool = False
-    apart: bool = False
 
-    def within(self, load: float | None = None, *, pools: bool = False) -> Within:
+    @property
+    def calibrated(self) -> bool:
+        """Whether the profile holds a calibration to its own server."""
+        return bool(self.own)
+
+    def within(self, load: float, lengths: tuple[float, float], *, pools: bool = False) -> Within:
         """Factors of a prediction between which shares of runs were measured, by output.
 
-        Runs of publishers of whom no fit has seen a row; by share in per cent. Empty where errors
-        are not known. ``load``: requests in flight of an instance, where they are known.
+        The one law of bands. By share in per cent, of publishers of whom no fit has seen a row; of
+        a profile's own server where it was calibrated to one, which is never of ``pools``.
+        ``load``: requests in flight of an instance, of one that decodes; ``lengths``: mean tokens
+        of prompt and output.
         """
-        if not self.facts:
-            return {}
-        asked = facts(pools=pools) if load is None else facts(load, pools=pools)
-        found = unseen(self.facts | {name: asked[name] for name in ("load", "pools")})
-        if not self.foreign:
-            return self._of_make(found)
-        return _widest(found, unseen_errors()["make"].within)
-
-    def _of_make(self, found: Within) -> Within:
-        """``found``, and on systems that were fitted apart (AMD's) their own errors at least.
-
-        Their builds differ more than publishers do: of a system without rows, of all of them.
-        """
-        own = serving_measured().own
-        if not self.apart:
-            return found
-        errors = {key: x.within for key, x in serving_errors().items() if key[0] in own}
-        mine = errors.get((self.system, str(self.engine)))
-        for one in [mine] if mine else errors.values():
-            found = _widest(found, one)
-        return found
+        if self.own and not pools:
+            return self.own
+        found = unseen(facts(load, lengths, narrow=self.narrow), pools=pools)
+        return _widest(found, unseen_errors()["make"].within) if self.foreign else found
 
     @property
     def mark(self) -> str:
@@ -116,20 +108,19 @@ def trust(
         says = f"Estimator {name}: {estimator.checked_against}. {memory_note(estimator)}"
         return Trust(name, system.name, says.rstrip())
     head = f"Estimator {name} ({NAMES[engine]}): "
-    if system.bands():
+    if own := system.bands():
         says = f"{head}calibrated to the server of {system.name}."
-        return Trust(name, system.name, says, engine, calibrated=True)
+        bands: Within = {output: {80: ends} for output, ends in own.items()}
+        return Trust(name, system.name, says, engine, known=True, own=bands, narrow=narrow)
     engines = {} if changed else serving_measured().rows.get(system.name, {})
     rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
-    trusted = Trust(name, system.name, head, engine, rows)
+    trusted = Trust(name, system.name, head, engine, rows, narrow=narrow)
     if not engines and set(system.coefficients.get("serving", {})) - FACTS:
         says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
         return trusted._replace(says=says)
     known_model = model in serving_measured().models_of(system.name)
     amd = estimator.generation_name.startswith("cdna")
-    if estimator.has_bands:
-        known = facts(narrow=narrow, chip=not engines, model=not known_model)
-        trusted = trusted._replace(facts=known, apart=amd)
+    trusted = trusted._replace(known=estimator.has_bands and not changed)
     if not engines:
         generation = GENERATION[estimator.generation_name]
         altered = " with changed numbers" if changed else ""
@@ -167,18 +158,22 @@ def _unseen(trusted: Trust, known: str, kind: str) -> Trust:
     return _with_errors(trusted, known, LEFT_OUT[kind], unseen_errors()[kind].median)
 
 
+def measured_within(
+    trusts: Sequence[Trust], load: float, lengths: tuple[float, float], *, pools: bool = False
+) -> Within:
+    """``Trust.within`` of plans on one system, or on two: of the one that less is known of."""
+    found = [trust.within(load, lengths, pools=pools) for trust in trusts]
+    return functools.reduce(_widest, found)
+
+
 def _widest(one: Within, other: Within) -> Within:
     """The outer ends of two bands of every output; an output of one alone has that one's."""
-    return {
-        name: {
-            share: (
-                min(low, other.get(name, one[name])[share][0]),
-                max(high, other.get(name, one[name])[share][1]),
-            )
-            for share, (low, high) in shares.items()
-        }
-        for name, shares in one.items()
-    }
+
+    def outer(name: str, share: int) -> tuple[float, float]:
+        ends = [x[name][share] for x in (one, other) if share in x.get(name, {})]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    return {name: {share: outer(name, share) for share in shares} for name, shares in one.items()}
 
 
 def memory_note(estimator: Estimator) -> str:

@@ -26,7 +26,9 @@ class Requirements:
     ``concurrency``: requests in flight over all replicas, in rows of ``shares``; or
     ``rate``: requests per second; or neither, and the chips are filled. ``frontier``: find all
     plans that no other beats in both TPOT and dollars, not only the cheapest. ``usual_ttft``:
-    without a limit of TTFT, keep it within ``USUAL_TTFT`` if any plan does.
+    without a limit of TTFT, keep it within ``USUAL_TTFT`` if any plan does. ``slower``: factors
+    on a predicted TPOT and TTFT at numbers of requests in flight of an instance that are held
+    against the limits; None: 1.
     """
 
     ttft: float = np.inf
@@ -37,6 +39,14 @@ class Requirements:
     rate: float | None = None
     frontier: bool = False
     usual_ttft: bool = False
+    slower: Callable[[Column], tuple[Column, Column]] | None = None
+
+    def factors(self, load: Column | float) -> tuple[Column, Column]:
+        """Factors on TPOT and TTFT at numbers of requests in flight, as ``slower`` has them."""
+        load = np.asarray(load, float)
+        return (
+            (np.ones_like(load), np.ones_like(load)) if self.slower is None else self.slower(load)
+        )
 
 
 class Side(NamedTuple):

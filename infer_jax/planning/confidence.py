@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.physics.chance import ratio
+from infer_jax.physics.chance import Spread, ratio
 from infer_jax.planning.cheapest import (
     instance_layouts,
     legal_layouts,
@@ -30,7 +30,7 @@ from infer_jax.planning.choice import (
     front,
 )
 from infer_jax.planning.instances import Rows, instance_rows
-from infer_jax.planning.layout import Layout
+from infer_jax.planning.layout import Column, Layout
 from infer_jax.planning.pools import pool_plans
 from infer_jax.planning.posterior import ARRIVING_ROWS, ROWS, TIMED, Posterior, chances
 from infer_jax.planning.pricing import PricedTable, first_of_each, priced, worst_of
@@ -78,17 +78,20 @@ def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -
 def tightened(
     limits: Requirements, posterior: Posterior, mode: str, tpot: float, ttft: float
 ) -> Requirements:
-    """Limits on predicted times at which measured ones keep ``limits`` with these probabilities."""
-    factors = [
-        float(jnp.exp(ratio(NormalDist().inv_cdf(p), model.spread)))
-        for p, model in zip((tpot, ttft), posterior.errors[mode], strict=True)
-    ]
-    return replace(
-        limits,
-        tpot=limits.tpot / factors[0],
-        ttft=limits.ttft / factors[1],
-        p99_ttft=limits.p99_ttft / factors[1],
-    )
+    """``limits`` on times as slow as measured ones are below with these probabilities."""
+    scores = [NormalDist().inv_cdf(p) for p in (tpot, ttft)]
+
+    def slower(load: Column) -> tuple[Column, Column]:
+        loads, row = np.unique(load, return_inverse=True)
+        spreads = [[x.spread for x in posterior.errors[mode](n)] for n in loads.tolist()]
+        slow, late = (
+            np.asarray(jnp.exp(ratio(z, Spread(own[0].scores, np.stack([x.logs for x in own], 1)))))
+            for z, own in zip(scores, zip(*spreads, strict=True), strict=True)
+        )
+        rows = row.reshape(np.shape(load))
+        return slow[rows], late[rows]
+
+    return replace(limits, slower=slower)
 
 
 class _Search:

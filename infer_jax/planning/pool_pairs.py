@@ -151,7 +151,8 @@ def priced_pairs(
     requests = np.asarray(estimate.throughput) * chips / float(work.osl)
     joules = MILLION * np.asarray(watts[0]) / requests, MILLION * np.asarray(watts[1]) / requests
     prefill = {f"prefill {name}": limit for name, limit in estimate.prefill.limits.items()}
-    excess = excess_of(estimate, chips, limits, {**estimate.decode.limits, **prefill})
+    sizes = chips, chosen[1].sequences
+    excess = excess_of(estimate, sizes, limits, {**estimate.decode.limits, **prefill})
     rate = requests if limits.rate is None else np.minimum(requests, limits.rate)
     return PricedPairs(space, pools, pairs, estimate, rate, rent, joules, excess)
 

@@ -63,8 +63,10 @@ def pool_plans(
     else:
         prefill, decode = pools
         fewer = limits.rate is None
-        decode_rows = _best(decode, limits.tpot, limits, fewer=fewer)
-        pools = prefill.take(_best(prefill, limits.ttft, limits)), decode.take(decode_rows)
+        tpot = limits.tpot / limits.factors(decode.sequences)[0]
+        ttft = limits.ttft / limits.factors(1.0)[1]
+        decode_rows = _best(decode, tpot, limits, fewer=fewer)
+        pools = prefill.take(_best(prefill, ttft, limits)), decode.take(decode_rows)
         pairs = _combined(pools, limits)
     if not pairs:
         return PlanCandidates([], [], configurations, pooled=False)
@@ -157,7 +159,7 @@ def _at_speeds(
 
 def _best(
     pool: PoolRows,
-    longest: float,
+    longest: Column | float,
     limits: Requirements,
     per_size: int = ROWS_PER_SIZE,
     *,

@@ -1,6 +1,6 @@
 """The probability that the limits of plans hold: every plan at every draw, in one program."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -38,16 +38,19 @@ class ErrorModel(NamedTuple):
     calibrated: float = 0.0
 
 
+Models = tuple[ErrorModel, ErrorModel]  # of TPOT and TTFT
+
+
 class Posterior(NamedTuple):
     """The uncertainty of plans on one or two systems.
 
     ``servings``: the estimator of each system, every leaf a row of its value and then of each draw;
-    ``errors``: of TPOT and TTFT, by mode; ``offsets``: normal scores of the draws of TPOT's and
-    TTFT's offset, by mode.
+    ``errors``: of TPOT and TTFT, by mode, at a number of requests in flight of an instance;
+    ``offsets``: normal scores of the draws of TPOT's and TTFT's offset, by mode.
     """
 
     servings: Sequence[Serving]
-    errors: Mapping[str, tuple[ErrorModel, ErrorModel]]
+    errors: Mapping[str, Callable[[float], Models]]
     offsets: Mapping[str, Float[np.ndarray, "2 draws"]]
 
 
@@ -65,10 +68,9 @@ class Chances(NamedTuple):
 
 
 class LimitErrors(NamedTuple):
-    """Limits in seconds of TPOT, TTFT and its 99 %, and the errors of the times."""
+    """Limits in seconds of TPOT, TTFT and its 99 %, and the draws of the times' offsets."""
 
     limits: Sequence[Array]
-    models: tuple[ErrorModel, ErrorModel]
     offsets: Array
 
 
@@ -86,7 +88,7 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
     if pooled or rate is None:
         work = work.replace(lengths=())
     times = [np.float64(x) for x in (limits.tpot, limits.ttft, limits.p99_ttft)]
-    errors = LimitErrors(times, posterior.errors[mode], posterior.offsets[mode])  # pyright: ignore[reportArgumentType]
+    errors = LimitErrors(times, posterior.offsets[mode])  # pyright: ignore[reportArgumentType]
     served = planned_server(space, sides[0], work)
     servings = tuple(posterior.servings)
     parts: list[Chances] = []
@@ -94,7 +96,8 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
     for start in range(0, len(plans), size):
         rows = plans[start : start + size]
         padded = [*rows, *[rows[-1]] * (size - len(rows))]
-        columns = jax.tree.map(lambda *x: np.array(x), *(_columns(c, rate) for c in padded))
+        every = ((posterior.errors[mode](c.batch), *_columns(c, rate)) for c in padded)
+        columns = jax.tree.map(lambda *x: np.array(x), *every)
         if pooled:
             ends = joined_pools(sides), space.arch, sides[-1].hardware
             part = once(pair_chances, servings, served, *ends, errors, *columns)
@@ -120,18 +123,19 @@ def instance_chances(
     servings: tuple[Serving, ...],
     served: PlannedServer,
     errors: LimitErrors,
+    models: Models,
     layout: dict[str, Array],
     load: Array,
 ) -> Chances:
     """Chances of instances of one kind, each with its requests in flight or per second."""
 
-    def plan_chances(degrees: dict[str, Array], load: Array) -> Chances:
+    def plan_chances(models: Models, degrees: dict[str, Array], load: Array) -> Chances:
         def times(serving: Serving) -> Array:
             return _times(served._replace(serving=serving).estimate(degrees, load))
 
-        return _chances(jax.vmap(times)(servings[0]), errors)
+        return _chances(jax.vmap(times)(servings[0]), errors, models)
 
-    return jax.vmap(plan_chances)(layout, load)
+    return jax.vmap(plan_chances)(models, layout, load)
 
 
 def pair_chances(
@@ -141,6 +145,7 @@ def pair_chances(
     arch: Architecture,
     hardware: Hardware,
     errors: LimitErrors,
+    models: Models,
     layouts: tuple[dict[str, Array], dict[str, Array]],
     copies: tuple[Array, Array],
     prompts: Array,
@@ -169,6 +174,7 @@ def pair_chances(
         return _times(joined.joined(arch, served.hardware, requests, pools, passes))
 
     def plan_chances(
+        models: Models,
         layouts: tuple[dict[str, Array], dict[str, Array]],
         copies: tuple[Array, Array],
         prompts: Array,
@@ -176,9 +182,10 @@ def pair_chances(
     ) -> Chances:
         pools = deployed_pools(served.common, layouts, copies, prompts)
         ends = servings[0], servings[-1]
-        return _chances(jax.vmap(times, in_axes=(0, 0, None, None))(*ends, pools, load), errors)
+        every = jax.vmap(times, in_axes=(0, 0, None, None))(*ends, pools, load)
+        return _chances(every, errors, models)
 
-    return jax.vmap(plan_chances)(layouts, copies, prompts, batch)
+    return jax.vmap(plan_chances)(models, layouts, copies, prompts, batch)
 
 
 def _times(estimate: Estimate) -> Array:
@@ -190,9 +197,9 @@ def _times(estimate: Estimate) -> Array:
     return jnp.stack([estimate.tpot, estimate.ttft, p99, spare])
 
 
-def _chances(times: Float[Array, "draws 4"], errors: LimitErrors) -> Chances:
+def _chances(times: Float[Array, "draws 4"], errors: LimitErrors, models: Models) -> Chances:
     """The chances of one plan from its times, predicted and then at each draw."""
-    limits, spreads = errors.limits, [model.spread for model in errors.models]
+    limits, spreads = errors.limits, [model.spread for model in models]
     tpot, ttft, p99, spare = times[0]
     # a server slower by a factor serves fewer requests by the same factor, so that spare capacity
     # is slack for error as a limit of TPOT is
@@ -209,8 +216,8 @@ def _chances(times: Float[Array, "draws 4"], errors: LimitErrors) -> Chances:
             for k, spread in enumerate(spreads)
         ]
     )
-    common = jnp.stack([jnp.asarray(model.common) for model in errors.models])
-    calibrated = jnp.stack([jnp.asarray(model.calibrated) for model in errors.models])
+    common = jnp.stack([jnp.asarray(model.common) for model in models])
+    calibrated = jnp.stack([jnp.asarray(model.calibrated) for model in models])
     common = jnp.where(calibrated > 0.5, jnp.minimum(common, jnp.var(moved, axis=1)), common)
     shared, own = shared_and_own(moved, common, errors.offsets)
     return Chances(chance(slack, shared, own), slack, shared, own)

@@ -100,7 +100,7 @@ def priced(table: LayoutEstimates, limits: Requirements) -> PricedTable:
     requests, chips = replicas * rate, replicas * table.chips
     carried = requests if limits.rate is None else np.minimum(requests, limits.rate)
     cost = chips * price / carried
-    excess = excess_of(estimates, chips, limits, estimates.decode.limits)
+    excess = excess_of(estimates, (chips, table.batch), limits, estimates.decode.limits)
     if limits.rate is not None:
         excess["requests/s"] = limits.rate / np.maximum(requests, 1e-300) * ROUNDING - 1.0
     # by rent per token at full load; ties by speed, then the layout that engines use by default
@@ -128,17 +128,25 @@ def choices(
 
 
 def excess_of(
-    estimate: Estimate, chips: Column, limits: Requirements, capacities: Mapping[str, Limit]
+    estimate: Estimate,
+    sizes: tuple[Column, Column],
+    limits: Requirements,
+    capacities: Mapping[str, Limit],
 ) -> dict[str, Column]:
-    """By limit, the share by which each row exceeds it; 0 or less where it does not."""
+    """By limit, the share by which each row exceeds it; 0 or less where it does not.
+
+    ``sizes``: chips in all, and requests in flight of an instance.
+    """
+    chips, load = sizes
+    slow, late = limits.factors(load)
     excess = {
-        "TTFT": np.asarray(estimate.ttft) / limits.ttft - 1.0,
-        "TPOT": np.asarray(estimate.tpot) / limits.tpot - 1.0,
+        "TTFT": late * np.asarray(estimate.ttft) / limits.ttft - 1.0,
+        "TPOT": slow * np.asarray(estimate.tpot) / limits.tpot - 1.0,
         "GPUs": chips / limits.chips - 1.0,
     }
     p99 = estimate.percentiles.get("p99") if isinstance(estimate, ServerEstimate) else None
     if p99 is not None:
-        excess["p99 of TTFT"] = np.asarray(p99) / limits.p99_ttft - 1.0
+        excess["p99 of TTFT"] = late * np.asarray(p99) / limits.p99_ttft - 1.0
     return excess | {name: exceeded(limit) for name, limit in capacities.items()}
 
 

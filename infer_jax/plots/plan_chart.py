@@ -6,16 +6,9 @@ Pages draw it with Vega-Lite (``pages.charts``), pictures with matplotlib (``plo
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from infer_jax.catalog.published import facts, unseen
-
 BAND = (
     "80 % of measured servers: one that takes longer for a token is dearer by as much, for it has "
     "the same requests in flight"
-)
-LOW, HIGH = unseen(facts(pools=True))["ttft"][80]
-BARE = (
-    "; pools have no band: their TTFT was never fitted, and 80 % of measured ones have "
-    f"{LOW:.2g} to {HIGH:.2g} times the predicted TTFT"
 )
 
 COPIES = " 2 x TP4 is two instances of four GPUs each."
@@ -155,8 +148,8 @@ class PlanChart(NamedTuple):
         return any(plan.pools for plan in self.plans)
 
     def band(self) -> str:
-        """What the bands are, and why pools have none, in words; empty where none is drawn."""
-        return BAND + BARE * self.pooled() if any(plan.bands for plan in self.plans) else ""
+        """What the bands are, in words; empty where none is drawn."""
+        return BAND if any(plan.bands for plan in self.plans) else ""
 
     def marks(self) -> str:
         """What marks, the grey side and bands of the chart are, in sentences."""

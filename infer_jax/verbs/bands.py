@@ -9,40 +9,38 @@ from jax import Array
 from jax.scipy.special import ndtr
 
 from infer_jax.catalog.measured_points import latency
-from infer_jax.catalog.published import Within, facts, unseen
+from infer_jax.catalog.published import Within
 from infer_jax.compiling import once
-from infer_jax.estimators import Estimator, Trust
+from infer_jax.estimators import Trust, measured_within
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.physics.chance import Spread, room, score
 from infer_jax.planning import USUAL_TTFT, Choice, Requirements
-from infer_jax.verbs import inputs
-from infer_jax.verbs.inputs import Given
 
 if TYPE_CHECKING:
     from infer_jax.verbs.plan_search import PlanSystem
 
 
 def intervals(
-    fitted: Estimator,
-    trust: Trust,
-    given: Given,
-    times: tuple[float, float],
+    trusts: Sequence[Trust],
+    times: Mapping[str, float],
+    load: float,
+    lengths: tuple[float, float],
     *,
-    pools: bool,
-    load: float | None = None,
+    pools: bool = False,
 ) -> Mapping[str, Sequence[float]]:
-    """What 80 % of measured servers are in, ms, by name; ``times``: TTFT and TPOT, s.
+    """What 80 % of measured servers are in, ms, by name; ``times``: by output, s.
 
-    ``load``: requests in flight of an instance. None of separate pools and of estimators of ideal
-    servers, whose errors no fit knows, and where numbers were changed.
+    ``load``: requests in flight of an instance; ``lengths``: tokens of prompt and output. None
+    where errors are not known: of estimators of ideal servers, and where numbers were changed.
     """
-    if pools or not fitted.batches:
+    if not all(trust.known for trust in trusts):
         return {}
-    within = None
-    changed = given.changes.values("hardware", "estimator")
-    if not (changed or given.system.bands()) and fitted.has_bands:
-        within = trust.within(load) or None
-    return inputs.bands(given.system, *times, within)
+    within = measured_within(trusts, load, lengths, pools=pools)
+    return {
+        f"{name}_interval80_ms": [1e3 * time * end for end in within[name][80]]
+        for name, time in times.items()
+        if name in within
+    }
 
 
 def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[float, float]]:
@@ -73,19 +71,12 @@ def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[floa
     }
 
 
-def error_bands(mode: str, systems: "Sequence[PlanSystem]") -> Within:
-    """Factors on the predicted TPOT and TTFT of plans between which shares of measured runs are.
-
-    Of two pools, which no calibration is of, by the system that less is known of.
-    """
-    if mode == "disaggregated":
-        evidence = [system.trust.facts or facts(chip=True) for system in systems]
-        widest = {name: max(x[name] for x in evidence) for name in evidence[0]}
-        return unseen(widest | {"pools": 1.0})
-    trust, own = systems[0].trust, systems[0].given.system.bands()
-    if trust.calibrated:
-        return {name: {80: band} for name, band in own.items()}
-    return trust.within() or unseen(facts(chip=True))
+def error_bands(
+    mode: str, systems: "Sequence[PlanSystem]", load: float, lengths: tuple[float, float]
+) -> Within:
+    """Factors on the predicted TPOT and TTFT of plans between which shares of measured runs are."""
+    trusts = [system.trust for system in systems]
+    return measured_within(trusts, load, lengths, pools=mode == "disaggregated")
 
 
 def odds(
@@ -96,7 +87,7 @@ def odds(
     ``usual``: its TTFT is limited to the usual one. A plan of a kind that was never measured on the
     system is ranked by its dollars at the slow end of its band, which holds 80 % of measured runs.
     """
-    within = error_bands(choice.mode, systems)
+    within = error_bands(choice.mode, systems, choice.batch, (choice.isl, choice.osl))
     ttft = min(limits.ttft, USUAL_TTFT) if usual else limits.ttft
     seconds = limits.tpot, ttft, limits.p99_ttft
     times = choice.tpot, choice.ttft, choice.ttft if choice.p99_ttft is None else choice.p99_ttft

@@ -15,7 +15,7 @@ from infer_jax.results.parts import ANSWERS
 from infer_jax.results.terms import term
 from infer_jax.specs import Experts, outputs
 from infer_jax.specs.plan import LAYOUTS
-from infer_jax.verbs import inputs, limits, pictures
+from infer_jax.verbs import bands, inputs, limits, pictures
 from infer_jax.verbs.drafts import DraftedEstimate
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested
@@ -371,17 +371,19 @@ def estimate_result(
     limits: Mapping[str, float],
 ) -> EstimateResult:
     """The answer with its known errors, and the requests that run at once."""
-    answer, bands = drafted.estimate, {}
+    answer, ranges = drafted.estimate, {}
     if not any(isinstance(x.feedforward, Experts) for x in asked.model.architecture.blocks):
         answer = answer.replace(prefill=_dense(answer.prefill), decode=_dense(answer.decode))
     server = isinstance(answer, ServerEstimate)
     if server and load.rate is not None:  # by Little's law
         load = replace(load, batch=float(load.rate / load.copies * answer.latency))
-    shipped = inputs.shipped_within(name, model, asked, load.batch)
+    known, work = inputs.trust(name, model, asked), load.requests.work
     if server:
-        bands = inputs.bands(asked.system, float(answer.ttft), float(answer.tpot), shipped)
-    known, source = inputs.trust(name, model, asked), OF_OTHERS if shipped else OF_PROFILE
-    return EstimateResult(asked, name, known, load, drafted, answer, bands, source, limits)
+        times = {x.name: float(getattr(answer, x.name)) for x in outputs(answer) if x.banded}
+        lengths = float(work.isl), float(work.osl)
+        ranges = bands.intervals([known], times, load.batch, lengths)
+    source = OF_PROFILE if known.calibrated else OF_OTHERS
+    return EstimateResult(asked, name, known, load, drafted, answer, ranges, source, limits)
 
 
 def _dense(phase: Phase) -> Phase:

@@ -8,7 +8,6 @@ from typing import cast
 
 from infer_jax import estimators, legal
 from infer_jax.catalog import Model, System, load_model, load_system
-from infer_jax.catalog.published import Within
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Trust, make
 from infer_jax.estimators.serving import Serving
@@ -179,31 +178,6 @@ def named_system(name_of: str, name: str) -> System:
 def as_numbers(system: System) -> bool:
     """Whether a system was given as a ``Hardware`` alone, without a profile."""
     return system.path == Path()
-
-
-def bands(
-    system: System, ttft: float, tpot: float, within: Within | None = None
-) -> dict[str, list[float]]:
-    """80 % intervals of both times in ms, by ``within`` or the profile's calibration."""
-    times = {"ttft": 1e3 * float(ttft), "tpot": 1e3 * float(tpot)}
-    factors = {name: within[name][80] for name in times} if within else system.bands()
-    return {
-        f"{name}_interval80_ms": [times[name] * end for end in factors[name]] for name in factors
-    }
-
-
-def shipped_within(
-    name: str, estimator: Estimator, asked: Given, load: float | None = None
-) -> Within | None:
-    """Factors of a prediction by the estimator's own fit that enclose shares of measured runs.
-
-    ``load``: requests in flight of an instance. None where errors are not known, numbers were
-    changed, or the profile was calibrated to its own server, whose bands apply instead.
-    """
-    altered = asked.changes.values("hardware", "estimator")
-    if altered or not estimator.has_bands or asked.system.bands():
-        return None
-    return trust(name, estimator, asked).within(load) or None
 
 
 def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workload:

@@ -32,7 +32,8 @@ def borrowed_from(c: Choice, plans: Plans) -> str | None:
 
 def calibrated_intervals(c: Choice, plans: Plans) -> Mapping[str, Sequence[float]]:
     """The range of 80 % of measured runs by the calibration of the profile, ms, by name."""
-    return c.intervals if plans.systems_of(c)[0].given.system.bands() else {}
+    calibrated = len(c.pools) == 1 and plans.systems_of(c)[0].trust.calibrated
+    return c.intervals if calibrated else {}
 
 
 def plan_fields(

@@ -1,6 +1,7 @@
 """Plans by the probability that their limits hold, and the run worth most to the choice."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import NamedTuple
 from zlib import crc32
 
@@ -16,7 +17,7 @@ from infer_jax.calibration.posterior import (
     shipped_intervals,
     with_draws,
 )
-from infer_jax.catalog.published import laws, serving_coefficients
+from infer_jax.catalog.published import law_of, laws, serving_coefficients
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.physics.chance import Spread, holds
 from infer_jax.planning import MODES, Choice, PlanCandidates, Requirements
@@ -25,6 +26,7 @@ from infer_jax.planning.posterior import (
     ARRIVING_DRAWS,
     Chances,
     ErrorModel,
+    Models,
     Posterior,
     chances,
 )
@@ -55,18 +57,14 @@ class Unknowns:
             self.scores[name] = normal_scores(1, self.draws, crc32(name.encode()))[:, 0]
         return self.scores[name]
 
-    def posterior(self, systems: Sequence[PlanSystem]) -> Posterior:
-        """The uncertainties of plans on one system, or on two."""
+    def posterior(self, systems: Sequence[PlanSystem], lengths: tuple[float, float]) -> Posterior:
+        """The uncertainties of plans on one system, or on two; ``lengths``: prompt and output."""
         where = " > ".join(dict.fromkeys(system.side.name for system in systems))
         engine = NAMES[systems[0].side.serving.engine_name]
         calibrated = float(bool(systems[0].given.system.bands()))
-        errors, offsets = dict[str, tuple[ErrorModel, ErrorModel]](), dict[str, np.ndarray]()
+        errors, offsets = dict[str, Callable[[float], Models]](), dict[str, np.ndarray]()
         for mode, kind, own in zip(MODES, ("", " of two pools"), (calibrated, 0.0), strict=True):
-            within = error_bands(mode, systems)
-            tpot, ttft = (
-                ErrorModel(Spread.of(within[name]), laws()[name].common, own) for name in OUTPUTS
-            )
-            errors[mode] = tpot, ttft
+            errors[mode] = cache(partial(_errors_at, mode, systems, lengths, own))
             # an offset is of TPOT or TTFT, of an engine on a system, of a mode
             names = (f"the offset of the {x.upper()}{kind} of {engine} on {where}" for x in OUTPUTS)
             offsets[mode] = np.stack([self.score(name) for name in names])
@@ -87,6 +85,22 @@ class Unknowns:
             intervals = {p: Interval(p, *ends) for p, ends in own.items() if p in paths}
         scores = {x.symbol: self.score(x.symbol) for x in intervals.values()}
         return with_draws(serving, intervals, scores, self.draws)
+
+
+def _errors_at(
+    mode: str,
+    systems: Sequence[PlanSystem],
+    lengths: tuple[float, float],
+    calibrated: float,
+    load: float,
+) -> Models:
+    """The errors of plans with so many requests in flight in an instance."""
+    within, pools = error_bands(mode, systems, load, lengths), mode == "disaggregated"
+    tpot, ttft = (
+        ErrorModel(Spread.of(within[x]), laws()[law_of(x, pools=pools)].common, calibrated)
+        for x in OUTPUTS
+    )
+    return tpot, ttft
 
 
 class Measurement(NamedTuple):
@@ -184,7 +198,8 @@ def confident_answer(question: Question, confidence: float) -> Plans:
     def search(
         question: Question, systems: Sequence[PlanSystem], limits: Requirements
     ) -> PlanCandidates:
-        space, posterior = plan_space(question, systems, limits), unknowns.posterior(systems)
+        space, work = plan_space(question, systems, limits), question.requests.work
+        posterior = unknowns.posterior(systems, (float(work.isl), float(work.osl)))
         searches.append((posterior, confident_plans(space, posterior, confidence)))
         return searches[-1][1].searched
 

@@ -90,7 +90,7 @@ class PlanResult(FigureResult):
             question.currency,
             question.total,
             borrowed=borrowed_from(c, plans),
-            intervals=calibrated_intervals(c, plans),
+            intervals=c.intervals,
             replayed=bool(plans.replayed),
         )
 

@@ -281,10 +281,9 @@ def search_on(
 def labelled(c: Choice, question: Question, label: str, systems: Sequence[PlanSystem]) -> Choice:
     """A plan with its label, formats and intervals, and no energy where a power is not known."""
     first, power = systems[0], min(float(x.given.hardware.power) for x in systems)
-    times, pools = (c.ttft, c.tpot), c.mode == "disaggregated"
-    ends = bands.intervals(
-        first.side.serving, first.trust, first.given, times, pools=pools, load=c.batch
-    )
+    trusts, pools = [x.trust for x in systems], c.mode == "disaggregated"
+    times = {x.name: value for x, value in c.outputs.items() if x.banded}
+    ends = bands.intervals(trusts, times, c.batch, (c.isl, c.osl), pools=pools)
     outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
     formats = first.given.model.quantisation
     return replace(c, label=label, formats=formats, intervals=ends, outputs=outputs)

@@ -21,7 +21,7 @@ from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup
 from infer_jax.launch import Launch, LaunchedService, budget, launches
 from infer_jax.planning import USUAL_TTFT, Choice, PlanPool
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint
-from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.specs import Architecture, Hardware, Plan, Workload, outputs
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import bands, inputs, kernels_result, pictures
 from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
@@ -111,11 +111,10 @@ class Report:
     @cached_property
     def intervals(self) -> Mapping[str, Sequence[float]]:
         """What 80 % of measured servers are in, ms, by name."""
-        given, trust, _ = self.system
-        times = float(self.estimate.ttft), float(self.estimate.tpot)
-        fitted = inputs.estimator(self.question.estimator, given)
-        load = self.chosen.batch
-        return bands.intervals(fitted, trust, given, times, pools=self.pooled, load=load)
+        c, estimate = self.chosen, self.estimate
+        times = {x.name: float(getattr(estimate, x.name)) for x in outputs(estimate) if x.banded}
+        trusts = [self.system.trust]
+        return bands.intervals(trusts, times, c.batch, (c.isl, c.osl), pools=self.pooled)
 
     @cached_property
     def costs(self) -> Mapping[str, float]:

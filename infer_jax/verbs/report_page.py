@@ -269,7 +269,7 @@ def _trusts(report: Report) -> list[str]:
     """What is known of the errors on each system, and what is borrowed."""
     sentences = [report.systems[c.label].trust.says for c in report.candidates]
     if report.chart.pooled():
-        sentences.append(f"{trust_of_pools()} Their intervals are not known, and not drawn.")
+        sentences.append(trust_of_pools())
     if report.frontiers is not None and not report.intervals:
         name = report.given.system.name
         sentences.append(f"No 80 % interval is known for the plan on {name}.")

@@ -32,7 +32,8 @@ def test_more_requests_than_memory_holds_are_told_by_how_many():
 def test_the_shipped_fit_tells_how_wrong_it_was_on_servers_left_out():
     point = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
     output = answer(*point)
-    within = unseen(facts(load=1.0))
+    lengths = output["isl_tokens"], output["osl_tokens"]
+    within = unseen(facts(1.0, lengths))
     for name in ("ttft", "tpot"):
         ends = [output[f"{name}_ms"] * end for end in within[name][80]]
         assert output[f"{name}_interval80_ms"] == pytest.approx(ends)

@@ -206,7 +206,7 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
         own_rows = sources == left
         # shares have bounds, near which their coordinate is bent
         assert found.errors[own_rows] == pytest.approx(want[own_rows], abs=0.02)
-    assert not found.facts["chip"].any() and not found.facts["pools"].any()
+    assert set(found.laws[times.kind == likelihood.PACE]) == {"tpot"}
     ((low, high),) = unseen.ends(found, times, seen, (80,))
     assert np.isnan(low[seen]).all() and (low[~seen] < high[~seen]).all()
     # whole requests are of the left-out publisher alone: no offset is known of them
@@ -274,9 +274,8 @@ def test_the_law_of_a_new_publisher_is_of_errors_without_it():
     """What is written of it is read back as the package reads it."""
     times = PooledTimes.of(ROWS)
     errors = np.linspace(-0.3, 0.3, len(times.seconds))
-    facts = publishers.publisher_facts(times, times.row < 2)
-    assert facts["chip"][times.row == 2].all() and not facts["chip"][times.row < 2].any()
-    law = publishers.UnseenErrors(errors, facts).law(times, times.kind == likelihood.PACE)
+    unseen = publishers.UnseenErrors.of(times, errors)
+    law = unseen.law(times, unseen.sample(times, "tpot", times.row >= 0))
     (read,) = tomllib.loads(shipping.laws_file(times, {"tpot": law})).values()
     assert read["scale"] == pytest.approx(law.scale, abs=1e-4)
     assert read["within_80"] == pytest.approx(law.ends[80], abs=1e-3)

@@ -19,7 +19,7 @@ CHECKED = (
 with install_import_hook(CHECKED, "beartype.beartype"):
     import infer_jax as ij
     from infer_jax.calibration import statistics, uncertainty
-    from infer_jax.calibration.error_bands import bands, weighted_quantiles
+    from infer_jax.calibration.error_bands import weighted_quantiles
     from infer_jax.estimators.serving import pass_terms
     from infer_jax.physics import pareto
 
@@ -37,8 +37,7 @@ jax.eval_shape(estimator.estimate, model.architecture, system.hardware, work, pl
 assert pareto.undominated(rows, rows[::-1]).shape == (5,)
 assert statistics.score(rows, rows, rows, rows).cover80 == 100.0
 assert np.allclose(np.diag(uncertainty.correlation(np.eye(3))), 1.0)
-labels = {"model": list("aabbb")}
-assert bands(np.zeros(5), labels, labels, {"model": 2.0}).low.shape == (5,)
+assert weighted_quantiles(rows, np.ones(5), (0.5,)) == (1.5,)
 """
 # what no annotation allows: too few values, no square, layers of two models
 BAD = (

@@ -13,6 +13,7 @@ import numpy as np
 from infer_jax.calibration.cross_validation import label_masks, refits
 from infer_jax.calibration.error_bands import learned
 from infer_jax.calibration.pooled.likelihood import (
+    MEDIAN,
     PACE,
     SCALES,
     STEPS,
@@ -24,26 +25,36 @@ from infer_jax.calibration.pooled.likelihood import (
 )
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.uncertainty import rows_by_label
-from infer_jax.catalog.published import ErrorLaw, facts
+from infer_jax.catalog.published import ErrorLaw, facts, law_of
 
 SCALE_OF_PUBLISHERS = 3.0  # times the scale of the loss, expected of another publisher's errors
-FACTS = tuple(facts())
-WIDENING = ("chip", "model")
-OUTPUTS = ("tpot", "ttft", "pools_ttft")
+LEARNED = (PACE, TTFT, MEDIAN)  # kinds of times; throughput and whole requests repeat them
 
 
 class UnseenErrors(NamedTuple):
-    """log(measured / predicted) of each time by a fit without its publisher, and its facts."""
+    """log(measured / predicted) of each time by a fit without its publisher, and its facts.
+
+    ``laws``: the name of the law that each time errs by.
+    """
 
     errors: np.ndarray
+    laws: np.ndarray
     facts: dict[str, np.ndarray]
 
-    def sample(self, times: PooledTimes, output: str, among: np.ndarray) -> np.ndarray:
-        """The times of which an output's law is learned: paces, or TTFT of one pool or of two."""
-        if output == "tpot":
-            return among & (times.kind == PACE)
-        pools = self.facts["pools"] > 0.5
-        return among & (times.kind == TTFT) & (pools == (output == "pools_ttft"))
+    @classmethod
+    def of(cls, times: PooledTimes, errors: np.ndarray) -> "UnseenErrors":
+        """The errors of times, with what is known of their rows."""
+        table = [row_facts(row) for row in times.rows]
+        columns = {n: np.asarray([x[n] for x in table])[times.row] for n in table[0]}
+        pools = [times.rows[i].mode == "pools" for i in times.row]
+        names = {TTFT: "ttft", MEDIAN: "ttft_median"}
+        outputs = (names.get(kind, "tpot") for kind in times.kind.tolist())
+        laws = [law_of(name, pools=apart) for name, apart in zip(outputs, pools, strict=True)]
+        return cls(errors, np.asarray(laws), columns)
+
+    def sample(self, times: PooledTimes, law: str, among: np.ndarray) -> np.ndarray:
+        """The times of which a law is learned."""
+        return among & np.isin(times.kind, LEARNED) & (self.laws == law)
 
     def scales(self, law: ErrorLaw, own: np.ndarray) -> np.ndarray:
         """The scale of each of some times by a law."""
@@ -54,24 +65,14 @@ class UnseenErrors(NamedTuple):
         expected = SCALE_OF_PUBLISHERS * float(np.median(np.asarray(SCALES)[times.kind[own]]))
         clusters = times.labels(lambda row: row.dataset)[own].tolist()
         own_facts = {n: x[own] for n, x in self.facts.items()}
-        return learned(self.errors[own], own_facts, clusters, expected, widening=WIDENING)
+        return learned(self.errors[own], own_facts, clusters, expected)
 
 
-def publisher_facts(times: PooledTimes, seen: np.ndarray) -> dict[str, np.ndarray]:
-    """Facts of every time where no more than the ``seen`` ones are known."""
-    chips = set(times.labels(lambda row: row.system)[seen])
-    models = set(times.labels(lambda row: row.model)[seen])
-    table = [
-        facts(
-            1.0 if row.workload is None else float(row.workload.batch),
-            pools=row.mode == "pools",
-            narrow=has_narrow_products(row),
-            chip=row.system not in chips,
-            model=row.model not in models,
-        )
-        for row in times.rows
-    ]
-    return {n: np.asarray([x[n] for x in table])[times.row] for n in FACTS}
+def row_facts(row: PooledRow) -> dict[str, float]:
+    """What the laws read of a row."""
+    load = 1.0 if row.workload is None else float(row.workload.batch)
+    lengths = (1.0, 1.0) if row.workload is None else row.lengths
+    return facts(load, lengths, narrow=has_narrow_products(row))
 
 
 def has_narrow_products(row: PooledRow) -> bool:
@@ -83,7 +84,7 @@ def publisher_laws(times: PooledTimes, unseen: UnseenErrors) -> dict[str, ErrorL
     """The law of each output that the program prints, from all rows."""
     servers = times.labels(lambda row: (row.dataset, row.group))
     laws = {}
-    for name in OUTPUTS:
+    for name in dict.fromkeys(unseen.laws.tolist()):
         own = unseen.sample(times, name, np.ones(len(servers), bool))
         law = unseen.law(times, own)
         scores = unseen.errors[own] / unseen.scales(law, own)
@@ -113,21 +114,25 @@ def shared_variance(errors: np.ndarray, groups: Sequence[Hashable]) -> float:
     return float(common / (common + within))
 
 
-def without_publishers(times: PooledTimes, made: PooledProblem, start: np.ndarray) -> UnseenErrors:
-    """Errors and facts of all times, each by a fit without its publisher, solved in full."""
-    folds = label_masks(times.labels(lambda row: row.publisher))
+def without_publishers(
+    times: PooledTimes, made: PooledProblem, start: np.ndarray, seen: np.ndarray | None = None
+) -> np.ndarray:
+    """log(measured / predicted) of ``seen`` times (or all), by fits without each one's publisher.
+
+    ``start``: where fits start; NaN where a publisher is the only one, and of times not seen.
+    """
+    seen = np.ones(len(times.seconds), bool) if seen is None else seen
+    folds = label_masks(times.labels(lambda row: row.publisher), seen)
     errors = np.full(len(times.seconds), np.nan)
-    columns = {name: np.zeros(len(errors)) for name in FACTS}
-    for fold in refits(made, folds, weights=weights(times), starts=start, steps=STEPS):
-        own = fold.inside
-        errors[own] = (np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
-        for name, values in publisher_facts(times, ~own).items():
-            columns[name][own] = values[own]
-    return UnseenErrors(errors, columns)
+    for fold in refits(made, folds, weights=weights(times, seen), starts=start, steps=STEPS):
+        own = fold.inside & seen
+        if (seen & ~own).any():
+            errors[own] = (np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
+    return errors
 
 
 def law_of_publishers(times: PooledTimes) -> dict[str, ErrorLaw]:
     """The laws of errors on servers of a new publisher, from a fit without each of them."""
     made = problem(times)
-    ends, _ = made.solve(made.starts(1, 0.0, 0), weights(times), STEPS)
-    return publisher_laws(times, without_publishers(times, made, ends[0]))
+    errors = without_publishers(times, made, made.starts(1, 0.0, 0))
+    return publisher_laws(times, UnseenErrors.of(times, errors))

@@ -32,6 +32,7 @@ from infer_jax.catalog.published.spreads import (
     ErrorLaw as ErrorLaw,
     Within as Within,
     facts as facts,
+    law_of as law_of,
     laws as laws,
     unseen as unseen,
 )

@@ -12,14 +12,15 @@ from infer_jax.catalog.published.fitted import Factors, factors
 from infer_jax.catalog.published.tables import tables
 
 Within = dict[str, Factors]  # by output
-STEP = 64.0
-USUAL = 32.0  # requests in flight of an instance where the law is not asked for a number of them
+STEP, USUAL = 64.0, 32.0  # the load that is 1 as a fact is STEP times the one that is 0
+RATIO = 16.0  # prompts over outputs that are 1 as a fact
+OUTPUTS = ("tpot", "latency", "ttft", "ttft_median")  # that are told; throughput is as TPOT
 
 
 class ErrorLaw(NamedTuple):
     """How far measured is from predicted: quantiles in units of a scale that facts widen.
 
-    ``scale``: of log(measured / predicted) at ``USUAL`` requests in flight, with no other fact;
+    ``scale``: of log(measured / predicted) where every fact is 0;
     ``slopes``: by how much a fact adds to log scale; ``ends``: by share of runs in per cent, the
     lower and upper quantile over the scale; ``common``: the share of the variance that layouts and
     loads of a server have in common.
@@ -33,8 +34,8 @@ class ErrorLaw(NamedTuple):
     def within(self, facts: Mapping[str, float]) -> Factors:
         """Factors of a prediction between which shares of runs were measured.
 
-        >>> law = ErrorLaw(0.2, {"pools": 1.0}, {80: (-1.0, 1.5)})
-        >>> [round(end, 3) for end in law.within({"pools": 0.0})[80]]
+        >>> law = ErrorLaw(0.2, {"load": 1.0}, {80: (-1.0, 1.5)})
+        >>> [round(end, 3) for end in law.within({"load": 0.0})[80]]
         [0.819, 1.35]
         """
         wide = self.scale * exp(sum(self.slopes[name] * x for name, x in facts.items()))
@@ -43,28 +44,30 @@ class ErrorLaw(NamedTuple):
         }
 
 
-def facts(
-    load: float = USUAL, *, pools: bool = False, narrow: bool = False, chip: bool = False,
-    model: bool = False,
-) -> dict[str, float]:  # fmt: skip
+def facts(load: float, lengths: tuple[float, float], *, narrow: bool = False) -> dict[str, float]:
     """What is known of a question before anything is measured, as the laws read it.
 
     ``load``: requests in flight of an instance (of one that decodes), here the power of ``STEP``
-    that they are over ``USUAL``; ``pools``: prefill and decode apart; ``narrow``: products of 4
-    bits; ``chip``, ``model``: that no measured row is of it.
+    that they are over ``USUAL``; ``lengths``: mean tokens of prompt and output, here the power of
+    ``RATIO`` that prompts are over outputs (``prompts``); ``narrow``: products of 4 bits.
+
+    >>> facts(64 * 32, (16 * 500, 500), narrow=True)
+    {'load': 1.0, 'prompts': 1.0, 'narrow': 1.0}
     """
-    known = {"pools": pools, "narrow": narrow, "chip": chip, "model": model}
-    return {name: float(x) for name, x in known.items()} | {
-        "load": log(max(load, 1.0) / USUAL, STEP)
+    isl, osl = lengths
+    return {
+        "load": log(max(load, 1.0) / USUAL, STEP),
+        "prompts": log(max(isl, 1.0) / max(osl, 1.0), RATIO),
+        "narrow": float(narrow),
     }
 
 
 @cache
 def laws() -> dict[str, ErrorLaw]:
-    """The laws of TPOT, of TTFT, and of TTFT where prefill and decode are apart.
+    """The laws of TPOT, of the mean and of the median of TTFT, and of both TTFTs of two pools.
 
     >>> sorted(laws())
-    ['pools_ttft', 'tpot', 'ttft']
+    ['pools_ttft', 'tpot', 'ttft', 'ttft_median']
     """
     return {
         name: ErrorLaw(row["scale"], row["slopes"], factors(row), row["common"])
@@ -72,16 +75,27 @@ def laws() -> dict[str, ErrorLaw]:
     }
 
 
-def unseen(known: Mapping[str, float]) -> Within:
+def law_of(output: str, *, pools: bool) -> str:
+    """The law that an output errs by: paces by that of TPOT, TTFT of two pools by its own.
+
+    >>> law_of("latency", pools=True), law_of("ttft", pools=True), law_of("ttft", pools=False)
+    ('tpot', 'pools_ttft', 'ttft')
+    """
+    if not output.startswith("ttft"):
+        return "tpot"
+    return "pools_ttft" if pools else output
+
+
+def unseen(known: Mapping[str, float], *, pools: bool = False) -> Within:
     """Factors of every output between which shares of runs of another publisher are.
 
-    The law of TPOT is learned of throughput and of whole requests, too, where these are measured.
+    ``pools``: of prefill and decode apart. The law of TPOT is learned of throughput and of whole
+    requests, too, where these are measured.
 
-    >>> found = unseen(facts())
+    >>> found = unseen(facts(32.0, (1000.0, 1000.0)))
     >>> found["latency"] == found["tpot"], found["throughput"][80][0] * found["tpot"][80][1]
     (True, 1.0)
     """
-    pace = laws()["tpot"].within(known)
-    first = laws()["pools_ttft" if known["pools"] else "ttft"].within(known)
-    rate = {share: (1.0 / high, 1.0 / low) for share, (low, high) in pace.items()}
-    return {"tpot": pace, "ttft": first, "latency": pace, "throughput": rate}
+    found = {name: laws()[law_of(name, pools=pools)].within(known) for name in OUTPUTS}
+    pace = found["tpot"].items()
+    return found | {"throughput": {k: (1.0 / high, 1.0 / low) for k, (low, high) in pace}}

@@ -1,4 +1,4 @@
-"""Offsets, bands, scores, the next measurement, predictive checks and the learned residual."""
+"""Offsets, scores, the next measurement, predictive checks and the learned residual."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +9,6 @@ from infer_jax.calibration import (
     SOFT_L1,
     FitProblem,
     at,
-    bands,
     covariance,
     cross_validate,
     interval_score,
@@ -75,20 +74,6 @@ def test_left_out_errors_are_those_of_refits(x64, problem, result):
         refitted[held.inside] = held.fit.residuals[held.inside]
     np.testing.assert_allclose(guessed, refitted, atol=0.01)
     assert np.abs(guessed - refitted).max() < 0.2 * np.abs(guessed - result.residuals).max()
-
-
-def test_bands_lean_on_rows_like_the_one_asked():
-    random = np.random.default_rng(1)
-    kind = np.repeat(["a", "b"], 400)
-    errors = np.where(kind == "a", 0.05, 0.5) * random.normal(size=800)
-    band = bands(errors, {"kind": kind.tolist()}, {"kind": ["a", "b", "new"]}, {"kind": 50.0})
-    width = band.high - band.low
-    assert width[0] < 0.25 * width[1] and width[0] < width[2] < width[1]
-    assert width[0] == pytest.approx(2 * 1.2816 * 0.05, rel=0.2)
-    few = bands(
-        errors, {"kind": kind.tolist()}, {"kind": ["a"]}, {"kind": 50.0}, clusters=kind.tolist()
-    )
-    assert (few.high - few.low)[0] > 1.3 * width[0]
 
 
 def test_offsets_are_shrunk_by_what_the_rows_bear():
@@ -171,7 +156,6 @@ def test_a_residual_is_learnt_where_there_is_one_and_only_there(x64):
         (lambda: random_groups(["a"]), "two groups"),
         (lambda: score(np.ones(0), np.ones(0)), "rows"),
         (lambda: offsets(np.ones(3), [["a"]]), "label"),
-        (lambda: bands(np.ones(1), {"a": [1]}, {"b": [1]}, {"a": 2.0}), "labels"),
         (lambda: learn_residual(np.ones((4, 2)), np.ones((4, 1)), ["a"] * 4, [1.0]), "groups"),
         (lambda: learn_residual(np.ones((4, 2)), np.ones((3, 1)), ["a"] * 4, [1.0]), "features"),
     ],

@@ -16,7 +16,7 @@ from infer_jax.catalog.published import (
     unseen,
     unseen_errors,
 )
-from infer_jax.estimators import make, trust
+from infer_jax.estimators import make, measured_within, trust
 
 ROWS = Path(__file__).parents[4] / "shared" / "data" / "silicon_rows.csv"
 
@@ -63,38 +63,48 @@ def test_a_measured_system_has_its_own_errors_and_another_borrows():
         assert f"no measured rows for {system}: coefficients borrowed" in other.says
         kind = {"mi325x": "amd", "tpu_v6e": "make"}.get(system, "system")
         assert other.median == unseen_errors()[kind].median
-        if kind == "system":
-            assert other.within() == unseen(facts(chip=True))
 
 
-def test_bands_of_what_was_not_fitted_are_no_narrower_than_those_of_what_was():
-    def width(found, **asked):
-        low, high = found.within(**asked)["tpot"][80]
+def test_one_law_has_the_bands_of_every_question():
+    """It asks for the load, the lengths, the format and the pools, and for no chip or model."""
+
+    def width(found, load=32.0, lengths=(1000.0, 1000.0), output="tpot", **asked):
+        low, high = found.within(load, lengths, **asked)[output][80]
+        assert low < 1.0 < high
         return high / low
 
     own = said("serving", "h100_sxm")
-    assert own.within() == unseen(facts())
-    other = [said("serving", "h100_sxm", "opt-13b"), said("serving", "l40s")]
-    foreign = said("serving", "tpu_v6e")
-    assert all(width(own) <= width(x) < width(foreign) for x in other)
-    assert width(own) < width(own, pools=True) and width(own, load=1.0) < width(own, load=256.0)
-    assert width(other[0]) > width(own)
-    amd = said("serving.vllm", "mi325x").within()["tpot"]
-    for system in ("mi300x", "mi355x"):
-        low, high = serving_errors()[system, "sglang"].within["tpot"][80]
-        assert amd[80][0] <= low and high <= amd[80][1]
-        mine = said("serving.sglang", system, "deepseek-r1").within()["tpot"][80]
-        assert mine[0] <= low and high <= mine[1] and mine[0] <= unseen(facts())["tpot"][80][0]
-    assert said("serving.complete", "h100_sxm").within() == {}
+    for system, model in (
+        ("mi355x", "deepseek-r1"),
+        ("l40s", "qwen3-32b"),
+        ("h100_sxm", "opt-13b"),
+    ):
+        assert width(said("serving", system, model)) == width(own)
+    assert width(own, load=1.0) < width(own, load=256.0) < width(said("serving", "tpu_v6e"), 256.0)
+    assert width(own, output="ttft") < width(own, output="ttft", pools=True)
+    chat, document = ((100.0, 1600.0), (1600.0, 100.0))
+    assert width(own, output="ttft", lengths=document) < width(own, output="ttft", lengths=chat)
+    assert own.known and not said("serving.complete", "h100_sxm").known
+
+
+def test_two_systems_have_the_outer_ends_of_both_bands():
+    here, there = said("serving", "h100_sxm"), said("serving", "tpu_v6e")
+    asked = (32.0, (1000.0, 100.0))
+    both = measured_within([here, there], *asked, pools=True)
+    for name, shares in both.items():
+        for share, (low, high) in shares.items():
+            ends = [x.within(*asked, pools=True)[name][share] for x in (here, there)]
+            assert (low, high) == (min(x for x, _ in ends), max(x for _, x in ends))
 
 
 def test_a_chip_whose_title_names_no_measured_make_has_the_bands_of_another_make():
     system = ij.load_system("v100_sxm")
     own = trust("serving", make("serving"), system, "llama-3.1-8b")
     other = trust("serving", make("serving"), replace(system, title="Acme X1"), "llama-3.1-8b")
-    assert own.within() == unseen(facts(chip=True))
+    asked = (8.0, (1000.0, 100.0))
+    assert own.within(*asked) == unseen(facts(*asked))
     for name, shares in unseen_errors()["make"].within.items():
-        ends = other.within()[name]
+        ends = other.within(*asked)[name]
         assert all(ends[k][0] <= low and high <= ends[k][1] for k, (low, high) in shares.items())
 
 

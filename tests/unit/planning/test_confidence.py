@@ -30,13 +30,17 @@ def asking():
         known = shipped_intervals(serving)
         names = sorted({one.symbol for one in known.values()})
         scores = dict(zip(names, normal_scores(len(names), DRAWS).T, strict=True))
-        within = unseen(facts())
-        tpot, ttft = (ErrorModel(Spread.of(within[n]), laws()[n].common) for n in ("tpot", "ttft"))
-        both: dict[str, tuple[ErrorModel, ErrorModel]] = dict.fromkeys(MODES, (tpot, ttft))
+        work = Workload.of(isl=2000, osl=200)
+
+        def errors(load):
+            within = unseen(facts(load, (2000.0, 200.0)))
+            spreads = ((Spread.of(within[n]), laws()[n].common) for n in ("tpot", "ttft"))
+            return tuple(ErrorModel(*x) for x in spreads)
+
+        both = dict.fromkeys(MODES, errors)
         offsets: dict[str, np.ndarray] = {mode: normal_scores(2, DRAWS, seed=1).T for mode in MODES}
         posterior = Posterior([with_draws(serving, known, scores, DRAWS)], both, offsets)
         arch = load_model("llama-3.1-8b").architecture
-        work = Workload.of(isl=2000, osl=200)
         sides = [Side("h100_sxm", system.hardware, serving, 8)]
         yield PlanSpace(sides, arch, work, ASKED, modes=("aggregated",)), posterior
 
@@ -95,7 +99,7 @@ def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_i
     for logs, limit, error, offset in zip(
         (np.log(tpot), np.log(ttft)),
         (ASKED.tpot, ASKED.ttft),
-        posterior.errors["aggregated"],
+        posterior.errors["aggregated"](plan.batch),
         posterior.offsets["aggregated"],
         strict=True,
     ):

@@ -34,15 +34,19 @@ def system_with(hardware, model="llama-3.1-8b"):
     return plan_system(question, system_of(hardware), None)
 
 
-def upper(posterior, mode, output):
+LENGTHS = (1000.0, 500.0)
+
+
+def upper(posterior, mode, output, load=32.0):
     """The factor below which nine tenths of measured runs are."""
-    return float(np.exp(ratio(1.2815515655446004, posterior.errors[mode][output].spread)))
+    spread = posterior.errors[mode](load)[output].spread
+    return float(np.exp(ratio(1.2815515655446004, spread)))
 
 
 def test_a_calibration_brings_its_own_intervals_and_bands(tmp_path):
     (tmp_path / "mine.toml").write_text(MINE)
     unknowns = Unknowns(64)
-    posterior = unknowns.posterior([system_with(tmp_path / "mine.toml")])
+    posterior = unknowns.posterior([system_with(tmp_path / "mine.toml")], LENGTHS)
     serving = posterior.servings[0]
     factor, gap = np.asarray(serving.decode_factor), np.asarray(serving.vllm.layer_gap)
     assert factor[0] == 1.1 and gap[0] == pytest.approx(80e-6)
@@ -51,21 +55,18 @@ def test_a_calibration_brings_its_own_intervals_and_bands(tmp_path):
     # nothing else is drawn: a calibration takes up what coefficients it leaves are wrong by
     assert np.ptp(serving.weight_read) == 0.0 and np.ptp(serving.vllm.eager) == 0.0
     assert upper(posterior, "aggregated", 0) == pytest.approx(1.2)
-    assert posterior.errors["aggregated"][0].calibrated == 1.0
+    assert posterior.errors["aggregated"](1.0)[0].calibrated == 1.0
 
 
-def test_bands_are_those_of_what_is_known_of_the_system_the_model_and_the_mode():
+def test_bands_are_those_of_what_is_known_of_the_question_and_the_mode():
     unknowns = Unknowns(64)
-    known = unknowns.posterior([system_with("h100_sxm")])
-    assert upper(known, "aggregated", 0) == pytest.approx(unseen(facts())["tpot"][80][1])
-    pools = unseen(facts(pools=True))["ttft"][80][1]
-    assert upper(known, "disaggregated", 1) == pytest.approx(pools)
-    strange = unknowns.posterior([system_with("h100_sxm", "gemma-3-27b")])
-    wider = unseen(facts(model=True))["ttft"][80][1]
-    assert upper(strange, "aggregated", 1) == pytest.approx(wider)
-    borrowed = unknowns.posterior([system_with("l40s")])
-    new = unseen(facts(chip=True))["tpot"][80][1]
-    assert upper(borrowed, "aggregated", 0) == pytest.approx(new)
+    known = unknowns.posterior([system_with("h100_sxm")], LENGTHS)
+    for load in (1.0, 256.0):
+        one = unseen(facts(load, LENGTHS))
+        assert upper(known, "aggregated", 0, load) == pytest.approx(one["tpot"][80][1])
+        two = unseen(facts(load, LENGTHS), pools=True)["ttft"][80][1]
+        assert upper(known, "disaggregated", 1, load) == pytest.approx(two)
+    borrowed = unknowns.posterior([system_with("l40s")], LENGTHS)
     # a coefficient is drawn alike wherever it is; an offset is of one system
     assert np.array_equal(known.servings[0].cache_read, borrowed.servings[0].cache_read)
     every = [*known.offsets["aggregated"], *borrowed.offsets["aggregated"]]

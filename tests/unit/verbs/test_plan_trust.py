@@ -39,7 +39,8 @@ def test_what_was_never_measured_leads_only_by_more_than_its_band():
         best, plans = answer.best, answer.searched
         assert best is not None
         for c in answer.plans:
-            band = error_bands(c.mode, plans.systems_of(c))["tpot"][80][1]
+            lengths = c.isl, c.osl
+            band = error_bands(c.mode, plans.systems_of(c), c.batch, lengths)["tpot"][80][1]
             measured = c.mode == "aggregated" and plans.systems[c.system].trust.rows > 0
             assert c.slow == (1.0 if measured else max(band, 1.0))
             assert best.usd_per_mtok * best.slow <= c.usd_per_mtok * c.slow * (1 + 1e-6)
