@@ -51,6 +51,15 @@ def validation(
         int,
         typer.Option(min=0, help="Rows that aisimulate is asked, drawn at random; 0: none."),
     ] = 300,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            min=0.5,
+            max=0.99,
+            help="Only how often limits are kept by plans that `plan --confidence` would choose; "
+            "or that also, of a split.",
+        ),
+    ] = None,
     as_json: _report.Json = False,
 ) -> None:
     """Score estimators on measured rows, by data set and metric; or rows left out of the fit."""
@@ -67,13 +76,17 @@ def validation(
         import jax
 
         with jax.enable_x64(True):
-            from experiments._validation import board, splits
+            from experiments._validation import board, kept_limits, splits
 
-            if split is None and folds is None:
+            alone = split is None and folds is None
+            if alone and confidence is not None:
+                found = kept_limits.shipped(board.read(files or []).rows)
+                headline = kept_limits.table(*found, confidence)
+            elif alone:
                 headline = board.run(files or [], peer, decisions)
             else:
                 rows = board.read(files or []).rows
-                headline = splits.run(split, rows, folds, out, decisions)
+                headline = splits.run(split, rows, folds, out, decisions, confidence)
     _report.finish(True, headline, as_json)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._validation import decisions, estimates, kinds, peer, twins
+from experiments._validation.split_scores import mean_of_label
 from infer_jax.calibration import Score, statistics
 from infer_jax.calibration.pooled import answers, readers
 from infer_jax.calibration.pooled.answers import Columns
@@ -31,6 +32,19 @@ class Bands(NamedTuple):
     low: dict[str, np.ndarray]
     high: dict[str, np.ndarray]
 
+    def constant(self, rows: Sequence[PooledRow], found: Mapping[str, np.ndarray]) -> "Bands":
+        """Bands with the mean ends, over predictions, of all that err by one law."""
+        laws = np.asarray([2 * (row.mode == "pools") + row.median for row in rows])
+        return Bands(
+            *(
+                {
+                    name: found[name] * mean_of_label(x / found[name], laws)
+                    for name, x in side.items()
+                }
+                for side in self
+            )
+        )
+
 
 def score(predicted: np.ndarray, measured: np.ndarray, *band: np.ndarray | None) -> Score | None:
     """The score of the rows that are both predicted and measured; None of none."""
@@ -46,10 +60,10 @@ def bands(rows: Sequence[PooledRow], found: Mapping[str, np.ndarray]) -> Bands:
 
     Those of power are of rows left out of its fit.
     """
-    within = [_within(row) for row in rows]
+    factors = [within(row) for row in rows]
     none = {SHARE: (np.nan, np.nan)}
     ends = {
-        name: np.transpose([known.get(output, none)[SHARE] for known in within]) * found[name]
+        name: np.transpose([known.get(output, none)[SHARE] for known in factors]) * found[name]
         for name, output in BANDED.items()
         if name in found
     }
@@ -71,14 +85,14 @@ BANDED = {
     "tpot": "tpot",
     "ttft": "ttft",
     "ttft_mean": "ttft",
-    "ttft_median": "ttft",
+    "ttft_median": "ttft_median",
     "throughput": "throughput",
     "e2e": "latency",
     "latency": "latency",
 }
 
 
-def _within(row: PooledRow) -> Within:
+def within(row: PooledRow) -> Within:
     """Factors of a prediction between which shares of runs are, as the program has them."""
     if row.mode not in ("loop", "batch", "pools") or row.served is None or row.workload is None:
         return {}
@@ -86,7 +100,8 @@ def _within(row: PooledRow) -> Within:
     name = f"serving.{row.engine}" if row.engine != "vllm" else "serving"
     known = _trusted(name, profile.name, row.served.model, has_narrow_products(row))
     load, pools = float(row.workload.batch), row.mode == "pools"
-    return measured_within([known], load, row.lengths, pools=pools)
+    found = measured_within([known], load, row.lengths, pools=pools)
+    return found | {"ttft": found["ttft_median"]} if row.median else found
 
 
 @cache
@@ -133,7 +148,7 @@ def by_dataset(
     return scores
 
 
-SHIPPED = "shipped fit"
+SHIPPED, CONSTANT = "shipped fit", "constant width"
 PEERS = (peer.NAME, "aiconfigurator")
 OTHERS: dict[str, Callable[[Sequence[PooledRow]], Columns]] = {
     "after five runs": estimates.five_runs,
@@ -164,7 +179,7 @@ def run(files: list[Path], asked: int = peer.ROWS, choices_alone: bool = False) 
     if choices_alone:
         return result
     scores = scored(found.rows, every)
-    _print(scores)
+    _print(dict(scores))
     if found.skipped:
         _report.show("Rows left out", ("reason", "rows"), found.skipped.most_common())
     if not silicon.is_installed():
@@ -219,6 +234,8 @@ def scored(rows: list[PooledRow], every: Mapping[str, Columns]) -> dict[str, Sco
     for name, found in every.items():
         banded = bands(rows, found) if name == SHIPPED else None
         scores[name] = by_dataset(rows, found, banded, known if name == SHIPPED else None)
+        if banded is not None:
+            scores[CONSTANT] = by_dataset(rows, found, banded.constant(rows, found), known)
         if name in PEERS:
             shared = {
                 k: np.where(np.isfinite(x), every[SHIPPED][k], np.nan) for k, x in found.items()
@@ -248,12 +265,14 @@ def figures(scores: dict[str, Scores]) -> dict[str, Any]:
 
 def _print(scores: dict[str, Scores]) -> None:
     lines, compared = [], []
+    constant = scores.pop(CONSTANT)
     for dataset, metrics in scores[SHIPPED].items():
         for metric, one in metrics.items():
             errors = f"{one.median:.1f}", f"{one.mean:.1f}", f"{one.bias:+.1f}"
-            band = "no band", ""
+            band = "no band", "", "", ""
             if one.cover80 is not None and one.width80 is not None:
-                band = f"{one.cover80:.0f}", f"{one.width80:.2f}"
+                both = (x.winkler80 or 0.0 for x in (one, constant[dataset][metric]))
+                band = f"{one.cover80:.0f}", f"{one.width80:.2f}", *(f"{x:.2f}" for x in both)
             lines.append((dataset, metric, one.rows, *errors, *band))
             every = (by.get(dataset, {}).get(metric) for by in scores.values())
             medians = ("" if x is None else f"{x.median:.1f}" for x in every)
@@ -261,8 +280,10 @@ def _print(scores: dict[str, Scores]) -> None:
     columns = ("rows of", "metric", "rows", "median %", "mean %", "bias %", "in 80 %", "width")
     note = (
         "Bias: geometric mean of predicted over measured, less one. In 80 %: rows inside of their "
-        "80 % band.\nWidth: the middle ratio of a band's ends."
+        "80 % band.\nWidth: the middle ratio of a band's ends. Winkler: log width, and ten times "
+        "the log distance of rows outside;\nconstant: the same of one band, the mean of all."
     )
+    columns = (*columns, "Winkler", "constant")
     _report.show("Measured rows of others, by the shipped fit", columns, lines, note)
     note = "After five runs: rows that were not among the five."
     columns = ("rows of", "metric", *scores)

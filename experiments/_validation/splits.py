@@ -10,6 +10,7 @@ import numpy as np
 from experiments import _report
 from experiments._validation import (
     decisions,
+    kept_limits,
     microbenchmarks,
     nested,
     split_scores,
@@ -39,6 +40,7 @@ def run(
     file: Path | None = None,
     out: Path | None = None,
     choose: bool = False,
+    confidence: float | None = None,
 ) -> dict[str, Any]:
     """Print the table of a split, and return its figures: data set, metric, errors and bands.
 
@@ -46,6 +48,7 @@ def run(
         file: folds in place of ``way``.
         out: CSV of predictions to write.
         choose: whether choices of layout and load under limits are scored, too.
+        confidence: at which plans are chosen and scored by whether their limits are kept.
 
     Raises:
         InputError: no such split, or rows of one kind alone.
@@ -73,6 +76,9 @@ def run(
         split_scores.write(out, times, found, folds, named)
     if choose:
         figures["decisions"] = decisions.of_split(times, found)
+    if confidence is not None:
+        kept = kept_limits.table(times, found.banded, found.bands, confidence)
+        figures["kept limits"] = kept
     return figures
 
 

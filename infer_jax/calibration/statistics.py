@@ -18,7 +18,8 @@ class Score(NamedTuple):
 
     ``bias``: the geometric mean of predicted over measured, less one, in percent. ``cover80``: the
     share of the ``banded`` rows that were measured within their 80 % band, in percent;
-    ``width80``: the middle ratio of a band's ends; None without bands.
+    ``width80``: the middle ratio of a band's ends; ``winkler80``: the mean interval score of the
+    bands; None without bands.
     """
 
     rows: int
@@ -30,6 +31,7 @@ class Score(NamedTuple):
     bias: float = 0.0
     width80: float | None = None
     banded: int = 0
+    winkler80: float | None = None
 
 
 def score(
@@ -60,6 +62,7 @@ def score(
         cover80=100.0 * float(np.mean(inside[banded])),
         width80=float(np.median(widths)),
         banded=int(banded.sum()),
+        winkler80=interval_score(*(np.asarray(x)[banded] for x in (measured, low, high))),
     )
 
 

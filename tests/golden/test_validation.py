@@ -191,6 +191,8 @@ def test_scores_are_those_of_the_definitions():
     assert one.bias == pytest.approx(100 * ((1.1 * 0.8 * 2.0) ** (1 / 3) - 1))
     assert one.cover80 == pytest.approx(100 / 3)  # the first alone
     assert one.width80 == pytest.approx(1.2 / 0.9)
+    widths, outside = np.log([1.2 / 0.9, 1.2 / 0.9, 1.2 / 0.6]), np.log([1.0 / 0.96, 1.2])
+    assert one.winkler80 == pytest.approx((widths.sum() + 10.0 * outside.sum()) / 3)
     assert board.score(predicted[3:], measured[3:]) is None
 
 

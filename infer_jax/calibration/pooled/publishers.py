@@ -28,7 +28,8 @@ from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.catalog.published import ErrorLaw, facts, law_of
 
 SCALE_OF_PUBLISHERS = 3.0  # times the scale of the loss, expected of another publisher's errors
-LEARNED = (PACE, TTFT, MEDIAN)  # kinds of times; throughput and whole requests repeat them
+# outputs whose errors are learned, by kind of time; throughput and whole requests err as paces
+LAW_OF_KIND = {PACE: "tpot", TTFT: "ttft", MEDIAN: "ttft_median"}
 
 
 class UnseenErrors(NamedTuple):
@@ -47,14 +48,13 @@ class UnseenErrors(NamedTuple):
         table = [row_facts(row) for row in times.rows]
         columns = {n: np.asarray([x[n] for x in table])[times.row] for n in table[0]}
         pools = [times.rows[i].mode == "pools" for i in times.row]
-        names = {TTFT: "ttft", MEDIAN: "ttft_median"}
-        outputs = (names.get(kind, "tpot") for kind in times.kind.tolist())
+        outputs = (LAW_OF_KIND.get(kind, "tpot") for kind in times.kind.tolist())
         laws = [law_of(name, pools=apart) for name, apart in zip(outputs, pools, strict=True)]
         return cls(errors, np.asarray(laws), columns)
 
     def sample(self, times: PooledTimes, law: str, among: np.ndarray) -> np.ndarray:
         """The times of which a law is learned."""
-        return among & np.isin(times.kind, LEARNED) & (self.laws == law)
+        return among & np.isin(times.kind, list(LAW_OF_KIND)) & (self.laws == law)
 
     def scales(self, law: ErrorLaw, own: np.ndarray) -> np.ndarray:
         """The scale of each of some times by a law."""

@@ -48,7 +48,7 @@ class ServerEstimate(Estimate):
         "median time to first token",
         unit="s",
         kind="time",
-        output=Output("median TTFT", views=("estimate", "compare", "report")),
+        output=Output("median TTFT", banded=True, views=("estimate", "compare", "report")),
     )
     latency: Array = number(
         "time of a request, first to last token",
