@@ -174,4 +174,4 @@ def test_the_command_of_a_point_answers_it_and_its_band(searched_page):
         whole = times[1] / one["tpot_ms"]
         assert drawn[f"usd_{side}"] == pytest.approx(whole * one["blended_cost_per_mtok_usd"])
         assert drawn[f"speed_{side}"] == pytest.approx(1e3 / times[1])
-    assert not any(p["banded"] for p in plans if p["pools"])
+    assert all(p["banded"] for p in plans if p["pools"])
