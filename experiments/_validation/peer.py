@@ -30,6 +30,13 @@ NAME = "aisimulate"
 PROGRAM = "AISIMULATE"  # the variable that names the command, where it is not on the path
 ROWS, SEED = 300, 0  # rows that are asked, drawn at random where there are more
 REQUESTS, FEWEST = 640, 3  # of a run: ten for each in flight, at most so many, but three for each
+TIMES = {
+    "tpot": "mean_tpot",
+    "ttft": "mean_ttft",
+    "ttft_mean": "mean_ttft",
+    "ttft_median": "median_ttft",
+    "e2e": "mean_e2e_latency",
+}  # its figures by metric
 SEQUENCES = 256  # its default of a worker
 SYSTEMS = {
     **{name: name for name in ("h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "l40s")},
@@ -85,19 +92,19 @@ def program() -> Path | None:
 
 
 def answers(rows: Sequence[PooledRow], count: int = ROWS) -> Columns:
-    """TPOT, TTFT and throughput of rows, NaN of those that are not asked or not answered."""
+    """Times and throughput of rows, NaN of those that are not asked or not answered."""
     command = program()
     if command is None:
         return {}
     asked = {i: question for i, row in enumerate(rows) if (question := config(row)) is not None}
     drawn = np.random.default_rng(SEED).permutation(list(asked))[:count].tolist()
-    columns = {k: np.full(len(rows), np.nan) for k in ("tpot", "ttft", "throughput")}
+    columns = {k: np.full(len(rows), np.nan) for k in (*TIMES, "throughput")}
     for i, found in zip(drawn, _replies(command, [asked[i] for i in drawn]), strict=True):
         if found.get("mean_tpot_ms") and found.get("output_throughput_tok_s"):
             gpus = decisions.in_flight(rows[i])[1] * rows[i].chip_share
-            columns["tpot"][i] = found["mean_tpot_ms"] / 1e3
-            columns["ttft"][i] = found["mean_ttft_ms"] / 1e3
             columns["throughput"][i] = found["output_throughput_tok_s"] / gpus
+            for name, figure in TIMES.items():
+                columns[name][i] = found.get(f"{figure}_ms", np.nan) / 1e3
     return columns
 
 
