@@ -85,7 +85,7 @@ def validation(
             elif alone:
                 headline = board.run(files or [], peer, decisions)
             else:
-                rows = board.read(files or []).rows
+                rows = board.read(files or [], once=folds is None).rows  # which name rows
                 headline = splits.run(split, rows, folds, out, decisions, confidence)
     _report.finish(True, headline, as_json)
 

@@ -212,13 +212,16 @@ def _answered(columns: Columns) -> int:
     return int(np.any([np.isfinite(x) for x in columns.values()], axis=0).sum())
 
 
-def read(files: list[Path]) -> RowsRead:
-    """The rows of files, or of all that is there; says how many of each."""
+def read(files: list[Path], once: bool = True) -> RowsRead:
+    """The rows of files, or of all that is there; says how many of each.
+
+    ``once``: a run that two files have counts in the first alone.
+    """
     readers = {str(p): partial(kinds.read, p) for p in files} or kinds.sources()
     found, begin = RowsRead(), time.perf_counter()
     for name, reader in readers.items():
         one = reader()
-        again = twins.is_repeated(one.rows, found.rows)
+        again = twins.is_repeated(one.rows, found.rows if once else [])
         one.rows = [row for row, twice in zip(one.rows, again, strict=True) if not twice]
         one.skipped.update({"a run that another file has, too": int(again.sum())})
         found.add(one)

@@ -212,8 +212,10 @@ def _mlperf(cells: Cells) -> PooledRow:
     formats = _formats(model, system, text(cells, "weights"))
     chips, nodes = number(cells, "accelerators"), number(cells, "nodes")
     make = "amd" if system.startswith("mi") else "nvidia"
-    vllm = make == "amd" or "vllm" in (cells.get("software") or "").lower()
-    engine = "vllm" if vllm else "trtllm"
+    software = text(cells, "software").lower()
+    engine = "vllm" if make == "amd" or "vllm" in software else "trtllm"
+    if engine == "trtllm" and "tensorrt" not in software:
+        raise UnusableRowError("software is neither vLLM nor TensorRT")
     served = ServedModel(model, formats)
     plan = _assumed_plan(served, system, chips)
     batch = WAVES * SEQUENCES * float(plan.attention_dp)
