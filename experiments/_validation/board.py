@@ -15,7 +15,6 @@ from experiments._validation.split_scores import mean_of_label
 from infer_jax.calibration import Score, statistics
 from infer_jax.calibration.pooled import answers, readers
 from infer_jax.calibration.pooled.answers import Columns
-from infer_jax.calibration.pooled.publishers import has_narrow_products
 from infer_jax.calibration.pooled.readers import silicon
 from infer_jax.calibration.pooled.rows import METRICS, PooledRow, RowsRead, system_named
 from infer_jax.catalog.published import Within, power_errors
@@ -98,16 +97,16 @@ def within(row: PooledRow) -> Within:
         return {}
     profile = system_named(row.system)
     name = f"serving.{row.engine}" if row.engine != "vllm" else "serving"
-    known = _trusted(name, profile.name, row.served.model, has_narrow_products(row))
+    known = _trusted(name, profile.name, row.served.model)
     load, pools = float(row.workload.batch), row.mode == "pools"
     found = measured_within([known], load, row.lengths, pools=pools)
     return found | {"ttft": found["ttft_median"]} if row.median else found
 
 
 @cache
-def _trusted(name: str, where: str, model: str, narrow: bool) -> Trust:
+def _trusted(name: str, where: str, model: str) -> Trust:
     profile = system_named(where)
-    return trust(name, make(name, profile.coefficients), profile, model, narrow=narrow)
+    return trust(name, make(name, profile.coefficients), profile, model)
 
 
 def measured(rows: Sequence[PooledRow], metric: str) -> np.ndarray:

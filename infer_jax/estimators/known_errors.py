@@ -31,8 +31,8 @@ class Trust(NamedTuple):
     ``known``: whether its errors are known, so that answers have bands;
     ``borrowed_from``: the generation whose coefficients are used for a chip
     without measured rows; ``own``: the bands of a profile that was calibrated to its own
-    server; ``narrow``: whether the model multiplies 4-bit numbers; ``foreign``: whether no
-    measured row is of the chip's make; ``says``: all of this in one sentence.
+    server; ``foreign``: whether no measured row is of the chip's make; ``says``: all of this in
+    one sentence.
     """
 
     estimator: str
@@ -45,7 +45,6 @@ class Trust(NamedTuple):
     borrowed_from: str | None = None
     known: bool = False
     own: Within = {}  # noqa: RUF012
-    narrow: bool = False
     foreign: bool = False
 
     @property
@@ -63,7 +62,7 @@ class Trust(NamedTuple):
         """
         if self.own and not pools:
             return self.own
-        found = unseen(facts(load, lengths, narrow=self.narrow), pools=pools)
+        found = unseen(facts(load, lengths), pools=pools)
         return _widest(found, unseen_errors()["make"].within) if self.foreign else found
 
     @property
@@ -91,12 +90,10 @@ def trust(
     system: System,
     model: str,
     changed: bool = False,
-    narrow: bool = False,
 ) -> Trust:
     """The known errors of an estimator on a system, for a model by its name.
 
-    ``changed``: whether the user changed numbers of the system, so that no measured row is of it;
-    ``narrow``: whether the model's feedforward multiplies 4-bit numbers.
+    ``changed``: whether the user changed numbers of the system, so that no measured row is of it.
 
     >>> from infer_jax.catalog import load_system
     >>> from infer_jax.estimators import make
@@ -111,10 +108,10 @@ def trust(
     if own := system.bands():
         says = f"{head}calibrated to the server of {system.name}."
         bands: Within = {output: {80: ends} for output, ends in own.items()}
-        return Trust(name, system.name, says, engine, known=True, own=bands, narrow=narrow)
+        return Trust(name, system.name, says, engine, known=True, own=bands)
     engines = {} if changed else serving_measured().rows.get(system.name, {})
     rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
-    trusted = Trust(name, system.name, head, engine, rows, narrow=narrow)
+    trusted = Trust(name, system.name, head, engine, rows)
     if not engines and set(system.coefficients.get("serving", {})) - FACTS:
         says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
         return trusted._replace(says=says)

@@ -240,11 +240,7 @@ def serving(name: str, asked: Given) -> Serving:
 def trust(name: str, estimator: Estimator, asked: Given) -> Trust:
     """Known errors of the estimator of that name for this model and system."""
     altered = bool(asked.changes.values("hardware", "estimator"))
-    narrow = any(
-        b.feedforward is not None and float(b.feedforward.weights.bits) <= 4.0
-        for b in asked.model.architecture.blocks
-    )
-    return estimators.trust(name, estimator, asked.system, asked.model.name, altered, narrow)
+    return estimators.trust(name, estimator, asked.system, asked.model.name, altered)
 
 
 def speculative(

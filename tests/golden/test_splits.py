@@ -281,6 +281,22 @@ def test_the_law_of_a_new_publisher_is_of_errors_without_it():
     assert read["within_80"] == pytest.approx(law.ends[80], abs=1e-3)
 
 
+def test_a_law_has_the_facts_that_score_better_on_publishers_left_out():
+    """Load widens errors eight times, prompts say nothing; of one publisher nothing is chosen."""
+    random = np.random.default_rng(0)
+    rows = [replace(ROWS[0], dataset=f"{name} x", measured={"tpot": 1.0}) for name in "abcd"] * 100
+    times = PooledTimes.of(rows)
+    facts = {name: random.uniform(-1.0, 1.0, len(rows)) for name in ("load", "prompts")}
+    errors = 0.2 * np.exp(np.log(8.0) / 2.0 * facts["load"]) * random.normal(size=len(rows))
+    found = publishers.UnseenErrors(errors, np.full(len(rows), "tpot"), facts)
+    every = np.ones(len(rows), bool)
+    assert list(found.law(times, every).slopes) == ["load"]
+    alone = times.labels(lambda row: row.publisher) == "a"
+    assert not found.law(times, alone).slopes
+    one, two = (found.score(times, every, names) for names in ((), ("load",)))
+    assert two < 0.9 * one and found.score(times, alone, ()) == np.inf
+
+
 @pytest.mark.slow
 def test_the_shipped_errors_of_what_is_new_are_what_the_command_computes(tmp_path, x64):
     """Within 0.2 points: fits end within a tolerance."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.calibration.cross_validation import label_masks, refits
-from infer_jax.calibration.error_bands import learned
+from infer_jax.calibration.error_bands import counts, learned
 from infer_jax.calibration.pooled.likelihood import (
     MEDIAN,
     PACE,
@@ -28,6 +28,7 @@ from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.catalog.published import ErrorLaw, facts, law_of
 
 SCALE_OF_PUBLISHERS = 3.0  # times the scale of the loss, expected of another publisher's errors
+GAIN = 0.01  # share of the score on publishers left out from which on a fact is in a law
 # outputs whose errors are learned, by kind of time; throughput and whole requests err as paces
 LAW_OF_KIND = {PACE: "tpot", TTFT: "ttft", MEDIAN: "ttft_median"}
 
@@ -58,26 +59,56 @@ class UnseenErrors(NamedTuple):
 
     def scales(self, law: ErrorLaw, own: np.ndarray) -> np.ndarray:
         """The scale of each of some times by a law."""
-        return law.scale * np.exp(sum(law.slopes[n] * x[own] for n, x in self.facts.items()))
+        logs = sum((x * self.facts[n][own] for n, x in law.slopes.items()), np.zeros(own.sum()))
+        return law.scale * np.exp(logs)
 
     def law(self, times: PooledTimes, own: np.ndarray) -> ErrorLaw:
-        """The law of some times; a data set is a cluster."""
+        """The law of some times, by the facts that lower its score on publishers left out.
+
+        Facts are added one at a time, the best first, while the score falls by ``GAIN`` or more.
+        """
+        names, best = [], self.score(times, own, ())
+        while left := [name for name in self.facts if name not in names]:
+            scores = {name: self.score(times, own, (*names, name)) for name in left}
+            name = min(left, key=lambda name: scores[name])
+            if not scores[name] < (1.0 - GAIN) * best:
+                break
+            names, best = [*names, name], scores[name]
+        return self.law_by(times, own, names)
+
+    def law_by(self, times: PooledTimes, own: np.ndarray, names: Sequence[str]) -> ErrorLaw:
+        """The law of some times by these facts; a data set is a cluster."""
         expected = SCALE_OF_PUBLISHERS * float(np.median(np.asarray(SCALES)[times.kind[own]]))
         clusters = times.labels(lambda row: row.dataset)[own].tolist()
-        own_facts = {n: x[own] for n, x in self.facts.items()}
+        own_facts = {n: self.facts[n][own] for n in names}
         return learned(self.errors[own], own_facts, clusters, expected)
+
+    def score(self, times: PooledTimes, own: np.ndarray, names: Sequence[str]) -> float:
+        """Mean interval score of 80 % bands of some times, by the law of the other publishers'.
+
+        A data set counts as a dozen rows at most. Infinite where one publisher is all there is.
+        """
+        publishers = times.labels(lambda row: row.publisher)
+        weight = np.zeros(len(own))
+        weight[own] = counts(times.labels(lambda row: row.dataset)[own].tolist())
+        total = 0.0
+        for inside in label_masks(publishers, own).values():
+            rest, scored = own & ~inside, own & inside
+            if not rest.any():
+                return np.inf
+            law = self.law_by(times, rest, names)
+            low, high = (end * self.scales(law, scored) for end in law.ends[80])
+            errors = self.errors[scored]
+            outside = np.maximum(low - errors, 0.0) + np.maximum(errors - high, 0.0)
+            total += float(weight[scored] @ (high - low + 10.0 * outside))
+        return total / float(np.sum(weight))
 
 
 def row_facts(row: PooledRow) -> dict[str, float]:
     """What the laws read of a row."""
     load = 1.0 if row.workload is None else float(row.workload.batch)
     lengths = (1.0, 1.0) if row.workload is None else row.lengths
-    return facts(load, lengths, narrow=has_narrow_products(row))
-
-
-def has_narrow_products(row: PooledRow) -> bool:
-    """Whether a row's experts, or feedforward, multiply 4-bit numbers."""
-    return row.served is not None and row.served.formats.feedforward[1] == 4.0
+    return facts(load, lengths)
 
 
 def publisher_laws(times: PooledTimes, unseen: UnseenErrors) -> dict[str, ErrorLaw]:

@@ -21,7 +21,8 @@ class ErrorLaw(NamedTuple):
     """How far measured is from predicted: quantiles in units of a scale that facts widen.
 
     ``scale``: of log(measured / predicted) where every fact is 0;
-    ``slopes``: by how much a fact adds to log scale; ``ends``: by share of runs in per cent, the
+    ``slopes``: by how much a fact adds to log scale, of those that lower the interval score of
+    publishers left out; ``ends``: by share of runs in per cent, the
     lower and upper quantile over the scale; ``common``: the share of the variance that layouts and
     loads of a server have in common.
     """
@@ -38,27 +39,26 @@ class ErrorLaw(NamedTuple):
         >>> [round(end, 3) for end in law.within({"load": 0.0})[80]]
         [0.819, 1.35]
         """
-        wide = self.scale * exp(sum(self.slopes[name] * x for name, x in facts.items()))
+        wide = self.scale * exp(sum(slope * facts[name] for name, slope in self.slopes.items()))
         return {
             share: (exp(wide * low), exp(wide * high)) for share, (low, high) in self.ends.items()
         }
 
 
-def facts(load: float, lengths: tuple[float, float], *, narrow: bool = False) -> dict[str, float]:
+def facts(load: float, lengths: tuple[float, float]) -> dict[str, float]:
     """What is known of a question before anything is measured, as the laws read it.
 
     ``load``: requests in flight of an instance (of one that decodes), here the power of ``STEP``
     that they are over ``USUAL``; ``lengths``: mean tokens of prompt and output, here the power of
-    ``RATIO`` that prompts are over outputs (``prompts``); ``narrow``: products of 4 bits.
+    ``RATIO`` that prompts are over outputs (``prompts``).
 
-    >>> facts(64 * 32, (16 * 500, 500), narrow=True)
-    {'load': 1.0, 'prompts': 1.0, 'narrow': 1.0}
+    >>> facts(64 * 32, (16 * 500, 500))
+    {'load': 1.0, 'prompts': 1.0}
     """
     isl, osl = lengths
     return {
         "load": log(max(load, 1.0) / USUAL, STEP),
         "prompts": log(max(isl, 1.0) / max(osl, 1.0), RATIO),
-        "narrow": float(narrow),
     }
 
 

@@ -66,7 +66,7 @@ def test_a_measured_system_has_its_own_errors_and_another_borrows():
 
 
 def test_one_law_has_the_bands_of_every_question():
-    """It asks for the load, the lengths, the format and the pools, and for no chip or model."""
+    """It asks for the load, the lengths and the pools, and for no chip or model."""
 
     def width(found, load=32.0, lengths=(1000.0, 1000.0), output="tpot", **asked):
         low, high = found.within(load, lengths, **asked)[output][80]
