@@ -1,16 +1,21 @@
 """Prefill and decode in separate pools, for any estimator with ``step``."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.estimate import Estimate, Limit, Phase, decode_context
+from infer_jax.estimators.estimate import Estimate, Limit, Phase, decode_context, fresh_tokens
 from infer_jax.estimators.estimator import Estimator, Wrapper
+from infer_jax.estimators.serving.workload import requests
 from infer_jax.physics import decoder, pipelining
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.root import crossing
-from infer_jax.physics.scheduling.queueing import closed_wait, single_server_wait
+from infer_jax.physics.scheduling.interference import first_wave
+from infer_jax.physics.scheduling.queueing import closed_rate, single_server_wait
 from infer_jax.specs import (
+    UNBOUNDED,
     Architecture,
     ForwardPass,
     Hardware,
@@ -24,7 +29,9 @@ from infer_jax.specs import (
 )
 
 # terms of TTFT beside those of the prompt's pass
-OUTSIDE = ("front", "router", "transfer", "hand-over", "queue")
+OUTSIDE = ("front", "router", "transfer", "hand-over", "queue", "first wave")
+FEWEST = 1e-4  # share of the requests in flight that decode at least
+PassLaw = Callable[[ForwardPass, Plan], Phase]
 
 
 def _none() -> None:
@@ -42,10 +49,15 @@ class Pools(Spec):
     prefill_batch: Array = number("prompts of one prefill pass", kind="count", low=1, default=1.0)
 
     @property
+    def pool_chips(self) -> tuple[Array, Array]:
+        """Chips of each pool."""
+        first, second = self.prefill.instance, self.decode.instance
+        return first * self.prefill_copies, second * self.decode_copies
+
+    @property
     def chips(self) -> Array:
         """Chips of both pools."""
-        first, second = self.prefill.instance, self.decode.instance
-        return first * self.prefill_copies + second * self.decode_copies
+        return sum(self.pool_chips)
 
 
 @spec
@@ -55,7 +67,8 @@ class Disaggregated(Wrapper):
     Both pools use the same estimator unless ``decoder`` is another, and run on the same hardware
     unless ``decode_hardware`` is another. ``prefill_share`` and ``decode_share`` are the shares of
     the rate its passes would allow that a pool reaches (0.9 and 0.92 in aiconfigurator 0.12,
-    sdk/picking.py); InferSim assumes 0.8 of a link's rate (Alibaba 2025).
+    sdk/picking.py), the latter where requests arrive by themselves: in a closed loop Little's law
+    says how many decode. InferSim assumes 0.8 of a link's rate (Alibaba 2025).
     """
 
     target: Estimator = part("the estimator of the pools, or of the prefill pool")
@@ -109,31 +122,15 @@ class Disaggregated(Wrapper):
     ) -> Estimate:
         """A request through both pools, ``workload.batch`` requests in each decode instance.
 
-        Requests per second: the least of the capacities of prefill, decode and the link between
-        them, or the arrival rate if there is one. TTFT adds up the time before a prompt's first
-        pass (``front_time``), the prefill, the part of the transfer that the prefill does not hide,
-        router and hand-over, and the wait for a prefill instance: in an open loop that of arrivals,
-        else that of a closed loop over both pools (``queueing.closed_wait``). TPOT is a decode
-        step without prefills in it.
+        TTFT adds up the time before a prompt's first pass (``front_time``), the prefill, the part
+        of the transfer that the prefill does not hide, router and hand-over, and waits. In an open
+        loop these are of arrivals, and requests per second the least of their rate and the
+        capacities of prefill, decode and the link; in a closed one both follow from the requests in
+        flight (``joined``; ``loop`` where these are known). TPOT is a decode step without prefills.
         """
-        fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
-        first = self.target.step(
-            arch,
-            hardware,
-            ForwardPass(
-                sequences=plan.prefill_batch, new_tokens=fresh, cached_tokens=workload.prefix
-            ),
-            plan.prefill,
-        )
-        one = jnp.ones_like(workload.batch)
-        second = (self.decoder or self.target).step(
-            arch,
-            self.decode_hardware or hardware,
-            ForwardPass(
-                sequences=workload.batch, new_tokens=one, cached_tokens=decode_context(workload)
-            ),
-            plan.decode,
-        )
+        prompt, token = forward_passes(workload, plan)
+        first = self.target.step(arch, hardware, prompt, plan.prefill)
+        second = self._decoder.step(arch, self._other(hardware), token, plan.decode)
         return self.joined(arch, hardware, workload, plan, (first, second))
 
     def joined(
@@ -143,62 +140,82 @@ class Disaggregated(Wrapper):
         workload: Workload,
         plan: Pools,
         passes: tuple[Phase, Phase],
+        flight: Array | None = None,
     ) -> Estimate:
-        """The estimate from the passes of the two pools."""
-        first, second = passes
-        second_hardware = self.decode_hardware or hardware
-        fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
-        sent = decoder.cache_bytes(arch, workload.isl)
-        copies = plan.prefill_copies, plan.decode_copies
-        streams = jnp.minimum(copies[0] * plan.prefill.instance, copies[1] * plan.decode.instance)
-        around = self.around(arch, hardware, workload, plan, first)
+        """The estimate from the passes of the two pools.
 
-        prompts = copies[0] * plan.prefill_batch / first.time * self.prefill_share
-        outputs = jnp.maximum(workload.osl - 1.0, 1.0)
-        tokens = copies[1] * workload.batch / second.time * self.decode_share
-        link = streams * self.link(hardware, second_hardware, plan) / sent
-        most = jnp.minimum(jnp.minimum(prompts, tokens / outputs), link)
+        A closed loop keeps ``flight`` requests in flight; None: ``workload.batch`` of each decode
+        instance, and as many as are on their way to it where none waits. They go around prefill
+        pool, link and decode pool (``queueing.closed_rate``), and no more than that batch decode.
+        By Little's law the seconds of TTFT are those that are left of a cycle.
+        """
+        first, second = passes
+        other = self._other(hardware)
+        demands = self._demands(arch, hardware, workload, plan, first)
+        around = self.around(arch, hardware, workload, plan, first)
         alone = first.time + sum(around.values())
+        running, spent = plan.decode_copies * workload.batch, _later(workload) * second.time
         limits: dict[str, Limit] = {}
         if workload.arrivals is None:
-            rate, flight = most, copies[1] * workload.batch + most * alone
-            wait = self._wait(flight, outputs * second.time, first, around, plan)
+            if flight is None:
+                flight = running + alone / jnp.maximum(jnp.maximum(*demands), spent / running)
+            rate = jnp.minimum(closed_rate(flight, alone + spent, demands), running / spent)
+            wait = jnp.maximum(flight / rate - alone - spent, 0.0)
+            # who comes at the start of a benchmark waits for half of the others, not as in the loop
+            waves = requests(workload).waves
+            wave = first_wave(flight, demands[0], waves) - wait / waves
+            wave = jnp.where(waves < UNBOUNDED, wave, 0.0)
         else:
-            asked = workload.arrivals.rate
+            asked, served = workload.arrivals.rate, demands[0]
+            most = jnp.minimum(1.0 / jnp.maximum(*demands), self.decode_share * running / spent)
             rate = jnp.minimum(most, asked)
             limits["arrivals"] = Limit(need=asked, capacity=most)
-            served = first.time / (copies[0] * plan.prefill_batch * self.prefill_share)
             wait = single_server_wait(
                 asked, served, served**2, asked * served, workload.arrivals.variability
             )
-        ttft = alone + wait
-        chips = plan.chips
-        shares = copies[0] * plan.prefill.instance, copies[1] * plan.decode.instance
-        into = usd_per_million_tokens(shares[0], hardware.price, 1.0 / rate, fresh)
-        out = usd_per_million_tokens(shares[1], second_hardware.price, 1.0 / rate, workload.osl)
+            wave = jnp.zeros_like(wait)
+        ttft = alone + wait + wave
+        fresh, (fed, decoded) = fresh_tokens(workload), plan.pool_chips
         prefill = first.replace(
             time=ttft,
-            terms={**first.terms, **around, "queue": wait},
+            terms={**first.terms, **around, "queue": wait, "first wave": wave},
             limits={**first.limits, **limits},
             mfu=first.mfu * first.time / ttft,
         )
         return Estimate(
             ttft=ttft,
             tpot=second.time,
-            chips=chips,
-            throughput=rate * workload.osl / chips,
-            cost=out,
-            input_cost=into,
+            chips=plan.chips,
+            throughput=rate * workload.osl / plan.chips,
+            cost=usd_per_million_tokens(decoded, other.price, 1.0 / rate, workload.osl),
+            input_cost=usd_per_million_tokens(fed, hardware.price, 1.0 / rate, fresh),
             prefill=prefill,
             decode=second,
         )
+
+    def _demands(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools, first: Phase
+    ) -> tuple[Array, Array]:
+        """Seconds that a request keeps the prefill pool, in passes like ``first``, and the link."""
+        prompts = plan.prefill_copies * plan.prefill_batch * self.prefill_share
+        link = jnp.minimum(*plan.pool_chips) * self.link(hardware, self._other(hardware), plan)
+        sent = decoder.cache_bytes(arch, workload.isl) / link
+        return first.time / prompts, sent
+
+    @property
+    def _decoder(self) -> Estimator:
+        return self.decoder or self.target
+
+    def _other(self, hardware: Hardware) -> Hardware:
+        """What the decode pool runs on."""
+        return self.decode_hardware or hardware
 
     def around(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools, first: Phase
     ) -> dict[str, Array]:
         """Seconds of TTFT beside the prompt's pass ``first`` and the wait for it, by name."""
         sent = decoder.cache_bytes(arch, workload.isl)
-        link = self.link(hardware, self.decode_hardware or hardware, plan)
+        link = self.link(hardware, self._other(hardware), plan)
         each = jnp.minimum(plan.prefill.instance, plan.decode.instance)
         moving = plan.prefill_batch * sent / (each * link)
         hidden = pipelining.exposed(moving, first.time, decoder.layers(arch))
@@ -209,49 +226,42 @@ class Disaggregated(Wrapper):
             "hand-over": self.handover,
         }
 
-    def _wait(
-        self, flight: Array, decoding: Array, first: Phase, around: dict[str, Array], plan: Pools
-    ) -> Array:
-        """Seconds of waiting for a prefill instance with ``flight`` requests in a closed loop.
+    def loop(
+        self,
+        arch: Architecture,
+        hardware: Hardware,
+        workload: Workload,
+        plan: Pools,
+        laws: tuple[PassLaw, PassLaw] | None = None,
+    ) -> Estimate:
+        """A closed loop, ``workload.batch`` requests in flight for each decode instance.
 
-        ``decoding``: seconds that each decodes. Every prompt of a pass counts as a server.
+        Of them those decode whom Little's law leaves, X (O - 1) TPOT of X requests a second, where
+        memory has room for them; the others wait, are in a prefill instance or between the pools.
+        ``laws``: the passes of both pools; None: of their estimators.
         """
-        servers = plan.prefill_copies * plan.prefill_batch
-        between = sum(around.values()) + decoding + first.time * (1.0 - 1.0 / servers)
-        return closed_wait(flight, first.time / servers, between)
-
-    @checked
-    def decoding(
-        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools
-    ) -> Array:
-        """Decoding requests in each decode instance, with ``workload.batch`` in flight for each.
-
-        The others wait for a prefill instance, are in one, or are between the pools. By Little's
-        law for both pools: N + X (TTFT) = C, with X = N / ((O - 1) TPOT) requests a second.
-        """
-        fresh = jnp.maximum(workload.isl - workload.prefix, 1.0)
-        prompts = ForwardPass(
-            sequences=plan.prefill_batch, new_tokens=fresh, cached_tokens=workload.prefix
+        flight = plan.decode_copies * workload.batch
+        prefill, decode = laws or (
+            lambda forward, own: self.target.step(arch, hardware, forward, own),
+            lambda forward, own: self._decoder.step(arch, self._other(hardware), forward, own),
         )
-        first = self.target.step(arch, hardware, prompts, plan.prefill)
+        first = prefill(forward_passes(workload, plan)[0], plan.prefill)
+        demands = self._demands(arch, hardware, workload, plan, first)
         around = self.around(arch, hardware, workload, plan, first)
         alone = first.time + sum(around.values())
-        outputs = jnp.maximum(workload.osl - 1.0, 1.0)
-        flight, context = plan.decode_copies * workload.batch, decode_context(workload)
 
-        def over(each: Array) -> Array:
-            tokens = ForwardPass(
-                sequences=each, new_tokens=jnp.ones_like(each), cached_tokens=context
-            )
-            second = (self.decoder or self.target).step(
-                arch, self.decode_hardware or hardware, tokens, plan.decode
-            )
-            spent = outputs * second.time
-            wait = self._wait(flight, spent, first, around, plan)
-            running = plan.decode_copies * each
-            return running + running / spent * (alone + wait) - flight
+        def token(each: Array) -> Phase:
+            return decode(forward_passes(workload.replace(batch=each), plan)[1], plan.decode)
 
-        return crossing(over, jnp.minimum(1.0, workload.batch), workload.batch)
+        def surplus(each: Array) -> Array:
+            spent = _later(workload) * token(each).time
+            return plan.decode_copies * each - spent * closed_rate(flight, alone + spent, demands)
+
+        places = self._decoder.places(arch, self._other(hardware), workload, plan.decode)
+        most = jnp.minimum(workload.batch, places)
+        each = crossing(surplus, FEWEST * most, most)
+        decoding = workload.replace(batch=each)
+        return self.joined(arch, hardware, decoding, plan, (first, token(each)), flight)
 
     def link(self, hardware: Hardware, other: Hardware, plan: Pools) -> Array:
         """Bytes/s of a chip's link between the pools: the slower end's.
@@ -263,3 +273,28 @@ class Disaggregated(Wrapper):
             return switch_collectives.link_rate(hardware.network, plan.chips) * self.link_share
         ends = (switch_collectives.reach(h.network)[2] for h in (hardware, other))
         return jnp.minimum(*ends) * self.link_share
+
+
+def forward_passes(workload: Workload, plan: Pools) -> tuple[ForwardPass, ForwardPass]:
+    """A pass of each pool: prompts, and a token of each request of a decode instance.
+
+    A decode instance that is sometimes empty has one request in its passes.
+    """
+    one = jnp.ones_like(workload.batch)
+    return (
+        ForwardPass(
+            sequences=plan.prefill_batch,
+            new_tokens=fresh_tokens(workload),
+            cached_tokens=workload.prefix,
+        ),
+        ForwardPass(
+            sequences=jnp.maximum(workload.batch, 1.0),
+            new_tokens=one,
+            cached_tokens=decode_context(workload),
+        ),
+    )
+
+
+def _later(workload: Workload) -> Array:
+    """Output tokens after the first, at least one."""
+    return jnp.maximum(workload.osl - 1.0, 1.0)

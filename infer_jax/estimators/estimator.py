@@ -133,6 +133,12 @@ class Estimator(Spec):
         """Seconds between a request's arrival and its first pass; 0 where none are known."""
         return jnp.zeros_like(plan.instance)
 
+    def places(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Array:
+        """Requests that an instance has memory for; ``workload.batch`` where that is not known."""
+        return workload.batch
+
     def step(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: AnyPlan
     ) -> Phase:

@@ -12,8 +12,7 @@ from jax.typing import ArrayLike
 
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.calibration.uncertainty import rows_by_label
-from infer_jax.estimators.disaggregated import Disaggregated, Pools
-from infer_jax.estimators.estimate import decode_context
+from infer_jax.estimators.disaggregated import Disaggregated, Pools, forward_passes
 from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, ServingWorkload, Shape
 from infer_jax.footprint import Overheads
 from infer_jax.physics.energy import power_at
@@ -139,25 +138,19 @@ def drawn_lengths(work: ServingWorkload, server: Serving) -> ServingWorkload:
 
 
 def two_pools(model: Serving, row: RowInputs) -> Answers:
-    """Requests in flight in two pools, at the lower rate of latency and of capacity."""
+    """Requests in flight in two pools, as ``Disaggregated.loop`` has them for users."""
     server, plan = of_server(model, row.facts), row.plan
     assert isinstance(plan, Pools) and row.arch is not None
     work = drawn_lengths(row.workload, server)
-    one = jnp.ones_like(work.batch)
-    prompt = ForwardPass(sequences=plan.prefill_batch, new_tokens=work.isl, cached_tokens=0.0 * one)
-    pair = Disaggregated.of(target=server)
-    decoding = pair.decoding(row.arch, row.hardware, work, plan)
-    token = ForwardPass(sequences=decoding, new_tokens=one, cached_tokens=decode_context(work))
-    # drafts are of decoding alone
-    first = server.step(row.arch, row.hardware, prompt, plan.prefill)
-    second = server.token(row.shape, row.hardware, token, plan.decode)
-    assert isinstance(first, Pass)
-    passes = work.replace(batch=decoding)
-    served = pair.joined(row.arch, row.hardware, passes, plan, (first, second))
-    latency = served.ttft + (work.osl - 1.0) * served.tpot
-    requests = work.batch * plan.decode_copies
-    capacity = served.throughput * served.chips / work.osl
-    rate = jnp.minimum(requests / latency, capacity)
+
+    def one_pass(forward: ForwardPass, own: Deployment) -> Pass:
+        return server.token(row.shape, row.hardware, forward, own)
+
+    laws = (one_pass, one_pass)
+    served = Disaggregated.of(target=server).loop(row.arch, row.hardware, work, plan, laws)
+    rate = served.throughput * served.chips / work.osl
+    first, second = one_pass(forward_passes(work, plan)[0], plan.prefill), served.decode
+    decoding = jnp.maximum(rate * (work.osl - 1.0) * served.tpot / plan.decode_copies, 1.0)
     # mean watts of a chip, by the passes of each pool that a second needs
     watts, chips = jnp.asarray(0.0), jnp.asarray(0.0)
     for pool, copies, batch, phase, passes_rate in (
@@ -171,9 +164,9 @@ def two_pools(model: Serving, row: RowInputs) -> Answers:
     return {
         "tpot": served.tpot,
         "ttft": served.ttft,
-        "ttft_median": served.ttft,  # of two pools there is a mean alone
-        "e2e": requests / rate,
-        "throughput": rate * work.osl / (served.chips * row.facts["chip_share"]),
+        "ttft_median": served.ttft - served.prefill.terms["first wave"],
+        "e2e": served.ttft + (work.osl - 1.0) * served.tpot,
+        "throughput": served.throughput / row.facts["chip_share"],
         "power": watts / chips,
     }
 

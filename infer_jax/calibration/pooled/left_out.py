@@ -6,21 +6,13 @@ AMD's chips by the fit to NVIDIA's rows have Hopper's coefficients. Two pools ar
 aiconfigurator-core, of which no TTFT was ever fitted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from infer_jax.calibration.cross_validation import label_masks, refits
-from infer_jax.calibration.pooled.answers import (
-    LAWS,
-    Answers,
-    Law,
-    RowInputs,
-    answers,
-    drawn_lengths,
-    shipped,
-)
+from infer_jax.calibration.pooled.answers import answers, shipped
 from infer_jax.calibration.pooled.likelihood import (
     MEDIAN,
     PACE,
@@ -32,7 +24,6 @@ from infer_jax.calibration.pooled.likelihood import (
 )
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
 from infer_jax.calibration.uncertainty import Fit
-from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 
 OUTPUTS = ("tpot", "ttft")
@@ -106,29 +97,16 @@ def of_another_make(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
         return loop and isinstance(row.plan, Deployment) and float(row.plan.drafts) == 0.0
 
     loops = [row for row in rows if is_scored(row)]
-    return _errors(loops, model.replace(cdna3=model.hopper, cdna4=model.hopper), LAWS)
+    return _errors(loops, model.replace(cdna3=model.hopper, cdna4=model.hopper))
 
 
 def of_pools(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
-    """Rows of aiconfigurator-core in two pools, by a fit, as ``Disaggregated`` answers."""
+    """Rows of aiconfigurator-core in two pools, by a fit."""
     pools = [row for row in rows if row.dataset == "silicon pools"]
-    return _errors(pools, model, {"pools": as_estimated})
+    return _errors(pools, model)
 
 
-def _errors(rows: Sequence[PooledRow], model: Serving, laws: Mapping[str, Law]) -> NewErrors:
-    columns = answers(rows, model, laws)
+def _errors(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
+    columns = answers(rows, model)
     ratios = (np.asarray([r.measured[n] for r in rows]) / columns[n] for n in OUTPUTS)
     return NewErrors(0, *ratios)
-
-
-def as_estimated(model: Serving, row: RowInputs) -> Answers:
-    """TPOT and TTFT of two pools as the estimator answers users, without a closed loop's end."""
-    facts, plan = row.facts, row.plan
-    assert isinstance(plan, Pools) and row.arch is not None
-    pair = Disaggregated.of(
-        target=model.replace(engine=facts["engine"], generation=facts["generation"])
-    )
-    work = drawn_lengths(row.workload, model)
-    decoding = pair.decoding(row.arch, row.hardware, work, plan)
-    served = pair.estimate(row.arch, row.hardware, work.replace(batch=decoding), plan)
-    return {"tpot": served.tpot, "ttft": served.ttft}

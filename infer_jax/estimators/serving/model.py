@@ -13,7 +13,13 @@ from infer_jax.catalog.published import power_shares
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.serving.closed_loop import ServerEstimate, closed_loop, frontend_latency
+from infer_jax.estimators.serving import memory
+from infer_jax.estimators.serving.closed_loop import (
+    RequestTokens,
+    ServerEstimate,
+    closed_loop,
+    frontend_latency,
+)
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, Laws
 from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
@@ -182,6 +188,15 @@ class Serving(Coefficients, Estimator):
             frontend_latency(self.chosen_engine, self.front_rank, deployment(plan))
             * self.first_factor
         )
+
+    def places(
+        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
+    ) -> Array:
+        """Requests that an instance has memory for, of ``workload.batch`` in flight."""
+        c = self.context(shape(arch), hardware, plan)
+        isl, osl, prefix, _ = RequestTokens.of(c, requests(workload))
+        common = requests(workload).common * prefix
+        return memory.capacity(c, isl, osl, common, workload.batch / c.plan.attention_dp).places
 
     @checked
     def step(

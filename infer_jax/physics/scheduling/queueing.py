@@ -18,6 +18,7 @@ TANGENT_LOAD = 0.995  # load from which 1 / (1 - load) follows its tangent
 SHARPEST = 0.02  # width of a jump in a distribution, as a share of the shortest time
 TENTH, STEEP, FLATTER = 0.44, 0.84, 0.4  # how soon after an arrival the excess comes: clustered
 FARTHEST = 40.0  # scales beyond which nothing of a tail is left
+FULLEST, CLOSER = 1.0 - 1e-6, 6  # load of a closed loop's queue at most; steps to its rate
 RAREST = 1e-6  # deviations that a mean wait is at least taken for: its chance is then 2e-12
 
 
@@ -74,6 +75,40 @@ def closed_wait(requests: Array, demand: Array, elsewhere: Array) -> Array:
     others = jnp.maximum(requests - 1.0, 0.0)
     v = (others - 1.0) * demand - elsewhere
     return 0.5 * (v + square_root(v**2 + 2.0 * others * demand**2))
+
+
+def closed_rate(requests: Array, unhindered: Array, demands: tuple[Array, ...]) -> Array:
+    """Requests/s of ``requests`` that go around several queues, by mean-value analysis.
+
+    X (unhindered + sum W) = C, Little's law for a whole cycle of C requests, of which
+    ``unhindered`` seconds pass where nobody waits. A queue that asks D seconds of them keeps
+
+        W = D u / (2 (1 - u)),  u = (C - 1) / C X D
+
+    more: ``closed_wait`` for one queue. With few requests X is C / unhindered, with many 1 / D of
+    the slowest queue, the asymptotes of Lazowska et al., Quantitative System Performance (1984),
+    5.2. Newton's steps on a convex function, from the least that one queue alone lets through; a
+    derivative needs the last of them alone.
+
+    >>> round(float(closed_rate(*map(jnp.asarray, (1.0, 4.0)), (jnp.asarray(1.0),))), 6)
+    0.25
+    """
+
+    def closer(rate: Array, requests: Array, cycle: Array, demands: tuple[Array, ...]) -> Array:
+        seen = jnp.maximum(requests - 1.0, 0.0) / requests
+        beyond, slope = rate * cycle - requests, cycle
+        for demand in demands:
+            load = jnp.minimum(seen * rate * demand, FULLEST)
+            beyond = beyond + 0.5 * rate * demand * load / (1.0 - load)
+            slope = slope + 0.5 * demand * load * (2.0 - load) / (1.0 - load) ** 2
+        return rate - beyond / slope
+
+    held = lax.stop_gradient((requests, unhindered, demands))
+    some, cycle, asked = held
+    waits = jnp.stack([closed_wait(some, demand, cycle - demand) for demand in asked])
+    rate = some / (cycle + jnp.max(waits, axis=0))
+    rate = lax.fori_loop(0, CLOSER, lambda _, rate: closer(rate, *held), rate)
+    return closer(rate, requests, unhindered, demands)
 
 
 def bursts(load: Array, variability: Array) -> Array:

@@ -118,7 +118,7 @@ def _row(cells: Cells) -> PooledRow:
     share = 1.0
     if pools:
         plan, copies, share = _pools(cells, drafting)
-        workload = ServingWorkload.of(**lengths, batch=max(load / copies, 1.0))
+        workload = ServingWorkload.of(**lengths, batch=load / copies, waves=WAVES)
     else:
         plan = _plan(cells, "decode", number(cells, "decode_tp"), drafting)
         if drafting:

@@ -59,9 +59,9 @@ def polling(run: SiliconRun) -> float:
 
 def _workload(run: SiliconRun, batch: float) -> ServingWorkload:
     fixed, row = float(run.published.fixed_length), run.published
-    return ServingWorkload.of(
-        isl=row.isl, osl=row.osl, batch=batch, nominal=1.0 - fixed, fixed=fixed
-    )
+    lengths = {"isl": row.isl, "osl": row.osl, "nominal": 1.0 - fixed, "fixed": fixed}
+    # rows of equal lengths do not say how many requests they sent: as many as the others
+    return ServingWorkload.of(**lengths, batch=batch, waves=WAVES)
 
 
 def _common(run: SiliconRun) -> dict[str, object]:
@@ -90,8 +90,7 @@ def _row(run: SiliconRun) -> PooledRow:
     return PooledRow(
         **_common(run),  # pyright: ignore[reportArgumentType]
         dataset="silicon (fitted)",
-        # rows of equal lengths do not say how many requests they sent: as many as the others
-        workload=_workload(run, run.concurrency).with_(waves=WAVES),
+        workload=_workload(run, run.concurrency),
         plan=plan,
         group=f"{run.model_family} {row.system} {row.backend}",
     )
@@ -106,7 +105,7 @@ def _pools(run: SiliconPools) -> PooledRow:
     return PooledRow(
         **_common(run),  # pyright: ignore[reportArgumentType]
         dataset="silicon pools",
-        workload=_workload(run, max(run.concurrency / run.decode.count, 1.0)),
+        workload=_workload(run, run.concurrency / run.decode.count),
         plan=Pools.of(
             prefill=prefill,
             decode=decode,
