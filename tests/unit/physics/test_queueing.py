@@ -396,3 +396,62 @@ def test_a_full_server_makes_wait_whom_it_cannot_serve():
         step = np.eye(3)[i] * 1e-5
         up, down = (queueing.closed_wait(*jnp.asarray(point + x)) for x in (step, -step))
         assert float(slope) == pytest.approx(float(up - down) / 2e-5, rel=1e-6)
+
+
+def one_more_at_a_time(requests, unhindered, demands):
+    """Rate by mean-value analysis from one request up, services of one length: Reiser 1979."""
+    queue, busy = np.zeros(len(demands)), np.zeros(len(demands))
+    for n in range(1, requests + 1):
+        waits = demands * (queue - busy / 2)
+        rate = n / (unhindered + sum(waits))
+        queue, busy = rate * (demands + waits), rate * demands
+    return rate
+
+
+def goes_around_two(requests, services, elsewhere, count):
+    """Rate of two queues in a row with services of one length, exponential times elsewhere."""
+    random, free = np.random.default_rng(0), [0.0, 0.0]
+    comes = [(random.exponential(elsewhere), 0) for _ in range(requests)]
+    heapq.heapify(comes)
+    done = 0
+    while done < count:
+        now, at = heapq.heappop(comes)
+        free[at] = max(now, free[at]) + services[at]
+        done += at
+        later = 0.0 if at == 0 else random.exponential(elsewhere)
+        heapq.heappush(comes, (free[at] + later, 1 - at))
+    return done / max(free)
+
+
+@pytest.mark.parametrize(
+    ("requests", "demands", "elsewhere", "off"),
+    [(2, (1.0, 0.5), 2.0, 0.025), (8, (1.0, 0.3), 9.0, 0.02), (64, (1.0, 0.9), 70.0, 0.025),
+     (8, (1.0, 1.0), 4.0, 0.11)],
+)  # fmt: skip
+def test_the_rate_around_two_queues(requests, demands, elsewhere, off):
+    """Furthest off where two full queues are equal, for one then feeds the other evenly."""
+    law = queueing.closed_rate(*numbers(requests, elsewhere + sum(demands)), numbers(*demands))
+    exact = one_more_at_a_time(requests, elsewhere + sum(demands), np.asarray(demands))
+    assert float(law) == pytest.approx(exact, rel=min(off, 0.065))  # Schweitzer's approximation
+    assert float(law) == pytest.approx(goes_around_two(requests, demands, elsewhere, 9000), rel=off)
+
+
+def test_rates_at_their_asymptotes_and_of_one_queue():
+    """C / cycle, 1 / D of the slowest queue, and ``closed_wait`` where the other asks nothing."""
+    few, many = (queueing.closed_rate(*numbers(n, 100.0), numbers(0.5, 0.1)) for n in (2.0, 1e4))
+    assert float(few) == pytest.approx(2.0 / 100.0, rel=1e-3)
+    assert float(many) == pytest.approx(1.0 / 0.5, rel=1e-3)
+    for n in (1.0, 8.0, 60.0):
+        rate = queueing.closed_rate(*numbers(n, 30.0), numbers(0.5, 0.0))
+        wait = queueing.closed_wait(*numbers(n, 0.5, 29.5))
+        assert float(rate) == pytest.approx(n / (30.0 + float(wait)), rel=1e-12)
+
+
+def test_slopes_of_the_rate_at_ties_at_one_request_and_when_full():
+    def rate(requests, unhindered, first, second):
+        return queueing.closed_rate(requests, unhindered, (first, second))
+
+    for point in ((20.0, 30.0, 1.0, 0.4), (20.0, 30.0, 1.0, 1.0), (500.0, 30.0, 1.0, 1.0)):
+        agrees_with_differences(rate, *numbers(*point))
+    for point in ((1.0, 30.0, 1.0, 1.0), (0.2, 30.0, 1.0, 0.0), (1e6, 30.0, 1.0, 1.0)):
+        finite(rate, *numbers(*point))
