@@ -67,8 +67,8 @@ class Disaggregated(Wrapper):
     Both pools use the same estimator unless ``decoder`` is another, and run on the same hardware
     unless ``decode_hardware`` is another. ``prefill_share`` and ``decode_share`` are the shares of
     the rate its passes would allow that a pool reaches (0.9 and 0.92 in aiconfigurator 0.12,
-    sdk/picking.py), the latter where requests arrive by themselves: in a closed loop Little's law
-    says how many decode. InferSim assumes 0.8 of a link's rate (Alibaba 2025).
+    sdk/picking.py), the latter where it is not known how many requests are in flight, for else
+    Little's law says how many decode. InferSim assumes 0.8 of a link's rate (Alibaba 2025).
     """
 
     target: Estimator = part("the estimator of the pools, or of the prefill pool")
@@ -144,10 +144,11 @@ class Disaggregated(Wrapper):
     ) -> Estimate:
         """The estimate from the passes of the two pools.
 
-        A closed loop keeps ``flight`` requests in flight; None: ``workload.batch`` of each decode
-        instance, and as many as are on their way to it where none waits. They go around prefill
-        pool, link and decode pool (``queueing.closed_rate``), and no more than that batch decode.
-        By Little's law the seconds of TTFT are those that are left of a cycle.
+        A closed loop keeps ``flight`` requests in flight; at most ``workload.batch`` decode in each
+        instance. They go around prefill pool, link and decode pool
+        (``queueing.closed_rate``), and by Little's law TTFT is what decoding leaves of a cycle.
+        None: as many as keep that batch decoding where nobody waits; the rate is then what pools
+        that are kept so carry.
         """
         first, second = passes
         other = self._other(hardware)
@@ -156,18 +157,21 @@ class Disaggregated(Wrapper):
         alone = first.time + sum(around.values())
         running, spent = plan.decode_copies * workload.batch, _later(workload) * second.time
         limits: dict[str, Limit] = {}
+        most = jnp.minimum(1.0 / jnp.maximum(*demands), self.decode_share * running / spent)
         if workload.arrivals is None:
-            if flight is None:
-                flight = running + alone / jnp.maximum(jnp.maximum(*demands), spent / running)
-            rate = jnp.minimum(closed_rate(flight, alone + spent, demands), running / spent)
-            wait = jnp.maximum(flight / rate - alone - spent, 0.0)
+            full, kept = flight is None, demands
+            if flight is None:  # the share of its rate that a pool keeps is in ``most``
+                flight = running + most * alone
+                kept = demands[0] * self.prefill_share, demands[1]
+            loop = jnp.minimum(closed_rate(flight, alone + spent, kept), running / spent)
+            rate = most if full else loop
+            wait = jnp.maximum(flight / loop - alone - spent, 0.0)
             # who comes at the start of a benchmark waits for half of the others, not as in the loop
             waves = requests(workload).waves
             wave = first_wave(flight, demands[0], waves) - wait / waves
             wave = jnp.where(waves < UNBOUNDED, wave, 0.0)
         else:
             asked, served = workload.arrivals.rate, demands[0]
-            most = jnp.minimum(1.0 / jnp.maximum(*demands), self.decode_share * running / spent)
             rate = jnp.minimum(most, asked)
             limits["arrivals"] = Limit(need=asked, capacity=most)
             wait = single_server_wait(
