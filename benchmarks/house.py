@@ -29,10 +29,10 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 LIMITS = {
     "lines of code of the front": 10_120,
     "lines of code of the package": 35_260,
-    "lines of the package": 60_800,
+    "lines of the package": 60_860,
     "files of the package": 440,
     "lines of experiments": 10_580,
-    "lines of tests": 31_680,
+    "lines of tests": 31_760,
     "functions and classes with bare names": 12,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 60,

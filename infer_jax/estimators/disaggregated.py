@@ -156,28 +156,7 @@ class Disaggregated(Wrapper):
         around = self.around(arch, hardware, workload, plan, first)
         alone = first.time + sum(around.values())
         running, spent = plan.decode_copies * workload.batch, _later(workload) * second.time
-        limits: dict[str, Limit] = {}
-        most = jnp.minimum(1.0 / jnp.maximum(*demands), self.decode_share * running / spent)
-        if workload.arrivals is None:
-            full, kept = flight is None, demands
-            if flight is None:  # the share of its rate that a pool keeps is in ``most``
-                flight = running + most * alone
-                kept = demands[0] * self.prefill_share, demands[1]
-            loop = jnp.minimum(closed_rate(flight, alone + spent, kept), running / spent)
-            rate = most if full else loop
-            wait = jnp.maximum(flight / loop - alone - spent, 0.0)
-            # who comes at the start of a benchmark waits for half of the others, not as in the loop
-            waves = requests(workload).waves
-            wave = first_wave(flight, demands[0], waves) - wait / waves
-            wave = jnp.where(waves < UNBOUNDED, wave, 0.0)
-        else:
-            asked, served = workload.arrivals.rate, demands[0]
-            rate = jnp.minimum(most, asked)
-            limits["arrivals"] = Limit(need=asked, capacity=most)
-            wait = single_server_wait(
-                asked, served, served**2, asked * served, workload.arrivals.variability
-            )
-            wave = jnp.zeros_like(wait)
+        rate, wait, wave, limits = self._waits(workload, (running, alone, spent), demands, flight)
         ttft = alone + wait + wave
         fresh, (fed, decoded) = fresh_tokens(workload), plan.pool_chips
         prefill = first.replace(
@@ -196,6 +175,37 @@ class Disaggregated(Wrapper):
             prefill=prefill,
             decode=second,
         )
+
+    def _waits(
+        self,
+        workload: Workload,
+        served: tuple[Array, Array, Array],
+        demands: tuple[Array, Array],
+        flight: Array | None,
+    ) -> tuple[Array, Array, Array, dict[str, Limit]]:
+        """Requests a second, seconds of waits in a loop and of a benchmark's start, and limits.
+
+        ``served``: requests that decode, and seconds before a first token and after it.
+        """
+        running, alone, spent = served
+        most = jnp.minimum(1.0 / jnp.maximum(*demands), self.decode_share * running / spent)
+        if workload.arrivals is not None:
+            asked, each = workload.arrivals.rate, demands[0]
+            load, varied = asked * each, workload.arrivals.variability
+            wait = single_server_wait(asked, each, each**2, load, varied)
+            limits = {"arrivals": Limit(need=asked, capacity=most)}
+            return jnp.minimum(most, asked), wait, jnp.zeros_like(wait), limits
+        kept = demands
+        if flight is None:  # the share of its rate that a pool keeps is in ``most``
+            kept = demands[0] * self.prefill_share, demands[1]
+        around = running + most * alone if flight is None else flight
+        rate = jnp.minimum(closed_rate(around, alone + spent, kept), running / spent)
+        wait = jnp.maximum(around / rate - alone - spent, 0.0)
+        # who comes at the start of a benchmark waits for half of the others, not as in the loop
+        waves = requests(workload).waves
+        wave = first_wave(around, demands[0], waves) - wait / waves
+        wave = jnp.where(waves < UNBOUNDED, wave, 0.0)
+        return most if flight is None else rate, wait, wave, {}
 
     def _demands(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Pools, first: Phase
@@ -261,7 +271,7 @@ class Disaggregated(Wrapper):
             spent = _later(workload) * token(each).time
             return plan.decode_copies * each - spent * closed_rate(flight, alone + spent, demands)
 
-        places = self._decoder.places(arch, self._other(hardware), workload, plan.decode)
+        places = self._decoder.request_places(arch, self._other(hardware), workload, plan.decode)
         most = jnp.minimum(workload.batch, places)
         each = crossing(surplus, FEWEST * most, most)
         decoding = workload.replace(batch=each)

@@ -133,7 +133,7 @@ class Estimator(Spec):
         """Seconds between a request's arrival and its first pass; 0 where none are known."""
         return jnp.zeros_like(plan.instance)
 
-    def places(
+    def request_places(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Array:
         """Requests that an instance has memory for; ``workload.batch`` where that is not known."""

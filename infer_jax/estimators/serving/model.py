@@ -189,7 +189,7 @@ class Serving(Coefficients, Estimator):
             * self.first_factor
         )
 
-    def places(
+    def request_places(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Array:
         """Requests that an instance has memory for, of ``workload.batch`` in flight."""
