@@ -41,6 +41,9 @@ ARRIVALS = (
     "Runs with arrivals: their TPOT is compared at the requests that were in flight, rate "
     "x latency; their TTFT is left out, as waits of arrivals follow another law."
 )
+MEDIANS = (
+    "TTFT of {} is a median, as {} no mean, and is fitted to predicted medians; of others a mean."
+)
 Row = Mapping[str, Any]
 
 
@@ -331,6 +334,9 @@ def caveats(server: Calibrated) -> list[str]:
     ]
     if server.requests is None and any(run.loop == "open" for run in server.runs):
         notes.append(ARRIVALS)
+    if by_median := sum(load.median > 0.0 for load in server.loads):
+        runs = ("a run", "it has") if by_median == 1 else (f"{by_median} runs", "they have")
+        notes.append(MEDIANS.format(*runs))
     if server.times.left_out is None:
         notes.append("One run cannot be left out: the errors are of the run that was fitted.")
     return notes + ([] if server.requests is not None else _patterns(server))

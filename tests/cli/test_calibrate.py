@@ -269,4 +269,7 @@ def test_what_a_file_lacks_of_a_benchmark_is_an_option(tmp_path):
     lone = answer(*point, *given)
     for name in ("ttft_ms", "ttft_median_ms", "tpot_ms"):
         assert predicted[name] == pytest.approx(lone[name], rel=2e-6)
+    words = ("calibrate", "run.csv", "--config", "llama-3.1-8b", "--hardware", "h100_sxm")
+    notes = answer(*words, "--out", "mine.toml", "--polling", "9")["notes"]
+    assert any(note.startswith("TTFT of a run is a median") for note in notes)
     assert "only with --measured" in run("compare", *POINT, "--hardware", "h100_sxm", *given).err
