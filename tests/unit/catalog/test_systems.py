@@ -1,5 +1,6 @@
 """Hardware profiles: what ships is whole, cited and plausible; what is wrong is one sentence."""
 
+import math
 import re
 import tomllib
 
@@ -55,6 +56,33 @@ def test_every_shipped_profile_is_plausible(name):
     else:
         assert isinstance(network, Torus) and network.axes in (2, 3)
         assert network.link_bandwidth < chip.memory_bandwidth
+
+
+COUNTS = {"one": 1, "four": 4, "six": 6, "seven": 7, "eight": 8}
+UNITS = {"TB": 1e3, "GB": 1.0, "Gb": 1.0 / 8.0}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_link_is_the_printed_rate_of_one_direction(name):
+    """The number of the note: times links and lanes, over GPUs, half where it is of both ways."""
+    text = (profiles_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    file = tomllib.loads(text)
+    for table in ("network", "host"):
+        for field, link in file.get(table, {}).items():
+            if not re.search("(domain|network|link)_bandwidth", field):
+                continue
+            assert link["source"] in file["sources"]
+            note, _, _ = link["note"].partition(";")
+            rate, unit = re.search(r"([\d.]+) (TB|GB|Gb)/s", note).groups()
+            before, after = note.split(f"{rate} {unit}/s")
+            times = [COUNTS[word] for word in before.split() if word in COUNTS]
+            among = re.search(r"for (\w+)(,| GPUs)", after)
+            over = COUNTS.get(among[1]) or float(among[1]) if among else 1.0
+            both = "both directions" in after
+            assert both == ("halved" in after)
+            assert both or field == "network_bandwidth_gb_per_s" or "one way" in after
+            printed = float(rate) * UNITS[unit] * math.prod(times) / over
+            assert link["value"] == pytest.approx(printed / (2.0 if both else 1.0), rel=4e-3)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
