@@ -13,12 +13,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 
+from experiments import _report
 from experiments._validation import decisions
 from infer_jax.calibration.pooled.answers import Columns, shipped
 from infer_jax.calibration.pooled.rows import BF16, FP8, MXFP4, NVFP4, PooledRow, is_mixture
@@ -28,6 +31,7 @@ from infer_jax.specs import Plan
 
 NAME = "aisimulate"
 PROGRAM = "AISIMULATE"  # the variable that names the command, where it is not on the path
+SAID = 50  # rows after which progress is printed
 ROWS, SEED = 300, 0  # rows that are asked, drawn at random where there are more
 REQUESTS, FEWEST = 640, 3  # of a run: ten for each in flight, at most so many, but three for each
 TIMES = {
@@ -108,17 +112,22 @@ def answers(rows: Sequence[PooledRow], count: int = ROWS) -> Columns:
     return columns
 
 
-def _replies(command: Path, questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _replies(command: Path, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The tool's answers, from one process of its own environment; none after its early end."""
-    lines = "".join(json.dumps(one) + "\n" for one in questions)
-    python = command.resolve().with_name("python")
-    done = subprocess.run(
-        [str(python if python.exists() else sys.executable), "-c", SERVER],
-        input=lines, capture_output=True, text=True, check=False,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-    )  # fmt: skip
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    return found + [{}] * (lines.count("\n") - len(found))
+    own, begin = command.resolve().with_name("python"), time.perf_counter()
+    python = str(own if own.exists() else sys.executable)
+    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    found: list[dict[str, Any]] = []
+    with TemporaryFile("w+") as lines:
+        lines.writelines(json.dumps(one) + "\n" for one in questions)
+        lines.seek(0)
+        pipes = {"stdin": lines, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen([python, "-c", SERVER], text=True, env=clean, **pipes) as asked:
+            for line in asked.stdout or ():
+                found.append(json.loads(line))
+                if len(found) % SAID == 0:
+                    _report.say(f"{NAME}: {len(found)} of {len(questions)} rows asked", begin)
+    return found + [{}] * (len(questions) - len(found))
 
 
 def config(row: PooledRow) -> dict[str, Any] | None:
