@@ -195,11 +195,8 @@ class Disaggregated(Wrapper):
             wait = single_server_wait(asked, each, each**2, load, varied)
             limits = {"arrivals": Limit(need=asked, capacity=most)}
             return jnp.minimum(most, asked), wait, jnp.zeros_like(wait), limits
-        kept = demands
-        if flight is None:  # the share of its rate that a pool keeps is in ``most``
-            kept = demands[0] * self.prefill_share, demands[1]
         around = running + most * alone if flight is None else flight
-        rate = jnp.minimum(closed_rate(around, alone + spent, kept), running / spent)
+        rate = jnp.minimum(closed_rate(around, alone + spent, demands), running / spent)
         wait = jnp.maximum(around / rate - alone - spent, 0.0)
         # who comes at the start of a benchmark waits for half of the others, not as in the loop
         waves = requests(workload).waves

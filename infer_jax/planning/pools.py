@@ -34,9 +34,10 @@ ROWS_PER_SIZE = 4  # rows of a pool that are combined, for each number of chips
 EXACT = 4096  # combinations that are evaluated with the transfer between the pools
 SPEEDS = 32  # limits of TPOT at which a frontier is searched for the best pairs
 SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances to try, over the fewest for the arrivals
-# factors to try in a closed loop: prefill instances over the fewest, and the sequences that a
-# decode row is evaluated for over those in flight; larger ones shorten the wait of prompts
+# factors to try in a closed loop: prefill instances over the fewest, and the most sequences of a
+# decode row over those in flight; larger ones shorten the wait of prompts
 MORE = (1.0, 1.2, 1.5, 2.0)
+FEWER = np.geomspace(1.0, 2.0, 7)
 SINGLE_STEPS = 1024.0  # every number of instances up to this one is tried
 MIN_FILL = 0.9  # share of the concurrency that a plan has in flight at least
 Grid = tuple[Positions, dict[str, Column], ForwardPass]  # rows: layout, its degrees, its pass
@@ -201,7 +202,7 @@ def _best(
         same = pool.sequences[start : start + columns]
         return start + max(int(np.count_nonzero(same <= pool.sequences[row] / factor)) - 1, 0)
 
-    return list(dict.fromkeys(rows + [lighter(row, x) for row in rows for x in MORE]))
+    return list(dict.fromkeys(rows + [lighter(row, x) for row in rows for x in FEWER]))
 
 
 def _combined(
