@@ -12,7 +12,7 @@ from infer_jax.physics import decoder, pipelining
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.root import crossing
-from infer_jax.physics.scheduling.interference import first_wave
+from infer_jax.physics.scheduling.interference import first_wave, passes_beyond
 from infer_jax.physics.scheduling.queueing import closed_rate, single_server_wait
 from infer_jax.specs import (
     UNBOUNDED,
@@ -271,8 +271,20 @@ class Disaggregated(Wrapper):
         places = self._decoder.request_places(arch, self._other(hardware), workload, plan.decode)
         most = jnp.minimum(workload.batch, places)
         each = crossing(surplus, FEWEST * most, most)
-        decoding = workload.replace(batch=each)
-        return self.joined(arch, hardware, decoding, plan, (first, token(each)), flight)
+        decoding, second = workload.replace(batch=each), token(each)
+        steady = self.joined(arch, hardware, decoding, plan, (first, second), flight)
+        # start and end of a benchmark, in which passes are as long as they are of few requests
+        work, cycle = requests(workload), alone + _later(workload) * second.time
+        fixed = jnp.maximum(2.0 * token(0.5 * each).time / second.time - 1.0, 0.0)
+        feeding = flight * demands[0]
+        ends = passes_beyond(work.waves, cycle, feeding, work.fixed > 0.5) * fixed / work.waves
+        rate = steady.throughput * plan.chips / workload.osl
+        longer = 1.0 + jnp.where(work.waves < UNBOUNDED, ends, 0.0) * rate / flight
+        return steady.replace(
+            throughput=steady.throughput / longer,
+            cost=steady.cost * longer,
+            input_cost=steady.input_cost * longer,
+        )
 
     def link(self, hardware: Hardware, other: Hardware, plan: Pools) -> Array:
         """Bytes/s of a chip's link between the pools: the slower end's.

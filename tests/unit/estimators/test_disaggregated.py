@@ -119,13 +119,20 @@ def test_the_start_of_a_benchmark_waits_for_half_of_the_others(x64):
     """A tenth of ten waves: longer than in the loop below capacity, shorter beyond it."""
     for load, longer in ((40, True), (4000, False)):
         ten = ServingWorkload.of(isl=3000, osl=300, waves=10)
-        _, steady, _, _ = circulating(load=load)
-        result, terms, _, _ = circulating(load=load, work=ten)
+        _, steady, rate, _ = circulating(load=load)
+        result, terms, slower, _ = circulating(load=load, work=ten)
         service = float(result.ttft) - sum(terms[x] for x in OUTSIDE)
         first = (load - 1) * service / 0.9 / 2
         assert terms["queue"] == pytest.approx(steady["queue"], rel=1e-9)
         assert terms["first wave"] == pytest.approx((first - terms["queue"]) / 10, rel=1e-9)
         assert (terms["first wave"] > 0.0) == longer
+        # half of the last wave starts as its prompts are fed, and half has no successors
+        tpot, decoding = float(result.tpot), rate * 299 * float(result.tpot)
+        half = ForwardPass.of(sequences=decoding / 2, cached_tokens=3000 + 299 / 2)
+        fewer = float(step(Economics.as_planned(), dense(), nodes(), half, Plan.of(tp=4)).time)
+        cycle = float(result.ttft) - terms["queue"] - terms["first wave"] + 299 * tpot
+        beyond = (min(load * service / 0.9, cycle) + cycle) / 2 * (2 * fewer / tpot - 1) / 10
+        assert slower == pytest.approx(load / (load / rate + beyond), rel=1e-6)
 
 
 def test_gradients_of_a_loop_are_finite_and_those_of_differences(x64):
