@@ -60,6 +60,9 @@ def validation(
             "or that also, of a split.",
         ),
     ] = None,
+    after_runs: Annotated[
+        int, typer.Option(min=0, help="Only errors after five runs of a server, of so many draws.")
+    ] = 0,
     as_json: _report.Json = False,
 ) -> None:
     """Score estimators on measured rows, by data set and metric; or rows left out of the fit."""
@@ -76,12 +79,14 @@ def validation(
         import jax
 
         with jax.enable_x64(True):
-            from experiments._validation import board, kept_limits, splits
+            from experiments._validation import after_runs as runs, board, kept_limits, splits
 
             alone = split is None and folds is None
             if alone and confidence is not None:
                 found = kept_limits.shipped(board.read(files or []).rows)
                 headline = kept_limits.table(*found, confidence)
+            elif alone and after_runs:
+                headline = runs.table(board.read(files or []).rows, after_runs)
             elif alone:
                 headline = board.run(files or [], peer, decisions)
             else:

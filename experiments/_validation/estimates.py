@@ -36,7 +36,17 @@ from infer_jax.calibration.pooled.answers import (
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import InstanceLoad
-from infer_jax.calibration.server import SCALES, STEPS, TOLERANCE, coefficients_to_fit, priors
+from infer_jax.calibration.server import (
+    BELIEVED,
+    SCALES,
+    STEPS,
+    TOLERANCE,
+    believed_share,
+    between,
+    coefficients_to_fit,
+    priors,
+    times_left_out,
+)
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
@@ -190,9 +200,13 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
     stacked = jax.tree.map(lambda *x: np.stack([np.asarray(v, float) for v in x]), *given)
     problem.programs.update(shared)
     problem.programs["slope"] = functools.partial(_slopes, problem, stacked)
-    ends, _ = problem.solve(problem.starts(1, 0.0, 0), np.ones(times.size), STEPS)
+    weights = np.ones(times.size)
+    ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, STEPS)
+    left_out = times_left_out(problem, ends[0], weights, len(rows))
+    assert left_out is not None
+    share = BELIEVED[believed_share(times, left_out)]
     shared.update({k: v for k, v in problem.programs.items() if k != "slope"})
-    return problem.chosen.insert(base, jnp.asarray(ends[0]))
+    return problem.chosen.insert(base, jnp.asarray(between(problem, ends[0], share)))
 
 
 def _slopes(problem: FitProblem, given: RowInputs, free: Array) -> tuple[Array, Array]:

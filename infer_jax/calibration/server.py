@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from infer_jax.calibration.cross_validation import refits
-from infer_jax.calibration.error_bands import student
+from infer_jax.calibration.error_bands import FREEDOM, student
 from infer_jax.calibration.fitting import at
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem, Predict, Prior
@@ -39,6 +39,8 @@ SCALES = tuple(RUN_ERRORS[name] for name in OUTPUTS)  # typical log error of a r
 # a Student quantile up to 4 % narrower than that of `bands`
 TYPICAL_RUNS = 3.0
 STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
+BELIEVED = (0.0, 0.5, 1.0)  # shares of the way to the fit that its coefficients may go, least first
+APART = 4.0  # usual errors from the fit beyond which a run disagrees with the others
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Calibrated:
     ``times``: of the runs; ``requests``: of their requests, where single requests were fitted, of
     which ``times`` are means. ``covered``: covariance in free coordinates. ``spread``: deviation of
     log(measured / predicted) of a new run, of both times, and its degrees of ``freedom``.
+    ``share``: how much of the way from the coefficients before to those that fit best was gone;
+    ``apart``: indices of the runs that disagree with the others.
     """
 
     runs: tuple[Run, ...]
@@ -91,6 +95,8 @@ class Calibrated:
     freedom: float
     proposals: tuple[Proposal, ...] = ()
     requests: RequestTimes | None = None
+    share: float = 1.0
+    apart: tuple[int, ...] = ()
 
     @functools.cached_property
     def identified(self) -> Identifiability:
@@ -124,7 +130,7 @@ def calibrate_server(
     Least squares of robust log residuals of TPOT and TTFT, in units of ``SCALES``, and of the
     priors: coefficients near those of ``estimator`` within the scatter of servers. ``names``
     chooses the coefficients; by default as many of the estimator's own list as there are measured
-    times.
+    times. What runs that are left out do not bear out is taken back (``believed_share``).
 
     Raises:
         InputError: no runs, a run without a needed fact, fewer measured times than ``names``, an
@@ -143,7 +149,13 @@ def calibrate_server(
     clusters = np.tile(np.where(columns < len(runs), columns, 0), 2)
     problem, fit = solve(predict, rows, np.isfinite(rows), estimator, names, clusters.tolist())
     evaluate, sheet = jax.jit(predict), estimator.at_data_sheet()
-    left_out = times_left_out(problem, fit, len(runs))
+    apart, share = runs_apart(times, fit.predicted.reshape(2, -1)[:, : len(runs)]), 1.0
+    left_out = times_left_out(problem, fit.free, fit.weights, len(runs))
+    if left_out is not None:
+        kept = believed_share(times, left_out)
+        share, left_out = BELIEVED[kept], left_out[kept]
+    if share < 1.0:
+        fit = at(problem, between(problem, fit.free, share), fit.weights, clusters=fit.clusters)
     predictions = {
         "sheet": None if sheet is None else evaluate(sheet),
         "before": evaluate(estimator),
@@ -168,6 +180,8 @@ def calibrate_server(
         spread=spread,
         freedom=freedom,
         proposals=next_runs(fit, covered, possible, np.asarray(SCALES)),
+        share=share,
+        apart=apart,
     )
 
 
@@ -237,17 +251,55 @@ def solve(
     return problem, at(problem, ends[0], weights, clusters=clusters)
 
 
-def times_left_out(problem: FitProblem, fit: Fit, runs: int) -> np.ndarray | None:
-    """Times of each run by a fit without it (without its fold from ``FOLDS`` runs on)."""
+def times_left_out(
+    problem: FitProblem, free: np.ndarray, weights: np.ndarray, runs: int
+) -> np.ndarray | None:
+    """Times of each run by a fit without it (without its fold from ``FOLDS`` runs on).
+
+    By each of the ``BELIEVED`` shares of that fit: shares x 2 x runs; None of one run.
+    """
     if runs < 2:
         return None
-    fold = np.tile(np.arange(fit.weights.size // 2) % FOLDS, 2)
+    fold = np.tile(np.arange(weights.size // 2) % FOLDS, 2)
     folds = {str(k): fold == k for k in range(min(runs, FOLDS))}
-    predicted = np.empty(fit.weights.size)
-    for refit in refits(problem, folds, weights=fit.weights, starts=fit.free, steps=STEPS):
-        logs, _ = problem.derivatives(refit.free)
-        predicted[refit.inside] = np.exp(np.asarray(logs))[refit.inside]
-    return predicted.reshape(2, -1)[:, :runs]
+    predicted = np.empty((len(BELIEVED), weights.size))
+    for refit in refits(problem, folds, weights=weights, starts=free, steps=STEPS):
+        for row, share in zip(predicted, BELIEVED, strict=True):
+            logs, _ = problem.derivatives(between(problem, refit.free, share))
+            row[refit.inside] = np.exp(np.asarray(logs))[refit.inside]
+    return predicted.reshape(len(BELIEVED), 2, -1)[:, :, :runs]
+
+
+def between(problem: FitProblem, free: np.ndarray, share: float) -> np.ndarray:
+    """Coordinates a share of the way from those of the problem's own tree."""
+    start = np.asarray(problem.chosen.free(problem.tree))
+    return start + share * (np.asarray(free) - start)
+
+
+def believed_share(times: np.ndarray, left_out: np.ndarray) -> int:
+    """The least share of a fit that predicts runs left out as well as the best: its place.
+
+    As well as: its loss, of Student's t in units of ``SCALES``, is above the least one by at most
+    the standard error of the difference over the runs. So coefficients stay where they were unless
+    the runs bear out that others are better. Source: the one-standard-error rule of Breiman,
+    Friedman, Olshen and Stone 1984, Classification and Regression Trees, 3.4.3.
+
+    Args:
+        times: measured, 2 x runs.
+        left_out: predicted by fits without each run, shares x 2 x runs.
+    """
+    score = np.log(times / left_out) / np.asarray(SCALES)[:, None]
+    known = np.where(np.isfinite(score), score, 0.0)
+    loss = np.sum((FREEDOM + 1.0) / 2.0 * np.log1p(known**2 / FREEDOM), axis=1)
+    excess = loss - loss[np.argmin(loss.sum(axis=1))]
+    error = np.sqrt(loss.shape[1]) * np.std(excess, axis=1, ddof=1)
+    return int(np.argmax(excess.sum(axis=1) <= error))
+
+
+def runs_apart(times: np.ndarray, fitted: np.ndarray) -> tuple[int, ...]:
+    """The runs that even the fit to all misses by ``APART`` usual errors or more."""
+    score = np.abs(np.log(times / fitted)) / np.asarray(SCALES)[:, None]
+    return tuple(np.flatnonzero(np.any(score > APART, axis=0)).tolist())
 
 
 def cautious_covariance(fit: Fit) -> np.ndarray:

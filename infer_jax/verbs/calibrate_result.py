@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from infer_jax.calibration.runs import OUTPUTS, trends
-from infer_jax.calibration.server import Calibrated
+from infer_jax.calibration.server import APART, Calibrated
 from infer_jax.calibration.statistics import predictive_checks
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Column, Notes, Rows, Section, option
@@ -332,6 +332,18 @@ def caveats(server: Calibrated) -> list[str]:
         "from others, or spends time on what the estimator does not have."
         for name, deviations in far.items()
     ]
+    if server.share < 1.0:
+        notes.append(
+            "Runs left out are predicted as well, within the error of the comparison, by "
+            f"coefficients that go {100.0 * server.share:g} % of the way to the best fit: no more "
+            "of it is believed."
+        )
+    if server.apart and len(server.runs) > 1:
+        places = ", ".join(server.runs[i].place for i in server.apart[:WORST])
+        notes.append(
+            f"Runs disagree: {len(server.apart)} of {len(server.runs)} are {APART:g} usual errors "
+            f"or more from the fit to all of them, as runs of different builds are: {places}."
+        )
     if server.requests is None and any(run.loop == "open" for run in server.runs):
         notes.append(ARRIVALS)
     if by_median := sum(load.median > 0.0 for load in server.loads):

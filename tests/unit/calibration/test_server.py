@@ -6,7 +6,7 @@ import pytest
 
 from infer_jax.calibration.error_bands import student
 from infer_jax.calibration.runs import engine_of, in_flight, load_of, measured, predictor
-from infer_jax.calibration.server import calibrate_server
+from infer_jax.calibration.server import BELIEVED, believed_share, calibrate_server
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.measurements import Run, Speculation, Statistic, WorkerPool
 from infer_jax.errors import InputError
@@ -63,6 +63,59 @@ def test_the_band_holds_what_was_left_out(built):
     inside = (low[:, None] < ratio) & (ratio < high[:, None])
     assert 0.7 <= inside.mean() <= 1.0
     assert np.all(built.band(0.95)[:, 1] > high) and np.all(built.band(0.5)[:, 1] < high)
+
+
+def test_what_is_borne_out_is_believed_whole(built):
+    assert built.share == 1.0 and built.apart == ()
+
+
+def test_a_broken_run_is_told_and_moves_a_server_by_less_than_is_stated():
+    """Runs of a server as shipped, with ordinary noise, one of them three times slower."""
+    blank = [run(float(c), float(i), float(o)) for c, i, o in LOADS]
+    true = np.asarray(jax.jit(predictor(ARCH, HARDWARE, [load_of(r) for r in blank]))(THEORY))
+    random = np.random.default_rng(0)
+    for broken in (1, 4):
+        times = true.reshape(2, -1) * np.exp(0.04 * random.normal(size=(2, len(LOADS))))
+        times[:, broken] *= 3.0
+        pairs = zip(blank, *times, strict=True)
+        runs = [r.replace(tpot=Statistic(a), ttft=Statistic(b)) for r, a, b in pairs]
+        result = calibrate_server(THEORY, ARCH, HARDWARE, runs)
+        assert result.apart == (broken,)
+        after = np.abs(np.log(result.times.predictions["after"] / true.reshape(2, -1)))
+        assert np.all(after.mean(axis=1) < np.log(result.band(0.8)[:, 1]))
+
+
+def servers(random, count, moved, noise, broken):
+    """Times of runs, and those of fits that left each out, at every share of the way.
+
+    A server differs from what is shipped by ``moved`` in log, and fits know it up to their noise.
+    """
+    for _ in range(count):
+        own, runs = moved * random.normal(), 6
+        error = noise * random.standard_t(4, (2, runs))
+        error[:, random.random(runs) < broken] += np.log(3.0)
+        log = own + error
+        others = (log.sum(axis=1, keepdims=True) - log) / (runs - 0.5)
+        yield own, log, np.exp(np.asarray(BELIEVED)[:, None, None] * others)
+
+
+@pytest.mark.parametrize(("moved", "broken"), [(0.0, 0.0), (0.0, 0.15), (0.1, 0.0), (0.3, 0.05)])
+def test_calibration_makes_servers_no_worse_by_more_than_an_error(moved, broken):
+    """Of many servers: what is believed is as good as the fit where it is right, else as before."""
+    random = np.random.default_rng(7)
+    before, whole, after = [], [], []
+    for own, log, left_out in servers(random, 400, moved, 0.06, broken):
+        share = BELIEVED[believed_share(np.exp(log), left_out)]
+        fit = log[0].sum() / (log.shape[1] + 0.5)
+        before.append(abs(own))
+        whole.append(abs(fit - own))
+        after.append(abs(share * fit - own))
+    assert np.mean(np.asarray(after) > np.asarray(before) + 0.08) < 0.06
+    assert np.mean(after) < np.mean(before) + 0.02
+    if moved > 0.2:
+        assert np.mean(after) < 0.5 * np.mean(before)
+    if broken and not moved:
+        assert np.mean(after) < 0.5 * np.mean(whole)
 
 
 def test_launch_gaps_and_the_factor_are_not_told_apart(built):
