@@ -149,13 +149,8 @@ def calibrate_server(
     clusters = np.tile(np.where(columns < len(runs), columns, 0), 2)
     problem, fit = solve(predict, rows, np.isfinite(rows), estimator, names, clusters.tolist())
     evaluate, sheet = jax.jit(predict), estimator.at_data_sheet()
-    apart, share = runs_apart(times, fit.predicted.reshape(2, -1)[:, : len(runs)]), 1.0
-    left_out = times_left_out(problem, fit.free, fit.weights, len(runs))
-    if left_out is not None:
-        kept = believed_share(times, left_out)
-        share, left_out = BELIEVED[kept], left_out[kept]
-    if share < 1.0:
-        fit = at(problem, between(problem, fit.free, share), fit.weights, clusters=fit.clusters)
+    apart = runs_apart(times, fit.predicted.reshape(2, -1)[:, : len(runs)])
+    fit, share, left_out = _believed(problem, fit, times)
     predictions = {
         "sheet": None if sheet is None else evaluate(sheet),
         "before": evaluate(estimator),
@@ -268,6 +263,20 @@ def times_left_out(
             logs, _ = problem.derivatives(between(problem, refit.free, share))
             row[refit.inside] = np.exp(np.asarray(logs))[refit.inside]
     return predicted.reshape(len(BELIEVED), 2, -1)[:, :, :runs]
+
+
+def _believed(
+    problem: FitProblem, fit: Fit, times: np.ndarray
+) -> tuple[Fit, float, np.ndarray | None]:
+    """The fit that is believed, its share of the way, and times of runs left out by such fits."""
+    left_out = times_left_out(problem, fit.free, fit.weights, times.shape[1])
+    if left_out is None:
+        return fit, 1.0, None
+    kept = believed_share(times, left_out)
+    share = BELIEVED[kept]
+    if share < 1.0:
+        fit = at(problem, between(problem, fit.free, share), fit.weights, clusters=fit.clusters)
+    return fit, share, left_out[kept]
 
 
 def between(problem: FitProblem, free: np.ndarray, share: float) -> np.ndarray:
