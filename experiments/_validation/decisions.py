@@ -199,7 +199,8 @@ def table(rows: Sequence[PooledRow], found: Mapping[str, Columns]) -> dict[str, 
         "its limit is worth what its layout gave at a lower load that kept it, else nothing.\n"
         "Else: where the limit was kept, and where no plan was chosen though one keeps it."
     )
-    _report.show("What a user loses by choosing after the predictions", columns, lines, note)
+    if lines:
+        _report.show("What a user loses by choosing after the predictions", columns, lines, note)
     return figures
 
 

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -31,6 +32,7 @@ from infer_jax.specs import Plan
 
 NAME = "aisimulate"
 PROGRAM = "AISIMULATE"  # the variable that names the command, where it is not on the path
+REASON = 90  # characters of a reason for no answer
 SAID = 50  # rows after which progress is printed
 ROWS, SEED = 300, 0  # rows that are asked, drawn at random where there are more
 REQUESTS, FEWEST = 640, 3  # of a run: ten for each in flight, at most so many, but three for each
@@ -103,13 +105,23 @@ def answers(rows: Sequence[PooledRow], count: int = ROWS) -> Columns:
     asked = {i: question for i, row in enumerate(rows) if (question := config(row)) is not None}
     drawn = np.random.default_rng(SEED).permutation(list(asked))[:count].tolist()
     columns = {k: np.full(len(rows), np.nan) for k in (*TIMES, "throughput")}
-    for i, found in zip(drawn, _replies(command, [asked[i] for i in drawn]), strict=True):
-        if found.get("mean_tpot_ms") and found.get("output_throughput_tok_s"):
+    replies = _replies(command, [asked[i] for i in drawn])
+    problems = (" ".join(str(r.get("problem", "no times")).split()) for r in replies if _is_none(r))
+    if refused := Counter(problem[:REASON] for problem in problems):
+        title = f"Of {len(drawn)} rows that {NAME} was asked without an answer"
+        _report.show(title, ("reason", "rows"), refused.most_common())
+    for i, found in zip(drawn, replies, strict=True):
+        if not _is_none(found):
             gpus = decisions.in_flight(rows[i])[1] * rows[i].chip_share
             columns["throughput"][i] = found["output_throughput_tok_s"] / gpus
             for name, figure in TIMES.items():
                 columns[name][i] = found.get(f"{figure}_ms", np.nan) / 1e3
     return columns
+
+
+def _is_none(found: dict[str, Any]) -> bool:
+    """Whether a reply has no times."""
+    return not (found.get("mean_tpot_ms") and found.get("output_throughput_tok_s"))
 
 
 def _replies(command: Path, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
