@@ -58,11 +58,12 @@ def score(
     inside = (low <= measured) & (measured <= high)
     with np.errstate(divide="ignore"):
         widths = high[banded] / low[banded]
+        winkler = interval_score(*(np.asarray(x)[banded] for x in (measured, low, high)))
     return result._replace(
         cover80=100.0 * float(np.mean(inside[banded])),
         width80=float(np.median(widths)),
         banded=int(banded.sum()),
-        winkler80=interval_score(*(np.asarray(x)[banded] for x in (measured, low, high))),
+        winkler80=winkler,
     )
 
 
