@@ -11,7 +11,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,12 @@ def parquet_columns(path: str | os.PathLike[str]) -> tuple[str, ...]:
         return tuple(parquet.read_schema(path).names)
 
 
-def read_parquet(path: str | os.PathLike[str], filters: object = None) -> dict[str, np.ndarray]:
+def read_parquet(
+    path: str | os.PathLike[str], filters: object = None, names: Sequence[str] | None = None
+) -> dict[str, np.ndarray]:
     """The columns of a Parquet file, of the rows that pass ``filters`` of pyarrow's.
+
+    ``names``: of these columns only, where the file has them.
 
     Raises:
         InputError: pyarrow is not installed; unreadable, damaged, or larger than ``LARGEST`` when
@@ -72,7 +76,7 @@ def read_parquet(path: str | os.PathLike[str], filters: object = None) -> dict[s
         if (size := sum(group.total_byte_size for group in groups)) > LARGEST:
             unpacked = f"{size} bytes unpacked"
             raise InputError(str(path), "size", unpacked, f"at most {LARGEST} bytes")
-        table = parquet.read_table(path, filters=filters)
+        table = parquet.read_table(path, filters=filters, columns=names)
         return {name: table[name].to_numpy() for name in table.column_names}
 
 

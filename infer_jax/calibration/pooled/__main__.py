@@ -34,6 +34,10 @@ def pooled(
     publishers: Annotated[
         bool, typer.Option("--publishers", help="Only the law of errors of a new publisher.")
     ] = False,
+    operators: Annotated[
+        bool,
+        typer.Option("--operators", help="Only priors of kernels; FILE: the folder of the wheel."),
+    ] = False,
     ship: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML to write, as the package reads it.")
     ] = None,
@@ -42,14 +46,16 @@ def pooled(
 
     Prints coefficients with 80 % intervals, and the errors of systems, models, makes and pools that
     were left out. With --ship FILE both are written as `serving.toml`; with --errors the end of
-    that file; with --publishers `spreads.toml`.
+    that file; with --publishers `spreads.toml`; with --operators `operators.toml`.
     """
     try:
-        rows = _read(files or [FOLDER])
+        rows = [] if operators else _read(files or [FOLDER])
         import jax
 
         with jax.enable_x64(True):
-            if publishers:
+            if operators:
+                text = _operators(files[0] if files else None)
+            elif publishers:
                 text = _publishers(rows)
             else:
                 shipped = read_text(ship) if errors and ship is not None else ""
@@ -137,6 +143,31 @@ def _publishers(rows: list[PooledRow]) -> str:
     text = shipping.laws_file(times, publishers.law_of_publishers(times))
     print(text)
     return text
+
+
+def _operators(path: Path | None) -> str:
+    """The file of priors of kernels, from tables of measured operators."""
+    from infer_jax.calibration.pooled import operator_priors, operators
+
+    folder, begin = operators.data_folder(path), time.perf_counter()
+    version = operators.package_version(folder)
+    tables = operators.operator_tables(folder)
+    _say(f"{len(tables)} tables of aisimulate {version}", begin)
+    done = operator_priors.fits(tables)
+    priors = operator_priors.pooled(done)
+    columns = ("law", "chips", "format", "tables", "left out", "error, %", "median (least-most)")
+    _table("Laws on tables of measured operators", columns, operator_priors.summaries(done))
+    _table(
+        "Priors of kernels",
+        ("coefficient", "prior", "spread", "tables", "error of the law, %"),
+        (
+            (name, f"{x.value:.3g}", f"{x.spread:.2f}", str(x.tables), f"{100 * x.error:.0f}")
+            for name, x in priors.items()
+        ),
+        "Spread: deviation of the logarithm over tables, with what one table leaves open. Tables"
+        f" on which the law errs by more than {100 * operator_priors.WORST:.0f} % are left out.",
+    )
+    return operator_priors.toml(priors, version)
 
 
 def _console() -> Console:

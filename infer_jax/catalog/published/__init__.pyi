@@ -22,6 +22,10 @@ from infer_jax.catalog.published.kernels import (
     kernels_hardware_names as kernels_hardware_names,
     kernels_model as kernels_model,
 )
+from infer_jax.catalog.published.operators import (
+    OperatorPrior as OperatorPrior,
+    operator_priors as operator_priors,
+)
 from infer_jax.catalog.published.partitioning import (
     partitioning_hardware as partitioning_hardware,
     partitioning_model as partitioning_model,

@@ -1,0 +1,213 @@
+"""Priors of kernels: tables written from known coefficients are fitted back, bad ones refused."""
+
+import tomllib
+from collections.abc import Mapping
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from infer_jax.calibration.pooled import operators
+from infer_jax.calibration.pooled.likelihood import PRIORS
+from infer_jax.calibration.pooled.operator_laws import LAWS
+from infer_jax.calibration.pooled.operator_priors import fits, pooled, toml
+from infer_jax.calibration.pooled.operators import data_folder, operator_tables, package_version
+from infer_jax.catalog import load_system
+from infer_jax.catalog.published import operator_priors
+from infer_jax.errors import InputError
+
+pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+# of an H200's data sheet (hw_profiles/h200_sxm.toml)
+FLOPS, BANDWIDTH, LINK = 989.4e12, 4.8e12, 450e9
+OPEN = ("grouped", "expert_rows", "expert_moves")  # one makes up for another
+
+
+def write(root: Path, place: str, **columns: object) -> Path:
+    """A table of the wheel's, of an H200: ``place`` is family/engine/version/name."""
+    path = root / "systems" / "data" / "h200_sxm" / f"{place}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def longer(a: np.ndarray, b: np.ndarray, p: float = 3.0) -> np.ndarray:
+    return b * ((a / b) ** p + 1.0) ** (1.0 / p)
+
+
+def gemm(
+    root: Path,
+    version: str,
+    share: float,
+    most: int = 8192,
+    changed: Mapping[str, object] | None = None,
+) -> Path:
+    """Products in bfloat16 that read at 0.8 of the data sheet and compute at ``share``."""
+    sizes = [2**i for i in range(14) if 2**i <= most]
+    m, n, k = np.asarray(list(product(sizes, (2048, 7168, 16384), (2048, 4096, 7168))), float).T
+    seconds = 4e-6 + longer(2.0 * n * k / (0.8 * BANDWIDTH), 2.0 * m * n * k / (share * FLOPS))
+    seconds = seconds + 0.5 * m * (n + k) * 2.0 / BANDWIDTH
+    # a slower kernel of every shape does not count
+    m, n, k = (np.tile(x.astype(int), 2) for x in (m, n, k))
+    latency = 1e3 * np.append(seconds, 1.5 * seconds)
+    table = {"gemm_dtype": ["bfloat16"] * len(m), "m": m, "n": n, "k": k, "latency": latency}
+    return write(root, f"gemm/vllm/{version}/gemm_perf", **(table | dict(changed or {})))
+
+
+def moe(root: Path) -> Path:
+    """Experts at 0.6 of dense products, 64 rows each for nothing, rows moved twice."""
+    shapes = ((7168, 2048, 8, 256), (4096, 1536, 8, 128), (2048, 768, 8, 128), (6144, 2560, 8, 160))
+    tokens = [2**i for i in range(15)]
+    rows = [(n, *shape, s) for n, shape, s in product(tokens, shapes, (1, 2))]
+    n, d, f, chosen, every, slices = np.asarray(rows, float).T
+    uses, inner = n * chosen, f / slices
+    hit, one = np.minimum(every, uses), 3.0 * d * inner
+    computed = 2.0 * one * (uses + 64.0 * hit) / (0.6 * 0.75 * FLOPS)
+    seconds = 2e-5 + longer(hit * one * 2.0 / (0.8 * BANDWIDTH), computed)
+    seconds = seconds + 2.0 * uses * (2.0 * d + 3.0 * inner) * 2.0 / BANDWIDTH
+    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
+    table = dict(zip(names, (n, d, f, chosen, every, slices), strict=True))
+    table |= {"moe_ep_size": np.ones(len(n)), "moe_dtype": ["bfloat16"] * len(n)}
+    table |= {"distribution": ["balanced"] * len(n), "latency": 1e3 * seconds}
+    return write(root, "moe/vllm/1.0/moe_perf", **table)
+
+
+def sums(root: Path) -> Path:
+    """All-reduces: 3 us a doubling, 0.6 of the link, one shot up to about 4 MB."""
+    ranks, size = np.asarray(list(product((2.0, 4.0, 8.0), 2.0 ** np.arange(7, 27)))).T
+    shots = 2.0 / ranks + (1.0 - 2.0 / ranks) / (1.0 + 2.0 * size / 4e6)
+    seconds = 3e-6 * np.log2(ranks) + (ranks - 1.0) * shots * 2.0 * size / (0.6 * LINK)
+    graph = {"kernel_source": np.repeat(["custom_graph", "custom_eager"], len(ranks))}
+    graph |= {"allreduce_dtype": ["bfloat16"] * 2 * len(ranks)}
+    graph |= {"num_gpus": np.tile(ranks, 2), "message_size": np.tile(size, 2)}
+    # launched one by one it takes longer
+    latency = 1e3 * np.append(seconds, seconds + 2e-5)
+    return write(root, "comm/vllm/1.0/custom_allreduce_perf", **graph, latency=latency)
+
+
+def decode(root: Path) -> Path:
+    """Latent attention at 0.7 of the peak in tiles of 64 heads; grouped attention reads."""
+    b, c, h = np.asarray(
+        list(product((16, 32, 64, 128, 256), (4096, 16384, 65536), (8, 16, 32, 64, 128))), float
+    ).T
+    computed = b * c * 2.0 * h * (2 * 512 + 64) / (0.7 * FLOPS * np.minimum(h / 64.0, 1.0))
+    latent = 1e-5 + longer(b * c * 576 * 2.0 / (0.9 * BANDWIDTH), computed, 10.0)
+    grouped = 1e-5 + b * c * h / 4.0 * 2.0 * 128.0 * 2.0 / (0.9 * BANDWIDTH)
+    rows = {"kv_cache_dtype": ["bfloat16"] * len(b), "batch_size": b, "num_heads": h}
+    rows |= {"isl": np.ones(len(b)), "step": c - 1.0}
+    heads = {"num_key_value_heads": h / 4.0, "head_dim": np.full(len(b), 128.0)}
+    place = "attention/vllm/1.0/generation_attention_perf"
+    write(root, place, **rows, **heads, latency=1e3 * grouped)
+    return write(root, "mla/vllm/1.0/generation_mla_perf", **rows, latency=1e3 * latent)
+
+
+def prefill(root: Path) -> Path:
+    """Causal attention of whole prompts at half of the peak; rows of windows do not count."""
+    b, s, h = np.asarray(list(product((1, 2, 4, 8), (4096, 8192, 16384), (8, 16, 32, 64))), float).T
+    seconds = 2e-5 + b * s**2 / 2.0 * h * 4.0 * 128.0 / (0.5 * FLOPS)
+    rows = {"attn_dtype": ["bfloat16"] * len(b), "batch_size": b, "isl": s, "num_heads": h}
+    rows |= {"head_dim": np.full(len(b), 128.0), "step": np.zeros(len(b))}
+    rows |= {"num_key_value_heads": h / 4.0}
+    rows = {name: np.tile(x, 2) for name, x in rows.items()}
+    rows |= {"window_size": np.repeat([0, 128], len(b))}
+    latency = 1e3 * np.append(seconds, seconds / 4.0)
+    return write(root, "attention/vllm/1.0/context_attention_perf", **rows, latency=latency)
+
+
+def test_coefficients_are_fitted_back(tmp_path):
+    gemm(tmp_path, "1.0", 0.75)
+    for table in (moe, sums, decode, prefill):
+        table(tmp_path)
+    with jax.enable_x64(True):
+        found = pooled(fits(operator_tables(data_folder(tmp_path))))
+    known = {
+        "weight_read": 0.8, "hopper.gemm_16": 0.75, "grouped": 0.6, "expert_rows": 64.0,
+        "expert_moves": 2.0, "hop": 3e-6, "link": 0.6, "cache_read": 0.9,
+        "hopper.attention_16": 0.7, "prefill_attention": 0.5,
+    }  # fmt: skip
+    assert found.keys() == known.keys()
+    for name, value in known.items():
+        away = abs(np.log(found[name].value / value))
+        # what rows say little of stays near where it started, and is said to be open so far
+        assert away < (found[name].spread if name in OPEN else 0.03), name
+        assert found[name].spread >= 0.05 and found[name].error < 0.02
+    read = tomllib.loads(toml(found, "1"))["coefficients"]
+    values = {name: prior.value for name, prior in found.items()}
+    assert {name: row["value"] for name, row in read.items()} == pytest.approx(values, rel=1e-3)
+
+
+def test_newest_release_with_rows_enough(tmp_path):
+    for version in ("1.3.0rc9", "1.3.0rc10", "1.2.0", "dev-3f2a"):
+        gemm(tmp_path, version, 0.75)
+    gemm(tmp_path, "1.3.1", 0.75, most=4)  # a few rows more, of one model
+    (table,) = operator_tables(data_folder(tmp_path))
+    assert (table.version, table.generation, len(table.seconds)) == ("1.3.0rc10", "hopper", 14 * 9)
+
+
+def test_bad_tables(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="no systems/data in it"):
+        data_folder(tmp_path)
+    (tmp_path / "systems" / "data").mkdir(parents=True)
+    with pytest.raises(InputError, match="no measured operators"):
+        operator_tables(data_folder(tmp_path))
+    monkeypatch.setattr(operators, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"aisimulate is 'not installed'.*pip install"):
+        data_folder()
+    count = 2 * 14 * 9
+    for column, bad, said in (
+        ("k", ["wide"] * count, "k is 'text'; allowed: a column of numbers"),
+        ("m", [-1] * count, "row 0, m is -1.*at least 0"),
+        ("latency", [0.0] * count, r"row 0, latency is 0.0; allowed: a number above 0"),
+        ("latency", [float("nan")] * count, "row 0, latency is nan"),
+    ):
+        gemm(tmp_path, "1.0", 0.75, changed={column: bad})
+        with pytest.raises(InputError, match=said):
+            operator_tables(data_folder(tmp_path))
+    path = write(tmp_path, "gemm/vllm/1.0/gemm_perf", m=[1], n=[2], gemm_dtype=["fp8"])
+    with pytest.raises(
+        InputError, match="k is 'missing'; allowed: a column among m, n, gemm_dtype"
+    ):
+        operator_tables(data_folder(tmp_path))
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(InputError, match="a damaged table"):
+        operator_tables(data_folder(tmp_path))
+
+
+def test_fit_of_servers_takes_these_priors():
+    shipped = operator_priors()
+    assert {"hopper.gemm_8", "blackwell.attention_8", "grouped", "hop"} <= shipped.keys()
+    for name, prior in shipped.items():
+        assert PRIORS[name].value == prior.value and PRIORS[name].spread >= prior.spread
+        assert prior.spread >= 0.05 and prior.tables > 0
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_seconds_grow_with_times_and_fall_with_rates(name):
+    """Signs of slopes, at ordinary rows and at one token or one rank."""
+    law, hardware = LAWS[name], load_system("h200_sxm").hardware
+    names = ("rows", "outputs", "inputs", "held", "uses", "outer", "inner", "heads", "kv_heads",
+             "width", "tokens", "sequences", "new", "ranks", "size")  # fmt: skip
+    for many in (1.0, 512.0):
+        row = dict.fromkeys(names, many) | {"bytes": 2.0, "bits": 16.0, "dense": 1.0, "tile": 64.0}
+        row = {key: np.asarray([x]) for key, x in row.items()}
+        slopes = jax.grad(lambda x, row=row: law.seconds(x, row, hardware)[0])(law.start)
+        for key, slope in slopes.items():
+            rate = key not in ("launch", "moves", "expert_rows", "expert_moves", "hop")
+            assert np.isfinite(slope) and (slope <= 0.0 if rate else slope >= 0.0), key
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("aisimulate_core") is None, reason="aisimulate is not installed")
+def test_shipped_file_is_what_the_command_writes():
+    folder = data_folder()
+    with jax.enable_x64(True):
+        text = toml(pooled(fits(operator_tables(folder))), package_version(folder))
+    found = tomllib.loads(text)["coefficients"]
+    assert found.keys() == operator_priors().keys()
+    for name, prior in operator_priors().items():
+        assert found[name]["tables"] == prior.tables
+        assert found[name]["value"] == pytest.approx(prior.value, rel=0.01)
+        assert found[name]["spread"] == pytest.approx(prior.spread, rel=0.05, abs=0.005)
