@@ -35,9 +35,10 @@ EXACT = 4096  # combinations that are evaluated with the transfer between the po
 SPEEDS = 32  # limits of TPOT at which a frontier is searched for the best pairs
 SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances to try, over the fewest for the arrivals
 # factors to try in a closed loop: prefill instances over the fewest, and the most sequences of a
-# decode row over those in flight; larger ones shorten the wait of prompts
+# decode row over those in flight; larger ones shorten the wait of prompts, and leave a decode pool
+# that could hold many more requests than the prefill pool feeds with as many as it gets
 MORE = (1.0, 1.2, 1.5, 2.0)
-FEWER = np.geomspace(1.0, 2.0, 7)
+FEWER = np.concatenate([[1.0, 1.03, 1.06], np.geomspace(1.0, 2.0, 7)[1:], np.geomspace(2.0, 32.0, 9)[1:]])
 SINGLE_STEPS = 1024.0  # every number of instances up to this one is tried
 MIN_FILL = 0.9  # share of the concurrency that a plan has in flight at least
 Grid = tuple[Positions, dict[str, Column], ForwardPass]  # rows: layout, its degrees, its pass
@@ -150,7 +151,7 @@ def _at_speeds(
     first = first.take(_best(first, limits.ttft, limits))
     rows, pairs = list[int](), list[Pair]()
     for tpot in np.asarray(np.geomspace(time[0], slowest, SPEEDS), np.float64):
-        some = _best(second, float(tpot), limits, per_size=1)
+        some = _best(second, float(tpot), limits, per_size=1, fewer=limits.rate is None)
         at_speed = first, second.take(some)
         combined = _combined(at_speed, limits, 4 * EXACT // SPEEDS, distinct=True)
         pairs += [(i, j + len(rows), x, y) for i, j, x, y in combined]
@@ -214,7 +215,7 @@ def _combined(
 ) -> list[Pair]:
     """The cheapest (prefill row, decode row, copies, copies) per request, before the transfer.
 
-    ``distinct``: keep one of each prefill row and spare factor, because only the transfer and the
+    ``distinct``: keep one of each pair of rows and spare factor, because only the transfer and the
     wait decide which of them keep TTFT.
     """
     first, second = pools
@@ -234,7 +235,7 @@ def _combined(
             least = cost.argmin(axis=1)[:, None]
             cost, x, y = (np.take_along_axis(v, least, axis=1) for v in (cost, x, y))
         i, k = np.nonzero(np.isfinite(cost))
-        kind = i * len(MORE) + MORE.index(spare)
+        kind = (i * len(decode_rate) + j) * len(MORE) + MORE.index(spare)
         columns.append((cost[i, k], i, np.full(i.shape, j), x[i, k], y[i, k], kind))
     if not columns:
         return []

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from infer_jax.catalog.acceptance import AcceptanceCurve, falling, read_acceptance
-from infer_jax.physics.speculation import acceptance_by_position, curve_yield
-from infer_jax.verbs.drafts import DECLINE
+from infer_jax.physics.speculation import (
+    HEADS_DECLINE as DECLINE,
+    acceptance_by_position,
+    curve_yield,
+)
 
 MEASURED = Path(__file__).parents[4] / "shared/data/bench_samples"
 
