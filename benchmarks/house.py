@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_120,
-    "lines of code of the package": 35_330,
-    "lines of the package": 60_960,
+    "lines of code of the package": 35_830,
+    "lines of the package": 61_830,
     "files of the package": 440,
-    "lines of experiments": 10_700,
-    "lines of tests": 31_860,
+    "lines of experiments": 10_900,
+    "lines of tests": 32_500,
     "functions and classes with bare names": 12,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 60,

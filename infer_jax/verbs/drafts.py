@@ -14,7 +14,7 @@ from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.serving import ServerEstimate, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
-from infer_jax.physics.speculation import acceptance_by_position
+from infer_jax.physics.speculation import acceptance_by_position, heads_acceptance
 from infer_jax.results import option
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.typed_jax import trees
@@ -23,11 +23,6 @@ from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 
 MAX_DRAFTS = 5  # tokens drafted for a pass at most
-# Acceptance of the 2nd to 5th token that a model's own heads draft, given that all before were
-# accepted, over that of the first. Mean of both modes of DeepSeek-V4-Pro with vLLM's MTP on B300
-# (InferenceX, acceptance lengths of SPEED-Bench, run 27180633016): lengths 1.79, 2.27, 2.49, 2.54,
-# 2.55 and 1.92, 2.61, 2.97, 3.00, 3.10; the fifth, which is lost in noise, as the fourth.
-DECLINE = (1.0, 0.79, 0.57, 0.19, 0.19)
 
 
 class DraftOptions(NamedTuple):
@@ -113,7 +108,7 @@ def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[np.ndarray | fl
         f"{first:g} of first drafts accepted, of later ones the less that InferenceX measured of "
         "DeepSeek-V4-Pro; a file of curves says it of each."
     )
-    return first * np.array(DECLINE), source
+    return np.asarray(heads_acceptance(jnp.asarray(first))), source
 
 
 def _curve(model: Model, text: str) -> AcceptanceCurve:

@@ -175,10 +175,10 @@ def test_formats_reach_the_architecture(table):
     )
     built: Any = architecture(deepseek)
     assert float(built.cache.bytes) == 1.0
-    assert float(built.blocks[-1].attention.weights.bytes) == 1.6
+    assert float(built.blocks[-1].attention.weights.bytes) == 1.1
     assert float(built.blocks[-1].feedforward.weights.bits) == 4.0
     assert float(built.blocks[-1].feedforward.shared.weights.bytes) == 0.5625
-    assert float(built.blocks[0].feedforward.weights.bytes) == 1.6  # a dense layer is no expert
+    assert float(built.blocks[0].feedforward.weights.bytes) == 1.1  # a dense layer is no expert
     built = architecture(dense)
     assert float(built.blocks[0].feedforward.weights.bytes) == 0.5625
     assert dense.formats.dynamic == 2.0

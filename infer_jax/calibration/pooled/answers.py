@@ -16,10 +16,12 @@ from infer_jax.estimators.disaggregated import Disaggregated, Pools, forward_pas
 from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, ServingWorkload, Shape
 from infer_jax.footprint import Overheads
 from infer_jax.physics.energy import power_at
+from infer_jax.physics.speculation import HEADS_DECLINE
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Hierarchy
 
-OF_SERVER = ("engine", "generation", "visible", "acceptance", "draw")
+OF_SERVER = ("engine", "generation", "visible", "acceptance", "draw", "software_age")
 OF_ROW = ("chip_share", "balanced", "pool_share", "busy_share", "median")
+POSITIONS = 8  # drafted tokens at most
 # how servers of the rows were started: 0.9 is the default of vLLM until 0.20, and what
 # TensorRT-LLM and SGLang leave of the free memory is near it
 AS_STARTED = {"usable_memory": 0.9, "overheads": Overheads.vllm_0_18()}
@@ -64,12 +66,22 @@ def inputs(row: PooledRow, serving: Serving) -> RowInputs:
         "engine": float(ENGINES.index(row.engine)),
         "generation": coefficients.get("generation", 0.0),
         "visible": coefficients.get("visible", float(serving.visible)),
-        "acceptance": float(serving.acceptance) if row.acceptance is None else row.acceptance,
+        "acceptance": _acceptance(row, serving),
+        "software_age": row.software_age,
         "draw": serving.fitted(coefficients).draw,
     }
     assert row.served is not None and row.workload is not None and row.plan is not None
     arch = row.served.architecture() if row.mode == "pools" else None
     return RowInputs(facts, row.served.shape(), _hardware(row), row.workload, row.plan, arch)
+
+
+def _acceptance(row: PooledRow, serving: Serving) -> np.ndarray:
+    """Acceptance by position: as printed, the same of all; else as of a model's own heads."""
+    own = np.zeros(POSITIONS)
+    if row.acceptance is None:
+        own[: len(HEADS_DECLINE)] = float(serving.acceptance) * np.asarray(HEADS_DECLINE)
+        return own
+    return own + row.acceptance
 
 
 def _hardware(row: PooledRow) -> Hardware:

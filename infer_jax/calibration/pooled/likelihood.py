@@ -24,8 +24,9 @@ from infer_jax.calibration.pooled.answers import (
 )
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import Prior
-from infer_jax.catalog.published import serving_coefficients
+from infer_jax.catalog.published import operator_priors, serving_coefficients
 from infer_jax.estimators.serving import ENGINES, Serving
+from infer_jax.physics.speculation import HEADS_DECLINE
 
 DIFFERENCE = 1e-4  # of a free coordinate, about a relative one of the coefficient
 # rounds of a fit, and the relative gain of a round at which it ends: of a fit without some rows,
@@ -38,27 +39,21 @@ PACE, TTFT, RATE, WHOLE, MEDIAN = range(5)  # kinds of times
 SCALES, SHARES = (0.05, 0.15, 0.05, 0.05, 0.15), (1.0, 0.3, 0.0, 0.0, 0.3)
 
 
+IN_SERVERS = 0.15  # how far a kernel in a server is from the same one timed alone, relative
+
+
 def _of_engines(field: str, prior: Prior) -> dict[str, Prior]:
     """One prior of a coefficient of every engine."""
     return {f"{engine}.{field}": prior for engine in ENGINES}
 
 
-# value and relative spread: data sheets reached in good part, launch gaps of tens of microseconds
+# value and relative spread: kernels as others measured them, launch gaps of tens of microseconds
 PRIORS = {
-    "weight_read": Prior(0.8, 0.12),
-    "cache_read": Prior(0.7, 0.15),
+    **{n: Prior(x.value, np.hypot(x.spread, IN_SERVERS)) for n, x in operator_priors().items()},
+    "hop": Prior(operator_priors()["hop"].value, 1.0),  # launches have a part of it
     "narrow_read": Prior(0.7, 0.3),
-    "hopper.gemm_16": Prior(0.65, 0.15),
-    "hopper.gemm_8": Prior(0.6, 0.25),
-    "hopper.blocked": Prior(0.8, 0.3),
-    "blackwell.gemm_16": Prior(0.65, 0.15),
-    "blackwell.gemm_8": Prior(0.6, 0.25),
-    "blackwell.gemm_4": Prior(0.5, 0.3),
-    "grouped": Prior(0.8, 0.5),
     "skew": Prior(0.3, 1.0),
-    "prefill_attention": Prior(0.4, 0.35),
-    "decode_attention": Prior(0.4, 0.35),
-    "link": Prior(0.75, 0.2),
+    "cdna4.attention_16": Prior(0.4, 0.4),
     **_of_engines("layer_gap", Prior(2e-5, 1.0)),
     "expert_kernels": Prior(0.5, 1.0),
     **_of_engines("sequence_time", Prior(5e-6, 1.0)),
@@ -67,7 +62,7 @@ PRIORS = {
     "blackwell.quantising": Prior(1.0, 0.5),
     "trtllm.quantising": Prior(1.0, 0.5),
     "blackwell.gap": Prior(0.8, 0.3),
-    "hop": Prior(4e-6, 0.7),
+    "far_hop": Prior(1e-5, 0.7),  # a round of NCCL over InfiniBand
     "latent_kernels": Prior(1.8, 0.3),
     "sparse_kernels": Prior(4.0, 0.3),
     "acceptance": Prior(0.65, 0.15),
@@ -83,16 +78,21 @@ PRIORS = {
 # and more
 AMD_PRIORS = {
     "gap": Prior(1.0, 0.5),
-    "grouped": Prior(1.0, 0.5),
     "gemm_16": Prior(0.6, 0.3),
     "gemm_8": Prior(0.44, 0.3),
     "gemm_4": Prior(0.4, 0.3),
     "quantising": Prior(1.0, 0.5),
 }
+PRIORS["monthly"] = Prior(0.02, 1.0)
+PRIORS["cdna4.grouped"] = Prior(1.0, 0.5)
 AMD_NAMES = tuple(f"{name}.{field}" for name in ("cdna3", "cdna4") for field in AMD_PRIORS)
 PRIORS |= {name: AMD_PRIORS[name.partition(".")[2]] for name in AMD_NAMES}
 NAMES = tuple(PRIORS)
-TIES = {"hopper.gemm_8": ("hopper.gemm_4",)}  # Hopper multiplies 4-bit numbers as 8-bit ones
+TIES = {
+    "hopper.gemm_8": ("hopper.gemm_4",),  # Hopper multiplies 4-bit numbers as 8-bit ones
+    "cdna4.grouped": ("cdna3.grouped",),
+    "cdna4.attention_16": ("cdna4.attention_8", "cdna3.attention_16", "cdna3.attention_8"),
+}
 SYMBOLS = {name: "_".join(reversed(name.split("."))) for name in AMD_NAMES}
 SYMBOLS["trtllm.rank_kernels"] = "k_R"
 # how much a row counts beside one of aiconfigurator-core's, which are most: of seven sets of
@@ -179,7 +179,9 @@ def problem(times: PooledTimes, tolerance: float = TOLERANCE) -> PooledProblem:
     def with_acceptance(part: StackedRows, fitted: ArrayLike) -> StackedRows:
         """Rows whose source does not print the acceptance of drafts have the fitted one."""
         printed = part.inputs.facts["acceptance"]
-        own = jnp.where(fitted_acceptance[part.rows], fitted, printed)
+        heads = np.zeros(printed.shape[-1])
+        heads[: len(HEADS_DECLINE)] = HEADS_DECLINE
+        own = jnp.where(fitted_acceptance[part.rows, None], fitted * heads, printed)
         return part.with_facts(acceptance=np.asarray(own))
 
     def predict(model: Serving) -> Array:

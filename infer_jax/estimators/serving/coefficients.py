@@ -81,6 +81,16 @@ class Coefficients(Spec):
         high=1,
         default=fitted("grouped"),
     )
+    expert_rows: Array = number(
+        "m_0: rows that are multiplied for nothing with each expert that a pass visits: tiles",
+        kind="size",
+        default=fitted("expert_rows"),
+    )
+    expert_moves: Array = number(
+        "k_m: times that the inputs and outputs of the experts' products move through memory",
+        kind="size",
+        default=fitted("expert_moves"),
+    )
     segmented: Array = number(
         "products of experts over dense ones where DeepEP's kernels hand tokens over: DeepGEMM's"
         " groups reach 1297 and 1099 TFLOPS on H800 where its dense products of these shapes reach"
@@ -102,12 +112,6 @@ class Coefficients(Spec):
         high=1,
         default=fitted("prefill_attention"),
     )
-    decode_attention: Array = number(
-        "eta_ad: share of the 16-bit peak",
-        kind="fraction",
-        high=1,
-        default=fitted("decode_attention"),
-    )
     link: Array = number(
         "eta_n: share of one-way link bandwidth", kind="fraction", high=1, default=fitted("link")
     )
@@ -119,6 +123,12 @@ class Coefficients(Spec):
     )
     hop: Array = number(
         "alpha: latency of a doubling of ranks", unit="s", kind="time", default=fitted("hop")
+    )
+    far_hop: Array = number(
+        "alpha_x: latency of a hop between switches, over the network",
+        unit="s",
+        kind="time",
+        default=fitted("far_hop"),
     )
     latent_kernels: Array = number(
         "k_mla: layer gap of latent attention over grouped-query",
@@ -241,6 +251,16 @@ class Coefficients(Spec):
     )
     first_factor: Array = number(
         "the same of its time to first token, memory queue apart", kind="size", default=1.0
+    )
+    software_age: Array = number(
+        "a: months from the server's software to the newest that was fitted",
+        kind="size",
+        default=0.0,
+    )
+    monthly: Array = number(
+        "r: relative growth of launch gaps and host times by a month of the software's age",
+        kind="size",
+        default=fitted("monthly"),
     )
     draw: Draw = part("power by utilisation", default_factory=Draw)
     laws: Laws = static("the named laws", default=Laws())

@@ -58,12 +58,19 @@ class Context(NamedTuple):
         network, share = self.hardware.network, self.model.link
         domain, near, beyond = switch_collectives.reach(network)
         shot, pair = self.model.one_shot, switch_collectives.pair_share(network)
-        return Wire(self.model.hop, near * share, shot, domain, beyond * share, pair)
+        far = self.model.far_hop
+        return Wire(self.model.hop, near * share, shot, domain, beyond * share, pair, far)
 
     @property
     def attention_flops(self) -> Array:
         """FLOP/s of one chip in attention, 16 bits, of the data sheet."""
         return self.hardware.chip.flops_16
+
+    def decode_rate(self, new: Array | float) -> Array:
+        """FLOP/s of one chip in decode attention, layer by layer, ``new`` tokens a sequence."""
+        g, attention = self.generation, self.shape.layers.attention
+        share = jnp.where(self.shape.cached > 1.5, g.attention_16, g.attention_8)
+        return self.attention_flops * share * attention.tile_fill(new, self.plan.tp, g.tile)
 
     def dense_rate(self, bits: Array) -> Array:
         """FLOP/s that a large product reaches at a matmul class; less with scales by block."""

@@ -9,6 +9,7 @@ from infer_jax.specs import Spec, number, spec
 
 ENGINES = tuple(reversed(engines.ENGINES))  # choices: vLLM, the default, is the last
 GENERATIONS = ("hopper", "blackwell", "cdna3", "cdna4")
+TILES = {"hopper": 64.0, "blackwell": 128.0, "cdna3": 16.0, "cdna4": 16.0}
 NO_YES = ("no", "yes")
 
 
@@ -94,7 +95,7 @@ class Engine(Spec):
 class Generation(Spec):
     """A generation of chips: the share of its peak that a dense product reaches, by class.
 
-    ``gap``, ``quantising`` and ``grouped`` are multiples of Hopper's.
+    ``gap`` and ``quantising`` are multiples of Hopper's.
     """
 
     gemm_16: Array = number("eta_c of 16-bit products", kind="fraction", high=1)
@@ -105,9 +106,24 @@ class Generation(Spec):
         "q_g: launches of quantising activations over those of Hopper", kind="size", default=1.0
     )
     grouped: Array = number(
-        "e_g: share of a dense product's rate that products of experts reach, over Hopper's",
+        "e_g: share of a dense product's rate that products of experts reach, over NVIDIA's",
         kind="size",
         default=1.0,
+    )
+    attention_16: Array = number(
+        "eta_16: decode attention on a 16-bit cache, share of the 16-bit peak in full tiles",
+        kind="fraction",
+        high=1,
+        default=0.6,
+    )
+    attention_8: Array = number(
+        "eta_8: the same on an 8-bit cache, multiplied in 8 bits where kernels can",
+        kind="fraction",
+        high=2,
+        default=0.6,
+    )
+    tile: Array = number(
+        "M: rows that decode attention multiplies at least", kind="count", low=1, default=64.0
     )
     blocked: Array = number(
         "e_B: rate of 8-bit products with scales by block over those with scales per tensor."
@@ -121,7 +137,7 @@ class Generation(Spec):
     @classmethod
     def published(cls, name: str) -> "Generation":
         """A generation as fitted; Hopper multiplies 4-bit numbers as 8-bit ones."""
-        return cls.of(**_of(name))
+        return cls.of(**_of(name), tile=TILES[name])
 
 
 def _of(part: str) -> dict[str, float]:

@@ -17,7 +17,8 @@ class Shape(NamedTuple):
     """A model as a server sees it.
 
     ``quantised``: how many of its two classes of products (attention, feedforward) quantise their
-    activations at run time; ``exchanged``: the most experts that a token is sent to.
+    activations at run time; ``exchanged``: the most experts that a token is sent to; ``cached``:
+    bytes of a number in the cache.
     """
 
     layers: Layer
@@ -28,6 +29,7 @@ class Shape(NamedTuple):
     parallel: Float[Array, ""]
     quantised: Float[Array, ""]
     exchanged: Float[Array, ""]
+    cached: Float[Array, ""]
 
     @property
     def resident(self) -> Resident:
@@ -57,6 +59,7 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
         parallel=arch.parallel,
         quantised=jnp.asarray(jnp.sum(scaled), layers.count.dtype),
         exchanged=jnp.max(layers.active),
+        cached=arch.cache.bytes,
     )
 
 

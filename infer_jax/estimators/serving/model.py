@@ -84,11 +84,21 @@ class Serving(Coefficients, Estimator):
         """
         none = ("layer_gap", "expert_gap", "sequence_time", "eager", "front", "phase", "ahead")
         idle = Engine.of(**dict.fromkeys(none, 0.0))
-        full = Generation.of(gemm_16=1.0, gemm_8=1.0, gemm_4=1.0)
+        rates = ("gemm_16", "gemm_8", "gemm_4", "attention_16", "attention_8", "tile")
+        full = Generation.of(**dict.fromkeys(rates, 1.0))
         shares = ("weight_read", "cache_read", "narrow_read", "grouped", "link", "usable_memory")
         shares += ("visible",)
-        shares += ("prefill_attention", "decode_attention")
-        none = ("quantised_gap", "hop", "front_rank", "passes", "skew")
+        shares += ("prefill_attention",)
+        none = (
+            "quantised_gap",
+            "hop",
+            "far_hop",
+            "front_rank",
+            "passes",
+            "skew",
+            "expert_rows",
+            "expert_moves",
+        )
         return cls.of(
             **dict.fromkeys(shares, 1.0),
             **dict.fromkeys(none, 0.0),
@@ -174,6 +184,9 @@ class Serving(Coefficients, Estimator):
         engine = self.chosen_engine
         generations = (self.hopper, self.blackwell, self.cdna3, self.cdna4)
         generation = chosen(generations, self.generation)
+        aged = jnp.exp(self.monthly * self.software_age)
+        generation = generation.replace(gap=generation.gap * aged)
+        engine = engine.replace(sequence_time=engine.sequence_time * aged)
         context = Context(self, seen, hardware, deployment(plan), engine, generation).for_model(
             seen
         )

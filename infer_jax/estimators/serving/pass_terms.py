@@ -17,10 +17,15 @@ from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.physics import matmul, routing
 from infer_jax.physics.decoder import total
+from infer_jax.physics.expert_products import moved_bytes, multiplied_rows
 from infer_jax.physics.layers import Weights
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.numerics import maximum
 from infer_jax.typed_jax import trees
+
+# of reading and computing of decode attention: a kernel streams keys while it multiplies others, so
+# that the corner between them is sharper than that of a product, whose tiles come in waves
+STREAMED = 0.1
 
 Terms = dict[str, Array]
 Layers = Float[Array, " layers"]  # a number for each row of the table of layers
@@ -113,7 +118,9 @@ def products(c: Context, rows: Array) -> Cost:
     """The products of all layers, each the smooth larger of reading its weights and computing.
 
     Copies x elements x bytes / (chips x rate of reading) and 2 x elements x rows / (chips x rate of
-    computing). The experts of a layer see the tokens of all attention groups, on all chips.
+    computing). The experts of a layer see the tokens of all attention groups, on all chips; with
+    each expert that is visited m_0 rows more are multiplied, and the rows of its products move
+    through memory: k_m u (2 d + 3 f / s) bytes, f / s the part of an expert's width on a chip.
     """
     layer, model, plan = c.shape.layers, c.model, c.plan
     mixture, ones = layer.mixture > 0.5, jnp.ones_like(layer.count)
@@ -129,13 +136,14 @@ def products(c: Context, rows: Array) -> Cost:
     if plan.wide is not None:
         crowd, grouped = wide_experts.crowded(c, plan.wide, uses, plan.ep), model.segmented
         hit = hit * (1.0 + plan.wide.copies / layer.experts)
+    uses_of_chip = uses * crowd / plan.ep
     # weights, copies read, rows multiplied with one copy, chips, share of a dense product's rate
     kinds: dict[str, tuple[Weights, Array, Array, Array, Array]] = {
         "projections": (layer.projections, ones, rows * ones, plan.tp * ones, ones),
         "feedforward": (
             layer.routed,
             jnp.where(mixture, hit, 1.0),
-            jnp.where(mixture, uses * crowd, uses),
+            jnp.where(mixture, multiplied_rows(uses * crowd, hit, model.expert_rows), uses),
             chips,
             jnp.where(mixture, grouped * c.generation.grouped, 1.0),
         ),
@@ -148,15 +156,22 @@ def products(c: Context, rows: Array) -> Cost:
     read = hit * weights.elements * weights.bytes / (split * c.read_rate(weights))
     computed = 2.0 * weights.elements * uses / (split * c.dense_rate(weights.bits) * share)
     longer = maximum(read, computed, 1.0 / model.overlap)
+    slices, space = chips / plan.ep, layer.space
+    moved = moved_bytes(uses_of_chip, space.outer, space.inner / slices, c.shape.activation)
+    moved = model.expert_moves * moved / c.bandwidth
+    moved = jnp.sum(layer.count * jnp.where(mixture, moved, 0.0), axis=-1)
     times, read, computed = (jnp.sum(layer.count * x, axis=-1) for x in (longer, read, computed))
-    return Cost(dict(zip(kinds, times, strict=True)), jnp.sum(read), jnp.sum(computed))
+    terms = dict(zip(kinds, times, strict=True))
+    terms["feedforward"] = terms["feedforward"] + moved
+    return Cost(terms, jnp.sum(read) + moved, jnp.sum(computed))
 
 
 def decode_attention(c: Context, sequences: Array, new: Array | float, context: Array) -> Cost:
     """``sequences`` of a group each attend with ``new`` tokens to their contexts.
 
-    b c (kappa / (s_kv B eta_kv) + s a_d / (tp F eta_ad)) over the c tokens that a layer sees, the
-    index keys of all, and the states. Latent attention is absorbed.
+    The smooth larger of reading, b c kappa / (s_kv B eta_kv), and computing, b c s a_d / (tp F
+    eta phi), over the c tokens that a layer sees, the index keys of all, and the states; phi is
+    the share of a tile that queries fill. Latent attention is absorbed.
     """
     count, layer = c.shape.layers.count, c.shape.layers.attention
     model, tp = c.model, c.plan.tp
@@ -167,8 +182,8 @@ def decode_attention(c: Context, sequences: Array, new: Array | float, context: 
     read = (read + context * layer.index + layer.state / tp) / rate
     extra = model.laws.unpaired * (layer.indexing * context + layer.recurring)
     flops = new * (tokens * layer.absorbed + near * layer.near_flops + extra)
-    computed = flops / (tp * c.attention_flops * model.decode_attention)
-    return _attended(count * sequences, read, computed)
+    computed = flops / (tp * c.decode_rate(new))
+    return _attended(count * sequences, read, computed, STREAMED)
 
 
 def prefill_attention(
@@ -198,9 +213,13 @@ def prefill_attention(
     return _attended(count * sequences, read, computed)
 
 
-def _attended(times: Layers, read: Layers, computed: Layers) -> Cost:
-    reading, computing = (jnp.sum(times * x, axis=-1) for x in (read, computed))
-    return Cost({"attention": reading + computing}, reading, computing)
+def _attended(
+    times: Layers, read: Layers, computed: Layers, smoothing: Array | float = 1.0
+) -> Cost:
+    """Reading and computing of all layers, one hiding the other; with ``smoothing`` 1 their sum."""
+    longer = maximum(read, computed, smoothing)
+    time, reading, computing = (jnp.sum(times * x, axis=-1) for x in (longer, read, computed))
+    return Cost({"attention": time}, reading, computing)
 
 
 def head(c: Context, sequences: Array, logits: Array | float) -> Cost:

@@ -16,7 +16,7 @@ from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.engines import ENGINES
 from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhead
 from infer_jax.physics.numerics import ceiling
-from infer_jax.physics.speculation import bonus_yield, curve_yield
+from infer_jax.physics.speculation import bonus_yield, curve_yield, heads_yield
 from infer_jax.physics.tabulated import tabulated
 from infer_jax.specs import ForwardPass, number, spec
 from infer_jax.typed_jax import trees
@@ -106,12 +106,17 @@ def one_token(c: Context, forward: ForwardPass) -> Pass:
 
 
 def pass_yield(c: Context) -> Array:
-    """Tokens that a decode pass gives each request: sum_j a^j, j = 0 .. d, of d drafts.
+    """Tokens that a decode pass gives each request: 1 + sum_j a_1 ... a_j of d drafts.
 
-    1 + sum_j a_1 ... a_j where the acceptance is of each position.
+    The acceptance may be of each position; one number is that of the first token that the model's
+    own heads draft, which falls from there as measured, or of every token that another model does.
     """
-    law = curve_yield if jnp.ndim(c.model.acceptance) else bonus_yield
-    return law(c.model.acceptance, c.plan.drafts)
+    acceptance, drafts = c.model.acceptance, c.plan.drafts
+    if jnp.ndim(acceptance):
+        return curve_yield(acceptance, drafts)
+    if c.draft is None:
+        return heads_yield(acceptance, drafts)
+    return bonus_yield(acceptance, drafts)
 
 
 def micro_batch(c: Context, sequences: Array) -> Array:
@@ -297,7 +302,8 @@ def attention_and_launch(
 
     ``gaps``: its launch gaps, s, where they are computed already.
     """
-    attending = pass_terms.decode_attention(c, micro_batch(c, group), 1.0, context)
+    fed = 1.0 + c.plan.drafts
+    attending = pass_terms.decode_attention(c, micro_batch(c, group), fed, context)
     return add(attending, overhead(launch=pass_terms.gaps(c) if gaps is None else gaps))
 
 

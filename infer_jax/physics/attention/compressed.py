@@ -65,6 +65,7 @@ class CompressedLayer(Kind[Compressed]):
         return blank()._replace(
             launches=launching(sparse=chosen, latent=1.0 - chosen),
             cache=self._share * size,
+            heads=a.query_heads,
             index=self._share * a.index_width * a.index_cache.bytes,
             top_k=self._chosen,
             absorbed=self._share * self._pair,

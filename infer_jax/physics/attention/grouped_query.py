@@ -69,6 +69,7 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
             cache=read._key_value_width * cache.bytes,
             owned=jnp.where(owned, 1.0, 0.0),
             split=a.kv_heads,
+            heads=a.query_heads,
             window=a.window,
             absorbed=pair,
             expanded=pair,

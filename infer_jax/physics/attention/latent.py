@@ -71,6 +71,7 @@ class LatentLayer(Kind[Latent]):
         return blank()._replace(
             launches=launching(latent=1.0),
             cache=(a.kv_rank + a.rope_width) * cache.bytes,
+            heads=a.query_heads,
             absorbed=heads * (2.0 * a.kv_rank + a.rope_width),
             expanded=heads * (a.nope_width + a.rope_width + a.value_width),
             reopened=heads * a.kv_rank * (a.nope_width + a.value_width),

@@ -36,10 +36,11 @@ class Row(NamedTuple):
     """One attention layer as numbers.
 
     ``launches``: kernels of a decode pass, by class. ``cache``: bytes of a token's keys and values
-    that a pass reads; they are divided over at most ``split`` tensor ranks. ``owned``: 1, or 0
-    where the layer reads another layer's keys and values. ``index``: bytes of a token's index keys,
-    which every rank keeps. ``state``: bytes of recurrent state that a pass reads and writes for a
-    sequence. ``window``, ``top_k``: tokens that a query sees at most.
+    that a pass reads; they are divided over at most ``split`` tensor ranks. ``heads``: of queries,
+    0 without a cache. ``owned``: 1, or 0 where the layer reads another layer's keys and values.
+    ``index``: bytes of a token's index keys, which every rank keeps. ``state``: bytes of recurrent
+    state that a pass reads and writes for a sequence. ``window``, ``top_k``: tokens that a query
+    sees at most.
 
     FLOP: of a query-key pair in decode (``absorbed``) and in prefill (``expanded``), of expanding a
     cached token again in prefill (``reopened``), of the indexer for a pair (``indexing``), of the
@@ -51,6 +52,7 @@ class Row(NamedTuple):
     cache: Numbers
     owned: Numbers
     split: Numbers
+    heads: Numbers
     index: Numbers
     state: Numbers
     window: Numbers
@@ -70,6 +72,17 @@ class Row(NamedTuple):
         A head is not split; beyond one head a rank it is copied.
         """
         return jnp.where(tp < self.split, 1.0 / tp, 1.0 / at_least(self.split, 1.0))
+
+    def tile_fill(self, new_tokens: Array | float, tp: Array, tile: Array) -> Array:
+        """The share of a decode kernel's rows that queries fill: min(1, s n_q / (max(tp, n_kv) M)).
+
+        The query heads that share a cached head, times the new tokens, are rows of one product on
+        the matrix units, which multiplies no fewer than a ``tile`` of M rows: 64 by a warp group of
+        Hopper (PTX ISA, wgmma.mma_async .m64nNkK), 128 on Blackwell (tcgen05.mma, M = 128), 16 on
+        CDNA (V_MFMA_F32_16X16X16). 1 where a layer has no cached heads.
+        """
+        rows = new_tokens * self.heads / jnp.maximum(tp, self.split)
+        return jnp.where(rows > 0.0, jnp.minimum(rows / tile, 1.0), 1.0)
 
     def held_bytes(self, context: Array) -> Array:
         """Bytes that one sequence of ``context`` tokens keeps, all ranks together."""

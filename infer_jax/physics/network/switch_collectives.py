@@ -17,9 +17,9 @@ from infer_jax.specs import Hierarchy, Torus
 class Wire(NamedTuple):
     """What a collective runs over: seconds a hop, bytes/s reached, bytes of the larger shot.
 
-    Up to ``domain`` chips share the switch; beyond it each chip sends at ``beyond`` bytes/s.
-    ``pair``: the share of ``rate`` between two chips, 1 through a switch; where each pair has a
-    link of its own, r of them reach (r - 1) ``pair`` of it at most.
+    Up to ``domain`` chips share the switch; beyond it each chip sends at ``beyond`` bytes/s, and a
+    hop takes ``far`` seconds. ``pair``: the share of ``rate`` between two chips, 1 through a
+    switch; where each pair has a link of its own, r of them reach (r - 1) ``pair`` of it at most.
     """
 
     hop: Array
@@ -28,6 +28,7 @@ class Wire(NamedTuple):
     domain: Array
     beyond: Array
     pair: Array | float = 1.0
+    far: Array | float = 0.0
 
 
 def reach(network: Hierarchy | Torus) -> tuple[Array, Array, Array]:
@@ -68,7 +69,7 @@ def all_reduce(ranks: Array, size: Array, wire: Wire) -> Array:
     in one shot, to all others at once, (r - 1) m; large ones in two, scatter and gather,
     2 (r - 1) / r m; around m0 bytes the one fades into the other. Where pairs have links of their
     own, w is that of r - 1 links. Over several switches the ranks of a switch share what crosses:
-    2 (k - 1) / k (m / d) / w_x for k switches of d chips.
+    2 (a_x log2 k + (k - 1) / k (m / d) / w_x) for k switches of d chips.
 
     >>> import jax.numpy as jnp
     >>> wire = Wire(*map(jnp.asarray, (0.0, 1.0, 1e30, 8.0, 1.0)))
@@ -81,7 +82,8 @@ def all_reduce(ranks: Array, size: Array, wire: Wire) -> Array:
     links = jnp.minimum(jnp.maximum(inside - 1.0, 1.0) * wire.pair, 1.0)
     reached = jnp.where(wire.pair < 1.0, links, 1.0)  # no corner at two chips of a switch
     near = (inside - 1.0) * shots * size / (wire.rate * reached)
-    return wire.hop * jnp.log2(ranks) + near + crossed(ranks, 2.0 * size, wire)
+    far = 2.0 * wire.far * jnp.log2(ranks / inside)
+    return wire.hop * jnp.log2(ranks) + near + far + crossed(ranks, 2.0 * size, wire)
 
 
 def crossed(ranks: Array, size: Array, wire: Wire) -> Array:
@@ -98,7 +100,7 @@ def exchange(ranks: Array, copies: Array, size: Array, wire: Wire) -> Array:
 
     2 a + min(r - 1, c) m / w where there are others; an all-gather where every other rank needs
     the tokens, an all-to-all where only the ranks of c experts do. Of the copies (r - d) / (r - 1)
-    leave the switch.
+    leave the switch, a_x later.
     """
     several = ranks > 1.0
     others = jnp.where(several, ranks - 1.0, 1.0)
@@ -107,4 +109,5 @@ def exchange(ranks: Array, copies: Array, size: Array, wire: Wire) -> Array:
     links = jnp.minimum(jnp.maximum(others, 1.0) * wire.pair, 1.0)
     reached = wire.rate * jnp.where(wire.pair < 1.0, links, 1.0)
     time = sent * ((1.0 - away) / reached + away / wire.beyond)
-    return jnp.where(several, 2.0 * wire.hop + time, 0.0)
+    far = jnp.where(ranks > wire.domain, wire.far, 0.0)
+    return jnp.where(several, 2.0 * wire.hop + far + time, 0.0)

@@ -74,10 +74,14 @@ class Row(SimpleNamespace):
         )
         chips = self.m_t * self.m_e if self.moe else tp
         eta_f = self.eta_c(self.c_F) * (v["eta_gc"] if self.moe else 1.0)
+        rows = busiest * self.A * N + (v["m_0"] * self.E * rho if self.moe else 0.0)
         t_f = smax(
             self.E * rho * self.P_E * self.w_F / (chips * B * self.eta_w(self.w_F, self.c_F)),
-            busiest * 2 * self.P_E * self.A * N / (chips * self.flops(self.c_F) * eta_f),
+            2 * self.P_E * rows / (chips * self.flops(self.c_F) * eta_f),
         )
+        if self.moe:  # inputs and outputs of the experts' products move
+            moved = busiest * self.A * N / self.m_e * (2 * h + 3 * self.f / self.m_t)
+            t_f += v["k_m"] * 2 * moved / B
         t_s = smax(
             self.P_S * self.w_S / (tp * B * self.eta_w(self.w_S, self.c_S)),
             2 * self.P_S * n / (tp * self.flops(self.c_S) * self.eta_c(self.c_S)),
@@ -151,7 +155,8 @@ class Row(SimpleNamespace):
         C_e = self.C * math.exp(-np.logaddexp(0.0, 16 * math.log(self.C / cap)) / 16)
         b = max(1.0, C_e / dp)
         d = self.drafts
-        mu = sum(v["acc"] ** j for j in range(d + 1))
+        decline = np.cumprod(v["acc"] * np.array([1.0, 0.79, 0.57, 0.19, 0.19]))
+        mu = 1 + sum(decline[: int(d)])
         q = self.queue(b, max(o - 1, 1e-3) / mu)
         n = max(b * q.share, 1.0)  # of them decode
 
@@ -169,13 +174,18 @@ class Row(SimpleNamespace):
 
         f16, c = self.f16, i + o / 2
 
-        def core(c):
-            read = self.kappa * self.w_kv / (self.s_kv * B * v["eta_kv"])
-            return n * c * (read + self.a_d / (tp * f16 * v["eta_ad"]))
+        kind, tile = ("blk", 128) if self.blackwell else ("hop", 64)
+        eta = v[f"eta_{16 if self.w_kv > 1 else 8}_{kind}"]
+        shared = 1 if self.attn in ("mla", "dsa") else self.n_k
+        fill = min(1.0, (1 + d) * self.n_q / (max(tp, shared) * tile))
+
+        def core(c, index=0.0):
+            read = c * self.kappa * self.w_kv / self.s_kv + index
+            computed = (1 + d) * c * self.a_d / (tp * f16 * eta * fill)
+            return n * smax(read / (B * v["eta_kv"]), computed, 10.0)
 
         c_s = min(c, self.K) if self.attn == "dsa" else c
-        t_att = self.L_f * (core(c_s) + n * c * self.x / (B * v["eta_kv"]))
-        t_att += self.L_w * core(min(c, self.W_win))
+        t_att = self.L_f * core(c_s, c * self.x) + self.L_w * core(min(c, self.W_win))
         t_att += self.L_lin * n * self.S_lin / (tp * B * v["eta_kv"])
         t_lm = 2 * self.V * self.h / (tp * B * v["eta_m"])
         t_lm += 2 * self.V * self.h * n / (tp * f16 * self.eta_c("bf16"))

@@ -11,7 +11,7 @@ from infer_jax.estimators import Serving
 MODEL = ij.load_model("llama-3.1-8b").architecture
 HARDWARE, PLAN = ij.load_system("h100_sxm").hardware, ij.Plan.of(tp=2)
 WORK = ij.Workload.of(isl=1000, osl=100, batch=8)
-MOST = 25
+MOST = 27
 LEFT_OUT = ("specs/arguments.py", "typed_jax/trees.py")
 Place = tuple[str, str]
 ACCOUNT = ("estimators/serving/memory.py", "capacity")

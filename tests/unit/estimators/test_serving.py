@@ -84,6 +84,7 @@ def drawn(rng):
     )
     P_full = h * d * (n_h * (1 + gate) + 2 * n_k) + n_h * d * h
     row |= {"attn": "gqa", "P_A": P_full, "kappa": 2 * n_k * d, "n_k": n_k, "a_d": 4 * n_h * d}
+    row["n_q"] = n_h
     row |= {"a_p": 4 * n_h * d, "L_f": L - special}
     # of the projections: keys and values, and what every rank has; numbers a token in and out
     row |= {"P_kv": 2 * n_k * d * h * (L - special) / L, "P_all": 0, "conv": 0}
@@ -127,6 +128,7 @@ def drawn(rng):
             "P_A": P_A,
             "kappa": c + d_r,
             "n_k": 1,
+            "n_q": n_h,
             "a_d": 2 * n_h * (2 * c + d_r),
         }
         row |= {"a_p": 2 * n_h * (d_n + d_r + d_v), "P_kv": 0, "P_all": h * (q + c + d_r)}

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.estimators.serving import Serving
+from infer_jax.catalog import load_model
+from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import PlanSpace, Requirements, Side, layouts, table
-from infer_jax.specs import Workload
+from infer_jax.specs import ForwardPass, Workload
 
 FEW: dict[str, Any] = {"isl": 2000, "osl": 100, "batch": 8}
 
@@ -52,3 +55,60 @@ def test_every_attention_group_has_requests():
     groups = np.array([found.at(i).attention_dp for i in range(len(found.batch))])
     assert groups.max() == 4 and np.all(found.batch % groups == 0)
     np.testing.assert_allclose(np.asarray(found.estimates.in_flight), found.batch)
+
+
+@pytest.mark.parametrize("system", ["h100_sxm", "b200_sxm", "mi300x", "mi355x"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"])
+def test_fewer_bits_are_never_slower(system, model):
+    """A prompt of 8,192 tokens, and decoding, in 16 and in 8 bits with a scale per tensor."""
+    times = []
+    for quant in ("bf16", "fp8"):
+        answer = ij.estimate(model, system, tp=4, quant=quant, isl=8192, osl=200, batch=16).estimate
+        times.append((float(answer.prefill.time), float(answer.decode.time)))
+    sixteen, eight = times
+    assert eight[0] < sixteen[0] and eight[1] < sixteen[1]
+
+
+def test_software_that_is_older_launches_longer(x64):
+    """Launch gaps and host times grow by r a month; nothing else does, and not today's."""
+    arch, system = load_model("llama-3.1-8b").architecture, ij.load_system("h100_sxm")
+    forward, plan = (
+        ForwardPass.of(sequences=8, new_tokens=1, cached_tokens=1000),
+        Deployment.of(tp=1),
+    )
+
+    def terms(age):
+        model = Serving.of().fitted(system.coefficients["serving"]).replace(software_age=age)
+        return model.step(arch, system.hardware, forward, plan).terms
+
+    new, old = terms(jnp.asarray(0.0)), terms(jnp.asarray(6.0))
+    growth = np.exp(6.0 * float(Serving.of().monthly))
+    for name, seconds in new.items():
+        factor = growth if name in ("launch", "host") else 1.0
+        assert float(old[name]) == pytest.approx(factor * float(seconds), rel=1e-9), name
+    assert growth > 1.0
+    slope = jax.grad(lambda age: terms(age)["launch"])(jnp.asarray(0.0))
+    assert float(slope) == pytest.approx(float(Serving.of().monthly) * float(new["launch"]))
+
+
+def test_an_expert_costs_the_rows_of_its_tile_and_moves_its_tokens(x64):
+    """By hand: 2 m_0 FLOP an element of each expert that is visited, k_m (2 d + 3 f) bytes x 2."""
+    arch, system = load_model("qwen3-30b-a3b").architecture, ij.load_system("h100_sxm")
+    forward, plan = (
+        ForwardPass.of(sequences=16384, new_tokens=1, cached_tokens=0),
+        Deployment.of(tp=1),
+    )
+    bare = Serving.roofline()
+
+    def time(**changes):
+        step = bare.with_(**changes).step(arch, system.hardware, forward, plan)
+        return float(step.terms["feedforward"])
+
+    plain = time()
+    elements, chip = 3 * 2048 * 768, system.hardware.chip
+    rows = 48 * 128 * 2 * 50 * elements / float(chip.flops_16)
+    computed = 48 * 8 * 16384 * 2 * elements / float(chip.flops_16)
+    assert plain == pytest.approx(computed, rel=1e-4)  # far above what is read
+    assert time(expert_rows=50.0) == pytest.approx(plain + rows, rel=1e-4)
+    moved = 48 * 8 * 16384 * (2 * 2048 + 3 * 768) * 2 / float(chip.memory_bandwidth)
+    assert time(expert_moves=1.5) == pytest.approx(plain + 1.5 * moved, rel=1e-4)

@@ -141,3 +141,31 @@ def test_flop_are_of_the_precision_asked_for_whatever_was_asked_before():
             return jax.lax.scan(step, heads, None, length=2)[0]
 
         assert jax.jit(jax.vmap(climbed))(jnp.ones(2)).dtype == jnp.float64
+
+
+@pytest.mark.parametrize(
+    ("name", "new", "tp", "tile", "fill"),
+    [
+        ("deepseek-r1", 1, 1, 128, 1.0),  # 128 heads share one latent
+        ("deepseek-r1", 1, 8, 128, 16 / 128),
+        ("deepseek-r1", 4, 8, 128, 64 / 128),  # three drafts are rows, too
+        ("llama-3.1-70b", 1, 1, 64, 8 / 64),  # 64 heads, 8 of keys and values
+        ("llama-3.1-70b", 1, 16, 64, 4 / 64),
+        ("llama-3.1-70b", 9, 1, 64, 1.0),
+    ],
+)
+def test_queries_that_share_a_cached_head_fill_a_tile(name, new, tp, tile, fill):
+    row = layers.rows(load_model(name).architecture)[-1].attention
+    found = row.tile_fill(jnp.asarray(float(new)), jnp.asarray(float(tp)), jnp.asarray(float(tile)))
+    assert float(found) == pytest.approx(fill)
+
+
+def test_a_layer_without_cached_heads_has_no_tile():
+    row = layers.rows(model(RECURRENT))[0].attention
+
+    def fill(new, tile):
+        return row.tile_fill(new, jnp.asarray(1.0), tile)
+
+    for at in ((1.0, 64.0), (0.0, 64.0)):
+        value, slopes = jax.value_and_grad(fill, argnums=(0, 1))(*map(jnp.asarray, at))
+        assert (float(value), *map(float, slopes)) == (1.0, 0.0, 0.0)
