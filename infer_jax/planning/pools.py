@@ -38,7 +38,9 @@ SPARE = np.array([1.0, 1.1, 1.25, 1.5, 2.0])  # instances to try, over the fewes
 # decode row over those in flight; larger ones shorten the wait of prompts, and leave a decode pool
 # that could hold many more requests than the prefill pool feeds with as many as it gets
 MORE = (1.0, 1.2, 1.5, 2.0)
-FEWER = np.concatenate([[1.0, 1.03, 1.06], np.geomspace(1.0, 2.0, 7)[1:], np.geomspace(2.0, 32.0, 9)[1:]])
+FEWER = np.unique(
+    np.concatenate([np.geomspace(1.0, 2.0, 7), np.geomspace(2.0, 32.0, 9), [1.03, 1.06]])
+)
 SINGLE_STEPS = 1024.0  # every number of instances up to this one is tried
 MIN_FILL = 0.9  # share of the concurrency that a plan has in flight at least
 Grid = tuple[Positions, dict[str, Column], ForwardPass]  # rows: layout, its degrees, its pass
