@@ -60,7 +60,7 @@ def table(
             own = usable[members]
             if len(own) < MIN_ROWS:
                 continue
-            row, worth = times.rows[times.row[own[0]]], _worth(times, errors, own)
+            row, worth = times.rows[int(times.row[own[0]])], _worth(times, errors, own)
             make = "AMD" if row.system in AMD else "NVIDIA"
             where = f"{make}, pools" if row.mode == "pools" else make
             for limit in np.log(np.quantile(times.seconds[own], QUARTILES)):
@@ -99,7 +99,7 @@ def _worth(times: PooledTimes, errors: np.ndarray, own: np.ndarray) -> np.ndarra
     """Log of predicted output tokens/s per GPU of the rows of some times, but for their TTFT."""
     worth = []
     for j in own.tolist():
-        row = times.rows[times.row[j]]
+        row = times.rows[int(times.row[j])]
         (pace,) = np.flatnonzero((times.row == times.row[j]) & (times.kind == PACE))[:1]
         plan, work = row.plan, row.workload
         assert plan is not None and work is not None

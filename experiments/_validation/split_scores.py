@@ -133,8 +133,8 @@ def _score(found: Predicted, flat: Sequence[np.ndarray], own: np.ndarray) -> dic
     alone_bias, bias = (100.0 * np.expm1(-np.mean(x[own])) for x in (found.plain, found.offset))
     low, high = found.ends()
     winkler, constant = (
-        interval_score(*(np.exp(x[own]) for x in (found.banded, *ends)))
-        for ends in (found.ends(), flat)
+        interval_score(np.exp(found.banded[own]), np.exp(down[own]), np.exp(up[own]))
+        for down, up in (found.ends(), flat)
     )
     figures = {
         "alone": np.median(plain),

@@ -58,7 +58,8 @@ def score(
     inside = (low <= measured) & (measured <= high)
     with np.errstate(divide="ignore"):
         widths = high[banded] / low[banded]
-        winkler = interval_score(*(np.asarray(x)[banded] for x in (measured, low, high)))
+        ends = low[banded], high[banded]
+        winkler = interval_score(np.asarray(measured)[banded], *ends)
     return result._replace(
         cover80=100.0 * float(np.mean(inside[banded])),
         width80=float(np.median(widths)),

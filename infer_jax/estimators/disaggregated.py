@@ -57,7 +57,8 @@ class Pools(Spec):
     @property
     def chips(self) -> Array:
         """Chips of both pools."""
-        return sum(self.pool_chips)
+        first, second = self.pool_chips
+        return first + second
 
 
 @spec

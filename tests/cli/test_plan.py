@@ -40,11 +40,20 @@ def test_instances_do_not_straddle_machines():
 
 def test_gpus_that_stay_free_are_counted():
     """And a plan of few can be run again, unless the traffic is given."""
-    few = ("plan", "llama-3.1-70b", "--quant", "fp8", "--hardware", "b200_sxm", "--total-gpus", "9")
+    few = (
+        "plan",
+        "llama-3.1-70b",
+        "--quant",
+        "fp8",
+        "--hardware",
+        "b200_sxm",
+        "--total-gpus",
+        "11",
+    )
     output = answer(*few, "--mode", "disaggregated", "--ttft", "2s", "--tpot", "20ms")
-    assert all(p["gpus"] + p["idle_gpus"] == 9.0 for p in output["plans"])
+    assert all(p["gpus"] + p["idle_gpus"] == 11.0 for p in output["plans"])
     taken = output["plans"][0]["gpus"]
-    assert f"takes {taken:g} of 9 GPUs and leaves {9 - taken:g} free" in output["notes"][0]
+    assert f"takes {taken:g} of 11 GPUs and leaves {11 - taken:g} free" in output["notes"][0]
     load = ("--request-rate", "1", "--mode", "aggregated")
     given = answer(*ASKED, "--total-gpus", "4", *load)
     assert given["plans"][0]["idle_gpus"] == 3 and "leaves 3 free." in given["notes"][0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, Ser
 from infer_jax.footprint import Overheads
 from infer_jax.physics.energy import power_at
 from infer_jax.physics.speculation import HEADS_DECLINE
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Hierarchy
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Hierarchy, Plan
 
 OF_SERVER = ("engine", "generation", "visible", "acceptance", "draw", "software_age")
 OF_ROW = ("chip_share", "balanced", "pool_share", "busy_share", "median")
@@ -155,7 +155,7 @@ def two_pools(model: Serving, row: RowInputs) -> Answers:
     assert isinstance(plan, Pools) and row.arch is not None
     work = drawn_lengths(row.workload, server)
 
-    def one_pass(forward: ForwardPass, own: Deployment) -> Pass:
+    def one_pass(forward: ForwardPass, own: Plan) -> Pass:
         return server.token(row.shape, row.hardware, forward, own)
 
     laws = (one_pass, one_pass)
@@ -171,7 +171,7 @@ def two_pools(model: Serving, row: RowInputs) -> Answers:
     ):
         busy = passes_rate / batch / copies
         own = copies * pool.instance
-        watts = watts + own * power_at(row.hardware.power, phase, busy, server.draw)
+        watts = watts + own * power_at(row.hardware.power, cast(Pass, phase), busy, server.draw)
         chips = chips + own
     return {
         "tpot": served.tpot,

@@ -142,7 +142,7 @@ def latent_decode(x: Numbers, row: Numbers, hardware: Hardware) -> Array:
     read = row["tokens"] * layer.cache / (chip.memory_bandwidth * x["cache_read"])
     fill = layer.tile_fill(1.0, jnp.asarray(1.0), row["tile"])
     computed = row["tokens"] * layer.absorbed / (chip.flops_16 * x["decode_share"] * fill)
-    return x["launch"] + maximum(read, computed, STREAMED)
+    return x["launch"] + maximum(read, computed, jnp.asarray(STREAMED))
 
 
 def _prompts(c: Columns) -> tuple[Facts, np.ndarray]:

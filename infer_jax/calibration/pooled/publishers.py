@@ -165,5 +165,5 @@ def without_publishers(
 def law_of_publishers(times: PooledTimes) -> dict[str, ErrorLaw]:
     """The laws of errors on servers of a new publisher, from a fit without each of them."""
     made = problem(times)
-    errors = without_publishers(times, made, made.starts(1, 0.0, 0))
+    errors = without_publishers(times, made, np.asarray(made.starts(1, 0.0, 0)))
     return publisher_laws(times, UnseenErrors.of(times, errors))

@@ -217,7 +217,7 @@ def _attended(
     times: Layers, read: Layers, computed: Layers, smoothing: Array | float = 1.0
 ) -> Cost:
     """Reading and computing of all layers, one hiding the other; with ``smoothing`` 1 their sum."""
-    longer = maximum(read, computed, smoothing)
+    longer = maximum(read, computed, smoothing)  # pyright: ignore[reportArgumentType]
     time, reading, computing = (jnp.sum(times * x, axis=-1) for x in (longer, read, computed))
     return Cost({"attention": time}, reading, computing)
 

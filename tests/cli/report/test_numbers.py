@@ -88,7 +88,7 @@ def test_the_plan_is_the_first_that_the_verb_plan_prints(searched_page):
 
 
 def test_two_pools_have_their_page(tmp_path):
-    words = ("llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8", "--tpot", "6ms")
+    words = ("llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8", "--tpot", "5ms")
     (output, printed), planned = answered_once("report", *words), answer("plan", *words)
     first = planned["plans"][0]
     assert output["layout"] == first["layout"] and ">" in output["layout"]

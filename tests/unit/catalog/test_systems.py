@@ -73,7 +73,9 @@ def test_every_link_is_the_printed_rate_of_one_direction(name):
                 continue
             assert link["source"] in file["sources"]
             note, _, _ = link["note"].partition(";")
-            rate, unit = re.search(r"([\d.]+) (TB|GB|Gb)/s", note).groups()
+            found = re.search(r"([\d.]+) (TB|GB|Gb)/s", note)
+            assert found is not None
+            rate, unit = found.groups()
             before, after = note.split(f"{rate} {unit}/s")
             times = [COUNTS[word] for word in before.split() if word in COUNTS]
             among = re.search(r"for (\w+)(,| GPUs)", after)

@@ -110,7 +110,7 @@ def test_the_rest_waits_for_places_in_the_decode_pool(x64):
     """An instance that runs 16 at once decodes 16: they are the bottleneck of the cycle."""
     full = Deployment.of(tp=4, max_sequences=16)
     parts = {"prefill": Deployment.of(tp=4), "decode": full}
-    result, terms, rate, alone = circulating(copies=8, load=60, target=Serving.of(), **parts)
+    result, terms, rate, alone = circulating(copies=8, load=60, target=Serving.of(), **parts)  # pyright: ignore[reportArgumentType]
     assert rate == pytest.approx(16 / (299 * float(result.tpot)), rel=1e-9)
     assert terms["queue"] == pytest.approx(44 / rate - alone, rel=1e-9)
 

@@ -430,7 +430,7 @@ def goes_around_two(requests, services, elsewhere, count):
 )  # fmt: skip
 def test_the_rate_around_two_queues(requests, demands, elsewhere, off):
     """Furthest off where two full queues are equal, for one then feeds the other evenly."""
-    law = queueing.closed_rate(*numbers(requests, elsewhere + sum(demands)), numbers(*demands))
+    law = queueing.closed_rate(*numbers(requests, elsewhere + sum(demands)), numbers(*demands))  # pyright: ignore[reportCallIssue]
     exact = one_more_at_a_time(requests, elsewhere + sum(demands), np.asarray(demands))
     assert float(law) == pytest.approx(exact, rel=min(off, 0.065))  # Schweitzer's approximation
     assert float(law) == pytest.approx(goes_around_two(requests, demands, elsewhere, 9000), rel=off)
@@ -438,11 +438,11 @@ def test_the_rate_around_two_queues(requests, demands, elsewhere, off):
 
 def test_rates_at_their_asymptotes_and_of_one_queue():
     """C / cycle, 1 / D of the slowest queue, and ``closed_wait`` where the other asks nothing."""
-    few, many = (queueing.closed_rate(*numbers(n, 100.0), numbers(0.5, 0.1)) for n in (2.0, 1e4))
+    few, many = (queueing.closed_rate(*numbers(n, 100.0), numbers(0.5, 0.1)) for n in (2.0, 1e4))  # pyright: ignore[reportCallIssue]
     assert float(few) == pytest.approx(2.0 / 100.0, rel=1e-3)
     assert float(many) == pytest.approx(1.0 / 0.5, rel=1e-3)
     for n in (1.0, 8.0, 60.0):
-        rate = queueing.closed_rate(*numbers(n, 30.0), numbers(0.5, 0.0))
+        rate = queueing.closed_rate(*numbers(n, 30.0), numbers(0.5, 0.0))  # pyright: ignore[reportCallIssue]
         wait = queueing.closed_wait(*numbers(n, 0.5, 29.5))
         assert float(rate) == pytest.approx(n / (30.0 + float(wait)), rel=1e-12)
 

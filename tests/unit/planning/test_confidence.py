@@ -1,6 +1,7 @@
 """Plans whose limits hold with a probability: the search against all rows, draw by draw."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -37,7 +38,7 @@ def asking():
             spreads = ((Spread.of(within[n]), laws()[n].common) for n in ("tpot", "ttft"))
             return tuple(ErrorModel(*x) for x in spreads)
 
-        both = dict.fromkeys(MODES, errors)
+        both: Any = dict.fromkeys(MODES, errors)
         offsets: dict[str, np.ndarray] = {mode: normal_scores(2, DRAWS, seed=1).T for mode in MODES}
         posterior = Posterior([with_draws(serving, known, scores, DRAWS)], both, offsets)
         arch = load_model("llama-3.1-8b").architecture
