@@ -100,7 +100,7 @@ def exchange(ranks: Array, copies: Array, size: Array, wire: Wire) -> Array:
 
     2 a + min(r - 1, c) m / w where there are others; an all-gather where every other rank needs
     the tokens, an all-to-all where only the ranks of c experts do. Of the copies (r - d) / (r - 1)
-    leave the switch, a_x later.
+    leave the switch, a_x log2 k later for k switches.
     """
     several = ranks > 1.0
     others = jnp.where(several, ranks - 1.0, 1.0)
@@ -109,5 +109,5 @@ def exchange(ranks: Array, copies: Array, size: Array, wire: Wire) -> Array:
     links = jnp.minimum(jnp.maximum(others, 1.0) * wire.pair, 1.0)
     reached = wire.rate * jnp.where(wire.pair < 1.0, links, 1.0)
     time = sent * ((1.0 - away) / reached + away / wire.beyond)
-    far = jnp.where(ranks > wire.domain, wire.far, 0.0)
+    far = wire.far * jnp.log2(ranks / jnp.minimum(ranks, wire.domain))
     return jnp.where(several, 2.0 * wire.hop + far + time, 0.0)
