@@ -65,8 +65,7 @@ def rates(rows: Sequence[PooledRow], columns: Mapping[str, np.ndarray]) -> np.nd
     """Output tokens a second per GPU of all pools: as stated, or C O / (TTFT + (O - 1) TPOT)."""
     none = np.full(len(rows), np.nan)
     stated = columns.get("throughput", none) * np.asarray([row.chip_share for row in rows])
-    counted = np.asarray([in_flight(row) for row in rows]).T
-    requests, gpus, osl = counted
+    requests, gpus, osl = np.asarray([in_flight(row) for row in rows]).reshape(-1, 3).T
     latency = columns.get("ttft", none) + (osl - 1.0) * columns["tpot"]
     return np.where(np.isfinite(stated), stated, requests * osl / latency / gpus)
 

@@ -248,13 +248,17 @@ def test_every_decision_is_that_of_the_study():
     assert {row.published.id for row in result} == set(theirs)
     differing = Counter()
     blocks = 0  # Qwen's own dense checkpoints in FP8, which the study takes for scaled per tensor
+    halves = 0  # DeepSeek's in NVFP4, whose attention it takes for 1.6 bytes and 16 bits
     for row in result:
         for column, value in _decisions(row).items():
             differing[column] += not _equal(theirs[row.published.id][column], value)
         dense = (row.model_family, row.published.precision) == ("Qwen3-32B", "fp8")
         blocks += dense and row.layout is not None and row.published.model_path.startswith("Qwen/")
-    assert blocks > 0
-    assert +differing == Counter({"quantised_gemm_classes": blocks})
+        deepseek = (row.model_family, row.published.precision) == ("DeepSeek-R1/V3", "fp4")
+        halves += deepseek and row.layout is not None
+    assert blocks > 0 and halves > 0
+    own = {"quantised_gemm_classes": blocks, "w_attn": halves, "class_attn": halves}
+    assert +differing == Counter(own)
 
 
 def _equal(cell, value):
