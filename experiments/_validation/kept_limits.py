@@ -13,13 +13,13 @@ import numpy as np
 
 from experiments import _report
 from experiments._validation import board
+from experiments._validation.decisions import in_flight
 from experiments._validation.split_scores import SHARES
 from infer_jax.calibration.pooled import answers
 from infer_jax.calibration.pooled.likelihood import MEDIAN, PACE, TTFT, PooledTimes
 from infer_jax.calibration.pooled.publishers import LAW_OF_KIND
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
 from infer_jax.calibration.uncertainty import rows_by_label
-from infer_jax.estimators.disaggregated import Pools
 from infer_jax.physics.chance import Spread, ratio
 
 QUARTILES = (0.25, 0.5, 0.75)
@@ -99,12 +99,7 @@ def _worth(times: PooledTimes, errors: np.ndarray, own: np.ndarray) -> np.ndarra
     """Log of predicted output tokens/s per GPU of the rows of some times, but for their TTFT."""
     worth = []
     for j in own.tolist():
-        row = times.rows[int(times.row[j])]
+        load, chips, _ = in_flight(times.rows[int(times.row[j])])
         (pace,) = np.flatnonzero((times.row == times.row[j]) & (times.kind == PACE))[:1]
-        plan, work = row.plan, row.workload
-        assert plan is not None and work is not None
-        pools = isinstance(plan, Pools)
-        load = float(work.batch) * (float(plan.decode_copies) if pools else 1.0)
-        chips = float(plan.chips if pools else plan.instance)
         worth.append(np.log(load / chips / times.seconds[pace]) + errors[pace])
     return np.asarray(worth)

@@ -22,6 +22,8 @@ from infer_jax.specs import Architecture, ForwardPass, Hardware, Hierarchy, Plan
 OF_SERVER = ("engine", "generation", "visible", "acceptance", "draw", "software_age")
 OF_ROW = ("chip_share", "balanced", "pool_share", "busy_share", "median")
 POSITIONS = 8  # drafted tokens at most
+# the acceptance of a model's own heads at each position, of that of the first
+OWN_HEADS = np.pad(np.asarray(HEADS_DECLINE), (0, POSITIONS - len(HEADS_DECLINE)))
 # how servers of the rows were started: 0.9 is the default of vLLM until 0.20, and what
 # TensorRT-LLM and SGLang leave of the free memory is near it
 AS_STARTED = {"usable_memory": 0.9, "overheads": Overheads.vllm_0_18()}
@@ -77,11 +79,9 @@ def inputs(row: PooledRow, serving: Serving) -> RowInputs:
 
 def _acceptance(row: PooledRow, serving: Serving) -> np.ndarray:
     """Acceptance by position: as printed, the same of all; else as of a model's own heads."""
-    own = np.zeros(POSITIONS)
     if row.acceptance is None:
-        own[: len(HEADS_DECLINE)] = float(serving.acceptance) * np.asarray(HEADS_DECLINE)
-        return own
-    return own + row.acceptance
+        return float(serving.acceptance) * OWN_HEADS
+    return np.full(POSITIONS, row.acceptance, float)
 
 
 def _hardware(row: PooledRow) -> Hardware:

@@ -16,6 +16,7 @@ from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.losses import CAUCHY
 from infer_jax.calibration.pooled.answers import (
     LAWS,
+    OWN_HEADS,
     Columns,
     StackedRows,
     evaluate,
@@ -26,7 +27,6 @@ from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import Prior
 from infer_jax.catalog.published import operator_priors, serving_coefficients
 from infer_jax.estimators.serving import ENGINES, Serving
-from infer_jax.physics.speculation import HEADS_DECLINE
 
 DIFFERENCE = 1e-4  # of a free coordinate, about a relative one of the coefficient
 # rounds of a fit, and the relative gain of a round at which it ends: of a fit without some rows,
@@ -179,9 +179,7 @@ def problem(times: PooledTimes, tolerance: float = TOLERANCE) -> PooledProblem:
     def with_acceptance(part: StackedRows, fitted: ArrayLike) -> StackedRows:
         """Rows whose source does not print the acceptance of drafts have the fitted one."""
         printed = part.inputs.facts["acceptance"]
-        heads = np.zeros(printed.shape[-1])
-        heads[: len(HEADS_DECLINE)] = HEADS_DECLINE
-        own = jnp.where(fitted_acceptance[part.rows, None], fitted * heads, printed)
+        own = jnp.where(fitted_acceptance[part.rows, None], fitted * OWN_HEADS, printed)
         return part.with_facts(acceptance=np.asarray(own))
 
     def predict(model: Serving) -> Array:

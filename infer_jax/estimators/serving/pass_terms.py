@@ -183,7 +183,8 @@ def decode_attention(c: Context, sequences: Array, new: Array | float, context: 
     extra = model.laws.unpaired * (layer.indexing * context + layer.recurring)
     flops = new * (tokens * layer.absorbed + near * layer.near_flops + extra)
     computed = flops / (tp * c.decode_rate(new))
-    return _attended(count * sequences, read, computed, STREAMED)
+    longer = maximum(read, computed, jnp.asarray(STREAMED))
+    return _attended(count * sequences, longer, read, computed)
 
 
 def prefill_attention(
@@ -210,15 +211,12 @@ def prefill_attention(
     cache = cache + jnp.minimum(before, chunks * layer.near) * layer.near_cache
     cache = cache / jnp.minimum(tp, layer.split)
     read = (cache + before * layer.index) / (c.bandwidth * model.cache_read)
-    return _attended(count * sequences, read, computed)
+    return _attended(count * sequences, read + computed, read, computed)
 
 
-def _attended(
-    times: Layers, read: Layers, computed: Layers, smoothing: Array | float = 1.0
-) -> Cost:
-    """Reading and computing of all layers, one hiding the other; with ``smoothing`` 1 their sum."""
-    longer = maximum(read, computed, smoothing)  # pyright: ignore[reportArgumentType]
-    time, reading, computing = (jnp.sum(times * x, axis=-1) for x in (longer, read, computed))
+def _attended(times: Layers, time: Array, read: Array, computed: Array) -> Cost:
+    """The sum over layers, each counted ``times``, of seconds in all, of reading, of computing."""
+    time, reading, computing = (jnp.sum(times * x, axis=-1) for x in (time, read, computed))
     return Cost({"attention": time}, reading, computing)
 
 
