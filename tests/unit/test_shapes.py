@@ -43,7 +43,7 @@ assert weighted_quantiles(rows, np.ones(5), (0.5,)) == (1.5,)
 BAD = (
     "statistics.score(rows, rows[1:])",
     "uncertainty.correlation(np.ones((2, 3)))",
-    "pass_terms._attended(jnp.ones(3), jnp.ones(3), jnp.ones(2))",
+    "pass_terms._attended(jnp.ones(3), jnp.ones(3), jnp.ones(3), jnp.ones(2))",
     "pareto.descents(np.ones((2, 2)))",
     "weighted_quantiles(rows, rows[1:], (0.5,))",
 )

@@ -214,7 +214,7 @@ def prefill_attention(
     return _attended(count * sequences, read + computed, read, computed)
 
 
-def _attended(times: Layers, time: Array, read: Array, computed: Array) -> Cost:
+def _attended(times: Layers, time: Layers, read: Layers, computed: Layers) -> Cost:
     """The sum over layers, each counted ``times``, of seconds in all, of reading, of computing."""
     time, reading, computing = (jnp.sum(times * x, axis=-1) for x in (time, read, computed))
     return Cost({"attention": time}, reading, computing)
