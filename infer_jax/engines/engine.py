@@ -1,10 +1,13 @@
 """What the rest of the package asks an engine for."""
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
+from infer_jax.catalog.published.tables import tables
 from infer_jax.engines.launches import (
     Instance,
     Launch,
@@ -13,11 +16,19 @@ from infer_jax.engines.launches import (
     Step,
     command_line,
 )
+from infer_jax.errors import InputError
+from infer_jax.results.numbers import quantity
 
 if TYPE_CHECKING:
     from infer_jax.replays import Rules
 
 BUDGET = 8192.0  # tokens of a pass where neither the plan nor the engine says
+NEWEST = "2026-06"  # month of the newest rows that the serving estimator was fitted to
+MONTH = re.compile(r"(\d{4}-(?:0[1-9]|1[0-2]))(?:-(?:0[1-9]|[12]\d|3[01]))?")
+RELEASE = re.compile(
+    r"(\d{1,9}(?:\.\d{1,9}){1,3})(?:[.-]?(rc|dev|a|b|post)(\d{0,9}))?(?:[.+-]\S*)?"
+)
+Key = tuple[list[int], int, int]
 
 
 class ServingEngine:
@@ -112,6 +123,35 @@ class ServingEngine:
         if load.cache and load.cache not in self.caches:
             yield f"{self.title} keeps no KV cache in {load.cache}"
 
+    def software(self, version: str) -> tuple[float, str]:
+        """Age of its software in months before ``NEWEST``, 0 if newer, and that in words.
+
+        ``version``: a release (``0.12.0``), month (``2026-01``) or day. A release that is not
+        listed, such as a candidate, is of the month of the newest below it.
+
+        Raises:
+            InputError: none of them, or older than the first release that is listed.
+        """
+        text, name, rows = version.strip().removeprefix("v"), self.title, _releases(self.name)
+        (_, start, first), (newest, _, last) = rows[0], rows[-1]
+        day, key = MONTH.fullmatch(text), _key(text)
+        month = day[1] if day else None
+        if key is not None:
+            name += f" {text}"
+            month = next((month for k, month, _ in reversed(rows) if k <= key), None)
+        if month is None or month < start:
+            allowed = (
+                f"a release of {self.title} from {first} to {last}, or a month from {start} on"
+            )
+            raise InputError("engine", "version", version, allowed)
+        beyond = key is not None and key > newest
+        of = f", newer than the releases known (to {last})," if beyond else f" of {month}"
+        age = 0.0 if beyond else max(months_before(month), 0.0)
+        older = f", {quantity(age, 'month')} older than" if age > 0 else " as"
+        says = f"Priced for {name}{of}{older} the newest software that was measured, of {NEWEST}"
+        rules = f"scheduler and commands do not change with it: {self.title} {self.version}"
+        return age, f"{says} ({rules})."
+
     def launch(self, service: LaunchedService) -> Launch:
         """The commands that start a plan, or why there are none."""
         launch = Launch(self.title, self.version, self.source)
@@ -179,3 +219,25 @@ def _obstacles(service: LaunchedService) -> Iterator[str]:
         yield "drafts over pipeline stages are not offered by every model and release"
     if any(x.groups > 1 for x in instances) and not service.experts:
         yield "attention groups of a model without experts are instances of their own"
+
+
+def months_before(month: str) -> float:
+    """Months from one such as 2025-12 to ``NEWEST``; below 0 of a later one."""
+    (year, number), (last, end) = (map(int, x.split("-")) for x in (month, NEWEST))
+    return 12.0 * (last - year) + end - number
+
+
+@cache
+def _releases(engine: str) -> list[tuple[Key, str, str]]:
+    """What orders each release of an engine, its month and its name; oldest first."""
+    rows = ((x, month) for month, names in tables("releases")[engine].items() for x in names)
+    return sorted((key, month, x) for x, month in rows if (key := _key(x)))
+
+
+def _key(text: str) -> Key | None:
+    """What orders releases: numbers, then candidates, the release itself, what came after it."""
+    match = RELEASE.fullmatch(text)
+    if match is None:
+        return None
+    numbers = [*map(int, match[1].split(".")), 0, 0][:4]
+    return numbers, {None: 0, "post": 1}.get(match[2], -1), int(match[3] or 0)

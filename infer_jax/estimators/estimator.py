@@ -63,6 +63,11 @@ class Estimator(Spec):
         return False
 
     @property
+    def age_deviation(self) -> float:
+        """Deviation of log(time) of what grows with the age of its software; 0 of nothing."""
+        return 0.0
+
+    @property
     def searches(self) -> bool:
         """Whether it splits the plan's chips by itself, so that any number of them is a plan."""
         return False

@@ -1,8 +1,8 @@
 """Known errors of an estimator for a system, an engine and a model."""
 
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, SupportsFloat
 
 from infer_jax import engines
 from infer_jax.catalog import System
@@ -13,6 +13,7 @@ from infer_jax.catalog.published import (
     serving_measured,
     unseen,
     unseen_errors,
+    widened,
 )
 from infer_jax.estimators.estimator import Estimator
 
@@ -31,7 +32,8 @@ class Trust(NamedTuple):
     ``known``: whether its errors are known, so that answers have bands;
     ``borrowed_from``: the generation whose coefficients are used for a chip
     without measured rows; ``own``: the bands of a profile that was calibrated to its own
-    server; ``foreign``: whether no measured row is of the chip's make; ``says``: all of this in
+    server; ``foreign``: whether no measured row is of the chip's make; ``age_deviation``: of the
+    logarithm of launch gaps and host times by the age of the software; ``says``: all of this in
     one sentence.
     """
 
@@ -46,23 +48,29 @@ class Trust(NamedTuple):
     known: bool = False
     own: Within = {}  # noqa: RUF012
     foreign: bool = False
+    age_deviation: float = 0.0
 
     @property
     def calibrated(self) -> bool:
         """Whether the profile holds a calibration to its own server."""
         return bool(self.own)
 
-    def within(self, load: float, lengths: tuple[float, float], *, pools: bool = False) -> Within:
+    def within(
+        self, load: float, lengths: tuple[float, float], *, pools: bool = False, gaps: float = 0.0
+    ) -> Within:
         """Factors of a prediction between which shares of runs were measured, by output.
 
         The one law of bands. By share in per cent, of publishers of whom no fit has seen a row; of
         a profile's own server where it was calibrated to one, which is never of ``pools``.
         ``load``: requests in flight of an instance, of one that decodes; ``lengths``: mean tokens
-        of prompt and output.
+        of prompt and output; ``gaps``: the share of a token's time that grows with the age of the
+        software (``gap_share``), for d log(time) / d log(gaps) is this share.
         """
         if self.own and not pools:
             return self.own
         found = unseen(facts(load, lengths), pools=pools)
+        if self.age_deviation:
+            found = widened(found, gaps * self.age_deviation)
         return _widest(found, unseen_errors()["make"].within) if self.foreign else found
 
     @property
@@ -111,7 +119,7 @@ def trust(
         return Trust(name, system.name, says, engine, known=True, own=bands)
     engines = {} if changed else serving_measured().rows.get(system.name, {})
     rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
-    trusted = Trust(name, system.name, head, engine, rows)
+    trusted = Trust(name, system.name, head, engine, rows, age_deviation=estimator.age_deviation)
     if not engines and set(system.coefficients.get("serving", {})) - FACTS:
         says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
         return trusted._replace(says=says)
@@ -156,11 +164,22 @@ def _unseen(trusted: Trust, known: str, kind: str) -> Trust:
 
 
 def measured_within(
-    trusts: Sequence[Trust], load: float, lengths: tuple[float, float], *, pools: bool = False
-) -> Within:
+    trusts: Sequence[Trust], load: float, lengths: tuple[float, float], *,
+    pools: bool = False, gaps: float = 0.0,
+) -> Within:  # fmt: skip
     """``Trust.within`` of plans on one system, or on two: of the one that less is known of."""
-    found = [trust.within(load, lengths, pools=pools) for trust in trusts]
+    found = [trust.within(load, lengths, pools=pools, gaps=gaps) for trust in trusts]
     return functools.reduce(_widest, found)
+
+
+def gap_share(terms: Mapping[str, SupportsFloat]) -> float:
+    """Share of launch gaps and host times in a token's time, by its terms, waits for prompts apart.
+
+    >>> gap_share({"memory": 6.0, "launch": 1.0, "host": 1.0, "other prefills": 9.0})
+    0.25
+    """
+    own = {name: float(x) for name, x in terms.items() if name != "other prefills"}
+    return (own.get("launch", 0.0) + own.get("host", 0.0)) / max(sum(own.values()), 1e-30)
 
 
 def _widest(one: Within, other: Within) -> Within:

@@ -133,10 +133,11 @@ class Choice:
     ``pools``: its instances, of one kind or a pool that prefills and one that decodes;
     ``throughput``: output tokens per second and chip; ``outputs``: the outputs of its estimate that
     plans show, in their declared units, NaN where one needs an unknown power; ``binds``: the
-    longest term of a token; ``memory``: bytes of a chip, needed and available; ``tiers``: the same
-    of host and disk; ``excess``: by limit, the share by which it is exceeded, empty where all are
-    met; ``spare``: the request rate that it carries over the one that arrives; ``blended``: USD per
-    million tokens, in and out, where they are not its rent over its requests.
+    longest term of a token; ``gaps``: the share of its time that launch gaps and the host take;
+    ``memory``: bytes of a chip, needed and available; ``tiers``: the same of host and disk;
+    ``excess``: by limit, the share by which it is exceeded, empty where all are met; ``spare``: the
+    request rate that it carries over the one that arrives; ``blended``: USD per million tokens, in
+    and out, where they are not its rent over its requests.
 
     A verb adds ``label`` and ``formats``: the search that it is of, and the model's formats;
     ``intervals``: what 80 % of measured servers are in, ms, by name; ``holds``: the probability
@@ -158,6 +159,7 @@ class Choice:
     p99_ttft: float | None = None
     excess: Mapping[str, float] = field(default_factory=dict[str, float])
     spare: float = float("inf")
+    gaps: float = 0.0
     blended: float | None = None
     label: str = ""
     formats: str = ""

@@ -45,12 +45,13 @@ class Posterior(NamedTuple):
     """The uncertainty of plans on one or two systems.
 
     ``servings``: the estimator of each system, every leaf a row of its value and then of each draw;
-    ``errors``: of TPOT and TTFT, by mode, at a number of requests in flight of an instance;
+    ``errors``: of TPOT and TTFT, by mode, at a number of requests in flight of an instance, and a
+    share of a token's time that grows with the age of the software, 0 where not given;
     ``offsets``: normal scores of the draws of TPOT's and TTFT's offset, by mode.
     """
 
     servings: Sequence[Serving]
-    errors: Mapping[str, Callable[[float], Models]]
+    errors: Mapping[str, Callable[..., Models]]
     offsets: Mapping[str, Float[np.ndarray, "2 draws"]]
 
 
@@ -96,7 +97,7 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
     for start in range(0, len(plans), size):
         rows = plans[start : start + size]
         padded = [*rows, *[rows[-1]] * (size - len(rows))]
-        every = ((posterior.errors[mode](c.batch), *_columns(c, rate)) for c in padded)
+        every = ((posterior.errors[mode](c.batch, c.gaps), *_columns(c, rate)) for c in padded)
         columns = jax.tree.map(lambda *x: np.array(x), *every)
         if pooled:
             ends = joined_pools(sides), space.arch, sides[-1].hardware

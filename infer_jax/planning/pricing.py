@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from infer_jax.estimators.estimate import Estimate, Limit
+from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.planning.choice import Choice, PlanPool, Requirements, Side, undominated_plans
 from infer_jax.planning.layout import Column, Layout
@@ -169,6 +170,7 @@ class PlanOutputs(TypedDict):
     memory: tuple[float, float]
     excess: dict[str, float]
     spare: float
+    gaps: float
 
 
 def plan_outputs(
@@ -189,6 +191,7 @@ def plan_outputs(
         "memory": _sizes(estimate.decode.limits["memory"], row),
         "excess": {name: float(x[row]) for name, x in excess.items() if x[row] > 0.0},
         "spare": spare,
+        "gaps": gap_share(terms),
     }
 
 

@@ -27,15 +27,17 @@ def intervals(
     lengths: tuple[float, float],
     *,
     pools: bool = False,
+    gaps: float = 0.0,
 ) -> Mapping[str, Sequence[float]]:
     """What 80 % of measured servers are in, ms, by name; ``times``: by output, s.
 
-    ``load``: requests in flight of an instance; ``lengths``: tokens of prompt and output. None
-    where errors are not known: of estimators of ideal servers, and where numbers were changed.
+    ``load``: requests in flight of an instance; ``lengths``: tokens of prompt and output;
+    ``gaps``: share of a token's time that grows with the age of the software. None where errors
+    are not known: of estimators of ideal servers, and where numbers were changed.
     """
     if not all(trust.known for trust in trusts):
         return {}
-    within = measured_within(trusts, load, lengths, pools=pools)
+    within = measured_within(trusts, load, lengths, pools=pools, gaps=gaps)
     return {
         f"{name}_interval80_ms": [1e3 * time * end for end in within[name][80]]
         for name, time in times.items()
@@ -72,11 +74,12 @@ def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[floa
 
 
 def error_bands(
-    mode: str, systems: "Sequence[PlanSystem]", load: float, lengths: tuple[float, float]
-) -> Within:
+    mode: str, systems: "Sequence[PlanSystem]", load: float, lengths: tuple[float, float],
+    gaps: float = 0.0,
+) -> Within:  # fmt: skip
     """Factors on the predicted TPOT and TTFT of plans between which shares of measured runs are."""
     trusts = [system.trust for system in systems]
-    return measured_within(trusts, load, lengths, pools=mode == "disaggregated")
+    return measured_within(trusts, load, lengths, pools=mode == "disaggregated", gaps=gaps)
 
 
 def odds(
@@ -87,7 +90,7 @@ def odds(
     ``usual``: its TTFT is limited to the usual one. A plan of a kind that was never measured on the
     system is ranked by its dollars at the slow end of its band, which holds 80 % of measured runs.
     """
-    within = error_bands(choice.mode, systems, choice.batch, (choice.isl, choice.osl))
+    within = error_bands(choice.mode, systems, choice.batch, (choice.isl, choice.osl), choice.gaps)
     ttft = min(limits.ttft, USUAL_TTFT) if usual else limits.ttft
     seconds = limits.tpot, ttft, limits.p99_ttft
     times = choice.tpot, choice.ttft, choice.ttft if choice.p99_ttft is None else choice.p99_ttft

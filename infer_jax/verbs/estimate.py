@@ -37,6 +37,7 @@ def estimate(
     tpot: opt.Tpot = None,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
+    engine_version: opt.EngineVersion = None,
     draft: opt.Draft = None,
     acceptance: opt.Acceptance = None,
     heads: opt.Heads = False,
@@ -63,7 +64,7 @@ def estimate(
     from infer_jax.verbs.requests import requested, served
     from infer_jax.verbs.split import check_search, plan_of
 
-    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set, engine_version)
     plan, name = plan_of(asked.model.architecture, tp, pp, ep, dp, total_gpus, estimator)
     model = inputs.estimator(name, asked)
     check_search(model, name, total_gpus)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from jax import Array
 
 from infer_jax.estimators import Estimate, Estimator, Phase, Trust
+from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number, option
@@ -381,7 +382,8 @@ def estimate_result(
     if server:
         times = {x.name: float(getattr(answer, x.name)) for x in outputs(answer) if x.banded}
         lengths = float(work.isl), float(work.osl)
-        ranges = bands.intervals([known], times, load.batch, lengths)
+        gaps = gap_share(answer.decode.terms)
+        ranges = bands.intervals([known], times, load.batch, lengths, gaps=gaps)
     source = OF_PROFILE if known.calibrated else OF_OTHERS
     return EstimateResult(asked, name, known, load, drafted, answer, ranges, source, limits)
 

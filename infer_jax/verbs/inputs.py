@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from infer_jax import estimators, legal
+from infer_jax import engines, estimators, legal
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Trust, make
@@ -21,6 +21,7 @@ from infer_jax.verbs.problems import refuse
 
 BEST = "serving"  # the estimator of a given layout, where none is asked for
 SEARCHING = "economics"  # the estimator that searches the layout of a number of GPUs
+AS_CALIBRATED = "{} changes nothing: calibrated runs are of the software that they ran on."
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,14 @@ class Given:
     hardware: Hardware
     price_source: str
     changes: Changes
+    engine_version: str | None = None
+
+    def software(self, engine: str) -> tuple[float, str]:
+        """Age of the software that is asked for, months, and words; InputError if unknown."""
+        try:
+            return engines.ENGINES[engine].software(self.engine_version or "")
+        except InputError as error:
+            raise refuse("engine_version", error.value, error.allowed) from None
 
     @property
     def notes(self) -> list[str]:
@@ -55,6 +64,7 @@ class Given:
             "price_per_hour_usd": self.hardware.price,
             "price_source": self.price_source,
             **({"set": list(self.changes.texts)} if self.changes.texts else {}),
+            **({"engine_version": self.engine_version} if self.engine_version else {}),
         }
 
 
@@ -65,6 +75,7 @@ def given(
     kv_dtype: str | None,
     price: float | None,
     set: str | Sequence[str] | None = None,  # the option's name
+    engine_version: str | None = None,
     heads: Sequence[str] = HEADS,
 ) -> Given:
     """Load model and system, set the price, and apply the changes of ``set``.
@@ -82,7 +93,7 @@ def given(
         parts = changes.changed(arch=model.architecture, hardware=machine)
         model, machine = replace(model, architecture=parts.arch), parts.hardware
         source = f"given by {option('set')}" if "hardware.price" in changes.values() else source
-    return Given(model, system, machine, source, changes)
+    return Given(model, system, machine, source, changes, engine_version)
 
 
 def model_of(config: ModelLike, quant: str | None, kv_dtype: str | None) -> Model:
@@ -222,6 +233,12 @@ def estimator(name: str, asked: Given) -> Estimator:
     if not fitted.prices_passes:
         allowed = ", ".join(n for n in VARIANTS if VARIANTS[n].make().prices_passes)
         raise refuse("estimator", name, f"one that prices a single pass: {allowed}")
+    if asked.engine_version is not None:
+        if not isinstance(fitted, Serving):
+            with_servers = f"with {option('estimator', 'serving')}"
+            raise refuse("engine_version", asked.engine_version, with_servers)
+        age, _ = asked.software(fitted.engine_name)
+        fitted = fitted if asked.system.bands() else fitted.with_(software_age=age)
     return asked.changes.changed(estimator=fitted).estimator or fitted
 
 
@@ -240,7 +257,12 @@ def serving(name: str, asked: Given) -> Serving:
 def trust(name: str, estimator: Estimator, asked: Given) -> Trust:
     """Known errors of the estimator of that name for this model and system."""
     altered = bool(asked.changes.values("hardware", "estimator"))
-    return estimators.trust(name, estimator, asked.system, asked.model.name, altered)
+    known = estimators.trust(name, estimator, asked.system, asked.model.name, altered)
+    if asked.engine_version is None:
+        return known
+    _, says = asked.software(known.engine or "")
+    says = AS_CALIBRATED.format(option("engine_version")) if known.calibrated else says
+    return known._replace(says=f"{known.says} {says}")
 
 
 def speculative(

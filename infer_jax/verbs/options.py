@@ -25,6 +25,7 @@ HardwareLike = Union[str, os.PathLike[str], "catalog.System", "specs.Hardware"]
 Place = str | os.PathLike[str]
 Places = Place | Sequence[Place]
 MOST_GPUS = 1e6  # five times the largest cluster of 2025 (xAI's Colossus, 200,000)
+NEWEST = "2026-06"  # month, as ``engines`` has it, which imports JAX; a test holds them equal
 WHOLE = count()
 SEED = count(0, 2**32 - 1)
 
@@ -175,6 +176,15 @@ GpuMemory = Annotated[
 PassTokens = Annotated[
     float | None,
     Option("Tokens of one pass at most; the engine's default where not given.", "TOKENS", WHOLE),
+]
+
+EngineVersion = Annotated[
+    str | None,
+    Option(
+        "Release of the engine, or month of its software: 0.12.0, 2026-01; the newest that was "
+        f"measured, of {NEWEST}, where not given. Older software launches slower.",
+        "VERSION|MONTH",
+    ),
 ]
 
 # measured runs, where their files do not say

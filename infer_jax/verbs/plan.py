@@ -77,6 +77,7 @@ def plan(
         str | None, Option("vllm, sglang or trtllm; the profile's, else vllm.", "NAME", opt.ENGINE)
     ] = None,
     estimator: opt.EstimatorName = None,
+    engine_version: opt.EngineVersion = None,
     quant: opt.Quants = None,
     kv_dtype: opt.KvDtype = None,
     chunk: Annotated[
@@ -173,8 +174,7 @@ def plan(
     chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
     _check_options(mode, requirements, decode_hardware, chunks, (price, currency))
     requests = requested(isl, osl, prefix, request_rate, trace)
-    # pools know only the mean of their wait
-    pools_excluded = mode is None and math.isfinite(requirements.p99_ttft)
+    pools_excluded = mode is None and math.isfinite(requirements.p99_ttft)  # whose wait is a mean
     question = Question(
         config,
         systems,
@@ -186,6 +186,7 @@ def plan(
         estimator=_estimator_name(engine, estimator),
         decoding=decoding,
         price=price,
+        engine_version=engine_version,
         currency=(currency or "USD").upper(),
         region=region_factor,
         pue=pue,

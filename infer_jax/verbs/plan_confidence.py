@@ -62,7 +62,7 @@ class Unknowns:
         where = " > ".join(dict.fromkeys(system.side.name for system in systems))
         engine = NAMES[systems[0].side.serving.engine_name]
         calibrated = float(bool(systems[0].given.system.bands()))
-        errors, offsets = dict[str, Callable[[float], Models]](), dict[str, np.ndarray]()
+        errors, offsets = dict[str, Callable[..., Models]](), dict[str, np.ndarray]()
         for mode, kind, own in zip(MODES, ("", " of two pools"), (calibrated, 0.0), strict=True):
             errors[mode] = cache(partial(_errors_at, mode, systems, lengths, own))
             # an offset is of TPOT or TTFT, of an engine on a system, of a mode
@@ -93,9 +93,10 @@ def _errors_at(
     lengths: tuple[float, float],
     calibrated: float,
     load: float,
+    gaps: float = 0.0,
 ) -> Models:
-    """The errors of plans with so many requests in flight in an instance."""
-    within, pools = error_bands(mode, systems, load, lengths), mode == "disaggregated"
+    """The errors of plans with so many requests in flight in an instance; ``gaps`` as theirs."""
+    within, pools = error_bands(mode, systems, load, lengths, gaps), mode == "disaggregated"
     tpot, ttft = (
         ErrorModel(Spread.of(within[x]), laws()[law_of(x, pools=pools)].common, calibrated)
         for x in OUTPUTS

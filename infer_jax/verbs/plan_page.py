@@ -153,6 +153,7 @@ def command_words(
         "kv-dtype": question.kv_dtype,
         "price": question.price,
         "total-gpus": total,
+        "engine-version": question.engine_version,
         "set": changes if changes is None or isinstance(changes, str) else list(changes),
     }
 

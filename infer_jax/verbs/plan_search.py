@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 class Question:
     """The model, systems, requests and requirements of plans, and what is tried.
 
-    ``formats``, ``kv_dtype``, ``set``: of the model, and numbers that are changed; ``decoding``:
+    ``formats``, ``kv_dtype``, ``set``: of the model, and numbers that are changed;
+    ``engine_version``: release or month of its software, None: the newest measured; ``decoding``:
     the system of the decode pool, if it is another one; ``price``, ``currency``, ``region``:
     rent per GPU-hour, what it is in, and the factor of a region; ``pue``: power of the building
     over that of its machines; ``chunks``: prompt tokens of a pass; ``common``: settings of all
@@ -58,6 +59,7 @@ class Question:
     kv_dtype: str | None = None
     set: str | Sequence[str] | None = None
     estimator: str = inputs.BEST
+    engine_version: str | None = None
     decoding: System | None = None
     price: float | None = None
     currency: str = "USD"
@@ -84,7 +86,8 @@ class Question:
 
     def read(self, system: System, form: str | None) -> Given:
         """The model and one system as they are read."""
-        return inputs.given(self.config, system, form, self.kv_dtype, self.price, self.set)
+        own = self.kv_dtype, self.price, self.set, self.engine_version
+        return inputs.given(self.config, system, form, *own)
 
     def series(self) -> Iterator[tuple[str, str | None, Sequence[System]]]:
         """Every system in every format: a label, the format, one system or one for each pool."""
@@ -283,7 +286,8 @@ def labelled(c: Choice, question: Question, label: str, systems: Sequence[PlanSy
     first, power = systems[0], min(float(x.given.hardware.power) for x in systems)
     trusts, pools = [x.trust for x in systems], c.mode == "disaggregated"
     times = {x.name: value for x, value in c.outputs.items() if x.banded}
-    ends = bands.intervals(trusts, times, c.batch, (c.isl, c.osl), pools=pools)
+    lengths = c.isl, c.osl
+    ends = bands.intervals(trusts, times, c.batch, lengths, pools=pools, gaps=c.gaps)
     outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
     formats = first.given.model.quantisation
     return replace(c, label=label, formats=formats, intervals=ends, outputs=outputs)

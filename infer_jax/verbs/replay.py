@@ -28,6 +28,7 @@ def replay(
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     engine: own.EngineName = None,
+    engine_version: opt.EngineVersion = None,
     max_num_seqs: own.PassSequences = None,
     max_num_batched_tokens: opt.PassTokens = None,
     block_size: own.BlockSize = None,
@@ -93,7 +94,7 @@ def replay(
     from infer_jax.verbs.replay_result import ReplayResult
     from infer_jax.verbs.replay_server import Sizes
 
-    asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
+    asked = inputs.given(config, hardware, quant, kv_dtype, None, set, engine_version)
     check_name("engine", engine, ENGINES)
     if out is not None:
         pictures.check(out, (*pictures.KINDS, ".csv"), "")

@@ -36,6 +36,7 @@ def report(
     tpot: opt.Tpot = None,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
+    engine_version: opt.EngineVersion = None,
     out: Annotated[
         opt.Place | None,
         Option(
@@ -94,6 +95,7 @@ def report(
         set=set,
         estimator=name,
         price=price,
+        engine_version=engine_version,
     )
     for _, form, (system, *_) in question.series():
         given = question.read(system, form)

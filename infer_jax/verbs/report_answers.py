@@ -113,8 +113,8 @@ class Report:
         """What 80 % of measured servers are in, ms, by name."""
         c, estimate = self.chosen, self.estimate
         times = {x.name: float(getattr(estimate, x.name)) for x in outputs(estimate) if x.banded}
-        trusts = [self.system.trust]
-        return bands.intervals(trusts, times, c.batch, (c.isl, c.osl), pools=self.pooled)
+        trusts, lengths = [self.system.trust], (c.isl, c.osl)
+        return bands.intervals(trusts, times, c.batch, lengths, pools=self.pooled, gaps=c.gaps)
 
     @cached_property
     def costs(self) -> Mapping[str, float]:
@@ -206,6 +206,7 @@ class Report:
 
     def _ideal(self, label: str) -> FrontierResult:
         given, work = self.systems[label].given, self.question.requests.work
+        given = replace(given, engine_version=None)  # an ideal server has none
         return ideal_frontier(given, work, FrontierSearch(total=self.total))
 
     @cached_property

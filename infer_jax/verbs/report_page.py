@@ -160,6 +160,8 @@ def section_command(report: Report, verb: str) -> str:
         return ""
     config, total, price = options.pop("config"), options.pop("total-gpus"), options.pop("price")
     split = {"tp": layout.tp, "pp": layout.pp, "ep": layout.attention_dp}
+    if verb in ("memory", "frontier"):
+        del options["engine-version"]
     if verb == "memory":
         engine = report.engine
         options |= split | {"max-model-len": engine.context, "max-num-seqs": engine.sequences}

@@ -34,6 +34,7 @@ def sensitivity(
     batch: opt.Batch = None,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
+    engine_version: opt.EngineVersion = None,
     along: Annotated[
         int | None,
         Option(
@@ -69,7 +70,7 @@ def sensitivity(
     from infer_jax.verbs.sensitivity_result import PointSlopes, SensitivityResult
     from infer_jax.verbs.split import plan_of
 
-    asked = inputs.given(config, hardware, quant, kv_dtype, price, set, HEADS)
+    asked = inputs.given(config, hardware, quant, kv_dtype, price, set, engine_version, HEADS)
     arch = asked.model.architecture
     if along is None:
         plan, name = plan_of(arch, tp, pp, ep, 1.0, total_gpus, estimator)

@@ -94,3 +94,15 @@ def test_report_says_it_too(name, tmp_path):
     assert output["trust"]["borrowed_from"] == "Hopper"
     page = (tmp_path / "page.html").read_text()
     assert "coefficients borrowed from Hopper" in page and "<td>~" in page.replace(' class="n"', "")
+
+
+def test_a_command_is_of_the_release_that_it_names():
+    words = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
+    old = answer(*words, "--engine-version", "0.12.0")
+    assert old["engine_version"] == "0.12.0" and old["tpot_ms"] > answer(*words)["tpot_ms"]
+    assert "vLLM 0.12.0 of 2025-12, 6 months older than" in old["trust"]["says"]
+    wrong = run(*words, "--engine-version", "0.5.0")
+    known = "a release of vLLM from 0.6.0 to 0.33.0, or a month from 2024-09 on\n"
+    assert wrong.code == 2
+    assert wrong.err == f"infer-jax: --engine-version is '0.5.0'; allowed: {known}"
+    assert "of 2026-06" in " ".join(run("estimate", "--help").out.split())

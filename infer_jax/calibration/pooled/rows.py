@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from infer_jax.catalog import System, load_model, load_system
+from infer_jax.engines.engine import months_before
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import (
     Deployment,
@@ -66,7 +67,6 @@ def gpt_oss_formats(bits: float) -> StoredFormats:
     return StoredFormats(BF16, (0.53, bits), BF16, 2.0, 0.0)
 
 
-NEWEST = (2026, 6)  # year and month of the newest rows
 UNDATED = 5.0  # months
 
 
@@ -169,8 +169,7 @@ class PooledRow:
         """
         if not self.date:
             return UNDATED
-        year, month = (int(x) for x in [*self.date.split("-"), "6"][:2])
-        return float(12 * (NEWEST[0] - year) + NEWEST[1] - month)
+        return months_before("-".join([*self.date.split("-"), "6"][:2]))
 
     @property
     def framework(self) -> str:

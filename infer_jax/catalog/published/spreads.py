@@ -5,7 +5,8 @@ From ``python -m infer_jax.calibration.pooled --publishers --ship FILE``.
 
 from collections.abc import Mapping
 from functools import cache
-from math import exp, log
+from math import copysign, exp, hypot, log
+from statistics import NormalDist
 from typing import NamedTuple
 
 from infer_jax.catalog.published.fitted import Factors, factors
@@ -59,6 +60,22 @@ def facts(load: float, lengths: tuple[float, float]) -> dict[str, float]:
     return {
         "load": log(max(load, 1.0) / USUAL, STEP),
         "prompts": log(max(isl, 1.0) / max(osl, 1.0), RATIO),
+    }
+
+
+def widened(within: Within, deviation: float) -> Within:
+    """Bands of outputs whose logarithms have one more deviation s, independent of their own.
+
+    An end at log distance h goes to the root of h^2 + (z s)^2, z the normal score of its share.
+    """
+
+    def outer(end: float, share: int) -> float:
+        score, half = NormalDist().inv_cdf(0.5 + abs(share) / 200.0), abs(log(end))
+        return end * exp(copysign(hypot(half, score * deviation) - half, share))
+
+    return {
+        name: {k: (outer(low, -k), outer(high, k)) for k, (low, high) in ends.items()}
+        for name, ends in within.items()
     }
 
 

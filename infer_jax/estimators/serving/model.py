@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.catalog.published import power_shares
+from infer_jax.catalog.published import power_shares, serving_coefficients
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator
@@ -30,6 +30,7 @@ from infer_jax.estimators.serving.plan import Deployment, deployment
 from infer_jax.estimators.serving.server_coefficients import ladder, spreads
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
+from infer_jax.physics.chance import TENTH
 from infer_jax.physics.scheduling import MeanService
 from infer_jax.specs import (
     Architecture,
@@ -145,6 +146,12 @@ class Serving(Coefficients, Estimator):
     def has_bands(self) -> bool:
         """Whether it has both the laws and the coefficients of the fit to measured servers."""
         return type(self) is Serving and self.laws == Laws()
+
+    @property
+    def age_deviation(self) -> float:
+        """Of log(launch gaps) and host times: months times the deviation of r by its interval."""
+        month = serving_coefficients()["monthly"]
+        return float(self.software_age) * (month.high - month.low) / (2.0 * TENTH)
 
     def for_engine(self, name: str) -> "Serving":
         """The same for servers of this engine."""
