@@ -4,12 +4,13 @@ from collections.abc import Callable
 from importlib import import_module
 
 from infer_jax.replays.copies import replay_copies as replay_copies, serve_copies as serve_copies
-from infer_jax.replays.drafts import Drafts as Drafts, drawn_drafts as drawn_drafts
-from infer_jax.replays.gradients import path_gradient as path_gradient
-from infer_jax.replays.guaranteed_no_evict import (
+from infer_jax.replays.decode_first import (
     BlockReuse as BlockReuse,
     GuaranteedNoEvict as GuaranteedNoEvict,
+    Preempting as Preempting,
 )
+from infer_jax.replays.drafts import Drafts as Drafts, drawn_drafts as drawn_drafts
+from infer_jax.replays.gradients import path_gradient as path_gradient
 from infer_jax.replays.log import Log as Log, RoutedLog as RoutedLog
 from infer_jax.replays.loops import (
     has_prefix_cache as has_prefix_cache,
@@ -19,7 +20,6 @@ from infer_jax.replays.loops import (
     side_by_side as side_by_side,
 )
 from infer_jax.replays.pools import Pool as Pool, Pooled as Pooled, serve_pools as serve_pools
-from infer_jax.replays.preempting import Preempting as Preempting
 from infer_jax.replays.prefill_first import PrefillFirst as PrefillFirst
 from infer_jax.replays.prefixes import Prefixes as Prefixes
 from infer_jax.replays.ranks import (

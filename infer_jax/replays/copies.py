@@ -15,10 +15,18 @@ from infer_jax.replays.decode_run import StepTime, decode_run, steps_until
 from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import serve_by
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.routers import BY_PREFIX, ROUTERS, Beginnings, QueueLoad, load_of
+from infer_jax.replays.routers import (
+    BY_PREFIX,
+    ROUTERS,
+    Beginnings,
+    Cluster,
+    QueueLoad,
+    ServerGroup,
+    check_servers,
+    load_of,
+)
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import ComposedPass, PassRun
-from infer_jax.replays.servers import Cluster, ServerGroup, check_servers
 from infer_jax.replays.state import State
 
 

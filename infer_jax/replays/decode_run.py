@@ -83,10 +83,8 @@ def steps_until(s: DecodeRun, seconds: Array) -> Int[Array, ""]:
         step = (_power_sum(s, at[0]) - begin - target) / _slope(s, at[0])
         return at[0] - step, jnp.abs(step), at[2] + 1
 
-    def is_coarse(at: tuple[Array, Array, Array]) -> Array:
-        return (at[1] > TOLERANCE) & (at[2] < 3)
-
-    t = lax.while_loop(is_coarse, newton, newton((t, t, jnp.zeros_like(s.count))))[0]
+    first = newton((t, t, jnp.zeros_like(s.count)))
+    t = lax.while_loop(lambda at: (at[1] > TOLERANCE) & (at[2] < 3), newton, first)[0]
     # an arrival at the very end of a step is seen there: what rounding adds is no step more
     tiny = 1e-9 if kind == jnp.float64 else 1e-4
     steps = jnp.ceil(0.5 * (t + 1.0) * count - tiny).astype(jnp.int32)

@@ -40,35 +40,26 @@ def path_gradient(
     if phase and concurrency is None:
         before = _before(path.time)
         spent = jnp.where(path.count > 0, spent, path.time - before)
-        at = jnp.minimum(jnp.searchsorted(_rising(path), arrival), path.time.shape[0] - 1)
+        ends = lax.cummax(path.time)  # those that were never written, at zero, come after all
+        at = jnp.minimum(jnp.searchsorted(ends, arrival), path.time.shape[0] - 1)
         length = (path.time - before)[at]
         part = (arrival - before[at]) / jnp.where(length > 0.0, length, 1.0)
         times = jnp.cumsum(spent)
         moved = _before(times)[at] + lax.stop_gradient(part) * spent[at]
         requests = requests._replace(arrival=moved)
     else:
-        times = _absolute(spent, path, arrival)
-    again = timed(path._replace(time=times), log.marks, requests, concurrency)
+        # what was spent since the last wait, after the arrival that ended it
+        elapsed = jnp.cumsum(spent)
+        since = lax.cummax(jnp.where(path.jump >= 0, jnp.arange(spent.shape[0]), -1))
+        came = arrival[jnp.maximum(path.jump, 0)]
+        times = elapsed + jnp.where(since >= 0, (came - elapsed)[jnp.maximum(since, 0)], 0.0)
     same = {name: getattr(log, name) for name in ("preempted", "complete", "turns", "cached")}
-    return again._replace(**same)
-
-
-def _absolute(spent: Array, path: Path, arrival: Array) -> Array:
-    """Ends of entries: what was spent since the last wait, after the arrival that ended it."""
-    elapsed = jnp.cumsum(spent)
-    since = lax.cummax(jnp.where(path.jump >= 0, jnp.arange(spent.shape[0]), -1))
-    came = arrival[jnp.maximum(path.jump, 0)]
-    return elapsed + jnp.where(since >= 0, (came - elapsed)[jnp.maximum(since, 0)], 0.0)
+    return timed(path._replace(time=times), log.marks, requests, concurrency, **same)
 
 
 def _before(times: Array) -> Array:
     """The begin of each entry."""
     return jnp.concatenate([jnp.zeros_like(times[:1]), times[:-1]])
-
-
-def _rising(path: Path) -> Array:
-    """Ends of entries; those that were never written, at zero, come after all."""
-    return lax.cummax(path.time)
 
 
 def durations(step: StepTime, path: Path, kind: jnp.dtype) -> Float[Array, " t"]:

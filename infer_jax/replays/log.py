@@ -27,13 +27,13 @@ class Log(NamedTuple):
     admitted: Float[Array, " n"]
     first: Float[Array, " n"]
     last: Float[Array, " n"]
-    preempted: Int[Array, " n"]  # times
     output: Int[Array, " n"]
     count: Int[Array, ""]  # requests; those behind are padding
-    complete: Bool[Array, ""]  # whether all were served: else the path was too short
-    turns: Int[Array, ""]  # entries of the path
     path: Path
     marks: Marks
+    preempted: Int[Array, " n"]  # times
+    complete: Bool[Array, ""]  # whether all were served: else the path was too short
+    turns: Int[Array, ""]  # entries of the path
     cached: Int[Array, " n"] | None = None  # prompt tokens that were found in a prefix cache
 
     @property
@@ -102,32 +102,21 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     marks = Marks(record.admitted, record.first, last, arrival)
     complete = (s.clock.finished >= requests.count) & jnp.logical_not(s.cache.overflowed)
     cached = s.cache.cached
-    return timed(path, marks, requests, concurrency)._replace(
-        preempted=jnp.where(there, record.preempted, 0),
-        complete=complete,
-        turns=s.clock.entries,
-        cached=None if cached is None else jnp.where(there, cached, 0),
-    )
+    facts = {"preempted": jnp.where(there, record.preempted, 0), "complete": complete}
+    facts["cached"] = None if cached is None else jnp.where(there, cached, 0)
+    return timed(path, marks, requests, concurrency, turns=s.clock.entries, **facts)
 
 
-def timed(path: Path, marks: Marks, requests: Requests, concurrency: Array | None) -> Log:
-    """The times of all requests, from those of the entries of a path."""
+def timed(
+    path: Path, marks: Marks, requests: Requests, concurrency: Array | None, **facts: object
+) -> Log:
+    """The times of all requests, from those of the entries of a path; ``facts``: the rest."""
     begin = jnp.where(marks.admitted > 0, path.time[jnp.maximum(marks.admitted - 1, 0)], 0.0)
     arrival = requests.arrival
     if concurrency is not None:
         sent = path.time[jnp.maximum(marks.arrival, 0)]
         held = (marks.arrival >= 0) & (sent > arrival)
         arrival = jnp.where(held, sent, arrival)
-    return Log(
-        arrival=arrival,
-        admitted=begin,
-        first=path.time[marks.first],
-        last=path.time[marks.last],
-        preempted=jnp.zeros_like(marks.first),
-        output=requests.output,
-        count=requests.count,
-        complete=jnp.asarray(True),
-        turns=jnp.asarray(path.time.shape[0]),
-        path=path,
-        marks=marks,
-    )
+    first, last = path.time[marks.first], path.time[marks.last]
+    output, count = requests.output, requests.count
+    return Log(arrival, begin, first, last, output, count, path, marks, **facts)  # pyright: ignore[reportArgumentType]

@@ -12,6 +12,7 @@ from infer_jax.errors import InputError
 from infer_jax.replays.decode_run import LONGEST, StepTime
 from infer_jax.replays.log import Log, RoutedLog, log_of
 from infer_jax.replays.prefix_cache import NoCache
+from infer_jax.replays.prefixes import power_of_two
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import server_of
@@ -146,10 +147,16 @@ def side_by_side(
 def sizes_of(rules: Rules, requests: Requests, concurrency: int | None = None) -> tuple[int, int]:
     """Slots, and entries of the path, of the arrays of a program: powers of two.
 
-    No more slots than requests can be in flight: every turn looks through all of them.
+    No more slots than requests can be in flight: every turn looks through all of them. The entries
+    are an upper bound if no request is preempted.
     """
-    slots = min(float(rules.slots), float(requests.count), concurrency or float("inf"))
-    return _power(slots), _power(_entries(rules, requests))
+    count = int(requests.count)
+    slots = min(float(rules.slots), count, concurrency or float("inf"))
+    spare = float(rules.slots) if rules.mixed else 0.0
+    room = max(float(rules.budget) - spare, float(rules.unit), 1.0)
+    parts = np.ceil(requests.prompt[:count] / room).sum()
+    entries = 4.0 * count + 2.0 * parts + requests.output[:count].sum() / LONGEST + 8.0
+    return power_of_two(max(slots, 2.0)), power_of_two(entries)
 
 
 def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
@@ -207,16 +214,3 @@ def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
 def has_prefix_cache(rules: Rules) -> bool:
     """Whether these rules look prompts up in a cache of prefixes."""
     return rules.cache is not NoCache and not float(getattr(rules, "hold", 0.0))
-
-
-def _entries(rules: Rules, requests: Requests) -> float:
-    """An upper bound on the entries of a path, if no request is preempted."""
-    count = int(requests.count)
-    spare = float(rules.slots) if rules.mixed else 0.0
-    room = max(float(rules.budget) - spare, float(rules.unit), 1.0)
-    parts = np.ceil(requests.prompt[:count] / room).sum()
-    return 4.0 * count + 2.0 * parts + requests.output[:count].sum() / LONGEST + 8.0
-
-
-def _power(value: object) -> int:
-    return 2 ** int(np.ceil(np.log2(max(float(np.asarray(value)), 2.0))))

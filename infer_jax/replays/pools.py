@@ -1,6 +1,6 @@
 """Replays two pools: prompts wait for a prefill instance, caches cross, outputs are decoded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ class Pooled(NamedTuple):
     prefill: Int[np.ndarray, " n"]
     decode: Int[np.ndarray, " n"]
     logs: tuple[list[Log], list[Log]]
-    rounds: int
+    rounds: int = 1
 
     @property
     def ttft(self) -> Float[np.ndarray, " n"]:
@@ -94,7 +94,7 @@ def serve_pools(
     replay_round = partial(_replay_round, (prefill, decode), requests, crossing, router)
     if concurrency is not None and concurrency < 1:
         raise InputError("serve_pools", "concurrency", concurrency, "a whole number of at least 1")
-    done = replay_round(sent, 1)
+    done = replay_round(sent)
     if concurrency is None:
         return done
     start = np.zeros(min(concurrency, count))
@@ -103,7 +103,7 @@ def serve_pools(
         arrival = np.maximum(sent, np.concatenate([start, ends]))
         if np.array_equal(arrival, done.arrival):
             return done._replace(rounds=rounds)
-        done = replay_round(arrival, rounds)
+        done = replay_round(arrival)
     raise InputError("serve_pools", "concurrency", concurrency, "a loop that settles")
 
 
@@ -113,49 +113,44 @@ def _replay_round(
     crossing: Crossing,
     router: float,
     arrival: np.ndarray,
-    rounds: int,
 ) -> Pooled:
     """Both pools with these arrivals."""
     (prefill, decode), count = pools, len(arrival)
     prompt, output, cached = (
         np.asarray(x)[:count] for x in (requests.prompt, requests.output, requests.cached)
     )
-    drafts = None if requests.drafts is None else requests.drafts.of(np.arange(count))
-    queue = arrival + router, prompt, np.ones(count, int), cached
-    first, early = _deal(prefill, *queue)
+    first, early = _deal(prefill, (arrival + router, prompt, np.ones(count, int), cached))
     handed = first["last"] + np.asarray(crossing(prompt, first["last"] - first["admitted"]))
     order = np.argsort(handed, kind="stable")
-    queue = (x[order] for x in (handed, prompt, output, prompt - 1))
-    second, late = _deal(decode, *queue, drafts=None if drafts is None else drafts.of(order))
-    back = np.empty(count, int)
-    back[order] = np.arange(count)
+    queue = [x[order] for x in (handed, prompt, output, prompt - 1)]
+    drafts = None if requests.drafts is None else requests.drafts.of(order)
+    second, late = _deal(decode, queue, drafts)
+    back = np.argsort(order)
     second = {name: column[back] for name, column in second.items()}
     return Pooled(
         arrival=arrival, admitted=first["admitted"], fed=first["last"], handed=handed,
         first=second["first"], last=second["last"],
         preempted=first["preempted"].astype(int) + second["preempted"].astype(int),
         prefill=np.arange(count) % prefill.copies,
-        decode=(np.arange(count) % decode.copies)[back], logs=(early, late), rounds=rounds,
+        decode=(np.arange(count) % decode.copies)[back], logs=(early, late),
     )  # fmt: skip
 
 
 def _deal(
-    pool: Pool,
-    arrival: np.ndarray,
-    prompt: np.ndarray,
-    output: np.ndarray,
-    cached: np.ndarray,
-    drafts: Drafts | None = None,
+    pool: Pool, queue: Sequence[np.ndarray], drafts: Drafts | None = None
 ) -> tuple[dict[str, np.ndarray], list[Log]]:
-    """What the instances of a pool do with requests in order, which they get in turn."""
+    """What the instances of a pool do with requests in order, which they get in turn.
+
+    ``queue``: arrival, prompt, output and cached tokens of each.
+    """
     names = ("admitted", "first", "last", "preempted")
-    columns = {name: np.zeros(len(arrival)) for name in names}
+    columns = {name: np.zeros(len(queue[0])) for name in names}
     logs: list[Log] = []
-    for copy in range(min(pool.copies, len(arrival))):
+    for copy in range(min(pool.copies, len(queue[0]))):
         own = slice(copy, None, pool.copies)
         dealt = None if drafts is None else drafts.of(own)
-        queue = Requests.of(arrival[own], prompt[own], output[own], cached[own], dealt)
-        log: Log = jax.device_get(serve(pool.step, pool.rules, queue))
+        requests = Requests.of(*(x[own] for x in queue), dealt)
+        log: Log = jax.device_get(serve(pool.step, pool.rules, requests))
         for name, column in columns.items():
             column[own] = np.asarray(getattr(log, name))[: int(log.count)]
         logs.append(log)

@@ -128,8 +128,7 @@ class PrefixCache(NamedTuple):
         path = path._replace(kept=kept, fetching=fetching)
         return s._replace(cache=cache).update(log={"path": path})
 
-    def try_next(self, ctx: "Scheduler", s: State, waits: Array) -> State:
-        return s
+    try_next = NoCache.try_next
 
     def look(self, ctx: "Scheduler", s: State) -> CacheHit:
         rules, prefixes = ctx.rules, ctx.requests.prefixes
@@ -140,16 +139,16 @@ class PrefixCache(NamedTuple):
         at, depth = s.queue.next, get(prefixes.depth, s.queue.next)
         zero = jnp.zeros_like(popped)
 
-        def more(carry: tuple[Array, ...]) -> Array:
-            return carry[4] & (carry[0] < depth)
-
         def body(carry: tuple[Array, ...]) -> tuple[Array, ...]:
             i, found, used, fetched, _, _, _, _ = carry
             part = prefixes.parts[at, i]
             size, uses = get(prefixes.blocks, part), get(self.users, part) > 0
             waits = zero > 0
             if rules.found_once_read:
-                waits = uses & _is_computing(rules, s, get(self.owner, part))
+                # the owner's prompt is being computed, or was in a pass that was not read
+                owner = get(self.owner, part)
+                read = s.clock.entries > get(s.log.ready, owner) + rules.overlap
+                waits = uses & ~((get(s.log.last, owner) < UNREACHED) & read)
             uses &= ~waits
             there = jnp.where(uses, size, self._left(part, lost))
             away = jnp.where(uses, 0, there - self._left(part, popped))
@@ -159,7 +158,9 @@ class PrefixCache(NamedTuple):
 
         looks = (s.batch.request < 0) & (s.batch.left > 0)
         start = zero, zero, zero, zero, looks, looks, looks, zero > 0
-        _, found, used, fetched, complete, uses, away, waits = lax.while_loop(more, body, start)
+        _, found, used, fetched, complete, uses, away, waits = lax.while_loop(
+            lambda carry: carry[4] & (carry[0] < depth), body, start
+        )
         # all but one token of a prompt can be found; one that was preempted has more than its own
         again = complete & (get(prefixes.ends, at) > 0) & (s.queue.next_lost == 0)
         own, near = (
@@ -253,9 +254,6 @@ class PrefixCache(NamedTuple):
             flow=cache.flow + own,
         )
 
-        def more(carry: tuple[PrefixCache, Array, Array]) -> Array:
-            return carry[1] > 0
-
         def body(carry: tuple[PrefixCache, Array, Array]) -> tuple[PrefixCache, Array, Array]:
             cache, i, end = carry
             part = prefixes.parts[at, i - 1]
@@ -273,7 +271,7 @@ class PrefixCache(NamedTuple):
             return cache, i - 1, end - size
 
         depth = get(prefixes.depth, at) - again
-        return lax.while_loop(more, body, (cache, depth, covered))[0]
+        return lax.while_loop(lambda carry: carry[1] > 0, body, (cache, depth, covered))[0]
 
     def make_room(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "PrefixCache":
         rules = ctx.rules
@@ -298,9 +296,6 @@ class PrefixCache(NamedTuple):
         known = jnp.where(lags, jnp.where(go | caught, cache.leaving, UNREACHED), new)
         later = jnp.where(go, new, jnp.where(caught, UNREACHED, cache.leaving))
 
-        def some(carry: tuple[PrefixCache, Array]) -> Array:
-            return jnp.min(carry[1]) < UNREACHED
-
         def body(carry: tuple[PrefixCache, Array]) -> tuple[PrefixCache, Array]:
             cache, known = carry
             at = jnp.min(known)
@@ -308,7 +303,8 @@ class PrefixCache(NamedTuple):
             cache = cache._free(ctx, at, tokens)
             return cache, jnp.where(known == at, UNREACHED, known)
 
-        cache, _ = lax.while_loop(some, body, (cache, known))
+        left = lax.while_loop(lambda carry: jnp.min(carry[1]) < UNREACHED, body, (cache, known))
+        cache = left[0]
         cache = cache._use_up(rules, grown, go & lags)
         seconds = cache.fetched * rules.fetch
         cache = cache._replace(
@@ -335,12 +331,6 @@ class PrefixCache(NamedTuple):
 
     def wait(self, rules: "Rules", seconds: Array) -> Array:
         return seconds + (self.fetched * rules.fetch).astype(seconds.dtype)
-
-
-def _is_computing(rules: "Rules", s: State, owner: Array) -> Array:
-    """Whether a request's prompt is being computed, or was in a pass that was not read."""
-    read = s.clock.entries > get(s.log.ready, owner) + rules.overlap
-    return ~((get(s.log.last, owner) < UNREACHED) & read)
 
 
 def _change_where(

@@ -138,7 +138,7 @@ class _Nodes:
 
 def _arrays(rows: list[list[int]], sizes: list[int], ends: list[bool], block: int) -> Prefixes:
     """Rows and parts filled up to powers of two, so that few programs are compiled."""
-    depth, count = (_power(x) for x in (max(map(len, rows), default=1), len(sizes) + 1))
+    depth, count = (power_of_two(x) for x in (max(map(len, rows), default=1), len(sizes) + 1))
     parts = np.full((len(rows), depth), count - 1, np.int32)
     for row, own in zip(parts, rows, strict=True):
         row[: len(own)] = own
@@ -150,5 +150,6 @@ def _arrays(rows: list[list[int]], sizes: list[int], ends: list[bool], block: in
     return Prefixes._make((parts, depths, covered, last, blocks, np.asarray(block, np.int32)))
 
 
-def _power(count: int) -> int:
-    return 2 ** int(np.ceil(np.log2(max(count, 1))))
+def power_of_two(value: float) -> int:
+    """The power of two from ``value`` on, 1 at least."""
+    return 2 ** int(np.ceil(np.log2(max(float(value), 1.0))))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Int
 
-from infer_jax.replays.prefix_cache import CacheHit
+from infer_jax.replays.prefix_cache import CacheHit, NoCache, PrefixCache
 from infer_jax.replays.prefixes import Prefixes
 from infer_jax.replays.radix_tree import NONE, RadixTree, empty_tree, evict, find, insert, lock
 from infer_jax.replays.state import UNREACHED, State, get, note, put, total
@@ -72,13 +72,11 @@ class RadixCache(NamedTuple):
             cache = carry[1]
             tree, run, found = find(cache.tree, prefixes, s.queue.next, pages)
 
-            def is_unlocked(carry: tuple[Array, Array]) -> Array:
-                return (carry[0] >= 0) & (get(tree.locks, jnp.maximum(carry[0], 0)) == 0)
-
-            def add(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-                return get(tree.before, carry[0]), carry[1] + get(tree.size, carry[0])
-
-            _, count = lax.while_loop(is_unlocked, add, (run, jnp.zeros_like(found)))
+            _, count = lax.while_loop(
+                lambda at: (at[0] >= 0) & (get(tree.locks, jnp.maximum(at[0], 0)) == 0),
+                lambda at: (get(tree.before, at[0]), at[1] + get(tree.size, at[0])),
+                (run, jnp.zeros_like(found)),
+            )
             cache = cache._replace(tree=tree, run=run, matched=found, unlocked=count)
             return jnp.zeros_like(ok), cache
 
@@ -88,8 +86,7 @@ class RadixCache(NamedTuple):
     def look(self, ctx: "Scheduler", s: State) -> CacheHit:
         return CacheHit(self.matched * ctx.rules.block, self.matched, self.matched - self.unlocked)
 
-    def note_wait(self, s: State, chunk: "ScheduledChunk") -> State:
-        return s
+    note_wait, wait, unseen_blocks = NoCache.note_wait, NoCache.wait, PrefixCache.unseen_blocks
 
     def admit(
         self, ctx: "Scheduler", s: State, chunk: "ScheduledChunk", new: Array, once: Array
@@ -179,9 +176,6 @@ class RadixCache(NamedTuple):
         rules, requests, prefixes = ctx.rules, ctx.requests, ctx.requests.prefixes
         assert prefixes is not None
 
-        def some(carry: tuple[RadixCache, Array]) -> Array:
-            return jnp.min(carry[1]) < UNREACHED
-
         def body(carry: tuple[RadixCache, Array]) -> tuple[RadixCache, Array]:
             cache, items = carry
             item = jnp.min(items)
@@ -196,10 +190,4 @@ class RadixCache(NamedTuple):
             items = jnp.where(items == item, UNREACHED, items)
             return cache._replace(tree=tree, node=put(cache.node, at, run)), items
 
-        return lax.while_loop(some, body, (self, items))[0]
-
-    def unseen_blocks(self, s: State) -> Array:
-        return s.unseen.blocks
-
-    def wait(self, rules: "Rules", seconds: Array) -> Array:
-        return seconds
+        return lax.while_loop(lambda c: jnp.min(c[1]) < UNREACHED, body, (self, items))[0]

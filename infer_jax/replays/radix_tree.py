@@ -44,6 +44,9 @@ class RadixTree(NamedTuple):
     overflowed: Bool[Array, ""]  # whether there was no free entry for a run
 
 
+Placed = tuple[RadixTree, Array, Array, Array]  # the next part, pages so far, the last run
+
+
 def empty_tree(prefixes: Prefixes, requests: int, entries: int) -> RadixTree:
     """An empty tree for a path of ``entries`` entries."""
     shared = prefixes.blocks.shape[0]
@@ -93,21 +96,20 @@ def find(
     shared = prefixes.blocks.shape[0]
     zero = jnp.zeros_like(pages)
 
-    def more(carry: tuple[Array, ...]) -> Array:
-        return carry[3] & (carry[2] < pages)
-
     def body(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         i, run, found, _ = carry
         part, size = _part(prefixes, at, i, shared)
         take = jnp.minimum(get(tree.there, part), pages - found)
         return i + 1, jnp.where(take > 0, get(tree.last, part), run), found + take, take == size
 
-    _, run, found, _ = lax.while_loop(more, body, (zero, zero - 1, zero, zero == 0))
-
-    def beyond(run: Array) -> Array:
-        return (run >= 0) & (get(tree.end, run) - get(tree.size, run) >= found)
-
-    run = lax.while_loop(beyond, lambda run: get(tree.before, run), run)
+    _, run, found, _ = lax.while_loop(
+        lambda carry: carry[3] & (carry[2] < pages), body, (zero, zero - 1, zero, zero == 0)
+    )
+    run = lax.while_loop(
+        lambda run: (run >= 0) & (get(tree.end, run) - get(tree.size, run) >= found),
+        lambda run: get(tree.before, run),
+        run,
+    )
     tree, run, lower = _split(tree, run, found)
     clock = tree.clock + 2
 
@@ -162,12 +164,7 @@ def insert(tree: RadixTree, prefixes: Prefixes, at: Array, pages: Array) -> tupl
     shared = prefixes.blocks.shape[0]
     zero = jnp.zeros_like(pages)
 
-    def more(carry: tuple[RadixTree, Array, Array, Array]) -> Array:
-        return carry[2] < pages
-
-    def body(
-        carry: tuple[RadixTree, Array, Array, Array],
-    ) -> tuple[RadixTree, Array, Array, Array]:
+    def body(carry: Placed) -> Placed:
         tree, i, begin, run = carry
         part, size = _part(prefixes, at, i, shared)
         end = jnp.minimum(size, pages - begin) + begin
@@ -190,7 +187,8 @@ def insert(tree: RadixTree, prefixes: Prefixes, at: Array, pages: Array) -> tupl
         )
         return tree, i + 1, end, jnp.where(ok, new, run)
 
-    tree, _, _, run = lax.while_loop(more, body, (tree, zero, zero, run))
+    start = tree, zero, zero, run
+    tree, _, _, run = lax.while_loop(lambda carry: carry[2] < pages, body, start)
     return tree, run
 
 
@@ -213,9 +211,6 @@ def evict(tree: RadixTree, most: Array, ok: Array | bool = True) -> RadixTree:
     """The tree once no more than ``most`` pages of it are unused, where ``ok``."""
     most = jnp.maximum(most, 0)
 
-    def more(tree: RadixTree) -> Array:
-        return ok & (tree.idle > most)
-
     def body(tree: RadixTree) -> RadixTree:
         def remove(carry: tuple[RadixTree, Array]) -> tuple[RadixTree, Array]:
             tree, at = carry
@@ -235,7 +230,7 @@ def evict(tree: RadixTree, most: Array, ok: Array | bool = True) -> RadixTree:
 
         return lax.while_loop(lambda carry: carry[1] >= 0, remove, (tree, _oldest(tree)))[0]
 
-    return lax.while_loop(more, body, tree)
+    return lax.while_loop(lambda tree: ok & (tree.idle > most), body, tree)
 
 
 def _oldest(tree: RadixTree) -> Array:

@@ -17,10 +17,9 @@ from infer_jax.replays.decode_run import LONGEST, StepTime, decode_run, run_time
 from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import serve_by
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.routers import BY_LOAD, load_of
+from infer_jax.replays.routers import BY_LOAD, Cluster, ServerGroup, check_servers, load_of
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import ComposedPass, PassRun
-from infer_jax.replays.servers import Cluster, ServerGroup, check_servers
 from infer_jax.replays.state import UNREACHED, State, catch_up, where
 
 
@@ -53,7 +52,8 @@ def replay_ranks(
     runs, and those that it has sent since. ``width`` and ``turns`` as of ``replay``, of each rank.
     """
     check_servers("replay_ranks", "ranks", ranks, router, BY_LOAD)
-    return RankGroup(step, rules, requests, concurrency, router).replay(ranks, width, turns)
+    group = RankGroup(step.own, rules, requests, concurrency, router, common=step.common)
+    return group.replay(ranks, width, turns)
 
 
 _program = jax.jit(replay_ranks, static_argnames=("ranks", "router", "width", "turns"))
@@ -86,17 +86,6 @@ def serve_ranks(
 class RankGroup(ServerGroup):
     """Attention ranks, whose passes run together."""
 
-    def __init__(
-        self,
-        step: SharedStep,
-        rules: Rules,
-        requests: Requests,
-        concurrency: Array | None,
-        router: str,
-    ):
-        super().__init__(step.own, rules, requests, concurrency, router)
-        self.common = step.common
-
     def start(self, servers: int, width: int, turns: int) -> Cluster:
         """Ranks that have the requests which are there from the start."""
         c = super().start(servers, width, turns)
@@ -106,9 +95,6 @@ class RankGroup(ServerGroup):
         """Every rank puts its pass together; then all run, to the next event of any, or wait."""
         ready = jnp.zeros(c.states.clock.entries.shape, bool)
 
-        def some_compose(carry: tuple[State, Array]) -> Array:
-            return ~jnp.all(carry[1])
-
         def compose(carry: tuple[State, Array]) -> tuple[State, Array]:
             s, again, batch = jax.vmap(self.compose)(carry[0], c.queues)
             # who waits for the pass that runs: vLLM's rank that had nothing for it, or all of them
@@ -117,7 +103,7 @@ class RankGroup(ServerGroup):
             caught = jax.vmap(lambda s, waits: where(waits, catch_up(s), s))(s, waits)
             return caught.update(log={"path": s.log.path}), ~again & ~waits
 
-        states, _ = lax.while_loop(some_compose, compose, (c.states, ready))
+        states, _ = lax.while_loop(lambda carry: ~jnp.all(carry[1]), compose, (c.states, ready))
         return self.run(c._replace(states=states))
 
     def compose(self, s: State, queue: Requests) -> tuple[State, Array, ComposedPass]:
@@ -182,6 +168,7 @@ class RankGroup(ServerGroup):
         decoding, fed = (jnp.where(batch.idle, 0, x).astype(kind) for x in (batch.decoding, tokens))
         verified = decoding * (1.0 + self.rules.drafts)
         split = () if s.drafts is None else (verified,)
+        assert self.common is not None
         common = jnp.asarray(self.common(verified + fed, *split)).astype(kind)
 
         def own_time(index: Array) -> Array:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from infer_jax.errors import InputError
-from infer_jax.replays.prefixes import Prefixes
+from infer_jax.replays.prefixes import Prefixes, power_of_two
 
 if TYPE_CHECKING:
     from infer_jax.replays.drafts import Drafts
@@ -65,7 +65,7 @@ class Requests(NamedTuple):
         if not np.all((sizes[2] >= 0) & (sizes[2] < sizes[0]) & (sizes[2] == np.floor(sizes[2]))):
             raise InputError("Requests", "cached", sizes[2], "whole tokens, fewer than the prompt")
         count = len(times)
-        more = 1 + 2 ** int(np.ceil(np.log2(count))) - count
+        more = 1 + power_of_two(count) - count
         padding = np.ones((3, more)) * [[1], [1], [0]]
         sizes = [np.concatenate(x).astype(np.int32) for x in zip(sizes, padding, strict=True)]
         times = np.concatenate([times, np.full(more, FAR_FUTURE)])

@@ -149,12 +149,12 @@ class Rules(Spec):
 
     # blocks that are taken
     def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
-        """Whole numbers of each slot whose sums these rules look at.
+        """Whole numbers of each slot whose sums these rules look at: ``sums`` of them.
 
         ``left``: tokens to come, and ``before`` the last pass; ``last`` and ``now``: tokens that
-        have blocks in the pass that was, and in the one that comes.
+        have blocks in the pass that was, and in the one that comes. Here the blocks of the latter.
         """
-        return ()
+        return (self.blocks_of(last), self.blocks_of(now))[: self.sums]
 
     def add_to_sums(
         self,
@@ -174,7 +174,7 @@ class Rules(Spec):
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken, when the pass is put together."""
-        raise NotImplementedError
+        return s.slots.sums[1] + self.prompt_blocks(s, requests) - s.cache.shared
 
     def used_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken after a pass."""

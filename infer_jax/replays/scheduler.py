@@ -49,7 +49,8 @@ class Scheduler(NamedTuple):
         """A new pass: its budget, and a look at who has arrived."""
         clock, batch, is_new = s.clock, s.batch, s.batch.is_new
         looks = is_new & (lax.rem(clock.passes, self.rules.poll) == 0) & (self.rules.overlap == 0)
-        zero = jnp.zeros_like(batch.tokens)
+        counts = ("tokens", "pairs", "prompts", "contexts", "first_tokens", "charged")
+        columns = ((name, getattr(batch, name)) for name in counts)
         return s.update(
             clock={
                 "last_look": jnp.where(looks, clock.now, clock.last_look),
@@ -58,12 +59,7 @@ class Scheduler(NamedTuple):
             batch={
                 "is_new": jnp.zeros_like(is_new),
                 "left": jnp.where(is_new, self.rules.prompt_budget(s), batch.left),
-                "tokens": jnp.where(is_new, zero, batch.tokens),
-                "pairs": jnp.where(is_new, 0.0, batch.pairs),
-                "prompts": jnp.where(is_new, zero, batch.prompts),
-                "contexts": jnp.where(is_new, zero, batch.contexts),
-                "first_tokens": jnp.where(is_new, zero, batch.first_tokens),
-                "charged": jnp.where(is_new, 0.0, batch.charged),
+                **{name: jnp.where(is_new, jnp.zeros_like(x), x) for name, x in columns},
             },
             queue={"pass_blocked": s.queue.pass_blocked & ~is_new},
         )

@@ -223,29 +223,28 @@ class Server(NamedTuple):
         tokens = rules.slot_tokens(s, steps)
         to_come = tokens_to_come(slots.end - steps, drafting.per_pass(s))
         sums = rules.slot_sums(*to_come, *tokens)
-        blocks = rules.leaving_blocks(s, *tokens)
-        left = departures(slots, done, drafting.leaving_tokens(s, steps), blocks, sums)
-        reserved = slots.reserved if rules.preempts else slots.reserved - left.next_blocks
+        held = rules.leaving_blocks(s, *tokens)
+        leaving, sums = departures(slots, done, drafting.leaving_tokens(s, steps), held, sums)
+        gone, gone_tokens, _, next_blocks, soonest, free = leaving
+        reserved = slots.reserved if rules.preempts else slots.reserved - next_blocks
+        unseen = zip(("finished", "tokens", "blocks", "next_blocks"), leaving[:4], strict=True)
         after = s.update(
-            clock={"steps": steps, "finished": s.clock.finished + left.requests},
+            clock={"steps": steps, "finished": s.clock.finished + gone},
             slots={
                 "end": jnp.where(done, UNREACHED, slots.end),
-                "sums": left.sums,
-                "soonest": left.soonest,
-                "free": left.free,
-                "running": slots.running - left.requests,
-                "decoding": slots.decoding + s.batch.prompts - left.requests,
-                "context": context + s.batch.contexts - left.tokens,
+                "sums": sums,
+                "soonest": soonest,
+                "free": free,
+                "running": slots.running - gone,
+                "decoding": slots.decoding + s.batch.prompts - gone,
+                "context": context + s.batch.contexts - gone_tokens,
                 "reserved": reserved,
             },
             unseen={
-                "finished": jnp.where(lags, left.requests, 0),
-                "blocks": jnp.where(lags, left.blocks, 0),
-                "next_blocks": jnp.where(lags, left.next_blocks, 0),
-                "tokens": jnp.where(lags, left.tokens, 0),
+                **{name: jnp.where(lags, x, 0) for name, x in unseen},
                 "decoded": lags & decodes,
                 "first_tokens": jnp.where(lags & batch.prompts, s.batch.first_tokens, 0),
             },
         )
         after = drafting.finish(after, slots.end, done, lags, knows_ends=rules.mixed)
-        return rules.finish(s, after, left.requests, batch.prompts, batch.idle)
+        return rules.finish(s, after, gone, batch.prompts, batch.idle)

@@ -232,26 +232,19 @@ def total(values: Array) -> Array:
     return jnp.sum(values, dtype=values.dtype)
 
 
-class Departures(NamedTuple):
-    """What a look through all slots finds of the requests that leave, and of the others."""
-
-    requests: Int[Array, ""]  # that leave
-    tokens: Int[Array, ""]  # of their contexts
-    blocks: Int[Array, ""]
-    next_blocks: Int[Array, ""]  # theirs with a token more
-    soonest: Int[Array, ""]  # end of the others
-    free: Int[Array, ""]  # the first slot that is free then
-    sums: tuple[Int[Array, ""], ...]  # over the others
-
-
 def departures(
     slots: Slots,
     done: Array,
     tokens: Array,
     blocks: tuple[Array, Array],
     sums: tuple[Array, ...],
-) -> Departures:
-    """One reduction of all of them: XLA makes one loop of it, where five take twice the time."""
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """What a look through all slots finds of the requests that leave, and of the others' ``sums``.
+
+    Of those that leave: how many, the tokens of their contexts, their blocks, and those with a
+    token more; then the soonest end of the others, and the first slot that is free. It is one
+    reduction of all: XLA makes one loop of it, where five take twice the time.
+    """
     stays = (slots.end < UNREACHED) & ~done
     columns = (
         *(jnp.where(stays, x, 0) for x in sums),
@@ -267,10 +260,7 @@ def departures(
         plus = [x + y for x, y in zip(a[:added], b[:added], strict=True)]
         return (*plus, *(jnp.minimum(x, y) for x, y in zip(a[added:], b[added:], strict=True)))
 
-    start = [jnp.zeros((), x.dtype) for x in columns[:added]] + [
-        jnp.asarray(UNREACHED, jnp.int32)
-    ] * 2
-    *sums_left, leave, left, held, more, soonest, free = lax.reduce(
-        columns, tuple(start), combine, (0,)
-    )
-    return Departures(leave, left, held, more, soonest, free, tuple(sums_left))
+    never = jnp.asarray(UNREACHED, jnp.int32)
+    start = (*(jnp.zeros((), x.dtype) for x in columns[:added]), never, never)
+    found = lax.reduce(columns, start, combine, (0,))
+    return found[len(sums) :], found[: len(sums)]
