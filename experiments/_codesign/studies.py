@@ -20,8 +20,8 @@ from infer_jax.catalog.files import write_text
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.design import Design, QualityWrapper, export, optimise
 from infer_jax.design.config_json import template
+from infer_jax.design.problem import estimate_of
 from infer_jax.design.toml import DesignSpec, spec_of
-from infer_jax.design.violations import estimate_of
 from infer_jax.estimators import Speculative, Wrapper, make
 from infer_jax.physics import decoder
 from infer_jax.plots.path import plot_path

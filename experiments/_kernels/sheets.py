@@ -15,8 +15,8 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.curves import FAMILIES
 from infer_jax.kernel_timing import FittedFamily, fitted
-from infer_jax.kernel_timing.entries import SUFFIX, entry, errors, filled
-from infer_jax.kernel_timing.fitting import spread
+from infer_jax.kernel_timing.families import spread
+from infer_jax.kernel_timing.profile import SUFFIX, entry, errors, filled
 from infer_jax.specs import leaves
 
 DEVICES = {"h20": "h20_sxm", "h800": "h800_sxm"}  # of the authors' tables, and their profiles

@@ -104,14 +104,20 @@ def load_kernel_tables(folder: str | os.PathLike[str], device: str) -> KernelTab
         raise InputError(str(folder), "", "no kernel tables", allowed)
     headless: Headless = {}
     families = {}
-    for family in FAMILIES:
+    for family, names in SHAPES.items():
         kind, _, stage = family.partition(".")
-        if SHAPES[family]:
-            folder = root / kind / stage / device
-            families[family] = _tables_by_shape(folder, family, headless)
-        else:
-            folder = root / (f"{kind}_gemm" if stage else kind) / stage / device
-            families[family] = _single_table(folder / "data.csv", family)
+        folder = root / ("grouped_gemm" if kind == "grouped" else kind) / stage / device
+        tables, single = [], folder / "data.csv"
+        for path in sorted(folder.glob("*.csv")) if names else [single] * single.exists():
+            shape = _shape(path, len(names)) if names else ()
+            try:
+                tables.append((path, shape, _cells(path, COLUMNS[family])))
+            except HeaderError as error:
+                if not names:
+                    raise
+                headless[family, shape] = error
+        exists = bool(names) or single.exists()
+        families[family] = _rows(tables, family)._replace(exists=exists)
     return KernelTables(device, families, headless)
 
 
@@ -124,23 +130,6 @@ def read_headless(path: str | os.PathLike[str], stage: str) -> MeasuredRows:
     family, place = f"mha.{stage}", Path(path)
     columns, shape = COLUMNS[family], _shape(place, 3)
     return _rows([(place, shape, _cells(place, columns, ("dtype", *columns)))], family)
-
-
-def _single_table(path: Path, family: str) -> MeasuredRows:
-    if not path.exists():
-        return _rows([], family)._replace(exists=False)
-    return _rows([(path, (), _cells(path, COLUMNS[family]))], family)
-
-
-def _tables_by_shape(folder: Path, family: str, headless: Headless) -> MeasuredRows:
-    tables = []
-    for path in sorted(folder.glob("*.csv")) if folder.is_dir() else ():
-        shape = _shape(path, len(SHAPES[family]))
-        try:
-            tables.append((path, shape, _cells(path, COLUMNS[family])))
-        except HeaderError as error:
-            headless[family, shape] = error
-    return _rows(tables, family)
 
 
 def _shape(path: Path, count: int) -> tuple[float, ...]:

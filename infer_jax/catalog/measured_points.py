@@ -46,22 +46,21 @@ def read_measured(where: str, rows: object) -> tuple[MeasuredPoint, ...]:
     """
     if not isinstance(rows, list):
         raise InputError(where, "measured", type(rows).__name__, "[[measured]] tables, one a run")
-    return tuple(_run(where, f"measured.{i}", row) for i, row in enumerate(rows, 1))
-
-
-def _run(where: str, place: str, row: object) -> MeasuredPoint:
-    keys = {"model", *KEYS}
-    if not isinstance(row, dict) or set(row) != keys:
-        wrong = sorted(set(row) ^ keys) if isinstance(row, dict) else [type(row).__name__]
-        allowed = f"model, {', '.join(KEYS)}, all of them"
-        raise InputError(where, place, str(wrong[0])[:80], allowed)
-    if not isinstance(row["model"], str):
-        raise InputError(where, f"{place}.model", row["model"], "the name of a model")
-    for key in KEYS:
-        if type(row[key]) not in (int, float) or not 0.0 < row[key] < math.inf:
-            raise InputError(where, f"{place}.{key}", row[key], "a number above 0")
-    numbers = (factor * float(row[key]) for key, factor in KEYS.items())
-    return MeasuredPoint(row["model"], *numbers)
+    points, keys = [], {"model", *KEYS}
+    for i, row in enumerate(rows, 1):
+        place = f"measured.{i}"
+        if not isinstance(row, dict) or set(row) != keys:
+            wrong = sorted(set(row) ^ keys) if isinstance(row, dict) else [type(row).__name__]
+            allowed = f"model, {', '.join(KEYS)}, all of them"
+            raise InputError(where, place, str(wrong[0])[:80], allowed)
+        if not isinstance(row["model"], str):
+            raise InputError(where, f"{place}.model", row["model"], "the name of a model")
+        for key in KEYS:
+            if type(row[key]) not in (int, float) or not 0.0 < row[key] < math.inf:
+                raise InputError(where, f"{place}.{key}", row[key], "a number above 0")
+        numbers = (factor * float(row[key]) for key, factor in KEYS.items())
+        points.append(MeasuredPoint(row["model"], *numbers))
+    return tuple(points)
 
 
 def entry(run: MeasuredPoint) -> list[str]:

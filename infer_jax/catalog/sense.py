@@ -6,7 +6,7 @@ right to be outside names the field in ``unchecked``; see docs/hardware-profiles
 
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
@@ -32,8 +32,8 @@ SHARES = ("_cap", "efficiency", "_share", "_read", "_compute", "_memory")
 MIN_SHARE = 1e-6
 
 
-def _allowed(field: str, unit: str, value: float, factor: float, fitted: bool) -> str:
-    """What is allowed for a value in multiples of ``factor`` of its SI unit; "" if the value is.
+def bounds_broken(field: str, unit: str, value: float, factor: float, fitted: bool) -> str:
+    """The bounds, in words, of a value in multiples of ``factor`` of its SI unit; "" within them.
 
     ``fitted``: whether it is a coefficient of an estimator, else of a hardware.
     """
@@ -47,31 +47,6 @@ def _allowed(field: str, unit: str, value: float, factor: float, fitted: bool) -
     if (may_be_zero and value == 0.0) or low <= within * factor <= high:
         return ""
     return f"{'0 or ' if may_be_zero else ''}{low / factor:g} to {high / factor:g}"
-
-
-def check_bounds(
-    where: str,
-    key: str,
-    field: str,
-    raw: float,
-    unit: str,
-    factor: float,
-    unchecked: Collection[str],
-    *,
-    fitted: bool = False,
-) -> None:
-    """Raise if no machine could have this value of a hardware field, or no fit a coefficient.
-
-    ``key`` is the file's name of ``field``; ``raw`` its value there, ``factor`` the SI units of
-    one; ``fitted``: whether it is a coefficient of an estimator.
-
-    Raises:
-        InputError: out of bounds, and ``field`` not among ``unchecked``.
-    """
-    allowed = _allowed(field, unit, raw, factor, fitted)
-    if allowed and field not in unchecked:
-        allowed += f', as of any machine that there is; or unchecked = ["{field}"], if it is meant'
-        raise InputError(where, key, raw, allowed)
 
 
 def sensible_changes(
@@ -88,7 +63,7 @@ def sensible_changes(
     units = {path: meta.get("unit", "") for path, meta, _ in leaves(tree)}
     for field, values in changes.items():
         for value in values:
-            allowed = _allowed(field, units.get(field, ""), value, 1.0, part != "hardware")
+            allowed = bounds_broken(field, units.get(field, ""), value, 1.0, part != "hardware")
             if allowed:
                 allowed += ", as of any machine that there is"
                 raise InputError(where, f"{part}.{field}", value, allowed)

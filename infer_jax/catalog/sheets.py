@@ -12,7 +12,7 @@ from typing import Any
 
 from infer_jax.catalog import units
 from infer_jax.catalog.measured_points import MeasuredPoint
-from infer_jax.catalog.sense import check_bounds
+from infer_jax.catalog.sense import bounds_broken
 from infer_jax.errors import InputError
 from infer_jax.specs import Chip, Hardware, Spec, value_of
 
@@ -59,8 +59,10 @@ class Sheet:
         value = raw * factor if convert is None else convert(raw)
         if not math.isfinite(value):
             raise InputError(where, at, raw, "a finite number")
-        fitted = convert is None
-        check_bounds(where, at, field, raw, unit, factor, self.unchecked, fitted=fitted)
+        allowed = bounds_broken(field, unit, raw, factor, convert is None)
+        if allowed and field not in self.unchecked:
+            meant = f'or unchecked = ["{field}"], if it is meant'
+            raise InputError(where, at, raw, f"{allowed}, as of any machine that there is; {meant}")
         self.numbers[field], self.citations[field] = value, citation
         self.intervals.pop(field, None)
         if ends:

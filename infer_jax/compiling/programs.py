@@ -44,8 +44,11 @@ def once(
     if jax.default_backend() != "cpu":
         return jax.device_get(jax.jit(function, static_argnums=static)(*fixed, *args))
     options: Options = QUICK if points < SOME else BRISK if points < MANY else {}
-    description = _description(function, fixed, args, options)
-    if description is None:
+    try:  # a part may have no name; the first device may be another process's
+        description = [name_of(function), described(fixed, static=True), described(args), options]
+    except (UndescribableError, TypeError):
+        description = None
+    if description is None or jax.process_count() > 1:
         traced = jax.jit(function, static_argnums=static, compiler_options=options)
         return jax.device_get(traced(*fixed, *args))
     key = store.key(description)
@@ -104,24 +107,6 @@ def interrupts_deferred() -> Iterator[None]:
             signal.signal(number, handler)
         for number in arrived:
             signal.raise_signal(number)
-
-
-def _description(
-    function: Callable[..., object],
-    fixed: tuple[object, ...],
-    args: tuple[object, ...],
-    options: Options,
-) -> list[object] | None:
-    """The description by which a program is stored; None where a part of it has no name.
-
-    None also in one of several processes, where the first device may be another one's.
-    """
-    if jax.process_count() > 1:
-        return None
-    try:
-        return [name_of(function), described(fixed, static=True), described(args), options]
-    except (UndescribableError, TypeError):
-        return None
 
 
 def _load(key: str) -> Program | None:

@@ -214,12 +214,7 @@ def _environment() -> tuple[str, ...]:
                 code = file.read()
             sources.update(f"{path.removeprefix(root)} {len(code)}\n".encode() + code)
     client = jax.devices()[0].client
-    versions = (
-        jax.__version__,
-        JAXLIB_VERSION,
-        np.__version__,
-        platform.python_version(),
-    )
+    versions = jax.__version__, JAXLIB_VERSION, np.__version__, platform.python_version()
     return (sources.hexdigest(), *versions, client.platform, client.platform_version, _processor())
 
 

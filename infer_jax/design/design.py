@@ -9,12 +9,11 @@ import jax
 import numpy as np
 
 from infer_jax.design.ascent import AscentPath, AscentProgress, ascend
-from infer_jax.design.problem import DesignProblem
+from infer_jax.design.problem import DesignProblem, estimate_of, in_words, violations
 from infer_jax.design.rounding import Lattice, round_ends
-from infer_jax.design.violations import estimate_of, in_words, violations
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
-from infer_jax.sweeps.explanation import explain
+from infer_jax.sweeps.columns import explain
 from infer_jax.sweeps.paths import Point, Tree, look, numbers
 from infer_jax.sweeps.preparing import Prepared, prepare
 from infer_jax.sweeps.reducers import Best
@@ -54,11 +53,11 @@ class Design:
     start_met: bool
     by: str
     sign: float
-    paths: tuple[AscentPath, ...]
     moving: tuple[str, ...]
-    counts: dict[str, int]
-    seconds: float
     notes: tuple[str, ...]
+    paths: tuple[AscentPath, ...] = ()
+    counts: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+    seconds: float = 0.0
 
     @property
     def objective(self) -> float:
@@ -134,7 +133,8 @@ class Search:
         known = {**dict(self.problems[0].keep.limits), **(under or {})}
         limits = np.array([known[name] for name, _ in self.problems[0].keep.limits], np.float64)
         paths: list[AscentPath] = []
-        best: list[tuple[float, float, int, np.ndarray]] = []  # excess, objective, group, digits
+        # excess, objective, group, digits, and where they lie
+        best: list[tuple[float, float, int, np.ndarray, Lattice]] = []
         counts = {"gradients": 0, "lattice": 0, "restarts": 0}
         for number, problem in enumerate(self.problems):
             relaxed, lattice = problem.relaxed, Lattice(problem, limits)
@@ -153,24 +153,20 @@ class Search:
                 counts["gradients"] += path.gradients
                 free, digits = _distinct_ends(problem, path)
             rounded = round_ends(lattice, free, digits, rng)
-            scores = lattice(rounded[None])
-            best.append((float(scores.excess[0]), float(scores.objective[0]), number, rounded))
+            [objective], [excess] = lattice(rounded[None])
+            best.append((float(excess), float(objective), number, rounded, lattice))
             counts["restarts"] += share
             counts["lattice"] += len(lattice.scores)
-        excess, _, number, rounded = min(best, key=lambda end: end[:3])
-        design = self._design(self.problems[number], rounded, excess <= 0, start, limits)
+        excess, *_, rounded, lattice = min(best, key=lambda end: end[:3])
+        design = self._design(lattice, rounded, excess <= 0, start)
         seconds = time.perf_counter() - started
         return dataclasses.replace(design, paths=tuple(paths), counts=counts, seconds=seconds)
 
     def _design(
-        self,
-        problem: DesignProblem,
-        rounded: np.ndarray,
-        met: bool,
-        start: Mapping[str, float],
-        limits: np.ndarray,
+        self, lattice: Lattice, rounded: np.ndarray, met: bool, start: Mapping[str, float]
     ) -> Design:
         """The rounded design or, if that is better, the start, under the exact model."""
+        problem, limits = lattice.problem, lattice.limits
         group, by = problem.relaxed.group, problem.keep.by
         base = problem.relaxed.start_point(start)
         base_estimate = estimate_of(base)
@@ -209,10 +205,7 @@ class Search:
             start_met=not broken,
             by=by,
             sign=problem.signs[by],
-            paths=(),
             moving=tuple(paths[digit] for digit in problem.relaxed.moving),
-            counts={},
-            seconds=0.0,
             notes=tuple(notes),
         )
 

@@ -5,8 +5,8 @@ and, where the estimator can be smoothed, no kinks; the exact form is the sweep'
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +15,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from infer_jax.compiling import quick
 from infer_jax.design.relaxation import Relaxation
 from infer_jax.estimators import Estimate
-from infer_jax.sweeps.constraint import Constraint, Sides, holds
+from infer_jax.sweeps.constraint import Constraint, Predicate, Sides, holds
 from infer_jax.sweeps.paths import Point, estimate_at, look
 from infer_jax.sweeps.point import Evaluation, one_point
 from infer_jax.sweeps.preparing import Prepared
@@ -120,20 +121,15 @@ class DesignProblem:
         tables = [jnp.asarray(t) for t in self.relaxed.group.tables]
 
         def score(steps: list[Array], limits: Array) -> tuple[Array, Array]:
-            over: list[Array] = [jnp.asarray(0.0)]
-            divides = jnp.asarray(True)
-
-            def add_excesses(point: Point, estimate: Estimate) -> None:
-                nonlocal divides
-                for constraint in evaluation.where:
-                    if isinstance(constraint, Constraint) and constraint.divides is None:
-                        over.extend(_excesses(constraint.sides(point, estimate)))
-                    else:
-                        divides &= jnp.asarray(holds(constraint, point, estimate), bool)
-                needed = self.terms_needed(point, estimate, limits)
-                over.extend(need / capacity - 1.0 for need, capacity in needed)
-
-            values, accepted, _, short = one_point(evaluation, base, steps, add_excesses)
+            (values, accepted, _, short), point, estimate = one_point(evaluation, base, steps)
+            over, divides = [jnp.asarray(0.0)], jnp.asarray(True)
+            for constraint in evaluation.where:
+                if isinstance(constraint, Constraint) and constraint.divides is None:
+                    over += _excesses(constraint.sides(point, estimate))
+                else:
+                    divides &= jnp.asarray(holds(constraint, point, estimate), bool)
+            needed = self.terms_needed(point, estimate, limits)
+            over += [need / capacity - 1.0 for need, capacity in needed]
             excess = jnp.maximum(jnp.max(jnp.stack(over)), short)
             # rounding must not let a broken constraint pass
             excess = jnp.where(accepted, excess, jnp.maximum(excess, TINY))
@@ -184,3 +180,63 @@ def _excesses(sides: Sides) -> list[Array]:
         if relation in ("at_least", "equals"):
             excesses.append(-over)
     return excesses
+
+
+Broken = list[tuple[str, float]]  # what is broken in words, and the relative excess
+
+
+def estimate_of(point: Point) -> Estimate:
+    """The exact estimate of one point, in float64."""
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, _compiled(jax.default_backend())(point))
+
+
+@lru_cache
+def _compiled(platform: str) -> Callable[[Point], Estimate]:
+    return jax.jit(estimate_at, compiler_options=quick(platform))
+
+
+def violations(
+    problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray
+) -> Broken:
+    """The limits and constraints that a point breaks, and by how much, the worst first."""
+    broken: Broken = []
+    needed = problem.terms_needed(point, estimate, limits)
+    for (name, _), (need, capacity) in zip(problem.keep.limits, needed, strict=True):
+        floor = problem.signs[name] < 0
+        value, limit, word = (capacity, need, "least") if floor else (need, capacity, "most")
+        text = f"{name} {float(value):.4g}, at {word} {float(limit):.4g}"
+        broken.append((text, float(need / capacity) - 1.0))
+    for title, phase in problem.evaluation.phases(point, estimate).items():
+        for name, limit in phase.limits.items():
+            need, capacity = float(limit.need), float(limit.capacity)
+            text = f"{name} in {title} {need:.4g}, at most {capacity:.4g}"
+            broken.append((text, need / max(capacity, 1e-300) - 1.0))
+    broken = [(text, over) for text, over in broken if over > 0]
+    for constraint in problem.evaluation.where:
+        if not bool(holds(constraint, point, estimate)):
+            broken += _broken_sides(constraint, point, estimate)
+    return sorted(broken, key=lambda limit: -limit[1])
+
+
+def in_words(broken: Broken) -> str:
+    """What is broken as the end of a sentence."""
+    return "; ".join(f"{text} ({over:.1%} too far)" for text, over in broken)
+
+
+def _broken_sides(
+    constraint: Predicate, point: Point, estimate: Estimate
+) -> Iterator[tuple[str, float]]:
+    """The inequalities of a broken constraint that do not hold."""
+    if not isinstance(constraint, Constraint):
+        yield f"the constraint {getattr(constraint, '__name__', 'of the space')}", 1.0
+        return
+    terms = ((constraint.product, " x "), (constraint.sum, " + "), (constraint.ratio, " / "))
+    form = constraint.value or "".join(sign.join(names) for names, sign in terms)
+    for name, (left, right) in constraint.sides(point, estimate).items():
+        a, b = float(left), float(right)
+        over = {"at_most": a - b, "at_least": b - a, "equals": abs(a - b)}.get(name, abs(b))
+        holds_here = (b / a).is_integer() if name == "divides" else over <= 0
+        if not holds_here:
+            words = f"{form} {a:.4g} {name.replace('_', ' ')} {b:.4g}"
+            yield words, over / max(abs(b), 1e-300)

@@ -18,8 +18,8 @@ from infer_jax.calibration.bounds import Parameters
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
 from infer_jax.sweeps.constraint import Constraint, Predicate
-from infer_jax.sweeps.group import Group
-from infer_jax.sweeps.paths import Point, by_path
+from infer_jax.sweeps.paths import Point
+from infer_jax.sweeps.space import Group
 
 INSIDE = 0.02  # how near to an end a start may be, as a share of the span
 
@@ -46,12 +46,14 @@ class Relaxation:
     @classmethod
     def of(cls, group: Group, where: Sequence[Predicate] = ()) -> "Relaxation":
         """The relaxation of a group of points under its constraints."""
-        kinds = _kinds(group)
+        parts = group.base._asdict().items()
+        fields = [(f"{name}.{path}", meta) for name, x in parts for path, meta, _ in leaves(x)]
+        choices = {path for path, meta in fields if meta["kind"] == "choice"}
         moving, tables, lead = [], [], {}
         for digit, size in enumerate(group.sizes):
             own = [c for c in group.columns if c.digit == digit]
             slots = [i for i, s in enumerate(group.slots) if s.digit == digit and s.rule is None]
-            numeric = slots and not any(c.is_spec or kinds.get(c.path) == "choice" for c in own)
+            numeric = slots and not any(c.is_spec or c.path in choices for c in own)
             if numeric and size > 1:
                 table = group.tables[slots[0]]
                 if np.all(np.diff(table) > 0):
@@ -152,14 +154,6 @@ class Relaxation:
         free = np.log(share) - np.log1p(-share)
         digits = np.stack([rng.permutation(np.arange(count) % n) for n in self.group.sizes], axis=1)
         return free, digits.astype(np.int32)
-
-
-def _kinds(group: Group) -> dict[str, str]:
-    """The declared kind of every leaf by path."""
-    known = dict.fromkeys(by_path(group.base), "")
-    for name, part in group.base._asdict().items():
-        known |= {f"{name}.{path}": meta["kind"] for path, meta, _ in leaves(part)}
-    return known
 
 
 def _simplex(

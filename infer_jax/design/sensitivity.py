@@ -141,10 +141,7 @@ def analyser(
             flat = [np.asarray(x, np.float64) for x in jax.tree.leaves(point)]
             along = np.tile(unit, (len(factors), 1))
             wide = jax.tree.unflatten(structure, flat)
-            if exact:
-                values, slope_of = once(_moved, wide, scales, along, fixed=fixed)
-            else:
-                values, slope_of = once(_valued, wide, scales, fixed=fixed), None
+            values, slope_of = once(_moved, wide, scales, along if exact else None, fixed=fixed)
         names = sorted(values, key=list({**known_outputs(), **values}).index)
         logs = np.stack([values[n] for n in names], -1).reshape(len(factors), len(numbers), -1)
         if slope_of is None:
@@ -152,7 +149,7 @@ def analyser(
         else:
             slopes = np.stack([slope_of[name] for name in names], -1)
         twins = _twins(numbers, logs, slopes, 1e-9 if exact else STEP)
-        elasticities: list[Elasticity] = []
+        found: list[Elasticity] = []
         for j, name in enumerate(names):
             if not np.isfinite(logs[0, 0, j]):
                 continue  # an output that is 0: energy where no power is known
@@ -160,8 +157,8 @@ def analyser(
                 row, slope = logs[:, i, j], slopes[i, j]
                 if i not in twins and (slope != 0 or np.any(row != row[0])):
                     value = float(flat[leaf.places[0]])
-                    elasticities.append(_elasticity(leaf, value, name, slope, row))
-        return sorted(elasticities, key=lambda e: -e.weight)
+                    found.append(_elasticity(leaf, value, name, slope, row))
+        return sorted(found, key=lambda e: -e.weight)
 
     return analyse
 
@@ -171,27 +168,12 @@ def _moved(
     places: tuple[tuple[int, ...], ...],
     tree: Tree,
     scales: Float[Array, "rows leaves"],
-    along: Float[Array, "rows leaves"],
-) -> tuple[dict[str, Float[Array, " rows"]], dict[str, Float[Array, " rows"]]]:
-    """Logarithms of the outputs with leaves scaled, and their slopes along a direction, by row."""
-    logs = _scaled(function, places, tree)
-    return jax.vmap(lambda s, d: jax.jvp(logs, (s,), (d,)))(scales, along)
+    along: Float[Array, "rows leaves"] | None,
+) -> tuple[dict[str, Float[Array, " rows"]], dict[str, Float[Array, " rows"]] | None]:
+    """Logarithms of the outputs with leaves scaled, and their slopes along a direction, by row.
 
-
-def _valued(
-    function: Outputs[Tree],
-    places: tuple[tuple[int, ...], ...],
-    tree: Tree,
-    scales: Float[Array, "rows leaves"],
-) -> dict[str, Float[Array, " rows"]]:
-    """Logarithms of the outputs with leaves scaled, row after row: the smallest program."""
-    return trees.one_by_one(_scaled(function, places, tree), scales)
-
-
-def _scaled(
-    function: Outputs[Tree], places: tuple[tuple[int, ...], ...], tree: Tree
-) -> Callable[[Array], dict[str, Array]]:
-    """Logarithms of the outputs as a function of what each set of leaves is multiplied by."""
+    Without directions row after row, which is the smallest program.
+    """
     flat, structure = jax.tree.flatten(tree)
 
     def logs(scale: Array) -> dict[str, Array]:
@@ -201,7 +183,9 @@ def _scaled(
                 values[i] = values[i] * by
         return {k: _log(x) for k, x in function(jax.tree.unflatten(structure, values)).items()}
 
-    return logs
+    if along is None:
+        return trees.one_by_one(logs, scales), None
+    return jax.vmap(lambda s, d: jax.jvp(logs, (s,), (d,)))(scales, along)
 
 
 def _between(logs: Rows) -> Leaves:

@@ -1,7 +1,10 @@
 """Kernels timed on this device or tabulated, and curves fitted to them."""
 
-from infer_jax.kernel_timing.families import Family as Family
-from infer_jax.kernel_timing.fitting import FittedFamily as FittedFamily, fitted as fitted
+from infer_jax.kernel_timing.families import (
+    Family as Family,
+    FittedFamily as FittedFamily,
+    fitted as fitted,
+)
 from infer_jax.kernel_timing.kernels import (
     FULL as FULL,
     TOY as TOY,

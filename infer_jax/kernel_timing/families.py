@@ -1,4 +1,4 @@
-"""The law of each family of kernels, and the columns that its rows need.
+"""The law of each family of kernels, the columns that its rows need, and its fit to them.
 
 One builder a law. Columns are arrays of one value a row; a kernel of several products has them
 in rows of their own, (products, rows). Seconds and bytes; ``shapes`` labels rows whose errors
@@ -6,12 +6,13 @@ belong together and that are left out together.
 """
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from infer_jax.calibration import covariance, fit, held_out, interval
 from infer_jax.estimators.kernels.curves import product_bytes
 from infer_jax.estimators.kernels.efficiency import Gemm
 from infer_jax.physics import efficiency as eff
@@ -148,3 +149,55 @@ def _rates(chip: Chip, weights: Format) -> tuple[Column, Column]:
 def _start(law: type[C], seconds: Column, **values: float) -> C:
     """Where a fit starts: half of the shortest time is fixed."""
     return law.of(memory=0.9, fixed=0.5 * float(seconds.min()), **values)
+
+
+SCALE = 0.01  # residuals above it count by their size, not by their square
+FOLDS = 6  # of whole shapes, each left out once
+RESTARTS, SPREAD = 3, 0.7
+SHARE = 0.8  # probability that an interval covers
+SHARPEST = 1000.0  # largest sharpness: corners beyond it look the same
+
+
+class FittedFamily(NamedTuple):
+    """A fitted family: coefficients, their intervals, relative errors in sample and unseen.
+
+    ``unseen`` has, of each row, the error of a fit without the row's shape; it is empty where
+    the family has one shape only.
+    """
+
+    family: Family
+    coefficients: Spec
+    intervals: dict[str, tuple[float, float]]
+    seen: np.ndarray
+    unseen: np.ndarray
+
+
+def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> FittedFamily:
+    """A family's curve: robust least squares of log seconds, and the errors it leaves.
+
+    Raises:
+        InputError: fewer rows than coefficients, or times that are not above 0; see
+            ``calibrate.fit``.
+    """
+    problem = (family.predicted, family.seconds, family.start, family.names)
+    options: dict[str, Any] = {"scale": SCALE, "restarts": restarts, "spread": SPREAD}
+    if "sharpness" in family.names:
+        options["bounds"] = {"sharpness": (1.0, SHARPEST)}
+    result = fit(*problem, **options)
+    clusters = family.shapes.tolist() if len(set(family.shapes)) > 1 else None
+    folds = (family.shapes % min(FOLDS, len(set(family.shapes)))).tolist()
+    left = np.zeros(0)
+    if unseen and clusters is not None:
+        left = held_out(*problem, folds, **options) / family.seconds - 1.0
+    spans = interval(result, covariance(result, clusters), SHARE) if len(result.errors) > 1 else {}
+    return FittedFamily(family, result.tree, spans, result.errors, left)
+
+
+def spread(errors: np.ndarray) -> tuple[float, float]:
+    """Median and 90 % quantile of the absolute errors, in percent.
+
+    >>> spread(np.array([0.01, -0.02, 0.03]))[0]
+    2.0
+    """
+    size = 100.0 * np.abs(errors)
+    return float(np.median(size)), float(np.quantile(size, 0.9))

@@ -7,7 +7,7 @@ that were timed; efficiencies are shares of these.
 import datetime
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,11 +16,78 @@ import numpy as np
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.curves import FAMILIES
 from infer_jax.kernel_timing import families
-from infer_jax.kernel_timing.entries import entry, filled
-from infer_jax.kernel_timing.families import BF16, Family, labels
-from infer_jax.kernel_timing.fitting import FittedFamily
+from infer_jax.kernel_timing.families import BF16, SHARE, Family, FittedFamily, labels, spread
 from infer_jax.kernel_timing.kernels import BYTES, Timed
-from infer_jax.specs import Chip
+from infer_jax.specs import Chip, leaves
+
+WIDEST = 100.0  # ratio of an interval's ends above which it says nothing
+NARROWEST = 1.0 + 1e-4  # and below which the prediction does not depend on the coefficient
+SUFFIX = {"s": ("_us", 1e6), "tokens": ("_tokens", 1.0)}
+
+
+def entry(key: str, value: float, source: str, note: str = "", ends: Sequence[float] = ()) -> str:
+    """One line of a profile, numbers to four digits; ``ends``: of the 80 % interval, if known.
+
+    >>> entry("gemm_memory", 0.98765, "fit")
+    'gemm_memory = { value = 0.9877, source = "fit" }'
+    """
+    numbers = {"value": value}
+    if len(ends) == 2:
+        numbers |= {"low": ends[0], "high": ends[1]}
+    written = ", ".join(f"{name} = {float(f'{float(x):.4g}')!r}" for name, x in numbers.items())
+    noted = f', note = "{note}"' if note else ""
+    return f'{key} = {{ {written}, source = "{source}"{noted} }}'
+
+
+def curve(name: str, fit: FittedFamily, source: str, note: str = "") -> Iterator[str]:
+    """The entries of one family, each with its interval, the first with errors or ``note``."""
+    for i, (path, meta, value) in enumerate(leaves(fit.coefficients)):
+        suffix, factor = SUFFIX.get(meta["unit"], ("", 1.0))
+        notes = [note or errors(fit)] if i == 0 else []
+        if path in fit.intervals and not note:
+            notes.append(interval(*(x * factor for x in fit.intervals[path])))
+        yield entry(f"{name}_{path}{suffix}", float(value) * factor, source, "; ".join(notes))
+
+
+def interval(low: float, high: float) -> str:
+    """An interval in words, or that the data do not determine it.
+
+    >>> interval(0.0, 3.0)
+    'the data do not determine it'
+    """
+    if not (low > 0.0 and NARROWEST * low < high < WIDEST * low):
+        return "the data do not determine it"
+    return f"{100 * SHARE:.0f} % interval {low:.4g} to {high:.4g}"
+
+
+def errors(fit: FittedFamily) -> str:
+    """The errors of a family in words."""
+    words = "median/p90 error {:.1f}/{:.1f} % of {} rows".format(*spread(fit.seen), len(fit.seen))
+    if len(fit.unseen):
+        words += ", on unseen shapes {:.1f}/{:.1f} %".format(*spread(fit.unseen))
+    return words
+
+
+def filled(
+    curves: Mapping[str, FittedFamily],
+    known: Sequence[str],
+    fills: Mapping[str, Sequence[str]],
+    source: str,
+) -> Iterator[str]:
+    """Entries of the fitted families that are ``known``, and of others that ``fills`` name.
+
+    A missing family takes the curve of the first of its stand-ins that was fitted.
+    """
+    for name in known:
+        if name in curves:
+            yield from curve(name, curves[name], source)
+    for name, others in fills.items():
+        other = next((curves[x] for x in others if x in curves), None)
+        if name not in curves and other is not None:
+            own = name.startswith(f"{other.family.name}_")
+            note = "" if own else f"not measured here: that of {other.family.name}"
+            yield from curve(name, other, source, note)
+
 
 # families of the estimator that are not timed here, and those whose curve they take
 FILLS = {
@@ -106,11 +173,29 @@ def text(curves: Sequence[FittedFamily], device: Device) -> str:
         f"timed by infer-jax measure on {count} x {kind} with jax {jax.__version__} on "
         f"{datetime.date.today().isoformat()}; kernels compiled by XLA, not a serving engine's"
     )
+    # the rates of a device whose data sheet is not given
+    chip, wire = device.chip, (device.link or float(device.chip.memory_bandwidth)) / 1e9
+    note = "" if device.link else "one device: its memory bandwidth stands for a link"
+    rate, memory = float(chip.flops_16) / 1e12, float(chip.memory_bandwidth) / 1e9
+    facts = [
+        entry("price_usd_per_hour", device.price, "given"),
+        "",
+        "[chip]",
+        entry("flops_16_tflops", rate, "measured", "the fastest product"),
+        entry("memory_gb", float(chip.memory) / 1e9, "measured", "what the runtime may take"),
+        entry("memory_bandwidth_gb_per_s", memory, "measured", "the fastest copy"),
+        "",
+        "[network]",
+        'kind = "hierarchy"',
+        entry("domain", count, "measured"),
+        entry("domain_bandwidth_gb_per_s", wire, "measured", note),
+        entry("network_bandwidth_gb_per_s", wire, "measured", note),
+    ]
     share = entry("link_share", 1.0, "measured", "the link is what was measured")
     lines = [
         f'title = "{count} x {kind}, measured"',
         'notes = "Curves are of kernels compiled by XLA, not of a serving engine\'s."',
-        *([f'base = "{device.base}"'] if device.base else _facts(device, count)),
+        *([f'base = "{device.base}"'] if device.base else facts),
         "",
         "[kernels]",
         *([] if device.base else [share]),
@@ -122,27 +207,6 @@ def text(curves: Sequence[FittedFamily], device: Device) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _facts(device: Device, count: int) -> list[str]:
-    """The rates of a device whose data sheet is not given."""
-    chip, wire = device.chip, device.link or float(device.chip.memory_bandwidth)
-    note = "" if device.link else "one device: its memory bandwidth stands for a link"
-    rate, memory = float(chip.flops_16) / 1e12, float(chip.memory_bandwidth) / 1e9
-    return [
-        entry("price_usd_per_hour", device.price, "given"),
-        "",
-        "[chip]",
-        entry("flops_16_tflops", rate, "measured", "the fastest product"),
-        entry("memory_gb", float(chip.memory) / 1e9, "measured", "what the runtime may take"),
-        entry("memory_bandwidth_gb_per_s", memory, "measured", "the fastest copy"),
-        "",
-        "[network]",
-        'kind = "hierarchy"',
-        entry("domain", count, "measured"),
-        entry("domain_bandwidth_gb_per_s", wire / 1e9, "measured", note),
-        entry("network_bandwidth_gb_per_s", wire / 1e9, "measured", note),
-    ]
 
 
 def usable_memory() -> float:

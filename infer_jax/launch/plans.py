@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any
 
 from infer_jax.catalog import Model, System, load_model
 from infer_jax.catalog.models import HUB
@@ -144,17 +144,11 @@ def service(
     )
 
 
-class Traits(TypedDict):
-    """What an engine's options depend on; see ``LaunchedService``."""
+def traits(arch: Architecture) -> dict[str, Any]:
+    """What an engine's options depend on, as ``LaunchedService`` names it.
 
-    heads: bool
-    experts: bool
-    hybrid: bool
-    limit: float
-
-
-def traits(arch: Architecture) -> Traits:
-    """What an engine's options depend on: draft heads, experts, kinds of cache, context."""
+    Draft heads, experts, kinds of cache, context.
+    """
     mixers = [block.attention for block in arch.blocks if block.attention is not None]
     caches = once(att.caches, mixers, arch)
     return {
@@ -219,39 +213,29 @@ def instances(
     >>> instances([PlanPool(Layout(2, 1, 1, 1), 4, 30)], [(8, "")])[0].copies
     4
     """
-    if len(pools) == 1:
-        return (_instance(pools[0], machines[0], max_requests, arriving=arriving),)
-    ends = zip(pools, (machines[0], machines[-1]), ("prefill", "decode"), strict=True)
-    return tuple(_instance(pool, end, max_requests, role) for pool, end, role in ends)
-
-
-def _instance(
-    pool: PlanPool,
-    machine: tuple[int, str],
-    max_requests: float,
-    role: str = "",
-    *,
-    arriving: bool = False,
-) -> Instance:
-    layout = pool.layout
-    chunk = layout.chunk if layout.chunk < UNBOUNDED else math.inf
-    if arriving and not max_requests:  # no more than a pass has tokens for
-        max_requests = min(SLOTS, chunk // (1 + int(layout.drafts)))
-    return Instance(
-        tp=int(layout.tp),
-        groups=int(layout.attention_dp),
-        ep=int(layout.ep),
-        pp=int(layout.pp),
-        copies=int(pool.copies),
-        requests=max(math.ceil(pool.batch - 1e-9), 1),
-        chunk=chunk,
-        drafts=int(layout.drafts),
-        role=role,
-        machine=machine[0],
-        maker=machine[1],
-        most=int(max_requests),
-        arriving=arriving,
-    )
+    alone = len(pools) == 1
+    ends = zip(pools, (machines[0], machines[-1]), ("prefill", "decode"), strict=False)
+    running: list[Instance] = []
+    for (layout, copies, batch), (size, maker), role in ends:
+        chunk, most = layout.chunk if layout.chunk < UNBOUNDED else math.inf, max_requests
+        if alone and arriving and not most:  # no more than a pass has tokens for
+            most = min(SLOTS, chunk // (1 + int(layout.drafts)))
+        degrees = (int(x) for x in layout[:4])
+        running.append(
+            Instance(
+                *degrees,
+                copies=int(copies),
+                requests=max(math.ceil(batch - 1e-9), 1),
+                chunk=chunk,
+                drafts=int(layout.drafts),
+                role="" if alone else role,
+                machine=size,
+                maker=maker,
+                most=int(most),
+                arriving=alone and arriving,
+            )
+        )
+    return tuple(running)
 
 
 def _sharing(running: tuple[Instance, ...]) -> tuple[Instance, ...]:

@@ -6,8 +6,8 @@ at every draw of the coefficients until enough plans reach the required probabil
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -94,20 +94,16 @@ def tightened(
     return replace(limits, slower=slower)
 
 
+@dataclass
 class _Search:
     """One search within limits; ``rows``: of instances, which are evaluated once for all limits."""
 
-    def __init__(
-        self,
-        space: PlanSpace,
-        posterior: Posterior,
-        confidence: float,
-        legal: list[list[Layout]],
-        rows: Callable[[], Rows],
-    ) -> None:
-        self.space, self.posterior, self.confidence = space, posterior, confidence
-        self.legal, self.rows, self.configurations = legal, rows, 0
-        self.pairs = self._pairs() if "disaggregated" in space.modes else []
+    space: PlanSpace
+    posterior: Posterior
+    confidence: float
+    legal: list[list[Layout]]
+    rows: Callable[[], Rows]
+    configurations: int = 0
 
     def answer(self) -> ConfidentPlans:
         """Plans with the required probability, else the most probable ones."""
@@ -182,8 +178,11 @@ class _Search:
             best.setdefault(c.layout, c)
         return list(best.values())
 
-    def _pairs(self) -> list[Choice]:
+    @cached_property
+    def pairs(self) -> list[Choice]:
         """Pairs of pools within limits that divide the allowed doubt between TPOT and TTFT."""
+        if "disaggregated" not in self.space.modes:
+            return []
         limits = self.space.requirements
         two = limits.tpot < np.inf and min(limits.ttft, limits.p99_ttft) < np.inf
         met: dict[tuple[str, float], Choice] = {}

@@ -26,12 +26,11 @@ from infer_jax.planning.pricing import (
     ROUNDING,
     LayoutEstimates,
     Positions,
-    PricedTable,
     first_of_each,
     priced,
     worst_of,
 )
-from infer_jax.specs import Arrivals, ForwardPass, Hardware, Plan, Workload
+from infer_jax.specs import Arrivals, ForwardPass, Hardware, Workload
 from infer_jax.typed_jax import trees
 
 SINGLE_STEPS, GROWTH, MAX_BATCH = 64, 1.05, 4096  # batches of a group: all up to 64, then 5 % apart
@@ -96,9 +95,9 @@ class PlannedServer(NamedTuple):
             requests = work.replace(arrivals=work.arrivals.replace(rate=load))
         return self.serving.serve(model, self.hardware, requests, plan, draft)
 
-    def token(self, plan: Plan, forward: ForwardPass) -> Pass:
+    def token(self, degrees: dict[str, Array], forward: ForwardPass) -> Pass:
         """A pass of one instance, per token that a sequence gains."""
-        model, draft = self.models
+        (model, draft), plan = self.models, self.common.replace(**degrees)
         return self.serving.token(model, self.hardware, forward, plan, draft)
 
 
@@ -179,8 +178,14 @@ class OpenLoop:
         high[worst_of(unlimited.excess) > 0.0] = 0.0
         while True:
             rows = priced(self._up_to(self.idle - 1.0), limits)
-            _narrow(rows, low, high)
-            dearest = np.inf if limits.frontier else _last(rows, count)
+            # the bounds move to the rows that are known to break, and to keep, the limits
+            layout, fits = rows.table.layout, worst_of(rows.excess) <= 0.0
+            np.minimum.at(high, layout[fits], rows.replicas[fits])
+            below = ~fits & (rows.replicas < high[layout])
+            np.maximum.at(low, layout[below], rows.replicas[below])
+            first, dearest = first_of_each(rows.table, rows.within, count), np.inf
+            if len(first) == count and not limits.frontier:
+                dearest = rows.replicas[first[-1]] * rows.table.chips[first[-1]]
             open_ = (high - low > 1.0) & (self.unloaded.chips * (low + 1.0) <= dearest)
             layouts = np.flatnonzero(open_)
             if not len(layouts):
@@ -224,23 +229,6 @@ class OpenLoop:
             columns = degrees(self.layouts, full[:, 0].astype(int)), self.rate / full[:, 1]
             block = once(instance_estimates, self._served, *columns, points=SOME)
             self._parts.append(trees.take(block, slice(len(some))))
-
-
-def _narrow(rows: PricedTable, low: Column, high: Column) -> None:
-    """Move the bounds to the rows that are known to break, and to keep, the limits."""
-    layout, replicas = rows.table.layout, rows.replicas
-    fits = worst_of(rows.excess) <= 0.0
-    np.minimum.at(high, layout[fits], replicas[fits])
-    below = ~fits & (replicas < high[layout])
-    np.maximum.at(low, layout[below], replicas[below])
-
-
-def _last(rows: PricedTable, count: int) -> float:
-    """GPUs of the last of ``count`` plans to find; infinite where they are fewer."""
-    first = first_of_each(rows.table, rows.within, count)
-    if len(first) < count:
-        return np.inf
-    return float(rows.replicas[first[-1]] * rows.table.chips[first[-1]])
 
 
 def _between(low: float, high: float, count: int) -> Iterator[float]:

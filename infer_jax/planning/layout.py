@@ -70,15 +70,6 @@ class Layout(NamedTuple):
         return {n: x for n, x in self._asdict().items() if x != usual.get(n)}
 
 
-class DegreeColumns(NamedTuple):
-    """Parallel degrees of many layouts, as columns."""
-
-    tp: Column
-    attention_dp: Column
-    ep: Column
-    pp: Column
-
-
 def layouts(
     arch: Architecture, chips: int, most_groups: float = np.inf, size: int = 1
 ) -> list[Layout]:
@@ -102,8 +93,8 @@ def layouts(
             stages = [*even]
             for ep in _divisors(ranks, ranks) if mixture else (1,):
                 candidates += [(tp, groups, ep, pp) for pp in stages]
-    x = DegreeColumns(*np.asarray(candidates, np.float64).reshape(-1, 4).T)
-    fits = legal.holds(arch, x) & fills_machines(x.tp * x.attention_dp * x.pp, size)
+    columns = Layout(*np.asarray(candidates, np.float64).reshape(-1, 4).T)
+    fits = legal.holds(arch, columns) & fills_machines(columns.chips, size)
     runs = np.broadcast_to(fits, len(candidates))
     return [Layout(*row) for row, fit in zip(candidates, runs, strict=True) if fit]
 

@@ -29,6 +29,9 @@ from infer_jax.typed_jax import trees
 Pair = tuple[int, int, float, float]  # rows of both pools, and instances of each
 End = tuple[dict[str, Array], Array, Array, Pass]  # degrees, instances, sequences in one, its pass
 Board = tuple[Array, Draw]  # board power of a chip, and the shares of it that it draws
+PairDegrees = tuple[dict[str, Array], dict[str, Array]]
+Copies = tuple[Array, Array]  # instances of both pools
+Fixed = tuple[Disaggregated, Architecture, Hardware, Workload, Deployment, Sequence[Board]]
 
 
 class PoolRows(NamedTuple):
@@ -145,7 +148,7 @@ def priced_pairs(
     ]
     boards = [(pool.side.hardware.power, pool.side.serving.draw) for pool in pools]
     fixed = (wrapper, space.arch, pools[0].side.hardware, work, space.common, boards)
-    estimate, watts = by_rows(pair_estimates, fixed, *ends)
+    estimate, watts = by_rows(pair_estimates, (fixed,), *ends)
     rent = x * chosen[0].chips * pools[0].price + y * chosen[1].chips * pools[1].price
     chips = np.asarray(estimate.chips)
     requests = np.asarray(estimate.throughput) * chips / float(work.osl)
@@ -167,31 +170,19 @@ def joined_pools(sides: Sequence[Side]) -> Disaggregated:
 
 
 def deployed_pools(
-    common: Deployment,
-    degrees: tuple[dict[str, Array], dict[str, Array]],
-    copies: tuple[Array, Array],
-    prompts: Array,
+    common: Deployment, degrees: PairDegrees, copies: Copies, prompts: Array
 ) -> Pools:
     """Two pools: degrees and instances of each, and prompts of a prefill pass."""
+    prefill, decode = (common.replace(**own) for own in degrees)
     return Pools(
-        prefill=common.replace(**degrees[0]),
-        decode=common.replace(**degrees[1]),
-        prefill_copies=copies[0],
-        decode_copies=copies[1],
+        prefill=prefill, decode=decode, prefill_copies=copies[0], decode_copies=copies[1],
         prefill_batch=prompts,
-    )
+    )  # fmt: skip
 
 
-def pair_estimates(
-    wrapper: Disaggregated,
-    arch: Architecture,
-    hardware: Hardware,
-    work: Workload,
-    common: Deployment,
-    boards: Sequence[Board],
-    *ends: End,
-) -> tuple[Estimate, tuple[Array, Array]]:
+def pair_estimates(fixed: Fixed, *ends: End) -> tuple[Estimate, tuple[Array, Array]]:
     """Estimates of pairs of pools; watts of each pool, building included."""
+    wrapper, arch, hardware, work, common, boards = fixed
 
     def watts(copies: Array, chips: Array, phase: Pass, passes: Array, board: Board) -> Array:
         """Watts of a pool whose instances finish ``passes`` a second each."""

@@ -10,13 +10,13 @@ from jax import Array
 from jaxtyping import Float
 
 from infer_jax.compiling import SOME, once
-from infer_jax.estimators.disaggregated import Disaggregated, Pools
+from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import Estimate, decode_context
 from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import FAR, Spread, chance, room, score, shared_and_own
 from infer_jax.planning.choice import Choice, PlanSpace
 from infer_jax.planning.instances import PlannedServer, planned_server
-from infer_jax.planning.pool_pairs import deployed_pools, joined_pools
+from infer_jax.planning.pool_pairs import Copies, PairDegrees, deployed_pools, joined_pools
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware
 from infer_jax.typed_jax import trees
 
@@ -39,6 +39,7 @@ class ErrorModel(NamedTuple):
 
 
 Models = tuple[ErrorModel, ErrorModel]  # of TPOT and TTFT
+JoinedPools = tuple[Disaggregated, Architecture, Hardware]
 
 
 class Posterior(NamedTuple):
@@ -101,7 +102,7 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
         columns = jax.tree.map(lambda *x: np.array(x), *every)
         if pooled:
             ends = joined_pools(sides), space.arch, sides[-1].hardware
-            part = once(pair_chances, servings, served, *ends, errors, *columns)
+            part = once(pair_chances, servings, served, ends, errors, *columns)
         else:
             points = 1 if rate is None else SOME
             part = once(instance_chances, servings, served, errors, *columns, points=points)
@@ -121,12 +122,7 @@ def _columns(c: Choice, rate: float | None) -> tuple[object, ...]:
 
 
 def instance_chances(
-    servings: tuple[Serving, ...],
-    served: PlannedServer,
-    errors: LimitErrors,
-    models: Models,
-    layout: dict[str, Array],
-    load: Array,
+    servings: tuple[Serving, ...], served: PlannedServer, errors: LimitErrors, *plans: object
 ) -> Chances:
     """Chances of instances of one kind, each with its requests in flight or per second."""
 
@@ -136,57 +132,44 @@ def instance_chances(
 
         return _chances(jax.vmap(times)(servings[0]), errors, models)
 
-    return jax.vmap(plan_chances)(models, layout, load)
+    return jax.vmap(plan_chances)(*plans)
 
 
 def pair_chances(
-    servings: tuple[Serving, ...],
-    served: PlannedServer,
-    wrapper: Disaggregated,
-    arch: Architecture,
-    hardware: Hardware,
-    errors: LimitErrors,
-    models: Models,
-    layouts: tuple[dict[str, Array], dict[str, Array]],
-    copies: tuple[Array, Array],
-    prompts: Array,
-    batch: Array,
-) -> Chances:
+    servings: tuple[Serving, ...], served: PlannedServer, joined: JoinedPools, errors: LimitErrors,
+    *plans: object,
+) -> Chances:  # fmt: skip
     """Chances of pairs of pools, with the transfer between them.
 
-    ``hardware``: that of the pool that decodes; ``served`` has that of the one that prefills.
+    ``joined``: their estimator, the model, and the hardware of the pool that decodes (``served``
+    has that of the one that prefills). ``plans``: models of errors, degrees and instances of both
+    pools, prompts of a pass and requests in flight of a decode instance.
     """
+    wrapper, arch, hardware = joined
     second, work = served._replace(hardware=hardware), served.work
     fresh, ones = jnp.maximum(work.isl - work.prefix, 1.0), jnp.ones_like(work.isl)
 
-    def times(serving: Serving, decoder: Serving, pools: Pools, load: Array) -> Array:
-        prompt = ForwardPass(
-            sequences=pools.prefill_batch, new_tokens=fresh, cached_tokens=work.prefix
-        )
-        token = ForwardPass(sequences=load, new_tokens=ones, cached_tokens=decode_context(work))
-        passes = (
-            served._replace(serving=serving).token(pools.prefill, prompt),
-            second._replace(serving=decoder).token(pools.decode, token),
-        )
-        joined = wrapper.replace(target=serving)
-        if wrapper.decoder is not None:
-            joined = joined.replace(decoder=decoder)
-        requests = work.replace(batch=load)
-        return _times(joined.joined(arch, served.hardware, requests, pools, passes))
-
-    def plan_chances(
-        models: Models,
-        layouts: tuple[dict[str, Array], dict[str, Array]],
-        copies: tuple[Array, Array],
-        prompts: Array,
-        load: Array,
+    def pair(
+        models: Models, layouts: PairDegrees, copies: Copies, prompts: Array, load: Array
     ) -> Chances:
         pools = deployed_pools(served.common, layouts, copies, prompts)
-        ends = servings[0], servings[-1]
-        every = jax.vmap(times, in_axes=(0, 0, None, None))(*ends, pools, load)
-        return _chances(every, errors, models)
+        prompt = ForwardPass(sequences=prompts, new_tokens=fresh, cached_tokens=work.prefix)
+        token = ForwardPass(sequences=load, new_tokens=ones, cached_tokens=decode_context(work))
 
-    return jax.vmap(plan_chances)(models, layouts, copies, prompts, batch)
+        def times(serving: Serving, decoder: Serving) -> Array:
+            passes = (
+                served._replace(serving=serving).token(layouts[0], prompt),
+                second._replace(serving=decoder).token(layouts[1], token),
+            )
+            theory = wrapper.replace(target=serving)
+            if wrapper.decoder is not None:
+                theory = theory.replace(decoder=decoder)
+            requests = work.replace(batch=load)
+            return _times(theory.joined(arch, served.hardware, requests, pools, passes))
+
+        return _chances(jax.vmap(times)(servings[0], servings[-1]), errors, models)
+
+    return jax.vmap(pair)(*plans)
 
 
 def _times(estimate: Estimate) -> Array:

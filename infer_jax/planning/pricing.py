@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -162,24 +162,13 @@ def worst_of(excess: Mapping[str, Column]) -> Column:
     return np.max([np.maximum(x, 0.0) for x in excess.values()], axis=0)
 
 
-class PlanOutputs(TypedDict):
-    """The outputs of an estimate and the limits it exceeds, as a ``Choice`` has them."""
-
-    outputs: dict[Output, float]
-    binds: str
-    memory: tuple[float, float]
-    excess: dict[str, float]
-    spare: float
-    gaps: float
-
-
 def plan_outputs(
     estimate: Estimate,
     excess: Mapping[str, Column],
     row: int,
     more: Mapping[Output, float] = MappingProxyType({}),
-) -> PlanOutputs:
-    """The outputs of one row of an estimate, with ``more``, and the limits it exceeds."""
+) -> dict[str, Any]:
+    """What a ``Choice`` has of one row of an estimate: outputs, with ``more``, exceeded limits."""
     terms = {name: float(term[row]) for name, term in estimate.decode.terms.items()}
     values = {x: float(getattr(estimate, x.name)[row]) for x in outputs(estimate, view="plan")}
     spare, arrivals = float("inf"), estimate.decode.limits.get("arrivals")

@@ -132,7 +132,9 @@ class SweepChart:
         if not self.columns or not set(terms) <= set(self.columns):
             raise InputError("plot", "kept", repr(self.reducer), ALLOWED)
         if isinstance(self.reducer, Pareto) and {"speed", "cost"} <= set(terms):
-            return self._frontier()
+            speed, cost = self.columns["speed"], self.columns["cost"]
+            curves = {name: Curve(speed[x], cost[x]) for name, x in self.systems.items()}
+            return plot_frontier(curves, **self._words)
         if isinstance(self.reducer, Everything):
             if self._is_grid:
                 return self._maps(terms[0])
@@ -164,11 +166,6 @@ class SweepChart:
     @property
     def _words(self) -> Words:
         return {"title": self.title, "caption": self.caption}
-
-    def _frontier(self) -> "Figure":
-        speed, cost = self.columns["speed"], self.columns["cost"]
-        curves = {name: Curve(speed[x], cost[x]) for name, x in self.systems.items()}
-        return plot_frontier(curves, **self._words)
 
     def _points(self, across: str, up: str) -> "Figure":
         """One term over another or over an axis, a series for each system."""

@@ -14,9 +14,9 @@ from infer_jax.catalog.archives import read_arrays
 from infer_jax.catalog.files import replacing
 from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
-from infer_jax.sweeps.dependency import Reading
-from infer_jax.sweeps.group import Group
+from infer_jax.sweeps.point import Reading
 from infer_jax.sweeps.reducers import Reducer
+from infer_jax.sweeps.space import Group
 
 FORMAT = "infer_jax sweep 2"
 

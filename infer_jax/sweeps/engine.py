@@ -15,7 +15,6 @@ from typing import NamedTuple, NoReturn
 import jax
 import numpy as np
 from jax import Device
-from jax.typing import DTypeLike
 
 from infer_jax.doctor import examine
 from infer_jax.errors import InputError
@@ -69,7 +68,8 @@ def start(
     # the float64 program compiles while the first segment does
     with ThreadPoolExecutor(1) as background:
         if not isinstance(ready.reducer, BinCounts):
-            background.submit(refine.compile_points, ready.parts[0])
+            first = np.zeros((1, len(ready.parts[0].group.sizes)), np.int64)
+            background.submit(refine.estimates, ready.parts[0], first, "scope")
         run.absorb_all()
     accepted, names = run.counts["accepted"], ", ".join(ready.reducer.terms)
     if not accepted:
@@ -77,10 +77,6 @@ def start(
         raise InputError("sweep", "where", value, "constraints that some legal point keeps")
     if run.counts["undefined"] == accepted:
         raise InputError("sweep", "objective", f"{names}: NaN everywhere", "a defined term")
-    return _result(ready, run)
-
-
-def _result(ready: Prepared, run: "SweepRun") -> SweepResult:
     devices = [str(d) for d in run.mesh.devices.flat]
     facts = provenance(ready, run.counts, run.seconds, devices, run.chunk)
     if isinstance(ready.reducer, BinCounts):
@@ -95,24 +91,6 @@ def _result(ready: Prepared, run: "SweepRun") -> SweepResult:
         position = {point: i for i, point in enumerate(rows.index)}
         chosen = rows.take([position[i] for i in index])
     return SweepResult(ready, chosen, None, facts, run.notes)
-
-
-def check_devices(devices: Sequence[Device], dtype: DTypeLike) -> None:
-    """Compare stored answers on each device, before it computes for long.
-
-    Raises:
-        InputError: a device disagrees by more than rounding explains.
-    """
-    cores = [d for d in devices if d.platform == "cpu"][:1]  # all CPU devices are one processor
-    others = [d for d in devices if d.platform != "cpu"]
-    name = np.dtype(dtype).name
-    for verdict in examine([*cores, *others]):
-        if verdict.dtype == name and not verdict.agrees:
-            raise InputError(
-                "sweep", f"device {verdict.device}",
-                f"off by {verdict.worst:.2g} at {verdict.row} in {name}",
-                "a device that agrees with the stored answers (infer-jax doctor)",
-            )  # fmt: skip
 
 
 class SweepRun:
@@ -257,7 +235,7 @@ class SweepRun:
         self.points, self.warm = max(self.points, self.stride), True
 
     def _between(self, agreed: np.ndarray, listener: Listener, rate: float, steady: bool) -> None:
-        """Report, save, stop and check devices between two segments."""
+        """Report, save, stop and check devices, which compute for long, between two segments."""
         left = (self.total - self.position) / rate
         if self.progress:
             self.progress(Progress(self.position, self.total, rate, left))
@@ -275,8 +253,18 @@ class SweepRun:
             self._stop(listener)
         early = now - self.began < EARLY
         if not (self.checked or early) and steady and left > LONG:
-            check_devices(self.devices.local, self.dtype)
             self.checked = True
+            # all CPU devices are one processor
+            local, name = self.devices.local, np.dtype(self.dtype).name
+            cores = [d for d in local if d.platform == "cpu"][:1]
+            others = [d for d in local if d.platform != "cpu"]
+            for verdict in examine([*cores, *others]):
+                if verdict.dtype == name and not verdict.agrees:
+                    raise InputError(
+                        "sweep", f"device {verdict.device}",
+                        f"off by {verdict.worst:.2g} at {verdict.row} in {name}",
+                        "a device that agrees with the stored answers (infer-jax doctor)",
+                    )  # fmt: skip
 
     def save(self) -> bool:
         """Write a checkpoint; returns whether it could. On a full disk the last good one stays."""

@@ -16,8 +16,8 @@ from jax import Array
 from infer_jax import legal
 from infer_jax.errors import InputError
 from infer_jax.specs import Plan
-from infer_jax.sweeps.group import Group, Slot
 from infer_jax.sweeps.paths import Point, by_path
+from infer_jax.sweeps.space import Group, Slot
 
 WORKLOAD = ("prefix", "isl", "batch")  # fields whose rules hold for any plan
 MAX_ENTRIES = 2**22  # of a table; larger ones are evaluated point by point on the device
@@ -45,7 +45,13 @@ def validity_masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
         InputError: a value that is illegal at every point.
     """
     tables = [_tables(group) for group in groups]
-    _refuse_numbers([table or [] for table in tables])
+    # a fixed number that breaks a rule in every group
+    fixed = [[r for r, holds in t or [] if holds.size == 1 and not holds] for t in tables]
+    if fixed and all(fixed):
+        rule = fixed[0][0]
+        part = "workload" if rule.field in WORKLOAD else "plan"
+        value = f"{float(np.ravel(rule.value)[0]):.12g}"
+        raise InputError("space", f"{part}.{rule.field}", value, rule.allowed())
     broken: dict[tuple[str, int], tuple[object, legal.Rule] | None] = {}
     for group, table in zip(groups, tables, strict=True):
         for column in group.columns:
@@ -82,16 +88,6 @@ def _rules(point: Point) -> list[legal.Rule]:
 def _has_layout(point: Point) -> bool:
     """Whether the plan gives the layout, and the estimator does not search it."""
     return not point.estimator.searches and isinstance(point.plan, Plan)
-
-
-def _refuse_numbers(tables: Sequence[Tables]) -> None:
-    """Raise InputError where a fixed number breaks a rule in every group."""
-    broken = [[r for r, holds in table if holds.size == 1 and not holds] for table in tables]
-    if broken and all(broken):
-        rule = broken[0][0]
-        part = "workload" if rule.field in WORKLOAD else "plan"
-        value = f"{float(np.ravel(rule.value)[0]):.12g}"
-        raise InputError("space", f"{part}.{rule.field}", value, rule.allowed())
 
 
 def _tables(group: Group) -> Tables | None:

@@ -15,6 +15,8 @@ segment ends early where more lanes are left than fit.
 import copy
 import dataclasses
 import math
+from types import ModuleType
+from typing import TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,7 @@ from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.reducers import Chunk, Mask, Reducer, Rows, State, parse
 from infer_jax.typed_jax import fori_loop
 
+Numbers = TypeVar("Numbers", Array, np.ndarray)
 BLOCK = 128  # known rows compared with the lanes at a time
 START = 2048  # capacity for known rows of the first program
 GROWTH = 32  # the next program has this many times the capacity
@@ -164,7 +167,7 @@ class Pareto(Reducer):
             alive &= jnp.isfinite(k)
         if self.epsilon:
             alive &= jnp.all(jnp.stack([k != 0 for k in keys]), axis=0)
-            keys = [self._box(k) for k in keys] + keys
+            keys = [self.box(k) for k in keys] + keys
         beaten = self._beaten_by_steps if self._keys == 2 else self._beaten_by_rows
         alive &= ~beaten(state["known"], (chunk.group, *keys))
         return self._append(state, (chunk.group, *keys, *chunk.words), alive)
@@ -233,10 +236,10 @@ class Pareto(Reducer):
         blocks = (known["count"] + size - 1) // size
         return fori_loop(0, blocks, block, jnp.zeros(rows[0].shape, bool))
 
-    def _box(self, x: Array) -> Array:
-        """The number of the box of relative size epsilon that holds x."""
-        size = jnp.floor(jnp.log(jnp.abs(x)) / math.log1p(self.epsilon))
-        return jnp.where(x < 0, -size, size)
+    def box(self, x: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """The number of the box of relative size epsilon that holds x; ``xp``: x's module."""
+        size = xp.floor(xp.log(xp.abs(x)) / math.log1p(self.epsilon))
+        return xp.where(x < 0, -size, size)
 
     def _pushed(self, at: int, x: np.ndarray) -> np.ndarray:
         """The values of an objective at which rows are beaten: worse by the margin."""

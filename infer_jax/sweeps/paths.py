@@ -44,13 +44,11 @@ def by_path(tree: Tree, is_leaf: Callable[[object], bool] | None = None) -> dict
         Sequence[tuple[Iterable[object], Tree]],
         jax.tree.leaves_with_path(tree, is_leaf),  # pyright: ignore[reportUnknownMemberType]
     )
-    return {_dotted(keys): leaf for keys, leaf in flat}
-
-
-def _dotted(keys: Iterable[object]) -> str:
-    return ".".join(
-        str(next(getattr(k, a) for a in ("name", "idx", "key") if hasattr(k, a))) for k in keys
-    )
+    names = ("name", "idx", "key")  # of the kinds of keys
+    return {
+        ".".join(str(next(getattr(k, n) for n in names if hasattr(k, n))) for k in keys): leaf
+        for keys, leaf in flat
+    }
 
 
 def is_table(value: object) -> TypeGuard[dict[str, Tree]]:

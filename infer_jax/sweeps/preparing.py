@@ -13,15 +13,13 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.checkpoint import fingerprint
-from infer_jax.sweeps.dependency import Reading, read, refuse_unread
 from infer_jax.sweeps.digits import words_needed
-from infer_jax.sweeps.group import Group
 from infer_jax.sweeps.legality import Mask, is_legal, validity_masks
 from infer_jax.sweeps.paths import is_sequence
-from infer_jax.sweeps.point import Evaluation
+from infer_jax.sweeps.point import Evaluation, Reading, read, refuse_unread
 from infer_jax.sweeps.program import Program, Task
 from infer_jax.sweeps.reducers import Reducer, parse
-from infer_jax.sweeps.space import Space
+from infer_jax.sweeps.space import Group, Space
 
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
 

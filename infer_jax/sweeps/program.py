@@ -91,24 +91,18 @@ def _compiled(platform: str) -> Callable[..., Segment]:
     return jit(static=(0, 1), donate=(2,), options=wide(platform))(_segment)
 
 
-def segment(
-    program: Program, mesh: Mesh, state: State, task: Task, start: ArrayLike, words: ArrayLike,
-    count: ArrayLike, votes: ArrayLike,
-) -> Segment:  # fmt: skip
+def segment(program: Program, mesh: Mesh, *arrays: object) -> Segment:
     """Absorb ``count`` points (at most 2^30) after a start on all devices.
 
-    Returns the states, the counts of all devices, the steps for which every device had space (fewer
+    ``arrays``: the states, the task, digits and words of the start, ``count`` and votes. Returns
+    the states, the counts of all devices, the steps for which every device had space (fewer
     than needed where one overflowed and the segment ended early), and the least and the largest
     vote (go on, save or stop), through which processes agree.
     """
-    run = _compiled(mesh.devices.flat[0].platform)
-    return run(program, mesh, state, task, start, words, count, votes)
+    return _compiled(mesh.devices.flat[0].platform)(program, mesh, *arrays)
 
 
-def _segment(
-    program: Program, mesh: Mesh, state: State, task: Task, start: Array, words: Array,
-    count: Array, votes: Array,
-) -> Segment:  # fmt: skip
+def _segment(program: Program, mesh: Mesh, *arrays: object) -> Segment:
     def share(
         state: State, task: Task, start: Array, words: Array, count: Array, votes: Array
     ) -> Segment:
@@ -139,7 +133,7 @@ def _segment(
         in_specs=(SPLIT, REPLICATED, REPLICATED, REPLICATED, REPLICATED, SPLIT),
         out_specs=(SPLIT, REPLICATED, REPLICATED, REPLICATED),
         check_vma=False,
-    )(state, task, start, words, count, votes)
+    )(*arrays)
 
 
 def _overflows(state: State) -> ArrayLike:

@@ -187,14 +187,11 @@ def rank(state: Rows, rows: Rows, alive: Mask, k: int) -> Rows:
         state = insert(state, chosen, picks < lanes)
         return state, alive.at[picks].set(False, mode="drop")
 
-    def unchanged(state: Rows, alive: Mask) -> tuple[Rows, Mask]:
-        return state, alive
-
     def step(carry: tuple[Rows, Mask]) -> tuple[Rows, Mask]:
         state, alive = carry
         last = rows[0] * k + (k - 1)
         alive &= before(rows[1:], tuple(s[last] for s in state))
-        return cond(jnp.any(alive), insert_batch, unchanged, state, alive)
+        return cond(jnp.any(alive), insert_batch, lambda *same: same, state, alive)
 
     return lax.while_loop(lambda carry: jnp.any(carry[1]), step, (state, alive))[0]
 
@@ -256,7 +253,7 @@ class Best(Ranking):
         if isinstance(self.under, Mapping):
             object.__setattr__(self, "under", tuple(sorted(self.under.items())))
         for name, limit in self.limits:
-            if not _is_limit(limit):
+            if not isinstance(limit, int | float) or not 0 < limit < float("inf"):
                 raise InputError("Best", f"under.{name}", limit, "a number above 0")
 
     @property
@@ -290,10 +287,6 @@ class Best(Ranking):
         near = xp.maximum(excess, 0.0), chunk.accepted & ~meets & xp.isfinite(excess)
         keys = {"met": (value, meets & xp.isfinite(value)), "missed": near}
         return {name: keys[name] for name in self.sizes}
-
-
-def _is_limit(value: object) -> bool:
-    return isinstance(value, int | float) and 0 < value < float("inf")
 
 
 @dataclasses.dataclass(frozen=True)

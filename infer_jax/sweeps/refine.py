@@ -11,13 +11,13 @@ from jax import Array, Device
 
 from infer_jax.compiling import quick
 from infer_jax.sweeps.front import Front
-from infer_jax.sweeps.group import spread
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import Point, numbers
 from infer_jax.sweeps.point import Evaluated, Evaluation, Extent, answers
 from infer_jax.sweeps.preparing import Part, Prepared
 from infer_jax.sweeps.program import precise
 from infer_jax.sweeps.reducers import Chunk, Ranking, Reducer
+from infer_jax.sweeps.space import spread
 from infer_jax.typed_jax import jit
 
 BLOCK = 1024  # points evaluated at a time: one program for any number of them
@@ -86,11 +86,6 @@ def evaluate(ready: Prepared, index: Sequence[int]) -> RefinedPoints:
     return RefinedPoints(list(index), chunk)
 
 
-def compile_points(part: Part) -> None:
-    """Compile the program that evaluates a part's points, by evaluating the first one."""
-    estimates(part, np.zeros((1, len(part.group.sizes)), np.int64), "scope")
-
-
 def estimates(part: Part, digits: np.ndarray, extent: Extent) -> Evaluated:
     """(terms, accepted, feasible, shortfall, estimate) at rows of digits, in float64."""
     count, group, evaluation = len(digits), part.group, part.program.evaluation
@@ -125,21 +120,17 @@ def select(reducer: Reducer, rows: RefinedPoints) -> RefinedPoints:
         return rows.take(live[_frontier(reducer, keys[live].T, group)])
     if not isinstance(reducer, Ranking) or not len(rows):
         return rows
-    chosen: list[int] = []
+    group = np.asarray(rows.chunk.group)
     with np.errstate(divide="ignore", invalid="ignore"):
         rankings = reducer.keys(rows.chunk, np)
     for name, (value, alive) in rankings.items():
-        chosen = chosen or _ranked(rows, value, alive, reducer.sizes[name])
-    return rows.take(chosen)
-
-
-def _ranked(rows: RefinedPoints, value: Array, alive: Array, k: int) -> list[int]:
-    """The first ``k`` rows of each group that take part; of equal ones the lower index."""
-    group, takes_part = np.asarray(rows.chunk.group), np.asarray(alive)
-    order = np.lexsort((np.asarray(value), group))
-    order = order[takes_part[order]]
-    place = np.arange(len(order)) - np.searchsorted(group[order], group[order])
-    return order[place < k].tolist()
+        # the first of each group that take part; of equal ones the lower index
+        order = np.lexsort((np.asarray(value), group))
+        order = order[np.asarray(alive)[order]]
+        place = np.arange(len(order)) - np.searchsorted(group[order], group[order])
+        if len(chosen := order[place < reducer.sizes[name]]):
+            return rows.take(chosen)
+    return rows.take([])
 
 
 def eligible(reducer: Pareto, rows: RefinedPoints) -> tuple[np.ndarray, np.ndarray]:
@@ -154,10 +145,7 @@ def eligible(reducer: Pareto, rows: RefinedPoints) -> tuple[np.ndarray, np.ndarr
 def _frontier(reducer: Pareto, keys: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Positions of the frontier; the columns of ``keys`` come in the order of the index."""
     ties = np.arange(len(group))
-    compared = keys
-    if reducer.epsilon:
-        size: np.ndarray = np.floor(np.log(np.abs(keys)) / np.log1p(reducer.epsilon))
-        compared = np.where(keys < 0, -size, size)
+    compared = reducer.box(keys, np) if reducer.epsilon else keys
     columns = [group.astype(np.int64), *compared, *(keys if reducer.epsilon else ()), ties]
     front = Front(tuple(columns), len(keys), 1)
     return front.take(ties[:0]).merged(front).ordered().columns[-1]

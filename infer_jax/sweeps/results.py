@@ -19,8 +19,14 @@ from infer_jax.plots.rendering import FigureResult, dated
 from infer_jax.results import Column as Heading, Notes, Section, Table, option, table
 from infer_jax.results.numbers import digits
 from infer_jax.sweeps import tables
-from infer_jax.sweeps.columns import Column, axes_of, columns_of, exceeded_limits
-from infer_jax.sweeps.explanation import Explanation, explain
+from infer_jax.sweeps.columns import (
+    Column,
+    Explanation,
+    axes_of,
+    columns_of,
+    exceeded_limits,
+    explain,
+)
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Answer, TopK, parse
 from infer_jax.sweeps.refine import RefinedPoints

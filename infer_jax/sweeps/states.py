@@ -41,11 +41,8 @@ class Devices:
 
     def replicate(self, state: State) -> State:
         """The same numbers on each of this process's devices."""
-
-        def rows(x: np.ndarray) -> np.ndarray:
-            return np.broadcast_to(x, (len(self.local), *np.shape(x)))
-
-        return self.put(jax.tree.map(rows, state))
+        count = len(self.local)
+        return self.put(jax.tree.map(lambda x: np.broadcast_to(x, (count, *np.shape(x))), state))
 
     def fetch(self, state: State) -> State:
         """Copies of this process's rows; views would be donated with the next segment."""
@@ -58,12 +55,8 @@ class Devices:
 
     def collect(self, program: Callable[..., State], *args: object) -> State:
         """The copy on one device of what a program returns on all of them."""
-
-        def copied(x: Array) -> np.ndarray:
-            return np.asarray(x.addressable_data(0))
-
         with precise(self.dtype):
-            return jax.tree.map(copied, program(*args))
+            return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), program(*args))
 
 
 class DeviceStates:
@@ -166,7 +159,13 @@ class FrontierState:
         if len(self.known) > self.max_rows:
             self.refine(position)
             if len(self.known) > self.max_rows:
-                raise self._outsized(position)
+                ways = (
+                    f"at most {self.max_rows:,} of {self.known.keys} objectives: fewer objectives, "
+                    "limits (where=), a coarser axis, epsilon=0.001 (one point for each 0.1 %), or "
+                    "Best or TopK"
+                )
+                where = f"the frontier of the first {position:,} points"
+                raise InputError("sweep", where, f"more than {self.max_rows:,} rows", ways)
         return self._send()
 
     def _new(self, state: State) -> tuple[list[np.ndarray], int]:
@@ -241,13 +240,3 @@ class FrontierState:
     @staticmethod
     def _refined(rows: Front, keys: np.ndarray) -> tuple[np.ndarray, ...]:
         return (rows.columns[0], *np.ascontiguousarray(keys.T), *rows.columns[-rows.words :])
-
-    def _outsized(self, position: int) -> InputError:
-        """The error of a frontier with too many rows; it names the ways to keep fewer."""
-        ways = (
-            f"at most {self.max_rows:,} of {self.known.keys} objectives: fewer objectives, "
-            "limits (where=), a coarser axis, epsilon=0.001 (one point for each 0.1 %), or Best "
-            "or TopK"
-        )
-        return InputError("sweep", f"the frontier of the first {position:,} points",
-                          f"more than {self.max_rows:,} rows", ways)  # fmt: skip

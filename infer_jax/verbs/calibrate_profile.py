@@ -12,7 +12,7 @@ from infer_jax.catalog import list_systems
 from infer_jax.catalog.measured_points import MeasuredPoint, entry as entry_of
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import printable
-from infer_jax.kernel_timing.entries import entry
+from infer_jax.kernel_timing.profile import entry
 from infer_jax.specs import leaves
 from infer_jax.verbs.inputs import Given
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infer_jax.design.design import Design
+from infer_jax.design.problem import estimate_of
 from infer_jax.design.quality_wrapper import QualityEstimate
 from infer_jax.design.toml import DesignSpec
-from infer_jax.design.violations import estimate_of
 from infer_jax.errors import InputError
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Column, Notes, Rows, Section, table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from infer_jax.kernel_timing import FULL, TOY, FittedFamily, fitted, profile, timed
-from infer_jax.kernel_timing.fitting import spread
+from infer_jax.kernel_timing.families import spread
 from infer_jax.plots.rendering import FigureResult, dated
 from infer_jax.results import Column, Notes, Rows, Section, percent
 from infer_jax.specs import Chip

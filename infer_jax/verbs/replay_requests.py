@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.catalog import Model
-from infer_jax.catalog.traces import Trace, read_trace
-from infer_jax.catalog.traces.blocks import BLOCK, cached_tokens
+from infer_jax.catalog.traces import BLOCK, Trace, cached_tokens, read_trace
 from infer_jax.replays import Drafts, Prefixes, Requests, Rules, drawn_drafts
 from infer_jax.results import option
 from infer_jax.specs import Architecture

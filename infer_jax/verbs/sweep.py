@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from infer_jax.estimators import Estimator, Trust
     from infer_jax.sweeps import Space
+    from infer_jax.sweeps.columns import Explanation
     from infer_jax.sweeps.engine import Progress
-    from infer_jax.sweeps.explanation import Explanation
     from infer_jax.sweeps.preparing import Prepared
     from infer_jax.sweeps.reducers import Reducer
     from infer_jax.sweeps.results import SweepResult

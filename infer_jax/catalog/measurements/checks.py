@@ -89,7 +89,7 @@ def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
         InputError: two entries of one configuration and day whose TPOTs contradict.
     """
     entries: set[tuple] = set()
-    extremes: dict[tuple, list[Run]] = {}  # the fastest and the slowest of a configuration
+    extremes: dict[tuple, dict[float, Run]] = {}  # of a configuration, by their TPOTs
     distinct_runs = []
     for run in runs:
         same = _configuration(run)
@@ -98,16 +98,16 @@ def distinct(runs: Iterable[Run]) -> tuple[Run, ...]:
             continue
         entries.add(entry)
         distinct_runs.append(run)
-        if run.tpot.typical:
-            for other in extremes.get(same, []):
-                _check_agreement(run, other)
-            group = sorted([run, *extremes.get(same, [])], key=_tpot)
-            extremes[same] = [group[0], group[-1]]
+        if a := run.tpot.typical:
+            known = extremes.setdefault(same, {})
+            for b, other in known.items():
+                if max(a / b, b / a) > MAX_RATIO:
+                    allowed = f"within a factor {MAX_RATIO} of {b:g} s in {other.place}, of the "
+                    allowed += "same configuration; or say in what they differ"
+                    raise InputError(run.place, "tpot (s)", a, allowed)
+            known.setdefault(a, run)
+            extremes[same] = {tpot: known[tpot] for tpot in (min(known), max(known))}
     return tuple(distinct_runs)
-
-
-def _tpot(run: Run) -> float:
-    return run.tpot.typical or 0.0
 
 
 def _configuration(run: Run) -> tuple:
@@ -118,11 +118,3 @@ def _configuration(run: Run) -> tuple:
     method = run.speculation.method if run.speculation else ""
     day = "".join(letter for letter in run.date or "" if letter.isdigit())[:8]
     return (*deployment, *layout, *load, method, day)
-
-
-def _check_agreement(run: Run, other: Run) -> None:
-    a, b = _tpot(run), _tpot(other)
-    if max(a / b, b / a) > MAX_RATIO:
-        allowed = f"within a factor {MAX_RATIO} of {b:g} s in {other.place}, of the same "
-        allowed += "configuration; or say in what they differ"
-        raise InputError(run.place, "tpot (s)", a, allowed)

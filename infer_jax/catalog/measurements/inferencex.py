@@ -5,12 +5,12 @@ and user (1 / TPOT). ``tp`` counts the GPUs of a server; with ``dp_attention`` e
 attention rank of its own. Lengths are nominal: requests are drawn between 80 and 100 % of them.
 """
 
-from infer_jax.catalog.measurements import tpot
 from infer_jax.catalog.measurements.cells import Cells, read_run
 from infer_jax.catalog.measurements.names import system_named
 from infer_jax.catalog.measurements.run import Run, Speculation, WorkerPool
 
 COLUMNS = {"version": "image", "concurrency": "conc"}
+ENGINES = {"trt": "trtllm", "tensorrt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
 COLUMNS |= {x: x for x in ("model", "date", "precision", "isl", "osl", "ttft", "itl", "e2el")}
 
 
@@ -33,7 +33,7 @@ def read(cells: Cells) -> Run:
     times = cells.statistic("tpot", 1.0)
     origin = Run.tpot_from
     if not times.values:
-        times = tpot.of_interactivity(cells.statistic("intvty", 1.0))
+        times = cells.statistic("intvty", 1.0).reciprocal
         origin = "interactivity, tokens per second and user"
     valid = cells.flag("power_valid") or "power_valid" not in cells.values
     notes = ("lengths are nominal: requests are drawn between 80 and 100 % of them",)
@@ -41,13 +41,15 @@ def read(cells: Cells) -> Run:
     if scenario:  # agentic traces: lengths are not given, and the cache may be offloaded
         offload = cells.text("kv_offload_backend") or cells.values.get("kv_offloading") or "none"
         notes = (f"scenario {scenario}, KV offloading {offload}",)
+    framework = cells.text("framework")  # "dynamo-trt" is trtllm
+    engines = (engine for word, engine in ENGINES.items() if word in (framework or "").lower())
     drafts, per_chip = cells.text("spec_decoding"), cells.number("output_tput_per_gpu")
     layout = {"tp": 1.0 if wide else tp, "dp": tp if wide else 1.0, "pp": pp or 1.0}
     return read_run(
         cells,
         COLUMNS if pools else COLUMNS | {"ep": "ep"},
         source="inferencex",
-        engine=_engine(cells.text("framework")),
+        engine=next(engines, framework),
         system=system_named(cells.text("hw")),
         chips=chips,
         pools=pools,
@@ -73,10 +75,3 @@ def _pool(cells: Cells, role: str) -> WorkerPool:
         pp=cells.number(f"{role}_pp"),
         ep=cells.number(f"{role}_ep"),
     )
-
-
-def _engine(framework: str | None) -> str | None:
-    """The engine in a framework's name: "dynamo-trt" is trtllm."""
-    name = (framework or "").lower()
-    engines = {"trt": "trtllm", "tensorrt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
-    return next((engine for word, engine in engines.items() if word in name), framework)

@@ -36,7 +36,9 @@ def read(file: str, value: object) -> Iterator[MeasuredKernel]:
         seconds = times.mean if times.at(50.0) is None else times.at(50.0)
         if not seconds:
             raise cells.error("metrics.p50_ms", seconds, "a time above 0")
-        params = metadata.part("params").values
+        params, device = metadata.part("params").values, metadata.values.get("device_info") or ""
+        if isinstance(device, Mapping):
+            device = device.get("device_kind") or device.get("type") or ""
         yield MeasuredKernel(
             file=file,
             line=index,
@@ -51,12 +53,6 @@ def read(file: str, value: object) -> Iterator[MeasuredKernel]:
                 if isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < MAX_NUMBER
             },
             dtype=str(params.get("dtype", "")),
-            device=_device(metadata.values.get("device_info")),
+            device=str(device),
             percentiles=times.percentiles,
         )
-
-
-def _device(info: object) -> str:
-    if isinstance(info, Mapping):
-        return str(info.get("device_kind") or info.get("type") or "")
-    return "" if info is None else str(info)

@@ -1,7 +1,7 @@
 """One measured serving run, and one timed kernel: plain data in SI units, with file and line.
 
 Every format is read into these records. What a format does not contain (most name no chips and
-no parallelism) is None until the user gives it: see `infer_jax.catalog.measurements.facts`.
+no parallelism) is None until the user gives it: see `infer_jax.catalog.measurements.reading`.
 """
 
 import dataclasses
@@ -43,6 +43,16 @@ class Statistic:
         """The mean and the percentiles that the file has."""
         mean = () if self.mean is None else (self.mean,)
         return (*mean, *(value for _, value in self.percentiles))
+
+    @property
+    def reciprocal(self) -> "Statistic":
+        """TPOT (s) of interactivity, in tokens per second and user: 1 over every value.
+
+        InferenceX names a percentile of interactivity after the percentile of TPOT it is the
+        reciprocal of, and its mean after the mean; a deviation has no reciprocal.
+        """
+        ranks = tuple((rank, 1.0 / value) for rank, value in self.percentiles if value > 0.0)
+        return Statistic(1.0 / self.mean if self.mean else None, None, ranks)
 
 
 @dataclass(frozen=True)

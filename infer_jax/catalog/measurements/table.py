@@ -11,13 +11,15 @@ case the column is ``intvty_<statistic>``.
 import re
 from collections.abc import Iterator
 
-from infer_jax.catalog.measurements import tpot
 from infer_jax.catalog.measurements.cells import Cells, read_rows, read_run, statistic_of
 from infer_jax.catalog.measurements.run import NUMBERS, TEXTS, Run, Statistic
 
 TOTALS = ("burstiness", "duration", "completed", "output_throughput", "request_throughput")
 COLUMNS = {name: name for name in (*TEXTS, *NUMBERS, *TOTALS)}
 COLUMNS |= {"power": "power_w", "energy": "energy_j"}
+# of TPOT: vLLM, SGLang, AIPerf and MLPerf leave the first token out, GuideLLM divides the whole
+# latency by all tokens, InferenceX prints tokens per second of one user
+DEFINITIONS = ("excludes_first", "includes_first", "interactivity")
 COUNTS = ("failed", "rate_limited")
 STATISTIC = r"(mean|median|std|p\d+(?:\.\d+)?)"
 # name, statistic, and unit of a time or none of an interactivity
@@ -64,18 +66,19 @@ def _run(cells: Cells) -> Run:
 def _tpot(cells: Cells, statistics: dict[str, Statistic]) -> tuple[Statistic, str]:
     """TPOT without the first token, and the definition in the file."""
     whole, ttft = statistics["tpot"], statistics["ttft"]
-    definition = cells.text("tpot_definition") or tpot.EXCLUDES
-    if definition not in tpot.DEFINITIONS:
-        raise cells.error("tpot_definition", definition, " or ".join(tpot.DEFINITIONS))
-    if definition == tpot.INTERACTIVITY:
-        return tpot.of_interactivity(statistics["intvty"]), "interactivity"
-    if definition == tpot.EXCLUDES:
+    definition = cells.text("tpot_definition") or DEFINITIONS[0]
+    if definition not in DEFINITIONS:
+        raise cells.error("tpot_definition", definition, " or ".join(DEFINITIONS))
+    if definition == "interactivity":
+        return statistics["intvty"].reciprocal, definition
+    if definition == "excludes_first":
         return whole, Run.tpot_from
     osl = cells.number("osl")
     if osl is None or osl <= 1.0 or whole.mean is None or ttft.mean is None:
         allowed = "osl above 1 and the means of ttft and tpot, to leave the first token out"
         raise cells.error("tpot_definition", definition, allowed)
-    converted = tpot.without_first(whole.mean, ttft.mean, osl)
+    # exact for means where all outputs have osl tokens
+    converted = (osl * whole.mean - ttft.mean) / (osl - 1.0)
     if converted <= 0.0:
         raise cells.error("tpot_mean", whole.mean, f"at least TTFT / osl = {ttft.mean / osl:g} s")
     return Statistic(converted), "the whole latency over all tokens"

@@ -7,7 +7,6 @@ import pytest
 
 from infer_jax.catalog.measurements import Run, Statistic, WorkerPool, read_kernels, read_runs
 from infer_jax.catalog.measurements.names import model_named, system_named
-from infer_jax.catalog.measurements.tpot import of_interactivity, without_first
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "measurements"
 
@@ -135,11 +134,9 @@ def test_plain_table_converts_the_definition_of_tpot():
     assert (second.chips, second.tp, second.power) == (2.0, 2.0, 610.0)
 
 
-def test_definitions_of_tpot_are_one_another():
-    whole = (0.5 + 100 * 0.0152) / 101
-    assert without_first(whole, 0.5, 101) == pytest.approx(0.0152)
+def test_tpot_is_the_reciprocal_of_interactivity():
     speed = Statistic(200.0, 3.0, ((50.0, 250.0), (99.0, 100.0)))
-    assert of_interactivity(speed) == Statistic(1 / 200, None, ((50.0, 1 / 250), (99.0, 1 / 100)))
+    assert speed.reciprocal == Statistic(1 / 200, None, ((50.0, 1 / 250), (99.0, 1 / 100)))
 
 
 def test_sidecar_and_flags_fill_what_files_leave_open():

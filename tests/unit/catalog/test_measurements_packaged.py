@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from infer_jax.catalog.measurements import read_runs, silicon, silicon_kernels, silicon_runs
+from infer_jax.catalog.measurements import read_runs, silicon, silicon_runs
 from infer_jax.errors import InputError
 
 needs_package = pytest.mark.skipif(
@@ -30,17 +30,17 @@ def test_rows_as_runs():
 @needs_package
 def test_kernel_tables():
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    table = next(t for t in silicon_kernels.kernel_tables("h200_sxm") if t.startswith("gemm/"))
-    rows = silicon_kernels.kernel_columns("h200_sxm", table, m=64, k=4096)
+    table = next(t for t in silicon.kernel_tables("h200_sxm") if t.startswith("gemm/"))
+    rows = silicon.kernel_columns("h200_sxm", table, m=64, k=4096)
     assert len(rows["n"]) > 1 and set(rows["m"]) == {64} and set(rows["k"]) == {4096}
     # milliseconds in the file: a microsecond to a second here
     assert np.all((rows["seconds"] > 1e-6) & (rows["seconds"] < 1.0))
     with pytest.raises(InputError, match="colour is 3"):
-        silicon_kernels.kernel_columns("h200_sxm", table, colour=3)
+        silicon.kernel_columns("h200_sxm", table, colour=3)
     with pytest.raises(InputError, match="table is 'gemm/none'"):
-        silicon_kernels.kernel_columns("h200_sxm", "gemm/none")
+        silicon.kernel_columns("h200_sxm", "gemm/none")
     with pytest.raises(InputError, match="system is 'h9'"):
-        silicon_kernels.kernel_tables("h9")
+        silicon.kernel_tables("h9")
 
 
 def test_absent_package(monkeypatch):

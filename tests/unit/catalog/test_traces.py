@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from infer_jax.catalog.traces import read_trace
-from infer_jax.catalog.traces.blocks import cached_tokens
+from infer_jax.catalog.traces import cached_tokens, read_trace
 from infer_jax.errors import InputError
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "traces"

@@ -1,7 +1,13 @@
-"""Reads request traces of every known format, recognised by their columns."""
+"""Request traces of every known format: arrival times, lengths, and cached prefixes.
+
+Traces that hash their prompts (Mooncake, arXiv 2407.00079, Section 4) name each block of 512
+tokens by a number that stands for the block and all before it: equal numbers are equal prefixes.
+"""
 
 import os
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -9,8 +15,135 @@ import numpy as np
 
 from infer_jax.catalog.foreign import json_lines
 from infer_jax.catalog.measurements.cells import MAX_BYTES, Cells, contents, read_rows
-from infer_jax.catalog.traces.trace import Trace
 from infer_jax.errors import InputError
+from infer_jax.specs import Arrivals, Workload
+from infer_jax.specs.lengths import samples
+
+BLOCK = 512  # tokens a hashed block of Mooncake's traces
+
+
+def cached_tokens(
+    hashes: Sequence[Sequence[int]],
+    prompts: np.ndarray,
+    *,
+    block: int = BLOCK,
+    capacity: int | None = None,
+) -> np.ndarray:
+    """Tokens at the start of each prompt that an earlier prompt left in the cache.
+
+    ``hashes`` are the blocks of each prompt in order of arrival, ``prompts`` its tokens;
+    ``capacity`` is the cache in blocks, which evicts the least recently used block (None: an
+    unbounded cache). Blocks after the first miss do not hit.
+
+    >>> cached_tokens([[1, 2], [1, 2, 3], [4, 2]], np.array([1000.0, 1500.0, 900.0])).tolist()
+    [0.0, 1024.0, 0.0]
+    """
+    kept: OrderedDict[int, None] = OrderedDict()
+    cached = np.zeros(len(prompts))
+    for index, (blocks, tokens) in enumerate(zip(hashes, prompts, strict=True)):
+        hits = 0
+        while hits < len(blocks) and blocks[hits] in kept:
+            hits += 1
+        cached[index] = min(hits * block, float(tokens))
+        for one in reversed(blocks):  # the first block last, as it is shared most
+            kept[one] = None
+            kept.move_to_end(one)
+        while capacity is not None and len(kept) > capacity:
+            kept.popitem(last=False)
+    return cached
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Requests in order of arrival: one number each of seconds, prompt and output tokens.
+
+    ``arrivals`` is empty where the file has no times, ``hashes`` where it hashes no prompts.
+    ``dropped`` counts requests without output, which BurstGPT logs as failed. ``first`` and
+    ``last``: seconds of their first and last tokens on a real server, if the file has them.
+    """
+
+    file: str
+    source: str  # azure, burstgpt, mooncake, vidur, llmservingsim (run), apex, vllm, sglang
+    arrivals: np.ndarray
+    isl: np.ndarray
+    osl: np.ndarray
+    hashes: tuple[tuple[int, ...], ...] = ()
+    dropped: int = 0
+    first: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    last: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    def __len__(self) -> int:
+        return len(self.isl)
+
+    def prefix(self, *, block: int = BLOCK, capacity: int | None = None) -> np.ndarray:
+        """Cached tokens of each prompt; zeros where the trace hashes no prompts.
+
+        ``capacity`` is the cache in blocks of ``block`` tokens; None evicts nothing.
+        """
+        if not self.hashes:
+            return np.zeros_like(self.isl)
+        return cached_tokens(self.hashes, self.isl, block=block, capacity=capacity)
+
+    def hit_ratio(self, *, block: int = BLOCK, capacity: int | None = None) -> float:
+        """Share of all prompt tokens that are cached (see ``prefix``)."""
+        return float(self.prefix(block=block, capacity=capacity).sum() / self.isl.sum())
+
+    @property
+    def rate(self) -> float:
+        """Requests per second over the span of the trace.
+
+        Raises:
+            InputError: no times, or all requests at once.
+        """
+        return 1.0 / float(self._gaps().mean())
+
+    @property
+    def variability(self) -> float:
+        """Squared coefficient of variation of the time between arrivals; 1 is Poisson.
+
+        Raises:
+            InputError: as ``rate``.
+        """
+        gaps = self._gaps()
+        return float(gaps.var() / gaps.mean() ** 2)
+
+    def workload(
+        self,
+        *,
+        batch: float | None = None,
+        rate: float | None = None,
+        block: int = BLOCK,
+        capacity: int | None = None,
+    ) -> Workload:
+        """The trace as a workload: the distribution of lengths, prefix hits, and the load.
+
+        Open loop at the trace's own rate, or at ``rate`` with the trace's burstiness; closed
+        with ``batch`` requests in flight where that is given.
+
+        Raises:
+            InputError: both loads given, or none in a trace without times.
+        """
+        if batch is not None and rate is not None:
+            raise InputError(self.file, "batch and rate", (batch, rate), "one of the two")
+        prefix = self.prefix(block=block, capacity=capacity)
+        facts = {
+            "isl": self.isl.mean(),
+            "osl": self.osl.mean(),
+            "prefix": prefix.mean(),
+            "lengths": samples(self.isl, self.osl, prefix),
+        }
+        if batch is not None:
+            return Workload.of(**facts, batch=batch)
+        rate = self.rate if rate is None else rate
+        arrivals = Arrivals.of(rate=rate, variability=self.variability)
+        return Workload.of(**facts, arrivals=arrivals)
+
+    def _gaps(self) -> np.ndarray:
+        gaps = np.diff(self.arrivals)
+        if not gaps.sum() > 0.0:
+            allowed = "requests at different times, or a batch for a closed loop"
+            raise InputError(self.file, "arrival times", "none or all equal", allowed)
+        return gaps
 
 
 class Form(NamedTuple):
@@ -64,7 +197,9 @@ def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
     if text.lstrip()[:1] in "{[":
         documents = json_lines(file, text, MAX_BYTES)
         values = [(n, value) for n, value in documents if line in (0, n)]
-        if values and _is_text(values[0][1]):
+        first = values[0][1] if values else None
+        first = first[0] if isinstance(first, list) and first else first
+        if isinstance(first, dict) and "conversations" in first:
             allowed = "a trace with token counts: conversations are text and need a tokenizer"
             raise InputError(file, "", "ShareGPT's conversations", allowed)
         detailed = any(isinstance(value, dict) and "input_lens" in value for _, value in values)
@@ -85,7 +220,10 @@ def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
     answered = [r for r in requests if r.output or form.source != UNANSWERED]
     if not answered:
         raise InputError(file, form.output, "0 in every row", "requests that were answered")
-    hashes = _hashes(rows, answered)
+    hashed = [bool(request.hashes) for request in answered]
+    if any(hashed) and not all(hashed):
+        bare = next(cells for cells in rows if not cells.values.get("hash_ids"))
+        raise bare.error("hash_ids", "missing", "the blocks of every prompt, or of none")
     answered.sort(key=lambda request: request.arrival)
     arrivals, isl, osl = np.array([request[:3] for request in answered]).T.copy()
     return Trace(
@@ -94,15 +232,10 @@ def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
         arrivals=arrivals - arrivals[0],
         isl=isl,
         osl=osl,
-        hashes=tuple(request.hashes for request in answered) if hashes else (),
+        hashes=tuple(request.hashes for request in answered) if any(hashed) else (),
         dropped=len(requests) - len(answered),
         **_measured(answered, arrivals),
     )
-
-
-def _is_text(first: object) -> bool:
-    first = first[0] if isinstance(first, list) and first else first
-    return isinstance(first, dict) and "conversations" in first
 
 
 def _form(file: str, columns: Mapping[str, object]) -> Form:
@@ -163,19 +296,6 @@ def _arrival(cells: Cells, form: Form) -> float:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:
         raise cells.error(form.arrival, text, "a time as 2023-11-16 18:15:46.680590") from None
-
-
-def _hashes(rows: list[Cells], requests: list[Request]) -> bool:
-    """Whether the prompts are hashed.
-
-    Raises:
-        InputError: some are and some are not.
-    """
-    hashed = [bool(request.hashes) for request in requests]
-    if any(hashed) and not all(hashed):
-        bare = next(cells for cells in rows if not cells.values.get("hash_ids"))
-        raise bare.error("hash_ids", "missing", "the blocks of every prompt, or of none")
-    return any(hashed)
 
 
 def _detailed(file: str, runs: list[Cells]) -> Trace:
