@@ -55,7 +55,27 @@ class Sheet:
         Raises:
             InputError: no number, no source, or out of bounds.
         """
-        raw, citation, ends = _parse_entry(entry, at, self.sources, where)
+        if not isinstance(entry, dict) or not {"value", "source"} <= set(entry):
+            raise InputError(where, at, short(entry), ENTRY)
+        if extra := sorted(set(entry) - {"value", "source", "note", *INTERVAL}):
+            known = "value, source, note, low and high"
+            raise InputError(where, f"{at}.{extra[0]}", "unknown", known)
+        raw, source = entry["value"], entry["source"]
+        if isinstance(raw, bool) or not isinstance(raw, int | float):
+            raise InputError(where, at, short(raw), "a number")
+        if abs(raw) > MAX_NUMBER:
+            raise InputError(where, at, "too large", f"a number below {MAX_NUMBER:g}")
+        if not isinstance(source, str) or source not in self.sources:
+            allowed = ", ".join(self.sources) or "a key of [sources], which is empty"
+            raise InputError(where, f"{at}.source", short(source), allowed)
+        given = [entry[name] for name in INTERVAL if name in entry]
+        ends = [float(x) for x in given if type(x) in (int, float) and abs(x) <= MAX_NUMBER]
+        if given and (len(ends) < 2 or ends[0] > ends[1]):
+            values = ", ".join(short(x) for x in given)
+            raise InputError(where, f"{at}.low", values, "low and high, two numbers in this order")
+        notes = [f"80 % interval {ends[0]:.4g} to {ends[1]:.4g}"] if ends else []
+        notes += [text_of(where, f"{at}.note", entry["note"])] if "note" in entry else []
+        raw = float(raw)
         value = raw * factor if convert is None else convert(raw)
         if not math.isfinite(value):
             raise InputError(where, at, raw, "a finite number")
@@ -63,7 +83,8 @@ class Sheet:
         if allowed and field not in self.unchecked:
             meant = f'or unchecked = ["{field}"], if it is meant'
             raise InputError(where, at, raw, f"{allowed}, as of any machine that there is; {meant}")
-        self.numbers[field], self.citations[field] = value, citation
+        self.numbers[field] = value
+        self.citations[field] = self.sources[source] + (f" ({'; '.join(notes)})" if notes else "")
         self.intervals.pop(field, None)
         if ends:
             self.intervals[field] = (factor * ends[0], factor * ends[1])
@@ -145,33 +166,6 @@ def _misspelt(table: str) -> str:
     parts = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
     similar = difflib.get_close_matches(table[:80], [*parts, "sources", *ESTIMATORS], cutoff=0.75)
     return similar[0] if similar and not table.startswith(f"{similar[0]}_") else ""
-
-
-def _parse_entry(
-    entry: object, at: str, sources: Mapping[str, str], where: str
-) -> tuple[float, str, tuple[float, ...]]:
-    """The value of one entry, the citation of its source, and the ends of its interval, if any."""
-    if not isinstance(entry, dict) or not {"value", "source"} <= set(entry):
-        raise InputError(where, at, short(entry), ENTRY)
-    extra = sorted(set(entry) - {"value", "source", "note", *INTERVAL})
-    if extra:
-        raise InputError(where, f"{at}.{extra[0]}", "unknown", "value, source, note, low and high")
-    raw, source = entry["value"], entry["source"]
-    if isinstance(raw, bool) or not isinstance(raw, int | float):
-        raise InputError(where, at, short(raw), "a number")
-    if abs(raw) > MAX_NUMBER:
-        raise InputError(where, at, "too large", f"a number below {MAX_NUMBER:g}")
-    if not isinstance(source, str) or source not in sources:
-        allowed = ", ".join(sources) or "a key of [sources], which is empty"
-        raise InputError(where, f"{at}.source", short(source), allowed)
-    given = [entry[name] for name in INTERVAL if name in entry]
-    ends = tuple(float(x) for x in given if type(x) in (int, float) and abs(x) <= MAX_NUMBER)
-    if given and (len(ends) < 2 or ends[0] > ends[1]):
-        values = ", ".join(short(x) for x in given)
-        raise InputError(where, f"{at}.low", values, "low and high, two numbers in this order")
-    notes = [f"80 % interval {ends[0]:.4g} to {ends[1]:.4g}"] if ends else []
-    notes += [text_of(where, f"{at}.note", entry["note"])] if "note" in entry else []
-    return float(raw), sources[source] + (f" ({'; '.join(notes)})" if notes else ""), ends
 
 
 def _unknown(

@@ -98,8 +98,9 @@ class DesignProblem:
             excesses += [
                 jnp.maximum(log(x.need) - log(x.capacity), -5.0) for x in phase.limits.values()
             ]
+        totals = [simplex.total for simplex in self.relaxed.simplexes]  # which hold by themselves
         for constraint in self.evaluation.where:
-            if isinstance(constraint, Constraint) and not self._simplex(constraint):
+            if isinstance(constraint, Constraint) and constraint.equals not in totals:
                 excesses += _excesses(constraint.sides(point, estimate))
         by = self.keep.by
         objective = self.signs[by] * log(look(by, point, estimate))
@@ -111,9 +112,6 @@ class DesignProblem:
         free, digits = self.relaxed.random(np.random.default_rng(0), 1)
         numbers = jnp.asarray(MIN_TEMPERATURE), jnp.asarray(self.limits)
         return int(jax.eval_shape(self.relaxation, free[0], digits[0], *numbers)[1].shape[0])
-
-    def _simplex(self, constraint: Constraint) -> bool:
-        return any(s.total == constraint.equals for s in self.relaxed.simplexes)
 
     @cached_property
     def _scored(self) -> Callable[[np.ndarray | Array, np.ndarray], tuple[Array, Array]]:

@@ -93,7 +93,7 @@ def layouts(
             stages = [*even]
             for ep in _divisors(ranks, ranks) if mixture else (1,):
                 candidates += [(tp, groups, ep, pp) for pp in stages]
-    columns = Layout(*np.asarray(candidates, np.float64).reshape(-1, 4).T)
+    columns = Layout(*np.asarray(candidates, np.float64).reshape(-1, 4).T)  # pyright: ignore[reportArgumentType]
     fits = legal.holds(arch, columns) & fills_machines(columns.chips, size)
     runs = np.broadcast_to(fits, len(candidates))
     return [Layout(*row) for row, fit in zip(candidates, runs, strict=True) if fit]

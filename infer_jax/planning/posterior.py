@@ -132,7 +132,7 @@ def instance_chances(
 
         return _chances(jax.vmap(times)(servings[0]), errors, models)
 
-    return jax.vmap(plan_chances)(*plans)
+    return jax.vmap(plan_chances)(*plans)  # pyright: ignore[reportArgumentType]
 
 
 def pair_chances(
@@ -169,7 +169,7 @@ def pair_chances(
 
         return _chances(jax.vmap(times)(servings[0], servings[-1]), errors, models)
 
-    return jax.vmap(pair)(*plans)
+    return jax.vmap(pair)(*plans)  # pyright: ignore[reportArgumentType]
 
 
 def _times(estimate: Estimate) -> Array:

@@ -102,9 +102,10 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     marks = Marks(record.admitted, record.first, last, arrival)
     complete = (s.clock.finished >= requests.count) & jnp.logical_not(s.cache.overflowed)
     cached = s.cache.cached
-    facts = {"preempted": jnp.where(there, record.preempted, 0), "complete": complete}
-    facts["cached"] = None if cached is None else jnp.where(there, cached, 0)
-    return timed(path, marks, requests, concurrency, turns=s.clock.entries, **facts)
+    cached = None if cached is None else jnp.where(there, cached, 0)
+    facts = {"preempted": jnp.where(there, record.preempted, 0), "cached": cached}
+    facts |= {"complete": complete, "turns": s.clock.entries}
+    return timed(path, marks, requests, concurrency, **facts)
 
 
 def timed(

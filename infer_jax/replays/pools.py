@@ -149,7 +149,7 @@ def _deal(
     for copy in range(min(pool.copies, len(queue[0]))):
         own = slice(copy, None, pool.copies)
         dealt = None if drafts is None else drafts.of(own)
-        requests = Requests.of(*(x[own] for x in queue), dealt)
+        requests = Requests.of(*(x[own] for x in queue), drafts=dealt)
         log: Log = jax.device_get(serve(pool.step, pool.rules, requests))
         for name, column in columns.items():
             column[own] = np.asarray(getattr(log, name))[: int(log.count)]

@@ -48,10 +48,14 @@ class Prefixes(NamedTuple):
         if len(hashes) != len(tokens):
             sizes = f"{len(hashes)} rows of hashes, {len(tokens)} prompts"
             raise InputError("Prefixes", "hashes", sizes, "a row of hashes for each prompt")
-        pieces = [_cut(row, int(n), length, block) for row, n in zip(hashes, tokens, strict=True)]
-        nodes = _Nodes()
-        walked = [nodes.walk(row, *piece) for row, piece in zip(hashes, pieces, strict=True)]
-        return nodes.parts(walked, [whole for _, whole in pieces], block)
+        nodes, walked, wholes = _Nodes(), [], []
+        for row, count in zip(hashes, tokens.astype(int).tolist(), strict=True):
+            # full blocks up to the end of each hash, and whether the last ends the prompt
+            full = count // block
+            ends = [min(length * (i + 1) // block, full) for i in range(len(row))]
+            wholes.append(bool(ends) and ends[-1] == full and count == full * block)
+            walked.append(nodes.walk(row, ends, wholes[-1]))
+        return nodes.parts(walked, wholes, block)
 
     def padded(self, count: int) -> "Prefixes":
         """The same with rows for ``count`` requests: those behind share nothing."""
@@ -61,13 +65,6 @@ class Prefixes(NamedTuple):
             x: np.pad(np.asarray(getattr(self, x)), (0, more)) for x in ("depth", "covered", "ends")
         }
         return self._replace(parts=np.concatenate([self.parts, none]), **rest)
-
-
-def _cut(row: Sequence[int], tokens: int, length: int, block: int) -> tuple[list[int], bool]:
-    """Full blocks up to the end of each hash, and whether the last ends the prompt."""
-    full = tokens // block
-    ends = [min(length * (i + 1) // block, full) for i in range(len(row))]
-    return ends, bool(ends) and ends[-1] == full and tokens == full * block
 
 
 class _Nodes:

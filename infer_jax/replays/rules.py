@@ -157,15 +157,9 @@ class Rules(Spec):
         return (self.blocks_of(last), self.blocks_of(now))[: self.sums]
 
     def add_to_sums(
-        self,
-        s: State,
-        left: tuple[Array, Array],
-        tokens: tuple[Array, Array],
-        ok: Array,
-        sign: int = 1,
+        self, s: State, own: tuple[Array, ...], ok: Array, sign: int = 1
     ) -> tuple[Array, ...]:
-        """The sums over slots with one more request, or (``sign`` -1) one less, where ``ok``."""
-        own = self.slot_sums(*left, *tokens)
+        """The sums over slots with those of one more, or (``sign`` -1) one less, where ``ok``."""
         return tuple(x + sign * jnp.where(ok, y, 0) for x, y in zip(s.slots.sums, own, strict=True))
 
     def slot_tokens(self, s: State, steps: Array) -> tuple[Array, Array]:

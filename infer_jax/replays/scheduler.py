@@ -132,7 +132,7 @@ class Scheduler(NamedTuple):
                 "end": put(slots.end, slot, end, ends),
                 "base": put(slots.base, slot, drafting.slot_base(s, tokens, ready), ends),
                 "blocks": put(slots.blocks, slot, blocks, ends),
-                "sums": rules.add_to_sums(s, left, (now - 1, now), ends),
+                "sums": rules.add_to_sums(s, rules.slot_sums(*left, now - 1, now), ends),
                 "soonest": jnp.where(ends, jnp.minimum(slots.soonest, end), slots.soonest),
                 "running": slots.running + new,
                 "reserved": slots.reserved + jnp.where(new, blocks, 0),
@@ -172,10 +172,10 @@ class Scheduler(NamedTuple):
         cached = get(slots.base, slot) + s.clock.steps - 1
         cached = jnp.where(begun, batch.computed, cached)
         lost = drafting.lost_tokens(s, self.requests, slot, left + unread, unread)
-        last, now = rules.slot_tokens(s, s.clock.steps)
+        tokens = (get(x, slot) for x in rules.slot_tokens(s, s.clock.steps))
         to_come = tokens_to_come(left, drafting.per_pass(s, slot))
         context = drafting.context_of(s, slot)
-        sums = rules.add_to_sums(s, to_come, (get(last, slot), get(now, slot)), decodes, -1)
+        sums = rules.add_to_sums(s, rules.slot_sums(*to_come, *tokens), decodes, -1)
         after = s.update(
             queue={"pass_blocked": yes},
             slots={

@@ -77,8 +77,8 @@ def start(
         raise InputError("sweep", "where", value, "constraints that some legal point keeps")
     if run.counts["undefined"] == accepted:
         raise InputError("sweep", "objective", f"{names}: NaN everywhere", "a defined term")
-    devices = [str(d) for d in run.mesh.devices.flat]
-    facts = provenance(ready, run.counts, run.seconds, devices, run.chunk)
+    on = [str(d) for d in run.mesh.devices.flat]
+    facts = provenance(ready, run.counts, run.seconds, on, run.chunk)
     if isinstance(ready.reducer, BinCounts):
         assert isinstance(run.kept, DeviceStates)
         return SweepResult(ready, None, ready.reducer.answer(run.kept.merged()), facts, run.notes)

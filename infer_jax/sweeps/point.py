@@ -110,22 +110,18 @@ def _trace(
     with jax.enable_x64(dtype == np.float64):
         make = jax.make_jaxpr(evaluate, return_shape=True)  # pyright: ignore[reportUnknownMemberType]
         jaxpr, returned = make(jax.tree.unflatten(tree, leaves), steps)
-    scope = _scope(jaxpr, returned, evaluation.feasible)
-    return PointProgram(jaxpr, returned, scope, declarations[-1])
-
-
-def _scope(jaxpr: ClosedJaxpr, shapes: Evaluated, feasible: str) -> tuple[bool, ...]:
-    """By output: whether it is computed when only one phase is asked for."""
-    *judged, estimate = shapes
-    count, total = len(jax.tree.leaves(judged)), len(jax.tree.leaves(shapes))
+    # which outputs are computed when only one phase is asked for
+    *judged, estimate = returned
+    count, total = len(jax.tree.leaves(judged)), len(jax.tree.leaves(returned))
     parts = [path.partition(".")[0] for path in by_path(estimate)]
     phases = [name for name in dict.fromkeys(parts) if isinstance(getattr(estimate, name), Phase)]
-    phase = feasible.split(".")[0]
-    if phase not in phases:
-        return (True,) * total
-    own = [True] * count + [name == phase for name in parts]
-    others = [False] * count + [name in phases and name != phase for name in parts]
-    return tuple(independent(jaxpr, own, others))
+    phase = evaluation.feasible.split(".")[0]
+    scope = (True,) * total
+    if phase in phases:
+        own = [True] * count + [name == phase for name in parts]
+        others = [False] * count + [name in phases and name != phase for name in parts]
+        scope = tuple(independent(jaxpr, own, others))
+    return PointProgram(jaxpr, returned, scope, declarations[-1])
 
 
 def answers(

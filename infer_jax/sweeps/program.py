@@ -133,7 +133,7 @@ def _segment(program: Program, mesh: Mesh, *arrays: object) -> Segment:
         in_specs=(SPLIT, REPLICATED, REPLICATED, REPLICATED, REPLICATED, SPLIT),
         out_specs=(SPLIT, REPLICATED, REPLICATED, REPLICATED),
         check_vma=False,
-    )(*arrays)
+    )(*arrays)  # pyright: ignore[reportArgumentType]
 
 
 def _overflows(state: State) -> ArrayLike:

@@ -253,7 +253,7 @@ class Best(Ranking):
         if isinstance(self.under, Mapping):
             object.__setattr__(self, "under", tuple(sorted(self.under.items())))
         for name, limit in self.limits:
-            if not isinstance(limit, int | float) or not 0 < limit < float("inf"):
+            if not _is_limit(limit):
                 raise InputError("Best", f"under.{name}", limit, "a number above 0")
 
     @property
@@ -287,6 +287,10 @@ class Best(Ranking):
         near = xp.maximum(excess, 0.0), chunk.accepted & ~meets & xp.isfinite(excess)
         keys = {"met": (value, meets & xp.isfinite(value)), "missed": near}
         return {name: keys[name] for name in self.sizes}
+
+
+def _is_limit(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < float("inf")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from infer_jax.sweeps.preparing import Part, Prepared
 from infer_jax.sweeps.program import precise
 from infer_jax.sweeps.reducers import Chunk, Ranking, Reducer
 from infer_jax.sweeps.space import spread
-from infer_jax.typed_jax import jit
+from infer_jax.typed_jax import jit, trees
 
 BLOCK = 1024  # points evaluated at a time: one program for any number of them
 
@@ -41,13 +41,9 @@ class RefinedPoints:
     def take(self, order: Sequence[int] | np.ndarray) -> "RefinedPoints":
         """The chosen rows, in that order."""
         rows, old = np.asarray(order, int), self.chunk
-        chunk = old._replace(
-            values={name: x[rows] for name, x in old.values.items()},
-            accepted=old.accepted[rows],
-            feasible=old.feasible[rows],
-            shortfall=old.shortfall[rows],
-            group=old.group[rows],
-        )
+        values = {name: x[rows] for name, x in old.values.items()}  # in their order
+        chunk = trees.take(old._replace(values={}, signs={}), rows)
+        chunk = chunk._replace(values=values, signs=old.signs)
         numbers: list[int] = rows.tolist()
         return RefinedPoints([self.index[i] for i in numbers], chunk)
 

@@ -204,12 +204,9 @@ class SweepResult(FigureResult):
                 return f"{marks[value]} {value}" if value in marks else value
             return digits(float(value), 4) if isinstance(value, int | float) else str(value)
 
-        def borrowed(_: int) -> str:
-            return BORROWED
-
         heads = [heading(name) for name in names]
         if marks and "hardware" not in columns:
-            heads.insert(0, Heading("", "", borrowed, left=True))
+            heads.insert(0, Heading("", "", lambda _: BORROWED, left=True))
         return table(self._to_print(), heads)
 
     def _single_lengths(self) -> Iterator[str]:

@@ -41,8 +41,11 @@ class Devices:
 
     def replicate(self, state: State) -> State:
         """The same numbers on each of this process's devices."""
-        count = len(self.local)
-        return self.put(jax.tree.map(lambda x: np.broadcast_to(x, (count, *np.shape(x))), state))
+
+        def rows(x: np.ndarray) -> np.ndarray:
+            return np.broadcast_to(x, (len(self.local), *np.shape(x)))
+
+        return self.put(jax.tree.map(rows, state))
 
     def fetch(self, state: State) -> State:
         """Copies of this process's rows; views would be donated with the next segment."""
@@ -55,8 +58,12 @@ class Devices:
 
     def collect(self, program: Callable[..., State], *args: object) -> State:
         """The copy on one device of what a program returns on all of them."""
+
+        def copied(x: Array) -> np.ndarray:
+            return np.asarray(x.addressable_data(0))
+
         with precise(self.dtype):
-            return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), program(*args))
+            return jax.tree.map(copied, program(*args))
 
 
 class DeviceStates:

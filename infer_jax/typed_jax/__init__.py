@@ -11,6 +11,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Tree = TypeVar("Tree")  # of arrays
 Options = dict[str, Any]  # of the compiler
+Collective = Callable[[Array, str], Array]
 
 
 def jit(
@@ -44,21 +45,6 @@ def cond(
     return cast(Tree, lax.cond(condition, yes, no, *operands))  # pyright: ignore[reportUnknownMemberType]
 
 
-def psum(x: Array, axis: str) -> Array:
-    """The sum over the devices of an axis of the mesh."""
-    return cast(Array, lax.psum(x, axis))  # pyright: ignore[reportUnknownMemberType]
-
-
-def pmin(x: Array, axis: str) -> Array:
-    """The least over the devices of an axis of the mesh."""
-    return cast(Array, lax.pmin(x, axis))  # pyright: ignore[reportUnknownMemberType]
-
-
-def pmax(x: Array, axis: str) -> Array:
-    """The largest over the devices of an axis of the mesh."""
-    return cast(Array, lax.pmax(x, axis))  # pyright: ignore[reportUnknownMemberType]
-
-
-def all_gather(x: Array, axis: str) -> Array:
-    """The arrays of all devices of an axis of the mesh, stacked, on each of them."""
-    return cast(Array, lax.all_gather(x, axis))  # pyright: ignore[reportUnknownMemberType]
+# over the devices of an axis of the mesh: the sum, the least, the largest, and all of them stacked
+psum, pmin, pmax = (cast(Collective, x) for x in (lax.psum, lax.pmin, lax.pmax))  # pyright: ignore[reportUnknownMemberType]
+all_gather = cast(Collective, lax.all_gather)  # pyright: ignore[reportUnknownMemberType]

@@ -38,11 +38,13 @@ def read(cells: Cells) -> Run:
     unit, scale = ("", 1.0) if seconds else ("_ms", 1e-3)
     times = {name: (f"{name}{unit}", scale) for name in ("ttft", "tpot", "itl", "e2el")}
     failed, limited = failures(cells)
+    # the client's backend may name the engine ("openai" is any server)
+    names = (cells.text(key) or "" for key in ("engine", "backend", "endpoint_type"))
     run = read_run(
         cells,
         COLUMNS | times,
         source="vllm",
-        engine=_engine(cells),
+        engine=next((name.lower() for name in names if name.lower() in ENGINES), None),
         request_rate=request_rate(cells),
         rate_limited=limited,
         speculation=speculation(cells),
@@ -101,12 +103,3 @@ def speculation(cells: Cells) -> Speculation | None:
     rate = cells.number("spec_decode_acceptance_rate", 1e-2)
     ranks = cells.numbers("spec_decode_per_position_acceptance_rates")
     return Speculation(acceptance_rate=rate, per_position=ranks, **counts)
-
-
-def _engine(cells: Cells) -> str | None:
-    """The engine where the client's backend names one ("openai" is any server)."""
-    for key in ("engine", "backend", "endpoint_type"):
-        name = cells.text(key)
-        if name and name.lower() in ENGINES:
-            return name.lower()
-    return None

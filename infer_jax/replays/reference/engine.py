@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -29,17 +29,12 @@ class ReferenceRequest:
     first: float = inf
     last: float = inf
     preempted: int = 0
-    yields: Callable[[], int] = field(
-        default=one_token, kw_only=True
-    )  # tokens that a decode pass gives it
-    beyond: int = field(
-        default=0, kw_only=True
-    )  # of them, tokens after its last one, which are thrown away
-    got: int | None = field(default=None, kw_only=True)  # what its last pass gave, if it decoded
-    sure: bool = field(
-        default=True, kw_only=True
-    )  # whether its last pass was wanted for one token alone
-    news: int = field(default=1, kw_only=True)  # tokens of its last pass that were wanted
+    _: KW_ONLY
+    yields: Callable[[], int] = one_token  # tokens that a decode pass gives it
+    beyond: int = 0  # of them, tokens after its last one, which are thrown away
+    got: int | None = None  # what its last pass gave, if it decoded
+    sure: bool = True  # whether its last pass was wanted for one token alone
+    news: int = 1  # tokens of its last pass that were wanted
 
     def decode(self) -> None:
         """The tokens of a pass; none for one that has its last."""
@@ -59,6 +54,9 @@ class ReferenceRequest:
 
     def decodes(self) -> bool:
         return self.computed >= self.prompt + self.lost
+
+
+ReferenceRequests = list[ReferenceRequest]
 
 
 class ReferencePass(NamedTuple):

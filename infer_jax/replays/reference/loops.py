@@ -11,6 +11,7 @@ from infer_jax.replays.reference.engine import (
     ReferenceEngine,
     ReferencePass,
     ReferenceRequest,
+    ReferenceRequests,
     one_token,
 )
 from infer_jax.replays.reference.sglang import Sglang
@@ -24,7 +25,7 @@ def serve_plainly(
     lengths: Iterable[tuple[float, int, int] | tuple[float, int, int, int]],
     concurrency: int | None = None,
     yields: Callable[[int], Callable[[], int]] = lambda index: one_token,
-) -> list[ReferenceRequest]:
+) -> ReferenceRequests:
     """What happens to requests of (arrival, prompt, output[, cached]), in order of arrival.
 
     With ``concurrency`` one that arrives while as many are in flight is sent when one of them ends.
@@ -69,11 +70,11 @@ def began(step: PlainStep, engine: ReferenceEngine, fed: ReferencePass, now: flo
     return float(step(len(fed.decodes), context, new, pairs)) + engine.waits()
 
 
-def computed(fed: ReferencePass) -> list[ReferenceRequest]:
+def computed(fed: ReferencePass) -> ReferenceRequests:
     """Count the tokens of a pass; the requests whose prompt it ends."""
     for r in fed.decodes:
         r.decode()
-    firsts: list[ReferenceRequest] = []
+    firsts: ReferenceRequests = []
     for r, n in fed.parts:
         r.computed += n
         if r.computed == r.prompt + r.lost:
@@ -82,7 +83,7 @@ def computed(fed: ReferencePass) -> list[ReferenceRequest]:
     return firsts
 
 
-def ended(engine: ReferenceEngine, fed: ReferencePass, now: float) -> list[ReferenceRequest]:
+def ended(engine: ReferenceEngine, fed: ReferencePass, now: float) -> ReferenceRequests:
     """End a pass; those that have their last token, which leave."""
     for r in computed(fed):
         r.first = min(r.first, now)
@@ -108,11 +109,8 @@ def _sent(
 
 
 def _overlapped(
-    step: PlainStep,
-    engine: ReferenceEngine,
-    requests: list[ReferenceRequest],
-    concurrency: int | None,
-) -> list[ReferenceRequest]:
+    step: PlainStep, engine: ReferenceEngine, requests: ReferenceRequests, concurrency: int | None
+) -> ReferenceRequests:
     """The engine's loop with two passes in flight (vLLM's ``step_with_batch_queue``).
 
     A pass is put together as soon as fewer than two are in flight, before the oldest is waited for;
@@ -146,8 +144,8 @@ def _overlapped(
 
 
 def _one_behind(
-    step: PlainStep, engine: Sglang, requests: list[ReferenceRequest], concurrency: int | None
-) -> list[ReferenceRequest]:
+    step: PlainStep, engine: Sglang, requests: ReferenceRequests, concurrency: int | None
+) -> ReferenceRequests:
     """SGLang's ``event_loop_overlap``: a pass is launched, then the one before it is waited for.
 
     Who finishes in the pass that runs is not known when the next is put together, and decodes in it

@@ -12,7 +12,7 @@ import infer_jax as ij
 from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Curves, Kernels
-from infer_jax.kernel_timing import Timed, entries, families, fitted, kernels, profile
+from infer_jax.kernel_timing import Timed, families, fitted, kernels, profile
 from infer_jax.kernel_timing.families import FP8
 from infer_jax.kernel_timing.kernels import seconds
 from infer_jax.physics import efficiency as eff
@@ -29,9 +29,9 @@ def test_work_is_neither_dropped_nor_merged():
 
 
 def test_intervals_in_words():
-    assert entries.interval(0.5, 0.6) == "80 % interval 0.5 to 0.6"
+    assert profile.interval(0.5, 0.6) == "80 % interval 0.5 to 0.6"
     for pair in ((0.0, 1.0), (1.0, 1.0), (1e-9, 1.0), (1.0, float("inf"))):
-        assert entries.interval(*pair) == "the data do not determine it"
+        assert profile.interval(*pair) == "the data do not determine it"
 
 
 @cache
