@@ -205,8 +205,12 @@ class SweepResult(FigureResult):
             return digits(float(value), 4) if isinstance(value, int | float) else str(value)
 
         heads = [heading(name) for name in names]
+
+        def borrowed(_: int) -> str:
+            return BORROWED
+
         if marks and "hardware" not in columns:
-            heads.insert(0, Heading("", "", lambda _: BORROWED, left=True))
+            heads.insert(0, Heading("", "", borrowed, left=True))
         return table(self._to_print(), heads)
 
     def _single_lengths(self) -> Iterator[str]:

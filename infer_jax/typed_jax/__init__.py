@@ -46,5 +46,6 @@ def cond(
 
 
 # over the devices of an axis of the mesh: the sum, the least, the largest, and all of them stacked
-psum, pmin, pmax = (cast(Collective, x) for x in (lax.psum, lax.pmin, lax.pmax))  # pyright: ignore[reportUnknownMemberType]
+psum, pmin = cast(Collective, lax.psum), cast(Collective, lax.pmin)  # pyright: ignore[reportUnknownMemberType]
+pmax = cast(Collective, lax.pmax)  # pyright: ignore[reportUnknownMemberType]
 all_gather = cast(Collective, lax.all_gather)  # pyright: ignore[reportUnknownMemberType]
