@@ -1,16 +1,14 @@
 """Programs that run once or over few rows: compiled quickly, kept for the next process."""
 
-from infer_jax.compiling.options import (
-    QUICK as QUICK,
-    of_gradients as of_gradients,
-    quick as quick,
-    wide as wide,
-)
 from infer_jax.compiling.programs import (
     MANY as MANY,
+    QUICK as QUICK,
     SOME as SOME,
     in_same_precision as in_same_precision,
+    of_gradients as of_gradients,
     once as once,
+    quick as quick,
+    wide as wide,
 )
 from infer_jax.compiling.store import (
     cache_folder as cache_folder,

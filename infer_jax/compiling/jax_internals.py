@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxlib import version as jaxlib_version
 
-from infer_jax.compiling.options import Options
+from infer_jax.typed_jax import Options
 
 JAXLIB_VERSION = jaxlib_version.__version__
 # XLA for CPUs copies what several fused loops read into each of them: a program of 5,000

@@ -5,6 +5,7 @@ Requests go in turn, to the server with the least to do, or by prefix. ``CopyGro
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -161,6 +162,7 @@ class Cluster(NamedTuple):
     position: Int[Array, " n"]  # of a request in the queue of its server
 
 
+@dataclass(eq=False)
 class ServerGroup:
     """What stays while the servers' states change: their pass, rules and requests, and the router.
 
@@ -168,19 +170,18 @@ class ServerGroup:
     where the router compares them; ``common``: seconds of the part of a pass that all run together.
     """
 
-    def __init__(
-        self,
-        step: StepTime,
-        rules: Rules,
-        requests: Requests,
-        concurrency: Array | None,
-        router: str,
-        begins: Beginnings | None = None,
-        common: Callable[..., Array] | None = None,
-    ):
-        self.requests, self.begins = jax.tree.map(jnp.asarray, (requests, begins))
-        self.step, self.rules = step, rules.integers()
-        self.concurrency, self.router, self.common = concurrency, router, common
+    step: StepTime
+    rules: Rules
+    requests: Requests
+    concurrency: Array | None
+    router: str
+    begins: Beginnings | None = None
+    common: Callable[..., Array] | None = None
+
+    def __post_init__(self) -> None:
+        given = self.requests, self.begins
+        self.requests, self.begins = jax.tree.map(jnp.asarray, given)
+        self.rules = self.rules.integers()
 
     def server(self, queue: Requests) -> Server:
         """One server."""

@@ -21,7 +21,7 @@ from infer_jax.catalog.published import law_of, laws, serving_coefficients
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.physics.chance import Spread, holds
 from infer_jax.planning import MODES, Choice, PlanCandidates, Requirements
-from infer_jax.planning.confidence import ConfidentPlans, confident_plans
+from infer_jax.planning.cheapest import ConfidentPlans, confident_plans
 from infer_jax.planning.posterior import (
     ARRIVING_DRAWS,
     Chances,

@@ -1,6 +1,7 @@
 """The keys of a config.json, every value checked when it is read."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Never, TypeVar, cast
 
@@ -12,6 +13,7 @@ MAX_ITEMS = 2**18  # entries of a list: DeepSeek exclusions name 50,000 modules
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Facts:
     """A JSON object whose values are read by key, type and bounds.
 
@@ -25,15 +27,10 @@ class Facts:
         notes: sentences about what was assumed or ignored, shared with sub-objects.
     """
 
-    def __init__(
-        self,
-        values: Mapping[str, object],
-        where: str,
-        prefix: str = "",
-        notes: list[str] | None = None,
-    ):
-        self.values, self.where, self.prefix = values, where, prefix
-        self.notes: list[str] = [] if notes is None else notes
+    values: Mapping[str, object]
+    where: str
+    prefix: str = ""
+    notes: list[str] = field(default_factory=list[str])
 
     def __contains__(self, key: str) -> bool:
         return self.values.get(key) is not None

@@ -3,7 +3,7 @@
 import pytest
 
 from infer_jax.catalog import load_model
-from infer_jax.launch.plans import traits
+from infer_jax.launch import traits
 
 
 @pytest.mark.parametrize(

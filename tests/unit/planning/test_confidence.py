@@ -13,7 +13,7 @@ from infer_jax.catalog.published import facts, laws, unseen
 from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import Spread
 from infer_jax.planning import MODES, PlanSpace, Requirements, Side, layouts, pools_of
-from infer_jax.planning.confidence import confident_plans
+from infer_jax.planning.cheapest import confident_plans
 from infer_jax.planning.instances import instance_rows
 from infer_jax.planning.posterior import ErrorModel, Posterior, chances
 from infer_jax.planning.pricing import first_of_each, priced

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from infer_jax.catalog import load_model, load_system
-from infer_jax.compiling import options, programs
+from infer_jax.compiling import programs
+from infer_jax.compiling.programs import BRISK
 from infer_jax.estimators.serving import Serving
 from infer_jax.planning import OpenLoop, PlanSpace, Requirements, Side, layouts, search
 from infer_jax.planning.layout import LARGEST
@@ -81,7 +82,7 @@ def test_no_plan_is_dearer_than_one_within_limits():
 @pytest.mark.parametrize(("name", "count"), [("llama-3.1-8b", 200), ("qwen3-30b-a3b", 100)])
 def test_no_plan_is_dearer_than_one_within_limits_300(name, count, monkeypatch):
     """The same of 300 questions, a third of them of a mixture."""
-    monkeypatch.setattr(programs, "BRISK", options.BRISK)
+    monkeypatch.setattr(programs, "BRISK", BRISK)
     no_plan_is_dearer(name, count)
 
 
@@ -138,7 +139,7 @@ def test_a_trace_on_one_system_takes_seconds_of_processor(monkeypatch):
     At most as long as 8 x 10^8 exponentials, some 3 s on an idle core: seconds alone are as many
     as other work on the machine makes them.
     """
-    monkeypatch.setattr(programs, "BRISK", options.BRISK)
+    monkeypatch.setattr(programs, "BRISK", BRISK)
     arch, random = load_model("qwen3-235b-a22b").architecture, np.random.default_rng(0)
     lengths = samples(*np.round(random.lognormal(6.0, 1.0, (2, 3000))))
     work = work_of(1400.0, 240.0, 20.0).replace(lengths=lengths)

@@ -1,4 +1,7 @@
-"""A plan as the servers it needs: their weights, their commands, and why an engine has none."""
+"""A plan as the servers it needs: their weights, their commands, and why an engine has none.
+
+The commands are those of a named version of each engine (``engines``).
+"""
 
 import math
 import os
@@ -8,7 +11,14 @@ from typing import Any
 from infer_jax.catalog import Model, System, load_model
 from infer_jax.catalog.models import HUB
 from infer_jax.compiling import once
-from infer_jax.engines import ENGINES, Instance, Launch, LaunchedService, ModelCheckpoint
+from infer_jax.engines import (
+    ENGINES,
+    Instance,
+    Launch,
+    LaunchedService,
+    ModelCheckpoint,
+    Step as Step,
+)
 from infer_jax.physics import attention as att
 from infer_jax.planning import Layout, PlanPool, machine
 from infer_jax.specs import UNBOUNDED, Architecture, Experts
