@@ -10,6 +10,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.physics.chance import Spread, ratio
 from infer_jax.planning import USUAL_TTFT, Replay
+from infer_jax.verbs import plan_replay
 from infer_jax.verbs.bands import error_bands, probability
 
 
@@ -87,11 +88,12 @@ def test_a_format_that_the_chip_does_not_multiply_is_said_first():
     assert "4-bit products: 8-bit" not in native
 
 
-def test_a_plan_that_its_replay_breaks_goes_down():
+def test_a_plan_that_its_replay_breaks_goes_down(monkeypatch):
     """And one of the same layout with more to spare, which the replay keeps, is looked for.
 
     The limit lies between the percentile that the law has for the first plan and the replay's.
     """
+    monkeypatch.setattr(plan_replay, "ARRIVALS", 500)
     asked = {"request_rate": 20.0, "isl": "1000±800", "osl": "200±150", "mode": "aggregated"}
     few = {"tpot": 0.03, "top": 3, **asked}
     loose = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=10.0, replay=True, **few)
