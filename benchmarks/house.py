@@ -27,16 +27,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_156,
-    "lines of code of the package": 35_638,
-    "lines of the package": 61_381,
-    "files of the package": 420,
+    "lines of code of the front": 9_484,
+    "lines of code of the package": 34_966,
+    "lines of the package": 60_672,
+    "files of the package": 416,
     "lines of experiments": 10_900,
     "lines of tests": 32_500,
     "functions and classes with bare names": 12,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
-    "functions that ij.plan runs through": 244,
+    "functions that ij.plan runs through": 243,
 }
 PLAN = """
 import sys

@@ -28,7 +28,7 @@ from infer_jax.plots.path import plot_path
 from infer_jax.plots.style import save
 from infer_jax.specs import Architecture, Plan, Workload
 from infer_jax.sweeps import Axis, Best, Constraint, Space
-from infer_jax.verbs.codesign_figure import search_of
+from infer_jax.verbs.codesign_result import search_of
 
 STUDIES: dict[str, Any] = read_toml(Path(__file__).with_name("studies.toml"))
 SHIPPED = ("llama-3.1-70b", "llama-3.1-405b", "qwen2.5-72b", "qwen3-32b", "mistral-large-2")

@@ -13,6 +13,7 @@ from experiments._report import OUT
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
 from infer_jax.plots import Curve, plot_frontier
+from infer_jax.plots.style import save
 
 Curves = Mapping[str, Front]
 SOURCE = "Model and settings: Erdil 2025 (arXiv 2506.04645), "
@@ -138,5 +139,5 @@ def draw_figure(name: str, folder: Path = OUT) -> Path:
         for title, curves in figure.panels().items()
     }
     path = folder / figure.file
-    plot_frontier(panels, path, title=figure.title, caption=SOURCE + figure.note)
+    save(plot_frontier(panels, title=figure.title, caption=SOURCE + figure.note), path)
     return path

@@ -18,7 +18,8 @@ from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.search import search
 from infer_jax.physics import collaborative
-from infer_jax.plots.tradeoff import plot_tradeoff
+from infer_jax.plots.frontier import plot_tradeoff
+from infer_jax.plots.style import save
 from infer_jax.specs import Workload
 
 Curve = tuple[np.ndarray, np.ndarray]
@@ -148,5 +149,5 @@ def draw(name: str, folder: Path = OUT) -> tuple[Path, dict[str, dict[str, Curve
     file, title, make, note = FIGURES[name]
     panels = make()
     path = folder / file
-    plot_tradeoff(panels, path, title=title, caption=SOURCE + note + _against(name, panels))
+    save(plot_tradeoff(panels, title=title, caption=SOURCE + note + _against(name, panels)), path)
     return path, panels

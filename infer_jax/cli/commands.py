@@ -1,8 +1,10 @@
 """A verb as a command: its options are those that the verb declares, and a few of every command."""
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter, getdoc, signature
 from types import NoneType
 from typing import Annotated, get_args
 
@@ -21,15 +23,11 @@ AT = Option("Sweep nothing: one point in full, by its index.", "INDEX")
 OF_COMMAND = {"as_json": (bool, JSON, False), "quiet": (bool, QUIET, False)}
 
 
-def verb_of(name: str) -> Callable[..., Result]:
-    """The function that a command calls; importing it imports no JAX."""
-    module = f"cli.{VERBS[name].module}" if VERBS[name].module else f"verbs.{name}"
-    return getattr(import_module(f"infer_jax.{module}"), name)
-
-
 def command_of(name: str) -> Callable[..., None]:
-    """The function of a command, with the signature that typer reads."""
-    verb, row = verb_of(name), VERBS[name]
+    """The function of a command, with the signature that typer reads; it imports no JAX."""
+    row = VERBS[name]
+    module = f"cli.{row.module}" if row.module else f"verbs.{name}"
+    verb: Callable[..., Result] = getattr(import_module(f"infer_jax.{module}"), name)
 
     def command(*, quiet: bool, **options: object) -> None:
         with importing():  # JAX, too
@@ -49,8 +47,12 @@ def command_of(name: str) -> Callable[..., None]:
 def _parameters(verb: Callable[..., object], row: Verb) -> Iterator[tuple[str, Parameter]]:
     """The parameters of a command: those of its verb that declare an option, then its own."""
     own = signature(verb).parameters
+    _, _, described = (getdoc(verb) or "").partition("\nArgs:\n")
+    lines = re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", described.partition("\n\n")[0], re.M)
+    helps = {name: " ".join(text.split()) for name, text in lines}
     for name, parameter in own.items():
         if option := option_of(parameter.annotation):
+            option = replace(option, help=option.help or helps[name])
             type_ = type_of(parameter.annotation)
             yield name, _parameter(name, type_, option, parameter.default)
     added: dict[str, tuple[object, Option, object]] = {}
@@ -78,7 +80,8 @@ def _parameter(name: str, type_: object, option: Option, default: object) -> Par
     if option.required:
         first = Parameter.empty
     how = {"help": option.help, "metavar": option.metavar or None}
-    how |= {"autocompletion": _completion(option.names)} if option.names else {}
+    if (names := option.names) is not None:
+        how["autocompletion"] = lambda incomplete: [x for x in names() if x.startswith(incomplete)]
     spelling = f"--{name.replace('_', '-')}"
     if bool in types and NoneType in types:
         spelling = f"{spelling}/--no-{spelling[2:]}"
@@ -89,12 +92,3 @@ def _parameter(name: str, type_: object, option: Option, default: object) -> Par
     )
     kind = Annotated[optional if first is None else needed, declared]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=first, annotation=kind)
-
-
-def _completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """A shell completion: those of ``names`` that begin with the typed text."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names() if name.startswith(incomplete)]
-
-    return complete

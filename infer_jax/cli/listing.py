@@ -69,15 +69,12 @@ def models(name: Name = None) -> Listing:
     from infer_jax.verbs.inputs import named_model
 
     listed = [named_model("NAME", x) for x in ([name] if name else list_models())]
-    content: list[Section] = [Rows("models", [_model_fields(x) for x in listed], MODELS)]
+    rows = [_model_fields(x) for x in listed]
+    content: list[Section] = [Rows("models", rows, MODELS)]
     if name:
-        formats, source = listed[0].quantisation, _source(listed[0])
-        content.append(Notes([f"Formats: {formats}.", f"Source: {source}.", *listed[0].notes]))
+        sentences = [f"Formats: {rows[0]['formats']}.", f"Source: {rows[0]['source']}."]
+        content.append(Notes([*sentences, *listed[0].notes]))
     return Listing(content)
-
-
-def _source(model: "Model") -> object:
-    return model.published.get("source", model.source)
 
 
 def _model_fields(model: "Model") -> dict[str, object]:
@@ -95,7 +92,7 @@ def _model_fields(model: "Model") -> dict[str, object]:
         "context_tokens": None if longest >= UNBOUNDED else longest,
         "formats": model.quantisation,
         "published": dict(model.published),
-        "source": _source(model),
+        "source": model.published.get("source", model.source),
         "notes": list(model.notes),
     }
 

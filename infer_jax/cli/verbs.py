@@ -32,7 +32,16 @@ class Verbs(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that is named, with all its options."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, _command(name) if name in VERBS else command, rest
+        if name not in VERBS:
+            return name, command, rest
+        with importing():
+            from infer_jax.cli.commands import command_of
+
+            function = command_of(name)
+        program = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        example = f"Example: infer-jax {VERBS[name].example}"
+        program.command(name, help=VERBS[name].line, epilog=example)(function)
+        return name, typer.main.get_command(program), rest
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:
         """Run one command; exit 0, 1 (see docs/command-line.md), 2 or 130."""
@@ -91,19 +100,6 @@ def _complain(sentence: str, given: Sequence[str] = (), error: InputError | None
         print_json({"error": problem})
     print(sentence if sentence.startswith(NAME) else f"{NAME}{sentence}", file=sys.stderr)
     return 2
-
-
-def _command(name: str) -> TyperCommand:
-    with importing():
-        from infer_jax.cli.commands import command_of
-
-        function = command_of(name)
-    program = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    example = f"Example: infer-jax {VERBS[name].example}"
-    program.command(name, help=VERBS[name].line, epilog=example)(function)
-    command = typer.main.get_command(program)
-    assert isinstance(command, TyperCommand)
-    return command
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ and every bar ends in its number.
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from infer_jax.estimators import Phase
 from infer_jax.plots.style import (
@@ -18,6 +18,8 @@ from infer_jax.plots.style import (
     TONE_ORDER,
     TONES,
     WIDE,
+    Axes,
+    Figure,
     Look,
     Options,
     Words,
@@ -30,11 +32,7 @@ from infer_jax.plots.style import (
     write,
 )
 from infer_jax.results.numbers import digits
-from infer_jax.results.terms import term
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from infer_jax.results.wording import term
 
 Numbers = Mapping[str, float]
 HEIGHT, GAP, ROW = 0.36, 0.72, 0.21  # inches: bar, between panels, legend
@@ -98,7 +96,7 @@ def plot_bars(
     end: str = "",
     free: str = "",
     **words: Unpack[Words],
-) -> "Figure":
+) -> Figure:
     """A picture of panels one below the other; ``words``: title and caption.
 
     ``mark``: what a diamond is, in words; ``end``: what a line within a bar is; ``free``: a part
@@ -185,7 +183,7 @@ def _looks(panels: Sequence[Panel], free: str) -> dict[str, Look]:
     return {name: looks[name] for name in (*order, OTHER) if name in names}
 
 
-def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, Look], mark: str) -> None:
+def _draw(axes: Axes, panel: Panel, looks: Mapping[str, Look], mark: str) -> None:
     """The bars of a panel; ``mark``: what its diamonds are, in words."""
     reach = [1e-30, *panel.limits.values(), *panel.marks.values(), *panel.ends.values()]
     for y, (label, parts) in enumerate(panel.bars.items()):
@@ -229,7 +227,7 @@ def _draw(axes: "Axes", panel: Panel, looks: Mapping[str, Look], mark: str) -> N
         write(axes, mark, (1.0, 1.0), (92, 3), **look | {"color": QUIET})
 
 
-def _number_parts(axes: "Axes") -> None:
+def _number_parts(axes: Axes) -> None:
     """Write the number of each part into it, where it fits."""
     bars: Any = axes.containers
     for bar in (bar for container in bars for bar in container):

@@ -1,20 +1,28 @@
-"""Draws frontiers: tokens per second of a request against its price."""
+"""Draws frontiers: tokens per second of a request against its price, or of a job against time."""
 
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from infer_jax.estimators import Estimate
-from infer_jax.plots.style import INK, Options, line, panels, readable, save, style, write_below
+from infer_jax.plots.style import (
+    INK,
+    Axes,
+    Figure,
+    Options,
+    Words,
+    line,
+    panels,
+    readable,
+    style,
+    write_below,
+)
 from infer_jax.specs import output
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 SPEED, COST = (output(Estimate, name).doc for name in ("speed", "cost"))
+LATENCY, THROUGHPUT = "latency of a job, seconds", "output tokens per second"
 HEADROOM = 2000.0  # times the dearest curve's least cost: beyond it curves only rise
 
 
@@ -30,7 +38,7 @@ class Curve(NamedTuple):
     words: str = ""
 
 
-def _draw(axes: "Axes", curves: Mapping[str, Curve]) -> None:
+def _draw(axes: Axes, curves: Mapping[str, Curve]) -> None:
     """Draw frontiers into axes: speed (tokens/s, linear) against cost (USD, logarithmic).
 
     Every curve has a tone, a dash and a marker of its own, so that grey suffices.
@@ -55,24 +63,19 @@ def _draw(axes: "Axes", curves: Mapping[str, Curve]) -> None:
 
 
 def plot_frontier(
-    curves: Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]],
-    path: str | os.PathLike[str] | None = None,
-    *,
-    title: str = "",
-    caption: str = "",
-) -> "Figure":
-    """A picture of frontiers, one panel or several; written to ``path`` if given.
+    curves: Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]], **words: Unpack[Words]
+) -> Figure:
+    """A picture of frontiers, one panel or several; ``words``: title and caption.
 
-    ``curves`` maps labels to curves, or panel titles to such mappings. With a path the format
-    is that of its suffix (png, svg, pdf).
+    ``curves`` maps labels to curves, or panel titles to such mappings.
 
     Raises:
-        InputError: matplotlib is missing, or the path cannot be written.
+        InputError: matplotlib is missing.
     """
     first = next(iter(curves.values()), None)
     groups: Any = {"": curves} if first is None or isinstance(first, Curve) else curves
     with style():
-        figure, all_axes = panels(len(groups), title, caption)
+        figure, all_axes = panels(len(groups), **words)
         for axes, (name, group) in zip(all_axes, groups.items(), strict=True):
             _draw(axes, group)
             if name:
@@ -81,8 +84,6 @@ def plot_frontier(
         all_axes[0].set_ylim(_limits([c for group in groups.values() for c in group.values()]))
         for axes in all_axes:
             readable(axes, 200.0, _dollars)
-        if path is not None:
-            save(figure, path)
     return figure
 
 
@@ -98,3 +99,37 @@ def _limits(curves: list[Curve]) -> tuple[float, float] | None:
 
 def _dollars(value: float, _: float) -> str:
     return f"${value:g}" if value < 1000 else f"${value:,.0f}"
+
+
+def plot_tradeoff(
+    curves: Mapping[str, Mapping[str, tuple[ArrayLike, ArrayLike]]],
+    labels: Mapping[tuple[float, float], str] | None = None,
+    **words: Unpack[Words],
+) -> Figure:
+    """A picture of (seconds, tokens/s) curves by panel and label, with logarithmic axes.
+
+    ``labels``: what stands beside points of the first panel; ``words``: title and caption.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    with style():
+        figure, every = panels(len(curves), **words)
+        for axes, (name, group) in zip(every, curves.items(), strict=True):
+            for i, (label, (seconds, rate)) in enumerate(group.items()):
+                seconds, rate = np.asarray(seconds), np.asarray(rate)
+                few = max(1, len(seconds) // 12)
+                marks = {"marker": ""} if labels else {"markevery": few}
+                axes.plot(seconds, rate, **{**line(i), **marks}, label=label)
+            axes.set(xscale="log", yscale="log")
+            readable(axes, 200.0)
+            axes.margins(y=0.1)
+            axes.set_xlabel(LATENCY)
+            axes.set_title(name)
+            if len(group) > 1:
+                axes.legend(loc="best")
+        for point, text in (labels or {}).items():
+            every[0].plot(*point, "o", color=INK, markersize=6, zorder=4)
+            write_below(every[0], point, text, left=point[0] == max(labels or {})[0])
+        every[0].set_ylabel(THROUGHPUT)
+    return figure

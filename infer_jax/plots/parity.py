@@ -1,15 +1,11 @@
 """Draws predicted against measured times, before and after calibration."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.plots.style import QUIET, SERIES, Options, panels, style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from infer_jax.plots.style import QUIET, SERIES, Axes, Figure, Options, panels, style
 
 DECADES = 50.0  # ratio of the ends of an axis from which its decades alone have numbers
 
@@ -23,7 +19,7 @@ class Parity(NamedTuple):
     band: np.ndarray
 
 
-def plot_parity(groups: Mapping[str, Parity], *, label: str, title: str, caption: str) -> "Figure":
+def plot_parity(groups: Mapping[str, Parity], *, label: str, title: str, caption: str) -> Figure:
     """A picture of predicted against measured times, a panel for each of ``groups``.
 
     On the diagonal both are equal; the band holds 80 % of new runs.
@@ -43,7 +39,7 @@ def plot_parity(groups: Mapping[str, Parity], *, label: str, title: str, caption
     return figure
 
 
-def _draw(axes: "Axes", group: Parity) -> None:
+def _draw(axes: Axes, group: Parity) -> None:
     from matplotlib.ticker import LogLocator
 
     low, high = group.band

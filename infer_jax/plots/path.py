@@ -1,7 +1,7 @@
 """Draws a co-design search: what changed, what it brings, and the objective by step."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from infer_jax.plots.style import (
     QUIET,
     SERIES,
     TONES,
+    Axes,
+    Figure,
     Look,
     Options,
     Words,
@@ -21,10 +23,6 @@ from infer_jax.plots.style import (
     write,
 )
 from infer_jax.results.numbers import digits
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FAINT = 60  # restarts drawn at most besides the winner
 ROW = 0.27  # inches of a bar
@@ -75,7 +73,7 @@ class SearchTrack(NamedTuple):
 
 def plot_path(
     search: SearchTrack, changes: Mapping[str, Sequence[Change]], **words: Unpack[Words]
-) -> "Figure":
+) -> Figure:
     """A picture of the start and the design in bars, a panel for each group, and of the search.
 
     ``words``: title and caption. Steps at which a limit is broken are drawn thin; the ring is the
@@ -94,7 +92,7 @@ def plot_path(
     return figure
 
 
-def _draw_changes(axes: "Axes", rows: Sequence[Change]) -> None:
+def _draw_changes(axes: Axes, rows: Sequence[Change]) -> None:
     """Bars of design over start on a logarithmic scale, with both numbers beside them."""
     ratios = [row.design / row.start for row in rows]
     looks = [COLOURS[row.kind] for row in rows]
@@ -116,7 +114,7 @@ def _draw_changes(axes: "Axes", rows: Sequence[Change]) -> None:
         axes.legend(handles=keys, ncols=len(keys), handlelength=1.4, columnspacing=1.0, **place)
 
 
-def _draw_search(axes: "Axes", search: SearchTrack) -> None:
+def _draw_search(axes: Axes, search: SearchTrack) -> None:
     """Every restart's objective by step, the winner's thick where the limits hold."""
     steps, best, start = np.arange(len(search.best)), search.best, search.start
     others = axes.plot(steps, search.restarts[:, :FAINT], color="#c9c9c9", linewidth=0.6)

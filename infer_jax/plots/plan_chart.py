@@ -3,8 +3,9 @@
 Pages draw it with Vega-Lite (``pages.charts``), pictures with matplotlib (``plots.plans``).
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 BAND = (
     "80 % of measured servers: one that takes longer for a token is dearer by as much, for it has "
@@ -99,15 +100,14 @@ class PlanChart(NamedTuple):
         plans: Sequence[PlanPoint],
         systems: Mapping[str, str],
         chosen: PlanPoint | None,
-        limits: tuple[float | None, float | None] = (None, None),
-        runs: Sequence[RunPoint] = (),
+        limits: tuple[float, float] = (math.inf, math.inf),
         hidden: Sequence[str] = (),
-        label: str = "",
-        currency: str = "USD",
+        **more: Any,
     ) -> "PlanChart":
         """The chart of ``plans`` and the ``chosen`` one, which need not be among them.
 
-        ``systems``: by label, each in a tone of its own; ``limits``: of TTFT and TPOT, seconds.
+        ``systems``: by label, each in a tone of its own; ``limits``: of TTFT and TPOT, seconds;
+        ``more``: its runs, label and currency.
         """
         tones = {name: i for i, name in enumerate(dict.fromkeys(systems.values()))}
         series = [PlanSeries(x, tones[name], x not in hidden) for x, name in systems.items()]
@@ -117,8 +117,8 @@ class PlanChart(NamedTuple):
             keys = [(x.series, x.layout, x.batch, x.pools) for x in plans]
             number = keys.index(key) if key in keys else len(plans)
             points += [] if key in keys else [chosen._replace(line=False)]
-        ttft, tpot = (None if x is None else 1e3 * x for x in limits)
-        return cls(series, points, number, runs, ttft, tpot, label, currency)
+        ttft, tpot = (1e3 * x if math.isfinite(x) else None for x in limits)
+        return cls(series, points, number, ttft=ttft, tpot=tpot, **more)
 
     def up(self) -> list[ChartAxis]:
         """Axes upwards that every plan which is visible has numbers for, the first the first."""

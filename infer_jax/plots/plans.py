@@ -3,9 +3,8 @@
 Speed is to the right and money is up, so that the better plan lies below and to the right.
 """
 
-import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from infer_jax.estimators import Estimate
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
@@ -13,9 +12,11 @@ from infer_jax.plots.style import (
     DIAMOND,
     INK,
     QUIET,
+    Axes,
+    Figure,
+    Words,
     line,
     readable,
-    save,
     style,
     subplots,
     words,
@@ -23,10 +24,6 @@ from infer_jax.plots.style import (
 )
 from infer_jax.results.numbers import digits
 from infer_jax.specs import output
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SPEED = output(Estimate, "speed").doc
 KEYS = 0.62  # inches of the keys above the axes
@@ -37,21 +34,14 @@ RING: Look = {"marker": "o", "color": INK, "linestyle": "none", "markersize": 15
                         "markerfacecolor": "none", "markeredgewidth": 1.6}  # fmt: skip
 
 
-def plot_plans(
-    chart: PlanChart,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    title: str = "",
-    caption: str = "",
-) -> "Figure":
+def plot_plans(chart: PlanChart, **heading: Unpack[Words]) -> Figure:
     """A picture of a chart of plans, one series a system or format.
 
     The plan to take has a ring and its numbers, plans that break the limit of TPOT are on grey,
-    hollow marks have two pools, diamonds are measured runs. With a path the format is that of its
-    suffix (png, svg, pdf).
+    hollow marks have two pools, diamonds are measured runs. ``heading``: title and caption.
 
     Raises:
-        InputError: matplotlib is missing, or the path cannot be written.
+        InputError: matplotlib is missing.
     """
     key, series = chart.up()[0].key, [x for x in chart.series if x.visible]
     visible = chart.visible() if chart.chosen is None else [p for p in chart.plans if p.line]
@@ -59,7 +49,7 @@ def plot_plans(
     runs = [(run.numbers.get("speed"), run.numbers.get(key)) for run in chart.runs]
     measured: list[Any] = [(x, y) for x, y in runs if x is not None and y is not None]
     with style():
-        figure, (axes,) = subplots(height=4.6 + KEYS, title=title, caption=caption)
+        figure, (axes,) = subplots(height=4.6 + KEYS, **heading)
         for label, look in looks.items():
             _draw(axes, [p for p in visible if p.series == label], key, look)
         axes.set_yscale("log")
@@ -79,8 +69,6 @@ def plot_plans(
         handles = _handles(chart, looks, [p for p in visible if p.series in looks], bool(measured))
         place: Look = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
         axes.legend(handles=handles, ncols=3, handlelength=2.4, columnspacing=1.4, **place)
-        if path is not None:
-            save(figure, path)
     return figure
 
 
@@ -88,7 +76,7 @@ def _position(plan: PlanPoint, key: str) -> tuple[float, float]:
     return plan.numbers["speed"] or 0.0, plan.numbers[key] or 0.0
 
 
-def _draw(axes: "Axes", plans: Sequence[PlanPoint], key: str, look: Look) -> None:
+def _draw(axes: Axes, plans: Sequence[PlanPoint], key: str, look: Look) -> None:
     """The plans of a series: filled marks of one pool with their band, hollow ones of two."""
     for pools, face in ((False, look["color"]), (True, "white")):
         points = sorted((p for p in plans if p.pools == pools), key=lambda p: _position(p, key))
@@ -105,7 +93,7 @@ def _draw(axes: "Axes", plans: Sequence[PlanPoint], key: str, look: Look) -> Non
             axes.fill(*around, color=look["color"], alpha=0.14, linewidth=0, zorder=1)
 
 
-def _draw_chosen(axes: "Axes", chart: PlanChart, *, several: bool) -> None:
+def _draw_chosen(axes: Axes, chart: PlanChart, *, several: bool) -> None:
     """The ring around the plan to take, and below it what it is, and its numbers."""
     assert chart.chosen is not None
     plan, axis = chart.plans[chart.chosen], chart.up()[0]

@@ -1,12 +1,14 @@
 """Draws points, how many of them lie where, and a term over two axes."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from infer_jax.plots.style import (
     INK,
+    Axes,
+    Figure,
     Options,
     Words,
     line,
@@ -17,10 +19,6 @@ from infer_jax.plots.style import (
 )
 from infer_jax.results.numbers import digits
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 CELLS = 12  # columns of a map up to which each cell has its number
 SPACED = 0.06  # of the diagonal of the axes: between two marks of a line
 WIDEST = 30.0  # ratio of the ends of an axis from which it is logarithmic
@@ -28,16 +26,14 @@ FAINTEST = 0.2  # share of black of a cell with one point, which white paper wou
 Series = Mapping[str, tuple[np.ndarray, np.ndarray]]  # x and y by label
 
 
-def plot_points(
-    series: Series, *, labels: tuple[str, str], title: str = "", caption: str = ""
-) -> "Figure":
-    """A picture of points, x and y by series.
+def plot_points(series: Series, *, labels: tuple[str, str], **words: Unpack[Words]) -> Figure:
+    """A picture of points, x and y by series; ``words``: title and caption.
 
     Raises:
         InputError: matplotlib is missing.
     """
     with style():
-        figure, (axes, *_) = panels(1, title, caption)
+        figure, (axes, *_) = panels(1, **words)
         _draw_lines(axes, series, linewidth=1.4)
         x, y = (np.concatenate(column) for column in zip(*series.values(), strict=True))
         _scale(axes, (x, y), labels)
@@ -51,9 +47,8 @@ def plot_cloud(
     fronts: Series,
     *,
     labels: tuple[str, str],
-    title: str = "",
-    caption: str = "",
-) -> "Figure":
+    **words: Unpack[Words],
+) -> Figure:
     """A picture of how many points lie where, with frontiers before them.
 
     Raises:
@@ -63,7 +58,7 @@ def plot_cloud(
         from matplotlib import colormaps
         from matplotlib.colors import ListedColormap
 
-        figure, (axes, *_) = panels(1, title, caption)
+        figure, (axes, *_) = panels(1, **words)
         _scale(axes, points, labels)
         tones = ListedColormap(colormaps["Greys"](np.linspace(FAINTEST, 1.0, 256)))
         scales: Options = {"xscale": axes.get_xscale(), "yscale": axes.get_yscale()}
@@ -84,7 +79,7 @@ def plot_maps(
     *,
     term: str,
     **words: Unpack[Words],
-) -> "Figure":
+) -> Figure:
     """A picture of a term over two axes, a panel for each system, darker where it is less.
 
     ``maps``: rows x columns by system, NaN where empty; ``sides``: by label the values of rows and
@@ -99,14 +94,21 @@ def plot_maps(
 
         values = np.stack([*maps.values()])
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
-        image = ScalarMappable(
+        image: Any = ScalarMappable(
             (LogNorm if _is_wide(low, high) else Normalize)(low, high), "cividis"
         )
         height = 4.6 if len(maps) == 1 else 3.2 * len(maps)
         figure, axes = subplots(len(maps), height=height, sharex=True, **words)
         rows, columns = sides
         for ax, (name, one) in zip(axes, maps.items(), strict=True):
-            _draw_map(ax, one, image)
+            cells: Options = {"cmap": image.get_cmap(), "norm": image.norm, "edgecolors": "white"}
+            ax.pcolormesh(np.ma.masked_invalid(one), **cells)
+            ax.grid(visible=False)
+            for (i, j), x in np.ndenumerate(one):
+                if np.isfinite(x) and one.shape[1] <= CELLS:
+                    tone = "white" if image.norm(x) < 0.5 else INK
+                    look: Options = {"ha": "center", "va": "center", "fontsize": 8.5, "color": tone}
+                    ax.text(j + 0.5, i + 0.5, digits(x), **look)
             ax.set_ylabel(rows)
             if len(maps) > 1:
                 ax.set_title(name)
@@ -118,20 +120,7 @@ def plot_maps(
     return figure
 
 
-def _draw_map(axes: "Axes", values: np.ndarray, image: Any) -> None:
-    axes.pcolormesh(
-        np.ma.masked_invalid(values), cmap=image.get_cmap(), norm=image.norm, edgecolors="white"
-    )
-    axes.grid(visible=False)
-    for (i, j), x in np.ndenumerate(values):
-        if np.isfinite(x) and values.shape[1] <= CELLS:
-            tone = "white" if image.norm(x) < 0.5 else INK
-            axes.text(
-                j + 0.5, i + 0.5, digits(x), ha="center", va="center", fontsize=8.5, color=tone
-            )
-
-
-def _draw_lines(axes: "Axes", series: Series, **own: Any) -> None:
+def _draw_lines(axes: Axes, series: Series, **own: Any) -> None:
     """Each series in the order of x, with few marks."""
     for i, (label, (x, y)) in enumerate(series.items()):
         order = np.argsort(x)
@@ -139,7 +128,7 @@ def _draw_lines(axes: "Axes", series: Series, **own: Any) -> None:
         axes.plot(x[order], y[order], **look, label=label)
 
 
-def _scale(axes: "Axes", columns: Sequence[np.ndarray], labels: tuple[str, str]) -> None:
+def _scale(axes: Axes, columns: Sequence[np.ndarray], labels: tuple[str, str]) -> None:
     """Label both axes, and make those logarithmic whose numbers are far apart."""
     axes.set(xlabel=labels[0], ylabel=labels[1])
     for scale, column in zip((axes.set_xscale, axes.set_yscale), columns, strict=True):

@@ -9,14 +9,11 @@ from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
 
 from infer_jax.catalog.files import write_text
 from infer_jax.errors import InputError
+from infer_jax.plots.style import Figure, heading_and_caption, save
 from infer_jax.results import Result
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 KINDS = (".png", ".svg", ".pdf", ".html")  # pictures, and a page that holds one
 
@@ -30,10 +27,10 @@ class FigureResult(Result):
     """A result that has a figure."""
 
     @abstractmethod
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """The picture as a matplotlib figure."""
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> "Figure":
+    def plot(self, out: str | os.PathLike[str] | None = None) -> Figure:
         """The picture, a matplotlib figure; written to ``out`` where one is given.
 
         ``out`` ends in .png, .svg or .pdf, or in .html for a page with the answer below.
@@ -65,28 +62,22 @@ class FigureResult(Result):
             figure = self._figure()
         except InputError:  # nothing to draw, or matplotlib is not installed
             return ""
-        from infer_jax.plots.style import heading_and_caption
-
         image = io.BytesIO()
         figure.savefig(image, format="png")
         data = base64.b64encode(image.getvalue()).decode()
         alternative = escape(". ".join(heading_and_caption(figure)))
         return f'<img alt="{alternative}" src="data:image/png;base64,{data}">'
 
-    def _write(self, out: Path, figure: "Callable[[], Figure]") -> None:
+    def _write(self, out: Path, figure: Callable[[], Figure]) -> None:
         if out.suffix.lower() not in KINDS:
             raise InputError("plot", "out", str(out), ending())
         if out.suffix.lower() == ".html":
             write_text(out, self._page(figure))
         else:
-            from infer_jax.plots.style import save
-
             save(figure(), out)
 
-    def _page(self, figure: "Callable[[], Figure]") -> str:
+    def _page(self, figure: Callable[[], Figure]) -> str:
         """The page of the picture: the figure, and the answer below it; it loads nothing."""
-        from infer_jax.plots.style import heading_and_caption
-
         drawing, image = figure(), io.StringIO()
         drawing.savefig(image, format="svg", metadata={"Date": None, "Creator": None})
         title, caption = map(escape, heading_and_caption(drawing))

@@ -1,7 +1,7 @@
 """Draws a replay: the server over time, and how the times of requests are spread."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -14,15 +14,13 @@ from infer_jax.plots.style import (
     SERIES,
     WAITING,
     WEIGHTS,
+    Axes,
+    Figure,
     Options,
     Words,
     style,
     subplots,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BINS = 240  # of the power over time
 
@@ -36,7 +34,7 @@ def plot_replay(
     *,
     limits: Mapping[str, float],
     **words: Unpack[Words],
-) -> "Figure":
+) -> Figure:
     """Requests that run and wait, cache and power over time; shares of requests by their times.
 
     ``series``: of every copy of the server the ``time`` at which its passes end, s, the requests
@@ -74,7 +72,7 @@ def plot_replay(
     return figure
 
 
-def _draw_requests(axes: "Axes", series: Sequence[Series]) -> None:
+def _draw_requests(axes: Axes, series: Sequence[Series]) -> None:
     """Running and waiting requests of all copies; a state holds from the end of its pass on."""
     ends = np.unique(np.concatenate([s["time"] for s in series]))
     looks = ("running", "running", WEIGHTS, "-"), ("queue", "waiting", WAITING, (0, (2, 0.8)))
@@ -89,7 +87,7 @@ def _draw_requests(axes: "Axes", series: Sequence[Series]) -> None:
     axes.legend(loc="upper left", ncols=2)
 
 
-def _draw_cache(axes: "Axes", series: Series, tone: str, label: str) -> None:
+def _draw_cache(axes: Axes, series: Series, tone: str, label: str) -> None:
     """Blocks of the cache that requests use, and those with what is kept for later prompts."""
     look: Options = {"where": "post", "color": tone, "linewidth": 1.2}
     axes.step(series["time"], 100.0 * series["cache"], **look)
@@ -107,7 +105,7 @@ def _mean_power(series: Series) -> tuple[np.ndarray, np.ndarray]:
     return (edges[1:] + edges[:-1]) / 2.0, used / np.diff(edges)
 
 
-def _draw_shares(axes: "Axes", times: Sequence[np.ndarray], limit: float | None) -> None:
+def _draw_shares(axes: Axes, times: Sequence[np.ndarray], limit: float | None) -> None:
     """The share of requests that take at most a time, replayed and measured, and its limit."""
     looks = (("replayed", WEIGHTS, "-"), ("measured", INK, (0, (4, 2))))
     for values, (label, tone, dash) in zip(times, looks, strict=False):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.patches import Patch
     from matplotlib.text import Annotation
+else:  # matplotlib is an optional package: its types are for who reads and checks
+    Axes = Figure = Any
 
 Look = tuple[str, str]  # colour and hatch
 Options = dict[str, Any]  # of a function of matplotlib
@@ -187,7 +189,7 @@ def subplots(
     title: str = "",
     caption: str = "",
     **options: Any,
-) -> "tuple[Figure, list[Axes]]":
+) -> tuple[Figure, list[Axes]]:
     """As ``plt.subplots(layout="constrained")``: axes that share ``height`` inches, row by row.
 
     A title stands above them, a caption below. The axes lie in a subfigure, whose legend may lie
@@ -208,8 +210,8 @@ def subplots(
 
 
 def panels(
-    count: int, title: str, caption: str, *, shared: bool = True
-) -> "tuple[Figure, Sequence[Axes]]":
+    count: int, title: str = "", caption: str = "", *, shared: bool = True
+) -> tuple[Figure, Sequence[Axes]]:
     """A figure of ``count`` panels side by side, titled and captioned; ``shared``: their axes.
 
     Two panels share the width of one; more are wider. Call within ``style()``.
@@ -220,21 +222,21 @@ def panels(
 
 
 def write(
-    axes: "Axes", text: str, at: tuple[float, float], by: tuple[float, float] = (0, 0), **look: Any
+    axes: Axes, text: str, at: tuple[float, float], by: tuple[float, float] = (0, 0), **look: Any
 ) -> "Annotation":
     """A text near a point, moved ``by`` so many points of type."""
     look = {"fontsize": 9, "color": INK, "va": "center", **look}
     return axes.annotate(text, at, by, textcoords="offset points", **look)
 
 
-def write_below(axes: "Axes", point: tuple[float, float], text: str, *, left: bool = False) -> None:
+def write_below(axes: Axes, point: tuple[float, float], text: str, *, left: bool = False) -> None:
     """Words below a mark, right of it or left: above it are the curves that rise to the right."""
     if text:
         side, gap = ("right", -9) if left else ("left", 9)
         write(axes, text, point, (gap, -6), ha=side, va="top", zorder=5)
 
 
-def draw_limit(axes: "Axes", x: float, text: str, *, right: bool = False) -> None:
+def draw_limit(axes: Axes, x: float, text: str, *, right: bool = False) -> None:
     """A dashed line across all bars at ``x``, with words on top, left of it or right."""
     side, gap = ("left", 3) if right else ("right", -3)
     axes.axvline(x, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), zorder=3)
@@ -244,13 +246,13 @@ def draw_limit(axes: "Axes", x: float, text: str, *, right: bool = False) -> Non
 
 def stacked(
     heights: Sequence[float], more: float, **words: Unpack[Words]
-) -> "tuple[Figure, list[Axes]]":
+) -> tuple[Figure, list[Axes]]:
     """``subplots`` one below the other, of these heights in inches, ``more`` around them."""
     return subplots(len(heights), height=sum(heights) + more, height_ratios=heights, **words)
 
 
 def draw_rows(
-    axes: "Axes",
+    axes: Axes,
     names: Sequence[str],
     widths: Sequence[float],
     looks: Sequence[Look],
@@ -263,7 +265,7 @@ def draw_rows(
     return axes.barh(range(len(names)), widths, left=left, height=0.72, **more)
 
 
-def name_rows(axes: "Axes", names: Sequence[str]) -> None:
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """Name the rows of horizontal bars on their left, the first on top, with no line across."""
     axes.set_yticks(range(len(names)) if any(names) else [], names if any(names) else [])
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -272,7 +274,7 @@ def name_rows(axes: "Axes", names: Sequence[str]) -> None:
     axes.set_axisbelow(True)
 
 
-def readable(axes: "Axes", most: float = 30.0, written: Written = "{x:,g}") -> None:
+def readable(axes: Axes, most: float = 30.0, written: Written = "{x:,g}") -> None:
     """Number 1, 2, 5 of each decade on logarithmic axes that span few: decades would be lost.
 
     Few is a ratio of ``most`` between the ends; ``written`` is how a number is.
@@ -289,7 +291,7 @@ def readable(axes: "Axes", most: float = 30.0, written: Written = "{x:,g}") -> N
             axis.set_major_formatter(written)
 
 
-def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a picture whole, or none, in the format of its suffix; the folder is made.
 
     The file carries the figure's title and caption, for pages and readers that show no picture.
@@ -326,7 +328,7 @@ def words(text: str) -> str:
     return DOLLAR.sub(r"\\$", printable(text))
 
 
-def heading_and_caption(figure: "Figure") -> tuple[str, str]:
+def heading_and_caption(figure: Figure) -> tuple[str, str]:
     """The title and the caption of a figure, each in one line, as a reader sees them."""
     both = (figure.get_suptitle(), figure.get_supxlabel())
     title, caption = (" ".join(text.split()).replace(r"\$", "$") for text in both)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 from infer_jax.plots.bars import LONG, OTHER, OVERLAPPING
 from infer_jax.plots.style import (
@@ -10,6 +10,8 @@ from infer_jax.plots.style import (
     INK,
     QUIET,
     REST,
+    Axes,
+    Figure,
     Words,
     draw_limit,
     draw_rows,
@@ -18,10 +20,6 @@ from infer_jax.plots.style import (
     style,
 )
 from infer_jax.results.numbers import digits
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ROW = 0.25  # inches of a term
 SMALL = 0.01  # share of the time below which a term joins the small ones
@@ -52,7 +50,7 @@ class StackedTime(NamedTuple):
         return {**ordered, **small, TOTAL: self.time}
 
 
-def plot_timeline(passes: Sequence[StackedTime], **words: Unpack[Words]) -> "Figure":
+def plot_timeline(passes: Sequence[StackedTime], **words: Unpack[Words]) -> Figure:
     """A picture of passes one below the other; ``words``: title and caption.
 
     Terms that overlap all begin at 0, because an estimator does not say which of them wait.
@@ -68,7 +66,7 @@ def plot_timeline(passes: Sequence[StackedTime], **words: Unpack[Words]) -> "Fig
     return figure
 
 
-def _draw(axes: "Axes", one: StackedTime) -> None:
+def _draw(axes: Axes, one: StackedTime) -> None:
     scale, unit = (1e-3, "s") if one.time >= LONG else (1.0, "ms")
     rows, starts, texts = one.rows(), [0.0], list[str]()
     for name, x in rows.items():

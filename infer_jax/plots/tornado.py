@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from infer_jax.plots.style import (
     INK,
     SERIES,
+    Axes,
+    Figure,
     Look,
     Options,
     Words,
@@ -15,10 +17,6 @@ from infer_jax.plots.style import (
     stacked,
     style,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 HEIGHT = 0.26  # inches of a bar
 SAME = 0.03  # of the longest bar: a slope that is nearer to its bar is not drawn
@@ -56,7 +54,7 @@ class TornadoBar(NamedTuple):
         return 10.0 * self.slope if math.isnan(self.tenth) else self.tenth
 
 
-def plot_tornado(panels: Mapping[str, Sequence[TornadoBar]], **words: Unpack[Words]) -> "Figure":
+def plot_tornado(panels: Mapping[str, Sequence[TornadoBar]], **words: Unpack[Words]) -> Figure:
     """A picture of bars by panel; ``words``: title and caption.
 
     A bar is the change of the output by 10 % more of the number, evaluated; an upright line is
@@ -82,7 +80,7 @@ def plot_tornado(panels: Mapping[str, Sequence[TornadoBar]], **words: Unpack[Wor
     return figure
 
 
-def _draw(axes: "Axes", name: str, bars: Sequence[TornadoBar]) -> bool:
+def _draw(axes: Axes, name: str, bars: Sequence[TornadoBar]) -> bool:
     """The bars of a panel; whether a slope that differs is among them."""
     bars = sorted(bars, key=lambda bar: -abs(bar.length))
     lengths = [bar.length for bar in bars]

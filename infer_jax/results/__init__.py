@@ -25,6 +25,7 @@ from infer_jax.results.parts import (
     Lines as Lines,
     Notes as Notes,
     Part as Part,
+    Row as Row,
     Rows as Rows,
     Section as Section,
     Table as Table,

@@ -1,11 +1,12 @@
 """What an answer is made of: sentences, fields, facts, rows, lines to copy, and notes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from infer_jax.results.numbers import cell, number
 
 Format = Callable[..., str]
+Row = Mapping[str, Any]  # of an answer, by the names of its columns
 
 
 class Column(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from infer_jax.errors import printable
-from infer_jax.results.parts import Column, Lines, Notes, Part, Table
+from infer_jax.results.parts import Column, Lines, Part, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,13 +35,9 @@ def show(parts: Iterable[Part], console: "Console", *, notes: bool = True) -> No
         elif isinstance(part, Lines):
             console.print(printable(part.text), markup=False, soft_wrap=True)
         elif notes:
-            _print_notes(part, console)
-
-
-def _print_notes(part: Notes, console: "Console") -> None:
-    listed = list(dict.fromkeys(part.sentences))
-    for line in [*([""] if listed else []), *(f"- {sentence}" for sentence in listed)]:
-        console.print(printable(line), markup=False)
+            listed = list(dict.fromkeys(part.sentences))
+            for line in [*([""] if listed else []), *(f"- {sentence}" for sentence in listed)]:
+                console.print(printable(line), markup=False)
 
 
 def _print_table(table: Table, console: "Console") -> None:

@@ -34,7 +34,11 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
         with jax.enable_x64(True):
             try:
-                return function(**read_arguments(function, args, options))  # pyright: ignore[reportCallIssue]
+                declared = signature(function)
+                _check_names(function.__name__, declared, len(args), options)
+                values = declared.bind(*args, **options).arguments
+                read = {k: read_argument(declared.parameters[k], x) for k, x in values.items()}
+                return function(**read)  # pyright: ignore[reportCallIssue]
             except InputError as error:
                 if error.where == "infer-jax" and not by_command():
                     error.where = function.__name__
@@ -42,21 +46,6 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
                 raise
 
     return checked
-
-
-def read_arguments(
-    function: Callable[..., object], args: Sequence[object], options: Mapping[str, object]
-) -> dict[str, object]:
-    """The arguments of a verb by name, as its options read them.
-
-    Raises:
-        InputError: a keyword that the verb does not have, an argument too few or too many, or
-            one that is not what it must be.
-    """
-    declared = signature(function)
-    _check_names(function.__name__, declared, len(args), options)
-    values = declared.bind(*args, **options).arguments
-    return {name: read_argument(declared.parameters[name], x) for name, x in values.items()}
 
 
 def _check_names(verb: str, declared: Signature, count: int, options: Mapping[str, object]) -> None:

@@ -11,10 +11,11 @@ from jax.scipy.special import ndtr
 from infer_jax.catalog.measured_points import latency
 from infer_jax.catalog.published import Within
 from infer_jax.compiling import once
-from infer_jax.estimators import Trust, measured_within
+from infer_jax.estimators import Estimate, Trust, measured_within
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.physics.chance import Spread, room, score
 from infer_jax.planning import USUAL_TTFT, Choice, Requirements
+from infer_jax.specs import Workload, outputs
 
 if TYPE_CHECKING:
     from infer_jax.verbs.plan_search import PlanSystem
@@ -43,6 +44,21 @@ def intervals(
         for name, time in times.items()
         if name in within
     }
+
+
+def intervals_of(
+    estimate: Estimate,
+    trust: Trust,
+    load: float,
+    work: Workload,
+    *,
+    gaps: float,
+    pools: bool = False,
+) -> Mapping[str, Sequence[float]]:
+    """``intervals`` of the times of an estimate of a server."""
+    times = {x.name: float(getattr(estimate, x.name)) for x in outputs(estimate) if x.banded}
+    lengths = float(work.isl), float(work.osl)
+    return intervals([trust], times, load, lengths, pools=pools, gaps=gaps)
 
 
 def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[float, float]]:

@@ -6,16 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
-from infer_jax.verbs.options import HardwareLike, ModelLike
+from infer_jax.verbs.options import ModelLike
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
 if TYPE_CHECKING:
-    from infer_jax.estimators import Estimator, Serving
+    from infer_jax.estimators import Serving
     from infer_jax.verbs.calibrate_result import CalibrateResult
 
 
@@ -25,22 +24,9 @@ def calibrate(
         ModelLike, replace(opt.CONFIG, help="The model that was served.", by_place=False)
     ],
     hardware: opt.System,
-    files: Annotated[
-        opt.Places,
-        Option(
-            "Benchmark files (docs/formats.md), or folders.", "RUNS...", by_place=True, many=True
-        ),
-    ],
+    files: Annotated[opt.Places, Option.of("RUNS...", by_place=True, many=True)],
     *,
-    out: Annotated[
-        opt.Places | None,
-        Option(
-            "Profile to write, .toml; or a picture, .png, .svg, .pdf or .html; repeat for both.",
-            "FILE",
-            many=True,
-            required=True,
-        ),
-    ] = None,
+    out: Annotated[opt.Places | None, Option.of("FILE", many=True, required=True)] = None,
     estimator: opt.EstimatorLike = None,
     engine: opt.RunEngine = None,
     tp: opt.Tp = None,
@@ -52,43 +38,29 @@ def calibrate(
     concurrency: opt.Concurrency = None,
     request_rate: opt.RunRate = None,
     polling: opt.Polling = None,
-    max_num_seqs: Annotated[
-        float | None,
-        Option("Sequences that run at once at most, where not in files.", "N", opt.WHOLE),
-    ] = None,
-    max_num_batched_tokens: Annotated[
-        float | None, Option("Tokens of one pass at most, where not in files.", "TOKENS", opt.WHOLE)
-    ] = None,
-    prompts: Annotated[
-        float | None,
-        Option(
-            "Fit the first N requests of each replayed run; the others are predicted.",
-            "N",
-            opt.WHOLE,
-        ),
-    ] = None,
+    max_num_seqs: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
+    max_num_batched_tokens: Annotated[float | None, Option.of("TOKENS", opt.WHOLE)] = None,
+    prompts: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     sidecar: opt.Sidecar = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
-    parameter: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "Fit these alone, such as decode_factor or vllm.layer_gap; repeat for several.",
-            "NAME",
-            many=True,
-        ),
-    ] = None,
+    parameter: Annotated[str | Sequence[str] | None, Option.of("NAME", many=True)] = None,
 ) -> "CalibrateResult":
     """What do measured runs say of a server? Fits it, with intervals, and writes a profile.
+
+    ``files`` may be patterns, ``out`` a list. As many coefficients are fitted by default as there
+    are measured times for.
 
     Args:
         config: the model that was served.
         hardware: the system, whose profile the fit starts from.
-        files: benchmark files (docs/formats.md), folders of them, or patterns.
-        out: the profile to write, a .toml file, or the file of the picture, or a list of both.
+        files: Benchmark files (docs/formats.md), or folders.
+        out: Profile to write, .toml; or a picture, .png, .svg, .pdf or .html; repeat for both.
         estimator: a name, or an estimator of your own; ``serving`` where not given.
-        parameter: coefficients to fit; by default as many as there are measured times for.
-        prompts: how many of the first requests of each run are fitted; the others are predicted.
+        max_num_seqs: Sequences that run at once at most, where not in files.
+        max_num_batched_tokens: Tokens of one pass at most, where not in files.
+        prompts: Fit the first N requests of each replayed run; the others are predicted.
+        parameter: Fit these alone, such as decode_factor or vllm.layer_gap; repeat for several.
 
     Runs whose files hold every request are replayed by the engine's scheduler, others are fitted
     by the estimator's closed form. The other options say what was run where the files do not.
@@ -109,7 +81,6 @@ def calibrate(
     from infer_jax.calibration.server import calibrate_server
     from infer_jax.catalog.files import write_text
     from infer_jax.catalog.measurements import read_runs
-    from infer_jax.estimators import Estimator
     from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
     from infer_jax.verbs.calibrate_requests import benches
     from infer_jax.verbs.calibrate_result import CalibrateResult
@@ -117,13 +88,13 @@ def calibrate(
 
     target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
     asked = inputs.given(config, hardware, quant, kv_dtype, None)
-    if isinstance(estimator, Estimator):
-        start, name = estimator, estimator.table or type(estimator).__name__
-    else:
+    if estimator is None or isinstance(estimator, str):
         name = estimator or inputs.BEST
         start = inputs.estimator(name, asked)
+    else:
+        start, name = estimator, estimator.table or type(estimator).__name__
     if target is not None:
-        _check_target(Path(target), hardware, start)
+        profile.check_target(Path(target), hardware, start)
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate, "polling": polling}
     facts |= {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
@@ -150,28 +121,3 @@ def calibrate(
         text = profile.text(asked, server, result.fitted_in_words, result.summary, Path(target))
         write_text(target, text)
     return replace(result, out=target or "", drawn=drawn)
-
-
-def _check_target(path: Path, hardware: HardwareLike, start: "Estimator") -> None:
-    """Check, before anything is computed, that the profile can be written.
-
-    Raises:
-        InputError: a file that cannot be written, or the profile that the fit starts from; an
-            estimator whose coefficients stand in no table of a profile.
-    """
-    from infer_jax.catalog import System
-    from infer_jax.specs import Hardware
-
-    allowed, folder = "", path.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        allowed = "a .toml file in a folder that can be written"
-    elif isinstance(hardware, Hardware):
-        allowed = "with a system by name or file, over whose profile the new one stands"
-    elif not start.table:
-        allowed = "with an estimator that has a table of a profile"
-    else:
-        base = hardware.path if isinstance(hardware, System) else Path(hardware)
-        if base.exists() and path.exists() and path.samefile(base):
-            allowed = f"another file than {option('hardware')}, which it starts from"
-    if allowed:
-        raise refuse("out", str(path), allowed)

@@ -8,16 +8,41 @@ from pathlib import Path
 
 from infer_jax.calibration.runs import OUTPUTS, in_flight, load_of, measured
 from infer_jax.calibration.server import Calibrated
-from infer_jax.catalog import list_systems
+from infer_jax.catalog import System, list_systems
 from infer_jax.catalog.measured_points import MeasuredPoint, entry as entry_of
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import printable
+from infer_jax.estimators import Estimator
 from infer_jax.kernel_timing.profile import entry
-from infer_jax.specs import leaves
-from infer_jax.verbs.inputs import Given
+from infer_jax.results import option
+from infer_jax.specs import Hardware, leaves
+from infer_jax.verbs.inputs import Given, HardwareLike
+from infer_jax.verbs.problems import refuse
 
 SUFFIX = {"s": ("_us", 1e6), "bytes": ("_bytes", 1.0), "tokens": ("_tokens", 1.0)}
 SOURCE = "calibrated"
+
+
+def check_target(path: Path, hardware: HardwareLike, start: Estimator) -> None:
+    """Check, before anything is computed, that the profile can be written.
+
+    Raises:
+        InputError: a file that cannot be written, or the profile that the fit starts from; an
+            estimator whose coefficients stand in no table of a profile.
+    """
+    allowed, folder = "", path.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        allowed = "a .toml file in a folder that can be written"
+    elif isinstance(hardware, Hardware):
+        allowed = "with a system by name or file, over whose profile the new one stands"
+    elif not start.table:
+        allowed = "with an estimator that has a table of a profile"
+    else:
+        base = hardware.path if isinstance(hardware, System) else Path(hardware)
+        if base.exists() and path.exists() and path.samefile(base):
+            allowed = f"another file than {option('hardware')}, which it starts from"
+    if allowed:
+        raise refuse("out", str(path), allowed)
 
 
 def text(asked: Given, server: Calibrated, counted: str, errors: str, out: Path) -> str:

@@ -1,27 +1,26 @@
 """The result of ``calibrate``: errors, coefficients, the worst runs, what to measure next."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from infer_jax.calibration.runs import OUTPUTS, trends
 from infer_jax.calibration.server import APART, Calibrated
 from infer_jax.calibration.statistics import predictive_checks
+from infer_jax.plots.parity import Parity, plot_parity
 from infer_jax.plots.rendering import FigureResult
-from infer_jax.results import Column, Notes, Rows, Section, option
+from infer_jax.plots.style import Figure
+from infer_jax.results import Column, Notes, Row, Rows, Section, option
 from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
 from infer_jax.verbs import pictures
 from infer_jax.verbs.calibrate_requests import request_errors, request_statistics, request_table
 from infer_jax.verbs.inputs import Given
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WORST = 5  # runs named as the worst predicted
 SHARES = (0.5, 0.8, 0.95)  # of the intervals
@@ -44,7 +43,6 @@ ARRIVALS = (
 MEDIANS = (
     "TTFT of {} is a median, as {} no mean, and is fitted to predicted medians; of others a mean."
 )
-Row = Mapping[str, Any]
 
 
 def _digits(value: float, text: str = "") -> str:
@@ -59,29 +57,24 @@ def _unit(row: Row) -> tuple[str, float]:
     return row["unit"].replace("1", ""), 1.0
 
 
-def _coefficient(title: str, key: str) -> Column:
-    return Column(title, "", lambda row: _unit(row)[1] * row[key], digits)
-
-
-def _error(name: str, title: str, field: str) -> Column:
-    return Column(
-        f"{name.upper()} {title}", "%", lambda row: getattr(row[name], field, np.nan), _digits
-    )
-
-
 PREDICTIONS = (
     Column("predicted by", "", "kind", TITLES.__getitem__),
     *(
-        _error(name, title, field)
+        Column(
+            f"{name.upper()} {title}",
+            "%",
+            lambda row, n=name, x=x: getattr(row[n], x, np.nan),
+            _digits,
+        )
         for name in OUTPUTS
-        for title, field in (("error", "median"), ("worst", "worst"))
+        for title, x in (("error", "median"), ("worst", "worst"))
     ),
 )
 PARAMETERS = (
     Column("parameter", "", "name"),
     Column("unit", "", lambda row: _unit(row)[0]),
-    _coefficient("before", "before"),
-    _coefficient("fitted", "value"),
+    Column("before", "", lambda row: _unit(row)[1] * row["before"], digits),
+    Column("fitted", "", lambda row: _unit(row)[1] * row["value"], digits),
     Column(
         "80 % interval",
         "",
@@ -172,7 +165,10 @@ class CalibrateResult(FigureResult):
             "runs": len(server.runs),
             "measured_times": self.fitted_times,
             "errors": {
-                kind: {name: x and _percent(x) for name, x in errors.items()}
+                kind: {
+                    name: x and {"median_percent": x.median, "worst_percent": x.worst}
+                    for name, x in errors.items()
+                }
                 for kind, errors in self.errors.items()
             },
             "band80": {name: list(ends) for name, ends in bands.items()},
@@ -204,16 +200,13 @@ class CalibrateResult(FigureResult):
         ]
         yield Rows("next", next_runs, NEXT if next_runs else ())
         ends = [f"{name.upper()} {low:.2f} to {high:.2f}" for name, (low, high) in bands.items()]
-        yield ""
-        yield f"80 % of new runs: measured over predicted is {', '.join(ends)}."
+        yield from ("", f"80 % of new runs: measured over predicted is {', '.join(ends)}.")
         if self.drawn:
             yield {"picture": ", ".join(self.drawn)}
         yield Notes(self.notes)
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """Predicted against measured times, before and after, with the band of new runs."""
-        from infer_jax.plots.parity import Parity, plot_parity
-
         server, times = self.server, self.server.times
         panels = {
             name.upper(): Parity(
@@ -245,10 +238,6 @@ class CalibrateResult(FigureResult):
         return f"median error {' and '.join(errors)} on {TITLES[kind]}"
 
     @cached_property
-    def _caveats(self) -> list[str]:
-        return caveats(self.server)
-
-    @property
     def notes(self) -> list[str]:
         """Files written, coefficients that the runs do not determine, and assumptions."""
         files, use = [], f"{option('hardware', self.out)} {option('estimator', self.name)}"
@@ -259,7 +248,7 @@ class CalibrateResult(FigureResult):
         how = REPLAYED
         if self.why_not is not None:
             how = f"Fitted by the closed form of means: {self.why_not}."
-        return [*files, how, *self._caveats, *self.asked.notes]
+        return [*files, how, *caveats(self.server), *self.asked.notes]
 
     @property
     def fitted_in_words(self) -> str:
@@ -308,10 +297,6 @@ class CalibrateResult(FigureResult):
             off = [100.0 * x for x in predicted[:, i] / measured[:, i] - 1.0]
             rows.append({"run": run.place, **load, **times, "error_percent": off})
         return rows
-
-
-def _percent(errors: OutputErrors) -> dict[str, float]:
-    return {"median_percent": errors.median, "worst_percent": errors.worst}
 
 
 def caveats(server: Calibrated) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from infer_jax.results import option
+from infer_jax.specs import leaves
 from infer_jax.verbs.problems import refuse
 
 HEADS = ("arch", "hardware", "estimator")
@@ -72,7 +73,6 @@ class Changes(NamedTuple):
             return Parts(**parts)
         from infer_jax.catalog.sense import sensible_changes
         from infer_jax.design.sensitivity import changed as with_changes
-        from infer_jax.specs import leaves
 
         before = Parts(**parts)
         after = with_changes(before, new, option("set"))

@@ -16,54 +16,40 @@ if TYPE_CHECKING:
     from infer_jax.design.toml import DesignSpec
     from infer_jax.verbs.codesign_result import CodesignResult
 
+# a file, its tables, or what is read of it
+SpecLike = Union[opt.Place, "DesignSpec", Mapping[str, object]]
+
 
 @verb
 def codesign(
-    config: Annotated[
-        opt.Place | None,
-        Option("Without a file: the model to start from.", "CONFIG", flags=("--model",)),
-    ] = None,
-    hardware: Annotated[
-        opt.Place | None, Option("Without a file: the system.", "NAME|FILE")
-    ] = None,
+    config: Annotated[opt.Place | None, Option.of("CONFIG", flags=("--model",))] = None,
+    hardware: Annotated[opt.Place | None, Option.of("NAME|FILE")] = None,
     *,
-    spec: Annotated[
-        Union[opt.Place, "DesignSpec", Mapping[str, object], None],
-        Option("What may change, an objective and limits.", "SPEC.toml", by_place=True),
-    ] = None,
+    spec: Annotated[SpecLike | None, Option.of("SPEC.toml", by_place=True)] = None,
     estimator: opt.EstimatorName = None,
     isl: opt.Isl = 4096,
     osl: opt.Osl = 512,
     ttft: opt.Ttft = None,
     tpot: opt.Tpot = None,
-    target_throughput: Annotated[
-        float | None,
-        Option(
-            "Without a file: least output tokens/s per GPU; less is refused.", "TOK/S", opt.RATE
-        ),
-    ] = None,
-    out: Annotated[
-        opt.Places | None,
-        Option(
-            "A folder for config.json and design.json; or a picture, .png, .svg, .pdf or .html; "
-            "repeat for both.",
-            "FOLDER|FILE",
-            many=True,
-        ),
-    ] = None,
-    seed: Annotated[int | None, Option("Of the random starts.", "N", opt.SEED)] = None,
+    target_throughput: Annotated[float | None, Option.of("TOK/S", opt.RATE)] = None,
+    out: Annotated[opt.Places | None, Option.of("FOLDER|FILE", many=True)] = None,
+    seed: Annotated[int | None, Option.of("N", opt.SEED)] = None,
 ) -> "CodesignResult":
     """Which shape, split and batch would be better: least cost at a speed, within limits?
 
+    ``spec`` is a SPEC.toml, its tables as dictionaries, or what ``design.load_spec`` reads of it.
+    Without one the heads, experts, split and batch of ``config`` are free, and its parameters held
+    within 2 %.
+
     Args:
-        config: without a spec, the model to start from, by name or file: its heads, experts,
-            split and batch are free, its parameters held within 2 %.
-        hardware: without a spec, the system, by name or file.
-        spec: a SPEC.toml, its tables as dictionaries, or what ``design.load_spec`` reads of it.
-        ttft: limit in s or as a text such as "300ms", as ``tpot``; ``target_throughput``: least
-            output tokens/s per GPU.
-        out: a folder for config.json and design.json, or the file of the picture, or both.
-        seed: seed of the random starts.
+        config: Without a file: the model to start from.
+        hardware: Without a file: the system.
+        spec: What may change, an objective and limits.
+        ttft: Limit in s or as a text such as "300ms", as ``tpot``.
+        target_throughput: Without a file: least output tokens/s per GPU; less is refused.
+        out: A folder for config.json and design.json; or a picture, .png, .svg, .pdf or .html;
+            repeat for both.
+        seed: Of the random starts.
 
     Raises:
         InputError: a spec that cannot be read, names nothing that is free, or has limits that no

@@ -2,45 +2,77 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from infer_jax.design.ascent import TOLERANCE
 from infer_jax.design.design import Design
 from infer_jax.design.problem import estimate_of
 from infer_jax.design.quality_wrapper import QualityEstimate
+from infer_jax.design.sensitivity import known_outputs
 from infer_jax.design.toml import DesignSpec
 from infer_jax.errors import InputError
-from infer_jax.plots.rendering import FigureResult
-from infer_jax.results import Column, Notes, Rows, Section, table
+from infer_jax.plots.path import Change, SearchTrack, plot_path
+from infer_jax.plots.points import plot_points
+from infer_jax.plots.rendering import FigureResult, dated, rent
+from infer_jax.plots.style import Figure, name_of
+from infer_jax.results import Column, Notes, Row, Rows, Section, table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
+from infer_jax.sweeps.chart import limit_in_words
+from infer_jax.sweeps.constraint import Constraint
 from infer_jax.sweeps.paths import Point, grows, look, unit_of
 from infer_jax.sweeps.reducers import Best
-from infer_jax.verbs import codesign_figure as figures, limits
+from infer_jax.verbs import limits
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+# what is drawn of start and design: its words, unit, what of the SI unit that is, and whether
+# more (1) or less (-1) is better
+OUTPUTS = {
+    "cost": ("price of output tokens", "$/Mtok", 1.0, -1),
+    "tpot": ("time per output token", "ms", 1e3, -1),
+    "ttft": ("time to first token", "ms", 1e3, -1),
+    "throughput": ("throughput per GPU", "tokens/s", 1.0, 1),
+    "parameters": ("parameters", "billion", 1e-9, 0),
+    "active": ("active parameters", "billion", 1e-9, 0),
+    "kv_bytes": ("KV cache of a token", "kB", 1e-3, 0),
+    "loss": ("predicted loss", "nats", 1.0, -1),
+    "lifetime": ("training and serving", "million $", 1e-6, -1),
+}
+GAINS = {  # of the title
+    "cost": "output tokens {} times cheaper",
+    "input_cost": "input tokens {} times cheaper",
+    "tpot": "TPOT {} times shorter",
+    "ttft": "TTFT {} times shorter",
+    "throughput": "{} times the throughput",
+}
+CONSTRAINTS = {  # in words: of what, what of the SI unit is printed, and in which unit
+    "parameters": ("parameters", 1e-9, " billion"),
+    "active": ("active parameters", 1e-9, " billion"),
+    "aspect": ("hidden size over layers", 1.0, ""),
+}
+BOUND = "Bold: on a bound of the search; a wider one may change it further."
+CAPTION = (
+    "Search: the objective of every restart by step, of numbers that are not whole yet; the "
+    "design is rounded and priced exactly. The quality of answers is not predicted."
+)
 TERMS = tuple(output.name for output in outputs(QualityEstimate))
 ANSWERS = ("ttft", "tpot", "cost", "throughput")  # of the second estimator
-Row = Mapping[str, Any]
 
 
-def _is_number(value: object) -> bool:
+def _number(value: object) -> float | None:
     numbers = isinstance(value, int | float | np.number | np.ndarray)
-    return numbers and not isinstance(value, bool)
+    return float(value) if numbers and not isinstance(value, bool) else None
 
 
 def _cell(value: Any) -> str:
-    return digits(float(value), 5) if _is_number(value) else str(value)
+    number = _number(value)
+    return str(value) if number is None else digits(number, 5)
 
 
 def _ratio(row: Row) -> str | None:
-    start, design = row["start"], row["design"]
-    if not (_is_number(start) and _is_number(design)) or not start:
-        return None
-    return f"{float(design) / float(start):.3f}"
+    start, design = _number(row["start"]), _number(row["design"])
+    return f"{design / start:.3f}" if start and design is not None else None
 
 
 CHANGES = (
@@ -122,8 +154,7 @@ class DesignResult(FigureResult):
         own += [name for name in terms if ".terms." in name or name.endswith(".need")]
         yield Rows("", [terms[name] for name in own], TERM)
         if second is not None:
-            yield ""
-            yield "The same two under the second estimator"
+            yield from ("", "The same two under the second estimator")
             columns = (*ANSWERS, "feasible")
             start, design = ({k: second[x][k] for k in columns} for x in ("start", "design"))
             yield table(_rows(start, design), FREE)
@@ -138,13 +169,48 @@ class DesignResult(FigureResult):
     def _unit(self, name: str) -> str:
         return unit_of(name, self.design.point, self.design.estimate)
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """The start and the design, and the search.
 
         Raises:
             InputError: nothing moved along gradients; see ``Result.plot``.
         """
-        return figures.draw_design(self)
+        if not self.design.paths:
+            raise InputError("plot", "paths", "none", "a design with numbers that move")
+        better = GAINS.get(self.keep.by, f"{self.keep.by} {{}} times better")
+        spec, changed, known = self.asked, self._changed(), known_outputs()
+        point, bound = self.design.point, f" {BOUND}" * any(change.bound for change in changed)
+        limits = ", ".join(limit_in_words(*x, known) for x in dict(self.keep.under).items())
+        facts = [
+            f"{float(point.workload.isl):,.12g} tokens in, {float(point.workload.osl):,.12g} out",
+            ", ".join(dict.fromkeys(spec.formats.values())),
+            f"{spec.system}, {rent({'': float(point.hardware.price)})}",
+            f"limits: {limits}" if limits else "no limits",
+            _constraints(spec),
+            f"estimator {spec.names[0]}",
+        ]
+        return plot_path(
+            search_of(self.design),
+            {"what changed": changed, "what it brings": _outputs(self.design)},
+            title=f"{spec.model} redesigned: {better.format(f'{self.design.gain:.3g}')}",
+            caption=dated(f"{'; '.join(filter(None, facts))}.{bound} {CAPTION}"),
+        )
+
+    def _changed(self) -> list[Change]:
+        """The numbers that were free, beside those of the start, and the bounds they lie on."""
+        changes: list[Change] = []
+        for path, x in self.values.items():
+            if not isinstance(x, int | float | np.number) or path not in self.asked.start:
+                continue
+            axis = self.asked.space.axes.get(path)
+            steps = () if axis is None or axis.rule is not None else axis.steps
+            steps = [float(step) for step in steps if isinstance(step, int | float)]
+            bounds: dict[float, str] = {}
+            if steps and min(steps) < max(steps):
+                bounds = {min(steps): "least allowed", max(steps): "most allowed"}
+            start, bound = self.asked.start[path], bounds.get(float(x), "")
+            changes.append(Change(name_of(path), start, float(x), bound=bound))
+        return changes
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,10 +245,28 @@ class CodesignResult(FigureResult):
         if self.drawn:
             yield Notes([f"Picture: {', '.join(self.drawn)}."])
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """The path to the design; of a frontier, the objective over the limit that varies."""
-        first, *others = self.designs
-        return figures.draw_frontier(self.designs) if others else first._figure()
+        first, under = self.designs[0], [dict(one.keep.under) for one in self.designs]
+        if len(self.designs) == 1:
+            return first._figure()
+        name = next(k for k in under[0] if len({limits[k] for limits in under}) > 1)
+        known, designs = known_outputs().get(name), [one.design for one in self.designs]
+        at = np.array([(known.factor if known else 1.0) * limits[name] for limits in under])
+        series = {"design": (at, np.array([one.objective for one in designs]))}
+        met = np.array([one.start_met for one in designs])
+        if met.any():
+            series["start"] = at[met], np.array([one.start_objective for one in designs])[met]
+        title = known.short or known.title if known else name
+        unit = f", {known.printed_unit}" if known and known.printed_unit != "1" else ""
+        spec = first.asked
+        facts = [spec.system, _constraints(spec), f"estimator {spec.names[0]}"]
+        return plot_points(
+            series,
+            labels=(f"limit of {title}{unit}", _objective(first.design)),
+            title=f"{spec.model} redesigned for limits of {title}",
+            caption=dated(f"{'; '.join(filter(None, facts))}."),
+        )
 
 
 def second_estimate(keep: Best, point: Point) -> Row:
@@ -207,3 +291,51 @@ def second_estimate(keep: Best, point: Point) -> Row:
                 broken.append(f"{title}: {text}")
     answers = {name: float(getattr(estimate, name)) for name in ANSWERS}
     return {**answers, "broken": broken, "feasible": bool(estimate.feasible) and not broken}
+
+
+def search_of(design: Design) -> SearchTrack:
+    """The last of a design's searches as it is drawn."""
+    path = design.paths[-1]
+    best, objective = int(path.ends[0]), np.exp(path.objective * design.sign)
+    return SearchTrack(
+        restarts=objective,
+        best=objective[:, best],
+        holds=path.excess[:, best] <= TOLERANCE,
+        start=design.start_objective if design.start_met else None,
+        design=design.objective,
+        objective=_objective(design),
+    )
+
+
+def _constraints(spec: DesignSpec) -> str:
+    """What constraints hold the design to, in words."""
+    texts: list[str] = []
+    for one in (one for one in spec.space.where if isinstance(one, Constraint)):
+        of, factor, unit = " over ".join(map(name_of, one.ratio)), 1.0, ""
+        if not one.ratio and one.value in CONSTRAINTS:
+            of, factor, unit = CONSTRAINTS[one.value]
+        ends = [
+            f"{word} {factor * x:.3g}"
+            for word, x in (("at least", one.at_least), ("at most", one.at_most))
+            if isinstance(x, int | float)
+        ]
+        if of and ends:
+            texts.append(f"{of} {' and '.join(ends)}{unit}")
+    return f"held: {', '.join(texts)}" if texts else ""
+
+
+def _outputs(design: Design) -> list[Change]:
+    """The outputs of a design beside those of the start."""
+    before, after = design.start_terms, design.terms
+    dense = after.get("active") == after.get("parameters")
+    return [
+        Change(title, factor * before[name], factor * after[name], unit, sense)
+        for name, (title, unit, factor, sense) in OUTPUTS.items()
+        if name in after and not (name == "active" and dense)
+    ]
+
+
+def _objective(design: Design) -> str:
+    """The sought term and its unit."""
+    unit = unit_of(design.by, design.point, design.estimate)
+    return design.by if unit in ("", "1") else f"{design.by} ({unit})"

@@ -8,7 +8,7 @@ from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either
-from infer_jax.verbs.problems import ask, refuse
+from infer_jax.verbs.problems import refuse
 
 if TYPE_CHECKING:
     from infer_jax.verbs.compare_result import EstimatorsCompared, RunsCompared
@@ -19,17 +19,8 @@ def compare(
     config: opt.Config,
     hardware: opt.Systems,
     *,
-    estimator: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "Two of them, one to set against serving; alone, with --measured or several systems.",
-            "NAME",
-            many=True,
-        ),
-    ] = None,
-    measured: Annotated[
-        opt.Places | None, Option("Measured runs; repeat for several files.", "FILE", many=True)
-    ] = None,
+    estimator: Annotated[str | Sequence[str] | None, Option.of("NAME", many=True)] = None,
+    measured: Annotated[opt.Places | None, Option.of("FILE", many=True)] = None,
     engine: opt.RunEngine = None,
     tp: opt.Tp = None,
     pp: opt.Pp = None,
@@ -41,7 +32,7 @@ def compare(
     batch: opt.Batch = None,
     concurrency: opt.Concurrency = None,
     request_rate: opt.RunRate = None,
-    prompts: opt.RunPrompts = None,
+    prompts: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     polling: opt.Polling = None,
     sidecar: opt.Sidecar = None,
     quant: opt.Quant = None,
@@ -54,6 +45,12 @@ def compare(
     ``estimator``: two names, or one to set against serving; with ``measured`` or several systems
     the one that predicts. What files of runs do not say, the options do.
 
+    Args:
+        estimator: Two of them, one to set against serving; alone, with --measured or several
+            systems.
+        measured: Measured runs; repeat for several files.
+        prompts: Requests of a run, where not in files.
+
     Raises:
         InputError: options of the other question, estimators that cannot answer, runs that cannot
             be read or are of another model, system or format.
@@ -65,7 +62,7 @@ def compare(
     """
     from infer_jax.catalog.measurements import read_runs
     from infer_jax.verbs import inputs
-    from infer_jax.verbs.compare_answers import compare_estimators, compare_runs
+    from infer_jax.verbs.compare_answers import compare_estimators, compare_runs, estimator_names
     from infer_jax.verbs.requests import ISL, OSL
     from infer_jax.verbs.runs import agree
 
@@ -78,7 +75,7 @@ def compare(
         for name, value in {**facts, "sidecar": sidecar}.items():
             if value is not None:
                 raise refuse(name, str(value), f"only with {option('measured')}")
-        names = _estimator_names(names, total_gpus, several_systems=len(sides) > 1)
+        names = estimator_names(names, total_gpus, several_systems=len(sides) > 1)
         work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
         inputs.check_context(sides[0].model, work)
         return compare_estimators(sides, names, work, {"tp": tp, "pp": pp, "ep": ep}, total_gpus)
@@ -97,28 +94,3 @@ def compare(
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
     agree(runs, sides[0])
     return compare_runs(sides[0], names[0] if names else inputs.BEST, runs)
-
-
-def _estimator_names(
-    names: list[str], total: float | None, *, several_systems: bool
-) -> Sequence[str]:
-    """The two estimators that are meant, of which one is enough where systems are compared.
-
-    One alone is set against the best.
-    """
-    from infer_jax.verbs import inputs
-
-    best = inputs.BEST if total is None else inputs.SEARCHING
-    if several_systems and len(names) < 2:
-        return names or [best]
-    if not names:
-        question = "Which two estimators, or which measurement?"
-        raise ask(
-            "estimator",
-            question,
-            f"{option('estimator')} (one is set against serving), or {option('measured')} FILE",
-        )
-    names = names if len(names) != 1 else [best, *names]
-    if len(names) != 2 or names[0] == names[1]:
-        raise refuse("estimator", ", ".join(names), "two that differ")
-    return names

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from jax import Array
 
@@ -10,21 +10,19 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.plots.bars import OVERLAP as HIDDEN, Panel, milliseconds, plot_bars
 from infer_jax.plots.rendering import FigureResult
+from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Rows, Section, Table, number, option
 from infer_jax.results.numbers import digits, quantity
-from infer_jax.results.terms import term
+from infer_jax.results.wording import term
 from infer_jax.specs import Output, Workload, outputs
 from infer_jax.verbs import inputs, pictures
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from infer_jax.plots.bars import Panel
 
 PRINTED = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
 Numbers = Mapping[str, Array | float | None]  # by name; None: not known
+ANSWER = Column("answer", left=True), Column("unit", left=True)
 ABSENT, RATIO = "-", "second over first"
 SAME = 1e-3  # share by which times differ without a word
 PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
@@ -107,26 +105,24 @@ class EstimatorsCompared(FigureResult):
         labels = [*zip(self.labels, self.answers, strict=True)]
         heads = [_marked(label, answer.trust) for label, answer in labels]
         compared = outputs(*(answer.estimate for answer in self.answers), view="compare")
-        yield ""
-        yield _outputs_table([_answers(x.estimate, x.asked) for x in self.answers], heads, compared)
+        columns = [*ANSWER, *map(Column, heads)]
+        both = [_answers(x.estimate, x.asked) for x in self.answers]
+        texts = {x.json_key: [x.title, x.printed_unit] for x in compared}
+        yield from ("", _side_by_side(both, columns, texts))
         for name in PASSES.values():
             passes = [_milliseconds(getattr(answer.estimate, name)) for answer in self.answers]
             largest = {n: max(x.get(n, 0.0) for x in passes) for terms in passes for n in terms}
             names = sorted((n for n in largest if largest[n]), key=lambda n: -largest[n])
             columns = [Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads)]
-            yield ""
-            yield _side_by_side(passes, columns, {n: [term(n)] for n in names})
+            yield from ("", _side_by_side(passes, columns, {n: [term(n)] for n in names}))
         for label, answer in labels:
             if not answer.estimate.feasible:
-                yield ""
-                yield f"Not feasible by {label}: see infer-jax estimate."
+                yield from ("", f"Not feasible by {label}: see infer-jax estimate.")
         notes = [note for one in systems for note in one.notes]
         yield Notes([*[OVERLAP] * (len(self.estimators) > 1), *notes])
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """Both times by every estimator and system, as bars of their terms."""
-        from infer_jax.plots.bars import OVERLAP as HIDDEN, plot_bars
-
         estimates = dict(zip(self.labels, (x.estimate for x in self.answers), strict=True))
         unlike = len({frozenset(x.estimate.decode.terms) for x in self.answers}) > 1
         systems = self.systems
@@ -144,30 +140,24 @@ class EstimatorsCompared(FigureResult):
 
 
 @dataclass(frozen=True, repr=False)
-class RunsCompared(FigureResult):
+class RunsCompared(pictures.EstimatorResult):
     """Measured runs, and what an estimator predicts of the same load and layout.
 
     ``steady``: what it predicts of a server that runs on, as the verb ``estimate`` does; None of
     runs whose requests arrive by themselves.
     """
 
-    asked: inputs.Given
-    estimator: str
-    trust: Trust
     runs: Sequence[Run]
     estimates: Sequence[Estimate]
     steady: Sequence[Estimate | None]
     rows_key = "runs"
 
-    @property
-    def _predictions(self) -> list[tuple[Run, Estimate, Estimate | None]]:
-        return list(zip(self.runs, self.estimates, self.steady, strict=True))
-
     def sections(self) -> Iterator[Section]:
         """A table and the predicted terms of each run, the first ``PRINTED`` of them."""
         yield f"{self.asked.model.name} on {self.asked.system.name}: measured, and predicted"
         yield self.trust.says
-        yield {**self.asked.names, "estimator": self.estimator, "trust": self.trust.fields()}
+        predictions = list(zip(self.runs, self.estimates, self.steady, strict=True))
+        yield self.names
         rows = [
             {
                 "run": run.place,
@@ -179,10 +169,10 @@ class RunsCompared(FigureResult):
                 "predicted": _predicted(estimate, self.asked),
                 "predicted_running_on": None if going is None else _answers(going, self.asked),
             }
-            for run, estimate, going in self._predictions
+            for run, estimate, going in predictions
         ]
         yield Rows("runs", rows)
-        for run, estimate, going in self._predictions[:PRINTED]:
+        for run, estimate, going in predictions[:PRINTED]:
             yield from self._run(run, estimate)
             if going is not None:
                 yield from _running_on(run, estimate, going)
@@ -197,14 +187,13 @@ class RunsCompared(FigureResult):
         load = f"concurrency {run.concurrency:g}"
         if run.request_rate is not None:
             load = f"{run.request_rate:g} requests/s"
-        yield ""
-        yield f"{run.place}: {load}, isl {run.isl:g}, osl {run.osl:g}"
+        yield from ("", f"{run.place}: {load}, isl {run.isl:g}, osl {run.osl:g}")
         measured = dict(_measured(run))
         theirs = {x.json_key: x.factor * value for x, value in measured.items()}
-        heads = ["measured", _marked("predicted", self.trust)]
+        columns = [*ANSWER, Column("measured"), Column(_marked("predicted", self.trust))]
         both = [theirs, _answers(estimate, self.asked)]
-        yield ""
-        yield _outputs_table(both, heads, [*measured], "predicted over measured")
+        texts = {x.json_key: [x.title, x.printed_unit] for x in measured}
+        yield from ("", _side_by_side(both, columns, texts, "predicted over measured"))
         for name, title in (("prefill", "first token"), ("decode", "every other token")):
             terms = _milliseconds(getattr(estimate, name))
             small = 1e-4 * sum(terms.values())
@@ -215,13 +204,16 @@ class RunsCompared(FigureResult):
             ]
             yield f"Predicted {title}: {', '.join(texts)}."
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """Predicted times of the first runs as bars of terms, with what was measured."""
-        from infer_jax.plots.bars import OVERLAP as HIDDEN, plot_bars
-
         runs = list(zip(self.runs, self.estimates, strict=True))[:PRINTED]
         runs.sort(key=lambda pair: (pair[0].concurrency or 0.0, pair[0].request_rate or 0.0))
-        labels = [_load(run) for run, _ in runs]
+        labels = [
+            f"{run.concurrency:g} in flight\n{run.isl:,.6g} in, {run.osl:,.6g} out"
+            if run.request_rate is None
+            else f"{run.request_rate:g} requests/s\n{run.isl:,.6g} in, {run.osl:,.6g} out"
+            for run, _ in runs
+        ]
         if len(set(labels)) < len(labels):  # alike: told apart by their number
             labels = [f"{i + 1}. {label}" for i, label in enumerate(labels)]
         labelled = dict(zip(labels, runs, strict=True))
@@ -233,7 +225,7 @@ class RunsCompared(FigureResult):
         panels = _panels({label: estimate for label, (_, estimate) in labelled.items()}, marks)
         more = f"The first {PRINTED} of {len(self.runs)} runs." * (len(self.runs) > PRINTED)
         bars = "Bars: the predicted time by its parts."
-        caption = pictures.caption(self.asked, None, self.estimator, bars, more)
+        caption = self.caption(None, bars, more)
         name = f"{self.asked.model.name} on {self.asked.system.title}"
         title = f"{name}: predicted times beside measured ones"
         return plot_bars(panels, mark="measured", end=HIDDEN, title=title, caption=caption)
@@ -241,10 +233,8 @@ class RunsCompared(FigureResult):
 
 def _panels(
     estimates: Mapping[str, Estimate], marks: Mapping[str, Mapping[str, float]] | None = None
-) -> "list[Panel]":
+) -> list[Panel]:
     """Bars of both times of estimates by label; ``marks``: by output and label, ms."""
-    from infer_jax.plots.bars import Panel, milliseconds
-
     panels: list[Panel] = []
     for output in outputs(next(iter(estimates.values()))):
         if output.name in PASSES:
@@ -265,13 +255,6 @@ def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
             f"the run: its first {run.concurrency:g} requests come all at once, lengths vary as "
             "its own do."
         )
-
-
-def _load(run: Run) -> str:
-    """A run in a few words: its load and lengths."""
-    rate = run.request_rate
-    load = f"{run.concurrency:g} in flight" if rate is None else f"{rate:g} requests/s"
-    return f"{load}\n{run.isl:,.6g} in, {run.osl:,.6g} out"
 
 
 def _answers(estimate: Estimate, asked: inputs.Given) -> dict[str, Array | float | None]:
@@ -314,14 +297,6 @@ def _milliseconds(phase: Phase) -> dict[str, float]:
 def _marked(head: str, trust: Trust) -> str:
     """The head of an estimator's column, marked where coefficients are borrowed."""
     return f"{head} {BORROWED if trust.borrowed_from else ''}".rstrip()
-
-
-def _outputs_table(
-    answers: Sequence[Numbers], heads: Sequence[str], compared: Sequence[Output], ratio: str = RATIO
-) -> Table:
-    columns = [Column("answer", left=True), Column("unit", left=True), *map(Column, heads)]
-    rows = {x.json_key: [x.title, x.printed_unit] for x in compared}
-    return _side_by_side(answers, columns, rows, ratio)
 
 
 def _side_by_side(

@@ -12,6 +12,7 @@ from infer_jax.catalog import Model
 from infer_jax.catalog.acceptance import AcceptanceCurve, read_acceptance
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
+from infer_jax.estimators.search import chosen
 from infer_jax.estimators.serving import ServerEstimate, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.physics.speculation import acceptance_by_position, heads_acceptance
@@ -34,11 +35,21 @@ class DraftOptions(NamedTuple):
 
 
 class Drafting(NamedTuple):
-    """The drafter (``None``: the model's own heads), acceptance by position, and notes."""
+    """The drafter (``None``: the model's own heads), acceptance by position, and notes.
+
+    ``count``: tokens drafted for each request in a pass of a replay.
+    """
 
     draft: Architecture | None
     acceptance: np.ndarray | float
     notes: list[str]
+    count: int = 0
+
+    @property
+    def words(self) -> str:
+        """What a pass of a replay does, in words."""
+        count = "1 draft" if self.count == 1 else f"{self.count} drafts"
+        return f"a pass verifies {count} and one token more of each request that decodes"
 
     @property
     def counts(self) -> list[float]:
@@ -74,11 +85,7 @@ def drafting(model: Model, wanted: DraftOptions) -> Drafting | None:
         raise refuse("acceptance", acceptance, allowed)
     curve, source = _acceptance(model, acceptance, flat=small is not None)
     if small is not None:
-        notes = [
-            f"{small.name} drafts, on the same chips.",
-            f"Draft formats: {small.quantisation}.",
-        ]
-        notes += [f"Draft: {note}." for note in small.notes]
+        notes = [f"{small.name} drafts, on the same chips.", *inputs.notes_of_draft(small)]
     elif own:
         notes = [f"Drafts are of the model's own heads: {own:g} in its config.json, used again."]
     else:
@@ -183,8 +190,6 @@ def fastest(
     counts: Array,
 ) -> tuple[ServerEstimate, Array]:
     """The estimate with the least TPOT of those with ``counts`` drafts, and its number of them."""
-    from infer_jax.estimators.search import chosen
-
     model, small = shape(arch), None if draft is None else shape(draft)
 
     def drafted_estimate(drafts: Array) -> ServerEstimate:

@@ -1,11 +1,11 @@
 """``ij.estimate``: TTFT, TPOT, tokens/s, $/Mtok and every term of one configuration."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import either, seconds_of
+from infer_jax.verbs.option import Option, either, seconds_of
 from infer_jax.verbs.problems import refuse
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def estimate(
     trace: opt.Trace = None,
     batch: opt.Batch = None,
     concurrency: opt.Concurrency = None,
-    request_rate: opt.RequestRate = None,
-    prompts: opt.Prompts = None,
+    request_rate: Annotated[float | None, Option.of("REQ/S", opt.RATE)] = None,
+    prompts: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     polling: opt.Polling = None,
     ttft: opt.Ttft = None,
     tpot: opt.Tpot = None,
@@ -48,6 +48,11 @@ def estimate(
     ``isl`` and ``osl`` are tokens, or "2200±600" with a ``request_rate``; ``ttft`` and ``tpot``
     are limits, shown as met or broken: seconds, or a text with a unit such as "30ms". ``ttft`` is
     a mean; that of a benchmark of so many ``prompts`` holds the wait at its start.
+
+    Args:
+        request_rate: Requests per second, arriving at random (Poisson).
+        prompts: Requests of a benchmark, whose first ones all come at once; of a server that runs
+            on where not given.
 
     Raises:
         InputError: a model or system that cannot be read, a split that no engine runs, options

@@ -2,27 +2,25 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 from jax import Array
 
-from infer_jax.estimators import Estimate, Estimator, Phase, Trust
+from infer_jax.estimators import Estimate, Estimator, Phase
 from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.plots.rendering import FigureResult
+from infer_jax.plots.style import Figure
+from infer_jax.plots.timeline import StackedTime, plot_timeline
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number, option
 from infer_jax.results.numbers import digits, size
 from infer_jax.results.parts import ANSWERS
-from infer_jax.results.terms import term
+from infer_jax.results.wording import term
 from infer_jax.specs import Experts, outputs
 from infer_jax.specs.plan import LAYOUTS
 from infer_jax.verbs import bands, inputs, limits, pictures
 from infer_jax.verbs.drafts import DraftedEstimate
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
 NEAR = 0.8  # of the rate that is carried
@@ -72,22 +70,25 @@ class EstimateLoad:
 
 
 @dataclass(frozen=True, repr=False)
-class EstimateResult(FigureResult):
+class EstimateResult(pictures.EstimatorResult):
     """The answer for one configuration: ``estimate`` has every output in SI units, and both passes.
 
-    ``intervals``: the range of 80 % of measured runs in ms, by output; ``interval_source``: where
-    they come from; ``limits``: limits in seconds, by output.
+    ``limits``: limits in seconds, by output.
     """
 
-    asked: inputs.Given
-    estimator: str
-    trust: Trust
     load: EstimateLoad
     drafted: DraftedEstimate
     estimate: Estimate
-    intervals: Mapping[str, Sequence[float]]
-    interval_source: str
     limits: Mapping[str, float]
+
+    @cached_property
+    def intervals(self) -> Mapping[str, Sequence[float]]:
+        """The range of 80 % of measured runs in ms, by output."""
+        if not isinstance(self.estimate, ServerEstimate):
+            return {}
+        load, gaps = self.load, gap_share(self.estimate.decode.terms)
+        work = load.requests.work
+        return bands.intervals_of(self.estimate, self.trust, load.batch, work, gaps=gaps)
 
     @property
     def overloaded(self) -> bool:
@@ -107,9 +108,7 @@ class EstimateResult(FigureResult):
         yield ""
         yield from self._broken()
         yield {
-            **self.asked.names,
-            "estimator": self.estimator,
-            "trust": self.trust.fields(),
+            **self.names,
             "isl_tokens": float(work.isl),
             "osl_tokens": float(work.osl),
             "prefix_tokens": float(work.prefix),
@@ -226,7 +225,7 @@ class EstimateResult(FigureResult):
             f"token, latency / osl, it is {number(1e3 * estimate.tpot_with_first)} ms.",
             *(
                 f"80 % of measured runs: {output.short} {number(low)} to {number(high)} ms, by "
-                f"{self.interval_source}."
+                f"{OF_PROFILE if self.trust.calibrated else OF_OTHERS}."
                 for output in banded
                 for low, high in [self.intervals[f"{output.name}_interval80_ms"]]
             ),
@@ -289,26 +288,21 @@ class EstimateResult(FigureResult):
                 row: dict[str, object] = {"limit": name if server else f"{name}, {title}"}
                 met = "yes" if limit.need <= limit.capacity else "no"
                 rows.append({**row, **amounts, "met": met})
-                if server and name == "memory":
-                    rows.extend({"limit": f"  {k}", "need": size(x)} for k, x in self._memory())
+                if not isinstance(estimate, ServerEstimate) or name != "memory":
+                    continue
+                running = phase.limits.get("requests")
+                requests = number(estimate.running if running is None else running.need)
+                titles = {
+                    "weights": "weights",
+                    "cache": f"KV cache of {requests} request{'' if requests == '1' else 's'}",
+                    "activations": "activations at their peak",
+                    "reserve": "the runtime's reserve",
+                }
+                parts = estimate.memory.items()
+                rows.extend({"limit": f"  of it {titles[k]}", "need": size(x)} for k, x in parts)
         return rows
 
-    def _memory(self) -> Iterator[tuple[str, Array]]:
-        """What fills the memory of a server, in words, and bytes."""
-        estimate = self.estimate
-        assert isinstance(estimate, ServerEstimate)
-        running = estimate.decode.limits.get("requests")
-        requests = number(estimate.running if running is None else running.need)
-        titles = {
-            "weights": "of it weights",
-            "cache": f"of it KV cache of {requests} request{'' if requests == '1' else 's'}",
-            "activations": "of it activations at their peak",
-            "reserve": "of it the runtime's reserve",
-        }
-        for name, bytes_ in estimate.memory.items():
-            yield titles[name], bytes_
-
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """Both times as timelines of their terms, in ms.
 
         Raises:
@@ -318,8 +312,6 @@ class EstimateResult(FigureResult):
             capacity = float(self.estimate.decode.limits["arrivals"].capacity) * self.load.copies
             allowed = f"a rate below {digits(capacity)} for a picture of times"
             raise refuse("request_rate", f"{self.load.rate:.6g}", allowed)
-        from infer_jax.plots.timeline import StackedTime, plot_timeline
-
         estimate, load = self.estimate, self.load
         passes: list[StackedTime] = []
         times = zip(outputs(estimate), (estimate.prefill, estimate.decode), strict=False)
@@ -329,10 +321,8 @@ class EstimateResult(FigureResult):
             terms = {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
             passes.append(StackedTime(time.title, 1e3 * float(phase.time), terms, limits))
         overlap = any(one.overlaps for one in passes)
-        caption = pictures.caption(
-            self.asked,
+        caption = self.caption(
             load.requests.work,
-            self.estimator,
             f"{load.batch:.6g} requests in flight in an instance.",
             "Parts of a pass overlap: all begin at 0."
             if overlap
@@ -372,20 +362,13 @@ def estimate_result(
     limits: Mapping[str, float],
 ) -> EstimateResult:
     """The answer with its known errors, and the requests that run at once."""
-    answer, ranges = drafted.estimate, {}
+    answer = drafted.estimate
     if not any(isinstance(x.feedforward, Experts) for x in asked.model.architecture.blocks):
         answer = answer.replace(prefill=_dense(answer.prefill), decode=_dense(answer.decode))
-    server = isinstance(answer, ServerEstimate)
-    if server and load.rate is not None:  # by Little's law
+    if isinstance(answer, ServerEstimate) and load.rate is not None:  # by Little's law
         load = replace(load, batch=float(load.rate / load.copies * answer.latency))
-    known, work = inputs.trust(name, model, asked), load.requests.work
-    if server:
-        times = {x.name: float(getattr(answer, x.name)) for x in outputs(answer) if x.banded}
-        lengths = float(work.isl), float(work.osl)
-        gaps = gap_share(answer.decode.terms)
-        ranges = bands.intervals([known], times, load.batch, lengths, gaps=gaps)
-    source = OF_PROFILE if known.calibrated else OF_OTHERS
-    return EstimateResult(asked, name, known, load, drafted, answer, ranges, source, limits)
+    known = inputs.trust(name, model, asked)
+    return EstimateResult(asked, name, known, load, drafted, answer, limits)
 
 
 def _dense(phase: Phase) -> Phase:

@@ -23,56 +23,21 @@ def frontier(
     *,
     quant: opt.Quants = None,
     kv_dtype: opt.KvDtype = None,
-    isl: Annotated[
-        float,
-        Option(
-            "Input sequence length of a request; 0: decode passes attend to its output alone.",
-            "TOKENS",
-            count(0),
-        ),
-    ] = 4096,
+    isl: Annotated[float, Option.of("TOKENS", count(0))] = 4096,
     osl: opt.Osl = 512,
     prefix: opt.Prefix = 0,
     total_gpus: opt.TotalGpus = None,
     price: opt.Price = None,
     tpot: opt.Tpot = None,
-    demand: Annotated[
-        float | None,
-        Option(
-            "Keep points that serve at most this many tokens/s over all requests.",
-            "TOK/S",
-            opt.RATE,
-        ),
-    ] = None,
-    preference: Annotated[
-        float,
-        Option(
-            "The preferred point has the largest speed^X / cost.",
-            "X",
-            above_zero("an exponent", 100.0),
-        ),
-    ] = 3.0,
+    demand: Annotated[float | None, Option.of("TOK/S", opt.RATE)] = None,
+    preference: Annotated[float, Option.of("X", above_zero("an exponent", 100.0))] = 3.0,
     estimator: opt.EstimatorName = None,
     draft: opt.Draft = None,
-    acceptance: Annotated[
-        float | None, Option("Probability that a drafted token is accepted.", "P", PROBABILITY)
-    ] = None,
-    paper: Annotated[
-        bool,
-        Option(
-            "As the economics paper does it: economics.level4 (where --estimator is not given), "
-            "its grid of 400 x 400 real numbers, its 1000 latency thresholds."
-        ),
-    ] = False,
-    real_degrees: Annotated[
-        bool,
-        Option("TP, PP and EP as real numbers, the best that the estimator's search finds."),
-    ] = False,
-    all: Annotated[bool, Option("Print every row of the frontier.")] = False,  # the option's name
-    out: Annotated[
-        opt.Place | None,
-        Option("The picture: .png, .svg, .pdf or .html.", "FILE", default="frontier.png"),
-    ] = None,
+    acceptance: Annotated[float | None, Option.of("P", PROBABILITY)] = None,
+    paper: Annotated[bool, Option.of()] = False,
+    real_degrees: Annotated[bool, Option.of()] = False,
+    all: Annotated[bool, Option.of()] = False,  # the option's name
+    out: Annotated[opt.Place | None, Option.of("FILE", default="frontier.png")] = None,
     set: opt.Changes = None,
 ) -> "FrontierResult | FrontiersResult":
     """Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok.
@@ -80,6 +45,17 @@ def frontier(
     Of several systems or formats every one has its frontier, and they are drawn together.
     ``tpot`` is a limit: seconds, or a text with a unit such as "30ms"; ``out`` is the picture,
     written where a name is given.
+
+    Args:
+        isl: Input sequence length of a request; 0: decode passes attend to its output alone.
+        demand: Keep points that serve at most this many tokens/s over all requests.
+        preference: The preferred point has the largest speed^X / cost.
+        acceptance: Probability that a drafted token is accepted.
+        paper: As the economics paper does it: economics.level4 (where --estimator is not given),
+            its grid of 400 x 400 real numbers, its 1000 latency thresholds.
+        real_degrees: TP, PP and EP as real numbers, the best that the estimator's search finds.
+        all: Print every row of the frontier.
+        out: The picture: .png, .svg, .pdf or .html.
 
     Raises:
         InputError: a model or system that cannot be read, an estimator that does not search the

@@ -3,25 +3,22 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int
 
 from infer_jax.errors import InputError
-from infer_jax.estimators import Trust
 from infer_jax.estimators.economics import Grid
 from infer_jax.estimators.estimate import decode_context
+from infer_jax.pages.decision import chart_page
+from infer_jax.plots import Curve, plot_frontier
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint
 from infer_jax.plots.rendering import FigureResult, dated
+from infer_jax.plots.style import Figure, words
 from infer_jax.results import Column, Notes, Section, number, percent, table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import Workload, layout_label
-from infer_jax.verbs import inputs
-from infer_jax.verbs.pictures import brief, rents
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from infer_jax.verbs.pictures import EstimatorResult, brief, rents
 
 ROWS = 25  # of the printed table
 DEGREES = ("tp", "pp", "ep")
@@ -40,7 +37,7 @@ PREFERRED = Column("", "", lambda row: "*" if row["preferred"] else "", left=Fal
 
 
 @dataclass(frozen=True, repr=False)
-class FrontierResult(FigureResult):
+class FrontierResult(EstimatorResult):
     """The points that no other beats in both speed and cost, fastest first.
 
     ``points`` has their columns (speed, cost, chips, batch, ...), ``preferred`` the row with the
@@ -49,9 +46,6 @@ class FrontierResult(FigureResult):
     """
 
     rows_key = "rows"
-    asked: inputs.Given
-    estimator: str
-    trust: Trust
     work: Workload
     evaluated: int
     points: Grid
@@ -65,12 +59,6 @@ class FrontierResult(FigureResult):
     def preferred(self) -> int | None:
         """The row of the preferred point."""
         return self.points.preferred(self.preference) if len(self.points) else None
-
-    @property
-    def utility(self) -> float:
-        """speed^preference / cost of the preferred point."""
-        front, i = self.points, self.preferred
-        return 0.0 if i is None else float(front.speed[i] ** self.preference / front.cost[i])
 
     def words(self) -> str:
         """The preferred point in two lines: its layout, and what it answers."""
@@ -104,9 +92,7 @@ class FrontierResult(FigureResult):
         yield f"{self.asked.model.name} on {self.asked.system.name}"
         yield self.trust.says
         yield {
-            **self.asked.names,
-            "estimator": self.estimator,
-            "trust": self.trust.fields(),
+            **self.names,
             "isl_tokens": work.isl,
             "osl_tokens": work.osl,
             "prefix_tokens": work.prefix,
@@ -123,9 +109,8 @@ class FrontierResult(FigureResult):
             printed = self._printed_rows(preferred)
             mark = [*printed].index(preferred)
             yield table([rows[i] for i in printed], (PREFERRED, *COLUMNS), mark)
-            yield ""
             some = f"{len(printed)} of {len(rows)} points of the frontier"
-            yield f"* the preferred point; {some}."
+            yield from ("", f"* the preferred point; {some}.")
         yield Notes(self.notes)
 
     def _printed_rows(self, preferred: int) -> Int[np.ndarray, " rows"]:
@@ -137,7 +122,7 @@ class FrontierResult(FigureResult):
         nearest = [int(np.abs(np.log(time / t)).argmin()) for t in steps]
         return np.unique([0, *nearest, len(time) - 1, preferred])[:ROWS]
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """Speed against cost of the points, the preferred one marked.
 
         Raises:
@@ -146,7 +131,7 @@ class FrontierResult(FigureResult):
         """
         return _Picture({self.asked.system.name: self}).figure()
 
-    def _page(self, figure: "Callable[[], Figure]") -> str:
+    def _page(self, figure: Callable[[], Figure]) -> str:
         """The page of the frontier: its chart to point into, and its points."""
         return _Picture({self.asked.system.name: self}).page(self.notes)
 
@@ -191,11 +176,11 @@ class FrontiersResult(FigureResult):
                 yield from ("", f"{label}: {x.why}")
         yield Notes(self.notes)
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """Speed against cost of every frontier, the preferred points marked."""
         return _Picture(self.fronts).figure()
 
-    def _page(self, figure: "Callable[[], Figure]") -> str:
+    def _page(self, figure: Callable[[], Figure]) -> str:
         """The page of the frontiers, whose chart is to point into."""
         return _Picture(self.fronts).page(self.notes)
 
@@ -228,7 +213,11 @@ class _Picture:
         results, self.several = [*fronts.values()], len(fronts) > 1
         first, work, model = results[0], results[0].work, results[0].asked.model.name
         power = f"speed^{first.preference:g} / cost"
-        best = max(self.fronts, key=lambda label: self.fronts[label].utility)
+        utilities = {
+            label: x.points.speed[x.preferred] ** x.preference / x.points.cost[x.preferred]
+            for label, x in self.fronts.items()
+        }
+        best = max(utilities, key=lambda label: utilities[label])
         self.title = f"{model} on {first.asked.system.title}: an ideal server"
         server, dot, answer = "an ideal server", "The dot has", "The preferred point"
         if self.several:
@@ -250,10 +239,8 @@ class _Picture:
             f"speed. {dot} the largest {power}."
         )
 
-    def figure(self) -> "Figure":
+    def figure(self) -> Figure:
         """The picture; of a single frontier with the words of its preferred point."""
-        from infer_jax.plots import Curve, plot_frontier
-        from infer_jax.plots.style import words
 
         curves: dict[str, Curve] = {}
         for label, x in self.fronts.items():
@@ -263,8 +250,6 @@ class _Picture:
 
     def page(self, notes: Sequence[str]) -> str:
         """The page, a series for each frontier."""
-        from infer_jax.pages.decision import chart_page  # which loads the library of charts
-
         plans = [plan for label, x in self.fronts.items() for plan in ideal_points(label, x.points)]
         systems = {label: x.asked.system.name for label, x in self.fronts.items()}
         chart = PlanChart.of(plans, systems, None, label=self.title)

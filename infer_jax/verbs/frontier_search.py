@@ -54,15 +54,6 @@ class FrontierSearch(NamedTuple):
     all: bool = False
 
 
-def engine_layouts(given: Given, total: float | None) -> Layouts:
-    """(TP, PP, EP) of layouts that an engine runs, one a row, on up to ``total`` GPUs.
-
-    EP attention groups of TP ranks share the experts, as in the plan of ``estimate``.
-    """
-    legal = layouts(given.model.architecture, int(either(total, LARGEST)))
-    return np.array([(x.tp, x.pp, x.ep) for x in legal if x.ep == x.attention_dp])
-
-
 def searched_layouts(chips: Values) -> Layouts:
     """(TP, PP, EP) for an estimator that finds the split of each number of GPUs itself."""
     return np.stack([chips, np.ones_like(chips), np.ones_like(chips)], axis=1)
@@ -152,15 +143,17 @@ def ideal_frontier(given: Given, work: Workload, search: FrontierSearch) -> Fron
     kind, degrees = "numbers of GPUs", "real numbers that its search finds"
     with busy("compiling and evaluating"):
         if search.engine_degrees:
-            layouts, batches = engine_layouts(given, search.total), BATCHES
-            kind, degrees = "layouts", "degrees that engines run"
+            # EP attention groups of TP ranks share the experts, as in the plan of ``estimate``
+            legal = layouts(given.model.architecture, int(either(search.total, LARGEST)))
+            tried = np.array([(x.tp, x.pp, x.ep) for x in legal if x.ep == x.attention_dp])
+            kind, degrees, batches = "layouts", "degrees that engines run", BATCHES
         elif paper:
             chips, batches = paper_grid(given, ideal)
-            layouts = searched_layouts(chips)
+            tried = searched_layouts(chips)
         else:
             chips, batches = gpu_axes(given, search.total)
-            layouts = searched_layouts(chips)
-        grid = evaluate(ideal, given, work, layouts, batches)
+            tried = searched_layouts(chips)
+        grid = evaluate(ideal, given, work, tried, batches)
     front = grid.under(search.demand)
     if len(front):
         front = front.thresholds() if paper else front.frontier()
@@ -179,7 +172,7 @@ def ideal_frontier(given: Given, work: Workload, search: FrontierSearch) -> Fron
             *limits.long_times({"tpot": search.tpot}),
             f"Decode of one token at {float(decode_context(work)):.12g} tokens of context: "
             f"isl + (osl - 1) / 2 with isl {float(work.isl):.12g} and osl {float(work.osl):.12g}.",
-            f"Over {len(layouts)} {kind} of up to {grid.chips.max():.12g} GPUs, each at "
+            f"Over {len(tried)} {kind} of up to {grid.chips.max():.12g} GPUs, each at "
             f"{len(batches)} batches; TP, PP and EP are {degrees}.",
             *drafting,
             *given.notes,

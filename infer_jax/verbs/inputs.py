@@ -9,7 +9,7 @@ from typing import cast
 from infer_jax import engines, estimators, legal
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.errors import InputError
-from infer_jax.estimators import VARIANTS, Estimator, Trust, make
+from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import Serving
 from infer_jax.results import option
 from infer_jax.results.wording import by_command
@@ -145,13 +145,17 @@ def system_of(hardware: HardwareLike) -> System:
     return named_system("hardware", str(hardware))
 
 
+def as_list(hardware: HardwareLike | Sequence[HardwareLike]) -> list[HardwareLike]:
+    """One system or several."""
+    single = isinstance(hardware, str | os.PathLike | System | Hardware)
+    return [hardware] if single else [*hardware]
+
+
 def systems_of(
     hardware: HardwareLike | Sequence[HardwareLike], decoding: HardwareLike | None
 ) -> tuple[list[System], System | None]:
     """The systems to compare, each once and under a name of its own, and the one that decodes."""
-    several = (
-        [hardware] if isinstance(hardware, str | os.PathLike | System | Hardware) else [*hardware]
-    )
+    several = as_list(hardware)
     if not several:
         raise refuse("hardware", "missing", "one system or more")
     known: list[tuple[HardwareLike, System]] = []
@@ -184,11 +188,6 @@ def named_system(name_of: str, name: str) -> System:
         if error.where != "hardware profile":  # of a file
             raise
         raise refuse(name_of, error.value, error.allowed) from None
-
-
-def as_numbers(system: System) -> bool:
-    """Whether a system was given as a ``Hardware`` alone, without a profile."""
-    return system.path == Path()
 
 
 def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workload:
@@ -265,6 +264,11 @@ def trust(name: str, estimator: Estimator, asked: Given) -> Trust:
     return known._replace(says=f"{known.says} {says}")
 
 
+def notes_of_draft(model: Model) -> list[str]:
+    """The formats and assumptions of a model that drafts."""
+    return [f"Draft formats: {model.quantisation}.", *(f"Draft: {x}." for x in model.notes)]
+
+
 def speculative(
     target: Estimator, draft: str | None, acceptance: float | None, asked: Given, *, paper: bool
 ) -> tuple[Estimator, list[str]]:
@@ -279,15 +283,12 @@ def speculative(
         missing = "draft" if draft is None else "acceptance"
         both = f"{option('draft')} and {option('acceptance')}"
         raise refuse(missing, "missing", f"{both} together, or neither")
-    from infer_jax.estimators import Speculative
-
     small = named_model("draft", draft)
     wrap = Speculative.economics if paper else Speculative.bonus
     rule = "as the economics paper counts" if paper else "one token more than is accepted"
     said = [
         f"Draft: {small.name}, {acceptance:g} of drafts accepted; 0 to 5 drafts a pass, whichever "
         f"is fastest; a pass yields {rule}.",
-        f"Draft formats: {small.quantisation}.",
-        *(f"Draft: {note}." for note in small.notes),
+        *notes_of_draft(small),
     ]
     return wrap(target, small.architecture, acceptance), said

@@ -18,25 +18,29 @@ def kernels(
     *,
     tp: opt.Tp = 1.0,
     ep: opt.Ep = 1.0,
-    nodes: Annotated[float | None, Option("Nodes of the instance.", "N", opt.WHOLE)] = None,
+    nodes: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     isl: opt.Isl = 4096,
     osl: opt.Osl = 512,
     batch: opt.Batch = None,
-    prefill_tokens: Annotated[
-        float | None, Option("Tokens of a prefill pass a group.", "TOKENS", opt.WHOLE)
-    ] = None,
-    deepep: Annotated[bool, Option("Dispatch and combine by DeepEP.")] = False,
-    two_batch: Annotated[bool, Option("Two micro-batches that overlap.")] = False,
-    sm_share: Annotated[
-        float, Option("SMs that compute while prefill dispatches.", "SHARE", SHARE)
-    ] = 1.0,
+    prefill_tokens: Annotated[float | None, Option.of("TOKENS", opt.WHOLE)] = None,
+    deepep: Annotated[bool, Option.of()] = False,
+    two_batch: Annotated[bool, Option.of()] = False,
+    sm_share: Annotated[float, Option.of("SHARE", SHARE)] = 1.0,
     price: opt.Price = None,
-    as_published: Annotated[bool, Option("The authors' assembly, with its quirks.")] = False,
+    as_published: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
 ) -> "KernelsResult":
     """What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?
+
+    Args:
+        nodes: Nodes of the instance.
+        prefill_tokens: Tokens of a prefill pass a group.
+        deepep: Dispatch and combine by DeepEP.
+        two_batch: Two micro-batches that overlap.
+        sm_share: SMs that compute while prefill dispatches.
+        as_published: The authors' assembly, with its quirks.
 
     Raises:
         InputError: a model or system that cannot be read, a system without kernel curves, a

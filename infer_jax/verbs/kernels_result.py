@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -12,12 +12,15 @@ from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Kernels, KernelsPlan
 from infer_jax.estimators.kernels.kernel import Kernel
+from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult
+from infer_jax.plots.style import Figure
 from infer_jax.results import (
     Answers,
     Column,
     Fact,
     Notes,
+    Row,
     Rows,
     Section,
     number,
@@ -27,9 +30,6 @@ from infer_jax.results import (
 from infer_jax.results.numbers import digits, quantity
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
 from infer_jax.verbs import inputs, limits, pictures
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STAGES = ("prefill", "decode")
 OVERLAPPED = "hidden by overlap"
@@ -53,20 +53,6 @@ COLUMNS = (
 )
 
 
-class KernelRow(TypedDict):
-    """One kernel of one layer of a block, for JSON; ``block`` is None for the head's."""
-
-    block: int | None
-    layers: float
-    kernel: str
-    time_us: float
-    flop: float
-    bytes: float
-    intensity_flop_per_byte: float
-    mfu: float
-    bound: str
-
-
 @dataclass(frozen=True, repr=False)
 class KernelsResult(FigureResult):
     """Both passes as sums of kernels; ``kernels`` has a row a kernel, by pass.
@@ -82,7 +68,7 @@ class KernelsResult(FigureResult):
     estimate: Estimate
     prefill_tokens: Array
     largest_batch: Array
-    kernels: Mapping[str, Sequence[KernelRow]]
+    kernels: Mapping[str, Sequence[Row]]
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a kernel, of prefill and then of decode."""
@@ -175,10 +161,8 @@ class KernelsResult(FigureResult):
             *self.asked.notes,
         ]
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """The kernels of both passes in all layers, communication and scheduling."""
-        from infer_jax.plots.bars import Panel, plot_bars
-
         spent = self._terms
         panels = []
         for stage in STAGES:
@@ -198,7 +182,7 @@ class KernelsResult(FigureResult):
         return plot_bars(panels, title=title, caption=caption)
 
 
-def _bars(kernels: Sequence[KernelRow], spent: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def _bars(kernels: Sequence[Row], spent: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """Milliseconds of each kernel in all layers, by what binds it, the longest first.
 
     Micro-batches are counted, so that the bars add up to the terms of the pass; those that are
@@ -206,8 +190,8 @@ def _bars(kernels: Sequence[KernelRow], spent: Mapping[str, float]) -> dict[str,
     """
     bars: dict[str, dict[str, float]] = {}
     for row in kernels:
-        parts = bars.setdefault(KERNELS.get(row["kernel"], row["kernel"]), {})
-        bound = row["bound"]
+        kernel, bound = str(row["kernel"]), row["bound"]
+        parts = bars.setdefault(KERNELS.get(kernel, kernel), {})
         parts[bound] = parts.get(bound, 0.0) + 1e-3 * row["layers"] * row["time_us"]
     once = sum(sum(parts.values()) for parts in bars.values())
     computed = sum(x for name, x in spent.items() if name in COMPUTED)
@@ -254,8 +238,11 @@ def profiled(
     ]
 
 
-def rows(arch: Architecture, profile: Sequence[Mapping[str, Profiled]]) -> list[KernelRow]:
-    """One row for each kernel of each block, and then of the output head, the last profile."""
+def rows(arch: Architecture, profile: Sequence[Mapping[str, Profiled]]) -> list[Row]:
+    """One row for each kernel of each block, and then of the output head, the last profile.
+
+    ``block`` is None for the head's; a row is of one layer.
+    """
     layers = [(i, float(block.count)) for i, block in enumerate(arch.blocks)]
     layers += [(None, 1.0)] * (len(profile) - len(layers))
     return [

@@ -29,7 +29,7 @@ def layout(
     *,
     total_gpus: opt.TotalGpus = None,
     batch: opt.Batch = 1.0,
-    phase: Annotated[str, Option("prefill: the prompt; decode: one token.", "PHASE")] = "prefill",
+    phase: Annotated[str, Option.of("PHASE")] = "prefill",
     isl: opt.Isl = 2048,
     prefix: opt.Prefix = 0,
     layout: Annotated[  # the option's name
@@ -41,9 +41,11 @@ def layout(
 ) -> "LayoutResult":
     """Which weight and attention layout is fastest on a slice, and where that changes.
 
+    A prefill is of ``isl`` tokens of which ``prefix`` are cached, a decode is after them.
+
     Args:
         total_gpus: chips of one instance.
-        phase: prefill, of ``isl`` tokens of which ``prefix`` are cached, or decode after them.
+        phase: prefill: the prompt; decode: one token.
         layout: one of ws_1d, ws_2d, wg_x, wg_xy, wg_xyz; all where not given.
 
     Raises:
@@ -54,14 +56,7 @@ def layout(
     >>> best.fastest["layout"], best.fastest["attention"]
     ('wg_xyz', 'batch')
     """
-    from infer_jax.verbs import inputs
-    from infer_jax.verbs.layout_result import (
-        ESTIMATOR,
-        LayoutResult,
-        check_dense,
-        evaluate_layouts,
-        layout_codes,
-    )
+    from infer_jax.verbs import inputs, layout_result as own
 
     if phase not in PHASES:
         raise refuse("phase", phase, " or ".join(PHASES))
@@ -69,18 +64,18 @@ def layout(
         raise ask("total_gpus", "How many chips has one instance?", option("total_gpus"))
     if batch is None:
         raise refuse("batch", "missing", "sequences of one pass")
-    codes = layout_codes(layout, phase)
+    codes = own.layout_codes(layout, phase)
     asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
     arch = asked.model.architecture
-    check_dense(arch)
+    own.check_dense(arch)
     if phase == "prefill" and prefix >= isl:
         raise refuse("prefix", prefix, f"below {option('isl')}, {isl:.12g} tokens")
     new, cached = (isl - prefix, prefix) if phase == "prefill" else (1.0, isl)
-    estimator = inputs.estimator(ESTIMATOR, asked)
+    estimator = inputs.estimator(own.ESTIMATOR, asked)
     with busy("compiling and evaluating"):
-        tokens = new, cached
-        passes = evaluate_layouts(estimator, arch, asked.hardware, tokens, codes, total_gpus, batch)
-    return LayoutResult(
+        parts = estimator, arch, asked.hardware, (new, cached), codes
+        passes = own.evaluate_layouts(*parts, total_gpus, batch)
+    return own.LayoutResult(
         asked,
         phase,
         total_gpus,

@@ -1,8 +1,9 @@
 """The answer of ``layout``: every layout's time, and where the fastest changes."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,16 +21,15 @@ from infer_jax.estimators.partitioning import (
     arrangements,
     factorisations,
 )
+from infer_jax.plots.bars import OVERLAP, Panel, overlapping, plot_bars
 from infer_jax.plots.rendering import FigureResult
-from infer_jax.results import Column, Notes, Rows, Section, percent
+from infer_jax.plots.style import Figure
+from infer_jax.results import Column, Notes, Row, Rows, Section, percent
 from infer_jax.results.numbers import digits, quantity, size
 from infer_jax.specs import Architecture, Dense, ForwardPass, Hardware, Torus
 from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.layout import WEIGHTS
 from infer_jax.verbs.problems import refuse
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ESTIMATOR = "partitioning.planned"
 BATCHES = tuple(2.0**i for i in range(11))
@@ -47,32 +47,12 @@ FITTING = (
 STATIONARY = LAYOUTS[:2]  # layouts of decode: the paper gathers weights in prefill alone
 
 
-class LayoutRow(TypedDict):
-    """The best axes of one layout; times in ms, memory of one chip."""
-
-    layout: str
-    attention: str
-    x: float
-    y: float
-    z: float
-    time_ms: float
-    mfu: float
-    terms: dict[str, float]
-    memory_bytes: float
-    memory_capacity_bytes: float
-    feasible: bool
-    breaks: list[str]
-
-
-# the fastest layout from one batch or number of chips to another
-Change = TypedDict("Change", {"from": float, "to": float, "fastest": str, "time_ms": float})
-
-
 @dataclass(frozen=True, repr=False)
 class LayoutResult(FigureResult):
     """Every layout at its best axes, the fastest first, and where the fastest changes.
 
-    Times are in ms, memory in bytes of one chip.
+    Times are in ms, memory in bytes of one chip. ``by_batch``, ``by_gpus``: the fastest layout from
+    one batch or number of chips to another.
     """
 
     rows_key = "layouts"
@@ -82,12 +62,12 @@ class LayoutResult(FigureResult):
     batch: float
     new_tokens: float
     cached_tokens: float
-    layouts: Sequence[LayoutRow]
-    by_batch: Sequence[Change]
-    by_gpus: Sequence[Change]
+    layouts: Sequence[Row]
+    by_batch: Sequence[Row]
+    by_gpus: Sequence[Row]
 
     @property
-    def fastest(self) -> LayoutRow | None:
+    def fastest(self) -> Row | None:
         """The fastest layout that fits; None where none does."""
         return next((row for row in self.layouts if row["feasible"]), None)
 
@@ -118,8 +98,7 @@ class LayoutResult(FigureResult):
             ("by_gpus", "GPUs", self.by_gpus),
         ):
             yield Rows(key, runs)
-            yield ""
-            yield f"Fastest by {kind}:"
+            yield from ("", f"Fastest by {kind}:")
             for run in runs:
                 to = f" to {run['to']:g}" if run["to"] > run["from"] else ""
                 yield f"  {run['from']:g}{to}: {run['fastest']}"
@@ -141,10 +120,8 @@ class LayoutResult(FigureResult):
             *[note for note in self.asked.notes if not note.startswith("Price")],
         ]
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """Every layout as a bar of the terms of its time."""
-        from infer_jax.plots.bars import OVERLAP, Panel, overlapping, plot_bars
-
         rows = {_label(row): row for row in self.layouts}
         bars = {
             label: {name.removesuffix("_ms"): x for name, x in row["terms"].items()}
@@ -166,7 +143,7 @@ class LayoutResult(FigureResult):
         return plot_bars(panels, end=OVERLAP, title=title, caption=caption)
 
 
-def _label(row: LayoutRow) -> str:
+def _label(row: Row) -> str:
     """A layout in two lines: weights, slice, attention, and whether it fits."""
     axes = " x ".join(digits(row[name]) for name in ("x", "y", "z"))
     broken = "" if row["feasible"] else ", does not fit"
@@ -195,40 +172,36 @@ def check_dense(arch: Architecture) -> None:
         raise InputError("infer-jax layout", "CONFIG", "not dense", allowed)
 
 
-class LayoutPasses(NamedTuple):
-    """The pass of every row, whether it fits, and its excess over limits."""
+class LayoutTable(NamedTuple):
+    """Rows of (chips, batch, x, y, z, layout, attention), and the pass of each.
 
+    ``shortfall``: its excess over limits.
+    """
+
+    table: np.ndarray
     phase: Phase
     feasible: Array
     shortfall: Array
 
-
-class LayoutTable(NamedTuple):
-    """Rows of (chips, batch, x, y, z, layout, attention), and the pass of each."""
-
-    table: np.ndarray
-    passes: LayoutPasses
-
-    def best(self, chosen: np.ndarray) -> list[LayoutRow]:
+    def best(self, chosen: np.ndarray) -> list[Row]:
         """The best axes of every layout among rows ``chosen``, the fastest feasible first."""
-        phase, _, shortfall = self.passes
-        order = chosen[np.lexsort((phase.time[chosen], shortfall[chosen]))]
-        rows: dict[tuple[float, float], LayoutRow] = {}
+        order = chosen[np.lexsort((self.phase.time[chosen], self.shortfall[chosen]))]
+        rows: dict[tuple[float, float], Row] = {}
         for i in map(int, order):
             code, by = self.table[i, 5:]
             if (code, by) not in rows:
                 rows[code, by] = self._row(i)
         return list(rows.values())
 
-    def at(self, chips: float, batch: float) -> list[LayoutRow]:
+    def at(self, chips: float, batch: float) -> list[Row]:
         """The best axes of every layout at one batch on ``chips`` chips."""
         here = (self.table[:, 0] == chips) & (self.table[:, 1] == batch)
         return self.best(np.flatnonzero(here))
 
-    def changes(self, column: int, chips: float, batch: float) -> list[Change]:
+    def changes(self, column: int, chips: float, batch: float) -> list[dict[str, Any]]:
         """The fastest layout at every batch (column 1) or chip count (column 0), runs merged."""
         along = self.table[:, 1 - column] == (chips, batch)[1 - column]
-        runs: list[Change] = []
+        runs: list[dict[str, Any]] = []
         for value in np.unique(self.table[along, column]):
             first = self.best(np.flatnonzero(along & (self.table[:, column] == value)))[0]
             name = f"{first['layout']}, attention by {first['attention']}"
@@ -240,10 +213,9 @@ class LayoutTable(NamedTuple):
                 runs.append({"from": value, "to": value, "fastest": name, "time_ms": time})
         return runs
 
-    def _row(self, i: int) -> LayoutRow:
-        phase = self.passes.phase
+    def _row(self, i: int) -> Row:
         _, _, x, y, z, code, by = self.table[i]
-        memory = phase.limits["memory"]
+        phase, memory = self.phase, self.phase.limits["memory"]
         return {
             "layout": LAYOUTS[int(code)],
             "attention": ATTENTION[int(by)],
@@ -255,7 +227,7 @@ class LayoutTable(NamedTuple):
             "terms": {f"{name}_ms": float(1e3 * t[i]) for name, t in phase.terms.items()},
             "memory_bytes": float(memory.need[i]),
             "memory_capacity_bytes": float(memory.capacity[i]),
-            "feasible": bool(self.passes.feasible[i]),
+            "feasible": bool(self.feasible[i]),
             "breaks": [n for n, one in phase.limits.items() if one.need[i] > one.capacity[i]],
         }
 
@@ -290,20 +262,17 @@ def evaluate_layouts(
         ]
     )
     passes = once(_passes, estimator, arch, hardware, table, *tokens, points=len(table))
-    return LayoutTable(table, passes)
+    return LayoutTable(table, *passes)
 
 
 def _sizes(chips: int, axes: int | None) -> list[int]:
     """Numbers of chips to compare: doublings around ``chips``, where there are such slices."""
-    near = [chips * 2**i // 8 for i in range(6) if chips * 2**i % 8 == 0]
-    return [n for n in near if n == chips or axes is None or _exists(n, axes)]
-
-
-def _exists(chips: int, axes: int) -> bool:
-    try:
-        return bool(factorisations(chips, axes))
-    except InputError:
-        return False
+    sizes = []
+    for n in (chips * 2**i // 8 for i in range(6) if chips * 2**i % 8 == 0):
+        with suppress(InputError):
+            if n == chips or axes is None or factorisations(n, axes):
+                sizes.append(n)
+    return sizes
 
 
 def _axes(chips: int, axes: int | None) -> tuple[tuple[float, float, float], ...]:
@@ -321,14 +290,14 @@ def _passes(
     table: Array,
     new: Array,
     cached: Array,
-) -> LayoutPasses:
-    def at_row(row: Array) -> LayoutPasses:
+) -> tuple[Phase, Array, Array]:
+    def at_row(row: Array) -> tuple[Phase, Array, Array]:
         _, batch, x, y, z, code, by = row
         plan = Slice.of().replace(x=x, y=y, z=z, layout=code, attention=by)
         forward = ForwardPass(
             sequences=batch, new_tokens=new + 0.0 * batch, cached_tokens=cached + 0.0 * batch
         )
         phase = estimator.step(arch, hardware, forward, plan)
-        return LayoutPasses(phase, phase.feasible, phase.shortfall)
+        return phase, phase.feasible, phase.shortfall
 
     return jax.vmap(at_row)(table)

@@ -17,23 +17,18 @@ if TYPE_CHECKING:
 
 @verb
 def measure(
-    out: Annotated[
-        opt.Place | None,
-        Option("Profile to write.", "FILE.toml", required=True),
-    ] = None,
+    out: Annotated[opt.Place | None, Option.of("FILE.toml", required=True)] = None,
     *,
-    base: Annotated[
-        str | None, Option("Profile with this device's data sheet.", "HARDWARE")
-    ] = None,
-    toy: Annotated[bool, Option("Small shapes: a minute on a CPU.")] = False,
+    base: Annotated[str | None, Option.of("HARDWARE")] = None,
+    toy: Annotated[bool, Option.of()] = False,
     price: opt.Price = None,
 ) -> "MeasureResult":
     """How fast are this device's kernels? Times them through JAX, fits curves, writes a profile.
 
     Args:
-        out: the profile to write, a .toml file; none where not given.
-        base: the profile with this device's data sheet.
-        toy: small shapes alone, a minute on a CPU.
+        out: Profile to write.
+        base: Profile with this device's data sheet.
+        toy: Small shapes: a minute on a CPU.
         price: rent of the device, USD per hour.
 
     Raises:

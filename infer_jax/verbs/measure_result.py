@@ -2,20 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 
 from infer_jax.kernel_timing import FULL, TOY, FittedFamily, fitted, profile, timed
 from infer_jax.kernel_timing.families import spread
+from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult, dated
+from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Rows, Section, percent
 from infer_jax.specs import Chip
 from infer_jax.verbs.progress import busy
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 CURVES = (
     Column("kernels", "", "family"),
@@ -71,9 +68,8 @@ class MeasureResult(FigureResult):
         yield Rows("curves", rows, CURVES)
         yield Notes(self.notes)
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """The errors of every family's curve, in per cent."""
-        from infer_jax.plots.bars import Panel, plot_bars
 
         def panel(title: str, errors: Mapping[str, tuple[float, float]]) -> Panel:
             bars = {name: {"median error": x} for name, (x, _) in errors.items()}

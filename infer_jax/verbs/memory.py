@@ -22,28 +22,21 @@ def memory(
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     gpu_memory_utilization: opt.GpuMemory = None,
-    max_model_len: Annotated[
-        float | None,
-        Option(
-            "Longest request; the model's longest context where not given.", "TOKENS", opt.WHOLE
-        ),
-    ] = None,
+    max_model_len: Annotated[float | None, Option.of("TOKENS", opt.WHOLE)] = None,
     max_num_batched_tokens: opt.PassTokens = None,
-    max_num_seqs: Annotated[
-        float | None,
-        Option(
-            "Sequences of one pass at most; those of --batch, else 1,024, where not given.",
-            "N",
-            opt.WHOLE,
-        ),
-    ] = None,
-    block_size: Annotated[float, Option("Tokens of a cache block.", "TOKENS", opt.WHOLE)] = 16.0,
+    max_num_seqs: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
+    block_size: Annotated[float, Option.of("TOKENS", opt.WHOLE)] = 16.0,
     batch: opt.Batch = None,
     isl: opt.Isl = 4096,
     osl: opt.Osl = 512,
     set: opt.Changes = None,
 ) -> "MemoryResult":
     """Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them.
+
+    Args:
+        max_model_len: Longest request; the model's longest context where not given.
+        max_num_seqs: Sequences of one pass at most; those of --batch, else 1,024, where not given.
+        block_size: Tokens of a cache block.
 
     Raises:
         InputError: a model or system that cannot be read, a split that no engine runs, no longest
@@ -54,15 +47,12 @@ def memory(
     >>> bool(held.memory.fits), round(float(held.memory.token_bytes))
     (True, 131072)
     """
+    import jax.numpy as jnp
+
+    from infer_jax.compiling import once
+    from infer_jax.footprint import MeanLengths
     from infer_jax.specs import UNBOUNDED, Plan
-    from infer_jax.verbs import inputs
-    from infer_jax.verbs.memory_result import (
-        Batch,
-        MemoryResult,
-        account_of,
-        server_settings,
-        serving_of,
-    )
+    from infer_jax.verbs import inputs, memory_result as own
     from infer_jax.verbs.split import check_split
 
     asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
@@ -79,8 +69,8 @@ def memory(
         )
     if batch is not None:
         inputs.check_context(asked.model, inputs.workload(isl, osl, 0.0))
-    engine, overheads = server_settings(asked.system)
-    served = serving_of(asked.system).chosen_engine
+    engine, overheads = own.server_settings(asked.system)
+    served = own.serving_of(asked.system).chosen_engine
     group = either(batch, 1.0) / split[2]
     tokens = either(max_num_batched_tokens, float(served.budget))
     slots = min(float(engine.sequences), tokens) if batch is None else max(group, 1.0)
@@ -96,9 +86,10 @@ def memory(
     )
     if gpu_memory_utilization is not None:
         engine = engine.with_(utilization=gpu_memory_utilization)
-    lengths = isl, osl, float(served.held_output)
-    held, cache = account_of(asked, plan, engine, overheads, lengths, group)
-    filled = None if batch is None else Batch.of(batch, isl, osl, held, cache, group <= slots)
+    lengths = MeanLengths(*map(jnp.asarray, (isl, osl, float(served.held_output), 0.0)))
+    parts = plan, engine, overheads, lengths, jnp.asarray(group)
+    held, cache = once(own.account_of, arch, asked.hardware, *parts)
+    filled = None if batch is None else own.Batch.of(batch, isl, osl, held, cache, group <= slots)
     notes = [
         f"Per GPU of a server of at most {slots:,.12g} sequences and {tokens:,.12g} tokens in a "
         "pass; cache tokens and concurrency are of one group of tp x pp GPUs.",
@@ -106,4 +97,4 @@ def memory(
     ]
     if group > slots:
         notes.insert(0, f"At most {slots * split[2]:,.12g} of {batch:,.12g} requests run at once.")
-    return MemoryResult(asked, plan, engine, held, filled, tp is not None, notes)
+    return own.MemoryResult(asked, plan, engine, held, filled, tp is not None, notes)

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.catalog import System
-from infer_jax.compiling import once
 from infer_jax.estimators.serving import Serving
 from infer_jax.footprint import (
     EngineSettings,
@@ -21,14 +19,13 @@ from infer_jax.footprint import (
     printed,
 )
 from infer_jax.physics.memory.resident import Ranks, resident
+from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult
+from infer_jax.plots.style import Figure
 from infer_jax.results import Answers, Column, Fact, Notes, Section, option
 from infer_jax.results.numbers import size
 from infer_jax.specs import Architecture, Hardware, Plan
 from infer_jax.verbs import inputs, pictures
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FREE = "left for the cache"
 SIZES = (
@@ -155,10 +152,8 @@ class MemoryResult(FigureResult):
         yield Answers(facts, SIZES)
         yield Notes(self.notes)
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """The memory of one GPU as a bar of its contents, in GB."""
-        from infer_jax.plots.bars import Panel, plot_bars
-
         held, batch, plan, engine = self.memory, self.filled, self.plan, self.engine
         cache = 0.0 if batch is None else batch.cache
         sizes = {
@@ -205,23 +200,6 @@ def serving_of(system: System) -> Serving:
 
 
 def account_of(
-    asked: inputs.Given,
-    plan: Plan,
-    engine: EngineSettings,
-    overheads: Overheads,
-    lengths: tuple[float, float, float],
-    requests: float,
-) -> tuple[StartupMemory, Filled]:
-    """What a server prints at start-up, and the cache of ``requests`` of an attention group.
-
-    ``lengths``: tokens of a request in and out, and the mean share of its output that is held.
-    """
-    mean = MeanLengths(*(jnp.asarray(x) for x in (*lengths, 0.0)))
-    arch, group = asked.model.architecture, jnp.asarray(requests)
-    return once(_memory, arch, asked.hardware, plan, engine, overheads, mean, group)
-
-
-def _memory(
     arch: Architecture,
     hardware: Hardware,
     plan: Plan,
@@ -230,6 +208,7 @@ def _memory(
     lengths: MeanLengths,
     requests: Array,
 ) -> tuple[StartupMemory, Filled]:
+    """What a server prints at start-up, and the cache of ``requests`` of an attention group."""
     ranks = Ranks(plan.tp, plan.ep, plan.pp)
     gpu = account(resident(arch), hardware, ranks, engine, overheads)
     return printed(gpu, engine), fill(gpu, requests, lengths)

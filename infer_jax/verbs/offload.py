@@ -24,22 +24,13 @@ def offload(
     osl: opt.Osl = 32,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
-    latency: Annotated[
-        float | str | None, Option("Limit of a block's time: 600s; bare is ms.", "TIME", opt.TIME)
-    ] = None,
-    compress: Annotated[
-        str,
-        Option("Store in 4 bits: none, weights, cache or both.", "WHAT", COMPRESSIONS),
-    ] = "none",
-    schedule: Annotated[
-        str, Option("row-by-row, zig-zag or diagonal.", "ORDER", SCHEDULES)
-    ] = "zig-zag",
-    gpu_attention: Annotated[bool, Option("Decode attends on the GPU, not on the CPU.")] = False,
-    no_overlap: Annotated[bool, Option("Transfers wait for the computation.")] = False,
-    values_read: Annotated[
-        float, Option("Values that sparse attention reads; 1: dense.", "SHARE", SHARE)
-    ] = 1.0,
-    gpus: Annotated[float, Option("Machines in a pipeline.", "N", opt.WHOLE)] = 1.0,
+    latency: Annotated[float | str | None, Option.of("TIME", opt.TIME)] = None,
+    compress: Annotated[str, Option.of("WHAT", COMPRESSIONS)] = "none",
+    schedule: Annotated[str, Option.of("ORDER", SCHEDULES)] = "zig-zag",
+    gpu_attention: Annotated[bool, Option.of()] = False,
+    no_overlap: Annotated[bool, Option.of()] = False,
+    values_read: Annotated[float, Option.of("SHARE", SHARE)] = 1.0,
+    gpus: Annotated[float, Option.of("N", opt.WHOLE)] = 1.0,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
     set: opt.Changes = None,
@@ -47,10 +38,13 @@ def offload(
     """Which block, and where do weights, KV cache and hidden states live, for most tokens/s?
 
     Args:
-        latency: limit of a block's time, s.
-        compress: what is stored in 4 bits: none, weights, cache or both.
+        latency: Limit of a block's time: 600s; bare is ms.
+        compress: Store in 4 bits: none, weights, cache or both.
         schedule: row-by-row, zig-zag or diagonal.
-        gpus: machines in a pipeline.
+        gpu_attention: Decode attends on the GPU, not on the CPU.
+        no_overlap: Transfers wait for the computation.
+        values_read: Values that sparse attention reads; 1: dense.
+        gpus: Machines in a pipeline.
 
     Raises:
         InputError: a model or system that cannot be read, a word or a number that is not allowed.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from jax import Array
 
@@ -11,15 +11,14 @@ from infer_jax.estimators import JobEstimate, Offload, Offloading, make
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.offloading.flags import Flags, rounded
 from infer_jax.estimators.offloading.search import Blocks
+from infer_jax.plots.frontier import plot_tradeoff
 from infer_jax.plots.rendering import FigureResult
+from infer_jax.plots.style import Figure
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, percent
 from infer_jax.results.numbers import quantity, size
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.problems import refuse
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TIERS = ("gpu", "cpu", "disk")
 KINDS = ("weights", "cache", "hidden")
@@ -146,8 +145,7 @@ class OffloadResult(FigureResult):
             "feasible": block is not None,
         }
         if block is None:
-            yield ""
-            yield self.why
+            yield from ("", self.why)
             yield {"why": self.why}
         else:
             yield from block.sections()
@@ -177,12 +175,10 @@ class OffloadResult(FigureResult):
             *self.asked.notes,
         ]
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """The frontier of blocks: tokens/s against the latency of a block."""
         if self.block is None:
             raise refuse("latency", self.latency, "wider limits: no block is left to draw")
-        from infer_jax.plots.tradeoff import plot_tradeoff
-
         grid, front = self.grid, self.grid.frontier()
         curve = {"": {"best blocks": (grid.time[front], grid.throughput[front])}}
         at = [front[round(share * (len(front) - 1))] for share in NAMED]
@@ -200,25 +196,19 @@ class OffloadResult(FigureResult):
             "placement of weights, cache and states.",
         )
         title = f"{self.asked.model.name} on {float(self.gpus):g} {self.asked.system.title}"
-        return plot_tradeoff(curve, title=title, caption=caption, words=requests)
+        return plot_tradeoff(curve, requests, title=title, caption=caption)
 
 
 def best_block(
     model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
 ) -> BestBlock:
     """The block of ``plan`` with its tensors placed at their best, and FlexGen's flags for it."""
-    answer: JobEstimate = once(_estimate, model, arch, hardware, work, plan)
+    answer: JobEstimate = once(Offloading.estimate, model, arch, hardware, work, plan)
     layout = answer.decode.layout
     shares = {f"{kind}_{tier}" for kind in KINDS for tier in TIERS[:2]}
     placed = plan.replace(**{share: layout[share] for share in shares})
     flags = rounded(model, arch, hardware, work, placed, float(answer.throughput))
     return BestBlock(answer, flags)
-
-
-def _estimate(
-    model: Offloading, arch: Architecture, hardware: Hardware, work: Workload, plan: Offload
-) -> JobEstimate:
-    return model.estimate(arch, hardware, work, plan)
 
 
 def offloading(name: str, asked: inputs.Given) -> Offloading:

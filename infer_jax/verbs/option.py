@@ -1,7 +1,8 @@
 """An option of a verb, declared once: ``Annotated[type, Option(help, metavar, kind)]``.
 
-From this one line come the check of a value in Python, the reading of a text on the command line,
-the line of ``--help``, and the sentence about a wrong value.
+What one verb alone has is ``Option.of(metavar, kind)``, and its line of help the one of the
+docstring's ``Args``. From this come the check of a value in Python, the reading of a text on the
+command line, the line of ``--help``, and the sentence about a wrong value.
 """
 
 import math
@@ -195,6 +196,11 @@ class Option:
     required: bool = False
     default: str | None = None
     names: Callable[[], Iterable[str]] | None = None
+
+    @classmethod
+    def of(cls, metavar: str = "", kind: ValueKind | None = None, **more: Any) -> "Option":
+        """One whose line of help stands in the ``Args`` of its verb's docstring."""
+        return cls("", metavar, kind, **more)
 
 
 def option_of(annotation: object) -> Option | None:

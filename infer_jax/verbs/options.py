@@ -123,18 +123,6 @@ Concurrency = Annotated[
     float | None, Option("Requests running at once in all dp copies.", "N", WHOLE)
 ]
 RATE = above_zero("a rate")
-RequestRate = Annotated[
-    float | None, Option("Requests per second, arriving at random (Poisson).", "REQ/S", RATE)
-]
-Prompts = Annotated[
-    float | None,
-    Option(
-        "Requests of a benchmark, whose first ones all come at once; of a server that runs on "
-        "where not given.",
-        "N",
-        WHOLE,
-    ),
-]
 POLLING = "Passes from one look for new requests to the next (--scheduler-recv-interval of SGLang)"
 Polling = Annotated[float | None, Option(f"{POLLING}; 1 where not given.", "N", WHOLE)]
 
@@ -195,8 +183,4 @@ RunDp = Annotated[float | None, Option("Groups of data-parallel attention.", "N"
 RunIsl = Annotated[float | None, Option("Mean prompt, where not in files.", "TOKENS", WHOLE)]
 RunOsl = Annotated[float | None, Option("Mean output, where not in files.", "TOKENS", WHOLE)]
 RunRate = Annotated[float | None, Option("Arrivals per second, where not in files.", "REQ/S", RATE)]
-RunPrompts = Annotated[float | None, Option("Requests of a run, where not in files.", "N", WHOLE)]
 Sidecar = Annotated[Place | None, Option("Facts by file, TOML or JSON (docs/formats.md).", "FILE")]
-
-# a picture of the answer, of a verb that writes none by itself in Python
-PICTURE = Option("A picture of the answer, too: .png, .svg, .pdf or .html.", "FILE")

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from infer_jax.estimators import Trust
 from infer_jax.plots.plan_chart import PlanChart
-from infer_jax.plots.rendering import KINDS, dated, ending, rent
+from infer_jax.plots.rendering import KINDS, FigureResult, dated, ending, rent
 from infer_jax.results import option
 from infer_jax.specs import Workload
 from infer_jax.verbs.inputs import Given
@@ -95,6 +97,24 @@ def caption(
     stored = [", ".join(formats)] if any(formats) else []
     facts = [*lengths, *stored, rents(every), *([f"{by} {estimator}"] if by else [])]
     return dated(" ".join([f"{'; '.join(facts)}.", *(text for text in more if text)]))
+
+
+@dataclass(frozen=True, repr=False)
+class EstimatorResult(FigureResult):
+    """An answer of an estimator about a model on a system, with how far it is trusted."""
+
+    asked: Given
+    estimator: str
+    trust: Trust
+
+    @property
+    def names(self) -> dict[str, object]:
+        """What was asked of which estimator, for JSON."""
+        return {**self.asked.names, "estimator": self.estimator, "trust": self.trust.fields()}
+
+    def caption(self, work: Workload | None, *more: str) -> str:
+        """The facts below the picture of the answer."""
+        return caption(self.asked, work, self.estimator, *more)
 
 
 def brief(formats: str) -> str:

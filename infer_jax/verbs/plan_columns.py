@@ -9,7 +9,7 @@ from infer_jax.planning import Choice, Degrees, Requirements
 from infer_jax.results import Column, scaled
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import UNBOUNDED, Output
-from infer_jax.verbs.plan_search import Plans
+from infer_jax.verbs.plan_search import Plans, Question
 
 MAX_ROWS = 25  # lines of a printed frontier
 ENERGIES = ("blended_energy", "input_energy", "energy")
@@ -37,19 +37,14 @@ def calibrated_intervals(c: Choice, plans: Plans) -> Mapping[str, Sequence[float
 
 
 def plan_fields(
-    c: Choice,
-    currency: str,
-    total: float | None,
-    *,
-    borrowed: str | None,
-    intervals: Mapping[str, Sequence[float]],
-    replayed: bool = False,
+    c: Choice, question: Question, borrowed: str | None, *, replayed: bool = False
 ) -> dict[str, object]:
-    """A plan for JSON; rents in ``currency``, of ``total`` GPUs where that is given.
+    """A plan for JSON, with rents in the currency of the question.
 
-    ``replayed``: whether plans are replayed, and this one has times or none.
+    ``borrowed``: generations whose coefficients are used; ``replayed``: whether plans are replayed,
+    and this one has times or none.
     """
-    unit = currency.lower()
+    unit, total = question.currency.lower(), question.total
     keys = {x.name: x.json_key for x in c.outputs}
     rents = {x.name for x in c.outputs if x.unit == "USD"}  # whose keys end in their currency
     keys |= {name: f"{keys[name].removesuffix('_usd')}_{unit}" for name in rents}
@@ -57,6 +52,12 @@ def plan_fields(
     def own(*names: str) -> dict[str, object]:
         return {keys[name]: c.printed(name) for name in names}
 
+    times = c.replay.times if c.replay else None
+    replay: dict[str, object] = {
+        **{f"replay_{x}_ms": None if times is None else 1e3 * getattr(times, x) for x in REPLAYED},
+        "replay_broken": dict(c.replay.excess) if c.replay else {},
+        "not_replayed": (c.replay.why or None) if c.replay else None,
+    }
     return {
         "mode": c.mode,
         "hardware": c.system,
@@ -82,19 +83,9 @@ def plan_fields(
         "binds": c.binds,
         "broken": dict(c.excess),
         **({} if c.holds is None else {"limits_hold": c.holds}),
-        **intervals,
-        **(_replay_fields(c) if replayed else {}),
+        **c.intervals,
+        **(replay if replayed else {}),
         "idle_gpus": None if total is None else max(total - c.chips, 0.0),
-    }
-
-
-def _replay_fields(c: Choice) -> dict[str, object]:
-    """Times of the replay of a plan, and why it was not replayed."""
-    times = c.replay.times if c.replay else None
-    return {
-        **{f"replay_{x}_ms": None if times is None else 1e3 * getattr(times, x) for x in REPLAYED},
-        "replay_broken": dict(c.replay.excess) if c.replay else {},
-        "not_replayed": (c.replay.why or None) if c.replay else None,
     }
 
 

@@ -1,7 +1,7 @@
 """Plans by the probability that their limits hold, and the run worth most to the choice."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 from zlib import crc32
 
@@ -64,7 +64,21 @@ class Unknowns:
         calibrated = float(bool(systems[0].given.system.bands()))
         errors, offsets = dict[str, Callable[..., Models]](), dict[str, np.ndarray]()
         for mode, kind, own in zip(MODES, ("", " of two pools"), (calibrated, 0.0), strict=True):
-            errors[mode] = cache(partial(_errors_at, mode, systems, lengths, own))
+
+            @cache
+            def errors_at(
+                load: float, gaps: float = 0.0, mode: str = mode, own: float = own
+            ) -> Models:
+                """With so many requests in flight in an instance; ``gaps`` as theirs."""
+                within = error_bands(mode, systems, load, lengths, gaps)
+                pools = mode == "disaggregated"
+                tpot, ttft = (
+                    ErrorModel(Spread.of(within[x]), laws()[law_of(x, pools=pools)].common, own)
+                    for x in OUTPUTS
+                )
+                return tpot, ttft
+
+            errors[mode] = errors_at
             # an offset is of TPOT or TTFT, of an engine on a system, of a mode
             names = (f"the offset of the {x.upper()}{kind} of {engine} on {where}" for x in OUTPUTS)
             offsets[mode] = np.stack([self.score(name) for name in names])
@@ -85,23 +99,6 @@ class Unknowns:
             intervals = {p: Interval(p, *ends) for p, ends in own.items() if p in paths}
         scores = {x.symbol: self.score(x.symbol) for x in intervals.values()}
         return with_draws(serving, intervals, scores, self.draws)
-
-
-def _errors_at(
-    mode: str,
-    systems: Sequence[PlanSystem],
-    lengths: tuple[float, float],
-    calibrated: float,
-    load: float,
-    gaps: float = 0.0,
-) -> Models:
-    """The errors of plans with so many requests in flight in an instance; ``gaps`` as theirs."""
-    within, pools = error_bands(mode, systems, load, lengths, gaps), mode == "disaggregated"
-    tpot, ttft = (
-        ErrorModel(Spread.of(within[x]), laws()[law_of(x, pools=pools)].common, calibrated)
-        for x in OUTPUTS
-    )
-    return tpot, ttft
 
 
 class Measurement(NamedTuple):

@@ -4,30 +4,29 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, SupportsFloat, cast
+from typing import SupportsFloat, cast
 
 import numpy as np
 
 from infer_jax.catalog import System
 from infer_jax.catalog.measured_points import latency
 from infer_jax.catalog.systems import profiles_folder
+from infer_jax.pages.decision import chart_page
 from infer_jax.planning import Choice
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
 from infer_jax.plots.plans import plot_plans
 from infer_jax.plots.rendering import rent
+from infer_jax.plots.style import Figure
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import bands, pictures
 from infer_jax.verbs.plan_search import Plans, Question, frontiers
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 LINE = 76  # letters of a command's line, which a page does not break
 Words = Mapping[str, object]  # options that every command of a page has, by name
 
 
-def figure(question: Question, plans: Plans) -> "Figure":
+def figure(question: Question, plans: Plans) -> Figure:
     """The frontier of each series, the best plan and the limit of TPOT.
 
     Raises:
@@ -43,11 +42,19 @@ def page(question: Question, plans: Plans, notes: list[str]) -> str:
     Raises:
         InputError: a package that pages need is not installed.
     """
-    from infer_jax.pages.decision import chart_page  # which pictures need not load
-
     chart = plan_chart(question, plans)
-    caption, lead = _caption(question, plans, chart), _lead(question, plans, chart)
-    return chart_page(chart, title=chart.label, lead=lead, notes=[caption, *notes])
+    lead, best = "", plans.best
+    if best is None or chart.chosen is None:
+        lead = "No plan meets every limit: the chart has what comes nearest on each system."
+    else:
+        money = f"{digits(best.usd_per_mtok)} {question.currency} per million tokens, in and out"
+        lead = (
+            f"{in_words(best.label)}: {in_words(best.layout)} on {best.chips:g} GPUs answers "
+            f"{digits(1.0 / best.tpot)} tokens/s to each of {best.batch:g} requests in "
+            f"flight an instance, with a TTFT of {digits(1e3 * best.ttft)} ms, for {money}."
+        )
+    notes = [_caption(question, plans, chart), *notes]
+    return chart_page(chart, title=chart.label, lead=lead, notes=notes)
 
 
 def plan_chart(question: Question, plans: Plans) -> PlanChart:
@@ -69,9 +76,8 @@ def plan_chart(question: Question, plans: Plans) -> PlanChart:
     }
     best = plans.best and point(plans.best)
     limits = question.requirements.ttft, question.requirements.tpot
-    ttft, tpot = (x if np.isfinite(x) else None for x in limits)
     title = pictures.plans_title(plans.model.name, list(plans.systems))
-    return PlanChart.of(points, names, best, (ttft, tpot), label=title, currency=question.currency)
+    return PlanChart.of(points, names, best, limits, label=title, currency=question.currency)
 
 
 def plan_point(c: Choice, question: Question, words: Words) -> PlanPoint:
@@ -107,19 +113,6 @@ def _caption(question: Question, plans: Plans, chart: PlanChart) -> str:
     ]
     work, estimator = question.requests.work, question.estimator
     return pictures.plans_caption(chart, work, plans.formats, rents, estimator, *more)
-
-
-def _lead(question: Question, plans: Plans, chart: PlanChart) -> str:
-    """The plan to take in a sentence."""
-    best = plans.best
-    if best is None or chart.chosen is None:
-        return "No plan meets every limit: the chart has what comes nearest on each system."
-    money = f"{digits(best.usd_per_mtok)} {question.currency} per million tokens, in and out"
-    return (
-        f"{in_words(best.label)}: {in_words(best.layout)} on {best.chips:g} GPUs answers "
-        f"{digits(1.0 / best.tpot)} tokens/s to each of {best.batch:g} requests in "
-        f"flight an instance, with a TTFT of {digits(1e3 * best.ttft)} ms, for {money}."
-    )
 
 
 def _words(question: Question) -> dict[str, Words]:

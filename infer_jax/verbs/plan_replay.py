@@ -28,7 +28,6 @@ from infer_jax.verbs.progress import busy
 from infer_jax.verbs.replay_cluster import PoolSplit, pools_of
 from infer_jax.verbs.replay_requests import (
     ArrivingRequests,
-    ReplayDrafts,
     RequestStream,
     drawn_arrivals,
     with_drafts,
@@ -56,15 +55,6 @@ class Lane(NamedTuple):
     server: ReplayedInstance
     requests: Requests
     loop: int | None
-
-
-class Ends(NamedTuple):
-    """Seconds of every request of a lane, and whether all were served."""
-
-    arrival: Array
-    first: Array
-    last: Array
-    complete: Array
 
 
 def replay_plans(question: Question, plans: Plans) -> None:
@@ -183,7 +173,8 @@ def _lane_or_times(
         if max(getattr(pool.layout, name) for pool in pools) > 1:
             return what
     service = plans.service_of(choice, question)
-    drafts = ReplayDrafts.of(question.drafts, pools[-1].layout.drafts)
+    drafts, count = question.drafts, int(pools[-1].layout.drafts)
+    drafts = drafts._replace(count=count) if drafts and count else None
     arch, longest = systems[0].given.model.architecture, float(work.isl + work.osl)
     try:
         drawn, loop = _requests(question, choice, largest)
@@ -276,14 +267,14 @@ def replay_lanes(instances: Sequence[Lane]) -> list[ReplayTimes]:
     if instances[0].loop is not None:
         loops = jnp.asarray([x.loop for x in instances], jnp.int32)
     while True:
-        ends = once(lane_ends, *servers, loops, points=MANY, fixed=(width, turns))
-        if np.all(ends.complete):
+        *ends, complete = once(lane_ends, *servers, loops, points=MANY, fixed=(width, turns))
+        if np.all(complete):
             break
         turns *= 2  # requests that are preempted take more of them
     times: list[ReplayTimes] = []
     for i, (server, requests, _) in enumerate(instances):
         count = int(requests.count)
-        arrival, first, last = (np.asarray(x)[i, :count] for x in ends[:3])
+        arrival, first, last = (np.asarray(x)[i, :count] for x in ends)
         output = np.asarray(requests.output)[:count]
         times.append(_times(arrival - server.front, first, last, output))
     return times
@@ -291,13 +282,13 @@ def replay_lanes(instances: Sequence[Lane]) -> list[ReplayTimes]:
 
 def lane_ends(
     width: int, turns: int, pass_: PassLaw, rules: Rules, requests: Requests, loops: Array | None
-) -> Ends:
-    """The ends of every request of each lane."""
+) -> tuple[Array, Array, Array, Array]:
+    """Seconds of every request of each lane: arrival, first and last; whether all were served."""
 
-    def ends(pass_: PassLaw, rules: Rules, requests: Requests, loop: Array | None) -> Ends:
+    def ends(pass_: PassLaw, rules: Rules, requests: Requests, loop: Array | None):
         step = Partial(pass_time, pass_)
         log = replay(step, rules, requests, loop, width=width, turns=turns)
-        return Ends(log.arrival, log.first, log.last, log.complete)
+        return log.arrival, log.first, log.last, log.complete
 
     return lanes(ends, pass_, rules, requests, loops)
 

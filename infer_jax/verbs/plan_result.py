@@ -4,16 +4,17 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from infer_jax.engines import ENGINES
 from infer_jax.estimators.known_errors import NAMES, pools as trust_of_pools
 from infer_jax.launch import Launch, launches
 from infer_jax.planning import USUAL_TTFT, Choice, Layout
 from infer_jax.plots.rendering import FigureResult
+from infer_jax.plots.style import Figure
 from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import inputs, limits
+from infer_jax.verbs import limits
 from infer_jax.verbs.bands import unmeasured
 from infer_jax.verbs.plan_columns import (
     bill_columns,
@@ -26,9 +27,6 @@ from infer_jax.verbs.plan_columns import (
     time_columns,
 )
 from infer_jax.verbs.plan_search import Plans, PlanSystem, Question
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ONE_GPU = Layout(1.0, 1.0, 1.0, 1.0)
 BANDS = "In brackets: what 80 % of measured runs are in, by the calibration of the profile."
@@ -75,7 +73,7 @@ class PlanResult(FigureResult):
             return {}
         service = plans.service_of(best, self.question)
         systems = [x.given.system for x in plans.systems_of(best)]
-        if not service.checkpoint.missing and any(map(inputs.as_numbers, systems)):
+        if not service.checkpoint.missing and any(x.path == Path() for x in systems):
             service = service._replace(checkpoint=service.checkpoint._replace(missing=NO_GPU))
         return dict(zip(ENGINES, launches(service), strict=True))
 
@@ -84,15 +82,9 @@ class PlanResult(FigureResult):
         return [self._row(c) for c in self.searched.met or self.searched.missed]
 
     def _row(self, c: Choice) -> dict[str, object]:
-        question, plans = self.question, self.searched
-        return plan_fields(
-            c,
-            question.currency,
-            question.total,
-            borrowed=borrowed_from(c, plans),
-            intervals=c.intervals,
-            replayed=bool(plans.replayed),
-        )
+        plans = self.searched
+        borrowed, replayed = borrowed_from(c, plans), bool(plans.replayed)
+        return plan_fields(c, self.question, borrowed, replayed=replayed)
 
     def sections(self) -> Iterator[Section]:
         """The plans with their times, costs and bills, how the best one starts, and notes."""
@@ -116,7 +108,12 @@ class PlanResult(FigureResult):
         yield Rows("", shown, columns, mark)
         if not frontier:
             yield Rows("", shown, bill_columns(shown, plans, question.sign))
-        if sentences := self._sentences(frontier=frontier):
+        sentences = [] if frontier else [*preferences(plans)]
+        if plans.decision:
+            sentences = [*plans.decision.sentences(best, question.sign)]
+        elif not frontier and not plans.replayed:
+            sentences += doubts(plans)
+        if sentences:
             yield from ("", *sentences)
         timed = [c for c in plans.replayed if c.replay and c.replay.times]
         if timed:
@@ -241,15 +238,6 @@ class PlanResult(FigureResult):
             return why + "limit: none is set."
         return ""
 
-    def _sentences(self, *, frontier: bool) -> list[str]:
-        """What speaks for and against the first plan."""
-        plans = self.searched
-        if plans.decision:
-            return [*plans.decision.sentences(self.best, self.question.sign)]
-        if frontier:
-            return []
-        return [*preferences(plans), *([] if plans.replayed else doubts(plans))]
-
     def _replay_notes(self) -> list[str]:
         """Differences between closed form and replay, plans not replayed, and what a replay is."""
         replayed = self.searched.replayed
@@ -267,7 +255,7 @@ class PlanResult(FigureResult):
             *([ABOUT] if any(c.replay and c.replay.times for c in replayed) else []),
         ]
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """The frontier of each system in speed and cost, the best plan and the limit of TPOT.
 
         Drawn are also plans that break the limit of TPOT, which is a line.
@@ -276,7 +264,7 @@ class PlanResult(FigureResult):
 
         return figure(self.question, self.searched)
 
-    def _page(self, figure: "Callable[[], Figure]") -> str:
+    def _page(self, figure: Callable[[], Figure]) -> str:
         """The page of the plans, whose chart is to point into."""
         from infer_jax.verbs.plan_page import page
 

@@ -30,7 +30,9 @@ from infer_jax.results import option
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import bands, inputs
 from infer_jax.verbs.drafts import Drafting
-from infer_jax.verbs.inputs import Given, ModelLike
+from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
+from infer_jax.verbs.option import either
+from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.requests import Requested
 
@@ -95,6 +97,56 @@ class Question:
             systems = [system] if self.decoding is None else [system, self.decoding]
             label = " > ".join(dict.fromkeys(x.name for x in systems))
             yield label + (f", {form}" if len(self.formats) > 1 else ""), form, systems
+
+
+def requirements_of(
+    load: tuple[float | None, float | None, float | None],
+    limits: tuple[float | None, float | None, float | None],
+    frontier: bool,
+) -> Requirements:
+    """GPUs, concurrency or rate, and limits in seconds of TTFT, TPOT and the 99 % of TTFT."""
+    (total, concurrency, rate), (ttft, tpot, p99) = load, limits
+    if concurrency is not None and rate is not None:
+        allowed = f"{option('concurrency')} or {option('request-rate')}, not both"
+        raise refuse("request_rate", rate, allowed)
+    if total is None and concurrency is None and rate is None:
+        question = "How many GPUs are there, or how much traffic is to be served?"
+        ways = f"{option('total-gpus')}, {option('concurrency')} or {option('request-rate')}"
+        raise ask("total_gpus", question, ways)
+    return Requirements(
+        ttft=either(ttft, math.inf),
+        usual_ttft=ttft is None,
+        tpot=either(tpot, math.inf),
+        p99_ttft=either(p99, math.inf),
+        chips=either(total, math.inf),
+        concurrency=concurrency,
+        rate=rate,
+        frontier=frontier,
+    )
+
+
+def check_options(
+    mode: str | None,
+    requirements: Requirements,
+    decoding: HardwareLike | None,
+    chunks: Sequence[float],
+    rent: tuple[float | None, str | None],
+) -> None:
+    """Raise InputError where an option is of another mode, or needs another option."""
+    p99, pools, (price, currency) = requirements.p99_ttft, mode == "disaggregated", rent
+    together = option("mode", "aggregated")
+    if math.isfinite(p99) and requirements.rate is None:
+        allowed = f"with {option('request-rate')}: arrivals make waits random"
+        raise refuse("p99_ttft", p99, allowed)
+    if math.isfinite(p99) and pools:
+        raise refuse("p99_ttft", p99, f"{together}: pools know the mean wait only")
+    if decoding is not None and mode == "aggregated":
+        raise refuse("decode_hardware", decoding, f"{option('mode', 'disaggregated')}, or no mode")
+    if chunks and pools:
+        raise refuse("chunk", chunks[0], f"{together}, or no mode: pools take it whole")
+    if currency is not None and price is None:
+        allowed = f"with {option('price')}: rents of profiles are in USD"
+        raise refuse("currency", currency, allowed)
 
 
 class PlanSystem(NamedTuple):

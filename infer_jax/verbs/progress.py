@@ -68,11 +68,11 @@ def steps(doing: str, count: int) -> Iterator[Step]:
         with _late(doing):
             yield lambda: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TimeElapsedColumn
+    from rich import console, progress as rich
 
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=Console(stderr=True)) as drawn:
+    columns = ("{task.description}", rich.BarColumn(), rich.MofNCompleteColumn())
+    where = console.Console(stderr=True)
+    with rich.Progress(*columns, rich.TimeElapsedColumn(), console=where) as drawn:
         task = drawn.add_task(doing, total=count)
         yield lambda: drawn.advance(task)
 
@@ -83,18 +83,11 @@ def bar() -> Iterator["Callable[[Progress], None] | None"]:
     if not watched():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress as Bar,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich import console, progress as rich
 
-    text = TextColumn("{task.fields[rate]:.3g} points/s, {task.fields[left]:.0f} s left")
-    columns = (BarColumn(), TaskProgressColumn(), text, TimeElapsedColumn())
-    with Bar(*columns, console=Console(stderr=True)) as drawn:
+    text = rich.TextColumn("{task.fields[rate]:.3g} points/s, {task.fields[left]:.0f} s left")
+    columns = (rich.BarColumn(), rich.TaskProgressColumn(), text, rich.TimeElapsedColumn())
+    with rich.Progress(*columns, console=console.Console(stderr=True)) as drawn:
         task = drawn.add_task("", total=1.0, rate=0.0, left=0.0)
 
         def report(p: "Progress") -> None:

@@ -1,15 +1,19 @@
 """``ij.replay``: what happens to every request of a trace or a benchmark on a server."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from infer_jax.results import option
-from infer_jax.verbs import options as opt, replay_options as own
+from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import seconds_of
+from infer_jax.verbs.option import SHARE, Option, above_zero, count, either, seconds_of
+from infer_jax.verbs.options import WHOLE
 from infer_jax.verbs.problems import check_name, refuse
 
 if TYPE_CHECKING:
     from infer_jax.verbs.replay_result import ReplayResult
+
+FLAGS = ("--concurrency", "--max-concurrency")
+RATE = above_zero("a rate", why="; N at once are a concurrency of N for N prompts")
 
 
 @verb
@@ -21,45 +25,45 @@ def replay(
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.Dp = 1,
-    prefill_tp: own.PrefillTp = None,
-    prefill_instances: own.PrefillInstances = None,
-    decode_tp: own.DecodeTp = None,
-    decode_instances: own.DecodeInstances = None,
+    prefill_tp: Annotated[float | None, Option.of("N", WHOLE)] = None,
+    prefill_instances: Annotated[float | None, Option.of("N", WHOLE)] = None,
+    decode_tp: Annotated[float | None, Option.of("N", WHOLE)] = None,
+    decode_instances: Annotated[float | None, Option.of("N", WHOLE)] = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
-    engine: own.EngineName = None,
+    engine: Annotated[str | None, Option.of("NAME")] = None,
     engine_version: opt.EngineVersion = None,
-    max_num_seqs: own.PassSequences = None,
+    max_num_seqs: Annotated[float | None, Option.of("N", WHOLE)] = None,
     max_num_batched_tokens: opt.PassTokens = None,
-    block_size: own.BlockSize = None,
+    block_size: Annotated[float | None, Option.of("TOKENS", WHOLE)] = None,
     gpu_memory_utilization: opt.GpuMemory = None,
-    enable_chunked_prefill: own.ChunkedPrefill = None,
-    async_scheduling: own.AsyncScheduling = None,
-    enable_prefix_caching: own.PrefixCaching = None,
-    prefix_len: own.PrefixLen = None,
-    num_prefixes: own.NumPrefixes = None,
-    kv_offloading_size: own.HostMemory = None,
-    router: own.Router = None,
-    drafts: own.Drafts = None,
+    enable_chunked_prefill: Annotated[bool | None, Option.of()] = None,
+    async_scheduling: Annotated[bool | None, Option.of()] = None,
+    enable_prefix_caching: Annotated[bool | None, Option.of()] = None,
+    prefix_len: Annotated[float | None, Option.of("TOKENS", WHOLE)] = None,
+    num_prefixes: Annotated[float | None, Option.of("N", WHOLE)] = None,
+    kv_offloading_size: Annotated[float | None, Option.of("GIB", above_zero("a size"))] = None,
+    router: Annotated[str | None, Option.of("NAME")] = None,
+    drafts: Annotated[float | None, Option.of("N", count(1, 64))] = None,
     acceptance: opt.Acceptance = None,
     draft: opt.Draft = None,
     heads: opt.Heads = False,
-    trace: own.Trace = None,
-    concurrency: own.Concurrency = None,
-    request_rate: own.RequestRate = None,
-    burstiness: own.Burstiness = 1.0,
-    ramp_up: own.RampUp = None,
-    prompts: own.Prompts = None,
-    isl: own.Isl = None,
-    osl: own.Osl = None,
-    range_ratio: own.RangeRatio = None,
-    warmup: own.Warmup = 0,
-    seed: own.Seed = 0,
-    seeds: own.Seeds = 1,
+    trace: Annotated[opt.Place | None, Option.of("FILE")] = None,
+    concurrency: Annotated[float | None, Option.of("N", WHOLE, flags=FLAGS)] = None,
+    request_rate: Annotated[float | None, Option.of("REQ/S", RATE)] = None,
+    burstiness: Annotated[float, Option.of("X", above_zero())] = 1.0,
+    ramp_up: Annotated[float | None, Option.of("REQ/S", opt.RATE)] = None,
+    prompts: Annotated[float | None, Option.of("N", count(1, 1e6))] = None,
+    isl: Annotated[float | None, Option.of("TOKENS", WHOLE)] = None,
+    osl: Annotated[float | None, Option.of("TOKENS", WHOLE)] = None,
+    range_ratio: Annotated[float | None, Option.of("SHARE", SHARE)] = None,
+    warmup: Annotated[float, Option.of("N", count(0))] = 0,
+    seed: Annotated[float, Option.of("N", opt.SEED)] = 0,
+    seeds: Annotated[float, Option.of("N", count(1, 1000))] = 1,
     ttft: opt.Ttft = None,
     tpot: opt.Tpot = None,
     estimator: opt.EstimatorName = None,
-    out: own.Out = None,
+    out: Annotated[opt.Place | None, Option.of("FILE")] = None,
     set: opt.Changes = None,
 ) -> "ReplayResult":
     """What happens to each request of a trace or benchmark: percentiles, queue, cache, power.
@@ -67,6 +71,46 @@ def replay(
     The scheduler of an engine, pass by pass, for the requests of a ``trace`` or of a benchmark:
     ``concurrency`` kept in flight, ``request_rate`` a second, or both. Goodput meets ``ttft`` and
     ``tpot``, seconds or a text such as "30ms". ``out``: a picture, or a .csv of all requests.
+
+    Args:
+        prefill_tp: GPUs of an instance that prefills.
+        prefill_instances: Instances that prefill; or 1.
+        decode_tp: GPUs of an instance that decodes.
+        decode_instances: Instances that decode; or 1.
+        engine: Whose scheduler: vllm, sglang or trtllm; the estimator's where not given.
+        max_num_seqs: Sequences that run at once at most; the engine's default where not given.
+        block_size: Tokens of a cache block; 16 of vLLM, 1 of SGLang, 32 of TensorRT-LLM.
+        enable_chunked_prefill: Prompts are fed in parts; vLLM and SGLang do, TensorRT-LLM does not
+            by itself.
+        async_scheduling: A pass is put together while the one before it runs, as engines do by
+            themselves.
+        enable_prefix_caching: Prompts begin with what earlier ones left in the cache, as engines
+            have it by themselves: of a trace with hashes, or with --prefix-len.
+        prefix_len: Tokens that drawn prompts begin with, before --isl of their own
+            (--random-prefix-len of `vllm bench serve`).
+        num_prefixes: Different prefixes, equally many prompts of each
+            (--prefix-repetition-num-prefixes there, --gsp-num-groups of SGLang's); 1 if not given.
+        kv_offloading_size: Host memory of an instance for blocks that leave the cache
+            (TensorRT-LLM: host_cache_size).
+        router: How requests are routed to the attention ranks of --ep or the copies of --dp:
+            round_robin, shortest_queue, minimum_tokens, weighted_queue; to copies also cache_aware,
+            prefix_hash. As the engine does to ranks, and in turn to copies, where not given.
+        drafts: Tokens drafted for each request in a pass (num_speculative_tokens).
+        trace: Requests as recorded, in place of drawn ones.
+        concurrency: Requests in flight in all dp copies; with --request-rate at most.
+        request_rate: Requests per second, arriving at random (Poisson, or --burstiness).
+        burstiness: Shape of the gamma law of times between arrivals: 1 is Poisson, less is
+            burstier.
+        ramp_up: Rate of the first requests, which rises linearly to --request-rate.
+        prompts: Requests of a run; all of a trace, 10 x --concurrency or 1000 where not given.
+        isl: Tokens of a prompt; 1024 if not given.
+        osl: Tokens of an output; 128 if not given.
+        range_ratio: Lengths are drawn from this share of --isl and --osl up to them, as InferenceX
+            does; `vllm bench serve` draws between 1 - X and 1 + X of them. 1 if not given.
+        warmup: First requests that are served, not counted, such as the burst of --concurrency N.
+        seed: Of all random numbers.
+        seeds: Runs of other random numbers.
+        out: A picture, .png, .svg, .pdf, .html, or all requests, .csv.
 
     Raises:
         InputError: a model, system or trace that cannot be read, a plan or an engine that is not
@@ -80,16 +124,8 @@ def replay(
     import numpy as np
 
     from infer_jax.engines import ENGINES
-    from infer_jax.verbs import inputs, pictures, progress
+    from infer_jax.verbs import inputs, pictures, progress, replay_checks as checks
     from infer_jax.verbs.drafts import DraftOptions
-    from infer_jax.verbs.replay_checks import (
-        check_context,
-        check_run,
-        cluster_of,
-        priced_engine,
-        replayed_plan,
-    )
-    from infer_jax.verbs.replay_cluster import split_of
     from infer_jax.verbs.replay_requests import drafts_of, request_stream, with_drafts
     from infer_jax.verbs.replay_result import ReplayResult
     from infer_jax.verbs.replay_server import Sizes
@@ -98,9 +134,15 @@ def replay(
     check_name("engine", engine, ENGINES)
     if out is not None:
         pictures.check(out, (*pictures.KINDS, ".csv"), "")
-    pools = split_of((prefill_tp, prefill_instances), (decode_tp, decode_instances), (tp, dp))
-    plan = replayed_plan(asked.model.architecture, tp, pp, ep, dp, pools)
-    name, model = priced_engine(asked, estimator, engine)
+    pools = {"prefill_tp": prefill_tp, "prefill_instances": prefill_instances}
+    pools |= {"decode_tp": decode_tp, "decode_instances": decode_instances}
+    degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
+    plan, split = checks.layout_of(asked.model.architecture, degrees, pools)
+    name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
+    model = inputs.serving(name, asked)
+    if engine not in (None, model.engine_name):
+        other = f"{model.engine_name}, which {name} is of, or another {option('estimator')}"
+        raise refuse("engine", engine, other)
     drafted = drafts_of(asked.model, drafts, DraftOptions(draft, acceptance, heads))
     if enable_prefix_caching is None and (drafted is not None or float(plan.ep) > 1):
         enable_prefix_caching = False  # which schedulers look up, and the replay of these does not
@@ -110,15 +152,15 @@ def replay(
         rate=request_rate, burstiness=burstiness, ramp_up=ramp_up,
     )  # fmt: skip
     count = stream.count(prompts)
-    check_context(asked.model, stream, count)
-    check_run(stream, drafted, count, {"warmup": warmup, "dp": dp, "seeds": seeds})
-    if kv_offloading_size is not None and (pools or not stream.caching):
+    checks.check_context(asked.model, stream, count)
+    checks.check_run(stream, drafted, count, {"warmup": warmup, "dp": dp, "seeds": seeds})
+    if kv_offloading_size is not None and (split or not stream.caching):
         allowed = f"with {option('enable_prefix_caching')}, in one pool"
         raise refuse("kv_offloading_size", kv_offloading_size, allowed)
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling, kv_offloading_size,
                   stream.caching)  # fmt: skip
-    cluster = cluster_of(asked, model, plan, pools, router, sizes, stream, drafted)
+    cluster = checks.cluster_of(asked, model, plan, split, router, sizes, stream, drafted)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):

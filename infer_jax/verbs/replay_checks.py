@@ -1,64 +1,60 @@
 """What a replay is of: its estimator, plan and servers, checked before a request is drawn."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from infer_jax import legal
 from infer_jax.catalog import Model
+from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
+from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.results import option
 from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs
+from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.option import either
-from infer_jax.verbs.problems import ask, refuse
-from infer_jax.verbs.replay_cluster import PoolSplit, ReplayedCluster, pools_of, router_of
-from infer_jax.verbs.replay_requests import ReplayDrafts, RequestStream
+from infer_jax.verbs.problems import ask, check_name, refuse
+from infer_jax.verbs.replay_cluster import PoolSplit, ReplayedCluster, pools_of
+from infer_jax.verbs.replay_requests import RequestStream
 from infer_jax.verbs.replay_server import Sizes, server_of, with_host
 from infer_jax.verbs.split import check_split
 
 
-def priced_engine(
-    asked: inputs.Given, estimator: str | None, engine: str | None
-) -> tuple[str, Serving]:
-    """The estimator that prices passes, and its name.
+def layout_of(
+    arch: Architecture, degrees: Mapping[str, float | None], pools: Mapping[str, float | None]
+) -> tuple[Plan, PoolSplit | None]:
+    """The plan, if it is one whose scheduler is replayed, and the pools that options ask for.
+
+    ``degrees``: tp, pp, ep and dp; ``pools``: GPUs and instances of each pool, by their options. Of
+    pools the plan is of the one that decodes.
 
     Raises:
-        InputError: an estimator of another engine than the one asked for.
+        InputError: one pool without the other, or a single one besides; several stages, several
+            attention ranks in a pool, or a split that no engine runs.
     """
-    name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
-    model = inputs.serving(name, asked)
-    if engine not in (None, model.engine_name):
-        other = f"{model.engine_name}, which {name} is of, or another {option('estimator')}"
-        raise refuse("engine", engine, other)
-    return name, model
-
-
-def replayed_plan(
-    arch: Architecture,
-    tp: float | None,
-    pp: float | None,
-    ep: float | None,
-    dp: float,
-    pools: PoolSplit | None,
-) -> Plan:
-    """The plan, if it is one whose scheduler is replayed; of pools the one that decodes.
-
-    Raises:
-        InputError: several stages, several attention ranks in a pool, or a split that no engine
-            runs.
-    """
-    ranks = either(ep, 1.0)
-    if pools is not None:
+    tp, dp, ranks = degrees["tp"], either(degrees["dp"], 1.0), either(degrees["ep"], 1.0)
+    split = None
+    if any(value is not None for value in pools.values()):
+        for name in ("prefill_tp", "decode_tp"):
+            if pools[name] is None:
+                raise ask(name, "On how many GPUs is an instance of each pool?", option(name))
+        for name, value in (("tp", tp), ("dp", dp if dp > 1 else None)):
+            if value is not None:
+                names = f"{option('prefill_tp')} and {option('decode_tp')}"
+                raise refuse(name, value, f"without {names}, which are two pools")
         if ranks > 1:
             raise refuse("ep", ranks, "1 in two pools: attention ranks there are not replayed")
-        check_split(arch, pools.prefill_tp, 1.0, 1.0)
-        tp, dp = pools.decode_tp, pools.decode_instances
+        split = PoolSplit(**{name: either(value, 1.0) for name, value in pools.items()})
+        check_split(arch, split.prefill_tp, 1.0, 1.0)
+        tp, dp = split.decode_tp, split.decode_instances
     if tp is None:
         raise ask("tp", "On how many GPUs?", option("tp"))
-    if either(pp, 1.0) > 1:
-        raise refuse("pp", pp, "1: micro-batches of a pipeline are not replayed")
+    if (stages := either(degrees["pp"], 1.0)) > 1:
+        raise refuse("pp", stages, "1: micro-batches of a pipeline are not replayed")
     check_split(arch, tp, 1.0, ranks)
-    return Plan.of(tp=tp, ep=ranks, dp=dp)
+    return Plan.of(tp=tp, ep=ranks, dp=dp), split
 
 
 def cluster_of(
@@ -69,28 +65,45 @@ def cluster_of(
     router: str | None,
     sizes: Sizes,
     stream: RequestStream,
-    drafts: ReplayDrafts | None,
+    drafts: Drafting | None,
 ) -> ReplayedCluster:
     """The servers: copies of an instance, of its attention ranks, or two pools.
 
     Raises:
-        InputError: servers that are not replayed, or without room for a cache.
+        InputError: a router without ranks or copies, an unknown one, or one by prefix without
+            prefixes; ranks with a prefix cache, or with drafts of another model; servers that are
+            not replayed, or without room for a cache.
     """
-    router = router_of(
-        plan, router, model.engine_name, drafts, pooled=split is not None, caching=stream.caching
-    )
     arch, hardware, tokens = asked.model.architecture, asked.hardware, stream.mean_tokens
     tp, ranks = float(plan.tp), float(plan.ep)
+    if router is not None and ranks <= 1 and (split is not None or float(plan.dp) <= 1):
+        allowed = f"with {option('ep')} or {option('dp')} of 2 and more: several servers, "
+        raise refuse("router", router, f"{allowed}in one pool")
+    if ranks > 1 and router in BY_PREFIX:
+        allowed = f"with copies ({option('dp')}): ranks' caches are not replayed"
+        raise refuse("router", router, allowed)
+    check_name("router", router, BY_LOAD if ranks > 1 else ROUTERS)
+    if router in BY_PREFIX and not stream.caching:
+        raise refuse("router", router, f"with {option('enable_prefix_caching')}")
     if split is not None:
         pools = pools_of(split, model, arch, hardware, (sizes, sizes), tokens, drafts)
         return ReplayedCluster(pools.decode, plan, router, pools)
-    degrees = {"tp": tp, "ep": ranks, "attention_dp": ranks} if ranks > 1 else {"tp": tp}
+    degrees = {"tp": tp}
+    if ranks > 1:
+        if stream.caching:
+            allowed = f"1 with {option('enable_prefix_caching')}: ranks' caches are not replayed"
+            raise refuse("ep", ranks, allowed)
+        if drafts is not None and drafts.draft is not None:
+            heads = f"on ranks the model's own heads draft ({option('heads')})"
+            raise refuse("ep", ranks, f"1 with {option('draft')}: {heads}")
+        router = router or ENGINES[model.engine_name].router
+        degrees |= {"ep": ranks, "attention_dp": ranks}
     server = server_of(model, arch, hardware, degrees, sizes, tokens, drafts)
     return ReplayedCluster(with_host(server, sizes.host, asked, tp, tokens), plan, router)
 
 
 def check_run(
-    stream: RequestStream, drafts: ReplayDrafts | None, count: int, options: dict[str, float]
+    stream: RequestStream, drafts: Drafting | None, count: int, options: dict[str, float]
 ) -> None:
     """Check that a run of ``count`` requests is one, by its ``warmup``, ``dp`` and ``seeds``.
 

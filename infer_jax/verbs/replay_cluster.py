@@ -7,10 +7,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 
 from infer_jax.engines import ENGINES
+from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.serving.price import experts_time, own_time
 from infer_jax.physics import decoder, pipelining
 from infer_jax.replays import (
     Log,
@@ -18,19 +21,19 @@ from infer_jax.replays import (
     Pooled,
     Requests,
     RoutedLog,
+    SharedStep,
     serve,
     serve_copies,
     serve_pools,
     serve_ranks,
 )
-from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
-from infer_jax.results import Fact, option
+from infer_jax.results import Fact
 from infer_jax.specs import Architecture, Hardware, Plan
-from infer_jax.verbs.option import either
-from infer_jax.verbs.problems import ask, check_name, refuse
-from infer_jax.verbs.replay_requests import ArrivingRequests, ReplayDrafts
+from infer_jax.verbs.drafts import Drafting
+from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.replay_requests import ArrivingRequests
 from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
-from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, named_by_option, server_of
+from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
 
 
 class PoolSplit(NamedTuple):
@@ -94,6 +97,42 @@ class ReplayedPools(NamedTuple):
             concurrency=None if concurrency is None else int(concurrency),
         )
 
+    def run(
+        self, requests: ArrivingRequests, concurrency: float | None, counted: np.ndarray
+    ) -> ReplayRun:
+        """One run: prompts are dealt to prefill instances in turn, caches to those that decode."""
+        instances = min(int(self.split.prefill_instances), len(counted))
+        cached = np.zeros(len(counted))
+        for copy in range(instances):
+            mine = slice(copy, None, int(self.split.prefill_instances))
+            cached[mine] = requests.of(mine).cached(self.prefill.tokens)
+        asked = Requests.of(*requests[:3], cached, requests.drafts)
+        done = self.serve(asked, concurrency)
+        order = np.argsort(done.handed, kind="stable")
+        decoded = list(enumerate(done.logs[1]))
+        series = [self.decode.series(log) for log in done.logs[1]]
+        # watts are of a GPU of an instance that decodes: the others' GPUs in its number
+        share = self.split.prefill_tp / self.split.decode_tp
+        for log in done.logs[0]:
+            own = self.prefill.series(log)
+            series.append(own._replace(power=own.power * share))
+        return ReplayRun(
+            arrival=done.arrival - self.prefill.front,
+            admitted=done.admitted,
+            first=done.first,
+            last=done.last,
+            preempted=done.preempted,
+            cached=cached,
+            prompt=requests.prompt,
+            output=requests.output,
+            copy=done.decode,
+            counted=counted,
+            gaps=_joined(
+                [gaps_of(log, counted[order[done.decode[order] == i]]) for i, log in decoded]
+            ),
+            series=tuple(series),
+        )
+
 
 def pools_of(
     split: PoolSplit,
@@ -102,7 +141,7 @@ def pools_of(
     hardware: Hardware,
     sizes: tuple[Sizes, Sizes],
     mean_tokens: float,
-    drafts: ReplayDrafts | None = None,
+    drafts: Drafting | None = None,
 ) -> ReplayedPools:
     """A server of each pool, of sizes of its own, and the link between them; the second drafts.
 
@@ -124,72 +163,6 @@ def pools_of(
     link = wrapper.link(hardware, hardware, Pools.of(prefill=plans[0], decode=plans[1], **copies))
     bandwidth = float(link) * float(min(degrees))
     return ReplayedPools(split, first, second, arch, bandwidth, float(wrapper.handover))
-
-
-def split_of(
-    prefill: tuple[float | None, float | None],
-    decode: tuple[float | None, float | None],
-    others: tuple[float | None, float],
-) -> PoolSplit | None:
-    """The pools that options ask for, as (GPUs, instances) of each; ``others``: tp and dp.
-
-    Raises:
-        InputError: one pool without the other, or a single one besides.
-    """
-    (prefill_tp, prefill_instances), (decode_tp, decode_instances) = prefill, decode
-    if all(value is None for value in (*prefill, *decode)):
-        return None
-    for name, value in (("prefill_tp", prefill_tp), ("decode_tp", decode_tp)):
-        if value is None:
-            raise ask(name, "On how many GPUs is an instance of each pool?", option(name))
-    for name, value in (("tp", others[0]), ("dp", others[1] if others[1] > 1 else None)):
-        if value is not None:
-            names = f"{option('prefill_tp')} and {option('decode_tp')}"
-            raise refuse(name, value, f"without {names}, which are two pools")
-    assert prefill_tp is not None and decode_tp is not None
-    instances = either(prefill_instances, 1.0), either(decode_instances, 1.0)
-    return PoolSplit(prefill_tp, instances[0], decode_tp, instances[1])
-
-
-def router_of(
-    plan: Plan,
-    router: str | None,
-    engine: str,
-    drafts: ReplayDrafts | None,
-    *,
-    pooled: bool,
-    caching: bool,
-) -> str | None:
-    """By which requests are routed to ranks or copies; None where they are dealt in turn.
-
-    Raises:
-        InputError: a router without ranks or copies, an unknown one, or one by prefix without
-            prefixes; ranks with a prefix cache, or with drafts of another model.
-    """
-    ep = float(plan.ep)
-    if ep <= 1:
-        if router is None:
-            return None
-        if pooled or float(plan.dp) <= 1:
-            names = f"{option('ep')} or {option('dp')}"
-            raise refuse(
-                "router", router, f"with {names} of 2 and more: several servers, in one pool"
-            )
-        check_name("router", router, ROUTERS)
-        if router in BY_PREFIX and not caching:
-            raise refuse("router", router, f"with {option('enable_prefix_caching')}")
-        return router
-    if router in BY_PREFIX:
-        allowed = f"with copies ({option('dp')}): ranks' caches are not replayed"
-        raise refuse("router", router, allowed)
-    check_name("router", router, BY_LOAD)
-    if caching:
-        allowed = f"1 with {option('enable_prefix_caching')}: ranks' caches are not replayed"
-        raise refuse("ep", ep, allowed)
-    if drafts is not None and drafts.model is not None:
-        heads = f"on ranks the model's own heads draft ({option('heads')})"
-        raise refuse("ep", ep, f"1 with {option('draft')}: {heads}")
-    return router or ENGINES[engine].router
 
 
 @dataclass(frozen=True)
@@ -261,10 +234,14 @@ class ReplayedCluster:
         Raises:
             InputError: a request that a server never holds.
         """
-        with named_by_option():
+        try:
             if self.pools is not None:
-                return _run_pools(self.pools, requests, concurrency, counted)
+                return self.pools.run(requests, concurrency, counted)
             served = self._serve(requests, concurrency)
+        except InputError as error:  # by the option that sets what it is about
+            names = {"slots": "max_num_seqs", "budget": "max_num_batched_tokens"}
+            field = names.get(error.field, error.field)
+            raise refuse(field, error.value, error.allowed) from None
         names = ("arrival", "admitted", "first", "last", "preempted", "cached")
         columns = {name: np.zeros(len(counted)) for name in names}
         copy = np.zeros(len(counted), int)
@@ -302,7 +279,10 @@ class ReplayedCluster:
             routing = server.rules, own, self.copies, self.router, loop
             if self.ranks > 1:
                 routing = server.rules, own, self.ranks, self.router, loop
-                served += _by_server(serve_ranks(server.shared_step, *routing), mine)
+                shared = SharedStep(
+                    Partial(own_time, server.pass_), Partial(experts_time, server.pass_)
+                )
+                served += _by_server(serve_ranks(shared, *routing), mine)
             else:
                 served += _by_server(serve_copies(server.step, *routing), mine)
         return served
@@ -319,41 +299,3 @@ def _by_server(routed: RoutedLog, mine: np.ndarray) -> list[tuple[Log, np.ndarra
 
 def _joined(gaps: Sequence[Gaps]) -> Gaps:
     return Gaps(*(np.concatenate(x) for x in zip(*gaps, strict=True)))
-
-
-def _run_pools(
-    pools: ReplayedPools,
-    requests: ArrivingRequests,
-    concurrency: float | None,
-    counted: np.ndarray,
-) -> ReplayRun:
-    """One run: prompts are dealt to prefill instances in turn, caches to those that decode."""
-    instances = min(int(pools.split.prefill_instances), len(counted))
-    cached = np.zeros(len(counted))
-    for copy in range(instances):
-        mine = slice(copy, None, int(pools.split.prefill_instances))
-        cached[mine] = requests.of(mine).cached(pools.prefill.tokens)
-    asked = Requests.of(*requests[:3], cached, requests.drafts)
-    done = pools.serve(asked, concurrency)
-    order = np.argsort(done.handed, kind="stable")
-    decoded = list(enumerate(done.logs[1]))
-    series = [pools.decode.series(log) for log in done.logs[1]]
-    # watts are of a GPU of an instance that decodes: the others' GPUs in its number
-    share = pools.split.prefill_tp / pools.split.decode_tp
-    for log in done.logs[0]:
-        own = pools.prefill.series(log)
-        series.append(own._replace(power=own.power * share))
-    return ReplayRun(
-        arrival=done.arrival - pools.prefill.front,
-        admitted=done.admitted,
-        first=done.first,
-        last=done.last,
-        preempted=done.preempted,
-        cached=cached,
-        prompt=requests.prompt,
-        output=requests.output,
-        copy=done.decode,
-        counted=counted,
-        gaps=_joined([gaps_of(log, counted[order[done.decode[order] == i]]) for i, log in decoded]),
-        series=tuple(series),
-    )

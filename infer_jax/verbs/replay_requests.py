@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from infer_jax.catalog import Model
 from infer_jax.catalog.traces import BLOCK, Trace, cached_tokens, read_trace
 from infer_jax.replays import Drafts, Prefixes, Requests, Rules, drawn_drafts
 from infer_jax.results import option
-from infer_jax.specs import Architecture
 from infer_jax.verbs.drafts import Drafting, DraftOptions, drafting
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, refuse
@@ -193,12 +192,9 @@ def request_stream(
     caching: bool | None = None,
     prefix_len: float | None = None,
     num_prefixes: float | None = None,
-    concurrency: float | None = None,
-    rate: float | None = None,
-    burstiness: float = 1.0,
-    ramp_up: float | None = None,
+    **arrivals: Any,
 ) -> RequestStream:
-    """The requests that options ask for.
+    """The requests that options ask for; ``arrivals``: when they come, as ``RequestStream`` has it.
 
     ``caching``: whether prompts are looked up in the cache; None: if they begin alike, as engines
     do by themselves.
@@ -225,17 +221,15 @@ def request_stream(
     stream = RequestStream(
         isl=either(isl, ISL), osl=either(osl, OSL), ratio=either(range_ratio, 1.0), trace=read,
         caching=either(caching, alike), prefix=int(either(prefix_len, 0)),
-        prefixes=int(either(num_prefixes, 1)), concurrency=concurrency, rate=rate,
-        burstiness=burstiness, ramp_up=ramp_up,
+        prefixes=int(either(num_prefixes, 1)), **arrivals,
     )  # fmt: skip
-    if concurrency is None and rate is None and not stream.timed:
+    if stream.concurrency is None and stream.rate is None and not stream.timed:
         ways = f"{option('concurrency', 64)}, or {option('request_rate', 8)}, or "
-        raise ask(
-            "concurrency", "When do requests come?", f"{ways}{option('trace')} FILE with times"
-        )
-    shape = {"ramp_up": ramp_up, "burstiness": None if burstiness == 1.0 else burstiness}
-    for name, value in shape.items():
-        if value is not None and rate is None:
+        ways += f"{option('trace')} FILE with times"
+        raise ask("concurrency", "When do requests come?", ways)
+    burstiness = None if stream.burstiness == 1.0 else stream.burstiness
+    for name, value in {"ramp_up": stream.ramp_up, "burstiness": burstiness}.items():
+        if value is not None and stream.rate is None:
             raise refuse(name, value, f"with {option('request_rate')}")
         if value is not None and stream.timed:
             allowed = f"without {option('trace')}: its requests come as they were recorded"
@@ -293,30 +287,8 @@ def drawn_arrivals(
     return times
 
 
-class ReplayDrafts(NamedTuple):
-    """``count`` tokens drafted for each request in a pass, and ``acceptance`` by position."""
-
-    count: int
-    acceptance: np.ndarray | float
-    model: Architecture | None  # None: the model's own heads
-    notes: list[str]
-
-    @classmethod
-    def of(cls, drafting: Drafting | None, count: float) -> "ReplayDrafts | None":
-        """Drafts of ``count`` tokens; None without any."""
-        if drafting is None or not count:
-            return None
-        return cls(int(count), drafting.acceptance, drafting.draft, drafting.notes)
-
-    @property
-    def words(self) -> str:
-        """What a pass does, in words."""
-        count = "1 draft" if self.count == 1 else f"{self.count} drafts"
-        return f"a pass verifies {count} and one token more of each request that decodes"
-
-
 def with_drafts(
-    drafts: ReplayDrafts | None, requests: ArrivingRequests, seed: float, run: int
+    drafts: Drafting | None, requests: ArrivingRequests, seed: float, run: int
 ) -> ArrivingRequests:
     """Requests of a run with the passes that each takes, drawn, where tokens are drafted."""
     if drafts is None:
@@ -326,7 +298,7 @@ def with_drafts(
     return requests._replace(drafts=passes)
 
 
-def drafts_of(model: Model, count: float | None, drafter: DraftOptions) -> ReplayDrafts | None:
+def drafts_of(model: Model, count: float | None, drafter: DraftOptions) -> Drafting | None:
     """The drafts that options ask for; None where they ask for none.
 
     Raises:
@@ -346,4 +318,4 @@ def drafts_of(model: Model, count: float | None, drafter: DraftOptions) -> Repla
         positions = len(np.asarray(made.acceptance))
         allowed = f"at most {positions}: of later positions no acceptance is known"
         raise refuse("drafts", count, allowed)
-    return ReplayDrafts.of(made, count)
+    return made._replace(count=int(count))

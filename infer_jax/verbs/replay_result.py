@@ -7,25 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from infer_jax.catalog.files import replacing
-from infer_jax.estimators import Trust
-from infer_jax.plots.rendering import FigureResult
+from infer_jax.plots.replay import plot_replay
+from infer_jax.plots.style import Figure
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, option
 from infer_jax.results.numbers import digits, or_unknown
-from infer_jax.verbs import inputs, pictures
+from infer_jax.verbs import pictures
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.option import either
 from infer_jax.verbs.replay_cluster import ReplayedCluster
 from infer_jax.verbs.replay_requests import RequestStream
 from infer_jax.verbs.replay_runs import STATISTICS, ReplayRun, TimeStatistic, statistic
 from infer_jax.verbs.replay_server import ReplayedInstance
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TIMES = {  # the times of a request
     "ttft": "time to first token",
@@ -41,12 +37,9 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, repr=False)
-class ReplayResult(FigureResult):
+class ReplayResult(pictures.EstimatorResult):
     """What a server did in one run or more: ``runs`` has every request, in seconds and tokens."""
 
-    asked: inputs.Given
-    estimator: str
-    trust: Trust
     cluster: ReplayedCluster
     stream: RequestStream
     runs: Sequence[ReplayRun]
@@ -159,9 +152,7 @@ class ReplayResult(FigureResult):
                 "longer in a longer one."
             )
         yield {
-            **self.asked.names,
-            "estimator": self.estimator,
-            "trust": self.trust.fields(),
+            **self.names,
             **cluster.fields(),
             "max_num_seqs": server.rules.slots,
             "max_num_batched_tokens": server.rules.budget,
@@ -328,10 +319,8 @@ class ReplayResult(FigureResult):
              "and stores cost nothing."),
         ]  # fmt: skip
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """Of the first run: requests, cache and power over time, and the spread of times."""
-        from infer_jax.plots.replay import plot_replay
-
         where = f"{self.asked.model.name} on {self.asked.system.title}"
         load = self.stream.arrivals_in_words(len(self.runs[0].prompt))
         tp = f"TP{float(self.cluster.plan.tp):g}"
@@ -344,7 +333,7 @@ class ReplayResult(FigureResult):
             times,
             limits={MEASURED[name]: limit for name, limit in self.limits.items()},
             title=f"{where}: {load}, replayed",
-            caption=pictures.caption(self.asked, None, self.estimator, text),
+            caption=self.caption(None, text),
         )
 
     def write(self, out: str | os.PathLike[str]) -> None:

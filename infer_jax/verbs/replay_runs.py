@@ -31,17 +31,6 @@ class Series(NamedTuple):
     power: np.ndarray
     kept: np.ndarray
 
-    def joules(self, start: float) -> float:
-        """Energy of a chip from ``start`` on, J."""
-        start = max(start, 0.0)
-        seconds = np.diff(np.maximum(self.time, start), prepend=start)
-        return float(np.sum(self.power * seconds))
-
-    def peak(self, name: str, start: float) -> float:
-        """The largest value of a column from ``start`` on."""
-        first = max(int(np.searchsorted(self.time, start, side="right")) - 1, 0)
-        return float(getattr(self, name)[first:].max())
-
     def time_mean(self, name: str) -> float:
         """The mean over time of a column."""
         values = getattr(self, name)
@@ -146,12 +135,18 @@ class ReplayRun(NamedTuple):
 
     def peak(self, name: str) -> float:
         """The largest value of a series of any server from ``start`` on."""
-        return max(s.peak(name, self.start) for s in self.series)
+        firsts = (np.searchsorted(s.time, self.start, side="right") for s in self.series)
+        values = (
+            getattr(s, name)[max(i - 1, 0) :] for s, i in zip(self.series, firsts, strict=True)
+        )
+        return max(float(x.max()) for x in values)
 
     @property
     def joules(self) -> float:
         """Energy of one chip of every server from ``start`` on, J."""
-        return sum(s.joules(self.start) for s in self.series)
+        start = max(self.start, 0.0)
+        spans = (np.diff(np.maximum(s.time, start), prepend=start) for s in self.series)
+        return sum(float(np.sum(s.power * x)) for s, x in zip(self.series, spans, strict=True))
 
     @property
     def left_waiting(self) -> int:

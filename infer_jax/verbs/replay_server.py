@@ -1,7 +1,6 @@
 """The server of a replay: the rules of its engine, what its passes cost, and its host memory."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import jax
@@ -13,43 +12,25 @@ from jax.tree_util import Partial
 from infer_jax import footprint
 from infer_jax.compiling import once
 from infer_jax.engines import ENGINES, ServingEngine
-from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, memory, shape
 from infer_jax.estimators.serving.price import (
     PassBatch,
     PassLaw,
     RankedLaw,
-    experts_time,
-    own_time,
     pass_time,
     price,
     ranked_law,
 )
 from infer_jax.physics import energy
 from infer_jax.physics.memory import tiers
-from infer_jax.replays import Log, Rules, SharedStep, has_prefix_cache
+from infer_jax.replays import Log, Rules, has_prefix_cache
 from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
+from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.replay_requests import ReplayDrafts
 from infer_jax.verbs.replay_runs import Series
-
-
-@contextmanager
-def named_by_option() -> Iterator[None]:
-    """Errors of a replay by the option that sets what they are about.
-
-    Raises:
-        InputError: as what runs within.
-    """
-    options = {"slots": "max_num_seqs", "budget": "max_num_batched_tokens"}
-    try:
-        yield
-    except InputError as error:
-        field = options.get(error.field, error.field)
-        raise refuse(field, error.value, error.allowed) from None
 
 
 @dataclass(frozen=True)
@@ -80,17 +61,12 @@ class ReplayedInstance:
     pass_: PassLaw | RankedLaw
     front: float
     tokens: float  # of the cache
-    drafts: ReplayDrafts | None = None
+    drafts: Drafting | None = None
 
     @property
     def step(self) -> Partial:
         """The seconds of a pass."""
         return Partial(pass_time, self.pass_)
-
-    @property
-    def shared_step(self) -> SharedStep:
-        """The seconds of a pass of all attention ranks."""
-        return SharedStep(Partial(own_time, self.pass_), Partial(experts_time, self.pass_))
 
     @property
     def words(self) -> str:
@@ -138,18 +114,11 @@ def _watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
     own = law.own if isinstance(law, RankedLaw) else law
     exact = PassLaw.of_context(own.context, drafting=own.drafting, table=False)
 
-    def entry_watts(
-        decoding: Array,
-        context: Array,
-        fed: Array,
-        pairs: Array,
-        count: Array,
-        grows: Array,
-        seconds: Array | None = None,
-    ) -> Array:
+    def entry_watts(*entry: Array) -> Array:
+        decoding, context, fed, pairs, count, grows, *seconds = entry
         middle = context + grows * (count - 1.0) / 2.0
         cost = price(exact, PassBatch(decoding, middle, fed, pairs))
-        rate = jnp.where(count > 0, 1.0 / (cost.time if seconds is None else seconds), 0.0)
+        rate = jnp.where(count > 0, 1.0 / (seconds[0] if seconds else cost.time), 0.0)
         ctx = exact.context
         return energy.power_at(ctx.hardware.power, cost, rate, ctx.model.draw)
 
@@ -163,7 +132,7 @@ def server_of(
     degrees: Mapping[str, float],
     sizes: Sizes,
     mean_tokens: float,
-    drafts: ReplayDrafts | None = None,
+    drafts: Drafting | None = None,
 ) -> ReplayedInstance:
     """One instance of the model's engine, for requests of ``mean_tokens`` tokens on average.
 
@@ -180,7 +149,15 @@ def server_of(
     block = engine.block if sizes.block is None else sizes.block
     slots = float(rules.slots) if sizes.slots is None else sizes.slots
     if rules.mixed:
-        slots = _decoding_slots(slots, budget, count, given=sizes.slots is not None)
+        most = float(budget // (1 + count))  # which decode with their drafts
+        if slots > most and sizes.slots is not None:
+            allowed = (
+                f"at most {option('max_num_batched_tokens')}, {budget:g}: each decodes a token"
+            )
+            if count:
+                allowed = f"at most {most:g}: each decodes {1 + count} of {budget:g} tokens"
+            raise refuse("max_num_seqs", slots, allowed)
+        slots = min(slots, most)
     if drafts is not None:
         model = model.with_(acceptance=drafts.acceptance)
     if sizes.utilization is not None:
@@ -189,7 +166,7 @@ def server_of(
     counted = UNBOUNDED if sizes.slots is None else slots
     plan = Deployment.of(**degrees, chunk=budget, max_sequences=counted, block=block, drafts=count)
     length = jnp.asarray(block * np.ceil(mean_tokens / block))
-    small = None if drafts is None else drafts.model
+    small = None if drafts is None else drafts.draft
     fixed = (drafts is not None, float(plan.attention_dp) > 1)
     inputs = (model, arch, small, hardware, plan, length)
     pass_, free, request, front = once(_priced, *inputs, fixed=fixed)
@@ -200,21 +177,6 @@ def server_of(
     names = {"slots": slots, "budget": budget, "drafts": count, **_settings(engine, sizes)}
     rules = engine.rules(tokens, block, caching=sizes.caching, **names)
     return ReplayedInstance(engine, rules, pass_, float(front), tokens, drafts)
-
-
-def _decoding_slots(slots: float, budget: float, drafts: int, *, given: bool) -> float:
-    """Sequences of a pass, no more than decode in it with their drafts.
-
-    Raises:
-        InputError: more of them were ``given``.
-    """
-    most = float(budget // (1 + drafts))
-    if slots <= most or not given:
-        return min(slots, most)
-    allowed = f"at most {option('max_num_batched_tokens')}, {budget:g}: each decodes a token"
-    if drafts:
-        allowed = f"at most {most:g}: each decodes {1 + drafts} of {budget:g} tokens"
-    raise refuse("max_num_seqs", slots, allowed)
 
 
 def _settings(engine: ServingEngine, sizes: Sizes) -> dict[str, bool]:

@@ -37,12 +37,7 @@ def report(
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
     engine_version: opt.EngineVersion = None,
-    out: Annotated[
-        opt.Place | None,
-        Option(
-            "The page, .html, or its first chart: .png, .svg, .pdf.", "FILE", default="report.html"
-        ),
-    ] = None,
+    out: Annotated[opt.Place | None, Option.of("FILE", default="report.html")] = None,
     set: opt.Changes = None,
 ) -> "ReportResult":
     """One HTML page: which plan to take, its cost, its commands, why, and what is unknown.
@@ -51,6 +46,9 @@ def report(
     ``ttft`` and ``tpot`` are limits: seconds, or a text with a unit such as "30ms"; ``out``: the
     file of the page, .html, or of its first chart alone, .png, .svg or .pdf; none is written where
     none is given.
+
+    Args:
+        out: The page, .html, or its first chart: .png, .svg, .pdf.
 
     Raises:
         InputError: a model or system that cannot be read, a plan that no engine runs, a file that
@@ -61,10 +59,8 @@ def report(
     >>> report.page[:15], bool(report.answers.estimate.feasible)
     ('<!doctype html>', True)
     """
-    from infer_jax.catalog import System
     from infer_jax.pages import vega
     from infer_jax.planning import Requirements
-    from infer_jax.specs import Hardware
     from infer_jax.verbs import inputs, pictures
     from infer_jax.verbs.plan_search import Question
     from infer_jax.verbs.report_choice import choose
@@ -103,8 +99,7 @@ def report(
             allowed = "one that takes a split: serving, economics.planned"
             raise refuse("estimator", name, allowed)
         inputs.check_context(given.model, question.requests.work)
-    single = isinstance(hardware, str | os.PathLike | System | Hardware)
-    names = (config, *([hardware] if single else hardware))
+    names = (config, *inputs.as_list(hardware))
     commands = all(isinstance(x, str | os.PathLike) for x in names)
     answers = choose(question, (tp, pp, ep, dp, batch), commands=commands)
     with busy("compiling and evaluating"):

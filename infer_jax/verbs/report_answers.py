@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from infer_jax.catalog.measured_points import MeasuredPoint
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import Elasticity, analyser, outputs_without_power
 from infer_jax.estimators import Estimate, Estimator, Trust
@@ -21,7 +20,7 @@ from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup
 from infer_jax.launch import Launch, LaunchedService, budget, launches
 from infer_jax.planning import USUAL_TTFT, Choice, PlanPool
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint
-from infer_jax.specs import Architecture, Hardware, Plan, Workload, outputs
+from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import bands, inputs, kernels_result, pictures
 from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
@@ -111,10 +110,9 @@ class Report:
     @cached_property
     def intervals(self) -> Mapping[str, Sequence[float]]:
         """What 80 % of measured servers are in, ms, by name."""
-        c, estimate = self.chosen, self.estimate
-        times = {x.name: float(getattr(estimate, x.name)) for x in outputs(estimate) if x.banded}
-        trusts, lengths = [self.system.trust], (c.isl, c.osl)
-        return bands.intervals(trusts, times, c.batch, lengths, pools=self.pooled, gaps=c.gaps)
+        c, trust, work = self.chosen, self.system.trust, self.point.workload
+        load, pools = c.batch, self.pooled
+        return bands.intervals_of(self.estimate, trust, load, work, gaps=c.gaps, pools=pools)
 
     @cached_property
     def costs(self) -> Mapping[str, float]:
@@ -189,7 +187,7 @@ class Report:
         return analyser(outputs_without_power, self.point, "estimator", exact=False)(self.point)
 
     @cached_property
-    def kernels(self) -> Mapping[str, Sequence[kernels_result.KernelRow]]:
+    def kernels(self) -> Mapping[str, Sequence[kernels_result.Row]]:
         """Kernels of one GPU by pass, by the curves of the profile or at the roofline."""
         coefficients, kernels = self.given.system.coefficients, variant("kernels").make()
         if coefficients.get("kernels"):
@@ -232,16 +230,14 @@ class Report:
         else:
             points = [x for label in self.systems for x in self._ideal_points(label, label)]
         limits = question.requirements
-        seconds = [USUAL_TTFT if self.usual else limits.ttft, limits.tpot]
-        ttft, tpot = (x if x < float("inf") else None for x in seconds)
         return PlanChart.of(
             points,
             names,
             plan_point(replace(chosen, intervals=self.intervals), question, words[chosen.label]),
-            (ttft, tpot),
-            measured_runs(series, question.requests.work),
+            (USUAL_TTFT if self.usual else limits.ttft, limits.tpot),
             hidden,
-            pictures.plans_title(self.given.model.name, list(names.values())),
+            runs=measured_runs(series, question.requests.work),
+            label=pictures.plans_title(self.given.model.name, list(names.values())),
         )
 
     def _ideal_points(self, label: str, series: str) -> list[PlanPoint]:
@@ -312,23 +308,21 @@ def measured_runs(systems: Mapping[str, ReportSystem], work: Workload) -> list[R
         for run in given.system.measured:
             pairs = (run.isl, float(work.isl)), (run.osl, float(work.osl))
             if run.model == given.model.name and all(abs(a / b - 1.0) <= ALIKE for a, b in pairs):
-                runs.append(_run_point(label, run, float(given.hardware.price)))
-    return runs
-
-
-def _run_point(label: str, run: MeasuredPoint, price: float) -> RunPoint:
-    """A measured run as the chart shows it; dollars by the rent of today."""
-    requests = run.concurrency / run.latency
-    what = (
-        f"{run.model} on {label}: {run.concurrency:.4g} requests in flight on {run.gpus:g} GPUs, "
-        f"TTFT {1e3 * run.ttft:.4g} ms, TPOT {1e3 * run.tpot:.4g} ms"
-    )
-    numbers = {
-        "speed": 1.0 / run.tpot,
-        "latency": run.latency,
-        "ttft": 1e3 * run.ttft,
-        "tpot": 1e3 * run.tpot,
-        "usd": 1e6 * (run.gpus * price / 3600.0) / (requests * (run.isl + run.osl)),
-        "rate": requests * run.osl / run.gpus,
-    }
-    return RunPoint(label, what, numbers)
+                runs.append((label, run, float(given.hardware.price)))
+    return [
+        RunPoint(
+            label,
+            f"{run.model} on {label}: {run.concurrency:.4g} requests in flight on {run.gpus:g} "
+            f"GPUs, TTFT {1e3 * run.ttft:.4g} ms, TPOT {1e3 * run.tpot:.4g} ms",
+            {
+                "speed": 1.0 / run.tpot,
+                "latency": run.latency,
+                "ttft": 1e3 * run.ttft,
+                "tpot": 1e3 * run.tpot,
+                "usd": 1e6 * (run.gpus * price / 3600.0) / (requests * (run.isl + run.osl)),
+                "rate": requests * run.osl / run.gpus,
+            },
+        )
+        for label, run, price in runs
+        for requests in [run.concurrency / run.latency]  # a second; dollars by the rent of today
+    ]

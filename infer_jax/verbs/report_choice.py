@@ -7,7 +7,7 @@ import numpy as np
 
 from infer_jax.compiling import once
 from infer_jax.estimators import VARIANTS, Estimate, Estimator
-from infer_jax.planning import USUAL_TTFT, Choice, Layout, PlanPool, Requirements
+from infer_jax.planning import USUAL_TTFT, Choice, Layout, PlanPool
 from infer_jax.planning.pricing import plan_outputs
 from infer_jax.results import option
 from infer_jax.specs import Workload
@@ -118,7 +118,14 @@ def _evaluated(
     arch, hardware = given.model.architecture, given.hardware
     estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
     outputs = plan_outputs(jax.tree.map(lambda x: np.asarray(x)[None], estimate), {}, 0)
-    outputs["excess"] = _excess(estimate, question.requirements)
+    limits, ttft, tpot = question.requirements, float(estimate.ttft), float(estimate.tpot)
+    over = {"TTFT": ttft / limits.ttft - 1.0, "TPOT": tpot / limits.tpot - 1.0}
+    for phase in (estimate.prefill, estimate.decode):
+        for name, limit in phase.limits.items():
+            need, capacity = float(limit.need), float(limit.capacity)
+            if need > capacity:
+                over[name] = need / max(capacity, 1e-300) - 1.0
+    outputs["excess"] = {name: share for name, share in over.items() if share > 0.0}
     chips, throughput = float(estimate.chips) * pool.copies, float(estimate.throughput)
     return Choice(
         system=given.system.name,
@@ -140,17 +147,3 @@ def blended_cost(estimate: Estimate, work: Workload) -> float:
     fresh = max(float(work.isl - work.prefix), 1.0)
     total = float(estimate.input_cost) * fresh + float(estimate.cost) * float(work.osl)
     return total / float(work.isl + work.osl)
-
-
-def _excess(estimate: Estimate, limits: Requirements) -> dict[str, float]:
-    """By limit, the share by which an estimate exceeds it."""
-    over = {
-        "TTFT": float(estimate.ttft) / limits.ttft - 1.0,
-        "TPOT": float(estimate.tpot) / limits.tpot - 1.0,
-    }
-    for phase in (estimate.prefill, estimate.decode):
-        for name, limit in phase.limits.items():
-            need, capacity = float(limit.need), float(limit.capacity)
-            if need > capacity:
-                over[name] = need / max(capacity, 1e-300) - 1.0
-    return {name: share for name, share in over.items() if share > 0.0}

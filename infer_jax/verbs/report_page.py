@@ -4,7 +4,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, SupportsFloat
+from typing import NamedTuple, SupportsFloat
 
 import jax
 
@@ -20,19 +20,15 @@ from infer_jax.pages.look import NOT_USED
 from infer_jax.planning import USUAL_TTFT
 from infer_jax.plots.plan_chart import in_words
 from infer_jax.plots.plans import plot_plans
-from infer_jax.plots.style import CACHE, HOST, MEMORY, WEIGHTS, name_of
+from infer_jax.plots.style import CACHE, HOST, MEMORY, WEIGHTS, Figure, name_of
 from infer_jax.results.numbers import digits, size
-from infer_jax.results.terms import term
-from infer_jax.results.wording import by_command
+from infer_jax.results.wording import by_command, term
 from infer_jax.specs import leaves, outputs
 from infer_jax.verbs import pictures
 from infer_jax.verbs.plan_columns import shares
 from infer_jax.verbs.plan_page import command
 from infer_jax.verbs.report_answers import HOURS, Report
 from infer_jax.verbs.sensitivity_result import worth
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 COMMANDS = ("frontier", "estimate", "memory", "sensitivity")  # verbs that sections name
 TOP = 10  # bars of each output's sensitivity
@@ -52,7 +48,7 @@ class PageFigure(NamedTuple):
     words: Sequence[bool] = (True, False, False, False, False)
 
 
-def figure(report: Report) -> "Figure":
+def figure(report: Report) -> Figure:
     """Speed against dollars of every system and format, the plan and the limit of TPOT.
 
     Raises:
@@ -71,6 +67,11 @@ def page(report: Report) -> str:
     where = report.given.system.title
     if len(systems) > 1:
         where = f"{', '.join(systems[:-1])} or {systems[-1]}"
+    trusts = [report.systems[c.label].trust.says for c in report.candidates]
+    if report.chart.pooled():
+        trusts.append(trust_of_pools())
+    if report.frontiers is not None and not report.intervals:
+        trusts.append(f"No 80 % interval is known for the plan on {report.given.system.name}.")
     figures = {
         "time": [*_time(report)],
         "memory": [_memory(report)],
@@ -86,7 +87,7 @@ def page(report: Report) -> str:
         lead=lead(report),
         report=report,
         commands={verb: section_command(report, verb) for verb in COMMANDS},
-        trusts=_trusts(report),
+        trusts=list(dict.fromkeys(trusts)),
         figures=figures,
         command=shlex.join(["infer-jax", *sys.argv[1:]]) if by_command() else "ij.report",
         versions=f"{infer_jax.__version__}, jax {jax.__version__}, "
@@ -265,17 +266,6 @@ def _roofline(report: Report) -> PageFigure:
     spec = charts.roofline("Roofline", rows, float(chip.memory_bandwidth), roofs)
     columns = {"name": "kernel", "time": "us", "x": "FLOP/byte", "y": "TFLOP/s", "mfu": "MFU %"}
     return PageFigure("roofline-chart", "Kernels of a layer on one GPU", spec, columns, rows)
-
-
-def _trusts(report: Report) -> list[str]:
-    """What is known of the errors on each system, and what is borrowed."""
-    sentences = [report.systems[c.label].trust.says for c in report.candidates]
-    if report.chart.pooled():
-        sentences.append(trust_of_pools())
-    if report.frontiers is not None and not report.intervals:
-        name = report.given.system.name
-        sentences.append(f"No 80 % interval is known for the plan on {name}.")
-    return list(dict.fromkeys(sentences))
 
 
 def _profile(system: System) -> str:

@@ -4,21 +4,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from infer_jax.catalog.files import write_text
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.planning import Choice
 from infer_jax.plots.rendering import FigureResult
+from infer_jax.plots.style import Figure
 from infer_jax.results import Section
 from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.plan_columns import degrees_fields, plan_fields
 from infer_jax.verbs.plan_page import plan_command
 from infer_jax.verbs.report_answers import HOURS, Report, ReportSystem
 from infer_jax.verbs.report_page import figure, lead
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,8 +57,14 @@ class ReportResult(FigureResult):
             "costs": report.costs,
             "systems": [_system_fields(c, report.systems[c.label]) for c in report.candidates],
             "frontiers": [
-                _frontier_fields(c, report)
-                for front in (report.frontiers or {}).values()
+                {
+                    "series": label,
+                    **plan_fields(c, question, own),
+                    "speed_tokens_per_s": 1.0 / c.tpot,
+                    "command": plan_command(c, question, report.words[label]),
+                }
+                for label, front in (report.frontiers or {}).items()
+                for own in [report.systems[label].trust.borrowed_from]
                 for c in front
             ],
             "frontier": report.ideal.rows(),
@@ -69,11 +72,11 @@ class ReportResult(FigureResult):
             "notes": report.notes,  # which the page has, and are not printed
         }
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """Speed against dollars of every frontier, with the plan."""
         return figure(self.answers)
 
-    def _write(self, out: Path, figure: "Callable[[], Figure]") -> None:
+    def _write(self, out: Path, figure: Callable[[], Figure]) -> None:
         """Write the page, or its first chart alone."""
         if out.suffix.lower() == ".html":
             write_text(out, self.page)
@@ -107,16 +110,4 @@ def _system_fields(c: Choice, system: ReportSystem) -> dict[str, object]:
         "cost_per_hour_usd": c.usd_per_hour,
         "cost_per_month_usd": HOURS * c.usd_per_hour,
         "trust": system.trust.fields(),
-    }
-
-
-def _frontier_fields(c: Choice, report: Report) -> dict[str, object]:
-    """A plan of a frontier for JSON, with its series and the command that computes it."""
-    question, trust = report.question, report.systems[c.label].trust
-    borrowed, total = trust.borrowed_from, question.total
-    return {
-        "series": c.label,
-        **plan_fields(c, "USD", total, borrowed=borrowed, intervals=c.intervals),
-        "speed_tokens_per_s": 1.0 / c.tpot,
-        "command": plan_command(c, question, report.words[c.label]),
     }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HEADS = ("arch", "hardware", "estimator", "workload", "plan")  # what paths of ``set`` begin with
 TOP = 12  # rows of each output's table
-MAX_POINTS = 1000  # points along a frontier: each is a column of the table
+POINTS = count(2, 1000, ": each is a column of the table")  # along a frontier
 
 
 @verb
@@ -35,21 +35,19 @@ def sensitivity(
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
     engine_version: opt.EngineVersion = None,
-    along: Annotated[
-        int | None,
-        Option(
-            "At N points of the frontier, not at one.",
-            "N",
-            count(2, MAX_POINTS, ": each is a column of the table"),
-        ),
-    ] = None,
-    top: Annotated[float, Option("Rows of a table.", "N", opt.WHOLE)] = TOP,
-    coefficients: Annotated[bool, Option("Show those of the estimator, too.")] = False,
+    along: Annotated[int | None, Option.of("N", POINTS)] = None,
+    top: Annotated[float, Option.of("N", opt.WHOLE)] = TOP,
+    coefficients: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
 ) -> "SensitivityResult":
     """What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?
 
     ``top``: printed rows of a table; ``coefficients``: print those of the estimator, too.
+
+    Args:
+        along: At N points of the frontier, not at one.
+        top: Rows of a table.
+        coefficients: Show those of the estimator, too.
 
     Raises:
         InputError: a model or system that cannot be read, a split that no engine runs, options
@@ -65,9 +63,7 @@ def sensitivity(
     from infer_jax.design.sensitivity import analyser, changed, outputs, what_if
     from infer_jax.specs import Plan
     from infer_jax.sweeps.paths import Point
-    from infer_jax.verbs import inputs
-    from infer_jax.verbs.sensitivity_points import frontier_of, what_ifs
-    from infer_jax.verbs.sensitivity_result import PointSlopes, SensitivityResult
+    from infer_jax.verbs import inputs, sensitivity_result as own
     from infer_jax.verbs.split import plan_of
 
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set, engine_version, HEADS)
@@ -86,10 +82,10 @@ def sensitivity(
     point = changed(point, asked.changes.values("workload", "plan"), option("set"))
     inputs.check_context(asked.model, point.workload)
     with busy("compiling and evaluating"):
-        points = [point] if along is None else frontier_of(point, asked, int(along))
+        points = [point] if along is None else own.frontier_of(point, asked, int(along))
         analyse = analyser(outputs, point)
-        slopes = [PointSlopes(one, analyse(one)) for one in points]
-        ifs = what_if(outputs, point, what_ifs(point)) if along is None else {}
-    return SensitivityResult(
+        slopes = [own.PointSlopes(one, analyse(one)) for one in points]
+        ifs = what_if(outputs, point, own.what_ifs(point)) if along is None else {}
+    return own.SensitivityResult(
         asked, name, trusted, slopes, ifs, along is not None, int(top), coefficients
     )

@@ -1,23 +1,23 @@
 """The answer of ``sensitivity``: elasticities at one point or along a frontier, and what-ifs."""
 
+import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.design.sensitivity import Elasticity, known_outputs
+from infer_jax.design.sensitivity import Change, Elasticity, known_outputs
 from infer_jax.errors import InputError
-from infer_jax.estimators import Trust
-from infer_jax.plots.rendering import FigureResult
-from infer_jax.plots.style import name_of
+from infer_jax.estimators import Economics
+from infer_jax.plots.style import Figure, name_of
+from infer_jax.plots.tornado import TornadoBar, plot_tornado
 from infer_jax.results import Column, Notes, Section, option, table
-from infer_jax.specs import Architecture, Experts, layout_label
+from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, layout_label, leaves
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import inputs, pictures
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from infer_jax.verbs import frontier_search as grids, inputs, pictures
+from infer_jax.verbs.problems import refuse
 
 FRONTIER_AXES = ("tpot", "cost")
 BARS = 12  # of each output in the picture
@@ -57,16 +57,13 @@ class PointSlopes(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class SensitivityResult(FigureResult):
+class SensitivityResult(pictures.EstimatorResult):
     """Elasticities of the outputs at one point, or ``along`` points of a frontier.
 
     ``what_if``: relative changes of the outputs, by change; ``top``: printed rows of a table;
     ``coefficients``: whether those of the estimator are printed.
     """
 
-    asked: inputs.Given
-    estimator: str
-    trust: Trust
     points: Sequence[PointSlopes]
     what_if: Mapping[str, Mapping[str, float]]
     along: bool
@@ -93,9 +90,7 @@ class SensitivityResult(FigureResult):
         yield f"{self.asked.model.name} on {self.asked.system.name}"
         yield self.trust.says
         yield {
-            **self.asked.names,
-            "estimator": self.estimator,
-            "trust": self.trust.fields(),
+            **self.names,
             "points": [{**at.load, "elasticities": at.rows()} for at in self.points],
             "what_if": self.what_if,
         }
@@ -129,12 +124,10 @@ class SensitivityResult(FigureResult):
             rows = [e for e in slopes if e.output == name][: self.top]
             if rows:
                 unit = "" if output.per or output.unit == "1" else f" ({output.unit})"
-                yield ""
-                yield f"{output.short}{unit}"
+                yield from ("", f"{output.short}{unit}")
                 yield table(rows, ELASTICITIES)
         if self.what_if:
-            yield ""
-            yield "What if"
+            yield from ("", "What if")
             rows = [{"change": name, **changes} for name, changes in self.what_if.items()]
             columns = [
                 Column(outputs[name].short, "%", name, lambda x: f"{100 * x:+.1f}")
@@ -163,30 +156,26 @@ class SensitivityResult(FigureResult):
                 for i, x in enumerate(self.points)
             ]
             title = known_outputs()[name].short
-            yield ""
-            yield f"Elasticities of {title} along the frontier, cheapest first"
+            yield from ("", f"Elasticities of {title} along the frontier, cheapest first")
             yield table([rows[path] for path in first], (NUMBER, *columns))
 
-    def _figure(self) -> "Figure":
+    def _figure(self) -> Figure:
         """A tornado of the first point: what 10 % more of each number does to each output."""
-        from infer_jax.plots.tornado import TornadoBar, plot_tornado
-
         point, panels = self.points[0].point, {}
         slopes = worth(self.points[0].slopes, point.arch)
         for output in known_outputs().values():
             bars = [
-                TornadoBar(name_of(e.path), _part(e.path), e.slope, 100 * e.tenth)
+                TornadoBar(name_of(e.path), part, e.slope, 100 * e.tenth)
                 for e in slopes
+                for part in [PARTS.get(e.path.partition(".")[0], "load and layout")]
                 if e.output == output.name and e.weight > SMALL and not e.path.endswith(FIXED)
             ]
             if bars and not output.drawn:
                 panels[output.short] = sorted(bars, key=lambda bar: -abs(bar.length))[:BARS]
         work, plan = point.workload, point.plan
         degrees = {name: float(getattr(plan, name)) for name in ("tp", "pp", "ep")}
-        caption = pictures.caption(
-            self.asked,
+        caption = self.caption(
             work,
-            self.estimator,
             f"{float(work.batch):.6g} requests in flight, {layout_label(degrees)}. "
             "A bar is evaluated, all other numbers held; whole numbers may be fractions in "
             "between. The estimator's own coefficients are left out.",
@@ -209,6 +198,42 @@ def worth(
     ]
 
 
-def _part(path: str) -> str:
-    """What a number is of, in the words of the picture."""
-    return PARTS.get(path.partition(".")[0], "load and layout")
+def what_ifs(point: Point) -> dict[str, Change]:
+    """The what-ifs: half the weights' bytes, a rack-wide fast domain, shorter launches."""
+    weights = (path for path, _, _ in leaves(point.arch) if path.endswith("weights.bytes"))
+    formats = {re.sub(r"\.\d+\.", ".*.", path) for path in weights}  # those of all blocks as one
+    questions: dict[str, Change] = {
+        "weights at half the bytes": {f"arch.{path}": _half for path in sorted(formats)}
+    }
+    if isinstance(point.hardware.network, Hierarchy):
+        questions["fast domain of 72 chips"] = {"hardware.network.domain": 72.0}
+    if isinstance(point.estimator, Economics):
+        questions["kernel launch half as long"] = {"estimator.launch": _half}
+    bandwidth = {"hardware.chip.memory_bandwidth": lambda x: 1.5 * x}
+    return {**questions, "1.5 times the memory bandwidth": bandwidth}
+
+
+def _half(x: float) -> float:
+    return 0.5 * x
+
+
+def frontier_of(point: Point, asked: inputs.Given, count: int) -> list[Point]:
+    """Points of the frontier of speed and cost of what was changed, evenly spaced in speed."""
+    if not point.estimator.searches:
+        raise refuse("along", count, "an estimator that searches the split: economics")
+    model = dataclasses.replace(asked.model, architecture=point.arch)
+    given = dataclasses.replace(asked, model=model, hardware=point.hardware)
+    chips, batches = grids.gpu_axes(given, None)
+    layouts = grids.searched_layouts(chips)
+    grid = grids.evaluate(point.estimator, given, point.workload, layouts, batches)
+    front = grid.frontier()
+    if not len(front):
+        raise refuse("along", count, "a model that fits on some number of these chips")
+    wanted = np.linspace(front.speed[-1], front.speed[0], count)
+    at = dict.fromkeys(int(np.argmin(np.abs(front.speed - x))) for x in wanted)
+    return [
+        point._replace(
+            workload=point.workload.with_(batch=front.batch[i]), plan=Plan.of(tp=front.chips[i])
+        )
+        for i in at
+    ]

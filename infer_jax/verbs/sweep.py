@@ -6,27 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional, Union
 
-from infer_jax.errors import InputError
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Number, Option
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.progress import bar, busy
+from infer_jax.verbs.progress import bar
 
 if TYPE_CHECKING:
     from jax import Device
 
-    from infer_jax.estimators import Estimator, Trust
+    from infer_jax.estimators import Estimator
     from infer_jax.sweeps import Space
     from infer_jax.sweeps.columns import Explanation
     from infer_jax.sweeps.engine import Progress
-    from infer_jax.sweeps.preparing import Prepared
     from infer_jax.sweeps.reducers import Reducer
     from infer_jax.sweeps.results import SweepResult
-    from infer_jax.sweeps.toml import SweepFile
 
 MAX_POINTS = 10**15  # points
-REDUCERS = "what to keep, such as Pareto('speed', 'cost'), TopK(10, 'cost') or Best('cost')"
 # also a file, or its tables
 SpaceLike = Union["Space", str, os.PathLike[str], Mapping[str, object]]
 Estimators = Union[str, "Estimator", Sequence[Union[str, "Estimator"]]]
@@ -34,25 +30,13 @@ Estimators = Union[str, "Estimator", Sequence[Union[str, "Estimator"]]]
 
 @verb
 def sweep(
-    space: Annotated[SpaceLike, Option("Axes, and what to keep.", "SPACE.toml", by_place=True)],
+    space: Annotated[SpaceLike, Option.of("SPACE.toml", by_place=True)],
     *,
     keep: Optional["Reducer"] = None,
     estimator: Estimators | None = None,
-    out: Annotated[
-        opt.Places | None,
-        Option(
-            "The result, .parquet, .csv or .json; or its picture, .png, .svg, .pdf or .html; "
-            "repeat for both.",
-            "FILE",
-            many=True,
-        ),
-    ] = None,
-    precision: Annotated[
-        str, Option("float32, decided in float64 where it is close; or float64.")
-    ] = "float32",
-    checkpoint: Annotated[
-        opt.Place | None, Option("Where to carry on from; beside --out if not given.", "FILE")
-    ] = None,
+    out: Annotated[opt.Places | None, Option.of("FILE", many=True)] = None,
+    precision: Annotated[str, Option.of()] = "float32",
+    checkpoint: Annotated[opt.Place | None, Option.of("FILE")] = None,
     feasible: str | None = None,
     legal: bool = True,
     chunk: Annotated[int | None, opt.WHOLE] = None,
@@ -74,6 +58,13 @@ def sweep(
     it is not given. ``every`` is the seconds between two of them, ``memory`` the bytes of a
     frontier's rows. Points, devices and chunks may be any number; the answer is the same.
 
+    Args:
+        space: Axes, and what to keep.
+        out: The result, .parquet, .csv or .json; or its picture, .png, .svg, .pdf or .html; repeat
+            for both.
+        precision: float32, decided in float64 where it is close; or float64.
+        checkpoint: Where to carry on from; beside --out if not given.
+
     Raises:
         InputError: an unknown or unread axis, constraints that nothing keeps, an objective that
             is NaN everywhere, a frontier beyond ``memory``, a foreign checkpoint, a file that
@@ -92,8 +83,9 @@ def sweep(
 
     from infer_jax.sweeps import Quantiles, Space, start, tables
     from infer_jax.verbs import pictures
+    from infer_jax.verbs.sweep_request import prepare_sweep, request_of, trusts_of
 
-    request = _request(space, keep, estimator, feasible)
+    request = request_of(space, keep, estimator, feasible)
     rows, drawn = pictures.split(
         out,
         f"a name that ends in {', '.join(tables.KINDS)}",
@@ -101,7 +93,7 @@ def sweep(
     )
     if drawn and isinstance(request.keep, Quantiles):
         raise refuse("out", drawn[0], "for a picture a file that keeps rows, or a histogram")
-    ready = _prepared(request, precision, legal)
+    ready = prepare_sweep(request, precision, legal)
     if ready.size > MAX_POINTS:
         text = f"{ready.size:.3g} points"
         raise refuse("SPACE.toml", text, f"at most {MAX_POINTS:.1g}, days at 10^10 points a second")
@@ -121,9 +113,14 @@ def sweep(
     source = "" if isinstance(space, Space | Mapping) else str(space)
     first = not jax.process_index()
     files = {"out": rows if first else None, "drawn": drawn if first else ()}
-    result = replace(result, source=source, trust=_trusted(request, ready), **files)
+    result = replace(result, source=source, trust=trusts_of(request, ready), **files)
     if first:
-        _write(result, checkpoint)
+        if rows is not None:
+            result.write(rows)
+        for picture in drawn:
+            result.draw(picture)
+        if checkpoint is not None:
+            Path(checkpoint).unlink(missing_ok=True)
     return result
 
 
@@ -135,84 +132,10 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> "Explanati
         InputError: a file that is no space, an index that the grid does not have.
     """
     from infer_jax.sweeps import Space, explain as explained
+    from infer_jax.verbs.sweep_request import prepare_sweep, request_of
 
-    request = _request(space, None, None, None)
-    ready = _prepared(request, precision, True)
+    ready = prepare_sweep(request_of(space, None, None, None), precision, True)
     if not (at.isascii() and at.isdigit() and len(at) < 100):
         text = at if len(at) <= 100 else f"{at[:100]}..."
         raise refuse("at", text, "an index, a whole number from 0")
     return explained(ready, int(at), "" if isinstance(space, Space | Mapping) else str(space))
-
-
-def _request(
-    space: SpaceLike, keep: "Reducer | None", estimator: Estimators | None, feasible: str | None
-) -> "SweepFile":
-    """The sweep to run: of a file, or of a space and the other arguments."""
-    from infer_jax.sweeps import Space
-    from infer_jax.sweeps.toml import DEFAULT, SweepFile, load_space, space_of
-
-    if isinstance(space, Space):
-        if keep is None:
-            raise InputError("sweep", "keep", "missing", REDUCERS)
-        one, names = _estimators(DEFAULT if estimator is None else estimator)
-        return SweepFile(one, space, keep, feasible or "feasible", names)
-    if isinstance(space, Mapping):
-        request = space_of("sweep", space, keep)
-    else:
-        request = load_space(Path(space), keep)
-    if estimator is not None:
-        one, names = _estimators(estimator)
-        request = request._replace(estimator=one, names=names)
-    return request if feasible is None else request._replace(feasible=feasible)
-
-
-def _estimators(given: Estimators) -> "tuple[Estimator | list[Estimator], tuple[str, ...]]":
-    """One estimator or several, with their names; each system has its own coefficients."""
-    from infer_jax.estimators import Estimator
-    from infer_jax.estimators.registry import variant
-
-    several = [given] if isinstance(given, str | Estimator) else list(given)
-    estimators = [variant(x).make() if isinstance(x, str) else x for x in several]
-    names = tuple(x if isinstance(x, str) else x.innermost.table for x in several)
-    return (estimators[0] if isinstance(given, str | Estimator) else estimators), names
-
-
-def _prepared(request: "SweepFile", precision: str, legal: bool) -> "Prepared":
-    from infer_jax.sweeps import prepare
-
-    with busy("reading the space"):
-        return prepare(
-            request.estimator,
-            request.space,
-            request.keep,
-            precision=precision,
-            feasible=request.feasible,
-            legal=legal,
-        )
-
-
-def _trusted(request: "SweepFile", ready: "Prepared") -> "list[Trust]":
-    """How far each estimator is trusted on each system, and for a model that was not measured."""
-    from infer_jax.catalog import Model, System
-    from infer_jax.catalog.published import serving_measured
-    from infer_jax.estimators import trust
-
-    systems = [x for x in ready.named.values() if isinstance(x, System)]
-    models = [x.name for x in ready.named.values() if isinstance(x, Model)]
-    measured = serving_measured().models
-    model = next((name for name in models if name not in measured), *models[:1] or [""])
-    return [
-        trust(name, estimator.fitted_to(system.coefficients), system, model)
-        for name, estimator in zip(request.names, ready.estimators, strict=True)
-        for system in systems
-    ]
-
-
-def _write(result: "SweepResult", checkpoint: str | os.PathLike[str] | None) -> None:
-    """Write the files of a result, and delete its checkpoint."""
-    if result.out is not None:
-        result.write(result.out)
-    for picture in result.drawn:
-        result.draw(picture)
-    if checkpoint is not None:
-        Path(checkpoint).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import infer_jax as ij
-from infer_jax.results.terms import term
+from infer_jax.results.wording import term
 from infer_jax.verbs import pictures
 from infer_jax.verbs.compare_result import EstimatorsCompared
 from infer_jax.verbs.kernels_result import KERNELS
@@ -131,7 +131,7 @@ def test_kernels_draws_each_kernel_in_all_layers():
     for axes, stage in zip(found.plot().axes, ("prefill", "decode"), strict=True):
         each: dict[str, float] = {}
         for row in found.kernels[stage]:
-            time, name = 1e-3 * row["layers"] * row["time_us"], row["kernel"]
+            time, name = 1e-3 * row["layers"] * row["time_us"], str(row["kernel"])
             name = KERNELS.get(name, name)
             each[name] = each.get(name, 0.0) + time
         drawn, time = sums(axes), 1e3 * float(getattr(found.estimate, stage).time)

@@ -116,7 +116,7 @@ def test_a_plan_has_the_new_output(carbon):
     more = plan_outputs(jax.tree.map(lambda x: x[None], result), {}, 0)["outputs"]
     outputs = {**plans.best.outputs, **{x: more[x] for x in more if x.name == "carbon"}}
     plan = replace(plans.best, outputs=outputs)
-    fields = plan_fields(plan, "USD", None, borrowed=None, intervals={})
+    fields = plan_fields(plan, plans.question, None)
     assert fields["carbon_per_mtok_g"] == pytest.approx(float(result.carbon))
     shown = table([plan], bill_columns([plan], plans.searched, "$"))
     assert "g/Mtok" in as_text([shown])

@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 from infer_jax.plots.bars import OTHER, OVERLAP, Panel, overlapping, plot_bars
 from infer_jax.plots.style import heading_and_caption, part
 from infer_jax.plots.timeline import StackedTime, plot_timeline
-from infer_jax.results.terms import TERMS as WORDS
+from infer_jax.results.wording import TERMS as WORDS
 
 TERMS = {"attention": 60.0, "feedforward": 39.5, "sampling": 0.3, "head": 0.2}
 

@@ -15,7 +15,7 @@ from infer_jax.plots import Curve, plot_frontier, plot_plans
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries, RunPoint
 from infer_jax.plots.points import plot_cloud
-from infer_jax.plots.style import MARKERS, NAMES, name_of
+from infer_jax.plots.style import MARKERS, NAMES, name_of, save
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
 
@@ -38,7 +38,7 @@ FRONT = np.array([100.0, 50.0, 20.0]), np.array([9.0, 2.0, 1.0])  # speed, cost
 
 
 def drawn(path):
-    return plot_plans(chart_of({"a": DOTS}), path, title="title", caption="caption")
+    return save(plot_plans(chart_of({"a": DOTS}), title="title", caption="caption"), path)
 
 
 def test_a_picture_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
