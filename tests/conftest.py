@@ -55,9 +55,10 @@ def _compiled_quickly():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Where tests run side by side, those of one file and one estimator stay in one process.
+    """Where tests run side by side, those of one file and estimator stay in one process.
 
-    It keeps what it compiled for them. (With pytest 9.2 pytest-xdist 3.8 reads no groups itself.)
+    It keeps what it compiled for them, also for variants of that estimator that are of the same
+    structure. (With pytest 9.2 pytest-xdist 3.8 reads no groups itself.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -70,14 +71,15 @@ TOGETHER = ("tests/cli/report",)  # folders whose files share fixtures that take
 
 
 def group(nodeid: str) -> str:
-    """The file of a test, or its folder; and in contracts the estimator among its parameters."""
+    """The file of a test, or its folder; and in contracts the family of the estimator it is of."""
     from tests.contract.cases import ESTIMATORS, JOBS
 
     file, _, rest = nodeid.partition("::")
     folder = file.rpartition("/")[0]
     file = folder if folder in TOGETHER else file
     values = rest.partition("[")[2].rstrip("]").split("-") if "/contract/" in file else ()
-    return " ".join([file, *[value for value in values if value in {**ESTIMATORS, **JOBS}][:1]])
+    named = [value.partition(".")[0] for value in values if value in {**ESTIMATORS, **JOBS}]
+    return " ".join([file, *named[:1]])
 
 
 @pytest.fixture(autouse=True, scope="session")
