@@ -94,7 +94,7 @@ def test_a_plan_that_its_replay_breaks_goes_down(monkeypatch):
     The limit lies between the percentile that the law has for the first plan and the replay's.
     """
     monkeypatch.setattr(plan_replay, "ARRIVALS", 500)
-    asked = {"request_rate": 20.0, "isl": "1000±800", "osl": "200±150", "mode": "aggregated"}
+    asked = {"request_rate": 20.0, "isl": "1000±800", "osl": 200, "mode": "aggregated"}
     few = {"tpot": 0.03, "top": 3, **asked}
     loose = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=10.0, replay=True, **few)
     law = {c.layout: c.p99_ttft for c in loose.plans}
