@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from infer_jax.estimators import Serving
     from infer_jax.verbs.calibrate_result import CalibrateResult
 
+SERVED = replace(opt.CONFIG, help="The model that was served.", by_place=False)
+
 
 @verb
 def calibrate(
-    config: Annotated[
-        ModelLike, replace(opt.CONFIG, help="The model that was served.", by_place=False)
-    ],
+    config: Annotated[ModelLike, SERVED],
     hardware: opt.System,
     files: Annotated[opt.Places, Option.of("RUNS...", by_place=True, many=True)],
     *,

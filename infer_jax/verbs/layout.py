@@ -20,6 +20,7 @@ WEIGHTS = {  # what the names of layouts say
     "wg_xy": "weights gathered over x, y",
     "wg_xyz": "weights gathered over x, y, z",
 }
+LAYOUT = Option(f"One of {', '.join(WEIGHTS)}; all where not given.", "NAME")
 
 
 @verb
@@ -32,9 +33,7 @@ def layout(
     phase: Annotated[str, Option.of("PHASE")] = "prefill",
     isl: opt.Isl = 2048,
     prefix: opt.Prefix = 0,
-    layout: Annotated[  # the option's name
-        str | None, Option(f"One of {', '.join(WEIGHTS)}; all where not given.", "NAME")
-    ] = None,
+    layout: Annotated[str | None, LAYOUT] = None,  # the option's name
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     set: opt.Changes = None,

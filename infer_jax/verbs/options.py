@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Union
 
 from infer_jax.verbs.option import (
@@ -38,62 +39,41 @@ CONFIG = Option(
     names=look_up("catalog", "list_models"),
 )
 Config = Annotated[ModelLike, CONFIG]
-PROFILE = "A shipped profile, or a .toml file"
-System = Annotated[
-    HardwareLike, Option(f"{PROFILE}.", "NAME|FILE", names=look_up("catalog", "list_systems"))
-]
-Systems = Annotated[
-    HardwareLike | Sequence[HardwareLike],
-    Option(
-        f"{PROFILE}; repeat to compare.",
-        "NAME|FILE",
-        many=True,
-        names=look_up("catalog", "list_systems"),
-    ),
-]
+SYSTEM = Option(
+    "A shipped profile, or a .toml file.", "NAME|FILE", names=look_up("catalog", "list_systems")
+)
+System = Annotated[HardwareLike, SYSTEM]
+SYSTEMS = replace(SYSTEM, help="A shipped profile, or a .toml file; repeat to compare.", many=True)
+Systems = Annotated[HardwareLike | Sequence[HardwareLike], SYSTEMS]
 FORMATS = (
     "Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, mxfp4; "
     "the checkpoint's where not given"
 )
 Quant = Annotated[str | None, Option(f"{FORMATS}.", "FORMAT")]
-Quants = Annotated[
-    str | Sequence[str] | None, Option(f"{FORMATS}; repeat to compare.", "FORMAT", many=True)
-]
+QUANTS = Option(f"{FORMATS}; repeat to compare.", "FORMAT", many=True)
+Quants = Annotated[str | Sequence[str] | None, QUANTS]
 KvDtype = Annotated[str | None, Option("KV cache: bf16, fp16 or fp8.", "FORMAT")]
 ESTIMATOR = Option(
     "A name that `infer-jax estimators` lists.", "NAME", names=look_up("estimators", "VARIANTS")
 )
 EstimatorName = Annotated[str | None, ESTIMATOR]
 EstimatorLike = Annotated[Union[str, "estimators.Estimator", None], ESTIMATOR]
-Changes = Annotated[
-    str | Sequence[str] | None,
-    Option(
-        "Change a number first: hardware.chip.memory_bandwidth=8e12, or *1.5 of it; "
-        "`*` stands for any block. Repeat for several.",
-        "PATH=VALUE",
-        many=True,
-    ),
-]
-Price = Annotated[
-    float | None,
-    Option("Rent of one GPU; the profile's where not given.", "USD/H", above_zero("a price")),
-]
+CHANGES = (
+    "Change a number first: hardware.chip.memory_bandwidth=8e12, or *1.5 of it; `*` stands for any "
+    "block. Repeat for several."
+)
+Changes = Annotated[str | Sequence[str] | None, Option(CHANGES, "PATH=VALUE", many=True)]
+RENT = "Rent of one GPU; the profile's where not given."
+Price = Annotated[float | None, Option(RENT, "USD/H", above_zero("a price"))]
 
 # the layout
 Tp = Annotated[float | None, Option("Tensor parallel degree.", "N", WHOLE)]
 Pp = Annotated[float | None, Option("Pipeline parallel degree.", "N", WHOLE)]
-Ep = Annotated[
-    float | None, Option("Expert parallel degree; an instance has tp x pp x ep GPUs.", "N", WHOLE)
-]
+EXPERTS = "Expert parallel degree; an instance has tp x pp x ep GPUs."
+Ep = Annotated[float | None, Option(EXPERTS, "N", WHOLE)]
 Dp = Annotated[float, Option("Copies of the instance (data parallel).", "N", WHOLE)]
-TotalGpus = Annotated[
-    float | None,
-    Option(
-        "GPUs in all.",
-        "N",
-        count(1, MOST_GPUS, ", five times the GPUs of the largest cluster of 2025"),
-    ),
-]
+GPUS = count(1, MOST_GPUS, ", five times the GPUs of the largest cluster of 2025")
+TotalGpus = Annotated[float | None, Option("GPUs in all.", "N", GPUS)]
 
 # the requests
 ISL = Option("Input sequence length of a request.", "TOKENS", WHOLE)
@@ -101,84 +81,55 @@ OSL = Option("Output sequence length of a request.", "TOKENS", WHOLE)
 Isl = Annotated[float, ISL]
 Osl = Annotated[float, OSL]
 SPREAD = "2200±600 (or 2200+-600) where requests that arrive by themselves differ"
-SpreadIsl = Annotated[
-    float | str | None,
-    Option(f"{ISL.help[:-1]}, 4096 where not given; {SPREAD}.", "TOKENS", SpreadTokens()),
-]
-SpreadOsl = Annotated[
-    float | str | None,
-    Option(f"{OSL.help[:-1]}, 512 where not given; {SPREAD}.", "TOKENS", SpreadTokens()),
-]
+SPREAD_ISL = f"{ISL.help[:-1]}, 4096 where not given; {SPREAD}."
+SPREAD_OSL = f"{OSL.help[:-1]}, 512 where not given; {SPREAD}."
+SpreadIsl = Annotated[float | str | None, Option(SPREAD_ISL, "TOKENS", SpreadTokens())]
+SpreadOsl = Annotated[float | str | None, Option(SPREAD_OSL, "TOKENS", SpreadTokens())]
 Prefix = Annotated[float, Option("Tokens of the prompt that are in the cache.", "TOKENS", count(0))]
-Trace = Annotated[
-    Place | None,
-    Option(
-        "Requests as they were recorded: lengths, cached prompts and burstiness; in place of "
-        "--isl, --osl and --prefix.",
-        "FILE",
-    ),
-]
+RECORD = (
+    "Requests as they were recorded: lengths, cached prompts and burstiness; in place of --isl, "
+    "--osl and --prefix."
+)
+Trace = Annotated[Place | None, Option(RECORD, "FILE")]
 Batch = Annotated[float | None, Option("Requests running at once in one instance.", "N", WHOLE)]
-Concurrency = Annotated[
-    float | None, Option("Requests running at once in all dp copies.", "N", WHOLE)
-]
+IN_COPIES = Option("Requests running at once in all dp copies.", "N", WHOLE)
+Concurrency = Annotated[float | None, IN_COPIES]
 RATE = above_zero("a rate")
 POLLING = "Passes from one look for new requests to the next (--scheduler-recv-interval of SGLang)"
 Polling = Annotated[float | None, Option(f"{POLLING}; 1 where not given.", "N", WHOLE)]
 
 # limits
 TIME = Time()
-Ttft = Annotated[
-    float | str | None,
-    Option("Limit of the time to first token: 300ms, 0.3s; a bare number is ms.", "TIME", TIME),
-]
-Tpot = Annotated[
-    float | str | None,
-    Option("Limit of the time per output token: 30ms; a bare number is ms.", "TIME", TIME),
-]
+TTFT = "Limit of the time to first token: 300ms, 0.3s; a bare number is ms."
+TPOT = "Limit of the time per output token: 30ms; a bare number is ms."
+Ttft = Annotated[float | str | None, Option(TTFT, "TIME", TIME)]
+Tpot = Annotated[float | str | None, Option(TPOT, "TIME", TIME)]
 
 # speculative decoding
 Draft = Annotated[str | None, Option("A model that drafts (speculative decoding).", "CONFIG")]
-Heads = Annotated[
-    bool, Option("Prediction heads (EAGLE, MTP) were trained for the model, which brings none.")
-]
-Acceptance = Annotated[
-    float | str | None,
-    Option(
-        "Try drafts: the probability that the first is accepted, or a YAML file of acceptance "
-        "lengths; drafted by --draft or by the model's own heads.",
-        "P|FILE",
-        PROBABILITY,
-    ),
-]
+HEADS = "Prediction heads (EAGLE, MTP) were trained for the model, which brings none."
+Heads = Annotated[bool, Option(HEADS)]
+ACCEPTANCE = (
+    "Try drafts: the probability that the first is accepted, or a YAML file of acceptance "
+    "lengths; drafted by --draft or by the model's own heads."
+)
+Acceptance = Annotated[float | str | None, Option(ACCEPTANCE, "P|FILE", PROBABILITY)]
 
 # a server's own
 ENGINE = OneOf(look_up("estimators.serving", "ENGINES"))
-GpuMemory = Annotated[
-    float | None,
-    Option(
-        "Share of the memory the server may use; vLLM's default where not given.", "SHARE", SHARE
-    ),
-]
-
-PassTokens = Annotated[
-    float | None,
-    Option("Tokens of one pass at most; the engine's default where not given.", "TOKENS", WHOLE),
-]
-
-EngineVersion = Annotated[
-    str | None,
-    Option(
-        "Release of the engine, or month of its software: 0.12.0, 2026-01; the newest that was "
-        f"measured, of {NEWEST}, where not given. Older software launches slower.",
-        "VERSION|MONTH",
-    ),
-]
+GPU_MEMORY = "Share of the memory the server may use; vLLM's default where not given."
+GpuMemory = Annotated[float | None, Option(GPU_MEMORY, "SHARE", SHARE)]
+PASS_TOKENS = "Tokens of one pass at most; the engine's default where not given."
+PassTokens = Annotated[float | None, Option(PASS_TOKENS, "TOKENS", WHOLE)]
+VERSION = (
+    "Release of the engine, or month of its software: 0.12.0, 2026-01; the newest that was "
+    f"measured, of {NEWEST}, where not given. Older software launches slower."
+)
+EngineVersion = Annotated[str | None, Option(VERSION, "VERSION|MONTH")]
 
 # measured runs, where their files do not say
-RunEngine = Annotated[
-    str | None, Option("vllm, sglang or trtllm, where files do not say.", "NAME", ENGINE)
-]
+RUN_ENGINE = Option("vllm, sglang or trtllm, where files do not say.", "NAME", ENGINE)
+RunEngine = Annotated[str | None, RUN_ENGINE]
 RunDp = Annotated[float | None, Option("Groups of data-parallel attention.", "N", WHOLE)]
 RunIsl = Annotated[float | None, Option("Mean prompt, where not in files.", "TOKENS", WHOLE)]
 RunOsl = Annotated[float | None, Option("Mean output, where not in files.", "TOKENS", WHOLE)]

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 Numbers = float | Sequence[float]
 LIKELY = Number(0.5, 0.999, what="a probability")
 USUAL_TTFT = 2.0  # seconds, as ``planning`` has it, which imports JAX; a test holds them equal
+TTFT = (
+    "Limit of the mean time to first token: 300ms, 0.3s; "
+    f"{USUAL_TTFT:g} s where not given, if any plan meets it; none: no limit."
+)
 
 
 @verb
@@ -42,15 +46,7 @@ def plan(
     osl: opt.SpreadOsl = None,
     prefix: opt.Prefix = 0.0,
     trace: opt.Trace = None,
-    ttft: Annotated[
-        float | str | None,
-        Option(
-            "Limit of the mean time to first token: 300ms, 0.3s; "
-            f"{USUAL_TTFT:g} s where not given, if any plan meets it; none: no limit.",
-            "TIME|none",
-            Time(unlimited=True),
-        ),
-    ] = None,
+    ttft: Annotated[float | str | None, Option(TTFT, "TIME|none", Time(unlimited=True))] = None,
     tpot: opt.Tpot = None,
     p99_ttft: Annotated[float | str | None, Option.of("TIME", opt.TIME)] = None,
     engine: Annotated[str | None, Option.of("NAME", opt.ENGINE)] = None,
