@@ -21,7 +21,7 @@ from infer_jax.replays.radix_tree import NONE, RadixTree, empty_tree, evict, fin
 from infer_jax.replays.state import UNREACHED, State, get, note, put, total
 
 if TYPE_CHECKING:
-    from infer_jax.replays.rules import Rules, ScheduledChunk
+    from infer_jax.replays.rules import ScheduledChunk
     from infer_jax.replays.scheduler import Scheduler
 
 
@@ -118,15 +118,21 @@ class RadixCache(NamedTuple):
         cache, slots, rules, requests = after.cache, s.slots, ctx.rules, ctx.requests
         assert isinstance(cache, RadixCache)
         lags, prompts = rules.overlap > 0, s.batch.tokens > 0
+        decoding = slots.decoding + s.unseen.finished
         steps = after.clock.steps
         there, several = slots.end < UNREACHED, go & (steps - s.clock.steps > 1)
         left = there & (slots.end <= steps) & ~prompts & go
         left = jnp.where(left, 2 * slots.request + 1, UNREACHED)
         new = jnp.where(prompts, cache.joins, left)
         late = jnp.where(go | caught, cache.leaving, UNREACHED)
-        # pages for the first pass, what the engine reads then, pages for the last, a prompt's part
-        first, grown = cache._pages_wanted(rules, s), rules.blocks_of(slots.base + steps - 2)
-        grown = total(jnp.where(there, grown, 0)) + slots.decoding + s.unseen.finished
+        # pages for the first pass, what the engine reads then, pages for the last, a prompt's part.
+        # A pass that decodes asks for a page for each request, one with prompts takes what it
+        # feeds; where a page has several tokens it asks for that, not rounded, and a page each.
+        fed = lax.div(rules.prompt_budget(s) - s.batch.left, rules.block)
+        more = rules.blocks_of(s.batch.tokens + cache.parts * rules.block) - fed
+        first = jnp.where(prompts, jnp.where(rules.block > 1, more, 0), decoding)
+        grown = rules.blocks_of(slots.base + steps - 2)
+        grown = total(jnp.where(there, grown, 0)) + decoding
         part = jnp.where(go & (s.batch.request >= 0), 2 * s.batch.request, UNREACHED)
         held = rules.taken_blocks(s, requests) + s.unseen.blocks + cache.shared
         before = jnp.maximum(held + first, jnp.where(several & ~lags, grown, 0))
@@ -154,17 +160,6 @@ class RadixCache(NamedTuple):
             kept=put(path.kept, entry, cache.tree.idle),
         )
         return after.update(log={"path": path})
-
-    def _pages_wanted(self, rules: "Rules", s: State) -> Array:
-        """Pages beyond those taken that are free before a pass, if enough can be given up.
-
-        One that decodes asks for a page for each request. One with prompts takes what it feeds;
-        where a page has several tokens it asks for that, not rounded, and a page each.
-        """
-        taken = lax.div(rules.prompt_budget(s) - s.batch.left, rules.block)
-        more = rules.blocks_of(s.batch.tokens + self.parts * rules.block) - taken
-        prompts = jnp.where(rules.block > 1, more, 0)
-        return jnp.where(s.batch.tokens > 0, prompts, s.slots.decoding + s.unseen.finished)
 
     def _read(
         self, ctx: "Scheduler", s: State, items: Array, again: Array, partly: Array

@@ -63,7 +63,14 @@ def title_of(ready: Prepared, *, answer: bool) -> str:
 
 def caption_of(ready: Prepared, feasible: int) -> str:
     """Models, formats, lengths, axes, rents, estimators and limits; ``feasible``: such points."""
-    work, ranges = ready.groups[0].base.workload, _ranges(ready)
+    work = ready.groups[0].base.workload
+    # the lowest and the highest value of each axis of numbers that has several
+    ranges: dict[str, tuple[float, float]] = {}
+    for axis in (axis for group in ready.groups for axis in group.columns):
+        numbers = [float(x) for x in axis.labels if isinstance(x, int | float)]
+        if numbers and min(numbers) < max(numbers):
+            low, high = ranges.get(axis.path, (min(numbers), max(numbers)))
+            ranges[axis.path] = min(low, *numbers), max(high, *numbers)
     lengths: list[str] = []
     for name, end in (("isl", "tokens in"), ("osl", "out")):
         ends = ranges.pop(f"workload.{name}", (float(getattr(work, name)),))
@@ -91,17 +98,6 @@ def caption_of(ready: Prepared, feasible: int) -> str:
     limits = dict(reducer.limits) if isinstance(reducer, Best) else {}
     within = f" Limits: {', '.join(limit_in_words(*x) for x in limits.items())}." if limits else ""
     return f"{'; '.join(filter(None, facts))}. {fit}.{within}"
-
-
-def _ranges(ready: Prepared) -> dict[str, tuple[float, float]]:
-    """The lowest and the highest value of each axis of numbers that has several."""
-    ends: dict[str, tuple[float, float]] = {}
-    for axis in (axis for group in ready.groups for axis in group.columns):
-        numbers = [float(x) for x in axis.labels if isinstance(x, int | float)]
-        if numbers and min(numbers) < max(numbers):
-            low, high = ends.get(axis.path, (min(numbers), max(numbers)))
-            ends[axis.path] = min(low, *numbers), max(high, *numbers)
-    return ends
 
 
 @dataclass(frozen=True)

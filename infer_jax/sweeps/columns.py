@@ -29,7 +29,15 @@ def columns_of(
     ready: Prepared, rows: RefinedPoints, units: Units
 ) -> tuple[dict[str, Column], dict[str, str]]:
     """Axes, then the terms of the estimates in float64, by dotted path; and their units."""
-    columns, units, terms = _axes(ready, rows), dict(units), rows.terms
+    axes: dict[str, Column] = {}  # one of some structures only is None for the others
+    for number, at, digits in spread(ready.groups, rows.index):
+        for c in ready.groups[number].columns:
+            full = axes.setdefault(c.path, np.full(len(rows), None, object))
+            labels = np.empty(len(c.labels), object)
+            labels[:] = c.labels
+            full[at] = labels[digits[:, c.digit]]
+    columns = {path: np.array(column.tolist()) for path, column in axes.items()}
+    units, terms = dict(units), rows.terms
     for name in dict.fromkeys([*HEAD, *ready.signs, *terms]):
         if name not in columns and name in terms:
             columns[name] = terms[name]
@@ -46,18 +54,6 @@ def columns_of(
         exceeded = [exceeded_limits(ready, rows, units, i) for i in range(len(rows))]
         columns["violates"] = np.array(exceeded)
     return columns, units
-
-
-def _axes(ready: Prepared, rows: RefinedPoints) -> dict[str, Column]:
-    """The axes as columns; an axis of some structures only is None for the others."""
-    axes: dict[str, Column] = {}
-    for number, at, digits in spread(ready.groups, rows.index):
-        for c in ready.groups[number].columns:
-            full = axes.setdefault(c.path, np.full(len(rows), None, object))
-            labels = np.empty(len(c.labels), object)
-            labels[:] = c.labels
-            full[at] = labels[digits[:, c.digit]]
-    return {path: np.array(column.tolist()) for path, column in axes.items()}
 
 
 def _bands(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import operator
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -15,7 +16,20 @@ from infer_jax.sweeps.paths import Point, Tree, look
 Side = float | str | None  # a number, or the name of an input or a term
 Sides = dict[str, tuple[Array, Array | float]]  # by relation: its left and right side
 FORMS = ("product", "sum", "ratio", "value")
-RELATIONS = ("at_most", "at_least", "equals", "divides")
+
+
+def divides(divisor: Array, number: Array | float) -> Array:
+    """Whether it leaves no remainder."""
+    ratio = number / divisor
+    return ratio == jnp.floor(ratio)
+
+
+RELATIONS: dict[str, Callable[[Array, Array | float], Array]] = {
+    "at_most": operator.le,
+    "at_least": operator.ge,
+    "equals": operator.eq,
+    "divides": divides,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,15 +78,7 @@ class Constraint:
         """Whether a point satisfies the constraint."""
         satisfied = jnp.asarray(True)
         for relation, (left, right) in self.sides(point, estimate).items():
-            if relation == "at_most":
-                satisfied &= left <= right
-            elif relation == "at_least":
-                satisfied &= left >= right
-            elif relation == "equals":
-                satisfied &= left == right
-            else:
-                ratio = right / left
-                satisfied &= ratio == jnp.floor(ratio)
+            satisfied &= RELATIONS[relation](left, right)
         return satisfied
 
 

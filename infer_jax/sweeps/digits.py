@@ -6,12 +6,14 @@ of each lane, with carries. No number on the device is wider than 32 bits.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
 MAX_SEGMENT = 2**30  # points of one segment: an offset and a digit add up within 32 bits
+Numbers = TypeVar("Numbers", Array, np.ndarray)  # of a device, or of the host
 WideIndex = tuple[Array, ...]  # most significant first, uint32
 
 
@@ -77,10 +79,9 @@ def advance(digits: Sequence[Array], sizes: Sequence[int], offset: Array) -> tup
     return tuple(reversed(out))
 
 
-def before(a: Sequence[Array], b: Sequence[Array]) -> Array:
+def before(a: Sequence[Numbers], b: Sequence[Numbers]) -> Numbers:
     """Whether a comes before b, column by column: the order in which ties are broken."""
-    less, same = jnp.asarray(False), jnp.asarray(True)
-    for x, y in zip(a, b, strict=True):
-        less = less | (same & (x < y))
-        same = same & (x == y)
-    return less
+    less, same = a[0] < b[0], a[0] == b[0]
+    for x, y in zip(a[1:], b[1:], strict=True):
+        less, same = less | (same & (x < y)), same & (x == y)
+    return less  # pyright: ignore[reportReturnType]

@@ -7,12 +7,12 @@ second at the sizes that ``Pareto`` allows, so that a sweep can be saved and sto
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from infer_jax.physics.pareto import descents
-from infer_jax.sweeps.digits import to_index
+from infer_jax.sweeps.digits import before, to_index
 
 BLOCK = 256  # rows compared with all others at a time
 # (objective, values) -> values at which other rows are beaten
@@ -107,15 +107,6 @@ def _paired(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return pair
 
 
-def _later(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
-    """Whether a comes after b, column by column."""
-    after, same = np.asarray(False), np.asarray(True)
-    for x, y in zip(a, b, strict=True):
-        after = after | (same & (x > y))
-        same = same & (x == y)
-    return after
-
-
 def _below_stairs(rows: Front, by: Front) -> np.ndarray:
     owner, first, second, row = by.stairs()
     mine, x, y = rows.columns[:3]
@@ -126,7 +117,7 @@ def _below_stairs(rows: Front, by: Front) -> np.ndarray:
     who = row[last[inside]]
     same = (by.columns[1][who] == x[inside]) & (by.columns[2][who] == y[inside])
     mine_ties = [c[inside] for c in rows.columns[3:]]
-    within[inside] = ~same | _later(mine_ties, [c[who] for c in by.columns[3:]])
+    within[inside] = ~same | before([c[who] for c in by.columns[3:]], mine_ties)
     return within
 
 
@@ -152,8 +143,8 @@ def _in_blocks(rows: Front, by: Front) -> np.ndarray:
         for x, y in zip(rows.columns[keys], by.columns[keys], strict=True):
             same &= x[lane] == y[who]
         rest = slice(1 + rows.keys, None)
-        ties = [c[lane] for c in rows.columns[rest]], [c[who] for c in by.columns[rest]]
-        left = left[~np.isin(left, lane[~same | _later(*ties)])]
+        ties = [c[who] for c in by.columns[rest]], [c[lane] for c in rows.columns[rest]]
+        left = left[~np.isin(left, lane[~same | before(*ties)])]
     lost = np.ones(len(rows), bool)
     lost[left] = False
     return lost

@@ -16,7 +16,6 @@ import copy
 import dataclasses
 import math
 from types import ModuleType
-from typing import TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,12 +23,11 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
-from infer_jax.sweeps.digits import before
+from infer_jax.sweeps.digits import Numbers, before
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.reducers import Chunk, Mask, Reducer, Rows, State, parse
 from infer_jax.typed_jax import fori_loop
 
-Numbers = TypeVar("Numbers", Array, np.ndarray)
 BLOCK = 128  # known rows compared with the lanes at a time
 START = 2048  # capacity for known rows of the first program
 GROWTH = 32  # the next program has this many times the capacity

@@ -131,8 +131,6 @@ def select(reducer: Reducer, rows: RefinedPoints) -> RefinedPoints:
 
 def eligible(reducer: Pareto, rows: RefinedPoints) -> tuple[np.ndarray, np.ndarray]:
     """Which points are feasible, and the objectives to minimise of all of them."""
-    if not len(rows):
-        return np.zeros(0, int), np.zeros((0, len(reducer.objectives)))
     keys = np.stack([np.asarray(rows.chunk.key(term)) for term in reducer.objectives], -1)
     alive = np.asarray(rows.chunk.feasible) & np.all(np.isfinite(keys), axis=1)
     return np.flatnonzero(alive), keys

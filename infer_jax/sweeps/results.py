@@ -165,25 +165,21 @@ class SweepResult(FigureResult):
             yield ""
             yield str(self.answer)
         elif len(self):
-            yield from self._first_rows()
+            if not self.met:
+                yield ""
+                yield "Nothing meets the limits; these come nearest."
+                if any("arrivals" in broken for broken in self.columns["violates"]):
+                    yield "Where more arrive than are completed, queues grow: no time is a mean."
+            yield self._table()
+            if len(self) > PRINTED_ROWS:
+                yield ""
+                kind = "with the best of each layout" if self._ranked else "spread over all"
+                count = f"{PRINTED_ROWS} of {len(self)} rows"
+                yield f"{count}, {kind}; {option('out', 'FILE.csv')} and {option('json')} have all."
         files = [f"Written to {self.out}."] if self.out else []
         files += [f"Picture: {pictures}."] if pictures else []
         yield Notes([*self.notes, *self._single_lengths(), *files])
         yield notes  # JSON has the notes of the run alone
-
-    def _first_rows(self) -> Iterator[Section]:
-        """A table of some rows, and which they are."""
-        if not self.met:
-            yield ""
-            yield "Nothing meets the limits; these come nearest."
-            if any("arrivals" in broken for broken in self.columns["violates"]):
-                yield "Where more arrive than are completed, queues grow: no time is a mean."
-        yield self._table()
-        if len(self) > PRINTED_ROWS:
-            yield ""
-            kind = "with the best of each layout" if self._ranked else "spread over all"
-            count = f"{PRINTED_ROWS} of {len(self)} rows"
-            yield f"{count}, {kind}; {option('out', 'FILE.csv')} and {option('json')} have all."
 
     def _table(self) -> Table:
         """The first rows: their axes and the terms they are chosen by."""
