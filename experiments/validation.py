@@ -63,6 +63,9 @@ def validation(
     after_runs: Annotated[
         int, typer.Option(min=0, help="Only errors after five runs of a server, of so many draws.")
     ] = 0,
+    terms: Annotated[
+        bool, typer.Option("--terms", help="Only what the fit loses without each of its terms.")
+    ] = False,
     as_json: _report.Json = False,
 ) -> None:
     """Score estimators on measured rows, by data set and metric; or rows left out of the fit."""
@@ -79,7 +82,13 @@ def validation(
         import jax
 
         with jax.enable_x64(True):
-            from experiments._validation import after_runs as runs, board, kept_limits, splits
+            from experiments._validation import (
+                after_runs as runs,
+                board,
+                kept_limits,
+                splits,
+                terms as gains,
+            )
 
             alone = split is None and folds is None
             if alone and confidence is not None:
@@ -87,6 +96,8 @@ def validation(
                 headline = kept_limits.table(*found, confidence)
             elif alone and after_runs:
                 headline = runs.table(board.read(files or []).rows, after_runs)
+            elif alone and terms:
+                headline = gains.table(board.read(files or []).rows)
             elif alone:
                 headline = board.run(files or [], peer, decisions)
             else:

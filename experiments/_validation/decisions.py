@@ -11,7 +11,8 @@ chosen (of equal ones the newest). It is worth
 * nothing, where none did, or where no plan was chosen though one keeps the limit.
 
 Regret is one less its worth over that of the best plan that kept the limit as measured. A limit
-that no plan kept is no question. Limits are `LIMITS`; every question counts once.
+that no plan kept is no question. Limits are `LIMITS`; every question counts once. A row that says
+a TPOT which the data sheet's rates do not allow is no plan: what it states was not in flight.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -24,18 +25,19 @@ import numpy as np
 from experiments import _report
 from experiments._validation import estimates, twins
 from experiments._validation.split_scores import SHARES, Predicted
-from infer_jax.calibration.pooled.answers import Columns
+from infer_jax.calibration.pooled.answers import Columns, answers
 from infer_jax.calibration.pooled.likelihood import METRICS, PACE, RATE, TTFT, PooledTimes
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Pools
-from infer_jax.estimators.serving import Deployment
+from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.physics.chance import Spread, ratio
 
 LIMITS = np.geomspace(8e-3, 80e-3, 11)  # seconds a token
 MIN_ROWS = 4  # plans of a question
 CONFIDENCES = (0.5, 0.8, 0.9, 0.95)
 MEAN_LENGTH = 0.9  # of drawn lengths over the stated ones
+IMPOSSIBLE = 1.2  # times faster than at the data sheet's rates, without launches and hosts
 
 # what plans of one question share beside model and lengths
 AMONG: dict[str, Callable[[PooledRow], Hashable]] = {
@@ -59,6 +61,12 @@ def is_plan(row: PooledRow) -> bool:
     """Whether a row is a plan with a load whose TPOT and rate are known."""
     timed = "tpot" in row.measured and ("throughput" in row.measured or "ttft" in row.measured)
     return timed and row.mode in ("loop", "pools") and row.workload is not None
+
+
+def is_possible(rows: Sequence[PooledRow]) -> np.ndarray:
+    """Whether the data sheet's rates allow the measured TPOT of each plan, with some room."""
+    least = answers(rows, Serving.roofline())["tpot"]
+    return least <= IMPOSSIBLE * np.asarray([row.measured["tpot"] for row in rows])
 
 
 def rates(rows: Sequence[PooledRow], columns: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -171,6 +179,8 @@ def table(rows: Sequence[PooledRow], found: Mapping[str, Columns]) -> dict[str, 
     The first estimator is scored on all plans, and beside each other one on those of both.
     """
     plans = np.asarray([i for i, row in enumerate(rows) if is_plan(row)], int)
+    possible = is_possible([rows[i] for i in plans])
+    plans, impossible = plans[possible], int(np.sum(~possible))
     figures: dict[str, Any] = {}
     lines = []
     first, *others = [name for name, columns in found.items() if "tpot" in columns]
@@ -196,7 +206,8 @@ def table(rows: Sequence[PooledRow], found: Mapping[str, Columns]) -> dict[str, 
         f"Regret: tokens/s a GPU forgone against the best measured plan, at {len(LIMITS)} limits "
         f"on TPOT from {1e3 * LIMITS[0]:.0f} to {1e3 * LIMITS[-1]:.0f} ms.\nA choice that broke "
         "its limit is worth what its layout gave at a lower load that kept it, else nothing.\n"
-        "Else: where the limit was kept, and where no plan was chosen though one keeps it."
+        "Else: where the limit was kept, and where no plan was chosen though one keeps it.\n"
+        f"{impossible} rows faster than {IMPOSSIBLE:g} times the data sheet's rates are no plans."
     )
     if lines:
         _report.show("What a user loses by choosing after the predictions", columns, lines, note)

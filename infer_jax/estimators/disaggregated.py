@@ -47,6 +47,13 @@ class Pools(Spec):
     prefill_copies: Array = number("instances that prefill", kind="count", low=1, default=1.0)
     decode_copies: Array = number("instances that decode", kind="count", low=1, default=1.0)
     prefill_batch: Array = number("prompts of one prefill pass", kind="count", low=1, default=1.0)
+    full_batch: Array = number(
+        "prompts of a prefill pass for which as many wait as its token budget holds;"
+        " prefill_batch at least",
+        kind="count",
+        low=1,
+        default=1.0,
+    )
 
     @property
     def pool_chips(self) -> tuple[Array, Array]:
@@ -232,7 +239,7 @@ class Disaggregated(Wrapper):
         moving = plan.prefill_batch * sent / (each * link)
         hidden = pipelining.exposed(moving, first.time, decoder.layers(arch))
         return {
-            "front": self.target.front_time(plan.prefill),
+            "front": self.target.front_time(plan.prefill, prefill_only=True),
             "router": self.router,
             "transfer": jnp.where(self.layered > 0.5, hidden, moving),
             "hand-over": self.handover,
@@ -250,6 +257,7 @@ class Disaggregated(Wrapper):
 
         Of them those decode whom Little's law leaves, X (O - 1) TPOT of X requests a second, where
         memory has room for them; the others wait, are in a prefill instance or between the pools.
+        The prefill pool is as fast as passes of ``full_batch`` prompts let it be.
         ``laws``: the passes of both pools; None: of their estimators.
         """
         flight = plan.decode_copies * workload.batch
@@ -257,8 +265,12 @@ class Disaggregated(Wrapper):
             lambda forward, own: self.target.step(arch, hardware, forward, own),
             lambda forward, own: self._decoder.step(arch, self._other(hardware), forward, own),
         )
-        first = prefill(forward_passes(workload, plan)[0], plan.prefill)
-        demands = self._demands(arch, hardware, workload, plan, first)
+        prompt = forward_passes(workload, plan)[0]
+        first = prefill(prompt, plan.prefill)
+        # who waits shares a pass with as many as fit in it
+        full = plan.replace(prefill_batch=jnp.maximum(plan.prefill_batch, plan.full_batch))
+        together = prefill(prompt.replace(sequences=full.prefill_batch), plan.prefill)
+        demands = self._demands(arch, hardware, workload, full, together)
         around = self.around(arch, hardware, workload, plan, first)
         alone = first.time + sum(around.values())
 

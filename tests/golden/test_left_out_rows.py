@@ -145,6 +145,12 @@ def test_no_choice_is_worth_nothing_and_a_limit_that_none_keeps_is_no_question(t
     assert decisions.regret(PLANS, shy, "a kind of chip").questions == 0
 
 
+def test_what_no_data_sheet_allows_is_no_plan():
+    """16 GB of weights at 3.35 TB/s take 4.8 ms a token: 3 ms are impossible, 5 are not."""
+    rows = [row("a", tpot=0.003, load=1.0), row("b", tpot=0.005, load=1.0)]
+    assert decisions.is_possible(rows).tolist() == [False, True]
+
+
 def test_of_equal_plans_the_newest_is_chosen(three_limits):
     rows = [
         *PLANS[:3],

@@ -80,7 +80,7 @@ def inputs(row: PooledRow, serving: Serving) -> RowInputs:
 def _acceptance(row: PooledRow, serving: Serving) -> np.ndarray:
     """Acceptance by position: as printed, the same of all; else as of a model's own heads."""
     if row.acceptance is None:
-        return float(serving.acceptance) * OWN_HEADS
+        return float(getattr(serving, row.engine).acceptance) * OWN_HEADS
     return np.full(POSITIONS, row.acceptance, float)
 
 

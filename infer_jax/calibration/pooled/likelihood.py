@@ -3,7 +3,7 @@
 Slopes are differences of the programs that predict, so that nothing is compiled for them.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -47,33 +47,6 @@ def _of_engines(field: str, prior: Prior) -> dict[str, Prior]:
     return {f"{engine}.{field}": prior for engine in ENGINES}
 
 
-# value and relative spread: kernels as others measured them, launch gaps of tens of microseconds
-PRIORS = {
-    **{n: Prior(x.value, np.hypot(x.spread, IN_SERVERS)) for n, x in operator_priors().items()},
-    "hop": Prior(operator_priors()["hop"].value, 1.0),  # launches have a part of it
-    "narrow_read": Prior(0.7, 0.3),
-    "skew": Prior(0.3, 1.0),
-    "cdna4.attention_16": Prior(0.4, 0.4),
-    **_of_engines("layer_gap", Prior(2e-5, 1.0)),
-    "expert_kernels": Prior(0.5, 1.0),
-    **_of_engines("sequence_time", Prior(5e-6, 1.0)),
-    "quantised_gap": Prior(5e-6, 1.0),
-    "block_kernels": Prior(1.0, 1.0),
-    "blackwell.quantising": Prior(1.0, 0.5),
-    "trtllm.quantising": Prior(1.0, 0.5),
-    "blackwell.gap": Prior(0.8, 0.3),
-    "far_hop": Prior(1e-5, 0.7),  # a round of NCCL over InfiniBand
-    "latent_kernels": Prior(1.8, 0.3),
-    "sparse_kernels": Prior(4.0, 0.3),
-    "acceptance": Prior(0.65, 0.15),
-    **_of_engines("front", Prior(0.02, 1.0)),
-    "front_rank": Prior(1.0, 1.0),
-    **_of_engines("eager", Prior(5.0, 1.0)),
-    # eager launches and their growth are a product that the rows hardly tell apart: the growth is
-    # held near where a fit to aiconfigurator-core's rows alone has it (2.5 to 7.1)
-    "eager_growth": Prior(4.2, 0.1),
-    "trtllm.rank_kernels": Prior(0.2, 1.0),
-}
 # of AMD's generations: Hopper's shares and launches, within what Hopper and Blackwell differ by
 # and more
 AMD_PRIORS = {
@@ -83,18 +56,56 @@ AMD_PRIORS = {
     "gemm_4": Prior(0.4, 0.3),
     "quantising": Prior(1.0, 0.5),
 }
-PRIORS["monthly"] = Prior(0.02, 1.0)
-PRIORS["cdna4.grouped"] = Prior(1.0, 0.5)
 AMD_NAMES = tuple(f"{name}.{field}" for name in ("cdna3", "cdna4") for field in AMD_PRIORS)
-PRIORS |= {name: AMD_PRIORS[name.partition(".")[2]] for name in AMD_NAMES}
-NAMES = tuple(PRIORS)
+# coefficients that share one number
 TIES = {
     "hopper.gemm_8": ("hopper.gemm_4",),  # Hopper multiplies 4-bit numbers as 8-bit ones
+    "blackwell.attention_16": ("hopper.attention_16",),  # kernels are alike, servers tell little
     "cdna4.grouped": ("cdna3.grouped",),
     "cdna4.attention_16": ("cdna4.attention_8", "cdna3.attention_16", "cdna3.attention_8"),
+    # no row of CDNA 3 multiplies much in 16 bits, none in 4
+    "cdna4.gemm_16": ("cdna3.gemm_16",),
+    "cdna4.gemm_4": ("cdna3.gemm_4",),
 }
+TIED = {name for names in TIES.values() for name in names}
+_KERNELS = {
+    name: Prior(x.value, np.hypot(x.spread, IN_SERVERS)) for name, x in operator_priors().items()
+}
+# value and relative spread: kernels as others measured them, launch gaps of tens of microseconds
+PRIORS = {
+    **_KERNELS,
+    "hop": Prior(operator_priors()["hop"].value, 1.0),  # launches have a part of it
+    "skew": Prior(0.3, 1.0),
+    "cdna4.attention_16": Prior(0.4, 0.4),
+    **_of_engines("layer_gap", Prior(2e-5, 1.0)),
+    "expert_kernels": Prior(0.5, 1.0),
+    **_of_engines("sequence_time", Prior(5e-6, 1.0)),
+    "quantised_gap": Prior(5e-6, 1.0),
+    "block_kernels": Prior(1.0, 1.0),
+    "blackwell.quantising": Prior(1.0, 0.5),
+    "blackwell.gap": Prior(0.8, 0.3),
+    "far_hop": Prior(1e-5, 0.7),  # a round of NCCL over InfiniBand
+    "latent_kernels": Prior(1.8, 0.3),
+    "sparse_kernels": Prior(4.0, 0.3),
+    **_of_engines("acceptance", Prior(0.65, 0.3)),
+    **_of_engines("exchange", Prior(2e-5, 1.0)),
+    **_of_engines("front", Prior(0.02, 1.0)),
+    "front_rank": Prior(1.0, 1.0),
+    **_of_engines("eager", Prior(5.0, 1.0)),
+    # eager launches and their growth are a product that the rows hardly tell apart: the growth
+    # begins where a fit to aiconfigurator-core's rows alone has it
+    "eager_growth": Prior(4.2, 0.3),
+    "trtllm.rank_kernels": Prior(0.2, 1.0),
+    "monthly": Prior(0.02, 1.0),
+    "cdna4.grouped": Prior(1.0, 0.5),
+    **{name: AMD_PRIORS[name.partition(".")[2]] for name in AMD_NAMES},
+}
+PRIORS = {name: prior for name, prior in PRIORS.items() if name not in TIED}
+NAMES = tuple(PRIORS)
 SYMBOLS = {name: "_".join(reversed(name.split("."))) for name in AMD_NAMES}
 SYMBOLS["trtllm.rank_kernels"] = "k_R"
+SYMBOLS |= {f"{engine}.exchange": f"tauX_{engine[:3]}" for engine in ENGINES}
+SYMBOLS |= {f"{engine}.acceptance": f"acc_{engine[:3]}" for engine in ENGINES}
 # how much a row counts beside one of aiconfigurator-core's, which are most: of seven sets of
 # numbers the one by which left-out groups of each data set are best predicted together
 COUNTS = {
@@ -165,34 +176,40 @@ class PooledProblem(Linearised):
         return jnp.asarray(base), jnp.asarray(np.stack(columns, axis=1))
 
 
-def problem(times: PooledTimes, tolerance: float = TOLERANCE) -> PooledProblem:
-    """The fit of all coefficients to all times; it starts at what is shipped."""
-    rows = times.rows
+def problem(
+    times: PooledTimes, tolerance: float = TOLERANCE, fixed: Mapping[str, float] | None = None
+) -> PooledProblem:
+    """The fit of all coefficients but the ``fixed`` to all times; it starts at what is shipped."""
+    rows, given = times.rows, fixed or {}
     new = {name: PRIORS[name].value for name in NAMES if name not in serving_coefficients()}
-    base = shipped().fitted(new)
+    base = shipped().fitted(new | given)
+    names = [name for name in NAMES if name not in given]
+    ties = {name: tied for name, tied in TIES.items() if name in names}
     fitted_acceptance = np.asarray([row.acceptance is None for row in rows])
 
     @cache
     def parts() -> list[StackedRows]:
         return [part for part in stacked(rows, base) if part.mode in LAWS]
 
-    def with_acceptance(part: StackedRows, fitted: ArrayLike) -> StackedRows:
-        """Rows whose source does not print the acceptance of drafts have the fitted one."""
+    def with_acceptance(part: StackedRows, fitted: Array) -> StackedRows:
+        """Rows whose source does not print the acceptance of drafts have their engine's."""
         printed = part.inputs.facts["acceptance"]
-        own = jnp.where(fitted_acceptance[part.rows, None], fitted * OWN_HEADS, printed)
+        first = fitted[np.asarray(part.inputs.facts["engine"], int)]
+        own = jnp.where(fitted_acceptance[part.rows, None], first[:, None] * OWN_HEADS, printed)
         return part.with_facts(acceptance=np.asarray(own))
 
     def predict(model: Serving) -> Array:
-        own = (with_acceptance(part, model.acceptance) for part in parts())
+        fitted = jnp.stack([getattr(model, engine).acceptance for engine in ENGINES])
+        own = (with_acceptance(part, fitted) for part in parts())
         return jnp.asarray(times.predicted(evaluate(model, own, LAWS, len(rows))))
 
     return PooledProblem.of(
         predict,
         times.seconds,
         base,
-        NAMES,
-        priors=PRIORS,
-        ties=TIES,
+        names,
+        priors={name: PRIORS[name] for name in names},
+        ties=ties,
         scale=np.asarray(SCALES)[times.kind],
         loss=CAUCHY,
         tolerance=tolerance,

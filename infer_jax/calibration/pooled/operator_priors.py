@@ -23,6 +23,7 @@ INDEPENDENT = 30
 SCALE = 0.1
 WORST, LEAST_SPREAD = 0.3, 0.05
 DEVIATION = 1.4826  # of a normal, over the median absolute deviation
+ALONE = 128.0  # rows of a tile of attention that is timed alone: 128 heads reach its full rate
 PRIORS_OF = ("hopper", "blackwell")  # generations with coefficients of their own
 DENSE = {"bfloat16": "gemm_16", "fp8": "gemm_8", "fp8_block": "gemm_8", "nvfp4": "gemm_4"}
 COMMON = ("weight_read", "cache_read", "grouped", "expert_rows", "expert_moves",
@@ -103,7 +104,7 @@ def fitted(
     drawn = np.random.default_rng(0).choice(count, ROWS, replace=count < ROWS)
     stored, bits = FORMATS[table.format]
     # of other generations 16: PTX ISA, mma.m16n8k16
-    tile = TILES.get(table.generation, 16.0)
+    tile = min(TILES.get(table.generation, 16.0), ALONE)
     same = {"bytes": stored, "bits": bits, "dense": dense, "tile": tile}  # of all rows
     facts = {name: x[drawn] for name, x in table.facts.items()} | same
     known = near or {}

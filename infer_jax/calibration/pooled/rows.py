@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from infer_jax.catalog import System, load_model, load_system
-from infer_jax.engines.engine import months_before
+from infer_jax.engines.engine import BUDGET, months_before
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import (
     Deployment,
@@ -28,6 +28,14 @@ Mode = Literal["loop", "batch", "pass", "pools", "replay"]
 # models that are not bundled, as the bundled one from which they differ in these numbers alone
 VARIANTS = {"llama-2-70b": ("llama-3.1-70b", {"vocabulary": 32000})}
 AMD = ("mi300x", "mi325x", "mi355x")  # profiles of AMD's chips
+
+
+def prefill_batches(ranks: float, isl: float) -> dict[str, float]:
+    """Prompts of a pass of a prefill instance: one on each rank, and as many as its tokens hold."""
+    return {
+        "prefill_batch": ranks,
+        "full_batch": ranks * max(BUDGET // isl, 1.0),
+    }
 
 
 class StoredFormats(NamedTuple):

@@ -69,12 +69,6 @@ class Coefficients(Spec):
         high=1,
         default=fitted("cache_read"),
     )
-    narrow_read: Array = number(
-        "eta_w4: 4-bit weights widened to 16 bits, over other weights",
-        kind="fraction",
-        high=1,
-        default=fitted("narrow_read"),
-    )
     grouped: Array = number(
         "eta_gc: products of experts, over dense ones",
         kind="fraction",
@@ -145,10 +139,10 @@ class Coefficients(Spec):
         default=5.0 / 3.0,
     )
     acceptance: Array = number(
-        "acc: probability that a drafted token is accepted",
+        "acc: probability that a drafted token is accepted; else the mean of the engines'",
         kind="fraction",
         high=1,
-        default=fitted("acceptance"),
+        default=sum(fitted(f"{engine}.acceptance") for engine in ENGINES) / len(ENGINES),
     )
     usable_memory: Array = number(
         "share of the visible memory that an engine uses, as gpu_memory_utilization",

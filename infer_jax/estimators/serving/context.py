@@ -11,7 +11,6 @@ from infer_jax.estimators.serving.engines import Engine, Generation
 from infer_jax.estimators.serving.lowered import Shape
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.physics import matmul, stages
-from infer_jax.physics.layers import Weights
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.network.switch_collectives import Wire
 from infer_jax.specs import Hardware
@@ -79,11 +78,10 @@ class Context(NamedTuple):
         share = jnp.where(bits <= 4.0, g.gemm_4, jnp.where(bits <= 8.0, eight, g.gemm_16))
         return matmul.rate(self.hardware.chip, bits) * share
 
-    def read_rate(self, weights: Weights) -> Array:
-        """Bytes/s at which weights are read; less where 4 bits are widened to 16 on the way."""
-        widened = (weights.bytes < 1.0) & (weights.bits > 8.0)
-        share = self.model.weight_read * jnp.where(widened, self.model.narrow_read, 1.0)
-        return self.bandwidth * share
+    @property
+    def read_rate(self) -> Array:
+        """Bytes/s at which weights are read."""
+        return self.bandwidth * self.model.weight_read
 
 
 def chosen(options: Sequence[Option], code: Array) -> Option:

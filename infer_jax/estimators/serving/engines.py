@@ -9,7 +9,9 @@ from infer_jax.specs import Spec, number, spec
 
 ENGINES = tuple(reversed(engines.ENGINES))  # choices: vLLM, the default, is the last
 GENERATIONS = ("hopper", "blackwell", "cdna3", "cdna4")
-TILES = {"hopper": 64.0, "blackwell": 128.0, "cdna3": 16.0, "cdna4": 16.0}
+# rows that decode attention multiplies at least; on Blackwell those of two blocks (tcgen05.mma with
+# cta_group::2, M = 256), which the rows of servers with and without drafts ask for
+TILES = {"hopper": 64.0, "blackwell": 256.0, "cdna3": 16.0, "cdna4": 16.0}
 NO_YES = ("no", "yes")
 
 
@@ -29,17 +31,26 @@ class Engine(Spec):
         kind="size",
         default=0.0,
     )
+    exchange: Array = number(
+        "tau_X: exchange of tokens among attention groups, beside its bytes: the kernels that hand"
+        " tokens over and collect them, and the wait for the last group",
+        unit="s",
+        kind="time",
+        default=0.0,
+    )
+    acceptance: Array = number(
+        "acc: probability that the first token which a model's own heads draft is accepted, as in"
+        " this engine's measured servers",
+        kind="fraction",
+        high=1,
+        default=0.65,
+    )
     sequence_time: Array = number(
         "tau_S: host time per running sequence and pass", unit="s", kind="time"
     )
     eager: Array = number(
         "f_e: gaps of a pass that holds a prefill, without CUDA graphs, over those with",
         kind="size",
-    )
-    quantising: Array = number(
-        "q_e: launches of quantising activations over those of an engine that fuses none",
-        kind="size",
-        default=1.0,
     )
     front: Array = number(
         "t0: network, tokeniser and server before a prompt's first pass",

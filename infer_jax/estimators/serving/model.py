@@ -87,7 +87,7 @@ class Serving(Coefficients, Estimator):
         idle = Engine.of(**dict.fromkeys(none, 0.0))
         rates = ("gemm_16", "gemm_8", "gemm_4", "attention_16", "attention_8", "tile")
         full = Generation.of(**dict.fromkeys(rates, 1.0))
-        shares = ("weight_read", "cache_read", "narrow_read", "grouped", "link", "usable_memory")
+        shares = ("weight_read", "cache_read", "grouped", "link", "usable_memory")
         shares += ("visible",)
         shares += ("prefill_attention",)
         none = (
@@ -202,12 +202,15 @@ class Serving(Coefficients, Estimator):
         small = context.plan.replace(drafts=jnp.zeros_like(context.plan.drafts))
         return context._replace(draft=context._replace(plan=small).for_model(draft))
 
-    def front_time(self, plan: Plan) -> Array:
-        """Seconds before a prompt's first pass: network, tokeniser and server."""
-        return (
-            frontend_latency(self.chosen_engine, self.front_rank, deployment(plan))
-            * self.first_factor
-        )
+    def front_time(self, plan: Plan, *, prefill_only: bool = False) -> Array:
+        """Seconds before a prompt's first pass: network, tokeniser and server.
+
+        Attention groups that decode keep step with each other, and a prompt waits for them; those
+        of a pool that only prefills do not.
+        """
+        growth = 0.0 * self.front_rank if prefill_only else self.front_rank
+        latency = frontend_latency(self.chosen_engine, growth, deployment(plan))
+        return latency * self.first_factor
 
     def request_places(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan

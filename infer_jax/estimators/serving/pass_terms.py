@@ -72,9 +72,9 @@ def through_layers(c: Context, rows: Array, attention_and_launch: Array | float 
     """Seconds that depend only on the number of tokens: products, activations, collectives.
 
     L (T_A + T_el + 2 T_ar) + (L - L_d)(T_F + T_S) + L_d T_D; with several attention groups of a
-    mixture the second all-reduce is two exchanges among them. Of two micro-batches each has half of
-    the rows, and one exchanges while the other computes: products, and ``attention_and_launch``
-    seconds besides.
+    mixture the second all-reduce is two exchanges among them, each with tau_X of its engine's
+    kernels. Of two micro-batches each has half of the rows, and one exchanges while the other
+    computes: products, and ``attention_and_launch`` seconds besides.
     """
     layer, model, plan = c.shape.layers, c.model, c.plan
     wide, batches = plan.wide, micro_batches(plan)
@@ -83,7 +83,8 @@ def through_layers(c: Context, rows: Array, attention_and_launch: Array | float 
     reduce = switch_collectives.all_reduce(plan.tp, activations, c.wire)
     groups = c.wire._replace(domain=jnp.maximum(c.wire.domain / plan.tp, 1.0))
     copies = c.shape.exchanged * (1.0 - model.idle_slots)
-    exchange = 2.0 * switch_collectives.exchange(plan.attention_dp, copies, activations, groups)
+    exchange = switch_collectives.exchange(plan.attention_dp, copies, activations, groups)
+    exchange = 2.0 * (c.engine.exchange + exchange)
     if wide is not None:
         exchange = wide_experts.exchanged(c, wide, rows)
     exchanging = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
@@ -153,7 +154,7 @@ def products(c: Context, rows: Array) -> Cost:
         kinds["router"] = (layer.router, ones, rows * ones, ones, ones)
     # all classes in one stacked call, which keeps the compiled program short
     weights, hit, uses, split, share = trees.stack(*kinds.values())
-    read = hit * weights.elements * weights.bytes / (split * c.read_rate(weights))
+    read = hit * weights.elements * weights.bytes / (split * c.read_rate)
     computed = 2.0 * weights.elements * uses / (split * c.dense_rate(weights.bits) * share)
     longer = maximum(read, computed, 1.0 / model.overlap)
     slices, space = chips / plan.ep, layer.space
@@ -241,11 +242,10 @@ def prompt_head(c: Context, prompts: Array) -> Cost:
 def gaps(c: Context) -> Array:
     """Seconds of launch gaps in a decode pass, which replays a CUDA graph, of all micro-batches.
 
-    g (sum over layers of (tau_L k + tau_Q k_B q_g q_e q) + (L - L_d)(tau_E + k_E tau_L)), k of the
+    g (sum over layers of (tau_L k + tau_Q k_B q_g q) + (L - L_d)(tau_E + k_E tau_L)), k of the
     launches of each layer; k_B where experts multiply in more than 4 bits. Blackwell reads scales
     packed by four in exponents, Hopper one by one in 32 bits (DeepGEMM at 0274ad7, README), hence
-    q_g; TensorRT-LLM quantises in the kernel that reduces and normalises (AllReduceFusionOp,
-    RESIDUAL_RMS_NORM_QUANT_FP8 and _NVFP4), hence q_e. Where the experts of more than 4 bits of a
+    q_g. Where the experts of more than 4 bits of a
     mixture are on m_e ranks and attention is tensor parallel, k_R (1 - 1 / m_e) is added to k_E:
     measured with TensorRT-LLM, cause not known.
     """
@@ -254,7 +254,7 @@ def gaps(c: Context) -> Array:
     kernels = kind.grouped + kind.latent * model.latent_kernels
     kernels = kernels + kind.sparse * model.sparse_kernels + kind.linear * model.linear_kernels
     scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)
-    quantising = model.quantised_gap * c.generation.quantising * engine.quantising
+    quantising = model.quantised_gap * c.generation.quantising
     launches = engine.layer_gap * kernels + quantising * c.shape.quantised * scales
     split = (c.plan.attention_dp <= 1.0) & (layer.routed.bits > 4.0)
     ranks = engine.rank_kernels * jnp.where(split, 1.0 - 1.0 / c.plan.ep, 0.0)

@@ -78,8 +78,9 @@ class Row(NamedTuple):
 
         The query heads that share a cached head, times the new tokens, are rows of one product on
         the matrix units, which multiplies no fewer than a ``tile`` of M rows: 64 by a warp group of
-        Hopper (PTX ISA, wgmma.mma_async .m64nNkK), 128 on Blackwell (tcgen05.mma, M = 128), 16 on
-        CDNA (V_MFMA_F32_16X16X16). 1 where a layer has no cached heads.
+        Hopper (PTX ISA, wgmma.mma_async .m64nNkK), 128 on Blackwell or 256 of two blocks
+        (tcgen05.mma, M = 128 and 256), 16 on CDNA (V_MFMA_F32_16X16X16). 1 where a layer has no
+        cached heads.
         """
         rows = new_tokens * self.heads / jnp.maximum(tp, self.split)
         return jnp.where(rows > 0.0, jnp.minimum(rows / tile, 1.0), 1.0)

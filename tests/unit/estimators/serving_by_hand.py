@@ -26,7 +26,7 @@ class Row(SimpleNamespace):
         linear = 1.0 + 2.0 / 3.0 * self.L_lin / self.L  # 1.5 at three linear layers in four
         self.k = {"gqa": 1.0, "mla": v["k_mla"], "dsa": v["k_dsa"], "hybrid": linear}[self.attn]
         e = {"trtllm": "trt", "sglang": "sgl", "vllm": "vll"}[self.engine]
-        self.tauL, self.tauS = (v[f"tau{x}_{e}"] for x in "LS")
+        self.tauL, self.tauS, self.tauX = (v[f"tau{x}_{e}"] for x in "LSX")
         self.held = {"trtllm": 1.0, "sglang": 0.75, "vllm": 0.5}[self.engine]
         self.fe, self.t0 = v[f"fe_{e}"], v[f"t0_{e}"]
         f_len = 1.0 if self.fixed else 0.9  # drawn from 80 to 100 %
@@ -39,9 +39,6 @@ class Row(SimpleNamespace):
 
     def flops(self, cls):
         return {"bf16": self.f16, "fp8": self.f8, "fp4": self.f4}[cls]
-
-    def eta_w(self, w, cls):
-        return self.v["eta_m"] * (self.v["eta_w4"] if w < 1 and cls == "bf16" else 1.0)
 
     def seen(self, c):
         """Bytes of KV per GPU and sequence."""
@@ -69,25 +66,25 @@ class Row(SimpleNamespace):
         N = n * dp if self.moe else n
         rho, busiest = self.visits(N)
         t_a = smax(
-            self.P_A * self.w_A / (tp * B * self.eta_w(self.w_A, self.c_A)),
+            self.P_A * self.w_A / (tp * B * self.v["eta_m"]),
             2 * self.P_A * n / (tp * self.flops(self.c_A) * self.eta_c(self.c_A)),
         )
         chips = self.m_t * self.m_e if self.moe else tp
         eta_f = self.eta_c(self.c_F) * (v["eta_gc"] if self.moe else 1.0)
         rows = busiest * self.A * N + (v["m_0"] * self.E * rho if self.moe else 0.0)
         t_f = smax(
-            self.E * rho * self.P_E * self.w_F / (chips * B * self.eta_w(self.w_F, self.c_F)),
+            self.E * rho * self.P_E * self.w_F / (chips * B * self.v["eta_m"]),
             2 * self.P_E * rows / (chips * self.flops(self.c_F) * eta_f),
         )
         if self.moe:  # inputs and outputs of the experts' products move
             moved = busiest * self.A * N / self.m_e * (2 * h + 3 * self.f / self.m_t)
             t_f += v["k_m"] * 2 * moved / B
         t_s = smax(
-            self.P_S * self.w_S / (tp * B * self.eta_w(self.w_S, self.c_S)),
+            self.P_S * self.w_S / (tp * B * self.v["eta_m"]),
             2 * self.P_S * n / (tp * self.flops(self.c_S) * self.eta_c(self.c_S)),
         )
         t_d = smax(
-            self.P_D * self.w_A / (tp * B * self.eta_w(self.w_A, self.c_A)),
+            self.P_D * self.w_A / (tp * B * self.v["eta_m"]),
             2 * self.P_D * n / (tp * self.flops(self.c_A) * self.eta_c(self.c_A)),
         )
         t_el = 16 * n * h / B
@@ -98,7 +95,8 @@ class Row(SimpleNamespace):
             t_ar = v["alpha"] * math.log2(tp) + (tp - 1) * shots * m / (self.N * v["eta_n"])
         second = t_ar
         if dp > 1 and self.moe:
-            second = 2 * (2 * v["alpha"] + min(dp - 1, self.A) * m / (self.N * v["eta_n"]))
+            second = 2 * (self.tauX + 2 * v["alpha"])
+            second += 2 * min(dp - 1, self.A) * m / (self.N * v["eta_n"])
         whole = self.L * (t_a + t_el + t_ar + second)
         return whole + (self.L - self.L_d) * (t_f + t_s) + self.L_d * t_d
 
@@ -155,7 +153,8 @@ class Row(SimpleNamespace):
         C_e = self.C * math.exp(-np.logaddexp(0.0, 16 * math.log(self.C / cap)) / 16)
         b = max(1.0, C_e / dp)
         d = self.drafts
-        decline = np.cumprod(v["acc"] * np.array([1.0, 0.79, 0.57, 0.19, 0.19]))
+        mean = np.mean([v[f"acc_{engine}"] for engine in ("trt", "sgl", "vll")])
+        decline = np.cumprod(mean * np.array([1.0, 0.79, 0.57, 0.19, 0.19]))
         mu = 1 + sum(decline[: int(d)])
         q = self.queue(b, max(o - 1, 1e-3) / mu)
         n = max(b * q.share, 1.0)  # of them decode
@@ -163,10 +162,8 @@ class Row(SimpleNamespace):
         g = v["g_blk"] if self.blackwell else 1.0
         k_F, k_D = (1.0 if cls == "fp4" else v["k_B"] for cls in (self.c_F, self.c_A))
         ov = self.L * self.tauL * self.k
-        fused = (v["q_blk"] if self.blackwell else 1.0) * (
-            v["q_trt"] if self.engine == "trtllm" else 1
-        )
-        ov += (mixtures * k_F + self.L_d * k_D) * v["tauQ"] * self.q * fused
+        per_class = v["tauQ"] * (v["q_blk"] if self.blackwell else 1.0)
+        ov += (mixtures * k_F + self.L_d * k_D) * per_class * self.q
         ranks = 0.0  # TensorRT-LLM, experts of more than 4 bits, attention tensor parallel
         if self.engine == "trtllm" and dp == 1 and self.c_F != "fp4":
             ranks = v["k_R"] * (1 - 1 / self.m_e)
@@ -174,7 +171,7 @@ class Row(SimpleNamespace):
 
         f16, c = self.f16, i + o / 2
 
-        kind, tile = ("blk", 128) if self.blackwell else ("hop", 64)
+        kind, tile = ("blk", 256) if self.blackwell else ("hop", 64)
         eta = v[f"eta_{16 if self.w_kv > 1 else 8}_{kind}"]
         shared = 1 if self.attn in ("mla", "dsa") else self.n_k
         fill = min(1.0, (1 + d) * self.n_q / (max(tp, shared) * tile))

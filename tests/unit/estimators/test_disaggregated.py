@@ -106,6 +106,27 @@ def test_prompts_wait_for_the_pool_that_cannot_feed_more(x64):
     assert float(result.tpot) == pytest.approx(float(alone.time), rel=1e-6)
 
 
+def test_prompts_that_wait_share_a_pass(x64):
+    """A full prefill pool feeds four at once; a prompt that waits for none has a pass alone."""
+    one, _, slow, _ = circulating(load=4000)
+    four, _, fast, _ = circulating(load=4000, full_batch=4)
+    forward = ForwardPass.of(sequences=4, new_tokens=3000)
+    passed = float(step(Economics.as_planned(), dense(), nodes(), forward, Plan.of(tp=4)).time)
+    assert fast == pytest.approx(0.9 * 4 / passed, rel=2e-3) and fast > 1.02 * slow
+    assert float(four.ttft) < float(one.ttft)
+    alone, together = (circulating(copies=64, load=1, full_batch=n)[0] for n in (1, 4))
+    assert float(together.ttft) == pytest.approx(float(alone.ttft), rel=1e-6)
+
+
+def test_attention_ranks_of_a_pool_that_prefills_wait_for_no_decoding(x64):
+    """TTFT begins with the front end's own time, whatever the number of attention groups."""
+    serving, ranks = Serving.of(engine="trtllm"), Deployment.of(tp=2, attention_dp=4)
+    own = serving.trtllm.front
+    assert float(serving.front_time(ranks, prefill_only=True)) == pytest.approx(float(own))
+    grown = float(own) * (1.0 + 4.0 * float(serving.front_rank))
+    assert float(serving.front_time(ranks)) == pytest.approx(grown)
+
+
 def test_the_rest_waits_for_places_in_the_decode_pool(x64):
     """An instance that runs 16 at once decodes 16: they are the bottleneck of the cycle."""
     full = Deployment.of(tp=4, max_sequences=16)

@@ -77,39 +77,30 @@ def test_the_rate_of_products_by_their_scales(x64):
     assert float(jax.grad(rate)(0.0, 2.0, 8.0)) == pytest.approx(0.6 * peak)
 
 
-def test_quantising_launches_of_the_chosen_engine_and_generation_are_multiplied(x64, serve):
+def test_quantising_launches_of_the_chosen_generation_are_multiplied(x64, serve):
     plain = Serving.of(engine="trtllm")  # on Hopper
     more = serve(plain.with_(quantised_gap=1.5 * float(plain.quantised_gap)))
-    for name in ("hopper.quantising", "trtllm.quantising"):
-        head, _, leaf = name.partition(".")
-        factor = 1.5 * float(getattr(getattr(plain, head), leaf))
-        assert serve(plain.fitted({name: factor})) == pytest.approx(more, rel=1e-12)
-    for name in ("blackwell.quantising", "sglang.quantising", "vllm.quantising"):
-        assert serve(plain.fitted({name: 9.0})) == serve(plain)
+    factor = 1.5 * float(plain.hopper.quantising)
+    assert serve(plain.fitted({"hopper.quantising": factor})) == pytest.approx(more, rel=1e-12)
+    assert serve(plain.fitted({"blackwell.quantising": 9.0})) == serve(plain)
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.6, 1.4])
 def test_the_gap_of_a_pass_is_linear_in_the_quantising_launches(x64, factor):
-    """By hand, 62 layers of two classes with 8-bit scales by block: tau_Q k_B q_g q_e 2 L g."""
+    """By hand, 62 layers of two classes with 8-bit scales by block: tau_Q k_B q_g 2 L g."""
     arch = ij.load_model("minimax-m2.5").architecture
     seen = shape(arch)._replace(quantised=np.asarray(2.0))
     hardware, plan = ij.load_system("b200_sxm").hardware, Deployment.of(tp=4)
 
-    def gaps(both):
-        own = Serving.of(engine="trtllm", generation="blackwell")
-        change = {"trtllm": own.trtllm, "blackwell": own.blackwell}
-        change = {
-            k: v.replace(quantising=x) for (k, v), x in zip(change.items(), both, strict=True)
-        }
-        return pass_terms.gaps(own.replace(**change).context(seen, hardware, plan))
+    def gaps(multiple):
+        own = Serving.of(generation="blackwell")
+        own = own.replace(blackwell=own.blackwell.replace(quantising=multiple))
+        return pass_terms.gaps(own.context(seen, hardware, plan))
 
-    model, one = Serving.of(), np.asarray(1.0)
+    model = Serving.of()
     tau = float(model.quantised_gap * model.block_kernels * model.blackwell.gap) * 2.0 * 62.0
-    point = (np.asarray(factor), one)
-    assert float(gaps(point) - gaps((0.0 * one, one))) == pytest.approx(tau * factor, abs=1e-15)
-    engine, generation = jax.grad(gaps)(point)
-    assert float(engine) == pytest.approx(tau, rel=1e-9)
-    assert float(generation) == pytest.approx(tau * factor, abs=1e-15)
+    assert float(gaps(factor) - gaps(0.0)) == pytest.approx(tau * factor, abs=1e-15)
+    assert float(jax.grad(gaps)(factor)) == pytest.approx(tau, rel=1e-9)
 
 
 def test_a_request_waits_for_half_of_the_passes_between_two_looks(x64, serve):
@@ -182,6 +173,28 @@ def test_each_generation_has_coefficients_of_its_own_and_their_gradients(x64):
         high, low = (seconds(at.fitted({f"cdna4.{name}": value * x})) for x in (1.0001, 0.9999))
         slope = float(high - low) / (2e-4 * value)
         assert float(getattr(own.cdna4, name)) == pytest.approx(slope, rel=1e-6)
+
+
+def test_attention_groups_of_a_mixture_wait_for_two_exchanges_a_layer(x64):
+    """By hand, 61 layers: 2 tau_X each where there are groups; with slopes, none of one group."""
+    seen, hardware = shape(ij.load_model("deepseek-r1").architecture), ij.load_system("h200_sxm")
+
+    @jax.jit
+    def layers(seconds, groups):
+        model = Serving.of(engine="sglang")
+        model = model.replace(sglang=model.sglang.replace(exchange=seconds))
+        plan = Deployment.of(ep=8).replace(attention_dp=groups)
+        return pass_terms.through_layers(
+            model.context(seen, hardware.hardware, plan), np.asarray(8.0)
+        ).time
+
+    eight, one = np.asarray(8.0), np.asarray(1.0)
+    added = float(layers(4e-5, eight) - layers(0.0, eight))
+    assert added == pytest.approx(2.0 * 61.0 * 4e-5, rel=1e-9)
+    slope = jax.grad(layers)
+    for seconds in (0.0, 4e-5):
+        assert float(slope(seconds, eight)) == pytest.approx(2.0 * 61.0, rel=1e-9)
+        assert float(slope(seconds, one)) == 0.0
 
 
 def test_expert_parallel_ranks_add_launches_where_attention_is_tensor_parallel(x64):

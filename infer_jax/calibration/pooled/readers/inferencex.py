@@ -30,6 +30,7 @@ from infer_jax.calibration.pooled.rows import (
     number,
     nvfp4_formats,
     optional_number,
+    prefill_batches,
     rows_of,
     text,
 )
@@ -212,6 +213,6 @@ def _pools(cells: Cells, drafting: bool) -> tuple[Pools, float, float]:
         decode=plans[1],
         prefill_copies=copies[0],
         decode_copies=copies[1],
-        prefill_batch=float(plans[0].attention_dp),
+        **prefill_batches(float(plans[0].attention_dp), number(cells, "isl")),
     )
     return pools, copies[1], chips[1] / sum(chips)

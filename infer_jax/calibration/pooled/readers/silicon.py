@@ -3,7 +3,7 @@
 from infer_jax.calibration.pooled.readers import silicon_cleaning as cleaning
 from infer_jax.calibration.pooled.readers.inferencex import DRAFTS, POLLING, WAVES
 from infer_jax.calibration.pooled.readers.silicon_cleaning import SiliconPools, SiliconRun
-from infer_jax.calibration.pooled.rows import PooledRow, RowsRead, ServedModel
+from infer_jax.calibration.pooled.rows import PooledRow, RowsRead, ServedModel, prefill_batches
 from infer_jax.catalog.measurements import silicon
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Pools
@@ -111,7 +111,7 @@ def _pools(run: SiliconPools) -> PooledRow:
             decode=decode,
             prefill_copies=run.prefill.count,
             decode_copies=run.decode.count,
-            prefill_batch=run.prefill.layout.dp,  # a prompt on every attention rank
+            **prefill_batches(run.prefill.layout.dp, float(row.isl)),
         ),
         group=f"{run.model_family} {row.system} {row.backend} pools",
         mode="pools",

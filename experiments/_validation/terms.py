@@ -1,0 +1,120 @@
+"""What each term of the estimator explains: the loss on left-out rows of a fit without it.
+
+A term is without effect where its coefficients have the values of ``WITHOUT``; the others are
+fitted again. Rows of a server and pair of lengths are left out together, by the linearised fit.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import _report
+from infer_jax.calibration.error_bands import left_out
+from infer_jax.calibration.fitting import at
+from infer_jax.calibration.losses import CAUCHY
+from infer_jax.calibration.pooled import likelihood
+from infer_jax.calibration.pooled.likelihood import PooledTimes, problem, weights
+from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.calibration.uncertainty import Fit
+from infer_jax.estimators.serving import ENGINES
+
+
+def _of_engines(field: str, value: float) -> dict[str, float]:
+    return {f"{engine}.{field}": value for engine in ENGINES}
+
+
+def _of_amd(field: str, value: float) -> dict[str, float]:
+    return {f"{name}.{field}": value for name in ("cdna3", "cdna4")}
+
+
+# coefficients of a term, with values at which it does nothing
+WITHOUT: dict[str, dict[str, float]] = {
+    "products of experts slower than dense ones": {"grouped": 1.0},
+    "rows of a tile with each expert visited": {"expert_rows": 0.0},
+    "moves of inputs and outputs of experts": {"expert_moves": 0.0},
+    "popularity of experts": {"skew": 0.0},
+    "products of experts on AMD": _of_amd("grouped", 1.0),
+    "scales by block on Hopper": {"hopper.blocked": 1.0},
+    "latency of a hop": {"hop": 0.0},
+    "latency of a hop between switches": {"far_hop": 0.0},
+    "exchanges among attention groups": _of_engines("exchange", 0.0),
+    "launches of experts": {"expert_kernels": 0.0},
+    "launches of latent attention": {"latent_kernels": 1.0},
+    "launches of sparse attention": {"sparse_kernels": 1.0},
+    "launches of Blackwell": {"blackwell.gap": 1.0},
+    "launches of AMD": _of_amd("gap", 1.0),
+    "launches of quantising": {
+        "quantised_gap": 0.0, "block_kernels": 1.0, "blackwell.quantising": 1.0,
+        **_of_amd("quantising", 1.0),
+    },
+    "launches of quantising by block": {"block_kernels": 1.0},
+    "launches of quantising on Blackwell": {"blackwell.quantising": 1.0},
+    "launches of quantising on AMD": _of_amd("quantising", 1.0),
+    "launches of experts on many ranks (TensorRT-LLM)": {"trtllm.rank_kernels": 0.0},
+    "host time of a sequence": _of_engines("sequence_time", 0.0),
+    "time of the front end": _of_engines("front", 0.0) | {"front_rank": 0.0},
+    "time of the front end by rank": {"front_rank": 0.0},
+    "launches of prefill": _of_engines("eager", 0.0) | {"eager_growth": 0.0},
+    "launches of prefill by tokens": {"eager_growth": 0.0},
+    "age of the software": {"monthly": 0.0},
+}  # fmt: skip
+
+
+class Gain(NamedTuple):
+    """Coefficients of a term, and how much lower its loss on all and on left-out rows is."""
+
+    coefficients: int
+    fitted: float
+    left_out: float
+
+
+def table(rows: list[PooledRow]) -> dict[str, Any]:
+    """Print what each term gains, the shipped fit against one without it; the figures."""
+    times, begin = PooledTimes.of(rows), time.perf_counter()
+    groups = times.labels(lambda row: (row.dataset, row.group, row.lengths)).tolist()
+    whole = losses(times, {}, groups)
+    _report.say(f"fit of {len(times.seconds)} times: {whole[0]:.0f}, {whole[1]:.0f}", begin)
+    gains = {}
+    for name, values in WITHOUT.items():
+        found = losses(times, values, groups)
+        count = sum(own in likelihood.NAMES for own in values)
+        gains[name] = Gain(count, *(x - y for x, y in zip(found, whole, strict=True)))
+        _report.say(f"without {name}: {gains[name].left_out:+.0f}", begin)
+    lines = [
+        (name, x.coefficients, f"{x.fitted:.0f}", f"{x.left_out:.0f}")
+        for name, x in sorted(gains.items(), key=lambda item: -item[1].left_out)
+    ]
+    note = "Loss: half the sum of squares of all times, each counted as in the fit."
+    columns = ("without", "coefficients", "loss of the fit", "of left-out rows")
+    _report.show("By how much losses rise without a term", columns, lines, note)
+    return {name: x._asdict() for name, x in gains.items()}
+
+
+def losses(
+    times: PooledTimes, values: Mapping[str, float], groups: list[str]
+) -> tuple[float, float]:
+    """Half the sums of squares of a fit with fixed ``values``: of all rows, and of left-out ones."""
+    made = problem(times, fixed=values)
+    counted = weights(times)
+    ends, costs = made.solve(made.starts(1, 0.0, 0), counted, likelihood.STEPS)
+    fit = at(made, ends[0], counted, np.sort(costs[0]))
+    return _loss(fit, made.logs(fit.free), times), _loss_left_out(fit, groups, times)
+
+
+def _loss(fit: Fit, logs: Any, times: PooledTimes) -> float:
+    return _weighted(fit, np.asarray(logs) - np.log(times.seconds), times)
+
+
+def _loss_left_out(fit: Fit, groups: list[str], times: PooledTimes) -> float:
+    errors = left_out(fit, groups, fit.weights > 0)
+    return _weighted(fit, np.asarray(errors), times)
+
+
+def _weighted(fit: Fit, errors: np.ndarray, times: PooledTimes) -> float:
+    scale = np.asarray(likelihood.SCALES)[times.kind]
+    roots = np.asarray(CAUCHY.root(jnp.asarray(errors / scale)))
+    used = fit.weights > 0
+    return 0.5 * float(np.sum(fit.weights[used] * roots[used] ** 2))
