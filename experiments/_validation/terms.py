@@ -96,7 +96,7 @@ def table(rows: list[PooledRow]) -> dict[str, Any]:
 def losses(
     times: PooledTimes, values: Mapping[str, float], groups: list[str]
 ) -> tuple[float, float]:
-    """Half the sums of squares of a fit with fixed ``values``: of all rows, and of left-out ones."""
+    """Half the sums of squares of a fit with fixed ``values``: of all, and of left-out ones."""
     made = problem(times, fixed=values)
     counted = weights(times)
     ends, costs = made.solve(made.starts(1, 0.0, 0), counted, likelihood.STEPS)

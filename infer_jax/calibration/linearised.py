@@ -53,6 +53,11 @@ class Linearised(FitProblem):
         ends, costs = zip(*descents, strict=True)
         return np.stack(ends), np.asarray(costs)
 
+    def linearised(self, free: np.ndarray) -> tuple[ArrayLike, Callable[[], ArrayLike]]:
+        """Log predictions, and what computes their slope: a round that ends the fit needs none."""
+        base, slope = self.derivatives(free)
+        return base, lambda: slope
+
     def linear_losses(self, free: Array, near: Linearisation, logs: ArrayLike) -> Array:
         """``losses`` of base + slope (free - point), and the damping."""
         moved = free - jnp.asarray(near.point)
@@ -67,13 +72,15 @@ class Linearised(FitProblem):
         """The end of the descent from a start, and half the sum of squares there."""
         solve, cost = self._compiled(steps)
         logs, damping = np.log(self.data), DAMPING
-        here = Linearisation(weight, *self.derivatives(start), start, 0.0)
+        base, slope = self.linearised(start)
+        here = Linearisation(weight, base, slope(), start, 0.0)
         lowest = float(cost(here, logs))
         for _ in range(ROUNDS):
             ended, _ = solve(here.point, here._replace(damping=damping), logs)
             move = np.clip(np.asarray(ended) - here.point, -MAX_STEP, MAX_STEP)
             point = here.point + move
-            there = Linearisation(weight, *self.derivatives(point), point, 0.0)
+            base, slope = self.linearised(point)
+            there = here._replace(base=base, point=point)
             lower, moved = float(cost(there, logs)), float(np.max(np.abs(move)))
             if not lower <= lowest:  # or not finite
                 damping *= FAILED
@@ -83,6 +90,7 @@ class Linearised(FitProblem):
             gain, here, lowest = lowest - lower, there, lower
             if moved < MIN_STEP or (gain < self.tolerance * lower and damping <= DAMPING):
                 break
+            here = here._replace(slope=slope())
             damping *= GAINED
         return np.asarray(here.point), lowest
 

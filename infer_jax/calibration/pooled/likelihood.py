@@ -165,15 +165,22 @@ class PooledProblem(Linearised):
 
     def derivatives(self, free: ArrayLike) -> tuple[Array, Array]:
         """Logarithms of the predictions and their Jacobian, rows x parameters."""
-        here = np.asarray(free, float)
-        base = np.asarray(self.logs(here))
+        base, slope = self.linearised(np.asarray(free, float))
+        return jnp.asarray(base), jnp.asarray(slope())
+
+    def linearised(self, free: np.ndarray) -> tuple[ArrayLike, Callable[[], ArrayLike]]:
+        """Log predictions, and what computes their Jacobian, which takes as many as parameters."""
+        base = np.asarray(self.logs(free))
+        return base, lambda: self._differences(free, base)
+
+    def _differences(self, here: np.ndarray, base: np.ndarray) -> np.ndarray:
         columns = []
         for k, x in enumerate(here):
             step = DIFFERENCE if x < 10.0 else -DIFFERENCE  # a share at its bound moves back
             moved = here.copy()
             moved[k] += step
             columns.append((np.asarray(self.logs(moved)) - base) / step)
-        return jnp.asarray(base), jnp.asarray(np.stack(columns, axis=1))
+        return np.stack(columns, axis=1)
 
 
 def problem(
