@@ -149,6 +149,7 @@ class Disaggregated(Wrapper):
         plan: Pools,
         passes: tuple[Phase, Phase],
         flight: Array | None = None,
+        demands: tuple[Array, Array] | None = None,
     ) -> Estimate:
         """The estimate from the passes of the two pools.
 
@@ -156,11 +157,12 @@ class Disaggregated(Wrapper):
         instance. They go around prefill pool, link and decode pool
         (``queueing.closed_rate``), and by Little's law TTFT is what decoding leaves of a cycle.
         None: as many as keep that batch decoding where nobody waits; the rate is then what pools
-        that are kept so carry.
+        that are kept so carry. ``demands``: seconds that a request keeps the prefill pool and the
+        link; None: in passes like the first.
         """
         first, second = passes
         other = self._other(hardware)
-        demands = self._demands(arch, hardware, workload, plan, first)
+        demands = demands or self._demands(arch, hardware, workload, plan, first)
         around = self.around(arch, hardware, workload, plan, first)
         alone = first.time + sum(around.values())
         running, spent = plan.decode_copies * workload.batch, _later(workload) * second.time
@@ -285,7 +287,7 @@ class Disaggregated(Wrapper):
         most = jnp.minimum(workload.batch, places)
         each = crossing(surplus, FEWEST * most, most)
         decoding, second = workload.replace(batch=each), token(each)
-        steady = self.joined(arch, hardware, decoding, plan, (first, second), flight)
+        steady = self.joined(arch, hardware, decoding, plan, (first, second), flight, demands)
         # start and end of a benchmark, in which passes are as long as they are of few requests
         work, cycle = requests(workload), alone + _later(workload) * second.time
         fixed = jnp.maximum(2.0 * token(0.5 * each).time / second.time - 1.0, 0.0)

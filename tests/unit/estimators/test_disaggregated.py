@@ -108,14 +108,19 @@ def test_prompts_wait_for_the_pool_that_cannot_feed_more(x64):
 
 def test_prompts_that_wait_share_a_pass(x64):
     """A full prefill pool feeds four at once; a prompt that waits for none has a pass alone."""
-    one, _, slow, _ = circulating(load=4000)
-    four, _, fast, _ = circulating(load=4000, full_batch=4)
-    forward = ForwardPass.of(sequences=4, new_tokens=3000)
-    passed = float(step(Economics.as_planned(), dense(), nodes(), forward, Plan.of(tp=4)).time)
-    assert fast == pytest.approx(0.9 * 4 / passed, rel=2e-3) and fast > 1.02 * slow
-    assert float(four.ttft) < float(one.ttft)
-    alone, together = (circulating(copies=64, load=1, full_batch=n)[0] for n in (1, 4))
-    assert float(together.ttft) == pytest.approx(float(alone.ttft), rel=1e-6)
+    built, work = Disaggregated.of(target=Economics.as_planned()), WORK.with_(isl=30.0)
+
+    def circle(together, load):
+        plan = pools(prefill_copies=1, decode_copies=50, full_batch=together)
+        return loop(built, dense(), nodes(), work.with_(batch=load), plan)
+
+    forward = ForwardPass.of(sequences=4, new_tokens=30)
+    passed = float(step(built.target, dense(), nodes(), forward, Plan.of(tp=4)).time)
+    four, one = circle(4.0, 400.0), circle(1.0, 400.0)
+    assert float(four.throughput * four.chips) / 300 == pytest.approx(3.6 / passed, rel=2e-3)
+    assert float(four.throughput) > 2.0 * float(one.throughput)
+    alone, together = (float(circle(n, 0.02).ttft) for n in (1.0, 4.0))
+    assert together == pytest.approx(alone, rel=1e-3)
 
 
 def test_attention_ranks_of_a_pool_that_prefills_wait_for_no_decoding(x64):
