@@ -189,7 +189,7 @@ def problem(
     """The fit of all coefficients but the ``fixed`` to all times; it starts at what is shipped."""
     rows, given = times.rows, fixed or {}
     new = {name: PRIORS[name].value for name in NAMES if name not in serving_coefficients()}
-    base = shipped().fitted(new | given)
+    base = shipped().fitted({**new, **given})
     names = [name for name in NAMES if name not in given]
     ties = {name: tied for name, tied in TIES.items() if name in names}
     fitted_acceptance = np.asarray([row.acceptance is None for row in rows])

@@ -185,7 +185,7 @@ def test_attention_groups_of_a_mixture_wait_for_two_exchanges_a_layer(x64):
         model = model.replace(sglang=model.sglang.replace(exchange=seconds))
         plan = Deployment.of(ep=8).replace(attention_dp=groups)
         return pass_terms.through_layers(
-            model.context(seen, hardware.hardware, plan), np.asarray(8.0)
+            model.context(seen, hardware.hardware, plan), jnp.asarray(8.0)
         ).time
 
     eight, one = np.asarray(8.0), np.asarray(1.0)
