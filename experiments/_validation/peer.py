@@ -24,7 +24,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._validation import decisions
-from infer_jax.calibration.pooled.answers import Columns, shipped
+from infer_jax.calibration.pooled.answers import Columns, acceptance, shipped
 from infer_jax.calibration.pooled.rows import BF16, FP8, MXFP4, NVFP4, PooledRow, is_mixture
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment
@@ -171,9 +171,8 @@ def config(row: PooledRow) -> dict[str, Any] | None:
         "workers": workers,
     }
     if drafts := int(float(decoding.drafts)):
-        chance = float(shipped().acceptance) if row.acceptance is None else row.acceptance
-        accepted = sum(chance ** (j + 1) for j in range(drafts))
-        engine |= {"nextn": drafts, "nextn_accepted": accepted}
+        reached = np.cumprod(acceptance(row, shipped())[:drafts])
+        engine |= {"nextn": drafts, "nextn_accepted": float(np.sum(reached))}
     isl = float(work.isl) * osl / float(work.osl)  # as much shorter than stated as the output
     traffic = {
         "source": {"type": "synthetic", "input_tokens": round(isl), "output_tokens": round(osl)},

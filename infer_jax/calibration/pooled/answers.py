@@ -68,7 +68,7 @@ def inputs(row: PooledRow, serving: Serving) -> RowInputs:
         "engine": float(ENGINES.index(row.engine)),
         "generation": coefficients.get("generation", 0.0),
         "visible": coefficients.get("visible", float(serving.visible)),
-        "acceptance": _acceptance(row, serving),
+        "acceptance": acceptance(row, serving),
         "software_age": row.software_age,
         "draw": serving.fitted(coefficients).draw,
     }
@@ -77,7 +77,7 @@ def inputs(row: PooledRow, serving: Serving) -> RowInputs:
     return RowInputs(facts, row.served.shape(), _hardware(row), row.workload, row.plan, arch)
 
 
-def _acceptance(row: PooledRow, serving: Serving) -> np.ndarray:
+def acceptance(row: PooledRow, serving: Serving) -> np.ndarray:
     """Acceptance by position: as printed, the same of all; else as of a model's own heads."""
     if row.acceptance is None:
         return float(getattr(serving, row.engine).acceptance) * OWN_HEADS
