@@ -241,7 +241,7 @@ class Disaggregated(Wrapper):
         moving = plan.prefill_batch * sent / (each * link)
         hidden = pipelining.exposed(moving, first.time, decoder.layers(arch))
         return {
-            "front": self.target.front_time(plan.prefill, prefill_only=True),
+            "front": self.target.front_time(plan.prefill),
             "router": self.router,
             "transfer": jnp.where(self.layered > 0.5, hidden, moving),
             "hand-over": self.handover,

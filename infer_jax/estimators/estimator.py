@@ -134,11 +134,8 @@ class Estimator(Spec):
         """The same with the coefficients of its own table, out of all tables of a profile."""
         return self.fitted(tables.get(self.table, {}))
 
-    def front_time(self, plan: Plan, *, prefill_only: bool = False) -> Array:
-        """Seconds between a request's arrival and its first pass; 0 where none are known.
-
-        ``prefill_only``: of an instance that decodes nothing.
-        """
+    def front_time(self, plan: Plan) -> Array:
+        """Seconds between a request's arrival and its first pass; 0 where none are known."""
         return jnp.zeros_like(plan.instance)
 
     def request_places(
@@ -225,6 +222,6 @@ class Wrapper(Estimator):
         """The same wrapper around its target with the target's table of a profile."""
         return self.replace(target=self.target.fitted_to(tables))
 
-    def front_time(self, plan: Plan, *, prefill_only: bool = False) -> Array:
+    def front_time(self, plan: Plan) -> Array:
         """Seconds before a request's first pass, by its target."""
-        return self.target.front_time(plan, prefill_only=prefill_only)
+        return self.target.front_time(plan)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments._validation import board, decisions, folds, peer, split_scores, twins
+from experiments._validation import board, decisions, folds, peer, split_scores, terms, twins
 from experiments._validation.split_scores import Predicted
 from experiments.validation import app
+from infer_jax.calibration.pooled import likelihood
 from infer_jax.calibration.pooled.likelihood import PACE, PooledTimes
 from infer_jax.calibration.pooled.publishers import shared_variance
 from infer_jax.calibration.pooled.rows import BF16, FP8, PooledRow, ServedModel, StoredFormats
@@ -269,3 +270,13 @@ def test_bad_options_end_with_one_sentence_and_code_2(options, tmp_path):
     done = CliRunner().invoke(app, [str(file), *options])
     assert done.exit_code == 2
     assert "Traceback" not in done.output
+
+
+def test_a_fit_without_a_term_has_the_others():
+    """The values at which a term does nothing are of coefficients, and are not fitted."""
+    known = set(likelihood.NAMES) | likelihood.TIED
+    assert all(set(values) <= known for values in terms.WITHOUT.values())
+    values = terms.WITHOUT["products of experts on AMD"]
+    made = likelihood.problem(PooledTimes.of(ROWS), fixed=values)
+    assert set(likelihood.NAMES) - set(made.chosen.names) == {"cdna4.grouped"}
+    assert float(made.tree.cdna3.grouped) == float(made.tree.cdna4.grouped) == 1.0

@@ -63,9 +63,10 @@ TIES = {
     "blackwell.attention_16": ("hopper.attention_16",),  # kernels are alike, servers tell little
     "cdna4.grouped": ("cdna3.grouped",),
     "cdna4.attention_16": ("cdna4.attention_8", "cdna3.attention_16", "cdna3.attention_8"),
-    # no row of CDNA 3 multiplies much in 16 bits, none in 4
+    # few rows of CDNA multiply much in 16 bits, and none so in 4 that it tells more than 8 bits do
     "cdna4.gemm_16": ("cdna3.gemm_16",),
-    "cdna4.gemm_4": ("cdna3.gemm_4",),
+    "cdna3.gemm_8": ("cdna3.gemm_4",),
+    "cdna4.gemm_8": ("cdna4.gemm_4",),
 }
 TIED = {name for names in TIES.values() for name in names}
 _KERNELS = {

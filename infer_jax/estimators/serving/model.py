@@ -202,14 +202,9 @@ class Serving(Coefficients, Estimator):
         small = context.plan.replace(drafts=jnp.zeros_like(context.plan.drafts))
         return context._replace(draft=context._replace(plan=small).for_model(draft))
 
-    def front_time(self, plan: Plan, *, prefill_only: bool = False) -> Array:
-        """Seconds before a prompt's first pass: network, tokeniser and server.
-
-        Attention groups that decode keep step with each other, and a prompt waits for them; those
-        of a pool that only prefills do not.
-        """
-        growth = 0.0 * self.front_rank if prefill_only else self.front_rank
-        latency = frontend_latency(self.chosen_engine, growth, deployment(plan))
+    def front_time(self, plan: Plan) -> Array:
+        """Seconds before a prompt's first pass: network, tokeniser and server."""
+        latency = frontend_latency(self.chosen_engine, self.front_rank, deployment(plan))
         return latency * self.first_factor
 
     def request_places(

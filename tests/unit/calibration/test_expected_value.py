@@ -51,8 +51,8 @@ def test_drawn_coefficients_have_their_intervals():
     serving = Serving.vllm_engine()
     known = shipped_intervals(serving)
     assert "vllm.eager" in known and "trtllm.eager" not in known
-    changed = shipped_intervals(serving.with_(acceptance=0.7))
-    assert set(known) - set(changed) == {"acceptance"}
+    changed = shipped_intervals(serving.with_(cache_read=0.7))
+    assert set(known) - set(changed) == {"cache_read"}
     scores = {one.symbol: normal_scores(1, 256, seed=3)[:, 0] for one in known.values()}
     draws = with_draws(serving, known, scores, 256)
     assert float(draws.weight_read[0]) == float(serving.weight_read)

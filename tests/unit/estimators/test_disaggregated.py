@@ -123,15 +123,6 @@ def test_prompts_that_wait_share_a_pass(x64):
     assert together == pytest.approx(alone, rel=1e-3)
 
 
-def test_attention_ranks_of_a_pool_that_prefills_wait_for_no_decoding(x64):
-    """TTFT begins with the front end's own time, whatever the number of attention groups."""
-    serving, ranks = Serving.of(engine="trtllm"), Deployment.of(tp=2, attention_dp=4)
-    own = serving.trtllm.front
-    assert float(serving.front_time(ranks, prefill_only=True)) == pytest.approx(float(own))
-    grown = float(own) * (1.0 + 4.0 * float(serving.front_rank))
-    assert float(serving.front_time(ranks)) == pytest.approx(grown)
-
-
 def test_the_rest_waits_for_places_in_the_decode_pool(x64):
     """An instance that runs 16 at once decodes 16: they are the bottleneck of the cycle."""
     full = Deployment.of(tp=4, max_sequences=16)
