@@ -48,7 +48,7 @@ class Trust(NamedTuple):
     known: bool = False
     own: Within = {}  # noqa: RUF012
     foreign: bool = False
-    age_deviation: float = 0.0
+    age_deviation: float = 0
 
     @property
     def calibrated(self) -> bool:
@@ -56,7 +56,7 @@ class Trust(NamedTuple):
         return bool(self.own)
 
     def within(
-        self, load: float, lengths: tuple[float, float], *, pools: bool = False, gaps: float = 0.0
+        self, load: float, lengths: tuple[float, float], *, pools: bool = False, gaps: float = 0
     ) -> Within:
         """Factors of a prediction between which shares of runs were measured, by output.
 
@@ -165,7 +165,7 @@ def _unseen(trusted: Trust, known: str, kind: str) -> Trust:
 
 def measured_within(
     trusts: Sequence[Trust], load: float, lengths: tuple[float, float], *,
-    pools: bool = False, gaps: float = 0.0,
+    pools: bool = False, gaps: float = 0,
 ) -> Within:  # fmt: skip
     """``Trust.within`` of plans on one system, or on two: of the one that less is known of."""
     found = [trust.within(load, lengths, pools=pools, gaps=gaps) for trust in trusts]
@@ -179,7 +179,8 @@ def gap_share(terms: Mapping[str, SupportsFloat]) -> float:
     0.25
     """
     own = {name: float(x) for name, x in terms.items() if name != "other prefills"}
-    return (own.get("launch", 0.0) + own.get("host", 0.0)) / max(sum(own.values()), 1e-30)
+    total = sum(own.values())
+    return (own.get("launch", 0) + own.get("host", 0)) / total if total else total
 
 
 def _widest(one: Within, other: Within) -> Within:

@@ -62,7 +62,7 @@ UNUSED = {
     *("matplotlib", "optax", "optimistix", "pandas", "pyarrow", "scipy"),
     *(f"infer_jax.catalog.{room}" for room in ("measurements", "traces")),
     *(f"infer_jax.{room}" for room in ("calibration", "design", "kernel_timing", "sweeps")),
-    *(f"infer_jax.plots.{drawn}" for drawn in ("bars", "page", "style", "timeline")),
+    "infer_jax.plots.page",
     *(f"infer_jax.verbs.{x}" for x in ("calibrate", "codesign", "measure", "report", "sweep")),
 }
 
