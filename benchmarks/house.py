@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_430,
-    "lines of code of the package": 34_942,
-    "lines of the package": 60_653,
+    "lines of code of the package": 34_943,
+    "lines of the package": 60_654,
     "files of the package": 416,
     "lines of experiments": 10_900,
     "lines of tests": 32_500,
