@@ -27,10 +27,10 @@ from infer_jax.calibration.pooled.likelihood import (
     weights,
 )
 from infer_jax.calibration.pooled.rows import AMD, PooledRow, system_named
+from infer_jax.engines.engine import months_before
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import GENERATIONS
 
-NEWEST_MONTH = 2026 * 12 + 6  # the month from which the age of a build is counted back
 LIKENESS = 8.0  # times more that the error of a row counts whose question was the same
 
 
@@ -150,7 +150,7 @@ def _months(date: str) -> float:
     if len(parts) < 2:
         return 0.0
     day = (parts[2] - 1) / 30.0 if len(parts) > 2 else 0.5
-    return NEWEST_MONTH - (12 * parts[0] + parts[1]) - day
+    return months_before(f"{parts[0]}-{parts[1]}") - day
 
 
 def server(row: PooledRow) -> tuple:

@@ -13,12 +13,9 @@ import numpy as np
 
 from experiments import _report
 from infer_jax.calibration.error_bands import left_out
-from infer_jax.calibration.fitting import at
-from infer_jax.calibration.losses import CAUCHY
-from infer_jax.calibration.pooled import likelihood
-from infer_jax.calibration.pooled.likelihood import PooledTimes, problem, weights
+from infer_jax.calibration.pooled import fitting, likelihood
+from infer_jax.calibration.pooled.likelihood import PooledTimes, problem
 from infer_jax.calibration.pooled.rows import PooledRow
-from infer_jax.calibration.uncertainty import Fit
 from infer_jax.estimators.serving import ENGINES
 
 
@@ -97,24 +94,11 @@ def losses(
     times: PooledTimes, values: Mapping[str, float], groups: list[str]
 ) -> tuple[float, float]:
     """Half the sums of squares of a fit with fixed ``values``: of all, and of left-out ones."""
-    made = problem(times, fixed=values)
-    counted = weights(times)
-    ends, costs = made.solve(made.starts(1, 0.0, 0), counted, likelihood.STEPS)
-    fit = at(made, ends[0], counted, np.sort(costs[0]))
-    return _loss(fit, made.logs(fit.free), times), _loss_left_out(fit, groups, times)
-
-
-def _loss(fit: Fit, logs: Any, times: PooledTimes) -> float:
-    return _weighted(fit, np.asarray(logs) - np.log(times.seconds), times)
-
-
-def _loss_left_out(fit: Fit, groups: list[str], times: PooledTimes) -> float:
-    errors = left_out(fit, groups, fit.weights > 0)
-    return _weighted(fit, np.asarray(errors), times)
-
-
-def _weighted(fit: Fit, errors: np.ndarray, times: PooledTimes) -> float:
-    scale = np.asarray(likelihood.SCALES)[times.kind]
-    roots = np.asarray(CAUCHY.root(jnp.asarray(errors / scale)))
+    fit = fitting.solved(problem(times, fixed=values), times, 1)
     used = fit.weights > 0
-    return 0.5 * float(np.sum(fit.weights[used] * roots[used] ** 2))
+
+    def loss(errors: np.ndarray) -> float:
+        roots = np.asarray(fit.loss.root(jnp.asarray(errors / fit.scale)))
+        return 0.5 * float(np.sum(fit.weights[used] * roots[used] ** 2))
+
+    return loss(fit.residuals), loss(left_out(fit, groups, used))

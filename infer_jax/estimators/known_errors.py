@@ -180,7 +180,7 @@ def gap_share(terms: Mapping[str, SupportsFloat]) -> float:
     """
     own = {name: float(x) for name, x in terms.items() if name != "other prefills"}
     total = sum(own.values())
-    return (own.get("launch", 0) + own.get("host", 0)) / total if total else total
+    return (own.get("launch", 0) + own.get("host", 0)) / total if total else 0
 
 
 def _widest(one: Within, other: Within) -> Within:

@@ -29,9 +29,8 @@ class GuaranteedNoEvict(Rules):
     can_draft = True
 
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
-        spare = jnp.where(s.slots.running + s.unseen.finished > 0, self.watermark, 0)
         taken = s.slots.reserved + s.unseen.blocks
-        return taken + self.reserved_blocks(chunk) <= self.blocks - spare
+        return taken + self.reserved_blocks(chunk) <= self.admission_blocks(s)
 
     def reserved_blocks(self, chunk: ScheduledChunk) -> Array:
         return self.blocks_of(chunk.whole + chunk.coming)
@@ -63,9 +62,8 @@ class BlockReuse(GuaranteedNoEvict):
     sums = 2
 
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
-        spare = jnp.where(s.slots.running + s.unseen.finished > 0, self.watermark, 0)
         held = s.slots.reserved + s.unseen.next_blocks - chunk.hit.counted
-        enough = held + self.reserved_blocks(chunk) <= self.blocks - spare
+        enough = held + self.reserved_blocks(chunk) <= self.admission_blocks(s)
         return jnp.logical_not(chunk.hit.waits) & enough
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
@@ -116,11 +114,10 @@ class Preempting(Rules):
 
     # admit
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
-        spare = jnp.where(s.slots.running + s.unseen.finished > 0, self.watermark, 0)
         part = chunk.done + chunk.tokens
         tokens = jnp.where((self.entire > 0) | (self.hold > 0), chunk.whole, part)
         taken = self.taken_blocks(s, requests) + s.unseen.blocks - chunk.hit.used
-        return taken + self.blocks_of(tokens) <= self.blocks - spare
+        return taken + self.blocks_of(tokens) <= self.admission_blocks(s)
 
     def largest_blocks(self, prompt: Array, output: Array) -> Array:
         ahead = 2 + (self.overlap > 0)

@@ -121,6 +121,10 @@ class Rules(Spec):
         """Whether the cache takes one more request."""
         raise NotImplementedError
 
+    def admission_blocks(self, s: State) -> Array:
+        """Blocks taken at most with one more request: a watermark stays free while others run."""
+        return self.blocks - jnp.where(s.slots.running + s.unseen.finished > 0, self.watermark, 0)
+
     def largest_blocks(self, prompt: Array, output: Array) -> Array:
         """Blocks that a request needs in an otherwise empty cache."""
         raise NotImplementedError

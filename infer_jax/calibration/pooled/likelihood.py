@@ -69,12 +69,13 @@ TIES = {
     "cdna4.gemm_8": ("cdna4.gemm_4",),
 }
 TIED = {name for names in TIES.values() for name in names}
-_KERNELS = {
-    name: Prior(x.value, np.hypot(x.spread, IN_SERVERS)) for name, x in operator_priors().items()
-}
 # value and relative spread: kernels as others measured them, launch gaps of tens of microseconds
 PRIORS = {
-    **_KERNELS,
+    **{
+        name: Prior(x.value, np.hypot(x.spread, IN_SERVERS))
+        for name, x in operator_priors().items()
+        if name not in TIED
+    },
     "hop": Prior(operator_priors()["hop"].value, 1.0),  # launches have a part of it
     "skew": Prior(0.3, 1.0),
     "cdna4.attention_16": Prior(0.4, 0.4),
@@ -99,9 +100,8 @@ PRIORS = {
     "trtllm.rank_kernels": Prior(0.2, 1.0),
     "monthly": Prior(0.02, 1.0),
     "cdna4.grouped": Prior(1.0, 0.5),
-    **{name: AMD_PRIORS[name.partition(".")[2]] for name in AMD_NAMES},
+    **{name: AMD_PRIORS[name.partition(".")[2]] for name in AMD_NAMES if name not in TIED},
 }
-PRIORS = {name: prior for name, prior in PRIORS.items() if name not in TIED}
 NAMES = tuple(PRIORS)
 SYMBOLS = {name: "_".join(reversed(name.split("."))) for name in AMD_NAMES}
 SYMBOLS["trtllm.rank_kernels"] = "k_R"

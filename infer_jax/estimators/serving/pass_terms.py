@@ -245,9 +245,8 @@ def gaps(c: Context) -> Array:
     g (sum over layers of (tau_L k + tau_Q k_B q_g q) + (L - L_d)(tau_E + k_E tau_L)), k of the
     launches of each layer; k_B where experts multiply in more than 4 bits. Blackwell reads scales
     packed by four in exponents, Hopper one by one in 32 bits (DeepGEMM at 0274ad7, README), hence
-    q_g. Where the experts of more than 4 bits of a
-    mixture are on m_e ranks and attention is tensor parallel, k_R (1 - 1 / m_e) is added to k_E:
-    measured with TensorRT-LLM, cause not known.
+    q_g. Where the experts of more than 4 bits of a mixture are on m_e ranks and attention is tensor
+    parallel, k_R (1 - 1 / m_e) is added to k_E: measured with TensorRT-LLM, cause not known.
     """
     layer, engine, model = c.shape.layers, c.engine, c.model
     kind = layer.attention.launches
