@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -74,7 +75,17 @@ class Mutation(NamedTuple):
         own = lines[self.line - 1].encode()
         changed = own[: self.begin] + self.after.encode() + own[self.end :]
         lines[self.line - 1] = changed.decode()
-        path.write_text("".join(lines), encoding="utf-8")
+        write_module(path, "".join(lines))
+
+
+def write_module(path: Path, text: str) -> None:
+    """Write a module and forget what Python compiled of it.
+
+    Python believes a compiled file by the second and the size of its source, which two mutations
+    of a line, tried one right after the other, share.
+    """
+    path.write_text(text, encoding="utf-8")
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
 def mutations(file: Path, root: Path) -> Iterator[Mutation]:
@@ -161,7 +172,7 @@ def try_each(chosen: list[Mutation], root: Path, out: Path, seconds: float) -> l
         before = (root / mutation.file).read_text(encoding="utf-8")
         mutation.apply(root)
         found = killer(mutation, root, seconds)
-        (root / mutation.file).write_text(before, encoding="utf-8")
+        write_module(root / mutation.file, before)
         what = {"place": f"{mutation.file}:{mutation.line}", "before": mutation.before}
         results.append({**what, "after": mutation.after, "killer": found or ""})
         with out.open("a", encoding="utf-8") as file:
