@@ -78,7 +78,8 @@ def load_of(run: Run) -> InstanceLoad:
         nominal=float(run.source in NOMINAL),
         waves=waves(run),
     )
-    plan = Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep, polling=run.polling or 1.0)
+    turns = {"polling": run.polling or 1.0, "balance_timeout": run.balance_timeout or 0.0}
+    plan = Deployment.of(tp=tp, pp=pp, attention_dp=dp, ep=ep, **turns)
     return InstanceLoad(work, plan, float(run.ttft.mean is None and run.ttft.at(50.0) is not None))
 
 

@@ -38,6 +38,7 @@ def calibrate(
     concurrency: opt.Concurrency = None,
     request_rate: opt.RunRate = None,
     polling: opt.Polling = None,
+    balance_timeout: opt.BalanceTimeout = None,
     max_num_seqs: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     max_num_batched_tokens: Annotated[float | None, Option.of("TOKENS", opt.WHOLE)] = None,
     prompts: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
@@ -96,7 +97,8 @@ def calibrate(
     if target is not None:
         profile.check_target(Path(target), hardware, start)
     facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
-    facts |= {"concurrency": concurrency, "request_rate": request_rate, "polling": polling}
+    facts |= {"concurrency": concurrency, "request_rate": request_rate}
+    facts |= {"polling": polling, "balance_timeout": balance_timeout}
     facts |= {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
     paths = [files] if isinstance(files, str | os.PathLike) else files
     runs = read_runs([os.fspath(path) for path in paths], sidecar, **facts)

@@ -34,6 +34,7 @@ def compare(
     request_rate: opt.RunRate = None,
     prompts: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     polling: opt.Polling = None,
+    balance_timeout: opt.BalanceTimeout = None,
     sidecar: opt.Sidecar = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
@@ -70,7 +71,7 @@ def compare(
     sides = [inputs.given(config, one, quant, kv_dtype, price, set) for one in systems]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     facts = {"engine": engine, "dp": dp, "concurrency": concurrency, "request_rate": request_rate}
-    facts |= {"prompts": prompts, "polling": polling}
+    facts |= {"prompts": prompts, "polling": polling, "balance_timeout": balance_timeout}
     if measured is None:
         for name, value in {**facts, "sidecar": sidecar}.items():
             if value is not None:

@@ -33,6 +33,7 @@ def estimate(
     request_rate: Annotated[float | None, Option.of("REQ/S", opt.RATE)] = None,
     prompts: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     polling: opt.Polling = None,
+    balance_timeout: opt.BalanceTimeout = None,
     ttft: opt.Ttft = None,
     tpot: opt.Tpot = None,
     price: opt.Price = None,
@@ -87,7 +88,8 @@ def estimate(
             raise refuse("request_rate", request_rate, f"with {option('estimator', 'serving')}")
         arriving = work.arrivals.replace(rate=work.arrivals.rate / dp)  # at one of the copies
         work = work.replace(arrivals=arriving)
-    work, plan = served(model, work, plan, prompts if prompts is None else prompts / dp, polling)
+    turns = {"polling": polling, "balance_timeout": balance_timeout}
+    work, plan = served(model, work, plan, prompts if prompts is None else prompts / dp, turns)
     inputs.check_context(asked.model, work)
     options = DraftOptions(draft, acceptance, heads)
     answer = estimate_with_best_drafts(model, asked, work, plan, options)

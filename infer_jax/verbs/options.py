@@ -97,6 +97,9 @@ Concurrency = Annotated[float | None, IN_COPIES]
 RATE = above_zero("a rate")
 POLLING = "Passes from one look for new requests to the next (--scheduler-recv-interval of SGLang)"
 Polling = Annotated[float | None, Option(f"{POLLING}; 1 where not given.", "N", WHOLE)]
+BALANCE = "Passes that a prompt waits at most for prompts of the other attention groups"
+BALANCE += " (attention_dp_config.timeout_iters of TensorRT-LLM with enable_balance)"
+BalanceTimeout = Annotated[float | None, Option(f"{BALANCE}; 0 where not given.", "N", WHOLE)]
 
 # limits
 TIME = Time()

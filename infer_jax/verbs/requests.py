@@ -1,6 +1,7 @@
 """The requests of a verb: mean lengths, their distribution, and arrivals."""
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -86,21 +87,25 @@ def requested(
 
 
 def served(
-    model: "Estimator", work: Workload, plan: Plan, prompts: float | None, polling: float | None
+    model: "Estimator",
+    work: Workload,
+    plan: Plan,
+    prompts: float | None,
+    turns: Mapping[str, float | None],
 ) -> tuple[Workload, Plan]:
     """Requests and plan of an instance with what is known of a server and its benchmark alone.
 
-    ``prompts``: requests of a benchmark, of which ``work.batch`` come at its start; ``polling``:
-    passes from one look for new requests to the next.
+    ``prompts``: requests of a benchmark, of which ``work.batch`` come at its start; ``turns``:
+    passes that prompts wait by the server's settings, as `Deployment` names them.
 
     Raises:
         InputError: an estimator without a scheduler, arrivals, fewer requests than are in flight.
     """
-    for name, value in (("prompts", prompts), ("polling", polling)):
+    for name, value in (("prompts", prompts), *turns.items()):
         if value is not None and not model.batches:
             raise refuse(name, value, f"with {option('estimator', 'serving')}")
-    if polling is not None:
-        plan = deployment(plan).with_(polling=polling)
+    if known := {name: passes for name, passes in turns.items() if passes is not None}:
+        plan = deployment(plan).with_(**known)
     if prompts is None:
         return work, plan
     if work.arrivals is not None:

@@ -94,6 +94,18 @@ def test_a_server_that_looks_for_requests_less_often_says_so():
     assert "--estimator serving" in run(*ideal).err
 
 
+def test_prompts_that_wait_for_other_attention_groups_say_so():
+    """Half of the timeout in passes where prompts are rare, and never without groups."""
+    engine = ("--hardware", "b200_sxm", "--estimator", "serving.trtllm", "--batch", "64")
+    rare = ("estimate", "deepseek-v3", *engine, "--ep", "8", "--isl", "1024", "--osl", "65536")
+    at_once, balanced = (answer(*rare, *x) for x in ((), ("--balance-timeout", "60")))
+    waited = balanced["ttft_ms"] - at_once["ttft_ms"]
+    assert waited == pytest.approx(30.0 * balanced["tpot_ms"], rel=0.02)
+    alone = ("estimate", "llama-3.1-8b", *engine, "--tp", "1")
+    single = (answer(*alone, *x)["ttft_ms"] for x in ((), ("--balance-timeout", "60")))
+    assert next(single) == next(single)
+
+
 def test_memory_of_a_batch_is_its_weights_and_its_cache():
     """Llama-3.1-8B: 8,030,261,248 parameters of 2 bytes, 131,072 bytes of cache a token."""
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl", "4000", "--osl", "400")

@@ -154,6 +154,32 @@ def test_a_server_looks_for_requests_as_its_script_says(table):
     assert passes("16", silicon_data_source=GAP + "16") == 1.0
 
 
+def test_a_build_that_often_answers_less_at_a_higher_load_is_erratic(table):
+    def at(load, tpot, image):
+        source = f"silicon_concurrency={load}; measured=2026-01-01; image={image}"
+        return DENSE | {"silicon_data_source": source, "silicon_tpot_ms": tpot}
+
+    steady = [at(load, 8.0 + load / 8.0, "a") for load in (1, 2, 4, 8)]
+    # 4 requests in 60 ms are fewer tokens a second than 1 in 8 ms: of six pairs two
+    erratic = [at(*x, "b") for x in ((1, 8.0), (2, 10.0), (4, 60.0), (8, 61.0))]
+    runs = cleaning.aggregated(table(*steady, *erratic))
+    assert silicon.erratic_builds(runs) == {("vllm", "1.0", "b")}
+
+
+def test_qwen_drafts_on_two_days_without_saying_so(table):
+    def tokens(**more):
+        source = "silicon_concurrency=8; measured=2026-03-20T00:00Z"
+        row = DENSE | {"backend": "sglang", "model_path": "Qwen/Qwen3.5-397B-A17B"}
+        row |= {"silicon_data_source": source, "moe_tp_size": "4", "moe_ep_size": "1"}
+        (run,) = cleaning.aggregated(table(row | more))
+        return silicon.drafts(run)
+
+    assert tokens() == 3.0
+    others = {"backend": "vllm"}, {"moe_tp_size": "1", "moe_ep_size": "4"}, {"precision": "bf16"}
+    day = {"silicon_data_source": "silicon_concurrency=8; measured=2026-03-24T00:00Z"}
+    assert [tokens(**other) for other in (*others, day)] == [0.0] * 4
+
+
 def test_hidden_drafts_are_told_by_day_and_version(table):
     deepseek = DENSE | {"model_path": "deepseek-ai/DeepSeek-R1", "backend": "trtllm"}
     day = {"silicon_data_source": "silicon_concurrency=8; measured=2026-01-14T00:00Z"}

@@ -92,7 +92,6 @@ PRIORS = {
     **_of_engines("acceptance", Prior(0.65, 0.3)),
     **_of_engines("exchange", Prior(2e-5, 1.0)),
     **_of_engines("front", Prior(0.02, 1.0)),
-    "front_rank": Prior(1.0, 1.0),
     **_of_engines("eager", Prior(5.0, 1.0)),
     # eager launches and their growth are a product that the rows hardly tell apart: the growth
     # begins where a fit to aiconfigurator-core's rows alone has it

@@ -13,7 +13,7 @@ from infer_jax.errors import InputError
 # facts of a run that a file may lack: texts and numbers
 TEXTS = ("engine", "version", "model", "system", "date", "precision")
 NUMBERS = (
-    *("chips", "tp", "pp", "dp", "ep", "polling"),
+    *("chips", "tp", "pp", "dp", "ep", "polling", "balance_timeout"),
     *("isl", "osl", "prefix", "concurrency", "request_rate"),
 )
 
@@ -93,7 +93,8 @@ class Run:
     degree; ``tp`` x ``dp`` x ``pp`` chips make a server. A run of ``concurrency`` keeps that
     many requests in flight (closed loop); one of ``request_rate`` sends that many per second
     (open loop), whatever limit ``concurrency`` then sets. A server that looks for new requests
-    every ``polling`` passes says so. ``max_num_seqs`` sequences run at once
+    every ``polling`` passes, or lets prompts wait ``balance_timeout`` passes for those of other
+    attention groups, says so. ``max_num_seqs`` sequences run at once
     and ``max_num_batched_tokens`` are fed in a pass, where the server's arguments are known.
     """
 
@@ -113,6 +114,7 @@ class Run:
     dp: float | None = None
     ep: float | None = None
     polling: float | None = None
+    balance_timeout: float | None = None
     pools: tuple[WorkerPool, ...] = ()
     isl: float | None = None
     osl: float | None = None

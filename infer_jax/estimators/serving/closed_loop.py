@@ -12,9 +12,7 @@ from jax import Array
 from infer_jax.estimators.estimate import ENERGY, Estimate, Limit, Phase
 from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.engines import Engine
 from infer_jax.estimators.serving.passes import Passes, layout, pass_yield, passes
-from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.estimators.serving.workload import ServingWorkload
 from infer_jax.physics import energy, pipelining
 from infer_jax.physics.decoder import total
@@ -22,6 +20,7 @@ from infer_jax.physics.memory import tiers
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.scheduling import interference
 from infer_jax.physics.scheduling.admission import running
+from infer_jax.physics.scheduling.balancing import balance_wait
 from infer_jax.specs import UNBOUNDED, Output, number, part, spec
 from infer_jax.typed_jax import trees
 
@@ -179,7 +178,10 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     first = interference.before_decodes(*load, equal)
     prompt = trees.where(prefill_first, first, interference.beside_decodes(*load, fed, equal))
     together = jnp.minimum(1.0 + prompt.met, prompt.room / fresh)
-    decoding = jnp.maximum(group * prompt.decoding, 1.0)
+    # lengths that are equal end together, and so do the waits for each other's prompts
+    period, busy = later / tokens, -jnp.expm1(-run / plan.attention_dp)
+    balanced = jnp.where(equal, 0.0, balance_passes(c, group / period, busy))
+    decoding = jnp.maximum(group * prompt.decoding * period / (period + balanced), 1.0)
     cost = passes(c, decoding, isl + osl / 2.0, fresh, prefix, prompt.chunks, together * fresh)
     decode_time, joining = cost.decode.time, cost.joining.time
     step = decode_time * tokens
@@ -202,10 +204,10 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
 
     mixes = jnp.where(prefill_first, 0.0, 1.0)
     waves = work.waves * jnp.maximum(work.batch / capacity.places, 1.0)
-    period = later / tokens + prompt.chunks * mixes
     feeding = group * fresh / prompt.room * mixes
-    ends = interference.passes_beyond(waves, period, feeding, equal) * cost.fixed
-    admission = until - (in_prompts - early)
+    cycle = period + prompt.chunks * mixes
+    ends = interference.passes_beyond(waves, cycle, feeding, equal) * cost.fixed
+    admission = until - (in_prompts - early) + balanced * tpot * tokens
     loop = Loop(lengths, capacity, run, group, prompt, cost, together, step, admission, ends)
     return loop_estimate(c, work, loop, decode, tpot)
 
@@ -253,7 +255,7 @@ def ttft_terms(c: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Term
     terms = {
         **loop.passes.alone.terms,
         "fetch": fetch(c, work, cached, own),
-        "front": frontend_latency(c.engine, c.model.front_rank, c.plan),
+        "front": c.engine.front,
         "admission": loop.admission,
         "beside decodes": jnp.where(first, 0.0, jnp.minimum(loop.group - 1.0, 1.0) * longer),
         "other prefills": prompt.met * joining + prompt.turns * loop.step,
@@ -262,13 +264,14 @@ def ttft_terms(c: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Term
     return {name: x * c.model.first_factor for name, x in terms.items()}
 
 
-def frontend_latency(engine: Engine, growth: Array, plan: Deployment) -> Array:
-    """Seconds of network, tokeniser and server before a prompt's first pass.
+def balance_passes(c: Context, arrivals: Array, busy: Array) -> Array:
+    """Passes that a prompt waits for prompts of other attention groups (``balance_wait``).
 
-    t0 (1 + [dp > 1] k dp), t0 of the engine and k its ``growth`` by attention groups.
+    ``arrivals``: of a group, a pass; ``busy``: chance that a group decodes. Where one does not, no
+    prompt waits.
     """
-    groups = plan.attention_dp
-    return engine.front * (1.0 + jnp.where(groups > 1.0, growth * groups, 0.0))
+    groups = c.plan.attention_dp
+    return busy**groups * balance_wait(arrivals, groups, c.plan.balance_timeout)
 
 
 def fetch(c: Context, work: ServingWorkload, cached: Array, prefill: Array) -> Array:

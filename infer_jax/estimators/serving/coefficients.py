@@ -157,9 +157,6 @@ class Coefficients(Spec):
         high=1,
         default=0.9,
     )
-    front_rank: Array = number(
-        "dpT: growth of t0 per attention group", kind="size", default=fitted("front_rank")
-    )
     trtllm: Engine = part("TensorRT-LLM", default_factory=lambda: Engine.published("trtllm"))
     sglang: Engine = part("SGLang", default_factory=lambda: Engine.published("sglang"))
     vllm: Engine = part("vLLM", default_factory=lambda: Engine.published("vllm"))

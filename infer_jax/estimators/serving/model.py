@@ -18,7 +18,6 @@ from infer_jax.estimators.serving.closed_loop import (
     RequestTokens,
     ServerEstimate,
     closed_loop,
-    frontend_latency,
 )
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, Laws
 from infer_jax.estimators.serving.context import Context, chosen
@@ -94,7 +93,6 @@ class Serving(Coefficients, Estimator):
             "quantised_gap",
             "hop",
             "far_hop",
-            "front_rank",
             "passes",
             "skew",
             "expert_rows",
@@ -204,8 +202,7 @@ class Serving(Coefficients, Estimator):
 
     def front_time(self, plan: Plan) -> Array:
         """Seconds before a prompt's first pass: network, tokeniser and server."""
-        latency = frontend_latency(self.chosen_engine, self.front_rank, deployment(plan))
-        return latency * self.first_factor
+        return self.chosen_engine.front * self.first_factor
 
     def request_places(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan

@@ -90,11 +90,10 @@ def open_loop(c: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEs
     cost = passes(c, decoding, group.context, *tokens)
     # a busy server has queued passes before it sees an arrival; requests in flight taken as Poisson
     busy = -jnp.expm1(-loaded.decoding)
-    turns = c.engine.ahead + (c.plan.polling - 1.0) / 2.0
-    before = {
-        "front": closed_loop.frontend_latency(c.engine, c.model.front_rank, c.plan),
-        "admission": turns * busy * loaded.following * pass_yield(c),
-    }
+    turn = loaded.following * pass_yield(c)
+    turns = busy * (c.engine.ahead + (c.plan.polling - 1.0) / 2.0)
+    turns = turns + closed_loop.balance_passes(c, loaded.rate * turn, busy)
+    before = {"front": c.engine.front, "admission": turns * turn}
     cached = memory.cache_bytes(c, lengths.prefix)
     fetched = closed_loop.fetch(c, work, cached, cost.alone.time)
     # the laws take steps that decode; a prompt's own has a factor of its own

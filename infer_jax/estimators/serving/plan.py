@@ -89,6 +89,12 @@ class Deployment(Plan):
         low=1,
         default=1.0,
     )
+    balance_timeout: Array = number(
+        "passes that a prompt waits at most until each attention group has one, TensorRT-LLM's "
+        "attention_dp_config.timeout_iters with enable_balance; 0: it waits for none",
+        kind="count",
+        default=0.0,
+    )
 
     wide: WideExperts | None = part(
         "how experts on several nodes are served; none: tokens are exchanged by collectives",

@@ -157,7 +157,8 @@ class Row(SimpleNamespace):
         decline = np.cumprod(mean * np.array([1.0, 0.79, 0.57, 0.19, 0.19]))
         mu = 1 + sum(decline[: int(d)])
         q = self.queue(b, max(o - 1, 1e-3) / mu)
-        n = max(b * q.share, 1.0)  # of them decode
+        balanced = self.balanced(b / q.D, C_e / dp)
+        n = max(b * q.share * q.D / (q.D + balanced), 1.0)  # of them decode
 
         g = v["g_blk"] if self.blackwell else 1.0
         k_F, k_D = (1.0 if cls == "fp4" else v["k_B"] for cls in (self.c_F, self.c_A))
@@ -223,7 +224,7 @@ class Row(SimpleNamespace):
         each = (left - others) / max(o - 1, 1e-3)
         tpot = t_d + (each if q.first else min(each, g * q.R / (i * mu)))
         own = max(g + (0 if q.first else q.c * t_s) - P, 0.0) * min(b - 1, 1.0)
-        first = self.t0 * (1 + (v["dpT"] * dp if dp > 1 else 0.0)) + wait + P
+        first = self.t0 + wait + balanced * tpot * mu + P
         first += (0 if q.first else own) + q.met * g + q.w * t_s
         wave = 0.0
         if not (q.first and self.fixed):  # the first wave
@@ -241,6 +242,18 @@ class Row(SimpleNamespace):
         middle = 2 * self.waves * wave * max(1 - self.waves / 2, 0.0)
         median = ttft + (middle - wave) * self.C / C_e
         return ttft, tpot, self.C * o / whole / self.G, C_e, cap, median
+
+    def balanced(self, arrivals, b):
+        """Passes until all groups have a prompt, where all decode and lengths are not equal."""
+        dp, timeout = self.dp, self.balance
+        if self.fixed or dp == 1 or timeout == 0.0:
+            return 0.0
+        nodes, weights = np.polynomial.legendre.leggauss(32)
+        end = timeout / max(1.0, arrivals * timeout / (20 + math.log(dp)))
+        t = (1 + nodes) / 2 * end
+        one = 1 - np.exp(-(arrivals * t + 1e-12))
+        wait = weights @ (t * (1 - one ** (dp - 1))) / (weights @ (1 - one**dp))
+        return (1 - math.exp(-b)) ** dp * wait
 
     def queue(self, b, D):
         """Who meets whom: c own passes of R prompt tokens, w more, `met` prompts of others."""

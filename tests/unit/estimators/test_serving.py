@@ -195,6 +195,7 @@ def drawn(rng):
         "isl": float(rng.integers(20, 9000)),
         "osl": float(rng.integers(2, 4000)),
         "waves": pick(1.5, 10.0, 1e9),
+        "balance": pick(0.0, 60.0),
         "C": float(np.ceil(10 ** rng.uniform(0, 3))),
         "drafts": int(rng.integers(4)) if rng.integers(3) == 0 else 0,
         "B": rng.uniform(2e12, 8e12),
@@ -224,7 +225,9 @@ def drawn(rng):
             nominal=float(not row["fixed"]),
             waves=row["waves"],
         ),
-        Deployment.of(tp=tp, ep=m_e, attention_dp=dp, drafts=row["drafts"]),
+        Deployment.of(
+            tp=tp, ep=m_e, attention_dp=dp, drafts=row["drafts"], balance_timeout=row["balance"]
+        ),
     )
     return row, given
 

@@ -13,6 +13,7 @@ chips, 3 on AMD's; ATOM 3 in FP8, its default of 1 in FP4. Two pools, whose reci
 assumed to draft as TensorRT-LLM.
 """
 
+from infer_jax.calibration.pooled.readers.pool_recipes import started_as
 from infer_jax.calibration.pooled.rows import (
     AMD,
     BF16,
@@ -119,6 +120,9 @@ def _row(cells: Cells) -> PooledRow:
     share = 1.0
     if pools:
         plan, copies, share = _pools(cells, drafting)
+        if engine == "trtllm":
+            sizes = float(number(cells, "isl")), float(number(cells, "osl"))
+            plan = started_as(plan, system, model, precision, sizes, load)
         workload = ServingWorkload.of(**lengths, batch=load / copies, waves=WAVES)
     else:
         plan = _plan(cells, "decode", number(cells, "decode_tp"), drafting)
@@ -126,7 +130,10 @@ def _row(cells: Cells) -> PooledRow:
             plan = plan.with_(drafts=_drafts(cells, own, make, float(plan.drafts)))
         polled = engine == "sglang" and make == "nvidia" and hardware not in ("h100", "h200")
         polled &= model in POLLING_MODELS
-        plan = plan.with_(polling=POLLING[load >= 16] if polled else 1.0)
+        plan = plan.with_(
+            polling=POLLING[load >= 16] if polled else 1.0,
+            balance_timeout=balance_timeout(engine, model),
+        )
         workload = ServingWorkload.of(**lengths, batch=load, waves=WAVES)
     return PooledRow(
         id=cells.get("id") or "",
@@ -184,6 +191,17 @@ def _plan(cells: Cells, role: str, chips: float, drafting: bool) -> Deployment:
         raise UnusableRowError(f"{role}_ep is no divisor of the GPUs")
     ranks = {"tp": 1.0, "attention_dp": chips} if wide else {"tp": chips}
     return Deployment.of(**ranks, ep=ep, drafts=DRAFTS[wide] if drafting else 0.0)
+
+
+def balance_timeout(engine: str, model: str) -> float:
+    """Passes that prompts wait for those of other groups, as the published scripts start a server.
+
+    TensorRT-LLM's (benchmarks/single_node, dsr1_*_trt.sh and gptoss_*_trt.sh at 34bc7c4) balance
+    attention groups: with timeout_iters 60, and for gpt-oss with its default of 50.
+    """
+    if engine != "trtllm":
+        return 0.0
+    return 50.0 if model == "gpt-oss-120b" else 60.0
 
 
 def _drafts(cells: Cells, framework: str, make: str, default: float) -> float:

@@ -1,10 +1,24 @@
-"""Rows of aiconfigurator-core: of one pool, and of two, of which no TTFT is fitted."""
+"""Rows of aiconfigurator-core: of one pool, and of two, of which no TTFT is fitted.
+
+Beside the rules of `silicon_cleaning`, two of our own leave out rows: those that do not say how
+many requests were in flight (their TTFT is up to a minute, or far below what their batch explains),
+and those of an erratic build.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 
 from infer_jax.calibration.pooled.readers import silicon_cleaning as cleaning
-from infer_jax.calibration.pooled.readers.inferencex import DRAFTS, POLLING, WAVES
+from infer_jax.calibration.pooled.readers.inferencex import (
+    DRAFTS,
+    POLLING,
+    WAVES,
+    balance_timeout,
+)
+from infer_jax.calibration.pooled.readers.pool_recipes import started_as
 from infer_jax.calibration.pooled.readers.silicon_cleaning import SiliconPools, SiliconRun
 from infer_jax.calibration.pooled.rows import PooledRow, RowsRead, ServedModel, prefill_batches
-from infer_jax.catalog.measurements import silicon
+from infer_jax.catalog.measurements import silicon, silicon_runs
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment, ServingWorkload
@@ -12,7 +26,12 @@ from infer_jax.estimators.serving import Deployment, ServingWorkload
 # families whose published scripts start SGLang with --scheduler-recv-interval (InferenceX,
 # benchmarks/single_node: dsr1_* and qwen3.5_* on b200 and b300; the others leave it at 1)
 POLLING_FAMILIES = ("DeepSeek-R1/V3", "Qwen3.5-397B-A17B")
+QWEN_DRAFTING_DAYS = ("2026-03-20", "2026-04-03")
 REPEATED = "a second entry of one measurement, or no single server"
+UNSTATED = "requests in flight are not stated"
+ERRATIC = "a build that often answers less at a higher load"
+HIGHER = 1.9  # a load over another that counts as higher
+OFTEN = 0.1  # of pairs of loads
 
 
 def is_installed() -> bool:
@@ -27,21 +46,74 @@ def is_installed() -> bool:
 def read() -> RowsRead:
     """The clean rows; the others are counted by what is wrong with them."""
     result = RowsRead()
-    for run in cleaning.aggregated():
+    single = cleaning.aggregated()
+    erratic = erratic_builds([run for run in single if run.unique])
+    for run in single:
         if not run.unique:
             result.skipped[REPEATED] += 1
         elif run.anomaly:
             result.skipped[run.anomaly.replace("_", " ")] += 1
+        elif not _is_load_stated(run):
+            result.skipped[UNSTATED] += 1
+        elif _build(run) in erratic:
+            result.skipped[ERRATIC] += 1
         else:
             result.rows.append(_row(run))
     pools, unknown = cleaning.disaggregated()
     result.skipped["pools whose workers are not known"] += len(unknown)
     for run in pools:
-        if run.unique:
-            result.rows.append(_pools(run))
-        else:
+        if not run.unique:
             result.skipped[REPEATED] += 1
+        elif not _is_load_stated(run):
+            result.skipped[UNSTATED] += 1
+        else:
+            result.rows.append(_pools(run))
     return result
+
+
+def erratic_builds(runs: Sequence[SiliconRun]) -> set[Hashable]:
+    """Builds of which more than a tenth of pairs of loads give fewer tokens a second at the higher.
+
+    TPOT then grows faster than the requests in flight, which no sharing of a chip explains. A pair
+    is two runs of one server that differ in load alone, one at 1.9 times the other's or more.
+    """
+    servers: dict[tuple, list[SiliconRun]] = defaultdict(list)
+    for run in runs:
+        servers[(_build(run), run.configuration, run.published.precision)].append(run)
+    pairs: dict[Hashable, list[bool]] = defaultdict(list)
+    for (build, _, _), own in servers.items():
+        for less in own:
+            for more in own:
+                load = more.concurrency / less.concurrency
+                if load >= HIGHER:
+                    pace = more.published.tpot_ms / less.published.tpot_ms
+                    pairs[build].append(pace > load)
+    return {build for build, fewer in pairs.items() if sum(fewer) > OFTEN * len(fewer)}
+
+
+def _build(run: SiliconRun) -> tuple[str, str, str]:
+    row = run.published
+    return row.backend, row.version, row.fact("image")
+
+
+def _is_load_stated(run: SiliconRun) -> bool:
+    return silicon_runs.stated_load(run.published) is not None
+
+
+def drafts(run: SiliconRun) -> float:
+    """Tokens that a server drafted without its row saying so.
+
+    Beside the DeepSeek runs of `SiliconRun.hidden_drafts`: Qwen3.5's on SGLang with tp 4 and no
+    expert parallelism of two days. With 4 requests in flight TPOT is 0.6 times that of the same
+    server on another day, with 256 it is 1.3 times, and TTFT grows: as a server that drafts. The
+    published script drafts 3 (InferenceX, benchmarks/single_node/qwen3.5_fp8_b200_mtp.sh, 2ecc5ce).
+    """
+    row, grid = run.published, run.layout
+    assert grid is not None
+    if run.model_family == "Qwen3.5-397B-A17B" and row.date in QWEN_DRAFTING_DAYS:
+        drafting = row.backend == "sglang" and row.precision == "fp8"
+        return DRAFTS[False] if drafting and grid.tp == 4.0 and grid.moe_ep == 1.0 else 0.0
+    return DRAFTS[grid.dp > 1] if run.hidden_drafts else 0.0
 
 
 def polling(run: SiliconRun) -> float:
@@ -84,8 +156,9 @@ def _row(run: SiliconRun) -> PooledRow:
         tp=grid.tp,
         attention_dp=grid.dp,
         ep=grid.moe_ep,
-        drafts=DRAFTS[grid.dp > 1] if run.hidden_drafts else 0.0,
+        drafts=drafts(run),
         polling=polling(run),
+        balance_timeout=0.0 if row.fixed_length else balance_timeout(row.backend, run.model),
     )
     return PooledRow(
         **_common(run),  # pyright: ignore[reportArgumentType]
@@ -102,17 +175,21 @@ def _pools(run: SiliconPools) -> PooledRow:
         Deployment.of(tp=p.layout.tp, attention_dp=p.layout.dp, ep=p.layout.moe_ep)
         for p in (run.prefill, run.decode)
     )
+    plan = Pools.of(
+        prefill=prefill,
+        decode=decode,
+        prefill_copies=run.prefill.count,
+        decode_copies=run.decode.count,
+        **prefill_batches(run.prefill.layout.dp, float(row.isl)),
+    )
+    if row.backend == "trtllm" and not row.fixed_length:
+        sizes = row.isl, row.osl
+        plan = started_as(plan, run.system, run.model, row.precision, sizes, run.concurrency)
     return PooledRow(
         **_common(run),  # pyright: ignore[reportArgumentType]
         dataset="silicon pools",
         workload=_workload(run, run.concurrency / run.decode.count),
-        plan=Pools.of(
-            prefill=prefill,
-            decode=decode,
-            prefill_copies=run.prefill.count,
-            decode_copies=run.decode.count,
-            **prefill_batches(run.prefill.layout.dp, float(row.isl)),
-        ),
+        plan=plan,
         group=f"{run.model_family} {row.system} {row.backend} pools",
         mode="pools",
     )

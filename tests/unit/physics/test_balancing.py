@@ -1,0 +1,60 @@
+"""Waits of prompts for those of other attention groups, beside the engine's rule pass by pass."""
+
+import jax
+import numpy as np
+import pytest
+
+from infer_jax.physics.scheduling.balancing import balance_wait
+
+PASSES = 400_000
+
+
+def waits_by_rule(arrivals: float, groups: int, timeout: int, seed: int = 0) -> float:
+    """Mean wait in passes by the rule of TensorRT-LLM's _balance_adp_requests, all groups decoding.
+
+    In each pass it counts up unless every group has a prompt; at ``timeout`` all go.
+    """
+    coming = np.random.default_rng(seed).poisson(arrivals, (PASSES, groups))
+    waiting, count, waited = np.zeros(groups), 0, 0.0
+    for new in coming:
+        waited += waiting.sum() + 0.5 * new.sum()  # they come at a random moment of the pass
+        waiting += new
+        count += 1
+        if waiting.all() or count >= timeout:
+            waiting[:], count = 0.0, 0
+    return waited / coming.sum()
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "groups", "timeout"),
+    [(0.001, 8, 60), (0.01, 2, 50), (0.03, 8, 60), (0.07, 4, 60), (0.2, 8, 30)],
+)
+def test_the_wait_is_that_of_the_rule(arrivals, groups, timeout):
+    by_rule = waits_by_rule(arrivals, groups, timeout)
+    # the rule looks once a pass, half a pass after the last prompt came on average
+    assert abs(float(balance_wait(arrivals, groups, timeout)) - by_rule) < 0.6 + 0.02 * by_rule
+
+
+def test_it_is_half_the_timeout_at_most_and_nothing_alone():
+    rates = np.geomspace(1e-6, 10.0, 40)
+    for groups in (1.0, 2.0, 8.0, 64.0):
+        waits = np.asarray(jax.vmap(lambda a, n=groups: balance_wait(a, n, 60.0))(rates))
+        assert (
+            (np.diff(waits) <= 0.0).all() and (waits >= 0.0).all() and (waits < 30.0 + 1e-9).all()
+        )
+    assert float(balance_wait(0.1, 1.0, 60.0)) == 0.0
+    assert float(balance_wait(0.1, 8.0, 0.0)) == 0.0
+    assert float(balance_wait(0.0, 8.0, 60.0)) == pytest.approx(30.0)
+
+
+def test_its_slopes_are_finite_where_nothing_comes_and_right_elsewhere():
+    slopes = jax.grad(lambda *x: balance_wait(*x), argnums=(0, 1, 2))
+    for point in ((0.0, 1.0, 0.0), (0.0, 2.0, 60.0), (0.1, 1.0, 60.0), (1e4, 64.0, 1e3)):
+        assert np.isfinite(slopes(*point)).all(), point
+    # of two groups the other has a prompt within t passes with chance a t: T / 2 - a T^2 / 3
+    assert float(slopes(0.0, 2.0, 60.0)[0]) == pytest.approx(-(60.0**2) / 3.0)
+    for point in ((0.05, 4.0, 60.0), (0.3, 2.5, 20.0)):
+        for k, slope in enumerate(slopes(*point)):
+            step = 1e-4 * np.eye(3)[k]
+            ends = (float(balance_wait(*(point + sign * step))) for sign in (1.0, -1.0))
+            assert float(slope) == pytest.approx((next(ends) - next(ends)) / 2e-4, rel=1e-5)
