@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_430,
-    "lines of code of the package": 34_943,
-    "lines of the package": 60_654,
-    "files of the package": 416,
+    "lines of code of the front": 9_442,
+    "lines of code of the package": 35_052,
+    "lines of the package": 60_890,
+    "files of the package": 418,
     "lines of experiments": 10_900,
-    "lines of tests": 32_500,
+    "lines of tests": 32_600,
     "functions and classes with bare names": 12,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
