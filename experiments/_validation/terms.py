@@ -38,6 +38,7 @@ WITHOUT: dict[str, dict[str, float]] = {
     "latency of a hop": {"hop": 0.0},
     "latency of a hop between switches": {"far_hop": 0.0},
     "exchanges among attention groups": _of_engines("exchange", 0.0),
+    "shorter exchanges in a rack": {"rack_exchange": 1.0},
     "launches of experts": {"expert_kernels": 0.0},
     "launches of latent attention": {"latent_kernels": 1.0},
     "launches of sparse attention": {"sparse_kernels": 1.0},

@@ -91,6 +91,7 @@ PRIORS = {
     "sparse_kernels": Prior(4.0, 0.3),
     **_of_engines("acceptance", Prior(0.65, 0.3)),
     **_of_engines("exchange", Prior(2e-5, 1.0)),
+    "rack_exchange": Prior(1.0, 1.0),
     **_of_engines("front", Prior(0.02, 1.0)),
     **_of_engines("eager", Prior(5.0, 1.0)),
     # eager launches and their growth are a product that the rows hardly tell apart: the growth
@@ -104,6 +105,7 @@ PRIORS = {
 NAMES = tuple(PRIORS)
 SYMBOLS = {name: "_".join(reversed(name.split("."))) for name in AMD_NAMES}
 SYMBOLS["trtllm.rank_kernels"] = "k_R"
+SYMBOLS["rack_exchange"] = "x_R"
 SYMBOLS |= {f"{engine}.exchange": f"tauX_{engine[:3]}" for engine in ENGINES}
 SYMBOLS |= {f"{engine}.acceptance": f"acc_{engine[:3]}" for engine in ENGINES}
 # how much a row counts beside one of aiconfigurator-core's, which are most: of seven sets of

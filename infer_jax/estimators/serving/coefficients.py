@@ -157,6 +157,12 @@ class Coefficients(Spec):
         high=1,
         default=0.9,
     )
+    rack_exchange: Array = number(
+        "x_R: exchange of tokens among attention groups where a switch joins several nodes, over"
+        " tau_X, which is of one node",
+        kind="size",
+        default=fitted("rack_exchange"),
+    )
     trtllm: Engine = part("TensorRT-LLM", default_factory=lambda: Engine.published("trtllm"))
     sglang: Engine = part("SGLang", default_factory=lambda: Engine.published("sglang"))
     vllm: Engine = part("vLLM", default_factory=lambda: Engine.published("vllm"))

@@ -23,6 +23,7 @@ from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.numerics import maximum
 from infer_jax.typed_jax import trees
 
+NODE = 8.0  # chips of one node; a switch that joins more is a rack's
 # of reading and computing of decode attention: a kernel streams keys while it multiplies others, so
 # that the corner between them is sharper than that of a product, whose tiles come in waves
 STREAMED = 0.1
@@ -73,8 +74,8 @@ def through_layers(c: Context, rows: Array, attention_and_launch: Array | float 
 
     L (T_A + T_el + 2 T_ar) + (L - L_d)(T_F + T_S) + L_d T_D; with several attention groups of a
     mixture the second all-reduce is two exchanges among them, each with tau_X of its engine's
-    kernels. Of two micro-batches each has half of the rows, and one exchanges while the other
-    computes: products, and ``attention_and_launch`` seconds besides.
+    kernels, x_R tau_X in a rack. Of two micro-batches each has half of the rows, and one exchanges
+    while the other computes: products, and ``attention_and_launch`` seconds besides.
     """
     layer, model, plan = c.shape.layers, c.model, c.plan
     wide, batches = plan.wide, micro_batches(plan)
@@ -84,7 +85,8 @@ def through_layers(c: Context, rows: Array, attention_and_launch: Array | float 
     groups = c.wire._replace(domain=jnp.maximum(c.wire.domain / plan.tp, 1.0))
     copies = c.shape.exchanged * (1.0 - model.idle_slots)
     exchange = switch_collectives.exchange(plan.attention_dp, copies, activations, groups)
-    exchange = 2.0 * (c.engine.exchange + exchange)
+    rack = jnp.where(c.wire.domain > NODE, model.rack_exchange, 1.0)
+    exchange = 2.0 * (c.engine.exchange * rack + exchange)
     if wide is not None:
         exchange = wide_experts.exchanged(c, wide, rows)
     exchanging = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
