@@ -176,21 +176,22 @@ def test_each_generation_has_coefficients_of_its_own_and_their_gradients(x64):
 
 
 def test_attention_groups_of_a_mixture_wait_for_two_exchanges_a_layer(x64):
-    """By hand, 61 layers: 2 tau_X each where there are groups; with slopes, none of one group."""
-    seen, hardware = shape(ij.load_model("deepseek-r1").architecture), ij.load_system("h200_sxm")
+    """By hand, 61 layers: 2 tau_X each where there are groups, x_R of them in a rack; with slopes."""
+    seen, node = shape(ij.load_model("deepseek-r1").architecture), ij.load_system("h200_sxm")
+    rack = ij.load_system("gb200_nvl72")
 
     @jax.jit
-    def layers(seconds, groups):
+    def layers(seconds, groups, hardware=node.hardware):
         model = Serving.of(engine="sglang")
         model = model.replace(sglang=model.sglang.replace(exchange=seconds))
         plan = Deployment.of(ep=8).replace(attention_dp=groups)
-        return pass_terms.through_layers(
-            model.context(seen, hardware.hardware, plan), jnp.asarray(8.0)
-        ).time
+        return pass_terms.through_layers(model.context(seen, hardware, plan), jnp.asarray(8.0)).time
 
     eight, one = np.asarray(8.0), np.asarray(1.0)
     added = float(layers(4e-5, eight) - layers(0.0, eight))
     assert added == pytest.approx(2.0 * 61.0 * 4e-5, rel=1e-9)
+    shorter = float(layers(4e-5, eight, rack.hardware) - layers(0.0, eight, rack.hardware))
+    assert shorter == pytest.approx(float(Serving.of().rack_exchange) * added, rel=1e-9)
     slope = jax.grad(layers)
     for seconds in (0.0, 4e-5):
         assert float(slope(seconds, eight)) == pytest.approx(2.0 * 61.0, rel=1e-9)
