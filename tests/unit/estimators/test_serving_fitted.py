@@ -176,7 +176,7 @@ def test_each_generation_has_coefficients_of_its_own_and_their_gradients(x64):
 
 
 def test_attention_groups_of_a_mixture_wait_for_two_exchanges_a_layer(x64):
-    """By hand, 61 layers: 2 tau_X each where there are groups, x_R of them in a rack; with slopes."""
+    """By hand, 61 layers: 2 tau_X each of groups, in a rack x_R times as much; with slopes."""
     seen, node = shape(ij.load_model("deepseek-r1").architecture), ij.load_system("h200_sxm")
     rack = ij.load_system("gb200_nvl72")
 
