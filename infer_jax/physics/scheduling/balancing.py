@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-NODES = 32
-LATEST = 20.0  # arrivals of a group, of which it has one but for a chance of exp(-20)
+NODES = 10  # the wait to 0.2 %
+LATEST = 8.0  # arrivals of a group, of which it has one but for a chance of exp(-8)
 TINY = 1e-12  # arrivals, of which the logarithm is finite
 
 
@@ -40,6 +40,6 @@ def balance_wait(arrivals: ArrayLike, groups: ArrayLike, timeout: ArrayLike) -> 
     end = timeout / jnp.maximum(1.0, arrivals * timeout / (LATEST + jnp.log(groups)))
     one = jnp.log(-jnp.expm1(-(arrivals * end * share + TINY)))  # log F_1
     # not expm1, whose slope is its value and 1: of a chance near 0 few digits would be left
-    some_without, any_without = (1.0 - jnp.exp(x * one) for x in (groups - 1.0, groups))
-    waited = jnp.sum(weights * share * some_without, axis=-1)
-    return end[..., 0] * waited / jnp.sum(weights * any_without, axis=-1)
+    others = jnp.exp((groups - 1.0) * one)
+    waited = jnp.sum(weights * share * (1.0 - others), axis=-1)
+    return end[..., 0] * waited / jnp.sum(weights * (1.0 - others * jnp.exp(one)), axis=-1)

@@ -248,8 +248,8 @@ class Row(SimpleNamespace):
         dp, timeout = self.dp, self.balance
         if self.fixed or dp == 1 or timeout == 0.0:
             return 0.0
-        nodes, weights = np.polynomial.legendre.leggauss(32)
-        end = timeout / max(1.0, arrivals * timeout / (20 + math.log(dp)))
+        nodes, weights = np.polynomial.legendre.leggauss(10)
+        end = timeout / max(1.0, arrivals * timeout / (8 + math.log(dp)))
         t = (1 + nodes) / 2 * end
         one = 1 - np.exp(-(arrivals * t + 1e-12))
         wait = weights @ (t * (1 - one ** (dp - 1))) / (weights @ (1 - one**dp))
