@@ -18,14 +18,9 @@ def entries() -> dict[str, dict[str, str]]:
     """Key to fields of every entry, each field in balanced braces."""
     result = {}
     for _, key, body in ENTRY.findall(infer_jax.citation()):
-        fields = {}
-        for text in re.split(r",\n(?= {2}\w+ = )", body):
-            match = FIELD.match(text)
-            assert match, text
-            assert match[2].count("{") == match[2].count("}"), text
-            fields[match[1]] = " ".join(match[2].split())
-        assert key not in result
-        result[key] = fields
+        fields = [FIELD.match(text) for text in re.split(r",\n(?= {2}\w+ = )", body)]
+        assert key not in result and all(x and x[2].count("{") == x[2].count("}") for x in fields)
+        result[key] = {x[1]: " ".join(x[2].split()) for x in fields if x}
     return result
 
 

@@ -1,24 +1,18 @@
 """An output is declared once, beside its field; every view reads the declaration."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import infer_jax as ij
 from infer_jax.estimators import Economics, Estimate
 from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
-from infer_jax.planning.pricing import plan_outputs
-from infer_jax.results import table
-from infer_jax.results.text import as_text
 from infer_jax.specs import Output, number, spec
 from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, grows
-from infer_jax.verbs.plan_columns import PLACED, bill_columns, plan_fields
 from tests.cli.running import answer, answered_once, run
 
 PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
@@ -104,22 +98,6 @@ def test_a_sweep_and_a_report_have_the_new_output(carbon, estimated, tmp_path):
         ij.sweep(unlit, keep=Pareto("speed", "carbon"), estimator=carbon())
     page = ij.report("llama-3.1-8b", "h100_sxm", tp=1, batch=16, estimator=NAME).page
     assert "CO2 of output tokens" in page and "g/Mtok" in page
-
-
-def test_a_plan_has_the_new_output(carbon):
-    """Its row of JSON and its table, in the units that the field declares."""
-    plans = ij.plan("llama-3.1-8b", "h100_sxm", total_gpus=2, tpot=0.012, mode="aggregated")
-    assert plans.best is not None and {x.name for x in plans.best.outputs} == PLACED
-    system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
-    work = ij.Workload.of(isl=1024, osl=128, batch=16)
-    result = carbon().estimate(model.architecture, system.hardware, work, ij.Plan.of(tp=1))
-    more = plan_outputs(jax.tree.map(lambda x: x[None], result), {}, 0)["outputs"]
-    outputs = {**plans.best.outputs, **{x: more[x] for x in more if x.name == "carbon"}}
-    plan = replace(plans.best, outputs=outputs)
-    fields = plan_fields(plan, plans.question, None)
-    assert fields["carbon_per_mtok_g"] == pytest.approx(float(result.carbon))
-    shown = table([plan], bill_columns([plan], plans.searched, "$"))
-    assert "g/Mtok" in as_text([shown])
 
 
 def test_less_power_is_better():

@@ -38,13 +38,8 @@ def test_what_python_prints_names_no_option_of_the_shell(ask, options):
 
 @pytest.mark.parametrize("none", ["none", float("inf")])
 def test_a_plan_says_how_its_usual_limit_is_taken_away(none):
-    asked: dict[str, Any] = {
-        "total_gpus": 2,
-        "mode": "aggregated",
-        "isl": 2000,
-        "osl": 200,
-        "tpot": "12ms",
-    }
+    asked: dict[str, Any] = {"total_gpus": 2, "mode": "aggregated", "isl": 2000, "osl": 200}
+    asked["tpot"] = "12ms"
     usual = ij.plan("llama-3.1-8b", "h100_sxm", **asked)
     assert 'ttft="none" takes it away' in " ".join(str(usual).split())
     without = ij.plan("llama-3.1-8b", "h100_sxm", **asked, ttft=none).to_dict()
@@ -55,13 +50,6 @@ def test_a_plan_says_how_its_usual_limit_is_taken_away(none):
 def test_a_time_without_a_unit_or_a_sense_is_refused(time):
     with pytest.raises(ij.InputError, match=r"^estimate: ttft is .*; allowed: a number above 0"):
         ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, ttft=time)
-
-
-def test_times_with_units_are_limits():
-    other = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, ttft=0.3)
-    text: Any = "300ms"
-    one = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, ttft=text)
-    assert one.limits == other.limits == {"ttft": 0.3}
 
 
 def test_the_best_plan_is_one_line():

@@ -33,23 +33,15 @@ def formula(layers, parameters, hop=2e-6):
     return -x / (3.0 * x - a), (2.0 * x - a) / (3.0 * x - a)
 
 
-@pytest.mark.parametrize(("layers", "parameters"), [(80.0, 70.6e9), (32.0, 8.0e9), (126.0, 405e9)])
-def test_the_closed_form_is_its_formula(layers, parameters):
-    output, wanted = closed(layers, parameters), formula(layers, parameters)
-    assert output["bandwidth"] == pytest.approx(wanted[0], abs=1e-9)
-    assert output["hop"] == pytest.approx(wanted[1], abs=1e-9)
-    assert output["layers"] == pytest.approx(output["hop"], abs=1e-12)
-
-
-def test_llama_3_70b_and_the_limit_of_no_latency():
+def test_the_closed_form_is_its_formula():
+    for size in ((80.0, 70.6e9), (32.0, 8.0e9), (126.0, 405e9)):
+        output, wanted = closed(*size), formula(*size)
+        assert (output["bandwidth"], output["hop"]) == pytest.approx(wanted, abs=1e-9)
+        assert output["layers"] == pytest.approx(output["hop"], abs=1e-12)
     # Erdil 2025 (arXiv 2506.04645), Section 2.2.3: -1/3 and 2/3 only as the latency goes to 0
-    output = closed(80.0, 70.6e9)
-    assert round(output["bandwidth"], 3) == -0.383
-    assert round(output["hop"], 3) == 0.617
-    far = closed(80.0, 70.6e9, hop=2e-15)
-    assert far["bandwidth"] == pytest.approx(-1.0 / 3.0, abs=1e-3)
-    assert far["hop"] == pytest.approx(2.0 / 3.0, abs=1e-3)
-    assert abs(output["bandwidth"] + 1.0 / 3.0) > 0.04
+    output, far = closed(80.0, 70.6e9), closed(80.0, 70.6e9, hop=2e-15)
+    assert (round(output["bandwidth"], 3), round(output["hop"], 3)) == (-0.383, 0.617)
+    assert (far["bandwidth"], far["hop"]) == pytest.approx((-1 / 3, 2 / 3), abs=1e-3)
 
 
 def of(function, **numbers):

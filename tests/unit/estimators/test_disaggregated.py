@@ -11,17 +11,8 @@ from infer_jax.estimators.disaggregated import OUTSIDE, Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload
 from infer_jax.specs import Arrivals, ForwardPass, Hardware, Hierarchy, Plan, Workload
 from tests.contract.cases import dense, mixture, nodes
-
-
-@jax.jit
-def estimate(wrapper, arch, hardware, workload, plan):
-    return wrapper.estimate(arch, hardware, workload, plan)
-
-
-@jax.jit
-def step(estimator, arch, hardware, forward, plan):
-    return estimator.step(arch, hardware, forward, plan)
-
+from tests.unit.estimators.compiled import estimate, step
+from tests.unit.physics.derivatives import PROGRAM
 
 WORK = Workload.of(isl=3000, osl=300, batch=40)
 
@@ -153,20 +144,20 @@ def test_the_start_of_a_benchmark_waits_for_half_of_the_others(x64):
 
 
 def test_gradients_of_a_loop_are_finite_and_those_of_differences(x64):
-    def ttft(numbers):
-        built = Disaggregated.of(target=Economics.as_planned()).replace(handover=numbers[2])
-        plan = pools().replace(prefill_copies=numbers[1])
-        return built.loop(dense(), nodes(), WORK.replace(batch=numbers[0]), plan).ttft
+    def ttft(load, copies, handover):
+        built = Disaggregated.of(target=Economics.as_planned()).replace(handover=handover)
+        plan = pools().replace(prefill_copies=copies)
+        return built.loop(dense(), nodes(), WORK.replace(batch=load), plan).ttft
 
-    law, slope = jax.jit(ttft), jax.jit(jax.grad(ttft))
-    for point in ((30.0, 2.0, 0.07), (900.0, 2.0, 0.07), (6.0, 3.0, 0.0)):
-        x, found = np.asarray(point), slope(jnp.asarray(point))
-        for i in range(3):
-            h = 1e-4 * np.eye(3)[i]
-            difference = (law(jnp.asarray(x + h)) - law(jnp.asarray(x - h))) / 2e-4
-            assert float(found[i]) == pytest.approx(float(difference), rel=1e-3, abs=1e-6)
-    for point in ((1.0, 1.0, 0.07), (0.01, 1.0, 0.0), (1e6, 1.0, 0.07)):
-        assert np.all(np.isfinite(slope(jnp.asarray(point))))
+    law = jax.jit(jax.vmap(jax.value_and_grad(ttft, (0, 1, 2))), compiler_options=PROGRAM)
+    points = np.array([(30.0, 2.0, 0.07), (900.0, 2.0, 0.07), (6.0, 3.0, 0.0)])
+    ends = np.array([(1.0, 1.0, 0.07), (0.01, 1.0, 0.0), (1e6, 1.0, 0.07)])
+    aside = points[:, None] + 1e-4 * np.concatenate([np.eye(3), -np.eye(3)])
+    values, slopes = law(*np.concatenate([points, ends, aside.reshape(-1, 3)]).T)
+    assert np.all(np.isfinite(slopes))
+    above, below = np.split(np.reshape(values[6:], (3, 6)), 2, axis=1)
+    found = np.stack(slopes, axis=1)[:3]
+    np.testing.assert_allclose(found, (above - below) / 2e-4, rtol=1e-3, atol=1e-6)
 
 
 def test_seconds_of_router_and_hand_over_are_in_the_first_token():

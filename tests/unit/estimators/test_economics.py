@@ -10,13 +10,9 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Economics, Speculative, make
 from infer_jax.physics.closed_form import fastest_instance
 from infer_jax.specs import ForwardPass, Plan
+from tests.unit.estimators.compiled import step
 
 H100, CAPS = economics_hardware("H100")
-
-
-@jax.jit
-def step(estimator, arch, hardware, forward, plan):
-    return estimator.step(arch, hardware, forward, plan)
 
 
 def token(batch, context=0.0):

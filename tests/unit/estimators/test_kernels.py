@@ -32,7 +32,7 @@ from infer_jax.specs import (
     Linear,
     Workload,
 )
-from tests.unit.physics.derivatives import numbers
+from tests.unit.physics.derivatives import agree_at, numbers
 
 HARDWARE = load_system("h800_sxm").hardware
 CHIP = HARDWARE.chip
@@ -78,9 +78,8 @@ def tables(folder):
     return Tables.load(folder, "h800", 0.35, 0.9)
 
 
-@pytest.mark.parametrize(
-    ("shape", "mfu", "lack"),
-    [
+def test_a_product_is_looked_up(tables):
+    for shape, mfu, lack in (
         ((16, 1024, 512), 0.123, MEASURED),  # rounded to three decimals, half to even
         ((63, 1024, 512), 0.123, MEASURED),  # the last row with m' <= m
         ((64, 1000, 500), 0.4, MEASURED),  # the nearest larger shape
@@ -88,11 +87,9 @@ def tables(folder):
         ((15, 1024, 512), 0.35, NO_ROW),  # below the smallest m'
         ((16, 1024, 513), 0.35, NO_ROW),  # no n' >= n
         ((16, 1, 1), 0.123, MEASURED),
-    ],
-)
-def test_a_product_is_looked_up(tables, shape, mfu, lack):
-    result = tables.product(CHIP, Gemm(*numbers(*shape)), FP8)
-    assert (float(result.mfu), int(result.lack)) == (pytest.approx(mfu, rel=1e-6), lack)
+    ):
+        result = tables.product(CHIP, Gemm(*numbers(*shape)), FP8)
+        assert (float(result.mfu), int(result.lack)) == (pytest.approx(mfu, rel=1e-6), lack), shape
 
 
 def test_a_product_far_away_is_another(folder):
@@ -103,33 +100,23 @@ def test_a_product_far_away_is_another(folder):
     assert int(result.lack) == NO_ROW  # its squared distance is above 1e9
 
 
-@pytest.mark.parametrize(
-    ("sequences", "context", "mfu"), [(1, 1024, 0.1), (60, 4000, 0.3), (66, 4095, 0.31)]
-)
-def test_decode_takes_the_nearest_row(tables, sequences, context, mfu):
-    result = tables.decode(CHIP, QUERY, *numbers(sequences, context), BF16)
-    assert float(result.mfu) == pytest.approx(mfu, rel=1e-6)
-
-
-def test_decode_without_rows_of_the_cache_format(tables):
+def test_decode_takes_the_nearest_row(tables):
+    for sequences, context, mfu in ((1, 1024, 0.1), (60, 4000, 0.3), (66, 4095, 0.31)):
+        result = tables.decode(CHIP, QUERY, *numbers(sequences, context), BF16)
+        assert float(result.mfu) == pytest.approx(mfu, rel=1e-6)
     assert int(tables.decode(CHIP, QUERY, *numbers(1, 1024), FP8).lack) == NO_DTYPE
     other = QUERY.replace(query_heads=jnp.asarray(16.0))
     assert int(tables.decode(CHIP, other, *numbers(1, 1024), FP8).lack) == NO_TABLE
 
 
-@pytest.mark.parametrize(
-    ("length", "mfu", "lack"),
-    # the search stops at the first longer row: 2048, which comes after 4096, is not reached
-    [(1023, 0.35, NO_ROW), (1024, 0.4, MEASURED), (3000, 0.4, MEASURED), (4096, 0.5, MEASURED)],
-)
-def test_prefill_takes_the_floor(tables, length, mfu, lack):
-    result = tables.prefill(CHIP, QUERY, numbers(length)[0])
-    assert (float(result.mfu), int(result.lack)) == (pytest.approx(mfu, rel=1e-6), lack)
-
-
-def test_prefill_without_a_table_is_nearly_ideal(tables):
-    result = tables.prefill(CHIP, LATENT, numbers(4096)[0])
-    assert (float(result.mfu), int(result.lack)) == (pytest.approx(0.9), NO_TABLE)
+def test_prefill_takes_the_floor_and_without_a_table_is_nearly_ideal(tables):
+    """The search stops at the first longer row: 2048, which comes after 4096, is not reached."""
+    for layer, length, mfu, lack in (
+        (QUERY, 1023, 0.35, NO_ROW), (QUERY, 1024, 0.4, MEASURED), (QUERY, 3000, 0.4, MEASURED),
+        (QUERY, 4096, 0.5, MEASURED), (LATENT, 4096, 0.9, NO_TABLE),
+    ):  # fmt: skip
+        result = tables.prefill(CHIP, layer, numbers(length)[0])
+        assert (float(result.mfu), int(result.lack)) == (pytest.approx(mfu, rel=1e-6), lack), length
 
 
 def test_experts_are_looked_up_exactly(tables):
@@ -153,9 +140,8 @@ def test_linear_attention_is_in_proportion_to_the_nearest_row(tables):
 def test_a_row_of_zero_is_not_divided_by(folder):
     path = folder / "mha" / "decode" / "h800" / "32-8-128.csv"
     path.write_text(DECODE.replace(",0.1\n", ",0.0004\n"))
-    result = Tables.load(folder, "h800", 0.35, 0.9).decode(
-        CHIP, QUERY, *numbers(1, 1024), cache=BF16
-    )
+    tables = Tables.load(folder, "h800", 0.35, 0.9)
+    result = tables.decode(CHIP, QUERY, *numbers(1, 1024), cache=BF16)
     assert (float(result.mfu), int(result.lack)) == (pytest.approx(0.35), ZERO)
 
 
@@ -171,9 +157,8 @@ def test_attention_that_no_table_is_named_after_is_refused(tables):
 def test_a_table_without_a_header_is_refused_when_it_is_needed(folder):
     path = folder / "mha" / "decode" / "h800" / "32-8-128.csv"
     path.write_text("".join(DECODE.splitlines(keepends=True)[1:]))
-    result = Tables.load(folder, "h800", 0.35, 0.9).decode(
-        CHIP, QUERY, *numbers(1, 1024), cache=BF16
-    )
+    tables = Tables.load(folder, "h800", 0.35, 0.9)
+    result = tables.decode(CHIP, QUERY, *numbers(1, 1024), cache=BF16)
     assert int(result.lack) == HEADLESS
     error = load_kernel_tables(folder, "h800").headless["mha.decode", (32.0, 8.0, 128.0)]
     assert all(word in str(error) for word in ("32-8-128.csv", "line 1", "header"))
@@ -216,15 +201,14 @@ def test_a_folder_without_tables(tmp_path):
         Kernels.from_tables(tmp_path / "none", "h800", 0.35)
 
 
-def test_coefficients_are_checked():
-    with pytest.raises(InputError, match=r"kernels\.gemm: speed"):
-        Kernels.corrected().fitted({"gemm_speed": 1.0})
-    with pytest.raises(InputError, match=r"kernels\.gemm: compute"):
-        Kernels.corrected().fitted({"gemm_compute": 1.5})
-    with pytest.raises(InputError, match="speed_of_gemm"):
-        Kernels.corrected().fitted({"speed_of_gemm": 1.0})
-    with pytest.raises(InputError, match="missing"):
-        Kernels.corrected().fitted({})
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"gemm_speed": 1.0}, r"gemm: speed"), ({"gemm_compute": 1.5}, r"gemm: compute"),
+     ({"speed_of_gemm": 1.0}, "speed_of_gemm"), ({}, "missing")],
+)  # fmt: skip
+def test_coefficients_are_checked(given, said):
+    with pytest.raises(InputError, match=said):
+        Kernels.corrected().fitted(given)
 
 
 def model():
@@ -286,10 +270,7 @@ def test_curves_have_finite_gradients_at_the_edges(system, x64):
     sizes = jnp.asarray([1e-3, 1.0, 7.3, 500.0, 1e6])
     values, slopes = jax.jit(jax.vmap(jax.value_and_grad(spent)))(sizes)
     assert np.isfinite(values).all() and np.isfinite(slopes).all()
-    step = 1e-4
-    at = jnp.asarray(500.0)
-    numeric = (spent(at * (1 + step)) - spent(at * (1 - step))) / (2 * step * at)
-    assert float(slopes[3]) == pytest.approx(float(numeric), rel=1e-4)
+    agree_at(spent, (500.0,), tolerance=1e-4)
 
 
 def test_latent_queries_count_where_the_cache_is_short(x64):

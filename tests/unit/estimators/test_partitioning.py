@@ -22,17 +22,14 @@ from infer_jax.estimators.partitioning import (
 )
 from infer_jax.physics.network import sharding, torus
 from infer_jax.specs import ForwardPass, Hierarchy
+from tests.unit.estimators.compiled import step
+from tests.unit.physics.derivatives import numbers
 
 THEORY = Partitioning.as_planned().with_(
     flop_cap=0.8, memory_cap=0.7, network_cap=0.6, half_width=900.0, collective=4e-6
 )
 PALM = partitioning_model("PaLM_540B")
 TPU = partitioning_hardware("tpu_v4")
-
-
-@jax.jit
-def step(estimator, arch, hardware, forward, plan):
-    return estimator.step(arch, hardware, forward, plan)
 
 
 def phase(plan, sequences=512.0, new=1.0, cached=100.0, estimator=THEORY, arch=PALM):
@@ -85,25 +82,25 @@ def test_no_slice_multiplies_beyond_its_data_sheet(name, x64):
 @pytest.mark.parametrize("inward", [1.0, 2.0])
 @pytest.mark.parametrize("chips", [16.0, 64.0, 200.0])
 def test_the_gradient_of_the_volume_vanishes_at_the_closed_optima(x64, chips, inward):
-    width, hidden, tokens, chips, inward = map(
-        jnp.asarray, (18432.0, 73728.0, 40960.0, chips, inward)
-    )
+    width, hidden, tokens, chips, inward = numbers(18432.0, 73728.0, 40960.0, chips, inward)
     effective = hidden * (inward + 1.0) / 2.0
-    rows = sharding.best_rows(chips, width, hidden, inward)
-    volume = lambda x: sharding.stationary_volume(x, chips, width, effective)  # noqa: E731
-    assert abs(float(jax.grad(volume)(rows) * rows / volume(rows))) < 1e-9
-    assert float(volume(rows)) == pytest.approx(
-        4.0 * float(width * effective / chips) ** 0.5, rel=1e-12
-    )
-    columns = chips / rows
-    by_columns = lambda yz: 2.0 * (width * yz / chips + effective / yz)  # noqa: E731
-    assert abs(float(jax.grad(by_columns)(columns) * columns / by_columns(columns))) < 1e-9
 
-    most = sharding.best_gathered(tokens, chips, hidden, inward)
-    gathered = lambda n: sharding.weight_gathered_volume(n, tokens, chips, width, effective)  # noqa: E731
-    assert abs(float(jax.grad(gathered)(most) * most / gathered(most))) < 1e-9
-    least = 4.0 * float(width) * float(tokens * effective / chips) ** 0.5
-    assert float(gathered(most)) == pytest.approx(least, rel=1e-12)
+    def stationary(volume, at):
+        value, slope = jax.value_and_grad(volume)(at)
+        assert abs(float(slope * at / value)) < 1e-9
+        return float(value)
+
+    rows = sharding.best_rows(chips, width, hidden, inward)
+    least = stationary(lambda x: sharding.stationary_volume(x, chips, width, effective), rows)
+    assert least == pytest.approx(4.0 * float(width * effective / chips) ** 0.5, rel=1e-12)
+    stationary(lambda yz: 2.0 * (width * yz / chips + effective / yz), chips / rows)
+    law, most = (
+        sharding.weight_gathered_volume,
+        sharding.best_gathered(tokens, chips, hidden, inward),
+    )
+    least = stationary(lambda n: law(n, tokens, chips, width, effective), most)
+    expected = 4.0 * float(width) * float(tokens * effective / chips) ** 0.5
+    assert least == pytest.approx(expected, rel=1e-12)
 
 
 def test_at_four_times_the_width_the_optimum_is_the_papers():
@@ -197,10 +194,10 @@ def test_stages_with_one_micro_batch_take_turns_and_with_many_they_overlap():
 
 
 def test_history_costs_attention_alone():
-    plan = slice_of(64)
-    first = phase(plan, sequences=1.0, new=64.0, cached=1920.0)
-    whole = phase(plan, sequences=1.0, new=1984.0, cached=0.0)
-    fresh = phase(plan, sequences=1.0, new=64.0, cached=0.0)
+    fresh, first, whole = (
+        phase(slice_of(64), sequences=1.0, new=new, cached=cached)
+        for new, cached in ((64.0, 0.0), (64.0, 1920.0), (1984.0, 0.0))
+    )
     assert float(fresh.time) <= float(first.time) < 0.2 * float(whole.time)
 
 
@@ -243,19 +240,15 @@ def test_slices_are_those_that_exist():
         assert "\n" not in str(caught.value)
 
 
-def test_a_batch_smaller_than_an_axis_is_infeasible_and_finite():
+def test_what_does_not_fit_is_infeasible_and_finite():
+    """A batch smaller than an axis, and a model larger than the memory."""
     for plan in (slice_of(64, attention=1), slice_of(64, layout=3)):
         few = phase(plan, sequences=2.0, new=2048.0, cached=0.0)
-        assert not bool(few.feasible)
-        assert float(few.limits["batch"].slack) < 0
+        assert not bool(few.feasible) and float(few.limits["batch"].slack) < 0
         assert np.isfinite(few.time)
     assert bool(phase(slice_of(64, attention=1), sequences=4.0).feasible)
-
-
-def test_a_model_that_does_not_fit_is_infeasible():
     small = phase(slice_of(8), sequences=1.0)
-    assert not bool(small.feasible)
-    assert float(small.limits["memory"].slack) < 0
+    assert not bool(small.feasible) and float(small.limits["memory"].slack) < 0
 
 
 def test_bad_coefficients_and_choices_are_refused():

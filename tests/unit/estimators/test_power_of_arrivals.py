@@ -37,16 +37,11 @@ def ratios(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [3, 8])
-def test_law_and_replay_agree_from_an_idle_server_to_a_full_one(seed):
-    """Within 10 % on nearly all; the board's limit, which the replay has by pass, adds the rest."""
-    off = np.abs(np.array(list(ratios(seed))) - 1.0)
-    assert off[0] < 0.01 and np.median(off) < 0.1 and np.max(off) < 0.25
-
-
-@pytest.mark.slow
 def test_law_and_replay_agree_on_a_hundred_servers():
-    """Measured on another hundred: 99, 97 and 97 of 100 within 10 % at loads of 0.1, 0.5, 0.9."""
+    """Measured on another hundred: 99, 97 and 97 of 100 within 10 % at loads of 0.1, 0.5, 0.9.
+
+    The board's limit, which the replay has by pass, adds the rest.
+    """
     off = np.abs(np.array([list(ratios(seed)) for seed in range(100)]) - 1.0)
     assert np.max(off[:, 0]) < 0.01
     assert np.all(np.mean(off < 0.1, axis=0) >= 0.94) and np.max(off) < 0.3

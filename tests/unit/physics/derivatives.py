@@ -1,6 +1,6 @@
 """Is a gradient right, and is it finite where it may not be?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,43 +18,67 @@ def numbers(*values: Any) -> tuple[jax.Array, ...]:
 
 
 def agrees_with_differences(function: Callable[..., Any], *args: Any, tolerance=1e-6) -> None:
+    """``agree_at`` of one point."""
+    agree_at(function, args, tolerance=tolerance)
+
+
+def agree_at(function: Callable[..., Any], *points: Sequence[Any], tolerance=1e-6) -> None:
     """Every leaf's gradient equals the central difference, to a share of the value's scale.
 
     The step is 1e-5 of the leaf, in float64: about 1e-10 of truncation and 1e-11 of rounding
     relative to the value, far below the tolerance. A leaf at 0, the edge of its domain, has
-    no central difference and is passed over. Forward mode agrees along one direction.
+    no central difference and is passed over. Forward mode agrees along one direction. Points,
+    each all arguments, that are of one structure are one program.
     """
-    leaves, shape = jax.tree.flatten(args)
-    point = np.array([float(leaf) for leaf in leaves])
-    steps = np.where(point == 0.0, 1.0, 1e-5 * np.abs(point))
-    direction = np.abs(point) + 1.0
+    for shape, point in _of_one_structure(points):
 
-    def flat(x):
-        return function(*jax.tree.unflatten(shape, list(x)))
+        def flat(x, shape=shape):
+            return function(*jax.tree.unflatten(shape, list(x)))
 
-    def at_point(x):
-        value, slopes = jax.value_and_grad(flat)(x)
-        return value, slopes, jax.jvp(flat, (x,), (direction,))[1]
+        def at_point(x, direction, flat=flat):
+            value, slope = jax.linearize(flat, x)
+            (slopes,) = jax.linear_transpose(slope, x)(jnp.ones_like(value))
+            return value, slopes, slope(direction)
 
-    moved = jnp.asarray(point + np.concatenate([np.diag(steps), -np.diag(steps)]))
-    value, slopes, along = jax.jit(at_point, compiler_options=PROGRAM)(jnp.asarray(point))
-    up, down = np.split(jax.jit(jax.vmap(flat), compiler_options=PROGRAM)(moved), 2)
-    expected, slopes = (up - down) / (2.0 * steps), np.asarray(slopes)
-    scale = np.abs(slopes) + abs(float(value)) / np.where(point == 0.0, 1.0, np.abs(point))
-    inside = point != 0.0
-    wrong = inside & ~(np.abs(slopes - expected) <= tolerance * scale)
-    assert not wrong.any(), (np.flatnonzero(wrong), slopes[wrong], expected[wrong])
-    np.testing.assert_allclose(along, slopes @ direction, rtol=1e-10)
+        steps = np.where(point == 0.0, 1.0, 1e-5 * np.abs(point))
+        direction = np.abs(point) + 1.0
+        one = np.eye(point.shape[1])
+        moved = point[:, None] + np.concatenate([one, -one]) * steps[:, None]
+        both = jax.jit(jax.vmap(at_point), compiler_options=PROGRAM)
+        value, slopes, along = map(np.asarray, both(point, direction))
+        values = jax.jit(jax.vmap(flat), compiler_options=PROGRAM)(moved.reshape(-1, len(one)))
+        up, down = np.split(np.reshape(values, moved.shape[:2]), 2, axis=1)
+        expected = (up - down) / (2.0 * steps)
+        scale = np.abs(slopes) + np.abs(value)[:, None] / np.where(point == 0.0, 1.0, np.abs(point))
+        wrong = (point != 0.0) & ~(np.abs(slopes - expected) <= tolerance * scale)
+        assert not wrong.any(), (np.argwhere(wrong), slopes[wrong], expected[wrong])
+        np.testing.assert_allclose(along, np.sum(slopes * direction, axis=1), rtol=1e-10)
 
 
 def finite(function: Callable[..., Any], *args: Any) -> None:
-    """Value and gradient at every leaf are finite, in float64 and in float32."""
-    for wide in (True, False):
-        with jax.enable_x64(wide):
-            given = jax.tree.map(lambda x: jnp.asarray(x, float), args)
-            value, slopes = _with_slopes(function, len(args), wide)(*given)
-            assert np.isfinite(value), (wide, value)
-            assert np.all(np.isfinite(jax.tree.leaves(slopes))), (wide, slopes)
+    """``finite_at`` one point."""
+    finite_at(function, args)
+
+
+def finite_at(function: Callable[..., Any], *points: Sequence[Any]) -> None:
+    """Value and gradient at every leaf are finite, in float64 and in float32, at every point."""
+    for shape, point in _of_one_structure(points):
+        for wide in (True, False):
+            with jax.enable_x64(wide):
+                given = jax.tree.unflatten(shape, list(jnp.asarray(point.T, float)))
+                found = jax.tree.leaves(_with_slopes(function, len(given), wide)(*given))
+                for x in found:
+                    assert np.all(np.isfinite(x)), (wide, point[~np.isfinite(x)])
+
+
+def _of_one_structure(points: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, np.ndarray]]:
+    """(structure, numbers: points x leaves) of all points that have it."""
+    groups: dict[Any, list[list[float]]] = {}
+    for point in points:
+        leaves, shape = jax.tree.flatten(tuple(point))
+        groups.setdefault(shape, []).append([float(leaf) for leaf in leaves])
+    for shape, rows in groups.items():
+        yield shape, np.array(rows)
 
 
 @cache
@@ -64,5 +88,5 @@ def _with_slopes(function: Callable[..., Any], arguments: int, wide: bool) -> Ca
     def law(*args):
         return function(*args)
 
-    slopes = jax.value_and_grad(law, tuple(range(arguments)))
+    slopes = jax.vmap(jax.value_and_grad(law, tuple(range(arguments))))
     return jax.jit(slopes, compiler_options=PROGRAM)

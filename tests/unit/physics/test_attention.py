@@ -1,9 +1,12 @@
 """What an attention layer holds, reads and computes, for each kind, at points worked by hand."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from infer_jax.catalog import load_model
 from infer_jax.physics import attention as att, decoder, matmul
@@ -20,7 +23,7 @@ from infer_jax.specs import (
     StateSpace,
 )
 
-from .derivatives import agrees_with_differences, finite
+from .derivatives import agree_at, finite_at
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -155,25 +158,15 @@ def test_keys_that_are_values_and_keys_of_another_layer():
     assert read(WINDOWED.with_(kv_matrices=0.0), 500) == read(WINDOWED, 500) > 0
 
 
-@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 150))
+# whole tokens: between them the closed form interpolates
+@given(st.integers(0, 100_000), st.integers(0, 100_000), st.integers(0, 300_000))
+@example(new=9, cached=0, window=0)
 def test_pairs_are_the_sum_over_positions(new, cached, window):
-    expected = sum(min(cached + i, max(window, 0)) for i in range(1, new + 1))
-    assert float(pairs(float(new), float(cached), float(window))) == expected
-
-
-@given(st.integers(0, 10_000), st.integers(0, 10_000))
-def test_every_pair_is_the_sum_over_positions_without_a_window(new, cached):
-    pairs = every_pair(jnp.asarray(float(new)), jnp.asarray(float(cached)))
-    assert pairs == sum(range(cached + 1, cached + new + 1))
-
-
-@given(st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 3e5))
-def test_pairs_of_chunks_add_up(first, second, cached, window):
-    # whole tokens: between them the closed form interpolates
-    first, second, cached, window = (float(round(x)) for x in (first, second, cached, window))
-    whole = float(pairs(first + second, cached, window))
-    parts = float(pairs(first, cached, window)) + float(pairs(second, cached + first, window))
-    assert parts == pytest.approx(whole, rel=1e-12)
+    positions = np.arange(cached + 1, cached + new + 1)
+    assert float(pairs(float(new), float(cached), float(window))) == pytest.approx(
+        np.minimum(positions, window).sum(), rel=1e-12
+    )
+    assert every_pair(jnp.asarray(float(new)), jnp.asarray(float(cached))) == positions.sum()
 
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(1, 2e4))
@@ -185,16 +178,12 @@ def test_pairs_rise_with_tokens_and_window(new, cached, window):
     assert base <= float(pairs(new, cached, UNBOUNDED)) + slack
 
 
-@pytest.mark.parametrize("new, cached", [(7.0, 5000.0), (0.0, 3.0), (0.0, 0.0)])
-def test_slopes_of_every_pair(new, cached):
-    slopes = jax.grad(every_pair, (0, 1))(jnp.float32(new), jnp.float32(cached))
-    # d/ds (s c + s (s + 1) / 2), d/dc
-    assert [float(x) for x in slopes] == [cached + new + 0.5, new]
-
-
-def test_an_unbounded_window_leaves_the_gradient_alone_in_float32():
+def test_slopes_of_pairs_in_float32():
+    """d/ds (s c + s (s + 1) / 2), d/dc, and of an unbounded window d/dw, which is none."""
+    for new, cached in ((7.0, 5000.0), (0.0, 3.0), (0.0, 0.0)):
+        slopes = jax.grad(every_pair, (0, 1))(jnp.float32(new), jnp.float32(cached))
+        assert [float(x) for x in slopes] == [cached + new + 0.5, new]
     slopes = jax.grad(att.pairs, (0, 1, 2))(*(jnp.float32(x) for x in (7.0, 5000.0, UNBOUNDED)))
-    # d/ds (s c + s (s + 1) / 2), d/dc, d/dw
     assert [float(x) for x in slopes] == [5007.5, 7.0, 0.0]
 
 
@@ -254,10 +243,8 @@ def test_selective_states_by_hand():
     assert core(SELECTIVE, 6, 1000) == 6 * 8192 * (7 * 16 + 2 * 4)
     of_rank = att.of(att.of(SELECTIVE).of_rank(jnp.asarray(8.0)))
     assert number(of_rank.held_bytes(CACHE, jnp.asarray(1.0))) == 1024 * (3 + 16) * 2
-    assert (
-        number(att.of(SELECTIVE).numbers(CACHE, CACHE).state_bytes(jnp.asarray(8.0)))
-        == 1024 * 19 * 2
-    )
+    row = att.of(SELECTIVE).numbers(CACHE, CACHE)
+    assert number(row.state_bytes(jnp.asarray(8.0))) == 1024 * 19 * 2
 
 
 def test_kimi_delta_states_by_hand():
@@ -334,20 +321,13 @@ def everything(attention, cache, new, cached, width):
     return sizes + moved + layer.core_flops(new, cached) + layer.output_width
 
 
-@pytest.mark.parametrize("attention", ALL, ids=lambda a: type(a).__name__)
-def test_gradients(attention):
-    agrees_with_differences(everything, attention, CACHE, 7.3, 3001.7, 640.0)
+def test_gradients():
+    agree_at(everything, *((attention, CACHE, 7.3, 3001.7, 640.0) for attention in ALL))
 
 
-@pytest.mark.parametrize("attention", ALL, ids=lambda a: type(a).__name__)
-@pytest.mark.parametrize(("new", "cached"), [(0.0, 0.0), (1.0, 0.0), (0.0, 10.0), (1.0, 2.0**30)])
-def test_finite_at_bad_points(attention, new, cached):
-    finite(everything, attention, CACHE, new, cached, 64.0)
-
-
-@pytest.mark.parametrize(
-    ("attention", "new", "cached"),
-    [
+def test_finite_at_bad_points_ties_and_empty_matrices():
+    bare = SPARSE.with_(top_k=0.0, index_heads=0.0, index_width=0.0)
+    ties = (
         (WINDOWED, 10.0, 90.0),  # the window ends with the context
         (WINDOWED, 10.0, 100.0),  # it ends with the cache
         (WINDOWED.with_(window=0.0), 3.0, 5.0),
@@ -356,11 +336,11 @@ def test_finite_at_bad_points(attention, new, cached):
         (LATENT.with_(query_rank=0.0), 3.0, 5.0),
         (LATENT.with_(query_heads=0.0), 3.0, 5.0),  # absorbed and expanded tie at nothing
         (SPARSE, 48.0, 2000.0),  # the top k ends with the context
-        (SPARSE.with_(top_k=0.0, index_heads=0.0, index_width=0.0), 3.0, 5.0),
+        (bare, 3.0, 5.0),
         (DELTA.with_(conv_width=1.0, key_heads=0.0), 3.0, 5.0),
         (CHOSEN, 48.0, 2000.0),  # the chosen entries end with the context
         (CHOSEN.with_(window=0.0, top_k=0.0), 3.0, 5.0),
-    ],
-)
-def test_finite_at_ties_and_empty_matrices(attention, new, cached):
-    finite(everything, attention, CACHE, new, cached, 64.0)
+    )
+    bad = product(ALL, ((0.0, 0.0), (1.0, 0.0), (0.0, 10.0), (1.0, 2.0**30)))
+    points = [*((attention, *tokens) for attention, tokens in bad), *ties]
+    finite_at(everything, *((attention, CACHE, *at, 64.0) for attention, *at in points))

@@ -1,6 +1,7 @@
 """Collectives against a plain NumPy loop, and at points worked by hand."""
 
 import math
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from hypothesis import given, strategies as st
 from infer_jax.physics.network import collectives
 from infer_jax.physics.network.collectives import Link
 
-from .derivatives import agrees_with_differences, finite
+from .derivatives import agree_at, finite_at
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -71,11 +72,10 @@ def test_tree_by_hand():
     assert tree(8.0, 1.0, 1e9, reduces=True) == pytest.approx(min(seconds, 392e-6 + 4.375e-3))
 
 
-@pytest.mark.parametrize("ranks", [0.5, 1.0])
-def test_one_rank_takes_no_time(ranks):
-    for reduces in (True, False):
-        assert tree(ranks, 1.0, 1e9, reduces=reduces) == 0.0
-    assert ring(ranks, 1e9, 1e9, reduces=True) == 0.0
+def test_one_rank_takes_no_time():
+    for ranks in (0.5, 1.0):
+        assert [tree(ranks, 1.0, 1e9, reduces=x) for x in (True, False)] == [0.0, 0.0]
+        assert ring(ranks, 1e9, 1e9, reduces=True) == 0.0
 
 
 @given(st.floats(2, 64), st.floats(1, 8), st.floats(0, 1e9), st.booleans())
@@ -87,24 +87,21 @@ def test_more_bytes_take_longer_and_more_bandwidth_does_not(group, nodes, size, 
         assert tree(group * nodes, nodes, size, reduces=reduces, link=link) <= base
 
 
-@pytest.mark.parametrize("nodes", [1.0, 3.0])
-@pytest.mark.parametrize("size", [1e3, 1e8])
-@pytest.mark.parametrize("reduces", [True, False])
-def test_tree_gradient(nodes, size, reduces):
-    def law(ranks, nodes, size, link, protocols):
-        return 1e6 * collectives.nccl_tree(ranks, nodes, size, link, protocols, reduces=reduces)
+def test_gradients_and_bad_points():
+    for reduces in (True, False):
 
-    agrees_with_differences(law, 11.3, nodes + 0.1, size, LINK, PROTOCOLS)
+        def law(ranks, nodes, size, link, protocols, reduces=reduces):
+            return 1e6 * collectives.nccl_tree(ranks, nodes, size, link, protocols, reduces=reduces)
 
+        def around(*given, reduces=reduces):
+            return collectives.torus_ring(*given, reduces=reduces)
 
-@pytest.mark.parametrize(
-    ("ranks", "nodes", "size"), [(1.0, 1.0, 0.0), (8.0, 8.0, 1e6), (2.0, 1.0, 0.0)]
-)
-def test_tree_is_finite_at_bad_points(ranks, nodes, size):
-    def law(ranks, nodes, size, link, protocols):
-        return collectives.nccl_tree(ranks, nodes, size, link, protocols, reduces=True)
-
-    finite(law, ranks, nodes, size, LINK, PROTOCOLS)
+        points = product((1.1, 3.1), (1e3, 1e8))
+        agree_at(law, *((11.3, nodes, size, LINK, PROTOCOLS) for nodes, size in points))
+        bad = (1.0, 1.0, 0.0), (8.0, 8.0, 1e6), (2.0, 1.0, 0.0)
+        finite_at(law, *((*point, LINK, PROTOCOLS) for point in bad))
+        agree_at(around, (5.5, 1e6, 1e9, 1e-6))
+        finite_at(around, (1.0, 0.0, 1e9, 1e-6))
 
 
 def test_ring_by_hand():
@@ -113,24 +110,14 @@ def test_ring_by_hand():
     assert ring(5.0, 1e10, 2e9, reduces=False) == 4e-6 + 2.0
 
 
-@pytest.mark.parametrize("reduces", [True, False])
-def test_ring_gradient(reduces):
-    def law(*given):
-        return collectives.torus_ring(*given, reduces=reduces)
-
-    agrees_with_differences(law, 5.5, 1e6, 1e9, 1e-6)
-    finite(law, 1.0, 0.0, 1e9, 1e-6)
-
-
 def test_square_root_latency():
     law = collectives.square_root_latency
     assert float(law(jnp.asarray(16.0), jnp.asarray(2e-6), jnp.asarray(6e-6))) == pytest.approx(
         12e-6
     )
     assert float(law(jnp.asarray(0.25), jnp.asarray(2e-6), jnp.asarray(6e-6))) == 6e-6
-    agrees_with_differences(law, 16.0, 2e-6, 6e-6)
-    for chips in (0.0, 1.0):
-        finite(law, chips, 2e-6, 6e-6)
+    agree_at(law, (16.0, 2e-6, 6e-6))
+    finite_at(law, *((chips, 2e-6, 6e-6) for chips in (0.0, 1.0)))
 
 
 def test_an_absent_tier_is_never_zero_times_infinity():

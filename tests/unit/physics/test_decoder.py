@@ -1,5 +1,7 @@
 """Whole decoders: published sizes, and sums over blocks worked by hand."""
 
+from itertools import product
+
 import jax.numpy as jnp
 import pytest
 
@@ -16,7 +18,7 @@ from infer_jax.specs import (
     Linear,
 )
 
-from .derivatives import agrees_with_differences, finite
+from .derivatives import agree_at, finite_at
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -24,15 +26,10 @@ pytestmark = pytest.mark.usefixtures("x64")
 def llama(layers: int, width: int, heads: int, hidden: int, vocabulary: int) -> Architecture:
     """A Llama 3: eight key-value heads of 128, two norms a layer and one at the end."""
     attention = GroupedQuery.of(query_heads=heads, kv_heads=8, head_width=128, value_width=128)
-    layer = Block.of(
-        count=layers,
-        attention=attention,
-        feedforward=Dense.of(width=hidden, inward=2),
-        vectors=2 * width,
-    )
-    return Architecture.of(
-        width=width, vocabulary=vocabulary, tied=0.0, blocks=(layer,), vectors=width
-    )
+    dense = Dense.of(width=hidden, inward=2)
+    layer = Block.of(count=layers, attention=attention, feedforward=dense, vectors=2 * width)
+    sizes = {"width": width, "vocabulary": vocabulary, "vectors": width}
+    return Architecture.of(**sizes, tied=0.0, blocks=(layer,))
 
 
 def mixed() -> Architecture:
@@ -80,15 +77,10 @@ def test_parameters_by_hand():
     grouped = 10 * (12 + 6 + 6) + 12 * 10
     linear = 10 * (2 * 2 + 2 * 15 + 6) + 15 * 10
     assert counted == {
-        "attention": 2 * grouped + 3 * linear,
-        "feedforward": 2 * 2 * 90,
-        "experts": 4 * 8 * 3 * 40,
-        "shared": 4 * 3 * 60,
-        "router": 4 * 80,
-        "embedding": 110,
-        "head": 0,
+        "attention": 2 * grouped + 3 * linear, "feedforward": 2 * 2 * 90, "experts": 4 * 8 * 3 * 40,
+        "shared": 4 * 3 * 60, "router": 4 * 80, "embedding": 110, "head": 0,
         "other": 10 + 2 * 5 + 3 * (2 * 2 + 15) * 4,
-    }
+    }  # fmt: skip
     idle = 4 * 6 * 3 * 40
     assert float(decoder.active_parameters(mixed())) == sum(counted.values()) - idle
 
@@ -122,12 +114,7 @@ def everything(arch, context):
     return sizes + decoder.cache_bytes(arch, context) + decoder.cache_reads(arch, context)
 
 
-def test_gradient():
-    agrees_with_differences(everything, mixed(), 5.3)
-
-
-@pytest.mark.parametrize("context", [0.0, 7.0, 2.0**40])
-def test_finite_at_bad_points(context):
-    finite(everything, mixed(), context)
+def test_gradient_and_bad_points():
+    agree_at(everything, (mixed(), 5.3))
     empty = Architecture.of(width=0, vocabulary=0, tied=0.0, blocks=())
-    finite(everything, empty, context)
+    finite_at(everything, *product((mixed(), empty), (0.0, 7.0, 2.0**40)))

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from infer_jax.physics import feedforward as ffn
 from infer_jax.specs import Dense, Experts
 
-from .derivatives import agrees_with_differences, finite
+from .derivatives import agree_at, finite_at
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -82,15 +82,9 @@ def test_touched_at_the_edges():
     assert tiny.dtype == jnp.float32 and float(tiny) == pytest.approx(3e-12, rel=1e-6)
 
 
-@pytest.mark.parametrize("sparsity", [1.0, 1.0 + 1e-7, 2.0, 1e12])
-@pytest.mark.parametrize("tokens", [0.0, 1.0, 1e7])
-def test_touched_is_finite_at_bad_points(sparsity, tokens):
-    finite(ffn.touched, sparsity, tokens)
-
-
-@pytest.mark.parametrize("point", [(1.3, 2.0), (8.0, 5.5), (200.0, 64.0)])
-def test_touched_gradient(point):
-    agrees_with_differences(ffn.touched, *point)
+def test_slopes_of_touched_at_ordinary_and_bad_points():
+    agree_at(ffn.touched, (1.3, 2.0), (8.0, 5.5), (200.0, 64.0))
+    finite_at(ffn.touched, *product((1.0, 1.0 + 1e-7, 2.0, 1e12), (0.0, 1.0, 1e7)))
 
 
 def test_gradients_of_sizes():
@@ -98,9 +92,8 @@ def test_gradients_of_sizes():
         elements = ffn.routed_elements(layer, width) + ffn.common_elements(layer, width)
         return elements / ffn.share(layer) + ffn.router_elements(layer, width)
 
-    agrees_with_differences(size, MIXTURE, 10.0)
-    agrees_with_differences(size, MIXTURE.with_(outer_width=5.0), 10.0)
+    agree_at(size, (MIXTURE, 10.0), (MIXTURE.with_(outer_width=5.0), 10.0))
     single = Experts.of(experts=1, active=1, width=4, inward=1)  # no shared expert either
-    finite(size, single, 10.0)
-    finite(lambda layer: ffn.sparsity(layer), single)
+    finite_at(size, (single, 10.0))
+    finite_at(lambda layer: ffn.sparsity(layer), (single,))
     assert float(ffn.sparsity(single)) == float(ffn.share(single)) == 1.0

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from infer_jax.catalog import load_model, load_system
@@ -11,7 +10,6 @@ from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.physics import attention, layers
 from infer_jax.physics.attention.row import Launches
 from infer_jax.specs import (
-    UNBOUNDED,
     Architecture,
     Block,
     Dense,
@@ -42,23 +40,6 @@ def model(*blocks: Block) -> Architecture:
     return Architecture.of(width=64, vocabulary=1000, tied=0, blocks=blocks)
 
 
-def test_rows_by_hand():
-    full, recurrent, bare = layers.rows(model(FULL, RECURRENT, BARE))
-    assert float(full.projections.elements) == 64 * (4 + 2 + 2) * 8 + 4 * 8 * 64
-    assert float(full.elements) == float(full.used) == 6144 + 3 * 64 * 100
-    assert float(full.attention.cache) == 2 * 16 * 2
-    assert float(full.attention.core_flops(jnp.asarray(1.0), jnp.asarray(9.0))) == 2 * 4 * 16 * 10
-    mixed = 64 * (2 * 16 + 2 * 32 + 8) + 32 * 64
-    assert float(recurrent.elements) == mixed + 16 * 3 * 64 * 10 + 3 * 64 * 20
-    assert float(recurrent.used) == mixed + 2 * 3 * 64 * 10 + 3 * 64 * 20
-    assert float(recurrent.router.elements) == 64 * 16
-    assert float(recurrent.matrix_bytes) == 2.0 * float(recurrent.elements)
-    # 4 states of 8 x 8 in 4 bytes, 3 taps of 64 numbers in 2
-    assert float(recurrent.attention.held_bytes(jnp.asarray(1e6))) == 4 * 64 * 4 + 3 * 64 * 2
-    assert (float(bare.mixes), float(bare.feeds), float(bare.mixture)) == (0, 1, 0)
-    assert float(bare.attention.held_bytes(jnp.asarray(1e6))) == 0
-
-
 def test_each_block_has_its_own_launches():
     """A hybrid's full layers are grouped-query, its linear ones linear: not all of them one."""
     kinds = {
@@ -85,16 +66,6 @@ def test_bytes_of_tokens_on_a_rank():
     assert float(near.cache_bytes(tokens, jnp.asarray(2.0))) == (640 + 210) / 2 + 300
     assert float(near.held_bytes(tokens)) == 640 + 210 + 300
     assert float(near.cache_bytes(1.0, jnp.asarray(2.0), near=0.0)) == 32 + 3
-
-
-def test_tables_of_equally_many_rows_are_one_structure():
-    one, other = layers.table(model(FULL), 3), layers.table(model(FULL, RECURRENT, BARE))
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    assert {x.shape for x in jax.tree.leaves((one, other))} == {(3,)}
-    np.testing.assert_array_equal(one.count, [3.0, 0.0, 0.0])
-    np.testing.assert_array_equal(one.attention.window, [UNBOUNDED] * 3)
-    seen = one.attention.core_flops(jnp.asarray(5.0), jnp.asarray(7.0))
-    assert seen[0] > 0 and not np.any(seen[1:])
 
 
 def test_kernels_charge_a_hybrid_for_each_of_its_layers():

@@ -5,18 +5,20 @@ import math
 from collections import deque
 from contextlib import nullcontext
 from functools import cache
+from itertools import product
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from scipy.special import gammainc
 
 from infer_jax.physics import scheduling
 from infer_jax.physics.root import crossing
 from infer_jax.physics.scheduling import prefix_cache, queueing
 from infer_jax.physics.scheduling.birth_death import phases, present
-from tests.unit.physics.derivatives import PROGRAM, agrees_with_differences, finite, numbers
+from tests.unit.physics.derivatives import PROGRAM, agree_at, finite_at, numbers
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -28,42 +30,51 @@ def erlang_c(load: float, servers: int) -> float:
     return last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)
 
 
-def waiting(load, servers, variability=1.0, states=400):
+@jax.jit
+@jax.vmap
+def waiting(load, servers, variability):
     """Mean number that wait before exponential servers of one second, and the chance to wait."""
-    n = jnp.arange(1.0, states + 1.0)
+    n = jnp.arange(1.0, 401.0)
     served = jnp.minimum(n, servers)
-    p = present(jnp.asarray(load * servers), served, jnp.asarray(variability))
+    p = present(load * servers, served, variability)
     beyond = jnp.maximum(n - servers, 0.0)
     full = jnp.where(n > servers, served, 0.0)  # those whom an arrival joined that had to wait
-    return float(p.mean(beyond, 1.0)), float(p.mean(full)) / (load * servers)
+    return p.mean(beyond, 1.0), p.mean(full) / (load * servers)
 
 
-@pytest.mark.parametrize("servers", [1, 2, 8, 64])
-@pytest.mark.parametrize("load", [0.3, 0.7, 0.95])
-def test_those_who_wait_for_one_of_many_are_erlangs(servers, load):
-    queue, chance = waiting(load, servers)
-    expected = erlang_c(load, servers)
+def grid(*axes):
+    """Every combination of the axes' values, a column each."""
+    return np.array([*product(*axes)], float).T
+
+
+def test_those_who_wait_for_one_of_many_are_erlangs():
+    load, servers = grid((0.3, 0.7, 0.95), (1, 2, 8, 64))
+    queue, chance = waiting(load, servers, np.ones(12))
+    expected = np.array([erlang_c(*x) for x in zip(load, servers.astype(int), strict=True)])
     assert chance == pytest.approx(expected, rel=1e-6, abs=1e-12)
     assert queue == pytest.approx(expected * load / (1.0 - load), rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.parametrize("variability", [2.0, 4.0, 8.0])
-@pytest.mark.parametrize(("load", "error"), [(0.2, 0.6), (0.6, 0.06), (0.95, 1e-3)])
-def test_bursts_before_one_server_are_those_of_gamma_gaps(variability, load, error):
+bursts = jax.jit(jax.vmap(queueing.bursts))
+
+
+def test_bursts_before_one_server_are_those_of_gamma_gaps():
     """Three moments of a gap decide the wait where it matters; in light traffic it is too short."""
-    queue, _ = waiting(load, 1, variability)
-    exact = load**2 / (1.0 - load) * float(queueing.bursts(*numbers(load, variability)))
-    assert (1.0 - error) * exact <= queue <= exact
+    for load, error in ((0.2, 0.6), (0.6, 0.06), (0.95, 1e-3)):
+        given = load * np.ones(3), np.array([2.0, 4.0, 8.0])
+        queue, _ = waiting(given[0], np.ones(3), given[1])
+        exact = load**2 / (1.0 - load) * bursts(*given)
+        assert np.all((1.0 - error) * exact <= queue) and np.all(queue <= exact)
 
 
-@pytest.mark.parametrize("variability", [1.0, 1.7, 4.0, 12.0])
-def test_two_exponential_gaps_have_the_moments_of_a_gamma_gap(variability):
-    chances, means = (np.asarray(x) for x in phases(jnp.asarray(variability)))
-    shape = 1.0 / variability
-    assert np.all(chances >= 0) and np.all(means > 0)
-    for k in (1, 2, 3):
-        moment = math.gamma(shape + k) / math.gamma(shape) / shape**k
-        assert chances @ means**k * math.factorial(k) == pytest.approx(moment, rel=1e-9)
+def test_two_exponential_gaps_have_the_moments_of_a_gamma_gap():
+    for variability in (1.0, 1.7, 4.0, 12.0):
+        chances, means = (np.asarray(x) for x in phases(jnp.asarray(variability)))
+        shape = 1.0 / variability
+        assert np.all(chances >= 0) and np.all(means > 0)
+        for k in (1, 2, 3):
+            moment = math.gamma(shape + k) / math.gamma(shape) / shape**k
+            assert chances @ means**k * math.factorial(k) == pytest.approx(moment, rel=1e-9)
 
 
 def test_as_many_leave_as_come_and_slopes_are_right():
@@ -75,51 +86,46 @@ def test_as_many_leave_as_come_and_slopes_are_right():
         return p.mean(n, 1.0), p.mean(served)
 
     assert float(mean(*numbers(7.0, 3.0, 0.3))[1]) == pytest.approx(7.0, rel=1e-9)
-    agrees_with_differences(lambda *x: mean(*x)[0], *numbers(7.0, 3.0, 0.3))
-    for point in ((1e-9, 3.0, 0.3), (7.0, 1.0, 0.3), (9.0, 1.0, 3.0), (50.0, 4.0, 0.3)):
-        finite(lambda *x: mean(*x)[0], *numbers(*point))
+    agree_at(lambda *x: mean(*x)[0], (7.0, 3.0, 0.3))
+    bad = (1e-9, 3.0, 0.3), (7.0, 1.0, 0.3), (9.0, 1.0, 3.0), (50.0, 4.0, 0.3)
+    finite_at(lambda *x: mean(*x)[0], *bad)
 
 
-@pytest.mark.parametrize("servers", [1.0, 4.0, 20.0])
-def test_waits_with_service_of_one_length_are_cosmetatos(servers):
+def test_waits_with_service_of_one_length_are_cosmetatos():
     """M/D/1 is half of M/M/1 at any load; many servers come near to all of it in light traffic."""
-    ratios = [
-        float(queueing.unlike_exponential(*numbers(0.5, u, servers))) for u in (0.99, 0.5, 0.01)
-    ]
-    assert ratios[0] == pytest.approx(0.5, rel=0.02)
-    assert ratios == sorted(ratios) and ratios[-1] <= 1.0
-    assert ratios[-1] == pytest.approx(0.5 if servers == 1.0 else 1.0, rel=0.02)
+    for servers in (1.0, 4.0, 20.0):
+        ratios = [
+            float(queueing.unlike_exponential(*numbers(0.5, u, servers))) for u in (0.99, 0.5, 0.01)
+        ]
+        assert ratios[0] == pytest.approx(0.5, rel=0.02)
+        assert ratios == sorted(ratios) and ratios[-1] <= 1.0
+        assert ratios[-1] == pytest.approx(0.5 if servers == 1.0 else 1.0, rel=0.02)
 
 
-@pytest.mark.parametrize(("second", "exact"), [(2.0, 4.0), (1.0, 2.0)])
-def test_a_single_server_is_that_of_pollaczek_and_khinchine(second, exact):
+def test_a_single_server_is_that_of_pollaczek_and_khinchine():
     """M/M/1 and M/D/1 at a load of 0.8, service of 1 s: the wait is 4 s and 2 s."""
-    rate, one = jnp.asarray(0.8), jnp.asarray(1.0)
-    wait = queueing.single_server_wait(rate, one, jnp.asarray(second), rate, one)
-    assert float(wait) == pytest.approx(exact)
+    waits = [queueing.single_server_wait(*numbers(0.8, 1.0, x, 0.8, 1.0)) for x in (2.0, 1.0)]
+    assert [float(x) for x in waits] == pytest.approx([4.0, 2.0])
 
 
-@pytest.mark.parametrize("variability", [0.5, 1.5, 2.0, 4.0, 8.0])
-@pytest.mark.parametrize("expected", [0.003, 0.03, 0.3, 3.0, 20.0])
-def test_bursts_come_as_a_renewal_process_of_gamma_gaps_has_them(variability, expected):
-    counts = jnp.arange(1.0, 481.0)
-    seen = jax.scipy.special.gammainc(counts / variability, expected / variability).sum()
-    share = (float(seen) - expected) / (0.5 * (variability - 1.0))
-    ours = queueing.clustered(jnp.asarray(expected), jnp.asarray(variability))
-    assert float(ours) == pytest.approx(share, abs=0.08)
+def test_bursts_come_as_a_renewal_process_of_gamma_gaps_has_them():
+    expected, variability = grid((0.003, 0.03, 0.3, 3.0, 20.0), (0.5, 1.5, 2.0, 4.0, 8.0))
+    counts = np.arange(1.0, 481.0)[:, None]
+    seen = gammainc(counts / variability, expected / variability).sum(axis=0)
+    ours = jax.vmap(queueing.clustered)(expected, variability)
+    assert ours == pytest.approx((seen - expected) / (0.5 * (variability - 1.0)), abs=0.08)
 
 
-@pytest.mark.parametrize("variability", [0.25, 1.0, 2.0, 4.0, 8.0])
-@pytest.mark.parametrize("load", [0.01, 0.2, 0.6, 0.95])
-def test_bursts_before_an_exponential_server_are_exact(variability, load):
+def test_bursts_before_an_exponential_server_are_exact():
     """The root of s = A*(mu (1 - s)) by bisection: an arrival waits s / (1 - s) services."""
-    low, high = 0.0, 1.0 - 1e-9
+    load, variability = grid((0.01, 0.2, 0.6, 0.95), (0.25, 1.0, 2.0, 4.0, 8.0))
+    low, high = np.zeros(20), np.full(20, 1.0 - 1e-9)
     for _ in range(100):
         busy = 0.5 * (low + high)
-        rest = (1.0 + variability * (1.0 - busy) / load) ** (-1.0 / variability) - busy
-        low, high = (busy, high) if rest > 0 else (low, busy)
+        over = (1.0 + variability * (1.0 - busy) / load) ** (-1.0 / variability) > busy
+        low, high = np.where(over, busy, low), np.where(over, high, busy)
     expected = low / (1.0 - low) * (1.0 - load) / load
-    assert float(queueing.bursts(*numbers(load, variability))) == pytest.approx(expected, rel=1e-6)
+    assert bursts(load, variability) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_cache_holds_whole_requests_and_half_empty_blocks():
@@ -156,29 +162,25 @@ def test_a_percentile_of_an_exponential_time_is_the_logarithm():
         assert float(t) == pytest.approx(-math.log(1 - level), rel=1e-6)
 
 
-@pytest.mark.parametrize("mean", [0.0, 1e-213, 1e-12])
-def test_a_wait_that_nobody_meets_moves_no_percentile(mean):
-    """One request in flight: its wait for others is a rounding error, and so is the variance."""
+def test_a_percentile_has_the_derivative_of_what_it_is_made_of():
+    """Also of a wait that nobody meets: one request in flight has one of a rounding error."""
 
     def ninety(mean, variance):
         offsets, weights = jnp.asarray([0.02, 0.12, 1.2]), jnp.asarray([0.2, 0.75, 0.05])
         w = queueing.exponential_tail(mean, variance)
         return queueing.percentiles((0.9,), offsets, weights, w)[0]
 
-    point = jnp.asarray(mean), jnp.asarray(1e-14)
-    assert 0.12 <= float(ninety(*point)) < 0.125
-    finite(ninety, *point)
+    unmet = [(mean, 1e-14) for mean in (0.0, 1e-213, 1e-12)]
+    for point in unmet:
+        assert 0.12 <= float(ninety(*numbers(*point))) < 0.125
+    finite_at(ninety, *unmet)
 
-
-def test_a_percentile_has_the_derivative_of_what_it_is_made_of():
-    def ninety(mean, variance, offset):
+    def of_two(mean, variance, offset):
         w = queueing.exponential_tail(mean, variance)
         return queueing.percentiles((0.9,), jnp.stack([offset, 3 * offset]), jnp.ones(2) / 2, w)[0]
 
-    for point in ((1.0, 4.0, 0.3), (1.0, 0.2, 0.3)):
-        agrees_with_differences(ninety, *map(jnp.asarray, point))
-    for point in ((1.0, 1.0, 0.3), (0.0, 0.0, 0.3), (1.0, 0.0, 1e-3)):
-        finite(ninety, *map(jnp.asarray, point))
+    agree_at(of_two, (1.0, 4.0, 0.3), (1.0, 0.2, 0.3))
+    finite_at(of_two, (1.0, 1.0, 0.3), (0.0, 0.0, 0.3), (1.0, 0.0, 1e-3))
 
 
 def test_a_crossing_is_found_and_moves_as_it_should():
@@ -186,7 +188,7 @@ def test_a_crossing_is_found_and_moves_as_it_should():
         return crossing(lambda x: x**3 - a, jnp.asarray(0.0), jnp.asarray(10.0))
 
     assert float(root(jnp.asarray(27.0))) == pytest.approx(3.0, rel=1e-12)
-    agrees_with_differences(root, jnp.asarray(27.0))
+    agree_at(root, (27.0,))
     assert float(root(jnp.asarray(-1.0))) == 0.0 and float(root(jnp.asarray(1e9))) == 10.0
 
 
@@ -210,15 +212,15 @@ def served(isl, osl, budget, slots, cache, amount, variability=None):
     return scheduling.open_loop(step, kinds, server, amount, variability)
 
 
-closed = opened = jax.jit(served, compiler_options=PROGRAM)
+served_by = jax.jit(served, compiler_options=PROGRAM)
 MACHINE = (900.0, 200.3, 2048.0, 61.3, 80000.0)  # its cohorts are not just full
 
 
-@pytest.mark.parametrize("amount", [7.3, 40.2, 55.0, 90.0])
-def test_a_closed_loop_obeys_littles_law(amount):
-    s = closed(*numbers(*MACHINE, amount))
-    assert float(s.rate * s.latency) == pytest.approx(amount, rel=0.02)
-    assert float(s.running) <= MACHINE[3]
+def test_a_closed_loop_obeys_littles_law():
+    for amount in (7.3, 40.2, 55.0, 90.0):
+        s = served_by(*numbers(*MACHINE, amount))
+        assert float(s.rate * s.latency) == pytest.approx(amount, rel=0.02)
+        assert float(s.running) <= MACHINE[3]
 
 
 LOOPS = {"closed": 41.3, "open": 4.1}
@@ -234,7 +236,7 @@ def variability(loop):
 
 
 def value(loop, *point):
-    return float(all_times(closed(*numbers(*point), variability(loop))))
+    return float(all_times(served_by(*numbers(*point), variability(loop))))
 
 
 @cache
@@ -296,8 +298,8 @@ def test_values_and_gradients_are_finite_up_to_and_beyond_saturation(loop, wide,
 def test_a_server_without_limits_on_sequences_is_full_when_its_cache_is(wide):
     """Twenty requests of 1,100 tokens fit; slots are as many as may be declared."""
     with nullcontext() if wide else jax.enable_x64(False):
-        s = opened(*numbers(900, 200, 2048, 2.0**40, 22000, 1.0, 1.0))
-        few = opened(*numbers(900, 200, 2048, 19.5, 1e9, 1.0, 1.0))
+        s = served_by(*numbers(900, 200, 2048, 2.0**40, 22000, 1.0, 1.0))
+        few = served_by(*numbers(900, 200, 2048, 19.5, 1e9, 1.0, 1.0))
     assert float(s.limit) == pytest.approx(19.5, abs=0.6)
     assert float(s.capacity) == pytest.approx(float(few.capacity), rel=0.03)
 
@@ -306,7 +308,7 @@ def test_states_of_one_request_or_of_more_answer_alike():
     """At 64 slots the chain's states begin to be wider than one request."""
     for variability in (1.0, 4.0, 12.0):
         less, more = (
-            opened(*numbers(900, 200, 2048, n, 1e9, 14, variability)) for n in (63.9, 64.1)
+            served_by(*numbers(900, 200, 2048, n, 1e9, 14, variability)) for n in (63.9, 64.1)
         )
         assert float(more.decoding) == pytest.approx(float(less.decoding), rel=2e-3)
         assert float(more.slot_wait) <= float(less.slot_wait)
@@ -342,11 +344,10 @@ def test_more_room_finds_more_and_slopes_are_right():
         tree = prefix_cache.tree(rate, 2, jnp.asarray(3.0), jnp.asarray(500.0), gap)
         return prefix_cache.hits(prefix_cache.joined(chat, tree), room).device
 
-    agrees_with_differences(found, *numbers(0.5, 20.0, 9000.0))
+    agree_at(found, (0.5, 20.0, 9000.0))
     ratios = [float(found(*numbers(0.5, 20.0, r))) for r in np.geomspace(100, 1e6, 9)]
     assert ratios == sorted(ratios)
-    finite(found, *numbers(0.5, 20.0, 0.0))
-    finite(found, *numbers(0.5, 20.0, 1e12))
+    finite_at(found, (0.5, 20.0, 0.0), (0.5, 20.0, 1e12))
 
 
 def goes_around(requests, servers, elsewhere, count, seed=0):
@@ -385,17 +386,12 @@ def test_who_goes_around_waits_as_replayed(requests, servers, load, off):
 
 def test_a_full_server_makes_wait_whom_it_cannot_serve():
     """C D - Z - D, within half a service; and slopes at one request, none and no time."""
-    law = queueing.closed_wait(*map(jnp.asarray, (500.0, 0.2, 30.0)))
+    law = queueing.closed_wait(*numbers(500.0, 0.2, 30.0))
     assert float(law) == pytest.approx(500 * 0.2 - 30.0 - 0.2, abs=0.2)
-    slopes = jax.vmap(jax.grad(queueing.closed_wait, (0, 1, 2)))
-    edges = jnp.array([[1.0, 0.1, 1.0], [0.5, 0.1, 1.0], [3.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    assert np.all(np.isfinite(slopes(*edges.T)))
-    assert np.all(np.asarray(jax.vmap(queueing.closed_wait)(*edges.T)) == 0.0)
-    point = (40.0, 0.2, 9.0)
-    for i, slope in enumerate(jax.grad(queueing.closed_wait, (0, 1, 2))(*point)):
-        step = np.eye(3)[i] * 1e-5
-        up, down = (queueing.closed_wait(*jnp.asarray(point + x)) for x in (step, -step))
-        assert float(slope) == pytest.approx(float(up - down) / 2e-5, rel=1e-6)
+    edges = (1.0, 0.1, 1.0), (0.5, 0.1, 1.0), (3.0, 0.0, 1.0), (1.0, 0.0, 0.0)
+    finite_at(queueing.closed_wait, *edges)
+    assert np.all(np.asarray(jax.vmap(queueing.closed_wait)(*np.array(edges).T)) == 0.0)
+    agree_at(queueing.closed_wait, (40.0, 0.2, 9.0))
 
 
 def one_more_at_a_time(requests, unhindered, demands):
@@ -451,7 +447,5 @@ def test_slopes_of_the_rate_at_ties_at_one_request_and_when_full():
     def rate(requests, unhindered, first, second):
         return queueing.closed_rate(requests, unhindered, (first, second))
 
-    for point in ((20.0, 30.0, 1.0, 0.4), (20.0, 30.0, 1.0, 1.0), (500.0, 30.0, 1.0, 1.0)):
-        agrees_with_differences(rate, *numbers(*point))
-    for point in ((1.0, 30.0, 1.0, 1.0), (0.2, 30.0, 1.0, 0.0), (1e6, 30.0, 1.0, 1.0)):
-        finite(rate, *numbers(*point))
+    agree_at(rate, (20.0, 30.0, 1.0, 0.4), (20.0, 30.0, 1.0, 1.0), (500.0, 30.0, 1.0, 1.0))
+    finite_at(rate, (1.0, 30.0, 1.0, 1.0), (0.2, 30.0, 1.0, 0.0), (1e6, 30.0, 1.0, 1.0))

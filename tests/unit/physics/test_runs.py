@@ -10,7 +10,7 @@ import pytest
 from infer_jax.physics.scheduling import interference
 from infer_jax.specs import UNBOUNDED
 
-from .derivatives import agrees_with_differences, finite, numbers
+from .derivatives import agree_at, finite_at
 
 STEP, TOKEN = 10e-3, 5e-6  # seconds of a pass, and of a prompt's token
 
@@ -70,10 +70,8 @@ def test_the_median_of_a_start_is_that_of_its_requests(waves):
 
 
 def test_slopes_of_the_median_of_a_start(x64):
-    for waves in (1.0, 1.3, 1.9, 3.0, UNBOUNDED):
-        agrees_with_differences(interference.median_of_wave, *numbers(0.2, waves))
-    for point in ((0.0, 1.0), (0.2, 2.0), (0.0, UNBOUNDED)):
-        finite(interference.median_of_wave, *point)
+    agree_at(interference.median_of_wave, *((0.2, x) for x in (1.0, 1.3, 1.9, 3.0, UNBOUNDED)))
+    finite_at(interference.median_of_wave, (0.0, 1.0), (0.2, 2.0), (0.0, UNBOUNDED))
 
 
 def test_its_slopes_are_finite():
