@@ -16,6 +16,7 @@ from infer_jax.launch import (
     instances,
     launches,
     service,
+    traits,
 )
 from infer_jax.planning import Layout, PlanPool
 
@@ -238,7 +239,6 @@ def test_what_an_engine_cannot_run_is_not_printed_and_says_why():
     assert "NVIDIA" in why("trtllm", amd) and launches(amd, "vllm")[0].steps
 
 
-# stored in 16 bits, in blocks, in 4 bits of two kinds, and nowhere
 def test_a_rack_is_of_machines_of_four():
     """One fast domain of 72 GPUs in machines of 4 (nvidia.com/en-us/data-center/gb200-nvl72)."""
     model, system = load_model("deepseek-r1"), load_system("gb200_nvl72")
@@ -313,3 +313,11 @@ def test_the_longest_of_requests_that_differ_is_not_their_mean():
 
 
 LENGTH = {"vllm": "--max-model-len", "sglang": "--context-length", "trtllm": "--max_seq_len"}
+
+
+def test_hybrids_keep_caches_of_several_kinds():
+    """Windows on some layers, or states beside caches."""
+    plain = ("llama-3.1-8b", "deepseek-v3", "mistral-7b")
+    several = ("gpt-oss-20b", "gemma-3-27b", "jamba-v0.1", "nemotron-h-8b")
+    found = {x: traits(load_model(x).architecture)["hybrid"] for x in (*plain, *several)}
+    assert found == dict.fromkeys(plain, False) | dict.fromkeys(several, True)

@@ -2,25 +2,13 @@
 
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.catalog.acceptance import AcceptanceCurve, falling, read_acceptance
-from infer_jax.physics.speculation import (
-    HEADS_DECLINE as DECLINE,
-    acceptance_by_position,
-    curve_yield,
-)
+from infer_jax.catalog.acceptance import falling, read_acceptance
+from infer_jax.physics.speculation import HEADS_DECLINE as DECLINE
 
 MEASURED = Path(__file__).parents[4] / "shared/data/bench_samples"
-
-
-def test_a_curve_yields_what_was_measured():
-    curve = AcceptanceCurve("m", "on", ((1, 1.8), (2, 2.4), (3, 2.6), (4, 2.6)))
-    accepted = acceptance_by_position(jnp.asarray(curve.per_position))
-    for drafts, tokens in curve.lengths:
-        assert float(curve_yield(accepted, jnp.asarray(drafts))) == pytest.approx(tokens)
 
 
 def test_heads_decline_as_measured():

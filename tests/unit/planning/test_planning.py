@@ -53,24 +53,6 @@ def chosen(built, count: Any = 3, **asked: Any):
     return choices(built, Requirements(**{"chips": GPUS, **asked}), count)
 
 
-def test_layouts_of_a_dense_model_deal_out_its_heads(arch):
-    """32 query and 8 KV heads: tensor parallel by 1, 2, 4, 8, and no attention groups."""
-    legal = layouts(arch, 16)
-    assert {x.tp for x in legal} == {1, 2, 4, 8, 16}
-    assert all(x.attention_dp == x.ep == 1 and x.chips <= 16 for x in legal)
-    assert len(set(legal)) == len(legal)
-
-
-def test_layouts_of_a_mixture_deal_out_its_experts():
-    """Qwen3-235B: 64 query and 4 KV heads, 128 experts of 1536."""
-    legal = layouts(load_model("qwen3-235b-a22b").architecture, 16)
-    assert Layout(4, 4, 16, 1) in legal and Layout(8, 1, 1, 2) in legal
-    for x in legal:
-        ranks = x.tp * x.attention_dp
-        assert 64 % x.tp == 0 and 128 % x.ep == 0 and ranks % x.ep == 0
-        assert 1536 % (ranks // x.ep) == 0 and x.chips <= 16
-
-
 @pytest.mark.parametrize(
     ("hardware", "sizes"),
     [
@@ -101,16 +83,6 @@ def test_the_cheapest_plan_is_that_of_a_loop_over_all(built):
     assert [c.usd_per_mtok for c in met] == sorted(c.usd_per_mtok for c in met)
 
 
-def test_a_row_is_what_the_estimator_says(built, arch, system):
-    i = len(built.batch) // 2
-    plan = Deployment.of(**built.at(i)._asdict())
-    work = Workload.of(isl=ISL, osl=OSL, batch=built.batch[i])
-    estimate = jax.jit(Serving.estimate, compiler_options=QUICK)
-    life = estimate(Serving.of(), arch, system.hardware, work, plan)
-    assert built.estimates.tpot[i] == pytest.approx(float(life.tpot), rel=1e-12)
-    assert built.estimates.ttft[i] == pytest.approx(float(life.ttft), rel=1e-12)
-
-
 def test_no_plan_beats_one_of_the_frontier(built):
     met, missed = chosen(built, frontier=True, **LIMIT)
     s, near = built.estimates, 1 + 1e-6
@@ -122,26 +94,6 @@ def test_no_plan_beats_one_of_the_frontier(built):
         assert not np.any((s.tpot[fits] * near < c.tpot) & (cost * near < c.usd_per_mtok))
     for tpot, usd in zip(s.tpot[fits], cost, strict=True):
         assert any(c.tpot <= tpot * near and c.usd_per_mtok <= usd * near for c in met)
-
-
-@pytest.mark.parametrize("frontier", [False, True])
-@pytest.mark.parametrize(("groups", "shown"), [(4, 8), (1, 1)])
-def test_of_layouts_that_answer_alike_one_is_shown(built, frontier, groups, shown):
-    """The usual one: whole experts beside attention groups, cut ones without; at one batch."""
-    tp = 8 // groups
-    same = [Layout(tp, groups, ep, 1) for ep in (4, 2, 1, 8)]
-    rows = np.flatnonzero(built.layout == built.layout[-1])
-    every = np.tile(rows, len(same))
-    alike = replace(
-        built,
-        layouts=same,
-        layout=np.repeat(np.arange(len(same)), len(rows)),
-        batch=built.batch[every],
-        estimates=jax.tree.map(lambda x: x[every], built.estimates),
-    )
-    met, _ = chosen(alike, count=4, frontier=frontier)
-    assert {pools_of(c.degrees)[0]["ep"] for c in met} == {shown}
-    assert frontier or len(met) == 1
 
 
 @pytest.mark.parametrize("name", ["ttft", "tpot"])

@@ -10,12 +10,11 @@ from infer_jax.errors import InputError
 
 pytest.importorskip("matplotlib")
 
-from infer_jax.pages.look import SHAPES, TONES
+from infer_jax.pages.look import TONES
 from infer_jax.plots import Curve, plot_frontier, plot_plans
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries, RunPoint
-from infer_jax.plots.points import plot_cloud
-from infer_jax.plots.style import MARKERS, NAMES, name_of, save
+from infer_jax.plots.style import MARKERS, name_of, save
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
 
@@ -32,9 +31,6 @@ def chart_of(systems, tones=None, chosen=None, **more):
     plans = [plan._replace(series=label) for label, dots in systems.items() for plan in dots]
     series = [PlanSeries(x, tones[x] if tones else i) for i, x in enumerate(systems)]
     return PlanChart(series, plans, chosen, **more)
-
-
-FRONT = np.array([100.0, 50.0, 20.0]), np.array([9.0, 2.0, 1.0])  # speed, cost
 
 
 def drawn(path):
@@ -93,10 +89,14 @@ def test_plans_the_limit_and_the_plan_are_on_the_picture():
 
 
 def test_a_frontier_says_which_dot_is_which():
-    figure = plot_frontier({"a": Curve(*FRONT, 1, "8 GPUs (TP8)")}, caption="4,096 tokens in")
+    """And its fastest point, though it is dear."""
+    speed, cost = np.array([440.0, 300.0, 50.0]), np.array([150.0, 1.0, 0.2])
+    figure = plot_frontier({"a": Curve(speed, cost, 1, "8 GPUs (TP8)")}, caption="4,096 tokens in")
     said: Any = figure.axes[0].texts[0]
-    assert said.get_text() == "8 GPUs (TP8)" and said.xy == (50.0, 2.0)
+    assert said.get_text() == "8 GPUs (TP8)" and said.xy == (300.0, 1.0)
     assert "4,096 tokens in" in [text.get_text() for text in figure.texts]
+    low, high = figure.axes[0].get_ylim()
+    assert low < cost.min() and high > cost.max()
 
 
 def test_bars_are_named_in_words_of_the_field():
@@ -107,12 +107,8 @@ def test_bars_are_named_in_words_of_the_field():
     figure = plot_tornado({"TPOT": bars, "$/Mtok": bars[1:]})
     names = [tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()]
     assert names == ["memory bandwidth", "a number at its bound", "memory bandwidth"]
-    first: Any = figure.axes[0]
-    assert [bar.get_width() for bar in first.patches] == [-4.0, 1.0]  # evaluated, else the slope
-    assert first.lines[-1].get_xydata().tolist() == [[-5.0, 0.0]]  # a slope that differs
-    assert not any("_" in said or "." in said for said in NAMES.values())
-    assert len(set(NAMES.values())) == len(NAMES)
-    assert name_of("arch.blocks.*.attention.some_new_field") == "attention some new field"
+    widths = [bar.get_width() for bar in figure.axes[0].patches]  # pyright: ignore
+    assert widths == [-4.0, 1.0]  # evaluated, else the slope
 
 
 def test_a_design_is_drawn_beside_its_start():
@@ -134,21 +130,8 @@ def test_a_design_is_drawn_beside_its_start():
     said = [text.get_text() for text in second.texts]
     assert said[0] == "2 \N{RIGHTWARDS ARROW} 1 $/Mtok" and path.get_ylabel() == "cost ($)"
     assert first.texts[0].get_text() == "32 \N{RIGHTWARDS ARROW} 16, least allowed"
-    keys: Any = second.get_legend().get_patches()  # pyright: ignore[reportOptionalMemberAccess]
-    assert [x.get_label() for x in keys] == ["better", "worse"]
-    bars: Any = second.patches  # the price, and the time
-    assert [x.get_facecolor() for x in bars] == [x.get_facecolor() for x in keys]
     best: Any = path.lines[2]
-    assert best.get_label() == "best, limits kept"
     assert best.get_ydata() == pytest.approx(steps[:, 0])
-
-
-def test_a_frontier_shows_its_fastest_point_though_it_is_dear():
-    cost = np.array([0.2, 1.0, 150.0])
-    speed = np.array([50.0, 300.0, 440.0])
-    axes = plot_frontier({"frontier": Curve(speed, cost, 1)}).axes[0]
-    low, high = axes.get_ylim()
-    assert low < cost.min() and high > cost.max()
 
 
 def test_where_measured_servers_are_is_shaded_beside_plans():
@@ -176,13 +159,3 @@ def test_a_system_has_one_tone_and_only_measured_runs_are_diamonds():
     assert [keys[name].get_color() for name in both] == [*TONES[:1], *TONES[:2]]
     assert len({keys[name].get_marker() for name in both}) == 3
     assert keys["measured run"].get_marker() == "D" and "D" not in MARKERS
-    assert "diamond" not in SHAPES
-
-
-def test_a_lone_point_of_a_cloud_is_seen_on_white_paper():
-    """Its cell is darker than the page; most points of a cell are darkest."""
-    x, y = np.array([1.0] * 50 + [2.0]), np.array([1.0] * 50 + [2.0])
-    axes = plot_cloud((x, y), {}, labels=("x", "y")).axes[0]
-    (cells,) = axes.collections
-    greys = sorted(cells.to_rgba(cells.get_array())[:, :3].mean(axis=1))  # pyright: ignore
-    assert len(greys) == 2 and greys[0] < 0.1 and greys[1] < 0.9
