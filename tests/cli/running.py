@@ -39,7 +39,9 @@ def answer(*words: str, code: int = 0) -> dict[str, Any]:
     """What a command answers with --json, which must be all it prints, and its exit code."""
     ran = run(*words, "--json")
     assert (ran.code, ran.err) == (code, ""), ran.err
-    return json.loads(ran.out, parse_constant=lambda name: 1 / 0)
+    said = json.loads(ran.out, parse_constant=lambda name: 1 / 0)
+    assert next(iter(said.items())) == ("schema", 2)
+    return said
 
 
 def answered_once(*words: str) -> tuple[dict[str, Any], str]:

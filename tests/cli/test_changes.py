@@ -3,6 +3,7 @@
 import json
 from inspect import signature
 
+import jax
 import pytest
 
 import infer_jax as ij
@@ -31,7 +32,7 @@ def test_what_is_set_is_what_answers():
     chip = system.hardware.chip
     faster = system.hardware.replace(chip=chip.with_(memory_bandwidth=2 * chip.memory_bandwidth))
     estimator = ij.make("serving", system.coefficients).with_(weight_read=0.8)
-    life = estimator.estimate(
+    life = jax.jit(estimator.estimate)(
         model.architecture, faster, ij.Workload.of(isl=4096, osl=512, batch=1), ij.Plan.of(tp=1)
     )
     assert output["tpot_ms"] == pytest.approx(1e3 * float(life.tpot), rel=1e-6)
@@ -50,22 +51,6 @@ def test_memory_and_a_price_are_set_too():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [("hardware.chip.speed=1", "no number of this"), ("hardware.chip.memory=-1", "a number from"),
-     ("hardware.chip.memory", "PATH=NUMBER"), ("plan.tp=2", "begins as one of"),
-     ("hardware.chip.memory=__import__('os')", "PATH=NUMBER"),
-     ("hardware.chip.memory_bandwidth=0", "1e+08 to 1e+16"),
-     ("hardware.chip.memory_bandwidth=*1e9", "1e+08 to 1e+16"),
-     ("hardware.network.domain_bandwidth=0", "as of any machine"),
-     ("hardware.power=1e9", "0 or 0.1 to 1e+06"),
-     ("estimator.weight_read=0", "1e-06 to")],
-)  # fmt: skip
-def test_what_cannot_be_set_is_refused(given, said):
-    ran = run("estimate", *POINT, "--set", given)
-    assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
     "verb", ["memory", "plan", "frontier", "sensitivity", "kernels", "report", "compare"]
 )
 def test_a_number_of_no_machine_is_refused_by_every_verb(verb):
@@ -75,20 +60,10 @@ def test_a_number_of_no_machine_is_refused_by_every_verb(verb):
     assert "hardware.chip.memory_bandwidth is 0.0" in ran.err
 
 
-def test_what_is_asked_and_what_is_named():
-    none = run("compare", *POINT)
-    assert none.code == 2 and "Which two estimators" in none.err and none.err.count("\n") == 1
-    twice = run("compare", *POINT, "--estimator", "serving", "--estimator", "serving")
-    assert "--estimator is 'serving, serving'; allowed: two that differ" in twice.err
+def test_an_unknown_model_is_told_the_near_ones_alone():
     unknown = run("memory", "llama-9", *POINT[1:3])
     assert "infer-jax models" in unknown.err and len(unknown.err) < 250
     assert "llama-3.1-8b" in unknown.err and "opt-13b" not in unknown.err
-    # slices of experts are cut by the option that was given
-    for extra in ((), ("--ep", "2")):
-        cut = run("memory", "Qwen/Qwen3-30B-A3B-FP8", *POINT[1:3], "--tp", "8", *extra)
-        assert cut.err.startswith("infer-jax: --tp is '8'; allowed: degrees that cut an expert")
-    dealt = run("memory", "qwen3-30b-a3b", *POINT[1:3], "--tp", "1", "--ep", "3")
-    assert dealt.err.startswith("infer-jax: --ep is '3'")
 
 
 def test_memory_says_that_one_gpu_is_taken_where_none_is_given():
@@ -106,16 +81,6 @@ def test_an_estimate_shows_what_is_there():
     assert times and all(x == 0 or x > 1e-9 for x in times)
     mixed = run("estimate", "qwen3-30b-a3b", *POINT[1:]).out
     assert "expert ranks" in mixed
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("models", "opt-13b"), ("hardware", "l4"), ("estimators",), ("memory", *POINT)],
-    ids=lambda words: words[0],
-)
-def test_json_says_its_schema(words):
-    ran = run(*words, "--json")
-    assert next(iter(json.loads(ran.out).items())) == ("schema", 2)
 
 
 @pytest.mark.parametrize(

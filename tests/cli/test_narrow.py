@@ -33,25 +33,28 @@ def test_a_record_names_its_numbers(monkeypatch, capsys):
     assert "1 x PP2\n  GPUs: 2\n  TTFT ms: 639\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("width", [80, 50])
 @pytest.mark.parametrize(
     "words",
     [("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "mi300x", "--total-gpus",
       "1", "--isl", "1000", "--osl", "101"),
-     ("models",), ("hardware",), ("estimators",),
-     ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2", "--no-picture"),
+     ("models",), ("hardware",), ("hardware", "tpu_v5e"), ("estimators",),
+     ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8", "--no-picture"),
+     ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--tpot", "5ms"),
+     ("memory", "deepseek-v3", "--hardware", "h200_sxm", "--tp", "8"),
      ("compare", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl", "1000", "--osl",
       "101", "--estimator", "economics.planned")],
-    ids=lambda words: words[0],
 )  # fmt: skip
-def test_no_verb_prints_a_column_of_single_letters(words, width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    out = run(*words, "--quiet").out
-    shortest = [line.strip() for line in out.splitlines()]
-    # a folded word leaves lines of one or two letters under one another
-    stacked = [a + b for a, b in pairwise(shortest)
-               if 0 < len(a) <= 2 and 0 < len(b) <= 2 and (a + b).isalpha()]  # fmt: skip
-    assert not stacked
+def test_all_fits_eighty_columns_and_fifty_stack_no_letters(words, monkeypatch):
+    for width in (80, 50):
+        monkeypatch.setenv("COLUMNS", str(width))
+        ran = run(*words)
+        lines = ran.out.splitlines()
+        assert ran.code == 0 and "\x1b" not in ran.out and "…" not in ran.out
+        assert width == 50 or max(map(len, lines)) <= 80
+        # a folded word leaves lines of one or two letters under one another
+        pairs = pairwise(line.strip() for line in lines)
+        short = (a + b for a, b in pairs if 0 < len(a) <= 2 and 0 < len(b) <= 2)
+        assert not [letters for letters in short if letters.isalpha()]
 
 
 def test_a_spare_column_gives_way_to_width_and_is_named(monkeypatch, capsys):

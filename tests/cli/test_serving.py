@@ -31,23 +31,28 @@ def test_more_requests_than_memory_holds_are_told_by_how_many():
 
 def test_the_shipped_fit_tells_how_wrong_it_was_on_servers_left_out():
     point = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
-    output = answer(*point)
+    output, printed = answered_once(*point)
     lengths = output["isl_tokens"], output["osl_tokens"]
     within = unseen(facts(1.0, lengths))
     for name in ("ttft", "tpot"):
         ends = [output[f"{name}_ms"] * end for end in within[name][80]]
         assert output[f"{name}_interval80_ms"] == pytest.approx(ends)
-    ran = run(*point)
-    assert "by rows left out of the fit" in " ".join(ran.out.split())
+    assert "by rows left out of the fit" in " ".join(printed.split())
 
 
 def test_verbs_answer_one_question_alike():
     """What `plan` says of its plan, `estimate`, `compare` and `sensitivity` say of it too."""
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "1000", "--osl", "101")
-    planned = answer("plan", *point, "--total-gpus", "1", "--mode", "aggregated")["plans"][0]
+    words = ("plan", *point, "--total-gpus", "1", "--mode", "aggregated", "--top", "1")
+    plans, printed = answered_once(*words)
+    (planned,) = plans["plans"]
+    joules = planned["output_energy_per_mtok_j"]  # of a million tokens everywhere
+    assert joules > 1e4 and f"{joules:.0f}" in printed.split()
     given = ("--tp", "1", "--batch", f"{planned['concurrency_per_replica']:g}")
     output = answer("estimate", *point, *given)
     assert output["estimator"] == "serving"
+    searched = answer("estimate", *point, "--total-gpus", "2")["estimator"]
+    assert searched == "economics"  # a split that is looked for
     for name in ("ttft_ms", "tpot_ms"):
         assert output[name] == pytest.approx(planned[name], rel=1e-9)
     one, two = answer("compare", *point, *given, "--estimator", "kernels")["estimators"]
@@ -58,11 +63,6 @@ def test_verbs_answer_one_question_alike():
     )
     for name, value in one["answers"].items():
         assert value == pytest.approx(output[name], rel=1e-9), name
-
-
-def test_a_split_that_is_looked_for_is_of_an_estimator_that_searches():
-    point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2")
-    assert answer("estimate", *point)["estimator"] == "economics"
 
 
 def test_a_benchmark_is_asked_for_and_a_server_runs_on_by_itself():
@@ -109,7 +109,7 @@ def test_prompts_that_wait_for_other_attention_groups_say_so():
 def test_memory_of_a_batch_is_its_weights_and_its_cache():
     """Llama-3.1-8B: 8,030,261,248 parameters of 2 bytes, 131,072 bytes of cache a token."""
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl", "4000", "--osl", "400")
-    output = answer("estimate", *point, "--batch", "40")
+    output, printed = answered_once("estimate", *point, "--batch", "40")
     limit, parts = output["decode"]["limits"]["memory"], output["memory"]
     assert parts["weights_bytes"] == pytest.approx(2 * 8_030_261_248, rel=1e-3)
     # vLLM gives blocks as they are needed: half of the output is held on average
@@ -119,7 +119,6 @@ def test_memory_of_a_batch_is_its_weights_and_its_cache():
     full = answer("estimate", *point, "--batch", f"{int(output['places'])}")
     limit = full["decode"]["limits"]["memory"]
     assert 0.9 < limit["need_bytes"] / limit["capacity_bytes"] <= 1.0
-    printed = run("estimate", *point, "--batch", "40").out
     assert "KV cache of 40" in printed and printed.count("\nmemory ") == 1
     used = answer("memory", *point, "--batch", "40")
     assert used["batch_cache_bytes"] == pytest.approx(parts["cache_bytes"], rel=1e-9)
@@ -170,9 +169,19 @@ def test_a_sweep_asks_no_energy_of_a_chip_whose_power_is_unknown(tmp_path):
     assert dark["tpu_v6e"] is None
 
 
-def test_energies_are_joules_of_a_million_tokens_everywhere():
-    point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "1000", "--osl", "101")
-    plan = ("plan", *point, "--total-gpus", "1", "--mode", "aggregated", "--top", "1")
-    output, printed = answered_once(*plan)
-    joules = output["plans"][0]["output_energy_per_mtok_j"]
-    assert joules > 1e4 and f"{joules:.0f}" in printed.split()
+def test_requests_in_flight_are_the_rate_times_the_latency():
+    """Little's law, of an estimate and of every plan; those that run are fewer."""
+    point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--osl", "2")
+    output = answer("estimate", *point, "--request-rate", "9")
+    sent = 9.0 * (output["ttft_ms"] + output["tpot_ms"]) / 1e3
+    assert output["in_flight"] == output["concurrency"] == pytest.approx(sent, rel=1e-6)
+    assert 0.0 < output["running"] <= output["in_flight"] * (1.0 + 1e-6)
+    words = ("plan", "qwen3-30b-a3b", "--hardware", "h200_sxm", "--request-rate", "20")
+    words += ("--isl", "1500", "--osl", "300", "--top", "9", "--mode", "aggregated")
+    rows = answer(*words)["plans"]
+    assert {row["degrees"]["attention_dp"] for row in rows} != {1}
+    for row in rows:
+        latency = row["ttft_ms"] + 299.0 * row["tpot_ms"]
+        sent = 20.0 * latency / 1e3 / row["degrees"]["replicas"]
+        assert row["concurrency_per_replica"] == pytest.approx(sent, rel=1e-6)
+        assert 0.0 < row["running"] <= row["concurrency_per_replica"] * (1.0 + 1e-6)

@@ -1,0 +1,182 @@
+"""`infer-jax frontier` and `ij.frontier`: points against the estimator, limits, pictures."""
+
+import re
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.verbs.frontier_result import FrontierResult, FrontiersResult
+from tests.charts import charts_of
+from tests.cli.running import answer, answered_once, as_command, run
+
+POINT = ("llama-3.1-8b", "h100_sxm")
+WORDS = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8")
+COST, SPEED = "output_cost_per_mtok_usd", "speed_tokens_per_s"
+
+
+@pytest.fixture(scope="module")
+def best():
+    return ij.frontier(*POINT, total_gpus=8)
+
+
+@pytest.fixture(scope="module")
+def printed():
+    """(JSON, text) of the command."""
+    return answered_once(*WORDS, "--no-picture")
+
+
+def close(a, b):
+    return a == pytest.approx(float(b), rel=1e-9)
+
+
+def test_the_command_prints_what_the_verb_answers(best, printed):
+    said, text = printed
+    assert {"schema": said["schema"], **as_command(best)[0]} == said
+    assert as_command(best)[1].split() == text.split()
+    assert text.count("\n*  ") == 1 and f"25 of {said['frontier_points']} points" in text
+    for row in (said["rows"][0], said["preferred"], said["rows"][-1]):
+        assert f"{row[COST]:.3g}" in text
+    assert said["estimator"] == "economics.planned" and said["trust"]["rows"] == 0
+    assert "an ideal machine" in said["trust"]["says"]
+    assert said["trust"]["says"] in " ".join(text.split())
+    assert best._repr_html_().count("<tr style") == 1  # the preferred point
+    every = ij.frontier(*POINT, total_gpus=8, all=True)
+    assert len(str(every).splitlines()) - len(str(best).splitlines()) == len(best.points) - 25
+    given = ij.frontier(ij.load_model(POINT[0]), ij.load_system(POINT[1]), total_gpus=8)
+    assert given.to_dict() == best.to_dict()
+    pytest.importorskip("pandas")
+    frame = best.to_pandas()
+    assert frame[COST].tolist() == best.points.cost.tolist()
+    assert {"terms.memory_ms", "binds", "tp"} <= set(frame)
+
+
+def test_it_is_a_frontier_of_its_own_points_whose_layouts_engines_run(printed):
+    output, _ = printed
+    rows, system = output["rows"], ij.load_system(POINT[1])
+    speed, cost = (np.array([row[name] for row in rows]) for name in (SPEED, COST))
+    assert len(rows) == output["frontier_points"] > 25
+    assert (np.diff(speed) < 0).all() and (np.diff(cost) < 0).all()
+    liked = max(rows, key=lambda r: r[SPEED] ** 3 / r[COST])
+    assert output["preferred"] == liked
+    for row in rows:  # of a model of 32 query heads
+        assert row["gpus"] == row["tp"] * row["pp"] * row["ep"] and row["batch"] % 1 == 0
+        assert row["tp"] in (1, 2, 4, 8) and row["pp"] % 1 == 0
+    arch, hardware = ij.load_model(POINT[0]).architecture, system.hardware
+    step = jax.jit(ij.make("economics.planned", system.coefficients).step)
+    for row in (rows[0], liked, rows[-1]):
+        one = ij.ForwardPass.of(
+            sequences=float(row["batch"]), new_tokens=1.0, cached_tokens=4096 + 511 / 2
+        )
+        plan = ij.Plan.of(**{name: float(row[name]) for name in ("tp", "pp", "ep")})
+        phase = step(arch, hardware, one, plan)
+        price = usd_per_million_tokens(row["gpus"], hardware.price, phase.time, row["batch"])
+        assert close(row["tpot_ms"], 1e3 * phase.time) and close(row[COST], price)
+        assert close(row["mfu"], phase.mfu)
+        assert close(row["terms"][f"{row['binds']}_ms"], 1e3 * max(phase.terms.values()))
+    # of real degrees more are tried, as in the paper: none of them is beaten at its speed
+    real = answer(*WORDS, "--no-picture", "--real-degrees")
+    assert any(row["tp"] % 1 for row in real["rows"])
+    most = real["preferred"]
+    faster = [r[COST] for r in rows if r[SPEED] >= most[SPEED]]
+    assert min(faster, default=np.inf) >= most[COST] * (1 - 1e-6)
+
+
+def test_limits_and_demand(printed):
+    every = printed[0]["rows"]
+    within = answer(*WORDS, "--no-picture", "--tpot", "8ms")["rows"]
+    assert within == [
+        dict(row, preferred=p["preferred"]) for row, p in zip(every, within, strict=False)
+    ]
+    assert within[-1]["tpot_ms"] <= 8 < every[len(within)]["tpot_ms"]
+    served = answer(*WORDS, "--no-picture", "--demand", "500")["rows"]
+    assert all(row["batch"] * row[SPEED] <= 500 for row in served)
+
+
+def test_it_tells_why_there_is_nothing():
+    words = ("frontier", "llama-3.1-405b", "--hardware", "h100_sxm", "--total-gpus", "8")
+    output = answer(*words, "--no-picture")
+    assert output["rows"] == [] and output["preferred"] is None
+    # 405 853 388 800 parameters in 2 bytes over 8 GPUs are 101.46 GB of each; activations, the
+    # runtime and a little cache come on top
+    assert "8 GPUs and a batch of 1, memory needs 1" in output["why"]
+    assert 101.46 < float(re.findall(r"needs ([0-9.]+) GB of 78.2 GB", output["why"])[0]) < 112
+    assert "pipeline" not in output["why"] and "GB short" in output["why"]
+    none = ij.frontier(*POINT, total_gpus=8, tpot=1e-6)
+    assert isinstance(none, FrontierResult)
+    assert none.preferred is None and none.rows() == []
+    assert "the fastest takes" in none.why and none.why in str(none)
+    with pytest.raises(ij.InputError, match="points"):
+        none.plot()
+
+
+def test_a_picture_is_written_and_said(best, tmp_path):
+    pytest.importorskip("matplotlib")
+    first, again = (" ".join(run(*WORDS, "--out", "a.svg").out.split()) for _ in range(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
+    assert "a.svg was written;" in first  # there was none
+    again = again.rpartition("Picture: ")[2]
+    assert again.startswith("a.svg was written in place of the earlier file; --out names")
+    assert again.endswith("--no-picture writes none.")  # the last line
+    (axes,) = best.plot(tmp_path / "b.svg").axes
+    line = max(axes.lines, key=lambda one: len(one.get_xdata()))
+    np.testing.assert_array_equal(np.sort(best.points.speed), line.get_xdata())
+    assert (tmp_path / "b.svg").read_text().startswith("<?xml")
+
+
+def test_without_matplotlib_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("infer_jax.verbs.pictures.find_spec", lambda name: None)
+    ran = run(*WORDS)
+    assert ran.code == 0 and "matplotlib is not installed" in ran.out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"paper": True, "total_gpus": 8}, "total_gpus"),
+        ({"out": "a.txt"}, "out"),
+        ({"estimator": "serving"}, "estimator is 'serving'"),
+    ],
+)
+def test_problems_are_of_keyword_arguments(options, field):
+    with pytest.raises(ij.InputError, match=rf"^frontier: {field}") as wrong:
+        ij.frontier(*POINT, **options)
+    assert "--" not in str(wrong.value).replace("--no-picture", "")
+
+
+def test_several_systems_answer_and_are_drawn_together(best, tmp_path):
+    systems = [POINT[1], "h200_sxm"]
+    both = ij.frontier(POINT[0], systems, total_gpus=8)
+    assert isinstance(both, FrontiersResult) and [*both.fronts] == systems
+    assert both.fronts[POINT[1]].to_dict() == best.to_dict()
+    assert [{k: x for k, x in row.items() if k not in ("series", "hardware", "formats")}
+            for row in both.rows() if row["series"] == POINT[1]] == best.rows()  # fmt: skip
+    printed = run(*WORDS, "--hardware", systems[1], "--no-picture").out
+    assert as_command(both)[1].split() == printed.split()
+    rows = [line for line in printed.splitlines() if line.startswith(tuple(systems))]
+    assert [line.split()[1] for line in rows] == ["cheapest", "preferred", "fastest"] * 2
+    assert rows[1].split()[2] == f"{best.points.speed[best.preferred]:.4g}"
+    pytest.importorskip("matplotlib")
+    axes: Any = both.plot().axes[0]
+    drawn = [set(line.get_xdata()) for line in axes.lines]
+    assert all(set(one.points.speed) in drawn for one in both.fronts.values())
+    assert [x.get_text() for x in axes.get_legend().get_texts()] == systems
+    pytest.importorskip("vl_convert")
+    both.draw(tmp_path / "both.html")
+    plans = charts_of((tmp_path / "both.html").read_text())["tradeoff"]["spec"]["datasets"]["plans"]
+    for label, one in both.fronts.items():
+        mine = [plan for plan in plans if plan["series"] == label]
+        assert [plan["speed"] for plan in mine] == one.points.speed.tolist()
+        assert [plan["usd_out"] for plan in mine] == one.points.cost.tolist()
+
+
+def test_formats_are_series_of_their_own():
+    both = ij.frontier(*POINT, quant=["bf16", "fp8"], total_gpus=2)
+    assert isinstance(both, FrontiersResult)
+    assert [*both.fronts] == [f"{POINT[1]}, bf16", f"{POINT[1]}, fp8"]
+    speeds = [one.points.speed.max() for one in both.fronts.values()]
+    assert speeds[1] > 1.5 * speeds[0]  # half the bytes are read
