@@ -44,13 +44,12 @@ tokens = 9e12
 restarts = 8
 steps = 32
 """
-LOOP = ("--model", "llama-3.2-1b", "--hardware", "h100_sxm")
 
 
 def test_sensitivity_names_what_counts():
     words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "4"]
-    words += ["--estimator", "economics.planned"]
-    output = answer("sensitivity", *words)
+    words += ["--estimator", "economics.planned", "--top", "99"]
+    output, shown = answered_once("sensitivity", *words)
     rows = {(e["output"], e["path"]): e for e in output["points"][0]["elasticities"]}
     memory = rows["tpot", "hardware.chip.memory_bandwidth"]
     assert -1.0 <= memory["slope"] < -0.5  # a small batch reads weights
@@ -62,17 +61,12 @@ def test_sensitivity_names_what_counts():
     row = again["tpot", "hardware.chip.memory_bandwidth"]
     assert row["value"] == 2 * memory["value"]
     assert abs(row["slope"]) < abs(memory["slope"])
-
-
-def test_sensitivity_shows_what_this_model_and_its_hardware_have():
-    words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "4"]
-    words += ["--estimator", "economics.planned", "--top", "99"]
-    shown = run("sensitivity", *words).out
-    rows = [line[:26].strip() for line in shown.splitlines()]
+    # what this model and its hardware have
+    titles = [line[:26].strip() for line in shown.splitlines()]
     for name in ("memory bandwidth", "rent of a GPU", "layers", "requests in flight"):
-        assert name in rows
+        assert name in titles
     assert "estimator." not in shown and "plan." not in shown and "EP" not in shown
-    assert "J/Mtok" in rows and "$/Mtok" in rows and "TPOT (s)" in rows and "TTFT (s)" in rows
+    assert {"J/Mtok", "$/Mtok", "TPOT (s)", "TTFT (s)"} <= set(titles)
     assert "estimator " in run("sensitivity", *words, "--coefficients").out
 
 
@@ -89,22 +83,6 @@ def test_sensitivity_along_a_frontier_of_changed_hardware():
     # cheapest first: fewer GPUs a request, and less of the time is latency
     assert points[0]["batch"] / points[0]["gpus"] > points[-1]["batch"] / points[-1]["gpus"]
     assert rows[0][name]["slope"] < rows[-1][name]["slope"] <= 0.0
-
-
-@pytest.mark.parametrize(
-    ("extra", "said"),
-    [
-        (["--set", "hardware.chip.memory_bandwith=1"], "memory_bandwith"),
-        (["--set", "hardware.price"], "PATH=NUMBER"),
-        (["--set", "hardware.price=-3"], "hardware.price"),
-        (["--along", "3"], "--along"),
-        (["--out", "tornado.gif"], "--out"),
-    ],
-)
-def test_a_wrong_question_is_told(extra, said):
-    ran = run("sensitivity", "llama-3.2-1b", "--hardware", "h100_sxm", "--tp", "1", *extra)
-    assert ran.code == 2
-    assert said in ran.err and ran.err.count("\n") == 1
 
 
 def test_without_a_file_it_is_a_loop_over_model_split_and_batch():
@@ -195,11 +173,7 @@ def test_the_verb_is_what_the_command_prints(designed, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["codesign"], "SPEC.toml"),
-        (["codesign", "nowhere.toml"], "nowhere.toml"),
         (["codesign", "spec.toml", "--tpot", "30ms"], "--tpot"),
-        (["codesign", *LOOP], "--tpot"),
-        (["codesign", *LOOP, "--target-throughput", "0"], "--target-throughput"),
         (["codesign", "bad.toml"], "free.experts"),
         (["codesign", "out.toml"], "bounds that hold the start"),
     ],

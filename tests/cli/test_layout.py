@@ -7,7 +7,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.results import Table
 from infer_jax.results.text import as_text
-from tests.cli.running import answer, answered_once, as_command, run
+from tests.cli.running import answer, answered_once, as_command
 
 ASKED = ("layout", "palm-540b-padded", "--hardware", "tpu_v4", "--total-gpus", "64")
 
@@ -38,21 +38,3 @@ def test_the_verb_is_what_the_command_prints(monkeypatch):
     assert heads <= {*lines[0].split(), *lines[1].split()}, "one table in 100 columns"
     with pytest.raises(ij.InputError, match=r"^layout: How many chips.* Give total_gpus"):
         ij.layout("palm-540b-padded", "tpu_v4")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("layout", "palm-540b", "--hardware", "tpu_v4", "--total-gpus", "7"), "chips is 7"),
-        (("layout", "palm-540b", "--hardware", "tpu_v4"), "How many chips"),
-        ((*ASKED[:-1], "1e8"), "from 1 to 1000000"),
-        ((*ASKED, "--phase", "decode", "--layout", "wg_x"), "in decode ws_1d, ws_2d"),
-        ((*ASKED, "--layout", "3d"), "--layout is '3d'"),
-        ((*ASKED, "--phase", "training"), "prefill or decode"),
-        (("layout", "mixtral-8x7b", "--hardware", "tpu_v4", "--total-gpus", "8"), "dense model"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_sentence(words, said):
-    ran = run(*words)
-    assert ran.code == 2 and ran.out == ""
-    assert said in ran.err and ran.err.count("\n") == 1

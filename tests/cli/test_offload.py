@@ -31,7 +31,8 @@ def test_the_verb_is_what_the_command_prints(said):
     caption = " ".join(figure.texts[-1].get_text().split())
     assert "512 tokens in, 32 out" in caption and "a block of requests that run" in caption
     none = ij.offload("opt-6.7b", "t4_host", latency=1e-3)
-    assert none.block is None and "No block takes at most 0.001 s" in str(none)
+    assert none.block is None and not none.to_dict()["feasible"]
+    assert "No block takes at most 0.001 s" in none.to_dict()["why"] in str(none)
     with pytest.raises(ij.InputError, match="no block is left"):
         none.plot()
     with pytest.raises(ij.InputError, match=r"^offload: compress is 'all'"):
@@ -53,13 +54,12 @@ def test_a_latency_limit_is_kept(output):
     most = max(x["latency_s"] for x in output["frontier"])
     limit = (least + most) / 2
     assert answer(*WORDS, "--latency", f"{limit}s")["latency_s"] <= limit
-    none = answer(*WORDS, "--latency", "1ms")
-    assert not none["feasible"]
-    assert "No block takes at most 0.001 s" in none["why"]
 
 
 def test_what_fits_nowhere_names_the_memory():
-    output = answer("offload", "deepseek-v3", "--hardware", "h100_sxm", "--no-picture")
+    tiers = ("chip.memory", "host.memory", "host.disk")
+    little = [word for tier in tiers for word in ("--set", f"hardware.{tier}=1e9")]
+    output = answer(*WORDS, *little)
     assert not output["feasible"]
     assert "GPU and CPU and disk memory" in output["why"]
 
@@ -74,22 +74,4 @@ def test_a_tier_without_bandwidth_is_one_sentence(tmp_path):
     ran = run("offload", "opt-6.7b", "--hardware", str(broken), "--no-picture")
     assert ran.code == 2
     assert "disk_read" in ran.err
-    assert len(ran.err.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--schedule", "sideways"), "zig-zag"),
-        (("--compress", "all"), "none, weights, cache, both"),
-        (("--estimator", "economics"), "offloading.released"),
-        (("--gpus", "99"), "at most the 32 layers"),
-        (("--latency", "never"), "allowed: a time"),
-        (("--values-read", "2"), "share"),
-    ],
-)
-def test_bad_options_are_one_sentence(more, said):
-    ran = run(*WORDS, *more)
-    assert ran.code == 2
-    assert said in ran.err
     assert len(ran.err.strip().splitlines()) == 1

@@ -26,21 +26,6 @@ def test_drafts_are_tried():
     assert f"drafts {output['degrees']['drafts']}" in output["layout"]
 
 
-def test_a_model_in_blocks_is_refused_where_engines_refuse_it():
-    """192 columns of an expert on each of 8 GPUs are no whole blocks of 128."""
-    asked = ("qwen3-235b-a22b", "--quant", "fp8_block", "--hardware", "h200_sxm", "--tp")
-    for verb in ("estimate", "memory"):
-        ended = run(verb, *asked, "8")
-        assert ended.code == 2 and "whole blocks of 128; here 192" in ended.err
-    few = ("--total-gpus", "8", "--mode", "aggregated", "--top", "64")
-    output = answer("plan", *asked[:-1], *few)
-    cut = [p["degrees"] for p in output["plans"]]
-    slices = [d["tp"] * d["attention_dp"] / d["ep"] for d in cut]
-    assert cut and all(1536 / parts % 128 == 0 for parts in slices)
-    none = run("plan", "gpt-oss-120b", "--quant", "fp8_block", *asked[3:5], "--total-gpus", "8")
-    assert none.code == 2 and "no layout" in none.err
-
-
 def test_estimate_asks_of_drafts_what_plan_asks():
     """Their waits, prefills and admission are in both: the plan's row is the estimate of it."""
     few = (*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--top", "1", "--tpot", "6ms")

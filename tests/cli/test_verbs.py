@@ -13,7 +13,6 @@ import pytest
 
 import infer_jax
 from infer_jax.cli.table import VERBS
-from tests.cli.running import run
 
 PROGRAM = "from infer_jax.cli import main; main()"
 
@@ -73,16 +72,6 @@ def test_an_answer_imports_what_it_uses():
     names = set(ran.stdout.split())
     assert "infer_jax.verbs.inputs" in names, ran.stderr
     assert not names & UNUSED
-
-
-def test_version():
-    ran = run("--version")
-    assert (ran.code, ran.out, ran.err) == (0, f"infer-jax {infer_jax.__version__}\n", "")
-
-
-def test_unknown_verb_names_the_near_one():
-    ran = run("estimat")
-    assert ran.code == 2 and "'estimate'" in ran.err
 
 
 def test_module_is_the_program():

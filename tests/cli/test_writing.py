@@ -15,7 +15,6 @@ import infer_jax as ij
 from infer_jax.catalog import files
 from infer_jax.catalog.models import BUNDLED
 from infer_jax.cli.runs import print_json
-from infer_jax.cli.table import VERBS
 from infer_jax.cli.verbs import app
 from infer_jax.verbs.calibrate_result import CalibrateResult
 from tests.cli.running import run
@@ -32,12 +31,11 @@ def closed():
     return open(writer, "w")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_closed_output_is_code_1(verb):
+def test_a_closed_output_is_code_1():
     for out, said in ((None, "standard output is closed"), (closed(), "")):
         err = io.StringIO()
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-            app([verb, "--help"])
+            app(["memory", "--help"])
         assert ended.value.code == 1
         assert said in err.getvalue() and err.getvalue().count("\n") == bool(said)
 
@@ -64,14 +62,13 @@ def test_a_full_disk_is_code_1_and_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [FULL, KeyboardInterrupt()])
-def test_no_profile_without_its_picture(tmp_path, monkeypatch, error):
+def test_no_profile_without_its_picture(tmp_path, monkeypatch):
     def fails(*_):
-        raise error
+        raise KeyboardInterrupt
 
     out = [str(tmp_path / "mine.toml"), str(tmp_path / "mine.png")]
     monkeypatch.setattr(CalibrateResult, "draw", fails)
-    with pytest.raises(type(error)):
+    with pytest.raises(KeyboardInterrupt):
         ij.calibrate("llama-3.1-8b", "h100_sxm", RUNS, parameter="decode_factor", out=out)
     assert os.listdir(tmp_path) == []
 

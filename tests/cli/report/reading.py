@@ -9,19 +9,8 @@ from xml.etree import ElementTree as ET
 WORDS = ("report", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--batch", "32")
 ASKED = ("llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "l4", "--total-gpus", "2")
 VOID = {"meta", "br", "hr", "img", "link", "input"}
-SECTIONS = [
-    "answer",
-    "tradeoff",
-    "controls",
-    "plot",
-    "how",
-    "point",
-    "plan",
-    "flags",
-    "cost",
-    "time",
-]
-SECTIONS += ["roofline", "memory", "sensitivity", "trust", "sources", "charts"]
+SECTIONS = ["answer", "tradeoff", "controls", "plot", "how", "point", "plan", "flags", "cost"]
+SECTIONS += ["time", "roofline", "memory", "sensitivity", "trust", "sources", "charts"]
 INTERVALS = ("ttft_interval80_ms", "tpot_interval80_ms")
 
 

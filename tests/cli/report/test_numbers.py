@@ -78,10 +78,7 @@ def test_the_plan_is_the_first_that_the_verb_plan_prints(searched_page):
     assert [(p["layout"], p["usd"]) for p in chosen] == [
         (first["layout"], first["blended_cost_per_mtok_usd"])
     ]
-    # what the page's filters compare with limits in ms
     (plan,) = chosen
-    times = [first[name] for name in ("ttft_ms", "tpot_ms")]
-    assert [plan["ttft"], plan["tpot"]] == pytest.approx(times, rel=1e-6)
     assert plan["speed"] == pytest.approx(1e3 / first["tpot_ms"], rel=1e-6)
     params = {p["name"]: p.get("value") for p in Reader(text).data["tradeoff"]["spec"]["params"]}
     assert params["tpot"] == 20.0
@@ -126,6 +123,7 @@ def broken(system):
 def test_where_no_system_meets_the_limits_the_nearest_is_said():
     output = answer("report", *ASKED, "--tpot", "0.5ms", "--out", "chart.svg")
     assert not any(system["feasible"] for system in output["systems"])
+    assert output["frontiers"] == []
     nearest = min(output["systems"], key=lambda system: max(system["broken"].values()))
     assert output["hardware"] == nearest["hardware"]
     said = f"No plan meets every limit: the nearest breaks {broken(nearest)[0]}"
