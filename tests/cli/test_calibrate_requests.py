@@ -13,11 +13,8 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.catalog.measurements import read_runs
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
-from infer_jax.verbs.calibrate_requests import benches
-from infer_jax.verbs.inputs import given
 from tests.cli.running import answer, as_command, run
 from tests.referee import schedulers
 
@@ -201,20 +198,3 @@ def test_a_bad_log_is_one_sentence(meta, request_, said, tmp_path):
     assert (ran.code, ran.out) == (2, ""), ran
     assert said in ran.err and ran.err.count("\n") == 1
     assert [p.name for p in tmp_path.iterdir()] == ["bench"]
-
-
-REASONS = {
-    "stages": {"pp": 2.0},
-    "copies": {"chips": 4.0},
-    "failed": {"failed": 1.0},
-    "--save-detailed": {"input_lens": ()},
-}
-
-
-def test_what_is_not_replayed_is_said(tmp_path):
-    """Several copies, stages or failed requests: the closed form, and why."""
-    ran = read_runs(bundle(tmp_path / "bench"))[0]
-    asked = given(*SERVER, None, None, None)
-    for said, facts in REASONS.items():
-        why = benches([ran.replace(**facts)], asked, Serving.vllm_engine(), None)
-        assert isinstance(why, str) and said in why

@@ -1,4 +1,4 @@
-"""The doctor agrees with stored answers on a sound device, and names one that is not."""
+"""The doctor names a device whose answers are not those stored; tests/installed has a sound one."""
 
 import dataclasses
 import json
@@ -9,24 +9,6 @@ import pytest
 
 from infer_jax import doctor
 from tests.cli.running import run
-
-
-def test_table_is_what_another_program_computed():
-    rows = doctor.table()
-    assert len(rows) == 24
-    assert {row["variant"] for row in rows} == {"level2", "level3", "level4"}
-    assert any(row["seconds"] == "inf" for row in rows)
-
-
-def test_this_device_is_sound(monkeypatch):
-    # tests/installed/test_verbs.py asks of all rows
-    rows = [row for row in doctor.table() if row["variant"] == "level2"]
-    monkeypatch.setattr(doctor, "table", lambda: rows)
-    before = jax.config.read("jax_enable_x64")
-    verdicts = doctor.examine(jax.devices()[:1])
-    assert jax.config.read("jax_enable_x64") == before
-    assert [v.dtype for v in verdicts] == ["float32", "float64"]
-    assert all(v.agrees and v.rows == len(rows) for v in verdicts)
 
 
 @pytest.mark.parametrize("wrong", ["1.001", "inf"])

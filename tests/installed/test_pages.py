@@ -15,14 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.installed.pages import (
-    PAGES,
-    ROOT,
-    Command,
-    commands,
-    difference,
-    rewritten,
-)
+from tests.installed.pages import PAGES, ROOT, Command, commands, difference, rewritten
 from tests.installed.program import Ended, Imported, call, program
 from tests.installed.runs import LOGGED, reader
 from tests.installed.test_verbs import ASKED

@@ -10,16 +10,21 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax import planning
+from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
+from infer_jax.sweeps import engine
 from infer_jax.verbs.option import Time, kind_of, type_of
+from infer_jax.verbs.plan import USUAL_TTFT
 
 ROOT = Path(__file__).parents[3]
+POINT = ("llama-3.1-8b", "h100_sxm")
 VERBS = ("estimate", "plan", "memory", "frontier", "layout", "sensitivity", "codesign")
 VERBS += ("calibrate", "compare", "report", "kernels", "offload", "measure", "sweep", "replay")
 FIRST = {
     "measure": (),
     "sweep": ("no-such-space.toml",),
-    "calibrate": ("llama-3.1-8b", "h100_sxm", str(ROOT / "tests/data/server/runs.csv")),
+    "calibrate": (*POINT, str(ROOT / "tests/data/server/runs.csv")),
 }
 ANNOTATIONS = [
     (verb, name, parameter.annotation)
@@ -61,7 +66,7 @@ def test_no_verb_takes_nonsense_for_a_number(verb, name, own):
         del bad["of no digits"]  # may be a file
     for value in bad.values():
         with pytest.raises(InputError) as wrong:
-            getattr(ij, verb)(*FIRST.get(verb, ("llama-3.1-8b", "h100_sxm")), **{name: value})
+            getattr(ij, verb)(*FIRST.get(verb, POINT), **{name: value})
         said = str(wrong.value)
         assert said.startswith(f"{verb}: {name} is "), (value, said)
         assert "; allowed: " in said and "--" not in said and "\n" not in said
@@ -77,7 +82,7 @@ FLAGS_AND_TEXTS = [
 
 @pytest.mark.parametrize(("verb", "name", "value"), FLAGS_AND_TEXTS)
 def test_no_verb_takes_a_number_for_a_name_or_a_text_for_a_flag(verb, name, value):
-    first = FIRST.get(verb, ("llama-3.1-8b", "h100_sxm"))
+    first = FIRST.get(verb, POINT)
     given: dict[str, object] = dict(zip(("config", "hardware", "files"), first, strict=False))
     given = {"space": first[0]} if verb == "sweep" else given
     with pytest.raises(InputError, match=rf"^{verb}: {name} is "):
@@ -85,9 +90,9 @@ def test_no_verb_takes_a_number_for_a_name_or_a_text_for_a_flag(verb, name, valu
 
 
 def test_numbers_of_numpy_and_jax_are_numbers():
-    one = ij.memory("llama-3.1-8b", "h100_sxm", tp=1, max_model_len=4096).to_dict()
+    one = ij.memory(*POINT, tp=1, max_model_len=4096).to_dict()
     for tp, longest in ((np.int64(1), np.asarray(4096.0)), (jnp.asarray(1), jnp.asarray(4096))):
-        given = ij.memory("llama-3.1-8b", "h100_sxm", tp=tp, max_model_len=longest)  # pyright: ignore
+        given = ij.memory(*POINT, tp=tp, max_model_len=longest)  # pyright: ignore
         assert given.to_dict() == one
 
 
@@ -97,21 +102,21 @@ asked: Any = ij  # calls that a type checker would refuse, too
 @pytest.mark.parametrize(
     ("call", "says"),
     [
+        (lambda: ij.memory("lama-3.1-8b", "h100_sxm"), "^memory: config is 'lama-3.1-8b'; allowed"),
+        (lambda: ij.memory("llama-3.1-8b", "h1000"), "hardware is 'h1000'; allowed: h100_sxm"),
+        (lambda: ij.memory(*POINT, quant="fp9"), "^memory: quant is 'fp9'; allowed: bf16"),
+        (lambda: ij.memory(*POINT, tp=1).plot("x.xyz"), "^plot: out is 'x.xyz'; allowed: a name"),
         (
-            lambda: asked.plan("llama-3.1-8b", "h100_sxm", total_gpu=8),
-            r"allowed: total_gpus is closest",
+            lambda: ij.replay(*POINT, tp=1, trace="none.jsonl"),
+            "none.jsonl: no such file or directory; allowed: the path of a file that can be read",
         ),
+        (lambda: ij.replay(*POINT, tp=1), "Give concurrency=64, or request_rate=8, or trace"),
+        (lambda: asked.plan(*POINT, total_gpu=8), r"allowed: total_gpus is closest"),
         (lambda: asked.sweep({}), r"^sweep: keep is 'missing'; allowed: a table"),
         (lambda: asked.plan("llama-3.1-8b"), r"^plan: hardware is 'missing'"),
-        (lambda: asked.memory("llama-3.1-8b", "h100_sxm", 8), r"^memory: arguments is '3 without"),
-        (
-            lambda: asked.memory("llama-3.1-8b", "h100_sxm", config="x"),
-            "config is 'given tw",
-        ),
-        (
-            lambda: asked.estimate("llama-3.1-8b", "h100_sxm", tp=1, dp=None),
-            r"^estimate: dp is None",
-        ),
+        (lambda: asked.memory(*POINT, 8), r"^memory: arguments is '3 without"),
+        (lambda: asked.memory(*POINT, config="x"), "config is 'given tw"),
+        (lambda: asked.estimate(*POINT, tp=1, dp=None), r"^estimate: dp is None"),
     ],
 )
 def test_arguments_that_a_verb_does_not_have_are_refused_in_one_sentence(call, says):
@@ -126,3 +131,9 @@ def test_times_say_that_a_text_is_read():
     assert {name for _, name, _ in timed} == {"ttft", "tpot", "p99_ttft", "latency"}
     for verb, name, own in timed:
         assert str in types(own), (verb, name)
+
+
+def test_defaults_that_are_declared_without_jax_are_those_of_the_library():
+    assert planning.USUAL_TTFT == USUAL_TTFT
+    assert inspect.signature(ij.sweep).parameters["memory"].default == engine.MEMORY
+    assert inspect.signature(ij.memory).parameters["block_size"].default == ENGINES["vllm"].block

@@ -7,23 +7,17 @@ POINT = ("llama-3.1-8b", "h100_sxm")
 ONE = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "16")
 
 
-def test_a_limit_so_long_that_its_unit_may_be_wrong_is_noted():
+def test_a_limit_so_long_that_its_unit_may_be_wrong_is_noted_and_usual_ones_are_not():
     notes = ij.estimate(*POINT, tp=1, batch=16, tpot=30, ttft=300).to_dict()["notes"]
     assert isinstance(notes, list)
     assert 'The limit of TPOT is 30 s; tpot="30ms", with a unit, is 30 milliseconds.' in notes
     assert any('ttft="300ms"' in note for note in notes)
     said = " ".join(run(*ONE, "--tpot", "30s").out.split())
     assert "The limit of TPOT is 30 s; --tpot 30ms, with a unit" in said
-
-
-def test_usual_limits_are_not_noted():
+    assert "with a unit" not in run(*ONE, "--tpot", "30", "--ttft", "300").out
     result = ij.estimate(*POINT, tp=1, batch=16, tpot=0.03, ttft="30s")
     assert "with a unit" not in str(result)
-    assert "with a unit" not in run(*ONE, "--tpot", "30", "--ttft", "300").out
-
-
-def test_terms_are_said_in_the_fields_words_and_keep_their_short_names_in_json():
-    result = ij.estimate(*POINT, tp=1, batch=16)
+    # terms are said in the field's words, and keep their short names in JSON
     fields = result.to_dict()
     assert isinstance(fields["prefill"], dict) and "admission_ms" in fields["prefill"]["terms"]
     assert "network and tokeniser" in str(result) and "wait until scheduled" in str(result)

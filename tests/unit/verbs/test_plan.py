@@ -11,9 +11,8 @@ import infer_jax as ij
 from infer_jax.planning import Replay, ReplayTimes, pools_of
 from infer_jax.verbs.inputs import systems_of
 from infer_jax.verbs.plan_search import frontiers
-from infer_jax.verbs.texts import tokens
 from tests.charts import charts_of
-from tests.cli.running import answer, answered_once, as_command, run
+from tests.cli.running import answer, answered_once, as_command
 
 MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
 FEW = {"isl": 2000, "osl": 200, "total_gpus": 2, "mode": "aggregated"}
@@ -91,28 +90,6 @@ def test_systems_that_share_a_name_are_told_apart():
 def test_no_system_is_refused():
     with pytest.raises(ij.InputError, match="hardware is 'missing'; allowed: one system or more"):
         ij.plan(MODEL, [], total_gpus=2)
-
-
-def test_lengths_with_their_spread():
-    assert [(x, x.deviation) for x in (tokens("2200+-600", 0), tokens(7, 1))] == [
-        (2200.0, 600.0),
-        (7.0, 0.0),
-    ]
-    for text in ("2200±", "±600", "2200±1e9", "1e400", "1_000", "-1"):
-        with pytest.raises(ValueError, match="is not"):
-            tokens(text, 0)
-
-
-def test_it_draws_what_the_command_draws(plans, tmp_path):
-    pytest.importorskip("matplotlib")
-    plans.plot(tmp_path / "mine.svg")
-    run(*WORDS, "--tpot", "12ms", "--out", str(tmp_path / "its.svg"))
-
-    def words(name):
-        lines = (tmp_path / name).read_text().split("\n")
-        return [line for line in lines if "<!--" in line]
-
-    assert words("mine.svg") == words("its.svg") != []
 
 
 def test_its_page_has_every_plan_of_the_frontier_and_the_one_to_take(plans, tmp_path):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from infer_jax.catalog.published import facts, unseen
 from infer_jax.physics.chance import ratio
 from infer_jax.planning import Requirements
 from infer_jax.verbs.inputs import system_of
@@ -56,19 +55,3 @@ def test_a_calibration_brings_its_own_intervals_and_bands(tmp_path):
     assert np.ptp(serving.weight_read) == 0.0 and np.ptp(serving.vllm.eager) == 0.0
     assert upper(posterior, "aggregated", 0) == pytest.approx(1.2)
     assert posterior.errors["aggregated"](1.0)[0].calibrated == 1.0
-
-
-def test_bands_are_those_of_what_is_known_of_the_question_and_the_mode():
-    unknowns = Unknowns(64)
-    known = unknowns.posterior([system_with("h100_sxm")], LENGTHS)
-    for load in (1.0, 256.0):
-        one = unseen(facts(load, LENGTHS))
-        assert upper(known, "aggregated", 0, load) == pytest.approx(one["tpot"][80][1])
-        two = unseen(facts(load, LENGTHS), pools=True)["ttft"][80][1]
-        assert upper(known, "disaggregated", 1, load) == pytest.approx(two)
-    borrowed = unknowns.posterior([system_with("l40s")], LENGTHS)
-    # a coefficient is drawn alike wherever it is; an offset is of one system
-    assert np.array_equal(known.servings[0].cache_read, borrowed.servings[0].cache_read)
-    every = [*known.offsets["aggregated"], *borrowed.offsets["aggregated"]]
-    every += [unknowns.score("eta_c_hop_bf16"), unknowns.score("eta_c_hop_fp8")]
-    assert np.abs(np.corrcoef(every) - np.eye(len(every))).max() < 0.5

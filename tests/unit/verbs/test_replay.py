@@ -24,6 +24,8 @@ SERVER = ("llama-3.1-8b", "h100_sxm")
 SIZES: dict[str, Any] = {"tp": 1, "max_num_seqs": 8, "max_num_batched_tokens": 512}
 # few requests in all tests, so that they share a program
 DRAWN: dict[str, Any] = {"prompts": 30, "isl": 400, "osl": 40, "range_ratio": 0.5, **SIZES}
+DRAFTED: dict[str, Any] = {"drafts": 3, "acceptance": 0.7, "heads": True}
+SPLIT: dict[str, Any] = {"prefill_tp": 1, "prefill_instances": 2, "decode_tp": 2}
 OPEN, CLOSED = {"request_rate": 60, **DRAWN}, {"concurrency": 6, **DRAWN}
 
 
@@ -148,6 +150,7 @@ def test_attention_ranks_have_queues_of_their_own_on_one_clock():
     for options, says in (
         ({"router": "by_prefix"}, "router is 'by_prefix'; allowed: one of round_robin"),
         ({"router": "cache_aware"}, "router is 'cache_aware'; allowed: with copies"),
+        ({**DRAFTED, "heads": False, "draft": SERVER[0]}, "ep is .* 1 with draft"),
     ):
         with pytest.raises(InputError, match=says):
             ij.replay(*mixture, **{**OPEN, **options}, ep=2)
@@ -309,15 +312,21 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
         ({"dp": 31}, "dp is 31"),
         ({"max_num_seqs": 513}, "max_num_seqs is 513; allowed: at most max_num_batched_tokens"),
         ({"isl": 10**6}, "isl is '1000000'; allowed: with osl 40 at most 131072 tokens"),
-        (
-            {"isl": 120_000, "gpu_memory_utilization": 0.33},
-            r"request \d+ is .* blocks hold alone",
-        ),
+        ({"isl": 120_000, "gpu_memory_utilization": 0.33}, r"request \d+ is .* blocks hold alone"),
         ({"engine": "trtllm", "isl": 2000}, "max_num_batched_tokens is '512'; allowed: at least"),
         ({"engine": "sglang", "enable_chunked_prefill": True}, "is 'yes'; .* vllm or trtllm"),
         ({"gpu_memory_utilization": 0.1}, "tp is '1'; allowed: more GPUs"),
         ({"out": "replay.doc"}, "out is 'replay.doc'"),
         ({"ramp_up": 1.0, "request_rate": None, "concurrency": 4}, "ramp_up is '1'"),
+        ({"num_prefixes": 2}, "num_prefixes is 2; allowed: with prefix_len"),
+        ({**DRAFTED, "acceptance": None, "heads": False}, "How many drafts are accepted"),
+        ({**DRAFTED, "drafts": None}, "How many tokens does a pass draft"),
+        ({**DRAFTED, "drafts": 6}, "drafts is '?6'?; allowed: at most 5"),
+        ({**DRAFTED, "max_num_seqs": 129}, "max_num_seqs is 129; allowed: at most 128"),
+        ({"prefill_tp": 1, "tp": None}, "decode_tp"),
+        ({**SPLIT, "tp": 1}, "tp is '?1'?; allowed: without prefill_tp"),
+        ({**SPLIT, "tp": None, "engine": "sglang"}, "engine is 'sglang'; allowed: vllm"),
+        ({**SPLIT, "tp": None, "decode_tp": 3}, "tp"),
     ],
 )
 def test_what_is_not_replayed_is_refused_in_one_sentence(changed, says):

@@ -1,12 +1,9 @@
 """``ij.replay(drafts=...)``: speculation by the rules of each engine, on ranks and in two pools."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
 from infer_jax.replays import GuaranteedNoEvict
 from infer_jax.results.wording import from_command
@@ -14,10 +11,8 @@ from infer_jax.verbs.drafts import DraftOptions
 from infer_jax.verbs.replay_requests import drafts_of
 from infer_jax.verbs.replay_server import Sizes, server_of
 
-from .test_replay import CLOSED, OPEN, SERVER
-from .test_replay_pools import SPLIT
+from .test_replay import CLOSED, DRAFTED, OPEN, SERVER, SPLIT
 
-DRAFTED: dict[str, Any] = {"drafts": 3, "acceptance": 0.7, "heads": True}
 MIXTURE = ("gpt-oss-20b", "h100_sxm")
 
 
@@ -87,20 +82,3 @@ def test_trtllm_counts_drafts_as_tokens_of_a_pass():
     assert float(rules.slots) == 512 / 4
     none = server_of(*given)
     assert 1.0 < none.tokens / server.tokens < 1.1  # the heads are there, too
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"acceptance": None, "heads": False}, "How many drafts are accepted"),
-        ({"drafts": None}, "How many tokens does a pass draft"),
-        ({"drafts": 6}, "drafts is '?6'?; allowed: at most 5"),
-        ({"max_num_seqs": 129}, "max_num_seqs is 129; allowed: at most 128"),
-        ({"ep": 2, "heads": False, "draft": SERVER[0]}, "ep is .* 1 with draft"),
-    ],
-)
-def test_what_is_refused_in_one_sentence(changed, says):
-    server = MIXTURE if "ep" in changed else SERVER
-    with pytest.raises(InputError, match=says) as wrong:
-        ij.replay(*server, **{**OPEN, **DRAFTED, **changed})
-    assert "\n" not in str(wrong.value) and "--" not in str(wrong.value)

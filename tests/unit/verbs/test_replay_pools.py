@@ -5,12 +5,9 @@ from typing import Any
 import pytest
 
 import infer_jax as ij
-from infer_jax.errors import InputError
 from tests.cli.running import answer, as_command
 
-from .test_replay import CLOSED, DRAWN, SERVER
-
-SPLIT: dict[str, Any] = {"prefill_tp": 1, "prefill_instances": 2, "decode_tp": 2}
+from .test_replay import CLOSED, DRAWN, SERVER, SPLIT
 
 
 def test_a_request_alone_goes_through_two_pools():
@@ -46,17 +43,3 @@ def test_two_pools_answer_what_their_command_prints():
     gaps = both.runs[0].gaps
     assert gaps.count.sum() == pytest.approx((both.runs[0].output - 1).sum())
     assert both.energy is not None and both.energy > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"prefill_tp": 1, "tp": None}, "decode_tp"),
-        ({**SPLIT, "tp": 1}, "tp is '?1'?; allowed: without prefill_tp"),
-        ({**SPLIT, "tp": None, "engine": "sglang"}, "engine is 'sglang'; allowed: vllm"),
-        ({**SPLIT, "tp": None, "decode_tp": 3}, "tp"),
-    ],
-)
-def test_what_two_pools_refuse(options, said):
-    with pytest.raises(InputError, match=said):
-        ij.replay(*SERVER, **{**CLOSED, **options})

@@ -53,8 +53,6 @@ def test_a_prefix_that_all_prompts_share_is_computed_once(tmp_path):
     # whose turn it is is drawn, by another seed otherwise
     several = {"num_prefixes": 3, "enable_prefix_caching": True, **asked, **SIZES}
     assert ij.replay(*SERVER, **several).to_pandas().cached_tokens.tolist() == [0] * 3
-    with pytest.raises(InputError, match=r"num_prefixes is 2; allowed: with prefix_len"):
-        ij.replay(*SERVER, concurrency=1, num_prefixes=2, **SIZES)
     with pytest.raises(InputError, match=r"prefix_len is 9; allowed: trace or lengths"):
         ij.replay(*SERVER, trace=TRACE, prefix_len=9, **SIZES)
 

@@ -3,10 +3,8 @@
 from typing import Any
 
 import numpy as np
-import pytest
 
 import infer_jax as ij
-from infer_jax.errors import InputError
 
 SERVER = ("llama-3.1-8b", "h100_sxm")
 PREFIXES = 8
@@ -24,16 +22,3 @@ def test_prompts_that_begin_alike_go_to_one_copy():
     assert len(run.series) == 3 and set(run.copy) == {0, 1, 2}
     said = " ".join(str(result).split())
     assert "requests of a copy" in said and "requests are routed by cache_aware" in said
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"router": "least"}, "router is 'least'; allowed: one of round_robin"),
-        ({"enable_prefix_caching": False}, "'cache_aware'; allowed: with enable_prefix_caching"),
-        ({"dp": 1}, "router is 'cache_aware'; allowed: with ep or dp of 2 and more"),
-    ],
-)
-def test_routers_that_are_refused(changed, says):
-    with pytest.raises(InputError, match=says):
-        ij.replay(*SERVER, **{**ASKED, "enable_prefix_caching": True, **changed})

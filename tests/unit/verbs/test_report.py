@@ -18,8 +18,12 @@ def but_its_command(page: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def report():
-    return ij.report(MODEL, SYSTEM, tp=1, batch=16)
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nothing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield ij.report(MODEL, SYSTEM, tp=1, batch=16)
+        assert not list(folder.iterdir())  # it writes only where it is asked to
 
 
 def test_it_is_the_page_and_the_answer_of_the_command(report, tmp_path):
@@ -76,10 +80,7 @@ def test_what_it_refuses_is_named_as_a_keyword(options, said):
     assert "--" not in str(wrong.value)
 
 
-def test_it_writes_only_where_it_is_asked_to_and_shows_its_page(report, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert ij.report(MODEL, SYSTEM, tp=1, batch=16).page == report.page
-    assert not list(tmp_path.iterdir())
+def test_a_notebook_shows_its_page(report):
     shown = report._repr_html_()
     frame = re.fullmatch(
         r'<iframe sandbox="allow-scripts" style="[^"<>]*" srcdoc="([^"]*)"></iframe>', shown
