@@ -13,7 +13,7 @@ from infer_jax.results.wording import term
 from infer_jax.verbs import pictures
 from infer_jax.verbs.compare_result import EstimatorsCompared
 from infer_jax.verbs.kernels_result import KERNELS
-from tests.cli.running import answer, run
+from tests.cli.running import answer, answered_once, run
 
 pytest.importorskip("matplotlib")
 
@@ -139,17 +139,27 @@ def test_layout_draws_every_layout():
     )
 
 
-def test_a_command_writes_the_picture_that_the_result_draws(tmp_path, monkeypatch):
-    asked = ("memory", *WORDS, "--tp", "1", "--batch", "8")
-    out = tmp_path / "a.svg"
-    said = answer(*asked, "--out", str(out))
-    plain = answer(*asked)
-    assert said == {**plain, "picture": str(out)}
-    ij.memory(*POINT, tp=1, batch=8).plot(tmp_path / "mine.svg")
-    assert out.stat().st_size == pytest.approx((tmp_path / "mine.svg").stat().st_size, rel=0.01)
-    printed = run(*asked, "--out", str(out)).out
+def test_a_command_writes_the_picture_that_the_result_draws_as_a_file_and_as_a_page(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    asked, found = ("memory", *WORDS, "--tp", "1", "--batch", "8"), ij.memory(*POINT, tp=1, batch=8)
+    out, web = tmp_path / "a.svg", tmp_path / "memory.html"
+    (said, printed), (plain, alone) = (
+        answered_once(*asked, "--out", str(out)),
+        answered_once(*asked),
+    )
+    assert said == {**plain, "picture": str(out)} and printed.startswith(alone.rstrip())
     assert " ".join(printed.split()).endswith(f"Picture: {out}.")
-    assert printed.startswith(run(*asked).out.rstrip())
+    found.plot(tmp_path / "mine.svg")
+    assert out.stat().st_size == pytest.approx((tmp_path / "mine.svg").stat().st_size, rel=0.01)
+    assert answer(*asked, "--out", str(web))["picture"] == str(web)
+    page = web.read_text()
+    assert page.startswith("<!doctype html>") and found._repr_html_() in page
+    assert page.count("<svg") == 1 and "default-src 'none'" in page and "<script" not in page
+    rent = float(found.asked.hardware.price)
+    assert f"${rent:.2f} per GPU-hour" in page and "1970-01-02" in page
+    assert not re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?(?!#)\w", page.replace("xlink:", ""))
 
 
 @pytest.mark.parametrize("verb", ["estimate", "memory", "compare", "kernels", "layout", "plan"])
@@ -162,20 +172,6 @@ def test_a_picture_that_cannot_be_written_is_refused_before_computing(verb, tmp_
         ran = run(verb, *WORDS, "--out", str(tmp_path / place))
         assert ran.code == 2 and said in ran.err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_page_has_the_picture_and_the_answer_and_loads_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
-    out = tmp_path / "memory.html"
-    said = answer("memory", *WORDS, "--tp", "1", "--batch", "8", "--out", str(out))
-    page = out.read_text()
-    assert said["picture"] == str(out) and page.startswith("<!doctype html>")
-    assert page.count("<svg") == 1 and "default-src 'none'" in page and "<script" not in page
-    found = ij.memory(*POINT, tp=1, batch=8)
-    assert found._repr_html_() in page
-    rent = float(found.asked.hardware.price)
-    assert f"${rent:.2f} per GPU-hour" in page and "1970-01-02" in page
-    assert not re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?(?!#)\w", page.replace("xlink:", ""))
 
 
 def test_a_result_draws_itself_in_a_notebook(monkeypatch):

@@ -101,14 +101,6 @@ def test_nothing_is_overwritten(space):
     assert ran.code == 2 and "383" in ran.err
 
 
-def test_what_was_kept_is_drawn(space):
-    output = answer("sweep", "space.toml", "--out", "out.png")
-    assert output["rows"] and (space.parent / "out.png").read_bytes()[:4] == b"\x89PNG"
-    space.write_text(SPACE.replace('pareto = ["speed", "cost"]', 'quantiles = "cost"'))
-    ran = run("sweep", "space.toml", "--out", "other.png")
-    assert ran.code == 2 and "keeps rows" in ran.err and not (space.parent / "other.png").exists()
-
-
 def test_stopped_it_says_how_to_go_on(space, monkeypatch):
     from infer_jax.sweeps.interrupt import Stopped
 
