@@ -102,7 +102,8 @@ def test_every_verb_helps_with_an_example_and_has_what_all_have(verb):
     assert ran.code == 0
     assert f"Example: infer-jax {verb}" in ran.out
     assert "--json" in ran.out and "--quiet" in ran.out
-    assert max(map(len, ran.out.splitlines())) <= 80 and "\x1b" not in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert "\x1b" not in ran.out
 
 
 def test_quiet_leaves_the_answer_alone():

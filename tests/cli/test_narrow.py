@@ -37,7 +37,7 @@ def test_a_record_names_its_numbers(monkeypatch, capsys):
     "words",
     [("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "mi300x", "--total-gpus",
       "1", "--isl", "1000", "--osl", "101"),
-     ("models",), ("hardware",), ("hardware", "tpu_v5e"), ("estimators",),
+     ("models",), ("hardware",), ("hardware", "tpu_v5e"), ("estimators",), ("frontier", "--help"),
      ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8", "--no-picture"),
      ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--tpot", "5ms"),
      ("memory", "deepseek-v3", "--hardware", "h200_sxm", "--tp", "8"),
@@ -45,7 +45,7 @@ def test_a_record_names_its_numbers(monkeypatch, capsys):
       "101", "--estimator", "economics.planned")],
 )  # fmt: skip
 def test_all_fits_eighty_columns_and_fifty_stack_no_letters(words, monkeypatch):
-    for width in (80, 50):
+    for width in (80,) if "--help" in words else (80, 50):
         monkeypatch.setenv("COLUMNS", str(width))
         ran = run(*words)
         lines = ran.out.splitlines()
