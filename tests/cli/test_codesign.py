@@ -69,21 +69,6 @@ def test_sensitivity_names_what_counts():
     assert "estimator " in run("sensitivity", *words, "--coefficients").out
 
 
-@pytest.mark.slow  # tests/installed has the command of a page
-def test_sensitivity_along_a_frontier_of_changed_hardware():
-    words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--along", "3"]
-    output = answer("sensitivity", *words, "--set", "hardware.chip.memory_bandwidth=*2")
-    points = output["points"]
-    assert len(points) == 3 and output["what_if"] == {}
-    assert any("memory_bandwidth=*2" in note for note in output["notes"])
-    rows = [{(e["output"], e["path"]): e for e in p["elasticities"]} for p in points]
-    name = ("tpot", "hardware.chip.memory_bandwidth")
-    assert {r[name]["value"] for r in rows} == {2 * 3.35e12}  # the data sheet's, doubled
-    # cheapest first: fewer GPUs a request, and less of the time is latency
-    assert points[0]["batch"] / points[0]["gpus"] > points[-1]["batch"] / points[-1]["gpus"]
-    assert rows[0][name]["slope"] < rows[-1][name]["slope"] <= 0.0
-
-
 def test_without_a_file_it_is_a_loop_over_model_split_and_batch():
     limits = ["--ttft", "0.2s", "--tpot", "4ms", "--target-throughput", "2000"]
     output = answer("codesign", "--model", "llama-3.2-1b", "--hardware", "h100_sxm", *limits)
