@@ -2,9 +2,8 @@
 
 ``python -m benchmarks.replay`` serves the same requests of random servers
 (``tests/referee/serving.py``) with the compiled replay and with the referee that it equals, turn by
-turn; then many lanes of it, on as many threads as there are cores. Whole lives are beside the
-referee that jumps from event to event in NumPy, the rules of vLLM and SGLang beside the one that
-runs pass after pass. Best of some runs of each side, taken in turn, for the machine may be busy.
+turn; then many lanes of it, on as many threads as there are cores. Best of some runs of each side,
+taken in turn, for the machine may be busy.
 ``--json`` prints one line, ``--rules vllm`` measures these alone.
 
 XLA makes one piece of machine code of a loop only if it is told that loops this large may be; the
@@ -30,28 +29,28 @@ import numpy as np  # noqa: E402
 from jax.tree_util import Partial  # noqa: E402
 
 from infer_jax.replays import (  # noqa: E402
-    GuaranteedNoEvict,
     Preempting,
     PrefillFirst,
     Requests,
     Rules,
     lanes,
+    reference,
     replay,
 )
 from infer_jax.replays.loops import sizes_of  # noqa: E402
-from tests.referee import events, schedulers, serving  # noqa: E402
+from tests.referee import serving  # noqa: E402
+from tests.referee.servers import Drawn, drawn  # noqa: E402
 from tests.referee.serving import Case, Machine, step_time  # noqa: E402
-from tests.referee.test_replay_events import drawn  # noqa: E402
 
 REQUESTS, SLOTS = 1000, 64
-TURNS = {"whole lives": 4, "vllm": 2, "sglang": 2}  # the second referee takes up to a second
+TURNS = 2  # the referee takes up to a second
 
 
 class Server(NamedTuple):
     """A case with its requests, as both sides take them."""
 
     case: Case
-    requests: events.Requests
+    requests: Drawn
     engine: str  # whose rules
 
     def sizes(self) -> tuple[int, int, int, int]:
@@ -61,9 +60,9 @@ class Server(NamedTuple):
         return e.budget, e.slots, e.blocks * each, e.block // each
 
     def ours(self) -> tuple[Machine, Rules, Requests]:
-        kind, overlap = RULES[self.engine]
         budget, slots, blocks, block = self.sizes()
-        rules = kind.of(budget=budget, slots=slots, blocks=blocks, block=block, overlap=overlap)
+        sizes = {"budget": budget, "slots": slots, "blocks": blocks, "block": block}
+        rules = RULES[self.engine].of(**sizes, overlap=1)
         return Machine(*map(np.asarray, self.case.machine)), rules, Requests.of(*self.requests[:3])
 
     def theirs(self) -> float:
@@ -72,31 +71,20 @@ class Server(NamedTuple):
         def step(decoding: float, context: float, new: float, pairs: float) -> float:
             return step_time(self.case.machine, decoding, context, new, pairs)
 
-        if self.engine == "whole lives":
-            machine = self.case.machine
-            found = events.serve(
-                lambda b, c, n, p: step_time(machine, b, c, n, p), self.case.engine, self.requests
-            )
-            return float(found.last.max())
-        kind = schedulers.Vllm if self.engine == "vllm" else schedulers.Sglang
-        arrival, *tokens = self.requests[:3]
-        lengths = zip(arrival.tolist(), *(x.astype(int).tolist() for x in tokens), strict=True)
-        done = schedulers.serve(step, kind(*self.sizes(), overlap=True), lengths)
+        kind = reference.Vllm if self.engine == "vllm" else reference.Sglang
+        engine = kind(*self.sizes(), overlap=True)
+        done = reference.serve_plainly(step, engine, self.requests.lengths())
         return max(r.last for r in done)
 
 
-RULES: dict[str, tuple[type[Rules], int]] = {
-    "whole lives": (GuaranteedNoEvict, 0), "vllm": (Preempting, 1), "sglang": (PrefillFirst, 1),
-}  # fmt: skip
+RULES: dict[str, type[Rules]] = {"vllm": Preempting, "sglang": PrefillFirst}
 
 
 def servers(count: int, engine: str) -> list[Server]:
     """Random servers with arrivals and at most ``SLOTS`` slots."""
     cases = [c for c in serving.cases(8 * count) if c.concurrency is None]
     cases = [c for c in cases if c.engine.slots <= SLOTS][:count]
-    return [
-        Server(c, events.Requests(*drawn(c, REQUESTS, i)[:3]), engine) for i, c in enumerate(cases)
-    ]
+    return [Server(c, drawn(c, REQUESTS, i), engine) for i, c in enumerate(cases)]
 
 
 def sizes(given: list[Server]) -> dict[str, int]:
@@ -133,7 +121,7 @@ def single_server(given: list[Server], kind: type) -> dict[str, float]:
         assert complete
         spent, referee = [], []
         expected = server.theirs()
-        for _ in range(TURNS[server.engine]):
+        for _ in range(TURNS):
             referee.append(clocked(server.theirs)[1])
             for _ in range(5):
                 spent.append(clocked(lambda: jax.block_until_ready(program(*arguments)))[1])  # noqa: B023
@@ -154,7 +142,7 @@ def many_servers(given: list[Server], count: int, kind: type, threads: int) -> d
     """Lanes on ``threads`` threads, against the referee's own seconds for the same servers."""
     alone = []
     for server in given:
-        both = [clocked(server.theirs) for _ in range(TURNS[server.engine] // 2)]
+        both = [clocked(server.theirs) for _ in range(TURNS // 2)]
         alone.append(np.min(both, axis=0))
     referee, referee_busy = (np.mean(alone, axis=0) * count).tolist()
     many = [given[i % len(given)] for i in range(count)]

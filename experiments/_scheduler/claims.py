@@ -16,7 +16,7 @@ from jax.tree_util import Partial
 from infer_jax.replays import GuaranteedNoEvict, Requests, Rules, replay
 from infer_jax.replays.loops import sizes_of
 from tests.referee import serving
-from tests.referee.serving import SHAPES, Case, Machine, step_time
+from tests.referee.serving import Case, Machine, step_time
 
 NAMES = ("TTFT", "TPOT", "throughput", "p50 of TTFT", "p90 of TTFT", "p99 of TTFT")
 ALLOWED = np.array([0.10, 0.10, 0.10, 0.25, 0.25, 0.25])
@@ -63,11 +63,8 @@ def errors(count: int, requests: int, runs: int, seed: int = 0) -> Errors:
 
 def _replayed(case: Case, rate: float, count: int, seed: int) -> tuple[float, ...]:
     """What the replay says: mean TTFT and TPOT, requests a second, percentiles of TTFT."""
-    rng, lengths = np.random.default_rng(seed), []
-    for shape, mean in zip(case.shapes, (case.prompt, case.output), strict=True):
-        whole = SHAPES[shape]((np.arange(4000) + 0.5) / 4000).mean()
-        values = SHAPES[shape](rng.uniform(1e-4, 1 - 1e-4, count)) * mean / whole
-        lengths.append(np.maximum(np.round(values), 1))
+    rng = np.random.default_rng(seed)
+    lengths = serving.lengths_of(case, rng, count)
     arrival, loop = np.zeros(count), case.concurrency
     if loop is None:
         arrival = np.cumsum(rng.gamma(1 / case.variability, case.variability / rate, count))

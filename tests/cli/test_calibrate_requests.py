@@ -15,8 +15,8 @@ import pytest
 import infer_jax as ij
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
+from infer_jax.replays import reference
 from tests.cli.running import answer, as_command, run
-from tests.referee import schedulers
 
 SERVER = ("llama-3.1-8b", "h100_sxm")
 TRUE = {"decode_factor": 1.25, "first_factor": 0.7, "vllm.eager": 3.5}
@@ -26,7 +26,7 @@ NOISE = 0.05  # of a pass, in log
 CLOSED = 6  # requests in flight
 
 
-def served(concurrency: int | None = None, seed: int = 1) -> list[schedulers.Request]:
+def served(concurrency: int | None = None, seed: int = 1) -> list[reference.ReferenceRequest]:
     """Requests of a server of ``TRUE`` coefficients, whose passes scatter."""
     model, system = ij.load_model(SERVER[0]), ij.load_system(SERVER[1])
     estimator = ij.make("serving", system.coefficients)
@@ -43,8 +43,8 @@ def served(concurrency: int | None = None, seed: int = 1) -> list[schedulers.Req
     gaps = np.zeros(COUNT) if concurrency else random.exponential(0.1, COUNT)
     sizes = (random.integers(low, high, COUNT) for low, high in ((300, 3000), (1, 120)))
     lengths = zip(*(x.tolist() for x in (np.cumsum(gaps), *sizes)), strict=True)
-    engine = schedulers.Vllm(512, 8, 20000, overlap=True)
-    return schedulers.serve(seconds, engine, lengths, concurrency)
+    engine = reference.Vllm(512, 8, 20000, overlap=True)
+    return reference.serve_plainly(seconds, engine, lengths, concurrency)
 
 
 def bundle(folder: Path, seed: int = 1) -> Path:

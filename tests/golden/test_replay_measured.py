@@ -16,7 +16,7 @@ from experiments._report import SHARED
 from experiments._validation import kinds, replays
 from infer_jax.estimators.serving import shape
 from infer_jax.estimators.serving.price import PassBatch, PassLaw, price as price_of
-from tests.referee import schedulers
+from infer_jax.replays import reference
 
 MEASURED = SHARED / "data" / "measured"
 BUNDLES = ("RTXPRO6000_Llama-3.1-8B", "RTXPRO6000_Qwen3-32B")
@@ -63,50 +63,46 @@ def test_rows_at_given_rates_have_the_errors_that_the_docs_name():
     assert shipped["e2e_mean"] <= 0.165
 
 
-def _describe(folder, given, hardware="RTXPRO6000", memory=96, model="meta-llama/Llama-3.1-8B"):
-    """What a folder says of its server."""
-    meta = {"model": model, "vllm_version": "0.19.0", "engine_kwargs": given}
-    chip = {"hardware": hardware, "npu_mem": {"mem_bw": 1597, "mem_size": memory}}
+def _written(folder, arrivals, sizes=None, times=None, given=(), **server):
+    """A folder of requests, of 200 tokens in and 20 out and two seconds unless it is said."""
+    where = {"hardware": "RTXPRO6000", "memory": 96, "model": "meta-llama/Llama-3.1-8B", **server}
+    kwargs = {"max_num_batched_tokens": BUDGET, "max_num_seqs": SLOTS, "max_model_len": 4096}
+    kwargs |= {"tensor_parallel_size": 1, **dict(given)}
+    meta = {"model": where["model"], "vllm_version": "0.19.0", "engine_kwargs": kwargs}
+    memory = {"mem_bw": 1597, "mem_size": where["memory"]}
+    chip = {"hardware": where["hardware"], "npu_mem": memory}
+    nodes = {"link_bw": 16, "nodes": [{"instances": [chip]}]}
+    sizes, times = sizes or [(200, 20)] * len(arrivals), times or [(a + 1, a + 2) for a in arrivals]
+    rows = [
+        {"arrival_time": 1e3 + a, "input_toks": int(prompt), "output_toks": int(output),
+         "queued_ts": a, "first_token_ts": float(first), "last_token_ts": float(last)}
+        for a, (prompt, output), (first, last) in zip(arrivals, sizes, times, strict=True)
+    ]  # fmt: skip
+    folder.mkdir(exist_ok=True)
     (folder / "meta.json").write_text(json.dumps(meta))
-    (folder / "config.json").write_text(
-        json.dumps({"link_bw": 16, "nodes": [{"instances": [chip]}]})
-    )
+    (folder / "config.json").write_text(json.dumps(nodes))
+    (folder / "requests.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return folder
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A measured run of our own: the referee's passes, priced by other coefficients."""
-    folder = tmp_path_factory.mktemp("planted")
-    given = {"max_num_batched_tokens": BUDGET, "max_num_seqs": SLOTS, "max_model_len": 4096}
-    given |= {"tensor_parallel_size": 1}
-    _describe(folder, given)
-    random = np.random.default_rng(1)
+    folder, random = tmp_path_factory.mktemp("planted"), np.random.default_rng(1)
     arrival = np.cumsum(random.exponential(0.2, COUNT))
     arrival -= arrival[0]
     prompt, output = random.integers(100, 2000, COUNT), random.integers(20, 80, COUNT)
-    rows = [
-        {"arrival_time": 1e3 + a, "input_toks": int(p), "output_toks": int(o), "queued_ts": a,
-         "first_token_ts": a + 1.0, "last_token_ts": a + 2.0}
-        for a, p, o in zip(arrival, prompt, output, strict=True)
-    ]  # fmt: skip
-
-    def write():
-        (folder / "requests.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-
-    write()
-    bundle = per_request.read(folder)
+    sizes = list(zip(prompt, output, strict=True))
+    bundle = per_request.read(_written(folder, arrival, sizes))
     s, model = bundle.server, shipped(bundle.system).fitted(PLANTED)
     context = model.context(shape(s.arch), s.hardware, s.plan)
     law = PassLaw.of_context(context, table=False)
     price = jax.jit(lambda *batch: price_of(law, PassBatch(*batch)).time)
-    engine = schedulers.Vllm(budget=BUDGET, slots=SLOTS, blocks=int(s.rules.blocks), overlap=True)
-    done = schedulers.serve(
+    engine = reference.Vllm(budget=BUDGET, slots=SLOTS, blocks=int(s.rules.blocks), overlap=True)
+    done = reference.serve_plainly(
         lambda *batch: price(*map(float, batch)), engine, zip(arrival, prompt, output, strict=True)
     )
-    for row, request in zip(rows, done, strict=True):
-        row |= {"first_token_ts": float(request.first), "last_token_ts": float(request.last)}
-    write()
-    return per_request.read(folder)
+    return per_request.read(_written(folder, arrival, sizes, [(r.first, r.last) for r in done]))
 
 
 def test_a_run_with_known_coefficients_is_replayed(planted):
@@ -117,21 +113,6 @@ def test_a_run_with_known_coefficients_is_replayed(planted):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
     off = errors(served(planted.server, model, planted.requests), planted.measured)
     assert off["tpot mean"] < -0.1 and off["ttft mean"] < -0.1
-
-
-def _written(folder, arrivals, **description):
-    """A folder of requests of 200 tokens in and 20 out."""
-    given = {"max_num_batched_tokens": BUDGET, "max_num_seqs": SLOTS, "max_model_len": 4096}
-    given |= {"tensor_parallel_size": 1} | description.pop("given", {})
-    folder.mkdir(exist_ok=True)
-    _describe(folder, given, **description)
-    rows = [
-        {"arrival_time": a, "input_toks": 200, "output_toks": 20, "queued_ts": a,
-         "first_token_ts": a + 1.0, "last_token_ts": a + 2.0}
-        for a in arrivals
-    ]  # fmt: skip
-    (folder / "requests.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return folder
 
 
 def test_the_machine_is_the_one_that_the_folder_says(tmp_path):

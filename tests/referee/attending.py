@@ -1,9 +1,7 @@
 """How does each kind of softmax attention compute, with a cache and without?
 
-Every mixer has two paths. ``masked`` multiplies the full square and hides the future: the
-textbook form, one pass and no cache. Otherwise each query is multiplied with exactly the keys
-it sees, one query position at a time, so that what XLA counts is what a causal law counts.
-Position is added to queries and keys by rotation.
+Each query is multiplied with exactly the keys it sees, one query position at a time, so that what
+XLA counts is what a causal law counts. Position is added to queries and keys by rotation.
 """
 
 import jax
@@ -45,15 +43,8 @@ def rotated(x, first: int):
     return jnp.concatenate([left * cos - right * sin, left * sin + right * cos], -1)
 
 
-def weighted(scores, mask):
-    """Softmax over the last axis, positions outside ``mask`` left out."""
-    if mask is not None:
-        scores = jnp.where(mask[:, None], scores, -jnp.inf)
-    return jax.nn.softmax(scores, -1)
-
-
 class Mixer(nnx.Module):
-    """What the softmax mixers share: the cache and the two paths."""
+    """What the softmax mixers share: the cache, and one query after the other."""
 
     window: int
 
@@ -61,7 +52,7 @@ class Mixer(nnx.Module):
         """Queries, and the memory that new tokens leave."""
         raise NotImplementedError
 
-    def attend(self, queries, memory, mask):
+    def attend(self, queries, memory):
         """Queries over memory."""
         raise NotImplementedError
 
@@ -73,7 +64,7 @@ class Mixer(nnx.Module):
         """The memory as ``attend`` reads it."""
         return memory
 
-    def __call__(self, x, cache, first: int, masked: bool):
+    def __call__(self, x, cache, first: int):
         """Mixed tokens and the cache that is left: the last ``window`` tokens."""
         queries, fresh = self.project(x, first)
         memory = jax.tree.map(
@@ -81,16 +72,7 @@ class Mixer(nnx.Module):
         )
         left = jax.tree.map(lambda m: m[:, max(0, m.shape[1] - self.window) :], memory)
         read = self.prepare(jax.tree.map(lambda m: m.astype(x.dtype), memory))
-        if masked:
-            mixed = self.attend(queries, read, self.causal(x.shape[1]))
-        else:
-            mixed = self.by_position(queries, read, x.shape[1])
-        return self.combine(queries, mixed), left
-
-    def causal(self, tokens: int):
-        """Which of ``tokens`` positions each position sees."""
-        ahead = np.arange(tokens)[:, None] - np.arange(tokens)
-        return jnp.asarray((ahead >= 0) & (ahead < self.window))[None]
+        return self.combine(queries, self.by_position(queries, read, x.shape[1])), left
 
     def by_position(self, queries, memory, tokens: int):
         """One query at a time over the keys it sees."""
@@ -101,7 +83,7 @@ class Mixer(nnx.Module):
             start = max(0, end - self.window)
             seen = jax.tree.map(lambda m, a=start, b=end: m[:, a:b], memory)
             query = jax.tree.map(lambda q, i=i: q[:, i : i + 1], queries)
-            outputs.append(self.attend(query, seen, None))
+            outputs.append(self.attend(query, seen))
         return jnp.concatenate(outputs, 1)
 
 
@@ -120,9 +102,9 @@ class Grouped(Mixer):
             self.query_norm = norm(self.keys, dtype=dtype, rngs=rngs)
             self.key_norm = norm(self.keys, dtype=dtype, rngs=rngs)
 
-    def empty(self, batch: int, dtype):
-        """A cache of no tokens."""
-        shape = (batch, 0, self.groups)
+    def empty(self, batch: int, dtype, tokens: int = 0):
+        """Zeros in the place of a cache of ``tokens`` tokens."""
+        shape = (batch, min(tokens, self.window), self.groups)
         return {
             "keys": jnp.zeros((*shape, self.keys), dtype),
             "values": jnp.zeros((*shape, self.values), dtype),
@@ -143,12 +125,12 @@ class Grouped(Mixer):
         value = value.reshape(*x.shape[:2], self.groups, self.values)
         return queries, {"keys": rotated(key, first), "values": value}
 
-    def attend(self, queries, memory, mask):
+    def attend(self, queries, memory):
         """Scores and weighted values."""
         query = queries["query"]
         shape = (*query.shape[:2], self.groups, self.heads // self.groups, self.keys)
         scores = jnp.einsum("bsgrd,bngd->bgrsn", query.reshape(shape), memory["keys"])
-        shares = weighted(scores / self.keys**0.5, None if mask is None else mask[:, None])
+        shares = jax.nn.softmax(scores / self.keys**0.5, -1)
         mixed = jnp.einsum("bgrsn,bnge->bsgre", shares, memory["values"])
         return mixed.reshape(*query.shape[:2], self.heads * self.values)
 
@@ -176,11 +158,11 @@ class Latent(Mixer):
         if self.query_rank:
             self.query_norm = norm(self.query_rank, **new)
 
-    def empty(self, batch: int, dtype):
-        """A cache of no tokens."""
+    def empty(self, batch: int, dtype, tokens: int = 0):
+        """Zeros in the place of a cache of ``tokens`` tokens."""
         return {
-            "latent": jnp.zeros((batch, 0, self.rank), dtype),
-            "rope": jnp.zeros((batch, 0, self.rope), dtype),
+            "latent": jnp.zeros((batch, tokens, self.rank), dtype),
+            "rope": jnp.zeros((batch, tokens, self.rope), dtype),
         }
 
     def project(self, x, first):
@@ -206,7 +188,7 @@ class Latent(Mixer):
             "rope": memory["rope"],
         }
 
-    def attend(self, queries, memory, mask):
+    def attend(self, queries, memory):
         """Scores and weighted values, in heads or in the latent space."""
         nope = queries["nope"]
         up = self.up.kernel[...].reshape(self.rank, self.heads, self.nope + self.values)
@@ -216,7 +198,7 @@ class Latent(Mixer):
             scores += jnp.einsum("bshr,bnr->bhsn", nope, memory["latent"])
         else:
             scores += jnp.einsum("bshd,bnhd->bhsn", nope, memory["keys"])
-        shares = weighted(scores / (self.nope + self.rope) ** 0.5, mask)
+        shares = jax.nn.softmax(scores / (self.nope + self.rope) ** 0.5, -1)
         if self.absorbed:
             mixed = jnp.einsum("bhsn,bnr->bshr", shares, memory["latent"])
             mixed = jnp.einsum("bshr,rhe->bshe", mixed, up[..., self.nope :])
@@ -245,10 +227,10 @@ class Sparse(Mixer):
         self.into = linear(width, self.size + self.heads, **new)
         self.norm = nnx.LayerNorm(self.size, dtype=dtype, param_dtype=dtype, rngs=rngs)
 
-    def empty(self, batch: int, dtype):
-        """A cache of no tokens: the base's, and index keys."""
-        keys = jnp.zeros((batch, 0, self.size), self.dtype)
-        return {"base": self.base.empty(batch, dtype), "index": keys}
+    def empty(self, batch: int, dtype, tokens: int = 0):
+        """The base's, and index keys."""
+        keys = jnp.zeros((batch, tokens, self.size), self.dtype)
+        return {"base": self.base.empty(batch, dtype, tokens), "index": keys}
 
     def project(self, x, first):
         """The base's queries and memory with the indexer's."""
@@ -263,21 +245,16 @@ class Sparse(Mixer):
         """The base's memory prepared, index keys as they are."""
         return {"base": self.base.prepare(memory["base"]), "index": memory["index"]}
 
-    def attend(self, queries, memory, mask):
-        """The base over the best ``top`` tokens: gathered, or masked in the textbook form."""
+    def attend(self, queries, memory):
+        """The base over the best ``top`` tokens, which are gathered."""
         scores = jnp.einsum("bshd,bnd->bshn", queries["query"], memory["index"])
         scores = jnp.sum(jax.nn.relu(scores) * queries["weight"][..., None], 2)
-        count = scores.shape[-1]
-        if mask is not None:
-            best = jax.lax.top_k(jnp.where(mask, scores, -jnp.inf), min(self.top, count))[1]
-            chosen = jax.nn.one_hot(best, count, dtype=bool).any(2)
-            return self.base.attend(queries["base"], memory["base"], chosen & mask)
-        best = jax.lax.top_k(scores[:, 0], min(self.top, count))[1]
+        best = jax.lax.top_k(scores[:, 0], min(self.top, scores.shape[-1]))[1]
         chosen = jax.tree.map(
             lambda m: jnp.take_along_axis(m, best.reshape(*best.shape, *[1] * (m.ndim - 2)), 1),
             memory["base"],
         )
-        return self.base.attend(queries["base"], chosen, None)
+        return self.base.attend(queries["base"], chosen)
 
     def combine(self, queries, mixed):
         """The base's output projection."""

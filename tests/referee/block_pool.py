@@ -4,7 +4,13 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from .schedulers import Pass, Request, Trtllm, Vllm
+from infer_jax.replays.reference import (
+    ReferenceEngine as Engine,
+    ReferencePass as Pass,
+    ReferenceRequest as Request,
+    Trtllm,
+    Vllm,
+)
 
 
 class BlockPool:
@@ -72,8 +78,8 @@ class BlockPool:
 
 
 @dataclass
-class PooledVllm(Vllm):
-    """vLLM's scheduler with its prefix cache; ``names`` has those of each prompt's full blocks."""
+class Pooled(Engine):
+    """An engine with a pool of blocks; ``names`` has those of each prompt's full blocks."""
 
     names: list[list[Hashable]] = field(default_factory=list)
     host: int = 0
@@ -93,6 +99,15 @@ class PooledVllm(Vllm):
         self.fetched += count
         return count * self.fetch
 
+    def _name(self, r: Request, index: int) -> Hashable:
+        own = self.names[r.index]
+        return own[index] if index < len(own) else ("own", r.index, index)
+
+
+@dataclass
+class PooledVllm(Vllm, Pooled):
+    """vLLM's scheduler with its prefix cache."""
+
     def free(self) -> int:
         return len(self.pool.queue)
 
@@ -103,10 +118,6 @@ class PooledVllm(Vllm):
     def _give(self, r: Request) -> None:
         self.holders.remove(r)
         self.pool.free(self.held.pop(r.index))
-
-    def _name(self, r: Request, index: int) -> Hashable:
-        own = self.names[r.index]
-        return own[index] if index < len(own) else ("own", r.index, index)
 
     def _extend(self, r: Request, tokens: int) -> None:
         """Take blocks for ``tokens`` tokens, and name those that they fill."""
@@ -186,35 +197,14 @@ class PooledVllm(Vllm):
 
 
 @dataclass
-class PooledTrtllm(Trtllm):
-    """TensorRT-LLM's schedulers with reuse of blocks, as ``PooledVllm``.
+class PooledTrtllm(Trtllm, Pooled):
+    """TensorRT-LLM's schedulers with reuse of blocks.
 
     A request whose next block another one computes waits, and so do those behind it.
     """
 
-    names: list[list[Hashable]] = field(default_factory=list)
-    host: int = 0
-    fetch: float = 0.0
-    brought: int = 0
-    fetched: int = 0  # in all
-    again: dict[int, int] = field(default_factory=dict)
-    pool: BlockPool = field(default_factory=lambda: BlockPool(0))
-    held: dict[int, list[int]] = field(default_factory=dict)
-    holders: list[Request] = field(default_factory=list)
     unread: list[Request] = field(default_factory=list)  # whose prompts are not to be found yet
     flying: list[Request] = field(default_factory=list)  # of these, in the pass put together last
-
-    def __post_init__(self) -> None:
-        self.pool = BlockPool(self.blocks, self.host)
-
-    def waits(self) -> float:
-        count, self.brought = self.brought, 0
-        self.fetched += count
-        return count * self.fetch
-
-    def _name(self, r: Request, index: int) -> Hashable:
-        own = self.names[r.index]
-        return own[index] if index < len(own) else ("own", r.index, index)
 
     def _call(self, r: Request, blocks: range) -> None:
         for i in blocks:

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from .schedulers import Engine, Pass, Request, Sglang, began, computed, ended
+from infer_jax.replays.reference import (
+    ReferenceEngine as Engine,
+    ReferencePass as Pass,
+    ReferenceRequest as Request,
+    Sglang,
+    began,
+    computed,
+    ended,
+)
 
 
 class View(NamedTuple):
@@ -84,7 +92,7 @@ class Copy:
             self.view = View(self.view.running, self._tokens())
 
     def _overlapped(self) -> Iterator[float]:
-        """Two passes in flight, as in ``schedulers``."""
+        """Two passes in flight, as in ``infer_jax.replays.reference``."""
         now, free, e = 0.0, 0.0, self.engine
         flight: deque[tuple[float, list[Request], list[Request], View]] = deque()
         while True:
@@ -117,7 +125,7 @@ class Copy:
                 e.running.remove(r)
 
     def _one_behind(self) -> Iterator[float]:
-        """SGLang's, as in ``schedulers``."""
+        """SGLang's, as in ``infer_jax.replays.reference``."""
         now, free, e = 0.0, 0.0, self.engine
         assert isinstance(e, Sglang)
         flight: tuple[float, list[tuple[Request, bool]], View] | None = None

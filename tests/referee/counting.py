@@ -55,10 +55,7 @@ class Program:
             return nnx.merge(structure, numbers)(tokens, caches, first)
 
         def before(numbers):
-            decoder = nnx.merge(structure, numbers)
-            empty, held = decoder.empty(sequences), jnp.zeros((sequences, cached), jnp.int32)
-            # the textbook path leaves the same caches and is quick to trace
-            return decoder(held, empty, masked=True)[1] if cached else empty
+            return nnx.merge(structure, numbers).empty(sequences, cached)
 
         self.caches = jax.eval_shape(before, numbers)
         tokens = jax.ShapeDtypeStruct((sequences, new), jnp.int32)

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.scipy.linalg import solve_triangular
 
 from infer_jax import specs
 
@@ -20,8 +19,7 @@ from .attending import Grouped, Latent, Sparse, linear, norm, stored, whole
 class Recurrent(nnx.Module):
     """Gated delta rule (arXiv 2412.06464) and Mamba-2 (arXiv 2405.21060).
 
-    By steps: decay the state, read it (delta rule), write, read. The textbook path has no
-    state: it solves the triangular system that the same recurrence is over all positions.
+    By steps: decay the state, read it (delta rule), write, read.
     """
 
     def __init__(self, spec: specs.Linear, width, *, dtype, rngs):
@@ -48,15 +46,15 @@ class Recurrent(nnx.Module):
         if not self.delta:
             self.skip, self.bias = vector(self.heads), vector(self.channels)
 
-    def empty(self, batch: int, dtype):
-        """The state and the convolution's last inputs before any token."""
+    def empty(self, batch: int, dtype, tokens: int = 0):
+        """The state and the convolution's last inputs, of one size whatever the tokens."""
         state = (batch, self.heads, self.rows, self.columns)
         return {
             "state": jnp.zeros(state, self.dtype),
             "taps": jnp.zeros((batch, self.taps - 1, self.channels), dtype),
         }
 
-    def __call__(self, x, cache, first: int, masked: bool):
+    def __call__(self, x, cache, first: int):
         """Mixed tokens and the state that is left."""
         batch, tokens, _ = x.shape
         sizes = np.cumsum([self.channels, self.inner])
@@ -80,9 +78,8 @@ class Recurrent(nnx.Module):
             strength = jax.nn.sigmoid(gates[..., self.heads :])
         else:
             strength = step
-        path = self.by_system if masked else self.by_steps
         state = cache["state"].astype(x.dtype)
-        read, state = path(query, key, value, fade, strength, state)
+        read, state = self.by_steps(query, key, value, fade, strength, state)
         if self.delta:
             read = self.norm(read).reshape(batch, tokens, self.inner) * jax.nn.silu(gate)
         else:
@@ -104,23 +101,6 @@ class Recurrent(nnx.Module):
             reads.append(jnp.einsum("bhkv,bhk->bhv", state, query[:, i]))
         return jnp.stack(reads, 1), state
 
-    def by_system(self, query, key, value, fade, strength, state):
-        """All tokens at once from an empty state, which ``state`` must be.
-
-        With fading D, strengths B: u + B tril(D K K^T, -1) u = B v, then o = tril(D Q K^T) u.
-        """
-        total = jnp.cumsum(fade, 1)
-        ahead = np.arange(query.shape[1])[:, None] - np.arange(query.shape[1])
-        gap = (total[:, :, None] - total[:, None]).transpose(0, 3, 1, 2)
-        fading = jnp.exp(jnp.where(ahead >= 0, gap, 0.0))
-        write = (strength[..., None] * value).transpose(0, 2, 1, 3)
-        if self.delta:
-            met = jnp.einsum("bthk,bshk->bhts", key, key) * fading * (ahead > 0)
-            system = strength.transpose(0, 2, 1)[..., None] * met + np.eye(len(ahead))
-            write = solve_triangular(system, write, lower=True)
-        seen = jnp.einsum("bthk,bshk->bhts", query, key) * fading * (ahead >= 0)
-        return jnp.einsum("bhts,bhsv->bthv", seen, write), state
-
 
 class Dense(nnx.Module):
     """A feedforward of one or two matrices in, and one out."""
@@ -130,7 +110,7 @@ class Dense(nnx.Module):
         self.into = linear(width, self.inward * hidden, dtype=dtype, rngs=rngs)
         self.out = linear(hidden, width, dtype=dtype, rngs=rngs)
 
-    def __call__(self, x, everyone: bool = False):
+    def __call__(self, x):
         """Hidden units and back."""
         return self.out(bent(self.into(x), self.inward))
 
@@ -139,7 +119,7 @@ class Experts(nnx.Module):
     """Each token through the experts its router picks, and the shared ones.
 
     The picked experts' matrices are gathered, so that the products are those of exactly the
-    routed tokens; ``everyone`` is the textbook form, every expert on every token, weighted.
+    routed tokens.
     """
 
     def __init__(self, spec: specs.Experts, width, *, dtype, rngs):
@@ -154,20 +134,13 @@ class Experts(nnx.Module):
         if self.helped:
             self.shared = Dense(spec.shared, width, dtype=dtype, rngs=rngs)
 
-    def __call__(self, x, everyone: bool = False):
+    def __call__(self, x):
         """Routed and shared experts summed."""
         tokens = x.reshape(-1, x.shape[-1])
         share, picked = jax.lax.top_k(jax.nn.softmax(self.router(tokens), -1), self.active)
-        if everyone:
-            weights = jnp.zeros((len(tokens), self.into.shape[0]), x.dtype)
-            weights = weights.at[jnp.arange(len(tokens))[:, None], picked].set(share)
-            hidden = bent(jnp.einsum("td,edf->tef", tokens, self.into[...]), self.inward)
-            out = jnp.einsum("tef,efd,te->td", hidden, self.out[...], weights)
-        else:
-            hidden = jnp.einsum("td,tadf->taf", tokens, self.into[...][picked])
-            out = jnp.einsum("taf,tafd->tad", bent(hidden, self.inward), self.out[...][picked])
-            out = jnp.sum(share[..., None] * out, 1)
-        out = out.reshape(x.shape)
+        hidden = jnp.einsum("td,tadf->taf", tokens, self.into[...][picked])
+        out = jnp.einsum("taf,tafd->tad", bent(hidden, self.inward), self.out[...][picked])
+        out = jnp.sum(share[..., None] * out, 1).reshape(x.shape)
         return out + self.shared(x) if self.helped else out
 
 
@@ -215,18 +188,18 @@ class Layer(nnx.Module):
             self.feedforward = feedforward(block.feedforward, width, **new)
             self.feedforward_norm = norm(width, **new)
 
-    def __call__(self, x, cache, first, masked):
+    def __call__(self, x, cache, first):
         """The layer's output and its cache."""
         if self.mixes:
-            mixed, cache = self.mixer(self.mixer_norm(x), cache, first, masked)
+            mixed, cache = self.mixer(self.mixer_norm(x), cache, first)
             x = x + mixed
         if self.feeds:
-            x = x + self.feedforward(self.feedforward_norm(x), masked)
+            x = x + self.feedforward(self.feedforward_norm(x))
         return x, cache
 
 
 class Decoder(nnx.Module):
-    """An ``Architecture`` that computes. ``masked`` asks for the textbook path throughout."""
+    """An ``Architecture`` that computes."""
 
     def __init__(
         self,
@@ -251,17 +224,18 @@ class Decoder(nnx.Module):
         if not self.tied:
             self.head = linear(width, rows, **new)
 
-    def empty(self, batch: int) -> list:
-        """The caches of all layers before any token; None where a layer keeps none."""
+    def empty(self, batch: int, tokens: int = 0) -> list:
+        """The caches of all layers, of ``tokens`` zeros; None where a layer keeps none."""
         return [
-            layer.mixer.empty(batch, self.dtype) if layer.mixes else None for layer in self.layers
+            layer.mixer.empty(batch, self.dtype, tokens) if layer.mixes else None
+            for layer in self.layers
         ]
 
-    def __call__(self, tokens, caches: Sequence, first: int = 0, masked: bool = False):
+    def __call__(self, tokens, caches: Sequence, first: int = 0):
         """Logits of every token, and the caches after them; ``first`` tokens went before."""
         x, left = self.embedding(tokens), []
         for layer, cache in zip(self.layers, caches, strict=True):
-            x, cache = layer(x, cache, first, masked)
+            x, cache = layer(x, cache, first)
             left.append(cache)
         x = self.norm(x)
         return self.embedding.attend(x) if self.tied else self.head(x), left

@@ -2,9 +2,8 @@
 
 An engine that batches continuously, as vLLM's scheduler does: a step feeds one token of every
 decoding request and, with what is left of its token budget, chunks of prompts in the order of
-arrival. A request is admitted when a slot and cache blocks for its whole life are free. Prompt
-blocks that are cached are not computed again (``tree.py``). The law under test and this program
-share the step-time function and nothing else.
+arrival. A request is admitted when a slot and cache blocks for its whole life are free. The law
+under test and this program share the step-time function and nothing else.
 """
 
 import heapq
@@ -14,42 +13,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .tree import Tree
-
 StepTime = Callable[..., np.ndarray]  # (decoding, their cached tokens, new, pairs) -> seconds
 STRETCH = 512  # decode steps taken at once where nothing else can happen
 
 
 class Requests(NamedTuple):
-    """Arrivals in order (seconds; zeros in a closed loop), lengths, and block ids if shared."""
+    """Arrivals in order (seconds; zeros in a closed loop), and lengths."""
 
     arrival: np.ndarray
     prompt: np.ndarray
     output: np.ndarray
-    blocks: list[np.ndarray] | None = None
 
 
 class Engine(NamedTuple):
-    """Tokens fed a step, requests running, cache blocks and their tokens, tokens fetched a s."""
+    """Tokens fed a step, requests running, cache blocks and their tokens."""
 
     budget: int
     slots: int
-    blocks: int = 10**9
+    blocks: int
     block: int = 16
-    host_blocks: int = 0
-    fetched: float = np.inf
 
 
 class Log(NamedTuple):
-    """Of every request: when it came, was admitted, saw its first and its last token."""
+    """Of every request: when it came, saw its first and its last token."""
 
     arrival: np.ndarray
-    admitted: np.ndarray
     first: np.ndarray
     last: np.ndarray
     output: np.ndarray
-    hit: np.ndarray  # prompt tokens found in the cache, on the device
-    fetched: np.ndarray  # and in host memory
 
     def settled(self, share: float = 0.2) -> "Log":
         """The requests that came after the first ``share`` of them, but for the last few."""
@@ -86,12 +77,9 @@ class _Run:
         self.output = requests.output.astype(int).tolist()
         n = len(self.prompt)
         self.arrival = requests.arrival.astype(float).tolist()
-        self.admitted, self.first, self.last = [0.0] * n, [0.0] * n, [0.0] * n
-        self.hit, self.fetched = [0] * n, [0] * n
-        self.ids = requests.blocks
-        self.tree = Tree(engine.blocks, engine.host_blocks)
+        self.first, self.last = [0.0] * n, [0.0] * n
+        self.free = engine.blocks
         self.waiting: deque[int] = deque()
-        self.fetching: deque[tuple[float, int]] = deque()
         self.prefilling: deque[list[int]] = deque()  # [request, tokens left, tokens cached]
         self.ends: list[tuple[int, int]] = []  # (step of the last token, request)
         self.now, self.steps, self.context, self.running = 0.0, 0, 0, 0
@@ -109,12 +97,8 @@ class _Run:
             elif self.ends:
                 left -= self._decode()
             else:
-                self.now = min(
-                    self.arrival[self.coming] if self._more() else np.inf,
-                    self.fetching[0][0] if self.fetching else np.inf,
-                )
-        kept = (self.arrival, self.admitted, self.first, self.last, self.output)
-        return Log(*(np.asarray(x) for x in (*kept, self.hit, self.fetched)))
+                self.now = self.arrival[self.coming]
+        return Log(*map(np.asarray, (self.arrival, self.first, self.last, self.output)))
 
     def _more(self) -> bool:
         return self.concurrency is None and self.coming < len(self.prompt)
@@ -127,25 +111,13 @@ class _Run:
     def _admit(self) -> None:
         while self.waiting and self.running < self.engine.slots:
             r = self.waiting[0]
-            size = -(-(self.prompt[r] + self.output[r]) // self.engine.block)
-            if self.ids is None:
-                result = self.tree.reserve(size)
-            else:
-                full = self.prompt[r] - 1  # at least one prompt token is computed
-                result = self.tree.take(self.ids[r], size, full // self.engine.block)
-            if result is None:
+            if self._size(r) > self.free:
                 assert self.running, "a request larger than the whole cache"
                 break
             self.waiting.popleft()
             self.running += 1
-            self.admitted[r] = self.now
-            self.hit[r], self.fetched[r] = (x * self.engine.block for x in result)
-            ready = self.now + self.fetched[r] / self.engine.fetched
-            self.fetching.append((ready, r))
-        while self.fetching and self.fetching[0][0] <= self.now:
-            r = self.fetching.popleft()[1]
-            cached = self.hit[r] + self.fetched[r]
-            self.prefilling.append([r, self.prompt[r] - cached, cached])
+            self.free -= self._size(r)
+            self.prefilling.append([r, self.prompt[r], 0])
 
     def _mixed(self) -> int:
         """One step with prompts in it; how many requests it finished."""
@@ -178,9 +150,8 @@ class _Run:
         count = min(self.ends[0][0] - self.steps, STRETCH)
         spent = self.step(decoding, self.context + decoding * np.arange(count), 0, 0.0)
         ends = self.now + np.cumsum(spent)
-        wake = self.fetching[0][0] if self.fetching else np.inf
-        if self._more() and self.running < self.engine.slots:
-            wake = min(wake, self.arrival[self.coming])
+        waits = self._more() and self.running < self.engine.slots
+        wake = self.arrival[self.coming] if waits else np.inf
         taken = min(int(np.searchsorted(ends, wake)) + 1, count)
         self.now = float(ends[taken - 1])
         self.steps += taken
@@ -198,7 +169,7 @@ class _Run:
     def _leave(self, r: int) -> int:
         self.last[r] = self.now
         self.running -= 1
-        self.tree.release(None if self.ids is None else self.ids[r], self._size(r))
+        self.free += self._size(r)
         if self.concurrency is not None and self.coming < len(self.prompt):
             self.arrival[self.coming] = self.now
             self.waiting.append(self.coming)

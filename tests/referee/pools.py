@@ -8,7 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from .schedulers import Engine, Pass, Request, StepTime, began, ended, one_token
+from infer_jax.replays.reference import (
+    PlainStep as StepTime,
+    ReferenceEngine as Engine,
+    ReferencePass as Pass,
+    ReferenceRequest as Request,
+    began,
+    ended,
+    one_token,
+)
 
 
 @dataclass

@@ -3,7 +3,11 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from .schedulers import Pass, Request, Sglang
+from infer_jax.replays.reference import (
+    ReferencePass as Pass,
+    ReferenceRequest as Request,
+    Sglang,
+)
 
 
 class Node:

@@ -3,7 +3,16 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from .schedulers import Engine, Pass, Request, Sglang, Vllm, began, computed, one_token
+from infer_jax.replays.reference import (
+    ReferenceEngine as Engine,
+    ReferencePass as Pass,
+    ReferenceRequest as Request,
+    Sglang,
+    Vllm,
+    began,
+    computed,
+    one_token,
+)
 
 
 class Router:

@@ -140,20 +140,23 @@ def law(case: Case) -> scheduling.MeanService:
     return opened(m, kinds(case), server(case), *map(jnp.asarray, (case.load, case.variability)))
 
 
+def lengths_of(case: Case, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts and outputs of ``count`` requests, tokens."""
+    result = []
+    for shape, mean in zip(case.shapes, (case.prompt, case.output), strict=True):
+        whole = SHAPES[shape]((np.arange(4000) + 0.5) / 4000).mean()
+        values = SHAPES[shape](rng.uniform(1e-4, 1 - 1e-4, count)) * mean / whole
+        result.append(np.maximum(np.round(values), 1))
+    prompt, output = result
+    return prompt, output
+
+
 def events(case: Case, rate: float, count: int, seed: int = 0) -> Log:
     """What happens to ``count`` requests drawn from the case."""
     rng = np.random.default_rng(seed)
-    drawn = []
-    for shape, mean in zip(case.shapes, (case.prompt, case.output), strict=True):
-        points = (np.arange(4000) + 0.5) / 4000
-        whole = SHAPES[shape](points).mean()
-        values = SHAPES[shape](rng.uniform(1e-4, 1 - 1e-4, count)) * mean / whole
-        drawn.append(np.maximum(np.round(values), 1))
+    drawn, arrival = lengths_of(case, rng, count), np.zeros(count)
     if case.concurrency is None:
-        gaps = rng.gamma(1 / case.variability, case.variability / rate, count)
-        arrival = np.cumsum(gaps)
-    else:
-        arrival = np.zeros(count)
+        arrival = np.cumsum(rng.gamma(1 / case.variability, case.variability / rate, count))
 
     def step(b, context, n, pairs):
         return step_time(case.machine, b, context, n, pairs)

@@ -1,4 +1,4 @@
-"""Does the referee itself compute attention? Cached passes against full recomputation.
+"""Does the referee itself compute attention? Cached passes against all tokens in one.
 
 Weights, activations and caches are float64, so that the two agree to 1e-10 of the largest
 logit: rounding of different summation orders, and nothing of a wrong mask, window or state.
@@ -18,58 +18,38 @@ pytestmark = pytest.mark.usefixtures("x64")
 PASSES = (3, 1, 2)  # prefill, a decode step, a chunk
 TOKENS = sum(PASSES)
 WINDOW = 2
-TOLERANCE = 1e-10
 
 
-def model(kind: str, *, absorbed: bool = False, window: int = WINDOW) -> Decoder:
-    """A decoder of one layer, everything in float64.
+def answers(kind: str, passes=PASSES, *, absorbed: bool = False, window: int = WINDOW):
+    """Logits of two prompts in passes over the caches that the last one left, and these caches.
 
-    One is enough: if all its outputs agree, so do the inputs of any layer behind it.
+    Of one layer, everything in float64: if all its outputs agree, so do the inputs of any layer
+    behind it. Compiled without the optimiser, for it runs once.
     """
     arch = cases.decoder(
         kind, scale=4, window=window, feedforwards=("shared",), cache=8.0, state=8.0, index=8.0
     )
     norms = kind in cases.HEAD_NORMS
-    return drawn(arch, absorbed=absorbed, head_norms=norms, dtype=jnp.float64)
+    structure, numbers = nnx.split(
+        drawn(arch, absorbed=absorbed, head_norms=norms, dtype=jnp.float64)
+    )
+    tokens = np.random.default_rng(1).integers(0, 50, (2, TOKENS))
 
+    def run(numbers):
+        decoder: Decoder = nnx.merge(structure, numbers)
+        caches, first, logits = decoder.empty(2), 0, []
+        for size in passes:
+            out, caches = decoder(tokens[:, first : first + size], caches, first)
+            logits.append(out)
+            first += size
+        return jnp.concatenate(logits, 1), caches, decoder.empty(2, TOKENS)
 
-def compiled(function):
-    """``function`` of a decoder, compiled without the optimiser: programs here run once."""
-
-    def run(decoder: Decoder):
-        structure, numbers = nnx.split(decoder)
-        options = {"xla_backend_optimization_level": 0}
-        program = jax.jit(lambda n: function(nnx.merge(structure, n)), compiler_options=options)
-        return program(numbers)
-
-    return run
-
-
-def tokens():
-    """Two prompts, longer than the window."""
-    return np.random.default_rng(1).integers(0, 50, (2, TOKENS))
-
-
-@compiled
-def textbook(decoder: Decoder):
-    """Logits of all tokens at once by masked squares, without a cache."""
-    return decoder(tokens(), decoder.empty(2), masked=True)[0]
-
-
-@compiled
-def in_passes(decoder: Decoder):
-    """Logits of one pass after the other, each over the cache that the last one left."""
-    caches, first, logits = decoder.empty(2), 0, []
-    for size in PASSES:
-        out, caches = decoder(tokens()[:, first : first + size], caches, first)
-        logits.append(out)
-        first += size
-    return jnp.concatenate(logits, 1)
+    return jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(numbers)
 
 
 def agree(a, b):
-    """The largest difference is within the tolerance of the largest value."""
-    np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE * float(jnp.abs(b).max()))
+    """The largest difference of logits is within 1e-10 of the largest."""
+    np.testing.assert_allclose(a[0], b[0], rtol=0, atol=1e-10 * float(jnp.abs(b[0]).max()))
 
 
 QUICK = ("window", "latent", "delta")  # of each way to remember one; all on each release
@@ -79,19 +59,19 @@ QUICK = ("window", "latent", "delta")  # of each way to remember one; all on eac
     "kind", [pytest.param(k, marks=() if k in QUICK else pytest.mark.slow) for k in cases.KINDS]
 )
 def test_cached_equals_recomputed(kind):
-    decoder = model(kind)
-    agree(in_passes(decoder), textbook(decoder))
+    """And the caches that are left have the sizes that the laws are held to."""
+    found = answers(kind)
+    agree(found, answers(kind, (TOKENS,)))
+    assert jax.tree.map(jnp.shape, found[1]) == jax.tree.map(jnp.shape, found[2])
 
 
 @pytest.mark.parametrize("kind", ["latent", "sparse"])
-def test_absorbed_equals_expanded_with_and_without_cache(kind):
-    absorbed, expected = model(kind, absorbed=True), textbook(model(kind))
-    agree(textbook(absorbed), expected)
-    agree(in_passes(absorbed), expected)
+def test_absorbed_equals_expanded_over_a_cache(kind):
+    agree(answers(kind, absorbed=True), answers(kind, (TOKENS,)))
 
 
 @pytest.mark.parametrize("kind", ["window", "sparse"])
 def test_the_window_and_the_top_k_matter(kind):
-    narrow, full = textbook(model(kind)), textbook(model(kind, window=TOKENS))
+    narrow, full = (answers(kind, (TOKENS,), window=window)[0] for window in (WINDOW, TOKENS))
     difference = np.abs(narrow - full).max(axis=(0, 2))
     assert np.all(difference[:WINDOW] < 1e-10) and np.all(difference[WINDOW:] > 1e-6)

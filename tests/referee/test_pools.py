@@ -15,10 +15,11 @@ from infer_jax.replays import (
     Prefixes,
     Requests,
     drawn_drafts,
+    reference,
     serve_pools,
 )
 
-from . import pools, schedulers
+from . import pools
 from .serving import Machine, step_time
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -58,7 +59,7 @@ def test_as_the_referee_has_them(loop, drafts):
         sides = []
         for own, budget, k, many in ((first, 512, 0, COPIES[0]), (second, 256, drafts, COPIES[1])):
             rules = Preempting.of(**common, budget=budget, drafts=k)
-            engines = [schedulers.Vllm(**common, budget=budget, drafts=k) for _ in range(many)]
+            engines = [reference.Vllm(**common, budget=budget, drafts=k) for _ in range(many)]
             pool = Pool(Partial(verifying, float(k), Machine(*map(jnp.asarray, own))), rules, many)
             step = partial(verifying, k, own)
             sides.append((pool, [pools.Instance(e, step) for e in engines]))

@@ -1,7 +1,6 @@
-"""Prefix caches in the compiled replay against blocks one by one in plain Python."""
+"""Prefix caches in the compiled replay against blocks and trees in plain Python, one by one."""
 
 from collections.abc import Hashable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +9,22 @@ from infer_jax.errors import InputError
 from infer_jax.replays import GuaranteedNoEvict, Preempting, Prefixes, Requests
 from infer_jax.replays.loops import checked
 
-from . import schedulers
-from .block_pool import PooledVllm
-from .serving import Case, step_time
-from .test_replay_events import FEW, Drawn, compare, drawn, fitting, replayed_with, small
+from .block_pool import PooledTrtllm, PooledVllm
+from .radix_tree import RadixSglang
+from .servers import (
+    FEW,
+    TIMES,
+    Drawn,
+    compare,
+    drawn,
+    replayed,
+    served,
+    sglang,
+    small,
+    trtllm,
+    vllm,
+)
+from .serving import Case
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -67,64 +78,56 @@ def roomy(p: Prefixes) -> Prefixes:
     return p._replace(parts=parts, blocks=np.pad(p.blocks, (0, PARTS - count)))
 
 
-def agree(case: Case, rules, engine, d: Drawn, prefixes: Prefixes) -> tuple[float, int]:
-    """Compare every time; the share of tokens that were cached, and preemptions."""
-    lengths = zip(d.arrival.tolist(), d.prompt.astype(int), d.output.astype(int), strict=True)
-    done = schedulers.serve(
-        lambda b, c, n, p: step_time(case.machine, b, c, n, p), engine, lengths, case.concurrency
-    )
-    fields = ("arrival", "admitted", "first", "last", "preempted", "cached")
-    theirs = {name: np.array([getattr(r, name) for r in done]) for name in fields}
-    requests = Requests.of(*d[:3], prefixes=roomy(prefixes))
-    compare(replayed_with(case, rules, requests, width=32, turns=8192), theirs, f"{rules}: ")
-    return theirs["cached"].sum() / d.prompt.sum(), int(theirs["preempted"].sum())
+ALL = 2**20  # requests in flight that are no limit: all servers of an engine share a program
 
 
-def check(
-    case: Case, i: int, *, overlap: bool, capped: bool, host: float = 0.0
-) -> tuple[float, int, int]:
-    """Compare one server; the share of tokens that were cached, preemptions, blocks brought back.
+def host(case: Case, i: int) -> dict[str, float]:
+    """Blocks of host memory of every other server, and the seconds to bring one back."""
+    return {"host": int((0.0, 0.1, 0.0, 20.0)[i % 4] * case.engine.blocks), "fetch": 1e-4}
 
-    ``host``: blocks of host memory over those of the cache.
+
+def of_vllm(case: Case, i: int, **more):
+    options = {"entire": i % 3 > 0, "watermark": 2 * (i % 2)}
+    return vllm(case, PooledVllm, **options, **host(case, i), **more)
+
+
+def of_sglang(case: Case, i: int, **more):
+    ratio = 0.7 if i % 2 else 0.2
+    return sglang(case, RadixSglang, page=(1, 1, 4, 16, 64)[i % 5], ratio=ratio, **more)
+
+
+def of_trtllm(case: Case, i: int, **more):
+    """Every fifth feeds whole prompts."""
+    whole = {} if i % 5 else {"budget": max(case.engine.budget, 8 * case.engine.blocks)}
+    return trtllm(case, PooledTrtllm, chunked=i % 5 > 0, **whole, **host(case, i), **more)
+
+
+@pytest.mark.parametrize(
+    ("make", "count", "back", "fetched"),
+    [(of_vllm, 28, 30, 200), (of_sglang, 14, 5, 0), (of_trtllm, 14, 0, 20)],
+)
+def test_prompts_that_are_kept(make, count, back, fetched):
+    """Small caches; requests that go back and blocks that come back from host memory at least.
+
+    vLLM: prefixes are shared, kept, evicted, found again after a preemption. SGLang: nodes are
+    split, locked, given up and found after a retraction. TensorRT-LLM: whole lives, waits for what
+    others compute. What leaves the cache is brought back while it is among the last to have left.
     """
-    e = case.engine
-    entire = i % 3 > 0
-    sizes: dict[str, Any] = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks}
-    sizes |= {"block": e.block, "watermark": 2 * (i % 2)}
-    sizes |= {"host": int(host * e.blocks), "fetch": 1e-4}
-    d = fitting(drawn(case, FEW, 300 + i, capped=capped), (e.blocks - 2) * e.block)
-    d, rows = hashed(d, i)
-    prefixes = Prefixes.of(rows, d.prompt, length=LENGTH, block=e.block)
-    rules = Preempting.of(**sizes, entire=float(entire), overlap=float(overlap))
-    engine = PooledVllm(
-        **sizes,
-        entire=entire,
-        overlap=overlap,
-        names=names(rows, d.prompt, e.block),
-    )
-    return *agree(case, rules, engine, d, prefixes), engine.fetched
-
-
-@pytest.mark.parametrize("overlap", [False, True])
-def test_vllm_with_prefixes(overlap):
-    """Small caches in which prefixes are shared, kept, evicted, found again after a preemption."""
-    shares, preempted, _ = zip(
-        *(
-            check(case, i, overlap=overlap, capped=i % 4 > 1)
-            for i, case in enumerate(small(20, 120 + overlap, (0.5, 3.0)))
-        ),
-        strict=True,
-    )
-    assert 0.1 < np.mean(shares) < 0.9 and sum(preempted) > 50
-
-
-def test_host_memory():
-    """What leaves the cache is brought back while it is among the last to have left."""
-    fetched = 0
-    for i, case in enumerate(small(20, 140, (0.5, 3.0))):
-        given = {"overlap": i % 2 > 0, "capped": i % 4 > 1}
-        fetched += check(case, i, **given, host=(0.1, 0.5, 2.0, 20.0)[i % 4])[2]
-    assert fetched > 1000
+    shares, taken_back, brought = [], 0, 0
+    for i, case in enumerate(small(count, 120)):
+        case = case._replace(concurrency=case.concurrency or ALL)
+        server = make(case, i, overlap=i // 2 % 2 > 0)
+        d = server.fitting(drawn(case, FEW, 300 + i, capped=i % 8 > 3))
+        d, rows = hashed(d, i)
+        d, block = server.fitting(d), int(server.rules.block)
+        prefixes = roomy(Prefixes.of(rows, d.prompt, length=LENGTH, block=block))
+        engine = server.engine(names=names(rows, d.prompt, block))
+        theirs = served(case, engine, d)
+        log = replayed(case, server.rules, d._replace(prefixes=prefixes))
+        taken_back += compare(log, theirs, f"{i}, {server.rules}: ", (*TIMES, "cached"))
+        shares.append(sum(r.cached for r in theirs) / d.prompt.sum())
+        brought += getattr(engine, "fetched", 0)
+    assert 0.1 < np.mean(shares) < 0.9 and taken_back >= back and brought >= fetched
 
 
 def test_parts_are_what_the_same_prompts_share():
@@ -141,7 +144,7 @@ def test_parts_are_what_the_same_prompts_share():
 def test_prefixes_that_rules_do_not_keep_are_refused():
     p = Prefixes.of([[1], [1]], [50, 50], length=LENGTH, block=16)
     given = Requests.of([0.0, 0.0], [50, 50], [2, 2], prefixes=p)
-    sizes: dict[str, Any] = {"budget": 64, "slots": 4, "blocks": 64}
+    sizes = {"budget": 64, "slots": 4, "blocks": 64}
     checked(Preempting.of(**sizes), given, None)
     for rules in (GuaranteedNoEvict.of(**sizes), Preempting.of(**sizes, hold=1)):
         with pytest.raises(InputError, match="keep no prompts"):

@@ -4,119 +4,137 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
 
 from infer_jax.errors import InputError
 from infer_jax.replays import (
-    Preempting,
-    PrefillFirst,
     Requests,
     RoutedLog,
-    Rules,
     SharedStep,
+    drawn_drafts,
     replay_ranks,
     serve_ranks,
-    sglang,
-    vllm,
+    sglang as sglang_rules,
+    vllm as vllm_rules,
 )
 
-from . import ranks as referee, schedulers
-from .serving import SHORT, Case, Machine, step_time
-from .test_replay_events import CLOSE, FEW, Drawn, drawn, fitting, small
+from . import ranks as referee
+from .servers import (
+    FEW,
+    FULL,
+    ROOMY,
+    compare,
+    drawn,
+    loop_of,
+    machine_of,
+    sglang,
+    small,
+    trtllm,
+    vllm,
+)
+from .serving import SHORT, step_time
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-FIXED, EACH = 2e-3, 1e-5  # seconds of the experts: of a pass, and of a token of any rank
+# engine: the server of a case, of drafts or none
+ENGINES = {
+    "vllm": lambda case, i, **more: vllm(case, **more),
+    "sglang": lambda case, i, **more: sglang(
+        case, page=(1, 4, 16)[i % 3], ratio=0.7 if i % 2 else 0.2, **more
+    ),
+    "trtllm": lambda case, i, **more: trtllm(case, **more),
+}
 
 
-def common(tokens):
-    return FIXED + EACH * jnp.sum(tokens)
+def common(tokens: Any, *verified: Any) -> Any:
+    """Seconds of the experts: of a pass, a token of any rank, and heads that go through again."""
+    return 2e-3 + 1e-5 * sum(tokens) + sum(3e-6 * sum(x) for x in verified)
 
 
 @partial(jax.jit, static_argnames=("ranks", "router"), compiler_options=SHORT)
 def replayed(machine, rules, requests, concurrency, *, ranks, router) -> RoutedLog:
-    step = SharedStep(Partial(step_time, machine), common)
-    return replay_ranks(
-        step, rules, requests, concurrency, ranks=ranks, router=router, width=32, turns=4096
+    def own(decoding, *rest):
+        return step_time(machine, decoding * (1.0 + rules.drafts), *rest)
+
+    how = {"ranks": ranks, "router": router, "width": 32, "turns": 4096}
+    return replay_ranks(SharedStep(Partial(own), common), rules, requests, concurrency, **how)
+
+
+def check(case, server, seed: int, ranks: int, router: str, share: int | None = None) -> int:
+    """Hold all times of a server to the referee's; requests taken back.
+
+    ``share`` of drafts is accepted, all or none; None where there are none.
+    """
+    d = server.fitting(drawn(case, FEW, seed, capped=seed % 4 > 1))
+    drafts, loop = int(server.rules.drafts), loop_of(case.concurrency)
+    if share is not None:
+        built = drawn_drafts(d.output, float(share), drafts, np.random.default_rng(0))
+        d = d._replace(drafts=built)
+    log = replayed(
+        machine_of(case), server.rules, Requests.of(*d), loop, ranks=ranks, router=router
     )
-
-
-def compare(case: Case, rules: Rules, make, d: Drawn, ranks: int, router: str, where: str) -> int:
-    """Check that all times are the referee's; how many requests were preempted."""
-    loop = None if case.concurrency is None else jnp.asarray(case.concurrency, jnp.int32)
-    machine = Machine(*map(jnp.asarray, case.machine))
-    log = replayed(machine, rules, Requests.of(*d), loop, ranks=ranks, router=router)
-    assert log.complete
-    sizes = (x.astype(int).tolist() for x in (d.prompt, d.output, np.zeros(len(d.prompt))))
-    lengths = list(zip(d.arrival.tolist(), *sizes, strict=True))
     theirs, routed = referee.serve(
-        lambda b, c, n, p: float(step_time(case.machine, b, c, n, p)),
-        lambda tokens: FIXED + EACH * sum(tokens),
-        [make() for _ in range(ranks)], lengths, router, case.concurrency,
+        lambda b, *rest: float(step_time(case.machine, b * (1 + drafts), *rest)),
+        common, [server.engine() for _ in range(ranks)], d.lengths(), router, case.concurrency,
+        drafts, lambda: 1 + (share or 0) * drafts,
     )  # fmt: skip
     rank = {r.index: k for k, line in enumerate(routed.sent) for r in line}
-    assert [rank[i] for i in range(len(lengths))] == np.asarray(log.rank)[: len(lengths)].tolist()
-    for name in ("arrival", "admitted", "first", "last", "preempted"):
-        expected = np.array([getattr(r, name) for r in theirs])
-        ours = np.asarray(log.of(name))[: len(expected)]
-        np.testing.assert_allclose(ours, expected, rtol=CLOSE, atol=1e-12, err_msg=where + name)
-    return sum(r.preempted for r in theirs)
+    assert [rank[i] for i in range(FEW)] == np.asarray(log.rank)[:FEW].tolist()
+    return compare(log, theirs, f"{seed}, {server.rules}: ")
 
 
 def test_vllms_ranks():
     """Short caches, with and without passes put together ahead, open, capped and closed loops."""
-    preempted = 0
-    for i, case in enumerate(small(12, 10, (0.5, 3.0))):
-        e, overlap = case.engine, i % 2 > 0
-        sizes: dict[str, Any] = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks}
-        sizes |= {"block": e.block}
-        rules = Preempting.of(**sizes, overlap=float(overlap))
-        d = fitting(drawn(case, FEW, 10 + i, capped=i % 4 > 1), (e.blocks - 2) * e.block)
-
-        def make(sizes=sizes, overlap=overlap):
-            return schedulers.Vllm(**sizes, overlap=overlap)
-
-        preempted += compare(case, rules, make, d, 3, "weighted_queue", f"{i}: ")
-    assert preempted > 20, preempted
+    cases = enumerate(small(12, 10))
+    back = [check(c, vllm(c, overlap=i % 2 > 0), i, 3, "weighted_queue") for i, c in cases]
+    assert sum(back) > 20
 
 
-@pytest.mark.parametrize("blocks", [(30.0, 40.0), (0.5, 3.0)])
+@pytest.mark.parametrize("blocks", [ROOMY, FULL])
 def test_sglangs_ranks(blocks):
     """A rank prefills while others decode; one that runs along looks when the others do.
 
     With room, and with short caches, where requests are refused and taken back.
     """
-    preempted = 0
-    for i, case in enumerate(small(12, 10, blocks)):
-        e, overlap = case.engine, i % 2 > 0 or blocks[0] < 1.0
-        sizes: dict[str, Any] = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks * 16}
-        share = {"ratio": 0.3, "least": 0.05, "decay": 50.0}
-        rules = PrefillFirst.of(**sizes, block=1, **share, overlap=float(overlap))
-        d = fitting(drawn(case, FEW, 10 + i, capped=i % 4 > 1), sizes["blocks"] - 2)
+    back = 0
+    for i, case in enumerate(small(10, 10, blocks)):
+        server = sglang(case, overlap=i % 2 > 0 or blocks == FULL)
+        back += check(case, server, i, 2, "minimum_tokens")
+    assert back > 5 or blocks == ROOMY
 
-        def make(sizes=sizes, share=share, overlap=overlap):
-            return schedulers.Sglang(**sizes, **share, now_ratio=0.3, overlap=overlap)
 
-        preempted += compare(case, rules, make, d, 2, "minimum_tokens", f"{i}: ")
-    assert preempted > 5 or blocks[0] > 1.0, preempted
+@pytest.mark.parametrize(
+    ("engine", "router"),
+    [
+        ("vllm", "weighted_queue"),
+        pytest.param("sglang", "round_robin", marks=pytest.mark.slow),
+        pytest.param("trtllm", "minimum_tokens", marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_that_draft(engine, router):
+    """Drafts of the ranks' own requests in passes of all."""
+    back = 0
+    for i, case in enumerate(small(4, 220, (0.3, 1.0))):
+        server = ENGINES[engine](case, i, drafts=1 + i % 3, overlap=i % 2 > 0)
+        back += check(case, server, 200 + i, 2, router, i // 2)
+    assert back > 10 or engine == "trtllm"
 
 
 def test_what_ranks_refuse():
     step = SharedStep(lambda *batch: 0.01 + 0.0 * batch[0], common)
-    requests = Requests.of([0.0], [10], [2])
-    for given, says in (
-        ((vllm(blocks=10, slots=4), requests, 2, "by_prefix"), "router is 'by_prefix'"),
-        ((vllm(blocks=10, slots=4), requests, 2, "cache_aware"), "allowed: one of round_robin"),
-        ((vllm(blocks=10, slots=4), requests, 0, "round_robin"), "ranks is 0"),
-        ((sglang(tokens=100, slots=4, poll=4, overlap=False), requests, 2, "round_robin"), "poll"),
-        ((vllm(blocks=1, slots=4, block=8), requests, 2, "round_robin"), "blocks hold alone"),
+    requests, rules = Requests.of([0.0], [10], [2]), vllm_rules(blocks=10, slots=4)
+    polls = sglang_rules(tokens=100, slots=4, poll=4, overlap=False)
+    for of, ranks, router, says in (
+        (rules, 2, "by_prefix", "router is 'by_prefix'"),
+        (rules, 2, "cache_aware", "allowed: one of round_robin"),
+        (rules, 0, "round_robin", "ranks is 0"),
+        (polls, 2, "round_robin", "poll"),
+        (vllm_rules(blocks=1, slots=4, block=8), 2, "round_robin", "blocks hold alone"),
     ):
         with pytest.raises(InputError, match=says):
-            serve_ranks(step, *given)
-    rules = vllm(blocks=10, slots=4)
+            serve_ranks(step, of, requests, ranks, router)
     with pytest.raises(InputError, match="step is 'function'; allowed: a SharedStep"):
         serve_ranks(step.own, rules, requests, 2, "round_robin")  # pyright: ignore
     with pytest.raises(InputError, match="replay_ranks: ranks is 0"):

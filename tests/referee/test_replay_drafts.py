@@ -4,181 +4,69 @@ With an acceptance of 0 or 1 every time of every request is the referee's, to 1e
 """
 
 from functools import partial
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.tree_util import Partial
 
-from infer_jax.replays import (
-    Drafts,
-    GuaranteedNoEvict,
-    Preempting,
-    PrefillFirst,
-    Requests,
-    Rules,
-    SharedStep,
-    drawn_drafts,
-    replay_ranks,
-)
+from infer_jax.replays import Drafts, drawn_drafts
 
-from . import ranks as referee, schedulers
-from .serving import SHORT, Case, Machine, step_time
-from .test_replay_events import (
-    FEW,
-    compare,
-    drawn,
-    fitting,
-    paged,
-    passes_of,
-    passing,
-    run,
-    serve,
-    small,
-)
+from .servers import FEW, compare, drawn, replayed, served, small
+from .test_ranks import ENGINES
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-def sglang(i: int, sizes: dict, drafts: int, *, overlap: bool):
-    """Rules, the referee's engine and the tokens that a request may have."""
-    sizes = paged(sizes, (1, 4, 16)[i % 3])
-    share: dict[str, Any] = {"ratio": 0.7 if i % 2 else 0.2, "least": 0.05, "decay": 50.0}
-    engine = schedulers.Sglang(
-        **sizes, **share, now_ratio=share["ratio"], overlap=overlap, drafts=drafts
-    )
-    unit, ahead = sizes["block"], 2 * (1 + drafts)
-    rules = PrefillFirst.of(**sizes, **share, unit=unit, overlap=float(overlap), drafts=drafts)
-    return rules, engine, sizes["blocks"] * sizes["block"] - ahead
+@pytest.mark.parametrize(("engine", "least"), [("vllm", 40), ("sglang", 15), ("trtllm", 0)])
+def test_drafts_that_are_all_accepted_or_none(engine, least):
+    """Passes of k + 1 tokens a request that yield as many, or one: blocks, budget and the end.
+
+    SGLang: room for drafts, who goes back, the share of what is to come, in both versions.
+    TensorRT-LLM: a pass more of a request that may have ended.
+    """
+    back = 0
+    for i, case in enumerate(small(16, 120, (1.0, 4.0))):
+        drafts, share = 1 + i % 3, i // 4 % 2
+        server = ENGINES[engine](case, i, drafts=drafts, overlap=i // 2 % 2 > 0)
+        d = server.fitting(drawn(case, FEW, 120 + i, capped=i % 8 > 3))
+        theirs = served(case, server.engine(), d, lambda _, n=1 + share * drafts: lambda: n)
+        built = drawn_drafts(d.output, float(share), drafts, np.random.default_rng(0))
+        log = replayed(case, server.rules, d._replace(drafts=built))
+        back += compare(log, theirs, f"{i}, {server.rules}: ")
+    assert back > least if least else back == 0
 
 
-def trtllm(i: int, sizes: dict, drafts: int, *, overlap: bool):
-    """The same of TensorRT-LLM."""
-    sizes["slots"] = min(sizes["slots"], sizes["budget"] // (2 + 2 * drafts))
-    rules = GuaranteedNoEvict.of(
-        **sizes, unit=sizes["block"], overlap=float(overlap), drafts=drafts
-    )
-    engine = schedulers.Trtllm(**sizes, overlap=overlap, drafts=drafts)
-    return rules, engine, sizes["blocks"] * sizes["block"]
+def passing(g: np.random.Generator, drafts: int, share: float = 0.7) -> int:
+    """Tokens of a pass: drafts until one is refused, and one more."""
+    accepted = 0
+    while accepted < drafts and g.random() < share:
+        accepted += 1
+    return accepted + 1
 
 
-def vllm(i: int, sizes: dict, drafts: int, *, overlap: bool):
-    """The same of vLLM."""
-    sizes["slots"] = min(sizes["slots"], sizes["budget"] // (2 + 2 * drafts))
-    rules = Preempting.of(**sizes, overlap=float(overlap), drafts=drafts)
-    engine = schedulers.Vllm(**sizes, overlap=overlap, drafts=drafts)
-    return rules, engine, (sizes["blocks"] - 2) * sizes["block"] - 3 * drafts
+def passes_of(output: int, g: np.random.Generator, drafts: int) -> tuple[int, float, int]:
+    """Passes after the first token, tokens a pass before the last, and those it is wanted for."""
+    left, passes, rate, rest = output - 1, 0, 1.0, 1
+    while left > 0:
+        rate, rest = (output - 1 - left) / max(passes, 1), left
+        left -= passing(g, drafts)
+        passes += 1
+    return passes, rate, rest
 
 
-def check(make, seed: int, count: int, share: float, *, overlap: bool) -> int:
-    """Compare on ``count`` servers with an acceptance of 0 or 1; how many were taken back."""
-    preempted = 0
-    for i, case in enumerate(small(count, seed, (1.0, 4.0))):
-        e, drafts = case.engine, 1 + i % 3
-        sizes = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks, "block": e.block}
-        rules, engine, tokens = make(i, sizes, drafts, overlap=overlap)
-        d = fitting(drawn(case, FEW, seed + i, capped=i % 4 > 1), tokens)
-        built = drawn_drafts(d.output, share, drafts, np.random.default_rng(0))
-        theirs = serve(engine, case, d, lambda index, n=drafts: lambda: 1 + int(share * n))
-        preempted += theirs["preempted"].sum()
-        log = run(case, rules, d._replace(drafts=built), width=32, turns=8192)
-        compare(log, theirs, f"{seed + i}, {rules}: ")
-    return preempted
-
-
-@pytest.mark.parametrize("overlap", [False, True])
-def test_vllm_whose_drafts_are_all_accepted_or_none(overlap):
-    """Passes of k + 1 tokens a request that yield as many, or one: blocks, budget and the end."""
-    assert sum(check(vllm, 120, 8, share, overlap=overlap) for share in (0.0, 1.0)) > 60
-
-
-@pytest.mark.parametrize("overlap", [False, True])
-def test_sglang_whose_drafts_are_all_accepted_or_none(overlap):
-    """Room for drafts, who goes back, the share of what is to come: both versions."""
-    assert sum(check(sglang, 140, 10, share, overlap=overlap) for share in (0.0, 1.0)) > 20
-
-
-@pytest.mark.parametrize("overlap", [False, True])
-def test_trtllm_whose_drafts_are_all_accepted_or_none(overlap):
-    """Tokens of a pass, and a pass more of a request that may have ended."""
-    assert sum(check(trtllm, 160, 8, share, overlap=overlap) for share in (0.0, 1.0)) == 0
-
-
-@pytest.mark.parametrize("make", [vllm, sglang, trtllm])
-def test_passes_that_yield_tokens_at_random(make):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_passes_that_yield_tokens_at_random(engine):
     """The same passes of each request: what is replayed otherwise is how its context grows."""
     for i, case in enumerate(small(2, 180, (30.0, 40.0))):
-        e, drafts = case.engine, 1 + i % 3
-        sizes = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks, "block": e.block}
-        rules, engine, tokens = make(i, sizes, drafts, overlap=i > 0)
-        d = fitting(drawn(case, FEW, 180 + i, capped=i % 4 > 1), tokens)
+        drafts = 1 + i % 3
+        server = ENGINES[engine](case, i, drafts=drafts, overlap=i > 0)
+        d = server.fitting(drawn(case, FEW, 180 + i))
         ours, its = ([np.random.default_rng((i, j)) for j in range(FEW)] for _ in range(2))
         each = [passes_of(int(n), g, drafts) for n, g in zip(d.output, ours, strict=True)]
         built = Drafts._make(np.array(x) for x in zip(*each, strict=True))
-        theirs = serve(engine, case, d, [partial(passing, g, drafts) for g in its].__getitem__)
-        log = run(case, rules, d._replace(drafts=built), width=32, turns=8192)
+        yields = [partial(passing, g, drafts) for g in its].__getitem__
+        theirs = served(case, server.engine(), d, yields)
+        log = replayed(case, server.rules, d._replace(drafts=built))
         for name in ("first", "last", "arrival"):
             mean = np.asarray(getattr(log, name))[:FEW].mean()
-            np.testing.assert_allclose(mean, theirs[name].mean(), rtol=2e-4)
-
-
-def common(tokens, verified):
-    """Seconds of the experts, and of heads that go through some again."""
-    return 2e-3 + 1e-5 * sum(tokens) + 3e-6 * sum(verified)
-
-
-@partial(jax.jit, static_argnames=("ranks", "router"), compiler_options=SHORT)
-def on_ranks(machine: Machine, rules: Rules, requests: Requests, loop, *, ranks: int, router: str):
-    def own(decoding, *rest):
-        return step_time(machine, decoding * (1.0 + rules.drafts), *rest)
-
-    step = SharedStep(Partial(own), Partial(common))
-    how = {"ranks": ranks, "router": router, "width": 32, "turns": 4096}
-    return replay_ranks(step, rules, requests, loop, **how)
-
-
-def with_ranks(make, case: Case, i: int, share: float, router: str) -> int:
-    """Compare all times of a case on two ranks; how many requests were taken back."""
-    e, drafts, overlap = case.engine, 1 + i % 3, i % 2 > 0
-    sizes = {"budget": e.budget, "slots": e.slots, "blocks": e.blocks, "block": e.block}
-    rules, _, tokens = make(i, dict(sizes), drafts, overlap=overlap)
-    engines = [make(i, dict(sizes), drafts, overlap=overlap)[1] for _ in range(2)]
-    d = fitting(drawn(case, FEW, 200 + i, capped=i % 4 > 1), tokens)
-    built = drawn_drafts(d.output, share, drafts, np.random.default_rng(0))
-    loop = None if case.concurrency is None else jnp.asarray(case.concurrency, jnp.int32)
-    machine, asked = (
-        Machine(*map(jnp.asarray, case.machine)),
-        Requests.of(*d._replace(drafts=built)),
-    )
-    log = on_ranks(machine, rules, asked, loop, ranks=2, router=router)
-    assert log.complete
-    lengths = zip(
-        *(x.astype(int).tolist() for x in (d.prompt, d.output, 0 * d.prompt)), strict=True
-    )
-    given = [(t, *one) for t, one in zip(d.arrival.tolist(), lengths, strict=True)]
-    theirs, _ = referee.serve(
-        lambda b, *rest: float(step_time(case.machine, b * (1 + drafts), *rest)),
-        common, engines, given, router, case.concurrency, drafts, lambda: 1 + int(share * drafts),
-    )  # fmt: skip
-    for name in ("arrival", "admitted", "first", "last", "preempted"):
-        expected = [getattr(r, name) for r in theirs]
-        ours = np.asarray(log.of(name))[:FEW]
-        np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-12, err_msg=f"{i}: {name}")
-    return sum(r.preempted for r in theirs)
-
-
-@pytest.mark.parametrize(
-    ("make", "router"),
-    [
-        (vllm, "weighted_queue"),
-        pytest.param(sglang, "round_robin", marks=pytest.mark.slow),
-        pytest.param(trtllm, "minimum_tokens", marks=pytest.mark.slow),
-    ],
-)
-def test_attention_ranks_draft(make, router):
-    """Drafts of the ranks' own requests in passes of all."""
-    cases = small(4, 220, (0.3, 1.0))
-    taken = sum(with_ranks(make, case, i, float(i // 2), router) for i, case in enumerate(cases))
-    assert taken > 10 or make is trtllm
+            expected = np.mean([getattr(r, name) for r in theirs])
+            np.testing.assert_allclose(mean, expected, rtol=2e-4)
