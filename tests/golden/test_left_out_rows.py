@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments._validation import board, decisions, folds, peer, split_scores, terms, twins
-from experiments._validation.split_scores import Predicted
+from experiments._validation import (
+    board,
+    decisions,
+    folds,
+    kept_limits,
+    peer,
+    split_scores,
+    terms,
+    twins,
+)
+from experiments._validation.split_scores import SHARES, Predicted
 from experiments.validation import app
 from infer_jax.calibration.pooled import likelihood
 from infer_jax.calibration.pooled.likelihood import PACE, PooledTimes
@@ -95,12 +104,6 @@ def test_predictions_are_written_for_every_named_entry_and_for_no_other(tmp_path
     assert list(lines[3].values()) == ["x", *[""] * 7, split_scores.UNUSED]
 
 
-def test_one_system_at_a_time_and_none_of_a_few_times():
-    rows = [row(f"h{i}") for i in range(80)] + [row(f"b{i}", system="b200_sxm") for i in range(9)]
-    (fold,) = folds.split("system", PooledTimes.of(rows))
-    assert fold.name == "h100_sxm" and np.sum(~fold.seen) == 160
-
-
 def plan(name, system, load, tpot, rate, date="2026-01-01"):
     measured = {"tpot": tpot, "throughput": rate}
     return replace(row(name, system=system, load=load), measured=measured, date=date)
@@ -120,54 +123,48 @@ def three_limits(monkeypatch):
     monkeypatch.setattr(decisions, "LIMITS", np.asarray([0.008, 0.025, 0.040]))
 
 
-def test_choices_by_measured_times_lose_nothing(three_limits):
-    found = decisions.regret(PLANS, {"tpot": TPOT, "throughput": RATES}, "all chips")
-    assert found == (3, 0.0, 0.0, 0.0, 0.0)
+LATER = replace(PLANS[2], date="2026-03-01", measured={**PLANS[2].measured, "throughput": 75.0})
+OTHER = [*PLANS[:2], replace(PLANS[2], date="2026-02-01"), PLANS[3]]
+HOPEFUL, ALIKE = TPOT * [1, 1, 1, 2 / 3], {"tpot": np.full(4, 0.007), "throughput": np.full(4, 150)}
 
 
-def test_a_choice_that_breaks_its_limit_is_worth_its_layout_at_a_lower_load(three_limits):
-    hopeful = {"tpot": TPOT * [1, 1, 1, 2 / 3], "throughput": RATES}
-    # at 25 ms d is chosen, which takes 30: turned down to c it gives 150 where b gives 300
-    found = decisions.regret(PLANS, hopeful, "all chips")
-    assert found == pytest.approx((3, 0.0, 50 / 3, 100 / 3, 0.0))
-    # without a lower load of that build it is worth nothing
-    other = [*PLANS[:2], replace(PLANS[2], date="2026-02-01"), PLANS[3]]
-    assert decisions.regret(other, hopeful, "all chips").mean == pytest.approx(100 / 3)
+@pytest.mark.parametrize(
+    ("rows", "answers", "losses", "broken"),
+    [
+        # measured times lose nothing
+        (PLANS, {"tpot": TPOT}, (0, 0, 0), 0),
+        # at 25 ms d is chosen, which takes 30: turned down to c it gives 150 where b gives 300
+        (PLANS, {"tpot": HOPEFUL}, (0, 50, 0), 1),
+        # without a lower load of that build it is worth nothing
+        (OTHER, {"tpot": HOPEFUL}, (0, 100, 0), 1),
+        # none at 8 ms, where c keeps it; b of 300 tokens/s at 25 and, where d gives 900, at 40
+        (PLANS, {"tpot": TPOT * [1, 1, 2, 2]}, (100, 0, 200 / 3), 0),
+        # of equal plans the newest is chosen: 75 where 150, 300 and 300 could be had
+        ([*PLANS[:3], LATER], ALIKE, (50, 75, 75), 0),
+        # a bound is what a limit holds: c at 9.1 ms, b at 26 and d at 39; none at 8, then c, then d
+        (PLANS, {"tpot": TPOT, "bound": TPOT * 1.3}, (100, 50, 0), 0),
+    ],
+)
+def test_what_a_choice_loses_of_the_best_that_was_measured(
+    three_limits, rows, answers, losses, broken
+):
+    """Per cent of the tokens a second at limits of 8, 25 and 40 ms of TPOT, and limits broken."""
+    found = decisions.regret(rows, {"throughput": RATES, **answers}, "all chips")
+    expected = (3, np.median(losses), np.mean(losses), 100 * broken / 3)
+    assert found[:4] == pytest.approx(expected)
 
 
-def test_no_choice_is_worth_nothing_and_a_limit_that_none_keeps_is_no_question(three_limits):
-    shy = {"tpot": TPOT * [1, 1, 2, 2], "throughput": RATES}
-    # none at 8 ms, where c keeps it; b of 300 tokens/s at 25 and, where d gives 900, at 40
-    found = decisions.regret(PLANS, shy, "all chips")
-    assert found == pytest.approx((3, 200 / 3, 500 / 9, 0.0, 500 / 9))
+def test_limits_that_nothing_keeps_and_plans_of_one_chip_are_no_question(three_limits):
     slow = [replace(r, measured={**r.measured, "tpot": 0.1}) for r in PLANS]
-    assert decisions.regret(slow, shy, "all chips").questions == 0
-    # plans of one kind of chip are too few for a question here
-    assert decisions.regret(PLANS, shy, "a kind of chip").questions == 0
+    for rows, kind in ((slow, "all chips"), (PLANS, "a kind of chip")):
+        found = decisions.regret(rows, {"tpot": TPOT, "throughput": RATES}, kind)
+        assert found.questions == 0
 
 
 def test_what_no_data_sheet_allows_is_no_plan():
     """16 GB of weights at 3.35 TB/s take 4.8 ms a token: 3 ms are impossible, 5 are not."""
     rows = [row("a", tpot=0.003, load=1.0), row("b", tpot=0.005, load=1.0)]
     assert decisions.is_possible(rows).tolist() == [False, True]
-
-
-def test_of_equal_plans_the_newest_is_chosen(three_limits):
-    rows = [
-        *PLANS[:3],
-        replace(PLANS[2], date="2026-03-01", measured={**PLANS[2].measured, "throughput": 75.0}),
-    ]
-    equal = {"tpot": np.full(4, 0.007), "throughput": np.full(4, 150.0)}
-    # 75 where 150, 300 and 300 could be had
-    found = decisions.regret(rows, equal, "all chips")
-    assert found.median == pytest.approx(75.0) and found.mean == pytest.approx(200 / 3)
-
-
-def test_a_bound_is_what_a_limit_holds(three_limits):
-    sure = {"tpot": TPOT, "throughput": RATES, "bound": TPOT * 1.3}
-    # c at 9.1 ms and d at 39 of 25 and 40: nothing at 8, at 25 b within 26 not, so c, then d
-    found = decisions.regret(PLANS, sure, "all chips")
-    assert found.mean == pytest.approx((100.0 + 50.0 + 0.0) / 3)
 
 
 def test_choices_of_a_split_are_by_what_it_predicts(three_limits):
@@ -227,24 +224,6 @@ def test_a_row_is_asked_of_the_peer_as_it_is():
     assert peer.config(replace(drafting, system="mi300x")) is None
 
 
-def test_answers_of_the_peer_are_those_of_its_own_python(tmp_path, monkeypatch):
-    reply = '{"mean_tpot_ms": 20, "mean_ttft_ms": 100, "output_throughput_tok_s": 500}'
-    (tmp_path / "aisimulate").write_text("")
-    python = tmp_path / "python"
-    python.write_text(
-        f"#!/bin/sh\nread one; echo '{reply}'; read one; echo '{{\"problem\": \"\"}}'\n"
-    )
-    python.chmod(0o755)
-    monkeypatch.setenv(peer.PROGRAM, str(tmp_path / "aisimulate"))
-    rows = [row("a", tp=2.0), row("b", system="mi300x"), row("c", tp=2.0)]
-    found = peer.answers(rows, count=5)
-    first = int(np.isfinite(found["tpot"]).argmax())
-    assert np.isfinite(found["tpot"]).sum() == 1 and first in (0, 2)
-    assert found["tpot"][first] == 0.02 and found["throughput"][first] == 250.0
-    monkeypatch.setenv(peer.PROGRAM, str(tmp_path / "none"))
-    assert peer.answers(rows) == {}
-
-
 def test_the_shared_part_of_errors_is_that_of_the_groups():
     """Variance 0.36 between 300 groups of 10 and 0.64 within: 0.36 of it is shared."""
     random = np.random.default_rng(0)
@@ -280,3 +259,21 @@ def test_a_fit_without_a_term_has_the_others():
     made = likelihood.problem(PooledTimes.of(ROWS), fixed=values)
     assert set(likelihood.NAMES) - set(made.chosen.names) == {"cdna4.grouped"}
     assert float(made.tree.cdna3.grouped) == float(made.tree.cdna4.grouped) == 1.0
+
+
+def test_a_limit_is_kept_where_the_chosen_row_was_measured_within_it():
+    """Choices under the three quartiles of TPOT, and the share of them that is kept."""
+    rows = [row("a", tpot=t, load=2.0**i) for i, t in enumerate((0.01, 0.011, 0.013, 0.016))]
+    times = PooledTimes.of([replace(r, measured={"tpot": r.measured["tpot"]}) for r in rows])
+    for errors, width, expected in (
+        ([0.0] * 4, 0.0, (3, 100.0)),
+        # the row of most requests is predicted at 9 ms and was measured at 16: no limit keeps it
+        ([0.0, 0.0, 0.0, np.log(16 / 9)], 0.0, (3, 0.0)),
+        # at 12.5 ms within the largest limit alone; wider bands leave fewer rows and keep more
+        ([0.0, 0.0, 0.0, 0.25], 0.0, (3, pytest.approx(66.7))),
+        ([0.0, 0.0, 0.0, 0.25], 0.1, (2, 100.0)),
+        ([0.0] * 4, 2.0, ()),
+    ):
+        ends = width * np.asarray([-1.0, 1.0])[None, :, None] * np.ones((len(SHARES), 1, 4))
+        found = kept_limits.table(times, np.asarray(errors), ends, 0.8)
+        assert (tuple(found["TPOT"]["NVIDIA"].values()) if found else ()) == expected

@@ -1,14 +1,12 @@
 """The cleaning of aiconfigurator's measured rows: rules on rows written here, then all rows.
 
-The rows themselves lie in the optional package ``aiconfigurator-core``; what a study of them
-decided for each lies in a folder named ``shared`` beside the checkout. Tests that need either
-skip where it is absent.
+The rows themselves lie in the optional package ``aiconfigurator-core``; what needs them is skipped
+where it is absent.
 """
 
 import csv
 from collections import Counter
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +15,6 @@ from infer_jax.calibration.pooled.readers import silicon, silicon_cleaning as cl
 from infer_jax.calibration.pooled.rows import ServedModel
 from infer_jax.catalog.measurements.silicon import COLUMNS, DEGREES
 from infer_jax.errors import InputError
-
-DECISIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "silicon_rows.csv"
-CLASSES = {16.0: "bf16", 8.0: "fp8", 4.0: "fp4"}
 
 needs_package = pytest.mark.skipif(
     find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed"
@@ -75,18 +70,19 @@ def degrees(tp, dp, moe_tp, moe_ep):
 
 
 @pytest.mark.parametrize(
-    "published, run",
+    "model, published, run",
     [
-        ((64, 1, 8, 8), (8, 1, 1, 8)),  # tp was multiplied by ep
-        ((1, 64, 8, 8), (1, 8, 1, 8)),  # dp was
-        ((4, 4, 1, 16), (1, 4, 1, 4)),  # both are the same GPUs
-        ((8, 1, 8, 1), (8, 1, 8, 1)),
-        ((2, "", 4, 1), (2, 2, 4, 1)),  # missing dp follows from the experts
-        ((8, "", 0, 0), (8, 1, 1, 1)),
+        (MIXTURE, (64, 1, 8, 8), (8, 1, 1, 8)),  # tp was multiplied by ep
+        (MIXTURE, (1, 64, 8, 8), (1, 8, 1, 8)),  # dp was
+        (MIXTURE, (4, 4, 1, 16), (1, 4, 1, 4)),  # both are the same GPUs
+        (MIXTURE, (8, 1, 8, 1), (8, 1, 8, 1)),
+        (MIXTURE, (2, "", 4, 1), (2, 2, 4, 1)),  # missing dp follows from the experts
+        (MIXTURE, (8, "", 0, 0), (8, 1, 1, 1)),
+        (DENSE, (4, "", 0, 0), (4, 1, 4, 1)),  # a dense model has no experts
     ],
 )
-def test_parallel_labels_of_mixtures_are_repaired(table, published, run):
-    (row,) = cleaning.aggregated(table(MIXTURE | degrees(*published)))
+def test_parallel_labels_are_repaired(table, model, published, run):
+    (row,) = cleaning.aggregated(table(model | degrees(*published)))
     assert row.layout == run
 
 
@@ -97,11 +93,6 @@ def test_fixed_length_rows_keep_their_labels_and_the_smaller_concurrency(table):
     assert row.concurrency == 64  # 16 per rank on 4 ranks
     (row,) = cleaning.aggregated(table(fixed | degrees(4, 1, 4, 1)))
     assert row.concurrency == 16  # several replicas were counted together
-
-
-def test_expert_degrees_of_dense_models_are_ignored(table):
-    (row,) = cleaning.aggregated(table(DENSE | degrees(4, "", 0, 0)))
-    assert row.layout == (4, 1, 4, 1)
 
 
 def test_second_entries_of_a_measurement_are_duplicates(table):
@@ -262,55 +253,3 @@ def test_counts_are_those_of_the_study():
     # what the pools can hold at once is the load that the rows were measured under
     slots = [row.decode.count * row.decode.layout.dp * row.decode.batch for row in given]
     assert [row.concurrency for row in given] == slots
-
-
-@needs_package
-def test_every_decision_is_that_of_the_study():
-    if not DECISIONS.exists():
-        pytest.skip("no shared/data/silicon_rows.csv beside the checkout")
-    with DECISIONS.open(newline="") as stream:
-        theirs = {row.pop("id"): row for row in csv.DictReader(stream)}
-    result = cleaning.aggregated()
-    assert {row.published.id for row in result} == set(theirs)
-    differing = Counter()
-    blocks = 0  # Qwen's own dense checkpoints in FP8, which the study takes for scaled per tensor
-    halves = 0  # DeepSeek's in NVFP4, whose attention it takes for 1.6 bytes and 16 bits
-    for row in result:
-        for column, value in _decisions(row).items():
-            differing[column] += not _equal(theirs[row.published.id][column], value)
-        dense = (row.model_family, row.published.precision) == ("Qwen3-32B", "fp8")
-        blocks += dense and row.layout is not None and row.published.model_path.startswith("Qwen/")
-        deepseek = (row.model_family, row.published.precision) == ("DeepSeek-R1/V3", "fp4")
-        halves += deepseek and row.layout is not None
-    assert blocks > 0 and halves > 0
-    own = {"quantised_gemm_classes": blocks, "w_attn": halves, "class_attn": halves}
-    assert +differing == Counter(own)
-
-
-def _equal(cell, value):
-    if isinstance(value, float | bool):
-        return cell != "" and float(cell) == float(value)
-    return cell == (value or "")
-
-
-def _decisions(row):
-    """A row in the columns of the study's table."""
-    decided = {"family": row.model_family, "unique": row.unique, "anomaly": row.anomaly}
-    if row.layout is None:
-        names = "source tp dp moe_tp moe_ep concurrency hidden_mtp w_attn w_ffn w_shared kv_bytes"
-        names += " class_attn class_ffn quantised_gemm_classes"
-        return decided | dict.fromkeys(names.split())
-    return {
-        **decided,
-        **row.layout._asdict(),
-        "source": "fixed_length" if row.published.fixed_length else "random_length",
-        "concurrency": row.concurrency,
-        "hidden_mtp": row.hidden_drafts,
-        "w_attn": row.formats.attention[0],
-        "w_ffn": row.formats.feedforward[0],
-        "w_shared": row.formats.shared[0],
-        "kv_bytes": row.formats.cache,
-        "class_attn": CLASSES[row.formats.attention[1]],
-        "class_ffn": CLASSES[row.formats.feedforward[1]],
-        "quantised_gemm_classes": row.formats.dynamic,
-    }

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments._validation import board, folds, nested, splits, unseen
-from infer_jax.calibration.pooled import fitting, left_out, likelihood, publishers, shipping
+from infer_jax.calibration.pooled import left_out, likelihood, publishers, shipping
 from infer_jax.calibration.pooled.__main__ import app
 from infer_jax.calibration.pooled.left_out import NewErrors
 from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
@@ -231,33 +231,6 @@ def test_errors_of_what_is_new_end_the_file_of_the_fit_and_are_read_from_there()
     assert found["amd"]["ttft"]["median_error"] == 75.0  # of 100 and 50
 
 
-def test_the_first_start_is_the_shipped_fit_and_the_others_are_points_of_the_priors(problem):
-    first, *others = fitting.starts(problem, 5)
-    assert np.array_equal(first, np.asarray(problem.starts(1, 0.0, 0))[0])
-    values = np.asarray([problem.chosen.values(x) for x in others])
-    priors = [likelihood.PRIORS[name] for name in problem.chosen.names]
-    value, spread = np.asarray(priors).T
-    assert np.abs(np.log(values / value) / spread).max() < 3.5
-    assert len(np.unique(values[:, 0])) == 4 and np.array_equal(
-        others, fitting.starts(problem, 5)[1:]
-    )
-
-
-def test_the_file_says_where_each_start_ended(problem):
-    """A fit of two rows by the two starts, as the file of it begins."""
-    rows = ROWS[:2]
-    times = PooledTimes.of([PooledRow(**{**vars(r), "measured": {"tpot": 0.9}}) for r in rows])
-    own = PooledProblem.of(
-        problem.predict, times.seconds, problem.tree, likelihood.NAMES, priors=likelihood.PRIORS
-    )
-    fit = fitting.solved(own, times, 2)
-    text = shipping.fit_file(fit, times)
-    read = tomllib.loads(text)["coefficients"]
-    assert list(read)[:2] == ["weight_read", "cache_read"] and len(fit.losses) == 2
-    assert "each start, the first at what was shipped before: " in text
-    assert f"{fit.losses[0]:.2f}, {fit.losses[1]:.2f}." in text
-
-
 def test_no_error_is_typed_by_hand():
     """No decimal number stands in the files that tell errors: they come from the fit's file."""
     for path in (SHIPPED.with_name("fitted.py"), PACKAGE / "estimators" / "known_errors.py"):
@@ -268,17 +241,6 @@ def test_no_error_is_typed_by_hand():
     system = load_system("mi325x")
     said = trust("serving", make("serving", system.coefficients), system, "qwen3-32b")
     assert said.median == own["amd"] and f"TPOT {own['amd']['tpot']:g} %" in said.says
-
-
-def test_the_law_of_a_new_publisher_is_of_errors_without_it():
-    """What is written of it is read back as the package reads it."""
-    times = PooledTimes.of(ROWS)
-    errors = np.linspace(-0.3, 0.3, len(times.seconds))
-    unseen = publishers.UnseenErrors.of(times, errors)
-    law = unseen.law(times, unseen.sample(times, "tpot", times.row >= 0))
-    (read,) = tomllib.loads(shipping.laws_file(times, {"tpot": law})).values()
-    assert read["scale"] == pytest.approx(law.scale, abs=1e-4)
-    assert read["within_80"] == pytest.approx(law.ends[80], abs=1e-3)
 
 
 def test_a_law_has_the_facts_that_score_better_on_publishers_left_out():

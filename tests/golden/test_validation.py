@@ -216,19 +216,6 @@ def test_bands_are_the_ones_that_an_estimate_prints(answers):
     assert set(board.bands(rows, {"latency": fitted["latency"]}).low) == {"latency"}
 
 
-def test_figures_have_the_metrics_of_every_data_set(answers):
-    rows, fitted, roofline = answers
-    by = {
-        board.SHIPPED: board.by_dataset(rows, fitted, board.bands(rows, fitted)),
-        "roofline": board.by_dataset(rows, roofline),
-    }
-    figures = json.loads(json.dumps(board.figures(by)))
-    wanted = {"rows", "median", "mean", "bias", "cover80"}
-    assert all(wanted <= set(one) for metrics in figures.values() for one in metrics.values())
-    assert figures["inferencex amd"]["tpot"]["rows"] == 1
-    assert "inferencex amd: roofline" in figures
-
-
 def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("speed,price\n1,2\n")
@@ -305,31 +292,6 @@ def test_every_file_beside_the_checkout_is_read():
     with (kinds.MEASURED / "inferencex_deepseek_r1.csv").open(newline="") as file:
         shown = {line["id"] for line in csv.DictReader(file)}
     assert len([row for row in rows if row.id in shown]) >= 0.95 * len(shown)
-
-
-@pytest.mark.slow
-def test_five_runs_of_a_server_learn_how_much_slower_it_is(folder):
-    path = folder / "server.csv"
-    head, first, *_ = INFERENCEX.splitlines()
-    lines = [
-        first.replace("mi355x", "b200").replace("1024,1024,8,", f"{isl},1024,{load},")
-        for isl in (1024, 8192)
-        for load in (1, 4, 8, 16, 64, 128)
-    ]
-    path.write_text("\n".join([head, *lines]))
-    with jax.enable_x64(True):
-        rows = kinds.read(path).rows
-        usual = estimates.answers(rows, shipped())
-        slower = [
-            PooledRow(**{**row.__dict__, "measured": {"tpot": 1.3 * t, "ttft": 1.5 * f}})
-            for row, t, f in zip(rows, usual["tpot"], usual["ttft"], strict=True)
-        ]
-        result = estimates.five_runs(slower)
-    unseen = np.isfinite(result["tpot"])
-    assert unseen.sum() == len(rows) - estimates.RUNS
-    ratio = (result["tpot"] / usual["tpot"] / 1.3)[unseen]
-    # the worst of the rows that were not seen is 6.4 % off
-    assert np.abs(ratio - 1.0).max() < 0.07
 
 
 def test_published_nodes_of_wide_experts_are_predicted_within_a_fifth():
