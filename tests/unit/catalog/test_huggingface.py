@@ -172,14 +172,3 @@ def test_configs_of_aiconfigurator_import_or_are_refused_by_type():
             imported += 1
             assert parameters(model.architecture) > 1e8
     assert imported >= 70
-
-
-SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "infersim_configs"
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no folder named shared beside the checkout")
-def test_configs_of_infersim_import():
-    paths = sorted(SHARED.glob("*.json"))
-    assert len(paths) == 8
-    for path in paths:
-        assert parameters(load_model(path).architecture) > 1e9

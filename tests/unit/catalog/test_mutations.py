@@ -1,11 +1,14 @@
 """Damaged files of every format are read or refused in one sentence, quickly and without a crash.
 
-400 mutations for every reader; 20,000 with the slow tests.
+200 mutations for every reader; 20,000 with the slow tests.
 """
 
 import json
+import random
 import resource
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +19,12 @@ from infer_jax.catalog.measurements.silicon import published_rows
 from infer_jax.catalog.models import BUNDLED, load_model
 from infer_jax.catalog.systems import load_system, profiles_folder
 from infer_jax.catalog.traces import read_trace
-from tests.unit.catalog.mutations import damaged, outcome
+from infer_jax.design.toml import load_spec, spec_of
+from infer_jax.sweeps.toml import load_space, space_of
+from tests.unit.catalog.mutations import damaged, other, outcome
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-FEW, MANY = 400, 20_000
+FEW, MANY = 200, 20_000
 MEMORY = 512 * 1024  # kB above what the process had: nothing swells
 
 
@@ -63,6 +68,70 @@ MODELOPT = b"""{"producer": {"name": "modelopt"}, "quantization": {"quant_algo":
 BASE = b'base = "h100_sxm"\ntitle = "mine"\n[chip]\nmemory_gb = { value = 96, source = "a" }\n'
 BASE += b'[sources]\na = "assumed, 2025"\n'
 
+SPACE = """
+estimator = "economics.planned"
+feasible = "decode.feasible"
+zip = [["plan.pp", "plan.dp"]]
+[arch]
+models = ["llama-3.1-8b", "qwen3-30b-a3b"]
+quant = "fp8"
+[hardware]
+systems = ["h100_sxm", "h200_sxm"]
+price = { linear = [1.5, 6, 10] }
+[workload]
+isl = 4096
+osl = 512
+batch = { log2 = [1, 1024, 10] }
+[plan]
+tp = { values = [1, 2, 4, 8] }
+pp = { integers = [1, 2] }
+dp = { values = [1, 2] }
+[[where]]
+product = ["plan.tp", "plan.pp"]
+at_most = 16
+[keep]
+KEEP
+"""
+KEEPS = ('pareto = ["speed", "cost"]\nper = ["hardware"]\nepsilon = 0.01', 'top = 3\nby = "cost"',
+         'best = "cost"\nunder = { ttft = 0.3 }\nmisses = 3', 'histogram = "tpot"\nedges = [0, 1]',
+         'quantiles = "tpot"\nq = [0.1, 0.5]')  # fmt: skip
+SPEC = """
+estimator = "economics.planned"
+second = "economics.planned"
+[arch]
+model = "llama-3.1-8b"
+quant = "fp8"
+[hardware]
+system = "h100_sxm"
+[workload]
+isl = 8192
+osl = 1024
+[free]
+width = [2048, 8192]
+depth = [16, 128]
+kv_heads = { values = [4, 8, 16] }
+tp = [1, 8]
+batch = [1, 512]
+[start]
+batch = 32
+tp = 8
+[objective]
+best = "cost"
+along = { tpot = [0.01, 0.02] }
+[limits]
+tpot = 0.030
+[quality]
+law = "chinchilla"
+tokens = 15e12
+served = 1e14
+[search]
+restarts = 2
+steps = 10
+[[where]]
+value = "parameters"
+at_least = 1e9
+"""
+
 
 def _profiles():
     names = ("h100_sxm", "tpu_v5e", "t4_host")
@@ -103,7 +172,10 @@ READERS = {
     "models": (load_model, "config.json", lambda: _bundled(*MODELS)),
     "formats": (_exported, "hf_quant_config.json", lambda: [MODELOPT]),
     "profiles": (load_system, "mine.toml", _profiles),
+    "space": (load_space, "x.toml", lambda: [SPACE.replace("KEEP", k).encode() for k in KEEPS]),
+    "spec": (load_spec, "x.toml", lambda: [SPEC.encode()]),
 }
+TABLES = {"space": space_of, "spec": spec_of}  # what is made of a table, values of other types too
 
 
 def tried(reader: str, count: int, folder: Path, seed: int) -> list[str]:
@@ -111,17 +183,22 @@ def tried(reader: str, count: int, folder: Path, seed: int) -> list[str]:
     read, name, good = READERS[reader]
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    wholes = good()
+    wholes, dice = good(), random.Random(seed)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = []
     for index, whole in enumerate(wholes):
         share = len(range(index, count, len(wholes)))
         for data in damaged(whole, share, seed=seed + index):
             path.write_bytes(data)
+            call: tuple[Any, ...] = read, path
+            if reader in TABLES and dice.random() < 0.5:
+                changed = other(tomllib.loads(whole.decode()), dice)
+                if isinstance(changed, dict):  # as every TOML file is
+                    call = TABLES[reader], "x.toml", changed
             try:
-                result.append(outcome(read, path))
+                result.append(outcome(*call))
             except Exception as error:
-                raise AssertionError(f"{reader}: {data[:300]!r}") from error
+                raise AssertionError(f"{reader}: {call[-1]} {data[:300]!r}") from error
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY
     return result
 

@@ -8,32 +8,17 @@ import pytest
 from infer_jax.catalog.models import load_model
 from infer_jax.errors import InputError
 
-LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 256,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-    "max_position_embeddings": 512,
-    "torch_dtype": "bfloat16",
-}
-MIXTURE = {
-    **LLAMA,
-    "model_type": "deepseek_v3",
-    "num_key_value_heads": 4,
-    "moe_intermediate_size": 32,
-    "n_routed_experts": 8,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 2,
-    "first_k_dense_replace": 1,
-    "kv_lora_rank": 16,
-    "q_lora_rank": 24,
-    "qk_nope_head_dim": 16,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 16,
-}
+LLAMA: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000,
+    "max_position_embeddings": 512, "torch_dtype": "bfloat16",
+}  # fmt: skip
+MIXTURE: dict[str, Any] = LLAMA | {
+    "model_type": "deepseek_v3", "num_key_value_heads": 4, "moe_intermediate_size": 32,
+    "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8, "v_head_dim": 16,
+}  # fmt: skip
 
 
 def load(tmp_path, config, published=None, **options) -> Any:

@@ -4,6 +4,7 @@ import pytest
 
 from infer_jax.catalog import sense, sheets
 from infer_jax.catalog.systems import list_systems, load_system
+from infer_jax.errors import InputError
 from infer_jax.estimators.registry import VARIANTS
 from infer_jax.specs import leaves
 from tests.unit.catalog.profile import GOOD, load_text, message
@@ -83,6 +84,12 @@ def test_tables_of_own_estimators_are_taken(tmp_path):
     for table in ("mine", "economics_mine", "serving_v2"):
         system = load_text(tmp_path, GOOD.replace("[kernels]", f"[{table}]"))
         assert system.coefficients[table]["flop_cap"] == 0.7
+
+
+def test_an_integer_beyond_every_float_is_out_of_bounds():
+    changes = {"chip.memory_bandwidth": [10**400]}
+    with pytest.raises(InputError, match=r"chip\.memory_bandwidth.*allowed: 1e\+08 to 1e\+16"):
+        sense.sensible_changes("x.toml", "hardware", load_system("h100_sxm").hardware, changes)
 
 
 def test_known_tables_are_those_of_the_estimators():

@@ -1,7 +1,6 @@
 """Grids beyond 2^31 and 2^63 points: an optimum planted by predicate is found there."""
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from infer_jax.sweeps import Axis, Space, TopK, prepare
@@ -35,14 +34,15 @@ def grid(digits):
 @pytest.mark.parametrize(
     ("index", "precision"),
     [
-        *((index, "float32") for index in (2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**70)),
-        *((index, "float64") for index in (2**31 + 1, 2**63 + 1)),
+        *((index, "float32") for index in (2**31, 2**63, 2**70)),
+        (2**63 + 1, "float64"),
     ],
 )
 def test_a_planted_point_is_found(index, precision, monkeypatch):
     ready = prepare(Toy.of(), grid(to_digits(index, (4096,) * 6)), TopK(1, "cost"),
                     precision=precision)  # fmt: skip
     assert ready.size == 2**72
+    assert {c.path for c in ready.parts[0].group.columns} == set(AXES)
 
     # a sweep that was at 300 points before, and ends 700 points after
     begin = SweepRun.resume
@@ -58,8 +58,3 @@ def test_a_planted_point_is_found(index, precision, monkeypatch):
     expected = [float(d + 1) for d in to_digits(index, (4096,) * 6)]
     assert [float(result.columns[name][0]) for name in AXES] == expected
     assert result.provenance["counts"]["accepted"] == "1"
-
-
-def test_the_order_of_axes_is_the_order_of_fields():
-    ready = prepare(Toy.of(), grid(np.zeros(6, int)), TopK(1, "cost"))
-    assert {c.path for c in ready.parts[0].group.columns} == set(AXES)

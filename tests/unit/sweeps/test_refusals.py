@@ -113,20 +113,6 @@ def test_files_of_others_are_left_alone(tmp_path):
         result.write(tmp_path / "none" / "a.csv")
 
 
-@pytest.mark.parametrize("end", [".csv", ".json", ".parquet"])
-def test_a_result_replaces_its_own_file_and_no_other(tmp_path, end):
-    if end == ".parquet":
-        pytest.importorskip("pyarrow")
-    mine, other = small(plan=plan(tp=TP)), small(plan=plan(tp=Axis.values(1, 4)))
-    path = tmp_path / f"out{end}"
-    mine.write(path)
-    mine.write(path)
-    held = path.read_bytes()
-    with pytest.raises(InputError, match="not of this sweep"):
-        other.write(path)
-    assert path.read_bytes() == held
-
-
 def test_spaces_and_results_are_short_to_read(monkeypatch):
     axis = Axis.integers(1, 4096)
     space = Space(arch(), [hardware(), hardware(2.0)], workload(batch=axis), plan(tp=axis))
@@ -159,8 +145,9 @@ def test_intervals_of_a_calibrated_profile_travel_on():
     assert "tpot_low80" not in sweep(Toy.of(), space, TopK(1, "cost")).columns
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="files of POSIX")
 @pytest.mark.parametrize("end", [".csv", ".json", ".parquet"])
-def test_files_have_axes_units_and_provenance(tmp_path, end):
+def test_files_have_axes_units_and_provenance_and_replace_their_own_alone(tmp_path, end):
     if end == ".parquet":
         pytest.importorskip("pyarrow")
     system = load_system("h100_sxm")
@@ -187,6 +174,14 @@ def test_files_have_axes_units_and_provenance(tmp_path, end):
     assert facts["precision"] == "float64" and facts["points"] == "2" and facts["fingerprint"]
     assert facts["estimator"] == ["Toy"] and facts["program"].startswith("infer_jax ")
     assert facts["sources"] == {"h100_sxm": system.sources}
+    result.write(path)
+    held = path.read_bytes()
+    with pytest.raises(InputError, match="not of this sweep"):
+        small(plan=plan(tp=Axis.values(1, 4))).write(path)
+    assert path.read_bytes() == held
+    os.mkfifo(tmp_path / f"x{end}")  # a pipe, which is not waited for
+    with pytest.raises(InputError, match="not of this sweep"):
+        tables.check(tmp_path / f"x{end}", "mark")
 
 
 def test_damaged_checkpoints_are_refused(tmp_path):
@@ -264,11 +259,3 @@ def test_texts_of_a_table_are_no_formulas(tmp_path):
     tables.write(tmp_path / "x.csv", columns, {"model": "", "x": "s"}, {})
     rows = (tmp_path / "x.csv").read_text().splitlines()[1:]
     assert rows == ["model,x [s]", "'=1+1,-1.5", "'@SUM(A1),2.0", "llama,3.0"]
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="files of POSIX")
-@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
-def test_a_pipe_in_the_place_of_a_result_is_not_waited_for(tmp_path, kind):
-    os.mkfifo(tmp_path / f"x.{kind}")
-    with pytest.raises(InputError, match="not of this sweep"):
-        tables.check(tmp_path / f"x.{kind}", "mark")
