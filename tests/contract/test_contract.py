@@ -29,31 +29,34 @@ from tests.contract.programs import (
 SLOW = pytest.mark.slow
 # every estimator on one model, those of many laws on all: compiling is what these tests take
 WIDE = ("economics.planned", "economics", "economics.level4")
+# published variants that are a part of another, or its program with other laws: on each release
+PARTS = ("economics.level3", "economics.pipeline", "partitioning.planned", "kernels.published")
+PARTS += ("speculative.bonus", "offloading.paper", "offloading.released")
+
+
+def row(*values, slow):
+    return pytest.param(*values, marks=SLOW if slow else ())
+
+
 CASES = [
-    *(
-        pytest.param(name, "dense" if name.startswith("speculative") else "mixture", "nodes")
-        for name in ESTIMATORS
-    ),
-    *(
-        pytest.param(name, model, system, marks=() if name == WIDE[0] else SLOW)
-        for name in WIDE
-        for model, system in (("dense", "nodes"), ("hybrid", "torus"))
-    ),
+    row(name, "dense" if name.startswith("speculative") else "mixture", "nodes", slow=name in PARTS)
+    for name in ESTIMATORS
 ]
-JOB_CASES = [
-    *(pytest.param(name, "dense", "offloaded") for name in JOBS),
-    pytest.param("offloading", "mixture", "offloaded", marks=SLOW),
-    pytest.param("offloading.planned", "hybrid", "offloaded"),
+CASES += [
+    row(name, model, system, slow=(name, model) != (WIDE[0], "hybrid"))
+    for name in WIDE
+    for model, system in (("dense", "nodes"), ("hybrid", "torus"))
 ]
-# a published variant of a job is the same program with other laws: slopes of two every time
+JOB_CASES = [row(name, "dense", "offloaded", slow=name in PARTS) for name in JOBS]
+JOB_CASES += [
+    row("offloading", "mixture", "offloaded", slow=True),
+    row("offloading.planned", "hybrid", "offloaded", slow=False),
+]
+# the published search is the same program on both models: slopes of one every time
 SLOPED_JOBS = [
-    pytest.param(
-        *job.values,
-        marks=() if job.values[:2] in (("offloading", "dense"), ("offloading.planned", "hybrid"))
-        else SLOW,
-    )
+    row(*job.values, slow=job.marks or job.values[:2] == ("offloading.planned", "dense"))
     for job in JOB_CASES
-]  # fmt: skip
+]
 
 
 def tried(jobs, points=3):
@@ -202,7 +205,8 @@ def test_scaling_rates_up_and_times_down_scales_time(name, model, system):
 
 
 @pytest.mark.parametrize(
-    ("model", "system"), [("dense", "nodes"), ("mixture", "nodes"), ("hybrid", "torus")]
+    ("model", "system"),
+    [pytest.param("dense", "nodes", marks=SLOW), ("mixture", "nodes"), ("hybrid", "torus")],
 )
 def test_rates_alone_scale_the_rate_limited_terms(model, system):
     c = case("economics.planned", model, system)
