@@ -70,7 +70,12 @@ def test_sparse_chunk_expands_what_any_of_its_tokens_may_choose():
     assert law(arch, *shape) == expanded
 
 
-@pytest.mark.parametrize("kind", cases.KINDS)
+SLOW = ("window", "direct", "sparse grouped", "mamba")  # whose like is compiled every time
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow if k in SLOW else ()) for k in cases.KINDS]
+)
 @pytest.mark.parametrize(("phase", "shape"), LARGE)
 def test_cost_analysis(kind, phase, shape):
     feeds = ("gated" if phase == "prefill" else "shared",)

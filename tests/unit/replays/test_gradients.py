@@ -70,12 +70,7 @@ def slopes(coefficients, rate, log, closed=False):
 
 @pytest.mark.parametrize(
     ("name", "closed"),
-    [
-        ("whole lives", False),
-        ("preempting", True),
-        ("preempting, passes ahead", False),
-        ("prefill first", True),
-    ],
+    [("preempting", True), ("preempting, passes ahead", False), ("prefill first", True)],
 )
 def test_slopes_where_the_path_does_not_change(name, closed):
     """Differences over 1e-7 of a number, where both sides go through the same events."""
