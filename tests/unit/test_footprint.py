@@ -13,15 +13,7 @@ from infer_jax.footprint import GIB, EngineSettings, Overheads, StartupMemory, m
 from infer_jax.physics import decoder
 from infer_jax.physics.memory import capacity, paging
 from infer_jax.physics.memory.resident import Ranks, resident
-from infer_jax.specs import (
-    Architecture,
-    Block,
-    Dense,
-    Format,
-    GroupedQuery,
-    Linear,
-    Plan,
-)
+from infer_jax.specs import Architecture, Block, Dense, Format, GroupedQuery, Linear, Plan
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +55,11 @@ def hybrid() -> Architecture:
     full = GroupedQuery.of(query_heads=24, kv_heads=4, head_width=256, value_width=256)
     delta = Linear.of(key_heads=16, key_width=128, value_heads=48, value_width=128)
     hidden = Dense.of(width=17408, inward=2)
-    return Architecture.of(
-        width=5120,
-        vocabulary=248320,
-        tied=0,
-        blocks=(
-            Block.of(count=48, attention=delta, feedforward=hidden),
-            Block.of(count=16, attention=full, feedforward=hidden),
-        ),
-        cache=Format.of(bytes=1, bits=8),
-    )
+    blocks = [
+        Block.of(count=n, attention=a, feedforward=hidden) for n, a in ((48, delta), (16, full))
+    ]
+    cache = Format.of(bytes=1, bits=8)
+    return Architecture.of(width=5120, vocabulary=248320, tied=0, blocks=(*blocks,), cache=cache)
 
 
 @pytest.mark.parametrize("name", ij.list_models())
@@ -115,34 +102,28 @@ def test_experts_in_four_bits_are_padded():
         np.testing.assert_allclose(padded, stored * decoder.weight_bytes(arch)["experts"])
 
 
-@pytest.mark.parametrize(
-    ("name", "tp", "expected"),
-    [
+def test_cache_bytes_of_a_token(h100):
+    for name, tp, expected in (
         ("llama-3.1-8b", 1, 2 * 32 * 8 * 128 * 2),
         ("llama-3.1-8b", 4, 2 * 32 * 2 * 128 * 2),
         ("llama-3.1-8b", 32, 2 * 32 * 1 * 128 * 2),
         ("deepseek-v3", 1, 61 * (512 + 64) * 2),
         ("deepseek-v3", 8, 61 * (512 + 64) * 2),
         ("qwen3-next-80b-a3b", 2, 2 * 12 * 1 * 256 * 2),
-    ],
-)
-def test_cache_bytes_of_a_token(h100, name, tp, expected):
-    held = memory(arch_of(name), h100, Plan.of(tp=tp))
-    assert float(held.token_bytes) == expected
+    ):
+        held = memory(arch_of(name), h100, Plan.of(tp=tp))
+        assert float(held.token_bytes) == expected, (name, tp)
 
 
 def test_stages_share_layers_and_the_last_has_one_table(h100):
     arch = arch_of("llama-3.1-8b")
     one, four = (memory(arch, h100, Plan.of(pp=pp)) for pp in (1, 4))
-    table = 128256 * 4096 * 2
     np.testing.assert_allclose(four.weights["attention"], one.weights["attention"] / 4)
-    assert float(four.weights["embedding"]) == 0 and float(four.weights["head"]) == table
+    assert float(four.weights["embedding"]) == 0
+    assert float(four.weights["head"]) == 128256 * 4096 * 2
     assert float(four.token_bytes) == float(one.token_bytes) / 4
-
-
-def test_a_tied_table_stays_on_the_last_stage():
-    held = weights_of(arch_of("llama-3.2-1b"), Plan.of(pp=2))
-    assert float(held["embedding"]) == 128256 * 2048 * 2 and float(held["head"]) == 0
+    tied = weights_of(arch_of("llama-3.2-1b"), Plan.of(pp=2))
+    assert float(tied["embedding"]) == 128256 * 2048 * 2 and float(tied["head"]) == 0
 
 
 def test_everything_adds_up(h100):
@@ -167,26 +148,17 @@ def test_windowed_layers_are_grouped_by_tens():
     assert round(requests(cut, 19.53, 8192.0)[0], 2) == 4.46
 
 
-@pytest.mark.parametrize("tp", [1, 2])
-def test_a_page_takes_the_state(tp):
-    """With an 8-bit cache attention blocks grow to 1568 tokens.
+def test_a_page_takes_the_state_and_a_hybrid_model_prints_its_figures():
+    """With an 8-bit cache attention blocks grow to 1568 tokens, as vLLM prints.
 
-    Printed by vLLM at tp 1 (noonghunna/club-3090 #1047) and tp 2
-    (mitchross/talos-argocd-proxmox #1995).
+    At tp 1 (noonghunna/club-3090 #1047) and tp 2 (mitchross/talos-argocd-proxmox #1995: the log of
+    Qwen3.8-27B-FP8 on two RTX 3090, prefixes cached; 4.99 GiB a GPU are 302,921 tokens, 2.31x for
+    131,072).
     """
-    cut = cut_of(hybrid(), Plan.of(tp=tp), state_pages=2.0)
-    assert float(cut.block) == 16 * 1568 * (4 / tp) * 256 * 2
-
-
-def test_a_hybrid_model_prints_its_figures():
-    """4.99 GiB a GPU at tp 2, prefixes cached: 302,921 tokens, 2.31x for 131,072.
-
-    Source: mitchross/talos-argocd-proxmox #1995, the log of Qwen3.8-27B-FP8 on two RTX 3090.
-    """
-    cut = cut_of(hybrid(), Plan.of(tp=2), state_pages=2.0)
-    count, tokens = requests(cut, 4.99, 131072.0)
-    assert round(count, 2) == 2.31
-    assert tokens == 302921
+    one, two = (cut_of(hybrid(), Plan.of(tp=tp), state_pages=2.0) for tp in (1, 2))
+    assert float(one.block) == 2 * float(two.block) == 16 * 1568 * 4 * 256 * 2
+    count, tokens = requests(two, 4.99, 131072.0)
+    assert (round(count, 2), tokens) == (2.31, 302921)
 
 
 def test_what_does_not_fit_is_an_answer(h100):
@@ -268,22 +240,16 @@ def test_exact_floors_have_no_slope(h100):
 
 
 def test_jit_traces_once_and_vmap_is_the_loop(h100):
-    arch, traces = arch_of("gpt-oss-20b"), 0
+    arch, traces = arch_of("gpt-oss-20b"), []
 
-    @jax.jit
-    def held(plan: Plan) -> StartupMemory:
-        nonlocal traces
-        traces += 1
-        return memory(arch, h100, plan)
+    def held(tp) -> StartupMemory:
+        traces.append(tp)
+        return memory(arch, h100, Plan.of().replace(tp=tp))
 
-    degrees = (1.0, 2.0, 3.0, 8.0, 16.0)
-    loop = [held(Plan.of(tp=tp)) for tp in degrees]
-    assert traces == 1
-    batched = jax.vmap(lambda tp: memory(arch, h100, Plan.of().replace(tp=tp)))(
-        jnp.asarray(degrees)
-    )
-    for i, one in enumerate(loop):
-        jax.tree.map(lambda b, o, i=i: np.testing.assert_allclose(b[i], o), batched, one)
+    degrees, one = jnp.asarray([1.0, 2.0, 3.0, 8.0, 16.0]), jax.jit(held)
+    loop = jax.tree.map(lambda *x: np.stack(x), *map(one, degrees))
+    assert len(traces) == 1
+    jax.tree.map(np.testing.assert_allclose, jax.vmap(held)(degrees), loop)
 
 
 def test_32_bits_lose_at_most_a_few_blocks(h100):

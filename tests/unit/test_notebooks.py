@@ -71,11 +71,3 @@ def test_a_picture_shows_itself_in_a_notebook():
     with style():
         figure, _ = panels(1, "A title", "A caption.")
     assert figure._repr_png_()[:4] == b"\x89PNG"  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def test_notebooks_are_short_and_in_cells():
-    result = sorted(FOLDER.glob("*.py"))
-    assert len(result) == 4
-    for path in result:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        assert len(lines) < 90 and lines[0] == "# %% [markdown]" and lines[1].startswith("# # ")

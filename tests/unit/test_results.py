@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -63,17 +64,10 @@ class Declared(Result):
         yield {"batch": 8}
         yield Answers([Fact("tpot_ms", 21.3456, "time per output token", "ms"), Fact("gpus", 2)])
         rows = [{"kernel": "attention", "mfu": 0.42, "terms": {"wire": None}}, SECOND]
-        yield Rows(
-            "kernels",
-            rows,
-            (
-                Column("kernel", "", "kernel"),
-                Column("MFU", "%", "mfu", percent),
-                Column("wire", "us", "terms.wire"),
-                Column("in all", "", lambda row: row["mfu"] > 0.5),
-            ),
-            mark=1,
-        )
+        columns = (Column("kernel", "", "kernel"), Column("MFU", "%", "mfu", percent),
+                   Column("wire", "us", "terms.wire"),
+                   Column("in all", "", lambda row: row["mfu"] > 0.5))  # fmt: skip
+        yield Rows("kernels", rows, columns, mark=1)
         yield Notes([f"{option('ttft', 'none')} takes it away."])
 
 
@@ -90,13 +84,6 @@ def test_sections_are_declared_once_for_text_json_and_rows():
     assert [column.left for column in kernels.columns] == [True, False, False, False]
     assert kernels.mark == 1 and "- ttft=" in str(Declared())
     assert [*Declared().parts()][1] == "", "an empty line above a table"
-
-
-def test_a_verb_answers_what_its_command_prints():
-    held = ij.memory(*POINT, tp=1, batch=8)
-    said, text = answered_once("memory", *WORDS, "--tp", "1", "--batch", "8")
-    assert as_command(held)[0] == said
-    assert as_command(held)[1].split() == text.split()
 
 
 def test_a_verb_computes_in_64_bits_whatever_the_caller_works_in():
@@ -121,27 +108,34 @@ def test_a_verb_takes_specs_and_names_problems_as_keywords():
     assert float(doubled.memory.visible) == 2 * float(by_name.memory.visible)
 
 
-ESTIMATES = {
-    "server": (
-        {"tp": 1, "batch": 16, "ttft": 0.5},
-        ("--tp", "1", "--batch", "16", "--ttft", "0.5s"),
+RUNS = str(ROOT / "tests/data/server/runs.csv")
+ASKED: dict[str, tuple[dict[str, Any], str]] = {
+    "memory": ({"tp": 1, "batch": 8}, "--tp 1 --batch 8"),
+    "estimate of a server": (
+        {"tp": 1, "batch": 16, "ttft": 0.5}, "--tp 1 --batch 16 --ttft 0.5s",
     ),
-    "arrivals": (
-        {"tp": 1, "request_rate": 2, "isl": "2200±600"},
-        ("--tp", "1", "--request-rate", "2", "--isl", "2200±600"),
+    "estimate of arrivals": (
+        {"tp": 1, "request_rate": 2, "isl": "2200±600"}, "--tp 1 --request-rate 2 --isl 2200±600",
     ),
-    "searched": ({"total_gpus": 2}, ("--total-gpus", "2")),
-}
+    "estimate searched": ({"total_gpus": 2}, "--total-gpus 2"),
+    "compare": (
+        {"estimator": "economics.planned", "tp": 1}, "--estimator economics.planned --tp 1",
+    ),
+    "compare with runs": ({"measured": RUNS, "tp": 1}, f"--measured {RUNS} --tp 1"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ESTIMATES)
-def test_estimate_answers_what_its_command_prints(name):
-    options, words = ESTIMATES[name]
-    result = ij.estimate(*POINT, **options)
-    said, text = answered_once("estimate", *WORDS, *words)
-    assert {**as_command(result)[0]} == said
+@pytest.mark.parametrize("name", ASKED)
+def test_a_verb_answers_what_its_command_prints(name):
+    (options, words), verb = ASKED[name], name.partition(" ")[0]
+    result = getattr(ij, verb)(*POINT, **options)
+    said, text = answered_once(verb, *WORDS, *words.split())
+    assert as_command(result)[0] == said
     assert as_command(result)[1].split() == text.split()
-    assert said["tpot_ms"] == 1e3 * float(result.estimate.tpot)
+    if verb == "estimate":
+        assert said["tpot_ms"] == 1e3 * float(result.estimate.tpot)
+    elif "runs" in name:
+        assert len(result.rows()) == len(said["runs"])
 
 
 def test_estimate_takes_specs_and_names_problems_as_keywords():
@@ -157,19 +151,9 @@ def test_estimate_takes_specs_and_names_problems_as_keywords():
         ij.estimate(*POINT, tp=1, tpot=0.0)
 
 
-def test_compare_answers_what_its_command_prints():
-    runs = str(ROOT / "tests/data/server/runs.csv")
-    for options, words in (
-        ({"estimator": "economics.planned", "tp": 1}, ("--estimator", "economics.planned")),
-        ({"measured": runs, "tp": 1}, ("--measured", runs)),
-    ):
-        result = ij.compare(*POINT, **options)
-        said, text = answered_once("compare", *WORDS, "--tp", "1", *words)
-        assert {**as_command(result)[0]} == said
-        assert as_command(result)[1].split() == text.split()
-    assert len(result.rows()) == len(said["runs"])
+def test_a_comparison_is_of_two_estimators_or_of_runs_alone():
     with pytest.raises(ij.InputError, match=r"^compare: batch is 'given'; .* measured"):
-        ij.compare(*POINT, measured=runs, batch=4)
+        ij.compare(*POINT, measured=RUNS, batch=4)
     with pytest.raises(ij.InputError, match="Which two estimators"):
         ij.compare(*POINT, tp=1)
 

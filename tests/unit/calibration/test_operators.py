@@ -1,10 +1,10 @@
 """Priors of kernels: tables written from known coefficients are fitted back, bad ones refused."""
 
 import tomllib
-from collections.abc import Mapping
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,23 +38,17 @@ def longer(a: np.ndarray, b: np.ndarray, p: float = 3.0) -> np.ndarray:
     return b * ((a / b) ** p + 1.0) ** (1.0 / p)
 
 
-def gemm(
-    root: Path,
-    version: str,
-    share: float,
-    most: int = 8192,
-    changed: Mapping[str, object] | None = None,
-) -> Path:
-    """Products in bfloat16 that read at 0.8 of the data sheet and compute at ``share``."""
+def gemm(root: Path, version: str, most: int = 8192, **changed: object) -> Path:
+    """Products in bfloat16 that read at 0.8 of the data sheet and compute at 0.75."""
     sizes = [2**i for i in range(14) if 2**i <= most]
     m, n, k = np.asarray(list(product(sizes, (2048, 7168, 16384), (2048, 4096, 7168))), float).T
-    seconds = 4e-6 + longer(2.0 * n * k / (0.8 * BANDWIDTH), 2.0 * m * n * k / (share * FLOPS))
+    seconds = 4e-6 + longer(2.0 * n * k / (0.8 * BANDWIDTH), 2.0 * m * n * k / (0.75 * FLOPS))
     seconds = seconds + 0.5 * m * (n + k) * 2.0 / BANDWIDTH
     # a slower kernel of every shape does not count
     m, n, k = (np.tile(x.astype(int), 2) for x in (m, n, k))
     latency = 1e3 * np.append(seconds, 1.5 * seconds)
     table = {"gemm_dtype": ["bfloat16"] * len(m), "m": m, "n": n, "k": k, "latency": latency}
-    return write(root, f"gemm/vllm/{version}/gemm_perf", **(table | dict(changed or {})))
+    return write(root, f"gemm/vllm/{version}/gemm_perf", **(table | changed))
 
 
 def moe(root: Path) -> Path:
@@ -118,7 +112,7 @@ def prefill(root: Path) -> Path:
 
 
 def test_coefficients_are_fitted_back(tmp_path):
-    gemm(tmp_path, "1.0", 0.75)
+    gemm(tmp_path, "1.0")
     for table in (moe, sums, decode, prefill):
         table(tmp_path)
     with jax.enable_x64(True):
@@ -141,8 +135,8 @@ def test_coefficients_are_fitted_back(tmp_path):
 
 def test_newest_release_with_rows_enough(tmp_path):
     for version in ("1.3.0rc9", "1.3.0rc10", "1.2.0", "dev-3f2a"):
-        gemm(tmp_path, version, 0.75)
-    gemm(tmp_path, "1.3.1", 0.75, most=4)  # a few rows more, of one model
+        gemm(tmp_path, version)
+    gemm(tmp_path, "1.3.1", most=4)  # a few rows more, of one model
     (table,) = operator_tables(data_folder(tmp_path))
     assert (table.version, table.generation, len(table.seconds)) == ("1.3.0rc10", "hopper", 14 * 9)
 
@@ -163,13 +157,13 @@ def test_bad_tables(tmp_path, monkeypatch):
         ("latency", [0.0] * count, r"row 0, latency is 0.0; allowed: a number above 0"),
         ("latency", [float("nan")] * count, "row 0, latency is nan"),
     ):
-        gemm(tmp_path, "1.0", 0.75, changed={column: bad})
+        changed: dict[str, Any] = {column: bad}
+        gemm(tmp_path, "1.0", **changed)
         with pytest.raises(InputError, match=said):
             operator_tables(data_folder(tmp_path))
     path = write(tmp_path, "gemm/vllm/1.0/gemm_perf", m=[1], n=[2], gemm_dtype=["fp8"])
-    with pytest.raises(
-        InputError, match="k is 'missing'; allowed: a column among m, n, gemm_dtype"
-    ):
+    said = "k is 'missing'; allowed: a column among m, n, gemm_dtype"
+    with pytest.raises(InputError, match=said):
         operator_tables(data_folder(tmp_path))
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(InputError, match="a damaged table"):

@@ -91,19 +91,15 @@ def test_offsets_are_shrunk_by_what_the_rows_bear():
 
 
 def test_scores_against_figures_done_by_hand():
-    one = score(
-        np.asarray([1.1, 2.0, 2.0]), np.asarray([1.0, 2.0, 4.0]), np.zeros(3), np.full(3, 3.0)
-    )
+    ours, theirs = np.asarray([1.1, 2.0, 2.0]), np.asarray([1.0, 2.0, 4.0])
+    one = score(ours, theirs, np.zeros(3), np.full(3, 3.0))
     assert (one.rows, one.median, one.cover80) == (3, pytest.approx(10.0), pytest.approx(200 / 3))
     assert one.mean == pytest.approx(20.0)
     assert spearman(np.asarray([1.0, 2.0, 3.0]), np.asarray([10.0, 30.0, 20.0])) == 0.5
     assert spearman(np.ones(3), np.asarray([1.0, 2.0, 3.0])) == 0.0
-    e = np.e
-    assert interval_score(np.asarray([e]), np.asarray([1.0]), np.asarray([e**2])) == pytest.approx(
-        2
-    )
-    outside = interval_score(np.asarray([e**3]), np.asarray([1.0]), np.asarray([e**2]))
-    assert outside == pytest.approx(2 + 10)
+    ends = np.asarray([1.0]), np.exp([2.0])
+    found = [interval_score(np.exp([x]), *ends) for x in (1.0, 3.0)]
+    assert found == pytest.approx([2, 2 + 10])  # inside, and outside by one
 
 
 def test_random_groups_hold_whole_groups():
@@ -116,14 +112,11 @@ def test_random_groups_hold_whole_groups():
 def test_the_next_measurement_is_where_the_fit_knows_least(x64, result):
     short, long = [0.0, 1.0], [-1.0, 0.0]
     loose = np.diag([0.04, 0.0001])
-    first, second = next_measurements(
-        result, np.asarray([short, long]), 0.05, covered=loose, count=2
-    )
+    rows = np.asarray([short, long])
+    first, second = next_measurements(result, rows, 0.05, covered=loose, count=2)
     assert first.index == 1 and first.bits > second.bits > 0
     assert first.bits == pytest.approx(0.5 * np.log2(1 + 0.04 / 0.0025))
-    wanted = next_measurements(
-        result, np.asarray([short, long]), 0.05, wanted=np.asarray([short]), covered=loose
-    )
+    wanted = next_measurements(result, rows, 0.05, wanted=rows[:1], covered=loose)
     assert wanted[0].index == 0
 
 

@@ -90,7 +90,6 @@ def test_new_numbers_need_no_new_program(folder, world, monkeypatch):
     assert float(twice.available) > float(once(memory, *world).available)
 
 
-DEEP = b"[" * 200_000
 HARMS = "empty", "flipped", "header", "renamed class", "deep", "long header"
 
 
@@ -105,7 +104,7 @@ def test_a_damaged_file_is_as_none(harm, folder, world):
         "flipped": good[:-9] + bytes([good[-9] ^ 1]) + good[-8:],
         "header": head.replace(b"weights", b"weighty") + b"\n" + code,
         "renamed class": head.replace(b":StartupMemory", b":MissingMemory") + b"\n" + code,
-        "deep": b'{"answer": ' + DEEP + b"\n" + code,
+        "deep": b'{"answer": ' + b"[" * 200_000 + b"\n" + code,
         "long header": b" " * store.HEAD_BYTES + good,
     }[harm]
     assert bad != good
@@ -207,36 +206,29 @@ def test_an_interrupt_waits_for_xla(at, folder, world, monkeypatch):
 def test_another_release_of_jax_compiles_by_its_public_functions(folder, world, monkeypatch):
     """Where private names are gone the answer is the same, and only the kept program is lost."""
     made = once(memory, *world)
-    for path in folder.iterdir():
-        path.unlink()
 
     def missing(*_):
         raise AttributeError("no such name")
 
-    monkeypatch.setattr(jax_internals, "_compile_with", missing)
-    forget()
-    same(once(memory, *world), made)
-    monkeypatch.setattr(jax_internals, "compile_lowered", missing)
-    forget()
-    for path in folder.iterdir():
-        path.unlink()
-    same(once(memory, *world), made)
+    for name in ("_compile_with", "compile_lowered"):
+        monkeypatch.setattr(jax_internals, name, missing)
+        for path in folder.iterdir():
+            path.unlink()
+        forget()
+        same(once(memory, *world), made)
     assert not list(folder.iterdir())
 
 
 def test_threads_that_ask_for_one_program_make_it_once(folder, world, monkeypatch):
-    compile_program, made = programs._compile, []
-    both = Barrier(2)
-
-    def counted(key, *how):
-        made.append(key)
-        return compile_program(key, *how)
+    compile_program, made, both = programs._compile, [], Barrier(2)
 
     def ask(_):
         both.wait()
         return once(memory, *world)
 
-    monkeypatch.setattr(programs, "_compile", counted)
+    monkeypatch.setattr(
+        programs, "_compile", lambda *how: made.append(how) or compile_program(*how)
+    )
     with ThreadPoolExecutor(2) as threads:
         same(*threads.map(ask, range(2)))
     assert len(made) == 1
@@ -259,18 +251,14 @@ def test_a_program_depends_on_sources_settings_and_structure(folder, world, monk
 
 
 def test_the_least_recently_used_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "MAX_FILES", 3)
     for i in range(5):
         (tmp_path / str(i)).write_bytes(b"x" * 10)
         os.utime(tmp_path / str(i), (i, i))
-    store.prune(tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {"2", "3", "4"}
-    monkeypatch.setattr(store, "MAX_BYTES", 25)
-    store.prune(tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {"3", "4"}
-    monkeypatch.setattr(store, "MAX_BYTES", 5)
-    store.prune(tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {"4"}  # the last written stays
+    # the last written stays
+    for limit, most, left in (("FILES", 3, "234"), ("BYTES", 25, "34"), ("BYTES", 5, "4")):
+        monkeypatch.setattr(store, f"MAX_{limit}", most)
+        store.prune(tmp_path)
+        assert {p.name for p in tmp_path.iterdir()} == {*left}
 
 
 def test_without_a_folder_nothing_is_written(folder, world):
@@ -300,10 +288,12 @@ def test_what_has_no_name_is_refused():
     assert name_of(decode_context) == "infer_jax.estimators.estimate:decode_context"
     with pytest.raises(UndescribableError):
         described({1: 2.0})
-    with pytest.raises(UndescribableError):
-        rebuilt({"named": "os:_Environ", "items": []})
-    with pytest.raises(UndescribableError):
-        rebuilt({"record": "infer_jax.catalog.files:Path", "fields": {}})
+    for data in (
+        {"named": "os:_Environ", "items": []},
+        {"record": "infer_jax.catalog.files:Path", "fields": {}},
+    ):
+        with pytest.raises(UndescribableError):
+            rebuilt(data)
 
 
 def test_a_kept_program_is_not_stored_by_jax_too(folder, world):

@@ -31,11 +31,10 @@ TABLE_4 = [
 ]
 
 
-@pytest.mark.parametrize("row", TABLE_4)
-def test_joint_mixture_is_the_paper_s_table(row):
-    experts, *printed = row
-    ours = JointMixture.of().reduced(jnp.asarray(float(experts)))
-    np.testing.assert_allclose([float(x) for x in ours], printed, rtol=3e-3)
+def test_joint_mixture_is_the_paper_s_table():
+    for experts, *printed in TABLE_4:
+        ours = JointMixture.of().reduced(jnp.asarray(float(experts)))
+        np.testing.assert_allclose([float(x) for x in ours], printed, rtol=3e-3)
 
 
 def test_chinchilla_has_the_corrected_constants():

@@ -1,6 +1,6 @@
 """A pass as a scheduler composes it: its parts, its table, and many of them in a row."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ def _wide():
         yield
 
 
+@cache
 def context_of(model, tp):
     arch, system = ij.load_model(model).architecture, ij.load_system("h200_sxm")
     estimator = ij.make("serving", system.coefficients)

@@ -12,6 +12,7 @@ from infer_jax.catalog import load_model
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import PlanSpace, Requirements, Side, layouts, table
 from infer_jax.specs import ForwardPass, Workload
+from tests.unit.estimators.compiled import step
 
 FEW: dict[str, Any] = {"isl": 2000, "osl": 100, "batch": 8}
 
@@ -36,10 +37,8 @@ def test_stages_share_the_flop_of_a_prompt():
     work = [float(x.prefill.mfu * x.prefill.time) for x in (one, two)]
     assert work[1] == pytest.approx(work[0] / 2.0, rel=1e-6)
     # 2 FLOP for each weight of the layers and token of the prompt
-    arch, chip = (
-        ij.load_model("llama-3.1-8b").architecture,
-        ij.load_system("h100_sxm").hardware.chip,
-    )
+    arch = ij.load_model("llama-3.1-8b").architecture
+    chip = ij.load_system("h100_sxm").hardware.chip
     attention, feedforward = 4096 * (2 * 4096 + 2 * 1024), 3 * 4096 * 14336
     flop = 2.0 * 2000 * 32 * (attention + feedforward)
     assert float(arch.blocks[0].count) == 32
@@ -72,37 +71,31 @@ def test_fewer_bits_are_never_slower(system, model):
 def test_software_that_is_older_launches_longer(x64):
     """Launch gaps and host times grow by r a month; nothing else does, and not today's."""
     arch, system = load_model("llama-3.1-8b").architecture, ij.load_system("h100_sxm")
-    forward, plan = (
-        ForwardPass.of(sequences=8, new_tokens=1, cached_tokens=1000),
-        Deployment.of(tp=1),
-    )
+    forward = ForwardPass.of(sequences=8, new_tokens=1, cached_tokens=1000)
 
     def terms(age):
         model = Serving.of().fitted(system.coefficients["serving"]).replace(software_age=age)
-        return model.step(arch, system.hardware, forward, plan).terms
+        return model.step(arch, system.hardware, forward, Deployment.of(tp=1)).terms
 
-    new, old = terms(jnp.asarray(0.0)), terms(jnp.asarray(6.0))
-    growth = np.exp(6.0 * float(Serving.of().monthly))
+    both = jax.jit(lambda age: jax.jvp(terms, (age,), (jnp.ones_like(age),)))
+    (new, slopes), (old, _) = (both(jnp.asarray(age)) for age in (0.0, 6.0))
+    monthly = float(Serving.of().monthly)
     for name, seconds in new.items():
-        factor = growth if name in ("launch", "host") else 1.0
+        factor = np.exp(6.0 * monthly) if name in ("launch", "host") else 1.0
         assert float(old[name]) == pytest.approx(factor * float(seconds), rel=1e-9), name
-    assert growth > 1.0
-    slope = jax.grad(lambda age: terms(age)["launch"])(jnp.asarray(0.0))
-    assert float(slope) == pytest.approx(float(Serving.of().monthly) * float(new["launch"]))
+    assert monthly > 0.0
+    assert float(slopes["launch"]) == pytest.approx(monthly * float(new["launch"]))
 
 
 def test_an_expert_costs_the_rows_of_its_tile_and_moves_its_tokens(x64):
     """By hand: 2 m_0 FLOP an element of each expert that is visited, k_m (2 d + 3 f) bytes x 2."""
     arch, system = load_model("qwen3-30b-a3b").architecture, ij.load_system("h100_sxm")
-    forward, plan = (
-        ForwardPass.of(sequences=16384, new_tokens=1, cached_tokens=0),
-        Deployment.of(tp=1),
-    )
-    bare = Serving.roofline()
+    forward = ForwardPass.of(sequences=16384, new_tokens=1, cached_tokens=0)
 
     def time(**changes):
-        step = bare.with_(**changes).step(arch, system.hardware, forward, plan)
-        return float(step.terms["feedforward"])
+        bare = Serving.roofline().with_(**changes)
+        made = step(bare, arch, system.hardware, forward, Deployment.of(tp=1))
+        return float(made.terms["feedforward"])
 
     plain = time()
     elements, chip = 3 * 2048 * 768, system.hardware.chip

@@ -7,15 +7,10 @@ import pytest
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Speculative, make
-from infer_jax.estimators.serving import (
-    Deployment,
-    Serving,
-    ServingWorkload,
-    pass_terms,
-    shape,
-)
+from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
 from infer_jax.specs import Arrivals, ForwardPass, Host, Plan, Workload, leaves
 from tests.contract.cases import dense, mixture, nodes
+from tests.unit.estimators.compiled import estimate
 from tests.unit.physics.derivatives import agrees_with_differences, numbers
 
 HARDWARE = nodes().with_(power=700.0)
@@ -27,11 +22,6 @@ def plan(**changes):
 
 def asked(**changes):
     return ServingWorkload.of(**{"isl": 3000, "osl": 400, "batch": 50, **changes})
-
-
-@jax.jit
-def estimate(serving, arch, hardware, workload, layout):
-    return serving.estimate(arch, hardware, workload, layout)
 
 
 @jax.jit
@@ -142,20 +132,16 @@ def test_terms_add_up_and_definitions_agree():
 
 
 def test_chunks_prefixes_pages_and_stages():
-    base = asked(batch=2000.0)
-    names = ("base", "chunk", "prefix", "common", "host", "block", "slots", "stages")
-    cases = [
-        (base, plan()),
-        (base, plan(chunk=512.0)),
-        (asked(batch=2000.0, prefix=2000.0), plan()),
-        (asked(batch=2000.0, prefix=2000.0, common=1.0), plan()),
-        (asked(batch=2000.0, prefix=2000.0, from_host=0.5), plan()),
-        (base, plan(block=256.0)),
-        (base, plan(max_sequences=3.0)),
-        (base, plan(pp=2.0)),
-    ]
+    base, cached = {"batch": 2000.0}, {"batch": 2000.0, "prefix": 2000.0}
+    each = {
+        "base": (base, {}), "chunk": (base, {"chunk": 512.0}), "prefix": (cached, {}),
+        "common": ({**cached, "common": 1.0}, {}), "host": ({**cached, "from_host": 0.5}, {}),
+        "block": (base, {"block": 256.0}), "slots": (base, {"max_sequences": 3.0}),
+        "stages": (base, {"pp": 2.0}),
+    }  # fmt: skip
+    cases = [(asked(**work), plan(**split)) for work, split in each.values()]
     life = served(cases)
-    at = {n: jax.tree.map(lambda x, i=i: x[i], life) for i, n in enumerate(names)}
+    at = {n: jax.tree.map(lambda x, i=i: x[i], life) for i, n in enumerate(each)}
     # chunks launch more often and read the weights again; their activations leave more room
     begun = {name: life.ttft - life.prefill.terms["queue"] for name, life in at.items()}
     assert begun["chunk"] > begun["base"]
@@ -205,9 +191,8 @@ def test_a_plain_plan_and_workload_are_understood():
     """tp x ep chips, attention in ep groups; true means of requests that differ."""
     work = Workload.of(isl=900, osl=90, batch=7)
     ours = estimate(Serving.of(), mixture(), HARDWARE, work, Plan.of(tp=2, ep=4))
-    same = estimate(
-        Serving.of(), mixture(), HARDWARE, ServingWorkload.of(isl=900, osl=90, batch=7), plan()
-    )
+    work = ServingWorkload.of(isl=900, osl=90, batch=7)
+    same = estimate(Serving.of(), mixture(), HARDWARE, work, plan())
     np.testing.assert_allclose(ours.ttft, same.ttft, rtol=1e-14)
     assert ours.chips == 8
 
@@ -225,16 +210,15 @@ def test_coefficients_by_name():
 RATES = np.array([1e-6, 0.5, 1.5, 3.0, 500.0])
 
 
-def arrivals(serving, rates):
-    works = [asked(arrivals=Arrivals.of(rate=r)) for r in rates]
-    works = stacked([w.with_(isl=600.0, osl=50.0) for w in works])
-    layouts = stacked([Deployment.of(tp=4.0)] * len(rates))
+def arrivals(serving):
+    works = stacked([asked(isl=600.0, osl=50.0, arrivals=Arrivals.of(rate=r)) for r in RATES])
+    layouts = stacked([Deployment.of(tp=4.0)] * len(RATES))
     return many(serving, dense(), HARDWARE, works, layouts)
 
 
 def test_arrivals_wait_more_the_more_come():
     """An open loop: percentiles in order, rising with the rate; refused beyond capacity."""
-    rates, life = RATES, arrivals(Serving.of(), RATES)
+    rates, life = RATES, arrivals(Serving.of())
     assert np.all([np.all(np.isfinite(x)) for x in jax.tree.leaves(life)])
     assert np.all(np.diff(life.ttft) > 0) and np.all(np.diff(life.tpot) > 0)
     p50, p90, p99 = (life.percentiles[n] for n in ("p50", "p90", "p99"))
@@ -244,13 +228,8 @@ def test_arrivals_wait_more_the_more_come():
     assert list(done < rates) == [False] * 4 + [True]
     np.testing.assert_allclose(life.throughput * 4, done * 50.0, rtol=1e-9)
     # nearly idle: one request alone, the prompt and what comes before it
-    alone = estimate(
-        Serving.of(),
-        dense(),
-        HARDWARE,
-        asked(isl=600.0, osl=50.0, batch=1.0),
-        Deployment.of(tp=4.0),
-    )
+    work = asked(isl=600.0, osl=50.0, batch=1.0)
+    alone = estimate(Serving.of(), dense(), HARDWARE, work, Deployment.of(tp=4.0))
     assert life.tpot[0] == pytest.approx(float(alone.tpot), rel=1e-3)
     quiet = [life.prefill.terms[n][0] for n in ("prompt", "front", "admission")]
     assert life.ttft[0] < 1.05 * sum(quiet)
@@ -258,17 +237,10 @@ def test_arrivals_wait_more_the_more_come():
 
 def test_an_offset_of_decoding_is_none_of_the_prompt():
     """Of a calibrated server: a request alone prefills as fast, whatever its decode steps take."""
-    plain, slower = (arrivals(Serving.of(decode_factor=factor), RATES) for factor in (1.0, 1.5))
+    plain, slower = (arrivals(Serving.of(decode_factor=factor)) for factor in (1.0, 1.5))
     first, later = (float(life.prefill.terms["prompt"][0]) for life in (plain, slower))
     assert later == pytest.approx(first, rel=1e-3)
     assert float(slower.tpot[0]) == pytest.approx(1.5 * float(plain.tpot[0]), rel=1e-3)
-
-
-# a model that drafts
-
-
-def small():
-    return shape(dense())
 
 
 def test_a_token_with_drafts_is_that_of_the_wrapper(x64):
@@ -278,10 +250,10 @@ def test_a_token_with_drafts_is_that_of_the_wrapper(x64):
     """
     serving, layout = Serving.of(acceptance=0.7), Deployment.of(tp=2)
     forward = ForwardPass.of(sequences=12, new_tokens=1, cached_tokens=2000)
-    wrapper = Speculative.bonus(serving, dense(), 0.7)
+    wrapper, token = Speculative.bonus(serving, dense(), 0.7), jax.jit(Serving.token)
     for drafts in (1, 3, 5):
-        asked_of = (HARDWARE, forward, layout.with_(drafts=drafts), small())
-        ours = serving.token(shape(mixture()), *asked_of)
+        asked_of = (HARDWARE, forward, layout.with_(drafts=drafts), shape(dense()))
+        ours = token(serving, shape(mixture()), *asked_of)
         theirs = wrapper.always(drafts).step(mixture(), HARDWARE, forward, layout)
         assert float(ours.time) == pytest.approx(float(theirs.time), rel=0.05)
         assert sum(map(float, ours.terms.values())) == pytest.approx(float(ours.time), rel=1e-9)
@@ -296,7 +268,7 @@ def test_a_draft_model_costs_memory_prefills_and_passes(x64, rate):
 
     @jax.jit
     def serve(drafts, count):
-        seen = small()
+        seen = shape(dense())
         tables = jax.tree.map(lambda x: x * count, seen.tables)
         layers = seen.layers._replace(count=seen.layers.count * count)
         draft = seen._replace(layers=layers, tables=tables)

@@ -1,9 +1,8 @@
 """A slope at a bound is that of the side that is allowed, and not half of it."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import infer_jax as ij
@@ -21,26 +20,35 @@ CASES = (
 )
 
 
+@jax.jit
+def times(estimator, *asked, along):
+    """TTFT and TPOT, and their slopes along a direction of the model and the plan.
+
+    Reverse mode agrees with this one by a law of the contract.
+    """
+    arch, hardware, plan = asked
+
+    def both(arch, plan):
+        answer = estimator.estimate(arch, hardware, WORK, plan)
+        return jnp.stack([answer.ttft, answer.tpot])
+
+    return jax.jvp(both, (arch, plan), along)
+
+
 @pytest.mark.parametrize(("name", "model", "system", "tp", "leaf"), CASES)
 def test_slopes_at_one(name, model, system, tp, leaf):
     machine, arch = ij.load_system(system), ij.load_model(model).architecture
     estimator, plan = ij.make(name, machine.coefficients), ij.Plan.of(tp=tp)
-
-    def time(x):
-        if leaf == "pp":
-            answer = estimator.estimate(arch, machine.hardware, WORK, plan.replace(pp=x))
-        else:
-            blocks: Any = arch.blocks
-            blocks = tuple(
-                block.replace(attention=block.attention.replace(kv_heads=x)) for block in blocks
-            )
-            changed = arch.replace(blocks=blocks)
-            answer = estimator.estimate(changed, machine.hardware, WORK, plan)
-        return jnp.stack([answer.ttft, answer.tpot])
-
-    # of both outputs in one program; that reverse mode agrees is a law of the contract
-    both = jax.jit(lambda x: jax.jvp(time, (x,), (jnp.ones_like(x),)))
-    value, slope = both(jnp.asarray(1.0))
-    allowed = (both(jnp.asarray(1.0 + STEP))[0] - value) / STEP
+    still, aside = jax.tree.map(np.zeros_like, (arch, plan))
+    if leaf == "pp":
+        aside = aside.replace(pp=np.ones(()))
+    else:
+        still = still.at({f"blocks.{i}.attention.kv_heads": 1.0 for i in range(len(arch.blocks))})
+    along = still, aside
+    moved = jax.tree.map(lambda x, d: x + STEP * d, (arch, plan), along)
+    value, slope = times(estimator, arch, machine.hardware, plan, along=along)
+    allowed = (
+        times(estimator, moved[0], machine.hardware, moved[1], along=along)[0] - value
+    ) / STEP
     for ours, theirs, seconds in zip(slope, allowed, value, strict=True):
         assert float(ours) == pytest.approx(float(theirs), rel=2e-3, abs=1e-4 * float(seconds))
