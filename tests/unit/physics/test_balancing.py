@@ -47,7 +47,7 @@ def test_it_is_half_the_timeout_at_most_and_nothing_alone():
     assert float(balance_wait(0.0, 8.0, 60.0)) == pytest.approx(30.0)
 
 
-def test_its_slopes_are_finite_where_nothing_comes_and_right_elsewhere():
+def test_its_slopes_are_finite_where_nothing_comes_and_right_elsewhere(x64):
     slopes = jax.grad(lambda *x: balance_wait(*x), argnums=(0, 1, 2))
     for point in ((0.0, 1.0, 0.0), (0.0, 2.0, 60.0), (0.1, 1.0, 60.0), (1e4, 64.0, 1e3)):
         assert np.isfinite(slopes(*point)).all(), point
