@@ -166,6 +166,8 @@ def tightened(
     scores = [NormalDist().inv_cdf(p) for p in (tpot, ttft)]
 
     def slower(load: Column) -> tuple[Column, Column]:
+        if not np.size(load):  # no row was evaluated
+            return load, load
         loads, row = np.unique(load, return_inverse=True)
         spreads = [[x.spread for x in posterior.errors[mode](n)] for n in loads.tolist()]
         slow, late = (
