@@ -27,6 +27,7 @@ def settings(found: Pools, **changes) -> tuple[float, float]:
     row = {"system": "b200_sxm", "model": "deepseek-r1", "precision": "fp4", "load": 450.0}
     row |= {"lengths": (1024.0, 1024.0), **changes}
     decode = started_as(found, **row).decode
+    assert isinstance(decode, Deployment)
     return float(decode.max_sequences), float(decode.drafts)
 
 
