@@ -118,7 +118,7 @@ def serving_measured() -> Measured:
     """The models, and the rows of each system and engine, that were fitted.
 
     >>> serving_measured().rows["gb200_nvl72"]
-    {'sglang': 72, 'trtllm': 143}
+    {'sglang': 72, 'trtllm': 139}
     """
     table = tables("serving")["measured"]
     own = {system: tuple(models) for system, models in table["own"].items()}
