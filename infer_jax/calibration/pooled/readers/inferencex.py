@@ -121,7 +121,7 @@ def _row(cells: Cells) -> PooledRow:
     if pools:
         plan, copies, share = _pools(cells, drafting)
         if engine == "trtllm":
-            sizes = float(number(cells, "isl")), float(number(cells, "osl"))
+            sizes = lengths["isl"], lengths["osl"]
             plan = started_as(plan, system, model, precision, sizes, load)
         workload = ServingWorkload.of(**lengths, batch=load / copies, waves=WAVES)
     else:

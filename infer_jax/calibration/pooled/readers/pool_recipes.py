@@ -14,7 +14,6 @@ from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment
 
 KEY = re.compile(r"(\d+)p (\d+)d (t|te|de|d)p(\d+) batch(\d+) drafts(\d)")
-PREFIXES = {"deepseek-r1": "dsr1", "gpt-oss-120b": "gptoss"}
 
 
 class PoolRun(NamedTuple):
@@ -44,8 +43,7 @@ def started_as(
     """The pools with the settings of their recipe, or as they are where none is known."""
     decode = pools.decode
     assert isinstance(decode, Deployment)
-    chip = system.partition("_")[0]
-    key = f"{chip} {PREFIXES.get(model)} {precision} {lengths[0]:g} {lengths[1]:g}"
+    key = f"{system} {model} {precision} {lengths[0]:g} {lengths[1]:g}"
     groups, gpus = float(decode.attention_dp), float(decode.instance)
     copies = float(pools.prefill_copies), float(pools.decode_copies)
     found = _recipes(key).get(PoolRun(*copies, groups, gpus, float(decode.drafts) > 0.0, load))

@@ -7,17 +7,20 @@ and those of an erratic build.
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from itertools import permutations
 
 from infer_jax.calibration.pooled.readers import silicon_cleaning as cleaning
-from infer_jax.calibration.pooled.readers.inferencex import (
-    DRAFTS,
-    POLLING,
-    WAVES,
-    balance_timeout,
-)
+from infer_jax.calibration.pooled.readers.inferencex import DRAFTS, POLLING, WAVES, balance_timeout
 from infer_jax.calibration.pooled.readers.pool_recipes import started_as
 from infer_jax.calibration.pooled.readers.silicon_cleaning import SiliconPools, SiliconRun
-from infer_jax.calibration.pooled.rows import PooledRow, RowsRead, ServedModel, prefill_batches
+from infer_jax.calibration.pooled.rows import (
+    PooledRow,
+    RowsRead,
+    ServedModel,
+    UnusableRowError,
+    prefill_batches,
+    rows_of,
+)
 from infer_jax.catalog.measurements import silicon, silicon_runs
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Pools
@@ -45,30 +48,30 @@ def is_installed() -> bool:
 
 def read() -> RowsRead:
     """The clean rows; the others are counted by what is wrong with them."""
-    result = RowsRead()
     single = cleaning.aggregated()
     erratic = erratic_builds([run for run in single if run.unique])
-    for run in single:
-        if not run.unique:
-            result.skipped[REPEATED] += 1
-        elif run.anomaly:
-            result.skipped[run.anomaly.replace("_", " ")] += 1
-        elif not _is_load_stated(run):
-            result.skipped[UNSTATED] += 1
-        elif _build(run) in erratic:
-            result.skipped[ERRATIC] += 1
-        else:
-            result.rows.append(_row(run))
+
+    def one_pool(run: SiliconRun) -> PooledRow:
+        _refuse(run, ERRATIC if _build(run) in erratic else "")
+        return _row(run)
+
     pools, unknown = cleaning.disaggregated()
+    result = rows_of(single, one_pool)
     result.skipped["pools whose workers are not known"] += len(unknown)
-    for run in pools:
-        if not run.unique:
-            result.skipped[REPEATED] += 1
-        elif not _is_load_stated(run):
-            result.skipped[UNSTATED] += 1
-        else:
-            result.rows.append(_pools(run))
+    result.add(rows_of(pools, _pools))
     return result
+
+
+def _refuse(run: SiliconRun, other: str = "") -> None:
+    """Leave a run out for the first reason there is: those of all runs, then ``other``.
+
+    Raises:
+        UnusableRowError: there is one.
+    """
+    stated = silicon_runs.stated_load(run.published) is not None
+    reasons = ("" if run.unique else REPEATED, run.anomaly, "" if stated else UNSTATED, other)
+    if reason := next(filter(None, reasons), ""):
+        raise UnusableRowError(reason.replace("_", " "))
 
 
 def erratic_builds(runs: Sequence[SiliconRun]) -> set[Hashable]:
@@ -82,22 +85,17 @@ def erratic_builds(runs: Sequence[SiliconRun]) -> set[Hashable]:
         servers[(_build(run), run.configuration, run.published.precision)].append(run)
     pairs: dict[Hashable, list[bool]] = defaultdict(list)
     for (build, _, _), own in servers.items():
-        for less in own:
-            for more in own:
-                load = more.concurrency / less.concurrency
-                if load >= HIGHER:
-                    pace = more.published.tpot_ms / less.published.tpot_ms
-                    pairs[build].append(pace > load)
+        for less, more in permutations(own, 2):
+            load = more.concurrency / less.concurrency
+            if load >= HIGHER:
+                pace = more.published.tpot_ms / less.published.tpot_ms
+                pairs[build].append(pace > load)
     return {build for build, fewer in pairs.items() if sum(fewer) > OFTEN * len(fewer)}
 
 
 def _build(run: SiliconRun) -> tuple[str, str, str]:
     row = run.published
     return row.backend, row.version, row.fact("image")
-
-
-def _is_load_stated(run: SiliconRun) -> bool:
-    return silicon_runs.stated_load(run.published) is not None
 
 
 def drafts(run: SiliconRun) -> float:
@@ -170,6 +168,7 @@ def _row(run: SiliconRun) -> PooledRow:
 
 
 def _pools(run: SiliconPools) -> PooledRow:
+    _refuse(run)
     row = run.published
     prefill, decode = (
         Deployment.of(tp=p.layout.tp, attention_dp=p.layout.dp, ep=p.layout.moe_ep)
