@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from infer_jax.catalog import load_model, load_system
-from infer_jax.compiling import QUICK
+from infer_jax.compiling import quick
 from infer_jax.estimators import make
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import Phase, decode_context
@@ -119,7 +119,7 @@ def _passes(on: Side, index: np.ndarray, sequences: np.ndarray, new: float, cach
     return jax.device_get(_stepped(on.serving, on.arch, on.hardware, plans, forward))
 
 
-@partial(jax.jit, compiler_options=QUICK)
+@partial(jax.jit, compiler_options=quick("cpu"))
 def _stepped(serving: Any, arch: Any, hardware: Any, plans: Any, forward: Any) -> Phase:
     def phase(layout: Any, numbers: Any) -> Phase:
         sequences, new, cached = numbers

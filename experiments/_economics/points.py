@@ -24,7 +24,7 @@ from infer_jax.catalog.published import (
     economics_model,
     economics_model_names,
 )
-from infer_jax.compiling import QUICK
+from infer_jax.compiling import quick
 from infer_jax.estimators import Economics
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan
 
@@ -41,7 +41,7 @@ THREADS = 2
 
 
 # Thirty programs of a few rows each: compiling takes all the time, so compile quickly.
-@partial(jax.jit, compiler_options=QUICK)
+@partial(jax.jit, compiler_options=quick("cpu"))
 def _latencies(
     model: Economics, arch: Architecture, hardware: Hardware, numbers: Any, margins: Any
 ) -> Any:

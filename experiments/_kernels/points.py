@@ -26,7 +26,7 @@ from infer_jax.catalog.published import (
     kernels_hardware_names,
     kernels_model,
 )
-from infer_jax.compiling import QUICK
+from infer_jax.compiling import quick
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels, Tables
 from infer_jax.specs import Architecture, Hardware
@@ -88,7 +88,7 @@ NUMBERS += ("max_prefill_tokens", "enable_deepep", "enable_tbo", "sm_ratio")
 
 
 # a few programs of a few rows each: compiling takes all the time, so compile quickly
-@partial(jax.jit, compiler_options=QUICK)
+@partial(jax.jit, compiler_options=quick("cpu"))
 def _columns(model: Kernels, archs: Architecture, hardware: Any, numbers: Any) -> Any:
     """Every column of the file, and every kernel, of rows of one structure and device."""
 

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from threading import RLock
 from typing import Any, ParamSpec, TypeVar
 
@@ -34,7 +34,7 @@ BRISK: Options = {**QUICK, "xla_backend_optimization_level": 1}
 
 def quick(platform: str) -> Options | None:
     """``QUICK`` on a CPU; other compilers know no such options."""
-    return QUICK if platform == "cpu" else None
+    return accepted_options(QUICK) if platform == "cpu" else None
 
 
 def wide(platform: str) -> Options | None:
@@ -42,7 +42,7 @@ def wide(platform: str) -> Options | None:
 
     A quarter to a half faster than the compiler's 256 bits.
     """
-    return {"xla_cpu_prefer_vector_width": 512} if platform == "cpu" else None
+    return accepted_options({"xla_cpu_prefer_vector_width": 512}) if platform == "cpu" else None
 
 
 def of_gradients(platform: str) -> Options | None:
@@ -51,7 +51,29 @@ def of_gradients(platform: str) -> Options | None:
     The gradient of the kernels model compiles in a quarter of the time (7 s, not 29 s, of
     processor), that of the serving model by an architecture in a third (2.2 s, not 6.5 s).
     """
-    return {"xla_cpu_use_fusion_emitters": False} if platform == "cpu" else None
+    return accepted_options({"xla_cpu_use_fusion_emitters": False}) if platform == "cpu" else None
+
+
+def accepted_options(options: Options) -> Options:
+    """Those of the options that this release of XLA takes on a CPU.
+
+    Releases drop options (jaxlib 0.11.2 has no ``xla_cpu_use_fusion_emitters``), and then refuse a
+    program that asks for one. So XLA is asked first, with an empty program.
+    """
+    if _is_accepted(tuple(options.items())):
+        return options
+    return {name: value for name, value in options.items() if _is_accepted(((name, value),))}
+
+
+@cache
+def _is_accepted(options: tuple[tuple[str, Any], ...]) -> bool:
+    """Whether an empty program compiles with these options: 10 ms, once a process."""
+    try:
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            jax.jit(lambda: 0.0, compiler_options=dict(options)).lower().compile()
+    except Exception:  # XLA's errors have no common class
+        return False
+    return True
 
 
 # points from which code that is optimised a little, and fully, wins its compilation back
@@ -85,7 +107,8 @@ def once(
     except (UndescribableError, TypeError):
         description = None
     if description is None or jax.process_count() > 1:
-        traced = jax.jit(function, static_argnums=static, compiler_options=options)
+        taken = accepted_options(options)
+        traced = jax.jit(function, static_argnums=static, compiler_options=taken)
         return jax.device_get(traced(*fixed, *args))
     key = store.key(description)
     with _locks.setdefault(key, RLock()):  # of threads that need the same program one compiles it
@@ -173,12 +196,12 @@ def _compile(
         return function(*args)
 
     lowered = jax.jit(stored_program).lower(*args)
-    tree = lowered.out_tree
+    tree, taken = lowered.out_tree, accepted_options(options)
     with interrupts_deferred():
         try:
-            executable, used = jax_internals.compile_lowered(lowered, options)
+            executable, used = jax_internals.compile_lowered(lowered, taken)
         except Exception:  # a release of JAX whose insides are others
-            program = jax_internals.compile_publicly(lowered, options)
+            program = jax_internals.compile_publicly(lowered, taken)
             return lambda *args: jax.device_get(program(*args))
         with suppress(Exception):  # an answer without a name, code that XLA cannot write
             answer = described(jax.tree.unflatten(tree, [0.0] * tree.num_leaves))

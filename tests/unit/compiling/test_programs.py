@@ -306,3 +306,9 @@ def test_a_kept_program_is_not_stored_by_jax_too(folder, world):
     jax.jit(lambda x: jnp.sin(x) + 1.0)(jnp.ones(3))
     assert len(list(folder.parent.iterdir())) > 1
     compilation_cache.reset_cache()
+
+
+def test_options_that_this_xla_lacks_are_left_out() -> None:
+    taken = programs.accepted_options({"xla_backend_optimization_level": 0, "xla_of_no_release": 1})
+    assert taken == {"xla_backend_optimization_level": 0}
+    assert float(jax.jit(lambda x: x + 1.0, compiler_options=taken)(1.0)) == 2.0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from infer_jax.catalog import load_model, load_system
-from infer_jax.compiling import QUICK
+from infer_jax.compiling import quick
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.planning import (
@@ -182,7 +182,7 @@ def test_pools_are_the_best_of_a_count_of_all(arch, system):
     met = pool_plans(PlanSpace((side,), arch, work, asked), (legal, legal)).met
     wrapper = Disaggregated.of(target=Serving.of())
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @partial(jax.jit, compiler_options=quick("cpu"))
     def answered(prompts, batch, x, y):
         pools = Pools(
             prefill=Deployment.of(), decode=Deployment.of(), prefill_copies=x, decode_copies=y,
