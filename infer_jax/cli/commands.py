@@ -32,8 +32,8 @@ def command_of(name: str) -> Callable[..., None]:
     def command(*, quiet: bool, **options: object) -> None:
         with importing():  # JAX, too
             from infer_jax.cli.runs import RUNS, run_verb
-            from infer_jax.cli.runtime import set_quiet
-        set_quiet(quiet)
+            from infer_jax.verbs.progress import show_progress
+        show_progress(not quiet)
         with from_command():
             given = {k: x for k, x in options.items() if x is not None and x != []}
             RUNS.get(name, run_verb)(verb, given)

@@ -1,20 +1,21 @@
-"""The charts of a page, in Vega-Lite: templates/NAME.json, and the rows that fill each."""
+"""Charts in Vega-Lite, by templates/NAME.json, and pages that lead with the chart of plans."""
 
 import json
 from collections.abc import Mapping, Sequence
 
-from infer_jax.pages import look, page
+from infer_jax.pages import page, vega
 from infer_jax.pages.vega import Spec
 from infer_jax.plots.plan_chart import ChartAxis, PlanChart
 
 Row = Mapping[str, object]
 LEGEND = 680.0  # pixels that a legend may take
 DECADES = 4.0  # ratio of the ends of an axis from which it is logarithmic
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {} {}"
 
 
 def _chart(name: str, label: str, **values: object) -> Spec:
     """A chart of the width of its container, by the template of that name."""
-    return json.loads(page.render(f"{name}.json", label=label, look=look, **values))
+    return json.loads(page.render(f"{name}.json", label=label, look=vega, **values))
 
 
 def tradeoff(plans: PlanChart, *, still: bool = False) -> Spec:
@@ -83,3 +84,39 @@ def roofline(label: str, rows: Sequence[Row], bandwidth: float, peaks: Mapping[s
     ]
     stages = list(dict.fromkeys(row["stage"] for row in rows))
     return _chart("roofline", label, rows=rows, roofs=roofs, stages=stages)
+
+
+def chart_page(
+    plans: PlanChart,
+    template: str = "plans.html",
+    specs: Mapping[str, vega.Spec] | None = None,
+    **values: object,
+) -> str:
+    """A page that leads with the chart of ``plans``, with everything that it needs inside.
+
+    ``specs``: its other charts, by name; ``values``: what its template shows, such as a
+    ``title``, a ``lead``, which is the answer, and ``notes``. Charts are in it as data and as
+    pictures.
+
+    Raises:
+        InputError: a package that pages need is not installed.
+    """
+    vega.check()
+    axes = {
+        name: [{"key": axis.key, **channel(name, axis, plans)} for axis in axes]
+        for name, axes in (("x", plans.across()), ("y", plans.up()))
+    }
+    others = dict(specs or {})
+    script, library = page.own("page.js"), vega.library()
+    return page.render(
+        template,
+        policy=POLICY.format(page.digest(library), page.digest(script)),
+        css=page.own("page.css"),
+        library=library,
+        script=script,
+        data={"tradeoff": {"spec": tradeoff(plans), "axes": axes}, "charts": others},
+        plans=plans,
+        axes=axes,
+        pictures={"tradeoff": tradeoff(plans, still=True), **others},
+        **values,
+    )

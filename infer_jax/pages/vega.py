@@ -10,7 +10,16 @@ from importlib.util import find_spec
 
 from infer_jax.compiling import store
 from infer_jax.errors import InputError
+from infer_jax.plots.style import SERIES
 
+# each at least 3 : 1 against both grounds (WCAG 2.2, 1.4.11), none told apart by its tone alone
+TONES = SERIES
+NOT_USED = "#7b8794"  # memory that no server has
+SHAPES = ("circle", "square", "triangle-up", "triangle-down", "cross", "triangle-right")
+GROUNDS = {"light": "#ffffff", "dark": "#15181d"}
+INKS = {"light": "#1d2127", "dark": "#e8eaed"}
+QUIETS = {"light": "#586069", "dark": "#a7b0ba"}
+INK, QUIET = INKS["light"], QUIETS["light"]
 Spec = Mapping[str, object]  # a chart in Vega-Lite's grammar
 NEEDED = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}  # modules, and how pip names them
 ENTRY = "window.vegaEmbed = vegaEmbed;"  # all that a page calls

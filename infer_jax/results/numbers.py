@@ -2,9 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import SupportsFloat, TypeVar, cast
-
-Number = TypeVar("Number")
+from typing import SupportsFloat, cast
 
 
 def plain(value: object) -> object:
@@ -87,15 +85,6 @@ def quantity(count: SupportsFloat, thing: str) -> str:
     """
     value = float(count)
     return f"{value:,.6g} {thing}" if value == 1.0 else f"{value:,.12g} {thing}s"
-
-
-def known(power: SupportsFloat) -> Callable[[Number], Number | None]:
-    """A function that returns a power or an energy, or None if the chip's ``power`` is unknown (0).
-
-    >>> known(700.0)(3.0), known(0.0)(0.0)
-    (3.0, None)
-    """
-    return (lambda x: x) if float(power) > 0.0 else lambda x: None
 
 
 def or_unknown(value: SupportsFloat | None, count: int = 3) -> str:

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from infer_jax.errors import InputError
-from infer_jax.results.html import as_html
 from infer_jax.results.numbers import plain
 from infer_jax.results.parts import Answers, Notes, Part, Rows, Section
-from infer_jax.results.text import as_text
+from infer_jax.results.text import as_html, as_text
 
 if TYPE_CHECKING:
     import pandas

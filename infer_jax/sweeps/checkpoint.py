@@ -2,8 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import jax
@@ -19,6 +22,8 @@ from infer_jax.sweeps.reducers import Reducer
 from infer_jax.sweeps.space import Group
 
 FORMAT = "infer_jax sweep 2"
+Handler = Callable[[int, FrameType | None], object] | int | None
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Checkpoint(NamedTuple):
@@ -114,3 +119,39 @@ def _checksum(facts: Mapping[str, object], leaves: list[np.ndarray]) -> str:
     for x in leaves:
         digest.update(f"{x.dtype} {x.shape}".encode() + np.ascontiguousarray(x).tobytes())
     return digest.hexdigest()
+
+
+class Stopped(KeyboardInterrupt):
+    """A sweep was asked to stop; says how far it came, and how to resume it."""
+
+    def __init__(self, position: int, total: int, path: Path | None, number: int):
+        self.position, self.total, self.path, self.number = position, total, path, number
+        on = "without a checkpoint nothing is kept"
+        if path:
+            on = f"the same command goes on from {path}"
+        super().__init__(
+            f"stopped after {position:,} of {total:,} points ({position / total:.0%}); {on}"
+        )
+
+
+class Listener:
+    """While open, the first Ctrl-C or SIGTERM sets ``stopped``; the second interrupts at once."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.signal = int(signal.SIGINT)
+        self._before: dict[signal.Signals, Handler] = {}
+
+    def __enter__(self) -> "Listener":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {s: signal.signal(s, self._stop) for s in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.stopped:
+            raise KeyboardInterrupt
+        self.stopped, self.signal = True, number

@@ -19,8 +19,8 @@ from jax import Device
 from infer_jax.doctor import examine
 from infer_jax.errors import InputError
 from infer_jax.sweeps import checkpoint as saved, digits as radix, refine
+from infer_jax.sweeps.checkpoint import Listener, Stopped
 from infer_jax.sweeps.histogram import BinCounts
-from infer_jax.sweeps.interrupt import Listener, Stopped
 from infer_jax.sweeps.preparing import PRECISIONS, Part, Prepared
 from infer_jax.sweeps.program import COUNTS, precise, segment
 from infer_jax.sweeps.reducers import Monoid, State

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from infer_jax.errors import InputError
 from infer_jax.estimators.economics import Grid
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.pages.decision import chart_page
+from infer_jax.pages.charts import chart_page
 from infer_jax.plots import Curve, plot_frontier
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint
 from infer_jax.plots.rendering import FigureResult, dated

@@ -69,21 +69,22 @@ class BestBlock(NamedTuple):
             Fact("tokens_per_usd", 1e6 / answer.cost, "tokens per dollar", "tokens/$"),
         ]
         yield Answers(facts)
-        yield {"placement": self.placement}
         placed = [{"kind": kind, **shares} for kind, shares in self.placement.items()]
         yield Rows("", placed, PLACEMENT)
-        terms = {x: {f"{k}_s": t for k, t in phase.terms.items()} for x, phase in phases.items()}
-        yield {"terms": terms}
         spent = [
             {"term": name.replace("_", " "), **{x: phases[x].terms[name] for x in PHASES}}
             for name in answer.decode.terms
         ]
         yield Rows("", spent, TIMES)
-        peaks = {
-            x: {k: limits.limit_of(k, limit) for k, limit in phase.limits.items()}
-            for x, phase in phases.items()
+        named = phases.items()
+        yield {
+            "placement": self.placement,
+            "terms": {x: {f"{k}_s": t for k, t in phase.terms.items()} for x, phase in named},
+            "peaks": {
+                x: {k: limits.limit_of(k, limit) for k, limit in phase.limits.items()}
+                for x, phase in named
+            },
         }
-        yield {"peaks": peaks}
         needs = [
             {"name": k, "capacity": x.capacity, **{p: phases[p].limits[k].need for p in PHASES}}
             for k, x in answer.decode.limits.items()

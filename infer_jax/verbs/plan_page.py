@@ -11,7 +11,7 @@ import numpy as np
 from infer_jax.catalog import System
 from infer_jax.catalog.measured_points import latency
 from infer_jax.catalog.systems import profiles_folder
-from infer_jax.pages.decision import chart_page
+from infer_jax.pages.charts import chart_page
 from infer_jax.planning import Choice
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
 from infer_jax.plots.plans import plot_plans

@@ -25,7 +25,7 @@ from infer_jax.typed_jax import trees
 from infer_jax.verbs.plan_columns import TIMES
 from infer_jax.verbs.plan_search import Plans, Question, search_on
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.replay_cluster import PoolSplit, pools_of
+from infer_jax.verbs.replay_cluster import pools_of
 from infer_jax.verbs.replay_requests import (
     ArrivingRequests,
     RequestStream,
@@ -187,9 +187,7 @@ def _lane_or_times(
         ]
         model = first.serving, arch, first.hardware
         if pooled:
-            (prefill, decode), both = pools, (sizes[0], sizes[1])
-            split = PoolSplit(prefill.layout.tp, prefill.copies, decode.layout.tp, decode.copies)
-            servers = pools_of(split, *model, both, longest, drafts)
+            servers = pools_of(pools, *model, sizes, longest, drafts)
             log = servers.serve(_with_cached(question, arriving, servers.prefill.tokens), loop)
             arrival = log.arrival - servers.prefill.front
             return _times(arrival, log.first, log.last, arriving.output)

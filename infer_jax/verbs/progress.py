@@ -14,8 +14,13 @@ _shown = [False]  # by the command line, unless --quiet
 
 
 def show_progress(wanted: bool) -> None:
-    """Switch the messages of progress on stderr on or off."""
+    """Switch notes, and the messages of progress on stderr, on or off."""
     _shown[:] = [wanted]
+
+
+def is_shown() -> bool:
+    """Whether more than the answer alone is shown."""
+    return _shown[0]
 
 
 def watched() -> bool:

@@ -1,6 +1,6 @@
 """What a replay is of: its estimator, plan and servers, checked before a request is drawn."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from infer_jax.catalog import Model
 from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
+from infer_jax.planning import Layout, PlanPool
 from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.results import option
 from infer_jax.specs import Architecture, Plan
@@ -16,7 +17,7 @@ from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, check_name, refuse
-from infer_jax.verbs.replay_cluster import PoolSplit, ReplayedCluster, pools_of
+from infer_jax.verbs.replay_cluster import ReplayedCluster, pools_of
 from infer_jax.verbs.replay_requests import RequestStream
 from infer_jax.verbs.replay_server import Sizes, server_of, with_host
 from infer_jax.verbs.split import check_split
@@ -24,7 +25,7 @@ from infer_jax.verbs.split import check_split
 
 def layout_of(
     arch: Architecture, degrees: Mapping[str, float | None], pools: Mapping[str, float | None]
-) -> tuple[Plan, PoolSplit | None]:
+) -> tuple[Plan, Sequence[PlanPool]]:
     """The plan, if it is one whose scheduler is replayed, and the pools that options ask for.
 
     ``degrees``: tp, pp, ep and dp; ``pools``: GPUs and instances of each pool, by their options. Of
@@ -35,7 +36,7 @@ def layout_of(
             attention ranks in a pool, or a split that no engine runs.
     """
     tp, dp, ranks = degrees["tp"], either(degrees["dp"], 1.0), either(degrees["ep"], 1.0)
-    split = None
+    split = list[PlanPool]()
     if any(value is not None for value in pools.values()):
         for name in ("prefill_tp", "decode_tp"):
             if pools[name] is None:
@@ -46,9 +47,10 @@ def layout_of(
                 raise refuse(name, value, f"without {names}, which are two pools")
         if ranks > 1:
             raise refuse("ep", ranks, "1 in two pools: attention ranks there are not replayed")
-        split = PoolSplit(**{name: either(value, 1.0) for name, value in pools.items()})
-        check_split(arch, split.prefill_tp, 1.0, 1.0)
-        tp, dp = split.decode_tp, split.decode_instances
+        first, copies, tp, dp = (either(value, 1.0) for value in pools.values())
+        check_split(arch, first, 1.0, 1.0)
+        sizes = (first, copies), (tp, dp)
+        split = [PlanPool(Layout(x, 1.0, 1.0, 1.0), count, 1.0) for x, count in sizes]
     if tp is None:
         raise ask("tp", "On how many GPUs?", option("tp"))
     if (stages := either(degrees["pp"], 1.0)) > 1:
@@ -61,7 +63,7 @@ def cluster_of(
     asked: inputs.Given,
     model: Serving,
     plan: Plan,
-    split: PoolSplit | None,
+    split: Sequence[PlanPool],
     router: str | None,
     sizes: Sizes,
     stream: RequestStream,
@@ -76,7 +78,7 @@ def cluster_of(
     """
     arch, hardware, tokens = asked.model.architecture, asked.hardware, stream.mean_tokens
     tp, ranks = float(plan.tp), float(plan.ep)
-    if router is not None and ranks <= 1 and (split is not None or float(plan.dp) <= 1):
+    if router is not None and ranks <= 1 and (split or float(plan.dp) <= 1):
         allowed = f"with {option('ep')} or {option('dp')} of 2 and more: several servers, "
         raise refuse("router", router, f"{allowed}in one pool")
     if ranks > 1 and router in BY_PREFIX:
@@ -85,7 +87,7 @@ def cluster_of(
     check_name("router", router, BY_LOAD if ranks > 1 else ROUTERS)
     if router in BY_PREFIX and not stream.caching:
         raise refuse("router", router, f"with {option('enable_prefix_caching')}")
-    if split is not None:
+    if split:
         pools = pools_of(split, model, arch, hardware, (sizes, sizes), tokens, drafts)
         return ReplayedCluster(pools.decode, plan, router, pools)
     degrees = {"tp": tp}

@@ -15,6 +15,7 @@ from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.estimators.serving.price import experts_time, own_time
 from infer_jax.physics import decoder, pipelining
+from infer_jax.planning import PlanPool
 from infer_jax.replays import (
     Log,
     Pool,
@@ -32,39 +33,28 @@ from infer_jax.specs import Architecture, Hardware, Plan
 from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.replay_requests import ArrivingRequests
-from infer_jax.verbs.replay_runs import Gaps, ReplayRun, gaps_of
+from infer_jax.verbs.replay_runs import Gaps, ReplayRun, Series, gaps_of
 from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
 
+COLUMNS = ("arrival", "admitted", "first", "last", "preempted", "cached")  # of requests
 
-class PoolSplit(NamedTuple):
-    """GPUs of an instance of each pool, and instances."""
 
-    prefill_tp: float
-    prefill_instances: float
-    decode_tp: float
-    decode_instances: float
+class ServedRequests(NamedTuple):
+    """Columns of all requests; the logs of those that decode, each with its requests; series.
 
-    @property
-    def gpus(self) -> float:
-        """GPUs of both pools."""
-        return self.prefill_tp * self.prefill_instances + self.decode_tp * self.decode_instances
+    ``front``: seconds before the scheduler sees a request.
+    """
 
-    def __str__(self) -> str:
-        first = f"{self.prefill_instances:g} x TP{self.prefill_tp:g}"
-        return f"{first} > {self.decode_instances:g} x TP{self.decode_tp:g}"
-
-    def fields(self) -> dict[str, object]:
-        """The pools for JSON, as ``plan`` has them."""
-        return {
-            "prefill": {"tp": self.prefill_tp, "instances": self.prefill_instances},
-            "decode": {"tp": self.decode_tp, "instances": self.decode_instances},
-        }
+    columns: dict[str, np.ndarray]
+    logs: Sequence[tuple[Log, np.ndarray]]
+    series: Sequence[Series]
+    front: float
 
 
 class ReplayedPools(NamedTuple):
     """A server of each pool, and what is between them."""
 
-    split: PoolSplit
+    pools: Sequence[PlanPool]  # one that prefills, one that decodes
     prefill: ReplayedInstance
     decode: ReplayedInstance
     arch: Architecture
@@ -88,58 +78,39 @@ class ReplayedPools(NamedTuple):
         Raises:
             InputError: a request that an instance never holds.
         """
-        first, second = self.prefill, self.decode
-        return serve_pools(
-            Pool(first.step, first.rules, int(self.split.prefill_instances)),
-            Pool(second.step, second.rules, int(self.split.decode_instances)),
-            requests,
-            self.crossing,
-            concurrency=None if concurrency is None else int(concurrency),
-        )
+        servers = zip((self.prefill, self.decode), self.pools, strict=True)
+        first, last = (Pool(x.step, x.rules, int(pool.copies)) for x, pool in servers)
+        loop = None if concurrency is None else int(concurrency)
+        return serve_pools(first, last, requests, self.crossing, concurrency=loop)
 
-    def run(
-        self, requests: ArrivingRequests, concurrency: float | None, counted: np.ndarray
-    ) -> ReplayRun:
-        """One run: prompts are dealt to prefill instances in turn, caches to those that decode."""
-        instances = min(int(self.split.prefill_instances), len(counted))
-        cached = np.zeros(len(counted))
-        for copy in range(instances):
-            mine = slice(copy, None, int(self.split.prefill_instances))
+    def served(self, requests: ArrivingRequests, concurrency: float | None) -> ServedRequests:
+        """Prompts are dealt to prefill instances in turn, caches to those that decode."""
+        count, (first, last) = len(requests.prompt), self.pools
+        cached, copies = np.zeros(count), int(first.copies)
+        for copy in range(min(copies, count)):
+            mine = slice(copy, None, copies)
             cached[mine] = requests.of(mine).cached(self.prefill.tokens)
-        asked = Requests.of(*requests[:3], cached, requests.drafts)
-        done = self.serve(asked, concurrency)
+        done = self.serve(Requests.of(*requests[:3], cached, requests.drafts), concurrency)
         order = np.argsort(done.handed, kind="stable")
-        decoded = list(enumerate(done.logs[1]))
+        mine = [order[done.decode[order] == i] for i in range(len(done.logs[1]))]
         series = [self.decode.series(log) for log in done.logs[1]]
         # watts are of a GPU of an instance that decodes: the others' GPUs in its number
-        share = self.split.prefill_tp / self.split.decode_tp
-        for log in done.logs[0]:
-            own = self.prefill.series(log)
+        share = first.layout.tp / last.layout.tp
+        for own in map(self.prefill.series, done.logs[0]):
             series.append(own._replace(power=own.power * share))
-        return ReplayRun(
-            arrival=done.arrival - self.prefill.front,
-            admitted=done.admitted,
-            first=done.first,
-            last=done.last,
-            preempted=done.preempted,
-            cached=cached,
-            prompt=requests.prompt,
-            output=requests.output,
-            copy=done.decode,
-            counted=counted,
-            gaps=_joined(
-                [gaps_of(log, counted[order[done.decode[order] == i]]) for i, log in decoded]
-            ),
-            series=tuple(series),
+        columns = {name: getattr(done, name) for name in COLUMNS[:-1]}
+        columns |= {"cached": cached, "copy": done.decode}
+        return ServedRequests(
+            columns, [*zip(done.logs[1], mine, strict=True)], series, self.prefill.front
         )
 
 
 def pools_of(
-    split: PoolSplit,
+    pools: Sequence[PlanPool],
     model: Serving,
     arch: Architecture,
     hardware: Hardware,
-    sizes: tuple[Sizes, Sizes],
+    sizes: Sequence[Sizes],
     mean_tokens: float,
     drafts: Drafting | None = None,
 ) -> ReplayedPools:
@@ -152,17 +123,17 @@ def pools_of(
         names = " or ".join(name for name, engine in ENGINES.items() if engine.pools)
         allowed = f"{names}: hand-overs of other engines are not replayed"
         raise refuse("engine", model.engine_name, allowed)
-    degrees = (split.prefill_tp, split.decode_tp)
-    first, second = (
+    degrees, copies = zip(*((pool.layout.tp, pool.copies) for pool in pools), strict=True)
+    first, last = (
         server_of(model, arch, hardware, {"tp": tp}, own, mean_tokens, drafted)
         for tp, own, drafted in zip(degrees, sizes, (None, drafts), strict=True)
     )
-    plans = [Deployment.of(tp=tp) for tp in degrees]
-    copies = {"prefill_copies": split.prefill_instances, "decode_copies": split.decode_instances}
+    names, plans = ("prefill", "decode"), [Deployment.of(tp=tp) for tp in degrees]
+    split = dict(zip(names, plans, strict=True))
+    split |= {f"{name}_copies": x for name, x in zip(names, copies, strict=True)}
     wrapper = Disaggregated.of(target=model)
-    link = wrapper.link(hardware, hardware, Pools.of(prefill=plans[0], decode=plans[1], **copies))
-    bandwidth = float(link) * float(min(degrees))
-    return ReplayedPools(split, first, second, arch, bandwidth, float(wrapper.handover))
+    link = float(wrapper.link(hardware, hardware, Pools.of(**split))) * float(min(degrees))
+    return ReplayedPools(pools, first, last, arch, link, float(wrapper.handover))
 
 
 @dataclass(frozen=True)
@@ -196,22 +167,24 @@ class ReplayedCluster:
     def words(self, system: str) -> str:
         """GPUs of this ``system``, in words."""
         if self.pools is not None:
-            return f"{self.pools.split} {system}, prefill > decode"
+            layouts = " > ".join(map(str, self.pools.pools))
+            return f"{layouts} {system}, prefill > decode"
         ranks = f", {self.ranks} attention ranks" if self.ranks > 1 else ""
         copies = f" x {self.copies} copies" if self.copies > 1 else ""
         return f"{float(self.plan.tp) * self.ranks:g} {system}{ranks}{copies}"
 
     def fields(self) -> dict[str, object]:
         """The servers for JSON."""
-        plan, pools = self.plan, self.pools
+        plan, pools = self.plan, [] if self.pools is None else self.pools.pools
+        roles = zip(("prefill", "decode"), pools, strict=False)
         return {
             "engine": self.server.engine.name,
             "tp": plan.tp,
             "copies": plan.dp,
             **({"ep": plan.ep} if self.ranks > 1 else {}),
             **({"router": self.router} if self.router else {}),
-            **(pools.split.fields() if pools else {}),
-            "total_gpus": pools.split.gpus if pools else plan.chips,
+            **{role: {"tp": x.layout.tp, "instances": x.copies} for role, x in roles},
+            "total_gpus": sum(x.layout.tp * x.copies for x in pools) if pools else plan.chips,
         }
 
     def routed(self, runs: Sequence[ReplayRun]) -> list[Fact]:
@@ -235,37 +208,25 @@ class ReplayedCluster:
             InputError: a request that a server never holds.
         """
         try:
-            if self.pools is not None:
-                return self.pools.run(requests, concurrency, counted)
-            served = self._serve(requests, concurrency)
+            served = (self.pools or self).served(requests, concurrency)
         except InputError as error:  # by the option that sets what it is about
             names = {"slots": "max_num_seqs", "budget": "max_num_batched_tokens"}
             field = names.get(error.field, error.field)
             raise refuse(field, error.value, error.allowed) from None
-        names = ("arrival", "admitted", "first", "last", "preempted", "cached")
-        columns = {name: np.zeros(len(counted)) for name in names}
-        copy = np.zeros(len(counted), int)
-        for i, (log, mine) in enumerate(served):
-            copy[mine] = i
-            for name, column in columns.items():
-                if getattr(log, name) is not None:
-                    column[mine] = np.asarray(getattr(log, name))[: len(mine)]
-        columns["arrival"] = columns["arrival"] - self.server.front
+        columns = served.columns | {"arrival": served.columns["arrival"] - served.front}
+        gaps = [gaps_of(log, counted[mine]) for log, mine in served.logs]
         return ReplayRun(
             **columns,
             prompt=requests.prompt,
             output=requests.output,
-            copy=copy,
             counted=counted,
-            gaps=_joined([gaps_of(log, counted[mine]) for log, mine in served]),
-            series=tuple(self.server.series(log) for log, _ in served),
+            gaps=Gaps(*(np.concatenate(x) for x in zip(*gaps, strict=True))),
+            series=tuple(served.series),
         )
 
-    def _serve(
-        self, requests: ArrivingRequests, concurrency: float | None
-    ) -> list[tuple[Log, np.ndarray]]:
-        """The log of each server and the requests that it had, in its order."""
-        server, count, served = self.server, len(requests.prompt), []
+    def served(self, requests: ArrivingRequests, concurrency: float | None) -> ServedRequests:
+        """Requests of copies in turn, or of servers behind a router."""
+        server, count, logs = self.server, len(requests.prompt), list[tuple[Log, np.ndarray]]()
         groups = self.copies if self.ranks > 1 or self.router is None else 1
         for group in range(groups):
             own = requests.of(slice(group, None, groups)).requests(server.rules)
@@ -274,18 +235,21 @@ class ReplayedCluster:
                 loop = int(concurrency) // groups + (group < int(concurrency) % groups)
             mine = np.arange(group, count, groups)
             if self.router is None:
-                served.append((serve(server.step, server.rules, own, loop), mine))
-                continue
-            routing = server.rules, own, self.copies, self.router, loop
-            if self.ranks > 1:
+                logs.append((serve(server.step, server.rules, own, loop), mine))
+            elif self.ranks > 1:
+                laws = (Partial(law, server.pass_) for law in (own_time, experts_time))
                 routing = server.rules, own, self.ranks, self.router, loop
-                shared = SharedStep(
-                    Partial(own_time, server.pass_), Partial(experts_time, server.pass_)
-                )
-                served += _by_server(serve_ranks(shared, *routing), mine)
+                logs += _by_server(serve_ranks(SharedStep(*laws), *routing), mine)
             else:
-                served += _by_server(serve_copies(server.step, *routing), mine)
-        return served
+                routing = server.rules, own, self.copies, self.router, loop
+                logs += _by_server(serve_copies(server.step, *routing), mine)
+        columns = {name: np.zeros(count) for name in COLUMNS} | {"copy": np.zeros(count, int)}
+        for i, (log, mine) in enumerate(logs):
+            columns["copy"][mine] = i
+            for name in COLUMNS:
+                if getattr(log, name) is not None:
+                    columns[name][mine] = np.asarray(getattr(log, name))[: len(mine)]
+        return ServedRequests(columns, logs, [server.series(log) for log, _ in logs], server.front)
 
 
 def _by_server(routed: RoutedLog, mine: np.ndarray) -> list[tuple[Log, np.ndarray]]:
@@ -295,7 +259,3 @@ def _by_server(routed: RoutedLog, mine: np.ndarray) -> list[tuple[Log, np.ndarra
     return [
         (jax.tree.map(lambda x, k=k: x[k], logs), mine[rank == k]) for k in range(len(logs.turns))
     ]
-
-
-def _joined(gaps: Sequence[Gaps]) -> Gaps:
-    return Gaps(*(np.concatenate(x) for x in zip(*gaps, strict=True)))

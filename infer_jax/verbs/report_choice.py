@@ -8,7 +8,7 @@ import numpy as np
 from infer_jax.compiling import once
 from infer_jax.estimators import VARIANTS, Estimate, Estimator
 from infer_jax.planning import USUAL_TTFT, Choice, Layout, PlanPool
-from infer_jax.planning.pricing import plan_outputs
+from infer_jax.planning.pricing import excess_of, plan_outputs
 from infer_jax.results import option
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
@@ -117,15 +117,11 @@ def _evaluated(
     estimator, plan = deployed(ideal, (pool,))
     arch, hardware = given.model.architecture, given.hardware
     estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
-    outputs = plan_outputs(jax.tree.map(lambda x: np.asarray(x)[None], estimate), {}, 0)
-    limits, ttft, tpot = question.requirements, float(estimate.ttft), float(estimate.tpot)
-    over = {"TTFT": ttft / limits.ttft - 1.0, "TPOT": tpot / limits.tpot - 1.0}
-    for phase in (estimate.prefill, estimate.decode):
-        for name, limit in phase.limits.items():
-            need, capacity = float(limit.need), float(limit.capacity)
-            if need > capacity:
-                over[name] = need / max(capacity, 1e-300) - 1.0
-    outputs["excess"] = {name: share for name, share in over.items() if share > 0.0}
+    rows: Estimate = jax.tree.map(lambda x: np.asarray(x)[None], estimate)
+    both = [*rows.prefill.limits.items(), *rows.decode.limits.items()]
+    broken = {name: limit for name, limit in both if limit.need > limit.capacity}
+    limits = replace(question.requirements, chips=np.inf)  # the GPUs are as given
+    excess = excess_of(rows, (np.asarray(rows.chips), np.array([pool.batch])), limits, broken)
     chips, throughput = float(estimate.chips) * pool.copies, float(estimate.throughput)
     return Choice(
         system=given.system.name,
@@ -138,7 +134,7 @@ def _evaluated(
         blended=blended_cost(estimate, work),
         label=label,
         formats=given.model.quantisation,
-        **outputs,
+        **plan_outputs(rows, excess, 0),
     )
 
 

@@ -15,8 +15,8 @@ from infer_jax.design.sensitivity import known_outputs
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
 from infer_jax.pages import charts, vega
-from infer_jax.pages.decision import chart_page
-from infer_jax.pages.look import NOT_USED
+from infer_jax.pages.charts import chart_page
+from infer_jax.pages.vega import NOT_USED
 from infer_jax.planning import USUAL_TTFT
 from infer_jax.plots.plan_chart import in_words
 from infer_jax.plots.plans import plot_plans

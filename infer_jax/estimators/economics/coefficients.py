@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax import footprint
-from infer_jax.estimators.economics.ranks import RankLayout
 from infer_jax.estimators.estimate import Limit
 from infer_jax.footprint import EngineSettings
 from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
@@ -29,6 +28,17 @@ from infer_jax.specs import (
 )
 
 Size = Callable[[Array, Array], Array]  # the size of a pass, from its sequences and tokens
+
+
+class RankLayout(NamedTuple):
+    """One layout: chips of a stage, stages, attention split, 1 for 2-D and 0 for 1-D tensor
+    parallelism, expert ranks (None: as many as the law of the variant gives)."""
+
+    stage: Array
+    stages: Array
+    split: Array
+    two_d: Array
+    experts: Array | None = None
 
 
 def core_flops(attention: Attention, new_tokens: Array, cached_tokens: Array) -> Array:

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.economics.coefficients import Coefficients
-from infer_jax.estimators.economics.ranks import RankLayout as RankLayout
+from infer_jax.estimators.economics.coefficients import Coefficients, RankLayout as RankLayout
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.physics import attention as att, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total

@@ -10,7 +10,7 @@ from infer_jax.estimators.serving.coefficients import Coefficients
 from infer_jax.estimators.serving.engines import Engine, Generation
 from infer_jax.estimators.serving.lowered import Shape
 from infer_jax.estimators.serving.plan import Deployment
-from infer_jax.physics import matmul, stages
+from infer_jax.physics import matmul, pipelining
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.network.switch_collectives import Wire
 from infer_jax.specs import Hardware
@@ -37,7 +37,7 @@ class Context(NamedTuple):
 
     def for_model(self, seen: Shape) -> "Context":
         """The same for another model, with every pipeline stage as long as its longest."""
-        longest = stages.longest(jnp.sum(seen.layers.count, axis=-1), self.plan.pp)
+        longest = pipelining.longest(jnp.sum(seen.layers.count, axis=-1), self.plan.pp)
         layers = seen.layers._replace(count=seen.layers.count * longest)
         return self._replace(shape=seen._replace(layers=layers), longest=longest)
 

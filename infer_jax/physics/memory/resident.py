@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics import stages
+from infer_jax.physics import pipelining
 from infer_jax.physics.layers import Layer, table
 from infer_jax.physics.numerics import at_least
 from infer_jax.specs import Architecture
@@ -66,5 +66,5 @@ def on_chip(layers: Layer, ranks: Ranks, more: Array | float = 0.0) -> Array:
     Source of the stages: vLLM 0.19, distributed/utils.py, get_pp_indices.
     """
     whole = jnp.sum(layers.count, axis=-1)
-    stage = stages.longest(whole, ranks.stages) / at_least(ranks.stages, 1.0)
+    stage = pipelining.longest(whole, ranks.stages) / at_least(ranks.stages, 1.0)
     return layers.count * (stage + more / jnp.where(whole > 0, whole, 1.0))[..., None]

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from infer_jax.launch import Instance, LaunchedService, ModelCheckpoint, launches
-from infer_jax.pages import charts, decision, look, page, vega
+from infer_jax.pages import charts, page, vega
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
 from tests.cli.report.reading import Reader, pictures
 from tests.cli.running import run
@@ -33,7 +33,7 @@ def test_no_text_of_the_user_becomes_an_element():
     series = PlanChart([PlanSeries(HOSTILE, 0)], plans, 0, label=HOSTILE)
     bar = {"label": HOSTILE, "value": 1.0, "text": HOSTILE, "note": HOSTILE, "faint": False}
     bars = charts.bars(HOSTILE, [bar], "ms")
-    text = decision.chart_page(series, title=HOSTILE, lead=HOSTILE, notes=[HOSTILE])
+    text = charts.chart_page(series, title=HOSTILE, lead=HOSTILE, notes=[HOSTILE])
     text += page.render("macros.html")
     assert not any(c in text for c in "\x00\x1b\u202e")
     read = Reader(text)
@@ -65,11 +65,11 @@ def luminance(tone):
 
 def test_tones_and_text_stand_out_in_light_and_in_dark():
     """WCAG 2.2: 3 : 1 for what is drawn (1.4.11), 4.5 : 1 for text (1.4.3)."""
-    for ground, colour in look.GROUNDS.items():
-        texts = [(look.INKS[ground], 4.5), (look.QUIETS[ground], 4.5)]
-        for tone, least in [*((tone, 3.0) for tone in look.TONES), *texts]:
+    for ground, colour in vega.GROUNDS.items():
+        texts = [(vega.INKS[ground], 4.5), (vega.QUIETS[ground], 4.5)]
+        for tone, least in [*((tone, 3.0) for tone in vega.TONES), *texts]:
             low, high = sorted((luminance(tone), luminance(colour)))
             assert (high + 0.05) / (low + 0.05) >= least, (tone, ground)
     css = page.own("page.css")
-    for book in (look.GROUNDS, look.INKS, look.QUIETS):
+    for book in (vega.GROUNDS, vega.INKS, vega.QUIETS):
         assert all(tone in css or tone == "#ffffff" for tone in book.values())

@@ -7,7 +7,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.estimators.serving import Deployment
-from infer_jax.physics.stages import longest
+from infer_jax.physics.pipelining import longest
 
 
 @pytest.mark.parametrize("layers", [1, 7, 61, 80, 94])

@@ -10,7 +10,7 @@ from infer_jax.errors import InputError
 
 pytest.importorskip("matplotlib")
 
-from infer_jax.pages.look import TONES
+from infer_jax.pages.vega import TONES
 from infer_jax.plots import Curve, plot_frontier, plot_plans
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries, RunPoint
