@@ -27,13 +27,13 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_442,
-    "lines of code of the package": 35_061,
-    "lines of the package": 60_916,
-    "files of the package": 418,
-    "lines of experiments": 10_900,
+    "lines of code of the front": 9_393,
+    "lines of code of the package": 35_012,
+    "lines of the package": 60_808,
+    "files of the package": 410,
+    "lines of experiments": 10_763,
     "lines of tests": 30_109,
-    "functions and classes with bare names": 12,
+    "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
     "functions that ij.plan runs through": 243,
