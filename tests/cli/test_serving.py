@@ -151,24 +151,6 @@ def test_an_unknown_power_is_unknown_and_not_nothing(tmp_path):
     assert any("J/Mtok is unknown" in note for note in slopes["notes"])
 
 
-def test_a_sweep_asks_no_energy_of_a_chip_whose_power_is_unknown(tmp_path):
-    space = """
-    [arch]
-    model = "llama-3.1-8b"
-    [hardware]
-    systems = ["h100_sxm", "tpu_v6e"]
-    [keep]
-    top = 2
-    by = "{}"
-    """
-    (tmp_path / "space.toml").write_text(space.format("energy"))
-    ran = run("sweep", "space.toml")
-    assert ran.code == 2 and "tpu_v6e has none" in ran.err
-    (tmp_path / "space.toml").write_text(space.format("cost"))
-    dark = {row["hardware"]: row.get("energy") for row in answer("sweep", "space.toml")["rows"]}
-    assert dark["tpu_v6e"] is None
-
-
 def test_requests_in_flight_are_the_rate_times_the_latency():
     """Little's law, of an estimate and of every plan; those that run are fewer."""
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--osl", "2")

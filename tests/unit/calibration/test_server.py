@@ -1,5 +1,7 @@
 """Calibration of one server: what was put in comes back, and what is not known is said."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -25,20 +27,28 @@ def run(concurrency: float | None = 8.0, isl=1000.0, osl=101.0, **facts):
     return Run(isl=isl, osl=osl, concurrency=concurrency, **built)
 
 
-def served(noise):
-    """Runs of a server whose factors are ``TRUE``, with noise in log on both times."""
-    blank = [run(float(c), float(i), float(o)) for c, i, o in LOADS]
-    times = jax.jit(predictor(ARCH, HARDWARE, [load_of(r) for r in blank]))(THEORY.fitted(TRUE))
-    times = np.asarray(times).reshape(2, -1)
-    times = times * np.exp(noise * np.random.default_rng(3).normal(size=times.shape))
-    pairs = zip(blank, *times, strict=True)
+BLANK = [run(float(c), float(i), float(o)) for c, i, o in LOADS]
+
+
+@pytest.fixture(scope="module")
+def predict():
+    """TPOT and TTFT of every load, by a server."""
+    jax.config.update("jax_enable_x64", True)
+    law = jax.jit(predictor(ARCH, HARDWARE, [load_of(r) for r in BLANK]))
+    return lambda server: np.asarray(law(server)).reshape(2, -1)
+
+
+def measured_as(times):
+    pairs = zip(BLANK, *times, strict=True)
     return [r.replace(tpot=Statistic(a), ttft=Statistic(b)) for r, a, b in pairs]
 
 
 @pytest.fixture(scope="module")
-def built():
-    jax.config.update("jax_enable_x64", True)
-    return calibrate_server(THEORY, ARCH, HARDWARE, served(0.03))
+def built(predict):
+    """Of runs of a server whose factors are ``TRUE``, with noise in log on both times."""
+    times = predict(THEORY.fitted(TRUE))
+    times = times * np.exp(0.03 * np.random.default_rng(3).normal(size=times.shape))
+    return calibrate_server(THEORY, ARCH, HARDWARE, measured_as(times))
 
 
 def test_factors_come_back_within_their_intervals(built):
@@ -55,6 +65,7 @@ def test_errors_fall_to_the_noise_on_runs_left_out(built):
     assert np.median(wrong["before"]) > 0.2
     assert np.median(wrong["held_out"][0]) < 0.07 and np.median(wrong["held_out"][1]) < 0.15
     assert np.median(wrong["after"]) <= np.median(wrong["held_out"])
+    assert built.share == 1.0 and built.apart == ()  # what is borne out is believed whole
 
 
 def test_the_band_holds_what_was_left_out(built):
@@ -65,23 +76,15 @@ def test_the_band_holds_what_was_left_out(built):
     assert np.all(built.band(0.95)[:, 1] > high) and np.all(built.band(0.5)[:, 1] < high)
 
 
-def test_what_is_borne_out_is_believed_whole(built):
-    assert built.share == 1.0 and built.apart == ()
-
-
-def test_a_broken_run_is_told_and_moves_a_server_by_less_than_is_stated():
+def test_a_broken_run_is_told_and_moves_a_server_by_less_than_is_stated(predict):
     """Runs of a server as shipped, with ordinary noise, one of them three times slower."""
-    blank = [run(float(c), float(i), float(o)) for c, i, o in LOADS]
-    true = np.asarray(jax.jit(predictor(ARCH, HARDWARE, [load_of(r) for r in blank]))(THEORY))
-    random = np.random.default_rng(0)
+    true, random = predict(THEORY), np.random.default_rng(0)
     for broken in (1, 4):
-        times = true.reshape(2, -1) * np.exp(0.04 * random.normal(size=(2, len(LOADS))))
+        times = true * np.exp(0.04 * random.normal(size=true.shape))
         times[:, broken] *= 3.0
-        pairs = zip(blank, *times, strict=True)
-        runs = [r.replace(tpot=Statistic(a), ttft=Statistic(b)) for r, a, b in pairs]
-        result = calibrate_server(THEORY, ARCH, HARDWARE, runs)
+        result = calibrate_server(THEORY, ARCH, HARDWARE, measured_as(times))
         assert result.apart == (broken,)
-        after = np.abs(np.log(result.times.predictions["after"] / true.reshape(2, -1)))
+        after = np.abs(np.log(result.times.predictions["after"] / true))
         assert np.all(after.mean(axis=1) < np.log(result.band(0.8)[:, 1]))
 
 
@@ -135,17 +138,13 @@ def test_what_to_measure_next_is_new_and_narrows(built):
         assert one.bits > 0 and 0 < one.narrows < 1
 
 
-def test_one_run_is_believed_two_thirds():
+def test_one_run_is_believed_two_thirds(predict):
     """k runs move a factor by k / (k + 1/2) of the error, in log, where errors are ordinary."""
     small = {"decode_factor": 1.04, "first_factor": 1.0}
-    blank = run()
-    predict = jax.jit(predictor(ARCH, HARDWARE, [load_of(blank)]))
-    tpot, ttft = np.asarray(predict(THEORY.fitted(small)))
-    one = blank.replace(tpot=Statistic(tpot), ttft=Statistic(ttft))
+    one = measured_as(predict(THEORY.fitted(small)))[1]
     result = calibrate_server(THEORY, ARCH, HARDWARE, [one], ("decode_factor",))
-    assert np.log(result.fit.values["decode_factor"]) == pytest.approx(
-        np.log(1.04) * 1 / 1.5, rel=0.05
-    )
+    moved = np.log(result.fit.values["decode_factor"])
+    assert moved == pytest.approx(np.log(1.04) * 1 / 1.5, rel=0.05)
     assert result.times.left_out is None
 
 
@@ -156,9 +155,14 @@ def test_a_measured_median_is_predicted_as_one():
     by_median = blank.replace(ttft=Statistic(percentiles=((50.0, 0.1),)))
     assert measured([by_mean, by_median])[1].tolist() == [0.3, 0.1]
     predict = predictor(ARCH, HARDWARE, [load_of(one) for one in (by_mean, by_median)])
-    mean, median = np.asarray(jax.jit(predict)(THEORY))[2:]
-    life = THEORY.estimate(ARCH, HARDWARE, *load_of(blank)[:2])
-    assert [mean, median] == pytest.approx([float(life.ttft), float(life.ttft_median)])
+
+    @jax.jit
+    def both(server):
+        life = server.estimate(ARCH, HARDWARE, *load_of(blank)[:2])
+        return predict(server)[2:], (life.ttft, life.ttft_median)
+
+    (mean, median), expected = both(THEORY)
+    assert [float(mean), float(median)] == pytest.approx([float(x) for x in expected])
     assert median < 0.95 * mean
 
 
@@ -173,24 +177,18 @@ def test_requests_in_flight_follow_little():
     assert in_flight(arriving) == pytest.approx(4.0 * (0.5 + 100 * 0.01))
     assert np.isnan(measured([arriving])[1, 0]) and measured([arriving])[0, 0] == 0.01
     assert in_flight(run(8.0)) == 8.0
-
-
-def test_copies_share_the_requests():
-    load = load_of(run(32.0, chips=8.0, tp=2.0))
+    load = load_of(run(32.0, chips=8.0, tp=2.0))  # copies share them
     assert float(load.workload.batch) == 8.0 and float(load.plan.tp) == 2.0
 
 
-REFUSED = {
-    "engine": ([run(engine=None)], "engine"),
-    "unknown engine": ([run(engine="abacus")], "abacus"),
-    "two engines": ([run(), run(engine="sglang", line=3)], "one engine"),
-}
-
-
-@pytest.mark.parametrize(("runs", "said"), REFUSED.values(), ids=REFUSED)
-def test_an_engine_is_needed_and_only_one(runs, said):
-    with pytest.raises(InputError, match=said):
-        engine_of(runs)
+def test_an_engine_is_needed_and_only_one():
+    for engines, said in (
+        ([None], "engine"),
+        (["abacus"], "abacus"),
+        (["vllm", "sglang"], "one engine"),
+    ):
+        with pytest.raises(InputError, match=said):
+            engine_of([run(engine=engine, line=2 + i) for i, engine in enumerate(engines)])
 
 
 NO_LOADS = {
@@ -212,11 +210,10 @@ def test_what_a_run_must_say(one, said):
 
 def test_more_parameters_than_times_are_refused():
     one = run(tpot=Statistic(0.01), ttft=Statistic(0.1))
-    with pytest.raises(InputError, match="at least 3"):
-        calibrate_server(
-            THEORY, ARCH, HARDWARE, [one], ("decode_factor", "first_factor", "vllm.layer_gap")
-        )
-    with pytest.raises(InputError, match="parameter is 'banana'"):
-        calibrate_server(THEORY, ARCH, HARDWARE, [one], ("banana",))
-    with pytest.raises(InputError, match="runs"):
-        calibrate_server(THEORY, ARCH, HARDWARE, [])
+    three = ("decode_factor", "first_factor", "vllm.layer_gap")
+    refused: dict[str, Any] = {
+        "at least 3": ([one], three), "parameter is 'banana'": ([one], ("banana",)), "runs": ([],),
+    }  # fmt: skip
+    for said, asked in refused.items():
+        with pytest.raises(InputError, match=said):
+            calibrate_server(THEORY, ARCH, HARDWARE, *asked)
