@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_393,
-    "lines of code of the package": 35_012,
-    "lines of the package": 60_808,
+    "lines of code of the package": 35_014,
+    "lines of the package": 60_817,
     "files of the package": 410,
     "lines of experiments": 10_763,
     "lines of tests": 30_092,

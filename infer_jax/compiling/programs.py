@@ -69,11 +69,22 @@ def accepted_options(options: Options) -> Options:
 def _is_accepted(options: tuple[tuple[str, Any], ...]) -> bool:
     """Whether an empty program compiles with these options: 10 ms, once a process."""
     try:
-        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        with jax.default_device(host_device()):
             jax.jit(lambda: 0.0, compiler_options=dict(options)).lower().compile()
     except Exception:  # XLA's errors have no common class
         return False
     return True
+
+
+def host_device() -> jax.Device:
+    """The CPU, where small programs run sooner and float64 is cheap, beside any accelerator.
+
+    The first device where ``JAX_PLATFORMS`` leaves no CPU.
+    """
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return jax.local_devices()[0]
 
 
 # points from which code that is optimised a little, and fully, wins its compilation back

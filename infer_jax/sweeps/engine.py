@@ -29,7 +29,7 @@ from infer_jax.sweeps.states import Devices, DeviceStates, FrontierState
 
 MEMORY = 2**28  # bytes of a frontier's rows
 TARGET = 1.0  # seconds of a segment
-CHUNKS = {"cpu": 8192, "gpu": 2**20, "tpu": 2**18}  # lanes: those that fit a CPU's cache, a device
+CHUNKS = {"cpu": 8192, "gpu": 2**18, "tpu": 2**18}  # lanes: those that fit a CPU's cache, a device
 MIN_CHUNK = 256  # lanes
 # Rows within the margin are decided in float64 at no more than this many positions of a grid, and
 # no fewer than this many points apart.

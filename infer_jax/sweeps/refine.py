@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array, Device
+from jax import Array
 
-from infer_jax.compiling import quick
+from infer_jax.compiling import host_device, quick
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import Point, numbers
@@ -87,25 +87,18 @@ def estimates(part: Part, digits: np.ndarray, extent: Extent) -> Evaluated:
     count, group, evaluation = len(digits), part.group, part.program.evaluation
     blocks = -(-count // BLOCK)
     padded = np.concatenate([digits, np.repeat(digits[:1], blocks * BLOCK - count, 0)])
-    host = [d for d in jax.local_devices() if d.platform == "cpu"] or _cpu() or jax.local_devices()
+    host = host_device()
     if "." not in evaluation.feasible:
         extent = "all"  # one program for both uses
-    with precise(np.float64), jax.default_device(host[0]):
+    with precise(np.float64), jax.default_device(host):
         # arrays of their own: JAX keeps one that a caller's program closed over in 32 bits so
         base = jax.tree.map(partial(np.array, dtype=np.float64), group.base)
-        run = _compiled(host[0].platform)
+        run = _compiled(host.platform)
         rows = [
             jax.device_get(run(evaluation, extent, base, group.steps(block.T)))
             for block in np.split(padded, blocks)
         ]
     return jax.tree.map(lambda *x: np.concatenate(x)[:count], *rows)
-
-
-def _cpu() -> list[Device]:
-    try:
-        return jax.local_devices(backend="cpu")
-    except RuntimeError:  # JAX_PLATFORMS names only an accelerator
-        return []
 
 
 def select(reducer: Reducer, rows: RefinedPoints) -> RefinedPoints:

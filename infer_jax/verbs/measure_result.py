@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import jax
 
+from infer_jax.compiling import host_device
 from infer_jax.kernel_timing import FULL, TOY, FittedFamily, fitted, profile, timed
 from infer_jax.kernel_timing.families import spread
 from infer_jax.plots.bars import Panel, plot_bars
@@ -122,7 +123,7 @@ def measured_curves(chip: Chip | None, base: str, price: float, *, toy: bool) ->
     with busy("timing kernels"):
         rows = list(timed(TOY if toy else FULL))
     chip = chip or profile.chip_of(rows, profile.usable_memory())
-    with busy("fitting curves"):
+    with busy("fitting curves"), jax.default_device(host_device()):
         curves = [
             # of so few shapes none can be left out to be predicted
             fitted(family, unseen=False, restarts=1) if toy else fitted(family)

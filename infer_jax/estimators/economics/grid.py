@@ -29,7 +29,8 @@ from infer_jax.specs import (
 from infer_jax.typed_jax import trees
 
 POINTS = 400  # per axis of the paper's grid
-CHUNK = 8192  # pairs evaluated together
+CHUNK = 8192  # pairs evaluated together on a CPU, as many as fit its cache
+MAX_CHUNK = 2**20  # and at most on other devices
 LARGEST = 2.0**18  # chips, and sequences per active expert
 Column = Float[np.ndarray, " pairs"]
 Pairs = tuple[Array, Array]  # chips, batches
@@ -164,12 +165,14 @@ def evaluate(
         if not np.size(axis) or np.asarray(axis).dtype.kind not in "iuf":
             raise InputError("evaluate", name, axis, "an array of one number or more")
     n, b = (axis.ravel() for axis in np.meshgrid(chips, batches, indexing="ij"))
-    rows = -(-n.size // (CHUNK * jax.local_device_count())) * jax.local_device_count()
+    platform, devices = jax.default_backend(), jax.local_device_count()
+    chunk = CHUNK if platform == "cpu" else min(MAX_CHUNK, -(-n.size // devices))
+    rows = -(-n.size // (chunk * devices)) * devices
     # the last pair is repeated to fill the last chunk
-    filled = [np.pad(x, (0, rows * CHUNK - x.size), mode="edge") for x in (n, b)]
-    pairs = tuple(x.reshape(rows, CHUNK) for x in filled)
+    filled = [np.pad(x, (0, rows * chunk - x.size), mode="edge") for x in (n, b)]
+    pairs = tuple(x.reshape(rows, chunk) for x in filled)
     given = GridInputs(estimator, **inputs)  # pyright: ignore[reportArgumentType]
-    results = _compiled(jax.default_backend())(given, pairs)
+    results = _compiled(platform)(given, pairs)
     time, cost, feasible, mfu = (np.asarray(r).ravel()[: n.size] for r in results)
     double = partial(np.asarray, dtype=np.float64)
     return Grid(double(n), double(b), double(time), double(cost), feasible, double(mfu))
@@ -181,7 +184,7 @@ def _compiled(platform: str) -> Callable[..., Columns]:
 
 
 def _columns(given: GridInputs, pairs: Pairs) -> Columns:
-    """Decode time, cost, feasibility and MFU of pairs of shape (chunks, CHUNK)."""
+    """Decode time, cost, feasibility and MFU of pairs of shape (chunks, pairs of one)."""
 
     def price(pair: Pairs) -> Columns:
         chips, batch = pair
