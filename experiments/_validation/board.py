@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import _report
-from experiments._validation import decisions, estimates, kinds, peer, twins
+from experiments._validation import decisions, estimates, kinds, local_runs, peer, twins
 from experiments._validation.split_scores import mean_of_label
 from infer_jax.calibration import Score, statistics
 from infer_jax.calibration.pooled import answers, readers
@@ -185,7 +185,8 @@ def run(files: list[Path], asked: int = peer.ROWS, choices_alone: bool = False) 
         print("Not compared: the rows of aiconfigurator-core: it is not installed.")
     if len(every) == 1 + len(OTHERS):
         print("Not compared: aisimulate and aiconfigurator: neither is there.")
-    return figures(scores) | result
+    local = {} if files else local_runs.table(kinds.MEASURED / "llmfit_local.csv")
+    return figures(scores) | result | {"local runs of dense models": local}
 
 
 def predicted(

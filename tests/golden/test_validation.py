@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import validation
-from experiments._validation import board, estimates, kinds, twins
+from experiments._validation import board, estimates, kinds, local_runs, twins
 from infer_jax.calibration.pooled.answers import TRACES, shipped
 from infer_jax.calibration.pooled.readers import gpt_oss
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
@@ -281,6 +281,16 @@ def test_local_runs_are_scored_where_engine_chip_and_model_are_known(tmp_path):
 
 
 @pytest.mark.skipif(not kinds.MEASURED.is_dir(), reason="no ../shared/data/measured")
+def test_a_local_run_of_a_dense_model_has_the_share_of_bandwidth_that_its_weights_take():
+    run = {"engine": "llama.cpp", "gpu": "RTX 3060", "gpus": "1", "vram_gb": "12", "batch": "1"}
+    run |= {"model": "Qwen3-8B-GGUF", "moe": "False", "quantisation": "Q8_0", "drafts": "False"}
+    run |= {"out_tok_s": "30"}
+    others = {"moe": "True"}, {"model": "Qwen3-30B-A3B"}, {"batch": "4"}, {"gpu": "B580"}
+    others += {"quantisation": "?"}, {"vram_gb": "8"}, {"model": "phi"}
+    found = list(local_runs.shares([run, *(run | other for other in others)]))
+    assert found == [("llama.cpp", "RTX 3060", pytest.approx(8e9 * 8.5 / 8 * 30 / 360e9))]
+
+
 def test_every_file_beside_the_checkout_is_read():
     rows: list[PooledRow] = []
     for name, reader in kinds.sources().items():

@@ -14,7 +14,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import infer_jax as ij
-from infer_jax.compiling import MANY, QUICK, jax_internals, once, programs, store
+from infer_jax.compiling import MANY, jax_internals, once, programs, quick, store
 from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
 from infer_jax.estimators import VARIANTS
 from infer_jax.estimators.estimate import decode_context
@@ -70,7 +70,7 @@ def test_once_is_jit(points, folder):
 
 
 def test_kept_is_traced_to_the_last_bit(folder, world, monkeypatch):
-    traced = jax.device_get(jax.jit(memory, compiler_options=QUICK)(*world))
+    traced = jax.device_get(jax.jit(memory, compiler_options=quick("cpu"))(*world))
     made = once(memory, *world)
     assert len(list(folder.iterdir())) == 1
     no_trace(monkeypatch)

@@ -1,0 +1,77 @@
+"""Local runs that no estimator here answers: the share of the memory's bandwidth that they reach.
+
+Most are of llama.cpp and of models that are not bundled. Of a dense one its name and its format
+say enough: a token of one request reads every weight once.
+"""
+
+import csv
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from experiments import _report
+
+# bytes a second of cards and chips: NVIDIA's, AMD's and Apple's product pages
+BANDWIDTHS = {
+    "RTX 3060": 360e9,
+    "RTX 4070": 504e9,
+    "RTX 5090": 1792e9,
+    "RX 7900 XTX": 960e9,
+    "Apple M1 M1 Max": 400e9,
+}
+# bits a weight: llama.cpp, tools/quantize/README.md, of Llama 2 7B; others by their blocks
+BITS = {
+    "Q2_K": 3.35,
+    "Q3_K_M": 3.91,
+    "Q4_0": 4.5,
+    "Q4_K_S": 4.58,
+    "Q4_K_M": 4.84,
+    "Q5_K_S": 5.52,
+    "Q5_K_M": 5.68,
+    "Q6_K": 6.56,
+    "Q8_0": 8.5,
+    "NVFP4": 4.5,
+    "FP8": 8.0,
+    "BF16": 16.0,
+}
+SIZE, EXPERTS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)B(?![a-z])"), re.compile(r"A\d+(\.\d+)?B")
+FITS = 0.9  # share of the memory that weights may take beside a cache
+
+
+def shares(lines: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str, float]]:
+    """(engine, card, share of its bandwidth) of each run of one request of a dense model."""
+    for cells in lines:
+        size, card = SIZE.search(cells["model"]), cells["gpu"]
+        bits = BITS.get(cells["quantisation"].upper())
+        mixture = cells["moe"] == "True" or EXPERTS.search(cells["model"])
+        single = cells["batch"] in ("", "1") and cells["gpus"] == "1" and cells["drafts"] == "False"
+        if size and bits and card in BANDWIDTHS and single and not mixture:
+            weights = float(size[1]) * 1e9 * bits / 8
+            if cells["vram_gb"] and weights < FITS * 1e9 * float(cells["vram_gb"]):
+                read = weights * float(cells["out_tok_s"])
+                yield cells["engine"], card, read / BANDWIDTHS[card]
+
+
+def table(place: Path) -> dict[str, dict[str, float]]:
+    """Print the shares by engine and card, and return them in per cent; none without the file."""
+    if not place.is_file():
+        return {}
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    with place.open(newline="", encoding="utf-8") as file:
+        for engine, card, share in shares(list(csv.DictReader(file))):
+            found[engine, card].append(100 * share)
+    figures = {
+        f"{engine} {card}": {
+            "runs": len(x), "median": round(statistics.median(x), 1), "least": round(min(x), 1),
+            "most": round(max(x), 1),
+        }
+        for (engine, card), x in sorted(found.items())
+    }  # fmt: skip
+    _report.show(
+        "Local runs of dense models: weights read, % of the memory's bandwidth",
+        ("engine and card", "runs", "median", "least", "most"),
+        [(name, *row.values()) for name, row in figures.items()],
+    )
+    return figures
