@@ -74,9 +74,9 @@ def test_an_example_without_its_extra_ends_in_one_sentence(name, package, extra,
 
 
 def test_architecture_search():
-    """As README prints it, which tests/installed/test_pages.py compares with what it prints."""
+    """As its page prints it, which tests/installed/test_pages.py compares with what it prints."""
     asked = "python examples/architecture_search.py"
-    (shown,) = (c.shown for c in commands(ROOT / "README.md") if c.text == asked and c.shown)
+    (shown,) = (c.shown for c in commands(DOCS / "codesign.md") if c.text == asked and c.shown)
     rows = dict(line.split(maxsplit=1) for line in shown if line != "...")
 
     def ends(name):
