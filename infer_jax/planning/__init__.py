@@ -24,4 +24,9 @@ from infer_jax.planning.layout import (
     machine_rule as machine_rule,
 )
 from infer_jax.planning.pools import pool_plans as pool_plans
-from infer_jax.planning.pricing import LayoutEstimates as LayoutEstimates, choices as choices
+from infer_jax.planning.pricing import (
+    BreakEven as BreakEven,
+    LayoutEstimates as LayoutEstimates,
+    break_evens as break_evens,
+    choices as choices,
+)

@@ -1,4 +1,7 @@
-"""Rows of estimates as plans: replicas, rent, limits; the cheapest of each layout."""
+"""Rows of estimates as plans: replicas, rent, limits; the cheapest of each layout.
+
+And the rents at which another system would have the first plan.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -217,3 +220,45 @@ def first_of_each(table: LayoutEstimates, order: Iterable[int], count: int) -> l
         if len(first) == count:
             break
     return first
+
+
+class BreakEven(NamedTuple):
+    """The cheapest plan of another system, and the rents, USD per hour of a chip, that decide.
+
+    ``rent``: of its system now; ``below``: under which it comes first, all other rents held;
+    ``equal``: at which it costs as much as the first plan by prediction, which is the same unless
+    one of them was never measured; ``above``: of the first plan's system, over which it comes
+    first.
+    """
+
+    choice: Choice
+    rent: float
+    below: float
+    equal: float
+    above: float
+
+
+def break_evens(
+    first: Choice, plans: Iterable[Choice], rents: Mapping[str, float]
+) -> list[BreakEven]:
+    """The plan of each other system that would come first at another rent, the nearest one first.
+
+    The dollars of a plan are linear in the rent of its system and all plans of a system move
+    together, so the rents are exact: rent * (dollars of the first) / (dollars of the other). Plans
+    that stand lower for another reason than dollars come first at no rent, and those of two
+    systems have no single one: with such plans there is no answer.
+    """
+    plans = [*plans]
+    if not all(c.system in rents and c.usd_per_mtok > 0.0 for c in (first, *plans)):
+        return []
+    cheapest: dict[str, Choice] = {}
+    for c in sorted(plans, key=lambda c: c.rank):
+        if c.system != first.system and c.rank[:2] == first.rank[:2]:
+            cheapest.setdefault(c.system, c)
+
+    def against(c: Choice) -> BreakEven:
+        now, own = rents[c.system], rents[first.system]
+        ratio, slow = first.usd_per_mtok / c.usd_per_mtok, first.slow / c.slow
+        return BreakEven(c, now, now * ratio * slow, now * ratio, own / (ratio * slow))
+
+    return sorted(map(against, cheapest.values()), key=lambda x: x.above)

@@ -38,7 +38,7 @@ def compare(
     sidecar: opt.Sidecar = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
-    price: opt.Price = None,
+    price: opt.Prices = None,
     set: opt.Changes = None,
 ) -> "EstimatorsCompared | RunsCompared":
     """Where do systems, estimators, or prediction and measurement differ, term by term?
@@ -68,7 +68,10 @@ def compare(
     from infer_jax.verbs.runs import agree
 
     systems, _ = inputs.systems_of(hardware, None)
-    sides = [inputs.given(config, one, quant, kv_dtype, price, set) for one in systems]
+    rents = inputs.rents_of(price, systems)
+    sides = [
+        inputs.given(config, one, quant, kv_dtype, rents.get(one.name), set) for one in systems
+    ]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     facts = {"engine": engine, "dp": dp, "concurrency": concurrency, "request_rate": request_rate}
     facts |= {"prompts": prompts, "polling": polling, "balance_timeout": balance_timeout}

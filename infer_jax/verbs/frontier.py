@@ -27,7 +27,7 @@ def frontier(
     osl: opt.Osl = 512,
     prefix: opt.Prefix = 0,
     total_gpus: opt.TotalGpus = None,
-    price: opt.Price = None,
+    price: opt.Prices = None,
     tpot: opt.Tpot = None,
     demand: Annotated[float | None, Option.of("TOK/S", opt.RATE)] = None,
     preference: Annotated[float, Option.of("X", above_zero("an exponent", 100.0))] = 3.0,
@@ -73,10 +73,10 @@ def frontier(
     if out is not None:
         pictures.check(out, page=True)
     systems, _ = inputs.systems_of(hardware, None)
-    formats = unique_texts(quant) or [None]
+    formats, rents = unique_texts(quant) or [None], inputs.rents_of(price, systems)
     series = {
         system.name + (f", {form}" if len(formats) > 1 else ""): inputs.given(
-            config, system, form, kv_dtype, price, set
+            config, system, form, kv_dtype, rents.get(system.name), set
         )
         for system, form in product(systems, formats)
     }

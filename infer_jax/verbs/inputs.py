@@ -8,6 +8,7 @@ from typing import cast
 
 from infer_jax import engines, estimators, legal
 from infer_jax.catalog import Model, System, load_model, load_system
+from infer_jax.catalog.names import chip_of
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import Serving
@@ -16,7 +17,7 @@ from infer_jax.results.wording import by_command
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.specs.fields import fresh
 from infer_jax.verbs.changes import HEADS, Changes
-from infer_jax.verbs.options import HardwareLike as HardwareLike, ModelLike as ModelLike
+from infer_jax.verbs.options import HardwareLike as HardwareLike, ModelLike as ModelLike, RentsLike
 from infer_jax.verbs.problems import refuse
 
 BEST = "serving"  # the estimator of a given layout, where none is asked for
@@ -94,6 +95,26 @@ def given(
         model, machine = replace(model, architecture=parts.arch), parts.hardware
         source = f"given by {option('set')}" if "hardware.price" in changes.values() else source
     return Given(model, system, machine, source, changes, engine_version)
+
+
+def rents_of(price: RentsLike, systems: Sequence[System]) -> dict[str, float]:
+    """USD per hour of a chip of each system whose rent is given; ``price`` as ``@verb`` read it.
+
+    Raises:
+        InputError: a rent of none of the systems, or a second one of the same.
+    """
+    read = cast(list[dict[str, float]], price if isinstance(price, list) else [price or {}])
+    given, names = dict[str, float](), [system.name for system in systems]
+    for name, rent in (pair for rents in read for pair in rents.items()):
+        known = name if name in ("", *names) else chip_of(name, names)
+        if known is None:
+            raise refuse("price", f"{name}={rent:g}", f"of one of {', '.join(names)}")
+        if known in given:
+            each = option("price", f"{known or names[0]}={rent:g}")
+            raise refuse("price", rent, f"one for all systems, or one of each, such as {each}")
+        given[known] = rent
+    every = given.pop("", None)
+    return given if every is None else {**dict.fromkeys(names, every), **given}
 
 
 def model_of(config: ModelLike, quant: str | None, kv_dtype: str | None) -> Model:

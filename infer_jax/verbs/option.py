@@ -6,7 +6,7 @@ command line, the line of ``--help``, and the sentence about a wrong value.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Real
@@ -119,6 +119,27 @@ class SpreadTokens(ValueKind):
         """The tokens, and how far requests differ from them."""
         plain = isinstance(value, str | texts.Tokens)
         return texts.tokens(value if plain else to_float(value), 1)  # pyright: ignore
+
+
+@dataclass(frozen=True)
+class Rents(ValueKind):
+    """Rents of all systems or of those that are named: 2.1, "h100_sxm=2.1", {"h100_sxm": 2.1}."""
+
+    one: Number
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words."""
+        named = "h100_sxm=2.1" if by_command() else '{"h100_sxm": 2.1}'
+        return f"{self.one.allowed}, or with a system: {named}"
+
+    def check(self, value: object) -> dict[str, object]:
+        """The rents by the names of systems; "" stands for every other one."""
+        if isinstance(value, str):
+            name, _, text = value.rpartition("=")
+            value = {name.strip(): texts.number(text)}
+        rents = value if isinstance(value, Mapping) else {"": value}
+        return {str(name): self.one.check(rent) for name, rent in rents.items()}
 
 
 @dataclass(frozen=True)

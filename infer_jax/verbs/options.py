@@ -1,7 +1,7 @@
 """The options that several verbs have. What one verb alone has is declared beside it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Union
 
@@ -10,6 +10,7 @@ from infer_jax.verbs.option import (
     SHARE,
     OneOf,
     Option,
+    Rents,
     SpreadTokens,
     Time,
     above_zero,
@@ -64,7 +65,11 @@ CHANGES = (
 )
 Changes = Annotated[str | Sequence[str] | None, Option(CHANGES, "PATH=VALUE", many=True)]
 RENT = "Rent of one GPU; the profile's where not given."
-Price = Annotated[float | None, Option(RENT, "USD/H", above_zero("a price"))]
+PRICE = above_zero("a price")
+Price = Annotated[float | None, Option(RENT, "USD/H", PRICE)]
+RENTS = f"{RENT[:-1]}; h100_sxm=2.1 of one system, repeated for several."
+RentsLike = float | Mapping[str, float] | Sequence[float | str | Mapping[str, float]] | None
+Prices = Annotated[RentsLike, Option(RENTS, "[NAME=]USD/H", Rents(PRICE), many=True)]
 
 # the layout
 Tp = Annotated[float | None, Option("Tensor parallel degree.", "N", WHOLE)]

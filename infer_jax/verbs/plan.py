@@ -59,7 +59,7 @@ def plan(
     heads: opt.Heads = False,
     draft: opt.Draft = None,
     max_num_seqs: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
-    price: opt.Price = None,
+    price: opt.Prices = None,
     currency: Annotated[str | None, Option.of("LABEL")] = None,
     region_factor: Annotated[float, Option.of("X", above_zero("a factor"))] = 1.0,
     pue: Annotated[float | None, Option.of("X", Number(1.0))] = None,
@@ -112,10 +112,15 @@ def plan(
 
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
+    every = [*systems, *([] if decoding is None else [decoding])]
+    rents = inputs.rents_of(price, every)
     limits = seconds_of(ttft), seconds_of(tpot), seconds_of(p99_ttft)
     requirements = requirements_of((total_gpus, concurrency, request_rate), limits, frontier)
     chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
-    check_options(mode, requirements, decode_hardware, chunks, (price, currency))
+    if len(rents) < len({x.name for x in every}) and currency is not None:
+        allowed = f"with {option('price')} of every system: rents of profiles are in USD"
+        raise refuse("currency", currency, allowed)
+    check_options(mode, requirements, decode_hardware, chunks)
     requests = requested(isl, osl, prefix, request_rate, trace)
     if engine and estimator:
         allowed = f"without {option('estimator')}, which has an engine of its own"
@@ -131,7 +136,7 @@ def plan(
         set=set,
         estimator=estimator or (f"serving.{engine}" if engine else "serving"),
         decoding=decoding,
-        price=price,
+        rents=rents,
         engine_version=engine_version,
         currency=(currency or "USD").upper(),
         region=region_factor,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from infer_jax.estimators.known_errors import BORROWED
-from infer_jax.planning import Choice, Degrees, Requirements
+from infer_jax.planning import BreakEven, Choice, Degrees, Requirements
 from infer_jax.results import Column, scaled
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import UNBOUNDED, Output
@@ -99,6 +99,22 @@ def degrees_fields(degrees: Degrees) -> dict[str, object]:
         name: degrees_fields(x) if isinstance(x, Mapping) else None if x == UNBOUNDED else x
         for name, x in degrees.items()
     }
+
+
+def break_even_fields(rivals: Sequence[BreakEven], question: Question) -> list[dict[str, object]]:
+    """The rents at which other systems would come first for JSON, in the question's currency."""
+    unit = f"per_hour_{question.currency.lower()}"
+    return [
+        {
+            "hardware": x.choice.system,
+            "layout": x.choice.layout,
+            f"rent_{unit}": x.rent,
+            f"wins_below_{unit}": x.below,
+            f"costs_the_same_at_{unit}": x.equal,
+            f"first_stays_up_to_{unit}": x.above,
+        }
+        for x in rivals
+    ]
 
 
 def free_gpus(c: Choice, limits: Requirements) -> list[str]:

@@ -144,7 +144,7 @@ def command_words(
         "hardware": system.name if shipped else str(system.path),
         "quant": form,
         "kv-dtype": question.kv_dtype,
-        "price": question.price,
+        "price": question.rents.get(system.name),
         "total-gpus": total,
         "engine-version": question.engine_version,
         "set": changes if changes is None or isinstance(changes, str) else list(changes),

@@ -13,12 +13,14 @@ from infer_jax.planning import USUAL_TTFT, Choice, Layout
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
+from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import limits
 from infer_jax.verbs.bands import unmeasured
 from infer_jax.verbs.plan_columns import (
     bill_columns,
     borrowed_from,
+    break_even_fields,
     calibrated_intervals,
     evenly_spaced,
     free_gpus,
@@ -113,6 +115,7 @@ class PlanResult(FigureResult):
             sentences = [*plans.decision.sentences(best, question.sign)]
         elif not frontier and not plans.replayed:
             sentences += doubts(plans)
+        sentences += [] if frontier else other_rents(plans, question.sign)
         if sentences:
             yield from ("", *sentences)
         timed = [c for c in plans.replayed if c.replay and c.replay.times]
@@ -133,7 +136,7 @@ class PlanResult(FigureResult):
     def _facts(self) -> dict[str, object]:
         """What was asked, and all plans, for JSON; rents in the currency of ``price``."""
         question, plans, work = self.question, self.searched, self.question.requests.work
-        listed = "frontier" if question.requirements.frontier else "plans"
+        frontier = question.requirements.frontier
         return {
             "model": plans.model.name,
             "formats": plans.formats,
@@ -147,7 +150,8 @@ class PlanResult(FigureResult):
             "configurations": plans.configurations,
             "feasible": self.feasible,
             **(plans.decision.fields() if plans.decision else {}),
-            listed: [self._row(c) for c in plans.met],
+            "frontier" if frontier else "plans": [self._row(c) for c in plans.met],
+            "break_even": [] if frontier else break_even_fields(plans.break_evens, question),
             "near_misses": [self._row(c) for c in plans.missed],
             "launch": {launch.engine: launch.to_dict() for launch in self.launch.values()},
         }
@@ -289,6 +293,22 @@ def preferences(plans: Plans) -> list[str]:
         f"{cheapest.layout} on {cheapest.system} is predicted to cost {less:.2g} % less, but "
         f"{why}: 80 % of runs like it stay below {cheapest.slow:.3g} times the predicted TPOT, "
         f"and the choice rests on that. A run of it decides; {option('confidence')} weighs both."
+    ]
+
+
+def other_rents(plans: Plans, sign: str) -> list[str]:
+    """The rents at which another system would come first; ``sign``: of the currency."""
+    if not plans.break_evens or plans.best is None:
+        return []
+    first, parts = plans.systems[plans.best.system].side, list[str]()
+    for x in plans.break_evens:
+        mean = f"; below {digits(x.equal)} if both are as fast as predicted"
+        now = f"{x.rent:g} now{'' if x.below == x.equal else mean}"
+        parts.append(f"{x.choice.system} wins below {digits(x.below)} {sign}/h ({now})")
+    most, now = plans.break_evens[0].above, float(first.hardware.price)
+    return [
+        f"At other rents of a GPU: {', '.join(parts)}; {first.name} stays first up to "
+        f"{digits(most)} {sign}/h ({now:g} now)."
     ]
 
 

@@ -15,11 +15,13 @@ from infer_jax.estimators.serving import Deployment
 from infer_jax.launch import LaunchedService, Starter, checkpoint, service
 from infer_jax.planning import (
     MODES,
+    BreakEven,
     Choice,
     PlanCandidates,
     PlanSpace,
     Requirements,
     Side,
+    break_evens,
     front,
     machine,
     machine_rule,
@@ -45,12 +47,13 @@ class Question:
     """The model, systems, requests and requirements of plans, and what is tried.
 
     ``formats``, ``kv_dtype``, ``set``: of the model, and numbers that are changed;
-    ``engine_version``: release or month of its software, None: the newest measured; ``decoding``:
-    the system of the decode pool, if it is another one; ``price``, ``currency``, ``region``:
-    rent per GPU-hour, what it is in, and the factor of a region; ``pue``: power of the building
-    over that of its machines; ``chunks``: prompt tokens of a pass; ``common``: settings of all
-    plans; ``drafts``, ``draft``: the drafting, and the draft model by name; ``top``: plans of each
-    system; ``pools_excluded``: because only the mean of their wait is known.
+    ``engine_version``: release or month of its software, None: the newest measured;
+    ``decoding``: the system of the decode pool, if it is another one; ``rents``, ``currency``,
+    ``region``: rents per GPU-hour that are given, by system, what they are in, and the factor
+    of a region; ``pue``: power of the building over that of its machines; ``chunks``: prompt
+    tokens of a pass; ``common``: settings of all plans; ``drafts``, ``draft``: the drafting,
+    and the draft model by name; ``top``: plans of each system; ``pools_excluded``: because only
+    the mean of their wait is known.
     """
 
     config: ModelLike
@@ -63,7 +66,7 @@ class Question:
     estimator: str = inputs.BEST
     engine_version: str | None = None
     decoding: System | None = None
-    price: float | None = None
+    rents: Mapping[str, float] = field(default_factory=dict[str, float])
     currency: str = "USD"
     region: float = 1.0
     pue: float | None = None
@@ -88,7 +91,7 @@ class Question:
 
     def read(self, system: System, form: str | None) -> Given:
         """The model and one system as they are read."""
-        own = self.kv_dtype, self.price, self.set, self.engine_version
+        own = self.kv_dtype, self.rents.get(system.name), self.set, self.engine_version
         return inputs.given(self.config, system, form, *own)
 
     def series(self) -> Iterator[tuple[str, str | None, Sequence[System]]]:
@@ -130,10 +133,9 @@ def check_options(
     requirements: Requirements,
     decoding: HardwareLike | None,
     chunks: Sequence[float],
-    rent: tuple[float | None, str | None],
 ) -> None:
     """Raise InputError where an option is of another mode, or needs another option."""
-    p99, pools, (price, currency) = requirements.p99_ttft, mode == "disaggregated", rent
+    p99, pools = requirements.p99_ttft, mode == "disaggregated"
     together = option("mode", "aggregated")
     if math.isfinite(p99) and requirements.rate is None:
         allowed = f"with {option('request-rate')}: arrivals make waits random"
@@ -144,9 +146,6 @@ def check_options(
         raise refuse("decode_hardware", decoding, f"{option('mode', 'disaggregated')}, or no mode")
     if chunks and pools:
         raise refuse("chunk", chunks[0], f"{together}, or no mode: pools take it whole")
-    if currency is not None and price is None:
-        allowed = f"with {option('price')}: rents of profiles are in USD"
-        raise refuse("currency", currency, allowed)
 
 
 class PlanSystem(NamedTuple):
@@ -212,6 +211,12 @@ class Plans:
     def configurations(self) -> int:
         """Rows that were evaluated."""
         return sum(search.found.configurations for search in self.searches.values())
+
+    @property
+    def break_evens(self) -> list[BreakEven]:
+        """The rents at which the plan of another system would come first."""
+        rents = {name: float(x.side.hardware.price) for name, x in self.systems.items()}
+        return [] if self.best is None else break_evens(self.best, self.met, rents)
 
     @property
     def replayed(self) -> list[Choice]:

@@ -34,7 +34,7 @@ def report(
     batch: opt.Batch = None,
     ttft: opt.Ttft = None,
     tpot: opt.Tpot = None,
-    price: opt.Price = None,
+    price: opt.Prices = None,
     estimator: opt.EstimatorName = None,
     engine_version: opt.EngineVersion = None,
     out: Annotated[opt.Place | None, Option.of("FILE", default="report.html")] = None,
@@ -90,7 +90,7 @@ def report(
         kv_dtype=kv_dtype,
         set=set,
         estimator=name,
-        price=price,
+        rents=inputs.rents_of(price, systems),
         engine_version=engine_version,
     )
     for _, form, (system, *_) in question.series():

@@ -198,6 +198,13 @@ REFUSED = {
         (*FOUR, "--chunk", "512", "--mode", "disaggregated"), "pools"
     ),
     "plan, a currency alone": ((*FOUR, "--currency", "EUR"), "with --price"),
+    "plan, a currency of one price": (
+        (*FOUR, "--hardware", "h200_sxm", "--price", "h100=2", "--currency", "EUR"), "of every"
+    ),
+    "plan, two prices": (
+        (*FOUR, "--price", "2", "--price", "4"), "--price is '4'; allowed: one for all systems"
+    ),
+    "plan, no price": ((*FOUR, "--price", "h100=x"), "or with a system: h100_sxm=2.1"),
     "plan, no such PUE": ((*FOUR, "--pue", "0.9"), "a number from 1 to"),
     "plan, no region": ((*FOUR, "--region-factor", "0"), "above 0"),
     "plan, certain": ((*FOUR, "--confidence", "1"), "0.5 to 0.999"),

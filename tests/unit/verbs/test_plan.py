@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 import infer_jax as ij
 from infer_jax.planning import Replay, ReplayTimes, pools_of
+from infer_jax.results.numbers import digits
 from infer_jax.verbs.inputs import systems_of
 from infer_jax.verbs.plan_search import frontiers
 from tests.charts import charts_of
@@ -85,6 +87,70 @@ def test_systems_that_share_a_name_are_told_apart():
     assert {c.system for c in plans.plans} == {"h100_sxm", "h100_sxm (2)", "h100_sxm (3)"}
     names = [one.name for one in systems_of([SYSTEM, "h200_sxm"], "h200_sxm")[0]]
     assert names == [SYSTEM, "h200_sxm"]
+
+
+def test_rents_are_of_all_systems_or_of_one():
+    def rents(price: Any) -> dict[str, float]:
+        plans = ij.plan(MODEL, [SYSTEM, "b200_sxm"], **FEW, top=1, price=price).searched
+        return {name: float(x.side.hardware.price) for name, x in plans.systems.items()}
+
+    listed = {name: float(ij.load_system(name).hardware.price) for name in (SYSTEM, "b200_sxm")}
+    assert rents(None) == listed and rents(2) == dict.fromkeys(listed, 2.0)
+    assert rents({"h100": 2.1}) == rents("h100_sxm=2.1") == listed | {SYSTEM: 2.1}
+    assert rents([3.0, "b200_sxm=4"]) == {SYSTEM: 3.0, "b200_sxm": 4.0}
+
+
+@pytest.mark.parametrize(
+    "price, sentence",
+    [
+        ([2, 4], 'price is 4; allowed: one for all systems, or one of each, such as price="h100'),
+        (["h100=2", "h100_sxm=3"], "price is '3'; allowed: one for all systems"),
+        ({"b300_sxm": 1.0}, "price is 'b300_sxm=1'; allowed: of one of h100_sxm, b200_sxm"),
+        ({SYSTEM: 0.0}, "a price above 0, of 1e\\+12 at most, or with a system: {"),
+        ("cheap", "price is 'cheap'; allowed: a price above 0"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["plan", "compare", "frontier", "report"])
+def test_rents_of_no_system_are_refused(verb, price, sentence):
+    with pytest.raises(ij.InputError, match=sentence):
+        getattr(ij, verb)(MODEL, [SYSTEM, "b200_sxm"], total_gpus=2, price=price)
+
+
+def test_at_the_rent_that_is_said_another_system_costs_the_same_and_then_wins():
+    """Of measured systems; one that was never measured wins below it, by its slow end."""
+    systems, nudge = [SYSTEM, "b200_sxm", "mi355x"], 1e-3
+    asked: dict[str, Any] = {**FEW, "tpot": 0.03, "top": 1}
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        rents = dict(zip(systems, random.uniform([1.0, 2.0, 1.0], [4.0, 8.0, 6.0]), strict=True))
+        answer = ij.plan(MODEL, systems, **asked, price=rents)
+        assert answer.best is not None and len(answer.searched.break_evens) == 2
+        first = answer.best.system
+        for x in answer.searched.break_evens:
+            other = x.choice.system
+            assert x.rent == rents[other] and (x.below == x.equal) == (
+                "mi355x" not in (first, other)
+            )
+
+            def plans_at(name: str, rent: float, rents=rents):
+                return ij.plan(MODEL, systems, **asked, price={**rents, name: rent})
+
+            costs = {c.system: c.usd_per_mtok for c in plans_at(other, x.equal).plans}
+            assert costs[other] == pytest.approx(costs[first], rel=1e-9)
+            wins, loses = (plans_at(other, x.below * (1.0 + s)).best for s in (-nudge, nudge))
+            assert wins and loses and (wins.system, loses.system) == (other, first)
+        nearest = answer.searched.break_evens[0]
+        stays, goes = (plans_at(first, nearest.above * (1.0 + s)).best for s in (-nudge, nudge))
+        assert stays and goes and (stays.system, goes.system) == (first, nearest.choice.system)
+        said = f"{nearest.choice.system} wins below {digits(nearest.below)} $/h"
+        assert said in " ".join(str(answer).split())
+        row = answer.to_dict()["break_even"][0]  # pyright: ignore
+        assert row["wins_below_per_hour_usd"] == nearest.below
+
+
+def test_plans_of_two_systems_have_no_rent_that_decides():
+    plans = ij.plan(MODEL, SYSTEM, decode_hardware="h200_sxm", total_gpus=2, isl=2000, osl=200)
+    assert plans.plans and not plans.searched.break_evens
 
 
 def test_no_system_is_refused():
