@@ -27,16 +27,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_393,
-    "lines of code of the package": 35_014,
-    "lines of the package": 60_817,
+    "lines of code of the front": 9_458,
+    "lines of code of the package": 35_097,
+    "lines of the package": 60_963,
     "files of the package": 410,
     "lines of experiments": 10_841,
-    "lines of tests": 30_102,
+    "lines of tests": 30_175,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
-    "functions that ij.plan runs through": 243,
+    "functions that ij.plan runs through": 244,
 }
 PLAN = """
 import sys
