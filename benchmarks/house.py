@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_458,
-    "lines of code of the package": 35_097,
-    "lines of the package": 60_963,
+    "lines of code of the package": 35_103,
+    "lines of the package": 60_972,
     "files of the package": 410,
     "lines of experiments": 10_841,
     "lines of tests": 30_175,
