@@ -96,9 +96,15 @@ def outputs(point: Point) -> dict[str, Array]:
     With them energy (J/Mtok), the estimator's own or an upper bound (``energy``);
     0 where the profile has no power.
     """
+    return outputs_and_fit(point)[0]
+
+
+def outputs_and_fit(point: Point) -> tuple[dict[str, Array], Array]:
+    """The ``outputs``, and whether all limits are met."""
     estimate = estimate_at(point)
     shown = {x.name: getattr(estimate, x.name) for x in declared(estimate, view="sensitivity")}
-    return {**shown, "energy": energy(estimate, point.hardware, point.workload)}
+    shown["energy"] = energy(estimate, point.hardware, point.workload)
+    return shown, estimate.feasible
 
 
 def outputs_without_power(point: Point) -> dict[str, Array]:
@@ -303,9 +309,12 @@ def what_if(
         InputError: as ``changed``.
     """
     with jax.enable_x64(True):
-        base = {k: float(v) for k, v in once(function, changed(point, {})).items()}
-        answers = {}
-        for label, change in changes.items():
-            after = once(function, changed(point, change, label))
-            answers[label] = {k: float(after[k]) / base[k] - 1.0 for k in base if base[k] > 0}
-    return answers
+        base = once(function, changed(point, {}))
+        after = {x: once(function, changed(point, change, x)) for x, change in changes.items()}
+    return {label: relative_changes(base, one) for label, one in after.items()}
+
+
+def relative_changes(before: Mapping[str, Array], after: Mapping[str, Array]) -> dict[str, float]:
+    """Relative changes of the outputs, but of those that are not known: energy without a power."""
+    known = [name for name in before if before[name] > 0 and after[name] > 0]
+    return {name: float(after[name]) / float(before[name]) - 1.0 for name in known}

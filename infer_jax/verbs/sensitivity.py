@@ -86,6 +86,7 @@ def sensitivity(
         analyse = analyser(outputs, point)
         slopes = [own.PointSlopes(one, analyse(one)) for one in points]
         ifs = what_if(outputs, point, own.what_ifs(point)) if along is None else {}
+        chips = own.other_chips(point, asked, name) if along is None else []
     return own.SensitivityResult(
-        asked, name, trusted, slopes, ifs, along is not None, int(top), coefficients
+        asked, name, trusted, slopes, ifs, chips, along is not None, int(top), coefficients
     )

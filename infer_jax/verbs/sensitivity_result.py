@@ -1,16 +1,28 @@
 """The answer of ``sensitivity``: elasticities at one point or along a frontier, and what-ifs."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from jax import Array
 
-from infer_jax.design.sensitivity import Change, Elasticity, known_outputs
+from infer_jax.catalog import list_systems
+from infer_jax.compiling import once
+from infer_jax.design.sensitivity import (
+    Change,
+    Elasticity,
+    changed,
+    known_outputs,
+    outputs_and_fit,
+    relative_changes,
+)
 from infer_jax.errors import InputError
 from infer_jax.estimators import Economics
+from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.plots.style import Figure, name_of
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 from infer_jax.results import Column, Notes, Section, option, table
@@ -56,16 +68,35 @@ class PointSlopes(NamedTuple):
         return [{**vars(e), "kinked": e.kinked} for e in self.slopes]
 
 
+class OtherChip(NamedTuple):
+    """A shipped system in place of the asked one, the layout and the requests held.
+
+    ``changes``: relative changes of the outputs, by name; ``feasible``: whether the model fits;
+    ``borrowed``: the generations whose coefficients are used for it, if any.
+    """
+
+    name: str
+    changes: Mapping[str, float]
+    feasible: bool
+    borrowed: str | None
+
+    @property
+    def title(self) -> str:
+        """Its name, marked where its coefficients are borrowed."""
+        return f"{BORROWED} {self.name}" if self.borrowed else self.name
+
+
 @dataclass(frozen=True, repr=False)
 class SensitivityResult(pictures.EstimatorResult):
     """Elasticities of the outputs at one point, or ``along`` points of a frontier.
 
-    ``what_if``: relative changes of the outputs, by change; ``top``: printed rows of a table;
-    ``coefficients``: whether those of the estimator are printed.
+    ``what_if``: relative changes of the outputs, by change; ``chips``: other systems; ``top``:
+    printed rows of a table; ``coefficients``: whether those of the estimator are printed.
     """
 
     points: Sequence[PointSlopes]
     what_if: Mapping[str, Mapping[str, float]]
+    chips: Sequence[OtherChip]
     along: bool
     top: int
     coefficients: bool
@@ -93,6 +124,7 @@ class SensitivityResult(pictures.EstimatorResult):
             **self.names,
             "points": [{**at.load, "elasticities": at.rows()} for at in self.points],
             "what_if": self.what_if,
+            "chips": [chip._asdict() for chip in self.chips],
         }
         yield from self._along() if self.along else self._outputs()
         yield Notes(self.notes())
@@ -111,6 +143,13 @@ class SensitivityResult(pictures.EstimatorResult):
             f"The paths that {option('set')} takes are in {option('json')}"
             f"{'' if self.coefficients else own}.",
         ]
+        if self.chips:
+            notes.append(
+                f"Another chip is as its profile has it, rent included, whatever {option('price')} "
+                f"and {option('set')} make of this one; {BORROWED} marks borrowed coefficients."
+            )
+        if unfit := [chip.name for chip in self.chips if not chip.feasible]:
+            notes.append(f"It does not fit on so many of {', '.join(unfit)}.")
         if not float(self.points[0].point.hardware.power):
             name = self.asked.system.name
             notes.append(f"J/Mtok is unknown: the profile of {name} has no power.")
@@ -126,14 +165,20 @@ class SensitivityResult(pictures.EstimatorResult):
                 unit = "" if output.per or output.unit == "1" else f" ({output.unit})"
                 yield from ("", f"{output.short}{unit}")
                 yield table(rows, ELASTICITIES)
+        columns = [
+            Column(output.short, "%", name, lambda x: f"{100 * x:+.1f}")
+            for name, output in outputs.items()
+            if any(name in changes for changes in self.what_if.values())
+        ]
         if self.what_if:
             yield from ("", "What if")
             rows = [{"change": name, **changes} for name, changes in self.what_if.items()]
-            columns = [
-                Column(outputs[name].short, "%", name, lambda x: f"{100 * x:+.1f}")
-                for name in next(iter(self.what_if.values()))
-            ]
             yield table(rows, (Column("change", "", "change"), *columns))
+        fit = [chip for chip in self.chips if chip.feasible][: self.top]
+        if fit:
+            yield from ("", "Another chip, cheapest first: the same layout and requests")
+            rows = [{"chip": chip.title, **chip.changes} for chip in fit]
+            yield table(rows, (Column("chip", "", "chip"), *columns))
 
     def _along(self) -> Iterator[Section]:
         """Slopes by number and point of the frontier, for both of its axes."""
@@ -211,6 +256,35 @@ def what_ifs(point: Point) -> dict[str, Change]:
         questions["kernel launch half as long"] = {"estimator.launch": _half}
     bandwidth = {"hardware.chip.memory_bandwidth": lambda x: 1.5 * x}
     return {**questions, "1.5 times the memory bandwidth": bandwidth}
+
+
+def other_chips(point: Point, asked: inputs.Given, name: str) -> list[OtherChip]:
+    """Every other shipped system, at its profile's rent, in place of the asked one, cheapest first.
+
+    ``point``: what was asked; ``name``: of its estimator. A system for which the estimator lacks
+    coefficients is left out.
+    """
+
+    def evaluated(point: Point) -> tuple[dict[str, Array], Array]:
+        return once(outputs_and_fit, changed(point, {}))
+
+    base, _ = evaluated(point)
+    chips = list[OtherChip]()
+    for other in list_systems():
+        if other == asked.system.name:
+            continue
+        given = inputs.given(
+            asked.model, other, None, None, None, engine_version=asked.engine_version
+        )
+        try:
+            model = inputs.estimator(name, given)
+        except InputError:
+            continue
+        trust = inputs.trust(name, model, given)
+        after, fits = evaluated(point._replace(estimator=model, hardware=given.hardware))
+        changes = relative_changes(base, after)
+        chips.append(OtherChip(other, changes, bool(fits), trust.borrowed_from))
+    return sorted(chips, key=lambda chip: chip.changes.get("cost", math.inf))
 
 
 def _half(x: float) -> float:

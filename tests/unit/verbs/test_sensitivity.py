@@ -1,0 +1,49 @@
+"""`ij.sensitivity`: what other chips would change, as `ij.estimate` answers on them."""
+
+from typing import Any
+
+import pytest
+
+import infer_jax as ij
+
+MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
+ASKED: dict[str, Any] = {"isl": 2000, "osl": 200, "tp": 2, "batch": 24}
+
+
+# a change of the model is of all chips, one of the system is of this one alone
+CHANGES = ["arch.blocks.*.feedforward.width=*0.5", "hardware.power=*2"]
+
+
+@pytest.mark.parametrize("options", [{}, {"price": 2.0, "set": CHANGES}])
+def test_a_row_of_another_chip_is_what_estimate_answers_there(options):
+    """At that chip's own rent, also of a torus, of borrowed coefficients and where it is full."""
+    result = ij.sensitivity(MODEL, SYSTEM, **ASKED, **options)
+    here = ij.estimate(MODEL, SYSTEM, **ASKED, **options).estimate
+    chips = {chip.name: chip for chip in result.chips}
+    assert chips.keys() == {*ij.list_systems()} - {SYSTEM}
+    of_model = {"set": CHANGES[0]} if options else {}
+    for name in ("h200_sxm", "mi300x", "l4", "tpu_v6e", "v100_sxm_16gb"):
+        answer = ij.estimate(MODEL, name, **ASKED, **of_model)
+        chip, there = chips[name], answer.estimate
+        assert chip.feasible == bool(there.feasible)
+        assert chip.borrowed == answer.trust.borrowed_from
+        for output in ("ttft", "tpot", "cost"):
+            ratio = float(getattr(there, output)) / float(getattr(here, output))
+            assert 1.0 + chip.changes[output] == pytest.approx(ratio, rel=1e-12)
+        power = float(ij.load_system(name).hardware.power)
+        assert ("energy" in chip.changes) == (power > 0.0)
+    costs = [chip.changes["cost"] for chip in result.chips]
+    assert costs == sorted(costs)
+
+
+def test_the_cheapest_chips_that_fit_are_printed_and_the_others_named():
+    result = ij.sensitivity(MODEL, SYSTEM, **ASKED, top=3)
+    text, fit = str(result), [chip for chip in result.chips if chip.feasible]
+    printed = text.split("Another chip, cheapest first")[1].split("\n\n")[0]
+    assert [chip.title in printed for chip in fit] == [i < 3 for i in range(len(fit))]
+    assert 0 < len(fit) < len(result.chips)
+    words = " ".join(text.split())
+    unfit = [chip.name for chip in result.chips if not chip.feasible]
+    assert unfit and all(name in words.split("does not fit")[1] for name in unfit)
+    listed = result.to_dict()["chips"]
+    assert [row["name"] for row in listed] == [chip.name for chip in result.chips]  # pyright: ignore
