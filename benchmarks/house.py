@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_458,
-    "lines of code of the package": 35_103,
-    "lines of the package": 60_972,
+    "lines of code of the front": 9_500,
+    "lines of code of the package": 35_148,
+    "lines of the package": 61_056,
     "files of the package": 410,
     "lines of experiments": 10_841,
-    "lines of tests": 30_175,
+    "lines of tests": 30_224,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
