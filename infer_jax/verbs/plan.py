@@ -67,6 +67,7 @@ def plan(
     top: Annotated[int, Option.of("N", opt.WHOLE)] = 3,
     frontier: Annotated[bool, Option.of()] = False,
     replay: Annotated[bool, Option.of(flags=("--replay/--no-replay",))] = False,
+    compare_engines: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
 ) -> "PlanResult":
     """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?
@@ -90,6 +91,7 @@ def plan(
         top: Plans shown of each system.
         frontier: Every plan within the limits that no other beats in both speed and dollars.
         replay: Replay the first five plans by their engine's scheduler: means and p99 by both.
+        compare_engines: Ask the same of vllm, sglang and trtllm: the cheapest plan of each, too.
 
     Raises:
         InputError: a model or system that cannot be read, options that exclude each other.
@@ -99,15 +101,18 @@ def plan(
     >>> plans.best.layout, plans.best.chips
     ('1 x TP2', 2.0)
     """
+    from dataclasses import replace
+
     import numpy as np
 
+    from infer_jax.engines import ENGINES
     from infer_jax.estimators.serving import Deployment
     from infer_jax.planning import MODES
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs
     from infer_jax.verbs.drafts import DraftOptions, drafting
     from infer_jax.verbs.plan_result import PlanResult
-    from infer_jax.verbs.plan_search import Question, check_options, plans, requirements_of
+    from infer_jax.verbs.plan_search import Plans, Question, check_options, plans, requirements_of
     from infer_jax.verbs.requests import requested
 
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
@@ -122,9 +127,11 @@ def plan(
         raise refuse("currency", currency, allowed)
     check_options(mode, requirements, decode_hardware, chunks)
     requests = requested(isl, osl, prefix, request_rate, trace)
+    of_engine = f"without {option('estimator')}, which has an engine of its own"
     if engine and estimator:
-        allowed = f"without {option('estimator')}, which has an engine of its own"
-        raise refuse("engine", engine, allowed)
+        raise refuse("engine", engine, of_engine)
+    if compare_engines and estimator:
+        raise refuse("compare_engines", "given", of_engine)
     pools_excluded = mode is None and math.isfinite(requirements.p99_ttft)  # whose wait is a mean
     question = Question(
         config,
@@ -149,14 +156,19 @@ def plan(
         top=int(top),
         pools_excluded=pools_excluded,
     )
-    if confidence is None:
-        answer = plans(question)
-    else:
+
+    def answered(question: Question) -> Plans:
+        if confidence is None:
+            return plans(question)
         from infer_jax.verbs.plan_confidence import confident_answer  # other plans need not load it
 
-        answer = confident_answer(question, confidence)
+        return confident_answer(question, confidence)
+
+    answer, engines = answered(question), dict[str, Plans]()
+    for name in ENGINES if compare_engines else ():
+        engines[name] = answered(replace(question, estimator=f"serving.{name}"))
     if replay:
         from infer_jax.verbs.plan_replay import replay_plans
 
         replay_plans(question, answer)
-    return PlanResult(question, answer)
+    return PlanResult(question, answer, engines)

@@ -208,6 +208,21 @@ def bill_columns(rows: Sequence[Choice], plans: Plans, sign: str) -> list[Column
     ]
 
 
+def engine_columns(question: Question) -> list[Column]:
+    """What ``plan_fields`` has of the cheapest plan of each engine."""
+    unit, odds = question.currency.lower(), lambda share: f"{100.0 * share:.3g} %"
+    return [
+        Column("engine", "", "engine"),
+        Column("plan", "", lambda row: row.get("layout") or row["why_none"]),
+        Column("system", "", "hardware"),
+        Column("batch", "", "concurrency_per_replica"),
+        Column("TTFT", "ms", "ttft_ms"),
+        Column("TPOT", "ms", "tpot_ms"),
+        Column("blended", f"{question.sign}/Mtok", f"blended_cost_per_mtok_{unit}"),
+        Column("limits", "hold", "limits_hold", odds),
+    ]
+
+
 def replay_columns(plans: Sequence[Choice]) -> list[Column]:
     """Means and 99th percentiles by law and by replay, ms."""
     milliseconds = scaled(1e3)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from infer_jax.verbs.plan_columns import (
     borrowed_from,
     break_even_fields,
     calibrated_intervals,
+    engine_columns,
     evenly_spaced,
     free_gpus,
     plan_fields,
@@ -41,11 +42,12 @@ class PlanResult(FigureResult):
     """Plans within the limits, cheapest first, or else the nearest misses.
 
     ``best``: the cheapest plan; ``plans``, ``near_misses``: all of them; ``launch``: the commands
-    of the best one, by engine.
+    of the best one, by engine; ``engines``: plans of every engine, where they are compared.
     """
 
     question: Question
     searched: Plans
+    engines: Mapping[str, Plans] = field(default_factory=dict[str, Plans])
 
     @property
     def best(self) -> Choice | None:
@@ -118,6 +120,10 @@ class PlanResult(FigureResult):
         sentences += [] if frontier else other_rents(plans, question.sign)
         if sentences:
             yield from ("", *sentences)
+        if self.engines:
+            yield from ("", "The cheapest plan of each engine")
+            yield table(rows := self._engine_rows(), engine_columns(question))
+            yield {"engines": rows}
         timed = [c for c in plans.replayed if c.replay and c.replay.times]
         if timed:
             columns = replay_columns(plans.replayed)
@@ -132,6 +138,19 @@ class PlanResult(FigureResult):
             printed += yield from self._commands(best)
         yield Notes(printed)
         yield {"notes": [*notes, *by_replay]}  # of JSON, which has the commands' own beside them
+
+    def _engine_rows(self) -> list[dict[str, object]]:
+        """The cheapest plan of every engine that is compared, or why it has none."""
+        rows = list[dict[str, object]]()
+        for name, plans in self.engines.items():
+            best, why = plans.best, "none meets every limit"
+            row: dict[str, object] = {"engine": name}
+            if best is None or best.obstacle:
+                row["why_none"] = why if best is None else best.obstacle
+            else:
+                row |= plan_fields(best, self.question, borrowed_from(best, plans))
+            rows.append(row)
+        return rows
 
     def _facts(self) -> dict[str, object]:
         """What was asked, and all plans, for JSON; rents in the currency of ``price``."""

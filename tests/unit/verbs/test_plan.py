@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax.engines import ENGINES
 from infer_jax.planning import Replay, ReplayTimes, pools_of
 from infer_jax.results.numbers import digits
 from infer_jax.verbs.inputs import systems_of
@@ -146,6 +147,29 @@ def test_at_the_rent_that_is_said_another_system_costs_the_same_and_then_wins():
         assert said in " ".join(str(answer).split())
         row = answer.to_dict()["break_even"][0]  # pyright: ignore
         assert row["wins_below_per_hour_usd"] == nearest.below
+
+
+def test_engines_are_compared_by_the_plan_that_each_would_be_asked_for():
+    asked: dict[str, Any] = {**FEW, "tpot": 0.012, "top": 1}
+    both = ij.plan(MODEL, SYSTEM, **asked, engine="sglang", compare_engines=True)
+    assert [*both.engines] == [*ENGINES]
+    rows = {row["engine"]: row for row in both.to_dict()["engines"]}  # pyright: ignore
+    for name, plans in both.engines.items():
+        alone = ij.plan(MODEL, SYSTEM, **asked, engine=name)
+        assert plans.best == alone.best and rows[name] == {"engine": name, **alone.rows()[0]}
+    assert both.best == both.engines["sglang"].best
+    assert "The cheapest plan of each engine" in str(both)
+    # an engine that runs on none of the chips has no row of numbers
+    asked["tpot"] = 0.03
+    amd = ij.plan(MODEL, "mi300x", **asked, compare_engines=True)
+    rows = {row["engine"]: row for row in amd.to_dict()["engines"]}  # pyright: ignore
+    assert rows["trtllm"] == {"engine": "trtllm", "why_none": "TensorRT-LLM runs on NVIDIA GPUs"}
+    assert rows["vllm"]["layout"] in str(amd) and "runs on NVIDIA GPUs" in str(amd)
+    asked["tpot"] = 1e-4
+    fast = ij.plan(MODEL, SYSTEM, **asked, compare_engines=True)
+    assert "none meets every limit" in str(fast)
+    with pytest.raises(ij.InputError, match="compare_engines is 'given'; allowed: without estim"):
+        ij.plan(MODEL, SYSTEM, **asked, estimator="serving.vllm", compare_engines=True)
 
 
 def test_plans_of_two_systems_have_no_rent_that_decides():
