@@ -27,16 +27,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_500,
-    "lines of code of the package": 35_148,
-    "lines of the package": 61_056,
+    "lines of code of the front": 9_536,
+    "lines of code of the package": 35_184,
+    "lines of the package": 61_102,
     "files of the package": 410,
     "lines of experiments": 10_841,
-    "lines of tests": 30_224,
+    "lines of tests": 30_248,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
-    "functions that ij.plan runs through": 244,
+    "functions that ij.plan runs through": 245,
 }
 PLAN = """
 import sys
