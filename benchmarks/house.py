@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_536,
-    "lines of code of the package": 35_184,
-    "lines of the package": 61_102,
+    "lines of code of the front": 9_552,
+    "lines of code of the package": 35_203,
+    "lines of the package": 61_133,
     "files of the package": 410,
     "lines of experiments": 10_841,
     "lines of tests": 30_248,

@@ -22,6 +22,7 @@ from infer_jax.verbs import pictures
 from infer_jax.verbs.progress import is_shown
 
 ONE_PIECE = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=100000000"
+PIPED = 160  # characters of a line that another program or a file gets
 Verb = Callable[..., Result]
 Options = Mapping[str, object]
 
@@ -87,7 +88,8 @@ def show_result(
         notes = [x for part in parts if isinstance(part, Notes) for x in part.sentences]
         above: list[Part] = [part for part in parts if not isinstance(part, Notes)]
         parts = [*above, Notes([*notes, last])]
-    show(parts, Console(highlight=False), notes=is_shown())
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    show(parts, Console(highlight=False, width=PIPED if piped else None), notes=is_shown())
 
 
 def print_json(fields: Mapping[str, object]) -> None:

@@ -5,7 +5,7 @@ in rows of their own, (products, rows). Seconds and bytes; ``shapes`` labels row
 belong together and that are left out together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import jax.numpy as jnp
@@ -155,6 +155,7 @@ SCALE = 0.01  # residuals above it count by their size, not by their square
 FOLDS = 6  # of whole shapes, each left out once
 RESTARTS, SPREAD = 3, 0.7
 SHARE = 0.8  # probability that an interval covers
+USELESS = 30  # per cent: the median error above which a curve says nothing
 SHARPEST = 1000.0  # largest sharpness: corners beyond it look the same
 
 
@@ -201,3 +202,8 @@ def spread(errors: np.ndarray) -> tuple[float, float]:
     """
     size = 100.0 * np.abs(errors)
     return float(np.median(size)), float(np.quantile(size, 0.9))
+
+
+def useless(fits: Sequence[FittedFamily]) -> list[str]:
+    """The names of the families whose curve errs by more than ``USELESS`` % in the median."""
+    return [fit.family.name for fit in fits if spread(fit.seen)[0] > USELESS]

@@ -67,7 +67,7 @@ def plot_cloud(
         )
         _draw_lines(axes, {f"frontier of {name}": front for name, front in fronts.items()})
         readable(axes, 200.0)
-        axes.legend(loc="best")
+        axes.figure.legend(loc="outside lower left", ncols=2)
         look: Options = {"label": "configurations in a cell", "format": "{x:g}"}
         figure.colorbar(image, ax=axes, **look)
     return figure

@@ -35,6 +35,16 @@ def digits(value: SupportsFloat, count: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and value == round(value) else text
 
 
+def count(value: SupportsFloat) -> str:
+    """A number of tokens or requests: whole from 100 on, with three significant digits below.
+
+    >>> count(1387.32566667), count(4096.0), count(2.5)
+    ('1,387', '4,096', '2.5')
+    """
+    number = float(value)
+    return f"{number:,.0f}" if abs(number) >= 100.0 else f"{number:.3g}"
+
+
 def scaled(factor: float, count: int = 3) -> Callable[[SupportsFloat], str]:
     """A format of numbers in another unit: of FLOP in GFLOP by 1e-9.
 

@@ -18,7 +18,7 @@ from infer_jax.plots.points import plot_points
 from infer_jax.plots.rendering import FigureResult, dated, rent
 from infer_jax.plots.style import Figure, name_of
 from infer_jax.results import Column, Notes, Row, Rows, Section, table
-from infer_jax.results.numbers import digits
+from infer_jax.results.numbers import count, digits
 from infer_jax.specs import outputs
 from infer_jax.sweeps.chart import limit_in_words
 from infer_jax.sweeps.constraint import Constraint
@@ -182,7 +182,7 @@ class DesignResult(FigureResult):
         point, bound = self.design.point, f" {BOUND}" * any(change.bound for change in changed)
         limits = ", ".join(limit_in_words(*x, known) for x in dict(self.keep.under).items())
         facts = [
-            f"{float(point.workload.isl):,.12g} tokens in, {float(point.workload.osl):,.12g} out",
+            f"{count(point.workload.isl)} tokens in, {count(point.workload.osl)} out",
             ", ".join(dict.fromkeys(spec.formats.values())),
             f"{spec.system}, {rent({'': float(point.hardware.price)})}",
             f"limits: {limits}" if limits else "no limits",

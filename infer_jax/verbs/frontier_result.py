@@ -16,7 +16,7 @@ from infer_jax.plots.plan_chart import PlanChart, PlanPoint
 from infer_jax.plots.rendering import FigureResult, dated
 from infer_jax.plots.style import Figure, words
 from infer_jax.results import Column, Notes, Section, number, percent, table
-from infer_jax.results.numbers import digits
+from infer_jax.results.numbers import count, digits
 from infer_jax.specs import Workload, layout_label
 from infer_jax.verbs.pictures import EstimatorResult, brief, rents
 
@@ -233,7 +233,7 @@ class _Picture:
         gpus = f"number of GPUs ({low} to {high})" if low != high else f"layout of {low} GPUs"
         formats = dict.fromkeys(brief(x.asked.model.quantisation) for x in results)
         self.caption = dated(
-            f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out; "
+            f"{count(work.isl)} tokens in, {count(work.osl)} out; "
             f"weights in {', '.join(formats)}; {rents([x.asked for x in results])}; {server}, by "
             f"{first.estimator}. Every point has the batch and the {gpus} that are cheapest at its "
             f"speed. {dot} the largest {power}."

@@ -7,7 +7,7 @@ import jax
 
 from infer_jax.compiling import host_device
 from infer_jax.kernel_timing import FULL, TOY, FittedFamily, fitted, profile, timed
-from infer_jax.kernel_timing.families import spread
+from infer_jax.kernel_timing.families import USELESS, spread, useless
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult, dated
 from infer_jax.plots.style import Figure
@@ -104,6 +104,11 @@ class MeasureResult(FigureResult):
             f"Efficiencies are shares of {rates}: {source}.",
             "XLA compiled these kernels; a serving engine's own are others, mostly faster.",
         ]
+        if names := useless(self.curves):
+            notes.append(
+                f"Errors of {', '.join(names)} are above {USELESS} % in the median: these "
+                "curves say nothing. Time them again on a device that nothing else uses."
+            )
         if self.lost:
             notes.append(f"{self.lost} shapes did not fit into memory and were left out.")
         if self.out:

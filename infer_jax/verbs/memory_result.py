@@ -23,7 +23,7 @@ from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Answers, Column, Fact, Notes, Section, option
-from infer_jax.results.numbers import size
+from infer_jax.results.numbers import count, size
 from infer_jax.specs import Architecture, Hardware, Plan
 from infer_jax.verbs import inputs, pictures
 
@@ -175,7 +175,7 @@ class MemoryResult(FigureResult):
                 self.asked,
                 None,
                 "",
-                "" if batch is None else f"{batch.isl:,.12g} tokens in, {batch.osl:,.12g} out.",
+                "" if batch is None else f"{count(batch.isl)} tokens in, {count(batch.osl)} out.",
                 "Memory as a vLLM server accounts for it; requests of up to "
                 f"{float(engine.context):,.12g} tokens: the cache has room for "
                 f"{max(float(held.tokens), 0.0):,.0f}.",

@@ -60,7 +60,7 @@ ESTIMATOR = Option(
 EstimatorName = Annotated[str | None, ESTIMATOR]
 EstimatorLike = Annotated[Union[str, "estimators.Estimator", None], ESTIMATOR]
 CHANGES = (
-    "Change a number first: hardware.chip.memory_bandwidth=8e12, or *1.5 of it; `*` stands for any "
+    "Change a number first: hardware.chip.memory_bandwidth=8e12 or *1.5; `*` stands for any "
     "block. Repeat for several."
 )
 Changes = Annotated[str | Sequence[str] | None, Option(CHANGES, "PATH=VALUE", many=True)]

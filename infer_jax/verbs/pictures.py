@@ -10,6 +10,7 @@ from infer_jax.estimators import Trust
 from infer_jax.plots.plan_chart import PlanChart
 from infer_jax.plots.rendering import KINDS, FigureResult, dated, ending, rent
 from infer_jax.results import option
+from infer_jax.results.numbers import count
 from infer_jax.specs import Workload
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
@@ -90,7 +91,7 @@ def caption(
     """The facts below a picture: lengths, format, price, estimator, ``more``, and the date."""
     lengths = []
     if work is not None:
-        lengths.append(f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out")
+        lengths.append(f"{count(work.isl)} tokens in, {count(work.osl)} out")
     by = "estimators" if " and " in estimator else "estimator" if estimator else ""
     every = [asked] if isinstance(asked, Given) else asked
     formats = dict.fromkeys(one.model.quantisation for one in every)
@@ -142,7 +143,7 @@ def plans_caption(
 ) -> str:
     """The facts below a chart of plans, ``more`` after the lengths, and what its marks are."""
     facts = [
-        f"{float(work.isl):,.12g} tokens in, {float(work.osl):,.12g} out",
+        f"{count(work.isl)} tokens in, {count(work.osl)} out",
         *more,
         f"weights in {'; '.join(dict.fromkeys(map(brief, formats)))}",
         rents,

@@ -69,7 +69,7 @@ def test_a_bar_ends_at_its_time_and_what_is_beside_is_pale():
     panel = Panel("", "ms", {"": {"memory": 40.0, "compute": 70.0}}, ends={"": 80.0})
     figure = plot_bars([panel], mark="measured", end=OVERLAP)
     (axes,) = figure.axes
-    assert "80" in texts(axes) and legend(figure) == ["compute", "memory", OVERLAP]
+    assert "80" in texts(axes) and legend(figure) == ["compute, 70", "memory, 40", OVERLAP]
     (pale,) = axes.collections
     box: Any = pale.get_datalim(axes.transData)
     assert (box.x0, box.x1) == (80.0, 110.0)
