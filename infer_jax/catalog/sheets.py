@@ -34,6 +34,7 @@ class Sheet:
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
     citations: dict[str, str] = dataclasses.field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    rent_class: str = ""
     measured: tuple[MeasuredPoint, ...] = ()  # of the last file that has any
     unchecked: tuple[str, ...] = ()  # of the file that is being read
 
@@ -57,7 +58,8 @@ class Sheet:
         """
         if not isinstance(entry, dict) or not {"value", "source"} <= set(entry):
             raise InputError(where, at, short(entry), ENTRY)
-        if extra := sorted(set(entry) - {"value", "source", "note", *INTERVAL}):
+        own = {"class"} if field == "price" else set[str]()
+        if extra := sorted(set(entry) - {"value", "source", "note", *INTERVAL, *own}):
             known = "value, source, note, low and high"
             raise InputError(where, f"{at}.{extra[0]}", "unknown", known)
         raw, source = entry["value"], entry["source"]
@@ -83,6 +85,10 @@ class Sheet:
         if allowed and field not in self.unchecked:
             meant = f'or unchecked = ["{field}"], if it is meant'
             raise InputError(where, at, raw, f"{allowed}, as of any machine that there is; {meant}")
+        if field == "price":
+            self.rent_class = (
+                text_of(where, f"{at}.class", entry["class"]) if "class" in entry else ""
+            )
         self.numbers[field] = value
         self.citations[field] = self.sources[source] + (f" ({'; '.join(notes)})" if notes else "")
         self.intervals.pop(field, None)

@@ -50,6 +50,7 @@ class System:
     notes: str
     intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)  # 80 %, SI
     measured: tuple[MeasuredPoint, ...] = ()  # runs that its coefficients were calibrated to
+    rent_class: str = ""  # whose price it is: of "a GPU cloud", "a hyperscaler"; "" where not said
 
     def __repr__(self) -> str:
         """Name and title; the hardware's own repr has every number."""
@@ -129,6 +130,7 @@ def load_system(name_or_path: str | os.PathLike[str]) -> System:
         path=path,
         notes=sheet.texts.get("notes", ""),
         measured=sheet.measured,
+        rent_class=sheet.rent_class,
     )
 
 

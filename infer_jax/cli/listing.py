@@ -127,6 +127,7 @@ def _system_fields(system: "System") -> dict[str, object]:
         "memory_bandwidth_bytes_per_s": float(chip.memory_bandwidth),
         "domain": None if domain is None else float(domain),
         "price_per_hour_usd": float(system.hardware.price),
+        "rent_class": system.rent_class or None,
         "numbers": _numbers(system),
         "coefficients": system.coefficients,
         "filled": list(system.filled),

@@ -35,6 +35,7 @@ class Given:
     price_source: str
     changes: Changes
     engine_version: str | None = None
+    rent_class: str = ""
 
     def software(self, engine: str) -> tuple[float, str]:
         """Age of the software that is asked for, months, and words; InputError if unknown."""
@@ -94,7 +95,23 @@ def given(
         parts = changes.changed(arch=model.architecture, hardware=machine)
         model, machine = replace(model, architecture=parts.arch), parts.hardware
         source = f"given by {option('set')}" if "hardware.price" in changes.values() else source
-    return Given(model, system, machine, source, changes, engine_version)
+    own = source == system.sources.get("price", "the profile")
+    rent_class = system.rent_class if own else ""
+    return Given(model, system, machine, source, changes, engine_version, rent_class)
+
+
+def mixed_rents(systems: Sequence[Given]) -> list[str]:
+    """That the rents of systems are of different classes of providers, where they are."""
+    classes = dict[str, list[str]]()
+    for one in systems:
+        if one.rent_class:
+            classes.setdefault(one.rent_class, []).append(one.system.name)
+    if len(classes) < 2:
+        return []
+    parts = "; ".join(f"of {kind}: {', '.join(names)}" for kind, names in classes.items())
+    name = [*classes.values()][-1][0]
+    yours = option("price", f"{name}=...")
+    return [f"Rents are of different classes, {parts}: {yours} sets one that you would pay."]
 
 
 def rents_of(price: RentsLike, systems: Sequence[System]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from infer_jax.plots.style import Figure
 from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import limits
+from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.bands import unmeasured
 from infer_jax.verbs.plan_columns import (
     bill_columns,
@@ -238,6 +238,7 @@ class PlanResult(FigureResult):
             "Times are means of servers that run on.",
             f"{currency} and joules are per million tokens: of both sides, blended, where not of "
             f"input or output; a GPU is paid while it is rented. Energy is of the {power}.",
+            *inputs.mixed_rents([x.given for x in plans.systems.values()]),
             *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in assumed),
         ]
 

@@ -84,6 +84,37 @@ def test_every_link_is_the_printed_rate_of_one_direction(name):
             assert link["value"] == pytest.approx(printed / (2.0 if both else 1.0), rel=4e-3)
 
 
+RENT_CLASSES = {
+    "a GPU cloud": {"Hyperstack", "CoreWeave", "Crusoe", "Lambda"},
+    "a hyperscaler": {"Oracle", "Google"},
+    "the maker's cloud": {"Google", "Amazon"},
+    "a marketplace": {"RunPod"},
+    "a quotation": {"TensorWave"},
+    "an estimate": {"Signwl", "E."},
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_rent_is_of_one_class_of_provider_or_names_another(name):
+    system = load_system(name)
+    provider, source = system.sources["price"].split()[0], system.sources["price"]
+    assert provider in RENT_CLASSES[system.rent_class], source
+    if system.rent_class == "a GPU cloud":
+        assert "price list, on demand" in source and re.search(r"read 2026-0[89]-\d\d", source)
+
+
+def test_a_class_of_rent_is_that_of_its_price_alone(tmp_path):
+    based = 'base = "mi355x"\ntitle = "mine"\n'
+    own = 'price_usd_per_hour = { value = 4.0, source = "us", __ }\n[sources]\nus = "we, 2026"\n'
+    assert load_text(tmp_path, based).rent_class == "a hyperscaler"
+    assert load_text(tmp_path, based + own.replace(", __", "")).rent_class == ""
+    named = based + own.replace("__", 'class = "ours"')
+    assert load_text(tmp_path, named).rent_class == "ours"
+    assert "class" in message(tmp_path, based + own.replace("__", 'class = ""'))
+    power = own.replace("price_usd_per_hour", "power_w").replace("__", 'class = "ours"')
+    assert "power_w.class is 'unknown'" in message(tmp_path, based + power)
+
+
 def test_profiles_stack_where_their_structure_agrees():
     one, other = (load_system(name).hardware for name in ("h100_sxm", "t4_host"))
     assert jax.tree.structure(one) == jax.tree.structure(other)

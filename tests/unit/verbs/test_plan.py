@@ -101,6 +101,17 @@ def test_rents_are_of_all_systems_or_of_one():
     assert rents([3.0, "b200_sxm=4"]) == {SYSTEM: 3.0, "b200_sxm": 4.0}
 
 
+def test_rents_of_different_classes_are_said():
+    def notes(*systems: str, **price: Any) -> str:
+        return " ".join(ij.plan(MODEL, systems, **FEW, top=1, **price).notes())
+
+    said = "of a GPU cloud: h100_sxm; of a hyperscaler: mi355x: price="
+    assert said in notes(SYSTEM, "mi355x")
+    assert "different classes" not in notes(SYSTEM, "b200_sxm") + notes("mi355x")
+    assert "different classes" not in notes(SYSTEM, "mi355x", price={"mi355x": 4.0})
+    assert "different classes" not in notes(SYSTEM, "mi355x", set="hardware.price=*0.5")
+
+
 @pytest.mark.parametrize(
     "price, sentence",
     [
