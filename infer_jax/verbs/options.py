@@ -69,7 +69,7 @@ PRICE = above_zero("a price")
 Price = Annotated[float | None, Option(RENT, "USD/H", PRICE)]
 RENTS = f"{RENT[:-1]}; h100_sxm=2.1 of one system, repeated for several."
 RentsLike = float | Mapping[str, float] | Sequence[float | str | Mapping[str, float]] | None
-Prices = Annotated[RentsLike, Option(RENTS, "[NAME=]USD/H", Rents(PRICE), many=True)]
+Prices = Annotated[RentsLike, Option(RENTS, "USD/H", Rents(PRICE), many=True)]
 
 # the layout
 Tp = Annotated[float | None, Option("Tensor parallel degree.", "N", WHOLE)]
