@@ -5,9 +5,10 @@ Their contents are parsed by `infer_jax.catalog.foreign`.
 
 import errno
 import os
+import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -127,3 +128,43 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         raise InputError(str(path), "text", text[error.start], "text of Unicode") from None
     with replacing(path) as temporary:
         temporary.write_bytes(data)
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Check, before computing, that a new folder can be written there.
+
+    Raises:
+        InputError: it holds something, or cannot be written.
+    """
+    path = Path(path)
+    try:
+        empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+        good = path.parent.is_dir() and os.access(path.parent, os.W_OK) and "\0" not in str(path)
+        good = good and (empty or not os.path.lexists(path))
+    except OSError:  # a name too long, a folder that cannot be read
+        good = False
+    if not good:
+        what = "a folder that holds something" if path.is_dir() else "not a new folder"
+        raise InputError(str(path), "", what, "a new or empty folder, in one that can be written")
+
+
+def write_folder(path: str | os.PathLike[str], files: Mapping[str, str]) -> None:
+    """Write a new folder with all its files, or nothing; scripts (.sh) may be run.
+
+    Raises:
+        InputError: as ``check_folder``.
+        OSError: the disk is full or failing.
+    """
+    check_folder(path)
+    temporary = Path(path).with_name(f".{uuid.uuid4().hex}")
+    try:
+        temporary.mkdir()
+        for name, text in files.items():
+            write_text(temporary / name, text)
+        for script in temporary.glob("*.sh"):
+            read = script.stat().st_mode
+            script.chmod(read | (read & 0o444) >> 2)  # by whom may read it
+        temporary.rename(path)  # over an empty folder, too
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise _unwritten(Path(path), error) if isinstance(error, OSError) else error from None

@@ -5,12 +5,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import replace
+from functools import partial, wraps
 from inspect import signature
+from pathlib import Path
 
 import jax
 import typer
 
+from infer_jax.catalog.files import check_folder
 from infer_jax.compiling import keep_programs
 from infer_jax.errors import InputError
 from infer_jax.plots.rendering import FigureResult
@@ -161,8 +164,30 @@ def _sweep(verb: Verb, options: Options) -> None:
         raise typer.Exit(128 + stopped.number) from None
 
 
+def _plan(verb: Verb, options: Options) -> None:
+    """Plans, and their picture or the folder that starts the first."""
+    out = str(options.get("out", ""))
+    if not out or (Path(out).suffix and not out.endswith(os.sep)):
+        return run_verb(verb, options, page=True, must="feasible")
+    from infer_jax.verbs.plan_result import PlanResult  # which other verbs need not load
+
+    check_folder(out)
+
+    @wraps(verb)
+    def deployed(*args: object, **arguments: object) -> Result:
+        result = verb(*args, **arguments)
+        assert isinstance(result, PlanResult)
+        if not result.feasible:
+            return result
+        result.deploy(out)
+        return replace(result, folder=out)
+
+    rest = {name: x for name, x in options.items() if name != "out"}
+    return run_verb(deployed, rest, must="feasible")
+
+
 RUNS: Mapping[str, Callable[[Verb, Options], object]] = {
-    "plan": partial(run_verb, page=True, must="feasible"),
+    "plan": _plan,
     "replay": _replay,
     "measure": partial(run_verb, every_device=True),
     "doctor": partial(run_verb, every_device=True, must="agrees"),

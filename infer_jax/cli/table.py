@@ -65,7 +65,12 @@ VERBS = {
     "plan": Verb(
         "Which plans meet TTFT and TPOT for the fewest dollars per million tokens?",
         "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
-        picture="A picture of the plans: .png, .svg, .pdf or .html.",
+        picture="A picture of the plans: .png, .svg, .pdf or .html; or the folder that starts the "
+        "first.",
+    ),
+    "deploy": Verb(
+        "Write a folder that starts a plan: script, Compose, Kubernetes, Helm, Dynamo, benchmark.",
+        "deploy PLAN.json --out my_service",
     ),
     "replay": Verb(
         "What happens to each request of a trace or benchmark: percentiles, queue, cache, power.",

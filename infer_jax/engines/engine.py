@@ -172,15 +172,20 @@ class ServingEngine:
             where = (instance._replace(copies=1) if together else instance).where()
             command = command_line(instance.environment + program, [*flags, *together])
             return [Step(where, command)]
-        flags = [*flags, "--nnodes", machines, *self.address, "--node-rank"]
         rest, rank = "machine 1", 1
         if machines > 2:
             rest, rank = f"machines RANK=1 to {machines - 1}", Shell('"$RANK"')
         first = instance.where("machine 0, whose address is HEAD")
+        other = self.joined(machines, rank)
         return [
-            Step(first, command_line(program, [*flags, 0])),
-            Step(instance.where(rest), command_line(program, [*flags, rank, *self.others])),
+            Step(first, command_line(program, [*flags, *self.joined(machines, 0)])),
+            Step(instance.where(rest), command_line(program, [*flags, *other])),
         ]
+
+    def joined(self, machines: int, rank: object) -> list[object]:
+        """Options by which one of several machines joins an instance."""
+        others = () if rank == 0 else self.others
+        return ["--nnodes", machines, *self.address, "--node-rank", rank, *others]
 
     def budget(self, instance: Instance, service: LaunchedService) -> int:
         """Tokens of a pass of one attention group, as the estimator counts its time and memory.

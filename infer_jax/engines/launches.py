@@ -35,7 +35,8 @@ class Instance(NamedTuple):
     ``arriving``: requests come at random, and none are kept in flight; ``chunk``: tokens of a pass,
     infinite for the engine's own; ``role``: "", "prefill" or "decode";
     ``machine``: GPUs of one machine; ``maker``: of the GPU, "" where not known; ``first``: number
-    of the instance's first GPU in a machine that both pools share, -1 where they share none.
+    of the instance's first GPU in a machine that both pools share, -1 where they share none;
+    ``port``: of one server that others reach, 0 for the usual one of its role.
     """
 
     tp: int
@@ -52,6 +53,7 @@ class Instance(NamedTuple):
     most: int = 0
     arriving: bool = False
     first: int = -1
+    port: int = 0
 
     @property
     def ranks(self) -> int:
@@ -79,6 +81,12 @@ class Instance(NamedTuple):
         copies = f"each of {self.copies} instances, on GPUs and a port{ports} of its own"
         words = (self.role, copies if self.copies > 1 else "", machine)
         return ", ".join(word for word in words if word)
+
+    @property
+    def listens(self) -> list[object]:
+        """The option of its port, where it is not the engine's own."""
+        port = self.port or PORTS.get(self.role, 0)
+        return ["--port", port] if port else []
 
     @property
     def environment(self) -> str:

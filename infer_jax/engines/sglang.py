@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from infer_jax.engines.engine import ServingEngine
-from infer_jax.engines.launches import PORTS, Instance, LaunchedService, Shell
+from infer_jax.engines.launches import Instance, LaunchedService, Shell
 
 if TYPE_CHECKING:
     from infer_jax.replays import PrefillFirst
@@ -154,8 +154,8 @@ class SglangEngine(ServingEngine):
             flags += ["--speculative-draft-model-path", service.draft] if service.draft else []
             flags += ["--speculative-num-steps", instance.drafts, "--speculative-eagle-topk", 1]
             flags += ["--speculative-num-draft-tokens", instance.drafts + 1]
+        flags += instance.listens
         if instance.role:
-            flags += ["--port", PORTS[instance.role]]
             flags += ["--disaggregation-mode", instance.role]
             flags += ["--disaggregation-transfer-backend", "mooncake"]
         return [*flags, "--trust-remote-code"] if load.code else flags

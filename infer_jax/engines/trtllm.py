@@ -5,7 +5,7 @@ has fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/reference.html)
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from infer_jax.engines.engine import ServingEngine
@@ -134,7 +134,12 @@ class TrtllmEngine(ServingEngine):
         texts = {_file(x): self._yaml(x, service) for x in service.instances}
         files, steps = {name: text for name, text in texts.items() if text}, launch.steps
         if len(service.instances) > 1:
-            files["pools.yaml"] = _pools(service)
+            files["pools.yaml"] = pools_file(
+                [
+                    [f"{x.role}-{i}:{PORTS[x.role]}" for i in range(x.copies)]
+                    for x in service.instances
+                ]
+            )
             steps += (Step("before both pools", "trtllm-serve disaggregated -c pools.yaml"),)
         return launch._replace(steps=steps, files=files)
 
@@ -147,7 +152,7 @@ class TrtllmEngine(ServingEngine):
         flags += ["--ep_size", instance.ep] if instance.ep > 1 else []
         flags += ["--max_seq_len", service.context, "--max_batch_size", instance.group_requests]
         flags += ["--max_num_tokens", self.budget(instance, service)]
-        flags += ["--port", PORTS[instance.role]] if instance.role else []
+        flags += instance.listens
         flags += ["--config", _file(instance)] if self._yaml(instance, service) else []
         return [*flags, "--trust_remote_code"] if service.checkpoint.code else flags
 
@@ -185,10 +190,10 @@ def _file(instance: Instance) -> str:
     return f"{instance.role or 'plan'}.yaml"
 
 
-def _pools(service: LaunchedService) -> str:
+def pools_file(addresses: Sequence[Sequence[str]], host: str = "localhost") -> str:
     """Where requests come in, and the addresses of both pools."""
-    lines = ["hostname: localhost", "port: 8000"]
-    for one, title in zip(service.instances, ("context", "generation"), strict=True):
-        lines += [f"{title}_servers:", f"  num_instances: {one.copies}", "  urls:"]
-        lines += [f'    - "{one.role}-{i}:{PORTS[one.role]}"' for i in range(one.copies)]
+    lines = [f"hostname: {host}", "port: 8000"]
+    for those, title in zip(addresses, ("context", "generation"), strict=True):
+        lines += [f"{title}_servers:", f"  num_instances: {len(those)}", "  urls:"]
+        lines += [f'    - "{address}"' for address in those]
     return "\n".join(lines)

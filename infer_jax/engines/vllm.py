@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from infer_jax.engines.engine import ServingEngine
-from infer_jax.engines.launches import PORTS, Instance, LaunchedService, Shell
+from infer_jax.engines.launches import Instance, LaunchedService, Shell
 
 if TYPE_CHECKING:
     from infer_jax.replays import Preempting
@@ -139,8 +139,8 @@ class VllmEngine(ServingEngine):
             drafter = drafter if service.draft else {"method": "mtp"}
             speculation = json.dumps({**drafter, "num_speculative_tokens": instance.drafts})
             flags += ["--speculative-config", speculation]
+        flags += instance.listens
         if instance.role:
-            flags += ["--port", PORTS[instance.role]]
             moved = {"kv_connector": "NixlConnector", "kv_role": KV_ROLE[instance.role]}
             flags += ["--kv-transfer-config", json.dumps(moved)]
         return [*flags, "--trust-remote-code"] if load.code else flags

@@ -1,12 +1,13 @@
 """The answer of ``plan``: plans within the limits, or the nearest misses, and how they start."""
 
+import os
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 from infer_jax.engines import ENGINES
+from infer_jax.errors import InputError
 from infer_jax.estimators.known_errors import NAMES, pools as trust_of_pools
 from infer_jax.launch import Launch, launches
 from infer_jax.planning import USUAL_TTFT, Choice, Layout
@@ -14,6 +15,7 @@ from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
 from infer_jax.results.numbers import digits
+from infer_jax.rollouts import Rollout, write
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.bands import unmeasured
@@ -30,10 +32,10 @@ from infer_jax.verbs.plan_columns import (
     time_columns,
 )
 from infer_jax.verbs.plan_search import Plans, PlanSystem, Question
+from infer_jax.verbs.rollout import rollout_of, with_loads
 
 ONE_GPU = Layout(1.0, 1.0, 1.0, 1.0)
 BANDS = "In brackets: what 80 % of measured runs are in, by the calibration of the profile."
-NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"
 EVEN = 0.5  # odds from which a plan rather keeps its limits than not
 
 
@@ -42,12 +44,14 @@ class PlanResult(FigureResult):
     """Plans within the limits, cheapest first, or else the nearest misses.
 
     ``best``: the cheapest plan; ``plans``, ``near_misses``: all of them; ``launch``: the commands
-    of the best one, by engine; ``engines``: plans of every engine, where they are compared.
+    of the best one, by engine; ``engines``: plans of every engine, where they are compared;
+    ``folder``: where the best one was written to start.
     """
 
     question: Question
     searched: Plans
     engines: Mapping[str, Plans] = field(default_factory=dict[str, Plans])
+    folder: str = ""
 
     @property
     def best(self) -> Choice | None:
@@ -70,16 +74,27 @@ class PlanResult(FigureResult):
         return self.searched.missed
 
     @cached_property
+    def rollout(self) -> Rollout | None:
+        """The best plan as what starts it; None where no plan meets the limits."""
+        best = self.best
+        return None if best is None else rollout_of(self.question, self.searched, best)
+
+    @cached_property
     def launch(self) -> Mapping[str, Launch]:
         """What starts the best plan on each engine, or why nothing does."""
-        best, plans = self.best, self.searched
-        if best is None:
-            return {}
-        service = plans.service_of(best, self.question)
-        systems = [x.given.system for x in plans.systems_of(best)]
-        if not service.checkpoint.missing and any(x.path == Path() for x in systems):
-            service = service._replace(checkpoint=service.checkpoint._replace(missing=NO_GPU))
-        return dict(zip(ENGINES, launches(service), strict=True))
+        rollout = self.rollout
+        return {} if rollout is None else dict(zip(ENGINES, launches(rollout.service), strict=True))
+
+    def deploy(self, folder: str | os.PathLike[str]) -> Mapping[str, str]:
+        """Write a new folder that starts the best plan; what each file is is returned.
+
+        Raises:
+            InputError: no plan meets the limits, no engine starts it, or the folder holds
+                something.
+        """
+        if self.rollout is None:
+            raise InputError("deploy", "plan", None, "a plan within the limits, and none is")
+        return write(with_loads(self.rollout), folder)
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a plan: those within the limits, else the nearest misses."""
@@ -131,6 +146,8 @@ class PlanResult(FigureResult):
         by_replay = self._replay_notes()
         yield from by_replay
         printed = [*notes]
+        if self.folder:
+            printed.append(f"{self.folder} starts the first plan: its README.md says how.")
         if frontier:
             count = f"{len(shown)} of {len(plans.met)} points of the frontier"
             printed.insert(1, f"{count}; {option('json')} has all.")
@@ -169,9 +186,11 @@ class PlanResult(FigureResult):
             "configurations": plans.configurations,
             "feasible": self.feasible,
             **(plans.decision.fields() if plans.decision else {}),
+            **({"folder": self.folder} if self.folder else {}),
             "frontier" if frontier else "plans": [self._row(c) for c in plans.met],
             "break_even": [] if frontier else break_even_fields(plans.break_evens, question),
             "near_misses": [self._row(c) for c in plans.missed],
+            "deployment": self.rollout and self.rollout.to_dict(),
             "launch": {launch.engine: launch.to_dict() for launch in self.launch.values()},
         }
 

@@ -24,6 +24,7 @@ def reader(folder: Path) -> None:
     (folder / "MAP.toml").write_text(block("docs/gallery.md", "toml", "tpot"))
     (folder / "ALL.toml").write_text(block("docs/gallery.md", "toml", "speed"))
     (folder / "SPEC.toml").write_text(block("docs/codesign.md", "toml", "[free]"))
+    (folder / "PLAN.json").write_text((ROOT / "tests" / "data" / "plan.json").read_text())
     write_runs(folder / "runs")
     if LOGGED.is_dir():
         (folder / LOGGED.name).symlink_to(LOGGED)

@@ -21,6 +21,7 @@ from tests.cli.running import answer
 from tests.installed.program import call, program
 
 RUNS = Path(__file__).parents[1] / "data" / "server" / "runs.csv"
+PLAN = Path(__file__).parents[1] / "data" / "plan.json"
 # 8,030,261,248 parameters (the model's card) of 2 bytes, and an H100's 3.35 TB/s (NVIDIA)
 READING_MS = 8.030e9 * 2 / 3.35e12 * 1e3
 SPACE = """
@@ -202,6 +203,17 @@ def is_measured(out: str, folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["my_chip.toml"]  # nothing half-written
 
 
+def is_deployed(out: str, folder: Path) -> None:
+    """Four servers of two GPUs each, and up to three loads that the server takes."""
+    text = (folder / "my_service" / "start.sh").read_text(encoding="utf-8")
+    gpus = re.findall(r"CUDA_VISIBLE_DEVICES=(\S+) vllm serve Qwen/Qwen3-32B-FP8", text)
+    assert gpus == ["0,1", "2,3", "4,5", "6,7"] and text.count("start router vllm-router") == 1
+    bench = (folder / "my_service" / "bench.sh").read_text(encoding="utf-8")
+    loads = re.findall(r'^run one-\d "\$instance" (\d+) (\d+) \d+ concurrency (\d+)$', bench, re.M)
+    assert 1 <= len(loads) <= 3
+    assert all(int(i) + int(o) <= 2300 and int(n) <= 1024 for i, o, n in loads)
+
+
 ASKED = {
     "frontier": Asked(
         "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096",
@@ -233,6 +245,11 @@ ASKED = {
     ),
     "plan": Asked(
         "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms", "blended", plans
+    ),
+    "deploy": Asked(
+        "deploy PLAN.json --out my_service", r"my_service starts qwen3-32b: 4 x TP2", is_deployed,
+        {"PLAN.json": PLAN.read_text(encoding="utf-8")},
+        ("my_service/start.sh", "my_service/kubernetes.yaml", "my_service/README.md"),
     ),
     "report": Asked(
         "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms", r"report\.html",

@@ -1,0 +1,66 @@
+"""The folder's README: what is in it, how it starts, what is missing."""
+
+from collections.abc import Mapping
+
+from infer_jax.rollouts.bench import calibrate, calibrate_obstacle
+from infer_jax.rollouts.rollout import Rollout
+from infer_jax.rollouts.servers import ROUTERS, servers
+from infer_jax.rollouts.template import fill
+
+NEEDS = {
+    "vllm": "NIXL (pip install nixl)",
+    "sglang": "Mooncake (pip install mooncake-transfer-engine)",
+    "trtllm": "UCX or NIXL",
+}
+
+
+def page(rollout: Rollout, kinds: Mapping[str, str], missing: Mapping[str, str]) -> str:
+    """The page.
+
+    ``kinds``: what each file is, by its name; ``missing``: why a target has no file, by its title.
+    """
+    engine, placed = rollout.serving, servers(rollout)
+    launch, machines = engine.launch(rollout.service), 1 + max(x.machine for x in placed)
+    by_hand = "\n\n".join(f"# {x.where}\n{x.command}" for x in launch.steps)
+    gaps = [*rollout.gaps]
+    if why := calibrate_obstacle(rollout):
+        gaps.append(f"Runs for a calibration: {why}.")
+    gaps += [f"{title}: {why}." for title, why in missing.items()]
+    rows = [
+        f"| {x.name} | {x.machine} | {', '.join(map(str, x.gpus))} | {'' if x.rank else x.port} |"
+        for x in placed
+    ]
+    several = "s" if machines > 1 else ""
+    values = {
+        "title": rollout.title,
+        "engine": f"{engine.title} {engine.version}",
+        "files": "\n".join(f"| `{name}` | {what} |" for name, what in kinds.items()),
+        "servers": "\n".join(rows),
+        "machines": f"{machines} machine{several} of {placed[0].instance.machine} GPUs",
+        "commands": f"\n```sh\n{by_hand}\n```" if rollout.under_slurm else "",
+        "notes": "\n".join(f"* {x[0].upper()}{x[1:]}" for x in notes(rollout)),
+        "calibrate": calibrate(rollout) if rollout.measure else "",
+        "gaps": "\n".join(f"* {gap}" for gap in gaps) or "Nothing that is known.",
+    }
+    return fill("README.md", values)
+
+
+def notes(rollout: Rollout) -> list[str]:
+    """What one who starts the servers should know."""
+    load, first = rollout.service.checkpoint, rollout.service.instances[0]
+    lines = [
+        *(f"{comment}." for comment in rollout.serving.launch(rollout.service).comments),
+        f"Weights: https://huggingface.co/{load.repository}, with HF_TOKEN where it asks for one. "
+        "Containers keep them in /root/.cache/huggingface: mount a volume there on Kubernetes.",
+        "Prefix caches are on in these versions without an option; the plan counts "
+        f"{rollout.prefix:g} tokens of a prompt as cached.",
+    ]
+    if load.code:
+        lines.append("The repository brings code of its own, which the servers run.")
+    if first.role or first.copies > 1:
+        own = "nginx, or trtllm-serve disaggregated before two pools"
+        package = ROUTERS.get(rollout.engine)
+        lines.append(f"Router: {f'pip install {package}' if package else own}.")
+    if first.role:
+        lines.append(f"Pools hand caches over by {NEEDS[rollout.engine]}, which the image has.")
+    return lines

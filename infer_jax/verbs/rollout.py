@@ -1,0 +1,74 @@
+"""A plan that was found as what starts it, and the loads that should measure it."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infer_jax.catalog.systems import profiles_folder
+from infer_jax.errors import InputError
+from infer_jax.planning import Choice
+from infer_jax.rollouts import Load, Rollout
+from infer_jax.rollouts.bench import calibrate_obstacle
+
+if TYPE_CHECKING:
+    from infer_jax.verbs.plan_search import Plans, Question
+
+NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"
+
+
+def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
+    """What starts a plan on its engine."""
+    form, systems, _ = plans.searches[choice.label]
+    service, given = plans.service_of(choice, question), [x.given.system for x in systems]
+    if not service.checkpoint.missing and any(x.path == Path() for x in given):
+        service = service._replace(checkpoint=service.checkpoint._replace(missing=NO_GPU))
+    shipped = profiles_folder()
+    config, rate, last = question.config, question.requirements.rate, choice.pools[-1]
+    flying = question.requirements.concurrency or last.batch * last.copies
+    return Rollout(
+        plans.engine_of(choice),
+        service,
+        tuple(x.name if x.path.parent == shipped else str(x.path) for x in given),
+        os.fspath(config) if isinstance(config, str | os.PathLike) else plans.model.name,
+        f"{plans.model.name}: {choice.layout} on {choice.system}",
+        Load(round(choice.isl), round(choice.osl), 0 if rate else round(flying), rate or 0.0),
+        float(question.requests.work.prefix),
+        {"TTFT": 1e3 * choice.ttft, "TPOT": 1e3 * choice.tpot},
+        (form, question.kv_dtype),
+    )
+
+
+def with_loads(rollout: Rollout) -> Rollout:
+    """The same with the loads of one instance that tell ``calibrate`` most, or why there are none.
+
+    The model and the system are read again by their names.
+    """
+    import jax
+
+    from infer_jax.calibration.first_runs import first_runs
+    from infer_jax.calibration.runs import InstanceLoad
+    from infer_jax.estimators.serving import Deployment, ServingWorkload
+    from infer_jax.verbs import inputs
+    from infer_jax.verbs.progress import busy
+
+    if calibrate_obstacle(rollout):
+        return rollout
+    (one,), load = rollout.service.instances, rollout.load
+    degrees = {"tp": one.tp, "pp": one.pp, "ep": one.ep, "attention_dp": one.groups}
+    work = ServingWorkload.of(isl=load.isl, osl=load.osl, batch=one.requests)
+    with jax.enable_x64(True), busy("choosing the loads of the benchmark"):
+        try:
+            asked = inputs.given(rollout.config, rollout.systems[0], *rollout.formats, None)
+        except InputError as error:
+            gap = f"Loads for a calibration: {error}."
+            return rollout._replace(gaps=(*rollout.gaps, gap))
+        found = first_runs(
+            inputs.estimator(inputs.BEST, asked).for_engine(rollout.engine),
+            asked.model.architecture,
+            asked.hardware,
+            InstanceLoad(work, Deployment.of(**degrees)),
+            one.group_requests * one.groups,
+        )
+    runs = [x.load.workload for x in found]
+    sizes = [map(round, map(float, (x.isl, x.osl, x.batch))) for x in runs]
+    return rollout._replace(measure=tuple(Load(*x) for x in sizes))
