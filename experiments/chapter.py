@@ -14,6 +14,7 @@ import typer
 
 from experiments import _report
 from experiments._chapter import pools
+from experiments._claims import is_close
 from infer_jax.physics import attention as att
 from infer_jax.physics.speculation import bonus_yield, verified_yield
 from infer_jax.specs import Format, GroupedQuery, Latent
@@ -36,7 +37,7 @@ class Claim(NamedTuple):
     @property
     def agrees(self) -> bool:
         """Ours is within the tolerance of theirs."""
-        return abs(self.ours / self.theirs - 1.0) <= self.allowed
+        return is_close(self.ours, self.theirs, self.allowed)
 
 
 def cache_gb() -> float:

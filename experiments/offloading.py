@@ -110,7 +110,7 @@ def fit(as_json: _report.Json = False) -> None:
     rows = [(name, f"{value:.4g}", f"{stored[name]:.4g}") for name, value in result.values.items()]
     _report.show("Constants", ("constant", "fitted", "stored"), rows)
     worst = max(abs(x) for x in result.errors)
-    agrees = all(abs(result.values[k] / v - 1) < 0.02 for k, v in stored.items())
+    agrees = all(_claims.is_close(result.values[k], v, 0.02) for k, v in stored.items())
     _report.finish(agrees, {"fitted": result.values, "worst": worst, "agrees": agrees}, as_json)
 
 

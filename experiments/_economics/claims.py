@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._claims import Claim, Ours, beside
+from experiments._claims import Claim, Ours, beside, is_close
 from experiments._economics import claims_latency
 from experiments._economics.fronts import Front, fronts_of
 from infer_jax.catalog.published import economics_hardware, economics_model
@@ -66,16 +66,13 @@ def _machine() -> Ours:
     return {
         "all_reduce": (
             f"{ours[0]:.1f} us beside {ours[1]:.1f} us of latency",
-            abs(ours[0] / move - 1) < 1e-3 and abs(ours[1] / hops - 1) < 1e-3,
+            is_close(ours[0], move, 1e-3) and is_close(ours[1], hops, 1e-3),
         ),
         "links": (f"{rates[0]:.0f} and {rates[1]:.0f} GB/s", rates == (450.0, 50.0)),
-        "reading": (
-            f"{read * 1e3:.1f} ms; {1 / read:.1f} tok/s",
-            abs(read / (80 / 3350) - 1) < 0.02,
-        ),
+        "reading": (f"{read * 1e3:.1f} ms; {1 / read:.1f} tok/s", is_close(read, 80 / 3350, 0.02)),
         "utilisation": (
             f"near the front: {front.points.mfu[near]:.1%} at 70 tok/s",
-            abs(front.points.mfu[near] / stored - 1) < 0.03,
+            is_close(front.points.mfu[near], stored, 0.03),
         ),
     }
 
@@ -126,7 +123,7 @@ def _speculation() -> Ours:
         "providers": ("-", None),
         "formats": (
             f"{steps(best)} at most, {steps(preferred)} preferred",
-            all(abs(a / b - 1) < 0.01 for a, b in zip(preferred, printed, strict=True)),
+            all(is_close(a, b, 0.01) for a, b in zip(preferred, printed, strict=True)),
         ),
     }
 
@@ -151,7 +148,7 @@ def _inputs() -> Ours:
     return {
         "full_price": (
             f"${cost * mfu:.3f}, so {mfu:.1%} in Table 6",
-            abs(cost * mfu / full - 1) < 0.03,
+            is_close(cost * mfu, full, 0.03),
         ),
         "cheap_input": (f"{3 * mfu:.0%}", abs(3 * mfu - 3 * full / 0.70) < 0.01),
         "input_price": (ours, 3 <= reached / mfu <= 5),
@@ -200,7 +197,7 @@ def _intensity() -> Ours:
         "grouped": (result, max(intensities) < _ridge(16)),
         "ridge": (
             f"{_ridge(16):.0f} heads at 16 bits (3.3 TB/s)",
-            abs(_ridge(16) / sheet - 1) < 0.04,
+            is_close(_ridge(16), sheet, 0.04),
         ),
     }
 
@@ -220,15 +217,15 @@ def _mistral() -> Ours:
         "mistral_token": (f"{cache(arch):,.0f} bytes", cache(arch) == token),
         "mistral_cache": (
             f"{held / 1e9:.1f} GB; {weights / 1e9:.0f} GB",
-            abs(weights / 246e9 - 1) < 0.01 and held == 1e5 * token,
+            is_close(weights, 246e9, 0.01) and held == 1e5 * token,
         ),
         "mistral_batch": (
             f"{weights / held:.1f}",
-            abs(weights / held / (246e9 / (1e5 * token)) - 1) < 0.01,
+            is_close(weights / held, 246e9 / (1e5 * token), 0.01),
         ),
         "mistral_price": (
             f"${price:.2f} (3.3 TB/s, ${RENT:.0f}/h)",
-            abs(price / (1e6 * 1e5 * token / 3.35e12 * 2 / 3600) - 1) < 0.02,
+            is_close(price, 1e6 * 1e5 * token / 3.35e12 * 2 / 3600, 0.02),
         ),
         "deepseek_token": (f"{cache(other):,.0f} bytes", False),
         "deepseek_price": (

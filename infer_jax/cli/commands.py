@@ -6,9 +6,10 @@ from dataclasses import replace
 from importlib import import_module
 from inspect import Parameter, getdoc, signature
 from types import NoneType
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from infer_jax.cli import importing
 from infer_jax.cli.table import VERBS, Verb
@@ -21,6 +22,15 @@ QUIET = Option("The answer alone: no progress, no notes below it.", flags=("--qu
 NO_PICTURE = Option("Write no picture.")
 AT = Option("Sweep nothing: one point in full, by its index.", "INDEX")
 OF_COMMAND = {"as_json": (bool, JSON, False), "quiet": (bool, QUIET, False)}
+HYPHEN = "\N{NON-BREAKING HYPHEN}"  # at which no line of help is broken
+
+
+class VerbCommand(TyperCommand):
+    """The command of a verb, whose help leaves options whole."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help that ``--help`` prints."""
+        return super().get_help(ctx).replace(HYPHEN, "-")
 
 
 def command_of(name: str) -> Callable[..., None]:
@@ -79,7 +89,7 @@ def _parameter(name: str, type_: object, option: Option, default: object) -> Par
             first = f"{first:g}" if isinstance(first, float) else str(first)
     if option.required:
         first = Parameter.empty
-    how = {"help": option.help, "metavar": option.metavar or None}
+    how = {"help": option.help.replace("-", HYPHEN), "metavar": option.metavar or None}
     if (names := option.names) is not None:
         how["autocompletion"] = lambda incomplete: [x for x in names() if x.startswith(incomplete)]
     spelling = f"--{name.replace('_', '-')}"

@@ -19,6 +19,8 @@ from infer_jax.cli.table import VERBS
 from infer_jax.errors import InputError, printable
 
 NAME = "infer-jax: "
+# plain help: rich's tables cut words that are longer than their column
+STYLE: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": None}
 LONGEST = 240  # characters of a wrong value, or of the parser's sentence, that an error repeats
 
 
@@ -26,7 +28,7 @@ class Verbs(TyperGroup):
     """The group of verbs, which reports every problem of the user in one sentence."""
 
     def __init__(self, *, commands: dict[str, Any], **settings: Any):
-        verbs = {name: TyperCommand(name, help=verb.line) for name, verb in VERBS.items()}
+        verbs = {name: TyperCommand(name, short_help=x.line) for name, x in VERBS.items()}
         super().__init__(commands={**verbs, **commands}, **settings)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -35,12 +37,12 @@ class Verbs(TyperGroup):
         if name not in VERBS:
             return name, command, rest
         with importing():
-            from infer_jax.cli.commands import command_of
+            from infer_jax.cli.commands import HYPHEN, VerbCommand, command_of
 
             function = command_of(name)
-        program = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        example = f"Example: infer-jax {VERBS[name].example}"
-        program.command(name, help=VERBS[name].line, epilog=example)(function)
+        program = typer.Typer(add_completion=False, **STYLE)
+        example = f"Example: infer-jax {VERBS[name].example}".replace("-", HYPHEN)
+        program.command(name, cls=VerbCommand, help=VERBS[name].line, epilog=example)(function)
         return name, typer.main.get_command(program), rest
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:
@@ -108,11 +110,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-app = typer.Typer(
-    cls=Verbs,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]}, **STYLE)
 
 
 @app.callback()

@@ -14,7 +14,6 @@ from infer_jax.planning.choice import (
     Requirements as Requirements,
     Side as Side,
     front as front,
-    pools_of as pools_of,
 )
 from infer_jax.planning.instances import OpenLoop as OpenLoop, shares as shares, table as table
 from infer_jax.planning.layout import (

@@ -278,18 +278,6 @@ class PlanCandidates(NamedTuple):
         return min(self.met or self.missed, key=lambda c: c.rank, default=None)
 
 
-def pools_of(degrees: Degrees) -> tuple[Mapping[str, float], ...]:
-    """The degrees of each pool of a plan: a single one, or the prefill and the decode pool.
-
-    >>> pools_of({"tp": 2.0, "replicas": 4.0})
-    ({'tp': 2.0, 'replicas': 4.0},)
-    """
-    first, second = degrees.get("prefill"), degrees.get("decode")
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        return first, second
-    return ({name: x for name, x in degrees.items() if not isinstance(x, Mapping)},)
-
-
 def undominated_plans(tpot: Column | Sequence[float], cost: Column | Sequence[float]) -> list[int]:
     """Rows that no other beats in both time and cost, fastest first; one of a tie.
 

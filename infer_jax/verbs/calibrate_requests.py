@@ -12,9 +12,9 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.estimators import Estimator, Serving
 from infer_jax.replays import Requests
+from infer_jax.replays.runs import statistic
 from infer_jax.results import Column
 from infer_jax.verbs.inputs import Given
-from infer_jax.verbs.replay_runs import statistic
 from infer_jax.verbs.replay_server import Sizes, server_of
 
 LOGS = ("vllm", "sglang", "request log")  # sources of runs whose files may have every request

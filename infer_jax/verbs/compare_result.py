@@ -184,9 +184,8 @@ class RunsCompared(pictures.EstimatorResult):
 
     def _run(self, run: Run, estimate: Estimate) -> Iterator[Section]:
         """What was measured and predicted of a run, and the terms of the prediction."""
-        load = f"concurrency {run.concurrency:g}"
-        if run.request_rate is not None:
-            load = f"{run.request_rate:g} requests/s"
+        rate = run.request_rate
+        load = f"concurrency {run.concurrency:g}" if rate is None else f"{rate:g} requests/s"
         yield from ("", f"{run.place}: {load}, isl {run.isl:g}, osl {run.osl:g}")
         measured = dict(_measured(run))
         theirs = {x.json_key: x.factor * value for x, value in measured.items()}
@@ -217,11 +216,8 @@ class RunsCompared(pictures.EstimatorResult):
         if len(set(labels)) < len(labels):  # alike: told apart by their number
             labels = [f"{i + 1}. {label}" for i, label in enumerate(labels)]
         labelled = dict(zip(labels, runs, strict=True))
-        marks: dict[str, dict[str, float]] = {name: {} for name in PASSES}
-        for label, (run, _) in labelled.items():
-            for output, seconds in _measured(run):
-                if output.name in PASSES:
-                    marks[output.name][label] = 1e3 * seconds
+        times = {label: {x.name: s for x, s in _measured(r)} for label, (r, _) in labelled.items()}
+        marks = {x: {k: 1e3 * t[x] for k, t in times.items() if x in t} for x in PASSES}
         panels = _panels({label: estimate for label, (_, estimate) in labelled.items()}, marks)
         more = f"The first {PRINTED} of {len(self.runs)} runs." * (len(self.runs) > PRINTED)
         bars = "Bars: the predicted time by its parts."

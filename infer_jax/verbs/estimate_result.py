@@ -9,6 +9,7 @@ from jax import Array
 from infer_jax.estimators import Estimate, Estimator, Phase
 from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.planning import bands
 from infer_jax.plots.style import Figure
 from infer_jax.plots.timeline import StackedTime, plot_timeline
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number, option
@@ -17,7 +18,7 @@ from infer_jax.results.parts import ANSWERS
 from infer_jax.results.wording import term
 from infer_jax.specs import Experts, outputs
 from infer_jax.specs.plan import LAYOUTS
-from infer_jax.verbs import bands, inputs, limits, pictures
+from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.drafts import DraftedEstimate
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import Requested

@@ -93,11 +93,8 @@ class LayoutResult(FigureResult):
         ]
         mark = 0 if self.fastest else -1
         yield Rows("layouts", self.layouts, (*LAYOUT, *terms, *FITTING), mark)
-        for key, kind, runs in (
-            ("by_batch", "batch", self.by_batch),
-            ("by_gpus", "GPUs", self.by_gpus),
-        ):
-            yield Rows(key, runs)
+        for kind, runs in (("batch", self.by_batch), ("GPUs", self.by_gpus)):
+            yield Rows(f"by_{kind.lower()}", runs)
             yield from ("", f"Fastest by {kind}:")
             for run in runs:
                 to = f" to {run['to']:g}" if run["to"] > run["from"] else ""

@@ -18,7 +18,7 @@ from infer_jax.calibration.posterior import (
     with_draws,
 )
 from infer_jax.catalog.published import law_of, laws, serving_coefficients
-from infer_jax.estimators.known_errors import NAMES
+from infer_jax.estimators.known_errors import NAMES, measured_within
 from infer_jax.physics.chance import Spread, holds
 from infer_jax.planning import MODES, Choice, PlanCandidates, Requirements
 from infer_jax.planning.cheapest import ConfidentPlans, confident_plans
@@ -33,7 +33,6 @@ from infer_jax.planning.posterior import (
 from infer_jax.results import option
 from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
-from infer_jax.verbs.bands import error_bands
 from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, plan_space, plans
 
 OUTPUTS = ("tpot", "ttft")
@@ -70,8 +69,8 @@ class Unknowns:
                 load: float, gaps: float = 0.0, mode: str = mode, own: float = own
             ) -> Models:
                 """With so many requests in flight in an instance; ``gaps`` as theirs."""
-                within = error_bands(mode, systems, load, lengths, gaps)
-                pools = mode == "disaggregated"
+                trusts, pools = [x.trust for x in systems], mode == "disaggregated"
+                within = measured_within(trusts, load, lengths, pools=pools, gaps=gaps)
                 tpot, ttft = (
                     ErrorModel(Spread.of(within[x]), laws()[law_of(x, pools=pools)].common, own)
                     for x in OUTPUTS

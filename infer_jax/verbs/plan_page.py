@@ -12,14 +12,14 @@ from infer_jax.catalog import System
 from infer_jax.catalog.measured_points import latency
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.pages.charts import chart_page
-from infer_jax.planning import Choice
+from infer_jax.planning import Choice, bands
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
 from infer_jax.plots.plans import plot_plans
 from infer_jax.plots.rendering import rent
 from infer_jax.plots.style import Figure
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import bands, pictures
+from infer_jax.verbs import pictures
 from infer_jax.verbs.plan_search import Plans, Question, frontiers
 
 LINE = 76  # letters of a command's line, which a page does not break

@@ -20,18 +20,14 @@ from infer_jax.launch import budget
 from infer_jax.planning import USUAL_TTFT, Choice, Replay, ReplayTimes
 from infer_jax.replays import Requests, Rules, lanes, replay
 from infer_jax.replays.loops import checked, sizes_of
+from infer_jax.replays.requests import ArrivingRequests, drawn_arrivals
 from infer_jax.results.numbers import digits
 from infer_jax.typed_jax import trees
 from infer_jax.verbs.plan_columns import TIMES
 from infer_jax.verbs.plan_search import Plans, Question, search_on
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.replay_cluster import pools_of
-from infer_jax.verbs.replay_requests import (
-    ArrivingRequests,
-    RequestStream,
-    drawn_arrivals,
-    with_drafts,
-)
+from infer_jax.verbs.replay_requests import RequestStream, with_drafts
 from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
 
 COUNT = 5  # plans that are replayed

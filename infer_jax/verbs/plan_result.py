@@ -10,7 +10,7 @@ from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.estimators.known_errors import NAMES, pools as trust_of_pools
 from infer_jax.launch import Launch, launches
-from infer_jax.planning import USUAL_TTFT, Choice, Layout
+from infer_jax.planning import USUAL_TTFT, Choice, Layout, bands
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
@@ -18,7 +18,6 @@ from infer_jax.results.numbers import digits
 from infer_jax.rollouts import Rollout, write
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, limits
-from infer_jax.verbs.bands import unmeasured
 from infer_jax.verbs.plan_columns import (
     bill_columns,
     borrowed_from,
@@ -324,7 +323,7 @@ def preferences(plans: Plans) -> list[str]:
     )
     if best is None or cheapest is None or cheapest.usd_per_mtok >= best.usd_per_mtok:
         return []
-    why = unmeasured(cheapest, plans.systems_of(cheapest))
+    why = bands.unmeasured(cheapest, plans.systems_of(cheapest)[0].trust)
     if not why:  # it stands lower for another reason, which its row says
         return []
     less = 100.0 * (1.0 - cheapest.usd_per_mtok / best.usd_per_mtok)

@@ -21,6 +21,7 @@ from infer_jax.planning import (
     PlanSpace,
     Requirements,
     Side,
+    bands,
     break_evens,
     front,
     machine,
@@ -30,7 +31,7 @@ from infer_jax.planning import (
 from infer_jax.planning.layout import largest
 from infer_jax.results import option
 from infer_jax.specs import UNBOUNDED
-from infer_jax.verbs import bands, inputs
+from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
 from infer_jax.verbs.option import either
@@ -332,7 +333,8 @@ def search_on(
         )
         if search_with is not None:
             return c
-        holds, slow = bands.odds(c, systems, question.requirements, usual=found.usual)
+        trusts = [x.trust for x in systems]
+        holds, slow = bands.odds(c, trusts, question.requirements, usual=found.usual)
         return replace(c, holds=holds, slow=slow)
 
     return found._replace(met=[*map(judged, found.met)], missed=[*map(judged, found.missed)])

@@ -4,13 +4,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from infer_jax.catalog import Model
-from infer_jax.catalog.traces import BLOCK, Trace, cached_tokens, read_trace
-from infer_jax.replays import Drafts, Prefixes, Requests, Rules, drawn_drafts
+from infer_jax.catalog.traces import BLOCK, Trace, read_trace
+from infer_jax.replays import drawn_drafts
+from infer_jax.replays.requests import (
+    ArrivingRequests,
+    drawn_arrivals,
+    drawn_lengths,
+    shortest,
+)
 from infer_jax.results import option
 from infer_jax.verbs.drafts import Drafting, DraftOptions, drafting
 from infer_jax.verbs.option import either
@@ -20,7 +26,6 @@ ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws 
 PROMPTS = 1000  # requests of a run where not given, as there
 TURNS = 10  # requests of a run over those in flight, as InferenceX runs them
 MAX_REQUESTS = 1e6  # requests of a run
-LONGEST = 1e9  # seconds of a run, 32 years: a clock in 64 bits still tells passes apart
 # streams of random numbers: requests are the same with drafts, and with prefixes, as without
 DRAFTS, PREFIXES = 1, 2
 
@@ -119,7 +124,7 @@ class RequestStream:
             return int(either(prompts, len(self.trace)))
         return int(either(prompts, TURNS * flight if self.rate is None else PROMPTS))
 
-    def draw(self, prompts: int, seed: Sequence[int]) -> "ArrivingRequests":
+    def draw(self, prompts: int, seed: Sequence[int]) -> ArrivingRequests:
         """The requests of one run: the first ``prompts`` of a trace, or drawn by a seed."""
         random, trace = np.random.default_rng(seed), self.trace
         hashes: Sequence[Sequence[int]] = ()
@@ -143,44 +148,6 @@ class RequestStream:
             assert self.rate is not None
             times = drawn_arrivals(random, prompts, self.rate, self.burstiness, self.ramp_up)
         return ArrivingRequests(times, isl, osl, hashes, length=self.prefix or BLOCK)
-
-
-class ArrivingRequests(NamedTuple):
-    """Requests of one run in order of arrival; ``arrival`` (s) is not read in a closed loop.
-
-    ``hashes``: one of each ``length`` tokens of each prompt, where prefixes are cached; else none.
-    """
-
-    arrival: np.ndarray
-    prompt: np.ndarray
-    output: np.ndarray
-    hashes: Sequence[Sequence[int]] = ()
-    drafts: Drafts | None = None
-    length: int = BLOCK
-
-    def of(self, dealt: slice) -> "ArrivingRequests":
-        """Some of them."""
-        times = (self.arrival[dealt], self.prompt[dealt], self.output[dealt])
-        drafts = None if self.drafts is None else self.drafts.of(dealt)
-        return ArrivingRequests(*times, self.hashes[dealt], drafts, self.length)
-
-    def requests(self, rules: Rules) -> Requests:
-        """The same for a server whose scheduler looks prompts up by its ``rules``."""
-        if not self.hashes:
-            return Requests.of(*self[:3], drafts=self.drafts)
-        sizes = {"length": self.length, "block": int(float(rules.block))}
-        return Requests.of(*self[:3], prefixes=Prefixes.of(self.hashes, self.prompt, **sizes))
-
-    def cached(self, tokens: float) -> np.ndarray:
-        """Tokens of each prompt that are in a cache of ``tokens`` tokens, its last one never.
-
-        So it is in two pools and with drafts, where no scheduler looks prompts up: by the order of
-        arrival. An earlier prompt left them there; the block not used for longest goes first.
-        """
-        if not self.hashes:
-            return np.zeros_like(self.prompt)
-        sizes = {"block": self.length, "capacity": int(tokens // self.length)}
-        return np.minimum(cached_tokens(self.hashes, self.prompt, **sizes), self.prompt - 1)
 
 
 def request_stream(
@@ -235,56 +202,6 @@ def request_stream(
             allowed = f"without {option('trace')}: its requests come as they were recorded"
             raise refuse(name, value, allowed)
     return stream
-
-
-def drawn_lengths(
-    random: np.random.Generator, length: float, ratio: float, count: int
-) -> np.ndarray:
-    """Tokens of requests: whole numbers from ratio x length up to length, equally likely.
-
-    As InferenceX draws them: SemiAnalysisAI/InferenceX, utils/bench_serving/benchmark_serving.py at
-    086eabb, ``sample_random_requests``. `vllm bench serve` of today draws about the length.
-    """
-    low = shortest(length, ratio)
-    return random.integers(low, int(length), count, endpoint=True).astype(float)
-
-
-def shortest(length: float, ratio: float) -> int:
-    """Tokens of the shortest request that is drawn."""
-    return max(int(length * ratio), 1)
-
-
-def drawn_arrivals(
-    random: np.random.Generator,
-    count: int,
-    rate: float,
-    burstiness: float = 1.0,
-    ramp_up: float | None = None,
-) -> np.ndarray:
-    """Seconds at which requests come, with times between them by a gamma law.
-
-    Of shape ``burstiness`` and mean 1 / rate: 1 is Poisson, less is burstier. The last comes at
-    count / rate. With ``ramp_up`` the rate rises from there to ``rate``, linearly from the first
-    request to the last, and times are left as drawn. Source: vllm-project/vllm,
-    vllm/benchmarks/serve.py at 009e6d4, ``get_request``.
-
-    >>> times = drawn_arrivals(np.random.default_rng(0), 1000, 8.0)
-    >>> float(times[-1])
-    125.0
-    """
-    first = rate if ramp_up is None else ramp_up
-    rates = first + (rate - first) * np.arange(count) / max(count - 1, 1)
-    with np.errstate(all="ignore"):
-        times = np.cumsum(random.gamma(burstiness, 1.0 / (rates * burstiness)))
-        times = times if ramp_up is not None else times * (count / rate / times[-1])
-    if not times[-1] <= LONGEST:
-        name, value = "request_rate", rate
-        if ramp_up is not None:
-            name, value = "ramp_up", ramp_up
-        elif count <= rate * LONGEST:
-            name, value = "burstiness", burstiness
-        raise refuse(name, f"{value:g}", f"one whose {count} requests come within {LONGEST:g} s")
-    return times
 
 
 def with_drafts(

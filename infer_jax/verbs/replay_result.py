@@ -13,6 +13,7 @@ import numpy as np
 from infer_jax.catalog.files import replacing
 from infer_jax.plots.replay import plot_replay
 from infer_jax.plots.style import Figure
+from infer_jax.replays.runs import STATISTICS, ReplayRun, TimeStatistic, statistic
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, option
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.verbs import pictures
@@ -20,7 +21,6 @@ from infer_jax.verbs.limits import long_times
 from infer_jax.verbs.option import either
 from infer_jax.verbs.replay_cluster import ReplayedCluster
 from infer_jax.verbs.replay_requests import RequestStream
-from infer_jax.verbs.replay_runs import STATISTICS, ReplayRun, TimeStatistic, statistic
 from infer_jax.verbs.replay_server import ReplayedInstance
 
 TIMES = {  # the times of a request

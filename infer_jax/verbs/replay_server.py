@@ -24,13 +24,13 @@ from infer_jax.estimators.serving.price import (
 from infer_jax.physics import energy
 from infer_jax.physics.memory import tiers
 from infer_jax.replays import Log, Rules, has_prefix_cache
+from infer_jax.replays.runs import Series
 from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.inputs import Given
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.replay_runs import Series
 
 
 @dataclass(frozen=True)

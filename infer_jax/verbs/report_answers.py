@@ -18,11 +18,11 @@ from infer_jax.estimators.registry import variant
 from infer_jax.estimators.serving import Deployment
 from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup_memory
 from infer_jax.launch import Launch, LaunchedService, budget, launches
-from infer_jax.planning import USUAL_TTFT, Choice, PlanPool
+from infer_jax.planning import USUAL_TTFT, Choice, PlanPool, bands
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import bands, inputs, kernels_result, pictures
+from infer_jax.verbs import inputs, kernels_result, pictures
 from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
 from infer_jax.verbs.frontier_search import FrontierSearch, ideal_frontier
 from infer_jax.verbs.inputs import Given

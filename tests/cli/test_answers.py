@@ -100,10 +100,11 @@ def test_lists_are_complete():
 def test_every_verb_helps_with_an_example_and_has_what_all_have(verb):
     ran = run(verb, "--help")
     assert ran.code == 0
-    assert f"Example: infer-jax {verb}" in ran.out
+    assert f"Example: infer-jax {VERBS[verb].example}" in " ".join(ran.out.split())
     assert "--json" in ran.out and "--quiet" in ran.out
-    assert max(map(len, ran.out.splitlines())) <= 80
-    assert "\x1b" not in ran.out
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= 80 and not any(x.endswith("-") for x in lines)
+    assert "\x1b" not in ran.out and "…" not in ran.out
 
 
 def test_quiet_leaves_the_answer_alone():
@@ -132,8 +133,10 @@ def test_the_tab_key_completes_verbs_and_names(words, result, monkeypatch):
     assert set(run().out.split()) == result
 
 
-def test_no_words_are_a_question_for_help():
+def test_no_words_are_a_question_for_help_which_has_every_verb_in_full():
     assert run().out == run("--help").out
+    words = " ".join(run().out.split())
+    assert all(f"{name} {verb.line}" in words for name, verb in VERBS.items())
 
 
 def test_durations():

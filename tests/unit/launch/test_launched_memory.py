@@ -8,7 +8,6 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.errors import InputError
-from infer_jax.planning import pools_of
 
 # options of a command: requests and tokens of a pass, and whether those are of one group
 OPTIONS = {
@@ -65,7 +64,7 @@ def checked(model, system, words):
         return 0
     best, engine = result.best, words["engine"]
     steps = result.launch[engine].steps
-    pools = pools_of(best.degrees)
+    pools = best.pools
     several = len(pools) > 1
     count = 0
     for k, pool in enumerate(pools):
@@ -73,13 +72,13 @@ def checked(model, system, words):
         mine = [s for s in steps if s.where.startswith(role) and "--" in s.command]
         mine = [s for s in mine if "disaggregated -c" not in s.command][:1]
         for step in mine:
-            seats, tokens, context = sizes(step.command, engine, pool["attention_dp"], role)
-            batch = best.batch if role != "prefill" else pool["batch"]
+            seats, tokens, context = sizes(step.command, engine, pool.layout.attention_dp, role)
+            batch = best.batch if role != "prefill" else pool.batch
             if "request_rate" in words:  # of those in flight some wait
                 batch = next((x for k, x in best.outputs.items() if k.name == "running"), 1.0)
-            batch = max(np.floor(min(batch, seats * pool["attention_dp"])), 1.0)
+            batch = max(np.floor(min(batch, seats * pool.layout.attention_dp)), 1.0)
             said = ij.memory(
-                model, system, tp=pool["tp"], pp=pool["pp"], ep=pool["attention_dp"],
+                model, system, tp=pool.layout.tp, pp=pool.layout.pp, ep=pool.layout.attention_dp,
                 max_num_seqs=seats, max_num_batched_tokens=tokens, max_model_len=context,
                 batch=batch, isl=words["isl"], osl=words["osl"] if role != "prefill" else 1,
             )  # fmt: skip

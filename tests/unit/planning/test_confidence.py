@@ -12,7 +12,7 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.published import facts, laws, unseen
 from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import Spread
-from infer_jax.planning import MODES, PlanSpace, Requirements, Side, layouts, pools_of
+from infer_jax.planning import MODES, PlanSpace, Requirements, Side, layouts
 from infer_jax.planning.cheapest import confident_plans, tightened
 from infer_jax.planning.instances import instance_rows
 from infer_jax.planning.posterior import ErrorModel, Posterior, chances
@@ -83,12 +83,8 @@ def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_i
     random, many = np.random.default_rng(5), 200
     kept = []
     model = space.arch
-    deployed = space.common.replace(
-        **{
-            name: np.float64(pools_of(plan.degrees)[0].get(name, 1.0))
-            for name in ("tp", "attention_dp", "ep", "pp")
-        }
-    )
+    degrees = {name: np.float64(x) for name, x in plan.pools[0].layout.degrees.items()}
+    deployed = space.common.replace(**degrees)
     work = space.work.replace(batch=np.float64(plan.batch))
 
     @jax.jit

@@ -23,7 +23,6 @@ from infer_jax.planning import (
     layouts,
     machine,
     pool_plans,
-    pools_of,
     table,
 )
 from infer_jax.specs import Workload
@@ -117,9 +116,9 @@ def test_where_nothing_meets_the_limits_the_nearest_say_what_they_break(built):
 
 def test_traffic_is_carried_by_the_fewest_replicas(built):
     met, _ = chosen(built, chips=np.inf, rate=90.0, **LIMIT)
-    assert any(pools_of(c.degrees)[0]["replicas"] > 1 for c in met)
+    assert any(c.pools[0].copies > 1 for c in met)
     for c in met:
-        replicas = pools_of(c.degrees)[0]["replicas"]
+        replicas = c.pools[0].copies
         assert c.requests_per_s == pytest.approx(90.0)
         row = np.flatnonzero(
             (built.batch == c.batch)

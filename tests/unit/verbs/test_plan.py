@@ -10,7 +10,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.engines import ENGINES
-from infer_jax.planning import Replay, ReplayTimes, pools_of
+from infer_jax.planning import Replay, ReplayTimes
 from infer_jax.results.numbers import digits
 from infer_jax.verbs.inputs import systems_of
 from infer_jax.verbs.plan_search import frontiers
@@ -254,7 +254,7 @@ def test_plans_that_draft_are_replayed_with_their_drafts():
         MODEL, SYSTEM, **few, concurrency=20, acceptance=0.9, heads=True, replay=True, top=1
     )
     row, best = dict(plans.rows()[0]), plans.best
-    assert best is not None and pools_of(best.degrees)[0]["drafts"] > 0
+    assert best is not None and best.pools[0].layout.drafts > 0
     assert row["not_replayed"] is None
     assert row["replay_tpot_ms"] == pytest.approx(1e3 * best.tpot, rel=0.1)
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax.estimators import measured_within
 from infer_jax.physics.chance import Spread, ratio
 from infer_jax.planning import USUAL_TTFT
+from infer_jax.planning.bands import probability
 from infer_jax.verbs import plan_replay
-from infer_jax.verbs.bands import error_bands, probability
 
 
 def test_the_probability_is_the_share_of_drawn_errors_that_keep_the_limits():
@@ -40,7 +41,8 @@ def test_what_was_never_measured_leads_only_by_more_than_its_band():
         assert best is not None
         for c in answer.plans:
             lengths = c.isl, c.osl
-            band = error_bands(c.mode, plans.systems_of(c), c.batch, lengths)["tpot"][80][1]
+            trusts, pools = [x.trust for x in plans.systems_of(c)], len(c.pools) > 1
+            band = measured_within(trusts, c.batch, lengths, pools=pools)["tpot"][80][1]
             measured = c.mode == "aggregated" and plans.systems[c.system].trust.rows > 0
             assert c.slow == (1.0 if measured else max(band, 1.0))
             assert best.usd_per_mtok * best.slow <= c.usd_per_mtok * c.slow * (1 + 1e-6)

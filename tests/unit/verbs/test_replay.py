@@ -14,8 +14,9 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import Requests, serve, vllm
-from infer_jax.verbs.replay_requests import drawn_arrivals, drawn_lengths, request_stream
-from infer_jax.verbs.replay_runs import BATCHES, statistic
+from infer_jax.replays.requests import drawn_arrivals, drawn_lengths
+from infer_jax.replays.runs import BATCHES, statistic
+from infer_jax.verbs.replay_requests import request_stream
 from infer_jax.verbs.replay_server import Sizes, server_of
 from tests.cli.running import answer, as_command
 

@@ -1,7 +1,6 @@
 """How far measured servers are from the times of a plan: bands, and the odds of limits."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,16 +8,12 @@ from jax import Array
 from jax.scipy.special import ndtr
 
 from infer_jax.catalog.measured_points import latency
-from infer_jax.catalog.published import Within
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Trust, measured_within
 from infer_jax.estimators.known_errors import NAMES
 from infer_jax.physics.chance import Spread, room, score
-from infer_jax.planning import USUAL_TTFT, Choice, Requirements
+from infer_jax.planning.choice import USUAL_TTFT, Choice, Requirements
 from infer_jax.specs import Workload, outputs
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.plan_search import PlanSystem
 
 
 def intervals(
@@ -89,24 +84,16 @@ def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[floa
     }
 
 
-def error_bands(
-    mode: str, systems: "Sequence[PlanSystem]", load: float, lengths: tuple[float, float],
-    gaps: float = 0.0,
-) -> Within:  # fmt: skip
-    """Factors on the predicted TPOT and TTFT of plans between which shares of measured runs are."""
-    trusts = [system.trust for system in systems]
-    return measured_within(trusts, load, lengths, pools=mode == "disaggregated", gaps=gaps)
-
-
 def odds(
-    choice: Choice, systems: "Sequence[PlanSystem]", limits: Requirements, *, usual: bool
+    choice: Choice, trusts: Sequence[Trust], limits: Requirements, *, usual: bool
 ) -> tuple[float | None, float]:
     """The probability that a plan's limits hold, and the factor on its dollars it is ranked by.
 
     ``usual``: its TTFT is limited to the usual one. A plan of a kind that was never measured on the
     system is ranked by its dollars at the slow end of its band, which holds 80 % of measured runs.
     """
-    within = error_bands(choice.mode, systems, choice.batch, (choice.isl, choice.osl), choice.gaps)
+    lengths, pools = (choice.isl, choice.osl), len(choice.pools) > 1
+    within = measured_within(trusts, choice.batch, lengths, pools=pools, gaps=choice.gaps)
     ttft = min(limits.ttft, USUAL_TTFT) if usual else limits.ttft
     seconds = limits.tpot, ttft, limits.p99_ttft
     times = choice.tpot, choice.ttft, choice.ttft if choice.p99_ttft is None else choice.p99_ttft
@@ -115,7 +102,7 @@ def odds(
     if np.isfinite(seconds).any():
         numbers = [np.float64(x) for x in (*seconds, *times, choice.spare)]
         holds = float(once(probability, *numbers, spreads)) if not choice.excess else 0.0
-    slow = max(within["tpot"][80][1], 1.0) if unmeasured(choice, systems) else 1.0
+    slow = max(within["tpot"][80][1], 1.0) if unmeasured(choice, trusts[0]) else 1.0
     return holds, slow
 
 
@@ -135,11 +122,11 @@ def probability(
     return ndtr(jnp.minimum(*paces)) * ndtr(jnp.minimum(*firsts))
 
 
-def unmeasured(choice: Choice, systems: "Sequence[PlanSystem]") -> str:
+def unmeasured(choice: Choice, trust: Trust) -> str:
     """Why no measured run is of a plan's kind, in words; "" where some are."""
     if choice.mode == "disaggregated":
         return "no two pools of this system were fitted"
-    system = systems[0]
-    if system.trust.rows or system.trust.calibrated:
+    if trust.rows or trust.calibrated:
         return ""
-    return f"no run of {NAMES[system.side.serving.engine_name]} on it was measured"
+    engine = NAMES[trust.engine] if trust.engine else trust.estimator
+    return f"no run of {engine} on it was measured"
