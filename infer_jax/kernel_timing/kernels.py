@@ -98,7 +98,7 @@ def seconds(
         return operands, function(*operands)
 
     def turn(_: Array, carried: Carried) -> Carried:
-        for _ in range(shared):
+        for _call in range(shared):
             carried = call(carried)
         return carried
 
