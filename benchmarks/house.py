@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_387,
-    "lines of code of the package": 35_925,
-    "lines of the package": 62_317,
+    "lines of code of the front": 9_391,
+    "lines of code of the package": 35_929,
+    "lines of the package": 62_320,
     "files of the package": 421,
     "lines of experiments": 10_839,
     "lines of tests": 30_925,

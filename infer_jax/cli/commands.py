@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from inspect import Parameter, getdoc, signature
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 from typer.core import TyperCommand
@@ -28,7 +28,7 @@ HYPHEN = "\N{NON-BREAKING HYPHEN}"  # at which no line of help is broken
 class VerbCommand(TyperCommand):
     """The command of a verb, whose help leaves options whole."""
 
-    def get_help(self, ctx: Any) -> str:
+    def get_help(self, ctx: typer.Context) -> str:
         """The help that ``--help`` prints."""
         return super().get_help(ctx).replace(HYPHEN, "-")
 

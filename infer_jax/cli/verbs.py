@@ -19,8 +19,6 @@ from infer_jax.cli.table import VERBS
 from infer_jax.errors import InputError, printable
 
 NAME = "infer-jax: "
-# plain help: rich's tables cut words that are longer than their column
-STYLE: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": None}
 LONGEST = 240  # characters of a wrong value, or of the parser's sentence, that an error repeats
 
 
@@ -40,7 +38,7 @@ class Verbs(TyperGroup):
             from infer_jax.cli.commands import HYPHEN, VerbCommand, command_of
 
             function = command_of(name)
-        program = typer.Typer(add_completion=False, **STYLE)
+        program = typer.Typer(add_completion=False, rich_markup_mode=None)
         example = f"Example: infer-jax {VERBS[name].example}".replace("-", HYPHEN)
         program.command(name, cls=VerbCommand, help=VERBS[name].line, epilog=example)(function)
         return name, typer.main.get_command(program), rest
@@ -110,7 +108,12 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-app = typer.Typer(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]}, **STYLE)
+app = typer.Typer(
+    cls=Verbs,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich's tables cut words that are longer than their column
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 @app.callback()
