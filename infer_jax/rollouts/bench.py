@@ -23,6 +23,7 @@ def measurement(rollout: Rollout) -> dict[str, str]:
         lines = [_run(f"one-{i}", "$instance", x) for i, x in enumerate(rollout.measure, 1)]
         lines = ["", "# one instance, at the loads that tell calibrate most", *lines]
         others = "\n".join([*lines, f"echo {shlex.quote(calibrate(rollout))}"])
+    cached = f" {rollout.prefix:.0f}" if rollout.prefix >= 1.0 else ""
     times = ", ".join(f"{name} {x:.4g} ms" for name, x in rollout.expected.items())
     values = {
         "title": rollout.title,
@@ -31,7 +32,7 @@ def measurement(rollout: Rollout) -> dict[str, str]:
         "client": CLIENTS[rollout.engine],
         "code": "--trust-remote-code" if load.code else "",
         "expected": f", which predicts {times}" if times else "",
-        "planned": _run("plan", "$url", rollout.load),
+        "planned": _run("plan", "$url", rollout.load) + cached,
         "others": others,
     }
     return {"bench.sh": fill("bench.sh", values)}

@@ -52,8 +52,8 @@ def notes(rollout: Rollout) -> list[str]:
         *(f"{comment}." for comment in rollout.serving.launch(rollout.service).comments),
         f"Weights: https://huggingface.co/{load.repository}, with HF_TOKEN where it asks for one. "
         "Containers keep them in /root/.cache/huggingface: mount a volume there on Kubernetes.",
-        "Prefix caches are on in these versions without an option; the plan counts "
-        f"{rollout.prefix:g} tokens of a prompt as cached.",
+        f"The plan counts {rollout.prefix:g} tokens of a prompt as cached. Prefix caches are on in "
+        "these versions without an option, where the model's layers keep caches of one kind.",
     ]
     if load.code:
         lines.append("The repository brings code of its own, which the servers run.")

@@ -9,15 +9,19 @@ instance=${INSTANCE_URL:-http://localhost:@port@}
 client=${CLIENT:-@client@}
 mkdir -p runs
 
-run() { # NAME URL ISL OSL PROMPTS concurrency|rate LOAD
-  local name=$1 url=$2 isl=$3 osl=$4 prompts=$5 kind=$6 load=$7
+run() { # NAME URL ISL OSL PROMPTS concurrency|rate LOAD [TOKENS that prompts share]
+  local name=$1 url=$2 isl=$3 osl=$4 prompts=$5 kind=$6 load=$7 prefix=${8:-0}
   local option=--max-concurrency
+  if [ "$prefix" != 0 ] && [ "$client" != vllm ]; then
+    echo "$client is told of no shared prefix: the plan counts $prefix tokens as cached" >&2
+  fi
   if [ "$kind" = rate ]; then option=--request-rate; fi
   case $client in
   vllm)
     vllm bench serve --backend vllm --base-url "$url" --model "$model" @code@ \
-      --dataset-name random --random-input-len "$isl" --random-output-len "$osl" --ignore-eos \
-      --num-prompts "$prompts" "$option" "$load" --percentile-metrics ttft,tpot,itl,e2el \
+      --dataset-name random --random-input-len "$((isl - prefix))" --random-prefix-len "$prefix" \
+      --random-output-len "$osl" --ignore-eos --num-prompts "$prompts" "$option" "$load" \
+      --percentile-metrics ttft,tpot,itl,e2el \
       --save-result --save-detailed --result-dir runs --result-filename "$name.json"
     ;;
   sglang)

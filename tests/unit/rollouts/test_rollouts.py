@@ -294,6 +294,7 @@ def test_what_is_missing_is_said():
     assert "vLLM starts it" in page["another engine"]
     assert "image" in page["sglang amd"]
     assert "policy cache_aware" in " ".join(FOLDERS["cached"]["start.sh"].split())
+    assert 'run plan "$url" 2000 300 960 rate 8 1000\n' in FOLDERS["cached"]["bench.sh"]
 
 
 def test_a_plan_goes_through_json_unchanged():
