@@ -108,7 +108,7 @@ class Rollout(NamedTuple):
         found = self._replace(engine=able, service=service)
         if not found.image:
             gaps.append(f"A container image of {title} for this GPU: put it where IMAGE stands.")
-        return found._replace(gaps=tuple(gaps))
+        return found._replace(gaps=tuple(dict.fromkeys(gaps)))
 
     def to_dict(self) -> dict[str, object]:
         """The rollout for JSON: fields by their names, None for what is not finite."""

@@ -31,7 +31,9 @@ def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
         tuple(x.name if x.path.parent == shipped else str(x.path) for x in given),
         os.fspath(config) if isinstance(config, str | os.PathLike) else plans.model.name,
         f"{plans.model.name}: {choice.layout} on {choice.system}",
-        Load(round(choice.isl), round(choice.osl), 0 if rate else round(flying), rate or 0.0),
+        Load(
+            round(choice.isl), round(choice.osl), 0 if rate else max(round(flying), 1), rate or 0.0
+        ),
         float(question.requests.work.prefix),
         {"TTFT": 1e3 * choice.ttft, "TPOT": 1e3 * choice.tpot},
         (form, question.kv_dtype),
@@ -42,6 +44,9 @@ def with_loads(rollout: Rollout) -> Rollout:
     """The same with the loads of one instance that tell ``calibrate`` most, or why there are none.
 
     The model and the system are read again by their names.
+
+    Raises:
+        InputError: no engine starts the plan.
     """
     import jax
 
@@ -51,6 +56,7 @@ def with_loads(rollout: Rollout) -> Rollout:
     from infer_jax.verbs import inputs
     from infer_jax.verbs.progress import busy
 
+    rollout = rollout.startable()
     if calibrate_obstacle(rollout):
         return rollout
     (one,), load = rollout.service.instances, rollout.load
