@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_391,
-    "lines of code of the package": 35_929,
-    "lines of the package": 62_320,
+    "lines of code of the front": 9_393,
+    "lines of code of the package": 35_932,
+    "lines of the package": 62_327,
     "files of the package": 421,
     "lines of experiments": 10_839,
-    "lines of tests": 30_925,
+    "lines of tests": 30_931,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
