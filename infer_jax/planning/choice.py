@@ -105,12 +105,18 @@ class PlanPool(NamedTuple):
 
 
 class ReplayTimes(NamedTuple):
-    """Means and 99th percentiles of a replay, s."""
+    """Means and 99th percentiles of a replay, s.
+
+    ``within``: share of the requests that keep the limits of TTFT and TPOT both; ``tails``: the
+    TTFT and TPOT that the required share of requests keeps, the means where none is required.
+    """
 
     ttft: float
     p99_ttft: float
     tpot: float
     p99_tpot: float
+    within: float = 1.0
+    tails: Mapping[str, float] = {}
 
 
 class Replay(NamedTuple):

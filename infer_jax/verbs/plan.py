@@ -21,10 +21,12 @@ from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.texts import unique_texts
 
 if TYPE_CHECKING:
+    from infer_jax.planning import Requirements
     from infer_jax.verbs.plan_result import PlanResult
 
 Numbers = float | Sequence[float]
 LIKELY = Number(0.5, 0.999, what="a probability")
+GOODPUT = Number(0.5, 0.999, what="a share of the requests")
 USUAL_TTFT = 2.0  # seconds, as ``planning`` has it, which imports JAX; a test holds them equal
 TTFT = (
     "Limit of the mean time to first token: 300ms, 0.3s; "
@@ -67,6 +69,7 @@ def plan(
     top: Annotated[int, Option.of("N", opt.WHOLE)] = 3,
     frontier: Annotated[bool, Option.of()] = False,
     replay: Annotated[bool, Option.of(flags=("--replay/--no-replay",))] = False,
+    goodput: Annotated[float | None, Option.of("SHARE", GOODPUT)] = None,
     compare_engines: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
 ) -> "PlanResult":
@@ -91,6 +94,8 @@ def plan(
         top: Plans shown of each system.
         frontier: Every plan within the limits that no other beats in both speed and dollars.
         replay: Replay the first five plans by their engine's scheduler: means and p99 by both.
+        goodput: Share of the requests that is to keep --ttft and --tpot both, such as 0.95, with
+            --replay: plans below it stand lower.
         compare_engines: Ask the same of vllm, sglang and trtllm: the cheapest plan of each, too.
 
     Raises:
@@ -126,12 +131,11 @@ def plan(
         allowed = f"with {option('price')} of every system: rents of profiles are in USD"
         raise refuse("currency", currency, allowed)
     check_options(mode, requirements, decode_hardware, chunks)
+    _check_goodput(goodput, requirements, replay=replay)
     requests = requested(isl, osl, prefix, request_rate, trace)
-    of_engine = f"without {option('estimator')}, which has an engine of its own"
-    if engine and estimator:
-        raise refuse("engine", engine, of_engine)
-    if compare_engines and estimator:
-        raise refuse("compare_engines", "given", of_engine)
+    if estimator and (engine or compare_engines):
+        allowed = f"without {option('estimator')}, which has an engine of its own"
+        raise refuse("engine" if engine else "compare_engines", engine or "given", allowed)
     pools_excluded = mode is None and math.isfinite(requirements.p99_ttft)  # whose wait is a mean
     question = Question(
         config,
@@ -155,6 +159,7 @@ def plan(
         draft=draft,
         top=int(top),
         pools_excluded=pools_excluded,
+        goodput=goodput,
     )
 
     def answered(question: Question) -> Plans:
@@ -172,3 +177,16 @@ def plan(
 
         replay_plans(question, answer)
     return PlanResult(question, answer, engines)
+
+
+def _check_goodput(goodput: float | None, limits: "Requirements", *, replay: bool) -> None:
+    """Raise InputError unless replays judge plans by the share of requests within a limit."""
+    if goodput is None:
+        return
+    if not replay:
+        why = "laws have means, and percentiles of TTFT alone"
+        raise refuse("goodput", goodput, f"with {option('replay')}: {why}")
+    if limits.frontier:
+        raise refuse("goodput", goodput, f"without {option('frontier')}")
+    if not (limits.usual_ttft or math.isfinite(min(limits.ttft, limits.tpot))):
+        raise refuse("goodput", goodput, f"with {option('ttft')} or {option('tpot')}")

@@ -55,6 +55,7 @@ def plan_fields(
     times = c.replay.times if c.replay else None
     replay: dict[str, object] = {
         **{f"replay_{x}_ms": None if times is None else 1e3 * getattr(times, x) for x in REPLAYED},
+        "replay_within_limits": None if times is None else times.within,
         "replay_broken": dict(c.replay.excess) if c.replay else {},
         "not_replayed": (c.replay.why or None) if c.replay else None,
     }
@@ -228,6 +229,7 @@ def replay_columns(plans: Sequence[Choice]) -> list[Column]:
     milliseconds = scaled(1e3)
     broken = any(c.replay and c.replay.excess for c in plans)
     random = any(c.p99_ttft for c in plans)  # no law has it of two pools
+    goodput = any(c.replay and c.replay.times and c.replay.times.tails for c in plans)
     return [
         Column("plan", "", "layout"),
         *_system_column(plans),
@@ -238,6 +240,7 @@ def replay_columns(plans: Sequence[Choice]) -> list[Column]:
         Column("TPOT", "law", "tpot", milliseconds),
         Column("TPOT", "replay", "replay.times.tpot", milliseconds),
         Column("p99", "replay", "replay.times.p99_tpot", milliseconds),
+        *([Column("within", "both", "replay.times.within", "{:.1%}".format)] if goodput else []),
         *([Column("breaks", "replay", "replay.excess", shares, left=True)] if broken else []),
     ]
 

@@ -45,6 +45,17 @@ UNSUPPORTED = (("pp", "micro-batches of a pipeline"), GROUPS)
 UNSUPPORTED_IN_POOLS = (GROUPS, ("ep", "experts that are dealt to GPUs, in pools"))
 
 
+class Goal(NamedTuple):
+    """Limits of a request's TTFT and TPOT, s, and the share of requests that is to keep them."""
+
+    ttft: float = math.inf
+    tpot: float = math.inf
+    share: float | None = None
+
+
+NO_GOAL = Goal()
+
+
 class Lane(NamedTuple):
     """One instance of a plan with its requests; ``loop``: kept in flight, where none arrive."""
 
@@ -83,8 +94,16 @@ def _limits(question: Question, plans: Plans) -> dict[str, float]:
     return {"ttft": min(limits.ttft, usual), "p99_ttft": limits.p99_ttft, "tpot": limits.tpot}
 
 
+def _goal(question: Question, plans: Plans) -> Goal:
+    limits = _limits(question, plans)
+    return Goal(limits["ttft"], limits["tpot"], question.goodput)
+
+
 def _with_slack(question: Question, plans: Plans, broken: Sequence[Choice]) -> list[Choice]:
-    """Plans of layouts whose replays break a limit, within limits tighter by as much."""
+    """Plans of layouts whose replays break a limit, within limits tighter by as much.
+
+    A required share of requests makes them tighter by its percentile over the mean of the law.
+    """
 
     def layout(c: Choice) -> str:
         """A plan's layout without the number of its instances."""
@@ -93,7 +112,9 @@ def _with_slack(question: Question, plans: Plans, broken: Sequence[Choice]) -> l
     def ratio(c: Choice, name: str) -> float:
         """A time by replay over that by law, at least 1."""
         law, times = getattr(c, name), c.replay.times if c.replay else None
-        return max(getattr(times, name) / law, 1.0) if law and times else 1.0
+        if not law or not times:
+            return 1.0
+        return max(times.tails.get(name, getattr(times, name)) / law, 1.0)
 
     plans_with_slack: list[Choice] = []
     for label, search in plans.searches.items():
@@ -118,7 +139,7 @@ def _replay_all(
 
     ``judged``: a replay says by how much it exceeds each limit, and a plan without one is demoted.
     """
-    limits = _limits(question, plans) if judged else {}
+    limits, goal = _limits(question, plans) if judged else {}, _goal(question, plans)
     answers: dict[int, ReplayTimes | str] = {}
     waiting: list[tuple[int, Lane]] = []
     largest = max((c.batch for c in best), default=1.0)
@@ -138,13 +159,15 @@ def _replay_all(
 
     for _, alike in groupby(sorted(waiting, key=structure), structure):
         group = list(alike)
-        times = replay_lanes([lane for _, lane in group])
+        times = replay_lanes([lane for _, lane in group], goal)
         answers |= {i: x for (i, _), x in zip(group, times, strict=True)}
 
     def replayed(answer: ReplayTimes | str) -> Replay:
         if isinstance(answer, str):
             return Replay(None, answer, demotes=judged)
         excess = {TIMES[x]: getattr(answer, x) / limit - 1.0 for x, limit in limits.items()}
+        if judged and goal.share is not None:
+            excess["goodput"] = 1.0 - answer.within / goal.share
         return Replay(answer, "", {name: share for name, share in excess.items() if share > 0.0})
 
     return [replace(c, replay=replayed(answers[i])) for i, c in enumerate(best)]
@@ -186,7 +209,8 @@ def _lane_or_times(
             servers = pools_of(pools, *model, sizes, longest, drafts)
             log = servers.serve(_with_cached(question, arriving, servers.prefill.tokens), loop)
             arrival = log.arrival - servers.prefill.front
-            return _times(arrival, log.first, log.last, arriving.output)
+            goal = _goal(question, plans)
+            return _times(arrival, log.first, log.last, arriving.output, goal)
         degrees = {"tp": float(pools[0].layout.tp), "ep": float(pools[0].layout.ep)}
         server = server_of(*model, degrees, sizes[0], longest, drafts)
         if caching:
@@ -252,7 +276,7 @@ def _with_cached(question: Question, arriving: ArrivingRequests, tokens: float) 
     return Requests.of(*arriving[:3], cached, arriving.drafts)
 
 
-def replay_lanes(instances: Sequence[Lane]) -> list[ReplayTimes]:
+def replay_lanes(instances: Sequence[Lane], goal: Goal = NO_GOAL) -> list[ReplayTimes]:
     """The times of servers alike in structure, all in one program."""
     sizes = [sizes_of(x.server.rules, x.requests, x.loop) for x in instances]
     width, turns = (max(x) for x in zip(*sizes, strict=True))
@@ -270,7 +294,7 @@ def replay_lanes(instances: Sequence[Lane]) -> list[ReplayTimes]:
         count = int(requests.count)
         arrival, first, last = (np.asarray(x)[i, :count] for x in ends)
         output = np.asarray(requests.output)[:count]
-        times.append(_times(arrival - server.front, first, last, output))
+        times.append(_times(arrival - server.front, first, last, output, goal))
     return times
 
 
@@ -288,17 +312,20 @@ def lane_ends(
 
 
 def _times(
-    arrival: np.ndarray, first: np.ndarray, last: np.ndarray, output: np.ndarray
+    arrival: np.ndarray, first: np.ndarray, last: np.ndarray, output: np.ndarray, goal: Goal
 ) -> ReplayTimes:
-    """Means and percentiles of the requests that are counted."""
+    """Means and percentiles of the requests that are counted, and the share that keeps the goal."""
     steady = slice(int(SETTLING * len(arrival)), None)
     arrival, first, last, more = (x[steady] for x in (arrival, first, last, output - 1))
-    tpot = ((last - first) / np.maximum(more, 1))[more > 0]
-    tpot = tpot if len(tpot) else np.zeros(1)
-    samples = (first - arrival, tpot)
-    return ReplayTimes(
-        *(float(x) for each in samples for x in (np.mean(each), np.percentile(each, 99)))
-    )
+    ttft, token = first - arrival, np.where(more > 0, last - first, 0.0) / np.maximum(more, 1)
+    tpot = token[more > 0] if np.any(more > 0) else np.zeros(1)
+    samples = {"ttft": ttft, "tpot": tpot}
+    times = (f(x) for x in samples.values() for f in (np.mean, lambda x: np.percentile(x, 99)))
+    tails = dict[str, float]()
+    if goal.share is not None:
+        tails = {x: float(np.percentile(each, 100 * goal.share)) for x, each in samples.items()}
+    within = np.mean((ttft <= goal.ttft) & (token <= goal.tpot))
+    return ReplayTimes(*map(float, times), within=float(within), tails=tails)
 
 
 def differences(question: Question, plans: Plans) -> Iterator[str]:

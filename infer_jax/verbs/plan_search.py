@@ -54,7 +54,7 @@ class Question:
     of a region; ``pue``: power of the building over that of its machines; ``chunks``: prompt
     tokens of a pass; ``common``: settings of all plans; ``drafts``, ``draft``: the drafting,
     and the draft model by name; ``top``: plans of each system; ``pools_excluded``: because only
-    the mean of their wait is known.
+    the mean of their wait is known; ``goodput``: share of requests that keep TTFT and TPOT.
     """
 
     config: ModelLike
@@ -78,6 +78,7 @@ class Question:
     draft: str | None = None
     top: int = 3
     pools_excluded: bool = False
+    goodput: float | None = None
 
     @property
     def total(self) -> float | None:

@@ -205,6 +205,14 @@ REFUSED = {
         (*FOUR, "--price", "2", "--price", "4"), "--price is '4'; allowed: one for all systems"
     ),
     "plan, no price": ((*FOUR, "--price", "h100=x"), "or with a system: h100_sxm=2.1"),
+    "plan, goodput by law": ((*FOUR, "--goodput", "0.95"), "with --replay"),
+    "plan, goodput of no limit": (
+        (*FOUR, "--goodput", "0.95", "--replay", "--ttft", "none"), "with --ttft or --tpot"
+    ),
+    "plan, goodput of a frontier": (
+        (*FOUR, "--goodput", "0.95", "--replay", "--frontier"), "without --frontier"
+    ),
+    "plan, no goodput": ((*FOUR, "--goodput", "1.5"), "a share of the requests from 0.5 to"),
     "plan, no such PUE": ((*FOUR, "--pue", "0.9"), "a number from 1 to"),
     "plan, no region": ((*FOUR, "--region-factor", "0"), "above 0"),
     "plan, certain": ((*FOUR, "--confidence", "1"), "0.5 to 0.999"),

@@ -12,6 +12,7 @@ import infer_jax as ij
 from infer_jax.engines import ENGINES
 from infer_jax.planning import Replay, ReplayTimes
 from infer_jax.results.numbers import digits
+from infer_jax.verbs import plan_replay
 from infer_jax.verbs.inputs import systems_of
 from infer_jax.verbs.plan_search import frontiers
 from tests.charts import charts_of
@@ -227,7 +228,8 @@ def test_plans_that_tie_in_dollars_but_for_rounding_come_by_their_times(plans):
 def test_the_first_plans_are_replayed_as_the_verb_replays_them():
     """The server that the launch command starts, its share of the load, a tenth not counted."""
     few: dict[str, Any] = FEW | {"total_gpus": None}
-    plans = ij.plan(MODEL, SYSTEM, **few, concurrency=20, replay=True, top=2)
+    limits: dict[str, Any] = {"ttft": 0.5, "tpot": 0.0125}
+    plans = ij.plan(MODEL, SYSTEM, **few, concurrency=20, replay=True, top=2, **limits)
     table: list[dict[str, Any]] = [dict(row) for row in plans.rows()]
     for row, choice in zip(table, plans.plans, strict=True):
         degrees: dict[str, Any] = dict(choice.degrees)
@@ -239,12 +241,34 @@ def test_the_first_plans_are_replayed_as_the_verb_replays_them():
         most = max(round(c.batch) for c in plans.plans)
         requests = {"prompts": max(10 * most, 200), "warmup": max(most, 20), "concurrency": loop}
         asked: dict[str, Any] = {"isl": 2000, "osl": 200, **requests, **sizes}
-        run = ij.replay(MODEL, SYSTEM, tp=tp, **asked)
+        run = ij.replay(MODEL, SYSTEM, tp=tp, **asked, **limits)
+        assert run.goodput is not None
+        share = run.goodput / run.request_throughput
+        assert row["replay_within_limits"] == pytest.approx(share)
         for name, time in (("ttft", run.times["ttft"]), ("tpot", run.times["tpot"])):
             assert row[f"replay_{name}_ms"] == pytest.approx(1e3 * time.values["mean"])
             assert row[f"replay_p99_{name}_ms"] == pytest.approx(1e3 * time.values["p99"])
     assert any(row["replay_ttft_ms"] for row in table)
     assert "By law and by replay" in str(plans)
+
+
+def test_a_plan_whose_requests_break_its_limits_too_often_goes_down(monkeypatch):
+    """Its means keep them: of the cheapest plan at that load less than 95 % of the requests do."""
+    monkeypatch.setattr(plan_replay, "ARRIVALS", 500)
+    asked: dict[str, Any] = {"isl": 2000, "osl": 200, "mode": "aggregated", "request_rate": 8.0}
+    asked |= {"ttft": 0.3, "tpot": 0.015, "top": 2, "replay": True}
+    by_means = ij.plan(MODEL, SYSTEM, **asked).best
+    assert by_means and by_means.replay and by_means.replay.times
+    assert by_means.replay.times.within < 0.95 and not by_means.replay.excess
+    answer = ij.plan(MODEL, SYSTEM, **asked, goodput=0.95)
+    best, table = answer.best, [dict[str, Any](row) for row in answer.rows()]
+    assert best and best.replay and best.replay.times and best.usd_per_mtok > by_means.usd_per_mtok
+    assert best.replay.times.within >= 0.95 and "goodput by" in str(answer)
+    broken = [row["replay_broken"] != {} for row in table]
+    assert broken == sorted(broken) and True in broken
+    for row in table:
+        missing = 1.0 - row["replay_within_limits"] / 0.95
+        assert row["replay_broken"] == ({"goodput": missing} if missing > 0.0 else {})
 
 
 def test_plans_that_draft_are_replayed_with_their_drafts():
