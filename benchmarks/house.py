@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_425,
-    "lines of code of the package": 35_965,
-    "lines of the package": 62_382,
+    "lines of code of the package": 35_972,
+    "lines of the package": 62_391,
     "files of the package": 421,
     "lines of experiments": 10_839,
-    "lines of tests": 30_963,
+    "lines of tests": 30_972,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

@@ -247,7 +247,10 @@ class Coefficients(Spec):
         default=1.0,
     )
     first_factor: Array = number(
-        "the same of its time to first token, memory queue apart", kind="size", default=1.0
+        "the same of its time to first token: not of a queue for memory, nor, of requests that "
+        "arrive by themselves, of the wait for the running pass and for other prompts",
+        kind="size",
+        default=1.0,
     )
     software_age: Array = number(
         "a: months from the server's software to the newest that was fitted",

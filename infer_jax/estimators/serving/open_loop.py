@@ -47,6 +47,7 @@ def group_of(c: Context, work: ServingWorkload, lengths: RequestTokens) -> Atten
         cache=jnp.maximum(capacity.held, 1.0 / c.plan.attention_dp) * tokens,
         reserved=c.engine.held_output,
         prompts_first=c.engine.prefill_first,
+        phase=c.engine.phase,
     )
     law = stepping(c, context)
 

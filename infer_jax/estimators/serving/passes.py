@@ -204,7 +204,9 @@ def passes(
         joining = (I / T) (t(s b f + T) - s t(b f)) / pp + A_prefill / pp + (I / T) w E(T)
         fixed   = 2 t(b f / 2 pp) - t(b f / pp) + G
 
-    s: whether a pass with prompts decodes too; w: share of launches that decoding waits for.
+    s: whether a pass with prompts decodes too; w: share of launches that decoding waits for. A
+    prompt counts as launched without a graph, however short; steps of arriving requests and of a
+    replay know vLLM's graphs for prompts (``graph_tokens``).
     """
     plan, micro = c.plan, micro_batch(c, group)
     mixes = 1.0 - c.engine.prefill_first

@@ -40,6 +40,7 @@ class ServerLimits(NamedTuple):
     reserved: Array | float = 1.0  # share of the output whose cache is taken from the start
     block: Array | float = 0.0  # tokens of a block of cache
     prompts_first: Array | float = 0.0  # 1: steps with prompts decode nobody
+    phase: Array | float = 0.5  # share of the step that runs at an arrival which is to come
 
 
 class MeanService(NamedTuple):

@@ -66,7 +66,7 @@ def mix(
     prompts = _prompts(step, kinds, s, decoding, rate, variability)
     alone = prompts._replace(own=prompts.cost, length=halts.running, coming=rate * halts.running)
     prompts = trees.where(first, alone, prompts)
-    gate, queue, variance = _waits(kinds, s, decoding, prompts)
+    gate, queue, variance = _waits(kinds, server, s, decoding, prompts)
     decode_time, tokens = _decode_times(kinds, s, prompts, queue)
     halted = halts.rest + tokens * (s.base + halts.halt)
     # they halt until no slot is left: then as many decode, at their rate times this time
@@ -110,11 +110,13 @@ def _prompts(
     )
 
 
-def _waits(kinds: Kinds, s: Steps, decoding: Array, p: Prompts) -> tuple[Array, Array, Array]:
+def _waits(
+    kinds: Kinds, server: ServerLimits, s: Steps, decoding: Array, p: Prompts
+) -> tuple[Array, Array, Array]:
     """Mean waits for the running step and for prompts before one's own, and their variance."""
     # the running step, and prompts that come while it runs and share the next one
     more = p.excess * clustered(0.5 * p.coming, p.variability)
-    gate = 0.5 * p.length + jnp.maximum(p.coming + more, 0.0) * kinds.mean(p.cost)
+    gate = server.phase * p.length + jnp.maximum(p.coming + more, 0.0) * kinds.mean(p.cost)
     idle = jnp.clip((1.0 - p.load) * pole(p.share), 0.0, 1.0)
     gate = gate * (1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle))
     # a prompt that finds the server idle waits for no step
