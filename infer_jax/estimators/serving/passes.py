@@ -141,6 +141,8 @@ def graph_tokens(c: Context) -> Array:
     min(2 max_num_seqs, 512) tokens (``cudagraph_mode`` FULL_AND_PIECEWISE, docs/design/cuda_graphs
     and vllm/config/vllm.py, ``_set_cudagraph_sizes``, at v0.13); its launches count as those of a
     decode pass, which is captured whole. Engines without ``mixed_graphs``: 0, decode passes alone.
+    Steps of arriving requests and of a replay know it; ``passes``, so a closed loop, counts every
+    prompt as launched without a graph.
     """
     own = jnp.minimum(2.0 * c.plan.max_sequences, GRAPHS)
     none = jnp.zeros_like(own)
@@ -204,9 +206,7 @@ def passes(
         joining = (I / T) (t(s b f + T) - s t(b f)) / pp + A_prefill / pp + (I / T) w E(T)
         fixed   = 2 t(b f / 2 pp) - t(b f / pp) + G
 
-    s: whether a pass with prompts decodes too; w: share of launches that decoding waits for. A
-    prompt counts as launched without a graph, however short; steps of arriving requests and of a
-    replay know vLLM's graphs for prompts (``graph_tokens``).
+    s: whether a pass with prompts decodes too; w: share of launches that decoding waits for.
     """
     plan, micro = c.plan, micro_batch(c, group)
     mixes = 1.0 - c.engine.prefill_first
