@@ -3,6 +3,7 @@
 import reprlib
 
 WIDTHS = {"where": 240, "field": 160, "value": 80, "allowed": 2400}  # characters of each part
+ABSENT = ("missing", "given", "not in the file")  # what stands for a value, and is none
 
 
 class InputError(ValueError):
@@ -65,6 +66,8 @@ def _shortened(value: object) -> str:
     """A value in at most 80 characters; of a large structure only its beginning is looked at."""
     width = WIDTHS["value"]
     if isinstance(value, str):
+        if value in ABSENT:
+            return value
         return _cut(f"'{value[: width + 1]}'", width)
     try:
         container = isinstance(value, list | tuple | dict | set | frozenset | bytes)

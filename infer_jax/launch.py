@@ -69,7 +69,7 @@ def checkpoint(
     'Qwen/Qwen3-235B-A22B-Instruct-2507-FP8'
     >>> found = checkpoint("llama-3.1-8b", "fp8", "fp8")
     >>> found.repository, found.cast, found.cache, found.missing, found.code
-    ('meta-llama/Meta-Llama-3.1-8B', 'fp8', 'fp8', '', False)
+    ('meta-llama/Llama-3.1-8B-Instruct', 'fp8', 'fp8', '', False)
     >>> checkpoint("deepseek-r1", "nvfp4").missing.partition(", and ")[2]
     'no repository of it in nvfp4 is known here'
     """

@@ -157,9 +157,9 @@ def _slice(field: str, parts: Number, cut: Cut, what: str, *, always: bool = Fal
         fits = fits | (parts <= 1)
 
     def allowed() -> str:
-        blocks = f" of whole blocks of {float(block):g}" if block > 1 else ""
-        wide = f"{what} of {float(width):g} columns in {float(parts):g}"
-        return f"degrees that cut {wide} no finer than into slices{blocks}; here {float(each):g}"
+        blocks = f"blocks of {float(block):g}" if block > 1 else "columns"
+        cut = f"not in {float(parts):g} slices of {float(each):g}"
+        return f"degrees that cut {what} of {float(width):g} columns in whole {blocks}, {cut}"
 
     return Rule(field, parts, fits, allowed)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import Parsed, json_of
-from infer_jax.catalog.huggingface.assembly import architecture
+from infer_jax.catalog.huggingface.assembly import FAMILIES, architecture
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.names import format_of, nearest, shape_of
 from infer_jax.errors import InputError, WrongPartError
@@ -29,7 +29,7 @@ class Model:
     ``published`` holds the publisher's own figures where there are any: parameters in
     ``total`` and ``active`` per token, and their ``source``. ``notes`` say what was assumed
     or left out. ``repository``: the weights that were asked for, by their id on Hugging Face or
-    by their folder; "" where none is known.
+    by their folder, of a bundled name those tuned to follow instructions; "" where none is known.
     """
 
     name: str
@@ -77,7 +77,8 @@ def load_model(
     Args:
         name_or_path: a bundled name (in any case), a name on Hugging Face whose shape is
             bundled, a config.json, or a folder that holds one. An hf_quant_config.json beside it
-            is read too. A format in the name (``-FP8``) is that of all matrices.
+            is read too. A format in the name (``-FP8``) is that of all matrices. Of a new
+            ``model_type``, "config.json:llama" says which known one it is read as.
         quant: a format for all matrices in place of the checkpoint's: bf16, fp8, fp8_block,
             int8, int4, awq, gptq, nvfp4, mxfp4. Embedding and head stay unquantised.
         kv_dtype: a format for the KV cache: bf16, fp16, fp8, or auto for the checkpoint's.
@@ -90,7 +91,8 @@ def load_model(
     """
     if isinstance(name_or_path, str) and name_or_path.casefold() in list_models():
         return _bundled(name_or_path.casefold(), quant, kv_dtype)
-    path = _config_path(name_or_path)
+    place, family = _read_as(name_or_path)
+    path = _config_path(place)
     if path is None:
         return _published(str(name_or_path), quant, kv_dtype)
     config, published = Facts(_json(path), str(path)), None
@@ -100,10 +102,21 @@ def load_model(
     name = path.name.removesuffix(".json").removesuffix("_config")
     if path.name == "config.json":
         name = path.absolute().parent.name
-    formats = {"quant": quant, "kv_dtype": kv_dtype}
+    formats = {"quant": quant, "kv_dtype": kv_dtype, "family": family}
     arch, model_type, words = architecture(config, published, **formats)
     notes, folder = tuple(config.notes), str(path.parent)
     return Model(name, arch, model_type, str(path), words, notes, repository=folder)
+
+
+def _read_as(name_or_path: str | os.PathLike[str]) -> tuple[str | os.PathLike[str], str | None]:
+    """A file or folder, and the family that follows its name, if one does: config.json:llama."""
+    place, sign, family = str(name_or_path).rpartition(":")
+    if not sign or _config_path(name_or_path) or not _config_path(place):
+        return name_or_path, None
+    if family not in FAMILIES:
+        allowed = f"one of {', '.join(sorted(FAMILIES))}"
+        raise InputError("load_model", "as", family, allowed)
+    return place, family
 
 
 def _config_path(name_or_path: str | os.PathLike[str]) -> Path | None:
@@ -159,7 +172,7 @@ def _read_bundled(name: str, quant: str | None, kv_dtype: str | None) -> Model:
     facts = _json(BUNDLED / f"{name}.json")
     config, source = Facts(facts["config"], f"{name} (bundled)"), facts["source"]
     arch, model_type, words = architecture(config, quant=quant, kv_dtype=kv_dtype)
-    on_hub = source.startswith(HUB)
+    repository = "/".join(source.removeprefix(HUB).split("/")[:2])
     return Model(
         name=facts["name"],
         architecture=arch,
@@ -168,7 +181,7 @@ def _read_bundled(name: str, quant: str | None, kv_dtype: str | None) -> Model:
         quantisation=words,
         notes=tuple(config.notes),
         published=facts["published"],
-        repository="/".join(source.removeprefix(HUB).split("/")[:2]) if on_hub else "",
+        repository=facts.get("served", repository) if source.startswith(HUB) else "",
     )
 
 

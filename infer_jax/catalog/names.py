@@ -11,6 +11,7 @@ TAIL = re.compile(
 )
 SAME_SHAPE = {
     "deepseek-v3.1": "deepseek-v3",
+    "glm-4.6": "glm-4.5",
     "kimi-k2.6": "kimi-k2.5",
     "llama-4-scout-17b-16e": "llama-4-scout",
     "llama-4-maverick-17b-128e": "llama-4-maverick",

@@ -20,6 +20,7 @@ from infer_jax.verbs.option import Option, option_of, type_of
 JSON = Option("Print one JSON object and nothing else.", flags=("--json",))
 QUIET = Option("The answer alone: no progress, no notes below it.", flags=("--quiet", "-q"))
 NO_PICTURE = Option("Write no picture.")
+AS = Option("Read a config.json of a new model_type as a known one, such as llama.", "FAMILY")
 AT = Option("Sweep nothing: one point in full, by its index.", "INDEX")
 OF_COMMAND = {"as_json": (bool, JSON, False), "quiet": (bool, QUIET, False)}
 HYPHEN = "\N{NON-BREAKING HYPHEN}"  # at which no line of help is broken
@@ -46,6 +47,8 @@ def command_of(name: str) -> Callable[..., None]:
         show_progress(not quiet)
         with from_command():
             given = {k: x for k, x in options.items() if x is not None and x != []}
+            if family := given.pop("family", None):
+                given["config"] = f"{given['config']}:{family}"
             RUNS.get(name, run_verb)(verb, given)
 
     parameters = dict(_parameters(verb, row))
@@ -71,6 +74,8 @@ def _parameters(verb: Callable[..., object], row: Verb) -> Iterator[tuple[str, P
         added["out"] = str | None, option, None
     if row.drawn:
         added["no_picture"] = bool, NO_PICTURE, False
+    if "config" in own:
+        added["family"] = str | None, replace(AS, flags=("--as",)), None
     if "space" in own:
         added["at"] = str | None, AT, None
     for name, (type_, option, default) in {**added, **OF_COMMAND}.items():

@@ -14,6 +14,7 @@ from infer_jax.planning.choice import (
     Requirements as Requirements,
     Side as Side,
     front as front,
+    read_pools as read_pools,
 )
 from infer_jax.planning.instances import OpenLoop as OpenLoop, shares as shares, table as table
 from infer_jax.planning.layout import (

@@ -101,7 +101,20 @@ class PlanPool(NamedTuple):
     batch: float
 
     def __str__(self) -> str:
-        return f"{self.copies:g} x {self.layout}"
+        return f"{self.copies:.12g} x {self.layout}"
+
+    @classmethod
+    def of(cls, words: str) -> "PlanPool":
+        """The instances that are printed so: one of them where no number is said.
+
+        Raises:
+            ValueError: other words.
+        """
+        copies, times, layout = words.strip().replace("×", "x").partition(" x ")
+        count = float(copies) if times else 1.0
+        if not (count >= 1.0 and count % 1.0 == 0.0):
+            raise ValueError(words)
+        return cls(Layout.of(layout if times else copies), count, 1.0)
 
 
 class ReplayTimes(NamedTuple):
@@ -282,6 +295,21 @@ class PlanCandidates(NamedTuple):
     def first(self) -> Choice | None:
         """The plan to take: the cheapest of those within the limits, else the nearest miss."""
         return min(self.met or self.missed, key=lambda c: c.rank, default=None)
+
+
+def read_pools(words: str) -> tuple[PlanPool, ...]:
+    """The pools of a plan as ``Choice.layout`` prints them.
+
+    Raises:
+        ValueError: other words, or more than two pools.
+
+    >>> [str(pool) for pool in read_pools("TP4 DP2 EP8")], len(read_pools("2 x TP1 > 1 x TP4"))
+    (['1 x TP4 DP2 EP8'], 2)
+    """
+    pools = tuple(PlanPool.of(pool) for pool in words.split(" > "))
+    if len(pools) > len(MODES):
+        raise ValueError(words)
+    return pools
 
 
 def undominated_plans(tpot: Column | Sequence[float], cost: Column | Sequence[float]) -> list[int]:

@@ -4,6 +4,7 @@ An instance of 6 GPUs on machines of 8 leaves 2 that no other of its kind can us
 machine with another and crosses the slower network inside a tensor-parallel group.
 """
 
+import re
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ TRAINIUM = 16  # chips of a trn2.48xlarge (aws.amazon.com/ec2/instance-types/trn
 SLICE = 1024
 MAX_GPUS = 1e6  # GPUs of a machine that a profile may give
 LARGEST = 64.0  # chips of one instance that are tried where no total is given
+DEGREE = re.compile(r"(tp|dp|ep|pp|chunk|drafts) *(\d[\d.e+]*)(?= |$)", re.IGNORECASE)
 Chips = TypeVar("Chips", float, Shaped[np.ndarray, " rows"])
 Column = Float[np.ndarray, " rows"]
 
@@ -60,8 +62,26 @@ class Layout(NamedTuple):
 
     def __str__(self) -> str:
         sizes = {"tp": self.tp, "dp": self.attention_dp, "ep": self.ep, "pp": self.pp}
-        more = (f"{n} {x:g}" for n, x in self.degrees.items() if n in self._field_defaults)
+        more = (f"{n} {x:.12g}" for n, x in self.degrees.items() if n in self._field_defaults)
         return " ".join([layout_label(sizes), *more])
+
+    @classmethod
+    def of(cls, words: str) -> "Layout":
+        """The layout that is printed so, in any case and order; what is not said is 1.
+
+        Raises:
+            ValueError: other words, or a degree that is said twice or is no whole number.
+
+        >>> str(Layout.of("ep8 tp4 dp2")), Layout.of("TP8") == Layout(8.0, 1.0, 1.0, 1.0)
+        ('TP4 DP2 EP8', True)
+        """
+        pairs = [(name.lower(), float(size)) for name, size in DEGREE.findall(words)]
+        degrees = dict(pairs)
+        wrong = len(degrees) != len(pairs) or any(size % 1 or size < 1 for _, size in pairs)
+        if wrong or not pairs or DEGREE.sub("", words).strip():
+            raise ValueError(words)
+        groups = degrees.pop("dp", 1.0)
+        return cls(**{"tp": 1.0, "attention_dp": groups, "ep": 1.0, "pp": 1.0, **degrees})
 
     @property
     def degrees(self) -> dict[str, float]:

@@ -13,6 +13,7 @@ from infer_jax.results.numbers import is_truth
 from infer_jax.results.wording import by_command
 from infer_jax.verbs.option import SpreadTokens, Time, ValueKind, kind_of, type_of
 from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.texts import MissingUnitError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,8 +95,13 @@ def _read(name: str, kind: ValueKind, value: object) -> object:
     """One value of an option, or a text of the command line."""
     try:
         return kind.check(kind.parse(value) if by_command() and isinstance(value, str) else value)
-    except ValueError:
-        raise refuse(name, value, kind.allowed) from None
+    except ValueError as error:
+        allowed = str(error) if isinstance(error, MissingUnitError) else kind.allowed
+        raise refuse(name, value, allowed) from None
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def _check_type(name: str, value: object, kinds: set[object]) -> None:
@@ -105,7 +111,7 @@ def _check_type(name: str, value: object, kinds: set[object]) -> None:
     known = [c for c in classes if isinstance(c, type) and not getattr(c, "_is_protocol", False)]
     if len(known) + len(named) < len(classes):
         return
-    words = [*(WORDS.get(c, f"a {c.__name__}") for c in known), *(f"a {x}" for x in named)]
+    words = [*(WORDS.get(c) or _a(c.__name__) for c in known), *map(_a, named)]
     allowed = " or ".join(sorted(words))
     truth = bool in known and is_truth(value)
     if not (

@@ -33,6 +33,9 @@ def calibrate(
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.RunDp = None,
+    layout: opt.Layout = None,
+    enable_expert_parallel: opt.ExpertParallel = False,
+    enable_dp_attention: opt.DpAttention = False,
     isl: opt.RunIsl = None,
     osl: opt.RunOsl = None,
     concurrency: opt.Concurrency = None,
@@ -86,6 +89,7 @@ def calibrate(
     from infer_jax.verbs.calibrate_requests import benches
     from infer_jax.verbs.calibrate_result import CalibrateResult
     from infer_jax.verbs.runs import agree
+    from infer_jax.verbs.split import LayoutOptions
 
     target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
     asked = inputs.given(config, hardware, quant, kv_dtype, None)
@@ -96,7 +100,9 @@ def calibrate(
         start, name = estimator, estimator.table or type(estimator).__name__
     if target is not None:
         profile.check_target(Path(target), hardware, start)
-    facts = {"engine": engine, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "isl": isl, "osl": osl}
+    degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
+    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    facts = {"engine": engine, **split.facts(degrees), "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
     facts |= {"polling": polling, "balance_timeout": balance_timeout}
     facts |= {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}

@@ -26,6 +26,9 @@ def compare(
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.RunDp = None,
+    layout: opt.Layout = None,
+    enable_expert_parallel: opt.ExpertParallel = False,
+    enable_dp_attention: opt.DpAttention = False,
     total_gpus: opt.TotalGpus = None,
     isl: opt.RunIsl = None,
     osl: opt.RunOsl = None,
@@ -66,6 +69,7 @@ def compare(
     from infer_jax.verbs.compare_answers import compare_estimators, compare_runs, estimator_names
     from infer_jax.verbs.requests import ISL, OSL
     from infer_jax.verbs.runs import agree
+    from infer_jax.verbs.split import LayoutOptions
 
     systems, _ = inputs.systems_of(hardware, None)
     rents = inputs.rents_of(price, systems)
@@ -73,7 +77,12 @@ def compare(
         inputs.given(config, one, quant, kv_dtype, rents.get(one.name), set) for one in systems
     ]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
-    facts = {"engine": engine, "dp": dp, "concurrency": concurrency, "request_rate": request_rate}
+    degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
+    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    if engine and measured is None:
+        names = [inputs.estimator_of_engine(None, engine) or "", *names]
+    facts: dict[str, object] = {"dp": None if split.words else dp}
+    facts |= {"concurrency": concurrency, "request_rate": request_rate}
     facts |= {"prompts": prompts, "polling": polling, "balance_timeout": balance_timeout}
     if measured is None:
         for name, value in {**facts, "sidecar": sidecar}.items():
@@ -82,7 +91,7 @@ def compare(
         names = estimator_names(names, total_gpus, several_systems=len(sides) > 1)
         work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
         inputs.check_context(sides[0].model, work)
-        return compare_estimators(sides, names, work, {"tp": tp, "pp": pp, "ep": ep}, total_gpus)
+        return compare_estimators(sides, names, work, split, total_gpus)
     with_runs = option("measured")
     if len(sides) > 1:
         others = ", ".join(one.system.name for one in sides)
@@ -93,7 +102,7 @@ def compare(
     if len(names) > 1:
         raise refuse("estimator", names[1], f"one of them with {with_runs}")
     places = [measured] if isinstance(measured, str | os.PathLike) else measured
-    facts |= {"tp": tp, "pp": pp, "ep": ep, "isl": isl, "osl": osl}
+    facts |= {**split.facts(degrees), "engine": engine, "isl": isl, "osl": osl}
     facts["completed"] = facts.pop("prompts")
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
     agree(runs, sides[0])

@@ -1,6 +1,6 @@
 """What is compared: predictions of two estimators, or of one with measured runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 from infer_jax.calibration.runs import engine_of, load_of
@@ -8,12 +8,12 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.estimators.serving import Deployment
 from infer_jax.results import option
 from infer_jax.results.numbers import quantity
-from infer_jax.specs import UNBOUNDED, Plan, Workload, layout_label
+from infer_jax.specs import UNBOUNDED, Plan, Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
 from infer_jax.verbs.drafts import evaluated
 from infer_jax.verbs.problems import ask, refuse
-from infer_jax.verbs.split import check_search, plan_of
+from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
 
 
 def estimator_names(
@@ -39,20 +39,18 @@ def compare_estimators(
     sides: Sequence[inputs.Given],
     names: Sequence[str],
     work: Workload,
-    degrees: Mapping[str, float | None],
+    split: LayoutOptions,
     total: float | None,
 ) -> EstimatorsCompared:
     """The answers of each estimator on each system to one question."""
     answers: list[Prediction] = []
     for asked, name in product(sides, names):
-        plan, _ = plan_of(asked.model.architecture, **degrees, dp=1.0, total=total, name=name)
+        plan, _ = plan_of(asked.model.architecture, split, total, name)
         model = inputs.estimator(name, asked)
         check_search(model, name, total)
         trusted = inputs.trust(name, model, asked)
         answers.append(Prediction(trusted, evaluated(model, asked, work, plan, name), asked))
-    layout = layout_label(degrees)
-    if total is not None:
-        layout = f"the best layout of {quantity(total, 'GPU')}"
+    layout = f"the best layout of {quantity(total, 'GPU')}" if total is not None else str(split)
     return EstimatorsCompared(sides[0], work, layout, answers)
 
 

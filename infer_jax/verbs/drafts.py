@@ -160,14 +160,18 @@ def estimate_with_best_drafts(
     if not isinstance(estimator, Serving):
         estimator, notes = _wrapped(estimator, given, wanted)
         return DraftedEstimate(evaluated(estimator, given, work, plan), notes, None)
-    drafts = drafting(given.model, wanted)
+    drafts, fixed = drafting(given.model, wanted), float(getattr(plan, "drafts", 0.0))
+    if drafts is None and fixed:
+        ways = f"{option('acceptance')} with a probability or a file"
+        raise ask("acceptance", "How many of the drafts of the layout are accepted?", ways)
     if drafts is None:
         return DraftedEstimate(evaluated(estimator, given, work, plan), [], None)
     with busy("compiling and evaluating"):
         estimator = estimator.with_(acceptance=drafts.acceptance)
-        counts = np.array(drafts.counts)
+        counts = np.array([fixed] if fixed else drafts.counts)
         best, count = once(fastest, estimator, arch, drafts.draft, hardware, work, plan, counts)
-    note = f"{float(count):g} drafts a pass, the fastest of 0 to {len(counts) - 1} that fit."
+    why = "as the layout says" if fixed else f"the fastest of 0 to {len(counts) - 1} that fit"
+    note = f"{float(count):g} drafts a pass, {why}."
     return DraftedEstimate(best, [note, *drafts.notes], float(count))
 
 

@@ -21,6 +21,9 @@ def estimate(
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.Dp = 1,
+    layout: opt.Layout = None,
+    enable_expert_parallel: opt.ExpertParallel = False,
+    enable_dp_attention: opt.DpAttention = False,
     total_gpus: opt.TotalGpus = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
@@ -38,6 +41,7 @@ def estimate(
     tpot: opt.Tpot = None,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
+    engine: opt.Engine = None,
     engine_version: opt.EngineVersion = None,
     draft: opt.Draft = None,
     acceptance: opt.Acceptance = None,
@@ -68,10 +72,14 @@ def estimate(
     from infer_jax.verbs.drafts import DraftOptions, estimate_with_best_drafts
     from infer_jax.verbs.estimate_result import EstimateLoad, estimate_result
     from infer_jax.verbs.requests import requested, served
-    from infer_jax.verbs.split import check_search, plan_of
+    from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
 
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set, engine_version)
-    plan, name = plan_of(asked.model.architecture, tp, pp, ep, dp, total_gpus, estimator)
+    degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
+    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    dp = split.copies
+    wanted = inputs.estimator_of_engine(estimator, engine)
+    plan, name = plan_of(asked.model.architecture, split, total_gpus, wanted)
     model = inputs.estimator(name, asked)
     check_search(model, name, total_gpus)
     if batch is not None and concurrency is not None:

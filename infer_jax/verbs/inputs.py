@@ -255,6 +255,19 @@ def context_hint() -> str:
     return f"; {option('set')} arch.max_positions=N for a server that takes more"
 
 
+def estimator_of_engine(estimator: str | None, engine: str | None) -> str | None:
+    """The name of the estimator that options mean, of an engine's servers where one is given.
+
+    Raises:
+        InputError: both are given.
+    """
+    if engine is None:
+        return estimator
+    if estimator not in (None, BEST, f"{BEST}.{engine}"):
+        raise refuse("engine", engine, f"without {option('estimator')}, or with {BEST}")
+    return f"{BEST}.{engine}"
+
+
 def estimator(name: str, asked: Given) -> Estimator:
     """The estimator of that name with the system's coefficients, changed as ``set`` says.
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, Option, either
+from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
 if TYPE_CHECKING:
@@ -16,8 +17,12 @@ def kernels(
     config: opt.Config,
     hardware: opt.System,
     *,
-    tp: opt.Tp = 1.0,
-    ep: opt.Ep = 1.0,
+    tp: opt.Tp = None,
+    ep: opt.Ep = None,
+    dp: opt.Dp = 1,
+    layout: opt.Layout = None,
+    enable_expert_parallel: opt.ExpertParallel = False,
+    enable_dp_attention: opt.DpAttention = False,
     nodes: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
@@ -54,25 +59,28 @@ def kernels(
     from infer_jax.estimators.kernels import Kernels, KernelsPlan
     from infer_jax.verbs import inputs
     from infer_jax.verbs.kernels_result import kernels_result
-    from infer_jax.verbs.split import check_split
+    from infer_jax.verbs.split import LayoutOptions
 
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
     arch = asked.model.architecture
-    tp, ep = either(tp, 1.0), either(ep, 1.0)
-    check_split(arch, tp, 1.0, ep)
+    degrees = {"tp": tp, "ep": ep, "dp": dp}
+    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     name = "kernels.published" if as_published else "kernels"
     estimator = inputs.estimator(name, asked)
     assert isinstance(estimator, Kernels)
+    common = split.plan(arch, name)
+    if common.pp > 1:
+        raise refuse("layout", split.words, "one stage: kernels are of one")
     plan = KernelsPlan.of(
-        tp=tp,
-        ep=ep,
+        tp=common.tp,
+        ep=common.ep,
         nodes=either(nodes, 0.0),
         prefill_tokens=either(prefill_tokens, 0.0),
         deepep=float(deepep),
         two_batch=float(two_batch),
         sm_share=sm_share,
     )
-    work = inputs.workload(isl, osl, 0.0, either(batch, ep))
+    work = inputs.workload(isl, osl, 0.0, either(batch, float(plan.ep)))
     inputs.check_context(asked.model, work)
     with busy("compiling and evaluating"):
         return kernels_result(asked, name, estimator, work, plan)

@@ -19,6 +19,10 @@ def memory(
     tp: opt.Tp = None,
     pp: opt.Pp = None,
     ep: opt.Ep = None,
+    dp: opt.Dp = 1,
+    layout: opt.Layout = None,
+    enable_expert_parallel: opt.ExpertParallel = False,
+    enable_dp_attention: opt.DpAttention = False,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     gpu_memory_utilization: opt.GpuMemory = None,
@@ -29,6 +33,7 @@ def memory(
     batch: opt.Batch = None,
     isl: opt.Isl = 4096,
     osl: opt.Osl = 512,
+    engine: opt.Engine = None,
     set: opt.Changes = None,
 ) -> "MemoryResult":
     """Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them.
@@ -50,16 +55,20 @@ def memory(
     import jax.numpy as jnp
 
     from infer_jax.compiling import once
+    from infer_jax.estimators.serving.plan import deployment
     from infer_jax.footprint import MeanLengths
-    from infer_jax.specs import UNBOUNDED, Plan
+    from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs, memory_result as own
-    from infer_jax.verbs.split import check_split
+    from infer_jax.verbs.split import LayoutOptions
 
     asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
     arch = asked.model.architecture
-    split = [either(degree, 1.0) for degree in (tp, pp, ep)]
-    check_split(arch, *split)
-    plan = Plan.of(**dict(zip(("tp", "pp", "ep"), split, strict=True)))
+    degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
+    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    plan = deployment(split.plan(arch))
+    groups = float(plan.attention_dp)
+    if max_num_batched_tokens is None and plan.chunk < UNBOUNDED:
+        max_num_batched_tokens = float(plan.chunk)
     longest = float(arch.max_positions)
     if max_model_len is None and longest >= UNBOUNDED:
         raise refuse("max_model_len", "missing", "the tokens of the longest request")
@@ -69,25 +78,26 @@ def memory(
         )
     if batch is not None:
         inputs.check_context(asked.model, inputs.workload(isl, osl, 0.0))
-    engine, overheads = own.server_settings(asked.system)
-    served = own.serving_of(asked.system).chosen_engine
-    group = either(batch, 1.0) / split[2]
+    settings, overheads = own.server_settings(asked.system)
+    server = own.serving_of(asked.system)
+    served = (server if engine is None else server.for_engine(engine)).chosen_engine
+    group = either(batch, 1.0) / groups
     tokens = either(max_num_batched_tokens, float(served.budget))
-    slots = min(float(engine.sequences), tokens) if batch is None else max(group, 1.0)
+    slots = min(float(settings.sequences), tokens) if batch is None else max(group, 1.0)
     slots = either(max_num_seqs, slots)
     if max_num_batched_tokens is None:  # of a server for these requests, as ``estimate`` has it
         prompt = isl + slots if batch is not None and float(served.whole) else slots
         tokens = max(tokens, prompt)
-    engine = engine.with_(
+    settings = settings.with_(
         context=either(max_model_len, longest),
         batched_tokens=tokens,
         sequences=slots,
         block=block_size,
     )
     if gpu_memory_utilization is not None:
-        engine = engine.with_(utilization=gpu_memory_utilization)
+        settings = settings.with_(utilization=gpu_memory_utilization)
     lengths = MeanLengths(*map(jnp.asarray, (isl, osl, float(served.held_output), 0.0)))
-    parts = plan, engine, overheads, lengths, jnp.asarray(group)
+    parts = plan, settings, overheads, lengths, jnp.asarray(group)
     held, cache = once(own.account_of, arch, asked.hardware, *parts)
     filled = None if batch is None else own.Batch.of(batch, isl, osl, held, cache, group <= slots)
     notes = [
@@ -96,5 +106,5 @@ def memory(
         *[note for note in asked.notes if "USD/h" not in note],
     ]
     if group > slots:
-        notes.insert(0, f"At most {slots * split[2]:,.12g} of {batch:,.12g} requests run at once.")
-    return own.MemoryResult(asked, plan, engine, held, filled, tp is not None, notes)
+        notes.insert(0, f"At most {slots * groups:,.12g} of {batch:,.12g} requests run at once.")
+    return own.MemoryResult(asked, plan, settings, held, filled, str(split), notes)

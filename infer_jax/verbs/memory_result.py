@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.catalog import System
-from infer_jax.estimators.serving import Serving
+from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.footprint import (
     EngineSettings,
     Filled,
@@ -24,7 +24,7 @@ from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Answers, Column, Fact, Notes, Section, option
 from infer_jax.results.numbers import count, size
-from infer_jax.specs import Architecture, Hardware, Plan
+from infer_jax.specs import Architecture, Hardware
 from infer_jax.verbs import inputs, pictures
 
 FREE = "left for the cache"
@@ -92,20 +92,18 @@ class MemoryResult(FigureResult):
     """The memory of one GPU: ``memory`` in bytes, and what a batch fills where one is given."""
 
     asked: inputs.Given
-    plan: Plan
+    plan: Deployment
     engine: EngineSettings
     memory: StartupMemory
     filled: Batch | None
-    split_given: bool
+    layout: str  # "" where none was given
     notes: Sequence[str]
 
     def sections(self) -> Iterator[Section]:
         """Whether it fits, what vLLM prints at its start, and what fills the GPU."""
         held, plan, engine, batch = self.memory, self.plan, self.engine, self.filled
-        split = f"tp {float(plan.tp):g}, pp {float(plan.pp):g}, ep {float(plan.ep):g}"
-        if not self.split_given:
-            split = split.replace(",", f" (no {option('tp')} is given),", 1)
-        yield f"{self.asked.model.name} on {self.asked.system.name}, {split}"
+        layout = self.layout or f"TP1 (no {option('tp')} is given)"
+        yield f"{self.asked.model.name} on {self.asked.system.name}, {layout}"
         yield ""
         context = f"{float(engine.context):,.0f}"
         if held.fits:
@@ -127,6 +125,7 @@ class MemoryResult(FigureResult):
             "tp": plan.tp,
             "pp": plan.pp,
             "ep": plan.ep,
+            "attention_dp": plan.attention_dp,
             "gpu_memory_utilization": engine.utilization,
             "max_model_len_tokens": engine.context,
             "max_num_seqs": engine.sequences,
@@ -154,7 +153,7 @@ class MemoryResult(FigureResult):
 
     def _figure(self) -> Figure:
         """The memory of one GPU as a bar of its contents, in GB."""
-        held, batch, plan, engine = self.memory, self.filled, self.plan, self.engine
+        held, batch, engine = self.memory, self.filled, self.engine
         cache = 0.0 if batch is None else batch.cache
         sizes = {
             **{f"weights: {kind}": float(x) for kind, x in held.weights.items()},
@@ -165,12 +164,11 @@ class MemoryResult(FigureResult):
         }
         gigabytes = {name: x / 1e9 for name, x in sizes.items() if x > 0.0}
         ends = {"budget": float(held.budget) / 1e9, "visible": float(held.visible) / 1e9}
-        split = f"TP{float(plan.tp):g} PP{float(plan.pp):g} EP{float(plan.ep):g}"
         return plot_bars(
             [Panel("", "GB", {"": gigabytes}, limits=ends)],
             free=FREE,
             title=f"{self.asked.model.name}: what fills one GPU of {self.asked.system.title}, "
-            f"{split}",
+            f"{self.layout or 'TP1'}",
             caption=pictures.caption(
                 self.asked,
                 None,
@@ -182,7 +180,8 @@ class MemoryResult(FigureResult):
                 "" if held.fits else f"One request is {size(-float(held.slack))} short.",
                 f"Budget: what the server may use, {float(engine.utilization):.0%} of the memory "
                 "that the driver shows (visible).",
-                "TP, PP, EP: GPUs that share a layer, stages, GPUs that share experts.",
+                "TP, DP, EP, PP: GPUs that share a layer, groups of attention, parts of the "
+                "experts, stages.",
             ),
         )
 
@@ -202,13 +201,13 @@ def serving_of(system: System) -> Serving:
 def account_of(
     arch: Architecture,
     hardware: Hardware,
-    plan: Plan,
+    plan: Deployment,
     engine: EngineSettings,
     overheads: Overheads,
     lengths: MeanLengths,
     requests: Array,
 ) -> tuple[StartupMemory, Filled]:
     """What a server prints at start-up, and the cache of ``requests`` of an attention group."""
-    ranks = Ranks(plan.tp, plan.ep, plan.pp)
+    ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
     gpu = account(resident(arch), hardware, ranks, engine, overheads)
     return printed(gpu, engine), fill(gpu, requests, lengths)

@@ -81,6 +81,7 @@ class Number(ValueKind):
 class Time(ValueKind):
     """Seconds of a time such as "300ms"; a bare number is seconds in Python, ms in a command.
 
+    There a bare number below 1 is refused: who means seconds, as in Python, writes them.
     ``unlimited``: the word "none" is a time without end.
     """
 
@@ -97,6 +98,9 @@ class Time(ValueKind):
     def parse(self, text: str) -> object:
         """The seconds of a text; what has its unit keeps its text."""
         bare = texts.number(text)
+        if 0.0 < bare < 1.0:
+            spelt = f"{text.strip()}s or {text.strip()}ms"
+            raise texts.MissingUnitError(f"a time with its unit: {spelt}")
         return text if math.isnan(bare) else 1e-3 * bare
 
     def check(self, value: object) -> float:
@@ -159,9 +163,23 @@ class OneOf(ValueKind):
 
     def check(self, value: object) -> object:
         """The name, if it is one of these."""
-        if not isinstance(value, str) or value not in self._known:
+        name = value.lower() if isinstance(value, str) else ""
+        if name not in self._known:
             raise ValueError(self.allowed)
-        return value
+        return name
+
+
+@dataclass(frozen=True)
+class AnyCase(ValueKind):
+    """Texts of which capitals say nothing."""
+
+    allowed: str = "a text"
+
+    def check(self, value: object) -> str:
+        """The text in small letters."""
+        if not isinstance(value, str):
+            raise ValueError(self.allowed)
+        return value.lower()
 
 
 def look_up(module: str, name: str) -> Callable[[], tuple[str, ...]]:

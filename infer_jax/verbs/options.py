@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Union
 from infer_jax.verbs.option import (
     PROBABILITY,
     SHARE,
+    AnyCase,
     OneOf,
     Option,
     Rents,
@@ -50,8 +51,8 @@ FORMATS = (
     "Format of all matrices: bf16, fp8, fp8_block, int8, int4, awq, gptq, nvfp4, mxfp4; "
     "the checkpoint's where not given"
 )
-Quant = Annotated[str | None, Option(f"{FORMATS}.", "FORMAT")]
-QUANTS = Option(f"{FORMATS}; repeat to compare.", "FORMAT", many=True)
+Quant = Annotated[str | None, Option(f"{FORMATS}.", "FORMAT", AnyCase())]
+QUANTS = Option(f"{FORMATS}; repeat to compare.", "FORMAT", AnyCase(), many=True)
 Quants = Annotated[str | Sequence[str] | None, QUANTS]
 KvDtype = Annotated[str | None, Option("KV cache: bf16, fp16 or fp8.", "FORMAT")]
 ESTIMATOR = Option(
@@ -71,12 +72,22 @@ RENTS = f"{RENT[:-1]}; h100_sxm=2.1 of one system, repeated for several."
 RentsLike = float | Mapping[str, float] | Sequence[float | str | Mapping[str, float]] | None
 Prices = Annotated[RentsLike, Option(RENTS, "USD/H", Rents(PRICE), many=True)]
 
-# the layout
-Tp = Annotated[float | None, Option("Tensor parallel degree.", "N", WHOLE)]
-Pp = Annotated[float | None, Option("Pipeline parallel degree.", "N", WHOLE)]
+# the layout, which ``verbs/split.py`` reads
+TP_FLAGS = ("--tp", "-tp", "--tensor-parallel-size", "--tp-size")  # as engines spell it
+PP_FLAGS = ("--pp", "-pp", "--pipeline-parallel-size", "--pp-size")
+EP_FLAGS = ("--ep", "--expert-parallel-size", "--ep-size")
+DP_FLAGS = ("--dp", "-dp", "--data-parallel-size", "--dp-size")
+Tp = Annotated[float | None, Option("Tensor parallel degree.", "N", WHOLE, TP_FLAGS)]
+Pp = Annotated[float | None, Option("Pipeline parallel degree.", "N", WHOLE, PP_FLAGS)]
 EXPERTS = "Expert parallel degree; an instance has tp x pp x ep GPUs."
-Ep = Annotated[float | None, Option(EXPERTS, "N", WHOLE)]
-Dp = Annotated[float, Option("Copies of the instance (data parallel).", "N", WHOLE)]
+Ep = Annotated[float | None, Option(EXPERTS, "N", WHOLE, EP_FLAGS)]
+Dp = Annotated[float, Option("Copies of the instance (data parallel).", "N", WHOLE, DP_FLAGS)]
+LAYOUT = 'As `plan` prints it, in place of --tp and others: "TP4 DP2 EP8", "2 x TP4".'
+Layout = Annotated[str | None, Option(LAYOUT, "LAYOUT")]
+VLLM = "vLLM's: whole experts on all --tp x --dp GPUs; --dp is groups of attention."
+ExpertParallel = Annotated[bool, Option(VLLM, flags=("--enable-expert-parallel", "-ep"))]
+SGLANG = "SGLang's: attention in --dp groups of the --tp GPUs, which hold --ep parts of experts."
+DpAttention = Annotated[bool, Option(SGLANG, flags=("--enable-dp-attention",))]
 GPUS = count(1, MOST_GPUS, ", five times the GPUs of the largest cluster of 2025")
 TotalGpus = Annotated[float | None, Option("GPUs in all.", "N", GPUS)]
 
@@ -125,6 +136,8 @@ Acceptance = Annotated[float | str | None, Option(ACCEPTANCE, "P|FILE", PROBABIL
 
 # a server's own
 ENGINE = OneOf(look_up("estimators.serving", "ENGINES"))
+ENGINE_HELP = "vllm, sglang or trtllm; the profile's, else vllm, where not given."
+Engine = Annotated[str | None, Option(ENGINE_HELP, "NAME", ENGINE)]
 GPU_MEMORY = "Share of the memory the server may use; vLLM's default where not given."
 GpuMemory = Annotated[float | None, Option(GPU_MEMORY, "SHARE", SHARE)]
 PASS_TOKENS = "Tokens of one pass at most; the engine's default where not given."
@@ -138,7 +151,8 @@ EngineVersion = Annotated[str | None, Option(VERSION, "VERSION|MONTH")]
 # measured runs, where their files do not say
 RUN_ENGINE = Option("vllm, sglang or trtllm, where files do not say.", "NAME", ENGINE)
 RunEngine = Annotated[str | None, RUN_ENGINE]
-RunDp = Annotated[float | None, Option("Groups of data-parallel attention.", "N", WHOLE)]
+GROUPS = "Groups of data-parallel attention."
+RunDp = Annotated[float | None, Option(GROUPS, "N", WHOLE, DP_FLAGS)]
 RunIsl = Annotated[float | None, Option("Mean prompt, where not in files.", "TOKENS", WHOLE)]
 RunOsl = Annotated[float | None, Option("Mean output, where not in files.", "TOKENS", WHOLE)]
 RunRate = Annotated[float | None, Option("Arrivals per second, where not in files.", "REQ/S", RATE)]

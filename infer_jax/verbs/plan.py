@@ -51,7 +51,7 @@ def plan(
     ttft: Annotated[float | str | None, Option(TTFT, "TIME|none", Time(unlimited=True))] = None,
     tpot: opt.Tpot = None,
     p99_ttft: Annotated[float | str | None, Option.of("TIME", opt.TIME)] = None,
-    engine: Annotated[str | None, Option.of("NAME", opt.ENGINE)] = None,
+    engine: opt.Engine = None,
     estimator: opt.EstimatorName = None,
     engine_version: opt.EngineVersion = None,
     quant: opt.Quants = None,
@@ -83,7 +83,6 @@ def plan(
         decode_hardware: What the decoding pool of a disaggregated plan runs on.
         mode: aggregated or disaggregated; both where not given.
         p99_ttft: Limit of the 99th percentile of TTFT, with --request-rate (Poisson arrivals).
-        engine: vllm, sglang or trtllm; the profile's, else vllm.
         chunk: Prompt tokens of one pass at most, of an aggregated plan; repeat to compare; whole
             prompts where not given.
         max_num_seqs: Requests a group runs at most.
@@ -133,9 +132,9 @@ def plan(
     check_options(mode, requirements, decode_hardware, chunks)
     _check_goodput(goodput, requirements, replay=replay)
     requests = requested(isl, osl, prefix, request_rate, trace)
-    if estimator and (engine or compare_engines):
+    if estimator and compare_engines:
         allowed = f"without {option('estimator')}, which has an engine of its own"
-        raise refuse("engine" if engine else "compare_engines", engine or "given", allowed)
+        raise refuse("compare_engines", "given", allowed)
     pools_excluded = mode is None and math.isfinite(requirements.p99_ttft)  # whose wait is a mean
     question = Question(
         config,
@@ -145,7 +144,7 @@ def plan(
         formats=unique_texts(quant) or [None],
         kv_dtype=kv_dtype,
         set=set,
-        estimator=estimator or (f"serving.{engine}" if engine else "serving"),
+        estimator=inputs.estimator_of_engine(estimator, engine) or inputs.BEST,
         decoding=decoding,
         rents=rents,
         engine_version=engine_version,

@@ -174,19 +174,17 @@ def command(verb: str, config: object, options: Words) -> str:
 def plan_command(c: Choice, question: Question, words: Words) -> str:
     """The command that answers one plan; "" where no command can name its model.
 
-    ``estimate`` where the plan is one instance with as many groups as experts' ranks, else the
-    search that puts it first.
+    ``estimate`` where the plan is of one pool, else the search that puts it first.
     """
     if not words:
         return ""
-    work, layout = question.requests.work, c.pools[0].layout
+    work = question.requests.work
     options = {**words, "isl": work.isl, "osl": work.osl}
     options |= {"prefix": work.prefix} if float(work.prefix) else {}
     config = options.pop("config")
-    if len(c.pools) == 1 and layout.ep == layout.attention_dp:
+    if len(c.pools) == 1:
         del options["total-gpus"]
-        options |= {"tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "dp": c.pools[0].copies}
-        options |= {"batch": c.batch, "estimator": question.estimator}
+        options |= {"layout": c.layout, "batch": c.batch, "estimator": question.estimator}
         return command("estimate", config, options)
     # limits that its times just meet
     limits = {x: f"{1e3 * getattr(c, x) * 1.0005:.5g}ms" for x in ("ttft", "tpot")}

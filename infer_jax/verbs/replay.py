@@ -25,6 +25,9 @@ def replay(
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.Dp = 1,
+    layout: opt.Layout = None,
+    enable_expert_parallel: opt.ExpertParallel = False,
+    enable_dp_attention: opt.DpAttention = False,
     prefill_tp: Annotated[float | None, Option.of("N", WHOLE)] = None,
     prefill_instances: Annotated[float | None, Option.of("N", WHOLE)] = None,
     decode_tp: Annotated[float | None, Option.of("N", WHOLE)] = None,
@@ -124,11 +127,13 @@ def replay(
     import numpy as np
 
     from infer_jax.engines import ENGINES
+    from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs, pictures, progress, replay_checks as checks
     from infer_jax.verbs.drafts import DraftOptions
     from infer_jax.verbs.replay_requests import drafts_of, request_stream, with_drafts
     from infer_jax.verbs.replay_result import ReplayResult
     from infer_jax.verbs.replay_server import Sizes
+    from infer_jax.verbs.split import LayoutOptions
 
     asked = inputs.given(config, hardware, quant, kv_dtype, None, set, engine_version)
     check_name("engine", engine, ENGINES)
@@ -137,14 +142,19 @@ def replay(
     pools = {"prefill_tp": prefill_tp, "prefill_instances": prefill_instances}
     pools |= {"decode_tp": decode_tp, "decode_instances": decode_instances}
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
-    plan, split = checks.layout_of(asked.model.architecture, degrees, pools)
+    whole = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    plan, split = checks.layout_of(asked.model.architecture, whole, pools)
+    dp = float(plan.dp)
+    if max_num_batched_tokens is None and plan.chunk < UNBOUNDED:
+        max_num_batched_tokens = float(plan.chunk)
     name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
     model = inputs.serving(name, asked)
     if engine not in (None, model.engine_name):
         other = f"{model.engine_name}, which {name} is of, or another {option('estimator')}"
         raise refuse("engine", engine, other)
+    drafts = either(drafts, float(plan.drafts) or None)
     drafted = drafts_of(asked.model, drafts, DraftOptions(draft, acceptance, heads))
-    if enable_prefix_caching is None and (drafted is not None or float(plan.ep) > 1):
+    if enable_prefix_caching is None and (drafted is not None or float(plan.attention_dp) > 1):
         enable_prefix_caching = False  # which schedulers look up, and the replay of these does not
     stream = request_stream(
         trace=trace, isl=isl, osl=osl, range_ratio=range_ratio, caching=enable_prefix_caching,

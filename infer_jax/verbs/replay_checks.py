@@ -8,11 +8,12 @@ from infer_jax import legal
 from infer_jax.catalog import Model
 from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import Serving
+from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import Layout, PlanPool
 from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.results import option
-from infer_jax.specs import Architecture, Plan
+from infer_jax.specs import Architecture
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.option import either
@@ -20,49 +21,54 @@ from infer_jax.verbs.problems import ask, check_name, refuse
 from infer_jax.verbs.replay_cluster import ReplayedCluster, pools_of
 from infer_jax.verbs.replay_requests import RequestStream
 from infer_jax.verbs.replay_server import Sizes, server_of, with_host
-from infer_jax.verbs.split import check_split
+from infer_jax.verbs.split import LayoutOptions, check_split
 
 
 def layout_of(
-    arch: Architecture, degrees: Mapping[str, float | None], pools: Mapping[str, float | None]
-) -> tuple[Plan, Sequence[PlanPool]]:
+    arch: Architecture, split: LayoutOptions, pools: Mapping[str, float | None]
+) -> tuple[Deployment, Sequence[PlanPool]]:
     """The plan, if it is one whose scheduler is replayed, and the pools that options ask for.
 
-    ``degrees``: tp, pp, ep and dp; ``pools``: GPUs and instances of each pool, by their options. Of
-    pools the plan is of the one that decodes.
+    ``pools``: GPUs and instances of each pool, by their options. Of pools the plan is of the one
+    that decodes.
 
     Raises:
         InputError: one pool without the other, or a single one besides; several stages, several
             attention ranks in a pool, or a split that no engine runs.
     """
-    tp, dp, ranks = degrees["tp"], either(degrees["dp"], 1.0), either(degrees["ep"], 1.0)
-    split = list[PlanPool]()
+    both = split.pools if len(split.pools) > 1 else ()
     if any(value is not None for value in pools.values()):
         for name in ("prefill_tp", "decode_tp"):
             if pools[name] is None:
                 raise ask(name, "On how many GPUs is an instance of each pool?", option(name))
-        for name, value in (("tp", tp), ("dp", dp if dp > 1 else None)):
-            if value is not None:
-                names = f"{option('prefill_tp')} and {option('decode_tp')}"
-                raise refuse(name, value, f"without {names}, which are two pools")
-        if ranks > 1:
-            raise refuse("ep", ranks, "1 in two pools: attention ranks there are not replayed")
+        if split.pools or split.copies > 1:
+            name = "layout" if split.words else "tp" if split.pools else "dp"
+            names = f"{option('prefill_tp')} and {option('decode_tp')}"
+            given = split.pools[0].layout.tp if split.pools else split.copies
+            raise refuse(name, split.words or given, f"without {names}, which are two pools")
         first, copies, tp, dp = (either(value, 1.0) for value in pools.values())
-        check_split(arch, first, 1.0, 1.0)
         sizes = (first, copies), (tp, dp)
-        split = [PlanPool(Layout(x, 1.0, 1.0, 1.0), count, 1.0) for x, count in sizes]
-    if tp is None:
-        raise ask("tp", "On how many GPUs?", option("tp"))
-    if (stages := either(degrees["pp"], 1.0)) > 1:
-        raise refuse("pp", stages, "1: micro-batches of a pipeline are not replayed")
-    check_split(arch, tp, 1.0, ranks)
-    return Plan.of(tp=tp, ep=ranks, dp=dp), split
+        both = [PlanPool(Layout(x, 1.0, 1.0, 1.0), count, 1.0) for x, count in sizes]
+    for pool in both:
+        if pool.layout != Layout(pool.layout.tp, 1.0, 1.0, 1.0):
+            allowed = "TP alone in two pools: attention ranks, stages and chunks are not replayed"
+            raise refuse("layout", str(pool.layout), allowed)
+        check_split(arch, pool.layout, split.words)
+    if both:
+        return Deployment.of(tp=both[-1].layout.tp, dp=both[-1].copies), both
+    if split.pool is None:
+        raise ask("tp", "On how many GPUs?", f"{option('tp')} or {option('layout')}")
+    plan = deployment(split.plan(arch))
+    if plan.pp > 1:
+        allowed = "1: micro-batches of a pipeline are not replayed"
+        raise refuse("pp", float(plan.pp), allowed)
+    return plan, ()
 
 
 def cluster_of(
     asked: inputs.Given,
     model: Serving,
-    plan: Plan,
+    plan: Deployment,
     split: Sequence[PlanPool],
     router: str | None,
     sizes: Sizes,
@@ -77,7 +83,7 @@ def cluster_of(
             not replayed, or without room for a cache.
     """
     arch, hardware, tokens = asked.model.architecture, asked.hardware, stream.mean_tokens
-    tp, ranks = float(plan.tp), float(plan.ep)
+    tp, ranks = float(plan.tp), float(plan.attention_dp)
     if router is not None and ranks <= 1 and (split or float(plan.dp) <= 1):
         allowed = f"with {option('ep')} or {option('dp')} of 2 and more: several servers, "
         raise refuse("router", router, f"{allowed}in one pool")
@@ -90,7 +96,7 @@ def cluster_of(
     if split:
         pools = pools_of(split, model, arch, hardware, (sizes, sizes), tokens, drafts)
         return ReplayedCluster(pools.decode, plan, router, pools)
-    degrees = {"tp": tp}
+    degrees = {"tp": tp, "ep": float(plan.ep), "attention_dp": ranks}
     if ranks > 1:
         if stream.caching:
             allowed = f"1 with {option('enable_prefix_caching')}: ranks' caches are not replayed"
@@ -99,7 +105,6 @@ def cluster_of(
             heads = f"on ranks the model's own heads draft ({option('heads')})"
             raise refuse("ep", ranks, f"1 with {option('draft')}: {heads}")
         router = router or ENGINES[model.engine_name].router
-        degrees |= {"ep": ranks, "attention_dp": ranks}
     server = server_of(model, arch, hardware, degrees, sizes, tokens, drafts)
     return ReplayedCluster(with_host(server, sizes.host, asked, tp, tokens), plan, router)
 

@@ -31,7 +31,7 @@ from infer_jax.replays import (
 from infer_jax.replays.requests import ArrivingRequests
 from infer_jax.replays.runs import Gaps, ReplayRun, Series, gaps_of
 from infer_jax.results import Fact
-from infer_jax.specs import Architecture, Hardware, Plan
+from infer_jax.specs import Architecture, Hardware
 from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
@@ -145,7 +145,7 @@ class ReplayedCluster:
     """
 
     server: ReplayedInstance
-    plan: Plan  # of pools that of the one that decodes
+    plan: Deployment  # of pools that of the one that decodes
     router: str | None = None
     pools: ReplayedPools | None = None
 
@@ -157,7 +157,7 @@ class ReplayedCluster:
     @property
     def ranks(self) -> int:
         """Attention ranks of an instance."""
-        return int(self.plan.ep)
+        return int(self.plan.attention_dp)
 
     @property
     def dealt(self) -> bool:
@@ -181,7 +181,8 @@ class ReplayedCluster:
             "engine": self.server.engine.name,
             "tp": plan.tp,
             "copies": plan.dp,
-            **({"ep": plan.ep} if self.ranks > 1 else {}),
+            **({"ep": plan.ep} if plan.ep > 1 else {}),
+            **({"attention_dp": plan.attention_dp} if self.ranks > 1 else {}),
             **({"router": self.router} if self.router else {}),
             **{role: {"tp": x.layout.tp, "instances": x.copies} for role, x in roles},
             "total_gpus": sum(x.layout.tp * x.copies for x in pools) if pools else plan.chips,

@@ -25,6 +25,9 @@ def report(
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.Dp = 1,
+    layout: opt.Layout = None,
+    enable_expert_parallel: opt.ExpertParallel = False,
+    enable_dp_attention: opt.DpAttention = False,
     total_gpus: opt.TotalGpus = None,
     quant: opt.Quants = None,
     kv_dtype: opt.KvDtype = None,
@@ -36,6 +39,7 @@ def report(
     tpot: opt.Tpot = None,
     price: opt.Prices = None,
     estimator: opt.EstimatorName = None,
+    engine: opt.Engine = None,
     engine_version: opt.EngineVersion = None,
     out: Annotated[opt.Place | None, Option.of("FILE", default="report.html")] = None,
     set: opt.Changes = None,
@@ -67,6 +71,7 @@ def report(
     from infer_jax.verbs.report_page import page
     from infer_jax.verbs.report_result import ReportResult
     from infer_jax.verbs.requests import requested
+    from infer_jax.verbs.split import LayoutOptions
 
     vega.check()
     if out is not None:
@@ -74,7 +79,8 @@ def report(
         if Path(out).suffix.lower() != ".html" and (lacking := pictures.missing()):
             raise refuse("out", str(out), lacking)
     systems, _ = inputs.systems_of(hardware, None)
-    name, limits = estimator or inputs.BEST, (seconds_of(ttft), seconds_of(tpot))
+    name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
+    limits = seconds_of(ttft), seconds_of(tpot)
     requirements = Requirements(
         ttft=either(limits[0], math.inf),
         tpot=either(limits[1], math.inf),
@@ -101,7 +107,9 @@ def report(
         inputs.check_context(given.model, question.requests.work)
     names = (config, *inputs.as_list(hardware))
     commands = all(isinstance(x, str | os.PathLike) for x in names)
-    answers = choose(question, (tp, pp, ep, dp, batch), commands=commands)
+    degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
+    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    answers = choose(question, split, batch, commands=commands)
     with busy("compiling and evaluating"):
         result = ReportResult(answers, page(answers), None if out is None else str(out))
     if out is not None:

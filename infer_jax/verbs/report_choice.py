@@ -7,7 +7,7 @@ import numpy as np
 
 from infer_jax.compiling import once
 from infer_jax.estimators import VARIANTS, Estimate, Estimator
-from infer_jax.planning import USUAL_TTFT, Choice, Layout, PlanPool
+from infer_jax.planning import USUAL_TTFT, Choice, PlanPool
 from infer_jax.planning.pricing import excess_of, plan_outputs
 from infer_jax.results import option
 from infer_jax.specs import Workload
@@ -17,23 +17,23 @@ from infer_jax.verbs.option import either
 from infer_jax.verbs.plan_search import Question, considered, frontiers, plans
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.report_answers import Report, ReportSystem, deployed
-from infer_jax.verbs.split import plan_of
+from infer_jax.verbs.split import LayoutOptions, plan_of
 
 GPUS = 8.0  # the GPUs of a plan where none are given: one server
-Split = tuple[float | None, float | None, float | None, float, float | None]  # tp pp ep dp batch
 
 
-def choose(question: Question, split: Split, *, commands: bool) -> Report:
+def choose(
+    question: Question, split: LayoutOptions, batch: float | None, *, commands: bool
+) -> Report:
     """The plan as it is given, on the system where it is best, or the one ``plan`` puts first."""
-    tp, pp, ep, dp, batch = split
-    if not (tp is None and pp is None and ep is None):
-        return _as_given(question, split, commands=commands)
+    if split.pools:
+        return _as_given(question, split, batch, commands=commands)
     degrees = option("tp")
     if not VARIANTS[question.estimator].make().batches:
         others = f"(with {option('pp')}, {option('ep')}), or {option('estimator', 'serving')}"
         raise refuse("tp", "missing", f"{degrees} {others}")
-    if dp > 1:
-        raise refuse("dp", dp, f"with {degrees}: copies of a plan that is looked for")
+    if split.copies > 1:
+        raise refuse("dp", split.copies, f"with {degrees}: copies of a plan that is looked for")
     if batch is not None:
         raise refuse("batch", batch, f"with {degrees}: a plan that is looked for has its own")
     return _searched(question, commands=commands)
@@ -85,16 +85,17 @@ def _late(c: Choice) -> Choice:
     return replace(c, excess={"TTFT": late, **c.excess}) if late > 0.0 else c
 
 
-def _as_given(question: Question, split: Split, *, commands: bool) -> Report:
+def _as_given(
+    question: Question, split: LayoutOptions, batch: float | None, *, commands: bool
+) -> Report:
     """The plan of the options, on the system and in the format where it is best."""
-    tp, pp, ep, dp, batch = split
     name, total = question.estimator, question.total
     systems, candidates = dict[str, ReportSystem](), list[Choice]()
     for label, form, (system, *_) in question.series():
         given = question.read(system, form)
-        plan, _ = plan_of(given.model.architecture, tp, pp, ep, dp, total, name)
-        t, e, p = (float(x) for x in (plan.tp, plan.ep, plan.pp))
-        pool = PlanPool(Layout(tp=t, attention_dp=e, ep=e, pp=p), dp, either(batch, 1.0))
+        plan_of(given.model.architecture, split, total, name)  # checks it
+        assert split.pool is not None
+        pool = split.pool._replace(batch=either(batch, 1.0))
         ideal = inputs.estimator(name, given)
         systems[label] = ReportSystem(given, inputs.trust(name, ideal, given), form)
         candidates.append(_evaluated(label, question, ideal, given, pool))

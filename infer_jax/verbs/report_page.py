@@ -160,7 +160,7 @@ def section_command(report: Report, verb: str) -> str:
     if not options:  # a model or a system that no command can name
         return ""
     config, total, price = options.pop("config"), options.pop("total-gpus"), options.pop("price")
-    split = {"tp": layout.tp, "pp": layout.pp, "ep": layout.attention_dp}
+    split = {"layout": str(layout)}
     if verb in ("memory", "frontier"):
         del options["engine-version"]
     if verb == "memory":
@@ -170,7 +170,7 @@ def section_command(report: Report, verb: str) -> str:
     options |= {"isl": work.isl, "osl": work.osl, "price": price}
     if verb == "frontier":
         return command(verb, config, {**options, "total-gpus": total})
-    if layout.ep != layout.attention_dp or report.pooled:
+    if report.pooled:
         return ""
     options |= {**split, "batch": chosen.batch, "estimator": report.question.estimator}
     options |= {"prefix": work.prefix} if float(work.prefix) else {}

@@ -25,6 +25,10 @@ def sensitivity(
     tp: opt.Tp = None,
     pp: opt.Pp = None,
     ep: opt.Ep = None,
+    dp: opt.Dp = 1,
+    layout: opt.Layout = None,
+    enable_expert_parallel: opt.ExpertParallel = False,
+    enable_dp_attention: opt.DpAttention = False,
     total_gpus: opt.TotalGpus = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
@@ -34,6 +38,7 @@ def sensitivity(
     batch: opt.Batch = None,
     price: opt.Price = None,
     estimator: opt.EstimatorName = None,
+    engine: opt.Engine = None,
     engine_version: opt.EngineVersion = None,
     along: Annotated[int | None, Option.of("N", POINTS)] = None,
     top: Annotated[float, Option.of("N", opt.WHOLE)] = TOP,
@@ -64,14 +69,17 @@ def sensitivity(
     from infer_jax.specs import Plan
     from infer_jax.sweeps.paths import Point
     from infer_jax.verbs import inputs, sensitivity_result as own
-    from infer_jax.verbs.split import plan_of
+    from infer_jax.verbs.split import LayoutOptions, plan_of
 
     asked = inputs.given(config, hardware, quant, kv_dtype, price, set, engine_version, HEADS)
     arch = asked.model.architecture
+    degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
+    estimator = inputs.estimator_of_engine(estimator, engine)
+    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     if along is None:
-        plan, name = plan_of(arch, tp, pp, ep, 1.0, total_gpus, estimator)
-    elif any(x is not None for x in (tp, pp, ep, total_gpus, batch)):
-        names = [option(x) for x in ("tp", "pp", "ep", "total_gpus")]
+        plan, name = plan_of(arch, split, total_gpus, estimator)
+    elif split.pools or total_gpus is not None or batch is not None:
+        names = [option(x) for x in ("tp", "pp", "ep", "layout", "total_gpus")]
         raise refuse("along", along, f"no {', '.join(names)} or {option('batch')}")
     else:  # points of a frontier have their own plans
         plan, name = Plan.of(), estimator or inputs.SEARCHING

@@ -23,6 +23,7 @@ from infer_jax.design.sensitivity import (
 from infer_jax.errors import InputError
 from infer_jax.estimators import Economics
 from infer_jax.estimators.known_errors import BORROWED
+from infer_jax.estimators.serving.plan import deployment
 from infer_jax.plots.style import Figure, name_of
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 from infer_jax.results import Column, Notes, Section, option, table
@@ -61,7 +62,7 @@ class PointSlopes(NamedTuple):
     def load(self) -> dict[str, object]:
         """GPUs and batch."""
         plan = self.point.plan
-        return {"gpus": plan.tp * plan.pp * plan.ep, "batch": self.point.workload.batch}
+        return {"gpus": plan.instance, "batch": self.point.workload.batch}
 
     def rows(self) -> list[dict[str, object]]:
         """The elasticities for JSON."""
@@ -217,15 +218,16 @@ class SensitivityResult(pictures.EstimatorResult):
             ]
             if bars and not output.drawn:
                 panels[output.short] = sorted(bars, key=lambda bar: -abs(bar.length))[:BARS]
-        work, plan = point.workload, point.plan
-        degrees = {name: float(getattr(plan, name)) for name in ("tp", "pp", "ep")}
+        work, plan = point.workload, deployment(point.plan)
+        degrees = {"tp": plan.tp, "dp": plan.attention_dp, "ep": plan.ep, "pp": plan.pp}
+        layout = layout_label({name: float(x) for name, x in degrees.items()})
         caption = self.caption(
             work,
-            f"{float(work.batch):.6g} requests in flight, {layout_label(degrees)}. "
+            f"{float(work.batch):.6g} requests in flight, {layout}. "
             "A bar is evaluated, all other numbers held; whole numbers may be fractions in "
             "between. The estimator's own coefficients are left out.",
         )
-        gpus = f"{float(plan.tp * plan.pp * plan.ep):g} {self.asked.system.title}"
+        gpus = f"{float(plan.instance):g} {self.asked.system.title}"
         title = f"{self.asked.model.name} on {gpus}: what 10 % more of each number changes"
         return plot_tornado(panels, title=title, caption=caption)
 

@@ -5,17 +5,29 @@ import re
 from collections.abc import Sequence
 
 MAX_NUMBER = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
+# vLLM's own spellings of counts: k is 1,000 and K is 1,024 (vllm/engine/arg_utils.py, 0.19)
+COUNTS = {"k": 1e3, "K": 2.0**10, "m": 1e6, "M": 2.0**20}
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 TIME = re.compile(r"([^a-zA-Zµ]+(?:[eE][+-]?\d+)?)\s*(us|ms|s|)")
 
 
+class MissingUnitError(ValueError):
+    """A time that may be meant in two units, both of which the sentence spells."""
+
+
 def number(text: str) -> float:
-    """The finite number a text spells in plain ASCII, else NaN."""
+    """The finite number a text spells in plain ASCII, else NaN.
+
+    >>> number("4000"), number("4k"), number("4K"), number("k")
+    (4000.0, 4000.0, 4096.0, nan)
+    """
+    times = COUNTS.get(text[-1:], 1.0)
     try:
-        value = float(text) if text.isascii() and "_" not in text else math.nan
+        value = float(text if times == 1.0 else text[:-1])
     except ValueError:
         return math.nan
-    return value if math.isfinite(value) else math.nan
+    plain = text.isascii() and "_" not in text and math.isfinite(value)
+    return times * value if plain else math.nan
 
 
 def seconds(text: str, bare: float = math.nan) -> float:

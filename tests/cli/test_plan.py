@@ -208,7 +208,7 @@ def test_the_best_plan_comes_with_what_starts_it():
     best = output["plans"][0]
     launch = output["launch"]["vLLM"]
     (step,) = launch["commands"]
-    assert "vllm serve meta-llama/Meta-Llama-3.1-8B" in step["command"]
+    assert "vllm serve meta-llama/Llama-3.1-8B-Instruct" in step["command"]
     assert "--quantization fp8_per_tensor" in step["command"]
     assert f"--max-num-seqs {best['concurrency_per_replica']:g}" in step["command"]
     assert output["launch"]["TensorRT-LLM"]["not_printed"]  # it casts nothing while it loads

@@ -15,6 +15,7 @@ H100 = ("--hardware", "h100_sxm")
 LLAMA = ("llama-3.1-8b", *H100)
 
 LONG = "x" * 5000
+NEW = str(Path(__file__).parents[1] / "data/configs/new.json")
 RUNS = str(Path(__file__).parents[1] / "data/server/runs.csv")
 REPLAY = ("replay", *LLAMA, "--tp", "1")
 ESTIMATE, FRONTIER, MEMORY = (("estimate", *LLAMA), ("frontier", *LLAMA), ("memory", *LLAMA))
@@ -63,6 +64,10 @@ REFUSED = {
     "digits of another script": ((*FRONTIER, "--isl", "٤"), "--isl"),
     "zero GPUs": ((*FRONTIER, "--total-gpus", "0"), "--total-gpus"),
     "no time": ((*FRONTIER, "--tpot", "5parsec"), "--tpot"),
+    "seconds for milliseconds": ((*ONE, "--tpot", "0.02"), "0.02s or 0.02ms"),
+    "an unknown shape": (("memory", NEW, *H100), "--as llama, which reads it as the nearest"),
+    "no such shape": (("memory", NEW, *H100, "--as", "lama"), "--as is 'lama'; allowed: one of"),
+    "two layouts": ((*ONE, "--layout", "TP2"), "--layout is 'TP2'; allowed: alone, without --tp"),
     "negative time": ((*ONE, "--ttft", "-5ms"), "--ttft"),
     "free": ((*FRONTIER, "--price", "0"), "--price"),
     "no such estimator": ((*FRONTIER, "--estimator", "magic"), "magic"),
@@ -97,8 +102,8 @@ REFUSED = {
         (*("estimate", "deepseek-v4-flash", "--hardware", "h200_sxm", "--tp", "8"),
          *("--estimator", "kernels.published")), "Compressed",
     ),
-    "no whole blocks": (("estimate", *BLOCKS, "--tp", "8"), "whole blocks of 128; here 192"),
-    "no whole blocks in memory": (("memory", *BLOCKS, "--tp", "8"), "whole blocks of 128; here"),
+    "no whole blocks": (("estimate", *BLOCKS, "--tp", "8"), "not in 8 slices of 192"),
+    "no whole blocks in memory": (("memory", *BLOCKS, "--tp", "8"), "whole blocks of 128, not in"),
     "no layout of blocks": (
         ("plan", "gpt-oss-120b", *BLOCKS[1:], "--total-gpus", "8"), "no layout"
     ),

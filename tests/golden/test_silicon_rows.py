@@ -225,7 +225,7 @@ def test_worker_counts_are_recovered_from_the_same_measurement(table):
         ({"isl": "-1"}, "line 2, isl is '-1'"),
         ({"mode": "both"}, "line 2, mode is 'both'"),
         ({"pp_size": "2"}, "line 2, pp_size is '2'"),
-        ({"batch_size": "", "silicon_data_source": "x"}, "row0: batch_size is 'missing'"),
+        ({"batch_size": "", "silicon_data_source": "x"}, "row0: batch_size is missing"),
         ({"model_path": "some/model"}, "row0: model_path is 'some/model'"),
     ],
 )

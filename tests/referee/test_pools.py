@@ -94,5 +94,5 @@ def test_what_is_refused():
         serve_pools(pool, pool, asked, lambda p, s: 0.0, concurrency=0)
     prefixes = Prefixes.of([[1]], [40], length=48, block=16)
     given = Requests.of([0.0], [40], [5], prefixes=prefixes)
-    with pytest.raises(InputError, match="prefixes is 'given'"):
+    with pytest.raises(InputError, match="prefixes is given"):
         serve_pools(pool, pool, given, lambda p, s: 0.0)

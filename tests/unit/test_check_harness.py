@@ -97,7 +97,7 @@ def test_what_agrees_and_what_does_not(compare):
     ("lines", "words"),
     [
         ((), "an empty file"),
-        (("y,area", "2,4"), "column x is 'missing'"),
+        (("y,area", "2,4"), "column x is missing"),
         (("x,y", "2,4"), "columns to compare"),
         (("x,x,area", "2,2,4"), "column x is 'given 2 times'"),
         (("x,area", "2,4,8"), "line 2, number of cells is 3; allowed: 2"),

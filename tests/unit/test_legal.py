@@ -60,7 +60,7 @@ def test_what_engines_start_and_what_they_refuse(name, quant, degrees, runs):
 
 
 def test_a_refusal_says_which_slice():
-    with pytest.raises(InputError, match=r"plan: ep is '1'.*128; here 192"):
+    with pytest.raises(InputError, match=r"plan: ep is '1'.*128, not in 8 slices of 192"):
         legal.check(model("qwen3-235b-a22b", "fp8_block"), served(tp=8))
 
 

@@ -1,13 +1,16 @@
 """The architecture that a Hugging Face config.json describes."""
 
-import difflib
+from collections.abc import Mapping
+from difflib import SequenceMatcher
 
 from infer_jax.catalog.huggingface import quantisation
 from infer_jax.catalog.huggingface.attention import Piece
 from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.huggingface.families import FAMILIES as FAMILIES
+from infer_jax.catalog.huggingface.families import FAMILIES as FAMILIES, READERS
 from infer_jax.catalog.huggingface.layers import ConfigLayer, Decoder
 from infer_jax.catalog.huggingface.quantisation import Quantisation
+from infer_jax.errors import InputError
+from infer_jax.results.wording import by_command
 from infer_jax.specs import (
     UNBOUNDED,
     Architecture,
@@ -18,6 +21,10 @@ from infer_jax.specs import (
     leaves,
 )
 
+# numbers and lists of a config that all families read, or that say nothing of its shape
+COMMON = ("vocab_size", "max_position_embeddings", "n_positions", "model_max_length")
+ENDINGS = ("_id", "_ids", "architectures", "rope_theta", "max_window_layers", "pretraining_tp")
+USUAL = ("llama", "qwen3", "mistral", "qwen3_moe", "mixtral", "deepseek_v3")  # what new ones copy
 Key = tuple[tuple[str, float], ...]  # every number of a layer: equal layers are one block
 
 
@@ -27,6 +34,7 @@ def architecture(
     *,
     quant: str | None = None,
     kv_dtype: str | None = None,
+    family: str | None = None,
 ) -> tuple[Architecture, str, str]:
     """The architecture of a config.json, its model type and its formats in words.
 
@@ -36,6 +44,7 @@ def architecture(
         published: hf_quant_config.json, if there is one; it takes precedence.
         quant: a format for all matrices instead of the checkpoint's.
         kv_dtype: a format for the KV cache instead of the checkpoint's.
+        family: the model type to read it as, instead of its own.
 
     Raises:
         InputError: an unknown model type, a key that is missing or wrong.
@@ -44,11 +53,18 @@ def architecture(
     for key in ("vision_config", "audio_config"):
         if key in config:
             config.note(f"{key} is left out: only the language model is counted")
-    name = text.text("model_type", default=None) or config.text("model_type")
+    own = text.text("model_type", default=None)
+    own = own or (config.text("model_type") if family is None else "not said")
+    name = family or own
     if name not in FAMILIES:
-        close = difflib.get_close_matches(name, FAMILIES, n=1)
-        hint = f"{close[0]} is closest; " if close else ""
-        raise text.error("model_type", name, f"{hint}known are {', '.join(sorted(FAMILIES))}")
+        first, *others = nearest_families(own, text)
+        way = f"--as {first}" if by_command() else f'"{config.where}:{first}"'
+        more = f"{' or '.join(others)} are near, too"
+        raise text.error("model_type", own, f"{way}, which reads it as the nearest shape; {more}")
+    if family is not None:
+        unread = ", ".join(unread_keys(family, text) or ())
+        rest = f"; not read of it: {unread}" if unread else ""
+        config.note(f"its model_type is {own}, read as {family}{rest}")
     if text is not config and "tie_word_embeddings" not in text:
         values = {"tie_word_embeddings": config.values.get("tie_word_embeddings"), **text.values}
         text = Facts(values, text.where, text.prefix, text.notes)
@@ -57,6 +73,47 @@ def architecture(
     if model.drafts:
         text.note(f"{model.drafts} multi-token-prediction layers are not counted as layers")
     return _assemble(model, formats), config.text("model_type", default=name), formats.sentence()
+
+
+def nearest_families(name: str, config: Facts) -> list[str]:
+    """The three families that leave the fewest keys of a config unread, by likeness of names."""
+    unread = {names.split()[0]: unread_keys(names.split()[0], config) for names in READERS}
+
+    def rank(family: str) -> tuple[bool, int, bool, float]:
+        keys = unread[family]
+        alike = SequenceMatcher(None, name, family).ratio()
+        return keys is None, len(keys or ()), family not in USUAL, -alike
+
+    return sorted(unread, key=rank)[:3]
+
+
+def unread_keys(family: str, config: Facts) -> list[str] | None:
+    """Keys of numbers and lists that a family does not read; None where it cannot read the rest."""
+    values = _WatchedKeys(config.values)
+    try:
+        FAMILIES[family](Facts(values, config.where, config.prefix))
+    except InputError:
+        return None
+    return [
+        key
+        for key, value in config.values.items()
+        if isinstance(value, int | list)
+        and not isinstance(value, bool)
+        and not key.endswith((*COMMON, *ENDINGS))
+        and key not in values.read
+    ]
+
+
+class _WatchedKeys(dict[str, object]):
+    """The values of a config, and the keys that were read of it."""
+
+    def __init__(self, values: Mapping[str, object]):
+        super().__init__(values)
+        self.read = set[str]()
+
+    def get(self, key: str, default: object = None) -> object:
+        self.read.add(key)
+        return super().get(key, default)
 
 
 def _assemble(model: Decoder, formats: Quantisation) -> Architecture:

@@ -215,6 +215,7 @@ def override(own: Quantisation, quant: str | None, kv_dtype: str | None) -> Quan
 
 
 def _choice(option: str, name: str, known: Mapping[str, Scheme], *others: str) -> Scheme:
+    name = str(name).lower()
     if name not in known:
         raise InputError("load_model", option, name, ", ".join((*known, *others)))
     return known[name]

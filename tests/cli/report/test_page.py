@@ -62,7 +62,7 @@ def test_every_chart_is_a_picture_too_with_as_many_marks_as_data(given_page, sea
 
 def test_every_number_of_the_hardware_has_a_source(given_page):
     _, text = given_page
-    assert "meta-llama/Meta-Llama-3.1-8B" in text
+    assert "meta-llama/Llama-3.1-8B-Instruct" in text
     assert "profile h100_sxm.toml, shipped" in text
     row = r'<td class="w">(chip\.\w+)</td><td>([^<]+)</td>.*?<td class="w">([^<]+)</td></tr>'
     rows = re.findall(row, text)

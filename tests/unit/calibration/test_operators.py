@@ -162,7 +162,7 @@ def test_bad_tables(tmp_path, monkeypatch):
         with pytest.raises(InputError, match=said):
             operator_tables(data_folder(tmp_path))
     path = write(tmp_path, "gemm/vllm/1.0/gemm_perf", m=[1], n=[2], gemm_dtype=["fp8"])
-    said = "k is 'missing'; allowed: a column among m, n, gemm_dtype"
+    said = "k is missing; allowed: a column among m, n, gemm_dtype"
     with pytest.raises(InputError, match=said):
         operator_tables(data_folder(tmp_path))
     path.write_bytes(path.read_bytes()[:-8])

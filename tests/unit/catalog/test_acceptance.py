@@ -26,7 +26,7 @@ def test_curve_of_vllms_counts():
     curve = curve_of(Speculation(per_position=(0.7, 0.5)), "m")
     assert [length for _, length in curve.lengths] == pytest.approx([1.7, 2.2])
     assert curve.per_position == pytest.approx((0.7, 0.5))
-    with pytest.raises(InputError, match="per_position is 'missing'"):
+    with pytest.raises(InputError, match="per_position is missing"):
         curve_of(Speculation())
     with pytest.raises(InputError, match=r"per_position\[0\] is 1\.7"):
         curve_of(Speculation(per_position=(1.7,)))

@@ -6,6 +6,7 @@ import pytest
 
 from infer_jax.catalog.models import BUNDLED, load_model
 from infer_jax.errors import InputError
+from infer_jax.specs import leaves
 from tests.unit.catalog.test_huggingface import FAMILY, LLAMA, read
 
 
@@ -67,7 +68,7 @@ def test_bad_values_are_told_by_key(change, field):
 @pytest.mark.parametrize("key", ["hidden_size", "vocab_size", "num_hidden_layers", "model_type"])
 def test_a_missing_key_is_named(key):
     config = {k: v for k, v in LLAMA.items() if k != key}
-    with pytest.raises(InputError, match=f"config.json: {key} is 'missing'"):
+    with pytest.raises(InputError, match=f"config.json: {key} is missing"):
         read(config)
 
 
@@ -83,6 +84,24 @@ def test_per_layer_embeddings_are_refused():
         read(config)
 
 
-def test_an_unknown_type_is_named_with_the_closest_known():
-    with pytest.raises(InputError, match=r"model_type is 'llama5'; allowed: llama4? is closest"):
+def test_an_unknown_type_is_refused_with_the_nearest_shapes():
+    nearest = r"model_type is 'llama5'; allowed: .*:llama\", which reads it as the nearest shape; "
+    with pytest.raises(InputError, match=nearest):
         read({**LLAMA, "model_type": "llama5"})
+    config = json.loads((BUNDLED / "mixtral-8x7b.json").read_text())["config"]
+    with pytest.raises(InputError, match=r'"config.json:mixtral", which reads'):
+        read({**config, "model_type": "mix"})
+
+
+def test_an_unknown_type_is_read_as_it_is_told_and_says_what_that_leaves_out(tmp_path):
+    mixture = json.loads((BUNDLED / "qwen3-30b-a3b.json").read_text())["config"]
+    place = tmp_path / "config.json"
+    place.write_text(json.dumps({**mixture, "model_type": "novel"}))
+    same, known = load_model(f"{place}:qwen3_moe"), load_model("qwen3-30b-a3b")
+    numbers = [[float(x) for _, _, x in leaves(one.architecture)] for one in (same, known)]
+    assert numbers[0] == numbers[1]
+    assert any("model_type is novel, read as qwen3_moe" in note for note in same.notes)
+    dense = load_model(f"{tmp_path}:llama")
+    assert any("not read of it: " in note and "num_experts" in note for note in dense.notes)
+    with pytest.raises(InputError, match="as is 'lama'; allowed: one of deepseek_v2"):
+        load_model(f"{place}:lama")

@@ -118,7 +118,7 @@ def test_workloads():
 @pytest.mark.parametrize(
     "name, contents, said",
     [
-        ("a.csv", "TIMESTAMP,ContextTokens\n2023-11-16,5\n", "GeneratedTokens is 'missing'"),
+        ("a.csv", "TIMESTAMP,ContextTokens\n2023-11-16,5\n", "GeneratedTokens is missing"),
         ("a.csv", "one,two\n1,2\n", "columns is 'one, two'"),
         ("a.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n", "no requests"),
         (
@@ -145,7 +145,7 @@ def test_workloads():
             "a.jsonl",
             '{"timestamp": 1, "input_length": 5, "output_length": 5, "hash_ids": [1]}\n'
             '{"timestamp": 2, "input_length": 5, "output_length": 5}\n',
-            "line 2, hash_ids is 'missing'",
+            "line 2, hash_ids is missing",
         ),
         ("a.jsonl", '{"timestamp": 1}\n[1]\n', "line 2 is 'unrecognised contents'"),
         ("a.json", json.dumps({"input_lens": [1, 2], "output_lens": [1]}), "2 and 1"),

@@ -29,7 +29,7 @@ def test_a_plan_is_never_served_in_another_format(quant):
         if not own.source.startswith("https://huggingface.co/"):
             assert load.missing, name
             continue
-        repository = own.source.removeprefix("https://huggingface.co/").partition("/blob")[0]
+        repository = own.repository
         if load.missing or load.cast:
             assert own.quantisation != given.quantisation, name
             assert load.cast in ("", quant)
@@ -38,6 +38,20 @@ def test_a_plan_is_never_served_in_another_format(quant):
             assert own.quantisation == given.quantisation, name
         elif load.repository != repository:
             assert load.repository.startswith(repository)  # -FP8, -AWQ of the same publisher
+
+
+@pytest.mark.parametrize(
+    ("name", "repository"),
+    [
+        ("llama-3.1-70b", "meta-llama/Llama-3.1-70B-Instruct"),
+        ("meta-llama/Meta-Llama-3.1-70B", "meta-llama/Meta-Llama-3.1-70B"),
+        ("mistral-7b", "mistralai/Mistral-7B-Instruct-v0.3"),
+        ("qwen3-32b", "Qwen/Qwen3-32B"),
+    ],
+)
+def test_a_bundled_name_is_served_by_the_weights_that_follow_instructions(name, repository):
+    """A base model's whole id stays what it is."""
+    assert checkpoint(name).repository == repository
 
 
 @pytest.mark.parametrize(
@@ -85,7 +99,7 @@ def test_a_repository_in_16_bits_is_not_taken_for_the_quantised_original():
 
 def test_a_name_without_its_publisher_serves_nothing_else():
     assert checkpoint("Llama-3.3-70B-Instruct").repository == "meta-llama/Llama-3.3-70B-Instruct"
-    load = checkpoint("Llama-3.1-8B-Instruct")  # of the base model's shape, other weights
+    load = checkpoint("Qwen2.5-7B-Instruct")  # of the base model's shape, other weights
     assert not load.repository and "whole id on Hugging Face" in load.missing
 
 

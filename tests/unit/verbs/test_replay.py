@@ -297,7 +297,7 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"pp": 2}, "pp is 2; allowed: 1: micro-batches"),
+        ({"pp": 2}, "pp is '2'; allowed: 1: micro-batches"),
         ({"ep": 2}, "ep is '2'; allowed: 1: no experts"),
         ({"router": "round_robin"}, "router is 'round_robin'; allowed: with ep or dp of 2"),
         ({"router": "least", "dp": 2}, "router is 'least'; allowed: one of round_robin"),
@@ -310,7 +310,7 @@ def test_energy_is_between_that_of_chips_at_rest_and_at_full_power(loaded):
         ({"seeds": 2, "range_ratio": 1, "request_rate": None, "concurrency": 4}, "seeds is 2"),
         ({"isl": 0}, "isl is 0; allowed: a whole number from 1"),
         ({"warmup": 30}, "warmup is 30; allowed: fewer than"),
-        ({"dp": 31}, "dp is 31"),
+        ({"dp": 31}, "dp is '31'"),
         ({"max_num_seqs": 513}, "max_num_seqs is 513; allowed: at most max_num_batched_tokens"),
         ({"isl": 10**6}, "isl is '1000000'; allowed: with osl 40 at most 131072 tokens"),
         ({"isl": 120_000, "gpu_memory_utilization": 0.33}, r"request \d+ is .* blocks hold alone"),

@@ -150,7 +150,7 @@ def test_the_picture_is_of_what_was_kept(space, tmp_path):
 
 
 def test_problems_are_of_keyword_arguments(file, space, tmp_path):
-    with pytest.raises(ij.InputError, match=r"^sweep: keep is 'missing'"):
+    with pytest.raises(ij.InputError, match=r"^sweep: keep is missing"):
         ij.sweep(space)
     with pytest.raises(ij.InputError, match=r"^sweep: out is .*\.csv.* picture .*\.svg"):
         ij.sweep(file, out=tmp_path / "a.txt")
