@@ -27,16 +27,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_425,
-    "lines of code of the package": 35_972,
-    "lines of the package": 62_391,
+    "lines of code of the front": 9_615,
+    "lines of code of the package": 36_232,
+    "lines of the package": 62_789,
     "files of the package": 421,
     "lines of experiments": 10_839,
-    "lines of tests": 30_972,
+    "lines of tests": 31_104,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
-    "functions that ij.plan runs through": 245,
+    "functions that ij.plan runs through": 247,
 }
 PLAN = """
 import sys
