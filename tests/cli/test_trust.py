@@ -24,13 +24,13 @@ def lines(out: str) -> str:
 def test_estimate_and_sensitivity_say_the_errors_of_such_rows():
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", *ONE)
     errors = serving_errors()["h100_sxm", "vllm"]
-    for verb in ("estimate", "sensitivity"):
+    for verb in ("estimate", "sensitivity"):  # which lists other chips, too
         answered, printed = answered_once(verb, *point, "--quiet")
         output = answered["trust"]
         assert output["rows"] == serving_measured().rows["h100_sxm"]["vllm"]
         assert output["median_error_percent"] == errors.median
         assert output["borrowed_from"] is None and output["engine"] == "vllm"
-        assert output["says"] in lines(printed) and "~" not in printed
+        assert output["says"] in lines(printed) and ("~" not in printed or verb != "estimate")
 
 
 def test_estimate_marks_what_is_borrowed():
