@@ -24,7 +24,8 @@ def measurement(rollout: Rollout) -> dict[str, str]:
         lines = ["", "# one instance, at the loads that tell calibrate most", *lines]
         others = "\n".join([*lines, f"echo {shlex.quote(calibrate(rollout))}"])
     cached = f" {rollout.prefix:.0f}" if rollout.prefix >= 1.0 else ""
-    times = ", ".join(f"{name} {x:.4g} ms" for name, x in rollout.expected.items())
+    named = zip(("TTFT", "TPOT"), rollout.expected, strict=False)
+    times = ", ".join(f"{name} {x:.4g} ms" for name, x in named)
     values = {
         "title": rollout.title,
         "model": shlex.quote(load.repository),
@@ -69,8 +70,8 @@ def calibrate(rollout: Rollout) -> str:
     options = {"config": rollout.config, "hardware": rollout.systems[0], "engine": rollout.engine}
     options |= {"tp": one.tp}
     options |= {x: n for x, n in (("pp", one.pp), ("dp", one.groups), ("ep", one.ep)) if n > 1}
-    forms = zip(("quant", "kv-dtype"), rollout.formats, strict=True)
-    options |= {name: form for name, form in forms if form}
+    forms = zip(("quant", "kv-dtype"), rollout.formats, strict=False)
+    options |= {name: str(form) for name, form in forms if form}
     options |= {"max-num-seqs": one.group_requests}
     options |= {"max-num-batched-tokens": rollout.serving.budget(one, rollout.service)}
     options |= {"out": "my_server.toml"}

@@ -96,7 +96,7 @@ def llm_d(rollout: Rollout) -> Files:
         pools += "prefill:\n  create: false\n"
     values = {
         "title": rollout.title,
-        "model": rollout.service.checkpoint.repository,
+        "model": json.dumps(rollout.service.checkpoint.repository),
         "accelerator": "amd" if instances[0].maker == "AMD" else "nvidia",
         "proxy": json.dumps(len(instances) > 1),
         "connector": CONNECTORS[rollout.engine],
@@ -119,7 +119,7 @@ def production_stack(rollout: Rollout) -> Files:
     values["repository"], _, values["tag"] = str(values["image"]).rpartition(":")
     values |= {
         "title": rollout.title,
-        "model": rollout.service.checkpoint.repository,
+        "model": json.dumps(rollout.service.checkpoint.repository),
         "cores": one.gpus + 1,  # one for each worker and one for the API server
         "tp": tp,
         "options": items(options),
@@ -188,7 +188,9 @@ def _dynamo_options(rollout: Rollout, one: Instance) -> list[str]:
     if rollout.engine == "sglang":  # its image moves caches by NIXL
         return ["nixl" if word == "mooncake" else word for word in words]
     if rollout.engine == "trtllm":
-        words = [TRTLLM.get(word, word) for word in words if word != "--trust_remote_code"]
+        code = ["--override-engine-args", json.dumps({"trust_remote_code": True})]
+        words = [x for word in words for x in (code if word == "--trust_remote_code" else [word])]
+        words = [TRTLLM.get(word, word) for word in words]
         words = [f"{FOLDER}/{word}" if word in rollout.files else word for word in words]
     mode = ["--disaggregation-mode", one.role] if one.role else []
     return ["--model", service.checkpoint.repository, *words, *mode]

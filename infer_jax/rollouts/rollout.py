@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self, get_args, get_origin, get_type_hints
 from infer_jax.engines import ENGINES, LaunchedService, ServingEngine
 from infer_jax.errors import InputError
 
+MOST = 1e6  # GPUs, and requests in a second or in flight
 CHECKPOINT = "YOUR_CHECKPOINT"  # stands where no repository is known
 
 # by engine, which has its version, and maker of the GPU
@@ -42,8 +43,8 @@ class Rollout(NamedTuple):
 
     ``engine``: its name; ``systems``, ``config``: what ``calibrate`` calls the system of each pool
     and the model; ``title``: the model, layout and system in words; ``load``: what the plan is
-    for; ``prefix``: tokens of a prompt that it counts as cached; ``expected``: its times, ms, by
-    name; ``formats``: asked for of weights and cache; ``measure``: loads of one instance that tell
+    for; ``prefix``: tokens of a prompt that it counts as cached; ``expected``: TTFT and TPOT,
+    ms; ``formats``: asked for of weights and cache; ``measure``: loads of one instance that tell
     ``calibrate`` most; ``gaps``: what is missing, in sentences.
     """
 
@@ -54,7 +55,7 @@ class Rollout(NamedTuple):
     title: str
     load: Load
     prefix: float = 0.0
-    expected: Mapping[str, float] = {}
+    expected: tuple[float, ...] = ()
     formats: tuple[str | None, str | None] = (None, None)
     measure: tuple[Load, ...] = ()
     gaps: tuple[str, ...] = ()
@@ -105,7 +106,8 @@ class Rollout(NamedTuple):
         own, title = self.serving.title, ENGINES[able].title
         if able != self.engine:
             gaps.append(f"{own}: {why}. {title} starts it, whose times the plan does not predict.")
-        found = self._replace(engine=able, service=service)
+        line = "".join(x for x in " ".join(self.title.split()) if x.isprintable())
+        found = self._replace(engine=able, service=service, title=line)  # of comments
         if not found.image:
             gaps.append(f"A container image of {title} for this GPU: put it where IMAGE stands.")
         return found._replace(gaps=tuple(dict.fromkeys(gaps)))
@@ -123,7 +125,12 @@ class Rollout(NamedTuple):
         """
         try:
             rollout = _read(cls, fields)
-            assert rollout.serving and rollout.systems and rollout.service.instances
+            instances = rollout.service.instances
+            roles = [one.role for one in instances]
+            assert rollout.serving and rollout.systems and roles in ([""], ["prefill", "decode"])
+            sizes = [n for x in instances for n in (*x[:6], x.machine, x.group_requests)]
+            assert min(sizes) >= 1 and sum(x.copies * x.gpus for x in instances) <= MOST
+            assert rollout.load.rate < MOST and rollout.load.concurrency < MOST
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             wrong = f"{type(error).__name__} {error}".strip()
             allowed = 'the object "deployment" that infer-jax plan --json prints'

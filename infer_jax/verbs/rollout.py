@@ -35,7 +35,7 @@ def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
             round(choice.isl), round(choice.osl), 0 if rate else max(round(flying), 1), rate or 0.0
         ),
         float(question.requests.work.prefix),
-        {"TTFT": 1e3 * choice.ttft, "TPOT": 1e3 * choice.tpot},
+        (1e3 * choice.ttft, 1e3 * choice.tpot),
         (form, question.kv_dtype),
     )
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # @title@: its benchmark
 #
-# ./bench.sh, where the servers run; CLIENT=vllm, sglang or aiperf; results are in runs/
+# ./bench.sh, where the servers run; CLIENT=vllm, sglang or aiperf, which must be installed;
+# results are in runs/
 set -euo pipefail
 model=@model@
 url=${URL:-http://localhost:8000}

@@ -53,7 +53,7 @@ def rollout(engine, *instances, systems=("h100_sxm",), **more):
     measure = more.pop("measure", (Load(2000, 300, 1), Load(1024, 1024, 64)))
     return Rollout(
         engine, served, systems, "qwen3-32b", "Qwen3's $plan", Load(2000, 300, rate=8.0),
-        expected={"TTFT": 100.0, "TPOT": 20.0}, measure=measure, **more,
+        expected=(100.0, 20.0), measure=measure, **more,
     )  # fmt: skip
 
 
@@ -77,6 +77,7 @@ PLANS = {
     "trtllm pools": rollout("trtllm", *pools(copies=1)),
     "trtllm": rollout("trtllm", Instance(4, copies=3, requests=64)),
     "trtllm, machines": rollout("trtllm", Instance(1, 16, 16, requests=64), experts=True),
+    "code": rollout("trtllm", Instance(8), checkpoint=ModelCheckpoint("a/b", code=True)),
     "amd": rollout("vllm", Instance(1, copies=8, requests=9, maker="AMD"), systems=("mi300x",)),
     "sglang amd": rollout("sglang", Instance(8, requests=9, maker="AMD"), systems=("mi300x",)),
     "cached": rollout("vllm", Instance(2, copies=2, requests=60), prefix=1000.0),
@@ -304,17 +305,28 @@ def test_what_is_missing_is_said():
 def test_a_plan_goes_through_json_unchanged():
     for plan in PLANS.values():
         assert plan.startable().startable() == plan.startable()
-        chunks = [x._replace(chunk=c) for c in (math.inf, 512.0) for x in plan.service.instances]
-        for one in chunks:
-            own = plan._replace(service=plan.service._replace(instances=(one,)))
+        for chunk in (math.inf, 512.0):
+            instances = tuple(x._replace(chunk=chunk) for x in plan.service.instances)
+            own = plan._replace(service=plan.service._replace(instances=instances))
             text = json.dumps(own.to_dict(), allow_nan=False)
             assert Rollout.of(json.loads(text)) == own
 
 
+GOOD = PLANS["several"].to_dict()
+
+
+def with_instance(**changes):
+    """The plan with other numbers of its instances."""
+    (one,) = PLANS["several"].service.instances
+    service = PLANS["several"].service._replace(instances=(one._replace(**changes),))
+    return PLANS["several"]._replace(service=service).to_dict()
+
+
 WRONG = [
-    {}, {"engine": "vllm"}, None, [], {**PLANS["several"].to_dict(), "engine": "tgi"},
-    {**PLANS["several"].to_dict(), "systems": []}, {**PLANS["several"].to_dict(), "more": 1},
-    {**PLANS["several"].to_dict(), "title": 3},
+    {}, {"engine": "vllm"}, None, [], GOOD | {"engine": "tgi"}, GOOD | {"systems": []},
+    GOOD | {"more": 1}, GOOD | {"title": 3}, GOOD | {"load": {"isl": 1, "osl": 1, "rate": None}},
+    GOOD | {"expected": ["a"]}, with_instance(role="prefill"), with_instance(role="a; b"),
+    with_instance(copies=10**9), with_instance(tp=0), with_instance(machine=0),
 ]  # fmt: skip
 
 
@@ -322,6 +334,18 @@ WRONG = [
 def test_what_is_no_plan_is_refused_in_a_sentence(fields):
     with pytest.raises(InputError, match="deployment"):
         Rollout.of(fields)
+
+
+def test_names_stay_within_their_quotes_and_comments():
+    load = ModelCheckpoint("a/b'c \"$(touch x)")
+    plan = rollout("vllm", Instance(8, copies=2), checkpoint=load)
+    files, _ = folder(plan._replace(title="a\nrm -r b\x1b", config="c d"))
+    assert all("\nrm" not in text and "\x1b" not in text for text in files.values())
+    for name, text in files.items():
+        if name.endswith(".yaml"):
+            assert [*yaml.safe_load_all(text)]
+        elif name.endswith(".sh"):
+            assert shlex.quote(load.repository) in text
 
 
 def test_no_engine_starts_it():
