@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "pictures"
-SMALL = 150_000  # bytes
+SMALL = 200_000  # bytes
 
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="installed without the checkout")
 
