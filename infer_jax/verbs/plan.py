@@ -23,6 +23,7 @@ from infer_jax.verbs.texts import unique_texts
 if TYPE_CHECKING:
     from infer_jax.planning import Requirements
     from infer_jax.verbs.plan_result import PlanResult
+    from infer_jax.verbs.plan_search import Plans, Question
 
 Numbers = float | Sequence[float]
 LIKELY = Number(0.5, 0.999, what="a probability")
@@ -71,6 +72,7 @@ def plan(
     replay: Annotated[bool, Option.of(flags=("--replay/--no-replay",))] = False,
     goodput: Annotated[float | None, Option.of("SHARE", GOODPUT)] = None,
     compare_engines: Annotated[bool, Option.of()] = False,
+    other_rates: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
 ) -> "PlanResult":
     """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?
@@ -96,6 +98,7 @@ def plan(
         goodput: Share of the requests that is to keep --ttft and --tpot both, such as 0.95, with
             --replay: plans below it stand lower.
         compare_engines: Ask the same of vllm, sglang and trtllm: the cheapest plan of each, too.
+        other_rates: The rates, above and below --request-rate, at which another plan would win.
 
     Raises:
         InputError: a model or system that cannot be read, options that exclude each other.
@@ -106,6 +109,7 @@ def plan(
     ('1 x TP2', 2.0)
     """
     from dataclasses import replace
+    from functools import partial
 
     import numpy as np
 
@@ -115,8 +119,9 @@ def plan(
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs
     from infer_jax.verbs.drafts import DraftOptions, drafting
+    from infer_jax.verbs.plan_rates import rate_changes
     from infer_jax.verbs.plan_result import PlanResult
-    from infer_jax.verbs.plan_search import Plans, Question, check_options, plans, requirements_of
+    from infer_jax.verbs.plan_search import Plans, Question, check_options, requirements_of
     from infer_jax.verbs.requests import requested
 
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
@@ -135,6 +140,8 @@ def plan(
     if estimator and compare_engines:
         allowed = f"without {option('estimator')}, which has an engine of its own"
         raise refuse("compare_engines", "given", allowed)
+    if other_rates and request_rate is None:
+        raise refuse("other_rates", "given", f"with {option('request_rate')}")
     pools_excluded = mode is None and math.isfinite(requirements.p99_ttft)  # whose wait is a mean
     question = Question(
         config,
@@ -160,22 +167,28 @@ def plan(
         pools_excluded=pools_excluded,
         goodput=goodput,
     )
-
-    def answered(question: Question) -> Plans:
-        if confidence is None:
-            return plans(question)
-        from infer_jax.verbs.plan_confidence import confident_answer  # other plans need not load it
-
-        return confident_answer(question, confidence)
-
-    answer, engines = answered(question), dict[str, Plans]()
+    answered = partial(_answered, confidence=confidence)
+    answer, engines, rates = answered(question), dict[str, Plans](), None
     for name in ENGINES if compare_engines else ():
         engines[name] = answered(replace(question, estimator=f"serving.{name}"))
+    if other_rates and answer.best is not None:
+        rates = [*rate_changes(question, answer.best, answered)]
     if replay:
         from infer_jax.verbs.plan_replay import replay_plans
 
         replay_plans(question, answer)
-    return PlanResult(question, answer, engines)
+    return PlanResult(question, answer, engines, rates=rates)
+
+
+def _answered(question: "Question", confidence: float | None) -> "Plans":
+    """The plans of a question, chosen by a confidence where one is asked for."""
+    from infer_jax.verbs.plan_search import plans
+
+    if confidence is None:
+        return plans(question)
+    from infer_jax.verbs.plan_confidence import confident_answer  # other plans need not load it
+
+    return confident_answer(question, confidence)
 
 
 def _check_goodput(goodput: float | None, limits: "Requirements", *, replay: bool) -> None:

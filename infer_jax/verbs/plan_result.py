@@ -30,6 +30,7 @@ from infer_jax.verbs.plan_columns import (
     replay_columns,
     time_columns,
 )
+from infer_jax.verbs.plan_rates import RateChange, rates_in_words
 from infer_jax.verbs.plan_search import Plans, PlanSystem, Question
 from infer_jax.verbs.rollout import rollout_of, with_loads
 
@@ -44,13 +45,15 @@ class PlanResult(FigureResult):
 
     ``best``: the cheapest plan; ``plans``, ``near_misses``: all of them; ``launch``: the commands
     of the best one, by engine; ``engines``: plans of every engine, where they are compared;
-    ``folder``: where the best one was written to start.
+    ``folder``: where the best one was written to start; ``rates``: at which another plan would
+    come first, where they were asked for.
     """
 
     question: Question
     searched: Plans
     engines: Mapping[str, Plans] = field(default_factory=dict[str, Plans])
     folder: str = ""
+    rates: Sequence[RateChange] | None = None
 
     @property
     def best(self) -> Choice | None:
@@ -132,6 +135,9 @@ class PlanResult(FigureResult):
         elif not frontier and not plans.replayed:
             sentences += doubts(plans)
         sentences += [] if frontier else other_rents(plans, question.sign)
+        if self.rates is not None:
+            sentences.append(rates_in_words(question, self.rates))
+            yield {"other_rates": [self._rate_fields(x) for x in self.rates]}
         if sentences:
             yield from ("", *sentences)
         if self.engines:
@@ -154,6 +160,10 @@ class PlanResult(FigureResult):
             printed += yield from self._commands(best)
         yield Notes(printed)
         yield {"notes": [*notes, *by_replay]}  # of JSON, which has the commands' own beside them
+
+    def _rate_fields(self, x: RateChange) -> dict[str, object]:
+        plan = None if x.choice is None else self._row(x.choice)
+        return {"request_rate_per_s": x.rate, "same_plan_at_per_s": x.same, "plan": plan}
 
     def _engine_rows(self) -> list[dict[str, object]]:
         """The cheapest plan of every engine that is compared, or why it has none."""

@@ -218,6 +218,7 @@ REFUSED = {
         (*FOUR, "--goodput", "0.95", "--replay", "--frontier"), "without --frontier"
     ),
     "plan, no goodput": ((*FOUR, "--goodput", "1.5"), "a share of the requests from 0.5 to"),
+    "plan, other rates of none": ((*FOUR, "--other-rates"), "with --request-rate"),
     "plan, no such PUE": ((*FOUR, "--pue", "0.9"), "a number from 1 to"),
     "plan, no region": ((*FOUR, "--region-factor", "0"), "above 0"),
     "plan, certain": ((*FOUR, "--confidence", "1"), "0.5 to 0.999"),

@@ -10,7 +10,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.engines import ENGINES
-from infer_jax.planning import Replay, ReplayTimes
+from infer_jax.planning import Choice, Replay, ReplayTimes
 from infer_jax.results.numbers import digits
 from infer_jax.verbs import plan_replay
 from infer_jax.verbs.inputs import systems_of
@@ -182,6 +182,31 @@ def test_engines_are_compared_by_the_plan_that_each_would_be_asked_for():
     assert "none meets every limit" in str(fast)
     with pytest.raises(ij.InputError, match="compare_engines is given; allowed: without estim"):
         ij.plan(MODEL, SYSTEM, **asked, estimator="serving.vllm", compare_engines=True)
+
+
+@pytest.mark.parametrize(
+    "systems, few", [(["h100_sxm", "b200_sxm"], {}), ([SYSTEM], {"total_gpus": 1})]
+)
+def test_at_the_rate_that_is_said_another_plan_comes_first(systems, few):
+    """Or none meets the limits: of one GPU, beyond what it carries."""
+    asked: dict[str, Any] = {"isl": 2000, "osl": 200, "mode": "aggregated", "top": 1, **few}
+    asked |= {"ttft": 0.3, "tpot": 0.03}
+    answer = ij.plan(MODEL, systems, **asked, request_rate=8.0, other_rates=True)
+
+    def kind(plan: Choice | None) -> object:
+        return plan and (plan.system, plan.pools[0].layout)
+
+    assert answer.rates
+    for x in answer.rates:
+        assert max(x.rate, x.same) <= 1.01 * min(x.rate, x.same)
+        there, here = (ij.plan(MODEL, systems, **asked, request_rate=r).best for r in x[:2])
+        assert kind(there) == kind(x.choice) != kind(answer.best) == kind(here)
+        where = f"{'from' if x.rate > 8.0 else 'up to'} {digits(x.rate)} requests/s"
+        said = "no plan meets" if x.choice is None else f"{x.choice.layout} on {x.choice.system}"
+        assert f"{where} {said}" in " ".join(str(answer).split())
+    assert (answer.rates[0].choice is None) == bool(few)
+    rows: Any = answer.to_dict()["other_rates"]
+    assert [row["request_rate_per_s"] for row in rows] == [x.rate for x in answer.rates]
 
 
 def test_plans_of_two_systems_have_no_rent_that_decides():
