@@ -46,7 +46,7 @@ def prepared(**given):
                 "axes": {"arch.blocks.0.feedforward.width": Axis.values(1001, 1003)},
             },
             "plan.tp",
-            "feedforward of 1001 columns in 8",
+            "feedforward of 1001 columns in whole columns, not in 8 slices",
         ),
         ({"work": {"batch": Axis.values(0.001, 1)}}, "workload.batch is 0.001", "at least 1"),
         ({"work": {"prefix": Axis.values(0, 5000)}}, "workload.prefix is 5000", "at most isl"),
