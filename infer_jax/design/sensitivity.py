@@ -36,6 +36,7 @@ STEP = 1e-6  # relative, in float64: slopes at a side are taken between one and 
 KINK = 1e-3  # difference of the two sides above which both are shown
 MIN_JUMP = 1e-9  # relative step of an output from which it is one
 FACTORS = (1.1, 2.0)
+BLENDED = "blended_cost"  # of tokens in and out alike, which a server's estimate has
 FIRST = ("tpot",)  # outputs shown first; the others follow as declared
 
 
@@ -96,15 +97,20 @@ def outputs(point: Point) -> dict[str, Array]:
     With them energy (J/Mtok), the estimator's own or an upper bound (``energy``);
     0 where the profile has no power.
     """
-    return outputs_and_fit(point)[0]
+    return _outputs_of(estimate_at(point), point)
 
 
 def outputs_and_fit(point: Point) -> tuple[dict[str, Array], Array]:
-    """The ``outputs``, and whether all limits are met."""
+    """The ``outputs``, ``blended_cost`` (USD/Mtok in or out) where an estimate tells it, and
+    whether all limits are met."""
     estimate = estimate_at(point)
+    shown, blended = _outputs_of(estimate, point), getattr(estimate, BLENDED, None)
+    return shown if blended is None else {**shown, BLENDED: blended}, estimate.feasible
+
+
+def _outputs_of(estimate: Estimate, point: Point) -> dict[str, Array]:
     shown = {x.name: getattr(estimate, x.name) for x in declared(estimate, view="sensitivity")}
-    shown["energy"] = energy(estimate, point.hardware, point.workload)
-    return shown, estimate.feasible
+    return {**shown, "energy": energy(estimate, point.hardware, point.workload)}
 
 
 def outputs_without_power(point: Point) -> dict[str, Array]:

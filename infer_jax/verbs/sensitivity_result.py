@@ -13,6 +13,7 @@ from jax import Array
 from infer_jax.catalog import list_systems
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import (
+    BLENDED,
     Change,
     Elasticity,
     changed,
@@ -179,6 +180,8 @@ class SensitivityResult(pictures.EstimatorResult):
         if fit:
             yield from ("", "Another chip, cheapest first: the same layout and requests")
             rows = [{"chip": chip.title, **chip.changes} for chip in fit]
+            if BLENDED in rows[0]:
+                columns = [columns[0]._replace(title="blended $", value=BLENDED), *columns]
             yield table(rows, (Column("chip", "", "chip"), *columns))
 
     def _along(self) -> Iterator[Section]:
@@ -286,7 +289,8 @@ def other_chips(point: Point, asked: inputs.Given, name: str) -> list[OtherChip]
         after, fits = evaluated(point._replace(estimator=model, hardware=given.hardware))
         changes = relative_changes(base, after)
         chips.append(OtherChip(other, changes, bool(fits), trust.borrowed_from))
-    return sorted(chips, key=lambda chip: chip.changes.get("cost", math.inf))
+    paid = BLENDED if all(BLENDED in chip.changes for chip in chips) else "cost"
+    return sorted(chips, key=lambda chip: chip.changes.get(paid, math.inf))
 
 
 def _half(x: float) -> float:

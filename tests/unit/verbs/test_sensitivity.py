@@ -32,7 +32,9 @@ def test_a_row_of_another_chip_is_what_estimate_answers_there(options: dict[str,
             assert 1.0 + chip.changes[output] == pytest.approx(ratio, rel=1e-12)
         power = float(ij.load_system(name).hardware.power)
         assert ("energy" in chip.changes) == (power > 0.0)
-    costs = [chip.changes["cost"] for chip in result.chips]
+        per_token = float(there.blended_cost) / float(here.blended_cost)
+        assert 1.0 + chip.changes["blended_cost"] == pytest.approx(per_token, rel=1e-12)
+    costs = [chip.changes["blended_cost"] for chip in result.chips]
     assert costs == sorted(costs)
 
 
