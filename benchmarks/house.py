@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_675,
-    "lines of code of the package": 36_302,
-    "lines of the package": 62_900,
+    "lines of code of the front": 9_684,
+    "lines of code of the package": 36_316,
+    "lines of the package": 62_918,
     "files of the package": 422,
     "lines of experiments": 10_839,
-    "lines of tests": 31_154,
+    "lines of tests": 31_156,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

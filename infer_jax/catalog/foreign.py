@@ -165,6 +165,8 @@ def _parsed(where: str, text: str, parse: Callable[[str], object], kind: str) ->
         raise InputError(where, "", "nested too deeply", allowed) from None
     except ValueError as error:
         message = str(error).splitlines()[0]
+        if isinstance(error, json.JSONDecodeError):
+            message = f"line {error.lineno}: {error.msg}"
         raise MalformedError(where, "", f"not {kind} ({message})", f"valid {kind}") from None
     return value
 

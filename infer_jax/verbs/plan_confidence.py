@@ -36,6 +36,7 @@ from infer_jax.specs import leaves
 from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, plan_space, plans
 
 OUTPUTS = ("tpot", "ttft")
+POOLS = " of two pools"  # in the name of an offset that plans of one pool do not have
 OWN = 8  # draws of a plan's own errors for each draw of the errors that plans share
 MIN_WORTH = 0.002  # worth, as a share of the plan's cost, from which a measurement is named
 
@@ -62,7 +63,7 @@ class Unknowns:
         engine = NAMES[systems[0].side.serving.engine_name]
         calibrated = float(bool(systems[0].given.system.bands()))
         errors, offsets = dict[str, Callable[..., Models]](), dict[str, np.ndarray]()
-        for mode, kind, own in zip(MODES, ("", " of two pools"), (calibrated, 0.0), strict=True):
+        for mode, kind, own in zip(MODES, ("", POOLS), (calibrated, 0.0), strict=True):
 
             @cache
             def errors_at(
@@ -235,7 +236,9 @@ def next_run(
         return -costs - price * (1.0 - certain * within)
 
     shared = benefit(within.prod(axis=1).T)
-    unknowns = {name: perfect_information(shared, z) for name, z in scores.items()}
+    left_out = POOLS if all(len(plan.pools) < 2 for plan in plans) else None
+    asked = {n: z for n, z in scores.items() if left_out is None or left_out not in n}
+    unknowns = {name: perfect_information(shared, z) for name, z in asked.items()}
     unknown = max(unknowns, key=lambda name: unknowns[name])
     runs: dict[tuple[int, int], float] = {}
     repeated = np.repeat(within, OWN, axis=2)

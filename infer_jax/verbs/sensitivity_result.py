@@ -110,6 +110,9 @@ class SensitivityResult(pictures.EstimatorResult):
             InputError: no number of that path moves it.
         """
         of_output = {e.path: e for e in self.points[0].slopes if e.output == output}
+        if not of_output:
+            known = ", ".join(dict.fromkeys(e.output for e in self.points[0].slopes))
+            raise InputError("elasticity", "output", output, known)
         if path not in of_output:
             raise InputError("elasticity", path, "no number of this", ", ".join(of_output))
         return of_output[path]
