@@ -270,6 +270,7 @@ def test_a_confidence_chooses_plans_whose_limits_hold():
     assert sure["by_mean"]["limits_hold"] < 0.9
     run_next = sure["measure_next"]
     assert run_next["hardware"] == "h100_sxm" and 0.0 < run_next["share_of_certainty"] <= 1.0
+    assert "two pools" not in run_next["unknown"]  # which were not asked for
     assert "limits" in printed and "Measure the" in printed and " %" in printed
     hard = run(*ASKED, "--total-gpus", "2", "--mode", "aggregated", "--ttft", "60ms", "--tpot",
                "4.8ms", "--confidence", "0.9")  # fmt: skip

@@ -49,3 +49,11 @@ def test_the_cheapest_chips_that_fit_are_printed_and_the_others_named():
     assert unfit and all(name in words.split("does not fit")[1] for name in unfit)
     listed = result.to_dict()["chips"]
     assert [row["name"] for row in listed] == [chip.name for chip in result.chips]  # pyright: ignore
+
+
+def test_an_output_that_it_has_not_is_refused_with_those_that_it_has():
+    result = ij.sensitivity(MODEL, SYSTEM, **ASKED)
+    with pytest.raises(ij.InputError, match="output is 'p99_ttft'; allowed: .*tpot"):
+        result.elasticity("hardware.chip.memory_bandwidth", "p99_ttft")
+    with pytest.raises(ij.InputError, match="hardware.colour is 'no number of this'"):
+        result.elasticity("hardware.colour", "tpot")
