@@ -53,7 +53,7 @@ def test_the_cheapest_chips_that_fit_are_printed_and_the_others_named():
 
 def test_an_output_that_it_has_not_is_refused_with_those_that_it_has():
     result = ij.sensitivity(MODEL, SYSTEM, **ASKED)
-    with pytest.raises(ij.InputError, match="output is 'p99_ttft'; allowed: .*tpot"):
+    with pytest.raises(ij.InputError, match=r"output is 'p99_ttft'; allowed: .*tpot"):
         result.elasticity("hardware.chip.memory_bandwidth", "p99_ttft")
-    with pytest.raises(ij.InputError, match="hardware.colour is 'no number of this'"):
+    with pytest.raises(ij.InputError, match=r"hardware\.colour is 'no number of this'"):
         result.elasticity("hardware.colour", "tpot")
