@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_684,
-    "lines of code of the package": 36_316,
-    "lines of the package": 62_918,
+    "lines of code of the package": 36_322,
+    "lines of the package": 62_924,
     "files of the package": 422,
     "lines of experiments": 10_839,
     "lines of tests": 31_165,

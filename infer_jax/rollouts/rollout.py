@@ -127,11 +127,17 @@ class Rollout(NamedTuple):
             rollout = _read(cls, fields)
             instances = rollout.service.instances
             roles = [one.role for one in instances]
-            assert rollout.serving and rollout.systems and roles in ([""], ["prefill", "decode"])
             sizes = [n for x in instances for n in (*x[:6], x.machine, x.group_requests)]
-            assert min(sizes) >= 1 and sum(x.copies * x.gpus for x in instances) <= MOST
-            assert rollout.load.rate < MOST and rollout.load.concurrency < MOST
-        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            checks = {
+                "engine": rollout.engine in ENGINES,
+                "systems": bool(rollout.systems),
+                "roles": roles in ([""], ["prefill", "decode"]),
+                "sizes": min(sizes) >= 1 and sum(x.copies * x.gpus for x in instances) <= MOST,
+                "load": rollout.load.rate < MOST and rollout.load.concurrency < MOST,
+            }
+            if wrong := [name for name, right in checks.items() if not right]:
+                raise ValueError(", ".join(wrong))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             wrong = f"{type(error).__name__} {error}".strip()
             allowed = 'the object "deployment" that infer-jax plan --json prints'
             raise InputError("deploy", "plan", wrong, allowed) from None
