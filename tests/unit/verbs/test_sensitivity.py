@@ -18,13 +18,14 @@ CHANGES = ["arch.blocks.*.feedforward.width=*0.5", "hardware.power=*2"]
 def test_a_row_of_another_chip_is_what_estimate_answers_there(options: dict[str, Any]):
     """At that chip's own rent, also of a torus, of borrowed coefficients and where it is full."""
     result = ij.sensitivity(MODEL, SYSTEM, **ASKED, **options)
-    here = ij.estimate(MODEL, SYSTEM, **ASKED, **options).estimate
+    here: Any = ij.estimate(MODEL, SYSTEM, **ASKED, **options).estimate
     chips = {chip.name: chip for chip in result.chips}
     assert chips.keys() == {*ij.list_systems()} - {SYSTEM}
     of_model: dict[str, Any] = {"set": CHANGES[0]} if options else {}
     for name in ("h200_sxm", "mi300x", "l4", "tpu_v6e", "v100_sxm_16gb"):
         answer = ij.estimate(MODEL, name, **ASKED, **of_model)
-        chip, there = chips[name], answer.estimate
+        chip = chips[name]
+        there: Any = answer.estimate
         assert chip.feasible == bool(there.feasible)
         assert chip.borrowed == answer.trust.borrowed_from
         for output in ("ttft", "tpot", "cost"):
