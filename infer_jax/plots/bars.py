@@ -137,12 +137,12 @@ def _keys(panels: Sequence[Panel], looks: Mapping[str, Look], mark: str, end: st
     from matplotlib.lines import Line2D
 
     visible = max((panel.largest(OTHER) for panel in panels), default=0.0) > VISIBLE
-    parts = [name for name in looks if name != OTHER or visible]
     bars = [bar for panel in panels for bar in panel.bars.values()]
     alone = bars[0] if len(bars) == 1 else {}  # of one bar the legend has the numbers, too
     keys: list[Any] = [
-        key(f"{name}, {digits(alone[name])}" if name in alone else name, looks[name])
-        for name in parts
+        key(f"{name}, {digits(alone[name])}" if name in alone else name, look)
+        for name, look in looks.items()
+        if name != OTHER or visible
     ]
     if end and any(panel.ends for panel in panels):
         look = {"color": INK, "markersize": 13, "markeredgewidth": 2.6, "linestyle": "none"}

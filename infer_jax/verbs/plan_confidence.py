@@ -236,8 +236,8 @@ def next_run(
         return -costs - price * (1.0 - certain * within)
 
     shared = benefit(within.prod(axis=1).T)
-    left_out = POOLS if all(len(plan.pools) < 2 for plan in plans) else None
-    asked = {n: z for n, z in scores.items() if left_out is None or left_out not in n}
+    pooled = any(len(plan.pools) > 1 for plan in plans)
+    asked = {name: z for name, z in scores.items() if pooled or POOLS not in name}
     unknowns = {name: perfect_information(shared, z) for name, z in asked.items()}
     unknown = max(unknowns, key=lambda name: unknowns[name])
     runs: dict[tuple[int, int], float] = {}
