@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_684,
-    "lines of code of the package": 36_322,
-    "lines of the package": 62_924,
+    "lines of code of the front": 9_721,
+    "lines of code of the package": 36_359,
+    "lines of the package": 62_983,
     "files of the package": 422,
     "lines of experiments": 10_839,
-    "lines of tests": 31_166,
+    "lines of tests": 31_197,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

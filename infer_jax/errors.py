@@ -3,7 +3,7 @@
 import reprlib
 
 WIDTHS = {"where": 240, "field": 160, "value": 80, "allowed": 2400}  # characters of each part
-ABSENT = ("missing", "given", "not in the file")  # what stands for a value, and is none
+ABSENT = ("missing", "given", "given twice", "not in the file")  # no values, but words
 
 
 class InputError(ValueError):

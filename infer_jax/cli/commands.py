@@ -9,10 +9,11 @@ from types import NoneType
 from typing import Annotated, get_args
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from infer_jax.cli import importing
 from infer_jax.cli.table import VERBS, Verb
+from infer_jax.errors import InputError
 from infer_jax.results import Result
 from infer_jax.results.wording import from_command
 from infer_jax.verbs.option import Option, option_of, type_of
@@ -27,11 +28,23 @@ HYPHEN = "\N{NON-BREAKING HYPHEN}"  # at which no line of help is broken
 
 
 class VerbCommand(TyperCommand):
-    """The command of a verb, whose help leaves options whole."""
+    """The command of a verb, whose help leaves options whole, and whose options are given once."""
 
     def get_help(self, ctx: typer.Context) -> str:
         """The help that ``--help`` prints."""
         return super().get_help(ctx).replace(HYPHEN, "-")
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        """What is left of the words of a command.
+
+        Raises:
+            InputError: an option of one value has several, of which the last would count.
+        """
+        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
+        for x in (x for i, x in enumerate(order) if x in order[:i]):
+            if isinstance(x, TyperOption) and not (x.multiple or x.is_flag):
+                raise InputError("infer-jax", x.opts[0], "given twice", "once: it has one value")
+        return super().parse_args(ctx, args)
 
 
 def command_of(name: str) -> Callable[..., None]:

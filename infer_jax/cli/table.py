@@ -105,7 +105,7 @@ VERBS = {
         "calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1 --out my_h100.toml",
     ),
     "compare": Verb(
-        "Where do systems, estimators, or prediction and measurement differ, term by term?",
+        "Where do systems, layouts, estimators, or prediction and measurement differ?",
         "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving"
         " --estimator economics.planned",
         picture=PICTURE,

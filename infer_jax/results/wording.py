@@ -43,6 +43,7 @@ def option(name: str, value: object = None) -> str:
     ('--ttft none', '--total-gpus')
     """
     if by_command():
+        value = f'"{value}"' if " " in str(value) else value
         return f"--{name.replace('_', '-')}" + ("" if value is None else f" {value}")
     if name == "json":
         return "to_dict()"

@@ -1,4 +1,4 @@
-"""``ij.compare``: two estimators, or predictions and measurements, term by term."""
+"""``ij.compare``: systems, layouts, estimators, or prediction and measurement, term by term."""
 
 import os
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def compare(
     pp: opt.Pp = None,
     ep: opt.Ep = None,
     dp: opt.RunDp = None,
-    layout: opt.Layout = None,
+    layout: opt.Layouts = None,
     enable_expert_parallel: opt.ExpertParallel = False,
     enable_dp_attention: opt.DpAttention = False,
     total_gpus: opt.TotalGpus = None,
@@ -44,14 +44,14 @@ def compare(
     price: opt.Prices = None,
     set: opt.Changes = None,
 ) -> "EstimatorsCompared | RunsCompared":
-    """Where do systems, estimators, or prediction and measurement differ, term by term?
+    """Where do systems, layouts, estimators, or prediction and measurement differ, term by term?
 
-    ``estimator``: two names, or one to set against serving; with ``measured`` or several systems
-    the one that predicts. What files of runs do not say, the options do.
+    ``estimator``: two names, or one to set against serving; with ``measured``, several systems or
+    several layouts the one that predicts. What files of runs do not say, the options do.
 
     Args:
-        estimator: Two of them, one to set against serving; alone, with --measured or several
-            systems.
+        estimator: Two of them, one to set against serving; alone, with --measured, several
+            systems or several layouts.
         measured: Measured runs; repeat for several files.
         prompts: Requests of a run, where not in files.
 
@@ -70,6 +70,7 @@ def compare(
     from infer_jax.verbs.requests import ISL, OSL
     from infer_jax.verbs.runs import agree
     from infer_jax.verbs.split import LayoutOptions
+    from infer_jax.verbs.texts import unique_texts
 
     systems, _ = inputs.systems_of(hardware, None)
     rents = inputs.rents_of(price, systems)
@@ -78,21 +79,29 @@ def compare(
     ]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
-    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    flags = enable_expert_parallel, enable_dp_attention
+    splits = [LayoutOptions.of(one, degrees, *flags) for one in unique_texts(layout) or [None]]
+    split = splits[0]
     if engine and measured is None:
         names = [inputs.estimator_of_engine(None, engine) or "", *names]
-    facts: dict[str, object] = {"dp": None if split.words else dp}
-    facts |= {"concurrency": concurrency, "request_rate": request_rate}
+    facts: dict[str, object] = {"dp": None if split.words else dp, "request_rate": request_rate}
     facts |= {"prompts": prompts, "polling": polling, "balance_timeout": balance_timeout}
     if measured is None:
         for name, value in {**facts, "sidecar": sidecar}.items():
             if value is not None:
-                raise refuse(name, str(value), f"only with {option('measured')}")
-        names = estimator_names(names, total_gpus, several_systems=len(sides) > 1)
+                copies = f"; {option('layout', '2 x TP1')} is two copies" * (name == "dp")
+                raise refuse(name, value, f"only with {option('measured')}{copies}")
+        if batch is not None and concurrency is not None:
+            allowed = f"{option('batch')} or {option('concurrency')}, not both"
+            raise refuse("concurrency", concurrency, allowed)
+        several = len(sides) > 1 or len(splits) > 1
+        names = estimator_names(names, total_gpus, several=several)
         work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
         inputs.check_context(sides[0].model, work)
-        return compare_estimators(sides, names, work, split, total_gpus)
+        return compare_estimators(sides, names, splits, work, concurrency, total_gpus)
     with_runs = option("measured")
+    if len(splits) > 1:
+        raise refuse("layout", str(splits[1]), f"one with {with_runs}: that of the runs")
     if len(sides) > 1:
         others = ", ".join(one.system.name for one in sides)
         raise refuse("hardware", others, f"one system with {with_runs}: the one that was measured")
@@ -103,6 +112,7 @@ def compare(
         raise refuse("estimator", names[1], f"one of them with {with_runs}")
     places = [measured] if isinstance(measured, str | os.PathLike) else measured
     facts |= {**split.facts(degrees), "engine": engine, "isl": isl, "osl": osl}
+    facts["concurrency"] = concurrency
     facts["completed"] = facts.pop("prompts")
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
     agree(runs, sides[0])

@@ -1,4 +1,4 @@
-"""What is compared: predictions of two estimators, or of one with measured runs."""
+"""What is compared: predictions of systems, layouts and estimators, or of one with its runs."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -16,19 +16,18 @@ from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
 
 
-def estimator_names(
-    names: list[str], total: float | None, *, several_systems: bool
-) -> Sequence[str]:
-    """The two estimators that are meant, of which one is enough where systems are compared.
+def estimator_names(names: list[str], total: float | None, *, several: bool) -> Sequence[str]:
+    """The two estimators that are meant, of which one is enough where ``several`` are compared.
 
     One alone is set against the best.
     """
     best = inputs.BEST if total is None else inputs.SEARCHING
-    if several_systems and len(names) < 2:
+    if several and len(names) < 2:
         return names or [best]
     if not names:
-        ways = f"{option('estimator')} (one is set against serving), or {option('measured')} FILE"
-        raise ask("estimator", "Which two estimators, or which measurement?", ways)
+        others = f"a second {option('hardware')} or {option('layout')}"
+        ways = f"{others}, {option('estimator')} (against serving), or {option('measured')} FILE"
+        raise ask("estimator", "What is to be compared?", ways)
     names = names if len(names) != 1 else [best, *names]
     if len(names) != 2 or names[0] == names[1]:
         raise refuse("estimator", ", ".join(names), "two that differ")
@@ -38,20 +37,29 @@ def estimator_names(
 def compare_estimators(
     sides: Sequence[inputs.Given],
     names: Sequence[str],
+    splits: Sequence[LayoutOptions],
     work: Workload,
-    split: LayoutOptions,
+    concurrency: float | None,
     total: float | None,
 ) -> EstimatorsCompared:
-    """The answers of each estimator on each system to one question."""
-    answers: list[Prediction] = []
-    for asked, name in product(sides, names):
+    """The answers of each estimator on each system and layout to one question.
+
+    ``concurrency``: requests in flight in all copies of a layout; None: ``work`` has an instance's.
+    """
+    questions: list[tuple[inputs.Given, LayoutOptions, str, Plan]] = []
+    for asked, split, name in product(sides, splits, names):  # all are read before one is answered
         plan, _ = plan_of(asked.model.architecture, split, total, name)
+        questions.append((asked, split, name, plan))
+    answers: list[Prediction] = []
+    for asked, split, name, plan in questions:
         model = inputs.estimator(name, asked)
         check_search(model, name, total)
         trusted = inputs.trust(name, model, asked)
-        answers.append(Prediction(trusted, evaluated(model, asked, work, plan, name), asked))
-    layout = f"the best layout of {quantity(total, 'GPU')}" if total is not None else str(split)
-    return EstimatorsCompared(sides[0], work, layout, answers)
+        layout = f"the best layout of {quantity(total, 'GPU')}" if total is not None else str(split)
+        own = work if concurrency is None else work.with_(batch=concurrency / split.copies)
+        found = evaluated(model, asked, own, plan, name)
+        answers.append(Prediction(trusted, found, asked, layout, float(own.batch)))
+    return EstimatorsCompared(sides[0], work, concurrency, answers)
 
 
 def compare_runs(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompared:

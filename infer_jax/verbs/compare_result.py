@@ -1,7 +1,8 @@
-"""The answers of ``compare``: estimators or systems side by side, or measured runs beside them."""
+"""The answers of ``compare``: systems, layouts, estimators side by side, or runs beside them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import NamedTuple
 
 from jax import Array
@@ -37,23 +38,29 @@ OVERLAP = (
 
 
 class Prediction(NamedTuple):
-    """An estimator's estimate of a system, and how far it is trusted."""
+    """An estimator's estimate of a system and layout, and how far it is trusted.
+
+    ``batch``: requests in flight in an instance.
+    """
 
     trust: Trust
     estimate: Estimate
     asked: inputs.Given
+    layout: str
+    batch: float
 
 
 @dataclass(frozen=True, repr=False)
 class EstimatorsCompared(FigureResult):
-    """Answers of estimators on systems to one question: outputs, and every term of both passes.
+    """Answers to one question by system, layout and estimator: outputs, and terms of both passes.
 
-    ``asked`` is of the first system.
+    ``asked`` is of the first system; ``concurrency``: requests in flight in all copies, None where
+    ``work`` has those of an instance.
     """
 
     asked: inputs.Given
     work: Workload
-    layout: str
+    concurrency: float | None
     answers: Sequence[Prediction]
     rows_key = "estimators"
 
@@ -68,33 +75,48 @@ class EstimatorsCompared(FigureResult):
         return [*dict.fromkeys(answer.trust.estimator for answer in self.answers)]
 
     @property
+    def layouts(self) -> list[str]:
+        """The layouts, in words."""
+        return [*dict.fromkeys(answer.layout for answer in self.answers)]
+
+    @property
     def labels(self) -> list[str]:
-        """What tells the answers apart: the system, the estimator, or both."""
-        several = len(self.systems) > 1
-        by_name = len(self.estimators) > 1 or not several
-        parts = ((x.asked.system.name, x.trust.estimator) for x in self.answers)
-        return [" ".join([system] * several + [name] * by_name) for system, name in parts]
+        """What tells the answers apart: the system, the layout, the estimator, or some of them."""
+        several = len(self.systems) > 1, len(self.layouts) > 1, len(self.estimators) > 1
+        tells = several if any(several) else (False, False, True)
+        parts = ((x.asked.system.name, x.layout, x.trust.estimator) for x in self.answers)
+        return [" ".join(compress(words, tells)) for words in parts]
+
+    @property
+    def load(self) -> str:
+        """The requests in flight, in words."""
+        if self.concurrency is not None:
+            return f"{quantity(self.concurrency, 'request')} in flight in all copies"
+        return f"{quantity(self.work.batch, 'request')} in flight in an instance"
 
     def sections(self) -> Iterator[Section]:
         """Outputs side by side, then the terms of both passes."""
         work, systems = self.work, self.systems
-        several = len(systems) > 1
+        several, layouts = len(systems) > 1, ", ".join(self.layouts)
+        batch = f"batch {float(work.batch):g}" if self.concurrency is None else self.load
         yield (
             f"{self.asked.model.name} on {', '.join(one.system.name for one in systems)}, "
-            f"{self.layout}: isl {float(work.isl):g}, osl {float(work.osl):g}, "
-            f"batch {float(work.batch):g}"
+            f"{layouts}: isl {float(work.isl):g}, osl {float(work.osl):g}, {batch}"
         )
         yield from dict.fromkeys(answer.trust.says for answer in self.answers)
         yield {
             **({"systems": [x.names for x in systems]} if several else systems[0].names),
-            "layout": self.layout,
+            "layout": layouts,
             "isl_tokens": work.isl,
             "osl_tokens": work.osl,
-            "batch": work.batch,
+            "batch": work.batch if self.concurrency is None else None,
+            "concurrency": self.concurrency,
         }
         rows = [
             {
                 **({"hardware": answer.asked.system.name} if several else {}),
+                "layout": answer.layout,
+                "batch": answer.batch,
                 "name": answer.trust.estimator,
                 "trust": answer.trust.fields(),
                 **_predicted(answer.estimate, answer.asked),
@@ -130,12 +152,13 @@ class EstimatorsCompared(FigureResult):
             systems,
             self.work,
             " and ".join(self.estimators),
-            f"{quantity(self.work.batch, 'request')} in flight, {self.layout}.",
+            f"{self.load}, {', '.join(self.layouts)}.",
             "Each estimator divides a time into parts of its own." * unlike,
         )
         names = ", ".join(x.system.name for x in systems)
         where = names if len(systems) > 1 else systems[0].system.title
-        title = f"{self.asked.model.name} on {where}: where each estimator sees the time go"
+        times = "each estimator sees the time go" if len(self.estimators) > 1 else "the time goes"
+        title = f"{self.asked.model.name} on {where}: where {times}"
         return plot_bars(_panels(estimates), end=HIDDEN, title=title, caption=caption)
 
 

@@ -39,7 +39,7 @@ def estimate(
     balance_timeout: opt.BalanceTimeout = None,
     ttft: opt.Ttft = None,
     tpot: opt.Tpot = None,
-    price: opt.Price = None,
+    price: opt.Prices = None,
     estimator: opt.EstimatorName = None,
     engine: opt.Engine = None,
     engine_version: opt.EngineVersion = None,

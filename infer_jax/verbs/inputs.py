@@ -75,7 +75,7 @@ def given(
     hardware: HardwareLike,
     quant: str | None,
     kv_dtype: str | None,
-    price: float | None,
+    price: RentsLike,
     set: str | Sequence[str] | None = None,  # the option's name
     engine_version: str | None = None,
     heads: Sequence[str] = HEADS,
@@ -89,6 +89,8 @@ def given(
     changes = Changes.of(set, heads)
     system, model = system_of(hardware), model_of(config, quant, kv_dtype)
     machine, source = system.hardware, system.sources.get("price", "the profile")
+    if isinstance(price, list | dict):  # as ``@verb`` read it
+        price = rents_of(price, [system]).get(system.name)
     if price is not None:
         machine, source = machine.with_(price=price), f"given by {option('price')}"
     if changes.texts:

@@ -33,7 +33,7 @@ def kernels(
     deepep: Annotated[bool, Option.of()] = False,
     two_batch: Annotated[bool, Option.of()] = False,
     sm_share: Annotated[float, Option.of("SHARE", SHARE)] = 1.0,
-    price: opt.Price = None,
+    price: opt.Prices = None,
     as_published: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
 ) -> "KernelsResult":

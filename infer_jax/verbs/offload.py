@@ -31,7 +31,7 @@ def offload(
     no_overlap: Annotated[bool, Option.of()] = False,
     values_read: Annotated[float, Option.of("SHARE", SHARE)] = 1.0,
     gpus: Annotated[float, Option.of("N", opt.WHOLE)] = 1.0,
-    price: opt.Price = None,
+    price: opt.Prices = None,
     estimator: opt.EstimatorName = None,
     set: opt.Changes = None,
 ) -> "OffloadResult":

@@ -84,6 +84,8 @@ Ep = Annotated[float | None, Option(EXPERTS, "N", WHOLE, EP_FLAGS)]
 Dp = Annotated[float, Option("Copies of the instance (data parallel).", "N", WHOLE, DP_FLAGS)]
 LAYOUT = 'As `plan` prints it, in place of --tp and others: "TP4 DP2 EP8", "2 x TP4".'
 Layout = Annotated[str | None, Option(LAYOUT, "LAYOUT")]
+LAYOUTS = Option(f"{LAYOUT[:-1]}; repeat to compare.", "LAYOUT", many=True)
+Layouts = Annotated[str | Sequence[str] | None, LAYOUTS]
 VLLM = "vLLM's: whole experts on all --tp x --dp GPUs; --dp is groups of attention."
 ExpertParallel = Annotated[bool, Option(VLLM, flags=("--enable-expert-parallel", "-ep"))]
 SGLANG = "SGLang's: attention in --dp groups of the --tp GPUs, which hold --ep parts of experts."

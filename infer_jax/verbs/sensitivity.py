@@ -36,7 +36,7 @@ def sensitivity(
     osl: opt.Osl = 512,
     prefix: opt.Prefix = 0,
     batch: opt.Batch = None,
-    price: opt.Price = None,
+    price: opt.Prices = None,
     estimator: opt.EstimatorName = None,
     engine: opt.Engine = None,
     engine_version: opt.EngineVersion = None,

@@ -206,3 +206,23 @@ def test_systems_are_compared_as_each_is_estimated_alone():
     ]
     with pytest.raises(ij.InputError, match="one system with measured"):
         ij.compare(POINT[0], systems, measured=str(RUNS))
+
+
+def test_layouts_are_compared_as_each_is_estimated_alone():
+    """One load of all copies, or one of each instance; a column a layout, and a row in JSON."""
+    layouts = ["TP2", "2 x TP1"]
+    found = ij.compare(*POINT, layout=[*layouts, "TP2"], concurrency=32)
+    assert isinstance(found, EstimatorsCompared) and found.labels == layouts
+    alone = [ij.estimate(*POINT, layout=x, concurrency=32).estimate for x in layouts]
+    rows: list[Any] = [*found.rows()]
+    assert [row["layout"] for row in rows] == layouts and [row["batch"] for row in rows] == [32, 16]
+    for row, one in zip(rows, alone, strict=True):
+        assert row["answers"]["tpot_ms"] == 1e3 * float(one.tpot)
+    assert "  TP2  2 x TP1  " in str(found)
+    both = ij.compare(*POINT, layout=layouts, batch=16, estimator=["serving", "economics.planned"])
+    assert isinstance(both, EstimatorsCompared) and both.answers[2].layout == layouts[1]
+    assert both.labels[1:3] == ["TP2 economics.planned", "2 x TP1 serving"]
+    caption = both.plot().texts[-1].get_text()
+    assert "16 requests in flight in an instance, TP2, 2 x TP1." in caption
+    with pytest.raises(ij.InputError, match="'2 x TP1'; allowed: one with measured"):
+        ij.compare(*POINT, layout=layouts, measured=str(RUNS))

@@ -21,7 +21,7 @@ REPLAY = ("replay", *LLAMA, "--tp", "1")
 ESTIMATE, FRONTIER, MEMORY = (("estimate", *LLAMA), ("frontier", *LLAMA), ("memory", *LLAMA))
 ONE = (*ESTIMATE, "--tp", "1")
 PLAN = ("plan", *LLAMA, "--isl", "2000", "--osl", "200")
-FOUR = (*PLAN, "--total-gpus", "4")
+FOUR, ANY = (*PLAN, "--total-gpus", "4"), ("plan", *LLAMA, "--total-gpus", "4")
 SENSITIVITY = ("sensitivity", "llama-3.2-1b", *H100, "--tp", "1")
 KERNELS = ("kernels", "qwen3-30b-a3b", "--hardware", "h20_sxm")
 LAYOUT = ("layout", "palm-540b-padded", "--hardware", "tpu_v4", "--total-gpus")
@@ -39,7 +39,7 @@ REFUSED = {
     "a rate without end": ((*REPLAY, "--request-rate", "1e-300"), ""),
     "bursts of no length": ((*REPLAY, "--request-rate", "1", "--burstiness", "1e-300"), ""),
     "no prompt": ((*ONE, "--isl", "0"), "--isl"),
-    "no prompt to plan for": ((*FOUR, "--isl", "0"), "--isl"),
+    "no prompt to plan for": ((*ANY, "--isl", "0"), "--isl"),
     "no prompt in memory": ((*MEMORY, "--isl", "0"), "--isl"),
     "a long stray argument": ((*ESTIMATE, LONG), ""),
     "a long verb": ((LONG,), ""),
@@ -80,6 +80,17 @@ REFUSED = {
     "prefix beyond the prompt": ((*FRONTIER, "--isl", "10", "--prefix", "11"), "at most --isl, 10"),
     "paper's grid is fixed": ((*FRONTIER, "--paper", "--total-gpus", "9"), ""),
     "no split": (ESTIMATE, ""),
+    "an option of one value with two": ((*ONE, "--tp", "2"), "--tp is given twice; allowed: once"),
+    "two prices of one system": ((*ONE, "--price", "2", "--price", "4"), "or one of each"),
+    "a price of another system": ((*ONE, "--price", "h200=2"), "allowed: of one of h100_sxm"),
+    "nothing to compare": ((*COMPARE, "--layout", "TP1"), "a second --hardware or --layout"),
+    "copies to compare": (
+        (*COMPARE, "--tp", "1", "--dp", "2", "--layout", "TP2"), "alone, without --tp, --dp"
+    ),
+    "two loads to compare": (
+        (*COMPARE, "--layout", "TP1", "--layout", "TP2", "--batch", "1", "--concurrency", "1"),
+        "--batch or --concurrency, not both",
+    ),
     "two splits": ((*ESTIMATE, "--tp", "2", "--total-gpus", "4"), ""),
     "heads do not divide": ((*ESTIMATE, "--tp", "3"), "1, 2, 4, 8, 16, 32"),
     "more stages than layers": ((*ESTIMATE, "--tp", "8", "--pp", "99"), ""),
@@ -149,7 +160,7 @@ REFUSED = {
     "no such engine of runs": ((*CALIBRATE, "m.toml", "--engine", "abacus"), "abacus"),
     "requests of runs without any": ((*CALIBRATE, "m.toml", "--prompts", "4"), "--prompts"),
     "no estimators": (COMPARE, ""),
-    "one estimator": ((*COMPARE, "--tp", "1"), "Which two estimators"),
+    "one estimator": ((*COMPARE, "--tp", "1"), "What is to be compared"),
     "one estimator twice": (
         (*COMPARE, "--tp", "1", "--estimator", "serving", "--estimator", "serving"),
         "--estimator is 'serving, serving'; allowed: two that differ",
@@ -194,9 +205,9 @@ REFUSED = {
     "plan, heads alone": ((*FOUR, "--heads"), "How much"),
     "plan, no curves": ((*FOUR, "--heads", "--acceptance", "no-such-file"), "a file of curves"),
     "plan, 1e8 GPUs": ((*PLAN, "--total-gpus", "1e8"), "from 1 to 1000000"),
-    "plan, a spread of a loop": ((*FOUR, "--isl", "2200±600"), "--request-rate"),
-    "plan, half a spread": ((*FOUR, "--isl", "±600"), "2200±600"),
-    "plan, no spread": ((*FOUR, "--isl", "2200±-1"), "2200±600"),
+    "plan, a spread of a loop": ((*ANY, "--isl", "2200±600"), "--request-rate"),
+    "plan, half a spread": ((*ANY, "--isl", "±600"), "2200±600"),
+    "plan, no spread": ((*ANY, "--isl", "2200±-1"), "2200±600"),
     "plan, trace and lengths": ((*FOUR, "--trace", "no-such-file"), "--isl"),
     "plan, a draft alone": ((*FOUR, "--draft", "qwen3-0.6b"), "probability"),
     "plan, chunks of pools": (

@@ -154,7 +154,7 @@ def test_estimate_takes_specs_and_names_problems_as_keywords():
 def test_a_comparison_is_of_two_estimators_or_of_runs_alone():
     with pytest.raises(ij.InputError, match=r"^compare: batch is given; .* measured"):
         ij.compare(*POINT, measured=RUNS, batch=4)
-    with pytest.raises(ij.InputError, match="Which two estimators"):
+    with pytest.raises(ij.InputError, match="What is to be compared"):
         ij.compare(*POINT, tp=1)
 
 

@@ -115,7 +115,7 @@ asked: Any = ij  # calls that a type checker would refuse, too
         (lambda: asked.sweep({}), r"^sweep: keep is missing; allowed: a table"),
         (lambda: asked.plan("llama-3.1-8b"), r"^plan: hardware is missing"),
         (lambda: asked.memory(*POINT, 8), r"^memory: arguments is '3 without"),
-        (lambda: asked.memory(*POINT, config="x"), "config is 'given tw"),
+        (lambda: asked.memory(*POINT, config="x"), "config is given twice"),
         (lambda: asked.estimate(*POINT, tp=1, dp=None), r"^estimate: dp is None"),
     ],
 )
