@@ -56,8 +56,8 @@ def priced(c: Context, context: Array) -> Priced:
         cached=(attending(many, many) - pair * 1.5 * many**2) / many,
         launch=launch,
         token=(eager_launch(c, many) - launch) / many,
-        head=pass_terms.head(c, one, 1.0).time * c.model.laws.prompt_logits,
-        beside=jnp.asarray(c.model.eager_beside_decode),
+        head=pass_terms.head(c, one, 1.0).time * c.coefficients.laws.prompt_logits,
+        beside=jnp.asarray(c.coefficients.eager_beside_decode),
     )
 
 

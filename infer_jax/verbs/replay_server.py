@@ -120,7 +120,7 @@ def _watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
         cost = price(exact, PassBatch(decoding, middle, fed, pairs))
         rate = jnp.where(count > 0, 1.0 / (seconds[0] if seconds else cost.time), 0.0)
         ctx = exact.context
-        return energy.power_at(ctx.hardware.power, cost, rate, ctx.model.draw)
+        return energy.power_at(ctx.hardware.power, cost, rate, ctx.coefficients.draw)
 
     return jax.vmap(entry_watts)(*path)
 

@@ -127,9 +127,9 @@ class RequestTokens(NamedTuple):
     fresh: Array
 
     @classmethod
-    def of(cls, c: Context, work: ServingWorkload) -> "RequestTokens":
+    def of(cls, ctx: Context, work: ServingWorkload) -> "RequestTokens":
         """The true means of a workload; at least one prompt token is computed."""
-        scale = jnp.where(work.nominal > 0.5, c.model.drawn_length, 1.0)
+        scale = jnp.where(work.nominal > 0.5, ctx.coefficients.drawn_length, 1.0)
         isl, osl, prefix = (x * scale for x in (work.isl, work.osl, work.prefix))
         return cls(isl, osl, prefix, jnp.maximum(isl - prefix, 1.0))
 
@@ -154,7 +154,7 @@ class Loop(NamedTuple):
     ends: Array
 
 
-def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
+def closed_loop(ctx: Context, work: ServingWorkload) -> ServerEstimate:
     """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
 
     Of b requests that run a prompt takes P seconds alone, waits w passes for others and meets m of
@@ -162,14 +162,16 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     to passes. TPOT = t_d + (b - 1 - m) g / (O - 1), t_d a decode step; a pass that decodes has no
     more prompts than fit it. TTFT_0 is P + w t_d + m g and what comes before.
     """
-    lengths = isl, osl, prefix, fresh = RequestTokens.of(c, work)
-    plan, engine, equal = c.plan, c.engine, work.fixed > 0.5
-    prefill_first, fed, tokens = engine.prefill_first > 0.5, 1.0 + plan.drafts, pass_yield(c)
+    lengths = isl, osl, prefix, fresh = RequestTokens.of(ctx, work)
+    plan, engine, equal = ctx.plan, ctx.engine, work.fixed > 0.5
+    prefill_first, fed, tokens = engine.prefill_first > 0.5, 1.0 + plan.drafts, pass_yield(ctx)
     # above 0, so that TPOT is defined for an output of one token
     later = jnp.maximum(osl - 1.0, 1e-3)
     flight = work.batch / plan.attention_dp
-    capacity = memory.capacity(c, isl, osl, work.common * prefix, flight)
-    run = running(jnp.maximum(work.batch, 1e-3), capacity.places, c.model.admission_sharpness)
+    capacity = memory.capacity(ctx, isl, osl, work.common * prefix, flight)
+    run = running(
+        jnp.maximum(work.batch, 1e-3), capacity.places, ctx.coefficients.admission_sharpness
+    )
     group = jnp.maximum(run / plan.attention_dp, 1.0)
 
     usual = jnp.maximum(engine.budget, engine.whole * (fresh + group * fed))
@@ -180,9 +182,9 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     together = jnp.minimum(1.0 + prompt.met, prompt.room / fresh)
     # lengths that are equal end together, and so do the waits for each other's prompts
     period, busy = later / tokens, -jnp.expm1(-run / plan.attention_dp)
-    balanced = jnp.where(equal, 0.0, balance_passes(c, group / period, busy))
+    balanced = jnp.where(equal, 0.0, balance_passes(ctx, group / period, busy))
     decoding = jnp.maximum(group * prompt.decoding * period / (period + balanced), 1.0)
-    cost = passes(c, decoding, isl + osl / 2.0, fresh, prefix, prompt.chunks, together * fresh)
+    cost = passes(ctx, decoding, isl + osl / 2.0, fresh, prefix, prompt.chunks, together * fresh)
     decode_time, joining = cost.decode.time, cost.joining.time
     step = decode_time * tokens
 
@@ -199,8 +201,8 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     full = jnp.where(prefill_first, jnp.inf, joining * prompt.room / (fresh * tokens))
     others = jnp.minimum((prompts - early) / later, full)
     decode = {**cost.decode.terms, "other prefills": others}
-    decode = {name: x * c.model.decode_factor for name, x in decode.items()}
-    tpot = c.model.decode_factor * (decode_time + others)
+    decode = {name: x * ctx.coefficients.decode_factor for name, x in decode.items()}
+    tpot = ctx.coefficients.decode_factor * (decode_time + others)
 
     mixes = jnp.where(prefill_first, 0.0, 1.0)
     waves = work.waves * jnp.maximum(work.batch / capacity.places, 1.0)
@@ -209,11 +211,11 @@ def closed_loop(c: Context, work: ServingWorkload) -> ServerEstimate:
     ends = interference.passes_beyond(waves, cycle, feeding, equal) * cost.fixed
     admission = until - (in_prompts - early) + balanced * tpot * tokens
     loop = Loop(lengths, capacity, run, group, prompt, cost, together, step, admission, ends)
-    return loop_estimate(c, work, loop, decode, tpot)
+    return loop_estimate(ctx, work, loop, decode, tpot)
 
 
 def loop_estimate(
-    c: Context, work: ServingWorkload, loop: Loop, decode: pass_terms.Terms, tpot: Array
+    ctx: Context, work: ServingWorkload, loop: Loop, decode: pass_terms.Terms, tpot: Array
 ) -> ServerEstimate:
     """The estimate of a closed loop whose time per token is known.
 
@@ -221,7 +223,7 @@ def loop_estimate(
     by Little's law the others wait. All are means; the median is without the wave at the start of
     a benchmark (``interference.median_of_wave``), for what is left is nearly the same for all.
     """
-    first = ttft_terms(c, loop, work)
+    first = ttft_terms(ctx, loop, work)
     wave = first["first wave"] * work.batch / loop.running
     served, waits = total(first.values()), work.batch / loop.running - 1.0
     first["queue"] = waits * (served + (loop.lengths.osl - 1.0) * tpot)
@@ -232,7 +234,7 @@ def loop_estimate(
         running=loop.running,
         group=loop.group,
         capacity=loop.capacity,
-        cached=memory.cache_bytes(c, loop.lengths.prefix),
+        cached=memory.cache_bytes(ctx, loop.lengths.prefix),
         ttft=ttft,
         ttft_median=ttft - wave + interference.median_of_wave(wave, work.waves),
         tpot=tpot,
@@ -240,46 +242,46 @@ def loop_estimate(
         ends=jnp.where(work.waves < UNBOUNDED, loop.ends / work.waves - wave, 0.0),
         limits={"requests": Limit(need=work.batch, capacity=loop.capacity.places)},
     )
-    return server_estimate(c, work, loop.lengths, loop.passes, requests, first, decode)
+    return server_estimate(ctx, work, loop.lengths, loop.passes, requests, first, decode)
 
 
-def ttft_terms(c: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Terms:
+def ttft_terms(ctx: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Terms:
     """Seconds until the first token by term, without the wait for memory."""
     prompt, joining = loop.prompt, loop.passes.joining.time
     own = loop.passes.alone.time
-    cached = memory.cache_bytes(c, loop.lengths.prefix)
-    first, equal = c.engine.prefill_first > 0.5, work.fixed > 0.5
+    cached = memory.cache_bytes(ctx, loop.lengths.prefix)
+    first, equal = ctx.engine.prefill_first > 0.5, work.fixed > 0.5
     decoding = jnp.where(first, 0.0, prompt.chunks * loop.step)
     longer = jnp.maximum(joining + decoding - own, 0.0)
     wave = interference.first_wave(loop.group, joining + decoding / loop.together, work.waves)
     terms = {
         **loop.passes.alone.terms,
-        "fetch": fetch(c, work, cached, own),
-        "front": c.engine.front,
+        "fetch": fetch(ctx, work, cached, own),
+        "front": ctx.engine.front,
         "admission": loop.admission,
         "beside decodes": jnp.where(first, 0.0, jnp.minimum(loop.group - 1.0, 1.0) * longer),
         "other prefills": prompt.met * joining + prompt.turns * loop.step,
         "first wave": jnp.where((first & equal) | (work.waves >= UNBOUNDED), 0.0, wave),
     }
-    return {name: x * c.model.first_factor for name, x in terms.items()}
+    return {name: x * ctx.coefficients.first_factor for name, x in terms.items()}
 
 
-def balance_passes(c: Context, arrivals: Array, busy: Array) -> Array:
+def balance_passes(ctx: Context, arrivals: Array, busy: Array) -> Array:
     """Passes that a prompt waits for prompts of other attention groups (``balance_wait``).
 
     ``arrivals``: of a group, a pass; ``busy``: chance that a group decodes. Where one does not, no
     prompt waits.
     """
-    groups = c.plan.attention_dp
-    return busy**groups * balance_wait(arrivals, groups, c.plan.balance_timeout)
+    groups = ctx.plan.attention_dp
+    return busy**groups * balance_wait(arrivals, groups, ctx.plan.balance_timeout)
 
 
-def fetch(c: Context, work: ServingWorkload, cached: Array, prefill: Array) -> Array:
+def fetch(ctx: Context, work: ServingWorkload, cached: Array, prefill: Array) -> Array:
     """Seconds that fetching ``cached`` bytes from host and disk adds to ``prefill``, by layers."""
-    host = c.hardware.host
+    host = ctx.hardware.host
     near = tiers.seconds(cached * work.from_host, host.link_bandwidth)
     far = tiers.seconds(cached * work.from_disk, host.disk_read)
-    layers = jnp.sum(c.shape.layers.count, axis=-1)
+    layers = jnp.sum(ctx.shape.layers.count, axis=-1)
     return pipelining.exposed(near + far, prefill, layers)
 
 
@@ -317,17 +319,17 @@ def per_tokens(
     return million * (1.0 - prefilling) / osl, million * prefilling / fresh, million / (isl + osl)
 
 
-def mean_power(c: Context, cost: Passes, served: Served, osl: Array, latency: Array) -> Array:
+def mean_power(ctx: Context, cost: Passes, served: Served, osl: Array, latency: Array) -> Array:
     """Mean power of a chip, W, by the shares of the time that it is in passes and works."""
     # a group's work in a request's time: its own decode steps, and everyone's prompts once
     busy = pass_terms.add(cost.decode.scaled(osl), cost.joining.scaled(served.group))
     # this often: the requests that a group finishes in a second, a pass serving several at once
-    rate = served.batch / latency / (c.plan.attention_dp * served.group)
-    return energy.power_at(c.hardware.power, busy, rate, c.model.draw)
+    rate = served.batch / latency / (ctx.plan.attention_dp * served.group)
+    return energy.power_at(ctx.hardware.power, busy, rate, ctx.coefficients.draw)
 
 
 def server_estimate(
-    c: Context,
+    ctx: Context,
     work: ServingWorkload,
     lengths: RequestTokens,
     cost: Passes,
@@ -336,30 +338,30 @@ def server_estimate(
     decode: pass_terms.Terms,
 ) -> ServerEstimate:
     """The estimate of requests in flight: throughput by Little's law, price, energy, limits."""
-    osl, plan, chips = lengths.osl, c.plan, c.plan.instance
+    osl, plan, chips = lengths.osl, ctx.plan, ctx.plan.instance
     latency = served.ttft + (osl - 1.0) * served.tpot
-    watts = mean_power(c, cost, served, osl, latency)
+    watts = mean_power(ctx, cost, served, osl, latency)
     prefilling = cost.joining.time * served.group
     prefilling = prefilling / (prefilling + cost.decode.time * osl)
     seconds = latency + served.ends
-    usd = usd_per_million_tokens(chips, c.hardware.price, seconds, served.batch)
-    drawn = watts * c.model.draw.pue
+    usd = usd_per_million_tokens(chips, ctx.hardware.price, seconds, served.batch)
+    drawn = watts * ctx.coefficients.draw.pue
     joules = energy.joules_per_million_tokens(chips, drawn, seconds, served.batch)
     (out, into, both), (out_j, into_j, both_j) = (
         per_tokens(of_requests, prefilling, lengths) for of_requests in (usd, joules)
     )
-    filled, fits = memory.filled(c, served.capacity, served.in_memory / plan.attention_dp)
-    prefixes, host = served.cached * served.group, c.hardware.host
+    filled, fits = memory.filled(ctx, served.capacity, served.in_memory / plan.attention_dp)
+    prefixes, host = served.cached * served.group, ctx.hardware.host
     limits = {
         **served.limits,
         "memory": fits,
-        "expert ranks": memory.expert_ranks(c),
+        "expert ranks": memory.expert_ranks(ctx),
         "host memory": Limit(need=prefixes * work.from_host, capacity=host.memory),
         "disk memory": Limit(need=prefixes * work.from_disk, capacity=host.disk),
     }
     rows = (lengths.fresh / plan.pp, served.group / plan.pp)
     prefill, decoding = (
-        Phase(time=t, terms=x, limits=limits, mfu=pass_terms.ideal(c, n) / t, layout=layout(c))
+        Phase(time=t, terms=x, limits=limits, mfu=pass_terms.ideal(ctx, n) / t, layout=layout(ctx))
         for t, x, n in zip((served.ttft, served.tpot), (first, decode), rows, strict=True)
     )
     return ServerEstimate(

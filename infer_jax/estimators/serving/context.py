@@ -26,7 +26,7 @@ class Context(NamedTuple):
     pipeline stage over those of the mean one, by which the layers in ``shape`` are multiplied.
     """
 
-    model: Coefficients
+    coefficients: Coefficients
     shape: Shape
     hardware: Hardware
     plan: Deployment
@@ -54,11 +54,11 @@ class Context(NamedTuple):
     @property
     def wire(self) -> Wire:
         """What collectives among single chips run over."""
-        network, share = self.hardware.network, self.model.link
+        network, share = self.hardware.network, self.coefficients.link
         domain, near, beyond = switch_collectives.reach(network)
-        shot, pair = self.model.one_shot, switch_collectives.pair_share(network)
-        far = self.model.far_hop
-        return Wire(self.model.hop, near * share, shot, domain, beyond * share, pair, far)
+        shot, pair = self.coefficients.one_shot, switch_collectives.pair_share(network)
+        far = self.coefficients.far_hop
+        return Wire(self.coefficients.hop, near * share, shot, domain, beyond * share, pair, far)
 
     @property
     def attention_flops(self) -> Array:
@@ -81,7 +81,7 @@ class Context(NamedTuple):
     @property
     def read_rate(self) -> Array:
         """Bytes/s at which weights are read."""
-        return self.bandwidth * self.model.weight_read
+        return self.bandwidth * self.coefficients.weight_read
 
 
 def chosen(options: Sequence[Option], code: Array) -> Option:

@@ -208,10 +208,10 @@ class Serving(Coefficients, Estimator):
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Array:
         """Requests that an instance has memory for, of ``workload.batch`` in flight."""
-        c = self.context(shape(arch), hardware, plan)
-        isl, osl, prefix, _ = RequestTokens.of(c, requests(workload))
+        ctx = self.context(shape(arch), hardware, plan)
+        isl, osl, prefix, _ = RequestTokens.of(ctx, requests(workload))
         common = requests(workload).common * prefix
-        return memory.capacity(c, isl, osl, common, workload.batch / c.plan.attention_dp).places
+        return memory.capacity(ctx, isl, osl, common, workload.batch / ctx.plan.attention_dp).places
 
     @checked
     def step(
@@ -251,10 +251,10 @@ class Serving(Coefficients, Estimator):
         ``draft`` is the model that drafts ``plan.drafts`` tokens a pass; where not given, the
         model's own heads do.
         """
-        c, work = self.context(seen, hardware, plan, draft), requests(workload)
+        ctx, work = self.context(seen, hardware, plan, draft), requests(workload)
         if work.arrivals is not None:
-            return open_loop(c, work, work.arrivals)
-        return closed_loop(c, work)
+            return open_loop(ctx, work, work.arrivals)
+        return closed_loop(ctx, work)
 
     def service(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan

@@ -69,7 +69,7 @@ def as_draft(cost: Cost) -> Cost:
     return Cost({"draft": cost.time}, cost.reading, cost.computing)
 
 
-def through_layers(c: Context, rows: Array, attention_and_launch: Array | float = 0.0) -> Cost:
+def through_layers(ctx: Context, rows: Array, attention_and_launch: Array | float = 0.0) -> Cost:
     """Seconds that depend only on the number of tokens: products, activations, collectives.
 
     L (T_A + T_el + 2 T_ar) + (L - L_d)(T_F + T_S) + L_d T_D; with several attention groups of a
@@ -77,38 +77,42 @@ def through_layers(c: Context, rows: Array, attention_and_launch: Array | float 
     kernels, x_R tau_X in a rack. Of two micro-batches each has half of the rows, and one exchanges
     while the other computes: products, and ``attention_and_launch`` seconds besides.
     """
-    layer, model, plan = c.shape.layers, c.model, c.plan
+    layer, coef, plan = ctx.shape.layers, ctx.coefficients, ctx.plan
     wide, batches = plan.wide, micro_batches(plan)
     rows = rows if wide is None else rows / batches
-    activations = rows * c.shape.width * c.shape.activation  # bytes of a group
-    reduce = switch_collectives.all_reduce(plan.tp, activations, c.wire)
-    groups = c.wire._replace(domain=jnp.maximum(c.wire.domain / plan.tp, 1.0))
-    copies = c.shape.exchanged * (1.0 - model.idle_slots)
+    activations = rows * ctx.shape.width * ctx.shape.activation  # bytes of a group
+    reduce = switch_collectives.all_reduce(plan.tp, activations, ctx.wire)
+    groups = ctx.wire._replace(domain=jnp.maximum(ctx.wire.domain / plan.tp, 1.0))
+    copies = ctx.shape.exchanged * (1.0 - coef.idle_slots)
     exchange = switch_collectives.exchange(plan.attention_dp, copies, activations, groups)
-    rack = jnp.where(c.wire.domain > NODE, model.rack_exchange, 1.0)
-    exchange = 2.0 * (c.engine.exchange * rack + exchange)
+    rack = jnp.where(ctx.wire.domain > NODE, coef.rack_exchange, 1.0)
+    exchange = 2.0 * (ctx.engine.exchange * rack + exchange)
     if wide is not None:
-        exchange = wide_experts.exchanged(c, wide, rows)
+        exchange = wide_experts.exchanged(ctx, wide, rows)
     exchanging = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
     # attention and feedforward side by side are reduced together
-    second = layer.feeds * (1.0 - c.shape.parallel * layer.mixes)
+    second = layer.feeds * (1.0 - ctx.shape.parallel * layer.mixes)
     others = {
-        "elementwise": (layer.mixes + layer.feeds) / 2.0 * model.passes * activations / c.bandwidth,
+        "elementwise": (layer.mixes + layer.feeds)
+        / 2.0
+        * coef.passes
+        * activations
+        / ctx.bandwidth,
         "all-reduce": (layer.mixes + jnp.where(exchanging, 0.0, second)) * reduce,
         "exchange": jnp.where(exchanging, layer.feeds, 0.0) * exchange,
     }
     terms = {name: jnp.sum(layer.count * x, axis=-1) for name, x in others.items()}
     # in one switch while the whole instance is
-    between = jnp.where(plan.instance <= c.wire.domain, c.wire.rate, c.wire.beyond)
-    cost = products(c, rows)
+    between = jnp.where(plan.instance <= ctx.wire.domain, ctx.wire.rate, ctx.wire.beyond)
+    cost = products(ctx, rows)
     if wide is not None:
         cost, activations = cost.scaled(batches), activations * batches
         terms = {name: x * batches for name, x in terms.items()}
         computing = attention_and_launch + cost.time + terms["elementwise"] + terms["all-reduce"]
-        terms["exchange"] = wide_experts.unhidden(c, wide, computing, terms["exchange"])
-    stages = (plan.pp - 1.0) * (model.hop + activations / plan.tp / between)
+        terms["exchange"] = wide_experts.unhidden(ctx, wide, computing, terms["exchange"])
+    stages = (plan.pp - 1.0) * (coef.hop + activations / plan.tp / between)
     terms = terms | cost.terms | {"stages": stages}
-    terms |= model.further_terms(rows, terms)
+    terms |= coef.further_terms(rows, terms)
     return Cost(terms, cost.reading + terms["elementwise"], cost.computing)
 
 
@@ -117,7 +121,7 @@ def micro_batches(plan: Deployment) -> Array:
     return jnp.asarray(1.0) if plan.wide is None else 1.0 + plan.wide.two_batch
 
 
-def products(c: Context, rows: Array) -> Cost:
+def products(ctx: Context, rows: Array) -> Cost:
     """The products of all layers, each the smooth larger of reading its weights and computing.
 
     Copies x elements x bytes / (chips x rate of reading) and 2 x elements x rows / (chips x rate of
@@ -125,19 +129,19 @@ def products(c: Context, rows: Array) -> Cost:
     each expert that is visited m_0 rows more are multiplied, and the rows of its products move
     through memory: k_m u (2 d + 3 f / s) bytes, f / s the part of an expert's width on a chip.
     """
-    layer, model, plan = c.shape.layers, c.model, c.plan
+    layer, coef, plan = ctx.shape.layers, ctx.coefficients, ctx.plan
     mixture, ones = layer.mixture > 0.5, jnp.ones_like(layer.count)
     tokens = jnp.where(mixture, rows * plan.attention_dp, rows)
     chips = jnp.where(mixture, plan.tp * plan.attention_dp, plan.tp)
-    active = layer.active * jnp.where(mixture, 1.0 - model.idle_slots, 1.0)
+    active = layer.active * jnp.where(mixture, 1.0 - coef.idle_slots, 1.0)
     uses = active * tokens
-    hit = layer.experts * routing.visited(layer.experts / active, tokens, model.skew)
-    uneven = routing.popularity_spread(layer.experts, model.skew)
+    hit = layer.experts * routing.visited(layer.experts / active, tokens, coef.skew)
+    uneven = routing.popularity_spread(layer.experts, coef.skew)
     uneven = uneven * jnp.sqrt(plan.ep / layer.experts)
-    crowd = routing.busiest(uses / plan.ep, plan.ep, model.imbalance, uneven)
-    grouped = model.grouped
+    crowd = routing.busiest(uses / plan.ep, plan.ep, coef.imbalance, uneven)
+    grouped = coef.grouped
     if plan.wide is not None:
-        crowd, grouped = wide_experts.crowded(c, plan.wide, uses, plan.ep), model.segmented
+        crowd, grouped = wide_experts.crowded(ctx, plan.wide, uses, plan.ep), coef.segmented
         hit = hit * (1.0 + plan.wide.copies / layer.experts)
     uses_of_chip = uses * crowd / plan.ep
     # weights, copies read, rows multiplied with one copy, chips, share of a dense product's rate
@@ -146,22 +150,22 @@ def products(c: Context, rows: Array) -> Cost:
         "feedforward": (
             layer.routed,
             jnp.where(mixture, hit, 1.0),
-            jnp.where(mixture, multiplied_rows(uses * crowd, hit, model.expert_rows), uses),
+            jnp.where(mixture, multiplied_rows(uses * crowd, hit, coef.expert_rows), uses),
             chips,
-            jnp.where(mixture, grouped * c.generation.grouped, 1.0),
+            jnp.where(mixture, grouped * ctx.generation.grouped, 1.0),
         ),
         "shared experts": (layer.shared, ones, rows * ones, plan.tp * ones, ones),
     }
-    if model.laws.router:
+    if coef.laws.router:
         kinds["router"] = (layer.router, ones, rows * ones, ones, ones)
     # all classes in one stacked call, which keeps the compiled program short
     weights, hit, uses, split, share = trees.stack(*kinds.values())
-    read = hit * weights.elements * weights.bytes / (split * c.read_rate)
-    computed = 2.0 * weights.elements * uses / (split * c.dense_rate(weights.bits) * share)
-    longer = maximum(read, computed, 1.0 / model.overlap)
+    read = hit * weights.elements * weights.bytes / (split * ctx.read_rate)
+    computed = 2.0 * weights.elements * uses / (split * ctx.dense_rate(weights.bits) * share)
+    longer = maximum(read, computed, 1.0 / coef.overlap)
     slices, space = chips / plan.ep, layer.space
-    moved = moved_bytes(uses_of_chip, space.outer, space.inner / slices, c.shape.activation)
-    moved = model.expert_moves * moved / c.bandwidth
+    moved = moved_bytes(uses_of_chip, space.outer, space.inner / slices, ctx.shape.activation)
+    moved = coef.expert_moves * moved / ctx.bandwidth
     moved = jnp.sum(layer.count * jnp.where(mixture, moved, 0.0), axis=-1)
     times, read, computed = (jnp.sum(layer.count * x, axis=-1) for x in (longer, read, computed))
     terms = dict(zip(kinds, times, strict=True))
@@ -169,51 +173,51 @@ def products(c: Context, rows: Array) -> Cost:
     return Cost(terms, jnp.sum(read) + moved, jnp.sum(computed))
 
 
-def decode_attention(c: Context, sequences: Array, new: Array | float, context: Array) -> Cost:
+def decode_attention(ctx: Context, sequences: Array, new: Array | float, context: Array) -> Cost:
     """``sequences`` of a group each attend with ``new`` tokens to their contexts.
 
     The smooth larger of reading, b c kappa / (s_kv B eta_kv), and computing, b c s a_d / (tp F
     eta phi), over the c tokens that a layer sees, the index keys of all, and the states; phi is
     the share of a tile that queries fill. Latent attention is absorbed.
     """
-    count, layer = c.shape.layers.count, c.shape.layers.attention
-    model, tp = c.model, c.plan.tp
+    count, layer = ctx.shape.layers.count, ctx.shape.layers.attention
+    coef, tp = ctx.coefficients, ctx.plan.tp
     tokens = jnp.minimum(jnp.minimum(context, layer.window), layer.top_k)
-    rate = c.bandwidth * model.cache_read
+    rate = ctx.bandwidth * coef.cache_read
     near = jnp.minimum(context, layer.near)
     read = (tokens * layer.cache + near * layer.near_cache) / jnp.minimum(tp, layer.split)
     read = (read + context * layer.index + layer.state / tp) / rate
-    extra = model.laws.unpaired * (layer.indexing * context + layer.recurring)
+    extra = coef.laws.unpaired * (layer.indexing * context + layer.recurring)
     flops = new * (tokens * layer.absorbed + near * layer.near_flops + extra)
-    computed = flops / (tp * c.decode_rate(new))
+    computed = flops / (tp * ctx.decode_rate(new))
     longer = maximum(read, computed, jnp.asarray(STREAMED))
     return _attended(count * sequences, longer, read, computed)
 
 
 def prefill_attention(
-    c: Context, sequences: Array, new: Array, cached: Array, chunks: Array | float = 1.0
+    ctx: Context, sequences: Array, new: Array, cached: Array, chunks: Array | float = 1.0
 ) -> Cost:
     """``sequences`` of a group attend with their ``new`` tokens, fed in ``chunks`` passes.
 
     Pairs x a_p / (tp F eta_a); every pass reads the tokens cached before it. Latent attention is
     expanded.
     """
-    count, layer = c.shape.layers.count, c.shape.layers.attention
-    model, tp = c.model, c.plan.tp
+    count, layer = ctx.shape.layers.count, ctx.shape.layers.attention
+    coef, tp = ctx.coefficients, ctx.plan.tp
     pairs = jnp.minimum(
-        model.laws.windowed(new, cached, layer.window), model.laws.chosen(new, cached, layer.top_k)
+        coef.laws.windowed(new, cached, layer.window), coef.laws.chosen(new, cached, layer.top_k)
     )
     scored = new * (cached + new / 2.0)
-    extra = model.laws.unpaired * (layer.indexing * scored + layer.recurring * new)
-    close = model.laws.windowed(new, cached, layer.near) * layer.near_flops
+    extra = coef.laws.unpaired * (layer.indexing * scored + layer.recurring * new)
+    close = coef.laws.windowed(new, cached, layer.near) * layer.near_flops
     computed = (pairs * layer.expanded + close + extra) / (
-        tp * c.attention_flops * model.prefill_attention
+        tp * ctx.attention_flops * coef.prefill_attention
     )
     before = chunks * cached + (chunks - 1.0) / 2.0 * new
     cache = jnp.minimum(before, chunks * layer.window) * layer.cache
     cache = cache + jnp.minimum(before, chunks * layer.near) * layer.near_cache
     cache = cache / jnp.minimum(tp, layer.split)
-    read = (cache + before * layer.index) / (c.bandwidth * model.cache_read)
+    read = (cache + before * layer.index) / (ctx.bandwidth * coef.cache_read)
     return _attended(count * sequences, read + computed, read, computed)
 
 
@@ -223,25 +227,25 @@ def _attended(times: Layers, time: Layers, read: Layers, computed: Layers) -> Co
     return Cost({"attention": time}, reading, computing)
 
 
-def head(c: Context, sequences: Array, logits: Array | float) -> Cost:
+def head(ctx: Context, sequences: Array, logits: Array | float) -> Cost:
     """The output head over ``sequences`` x ``logits`` tokens: read, then multiplied.
 
     ``pp`` times: it is on the last stage of a pipeline alone, beside as many layers as the others
     have, and they wait for that stage with each micro-batch.
     """
-    weights, tp = c.shape.head, c.plan.tp
-    read = weights.elements * weights.bytes / (tp * c.bandwidth * c.model.weight_read)
-    computed = 2.0 * weights.elements * sequences * logits / (tp * c.dense_rate(weights.bits))
-    read, computed = read * c.plan.pp, computed * c.plan.pp
+    weights, tp = ctx.shape.head, ctx.plan.tp
+    read = weights.elements * weights.bytes / (tp * ctx.bandwidth * ctx.coefficients.weight_read)
+    computed = 2.0 * weights.elements * sequences * logits / (tp * ctx.dense_rate(weights.bits))
+    read, computed = read * ctx.plan.pp, computed * ctx.plan.pp
     return Cost({"head": read + computed}, read, computed)
 
 
-def prompt_head(c: Context, prompts: Array) -> Cost:
+def prompt_head(ctx: Context, prompts: Array) -> Cost:
     """The output head over the last token of ``prompts``, where the variant counts it."""
-    return head(c, prompts, 1.0).scaled(jnp.asarray(c.model.laws.prompt_logits))
+    return head(ctx, prompts, 1.0).scaled(jnp.asarray(ctx.coefficients.laws.prompt_logits))
 
 
-def gaps(c: Context) -> Array:
+def gaps(ctx: Context) -> Array:
     """Seconds of launch gaps in a decode pass, which replays a CUDA graph, of all micro-batches.
 
     g (sum over layers of (tau_L k + tau_Q k_B q_g q) + (L - L_d)(tau_E + k_E tau_L)), k of the
@@ -250,23 +254,27 @@ def gaps(c: Context) -> Array:
     q_g. Where the experts of more than 4 bits of a mixture are on m_e ranks and attention is tensor
     parallel, k_R (1 - 1 / m_e) is added to k_E: measured with TensorRT-LLM, cause not known.
     """
-    layer, engine, model = c.shape.layers, c.engine, c.model
+    layer, engine, coef = ctx.shape.layers, ctx.engine, ctx.coefficients
     kind = layer.attention.launches
-    kernels = kind.grouped + kind.latent * model.latent_kernels
-    kernels = kernels + kind.sparse * model.sparse_kernels + kind.linear * model.linear_kernels
-    scales = jnp.where(layer.routed.bits > 4.0, model.block_kernels, 1.0)
-    quantising = model.quantised_gap * c.generation.quantising
-    launches = engine.layer_gap * kernels + quantising * c.shape.quantised * scales
-    split = (c.plan.attention_dp <= 1.0) & (layer.routed.bits > 4.0)
-    ranks = engine.rank_kernels * jnp.where(split, 1.0 - 1.0 / c.plan.ep, 0.0)
-    experts = engine.expert_gap + (model.expert_kernels + ranks) * engine.layer_gap
-    gap = c.generation.gap if c.plan.wide is None else c.generation.gap * micro_batches(c.plan)
+    kernels = kind.grouped + kind.latent * coef.latent_kernels
+    kernels = kernels + kind.sparse * coef.sparse_kernels + kind.linear * coef.linear_kernels
+    scales = jnp.where(layer.routed.bits > 4.0, coef.block_kernels, 1.0)
+    quantising = coef.quantised_gap * ctx.generation.quantising
+    launches = engine.layer_gap * kernels + quantising * ctx.shape.quantised * scales
+    split = (ctx.plan.attention_dp <= 1.0) & (layer.routed.bits > 4.0)
+    ranks = engine.rank_kernels * jnp.where(split, 1.0 - 1.0 / ctx.plan.ep, 0.0)
+    experts = engine.expert_gap + (coef.expert_kernels + ranks) * engine.layer_gap
+    gap = (
+        ctx.generation.gap
+        if ctx.plan.wide is None
+        else ctx.generation.gap * micro_batches(ctx.plan)
+    )
     return gap * jnp.sum(layer.count * (launches + layer.mixture * experts), axis=-1)
 
 
-def ideal(c: Context, rows: Array) -> Array:
+def ideal(ctx: Context, rows: Array) -> Array:
     """Seconds of the products of a pass at the data sheet's rates: MFU is its share of the time."""
-    layer, chip = c.shape.layers, c.hardware.chip
+    layer, chip = ctx.shape.layers, ctx.hardware.chip
     parts = ((layer.projections, 1.0), (layer.routed, layer.active), (layer.shared, 1.0))
     seconds = total(m.elements * uses / matmul.rate(chip, m.bits) for m, uses in parts)
-    return 2.0 * rows * jnp.sum(layer.count * seconds, axis=-1) / (c.longest * c.plan.tp)
+    return 2.0 * rows * jnp.sum(layer.count * seconds, axis=-1) / (ctx.longest * ctx.plan.tp)

@@ -33,66 +33,66 @@ class Pass(Phase):
     computing: Array = number("time during which arithmetic is done", unit="s", kind="time")
 
 
-def one_pass(c: Context, forward: ForwardPass) -> Pass:
+def one_pass(ctx: Context, forward: ForwardPass) -> Pass:
     """One forward pass of an instance, its sequences dealt to the attention groups.
 
     A pass of few new tokens a sequence decodes: it replays a CUDA graph, attends in the absorbed
     form, and the host and the head see every token. A longer one is a prefill. The sequences of a
     group go through the stages of a pipeline in ``pp`` micro-batches.
     """
-    plan, model, new = c.plan, c.model, forward.new_tokens
+    plan, coef, new = ctx.plan, ctx.coefficients, forward.new_tokens
     sequences = forward.sequences / plan.attention_dp
-    micro = micro_batch(c, sequences)
-    decodes, context = new <= model.decode_tokens, forward.cached_tokens + new
+    micro = micro_batch(ctx, sequences)
+    decodes, context = new <= coef.decode_tokens, forward.cached_tokens + new
     verified = jnp.maximum(new, 1.0 + plan.drafts)
     kinds = (
         add(
-            pass_terms.decode_attention(c, micro, new, forward.cached_tokens),
-            pass_terms.head(c, micro, new),
-            overhead(launch=pass_terms.gaps(c), host=c.engine.sequence_time * sequences),
+            pass_terms.decode_attention(ctx, micro, new, forward.cached_tokens),
+            pass_terms.head(ctx, micro, new),
+            overhead(launch=pass_terms.gaps(ctx), host=ctx.engine.sequence_time * sequences),
         ),
         add(
-            pass_terms.prefill_attention(c, micro, new, forward.cached_tokens),
-            pass_terms.prompt_head(c, micro),
-            overhead(launch=eager_launch(c, new), host=jnp.zeros_like(c.engine.sequence_time)),
+            pass_terms.prefill_attention(ctx, micro, new, forward.cached_tokens),
+            pass_terms.prompt_head(ctx, micro),
+            overhead(launch=eager_launch(ctx, new), host=jnp.zeros_like(ctx.engine.sequence_time)),
         ),
     )
     needs = trees.where(decodes, *kinds)
-    cost = add(pass_terms.through_layers(c, micro * new, needs.time), needs)
-    cost = cost.scaled(jnp.where(decodes, model.decode_factor, model.first_factor))
+    cost = add(pass_terms.through_layers(ctx, micro * new, needs.time), needs)
+    cost = cost.scaled(jnp.where(decodes, coef.decode_factor, coef.first_factor))
     limits = {
         # a prompt may come without the part that is cached
-        "memory": memory.limit(c, sequences, context, jnp.where(decodes, verified, context)),
-        "expert ranks": memory.expert_ranks(c),
+        "memory": memory.limit(ctx, sequences, context, jnp.where(decodes, verified, context)),
+        "expert ranks": memory.expert_ranks(ctx),
     }
     time = cost.time
     return Pass(
         time=time,
         terms=cost.terms,
         limits=limits,
-        mfu=pass_terms.ideal(c, micro * new) / time,
-        layout=layout(c),
+        mfu=pass_terms.ideal(ctx, micro * new) / time,
+        layout=layout(ctx),
         reading=cost.reading,
         computing=cost.computing,
     )
 
 
-def one_token(c: Context, forward: ForwardPass) -> Pass:
+def one_token(ctx: Context, forward: ForwardPass) -> Pass:
     """``one_pass``, or with ``plan.drafts`` a decode step, per token that each sequence gains.
 
     It is the decode step of ``passes``, so that ``step`` and ``estimate`` price drafts alike.
     """
-    plain = one_pass(c, forward)
-    sequences = forward.sequences / c.plan.attention_dp
-    needs = attention_and_launch(c, sequences, forward.cached_tokens)
-    rows = micro_batch(c, sequences) * (1.0 + c.plan.drafts)
-    layers = pass_terms.through_layers(c, rows, needs.time)
-    cost = decode_step(c, layers, needs, sequences).scaled(c.model.decode_factor)
+    plain = one_pass(ctx, forward)
+    sequences = forward.sequences / ctx.plan.attention_dp
+    needs = attention_and_launch(ctx, sequences, forward.cached_tokens)
+    rows = micro_batch(ctx, sequences) * (1.0 + ctx.plan.drafts)
+    layers = pass_terms.through_layers(ctx, rows, needs.time)
+    cost = decode_step(ctx, layers, needs, sequences).scaled(ctx.coefficients.decode_factor)
     terms = plain.terms
-    if c.draft is not None:
-        small = one_pass(c.draft, forward)
+    if ctx.draft is not None:
+        small = one_pass(ctx.draft, forward)
         draft = as_draft(Cost(small.terms, small.reading, small.computing))
-        cost = add(cost, draft.scaled(c.plan.drafts / pass_yield(c)))
+        cost = add(cost, draft.scaled(ctx.plan.drafts / pass_yield(ctx)))
         terms = terms | {"draft": jnp.zeros_like(plain.time)}
     time = cost.time
     drafted = plain.replace(
@@ -102,39 +102,39 @@ def one_token(c: Context, forward: ForwardPass) -> Pass:
         reading=cost.reading,
         computing=cost.computing,
     )
-    return trees.where(c.plan.drafts > 0.0, drafted, plain.replace(terms=terms))
+    return trees.where(ctx.plan.drafts > 0.0, drafted, plain.replace(terms=terms))
 
 
-def pass_yield(c: Context) -> Array:
+def pass_yield(ctx: Context) -> Array:
     """Tokens that a decode pass gives each request: 1 + sum_j a_1 ... a_j of d drafts.
 
     The acceptance may be of each position; one number is that of the first token that the model's
     own heads draft, which falls from there as measured, or of every token that another model does.
     """
-    acceptance, drafts = c.model.acceptance, c.plan.drafts
+    acceptance, drafts = ctx.coefficients.acceptance, ctx.plan.drafts
     if jnp.ndim(acceptance):
         return curve_yield(acceptance, drafts)
-    if c.draft is None:
+    if ctx.draft is None:
         return heads_yield(acceptance, drafts)
     return bonus_yield(acceptance, drafts)
 
 
-def micro_batch(c: Context, sequences: Array) -> Array:
+def micro_batch(ctx: Context, sequences: Array) -> Array:
     """Sequences of a group in one pipeline stage: an even share, at least one."""
-    return jnp.maximum(sequences / c.plan.pp, jnp.minimum(sequences, 1.0))
+    return jnp.maximum(sequences / ctx.plan.pp, jnp.minimum(sequences, 1.0))
 
 
-def eager_launch(c: Context, tokens: Array, gaps: Array | None = None) -> Array:
+def eager_launch(ctx: Context, tokens: Array, gaps: Array | None = None) -> Array:
     """Seconds of launches of a pass with ``tokens`` of a prompt, without a CUDA graph.
 
     f_e (1 + k_I I / I_0) times the gaps of a decode pass; the second term is the part of the host's
     work that grows with tokens. ``gaps``: those gaps, s, where they are computed already.
     """
-    growth = 1.0 + c.model.eager_growth * tokens / c.model.eager_tokens
-    return c.engine.eager * growth * (pass_terms.gaps(c) if gaps is None else gaps)
+    growth = 1.0 + ctx.coefficients.eager_growth * tokens / ctx.coefficients.eager_tokens
+    return ctx.engine.eager * growth * (pass_terms.gaps(ctx) if gaps is None else gaps)
 
 
-def graph_tokens(c: Context) -> Array:
+def graph_tokens(ctx: Context) -> Array:
     """Tokens of the largest pass with prompts that an engine launches by CUDA graphs.
 
     vLLM V1 captures all of a layer but its attention for passes of any kind of up to
@@ -144,30 +144,30 @@ def graph_tokens(c: Context) -> Array:
     Steps of arriving requests and of a replay know it; ``passes``, so a closed loop, counts every
     prompt as launched without a graph.
     """
-    own = jnp.minimum(2.0 * c.plan.max_sequences, GRAPHS)
+    own = jnp.minimum(2.0 * ctx.plan.max_sequences, GRAPHS)
     none = jnp.zeros_like(own)
     tokens = tuple(own if engines.ENGINES[name].mixed_graphs else none for name in ENGINES)
-    return chosen(tokens, c.model.engine)
+    return chosen(tokens, ctx.coefficients.engine)
 
 
-def eager_share(c: Context, decoding: Array, prompts: Array, new: Array) -> Array:
+def eager_share(ctx: Context, decoding: Array, prompts: Array, new: Array) -> Array:
     """Share of passes with prompts that are launched without a graph, where counts are means.
 
     Phi((r - r_g) / s): r tokens of a pass, r_g of the largest graph, s^2 = d f^2 + (p - 1) n^2 the
     variance of Poisson numbers of d decoding requests of f tokens and of the prompts of n tokens
     beside the one that is always there.
     """
-    fed = 1.0 + c.plan.drafts
+    fed = 1.0 + ctx.plan.drafts
     rows = decoding * fed + prompts * new
     others = jnp.maximum(prompts - 1.0, 0.0)
     spread = jnp.sqrt(decoding * fed**2 + others * new**2 + 1.0)
-    return ndtr((rows - graph_tokens(c)) / spread)
+    return ndtr((rows - graph_tokens(ctx)) / spread)
 
 
-def layout(c: Context) -> dict[str, Array]:
+def layout(ctx: Context) -> dict[str, Array]:
     """The degrees of the plan."""
     names = ("tp", "attention_dp", "ep", "pp")
-    return {name: getattr(c.plan, name) for name in names}
+    return {name: getattr(ctx.plan, name) for name in names}
 
 
 class Passes(NamedTuple):
@@ -186,7 +186,7 @@ class Passes(NamedTuple):
 
 
 def passes(
-    c: Context,
+    ctx: Context,
     group: Array,
     context: Array,
     fresh: Array,
@@ -208,130 +208,145 @@ def passes(
 
     s: whether a pass with prompts decodes too; w: share of launches that decoding waits for.
     """
-    plan, micro = c.plan, micro_batch(c, group)
-    mixes = 1.0 - c.engine.prefill_first
+    plan, micro = ctx.plan, micro_batch(ctx, group)
+    mixes = 1.0 - ctx.engine.prefill_first
     chunks = ceiling(fresh / plan.chunk) if chunks is None else chunks
     chunk = fresh / chunks
     together = chunk if together is None else together
     fed, share = 1.0 + plan.drafts, fresh / together
+    # the layers of a decode pass, of all groups' tokens without a pipeline, of a chunk alone, of
+    # the tokens of a pass with prompts, and of half a decode pass
     rows = (micro * fed, group * fed, chunk, group * fed * mixes + together, micro * fed / 2.0)
-    one, gaps = jnp.asarray(1.0), pass_terms.gaps(c)
-    attending = pass_terms.prefill_attention(c, one, fresh, cached, chunks)
-    needs = attention_and_launch(c, group, context, gaps)
+    one, gaps = jnp.asarray(1.0), pass_terms.gaps(ctx)
+    attending = pass_terms.prefill_attention(ctx, one, fresh, cached, chunks)
+    needs = attention_and_launch(ctx, group, context, gaps)
     time, prompt = needs.time, attending.time
     besides = (time, time, prompt / chunks, time * mixes + prompt / share, time / 2.0)
 
-    def added(x: Array) -> Array:
-        return (x[3] - mixes * x[1]) * (share / plan.pp)
-
-    # the layers for all of these numbers of rows, traced once
-    layers = jax.vmap(partial(pass_terms.through_layers, c))(jnp.stack(rows), jnp.stack(besides))
-
-    waits = 1.0 - mixes * (1.0 - c.model.eager_beside_decode)
-    launch = share * waits * eager_launch(c, together, gaps)
+    # traced once
+    layers = jax.vmap(partial(pass_terms.through_layers, ctx))(jnp.stack(rows), jnp.stack(besides))
+    verified, decoding, alone, mixed, half = (trees.take(layers, i) for i in range(len(rows)))
+    launch = eager_launch(ctx, together, gaps)
     own = Passes(
-        decode=decode_step(c, trees.take(layers, 0), needs, group),
+        decode=decode_step(ctx, verified, needs, group),
         alone=add(
-            trees.take(layers, 2).scaled(chunks),
+            alone.scaled(chunks),
             attending,
-            pass_terms.prompt_head(c, one),
-            overhead(launch=chunks * eager_launch(c, chunk, gaps)),
+            pass_terms.prompt_head(ctx, one),
+            overhead(launch=chunks * eager_launch(ctx, chunk, gaps)),
         ),
-        joining=add(
-            jax.tree.map(added, layers), attending.scaled(1.0 / plan.pp), overhead(launch=launch)
+        joining=prompts_beside(ctx, mixed, decoding, attending.scaled(1.0 / share), launch).scaled(
+            share
         ),
-        fixed=2.0 * layers.time[4] - layers.time[0] + gaps,
+        fixed=2.0 * half.time - verified.time + gaps,
     )
-    if c.draft is None:
+    if ctx.draft is None:
         return own
-    return _with_draft(c, own, passes(c.draft, group, context, fresh, cached, chunks, together))
+    return _with_draft(ctx, own, passes(ctx.draft, group, context, fresh, cached, chunks, together))
 
 
-def _with_draft(c: Context, own: Passes, small: Passes) -> Passes:
+def _with_draft(ctx: Context, own: Passes, small: Passes) -> Passes:
     """The passes of a model with those of another that drafts for it."""
-    per_token = c.plan.drafts / pass_yield(c)
-    counts = {"decode": per_token, "alone": c.drafting, "joining": c.drafting}
+    per_token = ctx.plan.drafts / pass_yield(ctx)
+    counts = {"decode": per_token, "alone": ctx.drafting, "joining": ctx.drafting}
     more = {name: as_draft(getattr(small, name).scaled(n)) for name, n in counts.items()}
     return own._replace(**{name: add(getattr(own, name), cost) for name, cost in more.items()})
 
 
-def stepping(c: Context, context: Array) -> Callable[..., Array]:
+def stepping(ctx: Context, context: Array) -> Callable[..., Array]:
     """A function of (decoding, prompts, new, cached): seconds of a group's step per token gained.
 
     ``decoding`` requests have ``context`` tokens each; beside them ``prompts`` others feed ``new``
     tokens each that follow ``cached`` ones. It is ``passes`` of any mixture: decode, and the time
     by which prompts make it longer.
     """
-    own = _decode_and_prompts(c, context)
-    small = None if c.draft is None else _decode_and_prompts(c.draft, context)
+    own = _decode_and_prompts(ctx, context)
+    small = None if ctx.draft is None else _decode_and_prompts(ctx.draft, context)
 
     def step(*batch: Array) -> Array:
         decode, prompts = own(*batch)
         if small is None:
             return decode + prompts
         drafting, drafted_prompts = small(*batch)
-        share = c.plan.drafts / pass_yield(c)
-        return decode + prompts + share * drafting + c.drafting * drafted_prompts
+        share = ctx.plan.drafts / pass_yield(ctx)
+        return decode + prompts + share * drafting + ctx.drafting * drafted_prompts
 
     return step
 
 
-def _decode_and_prompts(c: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
+def _decode_and_prompts(ctx: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
     """Seconds of decoding in a step, and those that prompts add to it."""
-    layers = tabulated(
-        lambda rows: pass_terms.through_layers(c, rows).time, *COARSE, jnp.result_type(c.plan.tp)
-    )
-    mixes = 1.0 - c.engine.prefill_first  # whether a pass with prompts decodes, too
-    waits = 1.0 - mixes * (1.0 - c.model.eager_beside_decode)
+    mixes = 1.0 - ctx.engine.prefill_first  # whether a pass with prompts decodes, too
+    kind = jnp.result_type(ctx.plan.tp)
+    table = tabulated(lambda rows: pass_terms.through_layers(ctx, rows).time, *COARSE, kind)
+
+    def through_layers(rows: Array) -> Cost:
+        return overhead(layers=table(rows))
 
     def parts(decoding: Array, prompts: Array, new: Array, cached: Array) -> tuple[Array, Array]:
-        fed, rows = prompts * new, mixes * decoding
-        verified = layers(micro_batch(c, decoding) * (1.0 + c.plan.drafts))
-        attending = pass_terms.prefill_attention(c, prompts, new, cached)
-        more = (layers(rows + fed) - mixes * layers(decoding) + attending.time) / c.plan.pp
-        launch = waits * eager_launch(c, fed) * eager_share(c, rows, prompts, new)
-        needs = attention_and_launch(c, decoding, context)
-        decode = decode_step(c, overhead(layers=verified), needs, decoding)
-        return decode.time, jnp.where(fed > 0, more + launch, 0.0)
+        tokens, rows = prompts * new, decoding * (1.0 + ctx.plan.drafts)
+        needs = attention_and_launch(ctx, decoding, context)
+        verified = through_layers(micro_batch(ctx, decoding) * (1.0 + ctx.plan.drafts))
+        mixed, alone = through_layers(mixes * rows + tokens), through_layers(rows)
+        attending = pass_terms.prefill_attention(ctx, prompts, new, cached)
+        launch = eager_launch(ctx, tokens) * eager_share(ctx, mixes * decoding, prompts, new)
+        more = prompts_beside(ctx, mixed, alone, attending, launch)
+        decode = decode_step(ctx, verified, needs, decoding)
+        return decode.time, jnp.where(tokens > 0, more.time, 0.0)
 
     return parts
 
 
+def prompts_beside(
+    ctx: Context, mixed: Cost, decoding: Cost, attending: Cost, launch: Array
+) -> Cost:
+    """What prompts add to a pass: (t(s b f + T) - s t(b f) + A) / pp + w E.
+
+    ``mixed`` and ``decoding``: the layers of all tokens of the pass, and of those that decode;
+    ``attending``: A of the prompts; ``launch``: E, of launches without a graph. s: whether a pass
+    with prompts decodes too; w: share of these launches that decoding waits for.
+    """
+    mixes = 1.0 - ctx.engine.prefill_first
+    waits = 1.0 - mixes * (1.0 - ctx.coefficients.eager_beside_decode)
+    longer = jax.tree.map(lambda whole, part: whole - mixes * part, mixed, decoding)
+    return add(add(longer, attending).scaled(1.0 / ctx.plan.pp), overhead(launch=waits * launch))
+
+
 def attention_and_launch(
-    c: Context, group: Array, context: Array, gaps: Array | None = None
+    ctx: Context, group: Array, context: Array, gaps: Array | None = None
 ) -> Cost:
     """Attention and launches of a decode pass of ``group`` requests with ``context`` tokens each.
 
     ``gaps``: its launch gaps, s, where they are computed already.
     """
-    fed = 1.0 + c.plan.drafts
-    attending = pass_terms.decode_attention(c, micro_batch(c, group), fed, context)
-    return add(attending, overhead(launch=pass_terms.gaps(c) if gaps is None else gaps))
+    fed = 1.0 + ctx.plan.drafts
+    attending = pass_terms.decode_attention(ctx, micro_batch(ctx, group), fed, context)
+    return add(attending, overhead(launch=pass_terms.gaps(ctx) if gaps is None else gaps))
 
 
-def decode_step(c: Context, layers: Cost, needs: Cost, group: Array) -> Cost:
+def decode_step(ctx: Context, layers: Cost, needs: Cost, group: Array) -> Cost:
     """A decode pass per token that each request of a group gains.
 
     ((T_layers + T_needs) (1 + d / L) + (1 + d) T_head) / y + tau_S b with the d drafts of the
     model's own heads, which are of one layer each; another model drafts by passes of its own, and
     this one's head then reads its weights once. ``needs``: ``attention_and_launch``.
     """
-    drafts, tokens = c.plan.drafts, pass_yield(c)
+    drafts, tokens = ctx.plan.drafts, pass_yield(ctx)
     own = add(layers, needs)
-    if c.draft is None:
-        own = own.scaled((1.0 + drafts / jnp.sum(c.shape.layers.count, axis=-1)) / tokens)
+    if ctx.draft is None:
+        own = own.scaled((1.0 + drafts / jnp.sum(ctx.shape.layers.count, axis=-1)) / tokens)
     else:
         own = own.scaled(1.0 / tokens)
-    head = verifying_head(c, group).scaled(1.0 / tokens)
-    return add(own, head, overhead(host=c.engine.sequence_time * group))
+    head = verifying_head(ctx, group).scaled(1.0 / tokens)
+    return add(own, head, overhead(host=ctx.engine.sequence_time * group))
 
 
-def verifying_head(c: Context, group: Array) -> Cost:
+def verifying_head(ctx: Context, group: Array) -> Cost:
     """The output head of a decode pass: once for every draft of the model's own heads.
 
     Drafts of another model are verified by one product.
     """
-    fed, micro = 1.0 + c.plan.drafts, micro_batch(c, group)
-    if c.draft is None:
-        return pass_terms.head(c, micro, 1.0).scaled(fed)
-    return pass_terms.head(c, micro, fed)
+    fed, micro = 1.0 + ctx.plan.drafts, micro_batch(ctx, group)
+    if ctx.draft is None:
+        return pass_terms.head(ctx, micro, 1.0).scaled(fed)
+    return pass_terms.head(ctx, micro, fed)

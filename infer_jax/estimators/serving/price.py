@@ -60,14 +60,16 @@ class PassLaw(Spec):
     drafting: bool = static("whether ``plan.drafts`` tokens are drafted for every request")
 
     @classmethod
-    def of_context(cls, c: Context, *, drafting: bool = False, table: bool = True) -> Self:
+    def of_context(cls, ctx: Context, *, drafting: bool = False, table: bool = True) -> Self:
         """The law of one model, layout and system."""
         layers = None
         if table:
-            rows = jnp.result_type(c.plan.tp)
-            layers = tabulated(partial(_layers_time, c), 0, OCTAVES, FINE, rows)
-        draft = None if c.draft is None or not drafting else cls.of_context(c.draft, table=table)
-        return cls(context=c, layers=layers, draft=draft, drafting=drafting)
+            rows = jnp.result_type(ctx.plan.tp)
+            layers = tabulated(partial(_layers_time, ctx), 0, OCTAVES, FINE, rows)
+        draft = (
+            None if ctx.draft is None or not drafting else cls.of_context(ctx.draft, table=table)
+        )
+        return cls(context=ctx, layers=layers, draft=draft, drafting=drafting)
 
     def through_layers(self, rows: Array) -> Cost:
         """The cost of ``rows`` tokens in the layers; of a table one term."""
@@ -76,8 +78,8 @@ class PassLaw(Spec):
         return overhead(layers=self.layers(rows))
 
 
-def _layers_time(c: Context, rows: Array) -> Array:
-    return pass_terms.through_layers(c, rows).time
+def _layers_time(ctx: Context, rows: Array) -> Array:
+    return pass_terms.through_layers(ctx, rows).time
 
 
 def price(law: PassLaw, batch: PassBatch) -> Cost:
@@ -92,22 +94,22 @@ def price(law: PassLaw, batch: PassBatch) -> Cost:
     requests wait for a part. The model's own heads, of one layer each, go once more through what
     their tokens need; another model takes a pass for each draft, the first with the prompts.
     """
-    c, model, decodes = law.context, law.context.model, batch.decoding > 0.0
-    fed = batch.decoding * (1.0 + c.plan.drafts) if law.drafting else batch.decoding
-    rows, gaps = fed + batch.new, pass_terms.gaps(c)
+    ctx, coef, decodes = law.context, law.context.coefficients, batch.decoding > 0.0
+    fed = batch.decoding * (1.0 + ctx.plan.drafts) if law.drafting else batch.decoding
+    rows, gaps = fed + batch.new, pass_terms.gaps(ctx)
     mean = batch.context / jnp.maximum(batch.decoding, 1.0)
-    needs = attention_and_launch(c, batch.decoding, mean, gaps)
+    needs = attention_and_launch(ctx, batch.decoding, mean, gaps)
     if law.drafting:
         decode = _drafted(law, batch, needs)
     else:
-        head = pass_terms.head(c, batch.decoding, 1.0)
-        decode = add(needs, head, overhead(host=c.engine.sequence_time * batch.decoding))
+        head = pass_terms.head(ctx, batch.decoding, 1.0)
+        decode = add(needs, head, overhead(host=ctx.engine.sequence_time * batch.decoding))
     prompts, chunk, before = batch.chunks
-    launch = eager_launch(c, batch.new, gaps) * jnp.where(decodes, model.eager_beside_decode, 1.0)
-    launch = jnp.where(rows <= graph_tokens(c), jnp.where(decodes, 0.0, gaps), launch)
+    launch = eager_launch(ctx, batch.new, gaps) * jnp.where(decodes, coef.eager_beside_decode, 1.0)
+    launch = jnp.where(rows <= graph_tokens(ctx), jnp.where(decodes, 0.0, gaps), launch)
     prefill = add(
-        pass_terms.prefill_attention(c, prompts, chunk, before),
-        pass_terms.prompt_head(c, prompts),
+        pass_terms.prefill_attention(ctx, prompts, chunk, before),
+        pass_terms.prompt_head(ctx, prompts),
         overhead(launch=launch),
     )
     cost = add(
@@ -115,25 +117,25 @@ def price(law: PassLaw, batch: PassBatch) -> Cost:
         decode.scaled(jnp.where(decodes, 1.0, 0.0)),
         prefill.scaled(jnp.where(batch.new > 0.0, 1.0, 0.0)),
     )
-    cost = cost.scaled(jnp.where(decodes, model.decode_factor, model.first_factor))
+    cost = cost.scaled(jnp.where(decodes, coef.decode_factor, coef.first_factor))
     if law.draft is None:
         return cost
     none = jnp.zeros_like(batch.new)
     first = price(law.draft, batch)
     later = price(law.draft, batch._replace(new=none, pairs=none))
-    later = later.scaled((c.plan.drafts - 1.0) * jnp.where(decodes, 1.0, 0.0))
+    later = later.scaled((ctx.plan.drafts - 1.0) * jnp.where(decodes, 1.0, 0.0))
     return add(cost, as_draft(first), as_draft(later))
 
 
 def _drafted(law: PassLaw, batch: PassBatch, needs: Cost) -> Cost:
     """What decoding requests need besides the layers where their drafts are verified."""
-    c = law.context
-    host = overhead(host=c.engine.sequence_time * batch.decoding * pass_yield(c))
-    if c.draft is not None:
-        return add(needs, verifying_head(c, batch.decoding), host)
-    verified = law.through_layers(batch.decoding * (1.0 + c.plan.drafts))
-    heads = add(verified, needs).scaled(c.plan.drafts / jnp.sum(c.shape.layers.count, axis=-1))
-    return add(needs, heads, verifying_head(c, batch.decoding), host)
+    ctx = law.context
+    host = overhead(host=ctx.engine.sequence_time * batch.decoding * pass_yield(ctx))
+    if ctx.draft is not None:
+        return add(needs, verifying_head(ctx, batch.decoding), host)
+    verified = law.through_layers(batch.decoding * (1.0 + ctx.plan.drafts))
+    heads = add(verified, needs).scaled(ctx.plan.drafts / jnp.sum(ctx.shape.layers.count, axis=-1))
+    return add(needs, heads, verifying_head(ctx, batch.decoding), host)
 
 
 def pass_time(law: PassLaw, decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
@@ -165,22 +167,22 @@ class RankedLaw(NamedTuple):
         return self.own.context
 
 
-def ranked_law(c: Context, *, drafting: bool = False) -> RankedLaw:
+def ranked_law(ctx: Context, *, drafting: bool = False) -> RankedLaw:
     """The law of one model, layout and system whose own heads draft, if any."""
-    layers = c.shape.layers
+    layers = ctx.shape.layers
     mixtures = layers._replace(count=layers.count * layers.mixture)
-    sparse = c._replace(shape=c.shape._replace(layers=mixtures))
+    sparse = ctx._replace(shape=ctx.shape._replace(layers=mixtures))
 
     def shared(rows: Array) -> Array:
         terms = pass_terms.through_layers(sparse, rows).terms
         return jnp.asarray(sum(terms[name] for name in COMMON))
 
     def own(rows: Array) -> Array:
-        return _layers_time(c, rows) - shared(rows)
+        return _layers_time(ctx, rows) - shared(rows)
 
-    kind = jnp.result_type(c.plan.tp)
+    kind = jnp.result_type(ctx.plan.tp)
     table = tabulated(own, 0, OCTAVES, FINE, kind)
-    law = PassLaw(context=c, layers=table, draft=None, drafting=drafting)
+    law = PassLaw(context=ctx, layers=table, draft=None, drafting=drafting)
     return RankedLaw(law, tabulated(shared, RANKS, OCTAVES, FINE, kind))
 
 
@@ -195,7 +197,7 @@ def experts_time(law: RankedLaw, tokens: Array, verified: Array | None = None) -
     The mean over ranks counts: experts see the tokens of all, and the exchange is priced as an
     even one. The model's own heads, of one layer each, see what is ``verified`` again.
     """
-    plan, factor = law.context.plan, law.context.model.decode_factor
+    plan, factor = law.context.plan, law.context.coefficients.decode_factor
     seconds = law.experts(jnp.sum(tokens) / plan.attention_dp) * factor
     if verified is None:
         return seconds

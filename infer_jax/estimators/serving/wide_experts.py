@@ -11,41 +11,41 @@ from infer_jax.physics.network import dispatch
 from infer_jax.physics.numerics import maximum
 
 
-def exchanged(c: Context, wide: WideExperts, rows: Array) -> Array:
+def exchanged(ctx: Context, wide: WideExperts, rows: Array) -> Array:
     """Seconds in each layer of handing ``rows`` tokens of a group to experts, and taking them back.
 
     Every chip of a group sends its share of the group's tokens.
     """
-    plan, shape = c.plan, c.shape
+    plan, shape = ctx.plan, ctx.shape
     ranks, own = plan.tp * plan.attention_dp, rows * shape.width / plan.tp
     sizes = (own * dispatch.sent_bytes(shape.layers.routed.bits), own * dispatch.COMBINED)
-    copies = shape.exchanged * (1.0 - c.model.idle_slots)
-    uses, nodes = copies * rows * plan.attention_dp, dispatch.nodes_of(ranks, c.wire)
-    crowds = dispatch.Crowds(*(crowded(c, wide, uses, places) for places in (plan.ep, nodes)))
+    copies = shape.exchanged * (1.0 - ctx.coefficients.idle_slots)
+    uses, nodes = copies * rows * plan.attention_dp, dispatch.nodes_of(ranks, ctx.wire)
+    crowds = dispatch.Crowds(*(crowded(ctx, wide, uses, places) for places in (plan.ep, nodes)))
 
     def both_ways(size: Array) -> Array:
-        quick = dispatch.low_latency(ranks, copies, size, c.wire, crowds.rank)
-        thorough = dispatch.normal(ranks, copies, size, c.wire, wide.nodes, crowds)
+        quick = dispatch.low_latency(ranks, copies, size, ctx.wire, crowds.rank)
+        thorough = dispatch.normal(ranks, copies, size, ctx.wire, wide.nodes, crowds)
         return jnp.where(wide.kernels > 0.5, quick, thorough)
 
     return total(both_ways(size) for size in sizes)
 
 
-def unhidden(c: Context, wide: WideExperts, computing: Array, exchange: Array) -> Array:
+def unhidden(ctx: Context, wide: WideExperts, computing: Array, exchange: Array) -> Array:
     """Seconds that ``exchange`` adds to ``computing``; of two micro-batches one hides the other's.
 
     smax(C + u X, X) - C: normal kernels take a share u of the processors while they run,
     low-latency ones none (deepseek-ai/profile-data at ae7fc07, README).
     """
-    taken = jnp.where(wide.kernels > 0.5, 0.0, c.model.handing_over)
-    overlapped = maximum(computing + taken * exchange, exchange, 1.0 / c.model.overlap)
+    taken = jnp.where(wide.kernels > 0.5, 0.0, ctx.coefficients.handing_over)
+    overlapped = maximum(computing + taken * exchange, exchange, 1.0 / ctx.coefficients.overlap)
     return jnp.where(wide.two_batch > 0.5, overlapped - computing, exchange)
 
 
-def crowded(c: Context, wide: WideExperts, uses: Array, places: Array) -> Array:
+def crowded(ctx: Context, wide: WideExperts, uses: Array, places: Array) -> Array:
     """Load of the busiest of the ``places`` of each layer's experts, over the mean of ``uses``."""
-    experts, skew = c.shape.layers.experts, c.model.skew
+    experts, skew = ctx.shape.layers.experts, ctx.coefficients.skew
     uneven = routing.popularity_spread(experts, skew) * jnp.sqrt(places / experts)
-    dealt = routing.busiest(uses / places, places, c.model.imbalance, uneven)
+    dealt = routing.busiest(uses / places, places, ctx.coefficients.imbalance, uneven)
     placed = routing.replicated(experts, wide.copies, places, skew)
     return jnp.where(wide.copies > 0.0, jnp.minimum(dealt, placed), dealt)
