@@ -65,7 +65,7 @@ def random_servers(
 
     @jax.jit
     def estimated(work: ServingWorkload, plan: Deployment):
-        return serving.serve(seen, hardware, work, plan)
+        return serving.estimate_shape(seen, hardware, work, plan)
 
     @jax.jit
     def price(plan: Deployment, context: jax.Array):

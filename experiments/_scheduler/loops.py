@@ -16,8 +16,11 @@ from jaxtyping import Float
 
 import infer_jax as ij
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
+from infer_jax.estimators.serving.closed_loop import RequestTokens
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.passes import eager_launch, stepping
+from infer_jax.estimators.serving.open_loop import group_of
+from infer_jax.estimators.serving.passes import eager_launch, step_law
+from infer_jax.physics import scheduling
 from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
 from infer_jax.specs import lengths
 
@@ -27,7 +30,7 @@ ROWS = 2.0 ** (np.arange(16 * FINE + 1) / FINE)
 
 
 class Priced(NamedTuple):
-    """The parts of ``stepping``, tabulated: seconds by requests that decode and by rows, slopes."""
+    """The parts of ``step_law``, tabulated: seconds by requests that decode and by rows, slopes."""
 
     decode: Float[Array, " requests"]
     layers: Float[Array, " rows"]  # logarithms
@@ -41,7 +44,7 @@ class Priced(NamedTuple):
 
 def priced(c: Context, context: Array) -> Priced:
     """The passes of one attention group whose requests decode at ``context`` tokens."""
-    law = stepping(c, context)
+    law = step_law(c, context)
     none, one, many = jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(1000.0)
 
     def attending(new: Array, cached: Array) -> Array:
@@ -142,8 +145,11 @@ def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLE
         work = ServingWorkload.of(isl=isl, osl=osl, fixed=0.0 if drawn else 1.0).replace(
             batch=load, lengths=shares
         )
-        one = model.serve(seen, hardware, work, plan)
-        rules = model.service(arch, hardware, work, plan)
+        one = model.estimate_shape(seen, hardware, work, plan)
+        ctx = model.context(seen, hardware, plan)
+        group = group_of(ctx, work, RequestTokens.of(ctx, work))
+        load = load / ctx.plan.attention_dp
+        rules = scheduling.closed_loop(group.step, group.kinds, group.server, load)
         return (rules.ttft, rules.tpot), (one.ttft, one.tpot), one.places
 
     price = jax.jit(lambda m: priced(m.context(seen, hardware, plan), jnp.asarray(isl + osl / 2)))

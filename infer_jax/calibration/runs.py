@@ -149,7 +149,7 @@ def predictor(
     def times(estimator: Estimator, load: InstanceLoad) -> Array:
         if estimator.batches:  # by the shape of the model, which is not traced again
             server = cast(Serving, estimator)
-            estimate = server.serve(seen, hardware, load.workload, load.plan)
+            estimate = server.estimate_shape(seen, hardware, load.workload, load.plan)
         else:
             estimate = estimator.estimate(numbers, hardware, load.workload, load.plan)
         middle = getattr(estimate, "ttft_median", estimate.ttft)

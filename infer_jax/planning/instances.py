@@ -93,7 +93,7 @@ class PlannedServer(NamedTuple):
             requests = work.replace(batch=load)
         else:
             requests = work.replace(arrivals=work.arrivals.replace(rate=load))
-        return self.serving.serve(model, self.hardware, requests, plan, draft)
+        return self.serving.estimate_shape(model, self.hardware, requests, plan, draft)
 
     def token(self, degrees: dict[str, Array], forward: ForwardPass) -> Pass:
         """A pass of one instance, per token that a sequence gains."""

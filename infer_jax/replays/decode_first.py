@@ -10,7 +10,7 @@ from jax import Array
 from infer_jax.replays.prefix_cache import PrefixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
-from infer_jax.replays.state import UNREACHED, State, get
+from infer_jax.replays.state import UNREACHED, BlockSums, State, get
 from infer_jax.specs import number, spec
 
 
@@ -59,7 +59,7 @@ class BlockReuse(GuaranteedNoEvict):
     can_draft = False
     cache = PrefixCache
     found_once_read = True
-    sums = 2
+    sums = BlockSums
 
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
         held = s.slots.reserved + s.unseen.next_blocks - chunk.hit.counted
@@ -67,10 +67,10 @@ class BlockReuse(GuaranteedNoEvict):
         return jnp.logical_not(chunk.hit.waits) & enough
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
-        return s.slots.sums[1] + self.prompt_blocks(s, requests) - s.cache.shared
+        return s.slots.sums.next + self.prompt_blocks(s, requests) - s.cache.shared
 
     def used_blocks(self, s: State, requests: Requests) -> Array:
-        taken = s.slots.sums[0] + self.prompt_blocks(s, requests)
+        taken = s.slots.sums.last + self.prompt_blocks(s, requests)
         return taken + s.unseen.blocks - s.cache.shared
 
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
@@ -110,7 +110,7 @@ class Preempting(Rules):
     idle_looks = True
     cache = PrefixCache
     preempts = True
-    sums = 2
+    sums = BlockSums
 
     # admit
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
@@ -125,7 +125,7 @@ class Preempting(Rules):
 
     # blocks that are taken
     def used_blocks(self, s: State, requests: Requests) -> Array:
-        taken = s.slots.sums[0] + self.prompt_blocks(s, requests)
+        taken = s.slots.sums.last + self.prompt_blocks(s, requests)
         return taken + s.cache.unseen_blocks(s) - s.cache.shared
 
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
@@ -145,7 +145,7 @@ class Preempting(Rules):
     # make room
     def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
         more = jnp.where(chunk.begun, chunk.tokens, 0)
-        wanted = s.slots.sums[1] + self._part_blocks(s, requests, more) - s.cache.shared
+        wanted = s.slots.sums.next + self._part_blocks(s, requests, more) - s.cache.shared
         return (s.batch.tokens == 0) & (wanted + s.unseen.blocks > self.blocks)
 
     def victim(self, s: State, requests: Requests) -> Array:
@@ -154,5 +154,5 @@ class Preempting(Rules):
         return jnp.argmax(jnp.where(slots.end < UNREACHED, slots.request, -1)).astype(jnp.int32)
 
     def safe_steps(self, s: State) -> Array:
-        free = self.blocks - s.slots.sums[1] - s.unseen.blocks + s.cache.shared
+        free = self.blocks - s.slots.sums.next - s.unseen.blocks + s.cache.shared
         return self.steps_in(s, free)

@@ -8,7 +8,7 @@ from infer_jax.replays.drafts import tokens_to_come
 from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
-from infer_jax.replays.state import UNREACHED, State, get, total
+from infer_jax.replays.state import UNREACHED, State, Sums, TokenSums, get, total
 from infer_jax.specs import number, spec
 
 HAIR = 1e-6  # tokens
@@ -43,7 +43,7 @@ class PrefillFirst(Rules):
     cache = RadixCache
     preempts = True
     requeues_last = True
-    sums = 4
+    sums = TokenSums
 
     def start(self, s: State) -> State:
         return s.update(queue={"share": jnp.asarray(self.ratio, s.queue.share.dtype)})
@@ -54,8 +54,10 @@ class PrefillFirst(Rules):
         late = s.unseen.finished if s.drafts is None else s.drafts.over_rest
         taken = self.taken_blocks(s, requests) + s.unseen.blocks + hit.blocks - hit.used
         free = (self.blocks - taken) * self.block.astype(float)
-        now, before = s.slots.sums[2:]
-        coming = jnp.where(s.unseen.decoded, before, now + s.unseen.first_tokens) + late
+        sums, first_tokens = s.slots.sums, s.unseen.first_tokens
+        coming = (
+            jnp.where(s.unseen.decoded, sums.to_come_before, sums.to_come + first_tokens) + late
+        )
         rest = free - coming * s.queue.share - s.batch.charged
         wanted = chunk.whole - hit.blocks * self.block + jnp.minimum(chunk.coming, self.clip)
         # at a tie no request is admitted, whatever the digits of ``charge`` say
@@ -86,19 +88,20 @@ class PrefillFirst(Rules):
         return chunk.coming <= self.clip
 
     # blocks that are taken
-    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
+    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> Sums:
         """Blocks after the last step and at the next, tokens to come, and those a step before."""
         clip = self.clip.astype(jnp.int32)
         verified = jnp.where((self.drafts > 0) & (self.overlap == 0), 1 + self.drafts, 0)
-        blocks = self.blocks_of(last), self.blocks_of(now) + self.blocks_of(verified)
-        return *blocks, jnp.minimum(left, clip), jnp.minimum(before, clip)
+        following = self.blocks_of(now) + self.blocks_of(verified)
+        tokens = jnp.minimum(left, clip), jnp.minimum(before, clip)
+        return TokenSums(self.blocks_of(last), following, *tokens)
 
     def slot_tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
         return drafting.reserved_tokens(s, steps, self.drafts, self.overlap > 0)
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
         part = jnp.where(s.batch.request >= 0, self.blocks_of(s.batch.computed), 0)
-        return s.slots.sums[0] + part - s.cache.shared
+        return s.slots.sums.last + part - s.cache.shared
 
     def used_blocks(self, s: State, requests: Requests) -> Array:
         return self.taken_blocks(s, requests) + s.cache.unseen_blocks(s)
@@ -108,7 +111,7 @@ class PrefillFirst(Rules):
 
     # make room
     def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
-        wanted = s.slots.sums[1] + s.unseen.next_blocks - s.cache.shared
+        wanted = s.slots.sums.next + s.unseen.next_blocks - s.cache.shared
         return (s.batch.tokens == 0) & (s.slots.decoding > 1) & (wanted > self.blocks)
 
     def victim(self, s: State, requests: Requests) -> Array:
@@ -147,7 +150,7 @@ class PrefillFirst(Rules):
         return jnp.minimum(share, 1.0).astype(s.queue.share.dtype)
 
     def safe_steps(self, s: State) -> Array:
-        free = self.blocks - s.slots.sums[1] - s.unseen.next_blocks + s.cache.shared
+        free = self.blocks - s.slots.sums.next - s.unseen.next_blocks + s.cache.shared
         return self.steps_in(s, free)
 
     # finish
@@ -162,7 +165,7 @@ class PrefillFirst(Rules):
         still = jnp.where(lags, queue.clearing | leaves, queue.clearing)
         fall = (self.ratio - self.least) / self.decay * (after.clock.steps - s.clock.steps)
         share = jnp.maximum(queue.share - fall, self.least)
-        share = jnp.where(queue.pass_blocked, queue.share, share)
+        share = jnp.where(queue.preempted, queue.share, share)
         return after.update(
             queue={
                 "blocked": queue.blocked & ~cleared,

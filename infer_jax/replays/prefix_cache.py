@@ -289,7 +289,7 @@ class PrefixCache(NamedTuple):
         there = slots.end < UNREACHED
         held = rules.blocks_of(slots.base + after.clock.steps - 1)
         taken = rules.taken_blocks(s, requests) + cache.shared
-        grown = jnp.maximum(taken + total(jnp.where(there, held, 0)) - slots.sums[1], taken)
+        grown = jnp.maximum(taken + total(jnp.where(there, held, 0)) - slots.sums.next, taken)
         first = taken + s.unseen.blocks
         cache = cache._use_up(rules, jnp.where(lags, first, jnp.maximum(first, grown)), go)
         new = jnp.where(go & there & (slots.end <= after.clock.steps), slots.request, UNREACHED)

@@ -105,7 +105,7 @@ class RadixCache(NamedTuple):
     def make_room(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "RadixCache":
         """It unlocks what it used, and pages are given up for passes to come."""
         rules, tree = ctx.rules, lock(self.tree, get(self.node, victim), -1)
-        used = s.slots.sums[0] + s.unseen.blocks - tree.shared - rules.blocks_of(tokens)
+        used = s.slots.sums.last + s.unseen.blocks - tree.shared - rules.blocks_of(tokens)
         wanted = rules.blocks_of(rules.tokens_freed(s))
         mine = (self.leaving >> 1) == victim
         return self._replace(

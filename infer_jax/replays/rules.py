@@ -7,6 +7,7 @@ lanes of ``vmap`` may differ in it.
 
 from typing import ClassVar, NamedTuple, Self
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -15,7 +16,7 @@ from infer_jax.replays.drafts import PerPass
 from infer_jax.replays.prefix_cache import CacheHit, NoCache, PrefixCache
 from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.state import UNREACHED, State
+from infer_jax.replays.state import UNREACHED, BlockSums, NoSums, State, Sums
 from infer_jax.specs import Spec, number, spec
 
 
@@ -93,7 +94,7 @@ class Rules(Spec):
     found_once_read = False  # a prompt is found there once the pass that ends it was read
     preempts = False  # a running request may have to make room
     requeues_last = False  # and then goes to the end of the queue
-    sums = 0  # how many numbers of each slot are added up
+    sums: ClassVar[type[Sums]] = NoSums  # numbers of each slot that are added up
 
     def integers(self) -> Self:
         """The same with whole numbers where tokens, blocks and passes are counted."""
@@ -114,7 +115,7 @@ class Rules(Spec):
     def admits(self, s: State) -> Array:
         """Whether a pass has a slot and tokens for another request."""
         running = s.slots.running + s.unseen.finished
-        blocked = s.queue.pass_blocked | s.queue.blocked
+        blocked = s.queue.preempted | s.queue.blocked
         return (running < self.slots) & ~blocked & (s.batch.left > 0)
 
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
@@ -152,19 +153,19 @@ class Rules(Spec):
         return jnp.asarray(False)
 
     # blocks that are taken
-    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> tuple[Array, ...]:
-        """Whole numbers of each slot whose sums these rules look at: ``sums`` of them.
+    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> Sums:
+        """Whole numbers of each slot whose sums these rules look at.
 
         ``left``: tokens to come, and ``before`` the last pass; ``last`` and ``now``: tokens that
         have blocks in the pass that was, and in the one that comes. Here the blocks of the latter.
         """
-        return (self.blocks_of(last), self.blocks_of(now))[: self.sums]
+        if self.sums is NoSums:
+            return NoSums()
+        return BlockSums(self.blocks_of(last), self.blocks_of(now))
 
-    def add_to_sums(
-        self, s: State, own: tuple[Array, ...], ok: Array, sign: int = 1
-    ) -> tuple[Array, ...]:
+    def add_to_sums(self, s: State, own: Sums, ok: Array, sign: int = 1) -> Sums:
         """The sums over slots with those of one more, or (``sign`` -1) one less, where ``ok``."""
-        return tuple(x + sign * jnp.where(ok, y, 0) for x, y in zip(s.slots.sums, own, strict=True))
+        return jax.tree.map(lambda x, y: x + sign * jnp.where(ok, y, 0), s.slots.sums, own)
 
     def slot_tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
         """Tokens of each slot with blocks at the pass that ends step ``steps``, and at the next."""
@@ -172,7 +173,7 @@ class Rules(Spec):
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken, when the pass is put together."""
-        return s.slots.sums[1] + self.prompt_blocks(s, requests) - s.cache.shared
+        return s.slots.sums.next + self.prompt_blocks(s, requests) - s.cache.shared
 
     def used_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks that are taken after a pass."""

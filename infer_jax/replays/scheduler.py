@@ -61,7 +61,7 @@ class Scheduler(NamedTuple):
                 "left": jnp.where(is_new, self.rules.prompt_budget(s), batch.left),
                 **{name: jnp.where(is_new, jnp.zeros_like(x), x) for name, x in columns},
             },
-            queue={"pass_blocked": s.queue.pass_blocked & ~is_new},
+            queue={"preempted": s.queue.preempted & ~is_new},
         )
 
     def look(self, s: State) -> tuple[State, ScheduledChunk, Array]:
@@ -73,7 +73,9 @@ class Scheduler(NamedTuple):
         ok = (chunk.tokens > 0) & (chunk.begun | fits)
         s = s.cache.note_wait(s, chunk)
         if rules.requeues_last:
-            refused = chunk.waits & ~chunk.begun & ~ok & (s.batch.left > 0) & ~s.queue.pass_blocked
+            # the pass has tokens for the request that waits, and no place or blocks
+            tried = chunk.waits & ~chunk.begun & (s.batch.left > 0) & ~s.queue.preempted
+            refused = tried & ~ok
             s = s.update(queue={"blocked": s.queue.blocked | refused})
         return s, chunk, ok
 
@@ -177,7 +179,7 @@ class Scheduler(NamedTuple):
         context = drafting.context_of(s, slot)
         sums = rules.add_to_sums(s, rules.slot_sums(*to_come, *tokens), decodes, -1)
         after = s.update(
-            queue={"pass_blocked": yes},
+            queue={"preempted": yes},
             slots={
                 "end": put(slots.end, slot, jnp.asarray(UNREACHED), decodes),
                 "sums": sums,

@@ -157,7 +157,7 @@ class Server(NamedTuple):
         longest = jnp.minimum(s.slots.soonest - s.clock.steps, LONGEST)
         if rules.preempts:
             safe = jnp.minimum(longest, rules.safe_steps(s))
-            longest = jnp.where(queue.pass_blocked, 1, safe)
+            longest = jnp.where(queue.preempted, 1, safe)
         if rules.requeues_last:
             longest = jnp.where(queue.blocked & queue.clearing, 1, longest)
         late = s.unseen.finished > 0
@@ -224,20 +224,20 @@ class Server(NamedTuple):
         to_come = tokens_to_come(slots.end - steps, drafting.per_pass(s))
         sums = rules.slot_sums(*to_come, *tokens)
         held = rules.leaving_blocks(s, *tokens)
-        leaving, sums = departures(slots, done, drafting.leaving_tokens(s, steps), held, sums)
-        gone, gone_tokens, _, next_blocks, soonest, free = leaving
-        reserved = slots.reserved if rules.preempts else slots.reserved - next_blocks
-        unseen = zip(("finished", "tokens", "blocks", "next_blocks"), leaving[:4], strict=True)
+        contexts = drafting.leaving_tokens(s, steps)
+        gone, sums, soonest, free = departures(slots, done, contexts, held, sums)
+        reserved = slots.reserved if rules.preempts else slots.reserved - gone.next_blocks
+        unseen = zip(("finished", "tokens", "blocks", "next_blocks"), gone, strict=True)
         after = s.update(
-            clock={"steps": steps, "finished": s.clock.finished + gone},
+            clock={"steps": steps, "finished": s.clock.finished + gone.count},
             slots={
                 "end": jnp.where(done, UNREACHED, slots.end),
                 "sums": sums,
                 "soonest": soonest,
                 "free": free,
-                "running": slots.running - gone,
-                "decoding": slots.decoding + s.batch.prompts - gone,
-                "context": context + s.batch.contexts - gone_tokens,
+                "running": slots.running - gone.count,
+                "decoding": slots.decoding + s.batch.prompts - gone.count,
+                "context": context + s.batch.contexts - gone.tokens,
                 "reserved": reserved,
             },
             unseen={
@@ -247,4 +247,4 @@ class Server(NamedTuple):
             },
         )
         after = drafting.finish(after, slots.end, done, lags, knows_ends=rules.mixed)
-        return rules.finish(s, after, gone, batch.prompts, batch.idle)
+        return rules.finish(s, after, gone.count, batch.prompts, batch.idle)

@@ -66,10 +66,33 @@ class Queue(NamedTuple):
     arrived_before: Int[Array, " n"]
     returned_count: Int[Array, ""]
     returned_fed: Int[Array, ""]
-    pass_blocked: Bool[Array, ""]  # no request is admitted in this pass
+    preempted: Bool[Array, ""]  # one was in this pass, so that none is admitted
     blocked: Bool[Array, ""]  # none is until a request leaves
     clearing: Bool[Array, ""]  # one has left
     share: Float[Array, ""]  # of the tokens to come that are counted as needed
+
+
+class NoSums(NamedTuple):
+    """Rules that add nothing up over slots."""
+
+
+class BlockSums(NamedTuple):
+    """Blocks of all slots in the pass that was, and in the one that comes."""
+
+    last: Array
+    next: Array
+
+
+class TokenSums(NamedTuple):
+    """``BlockSums``, tokens to come of all slots, and those before the last pass."""
+
+    last: Array
+    next: Array
+    to_come: Array
+    to_come_before: Array
+
+
+Sums = NoSums | BlockSums | TokenSums
 
 
 class Slots(NamedTuple):
@@ -79,7 +102,7 @@ class Slots(NamedTuple):
     end: Int[Array, " w"]  # the step of its last token
     base: Int[Array, " w"]  # its context less the steps
     blocks: Int[Array, " w"]  # reserved for it
-    sums: tuple[Int[Array, ""], ...]  # over the slots, of ``Rules.slot_sums``
+    sums: Sums  # over the slots, of ``Rules.slot_sums``
     soonest: Int[Array, ""]  # end of all
     free: Int[Array, ""]  # the first free slot
     running: Int[Array, ""]  # requests, those in their prompt among them
@@ -126,6 +149,15 @@ class Record(NamedTuple):
     last: Int[Array, " n"]
 
 
+class Departures(NamedTuple):
+    """Requests that leave: how many, tokens of their contexts, their blocks, those a step on."""
+
+    count: Array
+    tokens: Array
+    blocks: Array
+    next_blocks: Array
+
+
 class State(NamedTuple):
     """A server between two turns."""
 
@@ -145,8 +177,8 @@ class State(NamedTuple):
         )
 
 
-def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: int) -> State:
-    """A server at time 0, without drafts or a cache of prompts; its rules add up ``sums`` sums."""
+def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: type[Sums]) -> State:
+    """A server at time 0, without drafts or a cache of prompts; its rules add up ``sums``."""
     from infer_jax.replays.prefix_cache import NoCache
 
     zero, time, no = jnp.zeros((), jnp.int32), jnp.zeros((), kind), jnp.asarray(False)
@@ -158,8 +190,8 @@ def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: int) -
         clock=Clock(time, time - 1.0, zero, zero, zero, zero, zero),
         queue=Queue(zero, never, zero, no, zero, no, own, own, zero, zero, no, no, no, time),
         slots=Slots(
-            slot - 1, slot + UNREACHED, slot, slot, (zero,) * sums, never, zero, zero, zero, zero,
-            zero,
+            slot - 1, slot + UNREACHED, slot, slot, sums(*(zero for _ in sums._fields)), never,
+            zero, zero, zero, zero, zero,
         ),
         unseen=Unseen(zero, zero, zero, zero, no, zero),
         batch=ScheduledBatch(~no, zero, zero, time, zero, zero, zero, time, zero - 1, zero),
@@ -237,13 +269,11 @@ def departures(
     done: Array,
     tokens: Array,
     blocks: tuple[Array, Array],
-    sums: tuple[Array, ...],
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """What a look through all slots finds of the requests that leave, and of the others' ``sums``.
+    sums: Sums,
+) -> tuple[Departures, Sums, Array, Array]:
+    """Those that leave, ``sums`` over the others, their soonest end, and the first free slot.
 
-    Of those that leave: how many, the tokens of their contexts, their blocks, and those with a
-    token more; then the soonest end of the others, and the first slot that is free. It is one
-    reduction of all: XLA makes one loop of it, where five take twice the time.
+    It is one reduction of all: XLA makes one loop of it, where five take twice the time.
     """
     stays = (slots.end < UNREACHED) & ~done
     columns = (
@@ -263,4 +293,5 @@ def departures(
     never = jnp.asarray(UNREACHED, jnp.int32)
     start = (*(jnp.zeros((), x.dtype) for x in columns[:added]), never, never)
     found = lax.reduce(columns, start, combine, (0,))
-    return found[len(sums) :], found[: len(sums)]
+    named = type(sums)(*found[: len(sums)])
+    return Departures(*found[len(sums) : added]), named, found[-2], found[-1]

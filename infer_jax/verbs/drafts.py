@@ -198,7 +198,7 @@ def fastest(
 
     def drafted_estimate(drafts: Array) -> ServerEstimate:
         drafted = deployment(plan).replace(drafts=drafts)
-        return estimator.serve(model, hardware, work, drafted, small)
+        return estimator.estimate_shape(model, hardware, work, drafted, small)
 
     every = jax.vmap(drafted_estimate)(counts)
     # limits are of the plan, not of its drafts alone: where none fits, the fastest is shown

@@ -27,7 +27,7 @@ FEWER = 1e-2
 def _serve(serving, engine, generation, seen, *rest):
     def one(engine, generation, seen, *rest):
         own = serving.replace(engine=engine, generation=generation)
-        life = own.serve(seen, *rest)
+        life = own.estimate_shape(seen, *rest)
         said = {name: getattr(life, name) for name in ("latency", "ttft", "tpot", "throughput")}
         limits = life.decode.limits
         if "arrivals" in limits:

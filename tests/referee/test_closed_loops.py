@@ -28,7 +28,7 @@ def estimated():
 
     @jax.jit
     def times(model, work, plan):
-        life = model.serve(seen, hardware, work, plan)
+        life = model.estimate_shape(seen, hardware, work, plan)
         return life.ttft, life.tpot, life.ttft_median, life.places
 
     @jax.jit

@@ -43,7 +43,7 @@ PLANS = [
 
 @jax.jit
 def limit(model, seen, hardware, work, plan):
-    return model.serve(seen, hardware, work, plan).decode.limits["memory"]
+    return model.estimate_shape(seen, hardware, work, plan).decode.limits["memory"]
 
 
 @pytest.mark.parametrize("case", PLANS, ids=lambda c: f"{c[0]} {c[2]}")
@@ -71,7 +71,9 @@ def test_a_batch_fits_where_there_are_places_for_it(x64):
     @jax.jit
     def served(batch):
         work = ServingWorkload.of(isl=4096, osl=512).replace(batch=batch)
-        life = model.serve(shape(arch, blocks=BLOCKS), loaded.hardware, work, Deployment.of())
+        life = model.estimate_shape(
+            shape(arch, blocks=BLOCKS), loaded.hardware, work, Deployment.of()
+        )
         return life.places, life.decode.limits["memory"].slack
 
     places = float(served(1.0)[0])

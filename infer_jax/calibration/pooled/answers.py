@@ -108,7 +108,7 @@ def closed_loop(model: Serving, row: RowInputs) -> Answers:
     """A constant number of requests in flight."""
     server = of_server(model, row.facts)
     assert isinstance(row.plan, Deployment)
-    served = server.serve(row.shape, row.hardware, row.workload, row.plan)
+    served = server.estimate_shape(row.shape, row.hardware, row.workload, row.plan)
     # a meter that ran longer than the server was busy shows an idle chip for the rest
     busy, idle = row.facts["busy_share"], row.hardware.power * server.draw.idle
     return {

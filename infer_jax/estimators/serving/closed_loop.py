@@ -225,10 +225,10 @@ def loop_estimate(
     """
     first = ttft_terms(ctx, loop, work)
     wave = first["first wave"] * work.batch / loop.running
-    served, waits = total(first.values()), work.batch / loop.running - 1.0
-    first["queue"] = waits * (served + (loop.lengths.osl - 1.0) * tpot)
-    ttft = served + first["queue"]
-    requests = Served(
+    unqueued, waits = total(first.values()), work.batch / loop.running - 1.0
+    first["queue"] = waits * (unqueued + (loop.lengths.osl - 1.0) * tpot)
+    ttft = unqueued + first["queue"]
+    requests = ServerLoad(
         batch=work.batch,
         in_memory=work.batch,
         running=loop.running,
@@ -285,7 +285,7 @@ def fetch(ctx: Context, work: ServingWorkload, cached: Array, prefill: Array) ->
     return pipelining.exposed(near + far, prefill, layers)
 
 
-class Served(NamedTuple):
+class ServerLoad(NamedTuple):
     """Requests that a server has in flight (``batch``), those that run in an instance, their times.
 
     ``group``: requests that share a pass of an attention group, in a pass that has any;
@@ -319,12 +319,12 @@ def per_tokens(
     return million * (1.0 - prefilling) / osl, million * prefilling / fresh, million / (isl + osl)
 
 
-def mean_power(ctx: Context, cost: Passes, served: Served, osl: Array, latency: Array) -> Array:
+def mean_power(ctx: Context, cost: Passes, load: ServerLoad, osl: Array, latency: Array) -> Array:
     """Mean power of a chip, W, by the shares of the time that it is in passes and works."""
     # a group's work in a request's time: its own decode steps, and everyone's prompts once
-    busy = pass_terms.add(cost.decode.scaled(osl), cost.joining.scaled(served.group))
+    busy = pass_terms.add(cost.decode.scaled(osl), cost.joining.scaled(load.group))
     # this often: the requests that a group finishes in a second, a pass serving several at once
-    rate = served.batch / latency / (ctx.plan.attention_dp * served.group)
+    rate = load.batch / latency / (ctx.plan.attention_dp * load.group)
     return energy.power_at(ctx.hardware.power, busy, rate, ctx.coefficients.draw)
 
 
@@ -333,52 +333,52 @@ def server_estimate(
     work: ServingWorkload,
     lengths: RequestTokens,
     cost: Passes,
-    served: Served,
+    load: ServerLoad,
     first: pass_terms.Terms,
     decode: pass_terms.Terms,
 ) -> ServerEstimate:
     """The estimate of requests in flight: throughput by Little's law, price, energy, limits."""
     osl, plan, chips = lengths.osl, ctx.plan, ctx.plan.instance
-    latency = served.ttft + (osl - 1.0) * served.tpot
-    watts = mean_power(ctx, cost, served, osl, latency)
-    prefilling = cost.joining.time * served.group
+    latency = load.ttft + (osl - 1.0) * load.tpot
+    watts = mean_power(ctx, cost, load, osl, latency)
+    prefilling = cost.joining.time * load.group
     prefilling = prefilling / (prefilling + cost.decode.time * osl)
-    seconds = latency + served.ends
-    usd = usd_per_million_tokens(chips, ctx.hardware.price, seconds, served.batch)
+    seconds = latency + load.ends
+    usd = usd_per_million_tokens(chips, ctx.hardware.price, seconds, load.batch)
     drawn = watts * ctx.coefficients.draw.pue
-    joules = energy.joules_per_million_tokens(chips, drawn, seconds, served.batch)
+    joules = energy.joules_per_million_tokens(chips, drawn, seconds, load.batch)
     (out, into, both), (out_j, into_j, both_j) = (
         per_tokens(of_requests, prefilling, lengths) for of_requests in (usd, joules)
     )
-    filled, fits = memory.filled(ctx, served.capacity, served.in_memory / plan.attention_dp)
-    prefixes, host = served.cached * served.group, ctx.hardware.host
+    filled, fits = memory.filled(ctx, load.capacity, load.in_memory / plan.attention_dp)
+    prefixes, host = load.cached * load.group, ctx.hardware.host
     limits = {
-        **served.limits,
+        **load.limits,
         "memory": fits,
         "expert ranks": memory.expert_ranks(ctx),
         "host memory": Limit(need=prefixes * work.from_host, capacity=host.memory),
         "disk memory": Limit(need=prefixes * work.from_disk, capacity=host.disk),
     }
-    rows = (lengths.fresh / plan.pp, served.group / plan.pp)
+    rows = (lengths.fresh / plan.pp, load.group / plan.pp)
     prefill, decoding = (
         Phase(time=t, terms=x, limits=limits, mfu=pass_terms.ideal(ctx, n) / t, layout=layout(ctx))
-        for t, x, n in zip((served.ttft, served.tpot), (first, decode), rows, strict=True)
+        for t, x, n in zip((load.ttft, load.tpot), (first, decode), rows, strict=True)
     )
     return ServerEstimate(
-        ttft=served.ttft,
-        ttft_median=served.ttft_median,
-        tpot=served.tpot,
+        ttft=load.ttft,
+        ttft_median=load.ttft_median,
+        tpot=load.tpot,
         chips=chips,
-        throughput=served.batch * osl / seconds / chips,
+        throughput=load.batch * osl / seconds / chips,
         cost=out,
         input_cost=into,
         prefill=prefill,
         decode=decoding,
         tpot_with_first=latency / osl,
         latency=latency,
-        in_flight=served.batch,
-        running=served.running,
-        places=served.capacity.places,
+        in_flight=load.batch,
+        running=load.running,
+        places=load.capacity.places,
         blended_cost=both,
         power=watts,
         energy=out_j,

@@ -23,14 +23,13 @@ from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, La
 from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
 from infer_jax.estimators.serving.lowered import Shape, shape
-from infer_jax.estimators.serving.open_loop import open_loop, service
+from infer_jax.estimators.serving.open_loop import open_loop
 from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
 from infer_jax.estimators.serving.plan import Deployment, deployment
 from infer_jax.estimators.serving.server_coefficients import ladder, spreads
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
 from infer_jax.physics.chance import TENTH
-from infer_jax.physics.scheduling import MeanService
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -236,9 +235,9 @@ class Serving(Coefficients, Estimator):
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> ServerEstimate:
         """A request of an instance: ``workload.batch`` kept in flight, or arrivals."""
-        return self.serve(shape(arch), hardware, workload, plan)
+        return self.estimate_shape(shape(arch), hardware, workload, plan)
 
-    def serve(
+    def estimate_shape(
         self,
         seen: Shape,
         hardware: Hardware,
@@ -255,9 +254,3 @@ class Serving(Coefficients, Estimator):
         if work.arrivals is not None:
             return open_loop(ctx, work, work.arrivals)
         return closed_loop(ctx, work)
-
-    def service(
-        self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
-    ) -> MeanService:
-        """Means and percentiles of one attention group by the laws of a server that batches."""
-        return service(self.context(shape(arch), hardware, plan), requests(workload))

@@ -10,13 +10,12 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving import closed_loop, memory
-from infer_jax.estimators.serving.closed_loop import RequestTokens, Served, ServerEstimate
+from infer_jax.estimators.serving.closed_loop import RequestTokens, ServerEstimate, ServerLoad
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.passes import pass_yield, passes, stepping
+from infer_jax.estimators.serving.passes import pass_yield, passes, step_law
 from infer_jax.estimators.serving.workload import ServingWorkload
 from infer_jax.physics import scheduling
 from infer_jax.physics.decoder import total
-from infer_jax.physics.scheduling import MeanService
 from infer_jax.specs import UNBOUNDED, Arrivals
 from infer_jax.typed_jax import jit
 
@@ -49,29 +48,13 @@ def group_of(ctx: Context, work: ServingWorkload, lengths: RequestTokens) -> Att
         prompts_first=ctx.engine.prefill_first,
         phase=ctx.engine.phase,
     )
-    law = stepping(ctx, context)
+    law = step_law(ctx, context)
 
     @jit()  # traced and lowered once, for many laws ask it
     def step(decoding: Array, prompts: Array, new: Array, cached: Array) -> Array:
         return ctx.coefficients.decode_factor * law(decoding, prompts, new, cached)
 
     return AttentionGroup(step, kinds, server, context, capacity)
-
-
-def service(ctx: Context, work: ServingWorkload) -> MeanService:
-    """Means and percentiles of one attention group, in a closed or an open loop.
-
-    Times of passes alone, without the network and tokeniser before the first of them.
-    """
-    return _service(group_of(ctx, work, RequestTokens.of(ctx, work)), ctx, work)
-
-
-def _service(group: AttentionGroup, ctx: Context, work: ServingWorkload) -> MeanService:
-    inputs = (group.step, group.kinds, group.server)
-    if work.arrivals is None:
-        return scheduling.closed_loop(*inputs, work.batch / ctx.plan.attention_dp)
-    rate = work.arrivals.rate / ctx.plan.attention_dp
-    return scheduling.open_loop(*inputs, rate, work.arrivals.variability)
 
 
 def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> ServerEstimate:
@@ -82,7 +65,8 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     """
     lengths, groups = RequestTokens.of(ctx, work), ctx.plan.attention_dp
     group = group_of(ctx, work, lengths)
-    loaded = _service(group, ctx, work)
+    inputs = (group.step, group.kinds, group.server)
+    loaded = scheduling.open_loop(*inputs, arrivals.rate / groups, arrivals.variability)
     decoding = jnp.maximum(loaded.decoding, 1.0)  # a decoding request is one itself
     # a prompt shares its pass with those that came in the one before it
     prompts = lengths.fresh * (1.0 + loaded.rate * loaded.following)
@@ -104,6 +88,7 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
         "other prefills": loaded.queue_wait,
         "queue": loaded.slot_wait,
     }
+    first["admission"] = first["admission"] + loaded.step_wait
     ttft = total(first.values())
     later = ttft - loaded.ttft
     names = (f"p{100 * level:g}" for level in scheduling.LEVELS)
@@ -112,7 +97,7 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     disturbed = jnp.maximum(loaded.tpot - alone.time, 0.0)
     decode = {**alone.terms, "other prefills": disturbed}
     tpot = total(decode.values())
-    served = Served(
+    load = ServerLoad(
         batch=loaded.rate * groups * (ttft + (lengths.osl - 1.0) * tpot),
         in_memory=loaded.running * groups,
         running=loaded.running * groups,
@@ -125,5 +110,5 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
         ends=jnp.zeros_like(tpot),
         limits={"arrivals": Limit(need=arrivals.rate, capacity=loaded.capacity * groups)},
     )
-    answer = closed_loop.server_estimate(ctx, work, lengths, cost, served, first, decode)
+    answer = closed_loop.server_estimate(ctx, work, lengths, cost, load, first, decode)
     return answer.replace(percentiles=percentiles)

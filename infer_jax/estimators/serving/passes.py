@@ -253,7 +253,7 @@ def _with_draft(ctx: Context, own: Passes, small: Passes) -> Passes:
     return own._replace(**{name: add(getattr(own, name), cost) for name, cost in more.items()})
 
 
-def stepping(ctx: Context, context: Array) -> Callable[..., Array]:
+def step_law(ctx: Context, context: Array) -> Callable[..., Array]:
     """A function of (decoding, prompts, new, cached): seconds of a group's step per token gained.
 
     ``decoding`` requests have ``context`` tokens each; beside them ``prompts`` others feed ``new``

@@ -130,6 +130,7 @@ def closed_loop(
         ttft=ttft,
         ttft_at=percentiles(LEVELS, own, kinds.weight, tail),
         slot_wait=queued,
+        step_wait=jnp.zeros_like(wait),
         queue_wait=wait,
         own=kinds.mean(own),
         tpot=tpot,

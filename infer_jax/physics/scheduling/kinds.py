@@ -61,7 +61,8 @@ class MeanService(NamedTuple):
     ttft: Array
     ttft_at: tuple[Array, ...]
     slot_wait: Array  # parts of ttft: for a slot,
-    queue_wait: Array  # for the running step and for prompts before one's own,
+    step_wait: Array  # for the running step (a closed loop counts it below),
+    queue_wait: Array  # for prompts before one's own,
     own: Array  # and the steps of one's own prompt
     tpot: Array  # (latency - ttft) / (output - 1)
     tpot_with_first: Array  # latency / output, of the means

@@ -21,6 +21,7 @@ class Mix(NamedTuple):
 
     own: Array  # time of the steps of one's own prompt, by kind
     wait: Array  # mean wait for the running step and the prompts before one's own
+    step: Array  # the part of it that is for the running step
     variance: Array
     decode_time: Array  # mean time from the first token to the last
     tpot: Array  # mean over requests of that time per token
@@ -66,7 +67,7 @@ def mix(
     prompts = _prompts(step, kinds, s, decoding, rate, variability)
     alone = prompts._replace(own=prompts.cost, length=halts.running, coming=rate * halts.running)
     prompts = trees.where(first, alone, prompts)
-    gate, queue, variance = _waits(kinds, server, s, decoding, prompts)
+    running, gate, queue, variance = _waits(kinds, server, s, decoding, prompts)
     decode_time, tokens = _decode_times(kinds, s, prompts, queue)
     halted = halts.rest + tokens * (s.base + halts.halt)
     # they halt until no slot is left: then as many decode, at their rate times this time
@@ -77,6 +78,7 @@ def mix(
     return Mix(
         own=prompts.own,
         wait=gate + queue,
+        step=running,
         variance=variance,
         decode_time=kinds.mean(decode_time),
         tpot=tpot,
@@ -112,15 +114,20 @@ def _prompts(
 
 def _waits(
     kinds: Kinds, server: ServerLimits, s: Steps, decoding: Array, p: Prompts
-) -> tuple[Array, Array, Array]:
-    """Mean waits for the running step and for prompts before one's own, and their variance."""
+) -> tuple[Array, Array, Array, Array]:
+    """Mean waits for the running step, for what comes while it runs, too, and for prompts before.
+
+    Last the variance of these.
+    """
     # the running step, and prompts that come while it runs and share the next one
     more = p.excess * clustered(0.5 * p.coming, p.variability)
-    gate = server.phase * p.length + jnp.maximum(p.coming + more, 0.0) * kinds.mean(p.cost)
+    running = server.phase * p.length
+    gate = running + jnp.maximum(p.coming + more, 0.0) * kinds.mean(p.cost)
     idle = jnp.clip((1.0 - p.load) * pole(p.share), 0.0, 1.0)
-    gate = gate * (1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle))
+    met = 1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle)
     # a prompt that finds the server idle waits for no step
-    gate = gate * -jnp.expm1(-decoding - p.rate * kinds.mean(p.own))
+    met = met * -jnp.expm1(-decoding - p.rate * kinds.mean(p.own))
+    running, gate = running * met, gate * met
     # prompts ahead that take several steps: between a gated queue (all arrivals of one step are
     # served in the next) and one served in order of arrival
     blocking = p.cost + (s.chunks - 1.0) * s.base
@@ -132,7 +139,7 @@ def _waits(
     near = near + p.length**2 / 12.0 + (more * kinds.mean(p.cost)) ** 2
     # exact for Poisson arrivals, and for others before an exponential server
     third = p.rate * kinds.mean(blocking**3) * pole(p.load) / 3.0
-    return gate, queue, near + queue**2 + burst * third
+    return running, gate, queue, near + queue**2 + burst * third
 
 
 def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Array, Array]:

@@ -44,6 +44,7 @@ def open_loop(
     burst = 1.0 - 1.0 / jnp.maximum(variability, 1.0)
     both = m.wait - burst * jnp.minimum(m.wait, drain)
     wait = (1.0 - there.taken) * m.wait + there.taken * both
+    running_step = wait * m.step / jnp.maximum(m.wait, 1e-12)
     ttft = there.queued + wait + own
     tail = mixture(
         exponential_tail(m.wait, m.variance, 1.0 - there.taken),
@@ -66,7 +67,8 @@ def open_loop(
         ttft=ttft,
         ttft_at=percentiles(LEVELS, m.own, kinds.weight, tail),
         slot_wait=there.queued,
-        queue_wait=wait,
+        step_wait=running_step,
+        queue_wait=wait - running_step,
         own=own,
         tpot=tpot,
         following=m.following * tpot / m.tpot,

@@ -23,7 +23,7 @@ def serve():
 
     @jax.jit
     def all_three(model, work, plan):
-        life = model.serve(seen, hardware, work, plan)
+        life = model.estimate_shape(seen, hardware, work, plan)
         return life.tpot, life.ttft, life.places
 
     def output(model, batch=32.0, **plan):

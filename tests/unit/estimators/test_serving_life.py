@@ -282,7 +282,7 @@ def test_a_draft_model_costs_memory_prefills_and_passes(x64, rate):
         layers = seen.layers._replace(count=seen.layers.count * count)
         draft = seen._replace(layers=layers, tables=tables)
         layout = plan().replace(drafts=drafts)
-        return serving.serve(shape(mixture()), HARDWARE, work, layout, draft)
+        return serving.estimate_shape(shape(mixture()), HARDWARE, work, layout, draft)
 
     none = estimate(serving, mixture(), HARDWARE, work, plan())
     off = serve(*numbers(0.0, 1.0))
