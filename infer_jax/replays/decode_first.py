@@ -10,7 +10,7 @@ from jax import Array
 from infer_jax.replays.prefix_cache import PrefixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
-from infer_jax.replays.state import UNREACHED, BlockSums, State, get
+from infer_jax.replays.state import UNREACHED, State, get
 from infer_jax.specs import number, spec
 
 
@@ -59,7 +59,7 @@ class BlockReuse(GuaranteedNoEvict):
     can_draft = False
     cache = PrefixCache
     found_once_read = True
-    sums = BlockSums
+    sums = ("last", "next")
 
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
         held = s.slots.reserved + s.unseen.next_blocks - chunk.hit.counted
@@ -110,7 +110,7 @@ class Preempting(Rules):
     idle_looks = True
     cache = PrefixCache
     preempts = True
-    sums = BlockSums
+    sums = ("last", "next")
 
     # admit
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:

@@ -8,7 +8,7 @@ from infer_jax.replays.drafts import tokens_to_come
 from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
-from infer_jax.replays.state import UNREACHED, State, Sums, TokenSums, get, total
+from infer_jax.replays.state import UNREACHED, SlotSums, State, get, total
 from infer_jax.specs import number, spec
 
 HAIR = 1e-6  # tokens
@@ -43,7 +43,7 @@ class PrefillFirst(Rules):
     cache = RadixCache
     preempts = True
     requeues_last = True
-    sums = TokenSums
+    sums = SlotSums._fields
 
     def start(self, s: State) -> State:
         return s.update(queue={"share": jnp.asarray(self.ratio, s.queue.share.dtype)})
@@ -88,13 +88,13 @@ class PrefillFirst(Rules):
         return chunk.coming <= self.clip
 
     # blocks that are taken
-    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> Sums:
+    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> SlotSums:
         """Blocks after the last step and at the next, tokens to come, and those a step before."""
         clip = self.clip.astype(jnp.int32)
         verified = jnp.where((self.drafts > 0) & (self.overlap == 0), 1 + self.drafts, 0)
         following = self.blocks_of(now) + self.blocks_of(verified)
         tokens = jnp.minimum(left, clip), jnp.minimum(before, clip)
-        return TokenSums(self.blocks_of(last), following, *tokens)
+        return SlotSums(self.blocks_of(last), following, *tokens)
 
     def slot_tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
         return drafting.reserved_tokens(s, steps, self.drafts, self.overlap > 0)

@@ -16,7 +16,7 @@ from infer_jax.replays.drafts import PerPass
 from infer_jax.replays.prefix_cache import CacheHit, NoCache, PrefixCache
 from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.state import UNREACHED, BlockSums, NoSums, State, Sums
+from infer_jax.replays.state import UNREACHED, SlotSums, State
 from infer_jax.specs import Spec, number, spec
 
 
@@ -94,7 +94,7 @@ class Rules(Spec):
     found_once_read = False  # a prompt is found there once the pass that ends it was read
     preempts = False  # a running request may have to make room
     requeues_last = False  # and then goes to the end of the queue
-    sums: ClassVar[type[Sums]] = NoSums  # numbers of each slot that are added up
+    sums: ClassVar[tuple[str, ...]] = ()  # of ``SlotSums``, those that are added up
 
     def integers(self) -> Self:
         """The same with whole numbers where tokens, blocks and passes are counted."""
@@ -153,17 +153,16 @@ class Rules(Spec):
         return jnp.asarray(False)
 
     # blocks that are taken
-    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> Sums:
+    def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> SlotSums:
         """Whole numbers of each slot whose sums these rules look at.
 
         ``left``: tokens to come, and ``before`` the last pass; ``last`` and ``now``: tokens that
         have blocks in the pass that was, and in the one that comes. Here the blocks of the latter.
         """
-        if self.sums is NoSums:
-            return NoSums()
-        return BlockSums(self.blocks_of(last), self.blocks_of(now))
+        blocks = {"last": self.blocks_of(last), "next": self.blocks_of(now)}
+        return SlotSums(**{name: blocks[name] for name in self.sums})
 
-    def add_to_sums(self, s: State, own: Sums, ok: Array, sign: int = 1) -> Sums:
+    def add_to_sums(self, s: State, own: SlotSums, ok: Array, sign: int = 1) -> SlotSums:
         """The sums over slots with those of one more, or (``sign`` -1) one less, where ``ok``."""
         return jax.tree.map(lambda x, y: x + sign * jnp.where(ok, y, 0), s.slots.sums, own)
 

@@ -1,7 +1,7 @@
 """The state of a replayed server between two turns of the loop, and how it is changed."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from infer_jax.replays.radix_cache import RadixCache
 
 UNREACHED = 2**30  # a step, an entry of the path or a request that does not exist
+UNSUMMED = cast(Array, None)  # no leaf of the state
 
 
 class Path(NamedTuple):
@@ -72,27 +73,13 @@ class Queue(NamedTuple):
     share: Float[Array, ""]  # of the tokens to come that are counted as needed
 
 
-class NoSums(NamedTuple):
-    """Rules that add nothing up over slots."""
+class SlotSums(NamedTuple):
+    """Sums over slots of what their rules look at (``Rules.sums``); the others are no leaves."""
 
-
-class BlockSums(NamedTuple):
-    """Blocks of all slots in the pass that was, and in the one that comes."""
-
-    last: Array
-    next: Array
-
-
-class TokenSums(NamedTuple):
-    """``BlockSums``, tokens to come of all slots, and those before the last pass."""
-
-    last: Array
-    next: Array
-    to_come: Array
-    to_come_before: Array
-
-
-Sums = NoSums | BlockSums | TokenSums
+    last: Array = UNSUMMED  # blocks in the pass that was
+    next: Array = UNSUMMED  # and in the one that comes
+    to_come: Array = UNSUMMED  # tokens to come
+    to_come_before: Array = UNSUMMED  # those before the last pass
 
 
 class Slots(NamedTuple):
@@ -102,7 +89,7 @@ class Slots(NamedTuple):
     end: Int[Array, " w"]  # the step of its last token
     base: Int[Array, " w"]  # its context less the steps
     blocks: Int[Array, " w"]  # reserved for it
-    sums: Sums  # over the slots, of ``Rules.slot_sums``
+    sums: SlotSums
     soonest: Int[Array, ""]  # end of all
     free: Int[Array, ""]  # the first free slot
     running: Int[Array, ""]  # requests, those in their prompt among them
@@ -177,7 +164,7 @@ class State(NamedTuple):
         )
 
 
-def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: type[Sums]) -> State:
+def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: tuple[str, ...]) -> State:
     """A server at time 0, without drafts or a cache of prompts; its rules add up ``sums``."""
     from infer_jax.replays.prefix_cache import NoCache
 
@@ -190,7 +177,7 @@ def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: type[S
         clock=Clock(time, time - 1.0, zero, zero, zero, zero, zero),
         queue=Queue(zero, never, zero, no, zero, no, own, own, zero, zero, no, no, no, time),
         slots=Slots(
-            slot - 1, slot + UNREACHED, slot, slot, sums(*(zero for _ in sums._fields)), never,
+            slot - 1, slot + UNREACHED, slot, slot, SlotSums(**dict.fromkeys(sums, zero)), never,
             zero, zero, zero, zero, zero,
         ),
         unseen=Unseen(zero, zero, zero, zero, no, zero),
@@ -269,15 +256,16 @@ def departures(
     done: Array,
     tokens: Array,
     blocks: tuple[Array, Array],
-    sums: Sums,
-) -> tuple[Departures, Sums, Array, Array]:
+    sums: SlotSums,
+) -> tuple[Departures, SlotSums, Array, Array]:
     """Those that leave, ``sums`` over the others, their soonest end, and the first free slot.
 
     It is one reduction of all: XLA makes one loop of it, where five take twice the time.
     """
     stays = (slots.end < UNREACHED) & ~done
+    own, fields = jax.tree.flatten(sums)
     columns = (
-        *(jnp.where(stays, x, 0) for x in sums),
+        *(jnp.where(stays, x, 0) for x in own),
         done.astype(jnp.int32),
         jnp.where(done, tokens, 0),
         *(jnp.where(done, x, 0) for x in blocks),
@@ -293,5 +281,5 @@ def departures(
     never = jnp.asarray(UNREACHED, jnp.int32)
     start = (*(jnp.zeros((), x.dtype) for x in columns[:added]), never, never)
     found = lax.reduce(columns, start, combine, (0,))
-    named = type(sums)(*found[: len(sums)])
-    return Departures(*found[len(sums) : added]), named, found[-2], found[-1]
+    others = jax.tree.unflatten(fields, found[: len(own)])
+    return Departures(*found[len(own) : added]), others, found[-2], found[-1]

@@ -308,7 +308,11 @@ def prompts_beside(
     """
     mixes = 1.0 - ctx.engine.prefill_first
     waits = 1.0 - mixes * (1.0 - ctx.coefficients.eager_beside_decode)
-    longer = jax.tree.map(lambda whole, part: whole - mixes * part, mixed, decoding)
+
+    def beyond(whole: Array, part: Array) -> Array:
+        return whole - mixes * part
+
+    longer = jax.tree.map(beyond, mixed, decoding)
     return add(add(longer, attending).scaled(1.0 / ctx.plan.pp), overhead(launch=waits * launch))
 
 

@@ -246,7 +246,7 @@ def test_an_offset_of_decoding_is_none_of_the_prompt():
 def test_the_wait_for_the_running_pass_goes_by_the_phase_of_the_engine():
     """At rates where a pass runs at nearly every arrival: none, half and all of it to come."""
     none, half, all_of_it = (
-        float(arrivals(Serving.of().fitted({"vllm.phase": x})).prefill.terms["other prefills"][3])
+        float(arrivals(Serving.of().fitted({"vllm.phase": x})).prefill.terms["admission"][3])
         for x in (0.0, 0.5, 1.0)
     )
     assert none < half and all_of_it - half == pytest.approx(half - none, rel=1e-6)
