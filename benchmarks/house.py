@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_721,
-    "lines of code of the package": 36_359,
-    "lines of the package": 62_983,
+    "lines of code of the package": 36_394,
+    "lines of the package": 63_029,
     "files of the package": 422,
-    "lines of experiments": 10_839,
-    "lines of tests": 31_197,
+    "lines of experiments": 10_845,
+    "lines of tests": 31_199,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
