@@ -21,6 +21,7 @@ from infer_jax.verbs.option import Option, option_of, type_of
 JSON = Option("Print one JSON object and nothing else.", flags=("--json",))
 QUIET = Option("The answer alone: no progress, no notes below it.", flags=("--quiet", "-q"))
 NO_PICTURE = Option("Write no picture.")
+SLIDE = Option("Draw the picture for a talk: 16:9, larger type, a caption of one line.")
 AS = Option("Read a config.json of a new model_type as a known one, such as llama.", "FAMILY")
 AT = Option("Sweep nothing: one point in full, by its index.", "INDEX")
 OF_COMMAND = {"as_json": (bool, JSON, False), "quiet": (bool, QUIET, False)}
@@ -56,13 +57,18 @@ def command_of(name: str) -> Callable[..., None]:
     def command(*, quiet: bool, **options: object) -> None:
         with importing():  # JAX, too
             from infer_jax.cli.runs import RUNS, run_verb
+            from infer_jax.plots.style import slides
             from infer_jax.verbs.progress import show_progress
         show_progress(not quiet)
         with from_command():
             given = {k: x for k, x in options.items() if x is not None and x != []}
             if family := given.pop("family", None):
                 given["config"] = f"{given['config']}:{family}"
-            RUNS.get(name, run_verb)(verb, given)
+            slide = bool(given.pop("slide", False))
+            if slide and ("out" not in given or given.get("no_picture")):
+                raise InputError("command line", "--slide", "given alone", "with --out FILE.png")
+            with slides(slide):
+                RUNS.get(name, run_verb)(verb, given)
 
     parameters = dict(_parameters(verb, row))
     command.__signature__ = signature(command).replace(parameters=[*parameters.values()])  # pyright: ignore
@@ -87,6 +93,8 @@ def _parameters(verb: Callable[..., object], row: Verb) -> Iterator[tuple[str, P
         added["out"] = str | None, option, None
     if row.drawn:
         added["no_picture"] = bool, NO_PICTURE, False
+    if row.picture or ".png" in helps.get("out", ""):
+        added["slide"] = bool, SLIDE, False
     if "config" in own:
         added["family"] = str | None, replace(AS, flags=("--as",)), None
     if "space" in own:

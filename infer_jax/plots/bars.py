@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Unpack
 
+import numpy as np
+
 from infer_jax.estimators import Phase
 from infer_jax.plots.style import (
     DIAMOND,
     INK,
     QUIET,
     REST,
+    SLIDE,
     TONE_ORDER,
     TONES,
     WIDE,
@@ -24,6 +27,7 @@ from infer_jax.plots.style import (
     Options,
     Words,
     draw_limit,
+    is_slide,
     key,
     name_rows,
     part,
@@ -38,7 +42,8 @@ Numbers = Mapping[str, float]
 HEIGHT, GAP, ROW = 0.36, 0.72, 0.21  # inches: bar, between panels, legend
 MANY, THIN = 6, 0.25  # from this many bars of a panel on they are this thin, in inches
 LONG = 10e3  # ms from which times are drawn in s
-SMALL = 0.012  # share of a panel's longest bar below which a part joins the small ones
+SLIDE_LINES = 10  # lines of names of a panel's bars on a slide
+SMALL, SLIDE_SMALL = 0.012, 0.05  # share of the longest bar below which a part joins the small ones
 VISIBLE = 0.002  # the same share of the small parts together, below which the legend omits them
 OTHER = "all else"
 OVERLAP = "the time; pale: hidden behind others"
@@ -107,12 +112,12 @@ def plot_bars(
     Raises:
         InputError: matplotlib is missing.
     """
-    panels = [_merge_small(_in_seconds(panel)) for panel in panels]
+    small = SLIDE_SMALL if is_slide() and len(panels) > 1 else SMALL
+    panels = [_merge_small(_first_bars(_in_seconds(panel)), small) for panel in panels]
     looks = _looks(panels, free)
     with style():
         keys = _keys(panels, looks, mark, end)
-        longest = max((len(x.get_label()) for x in keys), default=1)
-        columns = max(1, min(int(WIDE / (0.075 * longest + 0.62)), len(keys)))
+        columns = _columns([x.get_label() for x in keys])
         thin = [len(p.bars) >= MANY and not any("\n" in name for name in p.bars) for p in panels]
         heights = [
             (THIN if x else HEIGHT) * len(p.bars) + 0.1 for p, x in zip(panels, thin, strict=True)
@@ -152,6 +157,28 @@ def _keys(panels: Sequence[Panel], looks: Mapping[str, Look], mark: str, end: st
     return keys if len(keys) > 1 else []
 
 
+def _columns(labels: Sequence[str]) -> int:
+    """Columns of a legend: as many as fit, each as wide as its longest label."""
+    width = SLIDE[0] if is_slide() else WIDE
+    for columns in range(len(labels), 1, -1):
+        longest = sum(max(map(len, column)) for column in np.array_split(labels, columns))
+        if 0.068 * longest + 0.5 * columns <= width:
+            return columns
+    return 1
+
+
+def _first_bars(panel: Panel) -> Panel:
+    """A panel; on a slide with its first bars alone, as its axis says."""
+    bars = [*panel.bars.items()]
+    most = SLIDE_LINES // (1 + any("\n" in name for name in panel.bars))
+    if not is_slide() or len(bars) <= most:
+        return panel
+    unit = f"{panel.unit}, the first {most} of {len(bars)}"
+    first = dict(bars[:most])
+    marks = {name: x for name, x in panel.marks.items() if name in first}
+    return panel._replace(unit=unit, bars=first, marks=marks)
+
+
 def _in_seconds(panel: Panel) -> Panel:
     """A panel of long times in s in place of ms."""
     if panel.unit != "ms" or panel.longest < LONG:
@@ -164,10 +191,10 @@ def _in_seconds(panel: Panel) -> Panel:
     return Panel(panel.title, "s", bars, *map(seconds, panel[3:]))
 
 
-def _merge_small(panel: Panel) -> Panel:
-    """A panel with parts that are small in every bar as one, the last."""
+def _merge_small(panel: Panel, most: float) -> Panel:
+    """A panel whose parts below ``most`` of the longest bar in every bar are one, the last."""
     names = dict.fromkeys(name for bar in panel.bars.values() for name in bar)
-    small = {name for name in names if panel.largest(name) <= SMALL}
+    small = {name for name in names if panel.largest(name) <= most}
     bars: dict[str, dict[str, float]] = {}
     for label, bar in panel.bars.items():
         rest = sum(x for name, x in bar.items() if name in small)
@@ -225,7 +252,7 @@ def _draw(axes: Axes, panel: Panel, looks: Mapping[str, Look], mark: str) -> Non
     axes.set_xlim(0.0, (1.05 if panel.marks else 1.15) * max(reach))  # the numbers at the ends
     if any("\n" in label for label in panel.bars):
         axes.tick_params(axis="y", labelsize=8.5)
-    axes.set_title(panel.title, pad=16 if panel.limits else 6)
+    axes.set_title(panel.title, pad=16 if panel.limits or (panel.marks and is_slide()) else 6)
     axes.set_xlabel(panel.unit, labelpad=1)
     if panel.marks:
         look = {"xycoords": "axes fraction", "ha": "right", "va": "bottom", "fontsize": 8.5}

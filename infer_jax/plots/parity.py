@@ -19,7 +19,7 @@ class Parity(NamedTuple):
     band: np.ndarray
 
 
-def plot_parity(groups: Mapping[str, Parity], *, label: str, title: str, caption: str) -> Figure:
+def plot_parity(groups: Mapping[str, Parity], title: str = "", caption: str = "") -> Figure:
     """A picture of predicted against measured times, a panel for each of ``groups``.
 
     On the diagonal both are equal; the band holds 80 % of new runs.
@@ -27,10 +27,8 @@ def plot_parity(groups: Mapping[str, Parity], *, label: str, title: str, caption
     Raises:
         InputError: matplotlib is missing.
     """
-    before = f"Before: the profile as it was. After: {label}."
-    line = "On the line predicted equals measured; in the band 80 % of new runs are expected."
     with style():
-        figure, axes = panels(len(groups), title, f"{before} {line} {caption}", shared=False)
+        figure, axes = panels(len(groups), title, caption, shared=False)
         for ax, (name, group) in zip(axes, groups.items(), strict=True):
             _draw(ax, group)
             ax.set_title(name)

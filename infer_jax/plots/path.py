@@ -16,6 +16,7 @@ from infer_jax.plots.style import (
     Options,
     Words,
     draw_rows,
+    is_slide,
     key,
     readable,
     stacked,
@@ -82,13 +83,16 @@ def plot_path(
     Raises:
         InputError: matplotlib is missing.
     """
-    heights = [*(ROW * len(group) + 0.75 for group in changes.values()), 3.1]
+    if is_slide():  # one panel, without the search
+        changes = {"": [x for group in changes.values() for x in group]}
+    heights = [*(ROW * len(group) + 0.75 for group in changes.values()), *[3.1] * (not is_slide())]
     with style():
         figure, axes = stacked(heights, 0.3, **words)
         for ax, (name, group) in zip(axes, changes.items(), strict=False):
             ax.set_title(name)
             _draw_changes(ax, [x for x in group if x.start > 0 and x.design > 0])
-        _draw_search(axes[-1], search)
+        if not is_slide():
+            _draw_search(axes[-1], search)
     return figure
 
 

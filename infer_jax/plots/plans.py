@@ -6,6 +6,8 @@ Speed is to the right and money is up, so that the better plan lies below and to
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
+import numpy as np
+
 from infer_jax.estimators import Estimate
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
 from infer_jax.plots.style import (
@@ -15,6 +17,7 @@ from infer_jax.plots.style import (
     Axes,
     Figure,
     Words,
+    is_slide,
     line,
     readable,
     style,
@@ -26,6 +29,7 @@ from infer_jax.results.numbers import digits
 from infer_jax.specs import output
 
 SPEED = output(Estimate, "speed").doc
+BANDS = 2  # on a slide
 KEYS = 0.62  # inches of the keys above the axes
 Look = dict[str, Any]  # how matplotlib draws a mark or a line
 DOT: Look = {"marker": "o", "color": INK, "linestyle": "none", "markersize": 6}
@@ -50,8 +54,10 @@ def plot_plans(chart: PlanChart, **heading: Unpack[Words]) -> Figure:
     measured: list[Any] = [(x, y) for x, y in runs if x is not None and y is not None]
     with style():
         figure, (axes,) = subplots(height=4.6 + KEYS, **heading)
+        banded = _banded(chart, [*looks])
         for label, look in looks.items():
-            _draw(axes, [p for p in visible if p.series == label], key, look)
+            own = [p for p in visible if p.series == label]
+            _draw(axes, own, key, look, [pools for one, pools in banded if one == label])
         axes.set_yscale("log")
         axes.set_xlim(left=0)
         if chart.tpot is not None:
@@ -66,7 +72,8 @@ def plot_plans(chart: PlanChart, **heading: Unpack[Words]) -> Figure:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
         readable(axes, 200.0)
-        handles = _handles(chart, looks, [p for p in visible if p.series in looks], bool(measured))
+        plans = [p for p in visible if p.series in looks]
+        handles = _handles(chart, looks, plans, bool(measured), bool(axes.collections))
         place: Look = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
         axes.legend(handles=handles, ncols=3, handlelength=2.4, columnspacing=1.4, **place)
     return figure
@@ -76,8 +83,21 @@ def _position(plan: PlanPoint, key: str) -> tuple[float, float]:
     return plan.numbers["speed"] or 0.0, plan.numbers[key] or 0.0
 
 
-def _draw(axes: Axes, plans: Sequence[PlanPoint], key: str, look: Look) -> None:
-    """The plans of a series: filled marks of one pool with their band, hollow ones of two."""
+def _banded(chart: PlanChart, labels: Sequence[str]) -> list[tuple[str, bool]]:
+    """Series, and whether of two pools, that have a band: on a slide two, the plan's the first."""
+    every = [(label, pools) for label in labels for pools in (False, True)]
+    if not is_slide():
+        return every
+    plan = None if chart.chosen is None else chart.plans[chart.chosen]
+    pools = plan is not None and plan.pools
+    of_kind = [x for x in every if x[1] == pools]
+    return sorted(of_kind, key=lambda x: plan is not None and x[0] != plan.series)[:BANDS]
+
+
+def _draw(
+    axes: Axes, plans: Sequence[PlanPoint], key: str, look: Look, banded: Sequence[bool]
+) -> None:
+    """The plans of a series: filled marks of one pool, hollow ones of two; ``banded``: of which."""
     for pools, face in ((False, look["color"]), (True, "white")):
         points = sorted((p for p in plans if p.pools == pools), key=lambda p: _position(p, key))
         if not points:
@@ -86,11 +106,25 @@ def _draw(axes: Axes, plans: Sequence[PlanPoint], key: str, look: Look) -> None:
         if not any(p.line for p in points):
             mark["linestyle"] = "none"
         axes.plot(*zip(*(_position(p, key) for p in points), strict=True), **mark)
-        bands = [p.bands for p in points if {"speed", key} <= set(p.bands)]
-        if bands:
-            fast, slow = ([(b["speed"][i], b[key][i]) for b in bands] for i in (0, 1))
-            around = zip(*(fast + slow[::-1]), strict=True)
-            axes.fill(*around, color=look["color"], alpha=0.14, linewidth=0, zorder=1)
+        bands = [p for p in points if {"speed", key} <= set(p.bands)]
+        if bands and pools in banded:
+            _draw_band(axes, bands, key, look["color"])
+
+
+def _draw_band(axes: Axes, plans: Sequence[PlanPoint], key: str, colour: str) -> None:
+    """Costs of a speed on fast and on slow servers, up to the highest speed of slow ones.
+
+    A fast server's cheapest plan also serves whoever asks for less speed.
+    """
+    ends = [
+        np.asarray(sorted((p.bands["speed"][i], p.bands[key][i]) for p in plans)).T for i in (0, 1)
+    ]
+    low, high = _position(plans[0], key)[0], ends[1][0, -1]
+    speeds = np.concatenate([[low], ends[0][0], ends[1][0]])
+    speeds = np.unique(np.clip(speeds, low, max(low, high)))
+    costs = [np.exp(np.interp(speeds, x, np.log(y))) for x, y in ends]
+    if len(speeds) > 1:
+        axes.fill_between(speeds, *costs, color=colour, alpha=0.14, linewidth=0, zorder=1)
 
 
 def _draw_chosen(axes: Axes, chart: PlanChart, *, several: bool) -> None:
@@ -115,7 +149,11 @@ def _draw_chosen(axes: Axes, chart: PlanChart, *, several: bool) -> None:
 
 
 def _handles(
-    chart: PlanChart, looks: Mapping[str, Look], plans: Sequence[PlanPoint], measured: bool
+    chart: PlanChart,
+    looks: Mapping[str, Look],
+    plans: Sequence[PlanPoint],
+    measured: bool,
+    shaded: bool,
 ) -> list[Any]:
     """The legend: the series, one pool and two, the band, the limit, runs and the plan."""
     from matplotlib.lines import Line2D
@@ -131,7 +169,7 @@ def _handles(
         handles.append(key("one pool", {**DOT, "markerfacecolor": INK}))
         hollow = {**DOT, "markerfacecolor": "white"}
         handles.append(key("pools that prefill and decode", hollow))
-    if any({"speed", chart.up()[0].key} <= set(plan.bands) for plan in plans):
+    if shaded:
         band: Look = {"color": QUIET, "alpha": 0.3, "linewidth": 0}
         handles.append(Patch(label="80 % of measured servers", **band))
     if chart.tpot is not None:

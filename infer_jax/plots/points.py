@@ -11,6 +11,7 @@ from infer_jax.plots.style import (
     Figure,
     Options,
     Words,
+    is_slide,
     line,
     panels,
     readable,
@@ -98,7 +99,8 @@ def plot_maps(
             (LogNorm if _is_wide(low, high) else Normalize)(low, high), "cividis"
         )
         height = 4.6 if len(maps) == 1 else 3.2 * len(maps)
-        figure, axes = subplots(len(maps), height=height, sharex=True, **words)
+        shape = (1, len(maps)) if is_slide() else (len(maps), 1)
+        figure, axes = subplots(*shape, height=height, sharex=True, sharey=True, **words)
         rows, columns = sides
         for ax, (name, one) in zip(axes, maps.items(), strict=True):
             cells: Options = {"cmap": image.get_cmap(), "norm": image.norm, "edgecolors": "white"}
@@ -109,13 +111,14 @@ def plot_maps(
                     tone = "white" if image.norm(x) < 0.5 else INK
                     look: Options = {"ha": "center", "va": "center", "fontsize": 8.5, "color": tone}
                     ax.text(j + 0.5, i + 0.5, digits(x), **look)
-            ax.set_ylabel(rows)
             if len(maps) > 1:
                 ax.set_title(name)
             for ticks, side in zip((ax.set_yticks, ax.set_xticks), sides.values(), strict=True):
                 at = range(0, len(side), 1 + (len(side) - 1) // CELLS)
                 ticks([i + 0.5 for i in at], [digits(side[i]) for i in at])
-        axes[-1].set_xlabel(columns)
+        for ax in axes:
+            ax.set(xlabel=columns, ylabel=rows)
+            ax.label_outer()
         figure.colorbar(image, ax=axes, label=term)
     return figure
 

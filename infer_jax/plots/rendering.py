@@ -12,7 +12,7 @@ from string import Template
 
 from infer_jax.catalog.files import write_text
 from infer_jax.errors import InputError
-from infer_jax.plots.style import Figure, heading_and_caption, save
+from infer_jax.plots.style import Figure, heading_and_caption, save, slides
 from infer_jax.results import Result
 
 KINDS = (".png", ".svg", ".pdf", ".html")  # pictures, and a page that holds one
@@ -30,16 +30,18 @@ class FigureResult(Result):
     def _figure(self) -> Figure:
         """The picture as a matplotlib figure."""
 
-    def plot(self, out: str | os.PathLike[str] | None = None) -> Figure:
+    def plot(self, out: str | os.PathLike[str] | None = None, *, slide: bool = False) -> Figure:
         """The picture, a matplotlib figure; written to ``out`` where one is given.
 
-        ``out`` ends in .png, .svg or .pdf, or in .html for a page with the answer below.
+        ``out`` ends in .png, .svg or .pdf, or in .html for a page with the answer below. A
+        ``slide`` is 16 : 9, with larger type, two bands at most and a caption of one line.
 
         Raises:
             InputError: this answer has no picture; a package is not installed; a file that cannot
                 be written, or of another ending.
         """
-        figure = self._figure()
+        with slides(slide):
+            figure = self._figure()
         if out is not None:
             self._write(Path(out), lambda: figure)
         return figure

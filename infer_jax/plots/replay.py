@@ -18,6 +18,7 @@ from infer_jax.plots.style import (
     Figure,
     Options,
     Words,
+    is_slide,
     style,
     subplots,
 )
@@ -47,26 +48,29 @@ def plot_replay(
         InputError: matplotlib is missing.
     """
     with style():
-        figure, axes = subplots(3, 2, height=7.6, **words)
-        requests, cache, power = axes[::2]
+        rows = 2 if is_slide() else 3  # a slide has no power and no latency
+        figure, axes = subplots(rows, 2, height=7.6, **words)
+        requests, cache, *others = axes[::2]
         requests.set_title("the server over time")
         _draw_requests(requests, series)
         for i, one in enumerate(series):
             # copies differ in tone; of one server the tone is that of the thing
             own = SERIES[i % len(SERIES)] if len(series) > 1 else None
             _draw_cache(cache, one, own or CACHE, "" if i else "used or kept")
-            if len(one["power"]):
+            for power in others if len(one["power"]) else ():
                 power.plot(*_mean_power(one), color=own or HOST, linewidth=1.2)
         cache.set_ylabel("KV cache taken, %")
         cache.set_ylim(0.0, None)
         if len(series[0]["kept"]):
             cache.set_ylim(0.0, 1.25 * cache.get_ylim()[1])
             cache.legend(loc="upper left")
-        power.set(xlabel="time, s", ylabel="power of a GPU, W", ylim=(0.0, None))
-        if not len(series[0]["power"]):
-            power.text(0.5, 0.5, "power not known", transform=power.transAxes, ha="center")
+        for power in others:
+            power.set(ylabel="power of a GPU, W", ylim=(0.0, None))
+            if not len(series[0]["power"]):
+                power.text(0.5, 0.5, "power not known", transform=power.transAxes, ha="center")
+        axes[-2].set_xlabel("time, s")
         axes[1].set_title("requests within a time, %")
-        for ax, (name, curves) in zip(axes[1::2], times.items(), strict=True):
+        for ax, (name, curves) in zip(axes[1::2], times.items(), strict=False):
             _draw_shares(ax, curves, limits.get(name))
             ax.set_xlabel(f"{name}, ms")
     return figure

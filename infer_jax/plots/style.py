@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -32,8 +33,10 @@ Dash = str | tuple[int, tuple[float, ...]]
 DOLLAR = re.compile(r"(?<!\\)\$")  # which would begin a formula
 INK, QUIET = "#222222", "#6b6b6b"
 PLAIN = 1e6  # ratio of the ends of a logarithmic axis up to which it has plain numbers
-DOTS = 224  # pixels an inch of a file: 1,600 across, for a slide
+PIXELS = 1600  # across a picture of one column in a file
 WIDE = 7.2  # inches: at 600 pixels a letter of 10 points is 12 pixels high
+SLIDE = (6.4, 3.6)  # inches of a slide, 16 : 9: 1,600 pixels, and letters larger by an eighth
+_slide = ContextVar("pictures are drawn as slides", default=False)
 
 # of systems, in this order; each at least 3 : 1 against white and against a dark page
 SERIES = ("#2a7fbf", "#d1580a", "#0b8f6a", "#c2569a", "#a87900", "#5b7f95")
@@ -139,6 +142,21 @@ class Words(TypedDict, total=False):
 
 
 @contextmanager
+def slides(wanted: bool = True) -> Iterator[None]:
+    """Pictures drawn within are slides if ``wanted``: 16 : 9, large type, a caption of one line."""
+    token = _slide.set(wanted or _slide.get())
+    try:
+        yield
+    finally:
+        _slide.reset(token)
+
+
+def is_slide() -> bool:
+    """Whether pictures are drawn as slides."""
+    return _slide.get()
+
+
+@contextmanager
 def style() -> Iterator[None]:
     """The style sheet ``style.mplstyle``, for as long as a picture is drawn.
 
@@ -153,6 +171,8 @@ def style() -> Iterator[None]:
         ) from None
     with mpl.rc_context():
         mpl.rc_file(Path(__file__).with_name("style.mplstyle"), use_default_template=False)
+        if is_slide():  # panels are narrow
+            mpl.rcParams["axes.titlesize"] = 9.5
         yield
 
 
@@ -193,14 +213,17 @@ def subplots(
 ) -> tuple[Figure, list[Axes]]:
     """As ``plt.subplots(layout="constrained")``: axes that share ``height`` inches, row by row.
 
-    A title stands above them, a caption below. The axes lie in a subfigure, whose legend may lie
-    outside of them. Call within ``style()``.
+    A title stands above them, a caption below; a slide has its own size. The axes lie in a
+    subfigure, whose legend may lie outside of them. Call within ``style()``.
     """
     from infer_jax.plots.picture import Picture
 
+    width = SLIDE[0] if is_slide() else width
     titles = textwrap.wrap(words(title), int(width * 8.6))
     lines = textwrap.wrap(words(caption), int(width * 14.5))
     inches = height + 0.2 * max(len(titles) - 1, 0) + 0.17 * len(lines) + 0.12
+    if is_slide():
+        inches, lines = SLIDE[1], [_one_line(words(caption), int(width * 14.5))]
     figure = Picture(figsize=(width, inches), layout="constrained")
     if titles:
         figure.suptitle("\n".join(titles), x=0.012, ha="left")
@@ -208,6 +231,18 @@ def subplots(
         figure.supxlabel("\n".join(lines), x=0.012, ha="left", color=QUIET)
     inner: SubFigure = figure.subfigures()  # pyright: ignore[reportAssignmentType]
     return figure, list(inner.subplots(rows, columns, squeeze=False, **options).flat)
+
+
+def _one_line(caption: str, longest: int) -> str:
+    """The facts that begin a caption, as many as fit in a line.
+
+    >>> _one_line("4,096 tokens in, 512 out; fp8; $2.10 per GPU-hour. A dot is a plan.", 40)
+    '4,096 tokens in, 512 out; fp8.'
+    """
+    first, *facts = caption.partition(". ")[0].removesuffix(".").split("; ")
+    for fact in facts:
+        first += f"; {fact}" * (len(first) + len(fact) + 3 <= longest)
+    return textwrap.shorten(f"{first}.", longest, placeholder=" ...") if caption else ""
 
 
 def panels(
@@ -248,7 +283,12 @@ def draw_limit(axes: Axes, x: float, text: str, *, right: bool = False) -> None:
 def stacked(
     heights: Sequence[float], more: float, **words: Unpack[Words]
 ) -> tuple[Figure, list[Axes]]:
-    """``subplots`` one below the other, of these heights in inches, ``more`` around them."""
+    """``subplots`` one below the other, of these heights in inches, ``more`` around them.
+
+    On a slide they stand side by side where it is too low for all.
+    """
+    if is_slide() and len(heights) > 1 and sum(heights) + more > SLIDE[1]:
+        return subplots(1, len(heights), height=SLIDE[1], **words)
     return subplots(len(heights), height=sum(heights) + more, height_ratios=heights, **words)
 
 
@@ -316,7 +356,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     key = {"png": "Description", "svg": "Description", "pdf": "Subject"}.get(suffix)
     metadata = {"Title": title, key: f"{title}. {caption}".strip()} if key else None
     with replacing(path) as partial:
-        figure.savefig(partial, metadata=metadata, dpi=DOTS)
+        figure.savefig(partial, metadata=metadata, dpi=PIXELS / min(WIDE, figure.get_figwidth()))
     return path
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Unpack
 
-from infer_jax.plots.bars import LONG, OTHER, OVERLAPPING
+from infer_jax.plots.bars import LONG, OTHER, OVERLAP, OVERLAPPING, Panel, plot_bars
 from infer_jax.plots.style import (
     HOST,
     INK,
@@ -15,6 +15,7 @@ from infer_jax.plots.style import (
     Words,
     draw_limit,
     draw_rows,
+    is_slide,
     part,
     stacked,
     style,
@@ -53,11 +54,19 @@ class StackedTime(NamedTuple):
 def plot_timeline(passes: Sequence[StackedTime], **words: Unpack[Words]) -> Figure:
     """A picture of passes one below the other; ``words``: title and caption.
 
-    Terms that overlap all begin at 0, because an estimator does not say which of them wait.
+    Terms that overlap all begin at 0, because an estimator does not say which of them wait. On a
+    slide each pass is one bar of its terms.
 
     Raises:
         InputError: matplotlib is missing.
     """
+    if is_slide():
+        ends = [{"": one.time} if one.overlaps else NONE for one in passes]
+        bars = [
+            Panel(one.title, "ms", {"": one.terms}, ends=end, limits=one.limits)
+            for one, end in zip(passes, ends, strict=True)
+        ]
+        return plot_bars(bars, end=OVERLAP, **words)
     heights = [ROW * len(one.rows()) + 0.1 for one in passes]
     with style():
         figure, axes = stacked(heights, 0.75 * len(heights) + 0.3, **words)

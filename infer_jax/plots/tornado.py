@@ -14,11 +14,12 @@ from infer_jax.plots.style import (
     Words,
     draw_rows,
     key,
-    stacked,
     style,
+    subplots,
 )
 
-HEIGHT = 0.26  # inches of a bar
+ROWS = 10  # numbers drawn, so that the picture fits on a slide
+HEIGHT = 0.24  # inches of a row
 SAME = 0.03  # of the longest bar: a slope that is nearer to its bar is not drawn
 # colour and hatch of what a number is of: told apart in grey, too
 KINDS: dict[str, Look] = {
@@ -54,41 +55,50 @@ class TornadoBar(NamedTuple):
         return 10.0 * self.slope if math.isnan(self.tenth) else self.tenth
 
 
-def plot_tornado(panels: Mapping[str, Sequence[TornadoBar]], **words: Unpack[Words]) -> Figure:
-    """A picture of bars by panel; ``words``: title and caption.
+def plot_tornado(outputs: Mapping[str, Sequence[TornadoBar]], **words: Unpack[Words]) -> Figure:
+    """A picture of what each number changes, a row, of each output, a column, on one scale.
 
     A bar is the change of the output by 10 % more of the number, evaluated; an upright line is
-    what the slope at the point says of it, where that differs; longest bars come first.
+    what the slope at the point says of it, where that differs. The ``ROWS`` numbers that change an
+    output most are drawn; the axis says what the others change. ``words``: title and caption.
 
     Raises:
         InputError: matplotlib is missing.
     """
+    longest = dict[str, float]()
+    for bar in (bar for bars in outputs.values() for bar in bars):
+        longest[bar.label] = max(longest.get(bar.label, 0.0), abs(bar.length))
+    order = sorted(longest, key=lambda label: -longest[label])
+    rows, rest = order[:ROWS], order[ROWS:]
     with style():
         from matplotlib.lines import Line2D
 
-        # one below the other: three side by side are too small to read in a page
-        heights = [HEIGHT * (len(bars) + 1.0) for bars in panels.values()]
-        figure, axes = stacked(heights, 0.8 + (1.1 - HEIGHT) * len(panels), **words)
-        sloped = [_draw(ax, *panel) for ax, panel in zip(axes, panels.items(), strict=True)]
-        axes[-1].set_xlabel("change in %, by 10 % more of the number")
-        kinds = {bar.kind for bars in panels.values() for bar in bars}
+        look: Options = {"height": HEIGHT * len(rows) + 1.3, "sharex": True, "sharey": True}
+        figure, axes = subplots(1, len(outputs), **look, **words)
+        drawn = [{bar.label: bar for bar in bars} for bars in outputs.values()]
+        sloped = [_draw(ax, rows, bars) for ax, bars in zip(axes, drawn, strict=True)]
+        for ax, name in zip(axes, outputs, strict=True):
+            ax.set_title(name)
+        more = f"; {len(rest)} more change at most {longest[rest[0]]:.1f} %" if rest else ""
+        title = f"change in %, by 10 % more of the number{more}"
+        kinds = {bar.kind for bars in drawn for x, bar in bars.items() if x in rows}
         keys: list[Any] = [key(kind, look) for kind, look in KINDS.items() if kind in kinds]
         if any(sloped):
             keys.append(Line2D([], [], label=SLOPE, **TICK))
-        look: Options = {"ncols": len(keys), "columnspacing": 1.2, "handlelength": 1.4}
-        axes[0].figure.legend(handles=keys, loc="outside lower left", **look)
+        look = {"ncols": len(keys), "columnspacing": 1.2, "handlelength": 1.4, "alignment": "left"}
+        axes[0].figure.legend(handles=keys, title=title, loc="outside lower left", **look)
     return figure
 
 
-def _draw(axes: Axes, name: str, bars: Sequence[TornadoBar]) -> bool:
-    """The bars of a panel; whether a slope that differs is among them."""
-    bars = sorted(bars, key=lambda bar: -abs(bar.length))
-    lengths = [bar.length for bar in bars]
+def _draw(axes: Axes, rows: Sequence[str], bars: Mapping[str, TornadoBar]) -> bool:
+    """The bars of an output in these rows; whether a slope that differs is among them."""
+    drawn = [(y, bars[label]) for y, label in enumerate(rows) if label in bars]
+    lengths = dict.fromkeys(rows, 0.0) | {bar.label: bar.length for _, bar in drawn}
+    looks = [KINDS[bars[label].kind] if label in bars else KINDS["model"] for label in rows]
     axes.axvline(0.0, color=INK, linewidth=0.8)
-    draw_rows(axes, [bar.label for bar in bars], lengths, [KINDS[bar.kind] for bar in bars])
-    slopes = [(10.0 * bar.slope, y) for y, bar in enumerate(bars)]
-    off = [(x, y) for x, y in slopes if abs(x - lengths[y]) > SAME * abs(lengths[0])]
+    draw_rows(axes, rows, [*lengths.values()], looks)
+    least = SAME * max(map(abs, lengths.values()))
+    off = [(10.0 * bar.slope, y) for y, bar in drawn if abs(10.0 * bar.slope - bar.length) > least]
     axes.plot([x for x, _ in off], [y for _, y in off], zorder=4, **TICK)
-    axes.set_title(name)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}" if x else "0")
     return bool(off)

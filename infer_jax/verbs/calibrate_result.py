@@ -216,13 +216,15 @@ class CalibrateResult(FigureResult):
             if np.isfinite(times.measured[k]).any()
         }
         title = f"{self.asked.model.name} on {self.asked.system.name}: predicted against measured "
-        runs = f"{len(server.runs)} measured runs."
-        return plot_parity(
-            panels,
-            title=f"{title}times, before and after calibration",
-            label="fitted" if times.left_out is None else "calibrated, each run left out in turn",
-            caption=pictures.caption(self.asked, None, self.name, runs),
+        after = "fitted" if times.left_out is None else "calibrated, each run left out in turn"
+        caption = pictures.caption(
+            self.asked,
+            None,
+            self.name,
+            f"{len(server.runs)} measured runs. Before: the profile as it was. After: {after}.",
+            "On the line predicted equals measured; in the band 80 % of new runs are expected.",
         )
+        return plot_parity(panels, f"{title}times, before and after calibration", caption)
 
     @property
     def summary(self) -> str:

@@ -34,7 +34,6 @@ from infer_jax.verbs import frontier_search as grids, inputs, pictures
 from infer_jax.verbs.problems import refuse
 
 FRONTIER_AXES = ("tpot", "cost")
-BARS = 12  # of each output in the picture
 SMALL = 1e-3  # elasticities that are not drawn
 # numbers that a kind of block sets, of which nobody buys 10 % more
 FIXED = ("feedforward.inward", "shared.inward", "attention.kv_matrices")
@@ -223,7 +222,7 @@ class SensitivityResult(pictures.EstimatorResult):
                 if e.output == output.name and e.weight > SMALL and not e.path.endswith(FIXED)
             ]
             if bars and not output.drawn:
-                panels[output.short] = sorted(bars, key=lambda bar: -abs(bar.length))[:BARS]
+                panels[output.short] = bars
         work, plan = point.workload, deployment(point.plan)
         degrees = {"tp": plan.tp, "dp": plan.attention_dp, "ep": plan.ep, "pp": plan.pp}
         layout = layout_label({name: float(x) for name, x in degrees.items()})

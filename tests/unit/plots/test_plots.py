@@ -12,10 +12,15 @@ pytest.importorskip("matplotlib")
 
 from infer_jax.pages.vega import TONES
 from infer_jax.plots import Curve, plot_frontier, plot_plans
+from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries, RunPoint
-from infer_jax.plots.style import MARKERS, name_of, save
+from infer_jax.plots.style import MARKERS, heading_and_caption, name_of, save, slides
+from infer_jax.plots.timeline import StackedTime, plot_timeline
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
+
+TITLE = "a model of a long name on 16 chips of a system whose name is long, in two lines"
+CAPTION = "4,096 tokens in, 512 out; fp8. A sentence about what is drawn."
 
 
 def point(speed, cost, **more):
@@ -105,10 +110,20 @@ def test_bars_are_named_in_words_of_the_field():
         TornadoBar(name_of("hardware.chip.memory_bandwidth"), "hardware", -0.5, -4.0),
     ]
     figure = plot_tornado({"TPOT": bars, "$/Mtok": bars[1:]})
-    names = [tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()]
-    assert names == ["memory bandwidth", "a number at its bound", "memory bandwidth"]
-    widths = [bar.get_width() for bar in figure.axes[0].patches]  # pyright: ignore
-    assert widths == [-4.0, 1.0]  # evaluated, else the slope
+    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert names == ["memory bandwidth", "a number at its bound"]
+    widths = [[bar.get_width() for bar in axes.patches] for axes in figure.axes]  # pyright: ignore
+    assert widths == [[-4.0, 1.0], [-4.0, 0.0]]  # evaluated, else the slope
+
+
+def test_a_tornado_has_the_numbers_that_change_most_and_says_what_is_left_out():
+    bars = [TornadoBar(f"number {i}", "model", 0.1 * i, float(i)) for i in range(1, 14)]
+    figure: Any = plot_tornado({"TPOT": bars, "TTFT": bars[:2]})
+    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert names == [f"number {i}" for i in range(13, 3, -1)]
+    (legend,) = figure.subfigs[0].legends
+    assert legend.get_title().get_text().endswith("3 more change at most 3.0 %")
+    assert figure.get_figheight() < 0.75 * figure.get_figwidth()
 
 
 def test_a_design_is_drawn_beside_its_start():
@@ -135,16 +150,20 @@ def test_a_design_is_drawn_beside_its_start():
 
 
 def test_where_measured_servers_are_is_shaded_beside_plans():
-    """A slow server is dearer, too: the band lies across the frontier."""
+    """With upright ends: the slowest plan's speed, and the highest that slow servers reach."""
     first, second = ((60.0, 0.9), (45.0, 1.2)), ((48.0, 0.7), (36.0, 0.9))
     bands = [
         dict(zip(("speed", "usd"), zip(*x, strict=True), strict=True)) for x in (first, second)
     ]
     dots = [point(50.0, 1.0, bands=bands[0]), point(40.0, 0.8, bands=bands[1]), point(30.0, 0.5)]
     axes: Any = plot_plans(chart_of({"one": dots, "two": DOTS})).axes[0]
-    (shaded,) = (x for x in axes.patches if len(x.get_xy()) > 4)
-    corners = [tuple(map(float, corner)) for corner in shaded.get_xy()]
-    assert corners == [second[0], first[0], first[1], second[1], second[0]]
+    (shaded,) = axes.collections
+    corners = {tuple(map(float, corner)) for corner in shaded.get_paths()[0].vertices}
+    slope = (np.log(1.2) - np.log(0.9)) / 9.0
+    at_40 = pytest.approx(0.9 * np.exp(4.0 * slope))
+    assert {(40.0, 0.7), (45.0, 0.7), (45.0, 1.2)} < corners
+    assert {x for x, _ in corners} == {40.0, 45.0}
+    assert max(y for x, y in corners if x == 40.0) == at_40
     assert "80 % of measured servers" in [x.get_text() for x in axes.get_legend().get_texts()]
 
 
@@ -159,3 +178,46 @@ def test_a_system_has_one_tone_and_only_measured_runs_are_diamonds():
     assert [keys[name].get_color() for name in both] == [*TONES[:1], *TONES[:2]]
     assert len({keys[name].get_marker() for name in both}) == 3
     assert keys["measured run"].get_marker() == "D" and "D" not in MARKERS
+
+
+def slide_of(name):
+    """A picture as a slide, of more than a slide holds."""
+    terms = {f"a term of a long name, {i}": 3.0 + i for i in range(5)}
+    if name == "bars":
+        panel = Panel("time per output token", "ms", dict.fromkeys("abcdefghijkl", terms))
+        return plot_bars([panel, panel], title=TITLE, caption=CAPTION)
+    if name == "timeline":
+        times = [StackedTime(x, 25.0, terms, {"limit, 20 ms": 20.0}) for x in ("TTFT", "TPOT")]
+        return plot_timeline(times, title=TITLE, caption=CAPTION)
+    if name == "tornado":
+        bars = [TornadoBar(f"a number {i}", "hardware", 0.1, float(i)) for i in range(14)]
+        columns = {"TPOT": bars, "TTFT": bars, "$/Mtok": bars}
+        return plot_tornado(columns, title=TITLE, caption=CAPTION)
+    if name == "path":
+        steps = np.linspace(2.0, 1.0, 5)[:, None]
+        search = SearchTrack(steps, steps[:, 0], steps[:, 0] < 3, 2.0, 1.0, "cost ($)")
+        changes = {x: [Change("hidden size", 8192, 4096)] * 5 for x in ("changed", "brought")}
+        return plot_path(search, changes, title=TITLE, caption=CAPTION)
+    ends = {"speed": (60.0, 25.0), "usd": (0.3, 0.6)}
+    dots = [point(20.0, 0.4, bands=ends), point(50.0, 0.8, bands=ends)]
+    systems = {f"system {i}": [*dots, *DOTS[2:]] for i in range(4)}
+    return plot_plans(chart_of(systems, chosen=4), title=TITLE, caption=CAPTION)
+
+
+@pytest.mark.parametrize("name", ["bars", "timeline", "tornado", "path", "plans"])
+def test_a_slide_has_its_size_and_nothing_is_cut_off(name, tmp_path):
+    """16 : 9 at 1,600 pixels, a caption of one line, at most two bands."""
+    from PIL import Image
+
+    with slides():
+        figure: Any = slide_of(name)
+    with Image.open(save(figure, tmp_path / "slide.png")) as image:
+        assert image.size == (1600, 900)
+    assert heading_and_caption(figure) == (TITLE, "4,096 tokens in, 512 out; fp8.")
+    figure.draw_without_rendering()
+    texts = [x for axes in figure.axes for x in (*axes.texts, axes.title, axes.xaxis.label)]
+    boxes = [x.get_window_extent() for x in [*texts, *figure.texts] if x.get_text()]
+    boxes += [x.get_window_extent() for x in figure.subfigs[0].legends]
+    page = figure.bbox
+    assert all(page.x0 <= b.x0 and b.x1 <= page.x1 and page.y0 <= b.y0 for b in boxes)
+    assert sum(len(axes.collections) for axes in figure.axes) == 2 * (name == "plans")
