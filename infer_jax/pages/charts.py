@@ -1,6 +1,7 @@
 """Charts in Vega-Lite, by templates/NAME.json, and pages that lead with the chart of plans."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 from infer_jax.pages import page, vega
@@ -10,6 +11,7 @@ from infer_jax.plots.plan_chart import ChartAxis, PlanChart
 Row = Mapping[str, object]
 LEGEND = 680.0  # pixels that a legend may take
 DECADES = 4.0  # ratio of the ends of an axis from which it is logarithmic
+MANY = 1e3  # the same from which only its decades have ticks
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {} {}"
 
 
@@ -35,17 +37,28 @@ def channel(name: str, axis: ChartAxis, plans: PlanChart) -> Row:
     known = [x for line, x in numbers if line and x is not None]
     known = known or [x for _, x in numbers if x is not None]
     log = axis.log and bool(known) and min(known) > 0.0 and max(known) > DECADES * min(known)
-    written = "format(datum.value, ',.6~g')"
-    if log:  # 1, 2 and 5 of each decade are numbered
-        lead = "indexof(['1', '2', '5'], slice(format(datum.value, '.0e'), 0, 1)) >= 0"
-        written = f"{lead} ? {written} : ''"
+    ticks = log_ticks(min(known), max(known)) if log else {"tickCount": 6, "labelOverlap": True}
     return {
         "field": name,
         "type": "quantitative",
         "title": axis.title,
         "scale": {"type": "log", "nice": False, "padding": 28} if log else {"type": "linear"},
-        "axis": {"labelExpr": written, "tickCount": 6, "labelOverlap": not log},
+        "axis": {"labelExpr": "format(datum.value, ',.6~g')", **ticks},
     }
+
+
+def log_ticks(low: float, high: float) -> Row:
+    """Even ticks of a logarithmic axis: 1, 2 and 5 of each decade, or decades where there are many.
+
+    >>> log_ticks(3.0, 40.0)["values"]
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
+    >>> log_ticks(0.5, 2e4)["values"]
+    [0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0]
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    leads = (1, 2, 5) if high < MANY * low else (1,)
+    values = [float(f"{i}e{k}") for k in range(first, last) for i in leads] + [float(f"1e{last}")]
+    return {"values": values, "tickCount": len(values) + 1}
 
 
 def bars(label: str, rows: Sequence[Row], axis: str) -> Spec:
@@ -83,7 +96,9 @@ def roofline(label: str, rows: Sequence[Row], bandwidth: float, peaks: Mapping[s
         for x in (low, peak / bandwidth, high)
     ]
     stages = list(dict.fromkeys(row["stage"] for row in rows))
-    return _chart("roofline", label, rows=rows, roofs=roofs, stages=stages)
+    heights = [float(str(row["y"])) for row in (*rows, *roofs)]
+    ticks = {"x": log_ticks(low, high), "y": log_ticks(min(heights), max(heights))}
+    return _chart("roofline", label, rows=rows, roofs=roofs, stages=stages, ticks=ticks)
 
 
 def chart_page(

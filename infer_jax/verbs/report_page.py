@@ -32,6 +32,7 @@ from infer_jax.verbs.sensitivity_result import worth
 
 COMMANDS = ("frontier", "estimate", "memory", "sensitivity")  # verbs that sections name
 TOP = 10  # bars of each output's sensitivity
+SMALL = 0.005  # elasticities that would read +0.00
 
 
 class PageFigure(NamedTuple):
@@ -184,7 +185,7 @@ def _time(report: Report) -> Iterator[PageFigure]:
         phase = getattr(report.estimate, title)
         total, rows = float(phase.time), []
         for name, t in sorted(phase.terms.items(), key=lambda item: -float(item[1])):
-            if float(t) > 1e-6 * total:
+            if float(t) > 1e-3 * total:
                 share = f"{100 * float(t) / total:.3g}"
                 bar = {"label": term(name), "value": 1e3 * float(t), "text": f"{share} %"}
                 rows.append({**bar, "note": _ms(t), "faint": False, "share": share})
@@ -230,7 +231,8 @@ def _sensitivity(report: Report) -> Iterator[PageFigure | str]:
     for output in (x for x in known_outputs().values() if x.name in names):
         title = output.short if output.per else output.title
         rows = []
-        for e in [e for e in slopes if e.output == output.name][:TOP]:
+        moves = [e for e in slopes if e.output == output.name and abs(e.slope) >= SMALL]
+        for e in moves[:TOP]:
             value, tenth, double = f"{e.value:.4g} {e.unit}", _change(e.tenth), _change(e.double)
             note = f"{value}; 10 % more: {tenth}, twice: {double}"
             bar = {"label": name_of(e.path), "value": e.slope, "text": f"{e.slope:+.2f}"}

@@ -49,6 +49,7 @@ def test_every_chart_is_a_picture_too_with_as_many_marks_as_data(given_page, sea
         read, drawn = Reader(text), pictures(text)
         assert len(drawn) == 1 + len(read.data["charts"]) == 1 + 2 + 1 + 3 + 1
         assert all(svg.get("viewBox") for svg in drawn)
+        assert not re.search(r">[+\N{MINUS SIGN}-]?0\.00<", text)  # a number that moves nothing
         spec = read.data["tradeoff"]["spec"]
         first = next(p["value"] for p in spec["params"] if p["name"] == "shown")
         plans = [p for p in spec["datasets"]["plans"] if p["series"] in first]
