@@ -16,10 +16,11 @@ from jaxtyping import Float
 
 import infer_jax as ij
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
-from infer_jax.estimators.serving.closed_loop import RequestTokens
 from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.launches import eager_launch
 from infer_jax.estimators.serving.open_loop import group_of
-from infer_jax.estimators.serving.passes import eager_launch, step_law
+from infer_jax.estimators.serving.passes import step_law
+from infer_jax.estimators.serving.server_estimate import RequestTokens
 from infer_jax.physics import scheduling
 from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
 from infer_jax.specs import lengths

@@ -1,6 +1,12 @@
-"""Serving: what real engines do to a model's requests (ours, fitted to measured servers)."""
+"""Serving: what real engines do to a model's requests (ours, fitted to measured servers).
 
-from infer_jax.estimators.serving.closed_loop import ServerEstimate as ServerEstimate
+The way of a TTFT: ``model`` chooses coefficients, chip and engine (``context``) and asks the law of
+the load, ``closed_loop`` or ``open_loop``; that asks ``passes`` what decode steps and prompts take,
+which are sums of ``pass_terms`` and ``launches``; ``waits`` come before the first pass; and
+``server_estimate`` makes throughput, price, power and limits of the times. ``one_pass`` is a pass
+alone, ``price`` one as a replayed scheduler composes it.
+"""
+
 from infer_jax.estimators.serving.engines import (
     ENGINES as ENGINES,
     GENERATIONS as GENERATIONS,
@@ -13,9 +19,10 @@ from infer_jax.estimators.serving.lowered import (
     shape as shape,
 )
 from infer_jax.estimators.serving.model import Serving as Serving
-from infer_jax.estimators.serving.passes import Pass as Pass
+from infer_jax.estimators.serving.one_pass import Pass as Pass
 from infer_jax.estimators.serving.plan import (
     Deployment as Deployment,
     WideExperts as WideExperts,
 )
+from infer_jax.estimators.serving.server_estimate import ServerEstimate as ServerEstimate
 from infer_jax.estimators.serving.workload import ServingWorkload as ServingWorkload

@@ -14,19 +14,16 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.serving import memory
-from infer_jax.estimators.serving.closed_loop import (
-    RequestTokens,
-    ServerEstimate,
-    closed_loop,
-)
+from infer_jax.estimators.serving.closed_loop import closed_loop
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, Laws
 from infer_jax.estimators.serving.context import Context, chosen
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
 from infer_jax.estimators.serving.lowered import Shape, shape
+from infer_jax.estimators.serving.one_pass import Pass, one_pass, one_token
 from infer_jax.estimators.serving.open_loop import open_loop
-from infer_jax.estimators.serving.passes import Pass, one_pass, one_token
 from infer_jax.estimators.serving.plan import Deployment, deployment
 from infer_jax.estimators.serving.server_coefficients import ladder, spreads
+from infer_jax.estimators.serving.server_estimate import RequestTokens, ServerEstimate
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
 from infer_jax.physics.chance import TENTH

@@ -9,10 +9,16 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Limit
-from infer_jax.estimators.serving import closed_loop, memory
-from infer_jax.estimators.serving.closed_loop import RequestTokens, ServerEstimate, ServerLoad
+from infer_jax.estimators.serving import memory
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.passes import pass_yield, passes, step_law
+from infer_jax.estimators.serving.server_estimate import (
+    RequestTokens,
+    ServerEstimate,
+    ServerLoad,
+    server_estimate,
+)
+from infer_jax.estimators.serving.waits import admission_passes, balance_passes, fetch
 from infer_jax.estimators.serving.workload import ServingWorkload
 from infer_jax.physics import scheduling
 from infer_jax.physics.decoder import total
@@ -76,11 +82,10 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     # a busy server has queued passes before it sees an arrival; requests in flight taken as Poisson
     busy = -jnp.expm1(-loaded.decoding)
     turn = loaded.following * pass_yield(ctx)
-    turns = busy * (ctx.engine.ahead + (ctx.plan.polling - 1.0) / 2.0)
-    turns = turns + closed_loop.balance_passes(ctx, loaded.rate * turn, busy)
+    turns = busy * admission_passes(ctx) + balance_passes(ctx, loaded.rate * turn, busy)
     before = {"front": ctx.engine.front, "admission": turns * turn}
     cached = memory.cache_bytes(ctx, lengths.prefix)
-    fetched = closed_loop.fetch(ctx, work, cached, cost.alone.time)
+    fetched = fetch(ctx, work, cached, cost.alone.time)
     # the laws take steps that decode; a prompt's own has a factor of its own
     own = {"prompt": loaded.own / ctx.coefficients.decode_factor, "fetch": fetched, **before}
     first = {
@@ -110,5 +115,5 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
         ends=jnp.zeros_like(tpot),
         limits={"arrivals": Limit(need=arrivals.rate, capacity=loaded.capacity * groups)},
     )
-    answer = closed_loop.server_estimate(ctx, work, lengths, cost, load, first, decode)
+    answer = server_estimate(ctx, work, lengths, cost, load, first, decode)
     return answer.replace(percentiles=percentiles)

@@ -1,4 +1,4 @@
-"""Seconds of one pass of a server: decode, a prompt alone, or a prompt among others."""
+"""Passes of a server among its requests: decode, a prompt alone, prompts beside decodes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,167 +7,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.special import ndtr
 
-from infer_jax import engines
-from infer_jax.estimators.estimate import Phase
-from infer_jax.estimators.serving import memory, pass_terms
-from infer_jax.estimators.serving.context import Context, chosen
-from infer_jax.estimators.serving.engines import ENGINES
+from infer_jax.estimators.serving import pass_terms
+from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.launches import eager_launch, eager_share
 from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhead
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import bonus_yield, curve_yield, heads_yield
 from infer_jax.physics.tabulated import tabulated
-from infer_jax.specs import ForwardPass, number, spec
 from infer_jax.typed_jax import trees
 
-GRAPHS = 512.0  # tokens of the largest CUDA graph that vLLM captures by itself
 COARSE = (-2, 24, 8)  # a table of rows: 1/4 to 16 million, 8 points to a doubling
-
-
-@spec
-class Pass(Phase):
-    """A forward pass, and the seconds of it in which memory is read and arithmetic is done."""
-
-    reading: Array = number("time during which memory is read", unit="s", kind="time")
-    computing: Array = number("time during which arithmetic is done", unit="s", kind="time")
-
-
-def one_pass(ctx: Context, forward: ForwardPass) -> Pass:
-    """One forward pass of an instance, its sequences dealt to the attention groups.
-
-    A pass of few new tokens a sequence decodes: it replays a CUDA graph, attends in the absorbed
-    form, and the host and the head see every token. A longer one is a prefill. The sequences of a
-    group go through the stages of a pipeline in ``pp`` micro-batches.
-    """
-    plan, coef, new = ctx.plan, ctx.coefficients, forward.new_tokens
-    sequences = forward.sequences / plan.attention_dp
-    micro = micro_batch(ctx, sequences)
-    decodes, context = new <= coef.decode_tokens, forward.cached_tokens + new
-    verified = jnp.maximum(new, 1.0 + plan.drafts)
-    kinds = (
-        add(
-            pass_terms.decode_attention(ctx, micro, new, forward.cached_tokens),
-            pass_terms.head(ctx, micro, new),
-            overhead(launch=pass_terms.gaps(ctx), host=ctx.engine.sequence_time * sequences),
-        ),
-        add(
-            pass_terms.prefill_attention(ctx, micro, new, forward.cached_tokens),
-            pass_terms.prompt_head(ctx, micro),
-            overhead(launch=eager_launch(ctx, new), host=jnp.zeros_like(ctx.engine.sequence_time)),
-        ),
-    )
-    needs = trees.where(decodes, *kinds)
-    cost = add(pass_terms.through_layers(ctx, micro * new, needs.time), needs)
-    cost = cost.scaled(jnp.where(decodes, coef.decode_factor, coef.first_factor))
-    limits = {
-        # a prompt may come without the part that is cached
-        "memory": memory.limit(ctx, sequences, context, jnp.where(decodes, verified, context)),
-        "expert ranks": memory.expert_ranks(ctx),
-    }
-    time = cost.time
-    return Pass(
-        time=time,
-        terms=cost.terms,
-        limits=limits,
-        mfu=pass_terms.ideal(ctx, micro * new) / time,
-        layout=layout(ctx),
-        reading=cost.reading,
-        computing=cost.computing,
-    )
-
-
-def one_token(ctx: Context, forward: ForwardPass) -> Pass:
-    """``one_pass``, or with ``plan.drafts`` a decode step, per token that each sequence gains.
-
-    It is the decode step of ``passes``, so that ``step`` and ``estimate`` price drafts alike.
-    """
-    plain = one_pass(ctx, forward)
-    sequences = forward.sequences / ctx.plan.attention_dp
-    needs = attention_and_launch(ctx, sequences, forward.cached_tokens)
-    rows = micro_batch(ctx, sequences) * (1.0 + ctx.plan.drafts)
-    layers = pass_terms.through_layers(ctx, rows, needs.time)
-    cost = decode_step(ctx, layers, needs, sequences).scaled(ctx.coefficients.decode_factor)
-    terms = plain.terms
-    if ctx.draft is not None:
-        small = one_pass(ctx.draft, forward)
-        draft = as_draft(Cost(small.terms, small.reading, small.computing))
-        cost = add(cost, draft.scaled(ctx.plan.drafts / pass_yield(ctx)))
-        terms = terms | {"draft": jnp.zeros_like(plain.time)}
-    time = cost.time
-    drafted = plain.replace(
-        time=time,
-        terms={name: cost.terms[name] for name in terms},
-        mfu=plain.mfu * plain.time / time,
-        reading=cost.reading,
-        computing=cost.computing,
-    )
-    return trees.where(ctx.plan.drafts > 0.0, drafted, plain.replace(terms=terms))
-
-
-def pass_yield(ctx: Context) -> Array:
-    """Tokens that a decode pass gives each request: 1 + sum_j a_1 ... a_j of d drafts.
-
-    The acceptance may be of each position; one number is that of the first token that the model's
-    own heads draft, which falls from there as measured, or of every token that another model does.
-    """
-    acceptance, drafts = ctx.coefficients.acceptance, ctx.plan.drafts
-    if jnp.ndim(acceptance):
-        return curve_yield(acceptance, drafts)
-    if ctx.draft is None:
-        return heads_yield(acceptance, drafts)
-    return bonus_yield(acceptance, drafts)
-
-
-def micro_batch(ctx: Context, sequences: Array) -> Array:
-    """Sequences of a group in one pipeline stage: an even share, at least one."""
-    return jnp.maximum(sequences / ctx.plan.pp, jnp.minimum(sequences, 1.0))
-
-
-def eager_launch(ctx: Context, tokens: Array, gaps: Array | None = None) -> Array:
-    """Seconds of launches of a pass with ``tokens`` of a prompt, without a CUDA graph.
-
-    f_e (1 + k_I I / I_0) times the gaps of a decode pass; the second term is the part of the host's
-    work that grows with tokens. ``gaps``: those gaps, s, where they are computed already.
-    """
-    growth = 1.0 + ctx.coefficients.eager_growth * tokens / ctx.coefficients.eager_tokens
-    return ctx.engine.eager * growth * (pass_terms.gaps(ctx) if gaps is None else gaps)
-
-
-def graph_tokens(ctx: Context) -> Array:
-    """Tokens of the largest pass with prompts that an engine launches by CUDA graphs.
-
-    vLLM V1 captures all of a layer but its attention for passes of any kind of up to
-    min(2 max_num_seqs, 512) tokens (``cudagraph_mode`` FULL_AND_PIECEWISE, docs/design/cuda_graphs
-    and vllm/config/vllm.py, ``_set_cudagraph_sizes``, at v0.13); its launches count as those of a
-    decode pass, which is captured whole. Engines without ``mixed_graphs``: 0, decode passes alone.
-    Steps of arriving requests and of a replay know it; ``passes``, so a closed loop, counts every
-    prompt as launched without a graph.
-    """
-    own = jnp.minimum(2.0 * ctx.plan.max_sequences, GRAPHS)
-    none = jnp.zeros_like(own)
-    tokens = tuple(own if engines.ENGINES[name].mixed_graphs else none for name in ENGINES)
-    return chosen(tokens, ctx.coefficients.engine)
-
-
-def eager_share(ctx: Context, decoding: Array, prompts: Array, new: Array) -> Array:
-    """Share of passes with prompts that are launched without a graph, where counts are means.
-
-    Phi((r - r_g) / s): r tokens of a pass, r_g of the largest graph, s^2 = d f^2 + (p - 1) n^2 the
-    variance of Poisson numbers of d decoding requests of f tokens and of the prompts of n tokens
-    beside the one that is always there.
-    """
-    fed = 1.0 + ctx.plan.drafts
-    rows = decoding * fed + prompts * new
-    others = jnp.maximum(prompts - 1.0, 0.0)
-    spread = jnp.sqrt(decoding * fed**2 + others * new**2 + 1.0)
-    return ndtr((rows - graph_tokens(ctx)) / spread)
-
-
-def layout(ctx: Context) -> dict[str, Array]:
-    """The degrees of the plan."""
-    names = ("tp", "attention_dp", "ep", "pp")
-    return {name: getattr(ctx.plan, name) for name in names}
 
 
 class Passes(NamedTuple):
@@ -354,3 +204,22 @@ def verifying_head(ctx: Context, group: Array) -> Cost:
     if ctx.draft is None:
         return pass_terms.head(ctx, micro, 1.0).scaled(fed)
     return pass_terms.head(ctx, micro, fed)
+
+
+def pass_yield(ctx: Context) -> Array:
+    """Tokens that a decode pass gives each request: 1 + sum_j a_1 ... a_j of d drafts.
+
+    The acceptance may be of each position; one number is that of the first token that the model's
+    own heads draft, which falls from there as measured, or of every token that another model does.
+    """
+    acceptance, drafts = ctx.coefficients.acceptance, ctx.plan.drafts
+    if jnp.ndim(acceptance):
+        return curve_yield(acceptance, drafts)
+    if ctx.draft is None:
+        return heads_yield(acceptance, drafts)
+    return bonus_yield(acceptance, drafts)
+
+
+def micro_batch(ctx: Context, sequences: Array) -> Array:
+    """Sequences of a group in one pipeline stage: an even share, at least one."""
+    return jnp.maximum(sequences / ctx.plan.pp, jnp.minimum(sequences, 1.0))
