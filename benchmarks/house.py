@@ -28,10 +28,10 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_823,
-    "lines of code of the package": 36_496,
-    "lines of the package": 63_190,
-    "files of the package": 422,
-    "lines of experiments": 10_845,
+    "lines of code of the package": 36_495,
+    "lines of the package": 63_260,
+    "files of the package": 426,
+    "lines of experiments": 10_846,
     "lines of tests": 31_266,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
