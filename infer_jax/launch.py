@@ -40,6 +40,9 @@ STORED: dict[str, dict[str, str]] = {
 # Repositories whose model cards ask for their own code when they are served.
 CODE = ("moonshotai/", "XiaomiMiMo/MiMo-V2-Flash")
 NO_NAME = "the model is given as numbers: its name or config.json says which weights to load"
+# Tokens that are left for a chat template and BOS: servers refuse a prompt and an output that are
+# longer together than their context (github.com/vllm-project/vllm/issues/16420, 6 tokens too many)
+TEMPLATE = 128
 SLOTS = 1024  # vLLM's default of max_num_seqs, as the estimator has it
 
 
@@ -129,15 +132,16 @@ def service(
     known = traits(model.architecture)
     tokens, within = longest or (sum(lengths), "")
     tokens = math.ceil(tokens - 1e-6)
-    context = int(min(tokens, known["limit"])) if within else tokens
+    beyond = tokens > known["limit"] and not within  # no server takes such requests
+    context = tokens if beyond else int(min(tokens + TEMPLATE, known["limit"]))
     running = instances(pools, machines, max_requests, arriving=arriving)
-    comments: list[str] = []
-    if within and context < tokens:
-        comments.append(f"context {context}: the model's; {within} take up to {tokens} tokens")
-    elif within:
-        comments.append(
-            f"context {context}: {within} have at most as many tokens, prompt and output"
-        )
+    spare = f"; {context - tokens} more are for a chat template" if context > tokens else ""
+    comments = [
+        f"context {context}: {within or 'requests'} have at most {tokens} tokens, prompt and "
+        f"output{spare}"
+    ]
+    if context < tokens:
+        comments = [f"context {context}: the model's; {within} take up to {tokens} tokens"]
     if running[-1].arriving:
         comments.append(
             f"at most {running[-1].group_requests} requests run in a group; "

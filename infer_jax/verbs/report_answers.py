@@ -165,10 +165,10 @@ class Report:
     @cached_property
     def engine(self) -> EngineSettings:
         """Settings of the server that the launch commands start, of the decode pool's of two."""
-        last, work = self.service.instances[-1], self.point.workload
+        last = self.service.instances[-1]
         name = self.point.estimator.innermost.engine_name or "vllm"
         return server_settings(self.given.system)[0].with_(
-            context=float(work.isl + work.osl),
+            context=float(self.service.context),
             sequences=float(last.group_requests),
             batched_tokens=float(budget(last, self.service, name)),
         )

@@ -299,7 +299,7 @@ def test_the_longest_of_requests_that_differ_is_not_their_mean():
     model, system = load_model("llama-3.1-8b"), load_system("h100_sxm")
     pool = PlanPool(Layout(1, 1, 1, 1), 1, 30.0)
     given = "llama-3.1-8b", model, [system], [pool], (3000.0, 500.0)
-    for longest, context in ((9000.2, "9001"), (200000.0, "131072")):
+    for longest, context in ((9000.2, "9129"), (200000.0, "131072")):
         built = launches(service(*given, arriving=True, longest=(longest, "nearly all requests")))
         for launch, (engine, name) in zip(built, LENGTH.items(), strict=True):
             assert options(engine, launch.steps[0].command)[name] == context
@@ -307,9 +307,14 @@ def test_the_longest_of_requests_that_differ_is_not_their_mean():
             assert context in of and "nearly all requests" in of
             assert "30 requests in flight" in seats
             assert launch.to_dict()["notes"] == [of, seats, *launch.notes]
-    (equal, *_) = launches(service(*given))
-    assert options("vllm", equal.steps[0].command)["--max-model-len"] == "3500"
-    assert not equal.comments
+    for equal, (engine, name) in zip(launches(service(*given)), LENGTH.items(), strict=True):
+        assert options(engine, equal.steps[0].command)[name] == "3628"
+        assert equal.comments == (
+            "context 3628: requests have at most 3500 tokens, prompt and output; 128 more are for "
+            "a chat template",
+        )
+    all_of_it = service(*given[:4], (130000.0, 1072.0))  # tokens that the model does not have
+    assert all_of_it.context == 131072 and "chat template" not in all_of_it.comments[0]
 
 
 LENGTH = {"vllm": "--max-model-len", "sglang": "--context-length", "trtllm": "--max_seq_len"}
