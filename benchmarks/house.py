@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_823,
-    "lines of code of the package": 36_495,
-    "lines of the package": 63_260,
+    "lines of code of the front": 9_904,
+    "lines of code of the package": 36_598,
+    "lines of the package": 63_402,
     "files of the package": 426,
     "lines of experiments": 10_846,
-    "lines of tests": 31_266,
+    "lines of tests": 31_347,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

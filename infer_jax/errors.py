@@ -69,6 +69,8 @@ def _shortened(value: object) -> str:
         if value in ABSENT:
             return value
         return _cut(f"'{value[: width + 1]}'", width)
+    if isinstance(value, float):
+        return f"{value:.12g}"
     try:
         container = isinstance(value, list | tuple | dict | set | frozenset | bytes)
         return _cut(_short.repr(value) if container else str(value), width)

@@ -39,7 +39,7 @@ def folder(rollout: Rollout) -> tuple[dict[str, str], dict[str, str]]:
         else:
             texts |= files
             kinds |= dict.fromkeys(files, title)
-    return {"README.md": page(rollout, kinds, missing), **texts}, kinds
+    return {"README.md": page(rollout, texts, kinds, missing), **texts}, kinds
 
 
 def write(rollout: Rollout, path: str | os.PathLike[str]) -> dict[str, str]:

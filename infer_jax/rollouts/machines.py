@@ -49,9 +49,12 @@ def script(rollout: Rollout) -> dict[str, str] | str:
         if m == 0 and (words := router(rollout, _host)):
             cases.append(_lines(["router", *map(_router_word, words)]))
         cases.append("  ;;")
-    usage = f"./start.sh, then send requests to http://localhost:{FRONT}/v1"
+    usage = f"./start.sh # requests go to http://localhost:{FRONT}/v1"
     if machines > 1:
-        usage = f'on machine M: HOSTS="address0 ... address{machines - 1}" ./start.sh M'
+        usage = (
+            f'HOSTS="{machine_texts("ADDRESS_{}", machines)}" ./start.sh M # on machine M, 0 to '
+        )
+        usage += f"{machines - 1}; requests go to http://ADDRESS_0:{FRONT}/v1"
     front = f", {ROUTERS.get(rollout.engine, 'nginx')}" if len(placed) > 1 else ""
     values = {"title": rollout.title, "engine": f"{engine.title} {engine.version}{front}"}
     values |= {"usage": usage, "machines": str(machines), "last": str(machines - 1)}
@@ -73,8 +76,9 @@ def compose(rollout: Rollout) -> dict[str, str] | str:
     texts: dict[str, str] = {}
     for m in range(machines):
         name = "compose.yaml" if machines == 1 else f"compose-{m}.yaml"
-        where = f", with the addresses HOST_0 to HOST_{machines - 1}" if machines > 1 else ""
-        text = f"# {rollout.title}\n# docker compose -f {name} up -d{where}\nservices:\n"
+        own = f"{machine_texts('HOST_{0}=ADDRESS_{0}', machines)} " if machines > 1 else ""
+        where = f" # on machine {m}" if machines > 1 else ""
+        text = f"# {rollout.title}\n# {own}docker compose -f {name} up -d{where}\nservices:\n"
         text += "".join(_service(rollout, x, hosts) for x in placed if x.machine == m)
         if m == 0 and router(rollout, address):
             image, words = router_container(rollout, address)
@@ -88,6 +92,11 @@ def compose(rollout: Rollout) -> dict[str, str] | str:
                 text += f"configs:\n  {x}:\n    {block}\n"
         texts[name] = text
     return texts
+
+
+def machine_texts(pattern: str, machines: int) -> str:
+    """The text of each machine by its number, with spaces between."""
+    return " ".join(pattern.format(m) for m in range(machines))
 
 
 def _service(rollout: Rollout, server: Process, hosts: list[str]) -> str:

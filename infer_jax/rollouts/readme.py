@@ -1,5 +1,6 @@
 """The folder's README: what is in it, how it starts, what is missing."""
 
+import re
 from collections.abc import Mapping
 
 from infer_jax.rollouts.bench import calibrate, calibrate_obstacle
@@ -14,10 +15,19 @@ NEEDS = {
 }
 
 
-def page(rollout: Rollout, kinds: Mapping[str, str], missing: Mapping[str, str]) -> str:
+COMMAND = re.compile(r"^# ((?:HOST|[.]/|docker |kubectl |helm ).*)$", re.MULTILINE)
+
+
+def page(
+    rollout: Rollout,
+    texts: Mapping[str, str],
+    kinds: Mapping[str, str],
+    missing: Mapping[str, str],
+) -> str:
     """The page.
 
-    ``kinds``: what each file is, by its name; ``missing``: why a target has no file, by its title.
+    ``texts``, ``kinds``: each file, and what it is, by its name; ``missing``: why a target has no
+    file, by its title.
     """
     engine, placed = rollout.serving, servers(rollout)
     launch, machines = engine.launch(rollout.service), 1 + max(x.machine for x in placed)
@@ -34,6 +44,7 @@ def page(rollout: Rollout, kinds: Mapping[str, str], missing: Mapping[str, str])
     values = {
         "title": rollout.title,
         "engine": f"{engine.title} {engine.version}",
+        "start": "\n\n".join(filter(None, map(_start, texts, texts.values()))),
         "files": "\n".join(f"| `{name}` | {what} |" for name, what in kinds.items()),
         "servers": "\n".join(rows),
         "machines": f"{machines} machine{several} of {placed[0].instance.machine} GPUs",
@@ -43,6 +54,12 @@ def page(rollout: Rollout, kinds: Mapping[str, str], missing: Mapping[str, str])
         "gaps": "\n".join(f"* {gap}" for gap in gaps) or "Nothing that is known.",
     }
     return fill("README.md", values)
+
+
+def _start(name: str, text: str) -> str:
+    """What to type to start a file, as its head says; "" where others read it."""
+    lines = "\n".join(COMMAND.findall(text))
+    return f"`{name}`:\n\n```sh\n{lines}\n```" if lines else ""
 
 
 def notes(rollout: Rollout) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import NamedTuple
 
+import numpy as np
 from jax import Array
 
 from infer_jax.catalog.measurements import Run
@@ -24,6 +25,13 @@ PRINTED = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
 Numbers = Mapping[str, Array | float | None]  # by name; None: not known
 ANSWER = Column("answer", left=True), Column("unit", left=True)
+ERRORS = (
+    Column("errors of predictions", "", "title", left=True),
+    Column("runs", "", "runs"),
+    Column("median", "%", "median_error_percent"),
+    Column("mean", "%", "mean_error_percent"),
+    Column("median", "with sign, %", "median_signed_error_percent", "{:+.3g}".format),
+)
 ABSENT, RATIO = "-", "second over first"
 SAME = 1e-3  # share by which times differ without a word
 PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
@@ -195,6 +203,9 @@ class RunsCompared(pictures.EstimatorResult):
             for run, estimate, going in predictions
         ]
         yield Rows("runs", rows)
+        if len(rows) > 1:
+            yield ""
+        yield Rows("errors", self.errors(), ERRORS if len(rows) > 1 else ())
         for run, estimate, going in predictions[:PRINTED]:
             yield from self._run(run, estimate)
             if going is not None:
@@ -204,6 +215,31 @@ class RunsCompared(pictures.EstimatorResult):
         if any(run.request_rate is not None for run in self.runs):
             own.append(ARRIVING)
         yield Notes([*own, *self.asked.notes])
+
+    def errors(self) -> list[dict[str, object]]:
+        """Of each output that runs measured: how many, and errors of the predictions in percent.
+
+        The median and the mean of their sizes, and the median with its sign.
+        """
+        ratios = dict[Output, list[float]]()
+        for run, estimate in zip(self.runs, self.estimates, strict=True):
+            predicted = _answers(estimate, self.asked)
+            for output, value in _measured(run):
+                mine = predicted.get(output.json_key)
+                if mine is not None and value > 0.0:
+                    ratios.setdefault(output, []).append(float(mine) / (output.factor * value))
+        signed = {x: 100.0 * (np.array(each) - 1.0) for x, each in ratios.items()}
+        return [
+            {
+                "answer": x.json_key,
+                "title": x.title,
+                "runs": len(each),
+                "median_error_percent": float(np.median(abs(each))),
+                "mean_error_percent": float(np.mean(abs(each))),
+                "median_signed_error_percent": float(np.median(each)),
+            }
+            for x, each in signed.items()
+        ]
 
     def _run(self, run: Run, estimate: Estimate) -> Iterator[Section]:
         """What was measured and predicted of a run, and the terms of the prediction."""

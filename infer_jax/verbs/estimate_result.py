@@ -13,7 +13,7 @@ from infer_jax.planning import bands
 from infer_jax.plots.style import Figure
 from infer_jax.plots.timeline import StackedTime, plot_timeline
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number, option
-from infer_jax.results.numbers import digits, size
+from infer_jax.results.numbers import digits, quantity, size
 from infer_jax.results.parts import ANSWERS
 from infer_jax.results.wording import term
 from infer_jax.specs import Experts, outputs
@@ -205,7 +205,7 @@ class EstimateResult(pictures.EstimatorResult):
         """What both times of a loaded server include, and their measured ranges."""
         estimate, load = self.estimate, self.load
         assert isinstance(estimate, ServerEstimate)
-        sent = f"keeps {load.batch:.6g} requests in flight"
+        sent = f"keeps {quantity(load.batch, 'request')} in flight"
         arriving = estimate.decode.limits.get("arrivals")
         if arriving is not None and load.rate is not None:
             if self.overloaded:

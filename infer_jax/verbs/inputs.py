@@ -227,7 +227,8 @@ def named_system(name_of: str, name: str) -> System:
     except InputError as error:
         if error.where != "hardware profile":  # of a file
             raise
-        raise refuse(name_of, error.value, error.allowed) from None
+        several = f"one system; where several are compared, {option(name_of)} is given for each"
+        raise refuse(name_of, error.value, several if "," in name else error.allowed) from None
 
 
 def workload(isl: float, osl: float, prefix: float, batch: float = 1.0) -> Workload:

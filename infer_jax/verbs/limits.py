@@ -45,6 +45,9 @@ def broken(name: str, limit: Limit) -> str:
     if name == "arrivals":
         rate, capacity = (digits(x) for x in (limit.need, limit.capacity))
         return f"{rate} requests/s arrive and at most {capacity} are completed"
+    if name.endswith("requests"):
+        places = f"{math.floor(float(limit.capacity)):,.0f}"
+        return f"{digits(limit.need)} requests are to run at once and {places} fit"
     text = size if name.endswith("memory") else digits
     short = float(limit.need - limit.capacity)
     return (

@@ -31,7 +31,7 @@ GOODPUT = Number(0.5, 0.999, what="a share of the requests")
 USUAL_TTFT = 2.0  # seconds, as ``planning`` has it, which imports JAX; a test holds them equal
 TTFT = (
     "Limit of the mean time to first token: 300ms, 0.3s; "
-    f"{USUAL_TTFT:g} s where not given, if any plan meets it; none: no limit."
+    f"{USUAL_TTFT:g} s where no TTFT is limited, if any plan meets it; none: no limit."
 )
 
 

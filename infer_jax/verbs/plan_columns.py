@@ -1,11 +1,13 @@
 """Plans as rows: their fields in JSON, and the columns of their tables."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.planning import BreakEven, Choice, Degrees, Requirements
+from infer_jax.planning.layout import SLICE
 from infer_jax.results import Column, scaled
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import UNBOUNDED, Output
@@ -116,6 +118,48 @@ def break_even_fields(rivals: Sequence[BreakEven], question: Question) -> list[d
         }
         for x in rivals
     ]
+
+
+class Machines(NamedTuple):
+    """The machines that hold a plan: their GPUs, and its dollars per million tokens with all."""
+
+    gpus: float
+    usd_per_mtok: float
+
+    @classmethod
+    def of(cls, c: Choice, plans: Plans) -> "Machines":
+        """The fewest machines; a slice, or a GPU of unknown machines, is rented as it is."""
+        sides = [x.side for x in plans.systems_of(c)]
+        ends = list(zip(c.pools, (sides[0], sides[-1]), strict=False))
+        used = dict.fromkeys((side.name for _, side in ends), 0.0)
+        for pool, side in ends:
+            used[side.name] += pool.copies * pool.layout.chips
+        size = {x.name: 1 if x.machine == SLICE else x.machine for x in sides}
+        rent = {x.name: float(x.hardware.price) for x in sides}
+        whole = {x: float(np.ceil(n / size[x])) * size[x] for x, n in used.items()}
+        paid, every = (sum(n[x] * rent[x] for x in n) for n in (used, whole))
+        return cls(sum(whole.values()), c.usd_per_mtok * every / max(paid, 1e-300))
+
+    def fields(self, c: Choice, unit: str) -> dict[str, object]:
+        """For JSON; ``unit``: of the currency."""
+        idle = self.gpus - c.chips
+        key = f"whole_machines_cost_per_mtok_{unit}"
+        return {
+            "gpus_of_machines": self.gpus,
+            "idle_gpus_of_machines": idle,
+            key: self.usd_per_mtok,
+        }
+
+    def idle(self, c: Choice, sign: str) -> list[str]:
+        """How many of their GPUs a plan leaves idle, and what it costs with them."""
+        left = self.gpus - c.chips
+        if not left:
+            return []
+        return [
+            f"{c.layout} leaves {left:g} of {self.gpus:g} GPUs of its machines idle: with whole "
+            f"machines rented it costs {sign}{digits(self.usd_per_mtok)}/Mtok, not "
+            f"{sign}{digits(c.usd_per_mtok)}."
+        ]
 
 
 def free_gpus(c: Choice, limits: Requirements) -> list[str]:

@@ -19,6 +19,7 @@ from infer_jax.rollouts import Rollout, write
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.plan_columns import (
+    Machines,
     bill_columns,
     borrowed_from,
     break_even_fields,
@@ -37,6 +38,7 @@ from infer_jax.verbs.rollout import rollout_of, with_loads
 ONE_GPU = Layout(1.0, 1.0, 1.0, 1.0)
 BANDS = "In brackets: what 80 % of measured runs are in, by the calibration of the profile."
 EVEN = 0.5  # odds from which a plan rather keeps its limits than not
+SAFE = 0.8  # odds below which a first plan is worth a sentence
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,10 +104,12 @@ class PlanResult(FigureResult):
         """One row a plan: those within the limits, else the nearest misses."""
         return [self._row(c) for c in self.searched.met or self.searched.missed]
 
-    def _row(self, c: Choice) -> dict[str, object]:
-        plans = self.searched
+    def _row(self, c: Choice, plans: Plans | None = None) -> dict[str, object]:
+        """A plan for JSON; ``plans``: those that it was found with, if of another engine."""
+        plans = plans or self.searched
         borrowed, replayed = borrowed_from(c, plans), bool(plans.replayed)
-        return plan_fields(c, self.question, borrowed, replayed=replayed)
+        machines = Machines.of(c, plans).fields(c, self.question.currency.lower())
+        return plan_fields(c, self.question, borrowed, replayed=replayed) | machines
 
     def sections(self) -> Iterator[Section]:
         """The plans with their times, costs and bills, how the best one starts, and notes."""
@@ -174,7 +178,7 @@ class PlanResult(FigureResult):
             if best is None or best.obstacle:
                 row["why_none"] = why if best is None else best.obstacle
             else:
-                row |= plan_fields(best, self.question, borrowed_from(best, plans))
+                row |= self._row(best, plans)
             rows.append(row)
         return rows
 
@@ -258,8 +262,12 @@ class PlanResult(FigureResult):
             **dict.fromkeys(question.drafts.notes if question.drafts else [], True),
             "Pools are left out: only the mean of their wait is known.": question.pools_excluded,
         }
+        best, idle = plans.best, list[str]()
+        if best is not None:
+            idle = free_gpus(best, requirements)
+            idle = idle or Machines.of(best, plans).idle(best, question.sign)
         return [
-            *(free_gpus(plans.best, requirements) if plans.best else []),
+            *idle,
             f"{self._space()}, {plans.configurations} configurations, "
             f"{' and '.join(question.modes)}.",
             *(text for text, applies in statements.items() if text and applies),
@@ -361,12 +369,13 @@ def other_rents(plans: Plans, sign: str) -> list[str]:
 
 
 def doubts(plans: Plans) -> list[str]:
-    """That the first plan rather breaks its limits than keeps them, and which does not."""
+    """How probably the first plan keeps its limits, where that is not safe, and which does."""
     best = plans.best
-    if best is None or best.holds is None or best.holds >= EVEN:
+    if best is None or best.holds is None or best.holds >= SAFE:
         return []
+    wanted = EVEN if best.holds < EVEN else SAFE
     likelier = min(
-        (c for c in plans.met if (c.holds or 0.0) >= EVEN and not c.obstacle),
+        (c for c in plans.met if (c.holds or 0.0) >= wanted and not c.obstacle),
         key=lambda c: c.usd_per_mtok,
         default=None,
     )
@@ -377,7 +386,7 @@ def doubts(plans: Plans) -> list[str]:
             f"; {likelier.layout} on {likelier.system}, which costs {more:.2g} % more, with "
             f"{100.0 * (likelier.holds or 0.0):.2g} %"
         )
-    ways = f"{option('replay')} or a run of it decides; {option('confidence', 0.8)} asks for more."
+    ways = f"{option('replay')} or a run of it decides; {option('confidence', SAFE)} asks for more."
     return [f"{sentence}. {ways}"]
 
 

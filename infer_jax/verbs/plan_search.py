@@ -120,7 +120,7 @@ def requirements_of(
         raise ask("total_gpus", question, ways)
     return Requirements(
         ttft=either(ttft, math.inf),
-        usual_ttft=ttft is None,
+        usual_ttft=ttft is None and p99 is None,
         tpot=either(tpot, math.inf),
         p99_ttft=either(p99, math.inf),
         chips=either(total, math.inf),

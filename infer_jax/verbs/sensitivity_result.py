@@ -32,8 +32,10 @@ from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, layout_label
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import frontier_search as grids, inputs, pictures
 from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.runs import stored_bytes
 
 FRONTIER_AXES = ("tpot", "cost")
+ONE_BYTE = 0.8  # mean stored bytes of a weight from which on most weights have 8 bits
 SMALL = 1e-3  # elasticities that are not drawn
 # numbers that a kind of block sets, of which nobody buys 10 % more
 FIXED = ("feedforward.inward", "shared.inward", "attention.kv_matrices")
@@ -147,6 +149,8 @@ class SensitivityResult(pictures.EstimatorResult):
             f"The paths that {option('set')} takes are in {option('json')}"
             f"{'' if self.coefficients else own}.",
         ]
+        if any("bits" in change for change in self.what_if):
+            notes.append("Weights at half the bytes are read so; their matmuls stay as they are.")
         if self.chips:
             notes.append(
                 f"Another chip is as its profile has it, rent included, whatever {option('price')} "
@@ -251,12 +255,17 @@ def worth(
 
 
 def what_ifs(point: Point) -> dict[str, Change]:
-    """The what-ifs: half the weights' bytes, a rack-wide fast domain, shorter launches."""
+    """The what-ifs: half the weights' bytes, a rack-wide fast domain, shorter launches.
+
+    Weights that are stored in fewer than 8 bits in the mean have no half.
+    """
     weights = (path for path, _, _ in leaves(point.arch) if path.endswith("weights.bytes"))
     formats = {re.sub(r"\.\d+\.", ".*.", path) for path in weights}  # those of all blocks as one
-    questions: dict[str, Change] = {
-        "weights at half the bytes": {f"arch.{path}": _half for path in sorted(formats)}
-    }
+    questions, mean = dict[str, Change](), stored_bytes(point.arch)
+    if mean >= ONE_BYTE:
+        bits = 8 if mean >= 2.0 * ONE_BYTE else 4
+        halves: Change = {f"arch.{path}": _half for path in sorted(formats)}
+        questions[f"weights at half the bytes: {bits} bits"] = halves
     if isinstance(point.hardware.network, Hierarchy):
         questions["fast domain of 72 chips"] = {"hardware.network.domain": 72.0}
     if isinstance(point.estimator, Economics):

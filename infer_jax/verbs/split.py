@@ -8,6 +8,7 @@ from infer_jax.estimators import VARIANTS, Estimator
 from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import Layout, PlanPool, layouts, read_pools
 from infer_jax.results import option
+from infer_jax.results.numbers import quantity
 from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs
 from infer_jax.verbs.option import either
@@ -167,14 +168,19 @@ def check_split(arch: Architecture, layout: Layout, words: str = "") -> None:
 
 
 def _others(arch: Architecture, layout: Layout) -> str:
-    """Layouts of as many GPUs that engines run, for a sentence."""
+    """Layouts that engines run, of as many GPUs or else of the nearest number, for a sentence."""
     if layout.chips > LARGEST:
         return ""
-    same = [x for x in layouts(arch, int(layout.chips)) if x.chips == layout.chips]
-    same = [x for x in same if x.pp == layout.pp and x.unusual < 2]
+    able = [x for x in layouts(arch, int(2 * layout.chips)) if x.pp == layout.pp and x.unusual < 2]
+    gpus = min((x.chips for x in able), key=lambda n: (abs(n - layout.chips), -n), default=0.0)
+    same = [x for x in able if x.chips == gpus]
     nearest = sorted(same, key=lambda x: (abs(x.tp - layout.tp), x.unusual))
     names = " or ".join(f'"{x}"' for x in nearest[:3])
-    return f"; on as many GPUs {option('layout')} {names}" if names else ""
+    where = "as many GPUs" if gpus == layout.chips else quantity(gpus, "GPU")
+    copies = layout._replace(attention_dp=1.0, ep=1.0)
+    if layout.attention_dp > 1.0 and layout.ep == 1.0 and not legal.broken(arch, copies):
+        names += f' or "{layout.attention_dp:.12g} x {copies}", which is copies'
+    return f"; on {where} {option('layout')} {names}" if names else ""
 
 
 def check_search(estimator: Estimator, name: str, total: float | None) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import statistics
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -152,6 +153,21 @@ def test_two_estimators_stand_side_by_side():
     assert one["answers"]["tpot_ms"] == pytest.approx(alone["tpot_ms"])
     assert answer(*words[:-2], "--estimator", "economics.planned") == actual
     assert "second over first" in " ".join(printed.split())
+
+
+def test_errors_of_predictions_are_summed_up_by_what_was_measured():
+    words = ("compare", "llama-3.1-8b", "--hardware", "h100_sxm", "--measured", str(RUNS))
+    said, printed = answered_once(*words)
+    rows = {row["answer"]: row for row in said["errors"]}
+    assert {"ttft_ms", "tpot_ms"} <= rows.keys()
+    for name, row in rows.items():
+        pairs = [(x["predicted"]["answers"], x["measured"]) for x in said["runs"]]
+        each = [100 * (a[name] / b[name] - 1) for a, b in pairs if name in b]
+        assert row["runs"] == len(each)
+        assert row["mean_error_percent"] == pytest.approx(sum(map(abs, each)) / len(each))
+        assert row["median_error_percent"] == pytest.approx(statistics.median(map(abs, each)))
+        assert row["median_signed_error_percent"] == pytest.approx(statistics.median(each))
+    assert "errors of predictions" in printed
 
 
 def result(**changes):

@@ -57,7 +57,7 @@ def test_a_number_of_no_machine_is_refused_by_every_verb(verb):
     gpus = ("--total-gpus", "8") if verb == "plan" else ()
     ran = run(verb, *POINT[:3], *gpus, "--set", "hardware.chip.memory_bandwidth=0")
     assert ran.code == 2 and ran.err.count("\n") == 1 and not ran.out
-    assert "hardware.chip.memory_bandwidth is 0.0" in ran.err
+    assert "hardware.chip.memory_bandwidth is 0;" in ran.err
 
 
 def test_an_unknown_model_is_told_the_near_ones_alone():

@@ -54,7 +54,7 @@ def test_sensitivity_names_what_counts():
     assert -1.0 <= memory["slope"] < -0.5  # a small batch reads weights
     assert memory["tenth"] == pytest.approx(1.1 ** memory["slope"] - 1, abs=0.01)
     assert rows["cost", "hardware.price"]["slope"] == pytest.approx(1.0)
-    assert output["what_if"]["weights at half the bytes"]["tpot"] < -0.2
+    assert output["what_if"]["weights at half the bytes: 8 bits"]["tpot"] < -0.2
     changed = answer("sensitivity", *words, "--set", "hardware.chip.memory_bandwidth=*2")
     again = {(e["output"], e["path"]): e for e in changed["points"][0]["elasticities"]}
     row = again["tpot", "hardware.chip.memory_bandwidth"]

@@ -49,6 +49,9 @@ REFUSED = {
     "the near verb": (("estimat",), "'estimate'"),
     "no model": (("frontier",), ""),
     "no hardware": (("frontier", "llama-3.1-8b"), ""),
+    "systems with commas": (
+        ("plan", "llama-3.1-8b", "--hardware", "h100,h200"), "--hardware is given for each"
+    ),
     "unknown hardware": (("estimate", "llama-3.1-8b", "--hardware", "h1000"), "h100_sxm"),
     "unknown model": (("memory", "llama-9", *H100), "llama-9"),
     "missing file": (("memory", "nowhere/config.json", *H100), "nowhere"),
@@ -166,6 +169,9 @@ REFUSED = {
         "--estimator is 'serving, serving'; allowed: two that differ",
     ),
     "one that searches": ((*MEASURED, "--estimator", "economics"), "economics"),
+    "runs of another layout": (
+        (*MEASURED, "--tp", "8"), "tp is 1; allowed: 8, as an option or a sidecar says"
+    ),
     "batch with runs": ((*MEASURED, "--batch", "4"), "--batch"),
     "facts without runs": (
         (*COMPARE, "--tp", "1", "--prompts", "640"), "only with --measured"

@@ -1,5 +1,8 @@
 """`infer-jax estimate --estimator serving`: a loaded server, and one that cannot hold its load."""
 
+import math
+import re
+
 import pytest
 
 from infer_jax.catalog.published import facts, unseen
@@ -26,7 +29,9 @@ def test_a_loaded_server_tells_its_waits_and_both_definitions():
 def test_more_requests_than_memory_holds_are_told_by_how_many():
     ran = run(*ASKED, "--concurrency", "100000")
     assert ran.code == 0
-    assert "Not feasible: decode: requests needs 100000 of" in ran.out
+    places = re.search(r"decode: 100000 requests are to run at once and (\d+) fit\.", ran.out)
+    limit = answer(*ASKED, "--concurrency", "100000")["decode"]["limits"]["requests"]
+    assert places and int(places[1]) == math.floor(limit["capacity"])
 
 
 def test_the_shipped_fit_tells_how_wrong_it_was_on_servers_left_out():

@@ -182,7 +182,9 @@ def complete(
     for name, value in facts.items():
         stated = getattr(run, name)
         if stated is not None and stated != value:
-            raise InputError(run.place, name, stated, f"{value}, as given, or no such fact")
+            given = f"{value:.12g}" if isinstance(value, float) else value
+            allowed = f"{given}, as an option or a sidecar says; what a file says need not be given"
+            raise InputError(run.place, name, stated, allowed)
     run = run.replace(**facts)
     if run.tp is None or run.pools:
         return run

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # @title@: its benchmark
 #
-# ./bench.sh, where the servers run; CLIENT=vllm, sglang or aiperf, which must be installed;
-# results are in runs/
+# ./bench.sh # where the servers run; results are in runs/
+#
+# CLIENT=vllm, sglang or aiperf, which must be installed; URL, INSTANCE_URL: servers elsewhere
 set -euo pipefail
 model=@model@
 url=${URL:-http://localhost:8000}

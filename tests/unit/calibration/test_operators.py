@@ -154,7 +154,7 @@ def test_bad_tables(tmp_path, monkeypatch):
     for column, bad, said in (
         ("k", ["wide"] * count, "k is 'text'; allowed: a column of numbers"),
         ("m", [-1] * count, "row 0, m is -1.*at least 0"),
-        ("latency", [0.0] * count, r"row 0, latency is 0.0; allowed: a number above 0"),
+        ("latency", [0.0] * count, r"row 0, latency is 0; allowed: a number above 0"),
         ("latency", [float("nan")] * count, "row 0, latency is nan"),
     ):
         changed: dict[str, Any] = {column: bad}

@@ -35,14 +35,14 @@ def refused(tmp_path):
     [
         ({"mean_tpot_ms": 3 * 3600e3}, "tpot (s) is 10800"),  # three hours
         ({"mean_ttft_ms": 1e9}, "ttft (s) is"),
-        ({"mean_ttft_ms": -3.0}, "mean_ttft_ms is -3.0"),
+        ({"mean_ttft_ms": -3.0}, "mean_ttft_ms is -3;"),
         ({"mean_ttft_ms": "quick"}, "mean_ttft_ms is 'quick'"),
         ({"mean_ttft_ms": True}, "mean_ttft_ms is True"),
         ({"p99_ttft_ms": float("nan")}, "p99_ttft_ms is nan"),
         ({"completed": 0}, "completed is 0"),
-        ({"failed": 7}, "failed is 7.0"),
-        ({"num_prompts": 80}, "failed is 16.0"),  # 64 of 80 completed
-        ({"errors": ["", "HTTP 429: Too Many Requests"]}, "rate-limited requests is 1.0"),
+        ({"failed": 7}, "failed is 7;"),
+        ({"num_prompts": 80}, "failed is 16;"),  # 64 of 80 completed
+        ({"errors": ["", "HTTP 429: Too Many Requests"]}, "rate-limited requests is 1;"),
         ({"request_rate": "fast"}, "request_rate is 'fast'"),
         ({"input_lens": 7}, "input_lens is 7"),
         ({"input_lens": [1, None]}, "input_lens[1] is None"),
@@ -111,7 +111,7 @@ def test_unknown_units_of_a_metric(refused):
         ),
         ("ttft_mean_ms,isl,prefix\n10,100,200\n", "prefix is 200"),
         ("ttft_mean_ms,chips,tp\n10,3,2\n", "chips is 3"),
-        ("ttft_mean_ms,chips,tp\n10,3,0\n", "tp is 0.0; allowed: a number above 0"),
+        ("ttft_mean_ms,chips,tp\n10,3,0\n", "tp is 0; allowed: a number above 0"),
         ("ttft_mean_ms,model\n10," + "x" * 131_073 + "\n", "line 2 is 'field larger"),
         (" ,\n,,\n", "unrecognised contents"),
     ],

@@ -302,6 +302,23 @@ def test_what_is_missing_is_said():
     assert 'run plan "$url" 2000 300 960 rate 8 1000\n' in FOLDERS["cached"]["bench.sh"]
 
 
+@pytest.mark.parametrize("name", PLANS)
+def test_the_page_says_what_to_type_for_each_file(name):
+    """And each file says the same above its first line that counts."""
+    files, read = FOLDERS[name], {"README.md", *PLANS[name].startable().files}
+    page = files["README.md"].partition("## Start it")[2].partition("## Servers")[0]
+    blocks = dict(re.findall(r"`(\S+)`:\n\n```sh\n(.*?)\n```", page, re.S))
+    assert blocks.keys() == files.keys() - read
+    for file, lines in blocks.items():
+        assert file in lines and all(f"\n# {line}\n" in files[file] for line in lines.split("\n"))
+        for line in lines.split("\n"):
+            assert shlex.split(line, comments=True)
+    several = any(x.machine for x in servers(PLANS[name].startable()))
+    assert ("start.sh" in blocks and "HOSTS=" in blocks["start.sh"]) == (
+        several and "start.sh" in files
+    )
+
+
 def test_a_plan_goes_through_json_unchanged():
     for plan in PLANS.values():
         assert plan.startable().startable() == plan.startable()

@@ -91,6 +91,27 @@ def test_systems_that_share_a_name_are_told_apart():
     assert names == [SYSTEM, "h200_sxm"]
 
 
+def test_idle_gpus_of_machines_and_doubtful_limits_are_said():
+    """Seven instances on a machine of eight; a limit of p99 alone takes the usual one away."""
+    asked: dict[str, Any] = {"request_rate": 20, "tpot": 0.02, "mode": "aggregated", "top": 1}
+    result = ij.plan(MODEL, SYSTEM, **asked, p99_ttft=3.0)
+    best, row = result.best, result.rows()[0]
+    assert best is not None and best.chips == 7 and row["gpus_of_machines"] == 8
+    assert row["idle_gpus_of_machines"] == 1
+    whole: Any = row["whole_machines_cost_per_mtok_usd"]
+    assert whole == pytest.approx(best.usd_per_mtok * 8 / 7)
+    said = " ".join(str(result).split())
+    assert "7 x TP1 leaves 1 of 8 GPUs of its machines idle: with whole machines" in said
+    assert result.to_dict()["usual_ttft_ms"] is None and "usual" not in said
+    assert best.holds is not None and 0.5 < best.holds < 0.8
+    odds = f"keeps the limits with a probability of {100 * best.holds:.2g} %"
+    assert odds in said and "confidence=0.8 asks for more" in said
+    owned = ij.plan(MODEL, SYSTEM, **FEW, tpot=0.012)
+    assert owned.rows()[0]["gpus_of_machines"] == 8
+    tpu = ij.plan(MODEL, "tpu_v6e", **FEW)  # slices are rented by their chips
+    assert tpu.rows()[0]["idle_gpus_of_machines"] == 0 and "machines idle" not in str(tpu)
+
+
 def test_rents_are_of_all_systems_or_of_one():
     def rents(price: Any) -> dict[str, float]:
         plans = ij.plan(MODEL, [SYSTEM, "b200_sxm"], **FEW, top=1, price=price).searched

@@ -39,6 +39,15 @@ def test_a_row_of_another_chip_is_what_estimate_answers_there(options: dict[str,
     assert costs == sorted(costs)
 
 
+def test_half_the_bytes_of_the_weights_are_named_by_their_bits():
+    """Of a model in 4 bits there is no half that an engine stores."""
+    for quant, change in (("bf16", "8 bits"), ("fp8", "4 bits"), ("int4", None)):
+        result = ij.sensitivity(MODEL, SYSTEM, **ASKED, quant=quant)
+        named = [x.partition(": ")[2] for x in result.what_if if x.startswith("weights at half")]
+        assert named == ([change] if change else [])
+        assert ("their matmuls stay" in " ".join(str(result).split())) == bool(change)
+
+
 def test_the_cheapest_chips_that_fit_are_printed_and_the_others_named():
     result = ij.sensitivity(MODEL, SYSTEM, **ASKED, top=3)
     text, fit = str(result), [chip for chip in result.chips if chip.feasible]

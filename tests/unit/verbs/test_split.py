@@ -79,6 +79,8 @@ def test_verbs_answer_the_plan_that_is_printed():
         ({"layout": "TP2 TP4"}, 'as `plan` prints it: "TP4 DP2 EP8"'),
         ({"layout": "0 x TP2"}, "as `plan` prints it"),
         ({"layout": "TP3"}, r'TP of 1, 2, 4, 8, 16, 32.*layout "DP3"'),
+        ({"layout": "TP33"}, r'; on 32 GPUs layout ".*TP32'),
+        ({"layout": "TP2 DP2", "config": "llama-3.1-8b"}, '"TP4" or "2 x TP2", which is copies'),
         ({"layout": "TP1 > TP2"}, "one pool"),
         ({"layout": "TP2", "total_gpus": 4}, "total_gpus, or layout, not both"),
         ({"layout": "TP2 drafts 2"}, "How many of the drafts of the layout are accepted"),
@@ -91,4 +93,4 @@ def test_verbs_answer_the_plan_that_is_printed():
 )
 def test_what_no_layout_is_says_what_would_be(options, sentence):
     with pytest.raises(InputError, match=sentence):
-        ij.estimate(*POINT, **options)
+        ij.estimate(options.pop("config", POINT[0]), POINT[1], **options)
