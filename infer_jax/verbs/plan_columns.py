@@ -150,7 +150,7 @@ class Machines(NamedTuple):
             key: self.usd_per_mtok,
         }
 
-    def idle(self, c: Choice, sign: str) -> list[str]:
+    def idle_gpus(self, c: Choice, sign: str) -> list[str]:
         """How many of their GPUs a plan leaves idle, and what it costs with them."""
         left = self.gpus - c.chips
         if not left:
@@ -160,6 +160,12 @@ class Machines(NamedTuple):
             f"machines rented it costs {sign}{digits(self.usd_per_mtok)}/Mtok, not "
             f"{sign}{digits(c.usd_per_mtok)}."
         ]
+
+
+def idle_gpus(c: Choice, plans: Plans, question: Question) -> list[str]:
+    """What a plan leaves free of the GPUs there are, or else of its machines."""
+    free = free_gpus(c, question.requirements)
+    return free or Machines.of(c, plans).idle_gpus(c, question.sign)
 
 
 def free_gpus(c: Choice, limits: Requirements) -> list[str]:

@@ -26,7 +26,7 @@ from infer_jax.verbs.plan_columns import (
     calibrated_intervals,
     engine_columns,
     evenly_spaced,
-    free_gpus,
+    idle_gpus,
     plan_fields,
     replay_columns,
     time_columns,
@@ -262,12 +262,8 @@ class PlanResult(FigureResult):
             **dict.fromkeys(question.drafts.notes if question.drafts else [], True),
             "Pools are left out: only the mean of their wait is known.": question.pools_excluded,
         }
-        best, idle = plans.best, list[str]()
-        if best is not None:
-            idle = free_gpus(best, requirements)
-            idle = idle or Machines.of(best, plans).idle(best, question.sign)
         return [
-            *idle,
+            *(idle_gpus(plans.best, plans, question) if plans.best else []),
             f"{self._space()}, {plans.configurations} configurations, "
             f"{' and '.join(question.modes)}.",
             *(text for text, applies in statements.items() if text and applies),
