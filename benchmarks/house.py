@@ -32,7 +32,7 @@ LIMITS = {
     "lines of the package": 63_404,
     "files of the package": 426,
     "lines of experiments": 10_846,
-    "lines of tests": 31_347,
+    "lines of tests": 31_352,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

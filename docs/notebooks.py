@@ -1,25 +1,37 @@
-"""Runs the notebooks of docs/notebooks and writes their pages, with what their cells answer.
+"""Runs the notebooks of docs/notebooks and writes them as .ipynb, with what their cells answer.
 
     python docs/notebooks.py                 # all four
     python docs/notebooks.py which_gpu
 
-A notebook is a Python file in cells that begin with `# %%`, text in cells that begin with
-`# %% [markdown]`: VS Code, PyCharm, Spyder and Jupyter with jupytext open it as a notebook, Python
-runs it as a script, and git shows what changed. A cell answers what it prints, and its last
-expression: a picture, a table, or the text of a result.
+The source of a notebook is a Python file in cells that begin with `# %%`, text in cells that begin
+with `# %% [markdown]`: Python runs it as a script, and git shows what changed. A cell answers what
+it prints, and its last expression: a picture, a table, or the text of a result.
 """
 
 import ast
 import io
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from nbformat import NotebookNode, v4, write
+
 HERE = Path(__file__).resolve().parent
-FOLDER, PICTURES = HERE / "notebooks", HERE / "pictures" / "notebooks"
+sys.path.insert(0, str(HERE))
+
+from pictures import small  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+FOLDER = HERE / "notebooks"
 MARK, TEXT = "# %%", "# %% [markdown]"
+DOTS = 140  # pixels an inch of a picture: 1,008 across
+PYTHON = {
+    "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+    "language_info": {"name": "python"},
+}
 
 
 class Cell(NamedTuple):
@@ -28,14 +40,6 @@ class Cell(NamedTuple):
     is_text: bool
     source: str
     line: int
-
-
-class Answered(NamedTuple):
-    """A cell that has run: what it printed, and the value of its last expression."""
-
-    cell: Cell
-    printed: str = ""
-    value: Any = None
 
 
 def cells(path: Path) -> Iterator[Cell]:
@@ -50,74 +54,60 @@ def cells(path: Path) -> Iterator[Cell]:
         yield Cell(is_text, "\n".join(body).strip("\n"), begin + 2)
 
 
-def run(path: Path) -> Iterator[Answered]:
-    """Each cell with its answer, all in one namespace."""
+def run(cell: Cell, path: Path, names: dict[str, object]) -> tuple[str, Any]:
+    """What a cell of code prints, and the value of its last expression."""
+    tree = ast.parse(cell.source, str(path))
+    ast.increment_lineno(tree, cell.line - 1)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    out, value = io.StringIO(), None
+    with redirect_stdout(out):
+        exec(compile(tree, str(path), "exec"), names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), str(path), "eval"), names)
+    return out.getvalue(), value
+
+
+def notebook(path: Path) -> NotebookNode:
+    """The notebook of a Python file, its cells run in order in one namespace."""
     names: dict[str, object] = {"__name__": path.stem}
-    for cell in cells(path):
+    made = []
+    for i, cell in enumerate(cells(path)):
         if cell.is_text:
-            yield Answered(cell)
+            made.append(v4.new_markdown_cell(cell.source, id=f"cell-{i}"))
             continue
-        tree = ast.parse(cell.source, str(path))
-        ast.increment_lineno(tree, cell.line - 1)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        out, value = io.StringIO(), None
-        with redirect_stdout(out):
-            exec(compile(tree, str(path), "exec"), names)
-            if isinstance(last, ast.Expr):
-                value = eval(compile(ast.Expression(last.value), str(path), "eval"), names)
-        yield Answered(cell, out.getvalue(), value)
+        printed, value = run(cell, path, names)
+        count = 1 + sum(one.cell_type == "code" for one in made)
+        outputs = [v4.new_output("stream", name="stdout", text=printed)] if printed else []
+        if value is not None:
+            data = answer(value)
+            outputs.append(v4.new_output("execute_result", data=data, execution_count=count))
+        made.append(
+            v4.new_code_cell(cell.source, id=f"cell-{i}", execution_count=count, outputs=outputs)
+        )
+    return v4.new_notebook(cells=made, metadata=PYTHON)
 
 
-def page(path: Path, pictures: Path) -> Iterator[str]:
-    """The parts of a notebook's page; pictures are written to a folder beside its others."""
-    drawn = 0
-    for cell, printed, value in run(path):
-        if cell.is_text:
-            yield cell.source
-            if not drawn and cell.source.startswith("# "):
-                yield f"[`docs/notebooks/{path.name}`]({path.name}) is this page as a notebook."
-            continue
-        yield f"```python\n{cell.source}\n```"
-        if hasattr(value, "savefig"):
-            drawn += 1
-            yield _picture(value, pictures / f"{path.stem}-{drawn}.png")
-        elif value is not None:
-            text = value.to_string() if hasattr(value, "to_string") else str(value)
-            printed += f"{text}\n"
-        if printed:
-            yield f"```text\n{printed.strip(chr(10))}\n```"
-
-
-def _picture(figure: Any, path: Path) -> str:
-    from infer_jax.plots.style import save
-
-    save(figure, path)
-    title = " ".join(figure.get_suptitle().split())
-    return f"![{title}](../pictures/notebooks/{path.name})"
-
-
-def write(path: Path, small: Any) -> Path:
-    """The page of a notebook beside it; ``small`` stores its pictures."""
-    from tempfile import TemporaryDirectory
-
-    PICTURES.mkdir(exist_ok=True)
-    with TemporaryDirectory() as base:
-        parts = list(page(path, Path(base)))
-        for drawn in Path(base).iterdir():
-            small(drawn, PICTURES / drawn.name)
-    target = path.with_suffix(".md")
-    target.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    return target
+def answer(value: Any) -> dict[str, str]:
+    """A value by MIME type: a picture with few colours, a table of pandas, or text."""
+    if hasattr(value, "savefig"):
+        with TemporaryDirectory() as base:
+            large, stored = Path(base, "large.png"), Path(base, "small.png")
+            value.savefig(large, dpi=DOTS)
+            small(large, stored)
+            picture = b64encode(stored.read_bytes()).decode()
+        return {"text/plain": " ".join(value.get_suptitle().split()), "image/png": picture}
+    if hasattr(value, "to_html"):
+        return {"text/plain": value.to_string(), "text/html": value.to_html(border=0)}
+    return {"text/plain": str(value)}
 
 
 def main(names: list[str]) -> None:
     """Run and write the notebooks of these names, or all."""
-    sys.path.insert(0, str(HERE))
-    from pictures import small  # pyright: ignore[reportMissingImports]
-
     for path in sorted(FOLDER.glob("*.py")):
         if not names or path.stem in names:
-            print(write(path, small), flush=True)
+            made, target = notebook(path), path.with_suffix(".ipynb")
+            write(made, target)
+            print(target, flush=True)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ PARAGRAPHS = r"\n\s*\n|\n(?= *[*-] | *\||#| *\d\. )"
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"`[^`]*`")
 # definitions, and bounds of what is read
-PLAIN = ("docs/formats.md", "docs/notation.md", "docs/hardware-profiles.md", "docs/notebooks")
+PLAIN = ("docs/formats.md", "docs/notation.md", "docs/hardware-profiles.md")
 ALWAYS = {"80", "1", "10"}  # per cent: the bands' share, and steps by which numbers are moved
 
 

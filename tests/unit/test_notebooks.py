@@ -1,10 +1,11 @@
-"""The notebooks run, and their pages have the cells and what they answer."""
+"""The notebooks run, and their files have the cells and what they answer."""
 
+import base64
 import csv
 import json
-import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,7 @@ from tests.installed.pages import difference
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "notebooks"
-FEW = {"ten_million": ("POINTS", "2e4")}  # where a run is smaller than the page's
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-IMAGE = re.compile(r"!\[(.+)\]\((.+)\)")
+FEW = {"ten_million": ("POINTS", "2e4")}  # where a run is smaller than the file's
 
 pytestmark = [
     pytest.mark.skipif(not FOLDER.exists(), reason="installed without the checkout"),
@@ -23,26 +22,32 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("name", ["which_gpu", "how_far", "ten_million", "design_for_a_chip"])
-def test_a_notebook_runs_and_its_page_says_what_it_answers(name, tmp_path, monkeypatch):
-    for package in ("matplotlib", "pandas", "optimistix", "optax"):
+def test_a_notebook_runs_and_its_file_says_what_it_answers(name, monkeypatch):
+    for package in ("matplotlib", "pandas", "optimistix", "optax", "nbformat", "PIL"):
         pytest.importorskip(package)
+    import nbformat
+
     few = name in FEW
     if few:
         monkeypatch.setenv(*FEW[name])
-    written = FOLDER.joinpath(f"{name}.md").read_text(encoding="utf-8")
-    notebooks = runpy.run_path(str(ROOT / "docs" / "notebooks.py"))
-    ran = "\n\n".join(notebooks["page"](FOLDER / f"{name}.py", tmp_path))
-    stored, new = ([(k, x) for k, x in BLOCK.findall(text)] for text in (written, ran))
+    stored: Any = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    nbformat.validate(stored)
+    new = runpy.run_path(str(ROOT / "docs" / "notebooks.py"))["notebook"](FOLDER / f"{name}.py")
     again = f"run `python docs/notebooks.py {name}`"
-    assert [x for k, x in stored if k == "python"] == [x for k, x in new if k == "python"], again
-    shown, drawn = (IMAGE.findall(text) for text in (written, ran))
-    assert drawn and [x for _, x in shown] == [x for _, x in drawn], again
-    for (_, place), picture in zip(shown, sorted(tmp_path.iterdir()), strict=True):
-        assert (FOLDER / place).is_file() and picture.read_bytes()[:4] == b"\x89PNG"
-    if not few:
-        said, answers = ([x for k, x in pair if k == "text"] for pair in (stored, new))
-        for one, other in zip(said, answers, strict=True):
-            assert not difference(one.splitlines(), other), again
+    said, ran = ([(x.cell_type, x.source) for x in book.cells] for book in (stored, new))
+    assert said == ran, again
+    said, ran = (answers(book) for book in (stored, new))
+    assert [set(x) for x in said] == [set(x) for x in ran], again
+    pictures = [x["image/png"] for x in ran if "image/png" in x]
+    assert pictures and all(base64.b64decode(x)[:4] == b"\x89PNG" for x in pictures)
+    for one, other in zip(said, ran, strict=True):
+        assert few or not difference(one["text/plain"].splitlines(), other["text/plain"]), again
+
+
+def answers(book: Any) -> list[Any]:
+    """The outputs of a notebook by MIME type, in order."""
+    outputs = [x for cell in book.cells for x in cell.get("outputs", ())]
+    return [x.data if "data" in x else {"text/plain": x.text} for x in outputs]
 
 
 def test_the_measured_runs_are_those_of_their_source():
