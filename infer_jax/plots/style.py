@@ -171,8 +171,7 @@ def style() -> Iterator[None]:
         ) from None
     with mpl.rc_context():
         mpl.rc_file(Path(__file__).with_name("style.mplstyle"), use_default_template=False)
-        if is_slide():  # panels are narrow
-            mpl.rcParams["axes.titlesize"] = 9.5
+        mpl.rcParams["axes.titlesize"] = 9.5 if is_slide() else 11.0  # panels of a slide are narrow
         yield
 
 
@@ -269,7 +268,8 @@ def write_below(axes: Axes, point: tuple[float, float], text: str, *, left: bool
     """Words below a mark, right of it or left: above it are the curves that rise to the right."""
     if text:
         side, gap = ("right", -9) if left else ("left", 9)
-        write(axes, text, point, (gap, -6), ha=side, va="top", zorder=5)
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
+        write(axes, text, point, (gap, -6), ha=side, va="top", zorder=5, bbox=box)
 
 
 def draw_limit(axes: Axes, x: float, text: str, *, right: bool = False) -> None:
