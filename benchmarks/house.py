@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_903,
-    "lines of code of the package": 36_597,
-    "lines of the package": 63_404,
+    "lines of code of the front": 9_904,
+    "lines of code of the package": 36_598,
+    "lines of the package": 63_405,
     "files of the package": 426,
     "lines of experiments": 10_846,
     "lines of tests": 31_352,

@@ -149,4 +149,5 @@ def plans_caption(
         rents,
         f"estimator {estimator}",
     ]
-    return dated(f"{'; '.join(facts)}. {chart.marks()}")
+    ends = " The shading ends at the speed that slow servers reach." * bool(chart.band())
+    return dated(f"{'; '.join(facts)}. {chart.marks()}{ends}")
