@@ -51,7 +51,8 @@ def errors(count: int, requests: int, runs: int, seed: int = 0) -> Errors:
     times = np.empty((count, runs, len(NAMES)))
     for i, case in enumerate(cases):
         law = serving.law(case)
-        laws[i] = [float(x) for x in (law.ttft, law.tpot, law.rate, *law.ttft_at)]
+        p50, p90, _, p99 = law.ttft_at
+        laws[i] = [float(x) for x in (law.ttft, law.tpot, law.rate, p50, p90, p99)]
         many = requests if case.concurrency is not None else LONGER * requests
         for run in range(runs):
             times[i, run] = _replayed(case, float(law.rate), many, i + count * run)

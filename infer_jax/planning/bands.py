@@ -95,8 +95,10 @@ def odds(
     lengths, pools = (choice.isl, choice.osl), len(choice.pools) > 1
     within = measured_within(trusts, choice.batch, lengths, pools=pools, gaps=choice.gaps)
     ttft = min(limits.ttft, USUAL_TTFT) if usual else limits.ttft
-    seconds = limits.tpot, ttft, limits.p99_ttft
-    times = choice.tpot, choice.ttft, choice.ttft if choice.p99_ttft is None else choice.p99_ttft
+    # of the percentiles that are limited, the one that is nearest to its limit
+    tails = ((limits.p95_ttft, choice.p95_ttft), (limits.p99_ttft, choice.p99_ttft))
+    tail = min(((x, y or choice.ttft) for x, y in tails), key=lambda pair: pair[0] / pair[1])
+    seconds, times = (limits.tpot, ttft, tail[0]), (choice.tpot, choice.ttft, tail[1])
     spreads = tuple(Spread.of(within[name]) for name in ("tpot", "ttft"))
     holds = None
     if np.isfinite(seconds).any():
@@ -107,7 +109,7 @@ def odds(
 
 
 def probability(
-    tpot: Array, ttft: Array, p99: Array, own_tpot: Array, own_ttft: Array, own_p99: Array,
+    tpot: Array, ttft: Array, tail: Array, own_tpot: Array, own_ttft: Array, own_tail: Array,
     spare: Array, spreads: tuple[Spread, Spread],
 ) -> Array:  # fmt: skip
     """Probability that measured times of a plan are within its limits.
@@ -118,7 +120,7 @@ def probability(
     measured runs that no fit has seen.
     """
     paces = room(tpot, own_tpot, spreads[0]), score(jnp.log(spare), spreads[0])
-    firsts = room(ttft, own_ttft, spreads[1]), room(p99, own_p99, spreads[1])
+    firsts = room(ttft, own_ttft, spreads[1]), room(tail, own_tail, spreads[1])
     return ndtr(jnp.minimum(*paces)) * ndtr(jnp.minimum(*firsts))
 
 

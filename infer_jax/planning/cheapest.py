@@ -270,7 +270,7 @@ class _Search:
         if "disaggregated" not in self.space.modes:
             return []
         limits = self.space.requirements
-        two = limits.tpot < np.inf and min(limits.ttft, limits.p99_ttft) < np.inf
+        two = limits.tpot < np.inf and limits.of_ttft < np.inf
         met: dict[tuple[str, float], Choice] = {}
         for share in SHARES if two else (1.0 if limits.tpot < np.inf else 0.0,):
             levels = self.confidence**share, self.confidence ** (1.0 - share)

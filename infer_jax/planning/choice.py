@@ -33,6 +33,7 @@ class Requirements:
 
     ttft: float = np.inf
     tpot: float = np.inf
+    p95_ttft: float = np.inf
     p99_ttft: float = np.inf
     chips: float = np.inf
     concurrency: float | None = None
@@ -40,6 +41,16 @@ class Requirements:
     frontier: bool = False
     usual_ttft: bool = False
     slower: Callable[[Column], tuple[Column, Column]] | None = None
+
+    @property
+    def tails(self) -> dict[str, float]:
+        """The limits of percentiles of TTFT, by the names of the percentiles."""
+        return {"p95": self.p95_ttft, "p99": self.p99_ttft}
+
+    @property
+    def of_ttft(self) -> float:
+        """The tightest limit of TTFT or a percentile of it, infinite where there is none."""
+        return min(self.ttft, *self.tails.values())
 
     def factors(self, load: Column | float) -> tuple[Column, Column]:
         """Factors on TPOT and TTFT at numbers of requests in flight, as ``slower`` has them."""
@@ -118,7 +129,7 @@ class PlanPool(NamedTuple):
 
 
 class ReplayTimes(NamedTuple):
-    """Means and 99th percentiles of a replay, s.
+    """Means and percentiles of a replay, s.
 
     ``within``: share of the requests that keep the limits of TTFT and TPOT both; ``tails``: the
     TTFT and TPOT that the required share of requests keeps, the means where none is required.
@@ -130,6 +141,7 @@ class ReplayTimes(NamedTuple):
     p99_tpot: float
     within: float = 1.0
     tails: Mapping[str, float] = {}
+    p95_ttft: float = 0.0
 
 
 class Replay(NamedTuple):
@@ -154,6 +166,7 @@ class Choice:
     plans show, in their declared units, NaN where one needs an unknown power; ``binds``: the
     longest term of a token; ``gaps``: the share of its time that launch gaps and the host take;
     ``memory``: bytes of a chip, needed and available; ``tiers``: the same of host and disk;
+    ``p95_ttft``, ``p99_ttft``: percentiles of TTFT, None where not known, or not asked for;
     ``excess``: by limit, the share by which it is exceeded, empty where all are met; ``spare``: the
     request rate that it carries over the one that arrives; ``blended``: USD per million tokens, in
     and out, where they are not its rent over its requests.
@@ -175,6 +188,7 @@ class Choice:
     binds: str
     memory: tuple[float, float]
     tiers: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    p95_ttft: float | None = None
     p99_ttft: float | None = None
     excess: Mapping[str, float] = field(default_factory=dict[str, float])
     spare: float = float("inf")

@@ -1,6 +1,7 @@
 """The probability that the limits of plans hold: every plan at every draw, in one program."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -23,7 +24,9 @@ from infer_jax.typed_jax import trees
 # plans of one evaluation, so that one program serves any number of them; fewer, and fewer draws,
 # under random arrivals, whose laws take a thousand times as long
 ROWS, ARRIVING_ROWS, ARRIVING_DRAWS = 256, 16, 32
-TIMED = {"TTFT", "TPOT", "p99 of TTFT", "arrivals", "prefill arrivals", "requests/s"}
+TIMED = {
+    "TTFT", "p95 of TTFT", "p99 of TTFT", "TPOT", "arrivals", "prefill arrivals", "requests/s",
+}  # fmt: skip
 
 
 class ErrorModel(NamedTuple):
@@ -70,7 +73,7 @@ class Chances(NamedTuple):
 
 
 class LimitErrors(NamedTuple):
-    """Limits in seconds of TPOT, TTFT and its 99 %, and the draws of the times' offsets."""
+    """Limits in seconds of TPOT, TTFT, its 95 % and 99 %, and the draws of the times' offsets."""
 
     limits: Sequence[Array]
     offsets: Array
@@ -89,7 +92,7 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
         work = work.replace(arrivals=None)
     if pooled or rate is None:
         work = work.replace(lengths=())
-    times = [np.float64(x) for x in (limits.tpot, limits.ttft, limits.p99_ttft)]
+    times = [np.float64(x) for x in (limits.tpot, limits.ttft, *limits.tails.values())]
     errors = LimitErrors(times, posterior.offsets[mode])  # pyright: ignore[reportArgumentType]
     served = planned_server(space, sides[0], work)
     servings = tuple(posterior.servings)
@@ -173,25 +176,27 @@ def pair_chances(
 
 
 def _times(estimate: Estimate) -> Array:
-    """What limits are on: seconds of TPOT, TTFT and its 99 %, and capacity over arrival rate."""
-    p99 = getattr(estimate, "percentiles", {}).get("p99", estimate.ttft)
+    """What limits are on: TPOT, TTFT, its 95 % and 99 %, s, and capacity over arrival rate."""
+    percentiles = getattr(estimate, "percentiles", {})
+    tails = [percentiles.get(name, estimate.ttft) for name in ("p95", "p99")]
     arrivals = {**estimate.prefill.limits, **estimate.decode.limits}.get("arrivals")
     unlimited = jnp.full_like(estimate.tpot, np.exp(FAR))
     spare = unlimited if arrivals is None else arrivals.capacity / arrivals.need
-    return jnp.stack([estimate.tpot, estimate.ttft, p99, spare])
+    return jnp.stack([estimate.tpot, estimate.ttft, *tails, spare])
 
 
-def _chances(times: Float[Array, "draws 4"], errors: LimitErrors, models: Models) -> Chances:
+def _chances(times: Float[Array, "draws 5"], errors: LimitErrors, models: Models) -> Chances:
     """The chances of one plan from its times, predicted and then at each draw."""
     limits, spreads = errors.limits, [model.spread for model in models]
-    tpot, ttft, p99, spare = times[0]
+    tpot, *firsts, spare = times[0]
+    pairs = zip(limits[1:], firsts, strict=True)
     # a server slower by a factor serves fewer requests by the same factor, so that spare capacity
     # is slack for error as a limit of TPOT is
     carried = score(jnp.log(spare), spreads[0])
     slack = jnp.stack(
         [
             jnp.minimum(room(limits[0], tpot, spreads[0]), carried),
-            jnp.minimum(room(limits[1], ttft, spreads[1]), room(limits[2], p99, spreads[1])),
+            reduce(jnp.minimum, (room(*pair, spreads[1]) for pair in pairs)),
         ]
     )
     moved = jnp.stack(

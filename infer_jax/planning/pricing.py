@@ -70,7 +70,7 @@ class PricedTable(NamedTuple):
     def choice(self, i: int) -> Choice:
         """Row ``i`` as a plan."""
         table, estimates, replicas = self.table, self.table.estimates, float(self.replicas[i])
-        p99, limits = estimates.percentiles.get("p99"), estimates.decode.limits
+        limits = estimates.decode.limits
         chips, requests = replicas * float(table.chips[i]), float(self.carried[i])
         isl, osl = table.lengths
         return Choice(
@@ -86,7 +86,11 @@ class PricedTable(NamedTuple):
                 for name in ("host", "disk")
                 if f"{name} memory" in limits
             },
-            p99_ttft=float(p99[i]) if p99 is not None else None,
+            **{
+                f"{name}_ttft": float(estimates.percentiles[name][i])
+                for name in ("p95", "p99")
+                if f"{name} of TTFT" in self.excess
+            },
             **plan_outputs(estimates, self.excess, i),
         )
 
@@ -148,9 +152,10 @@ def excess_of(
         "TPOT": slow * np.asarray(estimate.tpot) / limits.tpot - 1.0,
         "GPUs": chips / limits.chips - 1.0,
     }
-    p99 = estimate.percentiles.get("p99") if isinstance(estimate, ServerEstimate) else None
-    if p99 is not None:
-        excess["p99 of TTFT"] = late * np.asarray(p99) / limits.p99_ttft - 1.0
+    percentiles = estimate.percentiles if isinstance(estimate, ServerEstimate) else {}
+    for name, limit in limits.tails.items():
+        if name in percentiles and (name == "p99" or limit < np.inf):  # others where asked for
+            excess[f"{name} of TTFT"] = late * np.asarray(percentiles[name]) / limit - 1.0
     return excess | {name: exceeded(limit) for name, limit in capacities.items()}
 
 

@@ -8,7 +8,7 @@ from infer_jax.results import option
 from infer_jax.results.numbers import digits, size
 
 # seconds from which a limit is probably a number of milliseconds
-LONG = {"ttft": 100.0, "p99_ttft": 100.0, "tpot": 1.0}
+LONG = {"ttft": 100.0, "p95_ttft": 100.0, "p99_ttft": 100.0, "tpot": 1.0}
 
 
 def long_times(limits: Mapping[str, float | None]) -> list[str]:

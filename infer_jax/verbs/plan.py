@@ -51,6 +51,7 @@ def plan(
     trace: opt.Trace = None,
     ttft: Annotated[float | str | None, Option(TTFT, "TIME|none", Time(unlimited=True))] = None,
     tpot: opt.Tpot = None,
+    p95_ttft: Annotated[float | str | None, Option.of("TIME", opt.TIME)] = None,
     p99_ttft: Annotated[float | str | None, Option.of("TIME", opt.TIME)] = None,
     engine: opt.Engine = None,
     estimator: opt.EstimatorName = None,
@@ -84,6 +85,7 @@ def plan(
         request_rate: Requests per second to carry: the fewest GPUs are found.
         decode_hardware: What the decoding pool of a disaggregated plan runs on.
         mode: aggregated or disaggregated; both where not given.
+        p95_ttft: Limit of the 95th percentile of TTFT, with --request-rate (Poisson arrivals).
         p99_ttft: Limit of the 99th percentile of TTFT, with --request-rate (Poisson arrivals).
         chunk: Prompt tokens of one pass at most, of an aggregated plan; repeat to compare; whole
             prompts where not given.
@@ -128,7 +130,7 @@ def plan(
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
     every = [*systems, *([] if decoding is None else [decoding])]
     rents = inputs.rents_of(price, every)
-    limits = seconds_of(ttft), seconds_of(tpot), seconds_of(p99_ttft)
+    limits = seconds_of(ttft), seconds_of(tpot), seconds_of(p95_ttft), seconds_of(p99_ttft)
     requirements = requirements_of((total_gpus, concurrency, request_rate), limits, frontier)
     chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
     if len(rents) < len({x.name for x in every}) and currency is not None:
@@ -142,7 +144,8 @@ def plan(
         raise refuse("compare_engines", "given", allowed)
     if other_rates and request_rate is None:
         raise refuse("other_rates", "given", f"with {option('request_rate')}")
-    pools_excluded = mode is None and math.isfinite(requirements.p99_ttft)  # whose wait is a mean
+    tail = min(requirements.tails.values())
+    pools_excluded = mode is None and math.isfinite(tail)  # whose wait is a mean
     question = Question(
         config,
         systems,

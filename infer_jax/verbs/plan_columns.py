@@ -16,8 +16,8 @@ from infer_jax.verbs.plan_search import Plans, Question
 MAX_ROWS = 25  # lines of a printed frontier
 ENERGIES = ("blended_energy", "input_energy", "energy")
 COSTS = ("input_cost", "cost")
-TIMES = {"ttft": "TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
-REPLAYED = ("ttft", "p99_ttft", "tpot", "p99_tpot")
+TIMES = {"ttft": "TTFT", "p95_ttft": "p95 of TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
+REPLAYED = ("ttft", "p95_ttft", "p99_ttft", "tpot", "p99_tpot")
 PLACED = {"ttft", "tpot", "running", *COSTS, *ENERGIES}  # with a column of their own, or none
 
 
@@ -71,6 +71,7 @@ def plan_fields(
         "gpus": c.chips,
         "concurrency_per_replica": c.batch,
         **own("ttft"),
+        "p95_ttft_ms": None if c.p95_ttft is None else 1e3 * c.p95_ttft,
         "p99_ttft_ms": None if c.p99_ttft is None else 1e3 * c.p99_ttft,
         **own("tpot"),
         "requests_per_s": c.requests_per_s,
@@ -275,9 +276,10 @@ def engine_columns(question: Question) -> list[Column]:
 
 
 def replay_columns(plans: Sequence[Choice]) -> list[Column]:
-    """Means and 99th percentiles by law and by replay, ms."""
+    """Means and percentiles by law and by replay, ms."""
     milliseconds = scaled(1e3)
     broken = any(c.replay and c.replay.excess for c in plans)
+    limited = any(c.p95_ttft for c in plans)
     random = any(c.p99_ttft for c in plans)  # no law has it of two pools
     goodput = any(c.replay and c.replay.times and c.replay.times.tails for c in plans)
     return [
@@ -285,6 +287,8 @@ def replay_columns(plans: Sequence[Choice]) -> list[Column]:
         *_system_column(plans),
         Column("TTFT", "law", "ttft", milliseconds),
         Column("TTFT", "replay", "replay.times.ttft", milliseconds),
+        *([Column("p95", "law", "p95_ttft", milliseconds)] if limited else []),
+        *([Column("p95", "replay", "replay.times.p95_ttft", milliseconds)] if limited else []),
         *([Column("p99", "law", "p99_ttft", milliseconds)] if random else []),
         Column("p99", "replay", "replay.times.p99_ttft", milliseconds),
         Column("TPOT", "law", "tpot", milliseconds),

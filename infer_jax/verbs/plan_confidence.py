@@ -279,7 +279,7 @@ def _options(
         limits = answer.space.requirements
         times = (
             limits.tpot < np.inf or limits.rate is not None,
-            min(limits.ttft, limits.p99_ttft) < np.inf,
+            limits.of_ttft < np.inf,
         )
         for mode in MODES:
             some = [c for c in unique.values() if c.mode == mode]

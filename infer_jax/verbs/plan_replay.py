@@ -91,7 +91,8 @@ def replay_plans(question: Question, plans: Plans) -> None:
 def _limits(question: Question, plans: Plans) -> dict[str, float]:
     """The limits on times by the names of the times, s; infinite where there are none."""
     limits, usual = question.requirements, USUAL_TTFT if plans.usual else np.inf
-    return {"ttft": min(limits.ttft, usual), "p99_ttft": limits.p99_ttft, "tpot": limits.tpot}
+    tails = {f"{name}_ttft": limit for name, limit in limits.tails.items()}
+    return {"ttft": min(limits.ttft, usual), **tails, "tpot": limits.tpot}
 
 
 def _goal(question: Question, plans: Plans) -> Goal:
@@ -325,7 +326,8 @@ def _times(
     if goal.share is not None:
         tails = {x: float(np.percentile(each, 100 * goal.share)) for x, each in samples.items()}
     within = np.mean((ttft <= goal.ttft) & (token <= goal.tpot))
-    return ReplayTimes(*map(float, times), within=float(within), tails=tails)
+    p95 = float(np.percentile(ttft, 95))
+    return ReplayTimes(*map(float, times), within=float(within), tails=tails, p95_ttft=p95)
 
 
 def differences(question: Question, plans: Plans) -> Iterator[str]:

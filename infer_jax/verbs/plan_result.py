@@ -243,7 +243,7 @@ class PlanResult(FigureResult):
         banded = any(calibrated_intervals(c, plans) for c in plans.met or plans.missed)
         chunked = list(question.chunks) != [UNBOUNDED]
         pooled = requests.work.lengths and not question.pools_excluded
-        names = ("tpot", "p99_ttft") if requirements.usual_ttft else limits.LONG
+        names = ("tpot",) if requirements.usual_ttft else limits.LONG
         power = "GPUs" if question.pue is None else f"site, at a PUE of {question.pue:g}"
         assumed = list[str]()
         for _, systems, found in plans.searches.values():

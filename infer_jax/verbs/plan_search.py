@@ -106,11 +106,11 @@ class Question:
 
 def requirements_of(
     load: tuple[float | None, float | None, float | None],
-    limits: tuple[float | None, float | None, float | None],
+    limits: tuple[float | None, float | None, float | None, float | None],
     frontier: bool,
 ) -> Requirements:
-    """GPUs, concurrency or rate, and limits in seconds of TTFT, TPOT and the 99 % of TTFT."""
-    (total, concurrency, rate), (ttft, tpot, p99) = load, limits
+    """GPUs, concurrency or rate, and limits in seconds of TTFT, TPOT, the 95 % and 99 % of TTFT."""
+    (total, concurrency, rate), (ttft, tpot, p95, p99) = load, limits
     if concurrency is not None and rate is not None:
         allowed = f"{option('concurrency')} or {option('request-rate')}, not both"
         raise refuse("request_rate", rate, allowed)
@@ -120,8 +120,9 @@ def requirements_of(
         raise ask("total_gpus", question, ways)
     return Requirements(
         ttft=either(ttft, math.inf),
-        usual_ttft=ttft is None and p99 is None,
+        usual_ttft=ttft is None and p95 is None and p99 is None,
         tpot=either(tpot, math.inf),
+        p95_ttft=either(p95, math.inf),
         p99_ttft=either(p99, math.inf),
         chips=either(total, math.inf),
         concurrency=concurrency,
@@ -137,13 +138,14 @@ def check_options(
     chunks: Sequence[float],
 ) -> None:
     """Raise InputError where an option is of another mode, or needs another option."""
-    p99, pools = requirements.p99_ttft, mode == "disaggregated"
+    pools = mode == "disaggregated"
     together = option("mode", "aggregated")
-    if math.isfinite(p99) and requirements.rate is None:
-        allowed = f"with {option('request-rate')}: arrivals make waits random"
-        raise refuse("p99_ttft", p99, allowed)
-    if math.isfinite(p99) and pools:
-        raise refuse("p99_ttft", p99, f"{together}: pools know the mean wait only")
+    for name, limit in requirements.tails.items():
+        if math.isfinite(limit) and requirements.rate is None:
+            allowed = f"with {option('request-rate')}: arrivals make waits random"
+            raise refuse(f"{name}_ttft", limit, allowed)
+        if math.isfinite(limit) and pools:
+            raise refuse(f"{name}_ttft", limit, f"{together}: pools know the mean wait only")
     if decoding is not None and mode == "aggregated":
         raise refuse("decode_hardware", decoding, f"{option('mode', 'disaggregated')}, or no mode")
     if chunks and pools:

@@ -226,6 +226,7 @@ REFUSED = {
     "plan, two prices": (
         (*FOUR, "--price", "2", "--price", "4"), "--price is '4'; allowed: one for all systems"
     ),
+    "plan, p95 of a loop": ((*FOUR, "--p95-ttft", "1s"), "--p95-ttft is '1'; allowed: with --req"),
     "plan, no price": ((*FOUR, "--price", "h100=x"), "or with a system: h100_sxm=2.1"),
     "plan, goodput by law": ((*FOUR, "--goodput", "0.95"), "with --replay"),
     "plan, goodput of no limit": (

@@ -17,7 +17,7 @@ from . import serving
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-WISHED = np.array([0.10, 0.10, 0.10, 0.25, 0.25, 0.25])
+WISHED = np.array([0.10, 0.10, 0.10, 0.25, 0.25, 0.25, 0.25])
 
 
 def errors(count: int, requests: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +30,7 @@ def errors(count: int, requests: int, seed: int) -> tuple[np.ndarray, np.ndarray
         law = serving.law(case)
         many = requests if case.concurrency else 5 * requests
         log = serving.events(case, float(law.rate), many, seed=i)
-        far = np.percentile(log.ttft, (50, 90, 99))
+        far = np.percentile(log.ttft, (50, 90, 95, 99))
         theirs = (log.ttft.mean(), log.tpot.mean(), log.rate, *far)
         mine = map(float, (law.ttft, law.tpot, law.rate, *law.ttft_at))
         rows.append([m / t - 1.0 for m, t in zip(mine, theirs, strict=True)])
@@ -40,8 +40,8 @@ def errors(count: int, requests: int, seed: int) -> tuple[np.ndarray, np.ndarray
 def check(table: np.ndarray, closed: np.ndarray) -> None:
     """What holds: nearly all throughputs and TPOTs, most of the rest."""
     typical = [np.median(table[loop], axis=0) for loop in (closed, ~closed)]
-    assert np.all(typical[0] <= (0.06, 0.03, 0.03, 0.12, 0.15, 0.25)), typical[0]
-    assert np.all(typical[1] <= (0.06, 0.03, 0.02, 0.15, 0.12, 0.18)), typical[1]
+    assert np.all(typical[0] <= (0.06, 0.03, 0.03, 0.12, 0.15, 0.25, 0.25)), typical[0]
+    assert np.all(typical[1] <= (0.06, 0.03, 0.02, 0.15, 0.12, 0.18, 0.18)), typical[1]
     assert np.mean(table[:, 2] <= 0.10) >= 0.98, "throughput"
     assert np.quantile(table[:, 1], 0.9) <= 0.10, "TPOT"
     assert np.quantile(table[:, 0], 0.9) <= 0.30, "TTFT"
@@ -52,7 +52,10 @@ def test_the_laws_against_events():
 
 
 # shares of 200 workloads within the wish, less what another draw of them may cost
-CLOSED, OPEN = (0.82, 0.97, 0.98, 0.88, 0.86, 0.74), (0.82, 0.88, 0.99, 0.86, 0.93, 0.82)
+CLOSED, OPEN = (
+    (0.82, 0.97, 0.98, 0.88, 0.86, 0.74, 0.74),
+    (0.82, 0.88, 0.99, 0.86, 0.93, 0.82, 0.82),
+)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from jax import Array
 
 from infer_jax.specs import Workload
 
-LEVELS = (0.5, 0.9, 0.99)
+LEVELS = (0.5, 0.9, 0.95, 0.99)
 
 
 class Kinds(NamedTuple):

@@ -221,8 +221,8 @@ def test_arrivals_wait_more_the_more_come():
     rates, life = RATES, arrivals(Serving.of())
     assert np.all([np.all(np.isfinite(x)) for x in jax.tree.leaves(life)])
     assert np.all(np.diff(life.ttft) > 0) and np.all(np.diff(life.tpot) > 0)
-    p50, p90, p99 = (life.percentiles[n] for n in ("p50", "p90", "p99"))
-    assert np.all((p50 < p90) & (p90 < p99)) and np.array_equal(life.ttft_median, p50)
+    p50, p90, p95, p99 = (life.percentiles[n] for n in ("p50", "p90", "p95", "p99"))
+    assert np.all((p50 < p90) & (p90 < p95) & (p95 < p99)) and np.array_equal(life.ttft_median, p50)
     assert list(np.asarray(life.feasible)) == [True] * 4 + [False]
     done = np.minimum(rates, life.decode.limits["arrivals"].capacity)
     assert list(done < rates) == [False] * 4 + [True]

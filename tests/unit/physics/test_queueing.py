@@ -228,7 +228,7 @@ LOOPS = {"closed": 41.3, "open": 4.1}
 
 def all_times(s):
     """One number out of all that a ``Service`` answers."""
-    return jnp.log(s.ttft) + jnp.log(s.tpot) + jnp.log(s.ttft_at[2]) + 0.1 * jnp.log(s.capacity)
+    return jnp.log(s.ttft) + jnp.log(s.tpot) + jnp.log(s.ttft_at[-1]) + 0.1 * jnp.log(s.capacity)
 
 
 def variability(loop):

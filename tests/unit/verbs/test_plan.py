@@ -112,6 +112,26 @@ def test_idle_gpus_of_machines_and_doubtful_limits_are_said():
     assert tpu.rows()[0]["idle_gpus_of_machines"] == 0 and "machines idle" not in str(tpu)
 
 
+def test_a_limit_of_p95_lies_between_those_of_other_percentiles(monkeypatch):
+    """A limit between the p95 and the p99 of a plan is kept as one, and broken as the other."""
+    monkeypatch.setattr(plan_replay, "ARRIVALS", 500)
+    asked: dict[str, Any] = {"request_rate": 20, "tpot": 0.02, "mode": "aggregated", "top": 1}
+    server: Any = ij.estimate(MODEL, SYSTEM, layout="7 x TP1", request_rate=20).estimate
+    p95, p99 = (float(server.percentiles[name]) for name in ("p95", "p99"))
+    between = 0.5 * (p95 + p99)
+    kept = ij.plan(MODEL, SYSTEM, **asked, p95_ttft=between, replay=True)
+    (row,) = (x for x in kept.rows() if x["layout"] == "7 x TP1")
+    assert row["p95_ttft_ms"] == pytest.approx(1e3 * p95, rel=1e-6) and not row["broken"]
+    times: Any = [row[f"replay_{name}_ms"] for name in ("ttft", "p95_ttft", "p99_ttft")]
+    assert times == sorted(times) and "p95 of TTFT" in str(kept)
+    sure = ij.plan(MODEL, SYSTEM, **asked, p99_ttft=between)
+    assert all(c.layout != "7 x TP1" and c.p95_ttft is None for c in sure.plans)
+    both = ij.plan(MODEL, SYSTEM, **asked, p95_ttft=10.0, p99_ttft=between)
+    assert [c.layout for c in both.plans] == [c.layout for c in sure.plans]
+    # the probability is by the limit that is nearest
+    assert [c.holds for c in both.plans] == pytest.approx([c.holds for c in sure.plans])
+
+
 def test_rents_are_of_all_systems_or_of_one():
     def rents(price: Any) -> dict[str, float]:
         plans = ij.plan(MODEL, [SYSTEM, "b200_sxm"], **FEW, top=1, price=price).searched
