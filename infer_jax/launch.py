@@ -135,11 +135,11 @@ def service(
     beyond = tokens > known["limit"] and not within  # no server takes such requests
     context = tokens if beyond else int(min(tokens + TEMPLATE, known["limit"]))
     running = instances(pools, machines, max_requests, arriving=arriving)
-    spare = f"; {context - tokens} more are for a chat template" if context > tokens else ""
-    comments = [
-        f"context {context}: {within or 'requests'} have at most {tokens} tokens, prompt and "
-        f"output{spare}"
-    ]
+    spare = f", and {context - tokens} for a chat template" if context > tokens else ""
+    longest_of = (
+        f"{within} have at most {tokens} tokens" if within else f"{tokens} tokens of a request"
+    )
+    comments = [f"context {context}: {longest_of}{spare}"]
     if context < tokens:
         comments = [f"context {context}: the model's; {within} take up to {tokens} tokens"]
     if running[-1].arriving:

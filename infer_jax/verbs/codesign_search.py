@@ -20,7 +20,7 @@ from infer_jax.results.wording import option
 from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.codesign_result import DesignResult, second_estimate
-from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.limits import unlikely_times
 from infer_jax.verbs.progress import busy, watched
 
 
@@ -53,7 +53,7 @@ def design_result(
             progress=report if watched() else None,
             **search,
         )
-    notes = [*long_times(dict(keep.under)), *design.notes]
+    notes = [*unlikely_times(dict(keep.under)), *design.notes]
     law, wrapper = spec.estimator.law, design.point.estimator
     tokens = wrapper.tokens if isinstance(wrapper, QualityWrapper) else 0.0
     if law is not None:

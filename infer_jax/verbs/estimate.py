@@ -90,8 +90,8 @@ def estimate(
     work = requests.work.replace(batch=running)
     if request_rate is not None and work.arrivals is not None:
         if batch is not None or concurrency is not None:
-            loads = f"{option('batch')}, {option('concurrency')} or {option('request_rate')}"
-            raise refuse("request_rate", request_rate, loads)
+            loads = f"{option('batch')}, {option('concurrency')} and {option('request_rate')}"
+            raise refuse("request_rate", request_rate, f"one of {loads}")
         if not model.batches:
             raise refuse("request_rate", request_rate, f"with {option('estimator', 'serving')}")
         arriving = work.arrivals.replace(rate=work.arrivals.rate / dp)  # at one of the copies

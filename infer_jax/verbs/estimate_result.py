@@ -199,7 +199,7 @@ class EstimateResult(pictures.EstimatorResult):
                 "Memory and compute overlap, so that shares may add up to more than 100 %.",
                 *own,
             ]
-        return [*limits.long_times(self.limits), *own, *self.asked.notes]
+        return [*limits.unlikely_times(self.limits), *own, *self.asked.notes]
 
     def _server_notes(self, own: Sequence[str]) -> list[str]:
         """What both times of a loaded server include, and their measured ranges."""

@@ -169,7 +169,7 @@ def ideal_frontier(given: Given, work: Workload, search: FrontierSearch) -> Fron
         why="" if len(front) else why_nothing(grid, search.demand, search.tpot),
         all=search.all,
         notes=[
-            *limits.long_times({"tpot": search.tpot}),
+            *limits.unlikely_times({"tpot": search.tpot}),
             f"Decode of one token at {float(decode_context(work)):.12g} tokens of context: "
             f"isl + (osl - 1) / 2 with isl {float(work.isl):.12g} and osl {float(work.osl):.12g}.",
             f"Over {len(tried)} {kind} of up to {grid.chips.max():.12g} GPUs, each at "

@@ -166,7 +166,7 @@ def check_dense(arch: Architecture) -> None:
     """Raise InputError unless every layer is attention and a dense feedforward."""
     if not all(isinstance(b.feedforward, Dense) and b.attention for b in arch.blocks):
         allowed = "a dense model: every layer attention and a feedforward without experts"
-        raise InputError("infer-jax layout", "CONFIG", "not dense", allowed)
+        raise refuse("CONFIG", "a model with experts or without attention", allowed)
 
 
 class LayoutTable(NamedTuple):

@@ -254,7 +254,7 @@ class PlanResult(FigureResult):
             BANDS: banded,
             self._usual_ttft(): requirements.usual_ttft,
             **dict.fromkeys(
-                limits.long_times({name: getattr(requirements, name) for name in names}), True
+                limits.unlikely_times({name: getattr(requirements, name) for name in names}), True
             ),
             **dict.fromkeys(requests.notes, True),
             "Pools take all requests at the mean lengths.": pooled,

@@ -17,7 +17,7 @@ from infer_jax.replays.runs import STATISTICS, ReplayRun, TimeStatistic, statist
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, option
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.verbs import pictures
-from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.limits import unlikely_times
 from infer_jax.verbs.option import either
 from infer_jax.verbs.replay_cluster import ReplayedCluster
 from infer_jax.verbs.replay_requests import RequestStream
@@ -296,7 +296,7 @@ class ReplayResult(pictures.EstimatorResult):
              "requests wait after a preemption."),
         ]  # fmt: skip
         own = (note for note in self.asked.notes if "USD/h" not in note)
-        return [*long_times(self.limits), *(text for holds, text in notes if holds), *own]
+        return [*unlikely_times(self.limits), *(text for holds, text in notes if holds), *own]
 
     def _notes_on_cache(self) -> list[tuple[object, str]]:
         """How prompts are found in the cache and in host memory, each with whether it is so."""

@@ -11,7 +11,7 @@ from infer_jax.planning import Choice
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Section
-from infer_jax.verbs.limits import long_times
+from infer_jax.verbs.limits import unlikely_times
 from infer_jax.verbs.plan_columns import degrees_fields, plan_fields
 from infer_jax.verbs.plan_page import plan_command
 from infer_jax.verbs.report_answers import HOURS, Report, ReportSystem
@@ -35,7 +35,7 @@ class ReportResult(FigureResult):
         if report.pooled:
             yield trust_of_pools()
         yield answer
-        yield from long_times({"ttft": limits.ttft, "tpot": limits.tpot})
+        yield from unlikely_times({"ttft": limits.ttft, "tpot": limits.tpot})
         if self.out is not None:
             yield f"Report: {self.out}."
         yield {

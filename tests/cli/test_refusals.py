@@ -103,7 +103,9 @@ REFUSED = {
     ),
     "copies do not divide": ((*ESTIMATE, "--total-gpus", "9", "--dp", "2"), ""),
     "two batches": ((*ONE, "--batch", "2", "--concurrency", "4"), ""),
-    "a batch of arrivals": ((*ONE, "--request-rate", "1", "--batch", "4"), ""),
+    "a batch of arrivals": (
+        (*ONE, "--request-rate", "1", "--batch", "4"), "one of --batch, --concurrency and"
+    ),
     "searches, given a split": ((*ONE, "--estimator", "economics"), ""),
     "plans, given a total": (
         (*ESTIMATE, "--total-gpus", "4", "--estimator", "economics.planned"), ""
@@ -147,7 +149,8 @@ REFUSED = {
     "no such layout": ((*LAYOUT, "64", "--layout", "3d"), "--layout is '3d'"),
     "no such phase": ((*LAYOUT, "64", "--phase", "training"), "prefill or decode"),
     "layout of experts": (
-        ("layout", "mixtral-8x7b", "--hardware", "tpu_v4", "--total-gpus", "8"), "dense model"
+        ("layout", "mixtral-8x7b", "--hardware", "tpu_v4", "--total-gpus", "8"),
+        "infer-jax: CONFIG is 'a model with experts",
     ),
     "no such schedule": ((*OFFLOAD, "--schedule", "sideways"), "zig-zag"),
     "no such compression": ((*OFFLOAD, "--compress", "all"), "none, weights, cache, both"),

@@ -310,8 +310,7 @@ def test_the_longest_of_requests_that_differ_is_not_their_mean():
     for equal, (engine, name) in zip(launches(service(*given)), LENGTH.items(), strict=True):
         assert options(engine, equal.steps[0].command)[name] == "3628"
         assert equal.comments == (
-            "context 3628: requests have at most 3500 tokens, prompt and output; 128 more are for "
-            "a chat template",
+            "context 3628: 3500 tokens of a request, and 128 for a chat template",
         )
     all_of_it = service(*given[:4], (130000.0, 1072.0))  # tokens that the model does not have
     assert all_of_it.context == 131072 and "chat template" not in all_of_it.comments[0]

@@ -14,6 +14,8 @@ def test_a_limit_so_long_that_its_unit_may_be_wrong_is_noted_and_usual_ones_are_
     assert any('ttft="300ms"' in note for note in notes)
     said = " ".join(run(*ONE, "--tpot", "30s").out.split())
     assert "The limit of TPOT is 30 s; --tpot 30ms, with a unit" in said
+    said = " ".join(run(*ONE, "--ttft", "2").out.split())  # of who means seconds, as in Python
+    assert "The limit of TTFT is 2 ms; --ttft 2s, with a unit, is 2 seconds." in said
     assert "with a unit" not in run(*ONE, "--tpot", "30", "--ttft", "300").out
     result = ij.estimate(*POINT, tp=1, batch=16, tpot=0.03, ttft="30s")
     assert "with a unit" not in str(result)
