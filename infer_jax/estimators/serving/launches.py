@@ -29,8 +29,6 @@ def graph_tokens(ctx: Context) -> Array:
     min(2 max_num_seqs, 512) tokens (``cudagraph_mode`` FULL_AND_PIECEWISE, docs/design/cuda_graphs
     and vllm/config/vllm.py, ``_set_cudagraph_sizes``, at v0.13); its launches count as those of a
     decode pass, which is captured whole. Engines without ``mixed_graphs``: 0, decode passes alone.
-    Steps of arriving requests and of a replay know it; ``passes``, so a closed loop, counts every
-    prompt as launched without a graph.
     """
     own = jnp.minimum(2.0 * ctx.plan.max_sequences, GRAPHS)
     none = jnp.zeros_like(own)
@@ -50,3 +48,16 @@ def eager_share(ctx: Context, decoding: Array, prompts: Array, new: Array) -> Ar
     others = jnp.maximum(prompts - 1.0, 0.0)
     spread = jnp.sqrt(decoding * fed**2 + others * new**2 + 1.0)
     return ndtr((rows - graph_tokens(ctx)) / spread)
+
+
+def launch_beside(
+    ctx: Context, decoding: Array, prompts: Array, new: Array, gaps: Array | None = None
+) -> Array:
+    """Seconds of launches that ``prompts`` of ``new`` tokens each add to a pass that decodes."""
+    return eager_share(ctx, decoding, prompts, new) * eager_launch(ctx, prompts * new, gaps)
+
+
+def launch_alone(ctx: Context, prompts: Array, new: Array) -> Array:
+    """Seconds of launches of a pass that feeds ``prompts`` of ``new`` tokens each and no more."""
+    gaps, share = pass_terms.gaps(ctx), eager_share(ctx, jnp.zeros_like(prompts), prompts, new)
+    return share * eager_launch(ctx, prompts * new, gaps) + (1.0 - share) * gaps

@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.estimators.serving import pass_terms
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.launches import eager_launch, eager_share
+from infer_jax.estimators.serving.launches import launch_alone, launch_beside
 from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhead
 from infer_jax.physics.numerics import ceiling
 from infer_jax.physics.speculation import bonus_yield, curve_yield, heads_yield
@@ -49,7 +49,7 @@ def passes(
     A prompt has I ``fresh`` tokens after ``cached`` ones, fed alone in k ``chunks`` or, beside
     others, in passes with T ``together`` prompt tokens. Of b requests and f = 1 + drafts tokens of
     each, with t(n) the seconds of n tokens in the layers, A of attention, H of the head, G of
-    launch gaps, E(n) of launches without a graph and y tokens that a pass yields,
+    launch gaps, E(n) of a prompt's launches (``launches``) and y tokens that a pass yields,
 
         decode  = ((t(b f / pp) + A_decode + G) (1 + drafts / L) + f H) / y + tau_S b
         alone   = k t(I / k) + A_prefill + k E(I / k)
@@ -76,14 +76,14 @@ def passes(
     # traced once
     layers = jax.vmap(partial(pass_terms.through_layers, ctx))(jnp.stack(rows), jnp.stack(besides))
     verified, decoding, alone, mixed, half = (trees.take(layers, i) for i in range(len(rows)))
-    launch = eager_launch(ctx, together, gaps)
+    launch = launch_beside(ctx, mixes * group, 1.0 / share, fresh, gaps)
     own = Passes(
         decode=decode_step(ctx, verified, needs, group),
         alone=add(
             alone.scaled(chunks),
             attending,
             pass_terms.prompt_head(ctx, one),
-            overhead(launch=chunks * eager_launch(ctx, chunk, gaps)),
+            overhead(launch=chunks * launch_alone(ctx, one, chunk)),
         ),
         joining=prompts_beside(ctx, mixed, decoding, attending.scaled(1.0 / share), launch).scaled(
             share
@@ -139,7 +139,7 @@ def _decode_and_prompts(ctx: Context, context: Array) -> Callable[..., tuple[Arr
         verified = through_layers(micro_batch(ctx, decoding) * (1.0 + ctx.plan.drafts))
         mixed, alone = through_layers(mixes * rows + tokens), through_layers(rows)
         attending = pass_terms.prefill_attention(ctx, prompts, new, cached)
-        launch = eager_launch(ctx, tokens) * eager_share(ctx, mixes * decoding, prompts, new)
+        launch = launch_beside(ctx, mixes * decoding, prompts, new)
         more = prompts_beside(ctx, mixed, alone, attending, launch)
         decode = decode_step(ctx, verified, needs, decoding)
         return decode.time, jnp.where(tokens > 0, more.time, 0.0)

@@ -200,11 +200,20 @@ class Row(SimpleNamespace):
         t_pa += again / (B * v["eta_kv"])
         # a pass with y prompts of I tokens beside its decodes, or alone
         y = min(1 + q.met, q.R / i)
-        gap = self.fe * ov * (1 + v["k_I"] * i * y / 8192)
+        graph = 512 if self.engine == "vllm" else 0  # tokens of the largest one with prompts
+
+        def eager(decoding, prompts, new):
+            spread = math.sqrt(decoding * (1 + d) ** 2 + max(prompts - 1, 0) * new**2 + 1)
+            rows = decoding * (1 + d) + prompts * new
+            share = 0.5 * math.erfc((graph - rows) / spread / math.sqrt(2))
+            return share * self.fe * ov * (1 + v["k_I"] * prompts * new / 8192), 1 - share
+
+        gap, _ = eager(0 if q.first else n, y, i)
         fed = 0 if q.first else n * (1 + d)
         g = (self.lin(fed + i * y) - (0 if q.first else self.lin(fed))) / y + t_pa
         g += gap * (1.0 if q.first else 0.8) / y
-        P = q.c * (self.lin(i / q.c) + self.fe * ov * (1 + v["k_I"] * i / q.c / 8192)) + t_pa
+        launch, replayed = eager(0, 1, i / q.c)
+        P = q.c * (self.lin(i / q.c) + launch + replayed * ov) + t_pa
 
         # till the middle of a pass and another, then what others add to these passes
         t_s = t_d * mu
