@@ -44,7 +44,7 @@ def compare(
     price: opt.Prices = None,
     set: opt.Changes = None,
 ) -> "EstimatorsCompared | RunsCompared":
-    """Where do systems, layouts, estimators, or prediction and measurement differ, term by term?
+    """Where do systems, layouts, estimators, or prediction and measurement differ?
 
     ``estimator``: two names, or one to set against serving; with ``measured``, several systems or
     several layouts the one that predicts. What files of runs do not say, the options do.
