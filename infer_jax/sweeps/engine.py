@@ -109,7 +109,9 @@ class SweepRun:
         self.ready, self.total, self.dtype = ready, ready.size, PRECISIONS[ready.precision]
         self.path, self.every, self.progress = path, every, progress
         self.devices = Devices(devices, self.dtype)
-        self.mesh, self.chunk = self.devices.mesh, chunk or CHUNKS.get(devices[0].platform, 2**20)
+        usual = CHUNKS.get(devices[0].platform, 2**20)
+        few = ready.size <= MIN_CHUNK * len(devices)  # lanes without a point are computed, too
+        self.mesh, self.chunk = self.devices.mesh, chunk or (MIN_CHUNK if few else usual)
         self.spacing = max(SPACING, -(-self.total // DECISIONS))
         self.words = radix.words_needed(self.total)
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)

@@ -8,12 +8,21 @@ SPACE = """
 [arch]
 model = "llama-3.1-8b"
 [hardware]
-systems = ["h100_sxm", "h20_sxm", "tpu_v6e"]
+systems = ["h100_sxm", "h20_sxm", "dark.toml"]
 [plan]
 tp = { values = [1, 2] }
 [keep]
 top = 6
 by = "cost"
+"""
+
+
+DARK = """
+base = "h100_sxm"
+title = "an H100 of unknown power"
+power_w = { value = 0, source = "us" }
+[sources]
+us = "we, 2026"
 """
 
 
@@ -67,17 +76,18 @@ def test_compare_marks_the_column():
 
 
 def test_a_sweep_marks_its_rows_and_asks_no_energy_of_a_chip_whose_power_is_unknown(tmp_path):
+    (tmp_path / "dark.toml").write_text(DARK)
     file = tmp_path / "space.toml"
     file.write_text(SPACE.replace('by = "cost"', 'by = "energy"'))
     refused = run("sweep", "space.toml")
-    assert refused.code == 2 and "tpu_v6e has none" in refused.err
+    assert refused.code == 2 and "dark has none" in refused.err
     file.write_text(SPACE)
     output, printed = answered_once("sweep", "space.toml")
     borrowed = {one["hardware"]: one["borrowed_from"] for one in output["trust"]}
     assert borrowed["h100_sxm"] is None and borrowed["h20_sxm"] == "Hopper"
     assert "~ h20_sxm" in printed and "~ h100_sxm" not in printed
     energies = {row["hardware"]: row.get("energy") for row in output["rows"]}
-    assert energies["tpu_v6e"] is None
+    assert energies["dark"] is None
 
 
 def test_report_says_it_too(tmp_path):

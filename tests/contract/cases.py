@@ -159,7 +159,7 @@ ESTIMATORS: dict[str, Row] = {
     "serving.sglang": Row(Serving.sglang_engine),
     "serving.trtllm": Row(Serving.trtllm_engine),
     "serving.complete": Row(lambda: Serving.complete().with_(skew=0.4, imbalance=0.5)),
-    "speculative.economics": Row(lambda: Speculative.economics(Economics.level3(), dense(), 0.8)),
+    "speculative.economics": Row(lambda: Speculative.economics(Economics.level1(), dense(), 0.8)),
     "speculative.bonus": Row(lambda: Speculative.bonus(Economics.as_planned(), dense(), 0.7, 3)),
 }
 

@@ -30,8 +30,9 @@ SLOW = pytest.mark.slow
 # every estimator on one model, those of many laws on all: compiling is what these tests take
 WIDE = ("economics.planned", "economics", "economics.level4")
 # published variants that are a part of another, or its program with other laws: on each release
-PARTS = ("economics.level3", "economics.pipeline", "partitioning.planned", "kernels.published")
-PARTS += ("speculative.bonus", "offloading.paper", "offloading.released")
+PARTS = ("economics.level3", "economics.level4", "economics.pipeline", "partitioning.planned")
+PARTS += ("kernels.published", "serving.vllm", "speculative.bonus", "offloading.paper")
+PARTS += ("offloading.released",)
 
 
 def row(*values, slow):
@@ -216,13 +217,14 @@ def test_rates_alone_scale_the_rate_limited_terms(model, system):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["economics", *(pytest.param(f"economics.{x}", marks=SLOW) for x in ("level4", "planned"))],
-)
-def test_smoothing_is_exact_in_the_limit_with_finite_gradients(name):
+    ("name", "model"),
+    [("economics", "dense"), row("economics.level4", "mixture", slow=True),
+     row("economics.planned", "mixture", slow=True)],
+)  # fmt: skip
+def test_smoothing_is_exact_in_the_limit_with_finite_gradients(name, model):
     """The search smooths what a given plan does, and which layout is best."""
-    estimator, *rest = world(name, "mixture", "nodes", "decode")
-    exact = float(case(name, "mixture", "nodes")["decode"].time)
+    estimator, *rest = world(name, model, "nodes", "decode")
+    exact = float(alone(numbers((estimator, *rest))).time)
     errors = []
     for temperature in (1.0, 0.1, 0.01, 1e-4):
         soft = estimator.replace(smoothing=np.asarray(temperature))

@@ -48,7 +48,7 @@ def test_the_estimator_is_near_the_replay_on_random_servers(x64, estimated, over
     times, price = estimated
     model = idle_host().fitted({"vllm.ahead": float(overlap)})
     rng, off = np.random.default_rng(5), []
-    for _ in range(16):
+    for _ in range(8):
         isl, osl = float(rng.integers(6000, 24000)), float(rng.integers(64, 512))
         budget, load = float(rng.choice([4096, 8192, 16384])), int(rng.integers(2, 24))
         drawn = bool(rng.integers(2))
@@ -65,7 +65,7 @@ def test_the_estimator_is_near_the_replay_on_random_servers(x64, estimated, over
         there = replayed(step, server, load, drawn, cycles=20, overlap=overlap)
         off.append([x / getattr(there, name) for name, x in zip(WITHIN, ours, strict=True)])
     far = np.exp(np.abs(np.log(off)))
-    assert len(far) >= 12
+    assert len(far) >= 6
     for column, (worst, typical) in zip(far.T, WITHIN.values(), strict=True):
         assert column.max() < worst and np.median(column) < typical
 

@@ -30,15 +30,13 @@ def errors(names, load, prompts, engine="vllm", **asked: Any):
     [
         # short prompts, whose passes are launched as graphs, and many at once
         ("qwen3-32b", {"tp": 2, "isl": 200, "osl": 400}, 0.7),
-        ("llama-3.1-8b", {"tp": 1, "isl": 130, "osl": 86}, 0.4),
-        ("llama-3.1-8b", {"tp": 1, "isl": 2154, "osl": 463}, 0.8),
+        ("qwen3-32b", {"tp": 2, "isl": 2154, "osl": 463}, 0.8),
         # passes with prompts come first and decode nobody
         ("qwen3-30b-a3b", {"tp": 1, "isl": 655, "osl": 56, "engine": "sglang"}, 0.25),
-        ("llama-3.1-70b", {"tp": 4, "isl": 692, "osl": 101, "engine": "sglang"}, 0.45),
     ],
 )
 def test_they_agree(model, asked, load):
-    ttft, tpot, power = errors((model, "h200_sxm"), load, 4000, **asked)
+    ttft, tpot, power = errors((model, "h200_sxm"), load, 2000, **asked)
     assert abs(tpot) < 0.15 and abs(ttft) < 0.25
     # tests/unit/estimators/test_power_of_arrivals.py has a hundred servers of vLLM
     assert abs(power) < 0.25 or "engine" in asked
@@ -56,6 +54,7 @@ def test_the_engines_limit_of_sequences_counts_in_both():
     )
 
 
+@pytest.mark.slow
 def test_more_memory_may_lengthen_requests_that_arrive_in_both():
     """Requests that no longer wait for cache decode beside others, and steps have less room.
 

@@ -155,14 +155,7 @@ def test_a_measured_median_is_predicted_as_one():
     by_median = blank.replace(ttft=Statistic(percentiles=((50.0, 0.1),)))
     assert measured([by_mean, by_median])[1].tolist() == [0.3, 0.1]
     predict = predictor(ARCH, HARDWARE, [load_of(one) for one in (by_mean, by_median)])
-
-    @jax.jit
-    def both(server):
-        life = server.estimate(ARCH, HARDWARE, *load_of(blank)[:2])
-        return predict(server)[2:], (life.ttft, life.ttft_median)
-
-    (mean, median), expected = both(THEORY)
-    assert [float(mean), float(median)] == pytest.approx([float(x) for x in expected])
+    *_, mean, median = jax.jit(predict)(THEORY)
     assert median < 0.95 * mean
 
 
