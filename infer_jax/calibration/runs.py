@@ -143,21 +143,24 @@ def predictor(
 
     A measured median is predicted as one by an estimator that tells it from the mean.
     """
-    numbers, seen = (jax.tree.map(np.asarray, x) for x in (arch, shape(arch)))
     stacked = jax.tree.map(lambda *x: np.stack(x), *loads)
-
-    def times(estimator: Estimator, load: InstanceLoad) -> Array:
-        if estimator.batches:  # by the shape of the model, which is not traced again
-            server = cast(Serving, estimator)
-            estimate = server.estimate_shape(seen, hardware, load.workload, load.plan)
-        else:
-            estimate = estimator.estimate(numbers, hardware, load.workload, load.plan)
-        middle = getattr(estimate, "ttft_median", estimate.ttft)
-        first = jnp.where(load.median > 0.5, middle, estimate.ttft)
-        return jnp.stack([estimate.tpot, first])
+    known = jax.tree.map(np.asarray, (arch, shape(arch), hardware, stacked))
 
     def predict(estimator: Estimator) -> Array:
-        return jax.vmap(times, in_axes=(None, 0), out_axes=1)(estimator, stacked).ravel()
+        # no constants, of which the compiler would work out all that follows, which takes longest
+        numbers, seen, chips, rows = jax.lax.optimization_barrier(known)
+
+        def times(load: InstanceLoad) -> Array:
+            if estimator.batches:  # by the shape of the model, which is not traced again
+                server = cast(Serving, estimator)
+                estimate = server.estimate_shape(seen, chips, load.workload, load.plan)
+            else:
+                estimate = estimator.estimate(numbers, chips, load.workload, load.plan)
+            middle = getattr(estimate, "ttft_median", estimate.ttft)
+            first = jnp.where(load.median > 0.5, middle, estimate.ttft)
+            return jnp.stack([estimate.tpot, first])
+
+        return jax.vmap(times, out_axes=1)(rows).ravel()
 
     return predict
 
