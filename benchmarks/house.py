@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_921,
-    "lines of code of the package": 36_644,
-    "lines of the package": 63_465,
+    "lines of code of the package": 36_647,
+    "lines of the package": 63_470,
     "files of the package": 426,
     "lines of experiments": 10_847,
-    "lines of tests": 31_392,
+    "lines of tests": 31_395,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
