@@ -92,10 +92,10 @@ def calibrate(
     from infer_jax.verbs.split import LayoutOptions
 
     target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
-    asked = inputs.given(config, hardware, quant, kv_dtype, None)
+    setup = inputs.setup(config, hardware, quant, kv_dtype, None)
     if estimator is None or isinstance(estimator, str):
         name = estimator or inputs.BEST
-        start = inputs.estimator(name, asked)
+        start = inputs.estimator(name, setup)
     else:
         start, name = estimator, estimator.table or type(estimator).__name__
     if target is not None:
@@ -108,12 +108,12 @@ def calibrate(
     facts |= {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
     paths = [files] if isinstance(files, str | os.PathLike) else files
     runs = read_runs([os.fspath(path) for path in paths], sidecar, **facts)
-    agree(runs, asked)
+    agree(runs, setup)
     if start.engine_name:
         start = start.for_engine(engine_of(runs))
     names = ([parameter] if isinstance(parameter, str) else list(parameter or ())) or None
-    logs = benches(runs, asked, start, prompts)
-    arch, machine = asked.model.architecture, asked.hardware
+    logs = benches(runs, setup, start, prompts)
+    arch, machine = setup.model.architecture, setup.hardware
     why_not = logs if isinstance(logs, str) else None
     if why_not is not None and prompts is not None:
         raise refuse("prompts", prompts, f"with runs that are replayed: {why_not}")
@@ -122,10 +122,10 @@ def calibrate(
             server = calibrate_server(start, arch, machine, runs, names)
         else:
             server = calibrate_requests(cast("Serving", start), arch, machine, logs, names)
-    result = CalibrateResult(asked, name, server, why_not)
+    result = CalibrateResult(setup, name, server, why_not)
     for picture in drawn:  # which may fail
         result.draw(picture)
     if target is not None:
-        text = profile.text(asked, server, result.fitted_in_words, result.summary, Path(target))
+        text = profile.text(setup, server, result.fitted_in_words, result.summary, Path(target))
         write_text(target, text)
     return replace(result, out=target or "", drawn=drawn)

@@ -16,7 +16,7 @@ from infer_jax.estimators import Estimator
 from infer_jax.kernel_timing.profile import entry
 from infer_jax.results import option
 from infer_jax.specs import Hardware, leaves
-from infer_jax.verbs.inputs import Given, HardwareLike
+from infer_jax.verbs.inputs import HardwareLike, Setup
 from infer_jax.verbs.problems import refuse
 
 SUFFIX = {"s": ("_us", 1e6), "bytes": ("_bytes", 1.0), "tokens": ("_tokens", 1.0)}
@@ -45,7 +45,7 @@ def check_target(path: Path, hardware: HardwareLike, start: Estimator) -> None:
         raise refuse("out", str(path), allowed)
 
 
-def text(asked: Given, server: Calibrated, counted: str, errors: str, out: Path) -> str:
+def text(setup: Setup, server: Calibrated, counted: str, errors: str, out: Path) -> str:
     """The TOML text of a profile: the base's facts, the fitted coefficients, the bands.
 
     ``counted``: how many times were fitted, in words; ``errors``: how good the fit is, in words.
@@ -77,26 +77,26 @@ def text(asked: Given, server: Calibrated, counted: str, errors: str, out: Path)
     named = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
     source = (
         f"infer-jax calibrate, {datetime.date.today().isoformat()}, {counted} of "
-        f"{asked.model.name}{under} ({named}): {errors}"
+        f"{setup.model.name}{under} ({named}): {errors}"
     )
     notes = (
-        f"Coefficients of {start.table} are of {asked.model.name}{under}; another model"
+        f"Coefficients of {start.table} are of {setup.model.name}{under}; another model"
         f"{' or engine' if under else ''} on these chips may differ."
     )
     lines = [
-        f"title = {_quoted(f'{asked.system.title}, calibrated to {asked.model.name}')}",
+        f"title = {_quoted(f'{setup.system.title}, calibrated to {setup.model.name}')}",
         f"notes = {_quoted(notes)}",
-        f"base = {_quoted(_base(asked, out))}",
+        f"base = {_quoted(_base(setup, out))}",
     ]
     for name, entries in tables.items():
         lines += ["", f"[{name}]", *entries]
     for run in server.runs:
-        if (known := _measured(asked, run)) is not None:
+        if (known := _measured(setup, run)) is not None:
             lines += ["", "[[measured]]", f"model = {_quoted(known.model)}", *entry_of(known)]
     return "\n".join([*lines, "", "[sources]", f"{SOURCE} = {_quoted(source)}", ""])
 
 
-def _measured(asked: Given, run: Run) -> MeasuredPoint | None:
+def _measured(setup: Setup, run: Run) -> MeasuredPoint | None:
     """A run as a point of a chart; None if a time is missing, or it is an open loop."""
     tpot, ttft = (float(x) for x in measured([run])[:, 0])
     if not (math.isfinite(tpot) and math.isfinite(ttft)):
@@ -104,14 +104,14 @@ def _measured(asked: Given, run: Run) -> MeasuredPoint | None:
     work, plan, _ = load_of(run)
     gpus = run.chips or float(plan.instance)
     isl, osl = float(work.isl), float(work.osl)
-    return MeasuredPoint(asked.model.name, gpus, in_flight(run), isl, osl, ttft, tpot)
+    return MeasuredPoint(setup.model.name, gpus, in_flight(run), isl, osl, ttft, tpot)
 
 
-def _base(asked: Given, out: Path) -> str:
+def _base(setup: Setup, out: Path) -> str:
     """The new file's path to its base profile."""
-    path = asked.system.path
-    if asked.system.name in list_systems() and path.parent.name == "hw_profiles":
-        return asked.system.name
+    path = setup.system.path
+    if setup.system.name in list_systems() and path.parent.name == "hw_profiles":
+        return setup.system.name
     return Path(os.path.relpath(path.resolve(), out.resolve().parent)).as_posix()
 
 

@@ -14,7 +14,7 @@ from infer_jax.estimators import Estimator, Serving
 from infer_jax.replays import Requests
 from infer_jax.replays.runs import statistic
 from infer_jax.results import Column
-from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.replay_server import Sizes, server_of
 
 LOGS = ("vllm", "sglang", "request log")  # sources of runs whose files may have every request
@@ -36,7 +36,7 @@ KINDS = {
 
 
 def benches(
-    runs: Sequence[Run], asked: Given, estimator: Estimator, prompts: float | None
+    runs: Sequence[Run], setup: Setup, estimator: Estimator, prompts: float | None
 ) -> tuple[Bench, ...] | str:
     """The runs with every request and their server to replay, or why they are not replayed.
 
@@ -53,7 +53,7 @@ def benches(
         if isinstance(log, str):
             return f"{run.place} {log}"
         logs.append((run, log))
-    return tuple(_bench(run, log, asked, cast(Serving, estimator), prompts) for run, log in logs)
+    return tuple(_bench(run, log, setup, cast(Serving, estimator), prompts) for run, log in logs)
 
 
 def _requests(run: Run) -> Trace | str:
@@ -71,14 +71,14 @@ def _requests(run: Run) -> Trace | str:
     return log if len(log.first) else NO_REQUESTS
 
 
-def _bench(run: Run, log: Trace, asked: Given, model: Serving, prompts: float | None) -> Bench:
+def _bench(run: Run, log: Trace, setup: Setup, model: Serving, prompts: float | None) -> Bench:
     load = load_of(run)
     vllm = model.engine_name == "vllm"
     old = run.version is not None and vllm and _release(run.version) < OVERLAP
     overlap = False if old else None
     sizes = Sizes(run.max_num_seqs, run.max_num_batched_tokens, overlap=overlap)
     degrees, tokens = {"tp": float(load.plan.tp)}, float((log.isl + log.osl).mean())
-    server = server_of(model, asked.model.architecture, asked.hardware, degrees, sizes, tokens)
+    server = server_of(model, setup.model.architecture, setup.hardware, degrees, sizes, tokens)
     closed = run.loop == "closed"
     times = np.zeros(len(log)) if closed else log.arrivals
     after = np.where(log.osl > 1, (log.last - log.first) / np.maximum(log.osl - 1, 1), np.nan)

@@ -20,7 +20,7 @@ from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
 from infer_jax.verbs import pictures
 from infer_jax.verbs.calibrate_requests import request_errors, request_statistics, request_table
-from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.inputs import Setup
 
 WORST = 5  # runs named as the worst predicted
 SHARES = (0.5, 0.8, 0.95)  # of the intervals
@@ -125,7 +125,7 @@ class CalibrateResult(FigureResult):
 
     rows_key = "parameters"
 
-    asked: Given
+    setup: Setup
     name: str
     server: Calibrated
     why_not: str | None = None
@@ -154,13 +154,13 @@ class CalibrateResult(FigureResult):
 
     def sections(self) -> Iterator[Section]:
         """Errors of the predictions, coefficients, the worst runs, what to measure next."""
-        asked, server, requests = self.asked, self.server, self.server.requests
+        setup, server, requests = self.setup, self.server, self.server.requests
         engine, bands = server.start.engine_name, dict(zip(OUTPUTS, server.band(), strict=True))
         under = f" under {engine}" if engine else ""
-        yield f"{asked.model.name}{under} on {asked.system.name}: {self.fitted_in_words}"
+        yield f"{setup.model.name}{under} on {setup.system.name}: {self.fitted_in_words}"
         yield {
             **({"out": self.out} if self.out else {}),
-            **asked.names,
+            **setup.names,
             **({"engine": engine} if engine else {}),
             "runs": len(server.runs),
             "measured_times": self.fitted_times,
@@ -215,10 +215,10 @@ class CalibrateResult(FigureResult):
             for k, name in enumerate(OUTPUTS)
             if np.isfinite(times.measured[k]).any()
         }
-        title = f"{self.asked.model.name} on {self.asked.system.name}: predicted against measured "
+        title = f"{self.setup.model.name} on {self.setup.system.name}: predicted against measured "
         after = "fitted" if times.left_out is None else "calibrated, each run left out in turn"
         caption = pictures.caption(
-            self.asked,
+            self.setup,
             None,
             self.name,
             f"{len(server.runs)} measured runs. Before: the profile as it was. After: {after}.",
@@ -250,7 +250,7 @@ class CalibrateResult(FigureResult):
         how = REPLAYED
         if self.why_not is not None:
             how = f"Fitted by the closed form of means: {self.why_not}."
-        return [*files, how, *caveats(self.server), *self.asked.notes]
+        return [*files, how, *caveats(self.server), *self.setup.notes]
 
     @property
     def fitted_in_words(self) -> str:

@@ -98,7 +98,7 @@ class DesignResult(FigureResult):
     design as a Hugging Face config.json, where it can be one.
     """
 
-    asked: DesignSpec
+    spec: DesignSpec
     design: Design
     keep: Best
     second: Row | None
@@ -131,7 +131,7 @@ class DesignResult(FigureResult):
             "gain": one.gain,
             "start_keeps_limits": one.start_met,
             "design": self.values,
-            "start": self.asked.start,
+            "start": self.spec.start,
             "terms": one.terms,
             "start_terms": one.start_terms,
             "units": {row["term"]: row["unit"] for row in rows},
@@ -139,16 +139,16 @@ class DesignResult(FigureResult):
             "second_estimator": second,
             "searched": one.counts | {"seconds": one.seconds},
             "config": self.config,
-            "estimator": self.asked.names[0],
-            "trust": [known.fields() for known in self.asked.trusted],
+            "estimator": self.spec.names[0],
+            "trust": [known.fields() for known in self.spec.trusted],
         }
-        yield from (known.says for known in self.asked.trusted)
+        yield from (known.says for known in self.spec.trusted)
         if second is not None:
             for name in ("design", "start"):
                 for text in second[name]["broken"]:
                     by = f"Not feasible by {second['name']}, the second estimator"
                     yield f"{by}: the {name}: {text}."
-        yield table(_rows(self.asked.start, self.values), FREE)
+        yield table(_rows(self.spec.start, self.values), FREE)
         terms = {str(row["term"]): row for row in rows}
         own = [name for name in TERMS if name in terms]
         own += [name for name in terms if ".terms." in name or name.endswith(".need")]
@@ -178,7 +178,7 @@ class DesignResult(FigureResult):
         if not self.design.paths:
             raise InputError("plot", "paths", "none", "a design with numbers that move")
         better = GAINS.get(self.keep.by, f"{self.keep.by} {{}} times better")
-        spec, changed, known = self.asked, self._changed(), known_outputs()
+        spec, changed, known = self.spec, self._changed(), known_outputs()
         point, bound = self.design.point, f" {BOUND}" * any(change.bound for change in changed)
         limits = ", ".join(limit_in_words(*x, known) for x in dict(self.keep.under).items())
         facts = [
@@ -200,15 +200,15 @@ class DesignResult(FigureResult):
         """The numbers that were free, beside those of the start, and the bounds they lie on."""
         changes: list[Change] = []
         for path, x in self.values.items():
-            if not isinstance(x, int | float | np.number) or path not in self.asked.start:
+            if not isinstance(x, int | float | np.number) or path not in self.spec.start:
                 continue
-            axis = self.asked.space.axes.get(path)
+            axis = self.spec.space.axes.get(path)
             steps = () if axis is None or axis.rule is not None else axis.steps
             steps = [float(step) for step in steps if isinstance(step, int | float)]
             bounds: dict[float, str] = {}
             if steps and min(steps) < max(steps):
                 bounds = {min(steps): "least allowed", max(steps): "most allowed"}
-            start, bound = self.asked.start[path], bounds.get(float(x), "")
+            start, bound = self.spec.start[path], bounds.get(float(x), "")
             changes.append(Change(name_of(path), start, float(x), bound=bound))
         return changes
 
@@ -259,7 +259,7 @@ class CodesignResult(FigureResult):
             series["start"] = at[met], np.array([one.start_objective for one in designs])[met]
         title = known.short or known.title if known else name
         unit = f", {known.printed_unit}" if known and known.printed_unit != "1" else ""
-        spec = first.asked
+        spec = first.spec
         facts = [spec.system, _constraints(spec), f"estimator {spec.names[0]}"]
         return plot_points(
             series,

@@ -75,7 +75,7 @@ def compare(
     systems, _ = inputs.systems_of(hardware, None)
     rents = inputs.rents_of(price, systems)
     sides = [
-        inputs.given(config, one, quant, kv_dtype, rents.get(one.name), set) for one in systems
+        inputs.setup(config, one, quant, kv_dtype, rents.get(one.name), set) for one in systems
     ]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}

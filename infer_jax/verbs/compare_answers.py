@@ -35,7 +35,7 @@ def estimator_names(names: list[str], total: float | None, *, several: bool) -> 
 
 
 def compare_estimators(
-    sides: Sequence[inputs.Given],
+    sides: Sequence[inputs.Setup],
     names: Sequence[str],
     splits: Sequence[LayoutOptions],
     work: Workload,
@@ -46,25 +46,25 @@ def compare_estimators(
 
     ``concurrency``: requests in flight in all copies of a layout; None: ``work`` has an instance's.
     """
-    questions: list[tuple[inputs.Given, LayoutOptions, str, Plan]] = []
-    for asked, split, name in product(sides, splits, names):  # all are read before one is answered
-        plan, _ = plan_of(asked.model.architecture, split, total, name)
-        questions.append((asked, split, name, plan))
+    questions: list[tuple[inputs.Setup, LayoutOptions, str, Plan]] = []
+    for setup, split, name in product(sides, splits, names):  # all are read before one is answered
+        plan, _ = plan_of(setup.model.architecture, split, total, name)
+        questions.append((setup, split, name, plan))
     answers: list[Prediction] = []
-    for asked, split, name, plan in questions:
-        model = inputs.estimator(name, asked)
+    for setup, split, name, plan in questions:
+        model = inputs.estimator(name, setup)
         check_search(model, name, total)
-        trusted = inputs.trust(name, model, asked)
+        trusted = inputs.trust(name, model, setup)
         layout = f"the best layout of {quantity(total, 'GPU')}" if total is not None else str(split)
         own = work if concurrency is None else work.with_(batch=concurrency / split.copies)
-        found = evaluated(model, asked, own, plan, name)
-        answers.append(Prediction(trusted, found, asked, layout, float(own.batch)))
+        found = evaluated(model, setup, own, plan, name)
+        answers.append(Prediction(trusted, found, setup, layout, float(own.batch)))
     return EstimatorsCompared(sides[0], work, concurrency, answers)
 
 
-def compare_runs(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCompared:
+def compare_runs(setup: inputs.Setup, name: str, runs: Sequence[Run]) -> RunsCompared:
     """Each run's own figures beside the estimator's for the same load and layout."""
-    model = inputs.estimator(name, asked)
+    model = inputs.estimator(name, setup)
     if model.searches:
         raise refuse("estimator", name, "one that takes a split: runs have theirs")
     loads = [load_of(run) for run in runs]
@@ -74,14 +74,14 @@ def compare_runs(asked: inputs.Given, name: str, runs: Sequence[Run]) -> RunsCom
         plans = [load.plan for load in loads]
         plain = [Plan.of(tp=x.tp * x.attention_dp / x.ep, pp=x.pp, ep=x.ep) for x in plans]
         loads = [load._replace(plan=x) for load, x in zip(loads, plain, strict=True)]
-    trusted = inputs.trust(name, model, asked)
-    estimates = [evaluated(model, asked, load.workload, load.plan) for load in loads]
+    trusted = inputs.trust(name, model, setup)
+    estimates = [evaluated(model, setup, load.workload, load.plan) for load in loads]
     # what `estimate` is asked: the same program with other numbers
     going = {"waves": UNBOUNDED, "fixed": 0.0, "nominal": 0.0}
     steady = [
         None
         if run.request_rate is not None
-        else evaluated(model, asked, load.workload.with_(**going), load.plan)
+        else evaluated(model, setup, load.workload.with_(**going), load.plan)
         for run, load in zip(runs, loads, strict=True)
     ]
-    return RunsCompared(asked, name, trusted, runs, estimates, steady)
+    return RunsCompared(setup, name, trusted, runs, estimates, steady)

@@ -53,7 +53,7 @@ class Prediction(NamedTuple):
 
     trust: Trust
     estimate: Estimate
-    asked: inputs.Given
+    setup: inputs.Setup
     layout: str
     batch: float
 
@@ -62,20 +62,20 @@ class Prediction(NamedTuple):
 class EstimatorsCompared(FigureResult):
     """Answers to one question by system, layout and estimator: outputs, and terms of both passes.
 
-    ``asked`` is of the first system; ``concurrency``: requests in flight in all copies, None where
+    ``setup`` is of the first system; ``concurrency``: requests in flight in all copies, None where
     ``work`` has those of an instance.
     """
 
-    asked: inputs.Given
+    setup: inputs.Setup
     work: Workload
     concurrency: float | None
     answers: Sequence[Prediction]
     rows_key = "estimators"
 
     @property
-    def systems(self) -> list[inputs.Given]:
+    def systems(self) -> list[inputs.Setup]:
         """The model on each system."""
-        return [*{answer.asked.system.name: answer.asked for answer in self.answers}.values()]
+        return [*{answer.setup.system.name: answer.setup for answer in self.answers}.values()]
 
     @property
     def estimators(self) -> list[str]:
@@ -92,7 +92,7 @@ class EstimatorsCompared(FigureResult):
         """What tells the answers apart: the system, the layout, the estimator, or some of them."""
         several = len(self.systems) > 1, len(self.layouts) > 1, len(self.estimators) > 1
         tells = several if any(several) else (False, False, True)
-        parts = ((x.asked.system.name, x.layout, x.trust.estimator) for x in self.answers)
+        parts = ((x.setup.system.name, x.layout, x.trust.estimator) for x in self.answers)
         return [" ".join(compress(words, tells)) for words in parts]
 
     @property
@@ -108,7 +108,7 @@ class EstimatorsCompared(FigureResult):
         several, layouts = len(systems) > 1, ", ".join(self.layouts)
         batch = f"batch {float(work.batch):g}" if self.concurrency is None else self.load
         yield (
-            f"{self.asked.model.name} on {', '.join(one.system.name for one in systems)}, "
+            f"{self.setup.model.name} on {', '.join(one.system.name for one in systems)}, "
             f"{layouts}: isl {float(work.isl):g}, osl {float(work.osl):g}, {batch}"
         )
         yield from dict.fromkeys(answer.trust.says for answer in self.answers)
@@ -122,12 +122,12 @@ class EstimatorsCompared(FigureResult):
         }
         rows = [
             {
-                **({"hardware": answer.asked.system.name} if several else {}),
+                **({"hardware": answer.setup.system.name} if several else {}),
                 "layout": answer.layout,
                 "batch": answer.batch,
                 "name": answer.trust.estimator,
                 "trust": answer.trust.fields(),
-                **_predicted(answer.estimate, answer.asked),
+                **_predicted(answer.estimate, answer.setup),
             }
             for answer in self.answers
         ]
@@ -136,7 +136,7 @@ class EstimatorsCompared(FigureResult):
         heads = [_marked(label, answer.trust) for label, answer in labels]
         compared = outputs(*(answer.estimate for answer in self.answers), view="compare")
         columns = [*ANSWER, *map(Column, heads)]
-        both = [_answers(x.estimate, x.asked) for x in self.answers]
+        both = [_answers(x.estimate, x.setup) for x in self.answers]
         texts = {x.json_key: [x.title, x.printed_unit] for x in compared}
         yield from ("", _side_by_side(both, columns, texts))
         for name in PASSES.values():
@@ -166,7 +166,7 @@ class EstimatorsCompared(FigureResult):
         names = ", ".join(x.system.name for x in systems)
         where = names if len(systems) > 1 else systems[0].system.title
         times = "each estimator sees the time go" if len(self.estimators) > 1 else "the time goes"
-        title = f"{self.asked.model.name} on {where}: where {times}"
+        title = f"{self.setup.model.name} on {where}: where {times}"
         return plot_bars(_panels(estimates), end=HIDDEN, title=title, caption=caption)
 
 
@@ -185,7 +185,7 @@ class RunsCompared(pictures.EstimatorResult):
 
     def sections(self) -> Iterator[Section]:
         """A table and the predicted terms of each run, the first ``PRINTED`` of them."""
-        yield f"{self.asked.model.name} on {self.asked.system.name}: measured, and predicted"
+        yield f"{self.setup.model.name} on {self.setup.system.name}: measured, and predicted"
         yield self.trust.says
         predictions = list(zip(self.runs, self.estimates, self.steady, strict=True))
         yield self.names
@@ -197,8 +197,8 @@ class RunsCompared(pictures.EstimatorResult):
                 "concurrency": run.concurrency,
                 "request_rate_per_s": run.request_rate,
                 "measured": {x.json_key: x.factor * value for x, value in _measured(run)},
-                "predicted": _predicted(estimate, self.asked),
-                "predicted_running_on": None if going is None else _answers(going, self.asked),
+                "predicted": _predicted(estimate, self.setup),
+                "predicted_running_on": None if going is None else _answers(going, self.setup),
             }
             for run, estimate, going in predictions
         ]
@@ -214,7 +214,7 @@ class RunsCompared(pictures.EstimatorResult):
         own = [f"{more} more runs: {option('json')} has all."] if more > 0 else []
         if any(run.request_rate is not None for run in self.runs):
             own.append(ARRIVING)
-        yield Notes([*own, *self.asked.notes])
+        yield Notes([*own, *self.setup.notes])
 
     def errors(self) -> list[dict[str, object]]:
         """Of each output that runs measured: how many, and errors of the predictions in percent.
@@ -223,7 +223,7 @@ class RunsCompared(pictures.EstimatorResult):
         """
         ratios = dict[Output, list[float]]()
         for run, estimate in zip(self.runs, self.estimates, strict=True):
-            predicted = _answers(estimate, self.asked)
+            predicted = _answers(estimate, self.setup)
             for output, value in _measured(run):
                 mine = predicted.get(output.json_key)
                 if mine is not None and value > 0.0:
@@ -249,7 +249,7 @@ class RunsCompared(pictures.EstimatorResult):
         measured = dict(_measured(run))
         theirs = {x.json_key: x.factor * value for x, value in measured.items()}
         columns = [*ANSWER, Column("measured"), Column(_marked("predicted", self.trust))]
-        both = [theirs, _answers(estimate, self.asked)]
+        both = [theirs, _answers(estimate, self.setup)]
         texts = {x.json_key: [x.title, x.printed_unit] for x in measured}
         yield from ("", _side_by_side(both, columns, texts, "predicted over measured"))
         for name, title in (("prefill", "first token"), ("decode", "every other token")):
@@ -281,7 +281,7 @@ class RunsCompared(pictures.EstimatorResult):
         more = f"The first {PRINTED} of {len(self.runs)} runs." * (len(self.runs) > PRINTED)
         bars = "Bars: the predicted time by its parts."
         caption = self.caption(None, bars, more)
-        name = f"{self.asked.model.name} on {self.asked.system.title}"
+        name = f"{self.setup.model.name} on {self.setup.system.title}"
         title = f"{name}: predicted times beside measured ones"
         return plot_bars(panels, mark="measured", end=HIDDEN, title=title, caption=caption)
 
@@ -312,17 +312,17 @@ def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
         )
 
 
-def _answers(estimate: Estimate, asked: inputs.Given) -> dict[str, Array | float | None]:
+def _answers(estimate: Estimate, setup: inputs.Setup) -> dict[str, Array | float | None]:
     """The outputs that are compared, by their names with units."""
     compared = outputs(estimate, view="compare")
-    return {x.json_key: x.value(estimate, asked.hardware.power) for x in compared}
+    return {x.json_key: x.value(estimate, setup.hardware.power) for x in compared}
 
 
-def _predicted(estimate: Estimate, asked: inputs.Given) -> dict[str, object]:
+def _predicted(estimate: Estimate, setup: inputs.Setup) -> dict[str, object]:
     """An estimate for JSON: its outputs, and the terms of both passes in ms."""
     return {
         "feasible": bool(estimate.feasible),
-        "answers": _answers(estimate, asked),
+        "answers": _answers(estimate, setup),
         "prefill_ms": _milliseconds(estimate.prefill),
         "decode_ms": _milliseconds(estimate.decode),
     }

@@ -149,23 +149,23 @@ class DraftedEstimate(NamedTuple):
 
 
 def estimate_with_best_drafts(
-    estimator: Estimator, given: inputs.Given, work: Workload, plan: Plan, wanted: DraftOptions
+    estimator: Estimator, setup: inputs.Setup, work: Workload, plan: Plan, wanted: DraftOptions
 ) -> DraftedEstimate:
     """The estimate of a plan; of a server with the number of drafts that is the fastest.
 
     Raises:
         InputError: drafts that cannot be made, or accepted in a way that the estimator knows.
     """
-    arch, hardware = given.model.architecture, given.hardware
+    arch, hardware = setup.model.architecture, setup.hardware
     if not isinstance(estimator, Serving):
-        estimator, notes = _wrapped(estimator, given, wanted)
-        return DraftedEstimate(evaluated(estimator, given, work, plan), notes, None)
-    drafts, fixed = drafting(given.model, wanted), float(getattr(plan, "drafts", 0.0))
+        estimator, notes = _wrapped(estimator, setup, wanted)
+        return DraftedEstimate(evaluated(estimator, setup, work, plan), notes, None)
+    drafts, fixed = drafting(setup.model, wanted), float(getattr(plan, "drafts", 0.0))
     if drafts is None and fixed:
         ways = f"{option('acceptance')} with a probability or a file"
         raise ask("acceptance", "How many of the drafts of the layout are accepted?", ways)
     if drafts is None:
-        return DraftedEstimate(evaluated(estimator, given, work, plan), [], None)
+        return DraftedEstimate(evaluated(estimator, setup, work, plan), [], None)
     with busy("compiling and evaluating"):
         estimator = estimator.with_(acceptance=drafts.acceptance)
         counts = np.array([fixed] if fixed else drafts.counts)
@@ -176,11 +176,11 @@ def estimate_with_best_drafts(
 
 
 def evaluated(
-    estimator: Estimator, given: inputs.Given, work: Workload, plan: Plan, name: str = ""
+    estimator: Estimator, setup: inputs.Setup, work: Workload, plan: Plan, name: str = ""
 ) -> Estimate:
     """The estimate of one configuration; ``name``: of the estimator, for who waits."""
     with busy(f"compiling and evaluating {name}".rstrip()):
-        arch, hardware = given.model.architecture, given.hardware
+        arch, hardware = setup.model.architecture, setup.hardware
         return once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
 
 
@@ -207,14 +207,14 @@ def fastest(
 
 
 def _wrapped(
-    estimator: Estimator, given: inputs.Given, wanted: DraftOptions
+    estimator: Estimator, setup: inputs.Setup, wanted: DraftOptions
 ) -> tuple[Estimator, list[str]]:
     """The estimator with speculation, for those that price single passes: one acceptance."""
     of_servers = f"{option('estimator')} serving"
     if wanted.heads:
         raise refuse("heads", "given", f"with {of_servers}")
     if wanted.acceptance is None:
-        return inputs.speculative(estimator, wanted.draft, None, given, paper=False)
+        return inputs.speculative(estimator, wanted.draft, None, setup, paper=False)
     try:
         acceptance = float(wanted.acceptance)
     except ValueError:
@@ -224,4 +224,4 @@ def _wrapped(
         raise refuse("acceptance", wanted.acceptance, allowed)
     if wanted.draft is None:
         raise ask("draft", "Which model drafts?", f"{option('draft')} MODEL, or {of_servers}")
-    return inputs.speculative(estimator, wanted.draft, acceptance, given, paper=False)
+    return inputs.speculative(estimator, wanted.draft, acceptance, setup, paper=False)

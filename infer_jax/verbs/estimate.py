@@ -71,21 +71,21 @@ def estimate(
     from infer_jax.verbs import inputs
     from infer_jax.verbs.drafts import DraftOptions, estimate_with_best_drafts
     from infer_jax.verbs.estimate_result import EstimateLoad, estimate_result
-    from infer_jax.verbs.requests import requested, served
+    from infer_jax.verbs.requests import read_requests, with_benchmark
     from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
 
-    asked = inputs.given(config, hardware, quant, kv_dtype, price, set, engine_version)
+    setup = inputs.setup(config, hardware, quant, kv_dtype, price, set, engine_version)
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     dp = split.copies
     wanted = inputs.estimator_of_engine(estimator, engine)
-    plan, name = plan_of(asked.model.architecture, split, total_gpus, wanted)
-    model = inputs.estimator(name, asked)
+    plan, name = plan_of(setup.model.architecture, split, total_gpus, wanted)
+    model = inputs.estimator(name, setup)
     check_search(model, name, total_gpus)
     if batch is not None and concurrency is not None:
         allowed = f"{option('batch')} or {option('concurrency')}, not both"
         raise refuse("concurrency", concurrency, allowed)
-    requests = requested(isl, osl, prefix, request_rate, trace)
+    requests = read_requests(isl, osl, prefix, request_rate, trace)
     running = either(batch, 1.0) if concurrency is None else concurrency / dp
     work = requests.work.replace(batch=running)
     if request_rate is not None and work.arrivals is not None:
@@ -97,11 +97,13 @@ def estimate(
         arriving = work.arrivals.replace(rate=work.arrivals.rate / dp)  # at one of the copies
         work = work.replace(arrivals=arriving)
     turns = {"polling": polling, "balance_timeout": balance_timeout}
-    work, plan = served(model, work, plan, prompts if prompts is None else prompts / dp, turns)
-    inputs.check_context(asked.model, work)
+    work, plan = with_benchmark(
+        model, work, plan, prompts if prompts is None else prompts / dp, turns
+    )
+    inputs.check_context(setup.model, work)
     options = DraftOptions(draft, acceptance, heads)
-    answer = estimate_with_best_drafts(model, asked, work, plan, options)
+    answer = estimate_with_best_drafts(model, setup, work, plan, options)
     times = {"ttft": seconds_of(ttft), "tpot": seconds_of(tpot)}
     limits = {name: limit for name, limit in times.items() if limit is not None}
     load = EstimateLoad(requests._replace(work=work), request_rate, dp, running, prompts)
-    return estimate_result(asked, name, model, load, answer, limits)
+    return estimate_result(setup, name, model, load, answer, limits)

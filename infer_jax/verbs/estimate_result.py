@@ -21,7 +21,7 @@ from infer_jax.specs.plan import LAYOUTS
 from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.drafts import DraftedEstimate
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.requests import Requested
+from infer_jax.verbs.requests import RequestOptions
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
 NEAR = 0.8  # of the rate that is carried
@@ -63,7 +63,7 @@ class EstimateLoad:
     requests of a benchmark; None of a server that runs on.
     """
 
-    requests: Requested
+    requests: RequestOptions
     rate: float | None
     copies: float
     batch: float
@@ -103,8 +103,8 @@ class EstimateResult(pictures.EstimatorResult):
         estimate, load = self.estimate, self.load
         work, copies, timed = load.requests.work, load.copies, not self.overloaded
         times = f" x {copies:g} copies" if copies > 1 else ""
-        gpus = f"{float(estimate.chips):g} {self.asked.system.name}"
-        yield f"{self.asked.model.name} on {gpus}{times}"
+        gpus = f"{float(estimate.chips):g} {self.setup.system.name}"
+        yield f"{self.setup.model.name} on {gpus}{times}"
         yield self.trust.says
         yield ""
         yield from self._broken()
@@ -158,7 +158,7 @@ class EstimateResult(pictures.EstimatorResult):
         for x in outputs(self.estimate):
             mark = self.trust.mark if x.kind in MARKED and not x.drawn else ""
             lacking = self.overloaded and (x.kind == "time" or x.name in ("speed", "in_flight"))
-            value = None if lacking else x.value(self.estimate, self.asked.hardware.power)
+            value = None if lacking else x.value(self.estimate, self.setup.hardware.power)
 
             def text(value: Array | None, mark: str = mark) -> str:
                 return mark + number(absent if value is None else value)
@@ -199,7 +199,7 @@ class EstimateResult(pictures.EstimatorResult):
                 "Memory and compute overlap, so that shares may add up to more than 100 %.",
                 *own,
             ]
-        return [*limits.unlikely_times(self.limits), *own, *self.asked.notes]
+        return [*limits.unlikely_times(self.limits), *own, *self.setup.notes]
 
     def _server_notes(self, own: Sequence[str]) -> list[str]:
         """What both times of a loaded server include, and their measured ranges."""
@@ -329,8 +329,8 @@ class EstimateResult(pictures.EstimatorResult):
             if overlap
             else "A part begins where the one before it ends, the longest first.",
         )
-        gpus = f"{float(estimate.chips):g} {self.asked.system.title}"
-        title = f"{self.asked.model.name} on {gpus}: where the time goes"
+        gpus = f"{float(estimate.chips):g} {self.setup.system.title}"
+        title = f"{self.setup.model.name} on {gpus}: where the time goes"
         return plot_timeline(passes, title=title, caption=caption)
 
 
@@ -355,7 +355,7 @@ def _layout(phase: Phase) -> str:
 
 
 def estimate_result(
-    asked: inputs.Given,
+    setup: inputs.Setup,
     name: str,
     model: Estimator,
     load: EstimateLoad,
@@ -364,12 +364,12 @@ def estimate_result(
 ) -> EstimateResult:
     """The answer with its known errors, and the requests that run at once."""
     answer = drafted.estimate
-    if not any(isinstance(x.feedforward, Experts) for x in asked.model.architecture.blocks):
+    if not any(isinstance(x.feedforward, Experts) for x in setup.model.architecture.blocks):
         answer = answer.replace(prefill=_dense(answer.prefill), decode=_dense(answer.decode))
     if isinstance(answer, ServerEstimate) and load.rate is not None:  # by Little's law
         load = replace(load, batch=float(load.rate / load.copies * answer.latency))
-    known = inputs.trust(name, model, asked)
-    return EstimateResult(asked, name, known, load, drafted, answer, limits)
+    known = inputs.trust(name, model, setup)
+    return EstimateResult(setup, name, known, load, drafted, answer, limits)
 
 
 def _dense(phase: Phase) -> Phase:

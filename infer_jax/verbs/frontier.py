@@ -75,14 +75,14 @@ def frontier(
     systems, _ = inputs.systems_of(hardware, None)
     formats, rents = unique_texts(quant) or [None], inputs.rents_of(price, systems)
     series = {
-        system.name + (f", {form}" if len(formats) > 1 else ""): inputs.given(
+        system.name + (f", {form}" if len(formats) > 1 else ""): inputs.setup(
             config, system, form, kv_dtype, rents.get(system.name), set
         )
         for system, form in product(systems, formats)
     }
     work = inputs.workload(isl, osl, prefix)
-    for given in series.values():
-        inputs.check_context(given.model, work)
+    for setup in series.values():
+        inputs.check_context(setup.model, work)
     engine_degrees = not (real_degrees or paper or estimator)
     name = PLANNED if engine_degrees else PAPERS if paper else inputs.SEARCHING
     if paper and total_gpus is not None:
@@ -93,7 +93,7 @@ def frontier(
         estimator or name, engine_degrees, paper, draft, acceptance, total_gpus, demand,
         seconds_of(tpot), preference, all,
     )  # fmt: skip
-    fronts = {label: ideal_frontier(given, work, search) for label, given in series.items()}
+    fronts = {label: ideal_frontier(setup, work, search) for label, setup in series.items()}
     answer: FrontierResult | FrontiersResult = next(iter(fronts.values()))
     if len(fronts) > 1:
         notes = dict.fromkeys(note for front in fronts.values() for note in front.notes)

@@ -89,7 +89,7 @@ class FrontierResult(EstimatorResult):
     def sections(self) -> Iterator[Section]:
         """The points, the preferred one marked; at most 25 are printed unless all are asked for."""
         work, preferred = self.work, self.preferred
-        yield f"{self.asked.model.name} on {self.asked.system.name}"
+        yield f"{self.setup.model.name} on {self.setup.system.name}"
         yield self.trust.says
         yield {
             **self.names,
@@ -129,11 +129,11 @@ class FrontierResult(EstimatorResult):
             InputError: there is no point; matplotlib is not installed; a file that cannot be
                 written.
         """
-        return _Picture({self.asked.system.name: self}).figure()
+        return _Picture({self.setup.system.name: self}).figure()
 
     def _page(self, figure: Callable[[], Figure]) -> str:
         """The page of the frontier: its chart to point into, and its points."""
-        return _Picture({self.asked.system.name: self}).page(self.notes)
+        return _Picture({self.setup.system.name: self}).page(self.notes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,8 +149,8 @@ class FrontiersResult(FigureResult):
         return [
             {
                 "series": label,
-                "hardware": x.asked.system.name,
-                "formats": x.asked.model.quantisation,
+                "hardware": x.setup.system.name,
+                "formats": x.setup.model.quantisation,
                 **row,
             }
             for label, x in self.fronts.items()
@@ -160,7 +160,7 @@ class FrontiersResult(FigureResult):
     def sections(self) -> Iterator[Section]:
         """Ends and preferred point of each frontier, or every point where all are asked for."""
         first = next(iter(self.fronts.values()))
-        yield f"{first.asked.model.name}: frontiers of {'; '.join(self.fronts)}"
+        yield f"{first.setup.model.name}: frontiers of {'; '.join(self.fronts)}"
         yield from dict.fromkeys(x.trust.says for x in self.fronts.values())
         answers = {label: dict(x.fields()) for label, x in self.fronts.items()}
         for answer in answers.values():
@@ -211,17 +211,17 @@ class _Picture:
         if not self.fronts:
             raise InputError("plot", "points", "none", "a frontier that has points")
         results, self.several = [*fronts.values()], len(fronts) > 1
-        first, work, model = results[0], results[0].work, results[0].asked.model.name
+        first, work, model = results[0], results[0].work, results[0].setup.model.name
         power = f"speed^{first.preference:g} / cost"
         utilities = {
             label: x.points.speed[x.preferred] ** x.preference / x.points.cost[x.preferred]
             for label, x in self.fronts.items()
         }
         best = max(utilities, key=lambda label: utilities[label])
-        self.title = f"{model} on {first.asked.system.title}: an ideal server"
+        self.title = f"{model} on {first.setup.system.title}: an ideal server"
         server, dot, answer = "an ideal server", "The dot has", "The preferred point"
         if self.several:
-            systems = ", ".join(dict.fromkeys(x.asked.system.name for x in results))
+            systems = ", ".join(dict.fromkeys(x.setup.system.name for x in results))
             self.title = f"{model} on {systems}: ideal servers"
             server, dot = "ideal servers", "Dots have"
             answer = f"Of all points {best} has the largest {power}"
@@ -231,10 +231,10 @@ class _Picture:
         chips = np.concatenate([x.points.chips for x in self.fronts.values()])
         low, high = f"{chips.min():g}", f"{chips.max():g}"
         gpus = f"number of GPUs ({low} to {high})" if low != high else f"layout of {low} GPUs"
-        formats = dict.fromkeys(brief(x.asked.model.quantisation) for x in results)
+        formats = dict.fromkeys(brief(x.setup.model.quantisation) for x in results)
         self.caption = dated(
             f"{count(work.isl)} tokens in, {count(work.osl)} out; "
-            f"weights in {', '.join(formats)}; {rents([x.asked for x in results])}; {server}, by "
+            f"weights in {', '.join(formats)}; {rents([x.setup for x in results])}; {server}, by "
             f"{first.estimator}. Every point has the batch and the {gpus} that are cheapest at its "
             f"speed. {dot} the largest {power}."
         )
@@ -251,7 +251,7 @@ class _Picture:
     def page(self, notes: Sequence[str]) -> str:
         """The page, a series for each frontier."""
         plans = [plan for label, x in self.fronts.items() for plan in ideal_points(label, x.points)]
-        systems = {label: x.asked.system.name for label, x in self.fronts.items()}
+        systems = {label: x.setup.system.name for label, x in self.fronts.items()}
         chart = PlanChart.of(plans, systems, None, label=self.title)
         notes = [self.caption, *dict.fromkeys(notes)]
         return chart_page(chart, title=self.title, lead=self.answer, notes=notes)

@@ -18,7 +18,7 @@ from infer_jax.results import option
 from infer_jax.specs import Architecture, Feedforward, Hierarchy, Workload
 from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.frontier_result import FrontierResult
-from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
@@ -59,14 +59,14 @@ def searched_layouts(chips: Values) -> Layouts:
     return np.stack([chips, np.ones_like(chips), np.ones_like(chips)], axis=1)
 
 
-def gpu_axes(given: Given, total: float | None) -> tuple[Values, Values]:
+def gpu_axes(setup: Setup, total: float | None) -> tuple[Values, Values]:
     """(GPUs, batches): whole numbers up to ``total``, and whole fast domains."""
     total = float(LARGEST if total is None else total)
     octaves = max(np.log2(total / DENSE), 0.0)
     chips = np.r_[
         1 : DENSE + 1, DENSE * 2.0 ** (np.arange(1, octaves * PER_OCTAVE + 1) / PER_OCTAVE)
     ]
-    network = given.hardware.network
+    network = setup.hardware.network
     if isinstance(network, Hierarchy):  # whole domains: 72, 144, ... of an NVL72
         domain = float(network.domain)
         chips = np.r_[chips, domain * 2.0 ** np.arange(max(np.log2(total / domain), -1.0) + 1)]
@@ -74,20 +74,20 @@ def gpu_axes(given: Given, total: float | None) -> tuple[Values, Values]:
     return chips[chips <= total], BATCHES
 
 
-def paper_grid(given: Given, estimator: Estimator) -> tuple[Values, Values]:
+def paper_grid(setup: Setup, estimator: Estimator) -> tuple[Values, Values]:
     """(GPUs, batches) of the economics paper: real numbers from the GPUs that hold the weights.
 
     Raises:
         InputError: an estimator that is not the paper's.
     """
-    economics, arch = estimator.innermost, given.model.architecture
+    economics, arch = estimator.innermost, setup.model.architecture
     if not isinstance(economics, Economics):
         allowed = f"economics or a variant of it, with {option('paper')}"
         raise refuse("estimator", economics.table, allowed)
     stored = once(_stored, economics, arch)
     feeds = [b.feedforward for b in arch.blocks if b.feedforward is not None]
     largest = max((float(s) for s in once(_sparsities, feeds)), default=1.0)
-    return paper_axes(float(stored) / float(given.hardware.chip.memory), largest)
+    return paper_axes(float(stored) / float(setup.hardware.chip.memory), largest)
 
 
 def _stored(economics: Economics, arch: Architecture) -> Array:
@@ -101,10 +101,10 @@ def _sparsities(feeds: Sequence[Feedforward]) -> list[Array]:
 
 
 def evaluate(
-    estimator: Estimator, given: Given, work: Workload, layouts: Layouts, batches: Values
+    estimator: Estimator, setup: Setup, work: Workload, layouts: Layouts, batches: Values
 ) -> Grid:
     """One decode pass of every layout at every batch."""
-    grid = GridInputs(estimator, given.model.architecture, given.hardware, work)
+    grid = GridInputs(estimator, setup.model.architecture, setup.hardware, work)
     return evaluate_layouts(grid, layouts, batches)
 
 
@@ -131,35 +131,35 @@ def why_nothing(grid: Grid, demand: float | None = None, tpot: float | None = No
     )
 
 
-def ideal_frontier(given: Given, work: Workload, search: FrontierSearch) -> FrontierResult:
+def ideal_frontier(setup: Setup, work: Workload, search: FrontierSearch) -> FrontierResult:
     """The frontier of ideal servers of one system and format."""
     name, paper = search.estimator, search.paper
-    ideal = inputs.estimator(name, given)
+    ideal = inputs.estimator(name, setup)
     if not (search.engine_degrees or ideal.searches):
         raise refuse("estimator", name, "one that searches the split, such as economics")
-    trust = inputs.trust(name, ideal, given)
+    trust = inputs.trust(name, ideal, setup)
     drafts = search.draft, search.acceptance
-    ideal, drafting = inputs.speculative(ideal, *drafts, given, paper=paper)
+    ideal, drafting = inputs.speculative(ideal, *drafts, setup, paper=paper)
     kind, degrees = "numbers of GPUs", "real numbers that its search finds"
     with busy("compiling and evaluating"):
         if search.engine_degrees:
             # EP attention groups of TP ranks share the experts, as in the plan of ``estimate``
-            legal = layouts(given.model.architecture, int(either(search.total, LARGEST)))
+            legal = layouts(setup.model.architecture, int(either(search.total, LARGEST)))
             tried = np.array([(x.tp, x.pp, x.ep) for x in legal if x.ep == x.attention_dp])
             kind, degrees, batches = "layouts", "degrees that engines run", BATCHES
         elif paper:
-            chips, batches = paper_grid(given, ideal)
+            chips, batches = paper_grid(setup, ideal)
             tried = searched_layouts(chips)
         else:
-            chips, batches = gpu_axes(given, search.total)
+            chips, batches = gpu_axes(setup, search.total)
             tried = searched_layouts(chips)
-        grid = evaluate(ideal, given, work, tried, batches)
+        grid = evaluate(ideal, setup, work, tried, batches)
     front = grid.under(search.demand)
     if len(front):
         front = front.thresholds() if paper else front.frontier()
         front = front.take(front.time <= either(search.tpot, np.inf))
     return FrontierResult(
-        asked=given,
+        setup=setup,
         estimator=name,
         trust=trust,
         work=work,
@@ -175,7 +175,7 @@ def ideal_frontier(given: Given, work: Workload, search: FrontierSearch) -> Fron
             f"Over {len(tried)} {kind} of up to {grid.chips.max():.12g} GPUs, each at "
             f"{len(batches)} batches; TP, PP and EP are {degrees}.",
             *drafting,
-            *given.notes,
+            *setup.notes,
             *([PREFIX] if float(work.prefix) else []),
         ],
     )

@@ -26,7 +26,7 @@ AS_CALIBRATED = "{} changes nothing: calibrated runs are of the software that th
 
 
 @dataclass(frozen=True)
-class Given:
+class Setup:
     """A model, a system, and its hardware with the changes of the options."""
 
     model: Model
@@ -70,7 +70,7 @@ class Given:
         }
 
 
-def given(
+def setup(
     config: ModelLike,
     hardware: HardwareLike,
     quant: str | None,
@@ -79,7 +79,7 @@ def given(
     set: str | Sequence[str] | None = None,  # the option's name
     engine_version: str | None = None,
     heads: Sequence[str] = HEADS,
-) -> Given:
+) -> Setup:
     """Load model and system, set the price, and apply the changes of ``set``.
 
     Raises:
@@ -99,10 +99,10 @@ def given(
         source = f"given by {option('set')}" if "hardware.price" in changes.values() else source
     own = source == system.sources.get("price", "the profile")
     rent_class = system.rent_class if own else ""
-    return Given(model, system, machine, source, changes, engine_version, rent_class)
+    return Setup(model, system, machine, source, changes, engine_version, rent_class)
 
 
-def mixed_rents(systems: Sequence[Given]) -> list[str]:
+def mixed_rents(systems: Sequence[Setup]) -> list[str]:
     """That the rents of systems are of different classes of providers, where they are."""
     classes = dict[str, list[str]]()
     for one in systems:
@@ -271,14 +271,14 @@ def estimator_of_engine(estimator: str | None, engine: str | None) -> str | None
     return f"{BEST}.{engine}"
 
 
-def estimator(name: str, asked: Given) -> Estimator:
+def estimator(name: str, setup: Setup) -> Estimator:
     """The estimator of that name with the system's coefficients, changed as ``set`` says.
 
     Raises:
         InputError: no such estimator, or one that cannot price a single pass.
     """
     try:
-        fitted = make(name, asked.system.coefficients)
+        fitted = make(name, setup.system.coefficients)
     except InputError as error:
         if name in VARIANTS:
             raise
@@ -286,34 +286,34 @@ def estimator(name: str, asked: Given) -> Estimator:
     if not fitted.prices_passes:
         allowed = ", ".join(n for n in VARIANTS if VARIANTS[n].make().prices_passes)
         raise refuse("estimator", name, f"one that prices a single pass: {allowed}")
-    if asked.engine_version is not None:
+    if setup.engine_version is not None:
         if not isinstance(fitted, Serving):
             with_servers = f"with {option('estimator', 'serving')}"
-            raise refuse("engine_version", asked.engine_version, with_servers)
-        age, _ = asked.software(fitted.engine_name)
-        fitted = fitted if asked.system.bands() else fitted.with_(software_age=age)
-    return asked.changes.changed(estimator=fitted).estimator or fitted
+            raise refuse("engine_version", setup.engine_version, with_servers)
+        age, _ = setup.software(fitted.engine_name)
+        fitted = fitted if setup.system.bands() else fitted.with_(software_age=age)
+    return setup.changes.changed(estimator=fitted).estimator or fitted
 
 
-def serving(name: str, asked: Given) -> Serving:
+def serving(name: str, setup: Setup) -> Serving:
     """The serving estimator of that name, or one of its variants: the only one that plans use.
 
     Raises:
         InputError: no such estimator, or none of the variants of ``serving``.
     """
-    server = estimator(name, asked)
+    server = estimator(name, setup)
     if not server.batches:
         raise refuse("estimator", name, "serving, or one of its variants: serving.vllm")
     return cast(Serving, server)
 
 
-def trust(name: str, estimator: Estimator, asked: Given) -> Trust:
+def trust(name: str, estimator: Estimator, setup: Setup) -> Trust:
     """Known errors of the estimator of that name for this model and system."""
-    altered = bool(asked.changes.values("hardware", "estimator"))
-    known = estimators.trust(name, estimator, asked.system, asked.model.name, altered)
-    if asked.engine_version is None:
+    altered = bool(setup.changes.values("hardware", "estimator"))
+    known = estimators.trust(name, estimator, setup.system, setup.model.name, altered)
+    if setup.engine_version is None:
         return known
-    _, says = asked.software(known.engine or "")
+    _, says = setup.software(known.engine or "")
     says = AS_CALIBRATED.format(option("engine_version")) if known.calibrated else says
     return known._replace(says=f"{known.says} {says}")
 
@@ -324,7 +324,7 @@ def notes_of_draft(model: Model) -> list[str]:
 
 
 def speculative(
-    target: Estimator, draft: str | None, acceptance: float | None, asked: Given, *, paper: bool
+    target: Estimator, draft: str | None, acceptance: float | None, setup: Setup, *, paper: bool
 ) -> tuple[Estimator, list[str]]:
     """``target`` with a draft model if one is given, and notes on it.
 

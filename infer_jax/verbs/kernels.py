@@ -61,12 +61,12 @@ def kernels(
     from infer_jax.verbs.kernels_result import kernels_result
     from infer_jax.verbs.split import LayoutOptions
 
-    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
-    arch = asked.model.architecture
+    setup = inputs.setup(config, hardware, quant, kv_dtype, price, set)
+    arch = setup.model.architecture
     degrees = {"tp": tp, "ep": ep, "dp": dp}
     split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     name = "kernels.published" if as_published else "kernels"
-    estimator = inputs.estimator(name, asked)
+    estimator = inputs.estimator(name, setup)
     assert isinstance(estimator, Kernels)
     common = split.plan(arch, name)
     if common.pp > 1:
@@ -81,6 +81,6 @@ def kernels(
         sm_share=sm_share,
     )
     work = inputs.workload(isl, osl, 0.0, either(batch, float(plan.ep)))
-    inputs.check_context(asked.model, work)
+    inputs.check_context(setup.model, work)
     with busy("compiling and evaluating"):
-        return kernels_result(asked, name, estimator, work, plan)
+        return kernels_result(setup, name, estimator, work, plan)

@@ -60,7 +60,7 @@ class KernelsResult(FigureResult):
     ``prefill_tokens`` are of one pass in all groups, ``largest_batch`` is of requests that fit.
     """
 
-    asked: inputs.Given
+    setup: inputs.Setup
     estimator: str
     published: bool
     workload: Workload
@@ -77,10 +77,10 @@ class KernelsResult(FigureResult):
     def sections(self) -> Iterator[Section]:
         """The times and rates, then the kernels of one layer on one GPU, of both passes."""
         answer, memory = self.estimate, self.estimate.decode.limits["memory"]
-        yield f"{self.asked.model.name} on {float(answer.chips):g} {self.asked.system.name}"
+        yield f"{self.setup.model.name} on {float(answer.chips):g} {self.setup.system.name}"
         yield from self._shortage
         yield {
-            **self.asked.names,
+            **self.setup.names,
             "estimator": self.estimator,
             "gpus": answer.chips,
             "batch": float(self.workload.batch),
@@ -127,7 +127,7 @@ class KernelsResult(FigureResult):
     @property
     def _balance(self) -> dict[int, Array]:
         """FLOP per byte at which arithmetic and memory take as long, by the bits of numbers."""
-        chip = self.asked.hardware.chip
+        chip = self.setup.hardware.chip
         rates = {16: chip.flops_16, 8: chip.flops_8}
         return {bits: rate / chip.memory_bandwidth for bits, rate in rates.items()}
 
@@ -158,7 +158,7 @@ class KernelsResult(FigureResult):
             "per byte with the chip's peak over its bandwidth.",
             "Efficiencies are fitted curves; their errors stand in the profile.",
             *["As published: units, reserves and quirks of the authors' program."] * self.published,
-            *self.asked.notes,
+            *self.setup.notes,
         ]
 
     def _figure(self) -> Figure:
@@ -169,16 +169,16 @@ class KernelsResult(FigureResult):
             title = f"{stage}: {digits(sum(spent[stage].values()))} ms in all"
             panels.append(Panel(title, "ms", _bars(self.kernels[stage], spent[stage])))
         hidden = any(OVERLAPPED in terms for terms in spent.values())
-        gpus = f"{float(self.estimate.chips):g} {self.asked.system.title}"
+        gpus = f"{float(self.estimate.chips):g} {self.setup.system.title}"
         caption = pictures.caption(
-            self.asked,
+            self.setup,
             self.workload,
             self.estimator,
             f"{float(self.workload.batch):.6g} requests in flight.",
             "A bar is a kernel of all layers on one GPU; its colour is what limits it.",
             "Bars overlap: a pass takes less than their sum." if hidden else "",
         )
-        title = f"{self.asked.model.name} on {gpus}: where both passes spend their time"
+        title = f"{self.setup.model.name} on {gpus}: where both passes spend their time"
         return plot_bars(panels, title=title, caption=caption)
 
 
@@ -204,14 +204,14 @@ def _bars(kernels: Sequence[Row], spent: Mapping[str, float]) -> dict[str, dict[
 
 
 def kernels_result(
-    asked: inputs.Given, name: str, estimator: Kernels, work: Workload, plan: KernelsPlan
+    setup: inputs.Setup, name: str, estimator: Kernels, work: Workload, plan: KernelsPlan
 ) -> KernelsResult:
     """Both passes of a workload, by kernels."""
-    arch = asked.model.architecture
-    answer, tokens, largest, profiles = once(_answer, estimator, arch, asked.hardware, work, plan)
+    arch = setup.model.architecture
+    answer, tokens, largest, profiles = once(_answer, estimator, arch, setup.hardware, work, plan)
     kernels = {stage: rows(arch, profiles[stage]) for stage in STAGES}
     published = bool(estimator.published)
-    return KernelsResult(asked, name, published, work, plan, answer, tokens, largest, kernels)
+    return KernelsResult(setup, name, published, work, plan, answer, tokens, largest, kernels)
 
 
 class Profiled(NamedTuple):

@@ -64,18 +64,18 @@ def layout(
     if batch is None:
         raise refuse("batch", "missing", "sequences of one pass")
     codes = own.layout_codes(layout, phase)
-    asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
-    arch = asked.model.architecture
+    setup = inputs.setup(config, hardware, quant, kv_dtype, None, set)
+    arch = setup.model.architecture
     own.check_dense(arch)
     if phase == "prefill" and prefix >= isl:
         raise refuse("prefix", prefix, f"below {option('isl')}, {isl:.12g} tokens")
     new, cached = (isl - prefix, prefix) if phase == "prefill" else (1.0, isl)
-    estimator = inputs.estimator(own.ESTIMATOR, asked)
+    estimator = inputs.estimator(own.ESTIMATOR, setup)
     with busy("compiling and evaluating"):
-        parts = estimator, arch, asked.hardware, (new, cached), codes
+        parts = estimator, arch, setup.hardware, (new, cached), codes
         passes = own.evaluate_layouts(*parts, total_gpus, batch)
     return own.LayoutResult(
-        asked,
+        setup,
         phase,
         total_gpus,
         batch,

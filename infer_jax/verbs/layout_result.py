@@ -56,7 +56,7 @@ class LayoutResult(FigureResult):
     """
 
     rows_key = "layouts"
-    asked: inputs.Given
+    setup: inputs.Setup
     phase: str
     gpus: float
     batch: float
@@ -75,11 +75,11 @@ class LayoutResult(FigureResult):
         """The layouts, the fastest first, and the fastest by batch and by GPUs."""
         tokens = f"{self.new_tokens:g} new tokens over {self.cached_tokens:g} cached"
         yield (
-            f"{self.asked.model.name} on {self.gpus:g} of {self.asked.system.name}: {self.phase} "
+            f"{self.setup.model.name} on {self.gpus:g} of {self.setup.system.name}: {self.phase} "
             f"of {quantity(self.batch, 'sequence')}, {tokens}"
         )
         yield {
-            **self.asked.names,
+            **self.setup.names,
             "phase": self.phase,
             "gpus": self.gpus,
             "batch": self.batch,
@@ -104,9 +104,9 @@ class LayoutResult(FigureResult):
     @property
     def notes(self) -> list[str]:
         """Where coefficients are from, what the names mean, what was assumed."""
-        fitted = self.asked.system.coefficients.get("partitioning")
-        source = self.asked.system.sources.get("partitioning.memory_cap", "")
-        torus = isinstance(self.asked.hardware.network, Torus)
+        fitted = self.setup.system.coefficients.get("partitioning")
+        source = self.setup.system.sources.get("partitioning.memory_cap", "")
+        torus = isinstance(self.setup.hardware.network, Torus)
         return [
             f"Coefficients: {source.split(' (')[0]}."
             if fitted
@@ -114,7 +114,7 @@ class LayoutResult(FigureResult):
             "x cuts the model width, y and z the hidden width; ws: weights stay, wg: gathered.",
             memory_note(make(ESTIMATOR)),
             *([] if torus else ["GPUs have no torus: x is any divisor of their number."]),
-            *[note for note in self.asked.notes if not note.startswith("Price")],
+            *[note for note in self.setup.notes if not note.startswith("Price")],
         ]
 
     def _figure(self) -> Figure:
@@ -127,15 +127,15 @@ class LayoutResult(FigureResult):
         times = {label: row["time_ms"] for label, row in rows.items()}
         tokens = f"{self.new_tokens:,.12g} new tokens over {self.cached_tokens:,.12g} cached"
         caption = pictures.caption(
-            self.asked,
+            self.setup,
             None,
             ESTIMATOR,
             f"A pass of {quantity(self.batch, 'sequence')}, {tokens}.",
             "Weights stay on their chips or are gathered over axes of the slice of x by y by z; x "
             "cuts the model width, y and z the hidden one.",
         )
-        where = f"{self.gpus:g} of {self.asked.system.title}"
-        title = f"{self.asked.model.name} on {where}: {self.phase} time by layout"
+        where = f"{self.gpus:g} of {self.setup.system.title}"
+        title = f"{self.setup.model.name} on {where}: {self.phase} time by layout"
         panels = [Panel("", "ms", bars, ends=overlapping(bars, times))]
         return plot_bars(panels, end=OVERLAP, title=title, caption=caption)
 

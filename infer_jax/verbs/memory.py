@@ -61,8 +61,8 @@ def memory(
     from infer_jax.verbs import inputs, memory_result as own
     from infer_jax.verbs.split import LayoutOptions
 
-    asked = inputs.given(config, hardware, quant, kv_dtype, None, set)
-    arch = asked.model.architecture
+    setup = inputs.setup(config, hardware, quant, kv_dtype, None, set)
+    arch = setup.model.architecture
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     plan = deployment(split.plan(arch))
@@ -77,9 +77,9 @@ def memory(
             "max_model_len", max_model_len, f"at most {longest:.12g}{inputs.context_hint()}"
         )
     if batch is not None:
-        inputs.check_context(asked.model, inputs.workload(isl, osl, 0.0))
-    settings, overheads = own.server_settings(asked.system)
-    server = own.serving_of(asked.system)
+        inputs.check_context(setup.model, inputs.workload(isl, osl, 0.0))
+    settings, overheads = own.server_settings(setup.system)
+    server = own.serving_of(setup.system)
     served = (server if engine is None else server.for_engine(engine)).chosen_engine
     group = either(batch, 1.0) / groups
     tokens = either(max_num_batched_tokens, float(served.budget))
@@ -98,13 +98,13 @@ def memory(
         settings = settings.with_(utilization=gpu_memory_utilization)
     lengths = MeanLengths(*map(jnp.asarray, (isl, osl, float(served.held_output), 0.0)))
     parts = plan, settings, overheads, lengths, jnp.asarray(group)
-    held, cache = once(own.account_of, arch, asked.hardware, *parts)
+    held, cache = once(own.account_of, arch, setup.hardware, *parts)
     filled = None if batch is None else own.Batch.of(batch, isl, osl, held, cache, group <= slots)
     notes = [
         f"Per GPU of a server of at most {slots:,.12g} sequences and {tokens:,.12g} tokens in a "
         "pass; cache tokens and concurrency are of one group of tp x pp GPUs.",
-        *[note for note in asked.notes if "USD/h" not in note],
+        *[note for note in setup.notes if "USD/h" not in note],
     ]
     if group > slots:
         notes.insert(0, f"At most {slots * groups:,.12g} of {batch:,.12g} requests run at once.")
-    return own.MemoryResult(asked, plan, settings, held, filled, str(split), notes)
+    return own.MemoryResult(setup, plan, settings, held, filled, str(split), notes)

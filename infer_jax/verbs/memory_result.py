@@ -91,7 +91,7 @@ class Batch:
 class MemoryResult(FigureResult):
     """The memory of one GPU: ``memory`` in bytes, and what a batch fills where one is given."""
 
-    asked: inputs.Given
+    setup: inputs.Setup
     plan: Deployment
     engine: EngineSettings
     memory: StartupMemory
@@ -103,7 +103,7 @@ class MemoryResult(FigureResult):
         """Whether it fits, what vLLM prints at its start, and what fills the GPU."""
         held, plan, engine, batch = self.memory, self.plan, self.engine, self.filled
         layout = self.layout or f"TP1 (no {option('tp')} is given)"
-        yield f"{self.asked.model.name} on {self.asked.system.name}, {layout}"
+        yield f"{self.setup.model.name} on {self.setup.system.name}, {layout}"
         yield ""
         context = f"{float(engine.context):,.0f}"
         if held.fits:
@@ -121,7 +121,7 @@ class MemoryResult(FigureResult):
             "maximum_concurrency": held.concurrency,
         }
         yield {
-            **self.asked.names,
+            **self.setup.names,
             "tp": plan.tp,
             "pp": plan.pp,
             "ep": plan.ep,
@@ -167,10 +167,10 @@ class MemoryResult(FigureResult):
         return plot_bars(
             [Panel("", "GB", {"": gigabytes}, limits=ends)],
             free=FREE,
-            title=f"{self.asked.model.name}: what fills one GPU of {self.asked.system.title}, "
+            title=f"{self.setup.model.name}: what fills one GPU of {self.setup.system.title}, "
             f"{self.layout or 'TP1'}",
             caption=pictures.caption(
-                self.asked,
+                self.setup,
                 None,
                 "",
                 "" if batch is None else f"{count(batch.isl)} tokens in, {count(batch.osl)} out.",

@@ -61,14 +61,14 @@ def offload(
     from infer_jax.verbs import inputs
     from infer_jax.verbs.offload_result import OffloadResult, best_block, offloading
 
-    asked = inputs.given(config, hardware, quant, kv_dtype, price, set)
-    name, arch = estimator or "offloading", asked.model.architecture
-    model = offloading(name, asked)
+    setup = inputs.setup(config, hardware, quant, kv_dtype, price, set)
+    name, arch = estimator or "offloading", setup.model.architecture
+    model = offloading(name, setup)
     layers = sum(float(b.count) for b in arch.blocks)
     if gpus > layers:
         raise refuse("gpus", gpus, f"at most the {layers:g} layers")
     work = inputs.workload(isl, osl, 0.0)
-    inputs.check_context(asked.model, work)
+    inputs.check_context(setup.model, work)
     plan = Offload.of(
         pp=gpus,
         schedule=schedule,
@@ -79,12 +79,12 @@ def offload(
         values_read=values_read,
     )
     with busy("compiling and searching"):
-        grid = search(model, arch, asked.hardware, work, plan)
+        grid = search(model, arch, setup.hardware, work, plan)
     limit = seconds_of(latency)
     best, block = grid.best(limit), None
     if best is not None:
         here = {"gpu_batch": grid.gpu_batch[best], "batches": grid.batches[best]}
         plan = plan.replace(**{name: np.asarray(x) for name, x in here.items()})
         with busy("pricing the best block"):
-            block = best_block(model, arch, asked.hardware, work, plan)
-    return OffloadResult(asked, name, work, gpus, limit, grid, block)
+            block = best_block(model, arch, setup.hardware, work, plan)
+    return OffloadResult(setup, name, work, gpus, limit, grid, block)

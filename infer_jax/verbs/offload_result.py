@@ -111,7 +111,7 @@ class BestBlock(NamedTuple):
 class OffloadResult(FigureResult):
     """The block of most tokens/s and where its tensors live; ``grid`` has every block."""
 
-    asked: inputs.Given
+    setup: inputs.Setup
     estimator: str
     workload: Workload
     gpus: float
@@ -135,9 +135,9 @@ class OffloadResult(FigureResult):
     def sections(self) -> Iterator[Section]:
         """The block, or why there is none."""
         block, gpus = self.block, "" if self.block is None else f"{self.gpus:g} "
-        yield f"{self.asked.model.name} on {gpus}{self.asked.system.name}"
+        yield f"{self.setup.model.name} on {gpus}{self.setup.system.name}"
         yield {
-            **self.asked.names,
+            **self.setup.names,
             "estimator": self.estimator,
             "isl_tokens": self.workload.isl,
             "osl_tokens": self.workload.osl,
@@ -173,7 +173,7 @@ class OffloadResult(FigureResult):
         return [
             f"Estimator: {self.estimator}; {blocks}",
             memory_note(make(self.estimator)),
-            *self.asked.notes,
+            *self.setup.notes,
         ]
 
     def _figure(self) -> Figure:
@@ -190,13 +190,13 @@ class OffloadResult(FigureResult):
             for i in at
         }
         caption = pictures.caption(
-            self.asked,
+            self.setup,
             self.workload,
             self.estimator,
             "A job is a block of requests that run together; a point is a block with its best "
             "placement of weights, cache and states.",
         )
-        title = f"{self.asked.model.name} on {float(self.gpus):g} {self.asked.system.title}"
+        title = f"{self.setup.model.name} on {float(self.gpus):g} {self.setup.system.title}"
         return plot_tradeoff(curve, requests, title=title, caption=caption)
 
 
@@ -212,7 +212,7 @@ def best_block(
     return BestBlock(answer, flags)
 
 
-def offloading(name: str, asked: inputs.Given) -> Offloading:
+def offloading(name: str, setup: inputs.Setup) -> Offloading:
     """The offloading estimator of that name with the system's coefficients.
 
     Raises:
@@ -220,6 +220,6 @@ def offloading(name: str, asked: inputs.Given) -> Offloading:
     """
     if name not in ESTIMATORS:
         raise refuse("estimator", name, ", ".join(ESTIMATORS))
-    model = make(name, asked.system.coefficients)
+    model = make(name, setup.system.coefficients)
     assert isinstance(model, Offloading)
     return model

@@ -12,7 +12,7 @@ from infer_jax.plots.rendering import KINDS, FigureResult, dated, ending, rent
 from infer_jax.results import option
 from infer_jax.results.numbers import count
 from infer_jax.specs import Workload
-from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.problems import refuse
 
 Place = str | os.PathLike[str]
@@ -86,14 +86,14 @@ def missing() -> str:
 
 
 def caption(
-    asked: Given | Sequence[Given], work: Workload | None, estimator: str, *more: str
+    setup: Setup | Sequence[Setup], work: Workload | None, estimator: str, *more: str
 ) -> str:
     """The facts below a picture: lengths, format, price, estimator, ``more``, and the date."""
     lengths = []
     if work is not None:
         lengths.append(f"{count(work.isl)} tokens in, {count(work.osl)} out")
     by = "estimators" if " and " in estimator else "estimator" if estimator else ""
-    every = [asked] if isinstance(asked, Given) else asked
+    every = [setup] if isinstance(setup, Setup) else setup
     formats = dict.fromkeys(one.model.quantisation for one in every)
     stored = [", ".join(formats)] if any(formats) else []
     facts = [*lengths, *stored, rents(every), *([f"{by} {estimator}"] if by else [])]
@@ -104,18 +104,18 @@ def caption(
 class EstimatorResult(FigureResult):
     """An answer of an estimator about a model on a system, with how far it is trusted."""
 
-    asked: Given
+    setup: Setup
     estimator: str
     trust: Trust
 
     @property
     def names(self) -> dict[str, object]:
         """What was asked of which estimator, for JSON."""
-        return {**self.asked.names, "estimator": self.estimator, "trust": self.trust.fields()}
+        return {**self.setup.names, "estimator": self.estimator, "trust": self.trust.fields()}
 
     def caption(self, work: Workload | None, *more: str) -> str:
         """The facts below the picture of the answer."""
-        return caption(self.asked, work, self.estimator, *more)
+        return caption(self.setup, work, self.estimator, *more)
 
 
 def brief(formats: str) -> str:
@@ -127,7 +127,7 @@ def brief(formats: str) -> str:
     return formats.partition(";")[0].partition(" (")[0]
 
 
-def rents(every: Sequence[Given]) -> str:
+def rents(every: Sequence[Setup]) -> str:
     """The rent of a GPU of each system, in words."""
     return rent({one.system.name: float(one.hardware.price) for one in every})
 

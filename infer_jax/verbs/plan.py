@@ -124,7 +124,7 @@ def plan(
     from infer_jax.verbs.plan_rates import rate_changes
     from infer_jax.verbs.plan_result import PlanResult
     from infer_jax.verbs.plan_search import Plans, Question, check_options, requirements_of
-    from infer_jax.verbs.requests import requested
+    from infer_jax.verbs.requests import read_requests
 
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
@@ -138,7 +138,7 @@ def plan(
         raise refuse("currency", currency, allowed)
     check_options(mode, requirements, decode_hardware, chunks)
     _check_goodput(goodput, requirements, replay=replay)
-    requests = requested(isl, osl, prefix, request_rate, trace)
+    requests = read_requests(isl, osl, prefix, request_rate, trace)
     if estimator and compare_engines:
         allowed = f"without {option('estimator')}, which has an engine of its own"
         raise refuse("compare_engines", "given", allowed)

@@ -61,7 +61,7 @@ class Unknowns:
         """The uncertainties of plans on one system, or on two; ``lengths``: prompt and output."""
         where = " > ".join(dict.fromkeys(system.side.name for system in systems))
         engine = NAMES[systems[0].side.serving.engine_name]
-        calibrated = float(bool(systems[0].given.system.bands()))
+        calibrated = float(bool(systems[0].setup.system.bands()))
         errors, offsets = dict[str, Callable[..., Models]](), dict[str, np.ndarray]()
         for mode, kind, own in zip(MODES, ("", POOLS), (calibrated, 0.0), strict=True):
 
@@ -89,12 +89,12 @@ class Unknowns:
 
         Intervals are of the profile's calibration, else of the fit to many servers.
         """
-        serving, given = system.side.serving, system.given
+        serving, setup = system.side.serving, system.setup
         intervals = shipped_intervals(serving)
-        if given.system.bands():
+        if setup.system.bands():
             paths = {path for path, _, _ in leaves(serving)}
             own = {
-                name.removeprefix("serving."): ends for name, ends in given.system.intervals.items()
+                name.removeprefix("serving."): ends for name, ends in setup.system.intervals.items()
             }
             intervals = {p: Interval(p, *ends) for p, ends in own.items() if p in paths}
         scores = {x.symbol: self.score(x.symbol) for x in intervals.values()}

@@ -195,7 +195,7 @@ def _lane_or_times(
     service = plans.service_of(choice, question)
     drafts, count = question.drafts, int(pools[-1].layout.drafts)
     drafts = drafts._replace(count=count) if drafts and count else None
-    arch, longest = systems[0].given.model.architecture, float(work.isl + work.osl)
+    arch, longest = systems[0].setup.model.architecture, float(work.isl + work.osl)
     try:
         drawn, loop = _requests(question, choice, largest)
         arriving = with_drafts(drafts, drawn, 0, 0)

@@ -270,7 +270,7 @@ class PlanResult(FigureResult):
             "Times are means of servers that run on.",
             f"{currency} and joules are per million tokens: of both sides, blended, where not of "
             f"input or output; a GPU is paid while it is rented. Energy is of the {power}.",
-            *inputs.mixed_rents([x.given for x in plans.systems.values()]),
+            *inputs.mixed_rents([x.setup for x in plans.systems.values()]),
             *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in assumed),
         ]
 
@@ -389,9 +389,9 @@ def doubts(plans: Plans) -> list[str]:
 def _missing_products(systems: Sequence[PlanSystem]) -> Iterator[str]:
     """Formats that the chip of a system does not multiply."""
     for system in systems:
-        products = set(re.findall(r"(\d+)-bit products", system.given.model.quantisation))
+        products = set(re.findall(r"(\d+)-bit products", system.setup.model.quantisation))
         filled = dict(re.findall(r"flops_(\d+) missing: filled with flops_(\d+)",
-                                 " ".join(system.given.system.filled)))  # fmt: skip
+                                 " ".join(system.setup.system.filled)))  # fmt: skip
         for bits in sorted(products & set(filled)):
             name, instead = system.side.name, filled[bits]
             yield f"{name} has no {bits}-bit products: {instead}-bit ones are priced."

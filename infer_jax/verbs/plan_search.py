@@ -33,11 +33,11 @@ from infer_jax.results import option
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import Drafting
-from infer_jax.verbs.inputs import Given, HardwareLike, ModelLike
+from infer_jax.verbs.inputs import HardwareLike, ModelLike, Setup
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.requests import Requested
+from infer_jax.verbs.requests import RequestOptions
 
 if TYPE_CHECKING:
     from infer_jax.verbs.plan_confidence import Decision
@@ -59,7 +59,7 @@ class Question:
 
     config: ModelLike
     systems: Sequence[System]
-    requests: Requested
+    requests: RequestOptions
     requirements: Requirements
     formats: Sequence[str | None] = (None,)
     kv_dtype: str | None = None
@@ -91,10 +91,10 @@ class Question:
         """The sign of the currency."""
         return "$" if self.currency == "USD" else self.currency
 
-    def read(self, system: System, form: str | None) -> Given:
+    def read(self, system: System, form: str | None) -> Setup:
         """The model and one system as they are read."""
         own = self.kv_dtype, self.rents.get(system.name), self.set, self.engine_version
-        return inputs.given(self.config, system, form, *own)
+        return inputs.setup(self.config, system, form, *own)
 
     def series(self) -> Iterator[tuple[str, str | None, Sequence[System]]]:
         """Every system in every format: a label, the format, one system or one for each pool."""
@@ -158,7 +158,7 @@ class PlanSystem(NamedTuple):
     ``starter``: which layouts the engine starts.
     """
 
-    given: Given
+    setup: Setup
     side: Side
     trust: Trust
     notes: list[str]
@@ -198,7 +198,7 @@ class Plans:
     @property
     def model(self) -> Model:
         """The model, in the first format."""
-        return next(iter(self.searches.values())).systems[0].given.model
+        return next(iter(self.searches.values())).systems[0].setup.model
 
     @property
     def systems(self) -> dict[str, PlanSystem]:
@@ -208,7 +208,7 @@ class Plans:
     @property
     def formats(self) -> list[str]:
         """The formats that are compared."""
-        every = (x.systems[0].given.model.quantisation for x in self.searches.values())
+        every = (x.systems[0].setup.model.quantisation for x in self.searches.values())
         return list(dict.fromkeys(every))
 
     @property
@@ -239,8 +239,8 @@ class Plans:
     def service_of(self, choice: Choice, question: Question) -> LaunchedService:
         """The servers of a plan, with the sizes that they are started with."""
         form, systems, _ = self.searches[choice.label]
-        given = {x.side.name: x.given for x in systems}
-        return servers(choice, question, list(given.values()), form)
+        setup = {x.side.name: x.setup for x in systems}
+        return servers(choice, question, list(setup.values()), form)
 
 
 def plans(question: Question, search: Search | None = None) -> Plans:
@@ -270,20 +270,20 @@ def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[P
 
 def plan_system(question: Question, system: System, form: str | None) -> PlanSystem:
     """A system with the model in a format, its estimator, and which layouts its engine starts."""
-    name, total, given = question.estimator, question.total, question.read(system, form)
-    inputs.check_context(given.model, question.requests.work)
-    serving, hardware, notes = inputs.serving(name, given), given.hardware, given.notes
-    trust = inputs.trust(name, serving, given)
+    name, total, setup = question.estimator, question.total, question.read(system, form)
+    inputs.check_context(setup.model, question.requests.work)
+    serving, hardware, notes = inputs.serving(name, setup), setup.hardware, setup.notes
+    trust = inputs.trust(name, serving, setup)
     if question.pue is not None:
         serving = serving.replace(draw=serving.draw.with_(pue=question.pue))
     if question.drafts is not None:
         serving = serving.with_(acceptance=question.drafts.acceptance)
     hardware = hardware.with_(price=float(hardware.price) * question.region)
-    where = machine(given.hardware, given.system.title)
+    where = machine(setup.hardware, setup.system.title)
     load = checkpoint(question.config, form, question.kv_dtype)
-    starter = Starter(serving.engine_name, given.model, where, load, question.draft or "")
-    side = Side(given.system.name, hardware, serving, where[0], starter)
-    size = math.inf if total is None else largest(given.hardware, total)
+    starter = Starter(serving.engine_name, setup.model, where, load, question.draft or "")
+    side = Side(setup.system.name, hardware, serving, where[0], starter)
+    size = math.inf if total is None else largest(setup.hardware, total)
     if question.region != 1.0:
         notes.append(
             f"{side.name}: rents are {question.region:g} times those, by {option('region-factor')}."
@@ -292,7 +292,7 @@ def plan_system(question: Question, system: System, form: str | None) -> PlanSys
         notes.append(f"{side.name}: {machine_rule(where[0])}.")
     if total is not None and size < total:
         notes.append(f"{side.name}: an instance has at most {size:g} GPUs.")
-    return PlanSystem(given, side, trust, notes, starter)
+    return PlanSystem(setup, side, trust, notes, starter)
 
 
 def plan_space(
@@ -302,7 +302,7 @@ def plan_space(
     drafts = question.drafts
     return PlanSpace(
         [system.side for system in systems],
-        systems[0].given.model.architecture,
+        systems[0].setup.model.architecture,
         question.requests.work,
         limits,
         question.common,
@@ -345,13 +345,13 @@ def search_on(
 
 def labelled(c: Choice, question: Question, label: str, systems: Sequence[PlanSystem]) -> Choice:
     """A plan with its label, formats and intervals, and no energy where a power is not known."""
-    first, power = systems[0], min(float(x.given.hardware.power) for x in systems)
+    first, power = systems[0], min(float(x.setup.hardware.power) for x in systems)
     trusts, pools = [x.trust for x in systems], c.mode == "disaggregated"
     times = {x.name: value for x, value in c.outputs.items() if x.banded}
     lengths = c.isl, c.osl
     ends = bands.intervals(trusts, times, c.batch, lengths, pools=pools, gaps=c.gaps)
     outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
-    formats = first.given.model.quantisation
+    formats = first.setup.model.quantisation
     return replace(c, label=label, formats=formats, intervals=ends, outputs=outputs)
 
 
@@ -371,14 +371,14 @@ def frontiers(
 
 
 def servers(
-    choice: Choice, question: Question, given: Sequence[Given], form: str | None
+    choice: Choice, question: Question, setup: Sequence[Setup], form: str | None
 ) -> LaunchedService:
-    """The servers of a plan; ``given``: its one or two systems; ``form``: the option of formats."""
+    """The servers of a plan; ``setup``: its one or two systems; ``form``: the option of formats."""
     max_requests = float(question.common.max_sequences)
     return service(
         question.config,
-        given[0].model,
-        [x.system for x in given],
+        setup[0].model,
+        [x.system for x in setup],
         choice.pools,
         (choice.isl, choice.osl),
         (form, question.kv_dtype),

@@ -135,7 +135,7 @@ def replay(
     from infer_jax.verbs.replay_server import Sizes
     from infer_jax.verbs.split import LayoutOptions
 
-    asked = inputs.given(config, hardware, quant, kv_dtype, None, set, engine_version)
+    setup = inputs.setup(config, hardware, quant, kv_dtype, None, set, engine_version)
     check_name("engine", engine, ENGINES)
     if out is not None:
         pictures.check(out, (*pictures.KINDS, ".csv"), "")
@@ -143,17 +143,17 @@ def replay(
     pools |= {"decode_tp": decode_tp, "decode_instances": decode_instances}
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     whole = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
-    plan, split = checks.layout_of(asked.model.architecture, whole, pools)
+    plan, split = checks.layout_of(setup.model.architecture, whole, pools)
     dp = float(plan.dp)
     if max_num_batched_tokens is None and plan.chunk < UNBOUNDED:
         max_num_batched_tokens = float(plan.chunk)
     name = either(estimator, f"serving.{engine}" if engine else inputs.BEST)
-    model = inputs.serving(name, asked)
+    model = inputs.serving(name, setup)
     if engine not in (None, model.engine_name):
         other = f"{model.engine_name}, which {name} is of, or another {option('estimator')}"
         raise refuse("engine", engine, other)
     drafts = either(drafts, float(plan.drafts) or None)
-    drafted = drafts_of(asked.model, drafts, DraftOptions(draft, acceptance, heads))
+    drafted = drafts_of(setup.model, drafts, DraftOptions(draft, acceptance, heads))
     if enable_prefix_caching is None and (drafted is not None or float(plan.attention_dp) > 1):
         enable_prefix_caching = False  # which schedulers look up, and the replay of these does not
     stream = request_stream(
@@ -162,7 +162,7 @@ def replay(
         rate=request_rate, burstiness=burstiness, ramp_up=ramp_up,
     )  # fmt: skip
     count = stream.count(prompts)
-    checks.check_context(asked.model, stream, count)
+    checks.check_context(setup.model, stream, count)
     checks.check_run(stream, drafted, count, {"warmup": warmup, "dp": dp, "seeds": seeds})
     if kv_offloading_size is not None and (split or not stream.caching):
         allowed = f"with {option('enable_prefix_caching')}, in one pool"
@@ -170,7 +170,7 @@ def replay(
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling, kv_offloading_size,
                   stream.caching)  # fmt: skip
-    cluster = checks.cluster_of(asked, model, plan, split, router, sizes, stream, drafted)
+    cluster = checks.cluster_of(setup, model, plan, split, router, sizes, stream, drafted)
     counted, runs = np.arange(count) >= warmup, []
     with progress.steps("replaying", int(seeds)) as done:
         for i in range(int(seeds)):
@@ -179,9 +179,9 @@ def replay(
             done()
     limits = {name: seconds_of(limit) for name, limit in (("ttft", ttft), ("tpot", tpot))}
     result = ReplayResult(
-        asked=asked,
+        setup=setup,
         estimator=name,
-        trust=inputs.trust(name, model, asked),
+        trust=inputs.trust(name, model, setup),
         cluster=cluster,
         stream=stream,
         runs=runs,

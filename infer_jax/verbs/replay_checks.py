@@ -44,8 +44,8 @@ def layout_of(
         if split.pools or split.copies > 1:
             name = "layout" if split.words else "tp" if split.pools else "dp"
             names = f"{option('prefill_tp')} and {option('decode_tp')}"
-            given = split.pools[0].layout.tp if split.pools else split.copies
-            raise refuse(name, split.words or given, f"without {names}, which are two pools")
+            setup = split.pools[0].layout.tp if split.pools else split.copies
+            raise refuse(name, split.words or setup, f"without {names}, which are two pools")
         first, copies, tp, dp = (either(value, 1.0) for value in pools.values())
         sizes = (first, copies), (tp, dp)
         both = [PlanPool(Layout(x, 1.0, 1.0, 1.0), count, 1.0) for x, count in sizes]
@@ -66,7 +66,7 @@ def layout_of(
 
 
 def cluster_of(
-    asked: inputs.Given,
+    setup: inputs.Setup,
     model: Serving,
     plan: Deployment,
     split: Sequence[PlanPool],
@@ -82,7 +82,7 @@ def cluster_of(
             prefixes; ranks with a prefix cache, or with drafts of another model; servers that are
             not replayed, or without room for a cache.
     """
-    arch, hardware, tokens = asked.model.architecture, asked.hardware, stream.mean_tokens
+    arch, hardware, tokens = setup.model.architecture, setup.hardware, stream.mean_tokens
     tp, ranks = float(plan.tp), float(plan.attention_dp)
     if router is not None and ranks <= 1 and (split or float(plan.dp) <= 1):
         allowed = f"with {option('ep')} or {option('dp')} of 2 and more: several servers, "
@@ -106,7 +106,7 @@ def cluster_of(
             raise refuse("ep", ranks, f"1 with {option('draft')}: {heads}")
         router = router or ENGINES[model.engine_name].router
     server = server_of(model, arch, hardware, degrees, sizes, tokens, drafts)
-    return ReplayedCluster(with_host(server, sizes.host, asked, tp, tokens), plan, router)
+    return ReplayedCluster(with_host(server, sizes.host, setup, tp, tokens), plan, router)
 
 
 def check_run(

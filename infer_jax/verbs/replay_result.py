@@ -136,7 +136,7 @@ class ReplayResult(pictures.EstimatorResult):
         stream, server, cluster, run = self.stream, self.server, self.cluster, self.runs[0]
         requests = len(run.prompt)
         yield (
-            f"{self.asked.model.name} on {cluster.words(self.asked.system.name)}, "
+            f"{self.setup.model.name} on {cluster.words(self.setup.system.name)}, "
             f"{server.engine.name}: {stream.arrivals_in_words(requests)}"
         )
         yield f"Lengths: {stream.words}."
@@ -295,7 +295,7 @@ class ReplayResult(pictures.EstimatorResult):
             (any(run.preempted.any() for run in runs), "Times between tokens leave out what "
              "requests wait after a preemption."),
         ]  # fmt: skip
-        own = (note for note in self.asked.notes if "USD/h" not in note)
+        own = (note for note in self.setup.notes if "USD/h" not in note)
         return [*unlikely_times(self.limits), *(text for holds, text in notes if holds), *own]
 
     def _notes_on_cache(self) -> list[tuple[object, str]]:
@@ -321,7 +321,7 @@ class ReplayResult(pictures.EstimatorResult):
 
     def _figure(self) -> Figure:
         """Of the first run: requests, cache and power over time, and the spread of times."""
-        where = f"{self.asked.model.name} on {self.asked.system.title}"
+        where = f"{self.setup.model.name} on {self.setup.system.title}"
         load = self.stream.arrivals_in_words(len(self.runs[0].prompt))
         tp = f"TP{float(self.cluster.plan.tp):g}"
         server = f"{self.server.engine.title}, {tp}, {self.server.words}"

@@ -29,7 +29,7 @@ from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 from infer_jax.verbs.drafts import Drafting
-from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.problems import refuse
 
 
@@ -219,7 +219,7 @@ def _priced(
 
 
 def with_host(
-    server: ReplayedInstance, gib: float | None, asked: Given, tp: float, mean_tokens: float
+    server: ReplayedInstance, gib: float | None, setup: Setup, tp: float, mean_tokens: float
 ) -> ReplayedInstance:
     """The server with ``gib`` GiB of host memory for blocks that leave its cache.
 
@@ -231,13 +231,13 @@ def with_host(
     """
     if gib is None:
         return server
-    link = float(asked.hardware.host.link_bandwidth)
+    link = float(setup.hardware.host.link_bandwidth)
     allowed = ""
     if not has_prefix_cache(server.rules) or not server.engine.host_memory:
         allowed = "with vllm's or trtllm's rules: host memory of sglang's tree is not replayed"
     elif not link > 0.0:
         change = f"{option('set')} hardware.host.link_bandwidth=55e9 gives it one, in bytes/s"
-        allowed = f"a system with a link to its host, not {asked.system.name}: {change}"
+        allowed = f"a system with a link to its host, not {setup.system.name}: {change}"
     if allowed:
         raise refuse("kv_offloading_size", gib, allowed)
     block = float(server.rules.block)

@@ -70,7 +70,7 @@ def report(
     from infer_jax.verbs.report_choice import choose
     from infer_jax.verbs.report_page import page
     from infer_jax.verbs.report_result import ReportResult
-    from infer_jax.verbs.requests import requested
+    from infer_jax.verbs.requests import read_requests
     from infer_jax.verbs.split import LayoutOptions
 
     vega.check()
@@ -90,7 +90,7 @@ def report(
     question = Question(
         config,
         systems,
-        requested(isl, osl, prefix, None, None),
+        read_requests(isl, osl, prefix, None, None),
         requirements,
         formats=unique_texts(quant) or [None],
         kv_dtype=kv_dtype,
@@ -100,11 +100,11 @@ def report(
         engine_version=engine_version,
     )
     for _, form, (system, *_) in question.series():
-        given = question.read(system, form)
-        if inputs.estimator(name, given).searches:
+        setup = question.read(system, form)
+        if inputs.estimator(name, setup).searches:
             allowed = "one that takes a split: serving, economics.planned"
             raise refuse("estimator", name, allowed)
-        inputs.check_context(given.model, question.requests.work)
+        inputs.check_context(setup.model, question.requests.work)
     names = (config, *inputs.as_list(hardware))
     commands = all(isinstance(x, str | os.PathLike) for x in names)
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}

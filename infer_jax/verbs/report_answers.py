@@ -25,7 +25,7 @@ from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, kernels_result, pictures
 from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
 from infer_jax.verbs.frontier_search import FrontierSearch, ideal_frontier
-from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.memory_result import server_settings
 from infer_jax.verbs.plan_page import Words, command, command_words, plan_point
 from infer_jax.verbs.plan_search import Question, servers
@@ -37,7 +37,7 @@ HOURS = 730.0  # of a month: 365 x 24 / 12
 class ReportSystem(NamedTuple):
     """A system and the model in one format, by the option, with the known errors."""
 
-    given: Given
+    setup: Setup
     trust: Trust
     form: str | None
 
@@ -68,9 +68,9 @@ class Report:
         return self.systems[self.chosen.label]
 
     @property
-    def given(self) -> Given:
+    def setup(self) -> Setup:
         """The model and the system of the plan."""
-        return self.system.given
+        return self.system.setup
 
     @property
     def pooled(self) -> bool:
@@ -78,16 +78,16 @@ class Report:
         return len(self.chosen.pools) > 1
 
     @cached_property
-    def compared(self) -> Sequence[Given]:
+    def compared(self) -> Sequence[Setup]:
         """The systems that are compared, each in its last format."""
-        pairs = (self.systems[c.label].given for c in self.candidates)
-        return list({given.system.name: given for given in pairs}.values())
+        pairs = (self.systems[c.label].setup for c in self.candidates)
+        return list({setup.system.name: setup for setup in pairs}.values())
 
     @cached_property
     def words(self) -> Mapping[str, Words]:
         """Options of every command that the page names, by label."""
         return {
-            label: command_words(self.question, x.given.system, x.form, self.total)
+            label: command_words(self.question, x.setup.system, x.form, self.total)
             if self.commands
             else {}
             for label, x in self.systems.items()
@@ -96,11 +96,11 @@ class Report:
     @cached_property
     def point(self) -> Point:
         """The estimator of the plan, and the inputs of its estimate."""
-        given, chosen = self.given, self.chosen
+        setup, chosen = self.setup, self.chosen
         work = self.question.requests.work.with_(batch=chosen.batch)
-        fitted = inputs.estimator(self.question.estimator, given)
+        fitted = inputs.estimator(self.question.estimator, setup)
         estimator, plan = deployed(fitted, chosen.pools)
-        return Point(estimator, given.model.architecture, given.hardware, work, plan)
+        return Point(estimator, setup.model.architecture, setup.hardware, work, plan)
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -155,7 +155,7 @@ class Report:
     @cached_property
     def service(self) -> LaunchedService:
         """The servers of the plan."""
-        return servers(self.chosen, self.question, [self.given], self.system.form)
+        return servers(self.chosen, self.question, [self.setup], self.system.form)
 
     @cached_property
     def launches(self) -> list[Launch]:
@@ -167,7 +167,7 @@ class Report:
         """Settings of the server that the launch commands start, of the decode pool's of two."""
         last = self.service.instances[-1]
         name = self.point.estimator.innermost.engine_name or "vllm"
-        return server_settings(self.given.system)[0].with_(
+        return server_settings(self.setup.system)[0].with_(
             context=float(self.service.context),
             sequences=float(last.group_requests),
             batched_tokens=float(budget(last, self.service, name)),
@@ -177,7 +177,7 @@ class Report:
     def memory(self) -> StartupMemory:
         """What fills a GPU of that server."""
         arch, hardware = self.point.arch, self.point.hardware
-        _, overheads = server_settings(self.given.system)
+        _, overheads = server_settings(self.setup.system)
         plan = plain_plan(self.chosen.pools[-1])
         return once(startup_memory, arch, hardware, plan, self.engine, overheads)
 
@@ -189,7 +189,7 @@ class Report:
     @cached_property
     def kernels(self) -> Mapping[str, Sequence[kernels_result.Row]]:
         """Kernels of one GPU by pass, by the curves of the profile or at the roofline."""
-        coefficients, kernels = self.given.system.coefficients, variant("kernels").make()
+        coefficients, kernels = self.setup.system.coefficients, variant("kernels").make()
         if coefficients.get("kernels"):
             kernels = kernels.fitted_to(coefficients)
         arch, hardware, work = self.point.arch, self.point.hardware, self.point.workload
@@ -203,29 +203,29 @@ class Report:
         return self._ideal(self.chosen.label)
 
     def _ideal(self, label: str) -> FrontierResult:
-        given, work = self.systems[label].given, self.question.requests.work
-        given = replace(given, engine_version=None)  # an ideal server has none
-        return ideal_frontier(given, work, FrontierSearch(total=self.total))
+        setup, work = self.systems[label].setup, self.question.requests.work
+        setup = replace(setup, engine_version=None)  # an ideal server has none
+        return ideal_frontier(setup, work, FrontierSearch(total=self.total))
 
     @cached_property
     def notes(self) -> list[str]:
         """Why it is this plan, and what was assumed."""
         pools = [trust_of_pools()] if self.pooled else []
         ideal = [self.ideal.why] if self.ideal.why else []
-        return list(dict.fromkeys([self.why, *pools, *self.given.notes, *ideal]))
+        return list(dict.fromkeys([self.why, *pools, *self.setup.notes, *ideal]))
 
     @cached_property
     def chart(self) -> PlanChart:
         """The chart of every system and format, with the plan."""
         question, chosen, words = self.question, self.chosen, self.words
         series = {c.label: self.systems[c.label] for c in self.candidates}
-        names = {label: x.given.system.name for label, x in series.items()}
+        names = {label: x.setup.system.name for label, x in series.items()}
         hidden, points = list[str](), list[PlanPoint]()
         if self.frontiers is not None:
             choices = [c for front in self.frontiers.values() for c in front]
             points = [plan_point(c, question, words[c.label]) for c in choices]
             hidden = [f"{chosen.label}, ideal server"]
-            names |= {hidden[0]: self.given.system.name}
+            names |= {hidden[0]: self.setup.system.name}
             points += self._ideal_points(chosen.label, hidden[0])
         else:
             points = [x for label in self.systems for x in self._ideal_points(label, label)]
@@ -237,7 +237,7 @@ class Report:
             (USUAL_TTFT if self.usual else limits.ttft, limits.tpot),
             hidden,
             runs=measured_runs(series, question.requests.work),
-            label=pictures.plans_title(self.given.model.name, list(names.values())),
+            label=pictures.plans_title(self.setup.model.name, list(names.values())),
         )
 
     def _ideal_points(self, label: str, series: str) -> list[PlanPoint]:
@@ -301,14 +301,14 @@ def _kernel_passes(
 
 def measured_runs(systems: Mapping[str, ReportSystem], work: Workload) -> list[RunPoint]:
     """Measured runs of this model whose lengths are these within a tenth, each system's once."""
-    labels = {systems[x].given.system.name: x for x in reversed(list(systems))}
+    labels = {systems[x].setup.system.name: x for x in reversed(list(systems))}
     runs = []
     for label in reversed(labels.values()):
-        given = systems[label].given
-        for run in given.system.measured:
+        setup = systems[label].setup
+        for run in setup.system.measured:
             pairs = (run.isl, float(work.isl)), (run.osl, float(work.osl))
-            if run.model == given.model.name and all(abs(a / b - 1.0) <= ALIKE for a, b in pairs):
-                runs.append((label, run, float(given.hardware.price)))
+            if run.model == setup.model.name and all(abs(a / b - 1.0) <= ALIKE for a, b in pairs):
+                runs.append((label, run, float(setup.hardware.price)))
     return [
         RunPoint(
             label,

@@ -12,7 +12,7 @@ from infer_jax.planning.pricing import excess_of, plan_outputs
 from infer_jax.results import option
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
-from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.option import either
 from infer_jax.verbs.plan_search import Question, considered, frontiers, plans
 from infer_jax.verbs.problems import refuse
@@ -63,7 +63,7 @@ def _searched(question: Question, *, commands: bool) -> Report:
     best = [search.found.first for search in answer.searches.values()]
     candidates = [_late(c) if answer.usual else c for c in best if c is not None]
     systems = {
-        label: ReportSystem(search.systems[0].given, search.systems[0].trust, search.form)
+        label: ReportSystem(search.systems[0].setup, search.systems[0].trust, search.form)
         for label, search in answer.searches.items()
     }
     return Report(
@@ -92,13 +92,13 @@ def _as_given(
     name, total = question.estimator, question.total
     systems, candidates = dict[str, ReportSystem](), list[Choice]()
     for label, form, (system, *_) in question.series():
-        given = question.read(system, form)
-        plan_of(given.model.architecture, split, total, name)  # checks it
+        setup = question.read(system, form)
+        plan_of(setup.model.architecture, split, total, name)  # checks it
         assert split.pool is not None
         pool = split.pool._replace(batch=either(batch, 1.0))
-        ideal = inputs.estimator(name, given)
-        systems[label] = ReportSystem(given, inputs.trust(name, ideal, given), form)
-        candidates.append(_evaluated(label, question, ideal, given, pool))
+        ideal = inputs.estimator(name, setup)
+        systems[label] = ReportSystem(setup, inputs.trust(name, ideal, setup), form)
+        candidates.append(_evaluated(label, question, ideal, setup, pool))
     chosen, why = min(candidates, key=lambda c: c.rank), "The plan is as given."
     if len(candidates) > 1:
         why = f"The plan is as given, on the one of {len(candidates)} systems and formats that "
@@ -111,12 +111,12 @@ def _as_given(
 
 
 def _evaluated(
-    label: str, question: Question, ideal: Estimator, given: Given, pool: PlanPool
+    label: str, question: Question, ideal: Estimator, setup: Setup, pool: PlanPool
 ) -> Choice:
     """A given plan on one system."""
     work = question.requests.work.replace(batch=np.float64(pool.batch))
     estimator, plan = deployed(ideal, (pool,))
-    arch, hardware = given.model.architecture, given.hardware
+    arch, hardware = setup.model.architecture, setup.hardware
     estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
     rows: Estimate = jax.tree.map(lambda x: np.asarray(x)[None], estimate)
     both = [*rows.prefill.limits.items(), *rows.decode.limits.items()]
@@ -125,7 +125,7 @@ def _evaluated(
     excess = excess_of(rows, (np.asarray(rows.chips), np.array([pool.batch])), limits, broken)
     chips, throughput = float(estimate.chips) * pool.copies, float(estimate.throughput)
     return Choice(
-        system=given.system.name,
+        system=setup.system.name,
         pools=(pool,),
         requests_per_s=throughput * chips / float(work.osl),
         throughput=throughput,
@@ -134,7 +134,7 @@ def _evaluated(
         osl=float(work.osl),
         blended=blended_cost(estimate, work),
         label=label,
-        formats=given.model.quantisation,
+        formats=setup.model.quantisation,
         **plan_outputs(rows, excess, 0),
     )
 

@@ -55,9 +55,9 @@ def figure(report: Report) -> Figure:
     Raises:
         InputError: matplotlib is missing.
     """
-    compared = [report.systems[c.label].given for c in report.candidates]
+    compared = [report.systems[c.label].setup for c in report.candidates]
     work, estimator = report.point.workload, report.question.estimator
-    formats, rents = [given.model.quantisation for given in compared], pictures.rents(compared)
+    formats, rents = [setup.model.quantisation for setup in compared], pictures.rents(compared)
     caption = pictures.plans_caption(report.chart, work, formats, rents, estimator)
     return plot_plans(report.chart, title=report.chart.label, caption=caption)
 
@@ -65,14 +65,14 @@ def figure(report: Report) -> Figure:
 def page(report: Report) -> str:
     """The page."""
     systems = [x.system.name for x in report.compared]
-    where = report.given.system.title
+    where = report.setup.system.title
     if len(systems) > 1:
         where = f"{', '.join(systems[:-1])} or {systems[-1]}"
     trusts = [report.systems[c.label].trust.says for c in report.candidates]
     if report.chart.pooled():
         trusts.append(trust_of_pools())
     if report.frontiers is not None and not report.intervals:
-        trusts.append(f"No 80 % interval is known for the plan on {report.given.system.name}.")
+        trusts.append(f"No 80 % interval is known for the plan on {report.setup.system.name}.")
     figures = {
         "time": [*_time(report)],
         "memory": [_memory(report)],
@@ -84,7 +84,7 @@ def page(report: Report) -> str:
         report.chart,
         "report.html",
         specs,
-        title=f"{report.given.model.name} on {where}",
+        title=f"{report.setup.model.name} on {where}",
         lead=lead(report),
         report=report,
         commands={verb: section_command(report, verb) for verb in COMMANDS},
@@ -107,7 +107,7 @@ def page(report: Report) -> str:
 def lead(report: Report) -> str:
     """The answer in one sentence, with the runner-up in another."""
     estimate, costs, chosen = report.estimate, report.costs, report.chosen
-    system, mark = report.given.system, report.system.trust.mark
+    system, mark = report.setup.system, report.system.trust.mark
     between = report.intervals.get("tpot_interval80_ms")
     band = ""
     if between:
@@ -120,7 +120,7 @@ def lead(report: Report) -> str:
         plan = f"{chosen.pools[0]} for prefill and {chosen.pools[1]} for decode, with "
     return (
         f"{chosen.chips:g} x {title} as {plan}{chosen.batch:.4g} requests in flight in each, serve "
-        f"{report.given.model.name} for {mark}${digits(costs['blended_per_mtok_usd'])} per million "
+        f"{report.setup.model.name} for {mark}${digits(costs['blended_per_mtok_usd'])} per million "
         f"tokens, in and out, and ${costs['per_month_usd']:,.0f} a month: "
         f"{mark}{digits(estimate.speed)} tokens/s to each request{band}, the first after "
         f"{mark}{_ms(estimate.ttft)}, {mark}{digits(chosen.throughput * chosen.chips, 4)} output "
@@ -196,7 +196,7 @@ def _time(report: Report) -> Iterator[PageFigure]:
 
 def _memory(report: Report) -> PageFigure:
     """What fills the memory of a GPU."""
-    memory, host = report.memory, report.given.hardware.host
+    memory, host = report.memory, report.setup.hardware.host
     weights = {k: float(x) for k, x in memory.weights.items() if float(x)}
     kinds = ", ".join(f"{k} {size(x)}" for k, x in weights.items())
     tokens = f"{float(memory.tokens):,.0f} tokens, {float(memory.concurrency):.3g} such requests"
@@ -227,7 +227,7 @@ def _sensitivity(report: Report) -> Iterator[PageFigure | str]:
     columns = {"label": "number", "is": "is", "text": "% for 1 % more", "tenth": "10 % more",
                "double": "twice"}  # fmt: skip
     names = {x.name for x in outputs(report.estimate, view="sensitivity") if not x.drawn}
-    slopes = worth(report.elasticities, report.given.model.architecture)
+    slopes = worth(report.elasticities, report.setup.model.architecture)
     for output in (x for x in known_outputs().values() if x.name in names):
         title = output.short if output.per else output.title
         rows = []
@@ -252,7 +252,7 @@ def _change(x: float) -> str:
 
 def _roofline(report: Report) -> PageFigure:
     """Kernels against what the data sheet allows."""
-    chip, rows = report.given.hardware.chip, []
+    chip, rows = report.setup.hardware.chip, []
     peaks: dict[float, list[str]] = {}
     for bits, peak in ((16, chip.flops_16), (8, chip.flops_8), (4, chip.flops_4)):
         peaks.setdefault(float(peak), []).append(f"{bits}")

@@ -39,7 +39,7 @@ class ReportResult(FigureResult):
         if self.out is not None:
             yield f"Report: {self.out}."
         yield {
-            **report.given.names,
+            **report.setup.names,
             "report": self.out,
             "answer": answer,
             "estimator": question.estimator,
@@ -96,8 +96,8 @@ class ReportResult(FigureResult):
 def _system_fields(c: Choice, system: ReportSystem) -> dict[str, object]:
     """The plan to take on a system, for JSON."""
     return {
-        "hardware": system.given.system.name,
-        "formats": system.given.model.quantisation,
+        "hardware": system.setup.system.name,
+        "formats": system.setup.model.quantisation,
         "feasible": not c.excess,
         "broken": dict(c.excess),
         "layout": c.layout,

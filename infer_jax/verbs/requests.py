@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from infer_jax.estimators import Estimator
 
 
-class Requested(NamedTuple):
+class RequestOptions(NamedTuple):
     """A workload, the kind of its length distribution in a word (for JSON), and notes.
 
     ``longest``: tokens of the longest request, prompt and output (isl + osl for equal lengths);
@@ -40,13 +40,13 @@ ISL, OSL = 4096.0, 512.0  # tokens where not given
 TAIL = 0.0005  # share of prompts, and of outputs, beyond the longest request that is assumed
 
 
-def requested(
+def read_requests(
     isl: float | str | None,
     osl: float | str | None,
     prefix: float,
     rate: float | None,
     trace: str | os.PathLike[str] | None,
-) -> Requested:
+) -> RequestOptions:
     """The requests of a verb's options, arriving at random where there is a ``rate``.
 
     Raises:
@@ -67,14 +67,14 @@ def requested(
             if deviation:
                 text = f"{mean:.12g}±{deviation:.12g}"
                 raise refuse(name, text, f"a mean alone, or with {option('request_rate')}")
-        return Requested(work, "equal", [], isl + osl)
+        return RequestOptions(work, "equal", [], isl + osl)
     if not any(spread):
         note = (
             "All requests are of equal lengths, and percentiles of TTFT those of Poisson arrivals "
         )
         note += f"alone; {option('isl', '2200±600')} or {option('trace')} says how they differ."
         work = work.replace(arrivals=Arrivals.of(rate=rate))
-        return Requested(work, "equal", [note], isl + osl)
+        return RequestOptions(work, "equal", [note], isl + osl)
     ratios = [deviation / mean for mean, deviation in zip((isl, osl), spread, strict=True)]
     laws = [lognormal(ratio) if ratio else fixed() for ratio in ratios]
     note = f"Lengths are log-normal, {isl:.12g}±{spread[0]:.12g} tokens in and "
@@ -83,10 +83,10 @@ def requested(
     # over the law's mean: that of exp(sigma z) is exp(sigma^2 / 2) = sqrt(1 + ratio^2)
     ends = [float(lognormal(x)(np.array([1.0 - TAIL]))[0]) / np.sqrt(1.0 + x**2) for x in ratios]
     within = f"{100.0 * (1.0 - 2.0 * TAIL):.3g} % of requests or more"
-    return Requested(work, "lognormal", [note], isl * ends[0] + osl * ends[1], within)
+    return RequestOptions(work, "lognormal", [note], isl * ends[0] + osl * ends[1], within)
 
 
-def served(
+def with_benchmark(
     model: "Estimator",
     work: Workload,
     plan: Plan,
@@ -116,7 +116,7 @@ def served(
     return serving_requests(work).with_(waves=waves), plan
 
 
-def _recorded(trace: str, rate: float | None) -> Requested:
+def _recorded(trace: str, rate: float | None) -> RequestOptions:
     if rate is None:
         allowed = f"with {option('request_rate')}: a closed loop is of mean lengths"
         raise refuse("trace", trace, allowed)
@@ -131,4 +131,4 @@ def _recorded(trace: str, rate: float | None) -> Requested:
     note = f"{len(read)} requests of {read.file}, {float(work.isl):.6g} tokens in and "
     note += f"{float(work.osl):.6g} out in the mean, {float(work.prefix):.6g} cached, {bursts}."
     longest = float((read.isl + read.osl).max())
-    return Requested(work, "trace", [note], longest, "all requests of the trace", read)
+    return RequestOptions(work, "trace", [note], longest, "all requests of the trace", read)

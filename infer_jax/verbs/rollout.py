@@ -19,8 +19,8 @@ NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"
 def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
     """What starts a plan on its engine."""
     form, systems, _ = plans.searches[choice.label]
-    service, given = plans.service_of(choice, question), [x.given.system for x in systems]
-    if not service.checkpoint.missing and any(x.path == Path() for x in given):
+    service, setup = plans.service_of(choice, question), [x.setup.system for x in systems]
+    if not service.checkpoint.missing and any(x.path == Path() for x in setup):
         service = service._replace(checkpoint=service.checkpoint._replace(missing=NO_GPU))
     shipped = profiles_folder()
     config, rate, last = question.config, question.requirements.rate, choice.pools[-1]
@@ -28,7 +28,7 @@ def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
     return Rollout(
         plans.engine_of(choice),
         service,
-        tuple(x.name if x.path.parent == shipped else str(x.path) for x in given),
+        tuple(x.name if x.path.parent == shipped else str(x.path) for x in setup),
         os.fspath(config) if isinstance(config, str | os.PathLike) else plans.model.name,
         f"{plans.model.name}: {choice.layout} on {choice.system}",
         Load(
@@ -64,14 +64,14 @@ def with_loads(rollout: Rollout) -> Rollout:
     work = ServingWorkload.of(isl=load.isl, osl=load.osl, batch=one.requests)
     with jax.enable_x64(True), busy("choosing the loads of the benchmark"):
         try:
-            asked = inputs.given(rollout.config, rollout.systems[0], *rollout.formats, None)
+            setup = inputs.setup(rollout.config, rollout.systems[0], *rollout.formats, None)
         except InputError as error:
             gap = f"Loads for a calibration: {error}."
             return rollout._replace(gaps=(*rollout.gaps, gap))
         found = first_runs(
-            inputs.estimator(inputs.BEST, asked).for_engine(rollout.engine),
-            asked.model.architecture,
-            asked.hardware,
+            inputs.estimator(inputs.BEST, setup).for_engine(rollout.engine),
+            setup.model.architecture,
+            setup.hardware,
             InstanceLoad(work, Deployment.of(**degrees)),
             one.group_requests * one.groups,
         )

@@ -12,7 +12,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving import shape
 from infer_jax.results import option
 from infer_jax.specs import Architecture
-from infer_jax.verbs.inputs import Given
+from infer_jax.verbs.inputs import Setup
 
 # stored bytes of a weight in formats that files name
 STORED = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "w8a8": 1.0}
@@ -20,7 +20,7 @@ STORED |= dict.fromkeys(("fp4", "nvfp4", "mxfp4", "int4", "awq", "gptq", "w4a16"
 DIFFERENT = 1.5  # ratio of stored bytes from which on two formats are not the same
 
 
-def agree(runs: Sequence[Run], asked: Given) -> None:
+def agree(runs: Sequence[Run], setup: Setup) -> None:
     """Check that runs are of the model, system and number format in question.
 
     Raises:
@@ -28,16 +28,16 @@ def agree(runs: Sequence[Run], asked: Given) -> None:
     """
     for run in runs:
         model, system = model_named(run.model), system_named(run.system)
-        if model is not None and asked.model.name in list_models() and model != asked.model.name:
-            allowed = f"{asked.model.name}, the model of {option('config')}; one model to a profile"
+        if model is not None and setup.model.name in list_models() and model != setup.model.name:
+            allowed = f"{setup.model.name}, the model of {option('config')}; one model to a profile"
             raise InputError(run.place, "model", run.model, allowed)
-        name = asked.system.name
+        name = setup.system.name
         if system is not None and name in list_systems() and system != name:
             raise InputError(
                 run.place, "system", run.system, f"{name}, as {option('hardware')} says"
             )
         stored = STORED.get((run.precision or "").lower())
-        own = stored_bytes(asked.model.architecture)
+        own = stored_bytes(setup.model.architecture)
         if stored is not None and not 1.0 / DIFFERENT < stored / own < DIFFERENT:
             allowed = f"what {option('config')} is stored in, {own:.2g} bytes a weight; "
             allowed += f"see {option('quant')}"

@@ -71,8 +71,8 @@ def sensitivity(
     from infer_jax.verbs import inputs, sensitivity_result as own
     from infer_jax.verbs.split import LayoutOptions, plan_of
 
-    asked = inputs.given(config, hardware, quant, kv_dtype, price, set, engine_version, HEADS)
-    arch = asked.model.architecture
+    setup = inputs.setup(config, hardware, quant, kv_dtype, price, set, engine_version, HEADS)
+    arch = setup.model.architecture
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     estimator = inputs.estimator_of_engine(estimator, engine)
     split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
@@ -83,18 +83,18 @@ def sensitivity(
         raise refuse("along", along, f"no {', '.join(names)} or {option('batch')}")
     else:  # points of a frontier have their own plans
         plan, name = Plan.of(), estimator or inputs.SEARCHING
-    model = inputs.estimator(name, asked)
-    trusted = inputs.trust(name, model, asked)
+    model = inputs.estimator(name, setup)
+    trusted = inputs.trust(name, model, setup)
     work = inputs.workload(isl, osl, prefix, either(batch, 1.0))
-    point = Point(model, arch, asked.hardware, work, plan)
-    point = changed(point, asked.changes.values("workload", "plan"), option("set"))
-    inputs.check_context(asked.model, point.workload)
+    point = Point(model, arch, setup.hardware, work, plan)
+    point = changed(point, setup.changes.values("workload", "plan"), option("set"))
+    inputs.check_context(setup.model, point.workload)
     with busy("compiling and evaluating"):
-        points = [point] if along is None else own.frontier_of(point, asked, int(along))
+        points = [point] if along is None else own.frontier_of(point, setup, int(along))
         analyse = analyser(outputs, point)
         slopes = [own.PointSlopes(one, analyse(one)) for one in points]
         ifs = what_if(outputs, point, own.what_ifs(point)) if along is None else {}
-        chips = own.other_chips(point, asked, name) if along is None else []
+        chips = own.other_chips(point, setup, name) if along is None else []
     return own.SensitivityResult(
-        asked, name, trusted, slopes, ifs, chips, along is not None, int(top), coefficients
+        setup, name, trusted, slopes, ifs, chips, along is not None, int(top), coefficients
     )

@@ -124,7 +124,7 @@ class SensitivityResult(pictures.EstimatorResult):
 
     def sections(self) -> Iterator[Section]:
         """A table of each output, the largest first; or of each number along the frontier."""
-        yield f"{self.asked.model.name} on {self.asked.system.name}"
+        yield f"{self.setup.model.name} on {self.setup.system.name}"
         yield self.trust.says
         yield {
             **self.names,
@@ -159,9 +159,9 @@ class SensitivityResult(pictures.EstimatorResult):
         if unfit := [chip.name for chip in self.chips if not chip.feasible]:
             notes.append(f"It does not fit on so many of {', '.join(unfit)}.")
         if not float(self.points[0].point.hardware.power):
-            name = self.asked.system.name
+            name = self.setup.system.name
             notes.append(f"J/Mtok is unknown: the profile of {name} has no power.")
-        return [*notes, *self.asked.notes]
+        return [*notes, *self.setup.notes]
 
     def _outputs(self) -> Iterator[Section]:
         """A table of each output at the point, and the what-ifs: changes of all outputs."""
@@ -236,8 +236,8 @@ class SensitivityResult(pictures.EstimatorResult):
             "A bar is evaluated, all other numbers held; whole numbers may be fractions in "
             "between. The estimator's own coefficients are left out.",
         )
-        gpus = f"{float(plan.instance):g} {self.asked.system.title}"
-        title = f"{self.asked.model.name} on {gpus}: what 10 % more of each number changes"
+        gpus = f"{float(plan.instance):g} {self.setup.system.title}"
+        title = f"{self.setup.model.name} on {gpus}: what 10 % more of each number changes"
         return plot_tornado(panels, title=title, caption=caption)
 
 
@@ -274,7 +274,7 @@ def what_ifs(point: Point) -> dict[str, Change]:
     return {**questions, "1.5 times the memory bandwidth": bandwidth}
 
 
-def other_chips(point: Point, asked: inputs.Given, name: str) -> list[OtherChip]:
+def other_chips(point: Point, setup: inputs.Setup, name: str) -> list[OtherChip]:
     """Every other shipped system, at its profile's rent, in place of the asked one, cheapest first.
 
     ``point``: what was asked; ``name``: of its estimator. A system for which the estimator lacks
@@ -287,17 +287,17 @@ def other_chips(point: Point, asked: inputs.Given, name: str) -> list[OtherChip]
     base, _ = evaluated(point)
     chips = list[OtherChip]()
     for other in list_systems():
-        if other == asked.system.name:
+        if other == setup.system.name:
             continue
-        given = inputs.given(
-            asked.model, other, None, None, None, engine_version=asked.engine_version
+        setup = inputs.setup(
+            setup.model, other, None, None, None, engine_version=setup.engine_version
         )
         try:
-            model = inputs.estimator(name, given)
+            model = inputs.estimator(name, setup)
         except InputError:
             continue
-        trust = inputs.trust(name, model, given)
-        after, fits = evaluated(point._replace(estimator=model, hardware=given.hardware))
+        trust = inputs.trust(name, model, setup)
+        after, fits = evaluated(point._replace(estimator=model, hardware=setup.hardware))
         changes = relative_changes(base, after)
         chips.append(OtherChip(other, changes, bool(fits), trust.borrowed_from))
     paid = BLENDED if all(BLENDED in chip.changes for chip in chips) else "cost"
@@ -308,15 +308,15 @@ def _half(x: float) -> float:
     return 0.5 * x
 
 
-def frontier_of(point: Point, asked: inputs.Given, count: int) -> list[Point]:
+def frontier_of(point: Point, setup: inputs.Setup, count: int) -> list[Point]:
     """Points of the frontier of speed and cost of what was changed, evenly spaced in speed."""
     if not point.estimator.searches:
         raise refuse("along", count, "an estimator that searches the split: economics")
-    model = dataclasses.replace(asked.model, architecture=point.arch)
-    given = dataclasses.replace(asked, model=model, hardware=point.hardware)
-    chips, batches = grids.gpu_axes(given, None)
+    model = dataclasses.replace(setup.model, architecture=point.arch)
+    setup = dataclasses.replace(setup, model=model, hardware=point.hardware)
+    chips, batches = grids.gpu_axes(setup, None)
     layouts = grids.searched_layouts(chips)
-    grid = grids.evaluate(point.estimator, given, point.workload, layouts, batches)
+    grid = grids.evaluate(point.estimator, setup, point.workload, layouts, batches)
     front = grid.frontier()
     if not len(front):
         raise refuse("along", count, "a model that fits on some number of these chips")

@@ -161,7 +161,7 @@ def test_a_command_writes_the_picture_that_the_result_draws_as_a_file_and_as_a_p
     page = web.read_text()
     assert page.startswith("<!doctype html>") and found._repr_html_() in page
     assert page.count("<svg") == 1 and "default-src 'none'" in page and "<script" not in page
-    rent = float(found.asked.hardware.price)
+    rent = float(found.setup.hardware.price)
     assert f"${rent:.2f} per GPU-hour" in page and "1970-01-02" in page
     assert not re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?(?!#)\w", page.replace("xlink:", ""))
 
@@ -183,7 +183,7 @@ def test_a_result_draws_itself_in_a_notebook(monkeypatch):
     found = ij.memory(*POINT, tp=1, batch=8)
     shown = found._repr_mimebundle_(include=None, exclude=None)
     image, _, text = shown["text/html"].partition(">")
-    assert image.startswith(f'<img alt="{found.asked.model.name}') and text == found._repr_html_()
+    assert image.startswith(f'<img alt="{found.setup.model.name}') and text == found._repr_html_()
     data = image.partition("base64,")[2].rstrip('"')
     assert base64.b64decode(data)[:4] == b"\x89PNG" and shown["text/plain"] == str(found)
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from infer_jax.verbs.requests import requested
+from infer_jax.verbs.requests import read_requests
 from tests.cli.running import answer, answered_once, run
 
 ASKED = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "2000", "--osl", "200")
@@ -232,7 +232,7 @@ def test_the_best_plan_comes_with_what_starts_it():
 
 def test_the_longest_of_log_normal_requests_is_a_stated_quantile():
     """Of requests drawn from the law at least 99.9 % are no longer, and it is not far above."""
-    output = requested("4000±2000", "500±100", 0.0, 2.0, None)
+    output = read_requests("4000±2000", "500±100", 0.0, 2.0, None)
     draw, drawn = np.random.default_rng(7), np.zeros(400_000)
     for mean, deviation in ((4000.0, 2000.0), (500.0, 100.0)):
         sigma = np.sqrt(np.log1p((deviation / mean) ** 2))

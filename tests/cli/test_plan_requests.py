@@ -5,7 +5,7 @@ import pytest
 
 from infer_jax.errors import InputError
 from infer_jax.results.wording import from_command
-from infer_jax.verbs.requests import requested
+from infer_jax.verbs.requests import read_requests
 from tests.cli.running import answer, run
 from tests.cli.test_plan import ASKED
 
@@ -81,7 +81,7 @@ def test_a_trace_says_lengths_and_bursts(tmp_path):
     trace = tmp_path / "trace.csv"
     rows = [f"{i // 2 / 10},{3000 if i % 2 else 1000},200" for i in range(40)]
     trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "\n".join(rows) + "\n")
-    output = requested(None, None, 0.0, 20.0, str(trace))
+    output = read_requests(None, None, 0.0, 20.0, str(trace))
     assert output.lengths == "trace" and (output.work.isl, output.work.osl) == (2000, 200)
     assert output.longest == 3200 and "trace" in output.within
     sizes = [float(share.isl) for share in output.work.lengths]
@@ -90,8 +90,8 @@ def test_a_trace_says_lengths_and_bursts(tmp_path):
     assert output.work.arrivals is not None and output.work.arrivals.rate == 20
     assert output.work.arrivals.variability == pytest.approx(gaps.var() / gaps.mean() ** 2)
     with pytest.raises(InputError, match="isl is '10'; allowed: trace or lengths, not both"):
-        requested(10.0, None, 0.0, 20.0, str(trace))
+        read_requests(10.0, None, 0.0, 20.0, str(trace))
     with pytest.raises(InputError, match="with request_rate: a closed loop"):
-        requested(None, None, 0.0, None, str(trace))
+        read_requests(None, None, 0.0, None, str(trace))
     with from_command(), pytest.raises(InputError, match="with --request-rate: a closed loop"):
-        requested(None, None, 0.0, None, str(trace))
+        read_requests(None, None, 0.0, None, str(trace))

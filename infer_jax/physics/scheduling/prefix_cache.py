@@ -71,14 +71,14 @@ def system_prompts(rates: Array, tokens: Array, pinned: Array) -> Uses:
     return Uses(rates * tokens, ones, 1.0 / rates, pinned * ones)
 
 
-def conversation(rate: Array, turns: int, asked: Array, answered: Array, gap: Array) -> Uses:
+def conversation(rate: Array, turns: int, setup: Array, answered: Array, gap: Array) -> Uses:
     """``rate`` conversations begin a second; each turn repeats all before, ``gap`` s after it.
 
     After turn k the cache has k (asked + answered) tokens of it; the last turn is not followed.
     """
     k = jnp.arange(1.0, turns + 1.0)
     return Uses(
-        tokens=rate * k * (asked + answered),
+        tokens=rate * k * (setup + answered),
         again=jnp.where(k < turns, 1.0, 0.0),
         gap=gap * jnp.ones_like(k),
         pinned=jnp.zeros_like(k),

@@ -63,7 +63,7 @@ def test_a_report_draws_the_runs_of_its_model_and_lengths(tmp_path):
     other = RUN.replace("llama-3.1-8b", "llama-3.1-70b")
     longer = RUN.replace("isl_tokens = 1000", "isl_tokens = 2000")
     path = profile(tmp_path, RUN + other + longer)
-    given = inputs.given("llama-3.1-8b", path, None, None, 3.6)
+    given = inputs.setup("llama-3.1-8b", path, None, None, 3.6)
     system = ReportSystem(given, Trust("serving", "mine", ""), None)
     work = Workload.of(isl=1050, osl=200, batch=1.0)
     (run,) = measured_runs({"mine": system, "mine, fp8": system}, work)

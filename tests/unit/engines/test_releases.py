@@ -134,14 +134,14 @@ def test_bands_widen_by_the_uncertainty_of_a_month():
     month, share = serving_coefficients()["monthly"], gap_share(old.estimate.decode.terms)
     deviation = 18.0 * share * (month.high - month.low) / 2.0  # of a tenth on either side
     estimator = Serving.of(software_age=18.0)
-    within = trust("serving", make("serving"), old.asked.system, "llama-3.1-8b").within
+    within = trust("serving", make("serving"), old.setup.system, "llama-3.1-8b").within
     known = within(32.0, (1000.0, 200.0))
     for name in SIDES:
         for end, plain in zip(old.intervals[f"{name}_interval80_ms"], known[name][80], strict=True):
             half = abs(np.log(end / (1e3 * float(getattr(old.estimate, name)))))
             assert half == pytest.approx(np.hypot(np.log(plain), deviation), rel=1e-9)
             assert half > 1.001 * abs(np.log(plain))
-    assert trust("serving", estimator, old.asked.system, "llama-3.1-8b").age_deviation > 0.1
+    assert trust("serving", estimator, old.setup.system, "llama-3.1-8b").age_deviation > 0.1
 
 
 def test_an_end_on_the_other_side_of_the_prediction_moves_outwards():

@@ -8,7 +8,7 @@ from infer_jax.planning import Requirements
 from infer_jax.verbs.inputs import system_of
 from infer_jax.verbs.plan_confidence import Unknowns
 from infer_jax.verbs.plan_search import Question, plan_system
-from infer_jax.verbs.requests import requested
+from infer_jax.verbs.requests import read_requests
 
 MINE = """
 title = "mine"
@@ -28,7 +28,7 @@ me = "a test"
 
 
 def system_with(hardware, model="llama-3.1-8b"):
-    requests = requested(None, None, 0.0, None, None)
+    requests = read_requests(None, None, 0.0, None, None)
     question = Question(model, [], requests, Requirements(chips=1.0), modes=("aggregated",))
     return plan_system(question, system_of(hardware), None)
 
