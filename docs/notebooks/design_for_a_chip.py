@@ -48,4 +48,4 @@ sizes.map(lambda x: f"{x:.4g}" if isinstance(x, float) else x)
 # %%
 design = found.designs[0]
 for name, value in design.values.items():
-    print(f"{name:36} {design.setup.start[name]:6.0f} -> {value:6.0f}")
+    print(f"{name:36} {design.spec.start[name]:6.0f} -> {value:6.0f}")
