@@ -215,7 +215,9 @@ def _priced(
     ctx = model.context(shape(arch), hardware, plan, None if draft is None else shape(draft))
     chip = footprint.account(*memory.account_inputs(ctx, memory.server(ctx, memory.arriving(ctx))))
     law = (ranked_law if ranks else PassLaw.of_context)(ctx, drafting=drafting)
-    return law, chip.available, chip.at_its_end(length), model.front_time(plan)
+    # decoding frees what has left a window: only prompts hold a pass of tokens there, a pass long
+    held = chip.cache.at_its_end(length, jnp.ones_like(length))
+    return law, chip.available, held, model.front_time(plan)
 
 
 def with_host(

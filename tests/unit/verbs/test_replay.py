@@ -73,10 +73,28 @@ def test_the_cache_is_that_of_the_account_of_memory(engine, block):
     assert isinstance(estimator, Serving)
     with jax.enable_x64(True):
         built = server_of(estimator, model.architecture, system.hardware, {"tp": 1}, Sizes(), 4608)
-    # a model with windows: tokens of requests of 4,608, as vLLM prints them for that longest one
+    # vLLM prints tokens of requests of 4,608 that each hold all of a pass in every other layer,
+    # whose window is of 128 tokens; while they decode they hold a window there
     held = ij.memory("gpt-oss-120b", SERVER[1], tp=1, max_model_len=4608, block_size=block).memory
-    assert built.tokens == pytest.approx(float(held.tokens), abs=64)
+    blocks, window = 4608 / block, 128 / block + 1
+    expected = float(held.tokens) * (blocks + blocks + 1) / (blocks + window)
+    assert built.tokens == pytest.approx(expected, abs=128)
     assert float(built.rules.blocks) * block == built.tokens
+
+
+@pytest.mark.parametrize(("load", "measured"), [(64, (31.45, 31.83)), (128, (62.86, 62.86))])
+def test_a_cache_with_windows_is_as_full_as_that_of_a_server(load, measured):
+    """Most of the cache of gpt-oss-120b on one H200, vLLM 0.22, and no request preempted.
+
+    Of 8,192 tokens in and 1,024 out, drawn from 80 % of these to all (GloriaXimingLu/
+    inferencex-profiling at 237385b, kv_max of 21 runs of 64 in flight, and of one of 128).
+    """
+    found = ij.replay(
+        "gpt-oss-120b", "h200_sxm", tp=1, concurrency=load, prompts=2 * load, isl=7373, osl=922
+    ).to_dict()
+    least, most = measured
+    assert 0.97 * least < found["cache_peak_percent"] < 1.03 * most
+    assert found["preemptions"] == 0
 
 
 def test_the_command_prints_what_the_verb_answers(loaded):
