@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from infer_jax.rollouts.bench import calibrate, calibrate_obstacle
+from infer_jax.rollouts.bench import AIPERF, CLIENTS, calibrate, calibrate_obstacle
 from infer_jax.rollouts.rollout import Rollout
 from infer_jax.rollouts.servers import ROUTERS, servers
 from infer_jax.rollouts.template import fill
@@ -41,9 +41,14 @@ def page(
         for x in placed
     ]
     several = "s" if machines > 1 else ""
+    promises = "\n".join(f"| {' | '.join(words)} |" for words in rollout.promises)
     values = {
         "title": rollout.title,
         "engine": f"{engine.title} {engine.version}",
+        "promises": f"\n| the plan | limit | predicted |\n|---|---|---|\n{promises}"
+        if promises
+        else "",
+        "install": _install(rollout),
         "start": "\n\n".join(filter(None, map(_start, texts, texts.values()))),
         "files": "\n".join(f"| `{name}` | {what} |" for name, what in kinds.items()),
         "servers": "\n".join(rows),
@@ -51,9 +56,23 @@ def page(
         "commands": f"\n```sh\n{by_hand}\n```" if rollout.under_slurm else "",
         "notes": "\n".join(f"* {x[0].upper()}{x[1:]}" for x in notes(rollout)),
         "calibrate": calibrate(rollout) if rollout.measure else "",
+        "lengths": f"{rollout.load.isl} tokens in and {rollout.load.osl} out",
         "gaps": "\n".join(f"* {gap}" for gap in gaps) or "Nothing that is known.",
     }
     return fill("README.md", values)
+
+
+def _install(rollout: Rollout) -> str:
+    """What to install where there are no containers."""
+    if not rollout.packages:
+        return "Without containers, install the engine and its router for this GPU first."
+    first, words = rollout.service.instances[0], [rollout.packages]
+    if (first.role or first.copies > 1) and rollout.engine in ROUTERS:
+        words.append(ROUTERS[rollout.engine])
+    line = f"pip install {' '.join(words)}"
+    if CLIENTS[rollout.engine] == "aiperf":
+        line += f"\n    pip install {AIPERF} # for bench.sh, in an environment of its own"
+    return f"Without containers, first on every machine:\n\n    {line}"
 
 
 def _start(name: str, text: str) -> str:
@@ -77,7 +96,14 @@ def notes(rollout: Rollout) -> list[str]:
     if first.role or first.copies > 1:
         own = "nginx, or trtllm-serve disaggregated before two pools"
         package = ROUTERS.get(rollout.engine)
-        lines.append(f"Router: {f'pip install {package}' if package else own}.")
+        lines.append(f"Router: {package or own}.")
+    together = rollout.serving.together(first, rollout.service)
+    if together:
+        lines.append(
+            f"The command that `plan` prints starts these {first.copies} servers at once, by "
+            f"`{' '.join(map(str, together))}`. Here each is a process of its own, and the router "
+            "spreads the requests: the same plan, with the same GPUs and options."
+        )
     if first.role:
         lines.append(f"Pools hand caches over by {NEEDS[rollout.engine]}, which the image has.")
     return lines

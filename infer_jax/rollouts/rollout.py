@@ -19,6 +19,8 @@ IMAGES = {
     "sglang": {"NVIDIA": "lmsysorg/sglang:v{}"},
     "trtllm": {"NVIDIA": "nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc29"},
 }
+# by engine, of the release that its image for NVIDIA has
+PACKAGES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 
 
 class Load(NamedTuple):
@@ -45,7 +47,8 @@ class Rollout(NamedTuple):
     and the model; ``title``: the model, layout and system in words; ``load``: what the plan is
     for; ``prefix``: tokens of a prompt that it counts as cached; ``expected``: TTFT and TPOT,
     ms; ``formats``: asked for of weights and cache; ``measure``: loads of one instance that tell
-    ``calibrate`` most; ``gaps``: what is missing, in sentences.
+    ``calibrate`` most; ``gaps``: what is missing, in sentences; ``promises``: what the plan says of
+    its times, rent and odds, in words: each one's name, limit and value.
     """
 
     engine: str
@@ -59,6 +62,7 @@ class Rollout(NamedTuple):
     formats: tuple[str | None, str | None] = (None, None)
     measure: tuple[Load, ...] = ()
     gaps: tuple[str, ...] = ()
+    promises: tuple[tuple[str, ...], ...] = ()
 
     @property
     def serving(self) -> ServingEngine:
@@ -70,6 +74,14 @@ class Rollout(NamedTuple):
         """The container image of the engine's version; "" where none is known for the chip."""
         images = IMAGES[self.engine].get(self.service.instances[0].maker or "NVIDIA", "")
         return images.format(self.serving.version)
+
+    @property
+    def packages(self) -> str:
+        """What pip installs where there are no containers; "" where its wheels do not fit."""
+        if (self.service.instances[0].maker or "NVIDIA") != "NVIDIA":
+            return ""
+        release = self.image.rpartition(":")[2].removeprefix("v")
+        return f"{PACKAGES[self.engine]}=={release}"
 
     @property
     def spread(self) -> bool:

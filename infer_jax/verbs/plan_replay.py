@@ -88,7 +88,7 @@ def replay_plans(question: Question, plans: Plans) -> None:
         plans.met = sorted([*replayed, *more, *rest], key=lambda c: c.rank)
 
 
-def _limits(question: Question, plans: Plans) -> dict[str, float]:
+def time_limits(question: Question, plans: Plans) -> dict[str, float]:
     """The limits on times by the names of the times, s; infinite where there are none."""
     limits, usual = question.requirements, USUAL_TTFT if plans.usual else np.inf
     tails = {f"{name}_ttft": limit for name, limit in limits.tails.items()}
@@ -96,7 +96,7 @@ def _limits(question: Question, plans: Plans) -> dict[str, float]:
 
 
 def _goal(question: Question, plans: Plans) -> Goal:
-    limits = _limits(question, plans)
+    limits = time_limits(question, plans)
     return Goal(limits["ttft"], limits["tpot"], question.goodput)
 
 
@@ -124,7 +124,7 @@ def _with_slack(question: Question, plans: Plans, broken: Sequence[Choice]) -> l
             continue
         tighter = {
             name: limit / max(ratio(c, name) for c in own)
-            for name, limit in _limits(question, plans).items()
+            for name, limit in time_limits(question, plans).items()
         }
         limits = replace(question.requirements, **tighter, usual_ttft=False)
         layouts = {layout(c) for c in own}
@@ -140,7 +140,7 @@ def _replay_all(
 
     ``judged``: a replay says by how much it exceeds each limit, and a plan without one is demoted.
     """
-    limits, goal = _limits(question, plans) if judged else {}, _goal(question, plans)
+    limits, goal = time_limits(question, plans) if judged else {}, _goal(question, plans)
     answers: dict[int, ReplayTimes | str] = {}
     waiting: list[tuple[int, Lane]] = []
     largest = max((c.batch for c in best), default=1.0)
@@ -332,7 +332,7 @@ def _times(
 
 def differences(question: Question, plans: Plans) -> Iterator[str]:
     """Where a replay and the laws differ by much, and where a limit is kept by one of them."""
-    limits = _limits(question, plans)
+    limits = time_limits(question, plans)
     for choice in plans.replayed:
         times = choice.replay.times if choice.replay else None
         if times is None:

@@ -1,6 +1,8 @@
 """A plan that was found as what starts it, and the loads that should measure it."""
 
+import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +39,25 @@ def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
         float(question.requests.work.prefix),
         (1e3 * choice.ttft, 1e3 * choice.tpot),
         (form, question.kv_dtype),
+        promises=tuple(_promises(question, plans, choice)),
     )
+
+
+def _promises(question: "Question", plans: "Plans", c: Choice) -> Iterator[tuple[str, str, str]]:
+    """Times with their limits, the rent, and the odds, in words; of replays beside the law."""
+    from infer_jax.verbs.plan_columns import TIMES
+    from infer_jax.verbs.plan_replay import time_limits
+
+    for name, limit in time_limits(question, plans).items():
+        sources = ((c, ""), (c.replay and c.replay.times, " by replay"))
+        known = [(getattr(x, name, None), where) for x, where in sources]
+        words = [f"{1e3 * float(x):.4g} ms{where}" for x, where in known if x]
+        if words:
+            most = "" if limit == math.inf else f"{1e3 * limit:.4g} ms"
+            yield TIMES[name], most, ", ".join(words)
+    yield "Rent", "", f"{question.sign}{c.usd_per_hour:.4g} per hour"
+    if c.holds is not None:
+        yield "Probability that all limits hold", "", f"{100.0 * c.holds:.3g} %"
 
 
 def with_loads(rollout: Rollout) -> Rollout:

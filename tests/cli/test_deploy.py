@@ -30,6 +30,10 @@ def test_a_plan_and_its_json_become_the_same_folder(tmp_path):
     assert names == {x["file"] for x in files} | {"README.md"}
     for name in names:
         assert (place / name).read_bytes() == (second / name).read_bytes()
+    # the page has the numbers that the plan prints
+    best, page = plans["plans"][0], (place / "README.md").read_text()
+    assert f"| TPOT | 12 ms | {best['tpot_ms']:.4g} ms |" in page
+    assert f"| Rent |  | ${best['cost_per_hour_usd']:.4g} per hour |" in page
     # the command that the plan prints is the one that the script starts
     (printed,) = plans["launch"]["vLLM"]["commands"]
     script = (place / "start.sh").read_text()

@@ -319,8 +319,29 @@ def test_the_page_says_what_to_type_for_each_file(name):
     )
 
 
+def test_the_page_says_what_to_install_and_what_was_promised():
+    """Releases are those of the images that the engines name."""
+    lines = {
+        "several": "vllm==0.33.0 vllm-router==0.1.17",
+        "drafter": "sglang==0.5.23",
+        "sglang pools": "sglang==0.5.23 sglang-router==0.3.2",
+        "trtllm": "tensorrt-llm==1.3.0rc29",
+    }
+    for name, line in lines.items():
+        start = FOLDERS[name]["README.md"].partition("## Start it")[2].partition("`start.sh`:")[0]
+        assert f"    pip install {line}\n" in start
+    assert all("pip install" not in FOLDERS[x]["README.md"] for x in ("amd", "sglang amd"))
+    # one command of the plan, and several servers: only where one machine has all of a model's
+    one = rollout("vllm", Instance(2, copies=4, requests=60), promises=(("TTFT", "2 s", "1 s"),))
+    page = folder(one)[0]["README.md"]
+    assert "`--data-parallel-size 4`" in page and "| TTFT | 2 s | 1 s |\n\n| file" in page
+    assert all(x not in FOLDERS["several"]["README.md"] for x in ("data-parallel", "predicted |"))
+    assert "2000 tokens in and 300 out" in page
+
+
 def test_a_plan_goes_through_json_unchanged():
-    for plan in PLANS.values():
+    own = PLANS["several"]._replace(promises=(("TTFT", "", "9 ms"),))
+    for plan in (*PLANS.values(), own):
         assert plan.startable().startable() == plan.startable()
         for chunk in (math.inf, 512.0):
             instances = tuple(x._replace(chunk=chunk) for x in plan.service.instances)
