@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperOption
 
 from infer_jax.cli import importing
 from infer_jax.cli.table import VERBS, Verb
-from infer_jax.errors import InputError
+from infer_jax.errors import InputError, MissingOptionError
 from infer_jax.results import Result
 from infer_jax.results.wording import from_command
 from infer_jax.verbs.option import Option, option_of, type_of
@@ -66,7 +66,9 @@ def command_of(name: str) -> Callable[..., None]:
                 given["config"] = f"{given['config']}:{family}"
             slide = bool(given.pop("slide", False))
             if slide and ("out" not in given or given.get("no_picture")):
-                raise InputError("command line", "--slide", "given alone", "with --out FILE.png")
+                ways = "both" + ", without --no-picture" * bool(given.get("no_picture"))
+                needs = "--slide needs --out FILE.png: it is a picture."
+                raise MissingOptionError("infer-jax", "--slide", needs, ways)
             with slides(slide):
                 RUNS.get(name, run_verb)(verb, given)
 

@@ -1,5 +1,6 @@
 """A plan with all that is known of it, the requirements on plans, and where they are sought."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Output, Workload
 
 HOUR, MILLION = 3600.0, 1e6
 MODES = ("aggregated", "disaggregated")
+COPIES = re.compile(r"^\s*([\d.e+]+)\s*[xX×]\s*")  # 2 x TP4, 2xTP4
 # seconds, where no limit of TTFT is given: without one the cheapest plans have a TTFT of many
 USUAL_TTFT = 2.0
 # parallel degrees and counts by name; for two pools one such mapping for "prefill" and "decode"
@@ -121,7 +123,7 @@ class PlanPool(NamedTuple):
         Raises:
             ValueError: other words.
         """
-        copies, times, layout = words.strip().replace("×", "x").partition(" x ")
+        copies, times, layout = COPIES.sub(r"\1 x ", words).partition(" x ")
         count = float(copies) if times else 1.0
         if not (count >= 1.0 and count % 1.0 == 0.0):
             raise ValueError(words)
@@ -320,7 +322,7 @@ def read_pools(words: str) -> tuple[PlanPool, ...]:
     >>> [str(pool) for pool in read_pools("TP4 DP2 EP8")], len(read_pools("2 x TP1 > 1 x TP4"))
     (['1 x TP4 DP2 EP8'], 2)
     """
-    pools = tuple(PlanPool.of(pool) for pool in words.split(" > "))
+    pools = tuple(PlanPool.of(pool) for pool in words.split(">"))
     if len(pools) > len(MODES):
         raise ValueError(words)
     return pools

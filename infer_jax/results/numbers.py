@@ -90,10 +90,11 @@ def size(count: SupportsFloat) -> str:
 def quantity(count: SupportsFloat, thing: str) -> str:
     """A number of things, in words: one or several.
 
-    >>> quantity(1, "GPU"), quantity(2.0, "group"), quantity(100000, "request")
-    ('1 GPU', '2 groups', '100,000 requests')
+    >>> quantity(1, "GPU"), quantity(100000, "request"), quantity(60.0519, "request")
+    ('1 GPU', '100,000 requests', '60.05 requests')
     """
     value = float(count)
+    value = value if value % 1.0 == 0.0 else float(f"{value:.4g}")
     return f"{value:,.6g} {thing}" if value == 1.0 else f"{value:,.12g} {thing}s"
 
 

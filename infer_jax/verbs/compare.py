@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from infer_jax.results import option
@@ -89,7 +90,8 @@ def compare(
     if measured is None:
         for name, value in {**facts, "sidecar": sidecar}.items():
             if value is not None:
-                copies = f"; {option('layout', '2 x TP1')} is two copies" * (name == "dp")
+                words = str(split) or f"{value:.12g} x TP1"
+                copies = f"; copies are of {option('layout', words)}" * (name == "dp")
                 raise refuse(name, value, f"only with {option('measured')}{copies}")
         if batch is not None and concurrency is not None:
             allowed = f"{option('batch')} or {option('concurrency')}, not both"
@@ -98,7 +100,8 @@ def compare(
         names = estimator_names(names, total_gpus, several=several)
         work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
         inputs.check_context(sides[0].model, work)
-        return compare_estimators(sides, names, splits, work, concurrency, total_gpus)
+        answer = compare_estimators(sides, names, splits, work, concurrency, total_gpus)
+        return replace(answer, assumed=batch is None and concurrency is None)
     with_runs = option("measured")
     if len(splits) > 1:
         raise refuse("layout", str(splits[1]), f"one with {with_runs}: that of the runs")

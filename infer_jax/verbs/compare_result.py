@@ -33,7 +33,7 @@ ERRORS = (
     Column("median", "with sign, %", "median_signed_error_percent", "{:+.3g}".format),
 )
 ABSENT, RATIO = "-", "second over first"
-SAME = 1e-3  # share by which times differ without a word
+SAME = 1e-3  # share of a time that is left without a word, or by which two differ so
 PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
 ARRIVING = (
     "Requests that arrive by themselves are priced as if as many were kept in flight "
@@ -63,13 +63,14 @@ class EstimatorsCompared(FigureResult):
     """Answers to one question by system, layout and estimator: outputs, and terms of both passes.
 
     ``setup`` is of the first system; ``concurrency``: requests in flight in all copies, None where
-    ``work`` has those of an instance.
+    ``work`` has those of an instance; ``assumed``: nothing was said of them.
     """
 
     setup: inputs.Setup
     work: Workload
     concurrency: float | None
     answers: Sequence[Prediction]
+    assumed: bool = False
     rows_key = "estimators"
 
     @property
@@ -141,6 +142,9 @@ class EstimatorsCompared(FigureResult):
         yield from ("", _side_by_side(both, columns, texts))
         for name in PASSES.values():
             passes = [_milliseconds(getattr(answer.estimate, name)) for answer in self.answers]
+            for terms in passes:
+                small = SAME * sum(terms.values())
+                terms.update({n: 0.0 for n, x in terms.items() if x < small})
             largest = {n: max(x.get(n, 0.0) for x in passes) for terms in passes for n in terms}
             names = sorted((n for n in largest if largest[n]), key=lambda n: -largest[n])
             columns = [Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads)]
@@ -149,7 +153,8 @@ class EstimatorsCompared(FigureResult):
             if not answer.estimate.feasible:
                 yield from ("", f"Not feasible by {label}: see infer-jax estimate.")
         notes = [note for one in systems for note in one.notes]
-        yield Notes([*[OVERLAP] * (len(self.estimators) > 1), *notes])
+        load = f"Load assumed: {self.load}; {option('batch')} or {option('concurrency')} says it."
+        yield Notes([*[load] * self.assumed, *[OVERLAP] * (len(self.estimators) > 1), *notes])
 
     def _figure(self) -> Figure:
         """Both times by every estimator and system, as bars of their terms."""

@@ -129,7 +129,9 @@ def rents_of(price: RentsLike, systems: Sequence[System]) -> dict[str, float]:
         if known is None:
             raise refuse("price", f"{name}={rent:g}", f"of one of {', '.join(names)}")
         if known in given:
-            each = option("price", f"{known or names[0]}={rent:g}")
+            free, bare = [n for n in names if n not in given], [x[""] for x in read if "" in x]
+            pairs = [(known, rent)] if known else zip(free, bare, strict=False)
+            each = " and ".join(option("price", f"{name}={x:g}") for name, x in pairs)
             raise refuse("price", rent, f"one for all systems, or one of each, such as {each}")
         given[known] = rent
     every = given.pop("", None)

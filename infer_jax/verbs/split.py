@@ -1,5 +1,6 @@
 """The layout of a verb's options, in the words of a plan or of an engine; what engines run."""
 
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,11 +11,11 @@ from infer_jax.planning import Layout, PlanPool, layouts, read_pools
 from infer_jax.results import option
 from infer_jax.results.numbers import quantity
 from infer_jax.specs import Architecture, Plan
-from infer_jax.verbs import inputs
+from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, refuse
 
-PRINTED = 'as `plan` prints it: "TP4 DP2 EP8" or "2 x TP4"'
+PRINTED = 'as `plan` prints it: "TP4 DP2 EP8" or "2 x TP4", or an engine\'s flags: "-tp 4"'
 LARGEST = 128  # chips up to which a refusal names layouts that run
 NAMES = {"attention_dp": "dp"}  # degrees as a layout has them
 
@@ -50,6 +51,9 @@ class LayoutOptions(NamedTuple):
             if named:
                 others = ", ".join(option(name) for name in named)
                 raise refuse("layout", layout, f"alone, without {others}: it has every degree")
+            if layout.lstrip().startswith("-"):
+                read = cls.of(None, *_flags(layout))
+                return read._replace(words=str(read))
             try:
                 pools = read_pools(layout)
             except ValueError:
@@ -106,6 +110,29 @@ class LayoutOptions(NamedTuple):
             allowed = f"as much DP as EP for {name}; {inputs.BEST} takes every layout"
             raise refuse("layout", self.words, allowed)
         return Deployment.of(**layout._asdict(), dp=copies)
+
+
+def _flags(words: str) -> tuple[dict[str, float | None], bool, bool]:
+    """Degrees, expert parallelism and attention groups that an engine's flags in a text ask for.
+
+    Raises:
+        InputError: no flags of a layout.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("tp", "pp", "ep", "dp"):
+        spelt = getattr(opt, f"{name.upper()}_FLAGS")
+        parser.add_argument(*spelt, dest=name, type=lambda x: opt.WHOLE.check(opt.WHOLE.parse(x)))
+    parser.add_argument("--enable-expert-parallel", "-ep", action="store_true")
+    parser.add_argument("--enable-dp-attention", action="store_true")
+    try:
+        read, others = parser.parse_known_args(words.split())
+    except ArgumentError:
+        raise refuse("layout", words, PRINTED) from None
+    degrees = {name: getattr(read, name) for name in ("tp", "pp", "ep", "dp")}
+    flags = read.enable_expert_parallel, read.enable_dp_attention
+    if others or not any((*degrees.values(), *flags)):
+        raise refuse("layout", words, PRINTED)
+    return degrees, *flags
 
 
 def _of_engine(

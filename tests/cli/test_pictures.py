@@ -212,6 +212,18 @@ def test_systems_are_compared_as_each_is_estimated_alone():
         ij.compare(POINT[0], systems, measured=str(RUNS))
 
 
+def test_a_comparison_says_the_load_that_it_assumes_and_leaves_out_what_is_too_small():
+    asked: dict[str, Any] = {"hardware": [POINT[1], "b200_sxm"], "tp": 1}
+    found = ij.compare(POINT[0], **asked)
+    assert isinstance(found, EstimatorsCompared)
+    assert "Load assumed: 1 request in flight in an instance; batch or conc" in str(found)
+    assert "Load assumed" not in str(ij.compare(POINT[0], **asked, batch=1))
+    _, _, printed = str(found).partition("decode, spent on")
+    for name in found.answers[0].estimate.decode.terms:
+        shares = [float(x.terms[name] / x.time) for x in (a.estimate.decode for a in found.answers)]
+        assert (f"\n{term(name)} " in printed) == (max(shares) >= 1e-3), (name, shares)
+
+
 def test_layouts_are_compared_as_each_is_estimated_alone():
     """One load of all copies, or one of each instance; a column a layout, and a row in JSON."""
     layouts = ["TP2", "2 x TP1"]

@@ -179,6 +179,10 @@ REFUSED = {
     "facts without runs": (
         (*COMPARE, "--tp", "1", "--prompts", "640"), "only with --measured"
     ),
+    "copies without runs": (
+        (*COMPARE, "-tp", "4", "-dp", "2"), 'copies are of --layout "2 x TP4"'
+    ),
+    "a slide alone": ((*COMPARE, "--tp", "1", "--slide"), "--slide needs --out FILE.png"),
     "no such number": ((*SENSITIVITY, "--set", "hardware.chip.memory_bandwith=1"), "bandwith"),
     "nothing to set": ((*SENSITIVITY, "--set", "hardware.price"), "PATH=NUMBER"),
     "set beyond bounds": ((*SENSITIVITY, "--set", "hardware.price=-3"), "hardware.price"),

@@ -158,6 +158,7 @@ def test_rents_of_different_classes_are_said():
     "price, sentence",
     [
         ([2, 4], 'price is 4; allowed: one for all systems, or one of each, such as price="h100'),
+        ([2.5, 4], 'such as price="h100_sxm=2.5" and price="b200_sxm=4"'),
         (["h100=2", "h100_sxm=3"], "price is '3'; allowed: one for all systems"),
         ({"b300_sxm": 1.0}, "price is 'b300_sxm=1'; allowed: of one of h100_sxm, b200_sxm"),
         ({SYSTEM: 0.0}, "a price above 0, of 1e\\+12 at most, or with a system: {"),

@@ -60,6 +60,22 @@ def test_engines_own_words(options, words):
     assert str(spelt) == words == str(named)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("2xTP4", "2 x TP4"),
+        ("2 xTP4 > 1X tp2", "2 x TP4 > 1 x TP2"),
+        ("-tp 4 -dp 2 --enable-expert-parallel", "1 x TP4 DP2 EP8"),
+        ("--tensor-parallel-size=4 -dp 2", "2 x TP4"),
+        ("--tp-size 8 --dp-size 2 --ep-size 8 --enable-dp-attention", "1 x TP4 DP2 EP8"),
+    ],
+)
+def test_other_spellings_of_a_layout(given, words):
+    split = LayoutOptions.of(given, {})
+    assert split.pools == read_pools(words)
+    assert split.words
+
+
 def test_verbs_answer_the_plan_that_is_printed():
     best = ij.plan(*POINT, total_gpus=2, mode="aggregated", tpot=0.03, concurrency=32).best
     assert best is not None
@@ -78,6 +94,9 @@ def test_verbs_answer_the_plan_that_is_printed():
         ({"layout": "TP2", "tp": 2}, "layout is 'TP2'; allowed: alone, without tp: it has every"),
         ({"layout": "TP2 TP4"}, 'as `plan` prints it: "TP4 DP2 EP8"'),
         ({"layout": "0 x TP2"}, "as `plan` prints it"),
+        ({"layout": "-tp"}, "or an engine's flags"),
+        ({"layout": "-tp 0"}, "or an engine's flags"),
+        ({"layout": "-tp 4 --max-num-seqs 8"}, "or an engine's flags"),
         ({"layout": "TP3"}, r'TP of 1, 2, 4, 8, 16, 32.*layout "DP3"'),
         ({"layout": "TP33"}, r'; on 32 GPUs layout ".*TP32'),
         ({"layout": "TP2 DP2", "config": "llama-3.1-8b"}, '"TP4" or "2 x TP2", which is copies'),
