@@ -20,6 +20,8 @@ def met():
 def test_plans_meet_the_limits_cheapest_first(met):
     output = met
     assert output["feasible"] and not output["near_misses"]
+    asked = {"ttft_ms": 400, "tpot_ms": 12, "p95_ttft_ms": None, "p99_ttft_ms": None}
+    assert output["limits"] == asked and output["request_rate_per_s"] is None
     plans = output["plans"]
     assert {p["mode"] for p in plans} == {"aggregated", "disaggregated"}
     for mode in ("aggregated", "disaggregated"):
