@@ -50,6 +50,12 @@ class Requirements:
         return {"p95": self.p95_ttft, "p99": self.p99_ttft}
 
     @property
+    def limits(self) -> dict[str, float]:
+        """Its limits of times, for JSON, in milliseconds."""
+        times = ("ttft", "tpot", "p95_ttft", "p99_ttft")
+        return {f"{name}_ms": 1e3 * getattr(self, name) for name in times}
+
+    @property
     def of_ttft(self) -> float:
         """The tightest limit of TTFT or a percentile of it, infinite where there is none."""
         return min(self.ttft, *self.tails.values())

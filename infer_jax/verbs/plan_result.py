@@ -185,8 +185,7 @@ class PlanResult(FigureResult):
     def _facts(self) -> dict[str, object]:
         """What was asked, and all plans, for JSON; rents in the currency of ``price``."""
         question, plans, work = self.question, self.searched, self.question.requests.work
-        needs, frontier = question.requirements, question.requirements.frontier
-        limits = {"ttft": needs.ttft, "tpot": needs.tpot, "p95_ttft": needs.p95_ttft}
+        frontier = question.requirements.frontier
         return {
             "model": plans.model.name,
             "formats": plans.formats,
@@ -196,10 +195,8 @@ class PlanResult(FigureResult):
             "osl_tokens": work.osl,
             "prefix_tokens": work.prefix,
             "lengths": question.requests.lengths,
-            "request_rate_per_s": needs.rate,
-            "limits": {
-                f"{name}_ms": 1e3 * x for name, x in (limits | {"p99_ttft": needs.p99_ttft}).items()
-            },
+            "request_rate_per_s": question.requirements.rate,
+            "limits": question.requirements.limits,
             "usual_ttft_ms": 1e3 * USUAL_TTFT if plans.usual else None,
             "configurations": plans.configurations,
             "feasible": self.feasible,

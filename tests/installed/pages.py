@@ -37,7 +37,7 @@ class Command(NamedTuple):
     @property
     def text(self) -> str:
         """As one would type it."""
-        return " ".join(self.words)
+        return " ".join(f'"{word}"' if " " in word else word for word in self.words)
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}: {self.text}"

@@ -128,7 +128,7 @@ def run(home, tmp_path_factory):
         for file, writes in PROFILES.items():
             if f"--hardware {file}" in text:
                 shutil.copy(once(writes).folder / file, folder)
-        first, *rest = text.split()
+        first, *rest = shlex.split(text)
         words: list[str] = []
         for word in rest:
             words += sorted(glob(word, root_dir=folder)) if "*" in word else [word]
