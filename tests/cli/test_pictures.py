@@ -156,7 +156,7 @@ def test_a_command_writes_the_picture_that_the_result_draws_as_a_file_and_as_a_p
     slide = tmp_path / "slide.svg"
     answer(*asked, "--out", str(slide), "--slide")
     assert 'viewBox="0 0 460.8 259.2"' in slide.read_text()  # points: 16 : 9
-    assert "with --out" in run(*asked, "--slide").err
+    assert "needs --out" in run(*asked, "--slide").err
     assert answer(*asked, "--out", str(web))["picture"] == str(web)
     page = web.read_text()
     assert page.startswith("<!doctype html>") and found._repr_html_() in page

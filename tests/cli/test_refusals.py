@@ -182,7 +182,6 @@ REFUSED = {
     "copies without runs": (
         (*COMPARE, "-tp", "4", "-dp", "2"), 'copies are of --layout "2 x TP4"'
     ),
-    "a slide alone": ((*COMPARE, "--tp", "1", "--slide"), "--slide needs --out FILE.png"),
     "no such number": ((*SENSITIVITY, "--set", "hardware.chip.memory_bandwith=1"), "bandwith"),
     "nothing to set": ((*SENSITIVITY, "--set", "hardware.price"), "PATH=NUMBER"),
     "set beyond bounds": ((*SENSITIVITY, "--set", "hardware.price=-3"), "hardware.price"),
