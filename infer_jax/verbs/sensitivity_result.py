@@ -289,15 +289,15 @@ def other_chips(point: Point, setup: inputs.Setup, name: str) -> list[OtherChip]
     for other in list_systems():
         if other == setup.system.name:
             continue
-        setup = inputs.setup(
+        there = inputs.setup(
             setup.model, other, None, None, None, engine_version=setup.engine_version
         )
         try:
-            model = inputs.estimator(name, setup)
+            model = inputs.estimator(name, there)
         except InputError:
             continue
-        trust = inputs.trust(name, model, setup)
-        after, fits = evaluated(point._replace(estimator=model, hardware=setup.hardware))
+        trust = inputs.trust(name, model, there)
+        after, fits = evaluated(point._replace(estimator=model, hardware=there.hardware))
         changes = relative_changes(base, after)
         chips.append(OtherChip(other, changes, bool(fits), trust.borrowed_from))
     paid = BLENDED if all(BLENDED in chip.changes for chip in chips) else "cost"
