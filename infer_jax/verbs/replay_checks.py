@@ -44,8 +44,8 @@ def layout_of(
         if split.pools or split.copies > 1:
             name = "layout" if split.words else "tp" if split.pools else "dp"
             names = f"{option('prefill_tp')} and {option('decode_tp')}"
-            setup = split.pools[0].layout.tp if split.pools else split.copies
-            raise refuse(name, split.words or setup, f"without {names}, which are two pools")
+            number = split.pools[0].layout.tp if split.pools else split.copies
+            raise refuse(name, split.words or number, f"without {names}, which are two pools")
         first, copies, tp, dp = (either(value, 1.0) for value in pools.values())
         sizes = (first, copies), (tp, dp)
         both = [PlanPool(Layout(x, 1.0, 1.0, 1.0), count, 1.0) for x, count in sizes]

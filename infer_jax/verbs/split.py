@@ -46,7 +46,7 @@ class LayoutOptions(NamedTuple):
         tp, pp, ep, dp = (degrees.get(name) for name in ("tp", "pp", "ep", "dp"))
         named = [x for x in degrees if degrees[x] is not None and (x, degrees[x]) != ("dp", 1)]
         flags = {"enable_expert_parallel": expert_parallel, "enable_dp_attention": dp_attention}
-        named += [name for name, setup in flags.items() if setup]
+        named += [name for name, is_set in flags.items() if is_set]
         if layout is not None:
             if named:
                 others = ", ".join(option(name) for name in named)

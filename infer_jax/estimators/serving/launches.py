@@ -29,6 +29,7 @@ def graph_tokens(ctx: Context) -> Array:
     min(2 max_num_seqs, 512) tokens (``cudagraph_mode`` FULL_AND_PIECEWISE, docs/design/cuda_graphs
     and vllm/config/vllm.py, ``_set_cudagraph_sizes``, at v0.13); its launches count as those of a
     decode pass, which is captured whole. Engines without ``mixed_graphs``: 0, decode passes alone.
+    ``one_pass``, so a prefill pool, counts every prompt as launched without a graph.
     """
     own = jnp.minimum(2.0 * ctx.plan.max_sequences, GRAPHS)
     none = jnp.zeros_like(own)

@@ -6,7 +6,7 @@ from jax import Array
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.launches import launch_alone
+from infer_jax.estimators.serving.launches import eager_launch
 from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhead
 from infer_jax.estimators.serving.passes import (
     attention_and_launch,
@@ -47,10 +47,7 @@ def one_pass(ctx: Context, forward: ForwardPass) -> Pass:
         add(
             pass_terms.prefill_attention(ctx, micro, new, forward.cached_tokens),
             pass_terms.prompt_head(ctx, micro),
-            overhead(
-                launch=launch_alone(ctx, micro, new),
-                host=jnp.zeros_like(ctx.engine.sequence_time),
-            ),
+            overhead(launch=eager_launch(ctx, new), host=jnp.zeros_like(ctx.engine.sequence_time)),
         ),
     )
     needs = trees.where(decodes, *kinds)
