@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_970,
-    "lines of code of the package": 36_732,
-    "lines of the package": 63_582,
+    "lines of code of the package": 36_729,
+    "lines of the package": 63_580,
     "files of the package": 426,
     "lines of experiments": 10_847,
     "lines of tests": 31_475,
