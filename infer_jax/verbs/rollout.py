@@ -21,8 +21,8 @@ NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"
 def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
     """What starts a plan on its engine."""
     form, systems, _ = plans.searches[choice.label]
-    service, setup = plans.service_of(choice, question), [x.setup.system for x in systems]
-    if not service.checkpoint.missing and any(x.path == Path() for x in setup):
+    service, used = plans.service_of(choice, question), [x.setup.system for x in systems]
+    if not service.checkpoint.missing and any(x.path == Path() for x in used):
         service = service._replace(checkpoint=service.checkpoint._replace(missing=NO_GPU))
     shipped = profiles_folder()
     config, rate, last = question.config, question.requirements.rate, choice.pools[-1]
@@ -30,7 +30,7 @@ def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
     return Rollout(
         plans.engine_of(choice),
         service,
-        tuple(x.name if x.path.parent == shipped else str(x.path) for x in setup),
+        tuple(x.name if x.path.parent == shipped else str(x.path) for x in used),
         os.fspath(config) if isinstance(config, str | os.PathLike) else plans.model.name,
         f"{plans.model.name}: {choice.layout} on {choice.system}",
         Load(
