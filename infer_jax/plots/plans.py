@@ -136,8 +136,9 @@ def _draw_chosen(axes: Axes, chart: PlanChart, *, several: bool) -> None:
     low, high = axes.get_ylim()
     axes.set_ylim(low / 2.2, high)  # space for the words below it
     where = f"{in_words(plan.series)}: " if several else ""
-    wait = plan.numbers.get("ttft")
+    tail, wait = plan.numbers.get("p99_ttft"), plan.numbers.get("ttft")
     first = "" if wait is None else f", TTFT {digits(wait)} ms"
+    first = first if tail is None else f", p99 of TTFT {digits(tail)} ms"
     price = f"{digits(cost)} {axis.short}"
     if axis.short.startswith("$"):
         price = f"${digits(cost)}{axis.short.removeprefix('$')}"

@@ -16,7 +16,7 @@ from infer_jax.planning import Choice, bands
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
 from infer_jax.plots.plans import plot_plans
 from infer_jax.plots.rendering import rent
-from infer_jax.plots.style import Figure
+from infer_jax.plots.style import Figure, is_slide
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import pictures
@@ -32,8 +32,12 @@ def figure(question: Question, plans: Plans) -> Figure:
     Raises:
         InputError: matplotlib is missing.
     """
-    chart = plan_chart(question, plans)
-    return plot_plans(chart, title=chart.label, caption=_caption(question, plans, chart))
+    chart, best, title = plan_chart(question, plans), plans.best, ""
+    if is_slide() and best is not None:  # a slide says what was found
+        price = f"{digits(best.usd_per_mtok)} {question.currency}/Mtok"
+        title = f"{plans.model.name}: {in_words(best.layout)} on {in_words(best.system)}, {price}"
+    caption = _caption(question, plans, chart)
+    return plot_plans(chart, title=title or chart.label, caption=caption)
 
 
 def page(question: Question, plans: Plans, notes: list[str]) -> str:
@@ -95,6 +99,7 @@ def plan_point(c: Choice, question: Question, words: Words) -> PlanPoint:
             "usd": c.usd_per_mtok,
             "usd_out": c.value("cost"),
             "rate": c.throughput,
+            **({} if c.p99_ttft is None else {"p99_ttft": 1e3 * c.p99_ttft}),
         },
         bands=bands.band_ends(c, arriving=question.requirements.rate is not None),
         pools=c.mode == "disaggregated",
@@ -110,6 +115,7 @@ def _caption(question: Question, plans: Plans, chart: PlanChart) -> str:
         *([f"at most {limits.chips:g} GPUs"] if np.isfinite(limits.chips) else []),
         *([f"{limits.concurrency:g} requests in flight"] if limits.concurrency else []),
         *([f"{limits.rate:g} requests/s"] if limits.rate else []),
+        *(f"{x} of TTFT within {1e3 * t:g} ms" for x, t in limits.tails.items() if np.isfinite(t)),
     ]
     work, estimator = question.requests.work, question.estimator
     return pictures.plans_caption(chart, work, plans.formats, rents, estimator, *more)
