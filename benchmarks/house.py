@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_977,
-    "lines of code of the package": 36_736,
-    "lines of the package": 63_587,
+    "lines of code of the front": 9_976,
+    "lines of code of the package": 36_735,
+    "lines of the package": 63_586,
     "files of the package": 426,
     "lines of experiments": 10_847,
     "lines of tests": 31_475,

@@ -51,9 +51,9 @@ class Requirements:
 
     @property
     def limits(self) -> dict[str, float]:
-        """Its limits of times, for JSON, in milliseconds."""
-        times = ("ttft", "tpot", "p95_ttft", "p99_ttft")
-        return {f"{name}_ms": 1e3 * getattr(self, name) for name in times}
+        """The limits on times by the names of the times, s; infinite where there are none."""
+        tails = {f"{name}_ttft": limit for name, limit in self.tails.items()}
+        return {"ttft": self.ttft, **tails, "tpot": self.tpot}
 
     @property
     def of_ttft(self) -> float:

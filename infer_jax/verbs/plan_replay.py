@@ -89,10 +89,9 @@ def replay_plans(question: Question, plans: Plans) -> None:
 
 
 def time_limits(question: Question, plans: Plans) -> dict[str, float]:
-    """The limits on times by the names of the times, s; infinite where there are none."""
-    limits, usual = question.requirements, USUAL_TTFT if plans.usual else np.inf
-    tails = {f"{name}_ttft": limit for name, limit in limits.tails.items()}
-    return {"ttft": min(limits.ttft, usual), **tails, "tpot": limits.tpot}
+    """``Requirements.limits``, with the usual one of TTFT where plans were held to that."""
+    limits, usual = question.requirements.limits, USUAL_TTFT if plans.usual else np.inf
+    return limits | {"ttft": min(limits["ttft"], usual)}
 
 
 def _goal(question: Question, plans: Plans) -> Goal:

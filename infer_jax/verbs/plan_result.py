@@ -196,7 +196,7 @@ class PlanResult(FigureResult):
             "prefix_tokens": work.prefix,
             "lengths": question.requests.lengths,
             "request_rate_per_s": question.requirements.rate,
-            "limits": question.requirements.limits,
+            "limits": {f"{k}_ms": 1e3 * x for k, x in question.requirements.limits.items()},
             "usual_ttft_ms": 1e3 * USUAL_TTFT if plans.usual else None,
             "configurations": plans.configurations,
             "feasible": self.feasible,

@@ -58,7 +58,7 @@ def launch_beside(
     return eager_share(ctx, decoding, prompts, new) * eager_launch(ctx, prompts * new, gaps)
 
 
-def launch_alone(ctx: Context, prompts: Array, new: Array) -> Array:
+def launch_alone(ctx: Context, prompts: Array, new: Array, gaps: Array) -> Array:
     """Seconds of launches of a pass that feeds ``prompts`` of ``new`` tokens each and no more."""
-    gaps, share = pass_terms.gaps(ctx), eager_share(ctx, jnp.zeros_like(prompts), prompts, new)
+    share = eager_share(ctx, jnp.zeros_like(prompts), prompts, new)
     return share * eager_launch(ctx, prompts * new, gaps) + (1.0 - share) * gaps

@@ -83,7 +83,7 @@ def passes(
             alone.scaled(chunks),
             attending,
             pass_terms.prompt_head(ctx, one),
-            overhead(launch=chunks * launch_alone(ctx, one, chunk)),
+            overhead(launch=chunks * launch_alone(ctx, one, chunk, gaps)),
         ),
         joining=prompts_beside(ctx, mixed, decoding, attending.scaled(1.0 / share), launch).scaled(
             share
