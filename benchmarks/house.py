@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_976,
-    "lines of code of the package": 36_735,
-    "lines of the package": 63_586,
+    "lines of code of the package": 36_741,
+    "lines of the package": 63_600,
     "files of the package": 426,
     "lines of experiments": 10_847,
-    "lines of tests": 31_475,
+    "lines of tests": 31_497,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

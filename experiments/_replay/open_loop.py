@@ -162,7 +162,7 @@ def run(path: Path, overlap: bool) -> tuple[bool, dict]:
         experiment = Experiment(list(own), overlap)
         model = shipped(experiment.system)
         times += experiment.replayed(model)
-        fronts += [float(model.chosen_engine.front)] * experiment.count
+        fronts += [float(model.front_time(experiment.server.plan))] * experiment.count
     (front,) = set(fronts)
     hosts = _hosts(rows, times)
     table, found = [], {"shipped": [], "host of the other models": []}

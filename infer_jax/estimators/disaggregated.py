@@ -130,8 +130,8 @@ class Disaggregated(Wrapper):
     ) -> Estimate:
         """A request through both pools, ``workload.batch`` requests in each decode instance.
 
-        TTFT adds up the time before a prompt's first pass (``front_time``), the prefill, the part
-        of the transfer that the prefill does not hide, router and hand-over, and waits. In an open
+        TTFT adds up the time before a prompt is queued (``front_time``), the prefill, the part of
+        the transfer that the prefill does not hide, router and hand-over, and waits. In an open
         loop these are of arrivals, and requests per second the least of their rate and the
         capacities of prefill, decode and the link; in a closed one both follow from the requests in
         flight (``joined``; ``loop`` where these are known). TPOT is a decode step without prefills.

@@ -135,7 +135,7 @@ class Estimator(Spec):
         return self.fitted(tables.get(self.table, {}))
 
     def front_time(self, plan: Plan) -> Array:
-        """Seconds between a request's arrival and its first pass; 0 where none are known."""
+        """Seconds between a request's arrival and its place in the queue; 0 if not known."""
         return jnp.zeros_like(plan.instance)
 
     def request_places(
@@ -223,5 +223,5 @@ class Wrapper(Estimator):
         return self.replace(target=self.target.fitted_to(tables))
 
     def front_time(self, plan: Plan) -> Array:
-        """Seconds before a request's first pass, by its target."""
+        """Seconds between a request's arrival and its place in the queue, by its target."""
         return self.target.front_time(plan)

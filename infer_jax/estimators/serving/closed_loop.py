@@ -151,7 +151,7 @@ def ttft_terms(ctx: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Te
     terms = {
         **loop.passes.alone.terms,
         "fetch": fetch(ctx, work, cached, own),
-        "front": ctx.engine.front,
+        **ctx.coefficients.arrival_terms(ctx.engine, ctx.plan),
         "admission": loop.admission,
         "beside decodes": jnp.where(first, 0.0, jnp.minimum(loop.group - 1.0, 1.0) * longer),
         "other prefills": prompt.met * joining + prompt.turns * loop.step,

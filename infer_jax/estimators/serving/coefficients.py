@@ -7,6 +7,7 @@ from jax import Array
 
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
+from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.footprint import EngineSettings, Overheads
 from infer_jax.physics import prompt
 from infer_jax.physics.energy import Draw
@@ -272,3 +273,10 @@ class Coefficients(Spec):
         priced, hence in estimates, plans and replays. Here nothing is added.
         """
         return {}
+
+    def arrival_terms(self, engine: Engine, plan: Deployment) -> dict[str, Array]:
+        """Seconds by term between a request's arrival and its place in the queue.
+
+        Network, tokeniser and server. Estimates, replays and calibrations all add these up.
+        """
+        return {"front": engine.front}

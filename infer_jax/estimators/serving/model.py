@@ -27,6 +27,7 @@ from infer_jax.estimators.serving.server_estimate import RequestTokens, ServerEs
 from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
 from infer_jax.physics.chance import TENTH
+from infer_jax.physics.decoder import total
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -197,8 +198,9 @@ class Serving(Coefficients, Estimator):
         return context._replace(draft=context._replace(plan=small).for_model(draft))
 
     def front_time(self, plan: Plan) -> Array:
-        """Seconds before a prompt's first pass: network, tokeniser and server."""
-        return self.chosen_engine.front * self.first_factor
+        """Seconds between a request's arrival and its place in the queue: ``arrival_terms``."""
+        terms = self.arrival_terms(self.chosen_engine, deployment(plan))
+        return total(terms.values()) * self.first_factor
 
     def request_places(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan

@@ -83,11 +83,15 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     busy = -jnp.expm1(-loaded.decoding)
     turn = loaded.following * pass_yield(ctx)
     turns = busy * admission_passes(ctx) + balance_passes(ctx, loaded.rate * turn, busy)
-    before = {"front": ctx.engine.front, "admission": turns * turn}
     cached = memory.cache_bytes(ctx, lengths.prefix)
     fetched = fetch(ctx, work, cached, cost.alone.time)
     # the laws take steps that decode; a prompt's own has a factor of its own
-    own = {"prompt": loaded.own / ctx.coefficients.decode_factor, "fetch": fetched, **before}
+    own = {
+        "prompt": loaded.own / ctx.coefficients.decode_factor,
+        "fetch": fetched,
+        **ctx.coefficients.arrival_terms(ctx.engine, ctx.plan),
+        "admission": turns * turn,
+    }
     first = {
         **{name: x * ctx.coefficients.first_factor for name, x in own.items()},
         "other prefills": loaded.queue_wait,

@@ -5,17 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
 
 import infer_jax as ij
 from infer_jax.errors import InputError
+from infer_jax.estimators import VARIANTS, Variant
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.replays.requests import drawn_arrivals, drawn_lengths
 from infer_jax.replays.runs import BATCHES, statistic
+from infer_jax.specs import spec
 from infer_jax.verbs.replay_requests import request_stream
 from infer_jax.verbs.replay_server import Sizes, server_of
 from tests.cli.running import answer, as_command
@@ -60,6 +63,25 @@ def test_times_are_those_of_the_scheduler_with_the_estimators_own_pass(loaded):
     np.testing.assert_allclose(run.last, last, rtol=2e-4)
     ttft = 1e3 * (first - run.arrival)
     assert loaded.to_dict()["ttft_ms"]["p90"] == pytest.approx(np.percentile(ttft, 90), rel=2e-4)
+
+
+@spec
+class Tokenised(Serving):
+    """``Serving`` whose requests are tokenised for half a second before they are queued."""
+
+    def arrival_terms(self, engine, plan):
+        return {**super().arrival_terms(engine, plan), "tokeniser": jnp.asarray(0.5)}
+
+
+def test_a_term_before_the_queue_reaches_estimate_and_replay(flying, monkeypatch):
+    monkeypatch.setitem(VARIANTS, "tokenised", Variant(Tokenised.of, "a slow tokeniser", "here"))
+    for load in ({"concurrency": 6}, {"request_rate": 60}):
+        terms = ij.estimate(*SERVER, tp=1, estimator="tokenised", **load).estimate.prefill.terms
+        assert float(terms["tokeniser"]) == 0.5
+    slow = ij.replay(*SERVER, estimator="tokenised", **CLOSED)
+    assert slow.server.front == pytest.approx(flying.server.front + 0.5)
+    first, later = (float(x.runs[0].first.min() - x.runs[0].arrival.min()) for x in (flying, slow))
+    assert later == pytest.approx(first + 0.5)
 
 
 def _direct(c, *batch):
