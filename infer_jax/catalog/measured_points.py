@@ -1,4 +1,4 @@
-"""The measured runs that a calibrated profile keeps, each one point of a chart."""
+"""What a calibrated profile was measured on, and its runs, each one point of a chart."""
 
 import math
 from typing import NamedTuple
@@ -36,6 +36,28 @@ class MeasuredPoint(NamedTuple):
     def latency(self) -> float:
         """Seconds of a whole request."""
         return latency(self.ttft, self.tpot, self.osl)
+
+
+class Calibration(NamedTuple):
+    """The servers that a profile was calibrated to: their model, its formats, their layouts."""
+
+    model: str
+    formats: str
+    layouts: tuple[str, ...]
+
+
+def read_calibration(where: str, body: object) -> Calibration:
+    """The servers of a profile's ``[calibrated]`` table.
+
+    Raises:
+        InputError: anything else than a model, its formats and a list of layouts.
+    """
+    match body:
+        case {"model": str(model), "formats": str(formats), "layouts": list(layouts), **rest}:
+            if not rest and layouts and all(isinstance(name, str) for name in layouts):
+                return Calibration(model, formats, tuple(layouts))
+    allowed = "model, formats and layouts, two texts and a list of texts"
+    raise InputError(where, "calibrated", type(body).__name__, allowed)
 
 
 def read_measured(where: str, rows: object) -> tuple[MeasuredPoint, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from infer_jax.catalog import units
-from infer_jax.catalog.measured_points import MeasuredPoint
+from infer_jax.catalog.measured_points import Calibration, MeasuredPoint
 from infer_jax.catalog.sense import bounds_broken
 from infer_jax.errors import InputError
 from infer_jax.specs import Chip, Hardware, Spec, value_of
@@ -36,6 +36,7 @@ class Sheet:
     intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     rent_class: str = ""
     measured: tuple[MeasuredPoint, ...] = ()  # of the last file that has any
+    calibration: Calibration | None = None  # of the last file that has one, of these parts
     unchecked: tuple[str, ...] = ()  # of the file that is being read
 
     def enter(

@@ -14,7 +14,12 @@ from pathlib import Path
 
 from infer_jax.catalog import units
 from infer_jax.catalog.foreign import read_toml
-from infer_jax.catalog.measured_points import MeasuredPoint, read_measured
+from infer_jax.catalog.measured_points import (
+    Calibration,
+    MeasuredPoint,
+    read_calibration,
+    read_measured,
+)
 from infer_jax.catalog.names import chip_of, nearest
 from infer_jax.catalog.sheets import (
     TEXTS,
@@ -50,6 +55,7 @@ class System:
     notes: str
     intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)  # 80 %, SI
     measured: tuple[MeasuredPoint, ...] = ()  # runs that its coefficients were calibrated to
+    calibration: Calibration | None = None  # the servers of those runs
     rent_class: str = ""  # whose price it is: of "a GPU cloud", "a hyperscaler"; "" where not said
 
     def __repr__(self) -> str:
@@ -130,6 +136,7 @@ def load_system(name_or_path: str | os.PathLike[str]) -> System:
         path=path,
         notes=sheet.texts.get("notes", ""),
         measured=sheet.measured,
+        calibration=sheet.calibration,
         rent_class=sheet.rent_class,
     )
 
@@ -162,6 +169,10 @@ def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
         sheet = _read(_locate(base, path), (*chain, path.resolve()))
     if "measured" in table:
         sheet.measured = read_measured(where, table.pop("measured"))
+    if not {*PARTS, "serving"}.isdisjoint(table):  # no longer what was measured
+        sheet.calibration = None
+    if "calibrated" in table:
+        sheet.calibration = read_calibration(where, table.pop("calibrated"))
     names = table.pop("unchecked", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(where, "unchecked", short(names), 'a list of fields: ["chip.memory"]')

@@ -6,6 +6,7 @@ from typing import NamedTuple, SupportsFloat
 
 from infer_jax import engines
 from infer_jax.catalog import System
+from infer_jax.catalog.measured_points import Calibration
 from infer_jax.catalog.published import (
     Within,
     facts,
@@ -31,10 +32,10 @@ class Trust(NamedTuple):
     in per cent, over the rows that ``errors_of`` describes, empty where not known;
     ``known``: whether its errors are known, so that answers have bands;
     ``borrowed_from``: the generation whose coefficients are used for a chip
-    without measured rows; ``own``: the bands of a profile that was calibrated to its own
-    server; ``foreign``: whether no measured row is of the chip's make; ``age_deviation``: of the
-    logarithm of launch gaps and host times by the age of the software; ``says``: all of this in
-    one sentence.
+    without measured rows; ``own``: the bands of a profile that was calibrated to its own server,
+    and ``layouts`` those of that server, none for what it is not of; ``foreign``: whether no
+    measured row is of the chip's make; ``age_deviation``: of the logarithm of launch gaps and host
+    times by the age of the software; ``says``: all of this in one sentence.
     """
 
     estimator: str
@@ -47,6 +48,7 @@ class Trust(NamedTuple):
     borrowed_from: str | None = None
     known: bool = False
     own: Within = {}  # noqa: RUF012
+    layouts: tuple[str, ...] = ()
     foreign: bool = False
     age_deviation: float = 0
 
@@ -55,23 +57,31 @@ class Trust(NamedTuple):
         """Whether the profile holds a calibration to its own server."""
         return bool(self.own)
 
+    def covers(self, layout: object = None) -> bool:
+        """Whether the profile's own server was measured in such a layout; None: in any at all."""
+        return bool(self.layouts) if layout is None else str(layout) in self.layouts
+
     def within(
-        self, load: float, lengths: tuple[float, float], *, pools: bool = False, gaps: float = 0
-    ) -> Within:
+        self, load: float, lengths: tuple[float, float], *, pools: bool = False, gaps: float = 0,
+        layout: object = None,
+    ) -> Within:  # fmt: skip
         """Factors of a prediction between which shares of runs were measured, by output.
 
         The one law of bands. By share in per cent, of publishers of whom no fit has seen a row; of
-        a profile's own server where it was calibrated to one, which is never of ``pools``.
+        a profile's own server where it was calibrated to one, which is never of ``pools``. Of what
+        that server was not (its model, formats or ``layout``), the outer ends of both: the factors
+        that were fitted may be of this machine or of that model alone, which its runs cannot tell.
         ``load``: requests in flight of an instance, of one that decodes; ``lengths``: mean tokens
         of prompt and output; ``gaps``: the share of a token's time that grows with the age of the
         software (``gap_share``), for d log(time) / d log(gaps) is this share.
         """
-        if self.own and not pools:
+        if self.own and not pools and self.covers(layout):
             return self.own
         found = unseen(facts(load, lengths), pools=pools)
         if self.age_deviation:
             found = widened(found, gaps * self.age_deviation)
-        return _widest(found, unseen_errors()["make"].within) if self.foreign else found
+        found = _widest(found, unseen_errors()["make"].within) if self.foreign else found
+        return _widest(found, self.own) if self.own and not pools else found
 
     @property
     def mark(self) -> str:
@@ -88,6 +98,7 @@ class Trust(NamedTuple):
             "errors_of": self.errors_of or None,
             "borrowed_from": self.borrowed_from,
             "calibrated": self.calibrated,
+            "calibrated_to_layouts": list(self.layouts),
             "says": self.says,
         }
 
@@ -98,10 +109,13 @@ def trust(
     system: System,
     model: str,
     changed: bool = False,
+    formats: str = "",
+    layout: str = "",
 ) -> Trust:
     """The known errors of an estimator on a system, for a model by its name.
 
-    ``changed``: whether the user changed numbers of the system, so that no measured row is of it.
+    ``changed``: whether the user changed numbers of the system, so that no measured row is of it;
+    ``formats``, ``layout``: of the model and of its one instance in words, where they are known.
 
     >>> from infer_jax.catalog import load_system
     >>> from infer_jax.estimators import make
@@ -114,9 +128,10 @@ def trust(
         return Trust(name, system.name, says.rstrip())
     head = f"Estimator {name} ({NAMES[engine]}): "
     if own := system.bands():
-        says = f"{head}calibrated to the server of {system.name}."
+        says = f"{head}calibrated to the server of {system.name}"
         bands: Within = {output: {80: ends} for output, ends in own.items()}
-        return Trust(name, system.name, says, engine, known=True, own=bands)
+        trusted = Trust(name, system.name, says, engine, known=True, own=bands)
+        return _of_server(trusted, system.calibration, (model, formats, layout), changed)
     engines = {} if changed else serving_measured().rows.get(system.name, {})
     rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
     trusted = Trust(name, system.name, head, engine, rows, age_deviation=estimator.age_deviation)
@@ -150,12 +165,36 @@ def trust(
 FITTED_TABLE = "serving"  # the table of coefficients that were fitted to measured servers
 # what errors are of: fitted servers at other lengths, or what is new in a question
 FITTED = "fitted servers, at lengths left out of the fit"
+OUTSIDE = (
+    "is outside of what was measured: its band is no narrower than that of servers that no fit has "
+    "seen."
+)
 LEFT_OUT = {
     "system": "NVIDIA systems left out of the fit whole",
     "model": "models left out of the fit whole",
     "amd": "AMD servers left out of the fit whole",
     "make": "AMD's chips left out of the fit whole",
 }
+
+
+def _of_server(
+    trusted: Trust, server: Calibration | None, asked: tuple[str, str, str], changed: bool
+) -> Trust:
+    """``trusted`` of a question about the server that a profile was calibrated to, or another.
+
+    ``asked``: the model, its formats and the layout, "" where not known.
+    """
+    if server is None:
+        others = ["Its profile does not say which model and layouts that was: this question"]
+        return trusted._replace(says=f"{trusted.says}. {others[0]} {OUTSIDE}")
+    known = ((server.model,), (server.formats,), server.layouts)
+    others = [x for x, names in zip(asked, known, strict=True) if x and x not in names]
+    others += ["a changed number"] if changed else []
+    says = f"{trusted.says}: {server.model} ({server.formats}), {' and '.join(server.layouts)}."
+    if others:
+        return trusted._replace(says=f"{says} Here, {', '.join(others)} {OUTSIDE}")
+    other = "" if asked[-1] else f" Another layout {OUTSIDE}"
+    return trusted._replace(says=f"{says}{other}", layouts=server.layouts)
 
 
 def _unseen(trusted: Trust, known: str, kind: str) -> Trust:
@@ -165,10 +204,10 @@ def _unseen(trusted: Trust, known: str, kind: str) -> Trust:
 
 def measured_within(
     trusts: Sequence[Trust], load: float, lengths: tuple[float, float], *,
-    pools: bool = False, gaps: float = 0,
+    pools: bool = False, gaps: float = 0, layout: object = None,
 ) -> Within:  # fmt: skip
     """``Trust.within`` of plans on one system, or on two: of the one that less is known of."""
-    found = [trust.within(load, lengths, pools=pools, gaps=gaps) for trust in trusts]
+    found = [trust.within(load, lengths, pools=pools, gaps=gaps, layout=layout) for trust in trusts]
     return functools.reduce(_widest, found)
 
 

@@ -24,16 +24,18 @@ def intervals(
     *,
     pools: bool = False,
     gaps: float = 0.0,
+    layout: object = None,
 ) -> Mapping[str, Sequence[float]]:
     """What 80 % of measured servers are in, ms, by name; ``times``: by output, s.
 
     ``load``: requests in flight of an instance; ``lengths``: tokens of prompt and output;
-    ``gaps``: share of a token's time that grows with the age of the software. None where errors
-    are not known: of estimators of ideal servers, and where numbers were changed.
+    ``gaps``: share of a token's time that grows with the age of the software; ``layout``: of an
+    instance, None where ``trusts`` are of it. None where errors are not known: of estimators of
+    ideal servers, and where numbers were changed.
     """
     if not all(trust.known for trust in trusts):
         return {}
-    within = measured_within(trusts, load, lengths, pools=pools, gaps=gaps)
+    within = measured_within(trusts, load, lengths, pools=pools, gaps=gaps, layout=layout)
     return {
         f"{name}_interval80_ms": [1e3 * time * end for end in within[name][80]]
         for name, time in times.items()
@@ -49,11 +51,12 @@ def intervals_of(
     *,
     gaps: float,
     pools: bool = False,
+    layout: object = None,
 ) -> Mapping[str, Sequence[float]]:
     """``intervals`` of the times of an estimate of a server."""
     times = {x.name: float(getattr(estimate, x.name)) for x in outputs(estimate) if x.banded}
     lengths = float(work.isl), float(work.osl)
-    return intervals([trust], times, load, lengths, pools=pools, gaps=gaps)
+    return intervals([trust], times, load, lengths, pools=pools, gaps=gaps, layout=layout)
 
 
 def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[float, float]]:
@@ -93,7 +96,9 @@ def odds(
     system is ranked by its dollars at the slow end of its band, which holds 80 % of measured runs.
     """
     lengths, pools = (choice.isl, choice.osl), len(choice.pools) > 1
-    within = measured_within(trusts, choice.batch, lengths, pools=pools, gaps=choice.gaps)
+    within = measured_within(
+        trusts, choice.batch, lengths, pools=pools, gaps=choice.gaps, layout=choice.pools[0].layout
+    )
     ttft = min(limits.ttft, USUAL_TTFT) if usual else limits.ttft
     # of the percentiles that are limited, the one that is nearest to its limit
     tails = ((limits.p95_ttft, choice.p95_ttft), (limits.p99_ttft, choice.p99_ttft))

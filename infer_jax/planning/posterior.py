@@ -50,7 +50,7 @@ class Posterior(NamedTuple):
 
     ``servings``: the estimator of each system, every leaf a row of its value and then of each draw;
     ``errors``: of TPOT and TTFT, by mode, at a number of requests in flight of an instance, and a
-    share of a token's time that grows with the age of the software, 0 where not given;
+    share of a token's time that grows with the age of the software, 0 where not given, in a layout;
     ``offsets``: normal scores of the draws of TPOT's and TTFT's offset, by mode.
     """
 
@@ -101,7 +101,10 @@ def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> 
     for start in range(0, len(plans), size):
         rows = plans[start : start + size]
         padded = [*rows, *[rows[-1]] * (size - len(rows))]
-        every = ((posterior.errors[mode](c.batch, c.gaps), *_columns(c, rate)) for c in padded)
+        every = (
+            (posterior.errors[mode](c.batch, c.gaps, c.pools[0].layout), *_columns(c, rate))
+            for c in padded
+        )
         columns = jax.tree.map(lambda *x: np.array(x), *every)
         if pooled:
             ends = joined_pools(sides), space.arch, sides[-1].hardware

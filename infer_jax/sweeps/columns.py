@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Shaped
 
-from infer_jax.catalog import System
+from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.results import Result, Section
@@ -59,9 +59,14 @@ def columns_of(
 def _bands(
     ready: Prepared, systems: Mapping[str, System], of_row: list[str], columns: Mapping[str, Column]
 ) -> Iterator[tuple[str, str, Column]]:
-    """Ends of 80 % intervals of times, where systems were calibrated to their servers."""
+    """Ends of 80 % intervals of times, where systems were calibrated to servers of the models."""
     (table, *others) = {e.table for e in ready.estimators}
-    bands = {} if others else {name: system.bands(table) for name, system in systems.items()}
+    models = {x.name for x in ready.named.values() if isinstance(x, Model)}
+    bands = {
+        name: system.bands(table)
+        for name, system in systems.items()
+        if not others and system.calibration and models <= {system.calibration.model}
+    }
     by_row = [bands.get(name, {}) for name in of_row]
     for output in outputs(Estimate) if any(bands.values()) else ():
         for i, side in enumerate(("low", "high")) if output.banded else ():

@@ -79,14 +79,15 @@ def text(setup: Setup, server: Calibrated, counted: str, errors: str, out: Path)
         f"infer-jax calibrate, {datetime.date.today().isoformat()}, {counted} of "
         f"{setup.model.name}{under} ({named}): {errors}"
     )
-    notes = (
-        f"Coefficients of {start.table} are of {setup.model.name}{under}; another model"
-        f"{' or engine' if under else ''} on these chips may differ."
-    )
     lines = [
         f"title = {_quoted(f'{setup.system.title}, calibrated to {setup.model.name}')}",
-        f"notes = {_quoted(notes)}",
         f"base = {_quoted(_base(setup, out))}",
+    ]
+    layouts = dict.fromkeys(load.plan.label for load in server.loads)
+    lines += [
+        *("", "[calibrated]", f"model = {_quoted(setup.model.name)}"),
+        f"formats = {_quoted(setup.model.quantisation)}",
+        f"layouts = [{', '.join(map(_quoted, layouts))}]",
     ]
     for name, entries in tables.items():
         lines += ["", f"[{name}]", *entries]

@@ -54,7 +54,7 @@ def compare_estimators(
     for setup, split, name, plan in questions:
         model = inputs.estimator(name, setup)
         check_search(model, name, total)
-        trusted = inputs.trust(name, model, setup)
+        trusted = inputs.trust(name, model, setup, plan)
         layout = f"the best layout of {quantity(total, 'GPU')}" if total is not None else str(split)
         own = work if concurrency is None else work.with_(batch=concurrency / split.copies)
         found = evaluated(model, setup, own, plan, name)

@@ -106,4 +106,4 @@ def estimate(
     times = {"ttft": seconds_of(ttft), "tpot": seconds_of(tpot)}
     limits = {name: limit for name, limit in times.items() if limit is not None}
     load = EstimateLoad(requests._replace(work=work), request_rate, dp, running, prompts)
-    return estimate_result(setup, name, model, load, answer, limits)
+    return estimate_result(setup, name, model, load, answer, limits, plan)

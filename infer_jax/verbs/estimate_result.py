@@ -16,7 +16,7 @@ from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, numbe
 from infer_jax.results.numbers import digits, quantity, size
 from infer_jax.results.parts import ANSWERS
 from infer_jax.results.wording import term
-from infer_jax.specs import Experts, outputs
+from infer_jax.specs import Experts, Plan, outputs
 from infer_jax.specs.plan import LAYOUTS
 from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.drafts import DraftedEstimate
@@ -226,7 +226,7 @@ class EstimateResult(pictures.EstimatorResult):
             f"token, latency / osl, it is {number(1e3 * estimate.tpot_with_first)} ms.",
             *(
                 f"80 % of measured runs: {output.short} {number(low)} to {number(high)} ms, by "
-                f"{OF_PROFILE if self.trust.calibrated else OF_OTHERS}."
+                f"{OF_PROFILE if self.trust.covers() else OF_OTHERS}."
                 for output in banded
                 for low, high in [self.intervals[f"{output.name}_interval80_ms"]]
             ),
@@ -361,6 +361,7 @@ def estimate_result(
     load: EstimateLoad,
     drafted: DraftedEstimate,
     limits: Mapping[str, float],
+    plan: Plan,
 ) -> EstimateResult:
     """The answer with its known errors, and the requests that run at once."""
     answer = drafted.estimate
@@ -368,7 +369,8 @@ def estimate_result(
         answer = answer.replace(prefill=_dense(answer.prefill), decode=_dense(answer.decode))
     if isinstance(answer, ServerEstimate) and load.rate is not None:  # by Little's law
         load = replace(load, batch=float(load.rate / load.copies * answer.latency))
-    known = inputs.trust(name, model, setup)
+    plan = plan.with_(drafts=drafted.drafts) if drafted.drafts else plan
+    known = inputs.trust(name, model, setup, plan)
     return EstimateResult(setup, name, known, load, drafted, answer, limits)
 
 

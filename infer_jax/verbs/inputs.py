@@ -12,9 +12,10 @@ from infer_jax.catalog.names import chip_of
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import Serving
+from infer_jax.estimators.serving.plan import deployment
 from infer_jax.results import option
 from infer_jax.results.wording import by_command
-from infer_jax.specs import Architecture, Hardware, Workload
+from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.specs.fields import fresh
 from infer_jax.verbs.changes import HEADS, Changes
 from infer_jax.verbs.options import HardwareLike as HardwareLike, ModelLike as ModelLike, RentsLike
@@ -309,10 +310,13 @@ def serving(name: str, setup: Setup) -> Serving:
     return cast(Serving, server)
 
 
-def trust(name: str, estimator: Estimator, setup: Setup) -> Trust:
-    """Known errors of the estimator of that name for this model and system."""
+def trust(name: str, estimator: Estimator, setup: Setup, plan: Plan | None = None) -> Trust:
+    """Known errors of the estimator of that name for this model and system, and one plan."""
     altered = bool(setup.changes.values("hardware", "estimator"))
-    known = estimators.trust(name, estimator, setup.system, setup.model.name, altered)
+    layout = deployment(plan).label if plan is not None and estimator.batches else ""
+    model = setup.model
+    asked = model.name, altered, model.quantisation, layout
+    known = estimators.trust(name, estimator, setup.system, *asked)
     if setup.engine_version is None:
         return known
     _, says = setup.software(known.engine or "")

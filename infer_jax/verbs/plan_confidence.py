@@ -61,17 +61,18 @@ class Unknowns:
         """The uncertainties of plans on one system, or on two; ``lengths``: prompt and output."""
         where = " > ".join(dict.fromkeys(system.side.name for system in systems))
         engine = NAMES[systems[0].side.serving.engine_name]
-        calibrated = float(bool(systems[0].setup.system.bands()))
         errors, offsets = dict[str, Callable[..., Models]](), dict[str, np.ndarray]()
-        for mode, kind, own in zip(MODES, ("", POOLS), (calibrated, 0.0), strict=True):
+        for mode, kind in zip(MODES, ("", POOLS), strict=True):
 
             @cache
             def errors_at(
-                load: float, gaps: float = 0.0, mode: str = mode, own: float = own
+                load: float, gaps: float = 0.0, layout: object = None, mode: str = mode
             ) -> Models:
-                """With so many requests in flight in an instance; ``gaps`` as theirs."""
+                """With so many requests in flight in an instance; ``gaps``, ``layout`` theirs."""
                 trusts, pools = [x.trust for x in systems], mode == "disaggregated"
-                within = measured_within(trusts, load, lengths, pools=pools, gaps=gaps)
+                known = {"pools": pools, "gaps": gaps, "layout": layout}
+                within = measured_within(trusts, load, lengths, **known)
+                own = float(not pools and trusts[0].covers(layout))
                 tpot, ttft = (
                     ErrorModel(Spread.of(within[x]), laws()[law_of(x, pools=pools)].common, own)
                     for x in OUTPUTS

@@ -36,7 +36,7 @@ from infer_jax.verbs.plan_search import Plans, PlanSystem, Question
 from infer_jax.verbs.rollout import rollout_of, with_loads
 
 ONE_GPU = Layout(1.0, 1.0, 1.0, 1.0)
-BANDS = "In brackets: what 80 % of measured runs are in, by the calibration of the profile."
+BANDS = "In brackets: what 80 % of measured runs are in, by the calibration or as said above."
 EVEN = 0.5  # odds from which a plan rather keeps its limits than not
 SAFE = 0.8  # odds below which a first plan is worth a sentence
 

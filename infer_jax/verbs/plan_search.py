@@ -348,8 +348,8 @@ def labelled(c: Choice, question: Question, label: str, systems: Sequence[PlanSy
     first, power = systems[0], min(float(x.setup.hardware.power) for x in systems)
     trusts, pools = [x.trust for x in systems], c.mode == "disaggregated"
     times = {x.name: value for x, value in c.outputs.items() if x.banded}
-    lengths = c.isl, c.osl
-    ends = bands.intervals(trusts, times, c.batch, lengths, pools=pools, gaps=c.gaps)
+    known = {"pools": pools, "gaps": c.gaps, "layout": c.pools[0].layout}
+    ends = bands.intervals(trusts, times, c.batch, (c.isl, c.osl), **known)
     outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
     formats = first.setup.model.quantisation
     return replace(c, label=label, formats=formats, intervals=ends, outputs=outputs)

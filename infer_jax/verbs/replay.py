@@ -181,7 +181,7 @@ def replay(
     result = ReplayResult(
         setup=setup,
         estimator=name,
-        trust=inputs.trust(name, model, setup),
+        trust=inputs.trust(name, model, setup, None if split else plan),
         cluster=cluster,
         stream=stream,
         runs=runs,

@@ -111,8 +111,8 @@ class Report:
     def intervals(self) -> Mapping[str, Sequence[float]]:
         """What 80 % of measured servers are in, ms, by name."""
         c, trust, work = self.chosen, self.system.trust, self.point.workload
-        load, pools = c.batch, self.pooled
-        return bands.intervals_of(self.estimate, trust, load, work, gaps=c.gaps, pools=pools)
+        known = {"gaps": c.gaps, "pools": self.pooled, "layout": c.pools[0].layout}
+        return bands.intervals_of(self.estimate, trust, c.batch, work, **known)
 
     @cached_property
     def costs(self) -> Mapping[str, float]:

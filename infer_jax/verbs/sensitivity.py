@@ -84,7 +84,7 @@ def sensitivity(
     else:  # points of a frontier have their own plans
         plan, name = Plan.of(), estimator or inputs.SEARCHING
     model = inputs.estimator(name, setup)
-    trusted = inputs.trust(name, model, setup)
+    trusted = inputs.trust(name, model, setup, plan if along is None else None)
     work = inputs.workload(isl, osl, prefix, either(batch, 1.0))
     point = Point(model, arch, setup.hardware, work, plan)
     point = changed(point, setup.changes.values("workload", "plan"), option("set"))

@@ -28,7 +28,7 @@ from infer_jax.estimators.serving.plan import deployment
 from infer_jax.plots.style import Figure, name_of
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 from infer_jax.results import Column, Notes, Section, option, table
-from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, layout_label, leaves
+from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, leaves
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import frontier_search as grids, inputs, pictures
 from infer_jax.verbs.problems import refuse
@@ -228,11 +228,9 @@ class SensitivityResult(pictures.EstimatorResult):
             if bars and not output.drawn:
                 panels[output.short] = bars
         work, plan = point.workload, deployment(point.plan)
-        degrees = {"tp": plan.tp, "dp": plan.attention_dp, "ep": plan.ep, "pp": plan.pp}
-        layout = layout_label({name: float(x) for name, x in degrees.items()})
         caption = self.caption(
             work,
-            f"{float(work.batch):.6g} requests in flight, {layout}. "
+            f"{float(work.batch):.6g} requests in flight, {plan.label}. "
             "A bar is evaluated, all other numbers held; whole numbers may be fractions in "
             "between. The estimator's own coefficients are left out.",
         )

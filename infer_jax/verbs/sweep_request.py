@@ -54,10 +54,14 @@ def trusts_of(request: SweepFile, ready: Prepared) -> list[Trust]:
     """How far each estimator is trusted on each system, and for a model that was not measured."""
     systems = [x for x in ready.named.values() if isinstance(x, System)]
     models = [x.name for x in ready.named.values() if isinstance(x, Model)]
-    measured = serving_measured().models
-    model = next((name for name in models if name not in measured), *models[:1] or [""])
+
+    def unmeasured(system: System) -> str:
+        own, measured = system.calibration, serving_measured().models
+        known = measured if own is None else (own.model,)
+        return next((name for name in models if name not in known), *models[:1] or [""])
+
     return [
-        trust(name, estimator.fitted_to(system.coefficients), system, model)
+        trust(name, estimator.fitted_to(system.coefficients), system, unmeasured(system))
         for name, estimator in zip(request.names, ready.estimators, strict=True)
         for system in systems
     ]

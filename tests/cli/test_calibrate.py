@@ -61,6 +61,30 @@ def test_runs_become_a_profile_that_estimate_takes(tmp_path):
     low, high = output["tpot_interval80_ms"]
     assert low < output["tpot_ms"] < high and low < measured < high
     assert (low, high) != pytest.approx(tuple(plain["tpot_interval80_ms"]))
+    assert output["trust"]["calibrated_to_layouts"] == ["TP1"]
+    assert "outside" not in output["trust"]["says"]
+    for word, changed in (
+        ("qwen3-8b", ("qwen3-8b", *POINT[1:])),
+        ("TP2", ("llama-3.1-8b", "--tp", "2", *POINT[3:])),
+        ("fp8", (*POINT, "--quant", "fp8")),
+        ("a changed number", (*POINT, "--set", "hardware.chip.memory_bandwidth=2e12")),
+    ):
+        outside = answer("estimate", *changed, "--hardware", "mine.toml", "--estimator", "serving")
+        assert f"Here, {word}" in outside["trust"]["says"]
+        assert "is outside of what was measured" in outside["trust"]["says"]
+        assert outside["trust"]["calibrated_to_layouts"] == []
+        for name in ("tpot", "ttft"):  # no narrower than on the system as it ships
+            shipped, own = plain, output
+            ends = [[x / y[f"{name}_ms"] for x in y[f"{name}_interval80_ms"]]
+                    for y in (outside, shipped, own)]  # fmt: skip
+            assert ends[0][1] >= max(ends[1][1], ends[2][1]) * 0.99
+            assert ends[0][0] <= min(ends[1][0], ends[2][0]) * 1.01
+    Path("faster.toml").write_text(
+        'title = "faster"\nbase = "mine.toml"\n[chip]\n'
+        'memory_bandwidth_gb_per_s = { value = 4000, source = "me" }\n[sources]\nme = "a test"\n'
+    )
+    faster = answer("estimate", *POINT, "--hardware", "faster.toml", "--estimator", "serving")
+    assert "does not say which model and layouts" in faster["trust"]["says"]
     other = run("estimate", *POINT, "--hardware", "mine.toml", "--estimator", "serving.sglang")
     assert other.code == 2 and "another engine" in other.err
     assert answer("hardware", "mine.toml")["hardware"][0]["title"].endswith("llama-3.1-8b")

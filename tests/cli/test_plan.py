@@ -94,7 +94,8 @@ def test_a_calibrated_profile_brings_its_intervals(tmp_path):
         for name, ends in bands.items()
         for end, x in zip(("low", "high"), ends, strict=True)
     ]
-    head = ['title = "mine"', 'base = "h100_sxm"', "[serving_bands]"]
+    head = ['title = "mine"', 'base = "h100_sxm"', "[calibrated]", 'model = "llama-3.1-8b"']
+    head += ['formats = "bfloat16; KV cache bfloat16"', 'layouts = ["TP1"]', "[serving_bands]"]
     mine = tmp_path / "mine.toml"
     mine.write_text("\n".join([*head, *lines, "[sources]", 'me = "a test"', ""]))
     few = ("plan", "llama-3.1-8b", "--hardware", str(mine), *ASKED[4:], "--total-gpus", "2")
@@ -103,7 +104,10 @@ def test_a_calibrated_profile_brings_its_intervals(tmp_path):
         for name, ends in bands.items():
             own = [x * p[f"{name}_ms"] for x in ends]
             alike = p[f"{name}_interval80_ms"] == pytest.approx(own)
-            assert alike == (p["mode"] == "aggregated")  # two pools were not calibrated
+            # two pools and other layouts were not calibrated
+            assert alike == (p["mode"] == "aggregated" and p["layout"].endswith("x TP1"))
+            low, high = p[f"{name}_interval80_ms"]
+            assert p["mode"] == "disaggregated" or (low < 1.001 * own[0] and high > 0.999 * own[1])
     assert " to " in printed and "80 % of measured runs" in printed
 
 

@@ -2,7 +2,7 @@
 
 from jax import Array
 
-from infer_jax.specs import UNBOUNDED, Plan, Spec, number, part, spec
+from infer_jax.specs import UNBOUNDED, Plan, Spec, layout_label, number, part, spec
 
 KERNELS = ("normal", "low_latency")
 
@@ -105,6 +105,17 @@ class Deployment(Plan):
     def instance(self) -> Array:
         """Chips of one instance: tp * attention_dp * pp."""
         return self.tp * self.attention_dp * self.pp
+
+    @property
+    def label(self) -> str:
+        """The degrees of one instance in words, its chunk and drafts, as a plan prints them."""
+        tp, dp, ep, pp, chunk, drafts = (
+            float(x)
+            for x in (self.tp, self.attention_dp, self.ep, self.pp, self.chunk, self.drafts)
+        )
+        more = [f"chunk {chunk:.12g}"] if chunk != UNBOUNDED else []
+        more += [f"drafts {drafts:.12g}"] if drafts else []
+        return " ".join([layout_label({"tp": tp, "dp": dp, "ep": ep, "pp": pp}), *more])
 
 
 def deployment(plan: Plan) -> Deployment:

@@ -122,6 +122,7 @@ def test_a_profile_of_its_own_server_is_not_borrowed(tmp_path):
     )
     known = trust("serving", make("serving"), ij.load_system(path), "qwen3-32b")
     assert known.calibrated and known.borrowed_from is None
+    assert "does not say which model" in known.says and not known.covers()
     path.write_text('title = "mine"\nbase = "mi300x"\n')
     known = trust("serving", make("serving"), ij.load_system(path), "qwen3-32b")
     assert known.borrowed_from == "Hopper"

@@ -33,7 +33,7 @@ def asking():
         scores = dict(zip(names, normal_scores(len(names), DRAWS).T, strict=True))
         work = Workload.of(isl=2000, osl=200)
 
-        def errors(load, gaps=0.0):
+        def errors(load, gaps=0.0, layout=None):
             within = unseen(facts(load, (2000.0, 200.0)))
             spreads = ((Spread.of(within[n]), laws()[n].common) for n in ("tpot", "ttft"))
             return tuple(ErrorModel(*x) for x in spreads)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from infer_jax.catalog import files, load_model, load_system
+from infer_jax.catalog.measured_points import Calibration
 from infer_jax.errors import InputError
 from infer_jax.sweeps import (
     Axis,
@@ -133,7 +134,12 @@ def test_spaces_and_results_are_short_to_read(monkeypatch):
 def test_intervals_of_a_calibrated_profile_travel_on():
     ends = {"ttft_low": 0.9, "ttft_high": 1.3, "tpot_low": 0.8, "tpot_high": 1.1}
     plain = load_system("h100_sxm")
-    mine = dataclasses.replace(plain, name="mine", coefficients={"toy_bands": ends})
+    own = Calibration("llama-3.1-8b", "bf16", ("TP1",))
+    mine = dataclasses.replace(
+        plain, name="mine", coefficients={"toy_bands": ends}, calibration=own
+    )
+    space = Space(load_model("mistral-7b"), mine, workload(), plan(tp=TP))
+    assert "tpot_low80" not in sweep(Toy.of(), space, TopK(1, "cost")).columns
     space = Space(load_model("llama-3.1-8b"), [plain, mine], workload(), plan(tp=TP))
     result = sweep(Toy.of(), space, TopK(1, "cost", per="hardware"))
     columns = result.columns

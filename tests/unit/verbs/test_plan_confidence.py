@@ -17,6 +17,10 @@ base = "h100_sxm"
 decode_factor = { value = 1.1, low = 1.05, high = 1.16, source = "me", note = "well known" }
 [serving.vllm]
 layer_gap_us = { value = 80.0, low = 70, high = 90.0, source = "me", note = "known" }
+[calibrated]
+model = "llama-3.1-8b"
+formats = "bfloat16; KV cache bfloat16"
+layouts = ["TP1"]
 [serving_bands]
 tpot_low = { value = 0.9, source = "me" }
 tpot_high = { value = 1.2, source = "me" }
@@ -54,4 +58,5 @@ def test_a_calibration_brings_its_own_intervals_and_bands(tmp_path):
     # nothing else is drawn: a calibration takes up what coefficients it leaves are wrong by
     assert np.ptp(serving.weight_read) == 0.0 and np.ptp(serving.vllm.eager) == 0.0
     assert upper(posterior, "aggregated", 0) == pytest.approx(1.2)
-    assert posterior.errors["aggregated"](1.0)[0].calibrated == 1.0
+    errors = posterior.errors["aggregated"]
+    assert [errors(1.0, layout=x)[0].calibrated for x in (None, "TP1", "TP2")] == [1.0, 1.0, 0.0]
