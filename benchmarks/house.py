@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_986,
-    "lines of code of the package": 36_815,
-    "lines of the package": 63_710,
+    "lines of code of the front": 9_999,
+    "lines of code of the package": 36_839,
+    "lines of the package": 63_749,
     "files of the package": 426,
     "lines of experiments": 10_847,
-    "lines of tests": 31_537,
+    "lines of tests": 31_558,
     "functions and classes with bare names": 11,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

@@ -18,6 +18,9 @@ from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 OUTPUTS = ("tpot", "ttft")
 CLIENTS = ("vllm", "sglang")  # clients whose synthetic requests are all of one length by default
 NOMINAL = ("inferencex",)  # formats that give the largest length, not the mean
+# mean ITL over mean TPOT from which on several tokens came at once: without drafts it is 1.000 to
+# 1.003, with those of EAGLE3 2.1 to 2.6 (18 runs of gpt-oss-120b, inferencex-profiling @237385b)
+SEVERAL = 1.5
 INFERENCEX = 10.0  # requests for each one in flight: its benchmark_lib.sh at 8eec0d4
 
 
@@ -50,6 +53,27 @@ def engine_of(runs: Sequence[Run]) -> str:
         allowed = f"{first}, as in {named[first].place}: one engine to a profile"
         raise InputError(named[second].place, "engine", second, allowed)
     return next(iter(named))
+
+
+def drafting_runs(runs: Sequence[Run]) -> list[Run]:
+    """The runs whose tokens arrived several at once, as those of drafts do.
+
+    Clients count an ITL between arrivals and a TPOT between tokens.
+
+    Raises:
+        InputError: some of the runs and not others.
+    """
+    times = [(run.itl.mean, run.tpot.mean) for run in runs]
+    several = [run for run, (itl, tpot) in zip(runs, times, strict=True)
+               if itl and tpot and itl > SEVERAL * tpot]  # fmt: skip
+    if 0 < len(several) < len(runs):
+        run = several[0]
+        allowed = (
+            f"runs with drafts or runs without, not both: of {len(several)} of {len(runs)} runs, "
+            "as of this one, several tokens came at once, as they do with drafts"
+        )
+        raise InputError(run.place, "itl", "much longer than tpot", allowed)
+    return several
 
 
 def load_of(run: Run) -> InstanceLoad:

@@ -71,7 +71,7 @@ def calibrate(
 
     Raises:
         InputError: a file that cannot be read, runs of another model, system or format, a place
-            that cannot be written.
+            that cannot be written, runs with and without drafts.
 
     >>> import infer_jax as ij
     >>> runs = "tests/data/server/runs.csv"
@@ -81,7 +81,7 @@ def calibrate(
     True
     """
     from infer_jax.calibration.replayed import calibrate_requests
-    from infer_jax.calibration.runs import engine_of
+    from infer_jax.calibration.runs import drafting_runs, engine_of
     from infer_jax.calibration.server import calibrate_server
     from infer_jax.catalog.files import write_text
     from infer_jax.catalog.measurements import read_runs
@@ -109,6 +109,7 @@ def calibrate(
     paths = [files] if isinstance(files, str | os.PathLike) else files
     runs = read_runs([os.fspath(path) for path in paths], sidecar, **facts)
     agree(runs, setup)
+    drafting_runs(runs)
     if start.engine_name:
         start = start.for_engine(engine_of(runs))
     names = ([parameter] if isinstance(parameter, str) else list(parameter or ())) or None

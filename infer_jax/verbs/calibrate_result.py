@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.runs import OUTPUTS, trends
+from infer_jax.calibration.runs import OUTPUTS, drafting_runs, trends
 from infer_jax.calibration.server import APART, Calibrated
 from infer_jax.calibration.statistics import predictive_checks
 from infer_jax.plots.parity import Parity, plot_parity
@@ -39,6 +39,10 @@ REPLAYED = (
 ARRIVALS = (
     "Runs with arrivals: their TPOT is compared at the requests that were in flight, rate "
     "x latency; their TTFT is left out, as waits of arrivals follow another law."
+)
+DRAFTING = (
+    "ITL is much longer than TPOT: several tokens came at once. If these are drafts, the factors "
+    "hold their acceptance, and are of no server without them."
 )
 MEDIANS = (
     "TTFT of {} is a median, as {} no mean, and is fitted to predicted medians; of others a mean."
@@ -250,7 +254,18 @@ class CalibrateResult(FigureResult):
         how = REPLAYED
         if self.why_not is not None:
             how = f"Fitted by the closed form of means: {self.why_not}."
-        return [*files, how, *caveats(self.server), *self.setup.notes]
+        return [*files, *self._no_better(), how, *caveats(self.server), *self.setup.notes]
+
+    def _no_better(self) -> Iterator[str]:
+        """A sentence where runs left out are predicted no better than before the fit."""
+        before, after = self.errors["before"], self.errors.get("held_out", {})
+        both = {n: (x.median, y.median) for n, y in after.items() if y and (x := before[n])}
+        if both and all(old <= new for old, new in both.values()):
+            words = [f"{n.upper()} {y:.1f} % (before: {x:.1f} %)" for n, (x, y) in both.items()]
+            yield (
+                "This fit is no better than what it started from: runs left out are off by "
+                f"{' and '.join(words)}."
+            )
 
     @property
     def fitted_in_words(self) -> str:
@@ -319,7 +334,7 @@ def caveats(server: Calibrated) -> list[str]:
         "from others, or spends time on what the estimator does not have."
         for name, deviations in far.items()
     ]
-    if server.share < 1.0:
+    if 0.0 < server.share < 1.0:
         notes.append(
             "Runs left out are predicted as well, within the error of the comparison, by "
             f"coefficients that go {100.0 * server.share:g} % of the way to the best fit: no more "
@@ -333,6 +348,8 @@ def caveats(server: Calibrated) -> list[str]:
         )
     if server.requests is None and any(run.loop == "open" for run in server.runs):
         notes.append(ARRIVALS)
+    if drafting_runs(server.runs):
+        notes.append(DRAFTING)
     if by_median := sum(load.median > 0.0 for load in server.loads):
         runs = ("a run", "it has") if by_median == 1 else (f"{by_median} runs", "they have")
         notes.append(MEDIANS.format(*runs))

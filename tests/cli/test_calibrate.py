@@ -115,6 +115,22 @@ def test_the_verb_is_what_the_command_prints(tmp_path):
         ij.calibrate(model, ij.load_system("a.toml"), RUNS, out="a.toml")
 
 
+def test_a_fit_that_is_no_better_than_what_it_started_from_says_so(tmp_path):
+    """Runs as slow as the profile says leave nothing to fit."""
+    fit = ij.calibrate("llama-3.1-8b", "h100_sxm", RUNS, parameter="decode_factor")
+    assert not any("no better" in note for note in fit.notes)
+    with RUNS.open() as lines:
+        rows = list(csv.DictReader(lines))
+    for row, tpot, ttft in zip(rows, *fit.server.times.predictions["before"], strict=True):
+        row |= {"tpot_mean_ms": str(1e3 * tpot), "ttft_mean_ms": str(1e3 * ttft)}
+    with Path("same.csv").open("w") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    fit = ij.calibrate("llama-3.1-8b", "h100_sxm", "same.csv", parameter="decode_factor")
+    assert sum("no better than what it started from" in note for note in fit.notes) == 1
+
+
 @spec
 class Reading(Estimator):
     """A user's estimator: a pass reads the weights once, and each token takes some time more."""
@@ -212,6 +228,11 @@ FILES = {
     "another model": (result(model_id="Qwen/Qwen3-32B"), "Qwen3-32B"),
     "drafts": (result(spec_decode_num_drafts=10), "drafts"),
     "two engines": (HEAD + "vllm,,,1,1000,100,8,10\nsglang,,,1,1000,100,8,10\n", "line 3"),
+    "some with drafts": (
+        HEAD.replace("\n", ",itl_mean_ms\n")
+        + "vllm,,,1,1000,100,8,10,10\nvllm,,,1,1000,100,16,6,13\n",
+        "1 of 2 runs",
+    ),
     "another format": (HEAD + "vllm,,fp8,1,1000,100,8,10\n", "precision"),
     "a contradiction": (HEAD + "vllm,,,1,1000,100,8,10\nvllm,,,1,1000,100,8,30\n", "line 2"),
     "too few": (HEAD + "vllm,,,1,1000,100,8,10\n", "at least 2"),
