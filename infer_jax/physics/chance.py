@@ -93,17 +93,13 @@ def holds(room: Array, shared: Array, own: Array | float) -> Array:
     return ndtr((room - shared) / own)
 
 
-def chance(
-    room: Float[Array, " limits"],
-    shared: Float[Array, "limits draws"],
-    own: Float[Array, " limits"],
-) -> Float[Array, ""]:
-    """Probability that all limits of a plan hold: the mean over draws of what plans share.
+def chance(room: Float[Array, " limits"]) -> Float[Array, ""]:
+    """Probability that all limits of a plan hold, whether or not a confidence is asked for.
 
-    mean_s prod_l Phi((room_l - shared_ls) / own_l). Given a draw, what is left of the errors of two
-    limits is independent.
+    prod_l Phi(room_l): the errors of two times are taken as independent. What coefficients move
+    both by makes them slightly dependent; draws would show it, and their own noise with it.
     """
-    return jnp.mean(jnp.prod(holds(room[:, None], shared, own[:, None]), axis=0))
+    return jnp.prod(ndtr(room))
 
 
 def shared_and_own(

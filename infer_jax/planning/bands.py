@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.special import ndtr
 
 from infer_jax.catalog.measured_points import latency
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Trust, measured_within
 from infer_jax.estimators.known_errors import NAMES
-from infer_jax.physics.chance import Spread, room, score
+from infer_jax.physics.chance import Spread, chance, room, score
 from infer_jax.planning.choice import USUAL_TTFT, Choice, Requirements
 from infer_jax.specs import Workload, outputs
 
@@ -119,14 +118,13 @@ def probability(
 ) -> Array:  # fmt: skip
     """Probability that measured times of a plan are within its limits.
 
-    Phi(slack of TPOT) Phi(slack of TTFT), with slack the normal score up to which the error may go:
-    a server that is slower by a factor also carries fewer requests by it (``spare``: its capacity
-    over its load). Errors of both times are taken as independent; each is spread as those of
-    measured runs that no fit has seen.
+    ``chance`` of the slack of TPOT and of TTFT, the normal scores up to which the errors may go: a
+    server that is slower by a factor also carries fewer requests by it (``spare``: its capacity
+    over its load). Each error is spread as those of measured runs that no fit has seen.
     """
     paces = room(tpot, own_tpot, spreads[0]), score(jnp.log(spare), spreads[0])
     firsts = room(ttft, own_ttft, spreads[1]), room(tail, own_tail, spreads[1])
-    return ndtr(jnp.minimum(*paces)) * ndtr(jnp.minimum(*firsts))
+    return chance(jnp.stack([jnp.minimum(*paces), jnp.minimum(*firsts)]))
 
 
 def unmeasured(choice: Choice, trust: Trust) -> str:

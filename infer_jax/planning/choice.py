@@ -284,8 +284,8 @@ class Choice:
         return MILLION * per_second / (self.requests_per_s * (self.isl + self.osl))
 
     @property
-    def rank(self) -> tuple[float, int, float, float, float]:
-        """Sort key, least first: excess, replay and obstacle, dollars, TPOT, TTFT.
+    def rank(self) -> tuple[float, int, float, float, float, float]:
+        """Sort key, least first: excess, replay and obstacle, dollars, odds, TPOT, TTFT.
 
         Plans that were not replayed come after those whose replay keeps the limits, and before
         those that have an obstacle or a broken replay. Dollars are times ``slow``, which says how
@@ -297,7 +297,7 @@ class Choice:
         usd, tpot, ttft = (float(x) for x in np.asarray(times, np.float32))
         broken = bool(self.obstacle) or bool(self.replay and self.replay.excess)
         demoted = self.replay is not None and self.replay.demotes
-        return excess, 2 if broken else int(demoted), usd, tpot, ttft
+        return excess, 2 if broken else int(demoted), usd, -(self.holds or 0.0), tpot, ttft
 
 
 class PlanCandidates(NamedTuple):

@@ -212,4 +212,4 @@ def _chances(times: Float[Array, "draws 5"], errors: LimitErrors, models: Models
     calibrated = jnp.stack([jnp.asarray(model.calibrated) for model in models])
     common = jnp.where(calibrated > 0.5, jnp.minimum(common, jnp.var(moved, axis=1)), common)
     shared, own = shared_and_own(moved, common, errors.offsets)
-    return Chances(chance(slack, shared, own), slack, shared, own)
+    return Chances(chance(slack), slack, shared, own)

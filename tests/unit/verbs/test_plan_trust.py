@@ -1,5 +1,6 @@
 """A plan whose kind was measured is preferred to one that may well cost more than it says."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import infer_jax as ij
 from infer_jax.estimators import measured_within
 from infer_jax.physics.chance import Spread, ratio
 from infer_jax.planning import USUAL_TTFT
-from infer_jax.planning.bands import probability
+from infer_jax.planning.bands import odds, probability
 from infer_jax.verbs import plan_replay
 
 
@@ -75,6 +76,14 @@ def test_the_odds_stand_beside_every_plan_that_has_a_limit():
     assert plans.searched.usual and "hold" in str(plans)
     for c in plans.plans:
         assert c.ttft < USUAL_TTFT and c.holds is not None and 0.0 < c.holds < 1.0
+    # the same plan has the same odds where a confidence is asked for
+    sure = ij.plan("llama-3.1-8b", "h100_sxm", tpot=0.012, ttft=0.1, confidence=0.5, **few)
+    for c in sure.plans:
+        trusts = [x.trust for x in sure.searched.systems_of(c)]
+        holds, _ = odds(c, trusts, sure.question.requirements, usual=False)
+        assert holds is not None and 0.5 <= holds < 1.0 and c.holds == pytest.approx(holds)
+        likelier = replace(c, holds=0.999)
+        assert min((c, likelier), key=lambda c: c.rank) is likelier  # at one price
     free = ij.plan("llama-3.1-8b", "h100_sxm", ttft="none", **few)
     assert all(c.holds is None for c in free.plans) and "hold" not in str(free).split("$/Mtok")[0]
     looser = ij.plan("llama-3.1-8b", "h100_sxm", tpot=0.5, ttft="none", **few)
