@@ -27,13 +27,13 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_999,
-    "lines of code of the package": 36_839,
-    "lines of the package": 63_749,
+    "lines of code of the front": 10_002,
+    "lines of code of the package": 36_861,
+    "lines of the package": 63_784,
     "files of the package": 426,
-    "lines of experiments": 10_847,
-    "lines of tests": 31_568,
-    "functions and classes with bare names": 11,
+    "lines of experiments": 10_853,
+    "lines of tests": 31_654,
+    "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
     "functions that ij.plan runs through": 248,

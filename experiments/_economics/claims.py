@@ -241,7 +241,7 @@ def _latent() -> Ours:
     assert isinstance(attention, Latent) and isinstance(experts, Experts)
     factor = float(attention.kv_rank / attention.nope_width)
     routed = float(decoder.parameters(arch, MODEL.laws.projections)["experts"])
-    active = size(arch) - routed * (1 - 1 / float(feedforward.sparsity(experts)))
+    active = size(arch) - routed * (1 - 1 / float(feedforward.floored_sparsity(experts)))
     even = 2 * active / core_flops(arch)
     intensity = core_flops(arch) / cache(arch)
     bound = {tokens: _turns(tokens) for tokens in (1.0, 5.0)}

@@ -22,7 +22,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Economics, Speculative
 from infer_jax.estimators.economics import Grid, evaluate, paper_axes
 from infer_jax.physics import decoder
-from infer_jax.physics.feedforward import sparsity
+from infer_jax.physics.feedforward import floored_sparsity
 from infer_jax.specs import Architecture, Experts, Hardware, Workload
 
 TOLERANCE = 1e-3  # of a stored point, relative
@@ -91,7 +91,7 @@ def draw(arch: Architecture, hardware: Hardware, model: Economics, context: floa
     with jax.enable_x64(True):
         held = sum(map(float, decoder.weight_bytes(arch, model.laws.projections).values()))
         routed = arch.blocks[0].feedforward
-        share = float(sparsity(routed, None)) if isinstance(routed, Experts) else 1.0
+        share = float(floored_sparsity(routed, None)) if isinstance(routed, Experts) else 1.0
         axes = paper_axes(held / float(hardware.chip.memory), share)
         return evaluate(estimator, arch, hardware, Workload.of(isl=context), *axes)
 

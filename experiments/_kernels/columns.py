@@ -11,7 +11,7 @@ from jax import Array
 
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.budget import budget, work
-from infer_jax.estimators.kernels.published import PhaseInputs, communication, elapsed, layers
+from infer_jax.estimators.kernels.published import PhaseInputs, communication, layers, phase_time
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Architecture, Hardware, Linear
 
@@ -77,7 +77,7 @@ def columns_of(
 def _phase(job: PhaseInputs, scheduling: Array) -> tuple[dict[str, Array], dict[str, Any]]:
     kernels, spent = layers(job)
     stage = job.stage
-    seconds = elapsed(job, spent)[0] + scheduling
+    seconds = phase_time(job, spent)[0] + scheduling
     twice = 1.0 if job.hybrid else 1.0 + job.two_batch
     values = {f"{stage}_{name}_us": 1e6 * kernel.seconds for name, kernel in kernels.items()}
     values |= {f"{stage}_{name}_us": 1e6 * x for name, x in communication(job).items()}

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments._partitioning.measured import Cell, gpu_predictor, predictor
-from infer_jax.calibration import Fit, Prior, covariance, fit, held_out, interval
+from infer_jax.calibration import Fit, Prior, covariance, fit, interval, predict_held_out
 from infer_jax.catalog import load_system
 from infer_jax.estimators.partitioning import Partitioning
 
@@ -76,7 +76,7 @@ def left_out(rows: Sequence[Cell], names: Sequence[str] = NAMES) -> np.ndarray:
     seconds = [c.seconds for c in rows]
     folds = [c.table for c in rows]
     with jax.enable_x64(True):
-        times = held_out(
+        times = predict_held_out(
             predictor(list(rows)), seconds, tree, names, folds, priors=priors, bounds=bounds
         )
     return times / np.asarray(seconds) - 1.0

@@ -20,7 +20,7 @@ def table(rows: list[PooledRow], draws: int) -> dict[str, Any]:
     """Print median errors by make and time, and how often a server became worse; the figures."""
     rows = [row for row in rows if row.dataset.startswith("inferencex") and row.mode == "loop"]
     begin, servers = time.perf_counter(), estimates.servers(rows)
-    shipped = estimates.answers(rows, answers.shipped())
+    shipped = estimates.answers(rows, answers.shipped_fit())
     errors: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
     for seed in range(draws):
         found = estimates.five_runs(rows, seed)

@@ -194,7 +194,7 @@ def predicted(
 ) -> dict[str, Columns]:
     """Predictions by each estimator's name: the shipped fit, the peer that is there, others."""
     begin = time.perf_counter()
-    every = {SHIPPED: estimates.answers(rows, answers.shipped())}
+    every = {SHIPPED: estimates.answers(rows, answers.shipped_fit())}
     _report.say(f"{SHIPPED}: {len(rows)} rows", begin)
     others = {peer.NAME: partial(peer.answers, count=asked)} | dict(others) if asked else others
     if peer.program() is None:

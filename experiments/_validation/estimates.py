@@ -30,21 +30,21 @@ from infer_jax.calibration.pooled.answers import (
     drawn_lengths,
     inputs,
     of_server,
-    shipped,
+    shipped_fit,
     without_drafts,
 )
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.calibration.server import (
-    BELIEVED,
     SCALES,
+    STEP_SHARES,
     STEPS,
     TOLERANCE,
-    believed_share,
-    between,
     coefficients_to_fit,
+    partial_step,
     priors,
+    step_index,
     times_left_out,
 )
 from infer_jax.calibration.uncertainty import rows_by_label
@@ -180,9 +180,9 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
     ``programs``: those compiled for earlier servers, by names of coefficients.
     """
     first = rows[0]
-    given = [inputs(row, shipped()) for row in rows]
+    given = [inputs(row, shipped_fit()) for row in rows]
     facts = given[0].facts
-    base = shipped().with_(engine=ENGINES.index(first.engine), generation=facts["generation"])
+    base = shipped_fit().with_(engine=ENGINES.index(first.engine), generation=facts["generation"])
     times = np.asarray([[row.measured[name] for row in rows] for name in OUTPUTS])
     assert first.served is not None
     loads = [InstanceLoad(g.workload, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
@@ -204,9 +204,9 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
     ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, STEPS)
     left_out = times_left_out(problem, ends[0], weights, len(rows))
     assert left_out is not None
-    share = BELIEVED[believed_share(times, left_out)]
+    share = STEP_SHARES[step_index(times, left_out)]
     shared.update({k: v for k, v in problem.programs.items() if k != "slope"})
-    return problem.chosen.insert(base, jnp.asarray(between(problem, ends[0], share)))
+    return problem.chosen.insert(base, jnp.asarray(partial_step(problem, ends[0], share)))
 
 
 def _slopes(problem: FitProblem, given: RowInputs, free: Array) -> tuple[Array, Array]:

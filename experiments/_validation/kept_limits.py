@@ -32,7 +32,7 @@ def shipped(rows: list[PooledRow]) -> tuple[PooledTimes, np.ndarray, np.ndarray]
     """Times of rows, their logs of measured over predicted by the shipped fit, and their bands."""
     rows = [row for row in rows if row.mode in answers.LAWS]
     times = PooledTimes.of(rows)
-    predicted = times.predicted(answers.answers(rows, answers.shipped()))
+    predicted = times.predicted(answers.answers(rows, answers.shipped_fit()))
     within = [board.within(row) for row in rows]
     none = dict.fromkeys(SHARES, (np.nan, np.nan))
     ends = [

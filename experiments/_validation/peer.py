@@ -24,7 +24,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._validation import decisions
-from infer_jax.calibration.pooled.answers import Columns, acceptance, shipped
+from infer_jax.calibration.pooled.answers import Columns, acceptance, shipped_fit
 from infer_jax.calibration.pooled.rows import BF16, FP8, MXFP4, NVFP4, PooledRow, is_mixture
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment
@@ -171,7 +171,7 @@ def config(row: PooledRow) -> dict[str, Any] | None:
         "workers": workers,
     }
     if drafts := int(float(decoding.drafts)):
-        reached = np.cumprod(acceptance(row, shipped())[:drafts])
+        reached = np.cumprod(acceptance(row, shipped_fit())[:drafts])
         engine |= {"nextn": drafts, "nextn_accepted": float(np.sum(reached))}
     isl = float(work.isl) * osl / float(work.osl)  # as much shorter than stated as the output
     traffic = {

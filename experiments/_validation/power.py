@@ -23,7 +23,13 @@ from experiments import _report
 from experiments._validation.board import score
 from infer_jax.calibration import CAUCHY, Linearised, Prior, at, covariance, identifiability
 from infer_jax.calibration.cross_validation import label_masks, refits
-from infer_jax.calibration.pooled.answers import LAWS, StackedRows, evaluate, shipped, stacked
+from infer_jax.calibration.pooled.answers import (
+    LAWS,
+    StackedRows,
+    evaluate,
+    shipped_fit,
+    stack_rows,
+)
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.calibration.pooled.shipping import error_cells
 from infer_jax.calibration.uncertainty import Fit
@@ -135,8 +141,8 @@ def _with_draw(rows: Sequence[PooledRow], draw: energy.Draw) -> dict[str, np.nda
     def drawing(part: StackedRows) -> StackedRows:
         return part.with_facts(draw=jax.tree.map(lambda x: np.full(len(part.rows), x), draw))
 
-    parts = map(drawing, stacked(rows, shipped()))
-    return evaluate(shipped(), parts, LAWS, len(rows))
+    parts = map(drawing, stack_rows(rows, shipped_fit()))
+    return evaluate(shipped_fit(), parts, LAWS, len(rows))
 
 
 def _generation(row: PooledRow) -> int:

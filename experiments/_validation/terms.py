@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from infer_jax.calibration.error_bands import left_out
+from infer_jax.calibration.error_bands import left_out_log_errors
 from infer_jax.calibration.pooled import fitting, likelihood
 from infer_jax.calibration.pooled.likelihood import PooledTimes, problem
 from infer_jax.calibration.pooled.rows import PooledRow
@@ -94,11 +94,11 @@ def losses(
     times: PooledTimes, values: Mapping[str, float], groups: list[str]
 ) -> tuple[float, float]:
     """Half the sums of squares of a fit with fixed ``values``: of all, and of left-out ones."""
-    fit = fitting.solved(problem(times, fixed=values), times, 1)
+    fit = fitting.solve_starts(problem(times, fixed=values), times, 1)
     used = fit.weights > 0
 
     def loss(errors: np.ndarray) -> float:
         roots = np.asarray(fit.loss.root(jnp.asarray(errors / fit.scale)))
         return 0.5 * float(np.sum(fit.weights[used] * roots[used] ** 2))
 
-    return loss(fit.residuals), loss(left_out(fit, groups, used))
+    return loss(fit.residuals), loss(left_out_log_errors(fit, groups, used))

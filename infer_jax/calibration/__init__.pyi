@@ -8,13 +8,13 @@ from infer_jax.calibration.cross_validation import (
     LeftOutFold as LeftOutFold,
     bootstrap as bootstrap,
     cross_validate as cross_validate,
-    held_out as held_out,
-    labelled as labelled,
+    fold_masks as fold_masks,
+    predict_held_out as predict_held_out,
     random_groups as random_groups,
 )
 from infer_jax.calibration.error_bands import (
-    learned as learned,
-    left_out as left_out,
+    learn_error_law as learn_error_law,
+    left_out_log_errors as left_out_log_errors,
 )
 from infer_jax.calibration.expected_value import (
     perfect_information as perfect_information,

@@ -33,7 +33,7 @@ class Refit(NamedTuple):
     losses: np.ndarray
 
 
-def labelled(folds: Sequence[Hashable], rows: int) -> dict[str, np.ndarray]:
+def fold_masks(folds: Sequence[Hashable], rows: int) -> dict[str, np.ndarray]:
     """A mask of the rows of each fold, from one label for each row.
 
     Raises:
@@ -121,7 +121,7 @@ def cross_validate(
         yield LeftOutFold(fold.name, fold.inside, fitted)
 
 
-def held_out(
+def predict_held_out(
     predict: Predict,
     measured: ArrayLike | Sequence[float],
     tree: object,
@@ -143,7 +143,7 @@ def held_out(
         InputError: another number of labels than rows, fewer than two folds; see ``fit``.
     """
     problem = FitProblem.of(predict, measured, tree, names, **options)
-    masks = labelled(folds, len(problem.data))
+    masks = fold_masks(folds, len(problem.data))
     starts = problem.starts(restarts, spread, seed)
     predicted = np.empty_like(problem.data)
     for fold in cross_validate(problem, masks, weights=weights, starts=starts, steps=steps):
@@ -169,7 +169,7 @@ def bootstrap(
     Raises:
         InputError: another number of labels than rows, or fewer than two clusters; see ``fit``.
     """
-    inside = labelled(clusters, len(problem.data))
+    inside = fold_masks(clusters, len(problem.data))
     member = np.stack(list(inside.values()))
     random = np.random.default_rng(seed)
     picked = random.multinomial(len(member), np.full(len(member), 1.0 / len(member)), size=draws)

@@ -24,7 +24,7 @@ SHARES = (50, 80, 95)  # per cent
 MAX_STEPS = 60  # Newton steps
 
 
-def left_out(
+def left_out_log_errors(
     fit: Fit, clusters: Sequence[Hashable], scored: np.ndarray | None = None
 ) -> np.ndarray:
     """log(predicted / measured) of every row if its cluster were left out, to first order.
@@ -63,7 +63,7 @@ def student(freedom: float, share: float) -> float:
     return 1.0 + (z**2 + 1.0) / (4.0 * f) + (5.0 * z**4 + 16.0 * z**2 + 3.0) / (96.0 * f**2)
 
 
-def learned(
+def learn_error_law(
     errors: Float[np.ndarray, " rows"],
     facts: Mapping[str, Float[np.ndarray, " rows"]],
     clusters: Sequence[Hashable],

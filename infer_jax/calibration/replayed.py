@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jax.tree_util import Partial
 
-from infer_jax.calibration.error_bands import left_out
+from infer_jax.calibration.error_bands import left_out_log_errors
 from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.calibration.server import (
     Calibrated,
@@ -102,7 +102,7 @@ def calibrate_requests(
         "sheet": evaluate(serving.at_data_sheet())[0],
         "before": evaluate(serving)[0],
         "after": fit.predicted,
-        "held_out": fit.measured * np.exp(left_out(fit, batches, fit.weights > 0)),
+        "held_out": fit.measured * np.exp(left_out_log_errors(fit, batches, fit.weights > 0)),
     }
     for name, x in predictions.items():
         predictions[name] = np.where(np.isfinite(times), np.reshape(x, times.shape), np.nan)

@@ -39,8 +39,8 @@ SCALES = tuple(RUN_ERRORS[name] for name in OUTPUTS)  # typical log error of a r
 # a Student quantile up to 4 % narrower than that of `bands`
 TYPICAL_RUNS = 3.0
 STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
-BELIEVED = (0.0, 0.5, 1.0)  # shares of the way to the fit that its coefficients may go, least first
-APART = 4.0  # usual errors from the fit beyond which a run disagrees with the others
+STEP_SHARES = (0.0, 0.5, 1.0)  # shares of the step to the fit that may be taken, shortest first
+OUTLIER_ERRORS = 4.0  # usual errors from the fit beyond which a run disagrees with the others
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Calibrated:
     ``times``: of the runs; ``requests``: of their requests, where single requests were fitted, of
     which ``times`` are means. ``covered``: covariance in free coordinates. ``spread``: deviation of
     log(measured / predicted) of a new run, of both times, and its degrees of ``freedom``.
-    ``share``: how much of the way from the coefficients before to those that fit best was gone;
-    ``apart``: indices of the runs that disagree with the others.
+    ``share``: of the step from the coefficients before to those that fit best, how much was taken;
+    ``outliers``: indices of the runs that disagree with the others.
     """
 
     runs: tuple[Run, ...]
@@ -96,7 +96,7 @@ class Calibrated:
     proposals: tuple[Proposal, ...] = ()
     requests: RequestTimes | None = None
     share: float = 1.0
-    apart: tuple[int, ...] = ()
+    outliers: tuple[int, ...] = ()
 
     @functools.cached_property
     def identified(self) -> Identifiability:
@@ -130,7 +130,7 @@ def calibrate_server(
     Least squares of robust log residuals of TPOT and TTFT, in units of ``SCALES``, and of the
     priors: coefficients near those of ``estimator`` within the scatter of servers. ``names``
     chooses the coefficients; by default as many of the estimator's own list as there are measured
-    times. What runs that are left out do not bear out is taken back (``believed_share``).
+    times. The step to them is shortened where runs left out demand it (``step_index``).
 
     Raises:
         InputError: no runs, a run without a needed fact, fewer measured times than ``names``, an
@@ -149,8 +149,8 @@ def calibrate_server(
     clusters = np.tile(np.where(columns < len(runs), columns, 0), 2)
     problem, fit = solve(predict, rows, np.isfinite(rows), estimator, names, clusters.tolist())
     evaluate, sheet = jax.jit(predict), estimator.at_data_sheet()
-    apart = runs_apart(times, fit.predicted.reshape(2, -1)[:, : len(runs)])
-    fit, share, left_out = _believed(problem, fit, times)
+    apart = outlier_runs(times, fit.predicted.reshape(2, -1)[:, : len(runs)])
+    fit, share, left_out = _shortened_fit(problem, fit, times)
     predictions = {
         "sheet": None if sheet is None else evaluate(sheet),
         "before": evaluate(estimator),
@@ -176,7 +176,7 @@ def calibrate_server(
         freedom=freedom,
         proposals=next_runs(fit, covered, possible, np.asarray(SCALES)),
         share=share,
-        apart=apart,
+        outliers=apart,
     )
 
 
@@ -251,47 +251,49 @@ def times_left_out(
 ) -> np.ndarray | None:
     """Times of each run by a fit without it (without its fold from ``FOLDS`` runs on).
 
-    By each of the ``BELIEVED`` shares of that fit: shares x 2 x runs; None of one run.
+    By each of the steps ``STEP_SHARES`` to that fit: steps x 2 x runs; None of one run.
     """
     if runs < 2:
         return None
     fold = np.tile(np.arange(weights.size // 2) % FOLDS, 2)
     folds = {str(k): fold == k for k in range(min(runs, FOLDS))}
-    predicted = np.empty((len(BELIEVED), weights.size))
+    predicted = np.empty((len(STEP_SHARES), weights.size))
     for refit in refits(problem, folds, weights=weights, starts=free, steps=STEPS):
-        for row, share in zip(predicted, BELIEVED, strict=True):
-            logs, _ = problem.derivatives(between(problem, refit.free, share))
+        for row, share in zip(predicted, STEP_SHARES, strict=True):
+            logs, _ = problem.derivatives(partial_step(problem, refit.free, share))
             row[refit.inside] = np.exp(np.asarray(logs))[refit.inside]
-    return predicted.reshape(len(BELIEVED), 2, -1)[:, :, :runs]
+    return predicted.reshape(len(STEP_SHARES), 2, -1)[:, :, :runs]
 
 
-def _believed(
+def _shortened_fit(
     problem: FitProblem, fit: Fit, times: np.ndarray
 ) -> tuple[Fit, float, np.ndarray | None]:
-    """The fit that is believed, its share of the way, and times of runs left out by such fits."""
+    """The fit, shortened as runs left out demand: it, its step's share, and their times by it."""
     left_out = times_left_out(problem, fit.free, fit.weights, times.shape[1])
     if left_out is None:
         return fit, 1.0, None
-    kept = believed_share(times, left_out)
-    share = BELIEVED[kept]
+    kept = step_index(times, left_out)
+    share = STEP_SHARES[kept]
     if share < 1.0:
-        fit = at(problem, between(problem, fit.free, share), fit.weights, clusters=fit.clusters)
+        fit = at(
+            problem, partial_step(problem, fit.free, share), fit.weights, clusters=fit.clusters
+        )
     return fit, share, left_out[kept]
 
 
-def between(problem: FitProblem, free: np.ndarray, share: float) -> np.ndarray:
-    """Coordinates a share of the way from those of the problem's own tree."""
+def partial_step(problem: FitProblem, free: np.ndarray, share: float) -> np.ndarray:
+    """Free coordinates after a ``share`` of the step from the coefficients before to a fit."""
     start = np.asarray(problem.chosen.free(problem.tree))
     return start + share * (np.asarray(free) - start)
 
 
-def believed_share(times: np.ndarray, left_out: np.ndarray) -> int:
-    """The least share of a fit that predicts runs left out as well as the best: its place.
+def step_index(times: np.ndarray, left_out: np.ndarray) -> int:
+    """Index in ``STEP_SHARES`` of the least step that predicts runs left out as well as the best.
 
-    As well as: its loss, of Student's t in units of ``SCALES``, is above the least one by at most
-    the standard error of the difference over the runs. So coefficients stay where they were unless
-    the runs bear out that others are better. Source: the one-standard-error rule of Breiman,
-    Friedman, Olshen and Stone 1984, Classification and Regression Trees, 3.4.3.
+    As well as: its loss, that of Student's t of log(measured / predicted) in units of ``SCALES``,
+    exceeds the least loss by at most one standard error of the difference over the runs, so that
+    noise alone changes no coefficient. Source: the one-standard-error rule of Breiman, Friedman,
+    Olshen and Stone 1984, Classification and Regression Trees, 3.4.3.
 
     Args:
         times: measured, 2 x runs.
@@ -305,10 +307,10 @@ def believed_share(times: np.ndarray, left_out: np.ndarray) -> int:
     return int(np.argmax(excess.sum(axis=1) <= error))
 
 
-def runs_apart(times: np.ndarray, fitted: np.ndarray) -> tuple[int, ...]:
-    """The runs that even the fit to all misses by ``APART`` usual errors or more."""
+def outlier_runs(times: np.ndarray, fitted: np.ndarray) -> tuple[int, ...]:
+    """The runs that even the fit to all misses by ``OUTLIER_ERRORS`` usual errors or more."""
     score = np.abs(np.log(times / fitted)) / np.asarray(SCALES)[:, None]
-    return tuple(np.flatnonzero(np.any(score > APART, axis=0)).tolist())
+    return tuple(np.flatnonzero(np.any(score > OUTLIER_ERRORS, axis=0)).tolist())
 
 
 def cautious_covariance(fit: Fit) -> np.ndarray:

@@ -60,13 +60,13 @@ class AcceptanceCurve:
             allowed = "every number of drafts from 1 up"
             raise InputError(f"acceptance of {self.model}", "drafts", counts, allowed)
         values = [1.0, *(tokens for _, tokens in self.lengths)]
-        return falling([b - a for a, b in pairwise(values)])
+        return make_nonincreasing([b - a for a, b in pairwise(values)])
 
 
-def falling(steps: list[float]) -> tuple[float, ...]:
+def make_nonincreasing(steps: list[float]) -> tuple[float, ...]:
     """The nearest sequence that never rises, in [0, 1]: pools of adjacent violators.
 
-    >>> falling([0.8, 0.2, 0.4])
+    >>> make_nonincreasing([0.8, 0.2, 0.4])
     (0.8, 0.30000000000000004, 0.30000000000000004)
     """
     pools: list[tuple[float, int]] = []  # (sum, count) of steps

@@ -80,7 +80,7 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A new file beside ``path`` to write to, which then replaces it whole or is removed.
 
     Its name cannot be guessed and it is newly created, so that no planted link is followed.
@@ -126,7 +126,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:  # a name read from a file system that is not of UTF-8
         raise InputError(str(path), "text", text[error.start], "text of Unicode") from None
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_bytes(data)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from infer_jax.results import Column, Notes, Result, Rows, Section, number, scaled
+from infer_jax.results import Column, Notes, Result, Rows, Section, number, scaled_format
 from infer_jax.verbs.option import Option
 
 if TYPE_CHECKING:
@@ -18,16 +18,16 @@ MODELS = (
     Column("model", "", "name"),
     Column("type", "", "type"),
     Column("layers", "", "layers"),
-    Column("parameters", "1e9", "parameters", scaled(1e-9)),
-    Column("active", "1e9", "active_parameters", scaled(1e-9)),
+    Column("parameters", "1e9", "parameters", scaled_format(1e-9)),
+    Column("active", "1e9", "active_parameters", scaled_format(1e-9)),
     Column("context", "tokens", lambda row: row["context_tokens"] or "any", left=False),
 )
 SYSTEMS = (
     Column("name", "", "name"),
-    Column("16 bit", "TFLOP/s", "flops_16", scaled(1e-12, 4)),
-    Column("8 bit", "TFLOP/s", "flops_8", scaled(1e-12, 4)),
-    Column("memory", "GB", "memory_bytes", scaled(1e-9, 4)),
-    Column("bandwidth", "TB/s", "memory_bandwidth_bytes_per_s", scaled(1e-12)),
+    Column("16 bit", "TFLOP/s", "flops_16", scaled_format(1e-12, 4)),
+    Column("8 bit", "TFLOP/s", "flops_8", scaled_format(1e-12, 4)),
+    Column("memory", "GB", "memory_bytes", scaled_format(1e-9, 4)),
+    Column("bandwidth", "TB/s", "memory_bandwidth_bytes_per_s", scaled_format(1e-12)),
     Column("domain", "GPUs", lambda row: row["domain"] or "torus", left=False),
     Column("price", "USD/h", "price_per_hour_usd"),
 )

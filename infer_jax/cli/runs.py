@@ -18,7 +18,7 @@ from infer_jax.compiling import keep_programs
 from infer_jax.errors import InputError
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Notes, Part, Result
-from infer_jax.results.numbers import plain
+from infer_jax.results.numbers import to_json_types
 from infer_jax.results.result import SCHEMA
 from infer_jax.results.text import show
 from infer_jax.verbs import pictures
@@ -101,7 +101,7 @@ def print_json(fields: Mapping[str, object]) -> None:
     What a terminal would obey stands within strings, as its number there.
     """
     text = json.dumps(
-        plain({"schema": SCHEMA, **fields}), indent=2, allow_nan=False, ensure_ascii=False
+        to_json_types({"schema": SCHEMA, **fields}), indent=2, allow_nan=False, ensure_ascii=False
     )
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 

@@ -64,7 +64,9 @@ def paths(arch: Architecture) -> dict[str, tuple[str, ...]]:
         if block.attention is not None:
             layer, head = att.of(block.attention), f"arch.blocks.{i}.attention"
             head = head if layer.softmax is block.attention else f"{head}.base"
-            leaves = {name: [f"{head}.{f}" for f in own] for name, own in layer.designed.items()}
+            leaves = {
+                name: [f"{head}.{f}" for f in own] for name, own in layer.design_fields.items()
+            }
         tail, layer = f"arch.blocks.{i}.feedforward", block.feedforward
         if isinstance(layer, Experts):
             leaves |= {name: [f"{tail}.{field}"] for name, field in OF_EXPERTS.items()}
@@ -161,7 +163,7 @@ def dependent_axes(arch: Architecture) -> dict[str, Axis]:
 
 def _vectors(block: Block) -> list[Reader]:
     """Lengths of a block's norms and biases beside the width: latent ranks, experts."""
-    normed = () if block.attention is None else att.of(block.attention).normed
+    normed = () if block.attention is None else att.of(block.attention).norm_fields
     parts: list[Reader] = [
         lambda b, name=name: getattr(att.of(b.attention).softmax, name) for name in normed
     ]

@@ -60,7 +60,7 @@ def measures(arch: Architecture, tokens: Array) -> dict[str, Array]:
     for mixture in routed:
         # experts as large as all that a token visits: granularity 1
         experts = jnp.maximum(experts, mixture.experts / jnp.maximum(mixture.active, 1.0))
-        spread = jnp.maximum(spread, ffn.share(mixture))
+        spread = jnp.maximum(spread, ffn.sparsity(mixture))
     attention = total(
         b.count * matmul.elements(att.of(b.attention).matrices(arch.width))
         for b in arch.blocks

@@ -61,7 +61,7 @@ class Elasticity:
     double: float
 
     @property
-    def kinked(self) -> bool:
+    def is_kinked(self) -> bool:
         """Whether the two sides differ."""
         return abs(self.above - self.below) > KINK or abs(self.jump) > KINK
 

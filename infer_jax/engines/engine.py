@@ -176,13 +176,13 @@ class ServingEngine:
         if machines > 2:
             rest, rank = f"machines RANK=1 to {machines - 1}", Shell('"$RANK"')
         first = instance.where("machine 0, whose address is HEAD")
-        other = self.joined(machines, rank)
+        other = self.join_options(machines, rank)
         return [
-            Step(first, command_line(program, [*flags, *self.joined(machines, 0)])),
+            Step(first, command_line(program, [*flags, *self.join_options(machines, 0)])),
             Step(instance.where(rest), command_line(program, [*flags, *other])),
         ]
 
-    def joined(self, machines: int, rank: object) -> list[object]:
+    def join_options(self, machines: int, rank: object) -> list[object]:
         """Options by which one of several machines joins an instance."""
         others = () if rank == 0 else self.others
         return ["--nnodes", machines, *self.address, "--node-rank", rank, *others]

@@ -239,7 +239,7 @@ class Disaggregated(Wrapper):
         link = self.link(hardware, self._other(hardware), plan)
         each = jnp.minimum(plan.prefill.instance, plan.decode.instance)
         moving = plan.prefill_batch * sent / (each * link)
-        hidden = pipelining.exposed(moving, first.time, decoder.layers(arch))
+        hidden = pipelining.exposed_time(moving, first.time, decoder.layers(arch))
         return {
             "front": self.target.front_time(plan.prefill),
             "router": self.router,

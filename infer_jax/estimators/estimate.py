@@ -200,6 +200,6 @@ def estimate_of_passes(
     )
 
 
-def stopped(tree: Tree) -> Tree:
+def stop_gradients(tree: Tree) -> Tree:
     """The same pytree with no gradient flowing through it."""
     return jax.tree.map(jax.lax.stop_gradient, tree)

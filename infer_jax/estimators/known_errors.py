@@ -14,7 +14,7 @@ from infer_jax.catalog.published import (
     serving_measured,
     unseen,
     unseen_errors,
-    widened,
+    widen_bands,
 )
 from infer_jax.estimators.estimator import Estimator
 
@@ -79,7 +79,7 @@ class Trust(NamedTuple):
             return self.own
         found = unseen(facts(load, lengths), pools=pools)
         if self.age_deviation:
-            found = widened(found, gaps * self.age_deviation)
+            found = widen_bands(found, gaps * self.age_deviation)
         found = _widest(found, unseen_errors()["make"].within) if self.foreign else found
         return _widest(found, self.own) if self.own and not pools else found
 

@@ -11,7 +11,7 @@ from infer_jax.footprint.chip import (
     Launched as Launched,
     MeanLengths as MeanLengths,
     account as account,
-    filled as filled,
+    bytes_of_requests as bytes_of_requests,
     requests_held as requests_held,
 )
 from infer_jax.footprint.settings import (
@@ -23,5 +23,5 @@ from infer_jax.footprint.settings import (
 from infer_jax.footprint.startup import (
     StartupMemory as StartupMemory,
     memory as memory,
-    printed as printed,
+    startup_figures as startup_figures,
 )

@@ -145,7 +145,7 @@ def account(
     )
 
 
-def filled(chip: Account, requests: Array, lengths: MeanLengths) -> Filled:
+def bytes_of_requests(chip: Account, requests: Array, lengths: MeanLengths) -> Filled:
     """Bytes of cache that ``requests`` requests of an attention group take on each of its chips."""
     isl, osl, held, common = lengths
     once = chip.cache.shared(common)

@@ -87,10 +87,12 @@ def memory(
     overheads = default_numbers(Overheads) if overheads is None else overheads
     ranks = Ranks(plan.tp, plan.ep, plan.pp)
     chip = account(resident(arch), hardware, ranks, engine, overheads, smoothing=smoothing)
-    return printed(chip, engine, smoothing)
+    return startup_figures(chip, engine, smoothing)
 
 
-def printed(chip: Account, engine: EngineSettings, smoothing: Smoothing = None) -> StartupMemory:
+def startup_figures(
+    chip: Account, engine: EngineSettings, smoothing: Smoothing = None
+) -> StartupMemory:
     """What a server prints of the account of one of its chips."""
     each = chip.at_its_end(engine.context, smoothing)
     blocks = flooring(chip.available / chip.cache.block, smoothing)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from infer_jax.calibration import covariance, fit, held_out, interval
+from infer_jax.calibration import covariance, fit, interval, predict_held_out
 from infer_jax.estimators.kernels.curves import product_bytes
 from infer_jax.estimators.kernels.efficiency import Gemm
 from infer_jax.physics import efficiency as eff
@@ -189,7 +189,7 @@ def fitted(family: Family, *, unseen: bool = True, restarts: int = RESTARTS) -> 
     folds = (family.shapes % min(FOLDS, len(set(family.shapes)))).tolist()
     left = np.zeros(0)
     if unseen and clusters is not None:
-        left = held_out(*problem, folds, **options) / family.seconds - 1.0
+        left = predict_held_out(*problem, folds, **options) / family.seconds - 1.0
     spans = interval(result, covariance(result, clusters), SHARE) if len(result.errors) > 1 else {}
     return FittedFamily(family, result.tree, spans, result.errors, left)
 

@@ -70,7 +70,7 @@ def _line(x: Array, at: Array, values: Array) -> Array:
     return values[i] + (x - at[i]) * (values[i + 1] - values[i]) / (at[i + 1] - at[i])
 
 
-def room(limit: Array, time: Array, spread: Spread) -> Array:
+def limit_score(limit: Array, time: Array, spread: Spread) -> Array:
     """Normal score up to which a measured time is within its limit.
 
     score(log(limit / predicted)). An infinite limit, and any limit above 0 of a time of 0, has

@@ -64,7 +64,7 @@ def active_parameters(arch: Architecture) -> Array:
     idle = total(
         b.count
         * ffn.routed_elements(b.feedforward, arch.width)
-        * (1 - 1 / ffn.share(b.feedforward))
+        * (1 - 1 / ffn.sparsity(b.feedforward))
         for b in arch.blocks
         if b.feedforward is not None
     )

@@ -71,7 +71,7 @@ class Unsplit(Spec):
     sharpness: Array = number("of filling it", kind="size", low=1.0)
 
 
-def combined(x: Array, y: Array, sharpness: Array | float) -> Array:
+def power_sum(x: Array, y: Array, sharpness: Array | float) -> Array:
     """x (+)_q y = (x^q + y^q)^(1/q), finite in value and gradient at zero."""
     return maximum(x, y, jnp.asarray(1.0 / sharpness))
 
@@ -81,9 +81,9 @@ def product(m: Array, k: Array, n: Array, moved: Array, P: Array, W: Array, c: P
 
     t0 + [2 (k + k0) (n (m (+)_8 m0) + tail) / (P e_c)] (+)_2 [moved / (W e_m)].
     """
-    area = n * combined(m, c.rows, TILE) + c.tail
+    area = n * power_sum(m, c.rows, TILE) + c.tail
     compute = 2.0 * (k + c.depth) * area / (P * c.compute)
-    return c.fixed + combined(compute, moved / (W * c.memory), GEMM)
+    return c.fixed + power_sum(compute, moved / (W * c.memory), GEMM)
 
 
 def grouped(
@@ -93,9 +93,9 @@ def grouped(
 
     t0 + [2 (k + k0) (G n ((m + h) (+)_8 m0) + tail) / (P e_c)] (+)_4 [moved / (W e_m)].
     """
-    area = groups * n * combined(m + c.halo, c.rows, TILE) + c.tail
+    area = groups * n * power_sum(m + c.halo, c.rows, TILE) + c.tail
     compute = 2.0 * (k + c.depth) * area / (P * c.compute)
-    return c.fixed + combined(compute, moved / (W * c.memory), GROUPED)
+    return c.fixed + power_sum(compute, moved / (W * c.memory), GROUPED)
 
 
 def attending(
@@ -103,7 +103,7 @@ def attending(
 ) -> Array:
     """Seconds of attention over a cache: t0 + FLOP (1 + b0/b) / (P e_c) (+)_p bytes / (W e_m)."""
     compute = flops * (1.0 + c.alone / sequences) / (P * c.compute)
-    return c.fixed + combined(compute, moved / (W * c.memory), c.sharpness)
+    return c.fixed + power_sum(compute, moved / (W * c.memory), c.sharpness)
 
 
 def unsplit(item: Array, items: Array, W: Array, c: Unsplit) -> Array:
@@ -111,7 +111,7 @@ def unsplit(item: Array, items: Array, W: Array, c: Unsplit) -> Array:
 
     t0 + item slots ((items / slots) (+)_q 1) / (W e_m).
     """
-    full = combined(items / c.slots, items / items, c.sharpness)
+    full = power_sum(items / c.slots, items / items, c.sharpness)
     return c.fixed + item * c.slots * full / (W * c.memory)
 
 
@@ -122,4 +122,4 @@ def prompting(flops: Array, length: Array, P: Array, c: Prompting) -> Array:
 
 def recurring(moved: Array, W: Array, c: Recurring) -> Array:
     """Seconds of updating recurrent states of ``moved`` bytes: t0 (+)_p bytes / (W e_m)."""
-    return combined(c.fixed, moved / (W * c.memory), c.sharpness)
+    return power_sum(c.fixed, moved / (W * c.memory), c.sharpness)

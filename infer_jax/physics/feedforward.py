@@ -41,10 +41,10 @@ def router_elements(feedforward: Feedforward, width: Array) -> Array:
     return feedforward.router * width * feedforward.experts
 
 
-def sparsity(feedforward: Feedforward, smoothing: Smoothing = None) -> Array:
-    """Experts per active expert, S = floor(E / A); 1 for a dense layer.
+def floored_sparsity(feedforward: Feedforward, smoothing: Smoothing = None) -> Array:
+    """Experts per active expert in whole numbers, floor(E / A); 1 for a dense layer.
 
-    The economics paper floors it; E / A with ``smoothing`` 1, and with a single expert 1.
+    So in the economics paper; E / A with ``smoothing`` 1, and with a single expert 1.
     Source: Erdil 2025 (arXiv 2506.04645), Section 3.2.
     """
     if isinstance(feedforward, Dense):
@@ -52,21 +52,21 @@ def sparsity(feedforward: Feedforward, smoothing: Smoothing = None) -> Array:
     return jnp.maximum(flooring(feedforward.experts / feedforward.active, smoothing), 1.0)
 
 
-def share(feedforward: Feedforward, smoothing: Smoothing = None) -> Array:
-    """Experts per active expert, E / A, not floored; 1 for a dense layer."""
+def sparsity(feedforward: Feedforward, smoothing: Smoothing = None) -> Array:
+    """Experts per active expert, S = E / A; 1 for a dense layer. ``smoothing`` changes nothing."""
     if isinstance(feedforward, Dense):
         return jnp.asarray(1.0)
     return jnp.maximum(feedforward.experts / feedforward.active, 1.0)
 
 
-def touched(sparsity: Array, tokens: Array) -> Array:
+def visited_share(sparsity: Array, tokens: Array) -> Array:
     """The expected fraction of experts that ``tokens`` tokens visit: 1 - (1 - 1/S)^B.
 
     Independent uniform routing. Written with log1p and expm1, so that it is B/S and not 0 at
     S = 1e12 in float32; at S = 1 it is 1 with gradient 0.
     Source: Erdil 2025 (arXiv 2506.04645), Section 3.2, Eq. 22.
 
-    >>> round(float(touched(jnp.array(4.0), jnp.array(1.0))), 6)
+    >>> round(float(visited_share(jnp.array(4.0), jnp.array(1.0))), 6)
     0.25
     """
     sparse = sparsity > 1.0 + 1e-9

@@ -29,35 +29,28 @@ class Weights(NamedTuple):
 
 
 class OtherSizes(NamedTuple):
-    """Other sizes that a layer's memory depends on, beside matrices, cache and state.
+    """Sizes of a layer on which a GPU's memory depends, beside matrices, cache and state."""
 
-    ``dealt``: elements of the projections by how tensor ranks deal them. Numbers of a
-    ``convolution``, which ranks split, and of norms and biases (``vectors``), which each has.
-    ``mixing``, ``feeding``: numbers a token in and out of the widest product of attention, and of
-    the feedforward that every token passes. Of experts: the width that they read (``outer``) and
-    their own (``inner``), and the matrices ``inward``.
-    """
-
-    dealt: att.Dealt
-    convolution: Numbers
-    vectors: Numbers
-    mixing: Numbers
-    feeding: Numbers
-    outer: Numbers
-    inner: Numbers
-    inward: Numbers
+    dealt: att.Dealt  # elements of the projections, by how tensor ranks divide them
+    convolution: Numbers  # weights of a short convolution, divided over tensor ranks
+    vectors: Numbers  # elements of norms and biases, which every rank holds
+    attention_width: Numbers  # numbers a token that attention's input projections write
+    feedforward_width: Numbers  # numbers a token in and out of the feedforward that all tokens pass
+    expert_outer_width: Numbers  # width that experts read and write
+    expert_width: Numbers  # width inside an expert
+    expert_input_matrices: Numbers  # matrices of an expert that read its input: 2 of a gated one
 
 
 class Layer(NamedTuple):
     """One layer of each block: a number each, or one array over the blocks.
 
-    ``count``: such layers. ``mixes``, ``feeds``: 1 where it has attention, a feedforward.
+    ``count``: such layers. ``has_attention``, ``has_feedforward``: 1 where it has one, else 0.
     Of a feedforward: ``routed`` is one expert, or all of a dense layer; ``mixture``: 1 for experts.
     """
 
     count: Numbers
-    mixes: Numbers
-    feeds: Numbers
+    has_attention: Numbers
+    has_feedforward: Numbers
     attention: att.Row
     projections: Weights
     mixture: Numbers
@@ -66,7 +59,7 @@ class Layer(NamedTuple):
     routed: Weights
     shared: Weights
     router: Weights
-    space: OtherSizes
+    sizes: OtherSizes
 
     @property
     def matrix_bytes(self) -> Numbers:
@@ -97,36 +90,36 @@ def table(arch: Architecture, blocks: int = 0) -> Layer:
     Rows that are added are of no layers. Tables of equally many rows can be stacked.
     """
     every = [row(arch, block) for block in arch.blocks]
-    every += [nothing()] * (blocks - len(every))
+    every += [no_layers()] * (blocks - len(every))
     kind = jnp.result_type(*jax.tree.leaves(arch))
     return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v, kind) for v in x]), *every)
 
 
 def row(arch: Architecture, block: Block) -> Layer:
     """One layer of a block in numbers."""
-    layer_row = nothing()
+    layer_row = no_layers()
     layer_row = layer_row._replace(
-        count=block.count, space=layer_row.space._replace(vectors=block.vectors)
+        count=block.count, sizes=layer_row.sizes._replace(vectors=block.vectors)
     )
     if block.attention is not None:
         layer = att.of(block.attention)
         elements, stored = matmul.elements(layer.matrices(arch.width)), layer.weights
         layer_row = layer_row._replace(
-            mixes=jnp.asarray(1.0),
+            has_attention=jnp.asarray(1.0),
             projections=Weights(elements, stored.bytes, stored.bits),
             attention=layer.numbers(arch.cache, arch.activations),
-            space=layer_row.space._replace(
+            sizes=layer_row.sizes._replace(
                 dealt=layer.dealt(arch.width),
                 convolution=layer.convolution,
-                mixing=layer.output_width,
+                attention_width=layer.output_width,
             ),
         )
     if block.feedforward is not None:
-        layer_row = _feeding(layer_row, arch, block.feedforward)
+        layer_row = _with_feedforward(layer_row, arch, block.feedforward)
     return layer_row
 
 
-def nothing() -> Layer:
+def no_layers() -> Layer:
     """A row of no layers, whose numbers divide safely."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
     none = Weights(zero, jnp.asarray(2.0), jnp.asarray(16.0))
@@ -134,14 +127,16 @@ def nothing() -> Layer:
     return Layer(zero, zero, zero, blank(), none, zero, one, one, none, none, none, space)
 
 
-def _feeding(one_row: Layer, arch: Architecture, feedforward: Feedforward) -> Layer:
+def _with_feedforward(one_row: Layer, arch: Architecture, feedforward: Feedforward) -> Layer:
     one, stored = jnp.asarray(1.0), feedforward.weights
     elements = ffn.matrices(feedforward) * ffn.matrix(feedforward, arch.width).elements
     dense = feedforward.shared if isinstance(feedforward, Experts) else feedforward
-    space = one_row.space._replace(feeding=(dense.inward + 1.0) * dense.width)
-    one_row = one_row._replace(feeds=one, routed=Weights(elements, stored.bytes, stored.bits))
+    space = one_row.sizes._replace(feedforward_width=(dense.inward + 1.0) * dense.width)
+    one_row = one_row._replace(
+        has_feedforward=one, routed=Weights(elements, stored.bytes, stored.bits)
+    )
     if not isinstance(feedforward, Experts):
-        return one_row._replace(space=space)
+        return one_row._replace(sizes=space)
     common = feedforward.shared.weights
     return one_row._replace(
         mixture=one,
@@ -149,9 +144,9 @@ def _feeding(one_row: Layer, arch: Architecture, feedforward: Feedforward) -> La
         active=feedforward.active,
         shared=Weights(ffn.common_elements(feedforward, arch.width), common.bytes, common.bits),
         router=one_row.router._replace(elements=ffn.router_elements(feedforward, arch.width)),
-        space=space._replace(
-            outer=ffn.matrix(feedforward, arch.width).inputs,
-            inner=feedforward.width,
-            inward=feedforward.inward,
+        sizes=space._replace(
+            expert_outer_width=ffn.matrix(feedforward, arch.width).inputs,
+            expert_width=feedforward.width,
+            expert_input_matrices=feedforward.inward,
         ),
     )

@@ -13,14 +13,14 @@ from jaxtyping import Bool, Int, Real, Shaped
 Rows = Real[np.ndarray, " rows"]
 
 
-def undominated(
+def frontier_rows(
     first: Rows | Sequence[float], second: Rows | Sequence[float]
 ) -> Int[np.ndarray, " front"]:
     """Positions of the rows that no other row beats, by increasing ``first``; one row a tie.
 
     Of equal rows the first one stays.
 
-    >>> undominated([3.0, 1.0, 2.0, 2.5], [1.0, 4.0, 2.0, 2.0])
+    >>> frontier_rows([3.0, 1.0, 2.0, 2.5], [1.0, 4.0, 2.0, 2.0])
     array([1, 2, 0])
     """
     columns = np.asarray(second), np.asarray(first)

@@ -4,14 +4,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 
-def exposed(moving: Array, computing: Array, parts: Array) -> Array:
+def exposed_time(moving: Array, computing: Array, parts: Array) -> Array:
     """Seconds that moving adds to computing when both go part by part, in equal parts.
 
     max(M - T, 0) + min(M, T) / n: the longer of the two hides the shorter but for one part of it,
     the first to move or the last to compute.
 
     >>> four, two = jnp.asarray(4.0), jnp.asarray(2.0)
-    >>> [float(exposed(jnp.asarray(m), four, two)) for m in (0.0, 2.0, 8.0)]
+    >>> [float(exposed_time(jnp.asarray(m), four, two)) for m in (0.0, 2.0, 8.0)]
     [0.0, 1.0, 6.0]
     """
     return jnp.maximum(moving - computing, 0.0) + jnp.minimum(moving, computing) / parts

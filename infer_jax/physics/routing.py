@@ -10,15 +10,16 @@ NODES = 8
 CROWDED = 0.999  # a visit more certain than this counts as this: its logarithm is finite
 
 
-def visited(sparsity: Array, tokens: Array, skew: Array) -> Array:
+def visited_share(sparsity: Array, tokens: Array, skew: Array) -> Array:
     """The expected fraction of experts that ``tokens`` tokens visit, popularity falling as rank^-s.
 
     integral over x = 0 .. 1 of 1 - (1 - p(x))^N, p(x) = (A/E)(1 - s) x^-s: a continuum of ranks
-    (Zipf's law; s = 0 is ``feedforward.touched``), p at most ``CROWDED``. By Gauss and Legendre on
-    x = u^3, which tames the popular end; for s below 1.
+    (Zipf's law; s = 0 is ``feedforward.visited_share``), p at most ``CROWDED``. By Gauss and
+    Legendre on x = u^3, which tames the popular end; for s below 1.
 
     >>> one = jnp.asarray(1.0)
-    >>> bool(visited(8 * one, 16 * one, 0.6 * one) < visited(8 * one, 16 * one, 0 * one))
+    >>> even, uneven = (visited_share(8 * one, 16 * one, s * one) for s in (0, 0.6))
+    >>> bool(uneven < even)
     True
     """
     points, weights = np.polynomial.legendre.leggauss(NODES)
@@ -72,7 +73,7 @@ def busiest(mean: Array, places: Array, random: Array, uneven: Array) -> Array:
     return 1.0 + largest * (random / jnp.sqrt(jnp.maximum(mean, 1.0)) + uneven)
 
 
-def replicated(experts: Array, redundant: Array, places: Array, skew: Array) -> Array:
+def replicated_load(experts: Array, redundant: Array, places: Array, skew: Array) -> Array:
     """Load of the busiest of several places over the mean, with copies of popular experts.
 
     Copies go to the most popular experts until none has more than tau times the mean load of an
@@ -86,7 +87,7 @@ def replicated(experts: Array, redundant: Array, places: Array, skew: Array) -> 
     Source: DeepSeek-V3 (arXiv 2412.19437), Section 3.4.1, and deepseek-ai/EPLB: experts are copied
     by load, then packed so that places are balanced.
 
-    >>> float(replicated(*map(jnp.asarray, (256.0, 32.0, 32.0, 0.7))))
+    >>> float(replicated_load(*map(jnp.asarray, (256.0, 32.0, 32.0, 0.7))))
     1.0
     """
     even, uneven = 1.0 - skew, jnp.maximum(skew, 1e-6)

@@ -10,7 +10,7 @@ from infer_jax.catalog.measured_points import latency
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Trust, measured_within
 from infer_jax.estimators.known_errors import NAMES
-from infer_jax.physics.chance import Spread, chance, room, score
+from infer_jax.physics.chance import Spread, chance, limit_score, score
 from infer_jax.planning.choice import USUAL_TTFT, Choice, Requirements
 from infer_jax.specs import Workload, outputs
 
@@ -108,7 +108,7 @@ def odds(
     if np.isfinite(seconds).any():
         numbers = [np.float64(x) for x in (*seconds, *times, choice.spare)]
         holds = float(once(probability, *numbers, spreads)) if not choice.excess else 0.0
-    slow = max(within["tpot"][80][1], 1.0) if unmeasured(choice, trusts[0]) else 1.0
+    slow = max(within["tpot"][80][1], 1.0) if unmeasured_reason(choice, trusts[0]) else 1.0
     return holds, slow
 
 
@@ -122,12 +122,12 @@ def probability(
     server that is slower by a factor also carries fewer requests by it (``spare``: its capacity
     over its load). Each error is spread as those of measured runs that no fit has seen.
     """
-    paces = room(tpot, own_tpot, spreads[0]), score(jnp.log(spare), spreads[0])
-    firsts = room(ttft, own_ttft, spreads[1]), room(tail, own_tail, spreads[1])
+    paces = limit_score(tpot, own_tpot, spreads[0]), score(jnp.log(spare), spreads[0])
+    firsts = limit_score(ttft, own_ttft, spreads[1]), limit_score(tail, own_tail, spreads[1])
     return chance(jnp.stack([jnp.minimum(*paces), jnp.minimum(*firsts)]))
 
 
-def unmeasured(choice: Choice, trust: Trust) -> str:
+def unmeasured_reason(choice: Choice, trust: Trust) -> str:
     """Why no measured run is of a plan's kind, in words; "" where some are."""
     if choice.mode == "disaggregated":
         return "no two pools of this system were fitted"

@@ -159,7 +159,7 @@ def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -
     return _Search(space, posterior, confidence, legal, rows).answer()
 
 
-def tightened(
+def tighten_limits(
     limits: Requirements, posterior: Posterior, mode: str, tpot: float, ttft: float
 ) -> Requirements:
     """``limits`` on times as slow as measured ones are below with these probabilities."""
@@ -230,7 +230,7 @@ class _Search:
         for margin in (-MARGIN, 0.0, MARGIN):
             level = min(max(self.confidence - margin, 0.5), MAX_LEVEL)
             rows = self._priced(
-                tightened(limits, self.posterior, "aggregated", level, level), count
+                tighten_limits(limits, self.posterior, "aggregated", level, level), count
             )
         if rows is None:
             return
@@ -275,7 +275,7 @@ class _Search:
         for share in SHARES if two else (1.0 if limits.tpot < np.inf else 0.0,):
             levels = self.confidence**share, self.confidence ** (1.0 - share)
             levels = (min(p, MAX_LEVEL) for p in levels)
-            within = tightened(limits, self.posterior, "disaggregated", *levels)
+            within = tighten_limits(limits, self.posterior, "disaggregated", *levels)
             for c in self._pools(within, max(PAIRS, self.space.top)):
                 met.setdefault((c.layout, c.batch), c)
         return self._with_chances(list(met.values()))
@@ -297,7 +297,9 @@ class _Search:
         """The cheapest rows at other confidences, and pairs of pools."""
         plans: list[Choice] = []
         for level in (self.confidence, *LEVELS):
-            limits = tightened(self.space.requirements, self.posterior, "aggregated", level, level)
+            limits = tighten_limits(
+                self.space.requirements, self.posterior, "aggregated", level, level
+            )
             plans += self._cheapest(limits, RIVALS)
         return self._with_chances(plans) + self.pairs[:PAIRS]
 

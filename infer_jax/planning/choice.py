@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.physics.pareto import undominated
+from infer_jax.physics.pareto import frontier_rows
 from infer_jax.planning.layout import Column, Layout
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Output, Workload
 
@@ -340,7 +340,7 @@ def undominated_plans(tpot: Column | Sequence[float], cost: Column | Sequence[fl
     Compared in single precision, so that of layouts that differ by rounding alone the first is
     taken.
     """
-    return undominated(np.asarray(tpot, np.float32), np.asarray(cost, np.float32)).tolist()
+    return frontier_rows(np.asarray(tpot, np.float32), np.asarray(cost, np.float32)).tolist()
 
 
 def front(plans: Iterable[Choice]) -> list[Choice]:

@@ -25,7 +25,7 @@ from infer_jax.planning.choice import (
 from infer_jax.planning.instances import PlannedServer, batches, by_rows, degrees, planned_server
 from infer_jax.planning.layout import Column, Layout
 from infer_jax.planning.pool_pairs import Pair, PoolRows, joined_pools, priced_pairs
-from infer_jax.planning.pricing import Positions, exceeded
+from infer_jax.planning.pricing import Positions, excess_share
 from infer_jax.specs import Arrivals, ForwardPass
 from infer_jax.typed_jax import trees
 
@@ -135,7 +135,7 @@ def token_passes(served: PlannedServer, rows: dict[str, Array], passes: ForwardP
 
 def _fits(phase: Pass) -> Column:
     """The rows whose pass is feasible."""
-    return np.all([exceeded(limit) <= 0.0 for limit in phase.limits.values()], axis=0)
+    return np.all([excess_share(limit) <= 0.0 for limit in phase.limits.values()], axis=0)
 
 
 def _at_speeds(
@@ -173,7 +173,7 @@ def _best(
     """
     excess = np.asarray(pool.phase.time) / longest - 1.0
     for limit in pool.phase.limits.values():
-        excess = np.maximum(excess, exceeded(limit))
+        excess = np.maximum(excess, excess_share(limit))
     chips, rate, index = pool.chips, pool.rate, pool.layout
     fits = chips < limits.chips
     if limits.concurrency is not None:

@@ -14,7 +14,7 @@ from infer_jax.compiling import SOME, once
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import Estimate, decode_context
 from infer_jax.estimators.serving import Serving
-from infer_jax.physics.chance import FAR, Spread, chance, room, score, shared_and_own
+from infer_jax.physics.chance import FAR, Spread, chance, limit_score, score, shared_and_own
 from infer_jax.planning.choice import Choice, PlanSpace
 from infer_jax.planning.instances import PlannedServer, planned_server
 from infer_jax.planning.pool_pairs import Copies, PairDegrees, deployed_pools, joined_pools
@@ -198,8 +198,8 @@ def _chances(times: Float[Array, "draws 5"], errors: LimitErrors, models: Models
     carried = score(jnp.log(spare), spreads[0])
     slack = jnp.stack(
         [
-            jnp.minimum(room(limits[0], tpot, spreads[0]), carried),
-            reduce(jnp.minimum, (room(*pair, spreads[1]) for pair in pairs)),
+            jnp.minimum(limit_score(limits[0], tpot, spreads[0]), carried),
+            reduce(jnp.minimum, (limit_score(*pair, spreads[1]) for pair in pairs)),
         ]
     )
     moved = jnp.stack(

@@ -156,10 +156,10 @@ def excess_of(
     for name, limit in limits.tails.items():
         if name in percentiles and (name == "p99" or limit < np.inf):  # others where asked for
             excess[f"{name} of TTFT"] = late * np.asarray(percentiles[name]) / limit - 1.0
-    return excess | {name: exceeded(limit) for name, limit in capacities.items()}
+    return excess | {name: excess_share(limit) for name, limit in capacities.items()}
 
 
-def exceeded(limit: Limit) -> Column:
+def excess_share(limit: Limit) -> Column:
     """The share by which the need exceeds the capacity, row by row; 0 where it does not."""
     need, capacity = np.asarray(limit.need), np.asarray(limit.capacity)
     return np.where(need > capacity, need / np.maximum(capacity, 1e-300) - 1.0, 0.0)

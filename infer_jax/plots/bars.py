@@ -31,7 +31,7 @@ from infer_jax.plots.style import (
     key,
     name_rows,
     part,
-    stacked,
+    stacked_axes,
     style,
     write,
 )
@@ -123,7 +123,7 @@ def plot_bars(
             (THIN if x else HEIGHT) * len(p.bars) + 0.1 for p, x in zip(panels, thin, strict=True)
         ]
         more = GAP * len(panels) + ROW * math.ceil(len(keys) / columns) + 0.43
-        figure, axes = stacked(heights, more, **words)
+        figure, axes = stacked_axes(heights, more, **words)
         for ax, panel in zip(axes, panels, strict=True):
             _draw(ax, panel, looks, mark)
         if keys:

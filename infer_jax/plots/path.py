@@ -19,7 +19,7 @@ from infer_jax.plots.style import (
     is_slide,
     key,
     readable,
-    stacked,
+    stacked_axes,
     style,
     write,
 )
@@ -87,7 +87,7 @@ def plot_path(
         changes = {"": [x for group in changes.values() for x in group]}
     heights = [*(ROW * len(group) + 0.75 for group in changes.values()), *[3.1] * (not is_slide())]
     with style():
-        figure, axes = stacked(heights, 0.3, **words)
+        figure, axes = stacked_axes(heights, 0.3, **words)
         for ax, (name, group) in zip(axes, changes.items(), strict=False):
             ax.set_title(name)
             _draw_changes(ax, [x for x in group if x.start > 0 and x.design > 0])

@@ -18,7 +18,7 @@ from infer_jax.results import Result
 KINDS = (".png", ".svg", ".pdf", ".html")  # pictures, and a page that holds one
 
 
-def ending(kinds: tuple[str, ...] = KINDS) -> str:
+def picture_endings(kinds: tuple[str, ...] = KINDS) -> str:
     """Which names a picture can have, in words."""
     return f"a name that ends in {', '.join(kinds)}"
 
@@ -72,7 +72,7 @@ class FigureResult(Result):
 
     def _write(self, out: Path, figure: Callable[[], Figure]) -> None:
         if out.suffix.lower() not in KINDS:
-            raise InputError("plot", "out", str(out), ending())
+            raise InputError("plot", "out", str(out), picture_endings())
         if out.suffix.lower() == ".html":
             write_text(out, self._page(figure))
         else:
@@ -92,7 +92,7 @@ class FigureResult(Result):
         )
 
 
-def dated(caption: str) -> str:
+def date_caption(caption: str) -> str:
     """A caption with the version and the day of its drawing (UTC), by SOURCE_DATE_EPOCH if set."""
     from infer_jax import __version__
 

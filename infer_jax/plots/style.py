@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from infer_jax.catalog.files import replacing
+from infer_jax.catalog.files import replace_file
 from infer_jax.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def draw_limit(axes: Axes, x: float, text: str, *, right: bool = False) -> None:
     write(axes, text, (x, 1.0), (gap, 3), ha=side, va="bottom", **look)
 
 
-def stacked(
+def stacked_axes(
     heights: Sequence[float], more: float, **words: Unpack[Words]
 ) -> tuple[Figure, list[Axes]]:
     """``subplots`` one below the other, of these heights in inches, ``more`` around them.
@@ -355,7 +355,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     title, caption = heading_and_caption(figure)
     key = {"png": "Description", "svg": "Description", "pdf": "Subject"}.get(suffix)
     metadata = {"Title": title, key: f"{title}. {caption}".strip()} if key else None
-    with replacing(path) as partial:
+    with replace_file(path) as partial:
         figure.savefig(partial, metadata=metadata, dpi=PIXELS / min(WIDE, figure.get_figwidth()))
     return path
 

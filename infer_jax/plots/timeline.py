@@ -17,7 +17,7 @@ from infer_jax.plots.style import (
     draw_rows,
     is_slide,
     part,
-    stacked,
+    stacked_axes,
     style,
 )
 from infer_jax.results.numbers import digits
@@ -69,7 +69,7 @@ def plot_timeline(passes: Sequence[StackedTime], **words: Unpack[Words]) -> Figu
         return plot_bars(bars, end=OVERLAP, **words)
     heights = [ROW * len(one.rows()) + 0.1 for one in passes]
     with style():
-        figure, axes = stacked(heights, 0.75 * len(heights) + 0.3, **words)
+        figure, axes = stacked_axes(heights, 0.75 * len(heights) + 0.3, **words)
         for ax, one in zip(axes, passes, strict=True):
             _draw(ax, one)
     return figure

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.replays import Log
-from infer_jax.results.numbers import digits, plain
+from infer_jax.results.numbers import digits, to_json_types
 
 LEVELS = (50, 90, 99)  # per cent
 STATISTICS = ("mean", *(f"p{level}" for level in LEVELS))
@@ -98,7 +98,7 @@ class ReplayRun(NamedTuple):
             "counted": self.counted,
         }
         for i, values in enumerate(zip(*columns.values(), strict=True)):
-            cells = dict(zip(columns, map(plain, values), strict=True))
+            cells = dict(zip(columns, map(to_json_types, values), strict=True))
             yield {"run": index, "request": i, **cells}
 
     def counted_times(self, name: str) -> np.ndarray:

@@ -17,7 +17,11 @@ the class names the rows that ``rows`` and ``to_pandas`` return. A sentence that
 has ``option("ttft", "none")`` in it: ``--ttft none`` for the command, ``ttft="none"`` for Python.
 """
 
-from infer_jax.results.numbers import number as number, percent as percent, scaled as scaled
+from infer_jax.results.numbers import (
+    number as number,
+    percent as percent,
+    scaled_format as scaled_format,
+)
 from infer_jax.results.parts import (
     Answers as Answers,
     Column as Column,

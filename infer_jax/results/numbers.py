@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import SupportsFloat, cast
 
 
-def plain(value: object) -> object:
+def to_json_types(value: object) -> object:
     """``value`` in JSON's types: numbers of NumPy and JAX become numbers, tuples become lists."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_json_types(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [to_json_types(item) for item in value]
     if value is None or isinstance(value, str | bool | int):
         return value
     if is_truth(value):
@@ -45,16 +45,16 @@ def count(value: SupportsFloat) -> str:
     return f"{number:,.0f}" if abs(number) >= 100.0 else f"{number:.3g}"
 
 
-def scaled(factor: float, count: int = 3) -> Callable[[SupportsFloat], str]:
+def scaled_format(factor: float, count: int = 3) -> Callable[[SupportsFloat], str]:
     """A format of numbers in another unit: of FLOP in GFLOP by 1e-9.
 
-    >>> scaled(1e-9)(2.5e9)
+    >>> scaled_format(1e-9)(2.5e9)
     '2.50'
     """
     return lambda value: digits(factor * float(value), count)
 
 
-percent = scaled(100.0)
+percent = scaled_format(100.0)
 
 
 def number(value: SupportsFloat | str | None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from infer_jax.errors import InputError
-from infer_jax.results.numbers import plain
+from infer_jax.results.numbers import to_json_types
 from infer_jax.results.parts import Answers, Notes, Part, Rows, Section
 from infer_jax.results.text import as_html, as_text
 
@@ -71,7 +71,7 @@ class Result:
 
     def _plain(self) -> dict[str, object]:
         """The fields in the types that JSON has."""
-        fields = plain(self.fields())
+        fields = to_json_types(self.fields())
         assert isinstance(fields, dict)
         return fields
 

@@ -107,7 +107,7 @@ def command(
     if engine.name == "sglang" and one.role == "prefill":
         words += ["--disaggregation-bootstrap-port", BOOTSTRAP + server.number]
     if server.size > 1:
-        words += engine.joined(server.size, server.rank if rank is None else rank)
+        words += engine.join_options(server.size, server.rank if rank is None else rank)
     return variables, words
 
 

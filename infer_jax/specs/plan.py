@@ -54,7 +54,7 @@ class Plan(Spec):
         return self.instance * self.dp
 
     @classmethod
-    def widened(cls, plan: "Plan", **own: Array) -> Self:
+    def widen(cls, plan: "Plan", **own: Array) -> Self:
         """``plan`` as this class of plans; fields that it lacks are ``own`` or their defaults.
 
         Defaults are weakly typed constants, so that the precision is that of the plan's numbers;

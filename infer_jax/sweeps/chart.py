@@ -12,7 +12,7 @@ from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.physics.pareto import undominated
+from infer_jax.physics.pareto import frontier_rows
 from infer_jax.plots import Curve, plot_frontier
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.points import plot_cloud, plot_maps, plot_points
@@ -200,7 +200,7 @@ class SweepChart:
         ]
         fronts: dict[str, tuple[Column, Column]] = {}
         for name, own in self.systems.items():
-            best = undominated(signs[0] * x[own], signs[1] * y[own])
+            best = frontier_rows(signs[0] * x[own], signs[1] * y[own])
             fronts[name] = x[own][best], y[own][best]
         labels = self._label(across), self._label(up)
         return plot_cloud((x, y), fronts, labels=labels, **self._words)

@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from infer_jax.catalog.archives import read_arrays
-from infer_jax.catalog.files import replacing
+from infer_jax.catalog.files import replace_file
 from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
 from infer_jax.sweeps.point import Reading
@@ -79,7 +79,7 @@ def save(path: Path, mark: str, point: Checkpoint) -> None:
     facts["sum"] = _checksum(facts, point.leaves)
     arrays["facts"] = np.array(json.dumps(facts))
     try:
-        with replacing(path) as temporary, temporary.open("wb") as stream:
+        with replace_file(path) as temporary, temporary.open("wb") as stream:
             np.savez(stream, allow_pickle=False, **arrays)
     except InputError as error:
         raise OSError(str(error.value)) from None

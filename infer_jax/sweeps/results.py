@@ -15,7 +15,7 @@ from infer_jax.catalog import System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.estimators.known_errors import BORROWED
-from infer_jax.plots.rendering import FigureResult, dated
+from infer_jax.plots.rendering import FigureResult, date_caption
 from infer_jax.results import Column as Heading, Notes, Section, Table, option, table
 from infer_jax.results.numbers import digits
 from infer_jax.sweeps import tables
@@ -89,13 +89,13 @@ class SweepResult(FigureResult):
     @property
     def met(self) -> bool:
         """Whether the rows are answers; False where ``Best`` has near misses only."""
-        return len(self) > 0 and not self.violated(0)
+        return len(self) > 0 and not self.violated_limits(0)
 
     def axes(self, i: int) -> dict[str, object]:
         """The axes of row ``i`` as the user wrote them: numbers, and names of specs."""
         return {} if self.kept is None else axes_of(self.ready, self.kept.index[i])
 
-    def violated(self, i: int) -> str:
+    def violated_limits(self, i: int) -> str:
         """The limits that row ``i`` breaks, or nothing."""
         return "" if self.kept is None else exceeded_limits(self.ready, self.kept, self.units, i)
 
@@ -236,7 +236,7 @@ class SweepResult(FigureResult):
             return sorted([*dict.fromkeys([*first, *range(count)])][:PRINTED_ROWS])
         per = [self.columns[name] for name in self.ready.reducer.axes]
         terms = [self.columns[parse(name)[0]] for name in self.ready.reducer.terms]
-        return spread_out(terms, per, PRINTED_ROWS)
+        return spread_rows(terms, per, PRINTED_ROWS)
 
     def _figure(self) -> "Figure":
         """Frontiers, a map over two axes, points or bars of the result.
@@ -249,20 +249,20 @@ class SweepResult(FigureResult):
 
         ready, axes = self.ready, tuple(self.axes(0)) if len(self) else ()
         title = title_of(ready, answer=self.answer is not None)
-        caption = dated(caption_of(ready, int(self.provenance["counts"]["feasible"])))
+        caption = date_caption(caption_of(ready, int(self.provenance["counts"]["feasible"])))
         chart = SweepChart(
             ready.reducer, self.columns, self.units, axes, self.answer, title, caption
         )
         return chart.figure()
 
 
-def spread_out(terms: Sequence[Column], groups: Sequence[Column], count: int) -> list[int]:
+def spread_rows(terms: Sequence[Column], groups: Sequence[Column], count: int) -> list[int]:
     """That many rows, the first among them, far from each other in the logarithms of terms.
 
     Each term is scaled to 1, and rows of other groups count as far. The next row is always the
     farthest from those chosen (Gonzalez 1985, Theoretical Computer Science 38).
 
-    >>> spread_out([np.array([1.0, 1.1, 1.2, 10.0, 100.0])], [], 3)
+    >>> spread_rows([np.array([1.0, 1.1, 1.2, 10.0, 100.0])], [], 3)
     [0, 3, 4]
     """
     logs = [np.log(np.where(np.isfinite(x) & (x > 0), x, 1.0)) for x in terms]

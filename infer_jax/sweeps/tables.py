@@ -11,7 +11,7 @@ from types import ModuleType
 
 import numpy as np
 
-from infer_jax.catalog.files import read_text, replacing, write_text
+from infer_jax.catalog.files import read_text, replace_file, write_text
 from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
 
@@ -93,7 +93,7 @@ def write(
             for head, name, a in zip(heads, columns, arrays, strict=True)
         ]
         schema = arrow.schema(fields, metadata={"infer_jax": json.dumps(facts)})
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             table = arrow.Table.from_arrays(arrays, schema=schema)
             arrow.parquet.write_table(table, temporary)
 

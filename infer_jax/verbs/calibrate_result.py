@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.calibration.runs import OUTPUTS, drafting_runs, trends
-from infer_jax.calibration.server import APART, Calibrated
+from infer_jax.calibration.server import OUTLIER_ERRORS, Calibrated
 from infer_jax.calibration.statistics import predictive_checks
 from infer_jax.plots.parity import Parity, plot_parity
 from infer_jax.plots.rendering import FigureResult
@@ -340,11 +340,12 @@ def caveats(server: Calibrated) -> list[str]:
             f"coefficients that go {100.0 * server.share:g} % of the way to the best fit: no more "
             "of it is believed."
         )
-    if server.apart and len(server.runs) > 1:
-        places = ", ".join(server.runs[i].place for i in server.apart[:WORST])
+    if server.outliers and len(server.runs) > 1:
+        places = ", ".join(server.runs[i].place for i in server.outliers[:WORST])
         notes.append(
-            f"Runs disagree: {len(server.apart)} of {len(server.runs)} are {APART:g} usual errors "
-            f"or more from the fit to all of them, as runs of different builds are: {places}."
+            f"Runs disagree: {len(server.outliers)} of {len(server.runs)} are {OUTLIER_ERRORS:g} "
+            f"usual errors or more from the fit to all of them, as runs of different builds are: "
+            f"{places}."
         )
     if server.requests is None and any(run.loop == "open" for run in server.runs):
         notes.append(ARRIVALS)

@@ -15,7 +15,7 @@ from infer_jax.design.toml import DesignSpec
 from infer_jax.errors import InputError
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.points import plot_points
-from infer_jax.plots.rendering import FigureResult, dated, rent
+from infer_jax.plots.rendering import FigureResult, date_caption, rent
 from infer_jax.plots.style import Figure, name_of
 from infer_jax.results import Column, Notes, Row, Rows, Section, table
 from infer_jax.results.numbers import count, digits
@@ -193,7 +193,7 @@ class DesignResult(FigureResult):
             search_of(self.design),
             {"what changed": changed, "what it brings": _outputs(self.design)},
             title=f"{spec.model} redesigned: {better.format(f'{self.design.gain:.3g}')}",
-            caption=dated(f"{'; '.join(filter(None, facts))}.{bound} {CAPTION}"),
+            caption=date_caption(f"{'; '.join(filter(None, facts))}.{bound} {CAPTION}"),
         )
 
     def _changed(self) -> list[Change]:
@@ -265,7 +265,7 @@ class CodesignResult(FigureResult):
             series,
             labels=(f"limit of {title}{unit}", _objective(first.design)),
             title=f"{spec.model} redesigned for limits of {title}",
-            caption=dated(f"{'; '.join(filter(None, facts))}."),
+            caption=date_caption(f"{'; '.join(filter(None, facts))}."),
         )
 
 

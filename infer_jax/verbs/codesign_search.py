@@ -15,13 +15,13 @@ from infer_jax.design.design import optimise
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.errors import InputError
-from infer_jax.results.numbers import plain
+from infer_jax.results.numbers import to_json_types
 from infer_jax.results.wording import option
 from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.codesign_result import DesignResult, second_estimate
 from infer_jax.verbs.limits import unlikely_times
-from infer_jax.verbs.progress import busy, watched
+from infer_jax.verbs.progress import busy, is_watched
 
 
 def read_spec(spec: opt.Place | DesignSpec | Mapping[str, object]) -> DesignSpec:
@@ -50,7 +50,7 @@ def design_result(
             keep,
             start=spec.start,
             feasible=spec.feasible,
-            progress=report if watched() else None,
+            progress=report if is_watched() else None,
             **search,
         )
     notes = [*unlikely_times(dict(keep.under)), *design.notes]
@@ -87,5 +87,5 @@ def write_design(folder: Path, one: DesignResult) -> DesignResult:
     design = {k: v for k, v in one.fields().items() if k != "config"}
     for name, table in (("design.json", design), ("config.json", one.config)):
         if table is not None:
-            write_text(folder / name, json.dumps(plain(table), indent=2) + "\n")
+            write_text(folder / name, json.dumps(to_json_types(table), indent=2) + "\n")
     return replace(one, notes=(*one.notes, f"Written to {folder}."))

@@ -13,7 +13,7 @@ from infer_jax.estimators.estimate import decode_context
 from infer_jax.pages.charts import chart_page
 from infer_jax.plots import Curve, plot_frontier
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint
-from infer_jax.plots.rendering import FigureResult, dated
+from infer_jax.plots.rendering import FigureResult, date_caption
 from infer_jax.plots.style import Figure, words
 from infer_jax.results import Column, Notes, Section, number, percent, table
 from infer_jax.results.numbers import count, digits
@@ -232,7 +232,7 @@ class _Picture:
         low, high = f"{chips.min():g}", f"{chips.max():g}"
         gpus = f"number of GPUs ({low} to {high})" if low != high else f"layout of {low} GPUs"
         formats = dict.fromkeys(brief(x.setup.model.quantisation) for x in results)
-        self.caption = dated(
+        self.caption = date_caption(
             f"{count(work.isl)} tokens in, {count(work.osl)} out; "
             f"weights in {', '.join(formats)}; {rents([x.setup for x in results])}; {server}, by "
             f"{first.estimator}. Every point has the batch and the {gpus} that are cheapest at its "

@@ -12,7 +12,7 @@ from infer_jax.estimators import Economics, Estimator, Limit
 from infer_jax.estimators.economics import Grid, GridInputs, evaluate_layouts, paper_axes
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.physics import decoder
-from infer_jax.physics.feedforward import sparsity
+from infer_jax.physics.feedforward import floored_sparsity
 from infer_jax.planning import layouts
 from infer_jax.results import option
 from infer_jax.specs import Architecture, Feedforward, Hierarchy, Workload
@@ -97,7 +97,7 @@ def _stored(economics: Economics, arch: Architecture) -> Array:
 
 def _sparsities(feeds: Sequence[Feedforward]) -> list[Array]:
     """Experts per active expert of each feedforward."""
-    return [sparsity(x) for x in feeds]
+    return [floored_sparsity(x) for x in feeds]
 
 
 def evaluate(

@@ -25,7 +25,7 @@ from infer_jax.results import (
     Section,
     number,
     percent,
-    scaled,
+    scaled_format,
 )
 from infer_jax.results.numbers import digits, quantity
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
@@ -45,8 +45,8 @@ TERMS = (
 COLUMNS = (
     Column("layers", "", "layers"),
     Column("time", "us", "time_us"),
-    Column("work", "GFLOP", "flop", scaled(1e-9)),
-    Column("moved", "MB", "bytes", scaled(1e-6)),
+    Column("work", "GFLOP", "flop", scaled_format(1e-9)),
+    Column("moved", "MB", "bytes", scaled_format(1e-6)),
     Column("intensity", "FLOP/B", "intensity_flop_per_byte"),
     Column("MFU", "%", "mfu", percent),
     Column("bound", "", "bound"),
@@ -225,7 +225,7 @@ class Profiled(NamedTuple):
 Profile = list[dict[str, Profiled]]  # by block, and by the kernel's name
 
 
-def profiled(
+def profile_kernels(
     estimator: Kernels, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
 ) -> Profile:
     """Each kernel of each block, with its intensity and whether arithmetic binds it."""
@@ -280,7 +280,7 @@ def _answer(
             cached_tokens=decode_context(work),
         ),
     }
-    profiles = {x: profiled(estimator, arch, hardware, f, plan) for x, f in passes.items()}
+    profiles = {x: profile_kernels(estimator, arch, hardware, f, plan) for x, f in passes.items()}
     answer = estimator.estimate(arch, hardware, work, plan)
     largest = estimator.largest_batch(arch, hardware, work, plan)
     return answer, prompts * work.isl, largest, profiles

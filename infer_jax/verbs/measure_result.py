@@ -9,7 +9,7 @@ from infer_jax.compiling import host_device
 from infer_jax.kernel_timing import FULL, TOY, FittedFamily, fitted, profile, timed
 from infer_jax.kernel_timing.families import USELESS, spread, useless
 from infer_jax.plots.bars import Panel, plot_bars
-from infer_jax.plots.rendering import FigureResult, dated
+from infer_jax.plots.rendering import FigureResult, date_caption
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Rows, Section, percent
 from infer_jax.specs import Chip
@@ -86,7 +86,7 @@ class MeasureResult(FigureResult):
         end = "90 % of the errors are below"
         title = f"{jax.devices()[0].device_kind}: errors of the curves of its kernels"
         shapes = sum(len(one.seen) for one in self.curves)
-        caption = dated(f"{shapes} times of kernels that XLA compiled. {self.notes[0]}")
+        caption = date_caption(f"{shapes} times of kernels that XLA compiled. {self.notes[0]}")
         return plot_bars(panels, end=end, title=title, caption=caption)
 
     def text(self) -> str:

@@ -15,8 +15,8 @@ from infer_jax.footprint import (
     Overheads,
     StartupMemory,
     account,
-    filled as fill,
-    printed,
+    bytes_of_requests as fill,
+    startup_figures,
 )
 from infer_jax.physics.memory.resident import Ranks, resident
 from infer_jax.plots.bars import Panel, plot_bars
@@ -210,4 +210,4 @@ def account_of(
     """What a server prints at start-up, and the cache of ``requests`` of an attention group."""
     ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
     gpu = account(resident(arch), hardware, ranks, engine, overheads)
-    return printed(gpu, engine), fill(gpu, requests, lengths)
+    return startup_figures(gpu, engine), fill(gpu, requests, lengths)

@@ -9,7 +9,7 @@ from jax import Array
 from infer_jax.compiling import once
 from infer_jax.estimators import JobEstimate, Offload, Offloading, make
 from infer_jax.estimators.known_errors import memory_note
-from infer_jax.estimators.offloading.flags import Flags, rounded
+from infer_jax.estimators.offloading.flags import Flags, round_policy
 from infer_jax.estimators.offloading.search import Blocks
 from infer_jax.plots.frontier import plot_tradeoff
 from infer_jax.plots.rendering import FigureResult
@@ -208,7 +208,7 @@ def best_block(
     layout = answer.decode.layout
     shares = {f"{kind}_{tier}" for kind in KINDS for tier in TIERS[:2]}
     placed = plan.replace(**{share: layout[share] for share in shares})
-    flags = rounded(model, arch, hardware, work, placed, float(answer.throughput))
+    flags = round_policy(model, arch, hardware, work, placed, float(answer.throughput))
     return BestBlock(answer, flags)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from infer_jax.estimators import Trust
 from infer_jax.plots.plan_chart import PlanChart
-from infer_jax.plots.rendering import KINDS, FigureResult, dated, ending, rent
+from infer_jax.plots.rendering import KINDS, FigureResult, date_caption, picture_endings, rent
 from infer_jax.results import option
 from infer_jax.results.numbers import count
 from infer_jax.specs import Workload
@@ -35,7 +35,7 @@ def check(
     """
     path = Path(out)
     if path.suffix.lower() not in kinds:
-        raise refuse(name, str(out), ending(kinds))
+        raise refuse(name, str(out), picture_endings(kinds))
     try:
         good = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
     except (OSError, ValueError):  # a null byte, a name too long
@@ -65,12 +65,12 @@ def split(
     names = [os.fspath(x) for x in ([out] if isinstance(out, str | os.PathLike) else out)]
     drawn = tuple(name for name in names if Path(name).suffix.lower() in KINDS)
     rest = [name for name in names if name not in drawn]
-    allowed = f"{data}, or for a picture {ending()}"
+    allowed = f"{data}, or for a picture {picture_endings()}"
     for name in rest:
         if not is_data(name):
             raise refuse("out", name, allowed)
     if len(rest) > 1:
-        raise refuse("out", rest[1], f"a second picture alone: {ending()}")
+        raise refuse("out", rest[1], f"a second picture alone: {picture_endings()}")
     for name in drawn:
         check(name, otherwise="")
     if drawn and (lacks := missing()):
@@ -97,7 +97,7 @@ def caption(
     formats = dict.fromkeys(one.model.quantisation for one in every)
     stored = [", ".join(formats)] if any(formats) else []
     facts = [*lengths, *stored, rents(every), *([f"{by} {estimator}"] if by else [])]
-    return dated(" ".join([f"{'; '.join(facts)}.", *(text for text in more if text)]))
+    return date_caption(" ".join([f"{'; '.join(facts)}.", *(text for text in more if text)]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,4 +150,4 @@ def plans_caption(
         f"estimator {estimator}",
     ]
     ends = " The shading ends at the speed that slow servers reach." * bool(chart.band())
-    return dated(f"{'; '.join(facts)}. {chart.marks()}{ends}")
+    return date_caption(f"{'; '.join(facts)}. {chart.marks()}{ends}")

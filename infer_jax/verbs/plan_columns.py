@@ -8,7 +8,7 @@ import numpy as np
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.planning import BreakEven, Choice, Degrees, Requirements
 from infer_jax.planning.layout import SLICE
-from infer_jax.results import Column, scaled
+from infer_jax.results import Column, scaled_format
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import UNBOUNDED, Output
 from infer_jax.verbs.plan_search import Plans, Question
@@ -277,7 +277,7 @@ def engine_columns(question: Question) -> list[Column]:
 
 def replay_columns(plans: Sequence[Choice]) -> list[Column]:
     """Means and percentiles by law and by replay, ms."""
-    milliseconds = scaled(1e3)
+    milliseconds = scaled_format(1e3)
     broken = any(c.replay and c.replay.excess for c in plans)
     limited = any(c.p95_ttft for c in plans)
     random = any(c.p99_ttft for c in plans)  # no law has it of two pools

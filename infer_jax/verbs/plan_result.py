@@ -339,7 +339,7 @@ def preferences(plans: Plans) -> list[str]:
     )
     if best is None or cheapest is None or cheapest.usd_per_mtok >= best.usd_per_mtok:
         return []
-    why = bands.unmeasured(cheapest, plans.systems_of(cheapest)[0].trust)
+    why = bands.unmeasured_reason(cheapest, plans.systems_of(cheapest)[0].trust)
     if not why:  # it stands lower for another reason, which its row says
         return []
     less = 100.0 * (1.0 - cheapest.usd_per_mtok / best.usd_per_mtok)

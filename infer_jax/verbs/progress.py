@@ -23,7 +23,7 @@ def is_shown() -> bool:
     return _shown[0]
 
 
-def watched() -> bool:
+def is_watched() -> bool:
     """Whether to show progress: it is switched on, and stderr is a terminal."""
     return _shown[0] and sys.stderr.isatty()
 
@@ -34,7 +34,7 @@ def busy(doing: str) -> Iterator[Callable[[str], None]]:
 
     What is yielded shows another text in its place, on a terminal.
     """
-    if not watched():
+    if not is_watched():
         with _late(doing):
             yield lambda _: None
         return
@@ -69,7 +69,7 @@ Step = Callable[[], None]
 @contextmanager
 def steps(doing: str, count: int) -> Iterator[Step]:
     """A bar of ``count`` steps, and what to call after each, if stderr is a terminal."""
-    if not watched():
+    if not is_watched():
         with _late(doing):
             yield lambda: None
         return
@@ -85,7 +85,7 @@ def steps(doing: str, count: int) -> Iterator[Step]:
 @contextmanager
 def bar() -> Iterator["Callable[[Progress], None] | None"]:
     """A bar with points per second and the time left, if stderr is a terminal."""
-    if not watched():
+    if not is_watched():
         yield None
         return
     from rich import console, progress as rich

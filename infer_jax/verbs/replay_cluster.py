@@ -69,7 +69,7 @@ class ReplayedPools(NamedTuple):
         """
         held = jax.vmap(lambda tokens: decoder.cache_bytes(self.arch, tokens))(jnp.asarray(prompt))
         layers = decoder.layers(self.arch)
-        left = pipelining.exposed(held / self.link, jnp.asarray(seconds), layers)
+        left = pipelining.exposed_time(held / self.link, jnp.asarray(seconds), layers)
         return np.asarray(left) + self.handover
 
     def serve(self, requests: Requests, concurrency: float | None) -> Pooled:

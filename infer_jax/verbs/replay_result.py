@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from infer_jax.catalog.files import replacing
+from infer_jax.catalog.files import replace_file
 from infer_jax.plots.replay import plot_replay
 from infer_jax.plots.style import Figure
 from infer_jax.replays.runs import STATISTICS, ReplayRun, TimeStatistic, statistic
@@ -349,7 +349,7 @@ class ReplayResult(pictures.EstimatorResult):
         table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-        with replacing(Path(out)) as partial:
+        with replace_file(Path(out)) as partial:
             Path(partial).write_text(text.getvalue())
 
 

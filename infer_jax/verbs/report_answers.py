@@ -294,7 +294,7 @@ def _kernel_passes(
         "decode": (decode.replace(sequences=jnp.maximum(work.batch, token.ep)), token),
     }
     return {
-        stage: kernels_result.profiled(estimator, arch, hardware, forward, plan)
+        stage: kernels_result.profile_kernels(estimator, arch, hardware, forward, plan)
         for stage, (forward, plan) in passes.items()
     }
 

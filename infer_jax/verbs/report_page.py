@@ -237,7 +237,7 @@ def _sensitivity(report: Report) -> Iterator[PageFigure | str]:
             note = f"{value}; 10 % more: {tenth}, twice: {double}"
             bar = {"label": name_of(e.path), "value": e.slope, "text": f"{e.slope:+.2f}"}
             more = {"is": value, "tenth": tenth, "double": double}
-            rows.append({**bar, "note": note, "faint": e.kinked, **more})
+            rows.append({**bar, "note": note, "faint": e.is_kinked, **more})
         if not rows:  # dollars where the rent is nothing
             yield f"No number of model, hardware or plan moves the {title}."
             continue

@@ -45,7 +45,9 @@ ELASTICITIES = (
     NUMBER,
     Column("value", "", "value", "{:.4g}".format),
     Column("slope", "", "slope", "{:+.3f}".format),
-    Column("below, above", "", lambda e: f"{e.below:+.2f}, {e.above:+.2f}" if e.kinked else None),
+    Column(
+        "below, above", "", lambda e: f"{e.below:+.2f}, {e.above:+.2f}" if e.is_kinked else None
+    ),
     Column("step", "%", "jump", lambda x: f"{100 * x:+.1f}" if abs(x) > 1e-4 else ""),
     *(
         Column(title, "%", field, lambda x: "-" if np.isnan(x) else f"{100 * x:+.2f}")
@@ -68,7 +70,7 @@ class PointSlopes(NamedTuple):
 
     def rows(self) -> list[dict[str, object]]:
         """The elasticities for JSON."""
-        return [{**vars(e), "kinked": e.kinked} for e in self.slopes]
+        return [{**vars(e), "kinked": e.is_kinked} for e in self.slopes]
 
 
 class OtherChip(NamedTuple):

@@ -46,7 +46,7 @@ def test_a_ratio_is_of_shares_of_data_sheets_in_the_same_benchmark():
 
 
 def test_a_left_out_make_has_its_own_rates_and_nvidia_keeps_the_data_sheets():
-    base = answers.shipped()
+    base = answers.shipped_fit()
     amd, other = microbenchmarks.applied([row("mi300x"), row("h100_sxm")])
     assert other.rates == (1.0, 1.0)
     found, sheet = answers.inputs(amd, base).hardware, load_system("mi300x").hardware

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from experiments import validation
 from experiments._validation import board, estimates, kinds, local_runs, twins
-from infer_jax.calibration.pooled.answers import TRACES, shipped
+from infer_jax.calibration.pooled.answers import TRACES, shipped_fit
 from infer_jax.calibration.pooled.readers import gpt_oss
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.errors import InputError
@@ -99,7 +99,7 @@ def answers(read):
     rows = [row for one in read.values() for row in one.rows]
     with jax.enable_x64(True):
         TRACES.clear()
-        return rows, estimates.answers(rows, shipped()), estimates.roofline(rows)
+        return rows, estimates.answers(rows, shipped_fit()), estimates.roofline(rows)
 
 
 def test_rows_are_left_out_with_a_reason_each(read):
@@ -308,6 +308,6 @@ def test_published_nodes_of_wide_experts_are_predicted_within_a_fifth():
     """DeepSeek's and LMSYS's nodes of H800 and H100: all but the one that decodes in one batch."""
     rows = [r for r in kinds.read(kinds.WIDE_EXPERTS).rows if r.system in ("h800_sxm", "h100_sxm")]
     assert len(rows) == 9
-    found = estimates.answers(rows, shipped())["throughput"]
+    found = estimates.answers(rows, shipped_fit())["throughput"]
     wrong = np.abs(found / board.measured(rows, "throughput") - 1.0)
     assert np.all(np.sort(wrong)[:-1] < 0.2) and wrong.max() < 0.26 and np.median(wrong) < 0.1

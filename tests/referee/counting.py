@@ -19,7 +19,7 @@ from .decoder import Decoder
 
 def projected(feedforward: Feedforward, width, tokens: float) -> float:
     """FLOP of a feedforward by the laws: active experts, shared ones and the router."""
-    routed = ffn.routed_elements(feedforward, width) / ffn.share(feedforward)
+    routed = ffn.routed_elements(feedforward, width) / ffn.sparsity(feedforward)
     common = ffn.common_elements(feedforward, width) + ffn.router_elements(feedforward, width)
     return float(2.0 * tokens * (routed + common))
 

@@ -13,7 +13,14 @@ from infer_jax import footprint
 from infer_jax.estimators import Economics
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
-from infer_jax.footprint import Drafter, EngineSettings, MeanLengths, Overheads, account, filled
+from infer_jax.footprint import (
+    Drafter,
+    EngineSettings,
+    MeanLengths,
+    Overheads,
+    account,
+    bytes_of_requests,
+)
 from infer_jax.physics.memory.resident import Ranks, Resident, resident
 from infer_jax.specs import Architecture, Block, Dense, GroupedQuery
 from infer_jax.verbs.frontier_result import FrontierResult
@@ -119,10 +126,10 @@ def test_bytes_of_a_request_by_hand(x64):
     np.testing.assert_allclose(plain.at_its_end(tokens), token * 112)
     np.testing.assert_allclose(plain.cache.shared(tokens), token * 100)
     lengths = MeanLengths(jnp.asarray(80.0), jnp.asarray(40.0), 0.5, 20.0)
-    cache = filled(plain, jnp.asarray(3.0), lengths)
+    cache = bytes_of_requests(plain, jnp.asarray(3.0), lengths)
     np.testing.assert_allclose(cache.average, token * (20 + 3 * (80 + 8)))
     np.testing.assert_allclose(cache.most, token * (20 + 3 * 112))
-    alone = filled(plain, jnp.asarray(0.1), lengths)
+    alone = bytes_of_requests(plain, jnp.asarray(0.1), lengths)
     np.testing.assert_allclose(alone.average, token * (20 + 112))
 
 
@@ -136,7 +143,7 @@ def test_gradients_without_experts_at_one_layer_and_no_requests(layers, x64):
         lengths = MeanLengths(isl * 80.3, jnp.asarray(40.0), 0.5, 20.0)
         launched = footprint.Launched.in_flight(EngineSettings())
         room = footprint.requests_held(held, lengths, launched, 0.02)
-        return (held.fixed + filled(held, running, lengths).average + 0.7 * room) / 1e6
+        return (held.fixed + bytes_of_requests(held, running, lengths).average + 0.7 * room) / 1e6
 
     agree_at(need, *((1.1, 1.2, running, 1.0) for running in (0.0, 0.3, 3.0, 1e7)))
 

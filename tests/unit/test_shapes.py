@@ -34,7 +34,7 @@ system, model = ij.load_system("h100_sxm"), ij.load_model("deepseek-v3")
 work, plan = ij.Workload.of(isl=512, osl=64, batch=4), ij.Plan.of(tp=8)
 estimator = ij.make("serving", system.coefficients)
 jax.eval_shape(estimator.estimate, model.architecture, system.hardware, work, plan)
-assert pareto.undominated(rows, rows[::-1]).shape == (5,)
+assert pareto.frontier_rows(rows, rows[::-1]).shape == (5,)
 assert statistics.score(rows, rows, rows, rows).cover80 == 100.0
 assert np.allclose(np.diag(uncertainty.correlation(np.eye(3))), 1.0)
 assert weighted_quantiles(rows, np.ones(5), (0.5,)) == (1.5,)

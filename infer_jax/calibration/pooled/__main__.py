@@ -104,7 +104,7 @@ def _fit(rows: list[PooledRow], starts: int | None, text: str) -> str:
     begin, fit = time.perf_counter(), None
     if starts is not None:
         times = PooledTimes.of(rows)
-        fit = fitting.solved(problem(times, FINE), times, starts)
+        fit = fitting.solve_starts(problem(times, FINE), times, starts)
         servers = times.labels(lambda row: row.group).tolist()
         _say(f"fit of {len(servers)} times in {len(set(servers))} servers", begin)
         bounds = interval(fit, covariance(fit, servers), 0.8)
@@ -154,7 +154,7 @@ def _operators(path: Path | None) -> str:
     tables = operators.operator_tables(folder)
     _say(f"{len(tables)} tables of aisimulate {version}", begin)
     done = operator_priors.fits(tables)
-    priors = operator_priors.pooled(done)
+    priors = operator_priors.pool_priors(done)
     columns = ("law", "chips", "format", "tables", "left out", "error, %", "median (least-most)")
     _table("Laws on tables of measured operators", columns, operator_priors.summaries(done))
     _table(

@@ -198,12 +198,12 @@ def program(law: Law) -> Law:
     return jax.jit(rows)
 
 
-def shipped() -> Serving:
+def shipped_fit() -> Serving:
     """The fit that the package carries, with servers started as those of the rows were."""
     return Serving.of().replace(**AS_STARTED)
 
 
-def stacked(rows: Sequence[PooledRow], serving: Serving) -> list[StackedRows]:
+def stack_rows(rows: Sequence[PooledRow], serving: Serving) -> list[StackedRows]:
     """Rows of one mode and structure together; without replays."""
     made = {i: inputs(row, serving) for i, row in enumerate(rows) if row.mode != "replay"}
     kinds = rows_by_label((rows[i].mode, jax.tree.structure(one)) for i, one in made.items())
@@ -232,4 +232,4 @@ def evaluate(
 
 def answers(rows: Sequence[PooledRow], model: Serving, laws: Mapping[str, Law] = LAWS) -> Columns:
     """Each metric of all rows by a model, NaN where the mode has no such answer."""
-    return evaluate(model, stacked(rows, shipped()), laws, len(rows))
+    return evaluate(model, stack_rows(rows, shipped_fit()), laws, len(rows))

@@ -30,7 +30,7 @@ def starts(made: PooledProblem, count: int) -> np.ndarray:
     )
 
 
-def solved(made: PooledProblem, times: PooledTimes, count: int) -> Fit:
+def solve_starts(made: PooledProblem, times: PooledTimes, count: int) -> Fit:
     """The best end of ``count`` starts; ``losses`` has half the sums of squares, in order."""
     counted = weights(times)
     ends, losses = made.solve(starts(made, count), counted, STEPS)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.calibration.cross_validation import label_masks, refits
-from infer_jax.calibration.pooled.answers import answers, shipped
+from infer_jax.calibration.pooled.answers import answers, shipped_fit
 from infer_jax.calibration.pooled.likelihood import (
     MEDIAN,
     PACE,
@@ -53,12 +53,12 @@ def new_errors(
     rows: Sequence[PooledRow], fit: Fit | None = None, say: Callable[[str], None] = print
 ) -> dict[str, NewErrors]:
     """The errors by what is new. ``fit``: another than the shipped one; ``say``: of progress."""
-    model = shipped() if fit is None else fit.tree
-    errors = refitted(PooledTimes.of(rows), None if fit is None else fit.free, say)
+    model = shipped_fit() if fit is None else fit.tree
+    errors = refit_errors(PooledTimes.of(rows), None if fit is None else fit.free, say)
     return errors | {"make": of_another_make(rows, model), "pools": of_pools(rows, model)}
 
 
-def refitted(
+def refit_errors(
     times: PooledTimes, free: np.ndarray | None, say: Callable[[str], None]
 ) -> dict[str, NewErrors]:
     """The errors of systems, models and AMD's servers, each by a fit without it.

@@ -20,8 +20,8 @@ from infer_jax.calibration.pooled.answers import (
     Columns,
     StackedRows,
     evaluate,
-    shipped,
-    stacked,
+    shipped_fit,
+    stack_rows,
 )
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import Prior
@@ -191,14 +191,14 @@ def problem(
     """The fit of all coefficients but the ``fixed`` to all times; it starts at what is shipped."""
     rows, given = times.rows, fixed or {}
     new = {name: PRIORS[name].value for name in NAMES if name not in serving_coefficients()}
-    base = shipped().fitted({**new, **given})
+    base = shipped_fit().fitted({**new, **given})
     names = [name for name in NAMES if name not in given]
     ties = {name: tied for name, tied in TIES.items() if name in names}
     fitted_acceptance = np.asarray([row.acceptance is None for row in rows])
 
     @cache
     def parts() -> list[StackedRows]:
-        return [part for part in stacked(rows, base) if part.mode in LAWS]
+        return [part for part in stack_rows(rows, base) if part.mode in LAWS]
 
     def with_acceptance(part: StackedRows, fitted: Array) -> StackedRows:
         """Rows whose source does not print the acceptance of drafts have their engine's."""

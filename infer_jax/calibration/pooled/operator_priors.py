@@ -74,8 +74,8 @@ def fits(tables: Sequence[OperatorTable]) -> list[OperatorFit]:
     """
     later = ("experts", "latent decode")
     done = [fitted(table) for table in tables if table.law not in later]
-    common = pooled(done)
-    own = {name: pooled(done, (name,)) for _, name in CHIPS.values()}
+    common = pool_priors(done)
+    own = {name: pool_priors(done, (name,)) for _, name in CHIPS.values()}
     for table in tables:
         if table.law in later:
             share = _share(table, own[table.generation]) if table.law == "experts" else 1.0
@@ -158,7 +158,7 @@ def _programs(name: str) -> tuple[Callable[..., np.ndarray], Callable[..., np.nd
     return lambda *a: np.asarray(value(*a)), lambda *a: np.asarray(slopes(*a))
 
 
-def pooled(
+def pool_priors(
     done: Iterable[OperatorFit], generations: Sequence[str] = PRIORS_OF
 ) -> dict[str, OperatorPrior]:
     """A prior of every coefficient: the median over tables of its logarithm, and its deviation.

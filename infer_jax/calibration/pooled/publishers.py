@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.calibration.cross_validation import label_masks, refits
-from infer_jax.calibration.error_bands import counts, learned
+from infer_jax.calibration.error_bands import counts, learn_error_law
 from infer_jax.calibration.pooled.likelihood import (
     MEDIAN,
     PACE,
@@ -81,7 +81,7 @@ class UnseenErrors(NamedTuple):
         expected = SCALE_OF_PUBLISHERS * float(np.median(np.asarray(SCALES)[times.kind[own]]))
         clusters = times.labels(lambda row: row.dataset)[own].tolist()
         own_facts = {n: self.facts[n][own] for n in names}
-        return learned(self.errors[own], own_facts, clusters, expected)
+        return learn_error_law(self.errors[own], own_facts, clusters, expected)
 
     def score(self, times: PooledTimes, own: np.ndarray, names: Sequence[str]) -> float:
         """Mean interval score of 80 % bands of some times, by the law of the other publishers'.

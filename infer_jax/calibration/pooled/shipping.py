@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from infer_jax.calibration.error_bands import left_out
+from infer_jax.calibration.error_bands import left_out_log_errors
 from infer_jax.calibration.pooled.left_out import NewErrors, offered_loops
 from infer_jax.calibration.pooled.likelihood import (
     MEDIAN,
@@ -130,7 +130,7 @@ def _errors(fit: Fit, times: PooledTimes) -> Iterator[str]:
     """Errors by system and engine of closed loops whose server and lengths were left out."""
     used = fit.weights > 0
     groups = times.labels(lambda row: (row.dataset, row.group, *row.lengths)).tolist()
-    ratio = np.exp(-left_out(fit, groups, used))
+    ratio = np.exp(-left_out_log_errors(fit, groups, used))
     first = np.isin(times.kind, (TTFT, MEDIAN))
     both = np.isin(times.row, times.row[first]) & offered_loops(times) & used
     kinds = times.labels(lambda row: f"{row.system}.{row.engine}")

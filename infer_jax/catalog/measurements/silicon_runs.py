@@ -2,7 +2,7 @@
 
 The importer of those rows wrote two fields in ways that cannot be used: parallel degrees, which
 `layout` corrects, and the load, which `concurrency` corrects. Some disaggregated runs are listed
-as aggregated ones (`flattened`).
+as aggregated ones (`is_flattened_pair`).
 """
 
 import os
@@ -49,11 +49,11 @@ def runs(path: str | os.PathLike[str] | None = None) -> Iterator[Run]:
     for row in silicon.published_rows(path):
         pools = not row.disaggregated or (row.prefill.workers and row.decode.workers)
         labelled = row.precision or row.system != "gb200"
-        if pools and labelled and not flattened(row):
+        if pools and labelled and not is_flattened_pair(row):
             yield _run(str(path), row)
 
 
-def flattened(row: Published) -> bool:
+def is_flattened_pair(row: Published) -> bool:
     """True for disaggregated GB200 runs that stand in the table as one server of 12 GPUs up."""
     deepseek = "deepseek" in row.model_path.casefold()
     return row.system == "gb200" and deepseek and (row.degrees[0] or 1.0) >= 12.0

@@ -39,7 +39,7 @@ from infer_jax.catalog.published.spreads import (
     law_of as law_of,
     laws as laws,
     unseen as unseen,
-    widened as widened,
+    widen_bands as widen_bands,
 )
 from infer_jax.catalog.published.tables import (
     MicroBenchmark as MicroBenchmark,

@@ -63,7 +63,7 @@ def facts(load: float, lengths: tuple[float, float]) -> dict[str, float]:
     }
 
 
-def widened(within: Within, deviation: float) -> Within:
+def widen_bands(within: Within, deviation: float) -> Within:
     """Bands of outputs whose logarithms have one more deviation s, independent of their own.
 
     An end at log distance h goes to the root of h^2 + (z s)^2, z the normal score of its share.

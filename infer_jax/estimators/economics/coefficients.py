@@ -110,7 +110,7 @@ class Laws(NamedTuple):
     projections: Projections = decoder.projections
     products: Projections = decoder.projections
     core: Callable[[Attention, Array, Array], Array] = core_flops
-    sparsity: Callable[[Feedforward, Smoothing], Array] = ffn.share
+    sparsity: Callable[[Feedforward, Smoothing], Array] = ffn.sparsity
     load: Size = decoder.by_tokens  # the size that is split into micro-batches and over experts
     logits: Size = decoder.by_sequences  # the size that the output head is multiplied with
     memory: Callable[..., Limit] = one_chip_memory
@@ -123,7 +123,7 @@ PUBLISHED = Laws(
     projections=published_weights,
     products=published_products,
     core=absorbed_flops,
-    sparsity=ffn.sparsity,
+    sparsity=ffn.floored_sparsity,
     load=decoder.by_sequences,
     logits=decoder.by_tokens,
     memory=all_chips_memory,

@@ -184,7 +184,7 @@ def feedforward_layer(p: LayoutPass, feedforward: Feedforward) -> LayerLoad:
         )
     else:
         each = p.grouped_bytes(matrix, chips, feedforward.weights.bytes)
-    read = ffn.touched(sparsity, p.tokens) * ffn.experts(feedforward)
+    read = ffn.visited_share(sparsity, p.tokens) * ffn.experts(feedforward)
     traffic = read * copies * each
     flops = 2.0 * p.tokens * ffn.routed_elements(feedforward, arch.width) / sparsity
     useful = p.seconds(flops, feedforward.weights.bits)

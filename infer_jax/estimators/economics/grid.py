@@ -16,7 +16,7 @@ from infer_jax.compiling import once, wide
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Limit, Phase, decode_context
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.physics.pareto import undominated
+from infer_jax.physics.pareto import frontier_rows
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.specs import (
     Architecture,
@@ -81,7 +81,7 @@ class Grid:
     def frontier(self) -> "Grid":
         """The feasible rows no other row beats in both speed and cost, fastest first."""
         rows = self.under()
-        return rows.take(undominated(rows.time, rows.cost))
+        return rows.take(frontier_rows(rows.time, rows.cost))
 
     def thresholds(self, count: int = 1000, decades: float = 2.0) -> "Grid":
         """The cheapest row within any of ``count`` latency limits, as the economics paper draws.

@@ -22,7 +22,7 @@ from infer_jax.estimators.economics.forward_pass import (
     one_pass,
     phase,
 )
-from infer_jax.estimators.estimate import Limit, Phase, stopped
+from infer_jax.estimators.estimate import Limit, Phase, stop_gradients
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.search import Numbered, blend, fastest
 from infer_jax.footprint import EngineSettings
@@ -155,7 +155,7 @@ class Economics(Coefficients, Estimator):
         if not self.layouts:
             return self._simple(arch, hardware, forward, chips)
         if not self.search:
-            own = Split.widened(plan)
+            own = Split.widen(plan)
             ranks = RankLayout(own.tp * own.ep, own.pp, own.attention_split, own.layout, own.ep)
             return one_pass(self, arch, hardware, forward, ranks)
 
@@ -168,7 +168,7 @@ class Economics(Coefficients, Estimator):
         given = (self, arch, hardware, forward, chips)
         if self.smoothing is not None:
             return blend(numbered(*given), counts, self.smoothing)
-        return numbered(*given)(*fastest(numbered(*stopped(given)), counts))
+        return numbered(*given)(*fastest(numbered(*stop_gradients(given)), counts))
 
     def _ranks(
         self,

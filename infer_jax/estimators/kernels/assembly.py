@@ -36,7 +36,7 @@ def corrected(
     time, useful = jnp.asarray(0.0), jnp.asarray(0.0)
     for block in arch.blocks:
         kernels, spent = corrected_layers.layer(rank, block)
-        seconds, parts = corrected_layers.elapsed(rank, spent)
+        seconds, parts = corrected_layers.layer_time(rank, spent)
         time = time + block.count * seconds
         terms = {name: terms[name] + block.count * parts[name] for name in terms}
         useful = useful + block.count * total(k.flops / k.peak for k in kernels.values())
@@ -170,7 +170,7 @@ def published(
     def phase(stage: str) -> tuple[Phase, dict[str, Kernel]]:
         job = _job(model, arch, hardware, forward, plan, stage)
         kernels, spent = as_published.layers(job)
-        seconds, terms = as_published.elapsed(job, spent)
+        seconds, terms = as_published.phase_time(job, spent)
         scheduling = model.scheduling(stage, job.hybrid)
         time = seconds + scheduling
         held = budget(job)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.kernels.published import PhaseInputs, per_pair, sharded
+from infer_jax.estimators.kernels.published import PhaseInputs, per_pair, rank_attention
 from infer_jax.physics.decoder import total
 from infer_jax.specs import Block, Dense, Experts, GroupedQuery, Latent, Linear
 
@@ -32,10 +32,10 @@ def attention_bytes(block: Block, job: PhaseInputs) -> Array:
     attention, width = block.attention, job.arch.width
     match attention:
         case GroupedQuery():
-            cut = sharded(attention, job.tp)
+            cut = rank_attention(attention, job.tp)
             elements = 2.0 * width * cut.head_width * (cut.query_heads + cut.kv_heads)
         case Latent():
-            cut = sharded(attention, job.tp)
+            cut = rank_attention(attention, job.tp)
             heads, rank = cut.query_heads, cut.query_rank
             queries = rank * heads * (cut.nope_width + cut.rope_width)
             values = cut.kv_rank * heads * (cut.nope_width + cut.value_width)
@@ -56,7 +56,7 @@ def cached_bytes(block: Block, job: PhaseInputs) -> Array:
     """Bytes of cache of one token in one layer; 0 where it is linear."""
     match block.attention:
         case GroupedQuery():
-            cut = sharded(block.attention, job.tp)
+            cut = rank_attention(block.attention, job.tp)
             elements = cut.kv_heads * (cut.head_width + cut.value_width)
         case Latent():
             elements = block.attention.kv_rank + block.attention.rope_width
@@ -116,7 +116,7 @@ def work(job: PhaseInputs) -> dict[str, Array]:
     for block in job.arch.blocks:
         attention, layer = block.attention, block.feedforward
         if isinstance(attention, GroupedQuery | Latent):
-            cut = sharded(attention, job.tp)
+            cut = rank_attention(attention, job.tp)
             flops["attn_core"] = per_pair(cut, "decode") * job.length
             flops["others"] = _projected(cut, width)
         if layer is not None:

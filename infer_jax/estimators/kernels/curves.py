@@ -80,7 +80,7 @@ class Curves(Spec):
         e, width = routed.experts, routed.width
         everyone = routed.tokens * routed.spread
         local = e.experts / routed.spread
-        active = local * ffn.touched(ffn.share(e), everyone)
+        active = local * ffn.visited_share(ffn.sparsity(e), everyone)
         each = everyone * e.active / e.experts / (active / local)
         peak, bandwidth = rate(chip, e.weights.bits), chip.memory_bandwidth
         seconds = jnp.asarray(0.0)

@@ -86,9 +86,9 @@ class Rank(NamedTuple):
         chip = self.hardware.chip
         rating = self.model.efficiency.product(chip, shape, weights)
         moved = shape.k * shape.n * weights.bytes + shape.m * (shape.k + shape.n) * 2.0
-        return self.bounded(shape.flops, moved, rate(chip, weights.bits), rating)
+        return self.roofline_kernel(shape.flops, moved, rate(chip, weights.bits), rating)
 
-    def bounded(self, flops: Array, moved: Array, peak: Array, rating: Rating) -> Kernel:
+    def roofline_kernel(self, flops: Array, moved: Array, peak: Array, rating: Rating) -> Kernel:
         """A kernel at its efficiency, but no faster than memory; none where there is no work."""
         moved = jnp.where(flops > 0, moved, 0.0)
         kernel = rated(flops, moved, peak, rating)
@@ -113,7 +113,7 @@ class Rank(NamedTuple):
             source.decode(chip, many, self.sequences, seen, cache),
             source.prefill(chip, base, seen),
         )
-        return self.bounded(*self.core_work(mine), chip.flops_16, rating)
+        return self.roofline_kernel(*self.core_work(mine), chip.flops_16, rating)
 
     def recurring(self, mine: Mine) -> Kernel:
         """Tokens update a state in turn."""
@@ -140,7 +140,7 @@ def projections(r: Rank, attention: Attention) -> Kernelled:
 def core(r: Rank, attention: Attention) -> Kernelled:
     """The attention core of the micro-batch on one rank: in decode or in prefill kernels."""
     mine = att.of(att.of(attention).of_rank(r.plan.tp))
-    return {mine.core.kernel: mine.timed(r)}
+    return {mine.core.kernel: mine.core_time(r)}
 
 
 def feedforward(r: Rank, layer: Feedforward) -> Kernelled:
@@ -165,9 +165,9 @@ def feedforward(r: Rank, layer: Feedforward) -> Kernelled:
     )
     elements = ffn.routed_elements(mine, width)
     flops = 2.0 * r.tokens * layer.active / layer.experts * elements
-    read = ffn.touched(ffn.share(layer), r.tokens * r.plan.ep) * elements / r.plan.ep
+    read = ffn.visited_share(ffn.sparsity(layer), r.tokens * r.plan.ep) * elements / r.plan.ep
     moved = read * layer.weights.bytes + 2.0 * r.tokens * layer.active * 2.0 * outer
-    experts = r.bounded(flops, moved, rate(chip, layer.weights.bits), rating)
+    experts = r.roofline_kernel(flops, moved, rate(chip, layer.weights.bits), rating)
     plain = Format(bytes=2.0 * jnp.ones_like(width), bits=16.0 * jnp.ones_like(width))
     router = {"router": r.gemm(Matrix(layer.router * layer.experts, width), plain)}
     return router | {"experts": experts} | dense(layer.shared, "shared")
@@ -207,7 +207,7 @@ def all_reduce(r: Rank) -> Array:
     return collectives.nccl_tree(tp, nodes, size, link, r.model.protocols, reduces=True)
 
 
-def exchanged(r: Rank, layer: Experts, size: Array | float) -> Array:
+def exchange_time(r: Rank, layer: Experts, size: Array | float) -> Array:
     """Seconds of handing the micro-batch to its experts, or back, ``size`` bytes an element.
 
     DeepEP, normal: over the network once to each remote node visited, inside to each GPU;
@@ -242,8 +242,8 @@ def layer(r: Rank, block: Block) -> tuple[Kernelled, LayerTimes]:
         reduce = reduce + all_reduce(r)
         if isinstance(block.feedforward, Experts):
             quantised = jnp.where(block.feedforward.weights.bits <= 8.0, 1.0, 2.0)
-            dispatch = exchanged(r, block.feedforward, quantised)
-            combine = exchanged(r, block.feedforward, 2.0)
+            dispatch = exchange_time(r, block.feedforward, quantised)
+            combine = exchange_time(r, block.feedforward, 2.0)
     mixed, fed = (total(k.seconds for k in kernels.values()) for kernels in (mixing, channel))
     return mixing | channel, LayerTimes(mixed, fed, dispatch, combine, reduce)
 
@@ -254,7 +254,7 @@ def head(r: Rank) -> Kernel:
     return r.gemm(matrix, r.arch.head, r.sequences)
 
 
-def elapsed(r: Rank, spent: LayerTimes) -> tuple[Array, dict[str, Array]]:
+def layer_time(r: Rank, spent: LayerTimes) -> tuple[Array, dict[str, Array]]:
     """Seconds of one layer for the whole batch, and its terms.
 
     One micro-batch: everything in turn. Two: while one computes a stage the other exchanges;

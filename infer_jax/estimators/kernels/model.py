@@ -132,7 +132,7 @@ class Kernels(Coefficients, Estimator):
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> tuple[Phase, list[dict[str, Kernel]]]:
         run = assembly.published if self.published else assembly.corrected
-        return run(self, arch, hardware, forward, KernelsPlan.widened(plan))
+        return run(self, arch, hardware, forward, KernelsPlan.widen(plan))
 
     @checked
     def estimate(
@@ -142,7 +142,7 @@ class Kernels(Coefficients, Estimator):
 
         A prefill pass has ``plan.prefill_tokens`` tokens in each group, at least one prompt.
         """
-        full = KernelsPlan.widened(plan)
+        full = KernelsPlan.widen(plan)
         fresh = workload.isl - workload.prefix
         one = jnp.ones_like(workload.batch)
         prompts = full.prefill_tokens / jnp.maximum(fresh, 1.0)
@@ -172,7 +172,7 @@ class Kernels(Coefficients, Estimator):
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Array:
         """Requests that fit in an instance at isl + osl tokens each; 0 where weights do not."""
-        return assembly.largest_batch(self, arch, hardware, workload, KernelsPlan.widened(plan))
+        return assembly.largest_batch(self, arch, hardware, workload, KernelsPlan.widen(plan))
 
 
 OWN = ("memory_share", "link_share", "schedule_prefill", "schedule_decode", "reserve")

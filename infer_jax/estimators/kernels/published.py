@@ -98,7 +98,7 @@ class PhaseInputs(NamedTuple):
         return none.replace(seconds=moved / self.memory)
 
 
-def sharded(attention: Sharded, tp: Array) -> Sharded:
+def rank_attention(attention: Sharded, tp: Array) -> Sharded:
     """The heads of one tensor rank: whole ones, which may be none."""
     heads = jnp.floor(attention.query_heads / tp)
     if isinstance(attention, Latent):
@@ -119,7 +119,7 @@ def projections(job: PhaseInputs, attention: Core | Linear) -> dict[str, Kernel]
             first = first.replace(seconds=first.seconds * more, flops=first.flops * more)
             return {"lin_qkvzba": first, "lin_o_proj": job.gemm(values, width, weights)}
         case GroupedQuery():
-            core = sharded(attention, job.tp)
+            core = rank_attention(attention, job.tp)
             heads = core.query_heads * core.head_width
             fused = heads + 2.0 * core.kv_heads * core.head_width
             return {
@@ -127,7 +127,7 @@ def projections(job: PhaseInputs, attention: Core | Linear) -> dict[str, Kernel]
                 "o_proj": job.gemm(heads, width, weights),
             }
         case Latent():
-            core = sharded(attention, job.tp)
+            core = rank_attention(attention, job.tp)
             heads, plain = core.query_heads, core.nope_width
             shapes = {
                 "q_down": (width, core.query_rank),
@@ -163,7 +163,7 @@ def core(job: PhaseInputs, attention: Core | Linear) -> dict[str, Kernel]:
             "lin_core": load.replace(seconds=seconds, lack=rating.lack, row=rating.row),
             "lin_state_load": load,
         }
-    cut, cache = sharded(attention, job.tp), job.arch.cache
+    cut, cache = rank_attention(attention, job.tp), job.arch.cache
     if job.stage == "decode":
         rating = source.decode(chip, cut, job.tokens, job.length, cache)
         pairs = job.tokens * job.length
@@ -249,7 +249,7 @@ class SummedLayers(NamedTuple):
     reduce: Array
 
 
-def charged(job: PhaseInputs, kernels: dict[str, Kernel], kind: str) -> Array:
+def attention_time(job: PhaseInputs, kernels: dict[str, Kernel], kind: str) -> Array:
     """Seconds of an attention layer: projections, and the longer of computing and loading."""
     work, load = ("lin_core", "lin_state_load") if kind == "linear" else ("attn_core", "kv_load")
     spent = jnp.maximum(kernels[work].seconds, kernels[load].seconds)
@@ -269,7 +269,7 @@ def _block(job: PhaseInputs, block: Block) -> tuple[dict[str, Kernel], Array]:
         raise InputError("kernels.published", "attention", type(attention).__name__, known)
     kernels = core(job, attention) | projections(job, attention)
     kind = "linear" if isinstance(attention, Linear) else "full"
-    return kernels, charged(job, kernels, kind)
+    return kernels, attention_time(job, kernels, kind)
 
 
 def layers(job: PhaseInputs) -> tuple[dict[str, Kernel], SummedLayers]:
@@ -299,7 +299,7 @@ def _linear_share(arch: Architecture) -> Array:
     return full / total(b.count for b in arch.blocks)
 
 
-def elapsed(job: PhaseInputs, spent: SummedLayers) -> tuple[Array, dict[str, Array]]:
+def phase_time(job: PhaseInputs, spent: SummedLayers) -> tuple[Array, dict[str, Array]]:
     """Seconds of the phase without scheduling, and its terms."""
     a, f, before, after, reduce = spent
     if job.hybrid:

@@ -56,7 +56,7 @@ def tensors(block: Block, width: Array) -> list[list[float]]:
     return lines
 
 
-def settled(arch: Architecture, gpu: int, cpu: int) -> Shares:
+def whole_tensor_shares(arch: Architecture, gpu: int, cpu: int) -> Shares:
     """Shares of the weights on GPU, CPU and disk when whole tensors are put by percentages."""
     held = np.zeros(3)
     for block in arch.blocks:
@@ -80,7 +80,7 @@ def _candidates(arch: Architecture, placement: Placement) -> list[tuple[Percent,
     for gpu in range(101):
         for cpu in range(101 - gpu):
             # of percentages with one placement of tensors, the nearest to the exact one
-            on_gpu, on_cpu, on_disk = settled(arch, gpu, cpu)
+            on_gpu, on_cpu, on_disk = whole_tensor_shares(arch, gpu, cpu)
             key = round(on_gpu, 12), round(on_cpu, 12), round(on_disk, 12)
             near = abs(gpu - wanted[0]) + abs(cpu - wanted[1])
             known = ways.get(key)
@@ -99,7 +99,7 @@ def _candidates(arch: Architecture, placement: Placement) -> list[tuple[Percent,
     ]
 
 
-def rounded(
+def round_policy(
     model: Offloading,
     arch: Architecture,
     hardware: Hardware,

@@ -75,7 +75,7 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     always = decompressed + k * rates.step
     one = jnp.ones_like(s)
 
-    def unpacked(context: Array) -> Array:
+    def compression_time(context: Array) -> Array:
         """Seconds to compress or decompress the cache of the block."""
         amount = seconds(b * layer.decompressed(context), opening)
         return jnp.where(plan.compress_cache > 0.5, amount, 0.0)
@@ -89,7 +89,7 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
         written=transfer_time(moved.written, Moved(write, write, write)),
         compute=jnp.maximum(seconds(b * s * layer.flops, flops), streamed)
         + seconds(b * layer.attend(s, s), flops)
-        + unpacked(s)
+        + compression_time(s)
         + always,
         attend=jnp.zeros_like(s),
     )
@@ -114,7 +114,7 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
         written=transfer_time(moved.written, Moved(write, write, write)),
         compute=jnp.maximum(seconds(b * layer.flops, flops), streamed)
         + here * by_gpu
-        + dense * unpacked(job.middle)
+        + dense * compression_time(job.middle)
         + always,
         attend=(1.0 - on_gpu) * by_cpu,
     )

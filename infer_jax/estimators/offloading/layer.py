@@ -12,7 +12,7 @@ from jax import Array
 
 from infer_jax.physics import attention as att, layers as table
 from infer_jax.physics.decoder import total
-from infer_jax.physics.memory.compression import padded
+from infer_jax.physics.memory.compression import padding_ratio
 from infer_jax.specs import Architecture, Experts, Feedforward
 
 
@@ -91,7 +91,9 @@ def mean_layer(
 
     def cache(context: Array) -> Array:
         squeezed = total(
-            row.count * padded(layer.grouped_width, group) * layer.held_bytes(arch.cache, context)
+            row.count
+            * padding_ratio(layer.grouped_width, group)
+            * layer.held_bytes(arch.cache, context)
             for layer, row in mixing
         )
         squeezed = squeezed * cache_bytes / arch.cache.bytes / count

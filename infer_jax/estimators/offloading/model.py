@@ -155,7 +155,7 @@ class Offloading(Coefficients, Estimator):
         block is ``time``; ``throughput`` is b n / T per GPU. A plain ``Plan`` is a block of one
         sample with everything on the CPU.
         """
-        block = Offload.widened(plan)
+        block = Offload.widen(plan)
         job = self.job(arch, hardware, workload, block)
         at = best_placement(self, job).placement if self.solve else block.placement
         return self.priced(self.answer(job, at), hardware)

@@ -3,7 +3,7 @@
 from jax import Array
 
 from infer_jax.errors import InputError
-from infer_jax.physics.memory.tiers import Moved, Placement, placed
+from infer_jax.physics.memory.tiers import Moved, Placement, make_placement
 from infer_jax.specs import Plan, number, spec
 
 SCHEDULES = ("row-by-row", "zig-zag", "diagonal")
@@ -57,7 +57,7 @@ class Offload(Plan):
     def placement(self) -> Placement:
         """The fractions of this plan."""
         gpu = Moved(self.weights_gpu, self.cache_gpu, self.hidden_gpu)
-        return placed(gpu, Moved(self.weights_cpu, self.cache_cpu, self.hidden_cpu))
+        return make_placement(gpu, Moved(self.weights_cpu, self.cache_cpu, self.hidden_cpu))
 
     @classmethod
     def placed(

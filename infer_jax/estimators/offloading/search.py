@@ -16,7 +16,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.offloading.model import Offloading
 from infer_jax.estimators.offloading.placing import MEMORIES, best_placement
 from infer_jax.estimators.offloading.plan import Offload
-from infer_jax.physics.pareto import undominated
+from infer_jax.physics.pareto import frontier_rows
 from infer_jax.specs import Architecture, Hardware, Workload
 
 GPU_BATCHES = (
@@ -56,7 +56,7 @@ class Blocks:
         held = np.flatnonzero(self.feasible)
         # among blocks that differ by rounding alone, the fastest
         rate = np.round(np.log(self.throughput[held]), 12)
-        return held[undominated(self.time[held], -rate)]
+        return held[frontier_rows(self.time[held], -rate)]
 
     @property
     def why(self) -> str:

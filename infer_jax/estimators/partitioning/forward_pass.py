@@ -129,7 +129,7 @@ def feedforward_layer(p: SlicePass, feedforward: Feedforward, columns: Array) ->
     active = ffn.active_experts(feedforward)
     work = active * copies * p.seconds(matrix, feedforward.weights.bits, columns)
     useful = active * copies * p.ideal(matrix, feedforward.weights.bits)
-    touched = ffn.touched(ffn.share(feedforward), p.tokens)
+    touched = ffn.visited_share(ffn.sparsity(feedforward), p.tokens)
     routed = ffn.routed_elements(feedforward, arch.width)
     read = touched * routed * feedforward.weights.bytes
     if isinstance(feedforward, Experts):
@@ -210,7 +210,7 @@ def one_pass(
     the time; the core of attention does not count (Pope et al. 2022, Section 2.1).
     """
     stages = jnp.maximum(plan.pp, 1.0)
-    parts = Slice.widened(plan).micro_batches
+    parts = Slice.widen(plan).micro_batches
     micro = forward.replace(sequences=forward.sequences / parts)
     p = SlicePass(model, arch, hardware, micro, sharding)
     cut, chip = sharding.cut, hardware.chip

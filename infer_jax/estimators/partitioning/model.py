@@ -8,7 +8,7 @@ calibrates the coefficients, which stand in a hardware profile.
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.estimate import Phase, stopped
+from infer_jax.estimators.estimate import Phase, stop_gradients
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.partitioning.coefficients import Coefficients
 from infer_jax.estimators.partitioning.forward_pass import cache_share, one_pass
@@ -91,7 +91,7 @@ class Partitioning(Coefficients, Estimator):
         given = (self, arch, hardware, forward, plan)
         if self.smoothing is not None:
             return blend(numbered(*given), counts, self.smoothing)
-        return numbered(*given)(*fastest(numbered(*stopped(given)), counts))
+        return numbered(*given)(*fastest(numbered(*stop_gradients(given)), counts))
 
 
 def _candidate(plan: Plan, arch: Architecture, layout: Array, order: Array, by: Array) -> Sharding:

@@ -97,7 +97,7 @@ def sharding_of(plan: Plan, arch: Architecture) -> Sharding:
     chips = plan.tp * plan.ep
     rows = jnp.clip(_best(arch, chips), 1.0, jnp.maximum(chips, 1.0))
     rest = jnp.sqrt(chips / rows)
-    own = Slice.widened(plan, x=rows, y=rest, z=rest, attention=jnp.zeros_like(chips))
+    own = Slice.widen(plan, x=rows, y=rest, z=rest, attention=jnp.zeros_like(chips))
     return Sharding(own.x, own.y, own.z, own.layout, own.attention)
 
 

@@ -51,10 +51,11 @@ class Loop(NamedTuple):
 def closed_loop(ctx: Context, work: ServingWorkload) -> ServerEstimate:
     """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
 
-    Of b requests that run a prompt takes P seconds alone, waits w passes for others and meets m of
-    them on its way, by the rules of the engine's scheduler (``interference``); each adds g seconds
-    to passes. TPOT = t_d + (b - 1 - m) g / (O - 1), t_d a decode step; a pass that decodes has no
-    more prompts than fit it. TTFT_0 is P + w t_d + m g and what comes before.
+    Each of b running requests shares passes with the prompt of every other one once: with m of
+    them before its first token, for which it waits w decode passes of t seconds (``interference``),
+    with the rest after it. TTFT_0 = P + w t + m g and the time before its first pass, TPOT = t +
+    (b - 1 - m) g / (O - 1). P: seconds of its prompt alone; g: what another's prompt adds to
+    passes; O: its output tokens. A pass has no more prompts than its token budget allows.
     """
     lengths = isl, osl, prefix, fresh = RequestTokens.of(ctx, work)
     plan, engine, equal = ctx.plan, ctx.engine, work.fixed > 0.5
@@ -73,7 +74,7 @@ def closed_loop(ctx: Context, work: ServingWorkload) -> ServerEstimate:
     load = group, fresh, later / tokens, budget
     first = interference.before_decodes(*load, equal)
     prompt = trees.where(prefill_first, first, interference.beside_decodes(*load, fed, equal))
-    together = jnp.minimum(1.0 + prompt.met, prompt.room / fresh)
+    together = jnp.minimum(1.0 + prompt.prompts_met, prompt.prompt_tokens / fresh)
     # lengths that are equal end together, and so do the waits for each other's prompts
     period, busy = later / tokens, -jnp.expm1(-run / plan.attention_dp)
     balanced = jnp.where(equal, 0.0, balance_passes(ctx, group / period, busy))
@@ -86,13 +87,13 @@ def closed_loop(ctx: Context, work: ServingWorkload) -> ServerEstimate:
     waits = jnp.where(equal & prefill_first, 0.0, 1.0)
     phase, ahead = waits * engine.phase, waits * admission_passes(ctx)
     share = jnp.minimum(prompt.decoding * (group - 1.0) * tokens / (later * together), 1.0)
-    until, in_prompts = interference.until_fed(
+    until, in_prompts = interference.admission_wait(
         group, share, step, together * joining, phase, ahead, equal
     )
     # seconds of others' prompts that a request meets: before its first token, and after it
-    prompts = jnp.maximum(group - 1.0 - prompt.met, 0.0) * joining
+    prompts = jnp.maximum(group - 1.0 - prompt.prompts_met, 0.0) * joining
     early = jnp.minimum(in_prompts, prompts)
-    full = jnp.where(prefill_first, jnp.inf, joining * prompt.room / (fresh * tokens))
+    full = jnp.where(prefill_first, jnp.inf, joining * prompt.prompt_tokens / (fresh * tokens))
     others = jnp.minimum((prompts - early) / later, full)
     decode = {**cost.decode.terms, "other prefills": others}
     decode = {name: x * ctx.coefficients.decode_factor for name, x in decode.items()}
@@ -100,7 +101,7 @@ def closed_loop(ctx: Context, work: ServingWorkload) -> ServerEstimate:
 
     mixes = jnp.where(prefill_first, 0.0, 1.0)
     waves = work.waves * jnp.maximum(work.batch / capacity.places, 1.0)
-    feeding = group * fresh / prompt.room * mixes
+    feeding = group * fresh / prompt.prompt_tokens * mixes
     cycle = period + prompt.chunks * mixes
     ends = interference.passes_beyond(waves, cycle, feeding, equal) * cost.fixed
     admission = until - (in_prompts - early) + balanced * tpot * tokens
@@ -154,7 +155,7 @@ def ttft_terms(ctx: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Te
         **ctx.coefficients.arrival_terms(ctx.engine, ctx.plan),
         "admission": loop.admission,
         "beside decodes": jnp.where(first, 0.0, jnp.minimum(loop.group - 1.0, 1.0) * longer),
-        "other prefills": prompt.met * joining + prompt.turns * loop.step,
+        "other prefills": prompt.prompts_met * joining + prompt.waiting_passes * loop.step,
         "first wave": jnp.where((first & equal) | (work.waves >= UNBOUNDED), 0.0, wave),
     }
     return {name: x * ctx.coefficients.first_factor for name, x in terms.items()}

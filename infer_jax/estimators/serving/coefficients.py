@@ -24,15 +24,18 @@ def fitted(name: str) -> float:
 class Laws(NamedTuple):
     """The named laws in which variants differ."""
 
-    windowed: Pairs = prompt.mean_attended_pairs
-    chosen: Pairs = prompt.attended_pairs
-    # whether these are counted: 0 or 1
-    prompt_logits: float = 0.0  # the head at the end of a prompt
-    unpaired: float = 0.0  # FLOP of attention that no pairs count: indexer, recurrence
-    router: float = 0.0  # the routers' matrices
+    # pairs of query and key in a window, and among the keys that an indexer chooses
+    window_pairs: Pairs = prompt.mean_attended_pairs
+    top_k_pairs: Pairs = prompt.attended_pairs
+    # 1 counts the time of these, 0 leaves it out
+    prompt_logits: float = 0.0  # the output head at the end of a prompt
+    unpaired_flops: float = 0.0  # FLOP of indexers and recurrences, which no pairs count
+    router: float = 0.0  # the matrices of routers
 
 
-COMPLETE = Laws(windowed=prompt.attended_pairs, prompt_logits=1.0, unpaired=1.0, router=1.0)
+COMPLETE = Laws(
+    window_pairs=prompt.attended_pairs, prompt_logits=1.0, unpaired_flops=1.0, router=1.0
+)
 
 
 @spec

@@ -84,7 +84,7 @@ class Context(NamedTuple):
         return self.bandwidth * self.coefficients.weight_read
 
 
-def chosen(options: Sequence[Option], code: Array) -> Option:
+def select(options: Sequence[Option], code: Array) -> Option:
     """The option of that code, leaf by leaf."""
     first, *rest = options
     for i, option in enumerate(rest, 1):

@@ -6,7 +6,7 @@ from jax.scipy.special import ndtr
 
 from infer_jax import engines
 from infer_jax.estimators.serving import pass_terms
-from infer_jax.estimators.serving.context import Context, chosen
+from infer_jax.estimators.serving.context import Context, select
 from infer_jax.estimators.serving.engines import ENGINES
 
 GRAPHS = 512.0  # tokens of the largest CUDA graph that vLLM captures by itself
@@ -34,7 +34,7 @@ def graph_tokens(ctx: Context) -> Array:
     own = jnp.minimum(2.0 * ctx.plan.max_sequences, GRAPHS)
     none = jnp.zeros_like(own)
     tokens = tuple(own if engines.ENGINES[name].mixed_graphs else none for name in ENGINES)
-    return chosen(tokens, ctx.coefficients.engine)
+    return select(tokens, ctx.coefficients.engine)
 
 
 def eager_share(ctx: Context, decoding: Array, prompts: Array, new: Array) -> Array:

@@ -75,7 +75,7 @@ def formatted(
     """The same model with its matrices stored and multiplied in other formats, by their kind."""
 
     def mixing(a: Attention | None) -> Attention | None:
-        return a if a is None or attention is None else att.of(a).formatted(attention)
+        return a if a is None or attention is None else att.of(a).with_weights(attention)
 
     def feeding(f: Feedforward | None) -> Feedforward | None:
         if f is None:

@@ -127,14 +127,16 @@ def limit(ctx: Context, sequences: Array, context: Array, fed: Array) -> Limit:
     return Limit(need=chip.fixed + sequences * chip.cache.on_average(context), capacity=chip.budget)
 
 
-def filled(ctx: Context, capacity: Capacity, requests: Array) -> tuple[dict[str, Array], Limit]:
+def bytes_by_use(
+    ctx: Context, capacity: Capacity, requests: Array
+) -> tuple[dict[str, Array], Limit]:
     """Bytes of one chip by what fills them, with ``requests`` requests in its attention group.
 
     In the steady state, as ``places`` counts; a group runs at most ``max_sequences`` at once.
     """
     chip = capacity.chip
     running = jnp.minimum(requests, ctx.plan.max_sequences)
-    cache = footprint.filled(chip, running, capacity.lengths).average
+    cache = footprint.bytes_of_requests(chip, running, capacity.lengths).average
     parts = {
         "weights": chip.fixed - chip.activations - chip.reserve,
         "cache": cache,

@@ -16,7 +16,7 @@ from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.serving import memory
 from infer_jax.estimators.serving.closed_loop import closed_loop
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, Laws
-from infer_jax.estimators.serving.context import Context, chosen
+from infer_jax.estimators.serving.context import Context, select
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
 from infer_jax.estimators.serving.lowered import Shape, shape
 from infer_jax.estimators.serving.one_pass import Pass, one_pass, one_token
@@ -177,7 +177,7 @@ class Serving(Coefficients, Estimator):
     @property
     def chosen_engine(self) -> Engine:
         """The coefficients of the engine that is chosen."""
-        return chosen(tuple(getattr(self, name) for name in ENGINES), self.engine)
+        return select(tuple(getattr(self, name) for name in ENGINES), self.engine)
 
     def context(
         self, seen: Shape, hardware: Hardware, plan: Plan, draft: Shape | None = None
@@ -185,7 +185,7 @@ class Serving(Coefficients, Estimator):
         """The inputs of the terms, with engine and generation chosen."""
         engine = self.chosen_engine
         generations = (self.hopper, self.blackwell, self.cdna3, self.cdna4)
-        generation = chosen(generations, self.generation)
+        generation = select(generations, self.generation)
         aged = jnp.exp(self.monthly * self.software_age)
         generation = generation.replace(gap=generation.gap * aged)
         engine = engine.replace(sequence_time=engine.sequence_time * aged)

@@ -70,12 +70,17 @@ def as_draft(cost: Cost) -> Cost:
 
 
 def through_layers(ctx: Context, rows: Array, attention_and_launch: Array | float = 0.0) -> Cost:
-    """Seconds that depend only on the number of tokens: products, activations, collectives.
+    """Seconds of a pass that depend on its number of tokens alone, ``rows`` in each group.
 
-    L (T_A + T_el + 2 T_ar) + (L - L_d)(T_F + T_S) + L_d T_D; with several attention groups of a
-    mixture the second all-reduce is two exchanges among them, each with tau_X of its engine's
-    kernels, x_R tau_X in a rack. Of two micro-batches each has half of the rows, and one exchanges
-    while the other computes: products, and ``attention_and_launch`` seconds besides.
+        L (T_A + T_el + 2 T_ar) + (L - L_d) (T_F + T_S) + L_d T_D
+
+    for L layers, L_d of them dense. Products: of attention (T_A), of routed and shared experts
+    (T_F, T_S), of a dense feedforward (T_D). T_el moves activations through memory, T_ar is an
+    all-reduce over tensor ranks. With several attention groups the second all-reduce of a layer of
+    experts is an exchange of tokens with them, there and back, each with tau_X seconds of the
+    engine's kernels, x_R tau_X in a rack. Two micro-batches have half of the rows each, and one
+    exchanges while the other computes: products, and ``attention_and_launch`` seconds.
+    Source: docs/theories/serving.md.
     """
     layer, coef, plan = ctx.shape.layers, ctx.coefficients, ctx.plan
     wide, batches = plan.wide, micro_batches(plan)
@@ -88,18 +93,18 @@ def through_layers(ctx: Context, rows: Array, attention_and_launch: Array | floa
     rack = jnp.where(ctx.wire.domain > NODE, coef.rack_exchange, 1.0)
     exchange = 2.0 * (ctx.engine.exchange * rack + exchange)
     if wide is not None:
-        exchange = wide_experts.exchanged(ctx, wide, rows)
+        exchange = wide_experts.exchange_time(ctx, wide, rows)
     exchanging = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
     # attention and feedforward side by side are reduced together
-    second = layer.feeds * (1.0 - ctx.shape.parallel * layer.mixes)
+    second = layer.has_feedforward * (1.0 - ctx.shape.parallel * layer.has_attention)
     others = {
-        "elementwise": (layer.mixes + layer.feeds)
+        "elementwise": (layer.has_attention + layer.has_feedforward)
         / 2.0
         * coef.passes
         * activations
         / ctx.bandwidth,
-        "all-reduce": (layer.mixes + jnp.where(exchanging, 0.0, second)) * reduce,
-        "exchange": jnp.where(exchanging, layer.feeds, 0.0) * exchange,
+        "all-reduce": (layer.has_attention + jnp.where(exchanging, 0.0, second)) * reduce,
+        "exchange": jnp.where(exchanging, layer.has_feedforward, 0.0) * exchange,
     }
     terms = {name: jnp.sum(layer.count * x, axis=-1) for name, x in others.items()}
     # in one switch while the whole instance is
@@ -109,7 +114,7 @@ def through_layers(ctx: Context, rows: Array, attention_and_launch: Array | floa
         cost, activations = cost.scaled(batches), activations * batches
         terms = {name: x * batches for name, x in terms.items()}
         computing = attention_and_launch + cost.time + terms["elementwise"] + terms["all-reduce"]
-        terms["exchange"] = wide_experts.unhidden(ctx, wide, computing, terms["exchange"])
+        terms["exchange"] = wide_experts.exposed_exchange(ctx, wide, computing, terms["exchange"])
     stages = (plan.pp - 1.0) * (coef.hop + activations / plan.tp / between)
     terms = terms | cost.terms | {"stages": stages}
     terms |= coef.further_terms(rows, terms)
@@ -122,12 +127,15 @@ def micro_batches(plan: Deployment) -> Array:
 
 
 def products(ctx: Context, rows: Array) -> Cost:
-    """The products of all layers, each the smooth larger of reading its weights and computing.
+    """Seconds of the matrix products of all layers: of each the smooth larger of
 
-    Copies x elements x bytes / (chips x rate of reading) and 2 x elements x rows / (chips x rate of
-    computing). The experts of a layer see the tokens of all attention groups, on all chips; with
-    each expert that is visited m_0 rows more are multiplied, and the rows of its products move
-    through memory: k_m u (2 d + 3 f / s) bytes, f / s the part of an expert's width on a chip.
+        read     = copies x elements x bytes / (chips x bytes/s of reading)
+        computed = 2 x elements x rows / (chips x FLOP/s).
+
+    Experts see the tokens of all attention groups, on all chips. Of them the copies are those that
+    a token visits; each visited one multiplies m_0 rows more (tiles), and k_m u (2 d + 3 f / s)
+    bytes of its inputs and outputs move through memory, of u rows of d numbers, f / s the part of
+    an expert's width on a chip. Source: docs/theories/serving.md.
     """
     layer, coef, plan = ctx.shape.layers, ctx.coefficients, ctx.plan
     mixture, ones = layer.mixture > 0.5, jnp.ones_like(layer.count)
@@ -135,16 +143,17 @@ def products(ctx: Context, rows: Array) -> Cost:
     chips = jnp.where(mixture, plan.tp * plan.attention_dp, plan.tp)
     active = layer.active * jnp.where(mixture, 1.0 - coef.idle_slots, 1.0)
     uses = active * tokens
-    hit = layer.experts * routing.visited(layer.experts / active, tokens, coef.skew)
+    hit = layer.experts * routing.visited_share(layer.experts / active, tokens, coef.skew)
     uneven = routing.popularity_spread(layer.experts, coef.skew)
     uneven = uneven * jnp.sqrt(plan.ep / layer.experts)
     crowd = routing.busiest(uses / plan.ep, plan.ep, coef.imbalance, uneven)
     grouped = coef.grouped
     if plan.wide is not None:
-        crowd, grouped = wide_experts.crowded(ctx, plan.wide, uses, plan.ep), coef.segmented
+        crowd, grouped = wide_experts.load_ratio(ctx, plan.wide, uses, plan.ep), coef.segmented
         hit = hit * (1.0 + plan.wide.copies / layer.experts)
     uses_of_chip = uses * crowd / plan.ep
-    # weights, copies read, rows multiplied with one copy, chips, share of a dense product's rate
+    # of each: weights, copies that are read, rows multiplied with a copy, chips that share the
+    # work, FLOP/s over those of a dense product
     kinds: dict[str, tuple[Weights, Array, Array, Array, Array]] = {
         "projections": (layer.projections, ones, rows * ones, plan.tp * ones, ones),
         "feedforward": (
@@ -163,8 +172,10 @@ def products(ctx: Context, rows: Array) -> Cost:
     read = hit * weights.elements * weights.bytes / (split * ctx.read_rate)
     computed = 2.0 * weights.elements * uses / (split * ctx.dense_rate(weights.bits) * share)
     longer = maximum(read, computed, 1.0 / coef.overlap)
-    slices, space = chips / plan.ep, layer.space
-    moved = moved_bytes(uses_of_chip, space.outer, space.inner / slices, ctx.shape.activation)
+    slices, space = chips / plan.ep, layer.sizes
+    moved = moved_bytes(
+        uses_of_chip, space.expert_outer_width, space.expert_width / slices, ctx.shape.activation
+    )
     moved = coef.expert_moves * moved / ctx.bandwidth
     moved = jnp.sum(layer.count * jnp.where(mixture, moved, 0.0), axis=-1)
     times, read, computed = (jnp.sum(layer.count * x, axis=-1) for x in (longer, read, computed))
@@ -187,7 +198,7 @@ def decode_attention(ctx: Context, sequences: Array, new: Array | float, context
     near = jnp.minimum(context, layer.near)
     read = (tokens * layer.cache + near * layer.near_cache) / jnp.minimum(tp, layer.split)
     read = (read + context * layer.index + layer.state / tp) / rate
-    extra = coef.laws.unpaired * (layer.indexing * context + layer.recurring)
+    extra = coef.laws.unpaired_flops * (layer.indexing * context + layer.recurring)
     flops = new * (tokens * layer.absorbed + near * layer.near_flops + extra)
     computed = flops / (tp * ctx.decode_rate(new))
     longer = maximum(read, computed, jnp.asarray(STREAMED))
@@ -205,11 +216,12 @@ def prefill_attention(
     count, layer = ctx.shape.layers.count, ctx.shape.layers.attention
     coef, tp = ctx.coefficients, ctx.plan.tp
     pairs = jnp.minimum(
-        coef.laws.windowed(new, cached, layer.window), coef.laws.chosen(new, cached, layer.top_k)
+        coef.laws.window_pairs(new, cached, layer.window),
+        coef.laws.top_k_pairs(new, cached, layer.top_k),
     )
     scored = new * (cached + new / 2.0)
-    extra = coef.laws.unpaired * (layer.indexing * scored + layer.recurring * new)
-    close = coef.laws.windowed(new, cached, layer.near) * layer.near_flops
+    extra = coef.laws.unpaired_flops * (layer.indexing * scored + layer.recurring * new)
+    close = coef.laws.window_pairs(new, cached, layer.near) * layer.near_flops
     computed = (pairs * layer.expanded + close + extra) / (
         tp * ctx.attention_flops * coef.prefill_attention
     )

@@ -120,4 +120,4 @@ class Deployment(Plan):
 
 def deployment(plan: Plan) -> Deployment:
     """``plan`` as a deployment; a plain one has ``ep`` attention groups, tp x pp x ep chips."""
-    return Deployment.widened(plan, attention_dp=plan.ep)
+    return Deployment.widen(plan, attention_dp=plan.ep)

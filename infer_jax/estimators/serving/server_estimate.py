@@ -170,7 +170,7 @@ def server_estimate(
     (out, into, both), (out_j, into_j, both_j) = (
         per_tokens(of_requests, prefilling, lengths) for of_requests in (usd, joules)
     )
-    filled, fits = memory.filled(ctx, load.capacity, load.in_memory / plan.attention_dp)
+    filled, fits = memory.bytes_by_use(ctx, load.capacity, load.in_memory / plan.attention_dp)
     prefixes, host = load.cached * load.group, ctx.hardware.host
     limits = {
         **load.limits,

@@ -34,4 +34,4 @@ def fetch(ctx: Context, work: ServingWorkload, cached: Array, prefill: Array) ->
     near = tiers.seconds(cached * work.from_host, host.link_bandwidth)
     far = tiers.seconds(cached * work.from_disk, host.disk_read)
     layers = jnp.sum(ctx.shape.layers.count, axis=-1)
-    return pipelining.exposed(near + far, prefill, layers)
+    return pipelining.exposed_time(near + far, prefill, layers)

@@ -27,7 +27,7 @@ class CompressedLayer(Kind[Compressed]):
         return (*down, *out, "index queries", "index weights and pools")
 
     @property
-    def normed(self) -> tuple[str, ...]:
+    def norm_fields(self) -> tuple[str, ...]:
         """The query latent and the shared head."""
         return ("query_rank", "head_width")
 

@@ -21,7 +21,7 @@ class GroupedQueryLayer(Kind[GroupedQuery]):
         return ("qkv", "output")
 
     @property
-    def designed(self) -> dict[str, tuple[str, ...]]:
+    def design_fields(self) -> dict[str, tuple[str, ...]]:
         """Heads, KV heads, their width and the window."""
         return {
             "heads": ("query_heads",),

@@ -87,7 +87,7 @@ class KimiDeltaLayer(Kind[KimiDelta]):
         """No scores: the state is updated token by token."""
         return Operands(jnp.asarray(0.0), self._inner, self._inner)
 
-    def timed(self, by: Timing[T]) -> T:
+    def core_time(self, by: Timing[T]) -> T:
         """The time of updating a state."""
         return by.recurring(self)
 

@@ -102,7 +102,7 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind(Generic[A]):
-    """The laws of one layer of attention; a kind overrides what is particular to it."""
+    """One layer of attention in numbers; a kind overrides what is particular to it."""
 
     attention: A
     core: ClassVar[Core]  # the kernels that its core runs in
@@ -111,15 +111,15 @@ class Kind(Generic[A]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the kernels of its projections are called, in the order of ``matrices``."""
+        """Names of the kernels of its projections, in the order of ``matrices``."""
         raise NotImplementedError
 
-    def timed(self, by: Timing[T]) -> T:
-        """The time of its core, by whichever law of ``by`` its kernels follow."""
+    def core_time(self, by: Timing[T]) -> T:
+        """Time of its attention core by a law of ``by``: over a cache, unless it has a state."""
         return by.attending(self)
 
     def table_sizes(self, stage: str) -> tuple[Array, ...]:
-        """The sizes that files of measured tables of its core are named after.
+        """The sizes in the file names of its core's tables of measured kernels.
 
         ``stage``: ``decode`` or ``prefill``.
 
@@ -130,13 +130,13 @@ class Kind(Generic[A]):
         raise InputError("kernel tables", "attention", named, "one whose core has measured tables")
 
     @property
-    def designed(self) -> dict[str, tuple[str, ...]]:
-        """Fields of ``softmax`` by the name that co-design has for them."""
+    def design_fields(self) -> dict[str, tuple[str, ...]]:
+        """Fields of ``softmax`` that co-design changes, by the name of the design variable."""
         return {}
 
     @property
-    def normed(self) -> tuple[str, ...]:
-        """Fields of ``softmax`` that are the length of a norm's vector."""
+    def norm_fields(self) -> tuple[str, ...]:
+        """Fields of ``softmax`` whose value is the length of a norm's vector of weights."""
         return ()
 
     # what it holds
@@ -152,10 +152,10 @@ class Kind(Generic[A]):
 
     @property
     def softmax(self) -> Any:
-        """The spec of the softmax core, where another layer chooses tokens for it."""
+        """The spec of the softmax attention; of sparse attention, of what its indexer feeds."""
         return self.attention
 
-    def formatted(self, weights: Format) -> A:
+    def with_weights(self, weights: Format) -> A:
         """The same layer with its projections stored in another format."""
         return self.attention.replace(weights=weights)
 

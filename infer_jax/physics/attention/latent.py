@@ -21,7 +21,7 @@ class LatentLayer(Kind[Latent]):
         return ("latents down", "queries up", "keys and values up", "output")
 
     @property
-    def designed(self) -> dict[str, tuple[str, ...]]:
+    def design_fields(self) -> dict[str, tuple[str, ...]]:
         """Heads, ranks and the parts of a head."""
         return {
             "heads": ("query_heads",),
@@ -33,7 +33,7 @@ class LatentLayer(Kind[Latent]):
         }
 
     @property
-    def normed(self) -> tuple[str, ...]:
+    def norm_fields(self) -> tuple[str, ...]:
         """Both latents."""
         return ("kv_rank", "query_rank")
 

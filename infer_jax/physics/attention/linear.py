@@ -78,7 +78,7 @@ class LinearLayer(Kind[Linear]):
         keys = self.attention.key_heads * self.attention.key_width
         return Operands(jnp.asarray(0.0), keys, keys)
 
-    def timed(self, by: Timing[T]) -> T:
+    def core_time(self, by: Timing[T]) -> T:
         """The time of updating a state."""
         return by.recurring(self)
 

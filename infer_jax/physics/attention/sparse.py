@@ -37,18 +37,18 @@ class SparseLayer(Kind[Sparse]):
         return self.base.carried
 
     @property
-    def designed(self) -> dict[str, tuple[str, ...]]:
+    def design_fields(self) -> dict[str, tuple[str, ...]]:
         """Fields of the base by the name that a design calls them."""
-        return self.base.designed
+        return self.base.design_fields
 
     @property
-    def normed(self) -> tuple[str, ...]:
+    def norm_fields(self) -> tuple[str, ...]:
         """Fields of the base that a norm's vector is as long as."""
-        return self.base.normed
+        return self.base.norm_fields
 
-    def formatted(self, weights: Format) -> Sparse:
+    def with_weights(self, weights: Format) -> Sparse:
         """The base's projections stored in that format, which the indexer's follow."""
-        return self.attention.replace(base=self.base.formatted(weights))
+        return self.attention.replace(base=self.base.with_weights(weights))
 
     @property
     def base(self) -> GroupedQueryLayer | LatentLayer:

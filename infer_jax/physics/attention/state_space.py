@@ -80,7 +80,7 @@ class StateSpaceLayer(Kind[StateSpace]):
         """No scores: the state is updated token by token."""
         return Operands(jnp.asarray(0.0), self.attention.channels, self.attention.state_width)
 
-    def timed(self, by: Timing[T]) -> T:
+    def core_time(self, by: Timing[T]) -> T:
         """The time of updating a state."""
         return by.recurring(self)
 

@@ -21,7 +21,7 @@ def expert_padding(layers: Layer, multiple: Array | float) -> Array:
     ceil(d / multiple) multiple / d for the width d that the experts read and write.
     Source: vLLM, quantization/mxfp4.py (v0.10 to 0.19): gpt-oss, 2880 stored as 3072.
     """
-    outer = jnp.where(layers.space.outer > 0, layers.space.outer, 1.0)
+    outer = jnp.where(layers.sizes.expert_outer_width > 0, layers.sizes.expert_outer_width, 1.0)
     padded = jnp.ceil(outer / multiple) * multiple
     return jnp.where((layers.mixture > 0.5) & (layers.routed.bytes < 1.0), padded / outer, 1.0)
 
@@ -40,13 +40,13 @@ def weight_bytes(
     """
     rows, tables, tp = model.layers, model.tables, ranks.tp
     count = on_chip(rows, ranks, drafting)
-    ranked, (split, grouped, copied) = tp[..., None], rows.space.dealt
+    ranked, (split, grouped, copied) = tp[..., None], rows.sizes.dealt
     attention = split / ranked + grouped * rows.attention.share(ranked) + copied
     attention = attention * rows.projections.bytes
     dealt = count * rows.experts * rows.routed.stored / ranked
     experts = dealt * rows.mixture / ranks.groups[..., None] * expert_padding(rows, multiple)
     looked_up = jnp.where(ranks.stages > 1.0, tables.tied, 1.0)
-    other = TWO * jnp.sum(count * (rows.space.vectors + rows.space.convolution / ranked), axis=-1)
+    other = TWO * jnp.sum(count * (rows.sizes.vectors + rows.sizes.convolution / ranked), axis=-1)
     return {
         "attention": jnp.sum(count * attention, axis=-1),
         "feedforward": jnp.sum(dealt * (1.0 - rows.mixture), axis=-1),
@@ -85,9 +85,9 @@ def activations(model: Resident, ranks: Ranks, logit_bytes: Array) -> Activation
     not the first holds the two tensors it received.
     Source: the profiling pass of vLLM, v1/worker/gpu_model_runner.py (v0.19).
     """
-    size, space, tp = model.activation, model.layers.space, ranks.tp
+    size, space, tp = model.activation, model.layers.sizes, ranks.tp
     hidden = model.width * size
-    widest = jnp.max(jnp.maximum(space.mixing, space.feeding), axis=-1) / tp
+    widest = jnp.max(jnp.maximum(space.attention_width, space.feedforward_width), axis=-1) / tp
     workspace = size * jnp.max(_workspace_width(model.layers, tp), axis=-1)
     always = workspace + jnp.where(ranks.stages > 1.0, 2.0 * hidden, 0.0)
     return Activations(
@@ -104,6 +104,6 @@ def _workspace_width(layers: Layer, tp: Array) -> Array:
     output, and one for the activated hidden layer: a (max(inward f, d) + f), f = width / tp.
     Source: vLLM, model_executor/layers/fused_moe/fused_moe.py (v0.19).
     """
-    space, inner = layers.space, layers.space.inner / tp[..., None]
-    widths = jnp.maximum(space.inward * inner, space.outer) + inner
+    space, inner = layers.sizes, layers.sizes.expert_width / tp[..., None]
+    widths = jnp.maximum(space.expert_input_matrices * inner, space.expert_outer_width) + inner
     return layers.mixture * layers.active * widths

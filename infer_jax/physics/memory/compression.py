@@ -18,12 +18,12 @@ def grouped_bytes(bits: Array, group: Array) -> Array:
     return (bits + jnp.where(group > 0, METADATA / jnp.where(group > 0, group, 1.0), 0.0)) / 8.0
 
 
-def padded(width: Array, group: Array) -> Array:
+def padding_ratio(width: Array, group: Array) -> Array:
     """Stored over true elements of a dimension that is cut into whole groups.
 
     group ceil(width / group) / width; a group of 0 pads nothing.
 
-    >>> round(float(padded(jnp.array(80.0), jnp.array(64.0))), 6)
+    >>> round(float(padding_ratio(jnp.array(80.0), jnp.array(64.0))), 6)
     1.6
     """
     size = jnp.where(group > 0, group, 1.0)

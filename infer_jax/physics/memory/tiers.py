@@ -42,7 +42,7 @@ class Placement(NamedTuple):
         return Moved(*(c + d for c, d in zip(self.cpu, self.disk, strict=True)))
 
 
-def placed(gpu: Moved, cpu: Moved) -> Placement:
+def make_placement(gpu: Moved, cpu: Moved) -> Placement:
     """The placement with the rest on disk; a rest of rounding alone is none."""
     return Placement(gpu, cpu, Moved(*(rest(g, c) for g, c in zip(gpu, cpu, strict=True))))
 

@@ -83,10 +83,10 @@ def all_reduce(ranks: Array, size: Array, wire: Wire) -> Array:
     reached = jnp.where(wire.pair < 1.0, links, 1.0)  # no corner at two chips of a switch
     near = (inside - 1.0) * shots * size / (wire.rate * reached)
     far = 2.0 * wire.far * jnp.log2(ranks / inside)
-    return wire.hop * jnp.log2(ranks) + near + far + crossed(ranks, 2.0 * size, wire)
+    return wire.hop * jnp.log2(ranks) + near + far + crossing_time(ranks, 2.0 * size, wire)
 
 
-def crossed(ranks: Array, size: Array, wire: Wire) -> Array:
+def crossing_time(ranks: Array, size: Array, wire: Wire) -> Array:
     """Seconds in which the chips of a switch send their shares of ``size`` bytes to the others.
 
     (k - 1) / k (m / d) / w_x for k = r / d switches of d chips; 0 for one.

@@ -59,7 +59,7 @@ class Admitted(NamedTuple):
     varied: Array
 
 
-def admitted(concurrency: Array, server: ServerLimits, held: CacheLimit) -> Admitted:
+def admit(concurrency: Array, server: ServerLimits, held: CacheLimit) -> Admitted:
     """Requests that run and that wait, of ``concurrency`` in flight, within slots and cache.
 
     E[max(n - N, 0)] wait for the cache, N the number that it holds, normally distributed.

@@ -7,10 +7,10 @@ from jax import Array
 
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.root import crossing
-from infer_jax.physics.scheduling.admission import SATURATING, admitted, memory
+from infer_jax.physics.scheduling.admission import SATURATING, admit, memory
 from infer_jax.physics.scheduling.kinds import LEVELS, Kinds, MeanService, ServerLimits
 from infer_jax.physics.scheduling.queueing import exponential_tail, percentiles, pole
-from infer_jax.physics.scheduling.steps import Step, Steps, added, steps
+from infer_jax.physics.scheduling.steps import Step, Steps, added_time, steps
 
 # how fast lockstep dissolves as lengths vary; not derived: chosen by random servers as in the tests
 DISSOLVING = 4.0
@@ -55,7 +55,7 @@ def cycle(step: Step, kinds: Kinds, server: ServerLimits, run: Array, together: 
     most = jnp.log(run / (tokens + 1.0))
     coming = jnp.exp(crossing(surplus, most - SEARCH_SPAN, most))
     s, met, turns = state(coming)
-    cost = added(step, kinds, coming * tokens, s, met.fed)
+    cost = added_time(step, kinds, coming * tokens, s, met.fed)
     return Cycle(s, met, coming, cost, turns * s.base + run * kinds.mean(cost))
 
 
@@ -92,7 +92,7 @@ def lockstep(kinds: Kinds) -> Array:
 
 def saturated_rate(step: Step, kinds: Kinds, server: ServerLimits) -> Array:
     """Requests/s of a server that always has requests waiting."""
-    run = admitted(jnp.asarray(SATURATING), server, memory(kinds, server)).run
+    run = admit(jnp.asarray(SATURATING), server, memory(kinds, server)).run
     return run / cycle(step, kinds, server, run, lockstep(kinds)).cycle
 
 
@@ -110,7 +110,7 @@ def closed_loop(
     """
     held = memory(kinds, server)
     limit = jnp.minimum(server.slots, held.limit)
-    run, waiting, varied = admitted(concurrency, server, held)
+    run, waiting, varied = admit(concurrency, server, held)
     c = cycle(step, kinds, server, run, lockstep(kinds) if together is None else together)
     s, met, rate = c.steps, c.met, run / c.cycle
     tokens, (own, wait, tpot, slowest) = later_tokens(kinds), paces(kinds, s, met, c.cost, c.cycle)

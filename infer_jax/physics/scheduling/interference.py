@@ -1,10 +1,10 @@
 """How requests of a closed loop share passes, by the rules of a scheduler.
 
 A closed loop: b requests run on a replica; each generates its tokens and is replaced at once.
-During its life a request shares passes with the prompt of each of the b - 1 others once. Which of
-them come before its first token, and how long it waits for them, follows from the engine's order:
-decodes first with prompts beside them (``beside_decodes``), or prompts first in passes of their own
-(``before_decodes``).
+From start to end a request shares passes with the prompt of each of the b - 1 others once. Which of
+these come before its first token, and how long it waits for them, follows from the engine's order:
+prompts in the passes that decode (``beside_decodes``), or in passes of their own before anyone
+decodes on (``before_decodes``).
 Nothing here is fitted. Lengths are tokens; times are counted in passes.
 """
 
@@ -17,52 +17,56 @@ MIN_SCALE = 1e-6  # least share of a pass
 
 
 class OtherPrompts(NamedTuple):
-    """A prompt among those of others.
+    """A prompt and those of others that are fed before or beside it.
 
-    ``chunks``: passes that it takes alone; ``room``: prompt tokens of a pass; ``turns``: passes
-    beyond these chunks till its first token; ``met``: prompts of others in all these passes;
-    ``decoding``: share of requests that are past their first token in a pass that decodes.
+    ``chunks``: passes that feed it; ``prompt_tokens``: those of a pass; ``waiting_passes``: further
+    passes until its first token; ``prompts_met``: prompts of others in all these passes;
+    ``decoding``: share of running requests that are past their first token in a pass that decodes.
     """
 
     chunks: Array
-    room: Array
-    turns: Array
-    met: Array
+    prompt_tokens: Array
+    waiting_passes: Array
+    prompts_met: Array
     decoding: Array
 
 
 def beside_decodes(
     running: Array, prompt: Array, passes: Array, budget: Array, fed: Array, equal: Array
 ) -> OtherPrompts:
-    """Every pass decodes, and feeds prompts in order of arrival with what is left of ``budget``.
+    """Prompts of others that a request meets where every pass decodes, and feeds prompts, too.
 
-    vLLM V1 (v1/core/sched/scheduler.py) and TensorRT-LLM's in-flight batching: a request needs
-    ``passes`` passes after its first token, and feeds ``fed`` tokens in each. Where lengths differ,
-    b - 1 others come in random passes. With s = I / room passes a prompt and c chunks they keep a
-    queue of w passes,
+    vLLM V1 (v1/core/sched/scheduler.py) and TensorRT-LLM's in-flight batching. A pass decodes
+    ``fed`` tokens of each request past its first token; what is left of its ``budget`` of tokens,
+    the room, goes to prompts in order of arrival. A request needs D = ``passes`` passes after its
+    first token; its prompt of I tokens is s = I / room passes of work, in c = ceil(s) passes.
 
-        w = b s^2 / (2 (D + c + w - b s)),
+    Where lengths differ, the prompts of b - 1 others come in random passes and queue for w passes,
 
-    Kingman's wait (1961, Mathematical Proceedings 57) at the load u = b s / (D + c + w) that it
-    leaves itself: a quadratic. A queue of prompts that share a pass is shorter, u^(1/s) times.
-    Where all are ``equal`` they go in lockstep: those that fit a pass together, longer ones in a
-    convoy without gaps (docs/theories/scheduler.md).
+        w = (b - 1) s^2 / (2 (D + c + w - (b - 1) s)),
+
+    Kingman's wait (1961, Mathematical Proceedings 57) at the load (b - 1) s / (D + c + w), which
+    depends on w: a quadratic. Prompts that share a pass wait less, load^(1/s) times. Where all are
+    ``equal``, they go in lockstep: short ones together in one pass, longer ones one behind another
+    (docs/theories/scheduler.md).
     """
-    # every request brings I + f D tokens in a period, which cannot be shorter than these take
-    least = passes + jnp.ceil(prompt / budget)
-    period = jnp.maximum(least, running * (prompt + fed * passes) / budget)
+    # passes from a request's start to that of the next one in its place: its own at least, and
+    # those that the tokens of all requests fill
+    shortest = passes + jnp.ceil(prompt / budget)
+    period = jnp.maximum(shortest, running * (prompt + fed * passes) / budget)
     room = budget - running * fed * passes / period
     size = prompt / room
     chunks = jnp.ceil(size)
     least, others, slack = passes + chunks, jnp.maximum(running - 1.0, 0.0), chunks - size
 
-    # prompts met are in units of a full pass. The root is of more than 0: without others ``free``
-    # is all of ``least``
+    # work: passes that the prompts of others fill. The root is of more than 0: without others
+    # ``free`` is all of ``least``
     work = others * size
     free = least - work
-    waiting = 0.5 * (jnp.sqrt(free**2 + 2.0 * work * size) - free)
-    load = jnp.clip(work / (least + waiting), 1e-9, 1.0)
-    before = jnp.exp(jnp.log(load) / size) * waiting + 0.5 * load  # half of those with it are first
+    queue = 0.5 * (jnp.sqrt(free**2 + 2.0 * work * size) - free)
+    load = jnp.clip(work / (least + queue), 1e-9, 1.0)
+    # of the prompts in the same pass half are fed before one's own
+    before = jnp.exp(jnp.log(load) / size) * queue + 0.5 * load
     # beyond the slack of one's own passes, an exponential tail
     scale = jnp.maximum(before, MIN_SCALE)
     turns = jnp.minimum(jnp.exp(-slack / scale) / -jnp.expm1(-1.0 / scale), before + 1.0)
@@ -100,7 +104,7 @@ def before_decodes(
     return OtherPrompts(jnp.ceil(size), budget, none, met, all_of_them)
 
 
-def until_fed(
+def admission_wait(
     running: Array,
     often: Array,
     plain: Array,

@@ -8,8 +8,8 @@ from jax import Array, lax
 
 from infer_jax.physics.scheduling.admission import memory
 from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
-from infer_jax.physics.scheduling.queueing import bursts, clustered, pole, single_server_wait
-from infer_jax.physics.scheduling.steps import Step, Steps, added
+from infer_jax.physics.scheduling.queueing import burst_share, bursts, pole, single_server_wait
+from infer_jax.physics.scheduling.steps import Step, Steps, added_time
 from infer_jax.typed_jax import trees
 
 SETTLED = 12  # rounds in which the length of a step of prompts settles
@@ -29,23 +29,17 @@ class Mix(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """Prompts that arrive at a rate: the time each adds to steps, and how full steps are.
+    """Prompts that arrive at random: the time that each adds to steps, and how full steps are."""
 
-    ``cost``: seconds by kind that a prompt adds; ``load``: of the server if all steps are full;
-    ``own``: seconds by kind of the steps of one's own prompt; ``share``: of the time that goes
-    into prompts; ``length``: mean seconds of a step; ``coming``: prompts that come while a step
-    runs; ``excess``: arrivals about an arrival beyond the average.
-    """
-
-    cost: Array
-    load: Array
-    own: Array
-    share: Array
-    length: Array
-    coming: Array
-    rate: Array
-    variability: Array
-    excess: Array
+    cost: Array  # seconds that a prompt adds to the steps that feed it, by kind
+    load: Array  # share of the server's time that prompts take where every step is full
+    own: Array  # seconds of the steps that feed one's own prompt, by kind
+    share: Array  # share of the server's time that prompts take
+    length: Array  # mean seconds of a step
+    arrivals_per_step: Array  # prompts that arrive during a step
+    rate: Array  # prompts that arrive in a second
+    variability: Array  # of the gaps between arrivals; 1 for Poisson
+    excess: Array  # arrivals near an arrival, beyond those of Poisson
 
 
 def mix(
@@ -60,12 +54,14 @@ def mix(
     """The delays when ``rate`` prompts per second arrive at random moments of steps.
 
     Where arrivals come in bursts, ``excess`` of them are about an arrival beyond the average,
-    half of them before it and half after; ``clustered`` says how soon.
+    half of them before it and half after; ``burst_share`` says how soon.
     """
     first = jnp.asarray(server.prompts_first) > 0.5
     halts = _halts(step, kinds, server, s, decoding, rate)
     prompts = _prompts(step, kinds, s, decoding, rate, variability)
-    alone = prompts._replace(own=prompts.cost, length=halts.running, coming=rate * halts.running)
+    alone = prompts._replace(
+        own=prompts.cost, length=halts.running, arrivals_per_step=rate * halts.running
+    )
     prompts = trees.where(first, alone, prompts)
     running, gate, queue, variance = _waits(kinds, server, s, decoding, prompts)
     decode_time, tokens = _decode_times(kinds, s, prompts, queue)
@@ -92,11 +88,15 @@ def _prompts(
     """Time that a prompt adds to the steps it shares with others."""
     excess = variability - 1.0
     empty_full = jnp.stack([jnp.zeros_like(s.room), s.room])
-    alone, crowded = jax.vmap(lambda beside: added(step, kinds, decoding, s, beside))(empty_full)
+    alone, crowded = jax.vmap(lambda beside: added_time(step, kinds, decoding, s, beside))(
+        empty_full
+    )
     share = rate * kinds.mean(alone)
     seen = s.base * pole(share) + rate * kinds.mean(alone**2) * pole(share**2)
-    beside = (rate * seen + excess * clustered(rate * seen, variability)) * kinds.mean(kinds.fresh)
-    cost = added(step, kinds, decoding, s, jnp.maximum(beside, 0.0))
+    beside = (rate * seen + excess * burst_share(rate * seen, variability)) * kinds.mean(
+        kinds.fresh
+    )
+    cost = added_time(step, kinds, decoding, s, jnp.maximum(beside, 0.0))
     share = rate * kinds.mean(cost)
     length = s.base * pole(share)
     return Prompts(
@@ -105,7 +105,7 @@ def _prompts(
         own=cost + s.chunks * s.base,
         share=share,
         length=length,
-        coming=rate * length,
+        arrivals_per_step=rate * length,
         rate=rate,
         variability=variability,
         excess=excess,
@@ -120,9 +120,9 @@ def _waits(
     Last the variance of these.
     """
     # the running step, and prompts that come while it runs and share the next one
-    more = p.excess * clustered(0.5 * p.coming, p.variability)
+    more = p.excess * burst_share(0.5 * p.arrivals_per_step, p.variability)
     running = server.phase * p.length
-    gate = running + jnp.maximum(p.coming + more, 0.0) * kinds.mean(p.cost)
+    gate = running + jnp.maximum(p.arrivals_per_step + more, 0.0) * kinds.mean(p.cost)
     idle = jnp.clip((1.0 - p.load) * pole(p.share), 0.0, 1.0)
     met = 1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle)
     # a prompt that finds the server idle waits for no step
@@ -135,7 +135,7 @@ def _waits(
     mean = kinds.mean(blocking)
     burst, second = bursts(p.load, p.variability), kinds.mean(gated * blocking**2)
     queue = single_server_wait(p.rate, mean, second, p.load, p.variability, burst)
-    near = (p.coming + jnp.maximum(more, 0.0)) * kinds.mean(p.cost**2)
+    near = (p.arrivals_per_step + jnp.maximum(more, 0.0)) * kinds.mean(p.cost**2)
     near = near + p.length**2 / 12.0 + (more * kinds.mean(p.cost)) ** 2
     # exact for Poisson arrivals, and for others before an exponential server
     third = p.rate * kinds.mean(blocking**3) * pole(p.load) / 3.0
@@ -148,16 +148,16 @@ def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Arr
     After its first token a request is delayed by the prompts that arrived while it waited, then by
     the rest of its burst, and from then on by the average load.
     """
-    several = jnp.minimum(p.coming * kinds.mean(s.chunks - 1.0), 1.0)
-    full = jnp.minimum(p.coming * kinds.mean(kinds.fresh) / s.room, 1.0)
+    several = jnp.minimum(p.arrivals_per_step * kinds.mean(s.chunks - 1.0), 1.0)
+    full = jnp.minimum(p.arrivals_per_step * kinds.mean(kinds.fresh) / s.room, 1.0)
     # share of steps with prompts, seconds by which they are longer, their share of the time
-    often = jnp.maximum(1.0 - (1.0 - several) * jnp.exp(-p.coming), full)
+    often = jnp.maximum(1.0 - (1.0 - several) * jnp.exp(-p.arrivals_per_step), full)
     often = jnp.maximum(often, 1e-12)
     longer = jnp.minimum(p.share, 1.0) * p.length / often
     busy = jnp.minimum(p.share + often * jnp.maximum(1.0 - p.share, 0.0), 1.0)
     own = kinds.mean(p.own)
     stay = own + queue + (s.base + often * longer) * kinds.mean(kinds.output - 1.0)
-    later = 0.5 * p.excess * clustered(p.rate * stay, p.variability)
+    later = 0.5 * p.excess * burst_share(p.rate * stay, p.variability)
     behind = (p.rate * (own + queue) + later) * kinds.mean(p.cost)
     least = jnp.maximum(busy - often, 0.0)
     met = jnp.maximum(behind, 0.0) * least / busy * pole(p.share)
@@ -196,7 +196,7 @@ def _halts(
     def length(expected: Array) -> Array:
         few = jnp.maximum(expected, 1e-6)
         prompts = jnp.minimum(few / -jnp.expm1(-few), jnp.maximum(server.slots, 1.0))
-        cost = added(step, kinds, decoding, s, (prompts - 1.0) * fresh)
+        cost = added_time(step, kinds, decoding, s, (prompts - 1.0) * fresh)
         return prompts * kinds.mean(cost)
 
     own = lax.fori_loop(0, SETTLED, lambda _, x: length(rate * x), length(jnp.zeros_like(rate)))
@@ -205,7 +205,7 @@ def _halts(
     steps = jnp.exp(jnp.minimum(jnp.minimum(expected, MAX_EXPECTED), jnp.maximum(slots, 0.0)))
     first = length(rate * s.base)
     halt = -jnp.expm1(-rate * s.base) * (first - jnp.expm1(-rate * first) * steps * own)
-    crowded = kinds.mean(added(step, kinds, decoding, s, s.room))
+    crowded = kinds.mean(added_time(step, kinds, decoding, s, s.room))
     fixed = jnp.maximum(own - jnp.maximum(expected, 1.0) * crowded, 0.0)
     running = (s.base**2 + halt * fixed) / (s.base + halt)
     following = fixed + jnp.exp(-expected) * (s.base - fixed)

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.physics.numerics import square_root
-from infer_jax.physics.scheduling.admission import SATURATING, TAIL_END, CacheLimit, admitted
+from infer_jax.physics.scheduling.admission import SATURATING, TAIL_END, CacheLimit, admit
 from infer_jax.physics.scheduling.birth_death import present
 from infer_jax.physics.scheduling.closed import cycle, later_tokens, paces
 from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
 from infer_jax.physics.scheduling.queueing import TANGENT_LOAD, pole, unlike_exponential
-from infer_jax.physics.scheduling.steps import Step, added, steps
+from infer_jax.physics.scheduling.steps import Step, added_time, steps
 
 POINTS, STATES = 32, 128  # points of the speed curve, states of the chain
 FIRST_POINT = 0.25  # requests at the first point of the curve
@@ -94,7 +94,7 @@ def occupancy(
     """
     limit = jnp.minimum(server.slots, held.limit)
     speeds = loops(step, kinds, server, limit)
-    full = speeds.at(admitted(jnp.asarray(SATURATING), server, held).run)
+    full = speeds.at(admit(jnp.asarray(SATURATING), server, held).run)
     load = rate / full.rate
     within = jnp.clip(load, MIN_LOAD, TANGENT_LOAD)
     rate = within * full.rate
@@ -108,9 +108,9 @@ def occupancy(
     reach = jnp.exp(typical) + DEVIATIONS * jnp.exp(typical / 2.0) * jnp.sqrt(peak) + ROOM
     width = lax.stop_gradient(jnp.maximum(jnp.minimum(2.0 * limit, reach) / STATES, 1.0))
     n = width * (1.0 + jnp.arange(STATES))
-    here = admitted(n, server, held)
+    here = admit(n, server, held)
     speed = speeds.at(here.run)
-    middle = speeds.at(admitted(n - (width - 1.0) / 2.0, server, held).run)
+    middle = speeds.at(admit(n - (width - 1.0) / 2.0, server, held).run)
     power = (width + peak - 1.0) / peak
     # beyond MAX_LOG_RATIO a state has no probability left, and the power would overflow float32
     faster = jnp.clip(power * (jnp.log(middle.rate) - jnp.log(rate)), -MAX_LOG_RATIO, MAX_LOG_RATIO)
@@ -125,7 +125,7 @@ def occupancy(
     short = jnp.clip((server.slots - held.limit) / spread, -TAIL_END, TAIL_END)
     by_cache = jax.scipy.stats.norm.cdf(short)
     s = steps(step, kinds, server, full.decoding)
-    work = added(step, kinds, full.decoding, s, jnp.zeros_like(s.room))
+    work = added_time(step, kinds, full.decoding, s, jnp.zeros_like(s.room))
     work = work + kinds.output * full.base / full.decoding
     space = work * held.tokens
     unlike = by_cache * kinds.variation(space) + (1.0 - by_cache) * kinds.variation(work)

@@ -133,7 +133,7 @@ def bursts(load: Array, variability: Array) -> Array:
     return (1.0 - free) / free * (1.0 - u) / u
 
 
-def clustered(expected: Array, variability: Array) -> Array:
+def burst_share(expected: Array, variability: Array) -> Array:
     """Share of the excess of bursty arrivals that comes while ``expected`` are expected.
 
     After an arrival, (c^2 - 1) / 2 more than the average come sooner or later (Cox, Renewal

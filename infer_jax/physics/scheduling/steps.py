@@ -27,7 +27,7 @@ def steps(step: Step, kinds: Kinds, server: ServerLimits, decoding: Array) -> St
     return Steps(step(decoding, zero, one, zero), room, jnp.ceil(kinds.fresh / room))
 
 
-def added(step: Step, kinds: Kinds, decoding: Array, s: Steps, beside: Array) -> Array:
+def added_time(step: Step, kinds: Kinds, decoding: Array, s: Steps, beside: Array) -> Array:
     """Time (s) that a prompt of each kind adds to steps shared with ``beside`` tokens of others.
 
     The step is extended by all prompt tokens in it, at most those it has room for, taken to be of

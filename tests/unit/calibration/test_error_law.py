@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from infer_jax.calibration import learned
+from infer_jax.calibration import learn_error_law
 from infer_jax.calibration.error_bands import MAX_CLUSTER_ROWS, counts
 from infer_jax.errors import InputError
 
@@ -37,7 +37,7 @@ def covered(seed, spoil=lambda errors, source: errors):
     for _ in range(TAKEN):
         errors, pools, source = publishers(random, 8)
         label = [f"{s} {p}" for s, p in zip(source, pools, strict=True)]
-        law = learned(spoil(errors, source), {"pools": pools}, label, PLAIN)
+        law = learn_error_law(spoil(errors, source), {"pools": pools}, label, PLAIN)
         new, new_pools, _ = publishers(random, 1)
         shares.append(np.mean(inside(law, new, new_pools)))
     return np.asarray(shares)
@@ -60,7 +60,7 @@ def test_what_a_fact_adds_is_found_and_what_says_nothing_adds_nothing():
     random = np.random.default_rng(1)
     errors, pools, source = publishers(random, 300, rows=(4, 12))
     other = (random.random(len(errors)) < 0.5).astype(float)
-    law = learned(errors, {"pools": pools, "other": other}, source.tolist(), PLAIN)
+    law = learn_error_law(errors, {"pools": pools, "other": other}, source.tolist(), PLAIN)
     assert law.slopes["pools"] == pytest.approx(np.log(2.0), abs=0.1)
     assert abs(law.slopes["other"]) < 0.1
     both = [law.within({"pools": x, "other": 0.0}) for x in (0.0, 1.0)]
@@ -75,15 +75,17 @@ def test_the_largest_cluster_does_not_decide_and_a_side_that_few_erred_on_counts
     small = [random.normal(0.0, 0.3, 12) for _ in range(8)]
     large = random.normal(0.0, 0.01, 3000)
     label = [*np.repeat(np.arange(8), 12).tolist(), *["large"] * len(large)]
-    law = learned(np.concatenate([*small, large]), {}, label, PLAIN)
+    law = learn_error_law(np.concatenate([*small, large]), {}, label, PLAIN)
     low, high = np.log(law.within({})[80])
     assert high - low > 0.5  # 0.03 if rows counted alike
     assert counts(label)[-1] * len(large) == pytest.approx(MAX_CLUSTER_ROWS)
-    slow = learned(np.abs(random.normal(0.0, 0.3, 200)), {}, range(200), PLAIN).ends[80]
+    slow = learn_error_law(np.abs(random.normal(0.0, 0.3, 200)), {}, range(200), PLAIN).ends[80]
     assert slow[0] < 0.0 and slow[1] > -slow[0]
 
 
 def test_a_law_of_no_rows_or_of_facts_of_others_is_refused():
     for errors, facts, label in (([], {}, []), ([0.1], {"pools": [0.0, 1.0]}, ["a"])):
         with pytest.raises(InputError, match="law of errors"):
-            learned(np.asarray(errors), {k: np.asarray(x) for k, x in facts.items()}, label, PLAIN)
+            learn_error_law(
+                np.asarray(errors), {k: np.asarray(x) for k, x in facts.items()}, label, PLAIN
+            )

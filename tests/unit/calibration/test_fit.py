@@ -10,9 +10,9 @@ from infer_jax.calibration import (
     bounded,
     covariance,
     fit,
-    held_out,
     interval,
     parameters,
+    predict_held_out,
 )
 from infer_jax.errors import InputError
 from infer_jax.specs import Spec, number, spec
@@ -96,11 +96,11 @@ def test_one_wild_row_hardly_moves_a_robust_fit(x64):
 
 def test_folds_predict_rows_they_have_not_seen(x64):
     folds = np.arange(len(WORK)) % 3
-    times = held_out(predict, noisy(3), GUESS, ("cap", "start"), folds.tolist())
+    times = predict_held_out(predict, noisy(3), GUESS, ("cap", "start"), folds.tolist())
     assert np.median(np.abs(times / noisy(3) - 1.0)) < 0.08
     spoiled = noisy(3)
     spoiled[folds == 1] *= 3.0  # what a fold holds must not reach its own prediction
-    again = held_out(predict, spoiled, GUESS, ("cap", "start"), folds.tolist())
+    again = predict_held_out(predict, spoiled, GUESS, ("cap", "start"), folds.tolist())
     inside = folds == 1
     np.testing.assert_allclose(again[inside], times[inside], rtol=1e-6)
     assert not np.allclose(again[~inside], times[~inside], rtol=1e-2)

@@ -13,7 +13,7 @@ import pytest
 from infer_jax.calibration.pooled import operators
 from infer_jax.calibration.pooled.likelihood import PRIORS, TIED
 from infer_jax.calibration.pooled.operator_laws import LAWS
-from infer_jax.calibration.pooled.operator_priors import fits, pooled, toml
+from infer_jax.calibration.pooled.operator_priors import fits, pool_priors, toml
 from infer_jax.calibration.pooled.operators import data_folder, operator_tables, package_version
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import operator_priors
@@ -116,7 +116,7 @@ def test_coefficients_are_fitted_back(tmp_path):
     for table in (moe, sums, decode, prefill):
         table(tmp_path)
     with jax.enable_x64(True):
-        found = pooled(fits(operator_tables(data_folder(tmp_path))))
+        found = pool_priors(fits(operator_tables(data_folder(tmp_path))))
     known = {
         "weight_read": 0.8, "hopper.gemm_16": 0.75, "grouped": 0.6, "expert_rows": 64.0,
         "expert_moves": 2.0, "hop": 3e-6, "link": 0.6, "cache_read": 0.9,
@@ -199,7 +199,7 @@ def test_seconds_grow_with_times_and_fall_with_rates(name):
 def test_shipped_file_is_what_the_command_writes():
     folder = data_folder()
     with jax.enable_x64(True):
-        text = toml(pooled(fits(operator_tables(folder))), package_version(folder))
+        text = toml(pool_priors(fits(operator_tables(folder))), package_version(folder))
     found = tomllib.loads(text)["coefficients"]
     assert found.keys() == operator_priors().keys()
     for name, prior in operator_priors().items():

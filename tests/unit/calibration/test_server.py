@@ -8,7 +8,7 @@ import pytest
 
 from infer_jax.calibration.error_bands import student
 from infer_jax.calibration.runs import engine_of, in_flight, load_of, measured, predictor
-from infer_jax.calibration.server import BELIEVED, believed_share, calibrate_server
+from infer_jax.calibration.server import STEP_SHARES, calibrate_server, step_index
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.measurements import Run, Speculation, Statistic, WorkerPool
 from infer_jax.errors import InputError
@@ -65,7 +65,7 @@ def test_errors_fall_to_the_noise_on_runs_left_out(built):
     assert np.median(wrong["before"]) > 0.2
     assert np.median(wrong["held_out"][0]) < 0.07 and np.median(wrong["held_out"][1]) < 0.15
     assert np.median(wrong["after"]) <= np.median(wrong["held_out"])
-    assert built.share == 1.0 and built.apart == ()  # what is borne out is believed whole
+    assert built.share == 1.0 and built.outliers == ()  # what is borne out is believed whole
 
 
 def test_the_band_holds_what_was_left_out(built):
@@ -83,7 +83,7 @@ def test_a_broken_run_is_told_and_moves_a_server_by_less_than_is_stated(predict)
         times = true * np.exp(0.04 * random.normal(size=true.shape))
         times[:, broken] *= 3.0
         result = calibrate_server(THEORY, ARCH, HARDWARE, measured_as(times))
-        assert result.apart == (broken,)
+        assert result.outliers == (broken,)
         after = np.abs(np.log(result.times.predictions["after"] / true))
         assert np.all(after.mean(axis=1) < np.log(result.band(0.8)[:, 1]))
 
@@ -99,7 +99,7 @@ def servers(random, count, moved, noise, broken):
         error[:, random.random(runs) < broken] += np.log(3.0)
         log = own + error
         others = (log.sum(axis=1, keepdims=True) - log) / (runs - 0.5)
-        yield own, log, np.exp(np.asarray(BELIEVED)[:, None, None] * others)
+        yield own, log, np.exp(np.asarray(STEP_SHARES)[:, None, None] * others)
 
 
 @pytest.mark.parametrize(("moved", "broken"), [(0.0, 0.0), (0.0, 0.15), (0.1, 0.0), (0.3, 0.05)])
@@ -108,7 +108,7 @@ def test_calibration_makes_servers_no_worse_by_more_than_an_error(moved, broken)
     random = np.random.default_rng(7)
     before, whole, after = [], [], []
     for own, log, left_out in servers(random, 400, moved, 0.06, broken):
-        share = BELIEVED[believed_share(np.exp(log), left_out)]
+        share = STEP_SHARES[step_index(np.exp(log), left_out)]
         fit = log[0].sum() / (log.shape[1] + 0.5)
         before.append(abs(own))
         whole.append(abs(fit - own))

@@ -13,7 +13,7 @@ from infer_jax.calibration import (
     cross_validate,
     interval_score,
     learn_residual,
-    left_out,
+    left_out_log_errors,
     next_measurements,
     offsets,
     predictive_checks,
@@ -67,7 +67,7 @@ def test_a_loss_is_the_square_of_its_root_and_its_weight_the_slope(x64, loss):
 
 
 def test_left_out_errors_are_those_of_refits(x64, problem, result):
-    guessed = left_out(result, CLUSTER.tolist())
+    guessed = left_out_log_errors(result, CLUSTER.tolist())
     folds = {str(k): np.equal(CLUSTER, k) for k in range(8)}
     refitted = np.empty(48)
     for held in cross_validate(problem, folds, starts=result.free):

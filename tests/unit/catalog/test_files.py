@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from infer_jax.catalog.files import read_text, replacing, write_text
+from infer_jax.catalog.files import read_text, replace_file, write_text
 from infer_jax.catalog.foreign import csv_rows, json_lines, read_json, read_toml, read_yaml
 from infer_jax.errors import InputError
 
@@ -160,7 +160,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path):
     path = tmp_path / "out.txt"
     path.write_text("old")
     assert "text of Unicode" in refused(write_text, path, "\ud800")
-    with pytest.raises(KeyError), replacing(path) as temporary:
+    with pytest.raises(KeyError), replace_file(path) as temporary:
         temporary.write_text("half")
         raise KeyError
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["out.txt"]

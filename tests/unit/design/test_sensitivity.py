@@ -51,20 +51,20 @@ def of(function, **numbers):
 
 def test_a_maximum_has_two_sides():
     output = of(lambda t: jnp.maximum(t["a"], t["b"]), a=2.0, b=2.0)["a"]
-    assert output.kinked
+    assert output.is_kinked
     assert output.below == pytest.approx(0.0, abs=1e-6)
     assert output.above == pytest.approx(1.0, abs=1e-6)
     assert output.jump == 0.0
     assert output.tenth == pytest.approx(0.1)
     assert output.double == pytest.approx(1.0)
     away = of(lambda t: jnp.maximum(t["a"], t["b"]), a=3.0, b=2.0)["a"]
-    assert not away.kinked
+    assert not away.is_kinked
     assert away.slope == pytest.approx(1.0)
 
 
 def test_a_ceiling_is_a_step_not_a_slope():
     output = of(lambda t: jnp.ceil(t["n"] / 8.0), n=8.0)["n"]
-    assert output.kinked
+    assert output.is_kinked
     assert output.slope == 0.0
     assert (output.below, output.above) == (pytest.approx(0.0), pytest.approx(0.0))
     assert output.jump == pytest.approx(1.0)  # one node becomes two
@@ -108,11 +108,11 @@ def test_slopes_between_the_sides_are_the_exact_ones():
     )
     assert exact.keys() == near.keys() and len(near) == 7
     for at, e in exact.items():
-        assert near[at].slope == pytest.approx(e.slope, abs=1e-5 if e.kinked else 1e-8), at
+        assert near[at].slope == pytest.approx(e.slope, abs=1e-5 if e.is_kinked else 1e-8), at
         assert near[at].double == pytest.approx(e.double, rel=1e-9)
     assert near["plan.tp", "b"].jump > 0.0 and near["plan.tp", "b"].slope == 0.0
     tie = near["plan.ep", "c"]
-    assert tie.kinked and tie.slope == pytest.approx(4.0 / 26.0, abs=1e-5)
+    assert tie.is_kinked and tie.slope == pytest.approx(4.0 / 26.0, abs=1e-5)
 
 
 def test_degrees_of_which_only_the_product_counts_are_one():

@@ -6,7 +6,7 @@ import pytest
 from infer_jax.catalog import load_model, load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import Offload, Offloading, make
-from infer_jax.estimators.offloading.flags import rounded, settled
+from infer_jax.estimators.offloading.flags import round_policy, whole_tensor_shares
 from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.search import check_system, search
 from infer_jax.specs import Architecture, Block, Dense, GroupedQuery, Workload
@@ -182,7 +182,9 @@ def test_weights_settle_as_whole_tensors():
     for gpu, cpu, shares in ((100, 0, (1, 0, 0)), (0, 100, (0, 1, 0)), (0, 50, (0, 0.5, 0.5)),
                              (20, 80, (1 / 12, 11 / 12, 0)),
                              (30, 70, (5 / 12, 7 / 12, 0))):  # fmt: skip
-        np.testing.assert_allclose(settled(opt("opt-30b"), gpu, cpu), shares, atol=1e-12)
+        np.testing.assert_allclose(
+            whole_tensor_shares(opt("opt-30b"), gpu, cpu), shares, atol=1e-12
+        )
 
 
 def test_rounded_flags_are_feasible_and_cost_little():
@@ -192,7 +194,7 @@ def test_rounded_flags_are_feasible_and_cost_little():
     layout = life.decode.layout
     names = [f"{k}_{t}" for k in ("weights", "cache", "hidden") for t in ("gpu", "cpu")]
     placed = plan.replace(**{name: layout[name] for name in names})
-    flags = rounded(model, arch, SYSTEM, WORK, placed, float(life.throughput))
+    flags = round_policy(model, arch, SYSTEM, WORK, placed, float(life.throughput))
     assert flags is not None
     assert -1e-9 <= flags.loss < 0.3
     assert flags.text.endswith(f"--gpu-batch-size 24 --num-gpu-batches {flags.batches}")

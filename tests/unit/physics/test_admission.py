@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from infer_jax.physics.scheduling import CacheLimit, ServerLimits
-from infer_jax.physics.scheduling.admission import admitted
+from infer_jax.physics.scheduling.admission import admit
 
 CASES = ((50.0, 40.0, 0.3), (60.0, 60.0, 1.0), (30.0, 40.0, 0.5), (90.0, 80.0, 0.0))
 
@@ -14,7 +14,7 @@ CASES = ((50.0, 40.0, 0.3), (60.0, 60.0, 1.0), (30.0, 40.0, 0.5), (90.0, 80.0, 0
 def test_waiting_requests_have_the_mean_and_variance_of_draws(flight, limit, varied):
     server = ServerLimits(*map(jnp.asarray, (8192.0, 70.0, 1e6)))
     held = CacheLimit(jnp.asarray(limit), jnp.asarray(varied), jnp.ones(1))
-    found = admitted(jnp.asarray(flight), server, held)
+    found = admit(jnp.asarray(flight), server, held)
     wanted = min(flight, 70.0)
     deviation = np.sqrt(varied * min(wanted, limit)) + 1e-3
     places = np.random.default_rng(0).normal(limit, deviation, 400_000)

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.physics.chance import Spread, chance, holds, ratio, room, score, shared_and_own
+from infer_jax.physics.chance import (
+    Spread,
+    chance,
+    holds,
+    limit_score,
+    ratio,
+    score,
+    shared_and_own,
+)
 
 WITHIN = {50: (0.95, 1.1), 80: (0.85, 1.3), 95: (0.7, 2.7)}
 NORMAL = NormalDist()
@@ -23,7 +31,9 @@ def test_a_limit_at_a_bands_end_holds_with_the_bands_share(spread):
     for share, (low, high) in WITHIN.items():
         for side, edge in ((-1.0, low), (1.0, high)):
             known = float(
-                holds(room(jnp.array(2.0 * edge), jnp.array(2.0), spread), jnp.zeros(()), 1.0)
+                holds(
+                    limit_score(jnp.array(2.0 * edge), jnp.array(2.0), spread), jnp.zeros(()), 1.0
+                )
             )
             # in single precision
             assert known == pytest.approx(0.5 + side * share / 200.0, abs=1e-6)
@@ -61,7 +71,7 @@ def test_shared_and_own_parts_add_up_to_the_band(spread):
 def test_the_slope_by_a_limit_is_its_difference_and_finite_where_there_is_none(spread):
     @jax.jit
     def of(limits):
-        rooms = jnp.stack([room(limit, jnp.array(0.01), spread) for limit in limits])
+        rooms = jnp.stack([limit_score(limit, jnp.array(0.01), spread) for limit in limits])
         return chance(rooms)
 
     with jax.enable_x64(True):
@@ -77,9 +87,9 @@ def test_the_slope_by_a_limit_is_its_difference_and_finite_where_there_is_none(s
             limits = jnp.array([bad, bad])
             assert float(of(limits)) == pytest.approx(chances, abs=1e-12)
             assert np.all(np.asarray(slopes_of(limits)) == 0.0)
-        by_time = jax.grad(lambda time: room(jnp.array(0.01), time, spread))
+        by_time = jax.grad(lambda time: limit_score(jnp.array(0.01), time, spread))
         for bad, side in ((0.0, 1.0), (jnp.inf, -1.0)):
-            far = room(jnp.array(0.01), jnp.array(bad), spread)
+            far = limit_score(jnp.array(0.01), jnp.array(bad), spread)
             assert np.isfinite(far) and side * float(far) > 30.0
             assert float(by_time(jnp.array(bad))) == 0.0
 

@@ -71,7 +71,7 @@ def packed(popularity, copies, places):
 def test_copies_of_popular_experts_balance_places(places):
     """deepseek-ai/EPLB's greedy copies and packing, of DeepSeek's 256 experts with 32 copies."""
     popularity = ((np.arange(256) + 0.5) / 256) ** -0.7
-    got = routing.replicated(*map(jnp.asarray, (256.0, 32.0, float(places), 0.7)))
+    got = routing.replicated_load(*map(jnp.asarray, (256.0, 32.0, float(places), 0.7)))
     assert float(got) == pytest.approx(packed(popularity, 32, places), rel=0.06)
 
 
@@ -88,7 +88,7 @@ def test_slopes_are_differences_and_finite_at_the_ends():
     finite_at(normal, *ends)
     agree_at(quick, (40.0, 6.0, 1e6, 1.3))
     finite_at(quick, *ends)
-    agree_at(routing.replicated, (256.0, 32.0, 200.0, 0.6))
+    agree_at(routing.replicated_load, (256.0, 32.0, 200.0, 0.6))
     ends = (256.0, 0.0, 32.0, 0.7), (256.0, 32.0, 32.0, 0.0), (8.0, 8.0, 1.0, 0.95)
-    finite_at(routing.replicated, *ends)
-    assert np.all(jax.vmap(routing.replicated)(*np.array(ends).T) >= 1.0)
+    finite_at(routing.replicated_load, *ends)
+    assert np.all(jax.vmap(routing.replicated_load)(*np.array(ends).T) >= 1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from infer_jax.physics import scheduling
 from tests.unit.physics.derivatives import PROGRAM
-from tests.unit.physics.test_queueing import step
+from tests.unit.physics.test_batching_servers import step
 
 pytestmark = pytest.mark.usefixtures("x64")
 SERVERS = 600

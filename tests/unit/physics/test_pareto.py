@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from infer_jax.physics.pareto import undominated
+from infer_jax.physics.pareto import frontier_rows
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -13,7 +13,7 @@ def test_the_rows_are_those_that_no_other_beats(seed):
     no_worse = (first[:, None] <= first) & (second[:, None] <= second)
     better = (first[:, None] < first) | (second[:, None] < second)
     free = np.flatnonzero(~(no_worse & better).any(axis=0))
-    answer = undominated(first, second)
+    answer = frontier_rows(first, second)
     assert (np.diff(first[answer]) > 0).all() and (np.diff(second[answer]) < 0).all()
     assert {(first[i], second[i]) for i in free} == {(first[i], second[i]) for i in answer}
     for i in answer:  # of equal rows the first
@@ -21,5 +21,5 @@ def test_the_rows_are_those_that_no_other_beats(seed):
 
 
 def test_no_rows_and_one():
-    assert undominated([], []).tolist() == []
-    assert undominated([np.inf], [1.0]).tolist() == [0]
+    assert frontier_rows([], []).tolist() == []
+    assert frontier_rows([np.inf], [1.0]).tolist() == [0]

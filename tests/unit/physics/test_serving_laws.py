@@ -7,7 +7,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.physics import energy, pipelining, prompt, routing
-from infer_jax.physics.feedforward import touched
+from infer_jax.physics.feedforward import visited_share
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.scheduling import admission, interference
 
@@ -39,21 +39,21 @@ def test_an_unreached_window_leaves_no_trace_in_float32():
 def test_experts_visited_are_the_sum_over_their_ranks():
     experts, active = 512, 8
     for tokens in (1.0, 10.0, 300.0):
-        even = touched(*arrays(experts / active, tokens))
+        even = visited_share(*arrays(experts / active, tokens))
         np.testing.assert_allclose(
-            routing.visited(*arrays(experts / active, tokens, 0.0)), even, rtol=1e-12
+            routing.visited_share(*arrays(experts / active, tokens, 0.0)), even, rtol=1e-12
         )
         for skew in (0.3, 0.7):
             rank = (np.arange(experts) + 0.5) / experts
             popular = np.minimum(active / experts * (1 - skew) * rank**-skew, routing.CROWDED)
             expected = np.mean(1 - (1 - popular) ** tokens)
-            got = routing.visited(*arrays(experts / active, tokens, skew))
+            got = routing.visited_share(*arrays(experts / active, tokens, skew))
             np.testing.assert_allclose(got, expected, rtol=0.02)  # a continuum of ranks
             assert got < even * (1 + 1e-9)
-    assert float(routing.visited(*arrays(1, 5, 0.5))) == 1.0
-    assert float(routing.visited(*arrays(4, 0, 0.5))) == 0.0
-    finite_at(routing.visited, (1, 5, 0.5), (4, 0, 0.5), (4, 1e9, 0.0), (4, 5, 0.95))
-    assert float(touched(*arrays(4, 1))) == pytest.approx(0.25)
+    assert float(routing.visited_share(*arrays(1, 5, 0.5))) == 1.0
+    assert float(routing.visited_share(*arrays(4, 0, 0.5))) == 0.0
+    finite_at(routing.visited_share, (1, 5, 0.5), (4, 0, 0.5), (4, 1e9, 0.0), (4, 5, 0.95))
+    assert float(visited_share(*arrays(4, 1))) == pytest.approx(0.25)
 
 
 @pytest.mark.usefixtures("x64")
@@ -176,14 +176,18 @@ def test_a_convoy_by_hand():
     """Four prompts of 10,240 in passes of 8,192 less those that decode: six, the last not full."""
     result = beside(4.0, 10240.0)
     room = 8192.0 - 4.0 * 127.0 / 129.0
-    assert float(result.room) == pytest.approx(room) and float(result.chunks) == 2.0
+    assert float(result.prompt_tokens) == pytest.approx(room) and float(result.chunks) == 2.0
     missing = 6.0 * room - 4.0 * 10240.0
-    assert float(result.met) == pytest.approx((2.0 * room - 10240.0 - missing / 4.0) / 10240.0)
-    assert float(result.turns) == 0.0
+    assert float(result.prompts_met) == pytest.approx(
+        (2.0 * room - 10240.0 - missing / 4.0) / 10240.0
+    )
+    assert float(result.waiting_passes) == 0.0
     # more prompts than a period has passes for: all are full, and prompts wait for the rest
     many = beside(200.0, 10240.0)
     tokens = 200.0 * (10240.0 + 127.0)
-    assert float(many.turns + many.chunks) + 127.0 == pytest.approx(tokens / 8192.0, rel=1e-9)
+    assert float(many.waiting_passes + many.chunks) + 127.0 == pytest.approx(
+        tokens / 8192.0, rel=1e-9
+    )
 
 
 @pytest.mark.usefixtures("x64")
@@ -193,38 +197,38 @@ def test_prompts_met_are_those_of_others(equal):
     loads = np.array([1.0, 2.0, 8.0, 64.0, 500.0, 4000.0])
     for length in (10.0, 4000.0, 20000.0):
         result = [beside(n, length, equal=equal) for n in loads]
-        met = np.array([float(x.met) for x in result])
+        met = np.array([float(x.prompts_met) for x in result])
         assert met[0] == pytest.approx(0.0, abs=1e-4 * 8192.0 / length)
         assert np.all(met <= loads - 1.0 + 1e-9)
-        waits = np.array([float(x.turns) for x in result])
+        waits = np.array([float(x.waiting_passes) for x in result])
         assert waits[-1] > waits[0] - 1e-9 and np.all(np.isfinite(waits))
-        assert all(0.0 < float(x.room) <= 8192.0 for x in result)
+        assert all(0.0 < float(x.prompt_tokens) <= 8192.0 for x in result)
 
 
 @pytest.mark.usefixtures("x64")
 def test_prompts_before_decodes_follow_each_other():
     """By hand: of 9 at once, two to a pass, the mean has its first token when 5.5 are through."""
     together = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0, True))
-    assert float(together.met) == pytest.approx(5.5 - 1.0)
+    assert float(together.prompts_met) == pytest.approx(5.5 - 1.0)
     apart = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0, False))
-    assert float(apart.met) == pytest.approx(8.0 / 127.0)
-    assert float(apart.decoding) == 1.0 and float(apart.turns) == 0.0
+    assert float(apart.prompts_met) == pytest.approx(8.0 / 127.0)
+    assert float(apart.decoding) == 1.0 and float(apart.waiting_passes) == 0.0
 
 
 @pytest.mark.usefixtures("x64")
 def test_an_arrival_finds_the_middle_of_a_longer_pass():
     """By hand: one pass in four takes 4 s, the others 1 s; drawn at random moments."""
     pool = (9.0, 0.25, 1.0, 3.0)
-    wait, prompts = interference.until_fed(*arrays(*pool, 0.5, 0.0, False))
+    wait, prompts = interference.admission_wait(*arrays(*pool, 0.5, 0.0, False))
     lengths = np.array([1.0, 1.0, 1.0, 4.0])
     assert float(wait) == pytest.approx(np.sum(lengths**2) / (2.0 * np.sum(lengths)))
     assert float(wait - prompts) == pytest.approx(0.5)
-    ahead, _ = interference.until_fed(*arrays(*pool, 0.5, 1.0, False))
+    ahead, _ = interference.admission_wait(*arrays(*pool, 0.5, 1.0, False))
     assert float(ahead - wait) == pytest.approx(lengths.mean())
     # in a convoy every pass before has a prompt, while there are others
     for running, full in ((9.0, 1.5), (2.0, 1.0), (1.0, 0.0)):
         each = arrays(running, 0.25, 1.0, 3.0, 0.5, 1.0, True)
-        wait, prompts = interference.until_fed(*each)
+        wait, prompts = interference.admission_wait(*each)
         assert float(prompts) == pytest.approx(3.0 * full)
         assert float(wait - prompts) == pytest.approx(1.5 if running > 1.0 else 0.0)
 
@@ -237,7 +241,7 @@ def test_exposed_is_what_a_pipeline_of_parts_leaves(moving, computing):
     clock = 0.0
     for when in arrived:  # a part is computed when it is there and the one before is done
         clock = max(clock, when) + computing / parts
-    got = float(pipelining.exposed(*arrays(moving, computing, parts)))
+    got = float(pipelining.exposed_time(*arrays(moving, computing, parts)))
     assert got == pytest.approx(clock - computing, abs=1e-12)
 
 

@@ -13,7 +13,7 @@ from infer_jax.catalog.published import facts, laws, unseen
 from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import Spread
 from infer_jax.planning import MODES, PlanSpace, Requirements, Side, layouts
-from infer_jax.planning.cheapest import confident_plans, tightened
+from infer_jax.planning.cheapest import confident_plans, tighten_limits
 from infer_jax.planning.instances import instance_rows
 from infer_jax.planning.posterior import ErrorModel, Posterior, chances
 from infer_jax.planning.pricing import first_of_each, priced
@@ -125,5 +125,7 @@ def test_the_highest_probability_is_said_where_no_plan_holds(asking):
     holds = chances([every.choice(int(i)) for i in order], tight, posterior).holds
     assert not answer.searched.met and 0.0 < float(holds.max()) < 0.9
     assert answer.searched.missed[0].holds == answer.reached == pytest.approx(float(holds.max()))
-    none = tightened(Requirements(), Posterior([], {}, {}), MODES[0], 0.9, 0.9).factors(np.zeros(0))
+    none = tighten_limits(Requirements(), Posterior([], {}, {}), MODES[0], 0.9, 0.9).factors(
+        np.zeros(0)
+    )
     assert [len(x) for x in none] == [0, 0]  # of a search that begins without a row

@@ -1,32 +1,24 @@
 """Folders that start plans: every option exists, servers share no GPU, and scripts run."""
 
 import itertools
-import json
-import math
-import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
-from inspect import signature
 from pathlib import Path
 
 import pytest
 import yaml
 
-import infer_jax as ij
-from infer_jax.calibration.runs import engine_of, load_of
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.files import write_folder
-from infer_jax.catalog.measurements import read_runs
-from infer_jax.engines import Instance, LaunchedService, ModelCheckpoint
+from infer_jax.engines import Instance, ModelCheckpoint
 from infer_jax.errors import InputError
 from infer_jax.launch import service
 from infer_jax.planning import Layout, PlanPool
 from infer_jax.rollouts import Load, Rollout, folder
 from infer_jax.rollouts.rollout import CHECKPOINT
 from infer_jax.rollouts.servers import servers
+from tests.unit.rollouts.plans import FOLDERS, PLANS, rollout
 
 DATA = Path(__file__).parents[2] / "data"
 FLAGS = {
@@ -43,50 +35,6 @@ SERVERS = {"vllm serve": "vllm serve 0.33.0", "python3 -m sglang.launch_server":
 TRTLLM = tomllib.loads((DATA / "engines.toml").read_text())["trtllm"]["options"]
 FLAGS["trtllm-serve"] = {*TRTLLM, "--host"}  # of the same source
 SERVERS["trtllm-serve"] = "trtllm-serve"
-
-
-def rollout(engine, *instances, systems=("h100_sxm",), **more):
-    fields = ("experts", "heads", "draft")
-    own = {name: more.pop(name) for name in fields if name in more}
-    load = more.pop("checkpoint", ModelCheckpoint("Qwen/Qwen3-32B-FP8", cache="fp8"))
-    served = LaunchedService(load, instances, 2000, 2300, **own)
-    measure = more.pop("measure", (Load(2000, 300, 1), Load(1024, 1024, 64)))
-    return Rollout(
-        engine, served, systems, "qwen3-32b", "Qwen3's $plan", Load(2000, 300, rate=8.0),
-        expected=(100.0, 20.0), measure=measure, **more,
-    )  # fmt: skip
-
-
-def pools(**more):
-    prefill = {"tp": 4, "copies": 2, "requests": 2, "role": "prefill"}
-    return Instance(**(prefill | more)), Instance(8, requests=64, role="decode")
-
-
-PLANS = {
-    "several": rollout("vllm", Instance(2, copies=6, requests=60)),
-    "one, drafts": rollout("vllm", Instance(4, requests=60, drafts=2), heads=True),
-    "drafter": rollout("sglang", Instance(4, requests=60, drafts=2), draft="a/b"),
-    "wide": rollout("vllm", Instance(1, 16, 16, copies=2, requests=600), experts=True),
-    "wide pools": rollout(
-        "vllm", Instance(1, 16, 16, copies=2, requests=16, role="prefill"),
-        Instance(1, 16, 16, requests=600, role="decode"), experts=True, measure=(),
-    ),
-    "stages": rollout("sglang", Instance(8, pp=2, copies=2, requests=60)),
-    "vllm pools": rollout("vllm", *pools(), systems=("h100_sxm", "h200_sxm")),
-    "sglang pools": rollout("sglang", *pools()),
-    "trtllm pools": rollout("trtllm", *pools(copies=1)),
-    "trtllm": rollout("trtllm", Instance(4, copies=3, requests=64)),
-    "trtllm, machines": rollout("trtllm", Instance(1, 16, 16, requests=64), experts=True),
-    "code": rollout("trtllm", Instance(8), checkpoint=ModelCheckpoint("a/b", code=True)),
-    "amd": rollout("vllm", Instance(1, copies=8, requests=9, maker="AMD"), systems=("mi300x",)),
-    "sglang amd": rollout("sglang", Instance(8, requests=9, maker="AMD"), systems=("mi300x",)),
-    "cached": rollout("vllm", Instance(2, copies=2, requests=60), prefix=1000.0),
-    "no weights": rollout(
-        "vllm", Instance(8), checkpoint=ModelCheckpoint("", missing="none are known")
-    ),
-    "another engine": rollout("trtllm", Instance(8), checkpoint=ModelCheckpoint("a/b", cast="fp8")),
-}  # fmt: skip
-FOLDERS = {name: folder(plan)[0] for name, plan in PLANS.items()}
 
 
 def commands(words):
@@ -238,51 +186,6 @@ def test_addresses_of_the_router_are_those_of_the_servers():
             assert f"{role}-{copy}.{role}:8000" in files["kubernetes.yaml"]
 
 
-# a program that says where it runs and what it was told, then goes on; the router ends once all
-# five programs have
-STUB = """#!/bin/bash
-echo "$CUDA_VISIBLE_DEVICES|$(basename "$0")|$*" >>"$STARTED"
-while [[ $0 != *router ]] || [ "$(wc -l <"$STARTED")" -lt 5 ]; do sleep 0.1; done
-"""
-
-
-def start(name, tmp_path, hosts):
-    """The programs that the script of machine 0 starts: (GPUs, name, options)."""
-    write_folder(tmp_path / "plan", FOLDERS[name])
-    place, started = tmp_path / "bin", tmp_path / "started"
-    place.mkdir()
-    for program in ("vllm", "vllm-router"):
-        (place / program).write_text(STUB)
-        (place / program).chmod(0o755)
-    env = {"PATH": f"{place}:{os.environ['PATH']}", "STARTED": str(started), "HOSTS": hosts}
-    ran = subprocess.run([tmp_path / "plan" / "start.sh", "0"], env=env, capture_output=True,
-                         text=True, timeout=120)  # fmt: skip
-    lines = started.read_text().splitlines() if started.exists() else []
-    return ran, sorted(line.split("|", 2) for line in lines)
-
-
-def test_the_script_starts_every_server_on_its_gpus(tmp_path):
-    ran, started = start("several", tmp_path, "10.0.0.1 10.0.0.2")
-    assert ran.returncode == 1 and "ended" in ran.stderr  # the router did
-    gpus = [x[0] for x in started]
-    assert gpus == ["", "0,1", "2,3", "4,5", "6,7"]
-    assert all("--kv-cache-dtype fp8" in words for _, program, words in started[1:])
-    urls = re.findall(r"http://(\S+)", started[0][2])
-    assert urls == [*(f"10.0.0.1:{8100 + i}" for i in range(4)), "10.0.0.2:8100", "10.0.0.2:8101"]
-
-
-def test_the_script_says_what_it_needs(tmp_path):
-    ran, started = start("several", tmp_path, "10.0.0.1")
-    assert ran.returncode == 2 and "2 machines" in ran.stderr and not started
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_scripts_are_of_the_shell(name):
-    for file, text in FOLDERS[name].items():
-        if file.endswith(".sh"):
-            assert subprocess.run(["bash", "-n"], input=text.encode()).returncode == 0
-
-
 def test_what_is_missing_is_said():
     page = {
         name: files["README.md"].partition("What is missing")[2] for name, files in FOLDERS.items()
@@ -339,41 +242,6 @@ def test_the_page_says_what_to_install_and_what_was_promised():
     assert "2000 tokens in and 300 out" in page
 
 
-def test_a_plan_goes_through_json_unchanged():
-    own = PLANS["several"]._replace(promises=(("TTFT", "", "9 ms"),))
-    for plan in (*PLANS.values(), own):
-        assert plan.startable().startable() == plan.startable()
-        for chunk in (math.inf, 512.0):
-            instances = tuple(x._replace(chunk=chunk) for x in plan.service.instances)
-            own = plan._replace(service=plan.service._replace(instances=instances))
-            text = json.dumps(own.to_dict(), allow_nan=False)
-            assert Rollout.of(json.loads(text)) == own
-
-
-GOOD = PLANS["several"].to_dict()
-
-
-def with_instance(**changes):
-    """The plan with other numbers of its instances."""
-    (one,) = PLANS["several"].service.instances
-    service = PLANS["several"].service._replace(instances=(one._replace(**changes),))
-    return PLANS["several"]._replace(service=service).to_dict()
-
-
-WRONG = [
-    {}, {"engine": "vllm"}, None, [], GOOD | {"engine": "tgi"}, GOOD | {"systems": []},
-    GOOD | {"more": 1}, GOOD | {"title": 3}, GOOD | {"load": {"isl": 1, "osl": 1, "rate": None}},
-    GOOD | {"expected": ["a"]}, with_instance(role="prefill"), with_instance(role="a; b"),
-    with_instance(copies=10**9), with_instance(tp=0), with_instance(machine=0),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("fields", WRONG)
-def test_what_is_no_plan_is_refused_in_a_sentence(fields):
-    with pytest.raises(InputError, match="deployment"):
-        Rollout.of(fields)
-
-
 def test_names_stay_within_their_quotes_and_comments():
     load = ModelCheckpoint("a/b'c \"$(touch x)")
     plan = rollout("vllm", Instance(8, copies=2), checkpoint=load)
@@ -419,65 +287,3 @@ def test_every_engine_s_service_becomes_a_folder():
             texts = folder(plan)[0]
             assert len({x.machine for x in servers(plan)}) == groups * copies // 4
             assert all("@" not in re.sub(r"\$@|\[@\]|##*@", "", x) for x in texts.values())
-
-
-CLIENT = '''#!{python}
-"""Writes what a client of a benchmark would, from the options that it was given."""
-import json, os, shutil, sys
-words = sys.argv[1:]
-given = dict(zip(words, words[1:]))
-program = os.path.basename(sys.argv[0])
-if program == "aiperf":
-    os.makedirs(given["--artifact-dir"])
-    shutil.copy("{aiperf}", given["--artifact-dir"] + "/profile_export_aiperf.json")
-    sys.exit()
-isl, osl = int(given["--random-input-len"]), int(given["--random-output-len"])
-count = int(given["--num-prompts"])
-load = int(given.get("--max-concurrency", 0)) or None
-# a pass of 20 ms and prompts of 100 ms, as many at once as there are in flight
-latency = 0.1 + (osl - 1) * 0.02
-rate = (load or 8) / latency
-answer = {{
-    "completed": count, "total_input_tokens": isl * count, "total_output_tokens": osl * count,
-    "mean_ttft_ms": 100.0, "mean_tpot_ms": 20.0, "request_throughput": rate,
-    "duration": count / rate, "max_concurrency": load,
-    "request_rate": float(given.get("--request-rate", "inf")) if load is None else "inf",
-}}
-if program == "vllm":
-    answer |= {{"model_id": given["--model"], "num_prompts": count, "backend": given["--backend"]}}
-    place = given["--result-dir"] + "/" + given["--result-filename"]
-else:
-    answer |= {{"backend": given["--backend"], "dataset_name": given["--dataset-name"]}}
-    place = given["--output-file"]
-open(place, "a").write(json.dumps(answer) + "\\n")
-'''
-
-
-@pytest.mark.parametrize("client", ["vllm", "sglang", "aiperf"])
-def test_calibrate_reads_what_the_benchmark_writes(client, tmp_path):
-    """Each client is a stand-in that writes its format; the loads are those that were asked for."""
-    write_folder(tmp_path / "plan", FOLDERS["several"])
-    (tmp_path / "bin").mkdir()
-    for program in ("vllm", "python3", "aiperf"):
-        text = CLIENT.format(python=sys.executable, aiperf=DATA / "measurements" / "aiperf.json")
-        (tmp_path / "bin" / program).write_text(text)
-        (tmp_path / "bin" / program).chmod(0o755)
-    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CLIENT": client}
-    ran = subprocess.run(["bash", tmp_path / "plan" / "bench.sh"], env=env, capture_output=True,
-                         text=True, cwd=tmp_path, timeout=60)  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    facts = {"engine": "vllm"} if client == "aiperf" else {}
-    runs = read_runs([str(tmp_path / "runs" / "one-*.json*")], tp=2.0, **facts)
-    if client == "aiperf":
-        assert len(runs) == 1  # the same file twice
-        return
-    loads = [load_of(run).workload for run in runs]
-    assert [tuple(map(float, (x.isl, x.osl, x.batch))) for x in loads] == [
-        (x.isl, x.osl, x.concurrency) for x in PLANS["several"].measure
-    ]
-    assert engine_of(runs) == client
-    # what the script prints is a command of ours
-    words = shlex.split(ran.stdout.strip().splitlines()[-1])
-    assert words[:2] == ["infer-jax", "calibrate"]
-    parameters = {f"--{name.replace('_', '-')}" for name in signature(ij.calibrate).parameters}
-    assert {x for x in words if x.startswith("--")} <= parameters

@@ -100,7 +100,7 @@ def test_best_under_limits_and_the_near_misses(table):
     excess = np.maximum(table[6] / 0.01 - 1, memory)
     assert result.index == np.lexsort((np.arange(len(excess)), excess))[:3].tolist()
     assert not result.met
-    assert "tpot" in result.violated(0) and "over 0.01 s" in result.violated(0)
+    assert "tpot" in result.violated_limits(0) and "over 0.01 s" in result.violated_limits(0)
 
 
 def test_histogram_and_quantiles(table):

@@ -75,7 +75,8 @@ class Tokenised(Serving):
 
 def test_a_term_before_the_queue_reaches_estimate_and_replay(flying, monkeypatch):
     monkeypatch.setitem(VARIANTS, "tokenised", Variant(Tokenised.of, "a slow tokeniser", "here"))
-    for load in ({"concurrency": 6}, {"request_rate": 60}):
+    loads: list[dict[str, Any]] = [{"concurrency": 6}, {"request_rate": 60}]
+    for load in loads:
         terms = ij.estimate(*SERVER, tp=1, estimator="tokenised", **load).estimate.prefill.terms
         assert float(terms["tokeniser"]) == 0.5
     slow = ij.replay(*SERVER, estimator="tokenised", **CLOSED)

@@ -192,7 +192,7 @@ def aggregated(path: str | os.PathLike[str] | None = None) -> tuple[SiliconRun, 
         if row.disaggregated:
             continue
         run = SiliconRun(published=row, formats=formats(row), first=row.id)
-        if silicon_runs.flattened(row):
+        if silicon_runs.is_flattened_pair(row):
             runs.append(replace(run, anomaly="flattened_disaggregated"))
             continue
         layout = silicon_runs.layout(row, is_mixture(run.model))
