@@ -5,8 +5,12 @@ is a tuple of blocks, each a count of equal layers. Counts are floats, so every 
 a sweep axis and has a gradient.
 """
 
+from typing import Self
+
+import numpy as np
 from jax import Array
 
+from infer_jax.errors import InputError
 from infer_jax.specs.fields import Spec, number, part, spec
 
 __all__ = [
@@ -236,6 +240,20 @@ class Experts(Spec):
     )
     shared: Dense = part("experts every token visits, as one", default_factory=no_feedforward)
     weights: Format = part("format of the routed experts", default_factory=bf16)
+
+    @classmethod
+    def of(cls, **values: object) -> Self:
+        """As ``Spec.of``.
+
+        Raises:
+            InputError: what ``Spec.of`` refuses, or a token that visits more experts than exist.
+        """
+        made = super().of(**values)
+        counts: tuple[object, ...] = made.experts, made.active
+        if all(isinstance(x, np.ndarray) for x in counts) and made.active > made.experts:
+            allowed = f"at most {float(made.experts):g}, the routed experts"
+            raise InputError(cls.__name__, "active", f"{float(made.active):g}", allowed)
+        return made
 
 
 Attention = GroupedQuery | Latent | Sparse | Linear | StateSpace | KimiDelta | Compressed

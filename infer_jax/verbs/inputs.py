@@ -15,7 +15,7 @@ from infer_jax.estimators.serving import Serving
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.results import option
 from infer_jax.results.wording import by_command
-from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.specs import Architecture, Experts, Hardware, Plan, Workload
 from infer_jax.specs.fields import fresh
 from infer_jax.verbs.changes import HEADS, Changes
 from infer_jax.verbs.options import HardwareLike as HardwareLike, ModelLike as ModelLike, RentsLike
@@ -96,6 +96,9 @@ def setup(
         machine, source = machine.with_(price=price), f"given by {option('price')}"
     if changes.texts:
         parts = changes.changed(arch=model.architecture, hardware=machine)
+        for block in parts.arch.blocks:
+            if isinstance(block.feedforward, Experts):
+                Experts.of(**vars(block.feedforward))  # which checks its numbers together
         model, machine = replace(model, architecture=parts.arch), parts.hardware
         source = f"given by {option('set')}" if "hardware.price" in changes.values() else source
     own = source == system.sources.get("price", "the profile")

@@ -96,3 +96,12 @@ def test_errors_are_json_where_json_is_asked_for(words, field, value):
     if field:
         assert (error["field"], error["value"]) == (field, value)
     assert run("estimate", *POINT[:3], *words).out == ""
+
+
+def test_a_token_visits_no_more_experts_than_there_are():
+    few = ("--set", "arch.blocks.0.feedforward.experts=1")
+    for name in ("serving", "economics.planned"):
+        words = ("mixtral-8x7b", "--hardware", "h100_sxm", "--tp", "4", "--estimator", name)
+        ran = run("estimate", *words, *few)
+        assert ran.code == 2 and ran.err.count("\n") == 1
+        assert "active is '2'; allowed: at most 1, the routed experts" in ran.err

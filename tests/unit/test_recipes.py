@@ -1,5 +1,6 @@
 """The recipes of the docs, done: their files in a copy of the package, and tried there."""
 
+import json
 import os
 import re
 import shutil
@@ -79,9 +80,15 @@ def test_an_estimator_is_three_files(tmp_path):
     said = ran(tmp_path, *PYTEST, "tests/contract/test_contract.py", *asked)
     passed = re.search(r"(\d+) passed", said)
     assert passed and int(passed[1]) > 12, said
-    answer = ran(tmp_path, "-m", "infer_jax", "estimate", "llama-3.1-8b", "--hardware", "h100_sxm",
-                 "--tp", "2", "--estimator", "roofline")  # fmt: skip
-    assert "Estimator roofline: nothing but the data sheet." in answer
+    asked = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--json")
+    wide, narrow = (
+        json.loads(ran(tmp_path, "-m", "infer_jax", *asked, "--estimator", "roofline", *form))
+        for form in ((), ("--quant", "fp8"))
+    )
+    assert "Estimator roofline: nothing but the data sheet." in wide["trust"]["says"]
+    # products in fp8 are at twice the rate, but for the head
+    short, long = (x["prefill"]["terms"]["compute_ms"] for x in (narrow, wide))
+    assert 0.5 < float(short) / float(long) < 0.56
 
 
 def test_a_serving_term_is_four_files(tmp_path):
