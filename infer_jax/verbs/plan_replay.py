@@ -35,6 +35,11 @@ ARRIVALS, WAVES = 2000, 10  # requests of a replay: that arrive; for each one in
 MIN_REQUESTS = 200
 SETTLING = 0.1  # share of the requests that comes first and is not counted
 NOTABLE = 0.25  # share from which a difference is worth a sentence
+OTHERS = f"only the first {COUNT} plans are"
+NOT_WORSE = (
+    "Plans that were not replayed stand below those whose replay keeps the limits because nothing "
+    "has checked them, not because they are worse."
+)
 ABOUT = (
     f"Replays are of one instance with its share of the load, or of both pools: {ARRIVALS} "
     f"requests that arrive at random, or {WAVES} for each one in flight; the first "
@@ -84,7 +89,9 @@ def replay_plans(question: Question, plans: Plans) -> None:
             return
         broken = [c for c in replayed if c.replay and c.replay.excess]
         more = _replay_all(question, plans, _with_slack(question, plans, broken), judged=True)
-        rest = [replace(c, replay=Replay(None, demotes=True)) for c in plans.met[len(rows) :]]
+        rest = [
+            replace(c, replay=Replay(None, OTHERS, demotes=True)) for c in plans.met[len(rows) :]
+        ]
         plans.met = sorted([*replayed, *more, *rest], key=lambda c: c.rank)
 
 
@@ -332,6 +339,8 @@ def _times(
 def differences(question: Question, plans: Plans) -> Iterator[str]:
     """Where a replay and the laws differ by much, and where a limit is kept by one of them."""
     limits = time_limits(question, plans)
+    if any(choice.replay and choice.replay.demotes for choice in plans.replayed):
+        yield NOT_WORSE
     for choice in plans.replayed:
         times = choice.replay.times if choice.replay else None
         if times is None:

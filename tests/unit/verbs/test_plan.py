@@ -319,6 +319,17 @@ def test_the_first_plans_are_replayed_as_the_verb_replays_them():
     assert "By law and by replay" in str(plans)
 
 
+def test_plans_that_were_not_replayed_are_named(monkeypatch):
+    monkeypatch.setattr(plan_replay, "COUNT", 1)
+    few: dict[str, Any] = FEW | {"total_gpus": None, "mode": "aggregated"}
+    plans = ij.plan(MODEL, SYSTEM, **few, concurrency=20, replay=True, top=2, ttft=0.5, tpot=0.0125)
+    text, rows = " ".join(str(plans).split()), [dict[str, Any](row) for row in plans.rows()]
+    others = [row["layout"] for row in rows if row["replay_ttft_ms"] is None]
+    assert others and all(row["not_replayed"] for row in rows if row["replay_ttft_ms"] is None)
+    assert f"Not replayed: {others[0]}" in text
+    assert "stand below those whose replay keeps the limits" in text
+
+
 def test_a_plan_whose_requests_break_its_limits_too_often_goes_down(monkeypatch):
     """Its means keep them: of the cheapest plan at that load less than 95 % of the requests do."""
     monkeypatch.setattr(plan_replay, "ARRIVALS", 500)
