@@ -62,35 +62,35 @@ class Coefficients(Spec):
         default=float(EngineSettings().visible),
     )
     weight_read: Array = number(
-        "eta_m: weight read, share of memory bandwidth",
+        "eta_m: share of memory bandwidth at which weights are read",
         kind="fraction",
         high=1,
         default=fitted("weight_read"),
     )
     cache_read: Array = number(
-        "eta_kv: cache and state read, share of memory bandwidth",
+        "eta_kv: share of memory bandwidth at which cache and states are read",
         kind="fraction",
         high=1,
         default=fitted("cache_read"),
     )
     grouped: Array = number(
-        "eta_gc: products of experts, over dense ones",
+        "eta_gc: FLOP/s of experts' grouped products over that of dense products",
         kind="fraction",
         high=1,
         default=fitted("grouped"),
     )
     expert_rows: Array = number(
-        "m_0: rows that are multiplied for nothing with each expert that a pass visits: tiles",
+        "m_0: rows that fill up the tiles of each expert that a pass visits, and count for nothing",
         kind="size",
         default=fitted("expert_rows"),
     )
     expert_moves: Array = number(
-        "k_m: times that the inputs and outputs of the experts' products move through memory",
+        "k_m: times that inputs and outputs of experts' products move through memory",
         kind="size",
         default=fitted("expert_moves"),
     )
     segmented: Array = number(
-        "products of experts over dense ones where DeepEP's kernels hand tokens over: DeepGEMM's"
+        "the same as eta_gc where DeepEP's kernels send tokens to experts: DeepGEMM's"
         " groups reach 1297 and 1099 TFLOPS on H800 where its dense products of these shapes reach"
         " 1304 and 1025 (deepseek-ai/DeepGEMM, README of March 2025)",
         kind="fraction",
@@ -105,7 +105,7 @@ class Coefficients(Spec):
         default=24.0 / 132.0,
     )
     prefill_attention: Array = number(
-        "eta_a: share of the 16-bit peak",
+        "eta_a: share of 16-bit peak FLOP/s that attention of prompts reaches",
         kind="fraction",
         high=1,
         default=fitted("prefill_attention"),
@@ -114,13 +114,16 @@ class Coefficients(Spec):
         "eta_n: share of one-way link bandwidth", kind="fraction", high=1, default=fitted("link")
     )
     quantised_gap: Array = number(
-        "tau_Q: launch gap of a class of products that quantises activations, a layer",
+        "tau_Q: launch gap, in each layer, of a kind of products that quantises activations",
         unit="s",
         kind="time",
         default=fitted("quantised_gap"),
     )
     hop: Array = number(
-        "alpha: latency of a doubling of ranks", unit="s", kind="time", default=fitted("hop")
+        "alpha: latency that a collective gains with each doubling of ranks",
+        unit="s",
+        kind="time",
+        default=fitted("hop"),
     )
     far_hop: Array = number(
         "alpha_x: latency of a hop between switches, over the network",
@@ -129,21 +132,23 @@ class Coefficients(Spec):
         default=fitted("far_hop"),
     )
     latent_kernels: Array = number(
-        "k_mla: layer gap of latent attention over grouped-query",
+        "k_mla: launch gap of latent attention over that of grouped-query",
         kind="size",
         default=fitted("latent_kernels"),
     )
     sparse_kernels: Array = number(
-        "k_dsa: of sparse attention with an indexer", kind="size", default=fitted("sparse_kernels")
+        "k_dsa: launch gap of sparse attention with an indexer over grouped-query",
+        kind="size",
+        default=fitted("sparse_kernels"),
     )
     linear_kernels: Array = number(
-        "of linear attention: 1.5 over a model with one full layer in four (assumed: measured rows"
-        " cannot tell it apart)",
+        "launch gap of linear attention over that of grouped-query: 1.5 in the mean of a model with"
+        " one full layer in four (assumed: measured rows do not determine it)",
         kind="size",
         default=5.0 / 3.0,
     )
     acceptance: Array = number(
-        "acc: probability that a drafted token is accepted; else the mean of the engines'",
+        "acc: probability that a drafted token is accepted; by default the mean of the engines'",
         kind="fraction",
         high=1,
         default=sum(fitted(f"{engine}.acceptance") for engine in ENGINES) / len(ENGINES),
@@ -181,7 +186,10 @@ class Coefficients(Spec):
     )
     cdna4: Generation = part("MI355X", default_factory=lambda: Generation.published("cdna4"))
     overlap: Array = number(
-        "p: sharpness of reading against computing; 1 their sum", kind="size", low=1, default=3.0
+        "p: sharpness of the longer of reading and computing; 1 is their sum",
+        kind="size",
+        low=1,
+        default=3.0,
     )
     one_shot: Array = number(
         "m0: bytes up to which an all-reduce goes in one shot",
@@ -202,7 +210,10 @@ class Coefficients(Spec):
         "share of memory that is left to the cache at least", kind="fraction", high=1, default=0.02
     )
     admission_sharpness: Array = number(
-        "of requests in flight against places", kind="size", low=1, default=16.0
+        "sharpness of the lesser of requests in flight and places in memory",
+        kind="size",
+        low=1,
+        default=16.0,
     )
     expert_kernels: Array = number(
         "k_E: what a mixture adds to the layer gap, in layer gaps of its engine",

@@ -59,7 +59,7 @@ def test_shared_and_own_parts_add_up_to_the_band(spread):
         for a in (-1.0, 0.5, 1.2816):
             one = chance(jnp.array([a, 50.0]))
             assert float(one) == pytest.approx(NORMAL.cdf(a), rel=1e-6)
-            mean = jnp.mean(holds(a, shared[0], own[0]))
+            mean = jnp.mean(holds(jnp.array(a), shared[0], own[0]))
             assert float(mean) == pytest.approx(float(one), abs=0.006)
     # coefficients that say more than what is shared are held to it
     shared, own = shared_and_own(
