@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_014,
-    "lines of code of the package": 36_880,
-    "lines of the package": 63_814,
+    "lines of code of the package": 36_899,
+    "lines of the package": 63_833,
     "files of the package": 426,
     "lines of experiments": 10_853,
     "lines of tests": 31_681,

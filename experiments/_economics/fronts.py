@@ -99,7 +99,7 @@ def draw(arch: Architecture, hardware: Hardware, model: Economics, context: floa
 def front_of(grid: Grid, demand: float | None = None) -> Front:
     """The front of a grid as the program draws it, repeated rows removed."""
     points = grid.under(demand).thresholds()
-    return Front(points, points.preferred())
+    return Front(points, points.preferred_row())
 
 
 @cache
@@ -109,7 +109,7 @@ def front(setting: Setting) -> Front:
     if file is not None and file.exists():
         with np.load(file) as columns:
             points = Grid(**columns)
-        return Front(points, points.preferred())
+        return Front(points, points.preferred_row())
     hardware, coefficients = economics_hardware(setting.gpu)
     model = Economics.level4().fitted(coefficients)
     draft = None

@@ -142,7 +142,7 @@ class JointMixture(Law):
         begin = 1.0 / (1.0 / self.start - 1.0 / self.most)
         return 1.0 / (1.0 / (experts - 1.0 + begin) + 1.0 / self.most)
 
-    def reduced(self, experts: Array) -> tuple[Array, Array, Array, Array]:
+    def coefficients_at(self, experts: Array) -> tuple[Array, Array, Array, Array]:
         """(m, mu, n, nu) of L = m N^mu + n D^nu + c at a number of experts: its Table 4."""
         e = self.effective(experts)
         scale = jnp.log(e)
@@ -152,7 +152,7 @@ class JointMixture(Law):
     def loss(self, arch: Architecture, tokens: Array) -> Array:
         """Predicted loss, nats a token."""
         measured = measures(arch, tokens)
-        m, mu, n, nu = self.reduced(measured["experts"])
+        m, mu, n, nu = self.coefficients_at(measured["experts"])
         return m * measured["active parameters"] ** mu + n * tokens**nu + self.floor
 
 

@@ -71,10 +71,10 @@ def grouped(
     weights: Format,
     chip: Chip,
 ) -> Family[eff.Product]:
-    """Groups of products of m rows each, (products, rows): the sum of ``efficiency.grouped``."""
+    """Groups of products, (products, rows of each), by ``efficiency.grouped_product_time``."""
 
     def law(*x: Array) -> Array:
-        return eff.grouped(*x).sum(axis=0)  # pyright: ignore[reportArgumentType]
+        return eff.grouped_product_time(*x).sum(axis=0)  # pyright: ignore[reportArgumentType]
 
     columns = (groups, m, k, n, groups * _moved(m, k, n, weights), *_rates(chip, weights))
     start = _start(eff.Product, seconds, compute=0.7, rows=64, depth=200, tail=1e4, halo=20)
@@ -92,14 +92,14 @@ def attending(
     *,
     alone: bool = False,
 ) -> Family[eff.Attending]:
-    """Attention over a cache: ``efficiency.attending``.
+    """Attention over a cache: ``efficiency.decode_attention_time``.
 
     ``alone``: fit also how few sequences leave the chip idle.
     """
     names = ("compute", "memory", "fixed", "sharpness", *(("alone",) if alone else ()))
     start = _start(eff.Attending, seconds, compute=0.55, sharpness=3.0, alone=float(alone))
     columns = (flops, moved, batch, *_rates(chip, BF16))
-    return Family(name, eff.attending, start, names, columns, seconds, shapes)
+    return Family(name, eff.decode_attention_time, start, names, columns, seconds, shapes)
 
 
 def prompting(
@@ -112,12 +112,12 @@ def prompting(
     *,
     ramp: bool = True,
 ) -> Family[eff.Prompting]:
-    """Causal attention over prompts: ``efficiency.prompting``."""
+    """Causal attention over prompts: ``efficiency.prefill_attention_time``."""
     names = ("compute", "fixed", "ramp") if ramp else ("compute", "fixed")
     fixed = 0.5 * float(seconds.min())
     start = eff.Prompting.of(compute=0.7, fixed=fixed, ramp=300.0 if ramp else 0.0)
     columns = (flops, length, np.asarray(chip.flops_16))
-    return Family(name, eff.prompting, start, names, columns, seconds, shapes)
+    return Family(name, eff.prefill_attention_time, start, names, columns, seconds, shapes)
 
 
 def moving(
@@ -128,11 +128,11 @@ def moving(
     chip: Chip,
     names: tuple[str, ...] = ("memory", "fixed", "sharpness"),
 ) -> Family[eff.Recurring]:
-    """Bytes through memory or a link, above a floor: ``efficiency.recurring``."""
+    """Bytes through memory or a link, above a floor: ``efficiency.state_update_time``."""
     fixed = 0.8 * float(seconds.min()) if "fixed" in names else 0.0
     start = eff.Recurring.of(memory=0.3, fixed=fixed, sharpness=2.0)
     columns = (moved, np.asarray(chip.memory_bandwidth))
-    return Family(name, eff.recurring, start, names, columns, seconds, shapes)
+    return Family(name, eff.state_update_time, start, names, columns, seconds, shapes)
 
 
 def _moved(m: Column, k: Column, n: Column, weights: Format) -> Column:

@@ -86,7 +86,7 @@ def product(m: Array, k: Array, n: Array, moved: Array, P: Array, W: Array, c: P
     return c.fixed + power_sum(compute, moved / (W * c.memory), GEMM)
 
 
-def grouped(
+def grouped_product_time(
     groups: Array, m: Array, k: Array, n: Array, moved: Array, P: Array, W: Array, c: Product
 ) -> Array:
     """Seconds of ``groups`` products of m rows each in one kernel.
@@ -98,7 +98,7 @@ def grouped(
     return c.fixed + power_sum(compute, moved / (W * c.memory), GROUPED)
 
 
-def attending(
+def decode_attention_time(
     flops: Array, moved: Array, sequences: Array, P: Array, W: Array, c: Attending
 ) -> Array:
     """Seconds of attention over a cache: t0 + FLOP (1 + b0/b) / (P e_c) (+)_p bytes / (W e_m)."""
@@ -115,11 +115,11 @@ def unsplit(item: Array, items: Array, W: Array, c: Unsplit) -> Array:
     return c.fixed + item * c.slots * full / (W * c.memory)
 
 
-def prompting(flops: Array, length: Array, P: Array, c: Prompting) -> Array:
+def prefill_attention_time(flops: Array, length: Array, P: Array, c: Prompting) -> Array:
     """Seconds of causal attention over a prompt: t0 + FLOP (1 + s0/s) / (P e_c)."""
     return c.fixed + flops * (1.0 + c.ramp / length) / (P * c.compute)
 
 
-def recurring(moved: Array, W: Array, c: Recurring) -> Array:
+def state_update_time(moved: Array, W: Array, c: Recurring) -> Array:
     """Seconds of updating recurrent states of ``moved`` bytes: t0 (+)_p bytes / (W e_m)."""
     return power_sum(c.fixed, moved / (W * c.memory), c.sharpness)

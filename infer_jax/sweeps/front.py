@@ -53,10 +53,10 @@ class Front:
 
     def index(self) -> list[int]:
         """The indices in order of position, objectives, ties and index."""
-        columns = [c.tolist() for c in self.ordered().columns[-self.words :]]
+        columns = [c.tolist() for c in self.sort_rows().columns[-self.words :]]
         return [to_index(words) for words in zip(*columns, strict=True)]
 
-    def ordered(self) -> "Front":
+    def sort_rows(self) -> "Front":
         """All rows in the order of their columns, each index once."""
         rows = self.take(np.lexsort(self.columns[::-1]))
         _, first = np.unique(rows.ids, return_index=True)
@@ -64,7 +64,7 @@ class Front:
 
     def merged(self, fresh: "Front") -> "Front":
         """The frontier of these rows (already a frontier) and fresh ones in any order."""
-        fresh = fresh.ordered()
+        fresh = fresh.sort_rows()
         fresh = fresh.take(np.flatnonzero(~beaten(fresh, fresh)))
         if len(self):
             fresh = fresh.take(np.flatnonzero(~np.isin(fresh.ids, self.ids)))

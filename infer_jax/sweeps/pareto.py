@@ -92,7 +92,7 @@ class Pareto(Reducer):
         """The same reducer with a margin, so that float64 decides close cases."""
         return self if self.epsilon else self.changed(margin=MARGIN, whole=counts)
 
-    def fitting(self, count: int) -> "Pareto":
+    def with_capacity(self, count: int) -> "Pareto":
         """The same with capacity for ``count`` known rows, in few sizes: each is compiled."""
         capacity = self.capacity
         while capacity < count:

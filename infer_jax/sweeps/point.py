@@ -81,7 +81,7 @@ def one_point(
     return (values, accepted, feasible, shortfall), point, estimate
 
 
-def traced(evaluation: Evaluation, base: Point, dtype: DTypeLike) -> PointProgram:
+def trace_evaluation(evaluation: Evaluation, base: Point, dtype: DTypeLike) -> PointProgram:
     """The trace of an evaluation, the same for all numbers, chunk sizes and reducers."""
     leaves, tree = jax.tree.flatten(base)
     return _trace(evaluation, tree, tuple(jnp.shape(x) for x in leaves), np.dtype(dtype))
@@ -133,7 +133,7 @@ def answers(
     returns nothing (None at each leaf), the numbers in scope, or all.
     """
     leaves = jax.tree.leaves(base)
-    trace = traced(evaluation, base, jnp.result_type(*leaves))
+    trace = trace_evaluation(evaluation, base, jnp.result_type(*leaves))
     first, tree = len(jax.tree.leaves(trace.shapes[:4])), jax.tree.structure(trace.shapes)
     used = [
         i < first or extent == "all" or (extent == "scope" and in_scope)
@@ -163,7 +163,7 @@ def read(evaluation: Evaluation, group: Group, dtype: DTypeLike) -> Reading:
     Raises:
         InputError: a name that is no input and no term.
     """
-    trace = traced(evaluation, group.base, dtype)
+    trace = trace_evaluation(evaluation, group.base, dtype)
     reads, steps, text = _read(trace.jaxpr, len(evaluation.terms) + 2, len(group.slots))
     axes = [c.path for c in group.columns if not c.is_spec]
     units = {path: unit_of(path, group.base, None) for path in axes} | trace.declared.units

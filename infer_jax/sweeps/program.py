@@ -17,7 +17,7 @@ from infer_jax.compiling import wide
 from infer_jax.sweeps import digits as radix
 from infer_jax.sweeps.legality import flat_index
 from infer_jax.sweeps.paths import Point, is_table
-from infer_jax.sweeps.point import Evaluation, answers, traced
+from infer_jax.sweeps.point import Evaluation, answers, trace_evaluation
 from infer_jax.sweeps.reducers import Chunk, Monoid, Reducer, Rows, State, parse
 from infer_jax.typed_jax import all_gather, fori_loop, jit, pmax, pmin, psum
 
@@ -73,7 +73,7 @@ def chunk_of(
         undefined |= jnp.isnan(values[parse(term)[0]])
     sums = [jnp.sum(m, dtype=jnp.int32) for m in (accepted, feasible, accepted & undefined)]
     dtype = jnp.result_type(*jax.tree.leaves(task.base))
-    signs = traced(evaluation, task.base, dtype).declared.signs
+    signs = trace_evaluation(evaluation, task.base, dtype).declared.signs
     return Chunk(values, accepted, feasible, shortfall, index, group, signs), jnp.stack(sums)
 
 

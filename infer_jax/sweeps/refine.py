@@ -135,4 +135,4 @@ def _frontier(reducer: Pareto, keys: np.ndarray, group: np.ndarray) -> np.ndarra
     compared = reducer.box(keys, np) if reducer.epsilon else keys
     columns = [group.astype(np.int64), *compared, *(keys if reducer.epsilon else ()), ties]
     front = Front(tuple(columns), len(keys), 1)
-    return front.take(ties[:0]).merged(front).ordered().columns[-1]
+    return front.take(ties[:0]).merged(front).sort_rows().columns[-1]

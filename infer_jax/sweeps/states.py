@@ -145,7 +145,7 @@ class FrontierState:
     def reset(self, lanes: int) -> None:
         """Send the frontier so far to all devices, with space for chunks of ``lanes`` points."""
         self.lanes = lanes
-        self.reducer = self.reducer.fitting(len(self.known))
+        self.reducer = self.reducer.with_capacity(len(self.known))
         self.state = self.devices.replicate(
             self.reducer.state(self.known, self.ready.positions, lanes)
         )
@@ -208,7 +208,7 @@ class FrontierState:
             self.since = position
             return False
         refined = self.refined.take(np.flatnonzero(np.isin(self.refined.ids, self.known.ids)))
-        new = self.known.take(np.flatnonzero(~np.isin(self.known.ids, refined.ids))).ordered()
+        new = self.known.take(np.flatnonzero(~np.isin(self.known.ids, refined.ids))).sort_rows()
         index = new.index()
         parts: list[tuple[np.ndarray, ...]] = []
         for start in range(0, len(index), BATCH):

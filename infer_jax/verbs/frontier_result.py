@@ -58,7 +58,7 @@ class FrontierResult(EstimatorResult):
     @cached_property
     def preferred(self) -> int | None:
         """The row of the preferred point."""
-        return self.points.preferred(self.preference) if len(self.points) else None
+        return self.points.preferred_row(self.preference) if len(self.points) else None
 
     def words(self) -> str:
         """The preferred point in two lines: its layout, and what it answers."""

@@ -147,7 +147,7 @@ def test_hits_of_system_prompts(share):
     once = prefix_cache.Uses(
         *(jnp.asarray([x]) for x in (rates.sum() * (own + BLOCK), 0.0, 1.0, 0.0))
     )
-    ours = prefix_cache.hits(prefix_cache.joined(shared, once), jnp.asarray(room))
+    ours = prefix_cache.hits(prefix_cache.join_uses(shared, once), jnp.asarray(room))
     asked_for = float(rates @ (tokens + own))
     device, _ = hit_ratio(arrivals, tokens[which] + own, ids, room)
     assert float(ours.device) / asked_for == pytest.approx(device, abs=0.05)

@@ -16,8 +16,8 @@ from infer_jax.estimators.serving import (
     Deployment,
     ServingWorkload,
     Shape,
-    formatted,
     shape,
+    with_formats,
 )
 from infer_jax.specs import Architecture, Experts, Format
 
@@ -118,7 +118,7 @@ def _architecture(served: ServedModel) -> Architecture:
     attention, feedforward, shared = (
         Format.of(bytes=size, bits=bits) for size, bits in (f.attention, f.feedforward, f.shared)
     )
-    return formatted(
+    return with_formats(
         arch,
         attention=attention,
         dense=attention if is_mixture(served.model) else feedforward,

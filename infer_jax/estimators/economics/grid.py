@@ -95,7 +95,7 @@ class Grid:
         limits[0] = fastest
         return front.take(np.unique(front.time.searchsorted(limits, side="right") - 1))
 
-    def preferred(self, preference: float = 3.0) -> int:
+    def preferred_row(self, preference: float = 3.0) -> int:
         """The row that maximises speed^preference / cost (Erdil 2025, Eq. 45)."""
         with np.errstate(divide="ignore"):  # at cost 0 the fastest
             return int(np.argmax(self.speed**preference / self.cost))

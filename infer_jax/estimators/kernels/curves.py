@@ -72,7 +72,7 @@ class Curves(Spec):
         return _over(shape.flops, seconds, peak)
 
     def routed(self, chip: Chip, routed: Routed, stage: str) -> Rating:
-        """Products into and out of the experts that tokens visit: ``efficiency.grouped``.
+        """Products of the experts that tokens visit, by ``efficiency.grouped_product_time``.
 
         Tokens spread evenly; of the experts on a GPU the expected share is visited.
         """
@@ -86,14 +86,16 @@ class Curves(Spec):
         seconds = jnp.asarray(0.0)
         for k, n in ((width, e.inward * e.width), (e.width, width)):
             moved = active * product_bytes(Gemm(each, k, n), e.weights)
-            seconds = seconds + eff.grouped(active, each, k, n, moved, peak, bandwidth, c)
+            seconds = seconds + eff.grouped_product_time(
+                active, each, k, n, moved, peak, bandwidth, c
+            )
         flops = 2.0 * (e.inward + 1.0) * routed.tokens * e.active * width * e.width
         return _over(flops, seconds, peak)
 
     def decode(
         self, chip: Chip, core: Attention, sequences: Array, context: Array, cache: Format
     ) -> Rating:
-        """Attention over the cache: ``efficiency.attending``.
+        """Attention over the cache: ``efficiency.decode_attention_time``.
 
         Queries and outputs of latent attention are as many bytes as hundreds of cached tokens, and
         are counted.
@@ -102,27 +104,29 @@ class Curves(Spec):
         c: eff.Attending = getattr(self, f"{layer.core.curve}_decode")
         flops = layer.absorbed * sequences * context
         moved = sequences * (layer.held_bytes(cache, context) + layer.carried * HELD)
-        seconds = eff.attending(flops, moved, sequences, chip.flops_16, chip.memory_bandwidth, c)
+        seconds = eff.decode_attention_time(
+            flops, moved, sequences, chip.flops_16, chip.memory_bandwidth, c
+        )
         return _over(flops, seconds, chip.flops_16)
 
     def prefill(self, chip: Chip, core: Attention, length: Array) -> Rating:
-        """Causal attention over a prompt: ``efficiency.prompting``."""
+        """Causal attention over a prompt: ``efficiency.prefill_attention_time``."""
         layer = att.of(core)
         c: eff.Prompting = getattr(self, f"{layer.core.curve}_prefill")
         flops = layer.expanded / 2.0 * length * length
-        seconds = eff.prompting(flops, length, chip.flops_16, c)
+        seconds = eff.prefill_attention_time(flops, length, chip.flops_16, c)
         return _over(flops, seconds, chip.flops_16)
 
     def linear(
         self, chip: Chip, core: Attention, count: Array, stage: str, state: Array
     ) -> tuple[Array, Rating]:
-        """Recurrent updates: ``efficiency.recurring`` of states read and written.
+        """Recurrent updates: ``efficiency.state_update_time`` of states read and written.
 
         In prefill a chunk of ``CHUNK`` tokens reads and writes the state once.
         """
         c: eff.Recurring = getattr(self, f"{att.of(core).core.curve}_{stage}")
         updates = count if stage == "decode" else count / CHUNK
-        seconds = eff.recurring(2.0 * updates * state, chip.memory_bandwidth, c)
+        seconds = eff.state_update_time(2.0 * updates * state, chip.memory_bandwidth, c)
         return seconds, measured(jnp.ones_like(seconds))
 
 

@@ -33,7 +33,7 @@ class Kernel(Spec):
         return self.intensity * chip.memory_bandwidth > self.peak
 
 
-def rated(
+def kernel_at_efficiency(
     flops: Array, moved: Array, peak: Array, rating: Rating, scale: Array | float = 1.0
 ) -> Kernel:
     """A kernel at its efficiency: FLOP / (peak mfu scale), 0 for none."""

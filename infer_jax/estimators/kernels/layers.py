@@ -13,7 +13,7 @@ from jax import Array, lax
 
 from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed
-from infer_jax.estimators.kernels.kernel import Kernel, rated
+from infer_jax.estimators.kernels.kernel import Kernel, kernel_at_efficiency
 from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.physics import attention as att, feedforward as ffn
 from infer_jax.physics.decoder import total
@@ -91,7 +91,7 @@ class Rank(NamedTuple):
     def roofline_kernel(self, flops: Array, moved: Array, peak: Array, rating: Rating) -> Kernel:
         """A kernel at its efficiency, but no faster than memory; none where there is no work."""
         moved = jnp.where(flops > 0, moved, 0.0)
-        kernel = rated(flops, moved, peak, rating)
+        kernel = kernel_at_efficiency(flops, moved, peak, rating)
         least = moved / (self.hardware.chip.memory_bandwidth * self.model.memory_share)
         return kernel.replace(seconds=jnp.maximum(kernel.seconds, least))
 
@@ -123,7 +123,9 @@ class Rank(NamedTuple):
         stepped, here = source.linear(chip, mine.attention, self.tokens, "decode", held)
         scanned, there = source.linear(chip, mine.attention, self.tokens, "prefill", held)
         work, moved = self.core_work(mine)
-        kernel = rated(work, moved, chip.flops_16, trees.where(self.decodes, here, there))
+        kernel = kernel_at_efficiency(
+            work, moved, chip.flops_16, trees.where(self.decodes, here, there)
+        )
         least = moved / (chip.memory_bandwidth * self.model.memory_share)
         spent = jnp.where(self.decodes, stepped, scanned)
         return kernel.replace(seconds=jnp.maximum(spent, least))

@@ -16,7 +16,7 @@ from jax import Array
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.coefficients import Coefficients
 from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed, measured
-from infer_jax.estimators.kernels.kernel import Kernel, rated
+from infer_jax.estimators.kernels.kernel import Kernel, kernel_at_efficiency
 from infer_jax.physics import attention as att
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import rate
@@ -89,12 +89,14 @@ class PhaseInputs(NamedTuple):
 
     def kernel(self, flops: Array, moved: Array, bits: Array, rating: Rating) -> Kernel:
         """A kernel at the tool's rate, which takes a tera as 1024 giga."""
-        return rated(flops, moved, rate(self.hardware.chip, bits), rating, self.model.flop_giga)
+        return kernel_at_efficiency(
+            flops, moved, rate(self.hardware.chip, bits), rating, self.model.flop_giga
+        )
 
     def load(self, moved: Array) -> Kernel:
         """Bytes through memory: a kernel without arithmetic."""
         peak = rate(self.hardware.chip, jnp.asarray(16.0))
-        none = rated(0.0 * moved, moved, peak, measured(jnp.ones_like(peak)))
+        none = kernel_at_efficiency(0.0 * moved, moved, peak, measured(jnp.ones_like(peak)))
         return none.replace(seconds=moved / self.memory)
 
 

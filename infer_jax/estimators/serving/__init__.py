@@ -15,8 +15,8 @@ from infer_jax.estimators.serving.engines import (
 )
 from infer_jax.estimators.serving.lowered import (
     Shape as Shape,
-    formatted as formatted,
     shape as shape,
+    with_formats as with_formats,
 )
 from infer_jax.estimators.serving.model import Serving as Serving
 from infer_jax.estimators.serving.one_pass import Pass as Pass

@@ -63,7 +63,7 @@ def shape(arch: Architecture, blocks: int = 0) -> Shape:
     )
 
 
-def formatted(
+def with_formats(
     arch: Architecture,
     *,
     attention: Format | None = None,

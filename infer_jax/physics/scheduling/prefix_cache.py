@@ -103,6 +103,6 @@ def tree(rate: Array, depth: int, branches: Array, tokens: Array, gap: Array) ->
     )
 
 
-def joined(*kinds: Uses) -> Uses:
+def join_uses(*kinds: Uses) -> Uses:
     """Several kinds of prefixes in one cache."""
     return Uses(*(jnp.concatenate(parts) for parts in zip(*kinds, strict=True)))

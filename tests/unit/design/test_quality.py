@@ -33,7 +33,7 @@ TABLE_4 = [
 
 def test_joint_mixture_is_the_paper_s_table():
     for experts, *printed in TABLE_4:
-        ours = JointMixture.of().reduced(jnp.asarray(float(experts)))
+        ours = JointMixture.of().coefficients_at(jnp.asarray(float(experts)))
         np.testing.assert_allclose([float(x) for x in ours], printed, rtol=3e-3)
 
 

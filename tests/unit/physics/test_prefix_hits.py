@@ -37,7 +37,7 @@ def test_more_room_finds_more_and_slopes_are_right():
     def found(rate, gap, room):
         chat = prefix_cache.conversation(rate, 4, jnp.asarray(100.0), jnp.asarray(300.0), gap)
         tree = prefix_cache.tree(rate, 2, jnp.asarray(3.0), jnp.asarray(500.0), gap)
-        return prefix_cache.hits(prefix_cache.joined(chat, tree), room).device
+        return prefix_cache.hits(prefix_cache.join_uses(chat, tree), room).device
 
     agree_at(found, (0.5, 20.0, 9000.0))
     ratios = [float(found(*numbers(0.5, 20.0, r))) for r in np.geomspace(100, 1e6, 9)]

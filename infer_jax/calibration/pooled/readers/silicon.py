@@ -114,7 +114,7 @@ def drafts(run: SiliconRun) -> float:
     return DRAFTS[grid.dp > 1] if run.hidden_drafts else 0.0
 
 
-def polling(run: SiliconRun) -> float:
+def polling_passes(run: SiliconRun) -> float:
     """Passes from one look for new requests to the next, as the row's server was started."""
     row = run.published
     scripted = row.backend == "sglang" and not row.fixed_length
@@ -155,7 +155,7 @@ def _row(run: SiliconRun) -> PooledRow:
         attention_dp=grid.dp,
         ep=grid.moe_ep,
         drafts=drafts(run),
-        polling=polling(run),
+        polling=polling_passes(run),
         balance_timeout=0.0 if row.fixed_length else balance_timeout(row.backend, run.model),
     )
     return PooledRow(
