@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_014,
-    "lines of code of the package": 36_899,
-    "lines of the package": 63_833,
+    "lines of code of the package": 36_900,
+    "lines of the package": 63_834,
     "files of the package": 426,
     "lines of experiments": 10_853,
-    "lines of tests": 31_681,
+    "lines of tests": 31_682,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

@@ -185,7 +185,8 @@ class SweepResult(FigureResult):
         """The first rows: their axes and the terms they are chosen by."""
         columns = self.columns
         marks = {trust.system: BORROWED for trust in self.trust if trust.borrowed_from}
-        names = [*self.axes(0), *(n for n in PRINTED_TERMS if n in columns)]
+        asked = dict.fromkeys([*PRINTED_TERMS, *self.ready.signs])
+        names = [*self.axes(0), *(n for n in asked if n in columns and n not in self.axes(0))]
         names += [] if self.met else ["violates"]
 
         def heading(name: str) -> Heading:

@@ -148,6 +148,7 @@ def test_intervals_of_a_calibrated_profile_travel_on():
     assert columns["ttft_high80"][own] == 1.3 * columns["ttft"][own]
     assert np.isnan(columns["tpot_low80"][1 - own]) and result.units["tpot_low80"] == "s"
     space = Space(load_model("llama-3.1-8b"), plain, workload(), plan(tp=TP))
+    assert "tpot" in str(sweep(Toy.of(), space, TopK(1, "tpot"))).split()  # what is asked for
     assert "tpot_low80" not in sweep(Toy.of(), space, TopK(1, "cost")).columns
 
 
