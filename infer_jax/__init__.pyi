@@ -42,6 +42,7 @@ from infer_jax.sweeps import (
     Space as Space,
 )
 from infer_jax.verbs.calibrate import calibrate as calibrate
+from infer_jax.verbs.chip import chip as chip
 from infer_jax.verbs.codesign import codesign as codesign
 from infer_jax.verbs.compare import compare as compare
 from infer_jax.verbs.deploy import deploy as deploy

@@ -119,6 +119,11 @@ VERBS = {
         "Which shape, split and batch would be better: least cost at a speed, within limits?",
         "codesign SPEC.toml --out design",
     ),
+    "chip": Verb(
+        "What is a chip of this silicon: die area, power, bill of materials and data sheet?",
+        "chip h100_sxm",
+        picture=PICTURE,
+    ),
     "sweep": Verb(
         "Which of millions of configurations are worth choosing? The same command carries on.",
         "sweep SPACE.toml --out result.parquet",

@@ -15,6 +15,7 @@ from infer_jax.design.quality import law
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
+from infer_jax.silicon.chips import is_silicon
 from infer_jax.specs import Architecture, value_of
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.paths import Point, by_path, is_list, is_names, is_table
@@ -112,7 +113,7 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     name = str(table["arch"].get("model", ""))
     names = (str(table.get("estimator", DEFAULT)), *([table["second"]] if "second" in own else []))
     trusted = [
-        trust(of, estimator, system, f"designs from {name}")
+        trust(of, estimator.innermost, system, f"designs from {name}", is_silicon(system))
         for of, estimator in zip(names, fitted.values(), strict=True)
     ]
     return DesignSpec(
@@ -136,7 +137,7 @@ def _space(
 ) -> tuple[Space, dict[str, float]]:
     """The space with the free names as axes, and the start on each of them."""
     # the wrapper already has the coefficients of the system
-    arch, hardware = space.arch.architecture, space.hardware.hardware
+    arch, hardware = space.arch.architecture, space.hardware.tree
     axes, zips, free = dict(space.axes), [list(z) for z in space.zips], table.get("free", {})
     named = {name: leaves_named(where, name, arch) for name in free}
     for name, leaves in named.items():

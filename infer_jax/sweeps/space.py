@@ -305,7 +305,7 @@ def _stands_for_leaves(part: object) -> bool:
 
 def _spec(item: Tree) -> Tree:
     if isinstance(item, System):
-        return item.hardware
+        return item.tree
     return item.architecture if isinstance(item, Model) else item
 
 

@@ -17,6 +17,8 @@ from infer_jax.catalog.sense import sensible_changes
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.estimators.registry import variant
+from infer_jax.silicon.chips import load_silicon
+from infer_jax.silicon.on_silicon import COUNTED, OnSilicon
 from infer_jax.specs import Plan, Spec, Workload, value_of
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.constraint import FORMS, RELATIONS, Constraint
@@ -75,7 +77,7 @@ LIMITS = Requirement(
 SHARED = {  # keys of a file of a sweep and of a design
     "estimator": Requirement(lambda x: is_text(x) or _is_filled(x), "a name, or a list of names"),
     "feasible": TERM,
-    **table_of("arch", "hardware", "workload", "plan", "coefficients"),
+    **table_of("arch", "hardware", "chip", "workload", "plan", "coefficients"),
     "zip": Requirement(
         lambda x: is_list(x) and all(_is_filled(names) for names in x), "lists of axes"
     ),
@@ -151,14 +153,20 @@ def read_space(
     Raises:
         InputError: as ``load_space``.
     """
-    for key in ("arch", "hardware"):
-        if key not in table:
-            raise InputError(where, key, "missing", f"a table [{key}]")
+    if "arch" not in table:
+        raise InputError(where, "arch", "missing", "a table [arch]")
+    if ("hardware" in table) == ("chip" in table):
+        wrong = "both [hardware] and [chip]" if "chip" in table else "missing"
+        allowed = "a table [hardware], or [chip] for silicon"
+        raise InputError(where, "hardware", wrong, allowed)
     # coefficients of systems are added when the space is divided into groups
     names: str | list[str] = table.get("estimator", default)
     estimators = _loaded(names, lambda name: variant(name).make())
     models, axes = _models(where, dict(table["arch"]))
-    systems, varied = _systems(where, dict(table["hardware"]))
+    if "chip" in table:
+        systems, varied, estimators = _silicon(where, dict(table["chip"]), estimators)
+    else:
+        systems, varied = _systems(where, dict(table["hardware"]))
     axes |= varied | _axes(where, "estimator", table.get("coefficients", {}))
     parts: dict[str, Spec] = {"workload": Workload.of(), "plan": Plan.of()}
     for name, base in parts.items():
@@ -250,6 +258,22 @@ def _systems(where: str, body: Body) -> tuple[System | list[System], dict[str, A
     for system in systems if isinstance(systems, list) else [systems]:
         sensible_changes(where, "hardware", system.hardware, steps)
     return systems, axes
+
+
+def _silicon(
+    where: str, body: Body, estimators: Estimator | list[Estimator]
+) -> tuple[System, dict[str, Axis], Estimator | list[Estimator]]:
+    """The silicon of a [chip] table, axes over its numbers, and estimators that take it."""
+    name, counted = body.pop("silicon", None), body.pop("counted", COUNTED[0])
+    if not isinstance(name, str):
+        allowed = "a chip by name, or a file that describes one"
+        raise InputError(where, "chip.silicon", name or "missing", allowed)
+    if counted not in COUNTED:
+        raise InputError(where, "chip.counted", counted, ", ".join(COUNTED))
+    several = estimators if isinstance(estimators, list) else [estimators]
+    lowering: list[Estimator] = [OnSilicon.of(target=x, counted=counted) for x in several]
+    axes = _axes(where, "hardware", body)
+    return load_silicon(name), axes, lowering if isinstance(estimators, list) else lowering[0]
 
 
 def _axes(where: str, head: str, body: object) -> dict[str, Axis]:

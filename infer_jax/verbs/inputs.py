@@ -229,6 +229,11 @@ def named_system(name_of: str, name: str) -> System:
         InputError: an unknown or unreadable profile.
     """
     try:
+        if name.endswith(".toml"):
+            from infer_jax.silicon.chips import describes_silicon, load_silicon
+
+            if describes_silicon(name):
+                return load_silicon(name)
         return load_system(name)
     except InputError as error:
         if error.where != "hardware profile":  # of a file

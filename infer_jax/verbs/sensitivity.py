@@ -66,6 +66,8 @@ def sensitivity(
     1.0
     """
     from infer_jax.design.sensitivity import analyser, changed, outputs, what_if
+    from infer_jax.silicon.chips import SiliconSystem
+    from infer_jax.silicon.on_silicon import OnSilicon
     from infer_jax.specs import Plan
     from infer_jax.sweeps.paths import Point
     from infer_jax.verbs import inputs, sensitivity_result as own
@@ -87,6 +89,12 @@ def sensitivity(
     trusted = inputs.trust(name, model, setup, plan if along is None else None)
     work = inputs.workload(isl, osl, prefix, either(batch, 1.0))
     point = Point(model, arch, setup.hardware, work, plan)
+    if isinstance(setup.system, SiliconSystem):
+        if price is not None or setup.changes.values("hardware"):
+            wrong = "price" if price is not None else "set"
+            allowed = f"numbers of {setup.system.path}, which hardware and rent follow from"
+            raise refuse(wrong, "given with silicon", allowed)
+        point = point._replace(estimator=OnSilicon.of(target=model), hardware=setup.system.tree)
     point = changed(point, setup.changes.values("workload", "plan"), option("set"))
     inputs.check_context(setup.model, point.workload)
     with busy("compiling and evaluating"):

@@ -28,6 +28,7 @@ from infer_jax.estimators.serving.plan import deployment
 from infer_jax.plots.style import Figure, name_of
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 from infer_jax.results import Column, Notes, Section, option, table
+from infer_jax.silicon.accelerator import Accelerator
 from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, leaves
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import frontier_search as grids, inputs, pictures
@@ -266,12 +267,16 @@ def what_ifs(point: Point) -> dict[str, Change]:
         bits = 8 if mean >= 2.0 * ONE_BYTE else 4
         halves: Change = {f"arch.{path}": _half for path in sorted(formats)}
         questions[f"weights at half the bytes: {bits} bits"] = halves
-    if isinstance(point.hardware.network, Hierarchy):
+    if isinstance(point.hardware, Accelerator):
+        questions["one stack more"] = {"hardware.stacks": lambda x: x + 1.0}
+    elif isinstance(point.hardware.network, Hierarchy):
         questions["fast domain of 72 chips"] = {"hardware.network.domain": 72.0}
     if isinstance(point.estimator, Economics):
         questions["kernel launch half as long"] = {"estimator.launch": _half}
-    bandwidth = {"hardware.chip.memory_bandwidth": lambda x: 1.5 * x}
-    return {**questions, "1.5 times the memory bandwidth": bandwidth}
+    if not isinstance(point.hardware, Accelerator):
+        bandwidth = {"hardware.chip.memory_bandwidth": lambda x: 1.5 * x}
+        questions["1.5 times the memory bandwidth"] = bandwidth
+    return questions
 
 
 def other_chips(point: Point, setup: inputs.Setup, name: str) -> list[OtherChip]:

@@ -182,6 +182,13 @@ def is_kept(out: str, folder: Path) -> None:
     assert number(r"^(\d+) points", out) == 12
 
 
+def is_chip(out: str, folder: Path) -> None:
+    # the die as NVIDIA says it is, within the ends of the draws
+    assert re.search(r"^die +\d+ +[\d.]+ to [\d.]+ +814 +mm2", out, re.M)
+    low, high = (float(x) for x in re.findall(r"^die +\d+ +([\d.]+) to ([\d.]+)", out, re.M)[0])
+    assert low < 814 < high
+
+
 def is_designed(out: str, folder: Path) -> None:
     config = json.loads((folder / "design" / "config.json").read_text(encoding="utf-8"))
     assert config["hidden_size"] == 2048  # not free: as on the model's card
@@ -227,6 +234,9 @@ ASKED = {
         "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192 --batch 32"
         " --out memory.png",
         "KV cache size", remembers, makes=("memory.png",),
+    ),
+    "chip": Asked(
+        "chip h100_sxm --out chip.png", "by the laws of silicon", is_chip, makes=("chip.png",),
     ),
     "layout": Asked(
         "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512 --out layout.png",

@@ -1,0 +1,241 @@
+"""How large is a die? Arrays, vector units, registers, SRAM, PHYs and controllers, by node.
+
+The area model of LLMCompass (Zhang et al., ISCA 2024, arXiv 2312.03134, Section III-D), whose
+figures it returns; ``sram_area`` is for dies that are mostly SRAM, where that model says too much.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.numerics import Smoothing
+from infer_jax.silicon.interfaces import Interface, controller_area, phy_area
+from infer_jax.silicon.nodes import Node
+from infer_jax.specs import Spec, number, part, spec
+
+KIB = 1024.0
+# share of a cache that is bit cells, of 4 KiB to 1 MiB by powers of two, by CACTI (LLMCompass)
+EFFICIENCY = (0.076, 0.142, 0.247, 0.393, 0.559, 0.704, 0.526, 0.602, 0.561)
+LARGEST = 512 * KIB  # bytes of a unit that larger caches are divided into
+NINETY = 1.6e12  # transistors by m2 at 90 nm (AI Chips), where register files were measured
+MACRO = 0.70  # share of an SRAM macro that is cells: 31.8 Mib/mm2 of 0.021 um2 (WikiChip on N3E)
+
+
+@spec
+class ComputeCore(Spec):
+    """One core: lanes with an array, vector units and registers each, and a buffer they share."""
+
+    lanes: Array = number("lanes", kind="count")
+    rows: Array = number("rows of a lane's array", kind="count")
+    columns: Array = number("columns of a lane's array", kind="count")
+    mantissa: Array = number("mantissa bits of the array", unit="bits", kind="size", default=10)
+    products_8: Array = number("products of 8 bits in place of one of 16", kind="size", default=2.0)
+    products_4: Array = number("products of 4 bits in place of one of 16", kind="size", default=2.0)
+    separate: Array = number(
+        "share of narrow products in units of their own, not in halves of the wide ones",
+        kind="fraction",
+        high=1,
+        default=0.0,
+    )
+    vector: Array = number("width of a lane's vector unit", kind="count")
+    int32: Array = number("32-bit integer units of a lane", kind="count")
+    fp16: Array = number("16-bit floating-point units of a lane", kind="count", default=0.0)
+    fp32: Array = number("32-bit floating-point units of a lane", kind="count", default=0.0)
+    fp64: Array = number("64-bit floating-point units of a lane", kind="count", default=0.0)
+    files: Array = number("register files of a lane", kind="count", default=1.0)
+    registers: Array = number("registers of a file", kind="count")
+    width: Array = number("width of a register", unit="bits", kind="size", default=32.0)
+    ports: Array = number("ports of a register file", kind="count", default=4.0)
+    buffer: Array = number("local buffer", unit="bytes", kind="capacity")
+    port: Array = number(
+        "bytes of it that are read in a cycle", unit="bytes", kind="size", default=0.0
+    )
+
+
+@spec
+class Transistors(Spec):
+    """Transistors of the parts that dies are made of (LLMCompass, ``cost_model.py``)."""
+
+    fp64: Array = number("a 64-bit floating-point unit", kind="count", default=685_300.0)
+    int32: Array = number("a 32-bit integer unit", kind="count", default=177_690.0)
+    # by area at 45 nm, of a float of 32 bits (Horowitz, ISSCC 2014, Figure 1.1.9): a product of 8
+    # bits, of which one of 4 takes a quarter, and a sum of 32 bits, over product and sum of a float
+    unit_8: Array = number("a product of 8 bits and its sum", kind="count", default=4_727.0)
+    unit_4: Array = number("a product of 4 bits and its sum", kind="count", default=2_341.0)
+    # the mean of A100 (0.72565e6) and MI210 (1.5345e6), measured on die photographs
+    control: Array = number("control of a lane, by vector width", kind="count", default=996_200.0)
+    # the mean of A100 (55.0e6) and MI210 (33.6e6)
+    crossbar: Array = number("a core's share of the crossbar", kind="count", default=44.3e6)
+
+
+@spec
+class Die(Spec):
+    """A die of equal cores: its global buffer, and places for memory and for links."""
+
+    cores: Array = number("cores that are made, also those that are switched off", kind="count")
+    core: ComputeCore = part("one of them")
+    buffer: Array = number("global buffer", unit="bytes", kind="capacity")
+    memories: Array = number("stacks or channels of memory that it has ends of", kind="count")
+    links: Array = number("links to other chips", kind="count")
+    transistors: Transistors = part("what its parts take", default_factory=Transistors)
+
+
+class CoreArea(NamedTuple):
+    """Area of one core by part, m2 (Figure 6b of LLMCompass)."""
+
+    control: Array
+    vector: Array
+    array: Array
+    registers: Array
+    buffer: Array
+
+    @property
+    def total(self) -> Array:
+        """All of it."""
+        return sum(self, start=jnp.asarray(0.0))
+
+
+class DieArea(NamedTuple):
+    """Area of a die by part, m2 (Figure 6a of LLMCompass)."""
+
+    cores: Array
+    crossbar: Array
+    buffer: Array
+    memory_phy: Array
+    memory_control: Array
+    link_phy: Array
+    link_control: Array
+
+    @property
+    def total(self) -> Array:
+        """All of it."""
+        return sum(self, start=jnp.asarray(0.0))
+
+
+def transistor_area(transistors: Array | float, node: Node) -> Array:
+    """Area of logic in m2: transistors / density of the node."""
+    return jnp.asarray(transistors / node.transistors)
+
+
+def float_transistors(mantissa: Array | float, double: Array | float = 685_300.0) -> Array:
+    """Transistors of a floating-point unit: T_64 (m / 52)^2 for m bits of mantissa.
+
+    Checked at 52, 23 and 10 bits; the square says that multipliers dominate, which fewer bits than
+    7 have not been measured for.
+    """
+    return jnp.asarray(double * (mantissa / 52.0) ** 2)
+
+
+def array_area(core: ComputeCore, parts: Transistors, node: Node) -> Array:
+    """Area of a lane's array in m2: for each element a unit of its mantissa, and narrow ones.
+
+    n (T_m + s (p_8 T_8 + p_4 T_4)): narrow products are made in halves of the wide multipliers, or
+    for a share s of them in units of their own.
+    """
+    narrow = core.products_8 * parts.unit_8 + core.products_4 * parts.unit_4
+    each = float_transistors(core.mantissa, parts.fp64) + core.separate * narrow
+    return transistor_area(core.rows * core.columns * each, node)
+
+
+def vector_area(core: ComputeCore, parts: Transistors, node: Node) -> Array:
+    """Area of a lane's vector units in m2, by how many there are of each kind."""
+    floats = [(core.fp16, 10.0), (core.fp32, 23.0), (core.fp64, 52.0)]
+    count = sum(units * float_transistors(bits, parts.fp64) for units, bits in floats)
+    return transistor_area(count + core.int32 * parts.int32, node)
+
+
+def register_area(core: ComputeCore, node: Node) -> Array:
+    """Area of a lane's register files in m2: a polynomial in D registers, W bits and P ports.
+
+    a(D, W, P) um2 at 90 nm, times the ratio of densities (EMPIRE, as LLMCompass has it). At least
+    0: below about 20 registers the polynomial, which was fitted to larger files, is negative.
+    """
+    d, w, p = core.registers, core.width, core.ports
+    linear = 3.29e4 - 1.09e3 * d - 8.83e2 * w - 5.55e3 * p
+    pairs = 53.5 * d * w + 142.0 * d * p + 368.0 * w * p
+    squares = 1.5e-2 * d**2 + 1.08e-2 * w**2 + 0.586 * p**2
+    area = jnp.maximum((linear + pairs + squares) * 1e-12, 0.0)
+    return core.files * area * (NINETY / node.transistors)
+
+
+def cache_efficiency(size: Array | float, smoothing: Smoothing = None) -> Array:
+    """Share of a cache of ``size`` bytes that is bit cells, by the next power of two (CACTI).
+
+    ``None`` is the published step, with slope 0; with any ``smoothing`` straight lines in log size
+    join the powers of two.
+    """
+    last = len(EFFICIENCY) - 1
+    inside = jnp.clip(jnp.asarray(size), 4 * KIB, 2.0**last * 4 * KIB)
+    doublings = jnp.log2(inside) - 12.0
+    # a rounding error of log2 must not lift a power of two to the next
+    at = jnp.ceil(doublings - 1e-5) if smoothing is None else doublings
+    return jnp.interp(at, jnp.arange(last + 1.0), jnp.asarray(EFFICIENCY))
+
+
+def cache_area(size: Array | float, node: Node, smoothing: Smoothing = None) -> Array:
+    """Area of a cache in m2: 8 bits a byte of the node's area, over the share that is cells.
+
+    Larger than 512 KiB it is in units of that size, in whole ones unless ``smoothing``; smaller
+    than 4 KiB it is one of 4 KiB (LLMCompass), with slope 0.
+    """
+    units = size / LARGEST
+    whole = jnp.ceil(units) if smoothing is None else units
+    large = size > LARGEST
+    one = jnp.where(large, LARGEST, jnp.maximum(size, 4 * KIB))
+    bits = 8.0 * jnp.where(large, whole, 1.0) * one
+    return bits * node.cache_bit / cache_efficiency(one, smoothing)
+
+
+def sram_area(size: Array | float, node: Node, share: Array | float = MACRO) -> Array:
+    """Area of plain SRAM in m2: 8 bits a byte of the node's bit cell, over the share that is cells.
+
+    The caches of GA100 and Aldebaran take six times as much a bit (``cache_bit``): by them WSE-3
+    would not fit on its wafer. This is the least that SRAM can take; routing comes on top.
+    """
+    return jnp.asarray(8.0 * size * node.bitcell / share)
+
+
+def core_area(
+    core: ComputeCore, parts: Transistors, node: Node, smoothing: Smoothing = None
+) -> CoreArea:
+    """Area of one core in m2, by part."""
+    control = core.vector * transistor_area(parts.control, node)
+    return CoreArea(
+        core.lanes * control,
+        core.lanes * vector_area(core, parts, node),
+        core.lanes * array_area(core, parts, node),
+        core.lanes * register_area(core, node),
+        cache_area(core.buffer, node, smoothing),
+    )
+
+
+def die_area(
+    die: Die,
+    memory: Interface | None,
+    link: Interface,
+    node: Node,
+    smoothing: Smoothing = None,
+) -> DieArea:
+    """Area of a die in m2, by part, with these ends of memory and of links.
+
+    Without memory beside it (``None``) its buffers hold everything, and are plain SRAM. With
+    ``smoothing`` buffers have slopes everywhere.
+    """
+    core = core_area(die.core, die.transistors, node, smoothing)
+    if memory is None:
+        core = core._replace(buffer=sram_area(die.core.buffer, node))
+        buffer, phy = sram_area(die.buffer, node), jnp.zeros_like(die.buffer)
+        control = phy
+    else:
+        buffer, phy = cache_area(die.buffer, node, smoothing), phy_area(memory, die.memories)
+        control = controller_area(memory, die.memories, node)
+    return DieArea(
+        die.cores * core.total,
+        die.cores * transistor_area(die.transistors.crossbar, node),
+        buffer,
+        phy,
+        control,
+        phy_area(link, die.links),
+        controller_area(link, die.links, node),
+    )

@@ -1,0 +1,242 @@
+"""Accelerators that exist, and those that a file describes, by the laws of silicon."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import jax
+import numpy as np
+
+from infer_jax.catalog import System, list_systems, load_system
+from infer_jax.catalog.foreign import Parsed, read_toml
+from infer_jax.catalog.names import chip_of
+from infer_jax.catalog.published import power_shares
+from infer_jax.catalog.published.tables import tables
+from infer_jax.errors import InputError
+from infer_jax.silicon.accelerator import Accelerator, margins
+from infer_jax.silicon.area import ComputeCore, Die
+from infer_jax.silicon.interfaces import interface, stack
+from infer_jax.silicon.nodes import SOURCE, node, quantity
+from infer_jax.specs import Hardware, Spec
+from infer_jax.specs.fields import leaves, value_of
+
+BASE = "silicon"  # the key of a description: the chip that it starts from
+ROWS = {"node": "nodes", "memory": "stacks", "link": "interfaces"}  # parts that a row names
+WORDS = {  # of limits: what is too much
+    "reticle": (
+        "die",
+        "mm2 of a die",
+        1e6,
+        "a larger limits.die_mm2 if a reticle does not bound it",
+    ),
+    "edge": ("die", "mm of a die's edge for stacks and links", 1e3, "fewer ends, or a larger die"),
+    "watts": ("limit", "W at a tenth of its clock", 1.0, "a higher limit_w, or less of it"),
+    "cooling": ("limit", "W", 1.0, "a limit_w below it, or a higher limits.cooled_w"),
+    "cores": ("active", "cores of a die", 1.0, "as many as are made, die.cores"),
+    "stacks": ("stacks", "stacks", 1.0, "as many as dies have ends of, dies x die.memories"),
+}
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class SiliconSystem(System):
+    """A system whose numbers follow from silicon: ``hardware`` is its data sheet.
+
+    Sweeps, elasticities and designs take its ``tree``, the silicon itself.
+    """
+
+    chip: Accelerator
+    rows: Mapping[str, tuple[str, str]]  # of the table, that its parts were read from
+
+    @property
+    def tree(self) -> Hardware:  # as one, to whoever passes it on
+        """What it is made of, for ``OnSilicon``."""
+        return cast(Hardware, self.chip)
+
+
+def is_silicon(system: System) -> bool:
+    """Whether a system is silicon, whose numbers no measured row is of."""
+    return isinstance(system, SiliconSystem)
+
+
+def known_chips() -> tuple[str, ...]:
+    """The names of chips whose silicon is described."""
+    return tuple(tables(SOURCE)["accelerators"])
+
+
+def load_accelerator(name: str | os.PathLike[str]) -> Accelerator:
+    """An accelerator by its name, or of a file that describes one (``docs/silicon.md``).
+
+    A known one draws at rest the share of its board power that is the mean of all makes
+    (``catalog/published/power.toml``).
+
+    Raises:
+        InputError: a chip that has no row; of a file an unknown key, a number out of bounds, or a
+            chip that cannot be made or cooled.
+    """
+    return _load(name)[0]
+
+
+Read = tuple[Accelerator, dict[str, tuple[str, str]]]  # a chip, and the rows of its parts
+
+
+def _load(name: str | os.PathLike[str]) -> Read:
+    if is_file(name):
+        try:
+            return _described(Path(name), read_toml(name))
+        except InputError as error:
+            if error.where != SOURCE:
+                raise
+            raise InputError(str(name), error.field, error.value, error.allowed) from None
+    rows = tables(SOURCE)["accelerators"]
+    found = chip_of(str(name), rows)
+    if found is None:
+        raise InputError(SOURCE, "accelerator", str(name), f"a .toml file, or: {', '.join(rows)}")
+    row = rows[found]
+    memory = None
+    if "memory" in row:
+        memory = stack(row["memory"])
+        if "lane" in row:
+            rate = value_of(type(memory.interface), "lane", row["lane"])
+            memory = memory.replace(interface=memory.interface.replace(lane=rate))
+    idle = power_shares()["idle"] * row["chip"]["limit"]
+    chip = Accelerator.of(
+        node=node(row["node"], ["energy"] if memory is None else ["cache_bit", "energy"]),
+        die=Die.of(core=ComputeCore.of(**row["core"]), **row["die"]),
+        memory=memory,
+        link=interface(row["link"]),
+        **{"idle": idle, **row["chip"]},
+    )
+    named = {part: (kind, row[part]) for part, kind in ROWS.items() if part in row}
+    return chip, _with_interface({**named, "assembly": ("packages", "cowos")})
+
+
+def _with_interface(rows: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """The rows of parts, and of the end of its memory."""
+    end = {"memory.interface": ("interfaces", rows["memory"][1])} if "memory" in rows else {}
+    return {**{k: v for k, v in rows.items() if k != "memory.interface"}, **end}
+
+
+def is_file(name: str | os.PathLike[str]) -> bool:
+    """Whether a name is that of a file."""
+    return isinstance(name, os.PathLike) or str(name).endswith(".toml")
+
+
+def describes_silicon(path: str | os.PathLike[str]) -> bool:
+    """Whether a file describes silicon, and not a data sheet."""
+    return is_file(path) and Path(path).is_file() and BASE in read_toml(path)
+
+
+def load_silicon(name: str | os.PathLike[str]) -> SiliconSystem:
+    """The system of a chip by name or file: its data sheet by law, coefficients of its base.
+
+    What estimators have fitted to the chip that a file starts from stands for the new one.
+
+    Raises:
+        InputError: as ``load_accelerator``.
+
+    >>> found = load_silicon("a100_sxm")
+    >>> round(float(found.hardware.chip.flops_16) / 1e12)
+    312
+    """
+    (chip, rows), base, title = _load(name), str(name), ""
+    if is_file(name):
+        table = read_toml(name)
+        base, title = str(table[BASE]), str(table.get("title", ""))
+        while is_file(base):
+            base = str(read_toml(Path(name).parent / base)[BASE])
+    base = str(chip_of(base, known_chips()))
+    profile = load_system(base) if base in list_systems() else None
+    with jax.enable_x64(True):
+        sheet = jax.tree.map(np.asarray, jax.jit(Accelerator.hardware)(chip))
+    made = f"silicon of {base}, by the laws of docs/silicon.md"
+    return SiliconSystem(
+        name=Path(name).stem if is_file(name) else base,
+        title=title or (profile.title if profile else base),
+        released="",
+        hardware=sheet,
+        coefficients=profile.coefficients if profile else {},
+        sources={"price": f"by {made}"},
+        filled=(f"data sheet and rent by the {made}; fitted coefficients are those of {base}",),
+        path=Path(name),
+        notes="",
+        chip=chip,
+        rows=rows,
+    )
+
+
+def _described(path: Path, table: Parsed) -> Read:
+    """The chip of a description: the one that it starts from, with other parts and numbers."""
+    where, body = str(path), dict(table)
+    base = body.pop(BASE, None)
+    if not isinstance(base, str):
+        allowed = f"the chip to start from: a .toml file, or one of {', '.join(known_chips())}"
+        raise InputError(where, BASE, base or "missing", allowed)
+    chip, named = _load(path.parent / base if is_file(base) else base)
+    body.pop("title", None)
+    for field, rows in ROWS.items():
+        inner = body.get(field)
+        kind = inner.pop("kind", None) if isinstance(inner, dict) else None
+        if isinstance(inner, str):
+            kind = body.pop(field)
+        if kind is not None:
+            if field == "memory" and kind == "none":
+                part: Spec | None = None
+            elif kind not in tables(SOURCE)[rows]:
+                raise InputError(where, field, kind, ", ".join(tables(SOURCE)[rows]))
+            else:
+                part = node(kind, ["energy"]) if field == "node" else PARTS[field](kind)
+            chip = chip.replace(**{field: part})
+            named = {k: v for k, v in named.items() if k != field}
+            named |= {} if part is None else {field: (rows, kind)}
+    known = {path: declared["doc"] for path, declared, _ in leaves(chip)}
+    changes: dict[str, float] = {}
+    for dotted, value in _numbers(body):
+        head, _, key = dotted.rpartition(".")
+        name, factor = (key, 1.0)
+        if f"{head}.{key}".lstrip(".") not in known:
+            name, factor = quantity(key)
+        found = f"{head}.{name}".lstrip(".")
+        if found not in known:
+            near = [x for x in known if x.rpartition(".")[0] == head]
+            raise InputError(
+                where, dotted, value, f"one of {', '.join(near or known)}, with its unit"
+            )
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(where, dotted, value, f"a number: {known[found]}")
+        changes[found] = value * factor
+    try:
+        chip = chip.at(changes)
+    except InputError as error:
+        raise InputError(where, error.field, error.value, error.allowed) from None
+    check(chip, where)
+    return chip, _with_interface(named)
+
+
+PARTS = {"memory": stack, "link": interface}
+
+
+def _numbers(body: Parsed, head: str = "") -> Iterator[tuple[str, object]]:
+    """Values of nested tables by dotted path."""
+    for key, value in body.items():
+        if isinstance(value, dict):
+            yield from _numbers(cast(Parsed, value), f"{head}{key}.")
+        else:
+            yield f"{head}{key}", value
+
+
+def check(chip: Accelerator, where: str) -> None:
+    """Refuse a chip that cannot be made or cooled.
+
+    Raises:
+        InputError: a die beyond the reticle, ends that do not fit its edge, power that its limit
+            or its cooling does not hold, more cores or stacks than there are.
+    """
+    with jax.enable_x64(True):
+        pairs = jax.jit(margins)(chip)._asdict()
+    for name, (need, most) in pairs.items():
+        field, noun, unit, remedy = WORDS[name]
+        if float(need) > float(most) * (1.0 + 1e-9):
+            much = f"{float(need) * unit:.4g} {noun}, of {float(most) * unit:.4g}"
+            raise InputError(where, field, much, remedy)

@@ -1,0 +1,92 @@
+"""How many bytes a second leave a die, over what area and along which length of its edge."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.numerics import square_root
+from infer_jax.silicon.nodes import Node, values
+from infer_jax.specs import Spec, number, part, spec
+
+RETICLE = 858e-6  # m2: the field of a scanner, 26 by 33 mm
+
+
+@spec
+class Interface(Spec):
+    """The end of a stack, channel, lane or link on a die, whose analogue PHY does not shrink."""
+
+    lanes: Array = number("data lanes, one direction", kind="count")
+    lane: Array = number("rate of a lane", unit="bytes/s", kind="rate")
+    phy: Array = number("area of its PHY", unit="m2", kind="size")
+    controller: Array = number("transistors of its controller", kind="count")
+    edge: Array = number("length of die edge; 0: not known", unit="m", kind="size", default=0.0)
+    energy: Array = number(
+        "energy of a byte; 0: not known", unit="J/byte", kind="size", default=0.0
+    )
+
+
+@spec
+class Stack(Spec):
+    """A stack of memory dies: its interface, what it holds, and what a byte of it costs."""
+
+    interface: Interface = part("its end on the die")
+    capacity: Array = number("what it holds", unit="bytes", kind="capacity")
+    footprint: Array = number("area on the interposer", unit="m2", kind="size")
+    price: Array = number("of a byte, in its year", unit="USD/byte", kind="price")
+    year: Array = number("of its price", kind="size")
+    emissions: Array = number("of making a byte", unit="kg/byte", kind="size", default=0.0)
+
+
+def interface(name: str) -> Interface:
+    """An interface by its name.
+
+    >>> round(float(bandwidth(interface("nvlink4"), 18.0)) / 1e9)
+    450
+
+    Raises:
+        InputError: no row of that name.
+    """
+    return Interface.of(**values("interfaces", name))
+
+
+def stack(name: str) -> Stack:
+    """A memory stack by its name.
+
+    Raises:
+        InputError: no row of that name.
+    """
+    return Stack.of(interface=interface(name), **values("stacks", name))
+
+
+def bandwidth(one: Interface, count: Array | float) -> Array:
+    """Bytes/s of ``count`` interfaces, one direction: count lanes rate."""
+    return jnp.asarray(count * one.lanes * one.lane)
+
+
+def phy_area(one: Interface, count: Array | float) -> Array:
+    """Area of PHYs in m2, the same at every node: count A_phy (LLMCompass, Section III-D)."""
+    return jnp.asarray(count * one.phy)
+
+
+def controller_area(one: Interface, count: Array | float, node: Node) -> Array:
+    """Area of controllers in m2: count T / density of the node (LLMCompass, Section III-D)."""
+    return jnp.asarray(count * one.controller / node.transistors)
+
+
+def perimeter(area: Array, ratio: Array | float = 1.0) -> Array:
+    """Length of a die's edge in m: 2 (1 + r) sqrt(A / r) for sides in the ratio r.
+
+    0 with slope 0 where there is no die.
+    """
+    return 2.0 * (1.0 + ratio) * square_root(jnp.asarray(area / ratio))
+
+
+def capacity(one: Stack, count: Array | float) -> Array:
+    """Bytes of memory of ``count`` stacks."""
+    return jnp.asarray(count * one.capacity)
+
+
+def memory_price(
+    one: Stack, count: Array | float, year: Array | float, growth: Array | float = 0.0
+) -> Array:
+    """USD of ``count`` stacks: count capacity price (1 + g)^(year - year of the price)."""
+    return jnp.asarray(count * one.capacity * one.price * (1.0 + growth) ** (year - one.year))

@@ -1,0 +1,110 @@
+"""An estimator whose hardware is silicon: a chip's numbers are free, its limits are limits."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.estimators import Estimate, Estimator, Phase
+from infer_jax.estimators.estimate import Limit
+from infer_jax.estimators.estimator import AnyPlan, Wrapper
+from infer_jax.physics.numerics import Smoothing
+from infer_jax.silicon.accelerator import Accelerator, embodied_emissions, margins
+from infer_jax.silicon.bill import HOURS
+from infer_jax.silicon.carbon import KWH
+from infer_jax.specs import (
+    Architecture,
+    ForwardPass,
+    Hardware,
+    Workload,
+    number,
+    part,
+    spec,
+    static,
+)
+
+COUNTED = ("USD", "J", "kg")  # what an hour of a chip is counted in
+HOUR = 3600.0
+Silicon = Hardware | Accelerator
+
+
+def hourly_energy(chip: Accelerator) -> Array:
+    """Joules of an hour of a chip that is in use, at its limit, with its building: 3600 P PUE."""
+    return HOUR * chip.limit * chip.owner.pue
+
+
+def hourly_emissions(chip: Accelerator, smoothing: Smoothing = None) -> Array:
+    """Emissions in kg of an hour that is sold: CI E + embodied / hours sold (ACT, eq. 1 and 2)."""
+    sold = jnp.maximum(chip.owner.years * HOURS * chip.owner.used, 1e-6)
+    running = chip.owner.grid / KWH * hourly_energy(chip)
+    return running + embodied_emissions(chip, smoothing) * (1.0 + chip.owner.around) / sold
+
+
+@spec
+class OnSilicon(Wrapper):
+    """An estimator that takes an ``Accelerator`` where others take its data sheet.
+
+    Axes, elasticities and designs then name what a chip is made of, such as
+    ``hardware.die.cores``. Reticle, edge, power, cooling, cores and stacks are limits of every
+    pass, so that what cannot be made is infeasible. ``counted``: in what an hour is counted, and
+    with it ``cost`` and ``input_cost``: USD of rent, joules at the power limit, or kg of CO2
+    equivalents, embodied and of electricity. A smoothing of the target, or ``smooth``, joins
+    steps of buffers by lines.
+
+    >>> from infer_jax.estimators import make
+    >>> from infer_jax.silicon.chips import load_accelerator
+    >>> from infer_jax.catalog import load_model
+    >>> from infer_jax.specs import Plan, Workload
+    >>> chip, arch = load_accelerator("h100_sxm"), load_model("llama-3.1-8b").architecture
+    >>> ideal = OnSilicon.of(target=make("economics.planned"))
+    >>> found = ideal.estimate(arch, chip, Workload.of(isl=1024, osl=128, batch=8), Plan.of())
+    >>> sorted(found.decode.limits)
+    ['cooling', 'cores', 'edge', 'memory', 'reticle', 'stacks', 'watts']
+    """
+
+    target: Estimator = part("the estimator")
+    smooth: Array = number("above 0: no steps in areas", kind="size", default=1.0)
+    counted: str = static("USD, J or kg", default="USD")
+
+    def lowered(self, chip: Accelerator) -> Hardware:
+        """The data sheet, with an hour counted in USD, joules or kg."""
+        sheet = chip.hardware(self.smooth)
+        if self.counted == "J":
+            return sheet.replace(price=hourly_energy(chip))
+        if self.counted == "kg":
+            return sheet.replace(price=hourly_emissions(chip, self.smooth))
+        return sheet
+
+    def step(
+        self,
+        arch: Architecture,
+        hardware: Hardware | Accelerator,
+        forward: ForwardPass,
+        plan: AnyPlan,
+    ) -> Phase:
+        """One pass on the chip, within what can be made and cooled."""
+        if not isinstance(hardware, Accelerator):
+            return self.target.step(arch, hardware, forward, plan)
+        phase = self.target.step(arch, self.lowered(hardware), forward, plan)
+        return phase.replace(limits=phase.limits | self.limits(hardware))
+
+    def estimate(
+        self,
+        arch: Architecture,
+        hardware: Hardware | Accelerator,
+        workload: Workload,
+        plan: AnyPlan,
+    ) -> Estimate:
+        """Requests on the chip, within what can be made and cooled."""
+        if not isinstance(hardware, Accelerator):
+            return self.target.estimate(arch, hardware, workload, plan)
+        found = self.target.estimate(arch, self.lowered(hardware), workload, plan)
+        own = self.limits(hardware)
+        phases = {
+            name: phase.replace(limits=phase.limits | own)
+            for name, phase in (("prefill", found.prefill), ("decode", found.decode))
+        }
+        return found.replace(**phases)
+
+    def limits(self, chip: Accelerator) -> dict[str, Limit]:
+        """What a chip needs of its limits."""
+        pairs = margins(chip, self.smooth)._asdict()
+        return {name: Limit(need=need, capacity=most) for name, (need, most) in pairs.items()}

@@ -1,0 +1,97 @@
+"""What does a chip draw at its rates, and how fast may it run within the limit of its package?"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from infer_jax.physics.root import crossing
+from infer_jax.silicon.nodes import Node
+from infer_jax.specs import Spec, number, spec
+
+
+@spec
+class OperationEnergy(Spec):
+    """Energy of operations at 7 nm (Jouppi et al. 2021, Ten lessons, ISCA, Table 2).
+
+    A multiplication takes a + b (m + 1)^2 for m bits of mantissa: through the table's bfloat16,
+    0.21 pJ, and 32 bits, 1.31 pJ; 16 bits come out as 0.332 pJ, where it has 0.34. It has no
+    narrower float; 8 bits of integers take 0.07 pJ.
+    """
+
+    multiply: Array = number("of a multiplication, a", unit="J", kind="size", default=0.0725e-12)
+    multiply_bit: Array = number(
+        "of a multiplication by its bits squared, b", unit="J", kind="size", default=2.1484375e-15
+    )
+    add: Array = number("of an addition in 32 bits", unit="J", kind="size", default=0.38e-12)
+    sram: Array = number(  # 8.5 pJ for 8 bytes of 32 KB
+        "of a byte of SRAM", unit="J/byte", kind="size", default=1.0625e-12
+    )
+
+
+class PowerParts(NamedTuple):
+    """Watts of a chip by part."""
+
+    static: Array
+    compute: Array
+    operands: Array
+    memory: Array
+    links: Array
+
+    @property
+    def total(self) -> Array:
+        """All of it."""
+        return sum(self, start=jnp.asarray(0.0))
+
+
+def multiply_energy(mantissa: Array | float, energy: OperationEnergy) -> Array:
+    """Joules of a multiplication of m bits of mantissa at 7 nm: a + b (m + 1)^2."""
+    return jnp.asarray(energy.multiply + energy.multiply_bit * (mantissa + 1.0) ** 2)
+
+
+def flop_energy(mantissa: Array | float, node: Node, energy: OperationEnergy) -> Array:
+    """Joules of a FLOP in an array: half a multiplication and an addition in 32 bits, at a node."""
+    return 0.5 * node.energy * (multiply_energy(mantissa, energy) + energy.add)
+
+
+def operand_bytes(rows: Array | float, columns: Array | float, size: Array | float) -> Array:
+    """Bytes that an array of r x c elements reads from SRAM for a FLOP: s (r + c) / (2 r c).
+
+    Every cycle r + c operands of s bytes enter, for 2 r c FLOP: large arrays read little.
+    """
+    return jnp.asarray(size * (rows + columns) / (2.0 * rows * columns))
+
+
+def operand_energy(by_flop: Array, node: Node, energy: OperationEnergy) -> Array:
+    """Joules that reading operands adds to a FLOP: bytes times energy of a byte, at a node."""
+    return by_flop * energy.sram * node.energy
+
+
+def clocked_power(share: Array, full: Array | float, floor: Array | float) -> Array:
+    """Watts of logic at a share x of its clock: P x v^2, with voltage v = v_0 + (1 - v_0) x.
+
+    ``floor`` v_0: voltage at which the clock stands, over that at full clock; 1: the voltage is
+    fixed and power linear, 0: it is cubic.
+    """
+    voltage = floor + (1.0 - floor) * share
+    return full * share * voltage**2
+
+
+def clock_share(
+    limit: Array | float,
+    fixed: Array | float,
+    full: Array | float,
+    floor: Array | float,
+    least: Array | float,
+) -> Array:
+    """Share of the clock at which a chip draws no more than its limit: the x with
+
+    fixed + P x v(x)^2 = limit, between ``least`` and 1. ``fixed``: watts that do not follow the
+    clock; ``full``: of logic at full clock. The slope is the implicit function's; where the limit
+    does not bind, or binds below ``least``, it is that of the end.
+    """
+
+    def excess(share: Array) -> Array:
+        return fixed + clocked_power(share, full, floor) - limit
+
+    return crossing(excess, jnp.asarray(least), jnp.ones_like(jnp.asarray(least)))
