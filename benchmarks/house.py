@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_014,
-    "lines of code of the package": 36_900,
-    "lines of the package": 63_834,
-    "files of the package": 426,
-    "lines of experiments": 10_853,
-    "lines of tests": 31_682,
+    "lines of code of the front": 10_210,
+    "lines of code of the package": 38_049,
+    "lines of the package": 66_012,
+    "files of the package": 444,
+    "lines of experiments": 11_000,
+    "lines of tests": 32_758,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
