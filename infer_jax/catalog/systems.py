@@ -159,6 +159,9 @@ def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
     """One file over the file it names as its base, number by number."""
     where, table = str(path), read_toml(path)
     sheet = Sheet()
+    if isinstance(table.get("silicon"), str):
+        allowed = "a profile here; silicon is read by [chip] tables, --hardware and load_silicon"
+        raise InputError(where, "silicon", table["silicon"], allowed)
     if "base" in table:
         base = text_of(where, "base", table.pop("base"))
         if path.resolve() in chain:

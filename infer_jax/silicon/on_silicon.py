@@ -32,10 +32,13 @@ def hourly_energy(chip: Accelerator) -> Array:
 
 
 def hourly_emissions(chip: Accelerator, smoothing: Smoothing = None) -> Array:
-    """Emissions in kg of an hour that is sold: CI E + embodied / hours sold (ACT, eq. 1 and 2)."""
+    """Emissions in kg of an hour that is sold: CI E + embodied / hours sold (ACT, eq. 1 and 2).
+
+    Embodied are those of the accelerator: of server and network no source has a share.
+    """
     sold = jnp.maximum(chip.owner.years * HOURS * chip.owner.used, 1e-6)
     running = chip.owner.grid / KWH * hourly_energy(chip)
-    return running + embodied_emissions(chip, smoothing) * (1.0 + chip.owner.around) / sold
+    return running + embodied_emissions(chip, smoothing) / sold
 
 
 @spec

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from infer_jax.results.wording import by_command
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
@@ -44,5 +45,5 @@ def chip(
     except InputError as error:
         if error.where != "silicon" or error.field != "accelerator":
             raise
-        raise refuse("silicon", error.value, error.allowed) from None
+        raise refuse("NAME" if by_command() else "silicon", error.value, error.allowed) from None
     return ChipResult.of(system, seed)

@@ -46,7 +46,9 @@ def test_an_estimate_on_silicon_is_that_of_its_data_sheet_within_its_limits():
 
 @pytest.mark.parametrize("counted", ["USD", "J", "kg"])
 def test_an_hour_is_counted_in_money_joules_or_emissions(counted):
-    chip = load_accelerator("h100_sxm").at({"owner.pue": 1.3, "owner.used": 0.7})
+    chip = load_accelerator("h100_sxm").at(
+        {"owner.pue": 1.3, "owner.used": 0.7, "owner.around": 0.5}
+    )
     law = OnSilicon.of(target=IDEAL, counted=counted)
     found = law.estimate(arch(), chip, work(), Plan.of())
     by_hand = {
@@ -128,6 +130,8 @@ def test_a_description_starts_from_a_chip_and_changes_its_parts(tmp_path):
     assert float(chip.node.transistors) == 221e12
     assert chip.memory is not None and float(chip.memory.interface.lanes) == 2048
     assert float(chip.die.cores) == float(base.die.cores)
+    with pytest.raises(InputError, match="load_silicon"):
+        ij.load_system(path)
     system = load_silicon(path)
     assert float(system.hardware.chip.memory) == 5 * 36e9
     assert system.coefficients == ij.load_system("h100_sxm").coefficients
