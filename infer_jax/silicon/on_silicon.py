@@ -60,7 +60,7 @@ class OnSilicon(Wrapper):
     >>> ideal = OnSilicon.of(target=make("economics.planned"))
     >>> found = ideal.estimate(arch, chip, Workload.of(isl=1024, osl=128, batch=8), Plan.of())
     >>> sorted(found.decode.limits)
-    ['cooling', 'cores', 'edge', 'memory', 'reticle', 'stacks', 'watts']
+    ['cooling', 'cores', 'edge', 'memory', 'pipeline', 'reticle', 'stacks', 'watts']
     """
 
     target: Estimator = part("the estimator")

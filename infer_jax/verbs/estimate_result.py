@@ -9,6 +9,7 @@ from jax import Array
 from infer_jax.estimators import Estimate, Estimator, Phase
 from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
+from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import bands
 from infer_jax.plots.style import Figure
 from infer_jax.plots.timeline import StackedTime, plot_timeline
@@ -369,7 +370,8 @@ def estimate_result(
         answer = answer.replace(prefill=_dense(answer.prefill), decode=_dense(answer.decode))
     if isinstance(answer, ServerEstimate) and load.rate is not None:  # by Little's law
         load = replace(load, batch=float(load.rate / load.copies * answer.latency))
-    plan = plan.with_(drafts=drafted.drafts) if drafted.drafts else plan
+    if drafted.drafts:
+        plan = deployment(plan).replace(drafts=drafted.drafts)
     known = inputs.trust(name, model, setup, plan)
     return EstimateResult(setup, name, known, load, drafted, answer, limits)
 

@@ -321,7 +321,8 @@ def serving(name: str, setup: Setup) -> Serving:
 def trust(name: str, estimator: Estimator, setup: Setup, plan: Plan | None = None) -> Trust:
     """Known errors of the estimator of that name for this model and system, and one plan."""
     altered = bool(setup.changes.values("hardware", "estimator"))
-    layout = deployment(plan).label if plan is not None and estimator.batches else ""
+    own = bool(setup.system.bands()) and estimator.batches  # else no layout makes a difference
+    layout = deployment(plan).label if plan is not None and own else ""
     model = setup.model
     asked = model.name, altered, model.quantisation, layout
     known = estimators.trust(name, estimator, setup.system, *asked)
