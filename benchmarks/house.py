@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_212,
-    "lines of code of the package": 38_053,
-    "lines of the package": 66_022,
+    "lines of code of the front": 10_210,
+    "lines of code of the package": 38_051,
+    "lines of the package": 66_044,
     "files of the package": 444,
     "lines of experiments": 11_000,
     "lines of tests": 32_762,

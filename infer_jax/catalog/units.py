@@ -4,6 +4,8 @@
 `infer_jax.specs.fields`); this file says which suffixes stand for multiples of that unit.
 """
 
+from collections.abc import Mapping
+
 SUFFIXES: dict[str, dict[str, float]] = {
     "bytes": {"bytes": 1.0, "mb": 1e6, "gb": 1e9, "tb": 1e12,
               "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40},
@@ -33,10 +35,11 @@ def keys(name: str, unit: str) -> dict[str, float]:
     return {f"{name}_{suffix}".rstrip("_"): factor for suffix, factor in SUFFIXES[unit].items()}
 
 
-def split(key: str) -> tuple[str, float] | None:
+def split(key: str, factors: Mapping[str, float] = _FACTORS) -> tuple[str, float] | None:
     """The name in a key and its factor to SI; None where the suffix is no known unit.
 
-    The longest suffix wins; a key without one is dimensionless.
+    The longest suffix wins; a key without one is dimensionless. ``factors``: those of other
+    suffixes than this file's.
 
     >>> split("launch_us")
     ('launch', 1e-06)
@@ -47,7 +50,7 @@ def split(key: str) -> tuple[str, float] | None:
     """
     words = key.split("_")
     for start in range(1, len(words)):
-        factor = _FACTORS.get("_".join(words[start:]))
+        factor = factors.get("_".join(words[start:]))
         if factor is not None:
             # "x_per_s" is some rate whose unit is not above, not a time called "x_per"
             return None if words[start - 1] == "per" else ("_".join(words[:start]), factor)

@@ -62,8 +62,7 @@ class Layout(NamedTuple):
 
     def __str__(self) -> str:
         sizes = {"tp": self.tp, "dp": self.attention_dp, "ep": self.ep, "pp": self.pp}
-        more = (f"{n} {x:.12g}" for n, x in self.degrees.items() if n in self._field_defaults)
-        return " ".join([layout_label(sizes), *more])
+        return layout_label(sizes, chunk=self.chunk, drafts=self.drafts)
 
     @classmethod
     def of(cls, words: str) -> "Layout":

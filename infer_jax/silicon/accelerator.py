@@ -8,8 +8,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.estimators.estimate import Limit
 from infer_jax.physics.numerics import Smoothing
-from infer_jax.silicon.area import Die, DieArea, core_area, die_area
+from infer_jax.silicon.area import Die, DieArea, die_area, die_core_area
 from infer_jax.silicon.bill import (
     Bill,
     Ownership,
@@ -122,21 +123,14 @@ class Accelerator(Spec):
         return self.limit
 
 
-class Margins(NamedTuple):
-    """(need, capacity) of each limit of an accelerator, a die's or a package's."""
-
-    reticle: tuple[Array, Array]  # m2 of a die
-    edge: tuple[Array, Array]  # m of a die
-    watts: tuple[Array, Array]  # at the least clock, with memory and links at full rates
-    cooling: tuple[Array, Array]  # W of the package
-    cores: tuple[Array, Array]  # that are switched on, of those that are made
-    stacks: tuple[Array, Array]  # that are used, of those that dies have ends of
+def memory_end(chip: Accelerator) -> Interface | None:
+    """The end of its memory on a die; None without memory beside it."""
+    return None if chip.memory is None else chip.memory.interface
 
 
 def areas(chip: Accelerator, smoothing: Smoothing = None) -> DieArea:
     """Area of one of its dies in m2, by part."""
-    memory = None if chip.memory is None else chip.memory.interface
-    return die_area(chip.die, memory, chip.link, chip.node, smoothing)
+    return die_area(chip.die, memory_end(chip), chip.link, chip.node, smoothing)
 
 
 def good_die_cost(chip: Accelerator, smoothing: Smoothing = None) -> DieCost:
@@ -145,7 +139,7 @@ def good_die_cost(chip: Accelerator, smoothing: Smoothing = None) -> DieCost:
     Defects fall on cores by their share of the area; what is no core has to be whole (Poisson).
     """
     parts = areas(chip, smoothing)
-    one = core_area(chip.die.core, chip.die.transistors, chip.node, smoothing).total
+    one = die_core_area(chip.die, memory_end(chip), chip.node, smoothing).total
     core = poisson_yield(expected_defects(one, chip.node.defects))
     rest = poisson_yield(expected_defects(parts.total - parts.cores, chip.node.defects))
     works = rest * harvested_yield(core, chip.die.cores, chip.die.cores - chip.active)
@@ -249,26 +243,29 @@ def data_sheet(chip: Accelerator, smoothing: Smoothing = None) -> Hardware:
     return Hardware(chip=device, network=links, price=hour, power=chip.limit)
 
 
-def margins(chip: Accelerator, smoothing: Smoothing = None) -> Margins:
-    """What it needs of reticle, of a die's edge, of power, cooling, cores and ends of stacks."""
-    size = areas(chip, smoothing).total
+def chip_limits(chip: Accelerator, smoothing: Smoothing = None) -> dict[str, Limit]:
+    """What it needs of each limit, and has.
+
+    ``reticle``: m2 of a die; ``edge``: m of a die; ``watts``: W at the least clock, with memory and
+    links at full rates; ``cooling``: W of the package; ``cores``: of a die that are switched on;
+    ``stacks``: that are used, of those that dies have ends of.
+    """
+    size, end = areas(chip, smoothing).total, memory_end(chip)
     ends = chip.die.links * chip.link.edge
+    ends = ends if end is None else ends + chip.die.memories * end.edge
     drawn = full_power(chip)
-    stacks = jnp.zeros_like(size)
-    if chip.memory is not None:
-        ends = ends + chip.die.memories * chip.memory.interface.edge
-        stacks = chip.stacks
     logic = LEAST_CLOCK * (drawn.compute + drawn.operands)
     least = drawn.static + drawn.memory + drawn.links + logic
     cooled = jnp.where(chip.limits.cooled > 0, chip.limits.cooled, chip.limit)
-    return Margins(
-        (size, chip.limits.die),
-        (ends, perimeter(size)),
-        (least, chip.limit),
-        (chip.limit, cooled),
-        (chip.active, chip.die.cores),
-        (stacks, chip.dies * chip.die.memories),
-    )
+    stacks = jnp.zeros_like(size) if end is None else chip.stacks
+    return {
+        "reticle": Limit(need=size, capacity=chip.limits.die),
+        "edge": Limit(need=ends, capacity=perimeter(size)),
+        "watts": Limit(need=least, capacity=chip.limit),
+        "cooling": Limit(need=chip.limit, capacity=cooled),
+        "cores": Limit(need=chip.active, capacity=chip.die.cores),
+        "stacks": Limit(need=stacks, capacity=chip.dies * chip.die.memories),
+    }
 
 
 def embodied_emissions(chip: Accelerator, smoothing: Smoothing = None) -> Array:

@@ -210,6 +210,14 @@ def core_area(
     )
 
 
+def die_core_area(
+    die: Die, memory: Interface | None, node: Node, smoothing: Smoothing = None
+) -> CoreArea:
+    """Area of one core of a die in m2, by part; without memory its buffer is plain SRAM."""
+    core = core_area(die.core, die.transistors, node, smoothing)
+    return core._replace(buffer=sram_area(die.core.buffer, node)) if memory is None else core
+
+
 def die_area(
     die: Die,
     memory: Interface | None,
@@ -222,9 +230,8 @@ def die_area(
     Without memory beside it (``None``) its buffers hold everything, and are plain SRAM. With
     ``smoothing`` buffers have slopes everywhere.
     """
-    core = core_area(die.core, die.transistors, node, smoothing)
+    core = die_core_area(die, memory, node, smoothing)
     if memory is None:
-        core = core._replace(buffer=sram_area(die.core.buffer, node))
         buffer, phy = sram_area(die.buffer, node), jnp.zeros_like(die.buffer)
         control = phy
     else:

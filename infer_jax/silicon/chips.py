@@ -3,39 +3,60 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import jax
-import numpy as np
 
 from infer_jax.catalog import System, list_systems, load_system
 from infer_jax.catalog.foreign import Parsed, read_toml
 from infer_jax.catalog.names import chip_of
 from infer_jax.catalog.published import power_shares
 from infer_jax.catalog.published.tables import tables
+from infer_jax.compiling import once
 from infer_jax.errors import InputError
-from infer_jax.silicon.accelerator import Accelerator, margins
+from infer_jax.silicon.accelerator import Accelerator, chip_limits, data_sheet
 from infer_jax.silicon.area import ComputeCore, Die
 from infer_jax.silicon.interfaces import interface, stack
 from infer_jax.silicon.nodes import SOURCE, node, quantity
 from infer_jax.specs import Hardware, Spec
-from infer_jax.specs.fields import leaves, value_of
+from infer_jax.specs.fields import leaves
 
 BASE = "silicon"  # the key of a description: the chip that it starts from
-ROWS = {"node": "nodes", "memory": "stacks", "link": "interfaces"}  # parts that a row names
-WORDS = {  # of limits: what is too much
-    "reticle": (
-        "die",
-        "mm2 of a die",
-        1e6,
-        "a larger limits.die_mm2 if a reticle does not bound it",
+# parts that a row of the table names: the kind of row, and what reads one
+PARTS = {
+    "node": ("nodes", partial(node, needs=["energy"])),
+    "memory": ("stacks", stack),
+    "link": ("interfaces", interface),
+}
+
+
+class LimitWords(NamedTuple):
+    """A limit in words: the field that breaks it, its unit, what it is of, factor and remedy."""
+
+    field: str
+    unit: str
+    of: str
+    factor: float
+    remedy: str
+
+
+LIMITS = {
+    "reticle": LimitWords(
+        "die", "mm2", "of a die", 1e6, "a larger limits.die_mm2 if a reticle does not bound it"
     ),
-    "edge": ("die", "mm of a die's edge for stacks and links", 1e3, "fewer ends, or a larger die"),
-    "watts": ("limit", "W at a tenth of its clock", 1.0, "a higher limit_w, or less of it"),
-    "cooling": ("limit", "W", 1.0, "a limit_w below it, or a higher limits.cooled_w"),
-    "cores": ("active", "cores of a die", 1.0, "as many as are made, die.cores"),
-    "stacks": ("stacks", "stacks", 1.0, "as many as dies have ends of, dies x die.memories"),
+    "edge": LimitWords(
+        "die", "mm", "of a die's edge for stacks and links", 1e3, "fewer ends, or a larger die"
+    ),
+    "watts": LimitWords(
+        "limit", "W", "at a tenth of its clock", 1.0, "a higher limit_w, or less of it"
+    ),
+    "cooling": LimitWords("limit", "W", "", 1.0, "a limit_w below it, or a higher limits.cooled_w"),
+    "cores": LimitWords("active", "", "cores of a die", 1.0, "as many as are made, die.cores"),
+    "stacks": LimitWords(
+        "stacks", "", "stacks", 1.0, "as many as dies have ends of, dies x die.memories"
+    ),
 }
 
 
@@ -75,10 +96,16 @@ def load_accelerator(name: str | os.PathLike[str]) -> Accelerator:
         InputError: a chip that has no row; of a file an unknown key, a number out of bounds, or a
             chip that cannot be made or cooled.
     """
-    return _load(name)[0]
+    return _load(name).chip
 
 
-Read = tuple[Accelerator, dict[str, tuple[str, str]]]  # a chip, and the rows of its parts
+class Read(NamedTuple):
+    """A chip, the rows that its parts were read from, the known chip it starts from, its title."""
+
+    chip: Accelerator
+    rows: dict[str, tuple[str, str]]
+    base: str
+    title: str
 
 
 def _load(name: str | os.PathLike[str]) -> Read:
@@ -94,28 +121,18 @@ def _load(name: str | os.PathLike[str]) -> Read:
     if found is None:
         raise InputError(SOURCE, "accelerator", str(name), f"a .toml file, or: {', '.join(rows)}")
     row = rows[found]
-    memory = None
-    if "memory" in row:
-        memory = stack(row["memory"])
-        if "lane" in row:
-            rate = value_of(type(memory.interface), "lane", row["lane"])
-            memory = memory.replace(interface=memory.interface.replace(lane=rate))
-    idle = power_shares()["idle"] * row["chip"]["limit"]
+    memory = stack(row["memory"]) if "memory" in row else None
+    if memory is not None and "lane" in row:
+        memory = memory.at({"interface.lane": row["lane"]})
     chip = Accelerator.of(
         node=node(row["node"], ["energy"] if memory is None else ["cache_bit", "energy"]),
         die=Die.of(core=ComputeCore.of(**row["core"]), **row["die"]),
         memory=memory,
         link=interface(row["link"]),
-        **{"idle": idle, **row["chip"]},
+        **{"idle": power_shares()["idle"] * row["chip"]["limit"], **row["chip"]},
     )
-    named = {part: (kind, row[part]) for part, kind in ROWS.items() if part in row}
-    return chip, _with_interface({**named, "assembly": ("packages", "cowos")})
-
-
-def _with_interface(rows: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """The rows of parts, and of the end of its memory."""
-    end = {"memory.interface": ("interfaces", rows["memory"][1])} if "memory" in rows else {}
-    return {**{k: v for k, v in rows.items() if k != "memory.interface"}, **end}
+    named = {part: (kind, row[part]) for part, (kind, _) in PARTS.items() if part in row}
+    return Read(chip, {**named, "assembly": ("packages", "cowos")}, found, "")
 
 
 def is_file(name: str | os.PathLike[str]) -> bool:
@@ -140,16 +157,10 @@ def load_silicon(name: str | os.PathLike[str]) -> SiliconSystem:
     >>> round(float(found.hardware.chip.flops_16) / 1e12)
     312
     """
-    (chip, rows), base, title = _load(name), str(name), ""
-    if is_file(name):
-        table = read_toml(name)
-        base, title = str(table[BASE]), str(table.get("title", ""))
-        while is_file(base):
-            base = str(read_toml(Path(name).parent / base)[BASE])
-    base = str(chip_of(base, known_chips()))
+    chip, rows, base, title = _load(name)
     profile = load_system(base) if base in list_systems() else None
     with jax.enable_x64(True):
-        sheet = jax.tree.map(np.asarray, jax.jit(Accelerator.hardware)(chip))
+        sheet = once(data_sheet, chip)
     made = f"silicon of {base}, by the laws of docs/silicon.md"
     return SiliconSystem(
         name=Path(name).stem if is_file(name) else base,
@@ -173,9 +184,9 @@ def _described(path: Path, table: Parsed) -> Read:
     if not isinstance(base, str):
         allowed = f"the chip to start from: a .toml file, or one of {', '.join(known_chips())}"
         raise InputError(where, BASE, base or "missing", allowed)
-    chip, named = _load(path.parent / base if is_file(base) else base)
-    body.pop("title", None)
-    for field, rows in ROWS.items():
+    chip, named, base, _ = _load(path.parent / base if is_file(base) else base)
+    title = str(body.pop("title", ""))
+    for field, (rows, read) in PARTS.items():
         inner = body.get(field)
         kind = inner.pop("kind", None) if isinstance(inner, dict) else None
         if isinstance(inner, str):
@@ -186,7 +197,7 @@ def _described(path: Path, table: Parsed) -> Read:
             elif kind not in tables(SOURCE)[rows]:
                 raise InputError(where, field, kind, ", ".join(tables(SOURCE)[rows]))
             else:
-                part = node(kind, ["energy"]) if field == "node" else PARTS[field](kind)
+                part = read(kind)
             chip = chip.replace(**{field: part})
             named = {k: v for k, v in named.items() if k != field}
             named |= {} if part is None else {field: (rows, kind)}
@@ -211,10 +222,7 @@ def _described(path: Path, table: Parsed) -> Read:
     except InputError as error:
         raise InputError(where, error.field, error.value, error.allowed) from None
     check(chip, where)
-    return chip, _with_interface(named)
-
-
-PARTS = {"memory": stack, "link": interface}
+    return Read(chip, named, base, title)
 
 
 def _numbers(body: Parsed, head: str = "") -> Iterator[tuple[str, object]]:
@@ -234,9 +242,11 @@ def check(chip: Accelerator, where: str) -> None:
             or its cooling does not hold, more cores or stacks than there are.
     """
     with jax.enable_x64(True):
-        pairs = jax.jit(margins)(chip)._asdict()
-    for name, (need, most) in pairs.items():
-        field, noun, unit, remedy = WORDS[name]
-        if float(need) > float(most) * (1.0 + 1e-9):
-            much = f"{float(need) * unit:.4g} {noun}, of {float(most) * unit:.4g}"
-            raise InputError(where, field, much, remedy)
+        limits = once(chip_limits, chip)
+    for name, limit in limits.items():
+        words = LIMITS[name]
+        need, most = (float(x) for x in (limit.need, limit.capacity))
+        if need > most * (1.0 + 1e-9):
+            noun = f"{words.unit} {words.of}".strip()
+            much = f"{need * words.factor:.4g} {noun}, of {most * words.factor:.4g}"
+            raise InputError(where, words.field, much, words.remedy)

@@ -6,6 +6,7 @@ from jax import Array
 from infer_jax.estimators import Estimate, Estimator, Phase
 from infer_jax.estimators.estimate import Limit, fresh_tokens
 from infer_jax.estimators.estimator import AnyPlan, Wrapper
+from infer_jax.physics.decoder import total
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -79,13 +80,13 @@ class Mixture(Wrapper):
         found = [self.target.estimate(c.arch, hardware, c.workload, c.plan) for c in cases]
         ins = [c.prompts * fresh_tokens(c.workload) for c in cases]
         outs = [c.outputs * c.workload.osl for c in cases]
-        paid_in = _sum(n * e.input_cost for n, e in zip(ins, found, strict=True))
-        paid_out = _sum(n * e.cost for n, e in zip(outs, found, strict=True))
-        written = jnp.maximum(_sum(c.workload.osl for c in cases), 1.0)
+        paid_in = total(n * e.input_cost for n, e in zip(ins, found, strict=True))
+        paid_out = total(n * e.cost for n, e in zip(outs, found, strict=True))
+        written = jnp.maximum(total(c.workload.osl for c in cases), 1.0)
         terms = {name: getattr(found[0], name) for name in Estimate.__dataclass_fields__}
         terms |= {
-            "input_cost": _ratio(paid_in, _sum(ins)),
-            "cost": _ratio(paid_out, _sum(outs)),
+            "input_cost": _ratio(paid_in, total(ins)),
+            "cost": _ratio(paid_out, total(outs)),
             "prefill": _joint_phase(found[0].prefill, [e.prefill for e in found[1:]]),
             "decode": _joint_phase(
                 found[0].decode,
@@ -94,10 +95,6 @@ class Mixture(Wrapper):
             ),
         }
         return MixtureEstimate(**terms, total=(paid_in + paid_out) / written)
-
-
-def _sum(terms: object) -> Array:
-    return sum(terms, start=jnp.zeros(()))  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def _ratio(paid: Array, tokens: Array) -> Array:

@@ -8,6 +8,7 @@ from statistics import NormalDist
 from jax import Array
 
 from infer_jax.catalog.published.tables import tables
+from infer_jax.catalog.units import split
 from infer_jax.errors import InputError
 from infer_jax.specs import Spec, number, spec
 
@@ -74,12 +75,7 @@ def quantity(key: str) -> tuple[str, float]:
     >>> quantity("cache_bit_um2"), quantity("energy")
     (('cache_bit', 1e-12), ('energy', 1.0))
     """
-    words = key.split("_")
-    for start in range(1, len(words)):
-        factor = FACTORS.get("_".join(words[start:]))
-        if factor is not None:
-            return "_".join(words[:start]), factor
-    return key, 1.0
+    return split(key, FACTORS) or (key, 1.0)
 
 
 @cache

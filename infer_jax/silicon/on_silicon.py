@@ -4,10 +4,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators import Estimate, Estimator, Phase
-from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.estimator import AnyPlan, Wrapper
 from infer_jax.physics.numerics import Smoothing
-from infer_jax.silicon.accelerator import Accelerator, embodied_emissions, margins
+from infer_jax.silicon.accelerator import Accelerator, chip_limits, embodied_emissions
 from infer_jax.silicon.bill import HOURS
 from infer_jax.silicon.carbon import KWH
 from infer_jax.specs import (
@@ -23,7 +22,7 @@ from infer_jax.specs import (
 
 COUNTED = ("USD", "J", "kg")  # what an hour of a chip is counted in
 HOUR = 3600.0
-Silicon = Hardware | Accelerator
+Silicon = Hardware | Accelerator  # a data sheet is taken as it is
 
 
 def hourly_energy(chip: Accelerator) -> Array:
@@ -79,7 +78,7 @@ class OnSilicon(Wrapper):
     def step(
         self,
         arch: Architecture,
-        hardware: Hardware | Accelerator,
+        hardware: Silicon,
         forward: ForwardPass,
         plan: AnyPlan,
     ) -> Phase:
@@ -87,12 +86,12 @@ class OnSilicon(Wrapper):
         if not isinstance(hardware, Accelerator):
             return self.target.step(arch, hardware, forward, plan)
         phase = self.target.step(arch, self.lowered(hardware), forward, plan)
-        return phase.replace(limits=phase.limits | self.limits(hardware))
+        return phase.replace(limits=phase.limits | chip_limits(hardware, self.smooth))
 
     def estimate(
         self,
         arch: Architecture,
-        hardware: Hardware | Accelerator,
+        hardware: Silicon,
         workload: Workload,
         plan: AnyPlan,
     ) -> Estimate:
@@ -100,14 +99,9 @@ class OnSilicon(Wrapper):
         if not isinstance(hardware, Accelerator):
             return self.target.estimate(arch, hardware, workload, plan)
         found = self.target.estimate(arch, self.lowered(hardware), workload, plan)
-        own = self.limits(hardware)
+        own = chip_limits(hardware, self.smooth)
         phases = {
             name: phase.replace(limits=phase.limits | own)
             for name, phase in (("prefill", found.prefill), ("decode", found.decode))
         }
         return found.replace(**phases)
-
-    def limits(self, chip: Accelerator) -> dict[str, Limit]:
-        """What a chip needs of its limits."""
-        pairs = margins(chip, self.smooth)._asdict()
-        return {name: Limit(need=need, capacity=most) for name, (need, most) in pairs.items()}

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from infer_jax.compiling import once
 from infer_jax.silicon.accelerator import Accelerator
 from infer_jax.silicon.nodes import UNSEEN, deviations
 from infer_jax.specs.fields import leaves
@@ -31,7 +32,10 @@ def coefficient_deviations(
     numbers of the design, or fixed by a standard.
     """
     found = {**MEASURED_TWICE, **dict.fromkeys(ALONE, UNSEEN)}
-    for part, (kind, name) in rows.items():
+    read = dict(rows)
+    if "memory" in rows:  # a stack's end has the name of the stack
+        read["memory.interface"] = ("interfaces", rows["memory"][1])
+    for part, (kind, name) in read.items():
         found |= {f"{part}.{field}": x for field, x in deviations(kind, name).items()}
     known = {path for path, _, _ in leaves(chip)}
     return {path: x for path, x in found.items() if path in known and x > 0}
@@ -55,11 +59,17 @@ def draw_chips(
     return stacked.at(changes)
 
 
+def _of_each(
+    law: Callable[[Accelerator], dict[str, Array]], drawn: Accelerator
+) -> dict[str, Array]:
+    return jax.vmap(law)(drawn)
+
+
 def interval(
     law: Callable[[Accelerator], dict[str, Array]], drawn: Accelerator, share: float = 0.8
 ) -> dict[str, tuple[float, float]]:
     """The ends between which ``share`` of the draws of each quantity lie."""
-    found = jax.jit(jax.vmap(law))(drawn)
+    found = once(_of_each, drawn, fixed=(law,))
     tail = (1.0 - share) / 2.0
     ends = {name: np.quantile(np.asarray(x), [tail, 1.0 - tail]) for name, x in found.items()}
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}

@@ -7,21 +7,30 @@ from typing import Self
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.specs.architecture import UNBOUNDED
 from infer_jax.specs.fields import Spec, number, spec
 
 LAYOUTS = ("1d", "2d")
 
 
 def layout_label(
-    degrees: Mapping[str, float | None], write: Callable[[float], str] = "{:g}".format
+    degrees: Mapping[str, float | None],
+    write: Callable[[float], str] = "{:g}".format,
+    *,
+    chunk: float = UNBOUNDED,
+    drafts: float = 0.0,
 ) -> str:
-    """The degrees of one instance that are more than 1, in words.
+    """The degrees of one instance that are more than 1, in words, and its chunk and drafts.
 
     >>> layout_label({"tp": 4.0, "pp": 1.0, "ep": 2.0}), layout_label({"tp": 1.0, "pp": None})
     ('TP4 EP2', 'TP1')
+    >>> layout_label({"tp": 4.0}, chunk=2048.0, drafts=3.0)
+    'TP4 chunk 2048 drafts 3'
     """
     above = [f"{name.upper()}{write(x)}" for name, x in degrees.items() if x is not None and x > 1]
-    return " ".join(above) or "TP1"
+    more = [f"chunk {chunk:.12g}"] if chunk != UNBOUNDED else []
+    more += [f"drafts {drafts:.12g}"] if drafts else []
+    return " ".join([*(above or ["TP1"]), *more])
 
 
 @spec

@@ -161,10 +161,10 @@ def read_space(
         raise InputError(where, "hardware", wrong, allowed)
     # coefficients of systems are added when the space is divided into groups
     names: str | list[str] = table.get("estimator", default)
-    estimators = _loaded(names, lambda name: variant(name).make())
+    estimators = _loaded(names, lambda name: _estimator(where, name, table.get("chip")))
     models, axes = _models(where, dict(table["arch"]))
     if "chip" in table:
-        systems, varied, estimators = _silicon(where, dict(table["chip"]), estimators)
+        systems, varied = _silicon(where, dict(table["chip"]))
     else:
         systems, varied = _systems(where, dict(table["hardware"]))
     axes |= varied | _axes(where, "estimator", table.get("coefficients", {}))
@@ -260,20 +260,25 @@ def _systems(where: str, body: Body) -> tuple[System | list[System], dict[str, A
     return systems, axes
 
 
-def _silicon(
-    where: str, body: Body, estimators: Estimator | list[Estimator]
-) -> tuple[System, dict[str, Axis], Estimator | list[Estimator]]:
-    """The silicon of a [chip] table, axes over its numbers, and estimators that take it."""
-    name, counted = body.pop("silicon", None), body.pop("counted", COUNTED[0])
+def _silicon(where: str, body: Body) -> tuple[System, dict[str, Axis]]:
+    """The silicon of a [chip] table, and axes over its numbers."""
+    name = body.pop("silicon", None)
+    body.pop("counted", None)
     if not isinstance(name, str):
         allowed = "a chip by name, or a file that describes one"
         raise InputError(where, "chip.silicon", name or "missing", allowed)
+    return load_silicon(name), _axes(where, "hardware", body)
+
+
+def _estimator(where: str, name: str, chip: Table | None) -> Estimator:
+    """An estimator by its name; of a [chip] table one that takes silicon."""
+    made = variant(name).make()
+    if chip is None:
+        return made
+    counted = chip.get("counted", COUNTED[0])
     if counted not in COUNTED:
         raise InputError(where, "chip.counted", counted, ", ".join(COUNTED))
-    several = estimators if isinstance(estimators, list) else [estimators]
-    lowering: list[Estimator] = [OnSilicon.of(target=x, counted=counted) for x in several]
-    axes = _axes(where, "hardware", body)
-    return load_silicon(name), axes, lowering if isinstance(estimators, list) else lowering[0]
+    return OnSilicon.of(target=made, counted=counted)
 
 
 def _axes(where: str, head: str, body: object) -> dict[str, Axis]:

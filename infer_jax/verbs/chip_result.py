@@ -9,13 +9,14 @@ from jax import Array
 
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.published.tables import tables
+from infer_jax.compiling import once
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section
 from infer_jax.silicon import accelerator as laws
 from infer_jax.silicon.accelerator import Accelerator
-from infer_jax.silicon.chips import SiliconSystem
+from infer_jax.silicon.chips import LIMITS, SiliconSystem
 from infer_jax.silicon.nodes import SOURCE
 from infer_jax.silicon.spread import coefficient_deviations, draw_chips, interval
 from infer_jax.specs import Hierarchy
@@ -51,18 +52,12 @@ PARTS = (
     Column("size", "", "value"),
     Column("share", "%", lambda row: f"{100 * row['share']:.0f}"),
 )
-LIMITS = (
+LIMIT_COLUMNS = (
     Column("limit", "", "name"),
     Column("needs", "", "need"),
     Column("has", "", "capacity"),
     Column("", "", "unit"),
 )
-UNITS = {"reticle": ("mm2", 1e6), "edge": ("mm", 1e3), "watts": ("W", 1.0),
-         "cooling": ("W", 1.0), "cores": ("", 1.0), "stacks": ("", 1.0)}  # fmt: skip
-
-
-def _between(low: float | None, high: float | None) -> str | None:
-    return None if low is None else f"{low:.4g} to {high:.4g}"
 
 
 def figures_of(chip: Accelerator) -> dict[str, Array]:
@@ -84,14 +79,18 @@ def figures_of(chip: Accelerator) -> dict[str, Array]:
 
 def _parts_of(chip: Accelerator) -> dict[str, dict[str, Array]]:
     """Area of a die, power and bill by part, and need and capacity of each limit, in SI."""
-    pairs = laws.margins(chip)._asdict()
+    limits = laws.chip_limits(chip)
     return {
         "die": laws.areas(chip)._asdict(),
         "power": laws.full_power(chip)._asdict(),
         "bill": laws.chip_bill(chip)._asdict(),
-        "need": {name: need for name, (need, _) in pairs.items()},
-        "capacity": {name: most for name, (_, most) in pairs.items()},
+        "need": {name: limit.need for name, limit in limits.items()},
+        "capacity": {name: limit.capacity for name, limit in limits.items()},
     }
+
+
+def _answer(chip: Accelerator) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
+    return figures_of(chip), _parts_of(chip)
 
 
 TABLES = {"die": ("mm2", 1e6), "power": ("W", 1.0), "bill": ("USD", 1.0)}
@@ -114,7 +113,7 @@ class ChipResult(FigureResult):
             chip = jax.tree.map(np.asarray, system.chip)
             deviation = coefficient_deviations(chip, system.rows)
             drawn = draw_chips(chip, deviation, jax.random.key(seed))
-            found, parts = jax.jit(lambda x: (figures_of(x), _parts_of(x)))(chip)
+            found, parts = once(_answer, chip)
             ends = interval(figures_of, drawn)
         sizes = {kind: {k: float(x) for k, x in one.items()} for kind, one in parts.items()}
         return cls(system, {k: float(x) for k, x in found.items()}, ends, sizes)
@@ -178,11 +177,11 @@ class ChipResult(FigureResult):
                 parts.append({"of": f"{kind}, {unit}", "part": name, "value": size, "share": share})
         yield Rows("parts", parts, PARTS)
         limits: list[Row] = []
-        for name, (unit, factor) in UNITS.items():
+        for name, (_, unit, _, factor, _) in LIMITS.items():
             need, most = self.sizes["need"][name] * factor, self.sizes["capacity"][name] * factor
             numbers = {"need": float(f"{need:.4g}"), "capacity": float(f"{most:.4g}")}
             limits.append({"name": name, **numbers, "unit": unit})
-        yield Rows("limits", limits, LIMITS)
+        yield Rows("limits", limits, LIMIT_COLUMNS)
         yield Notes(self.notes)
 
     @property

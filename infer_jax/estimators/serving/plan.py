@@ -109,13 +109,9 @@ class Deployment(Plan):
     @property
     def label(self) -> str:
         """The degrees of one instance in words, its chunk and drafts, as a plan prints them."""
-        tp, dp, ep, pp, chunk, drafts = (
-            float(x)
-            for x in (self.tp, self.attention_dp, self.ep, self.pp, self.chunk, self.drafts)
-        )
-        more = [f"chunk {chunk:.12g}"] if chunk != UNBOUNDED else []
-        more += [f"drafts {drafts:.12g}"] if drafts else []
-        return " ".join([layout_label({"tp": tp, "dp": dp, "ep": ep, "pp": pp}), *more])
+        sizes = {"tp": self.tp, "dp": self.attention_dp, "ep": self.ep, "pp": self.pp}
+        degrees = {name: float(x) for name, x in sizes.items()}
+        return layout_label(degrees, chunk=float(self.chunk), drafts=float(self.drafts))
 
 
 def deployment(plan: Plan) -> Deployment:

@@ -36,7 +36,7 @@ def test_the_data_sheet_of_a_chip_that_exists(name):
         assert float(getattr(found.chip, field)) == pytest.approx(printed, rel=0.005), field
     assert float(found.network.domain_bandwidth) == float(sheet.network.domain_bandwidth)
     assert float(found.power) == float(sheet.power)
-    assert all(float(need) <= float(most) for need, most in accelerator.margins(chip))
+    assert all(float(x.need) <= float(x.capacity) for x in accelerator.chip_limits(chip).values())
 
 
 def test_a_chip_without_a_row_is_refused():
@@ -45,8 +45,8 @@ def test_a_chip_without_a_row_is_refused():
 
 
 def exceeded(chip):
-    pairs = accelerator.margins(chip)._asdict()
-    return {name for name, (need, most) in pairs.items() if float(need) > float(most)}
+    limits = accelerator.chip_limits(chip)
+    return {name for name, x in limits.items() if float(x.need) > float(x.capacity)}
 
 
 def test_limits_say_what_cannot_be_made_or_cooled():
@@ -82,7 +82,7 @@ PARTS = {
     "rent": lambda chip: chip.hardware(SMOOTH).price,
     "area": lambda chip: accelerator.areas(chip, SMOOTH).total * 1e6,
     "carbon": lambda chip: accelerator.embodied_emissions(chip, SMOOTH),
-    "edge": lambda chip: accelerator.margins(chip, SMOOTH).edge[1] * 1e3,
+    "edge": lambda chip: accelerator.chip_limits(chip, SMOOTH)["edge"].capacity * 1e3,
 }
 
 
