@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_210,
-    "lines of code of the package": 38_051,
-    "lines of the package": 66_044,
+    "lines of code of the front": 10_244,
+    "lines of code of the package": 38_085,
+    "lines of the package": 66_091,
     "files of the package": 444,
     "lines of experiments": 11_000,
-    "lines of tests": 32_762,
+    "lines of tests": 32_783,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

@@ -35,7 +35,7 @@ def compare(
     osl: opt.RunOsl = None,
     batch: opt.Batch = None,
     concurrency: opt.Concurrency = None,
-    request_rate: opt.RunRate = None,
+    request_rate: Annotated[float | None, Option.of("REQ/S", opt.RATE)] = None,
     prompts: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     polling: opt.Polling = None,
     balance_timeout: opt.BalanceTimeout = None,
@@ -54,6 +54,8 @@ def compare(
         estimator: Two of them, one to set against serving; alone, with --measured, several
             systems or several layouts.
         measured: Measured runs; repeat for several files.
+        request_rate: Requests per second, arriving at random at all copies; of runs, where not in
+            files.
         prompts: Requests of a run, where not in files.
 
     Raises:
@@ -85,23 +87,27 @@ def compare(
     split = splits[0]
     if engine and measured is None:
         names = [inputs.estimator_of_engine(None, engine) or "", *names]
-    facts: dict[str, object] = {"dp": None if split.words else dp, "request_rate": request_rate}
-    facts |= {"prompts": prompts, "polling": polling, "balance_timeout": balance_timeout}
+    facts: dict[str, object] = {"dp": None if split.words else dp, "prompts": prompts}
+    facts |= {"polling": polling, "balance_timeout": balance_timeout}
     if measured is None:
         for name, value in {**facts, "sidecar": sidecar}.items():
             if value is not None:
                 words = str(split) or f"{value:.12g} x TP1"
                 copies = f"; copies are of {option('layout', words)}" * (name == "dp")
                 raise refuse(name, value, f"only with {option('measured')}{copies}")
-        if batch is not None and concurrency is not None:
-            allowed = f"{option('batch')} or {option('concurrency')}, not both"
-            raise refuse("concurrency", concurrency, allowed)
+        loads = {"batch": batch, "concurrency": concurrency, "request_rate": request_rate}
+        known = {name: value for name, value in loads.items() if value is not None}
+        if len(known) > 1:
+            name, value = [*known.items()][-1]
+            raise refuse(name, value, f"one of {', '.join(map(option, loads))}")
         several = len(sides) > 1 or len(splits) > 1
         names = estimator_names(names, total_gpus, several=several)
         work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
         inputs.check_context(sides[0].model, work)
-        answer = compare_estimators(sides, names, splits, work, concurrency, total_gpus)
-        return replace(answer, assumed=batch is None and concurrency is None)
+        answer = compare_estimators(
+            sides, names, splits, work, concurrency, total_gpus, request_rate
+        )
+        return replace(answer, assumed=not known)
     with_runs = option("measured")
     if len(splits) > 1:
         raise refuse("layout", str(splits[1]), f"one with {with_runs}: that of the runs")
@@ -115,7 +121,7 @@ def compare(
         raise refuse("estimator", names[1], f"one of them with {with_runs}")
     places = [measured] if isinstance(measured, str | os.PathLike) else measured
     facts |= {**split.facts(degrees), "engine": engine, "isl": isl, "osl": osl}
-    facts["concurrency"] = concurrency
+    facts |= {"concurrency": concurrency, "request_rate": request_rate}
     facts["completed"] = facts.pop("prompts")
     runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
     agree(runs, sides[0])

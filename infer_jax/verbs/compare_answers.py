@@ -5,10 +5,10 @@ from itertools import product
 
 from infer_jax.calibration.runs import engine_of, load_of
 from infer_jax.catalog.measurements import Run
-from infer_jax.estimators.serving import Deployment
+from infer_jax.estimators.serving import Deployment, ServerEstimate
 from infer_jax.results import option
 from infer_jax.results.numbers import quantity
-from infer_jax.specs import UNBOUNDED, Plan, Workload
+from infer_jax.specs import UNBOUNDED, Arrivals, Plan, Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
 from infer_jax.verbs.drafts import evaluated
@@ -41,10 +41,12 @@ def compare_estimators(
     work: Workload,
     concurrency: float | None,
     total: float | None,
+    rate: float | None = None,
 ) -> EstimatorsCompared:
     """The answers of each estimator on each system and layout to one question.
 
     ``concurrency``: requests in flight in all copies of a layout; None: ``work`` has an instance's.
+    ``rate``: requests a second, arriving at random, at all copies.
     """
     questions: list[tuple[inputs.Setup, LayoutOptions, str, Plan]] = []
     for setup, split, name in product(sides, splits, names):  # all are read before one is answered
@@ -54,12 +56,19 @@ def compare_estimators(
     for setup, split, name, plan in questions:
         model = inputs.estimator(name, setup)
         check_search(model, name, total)
+        if rate is not None and not model.batches:
+            raise refuse("request_rate", rate, f"with {option('estimator', 'serving')}")
         trusted = inputs.trust(name, model, setup, plan)
         layout = f"the best layout of {quantity(total, 'GPU')}" if total is not None else str(split)
         own = work if concurrency is None else work.with_(batch=concurrency / split.copies)
+        if rate is not None:
+            own = own.replace(arrivals=Arrivals.of(rate=rate / split.copies))
         found = evaluated(model, setup, own, plan, name)
-        answers.append(Prediction(trusted, found, setup, layout, float(own.batch)))
-    return EstimatorsCompared(sides[0], work, concurrency, answers)
+        batch = own.batch
+        if rate is not None and isinstance(found, ServerEstimate):  # by Little's law
+            batch = rate / split.copies * found.latency
+        answers.append(Prediction(trusted, found, setup, layout, float(batch)))
+    return EstimatorsCompared(sides[0], work, concurrency, answers, rate)
 
 
 def compare_runs(setup: inputs.Setup, name: str, runs: Sequence[Run]) -> RunsCompared:

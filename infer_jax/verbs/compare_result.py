@@ -20,6 +20,8 @@ from infer_jax.results.numbers import digits, quantity
 from infer_jax.results.wording import term
 from infer_jax.specs import Output, Workload, outputs
 from infer_jax.verbs import inputs, pictures
+from infer_jax.verbs.limits import is_known, is_overloaded
+from infer_jax.verbs.problems import refuse
 
 PRINTED = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
@@ -63,13 +65,15 @@ class EstimatorsCompared(FigureResult):
     """Answers to one question by system, layout and estimator: outputs, and terms of both passes.
 
     ``setup`` is of the first system; ``concurrency``: requests in flight in all copies, None where
-    ``work`` has those of an instance; ``assumed``: nothing was said of them.
+    ``work`` has those of an instance or ``rate`` arrive a second at all copies; ``assumed``:
+    nothing was said of them.
     """
 
     setup: inputs.Setup
     work: Workload
     concurrency: float | None
     answers: Sequence[Prediction]
+    rate: float | None = None
     assumed: bool = False
     rows_key = "estimators"
 
@@ -98,7 +102,9 @@ class EstimatorsCompared(FigureResult):
 
     @property
     def load(self) -> str:
-        """The requests in flight, in words."""
+        """The requests in flight or their rate, in words."""
+        if self.rate is not None:
+            return f"{self.rate:g} requests/s at all copies"
         if self.concurrency is not None:
             return f"{quantity(self.concurrency, 'request')} in flight in all copies"
         return f"{quantity(self.work.batch, 'request')} in flight in an instance"
@@ -107,7 +113,8 @@ class EstimatorsCompared(FigureResult):
         """Outputs side by side, then the terms of both passes."""
         work, systems = self.work, self.systems
         several, layouts = len(systems) > 1, ", ".join(self.layouts)
-        batch = f"batch {float(work.batch):g}" if self.concurrency is None else self.load
+        plain = self.concurrency is None and self.rate is None
+        batch = f"batch {float(work.batch):g}" if plain else self.load
         yield (
             f"{self.setup.model.name} on {', '.join(one.system.name for one in systems)}, "
             f"{layouts}: isl {float(work.isl):g}, osl {float(work.osl):g}, {batch}"
@@ -118,8 +125,9 @@ class EstimatorsCompared(FigureResult):
             "layout": layouts,
             "isl_tokens": work.isl,
             "osl_tokens": work.osl,
-            "batch": work.batch if self.concurrency is None else None,
+            "batch": work.batch if plain else None,
             "concurrency": self.concurrency,
+            "request_rate_per_s": self.rate,
         }
         rows = [
             {
@@ -141,16 +149,22 @@ class EstimatorsCompared(FigureResult):
         texts = {x.json_key: [x.title, x.printed_unit] for x in compared}
         yield from ("", _side_by_side(both, columns, texts))
         for name in PASSES.values():
-            passes = [_milliseconds(getattr(answer.estimate, name)) for answer in self.answers]
+            passes = [
+                {} if is_overloaded(x.estimate) else _milliseconds(getattr(x.estimate, name))
+                for x in self.answers
+            ]
             for terms in passes:
                 small = SAME * sum(terms.values())
                 terms.update({n: 0.0 for n, x in terms.items() if x < small})
             largest = {n: max(x.get(n, 0.0) for x in passes) for terms in passes for n in terms}
             names = sorted((n for n in largest if largest[n]), key=lambda n: -largest[n])
             columns = [Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads)]
-            yield from ("", _side_by_side(passes, columns, {n: [term(n)] for n in names}))
+            if names:
+                yield from ("", _side_by_side(passes, columns, {n: [term(n)] for n in names}))
         for label, answer in labels:
-            if not answer.estimate.feasible:
+            if is_overloaded(answer.estimate):
+                yield from ("", f"{label} is overloaded: more requests arrive than it completes.")
+            elif not answer.estimate.feasible:
                 yield from ("", f"Not feasible by {label}: see infer-jax estimate.")
         notes = [note for one in systems for note in one.notes]
         load = f"Load assumed: {self.load}; {option('batch')} or {option('concurrency')} says it."
@@ -158,7 +172,10 @@ class EstimatorsCompared(FigureResult):
 
     def _figure(self) -> Figure:
         """Both times by every estimator and system, as bars of their terms."""
-        estimates = dict(zip(self.labels, (x.estimate for x in self.answers), strict=True))
+        every = zip(self.labels, (x.estimate for x in self.answers), strict=True)
+        estimates = {label: x for label, x in every if not is_overloaded(x)}
+        if not estimates:
+            raise refuse("request_rate", f"{self.rate:.6g}", "one that a system completes")
         unlike = len({frozenset(x.estimate.decode.terms) for x in self.answers}) > 1
         systems = self.systems
         caption = pictures.caption(
@@ -320,7 +337,10 @@ def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
 def _answers(estimate: Estimate, setup: inputs.Setup) -> dict[str, Array | float | None]:
     """The outputs that are compared, by their names with units."""
     compared = outputs(estimate, view="compare")
-    return {x.json_key: x.value(estimate, setup.hardware.power) for x in compared}
+    power = setup.hardware.power
+    return {
+        x.json_key: x.value(estimate, power) if is_known(x, estimate) else None for x in compared
+    }
 
 
 def _predicted(estimate: Estimate, setup: inputs.Setup) -> dict[str, object]:
@@ -371,7 +391,7 @@ def _side_by_side(
     """
     cells: list[list[str]] = []
     for name, texts in rows.items():
-        row = [*texts, *(number(x[name]) if name in x else ABSENT for x in answers)]
+        row = [*texts, *(ABSENT if x.get(name) is None else number(x[name]) for x in answers)]
         if len(answers) == 2:
             first, second = (x.get(name) for x in answers)
             known = first is not None and second is not None and float(first)

@@ -94,10 +94,8 @@ class EstimateResult(pictures.EstimatorResult):
 
     @property
     def overloaded(self) -> bool:
-        """Whether more requests arrive than are completed, so that no time has a mean."""
-        both = {**self.estimate.prefill.limits, **self.estimate.decode.limits}
-        arrivals = [limit for name, limit in both.items() if name.endswith("arrivals")]
-        return any(bool(limit.need > limit.capacity) for limit in arrivals)
+        """Whether more requests arrive than are completed."""
+        return limits.is_overloaded(self.estimate)
 
     def sections(self) -> Iterator[Section]:
         """The configuration, its outputs, where the time goes, limits, notes."""
@@ -158,8 +156,8 @@ class EstimateResult(pictures.EstimatorResult):
         facts: list[Fact] = []
         for x in outputs(self.estimate):
             mark = self.trust.mark if x.kind in MARKED and not x.drawn else ""
-            lacking = self.overloaded and (x.kind == "time" or x.name in ("speed", "in_flight"))
-            value = None if lacking else x.value(self.estimate, self.setup.hardware.power)
+            known = limits.is_known(x, self.estimate)
+            value = x.value(self.estimate, self.setup.hardware.power) if known else None
 
             def text(value: Array | None, mark: str = mark) -> str:
                 return mark + number(absent if value is None else value)

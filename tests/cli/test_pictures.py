@@ -212,6 +212,27 @@ def test_systems_are_compared_as_each_is_estimated_alone():
         ij.compare(POINT[0], systems, measured=str(RUNS))
 
 
+def test_layouts_are_compared_at_the_rate_that_arrives_at_all_copies():
+    layouts, rate = ["TP1", "2 x TP1"], 4.0
+    found = ij.compare(*POINT, layout=layouts, request_rate=rate)
+    assert isinstance(found, EstimatorsCompared) and "4 requests/s at all copies" in str(found)
+    alone = [ij.estimate(*POINT, layout=x, request_rate=rate).estimate for x in layouts]
+    rows: list[Any] = [*found.rows()]
+    for row, one, copies in zip(rows, alone, (1.0, 2.0), strict=True):
+        assert row["answers"]["ttft_ms"] == 1e3 * float(one.ttft)
+        assert row["batch"] == pytest.approx(rate / copies * 1e-3 * row["answers"]["latency_ms"])
+    beyond = ij.compare(*POINT, layout=layouts, request_rate=5e3)
+    answers: list[Any] = [row["answers"] for row in beyond.rows()]
+    assert all(x["ttft_ms"] is None and x["output_cost_per_mtok_usd"] > 0 for x in answers)
+    assert "2 x TP1 is overloaded: more requests arrive than it completes." in str(beyond)
+    with pytest.raises(ij.InputError, match="one that a system completes"):
+        beyond.plot()
+    with pytest.raises(ij.InputError, match="request_rate is '4'; allowed: one of batch"):
+        ij.compare(*POINT, layout=layouts, batch=8, request_rate=rate)
+    with pytest.raises(ij.InputError, match='with estimator="serving"'):
+        ij.compare(*POINT, estimator="economics.planned", tp=1, request_rate=rate)
+
+
 def test_a_comparison_says_the_load_that_it_assumes_and_leaves_out_what_is_too_small():
     asked: dict[str, Any] = {"hardware": [POINT[1], "b200_sxm"], "tp": 1}
     found = ij.compare(POINT[0], **asked)

@@ -61,7 +61,7 @@ UNUSED = {
     *("matplotlib", "optax", "optimistix", "pandas", "pyarrow", "scipy"),
     *(f"infer_jax.catalog.{room}" for room in ("measurements", "traces")),
     *(f"infer_jax.{room}" for room in ("calibration", "design", "kernel_timing", "sweeps")),
-    "infer_jax.plots.page",
+    "infer_jax.pages.page",
     *(f"infer_jax.verbs.{x}" for x in ("calibrate", "codesign", "measure", "report", "sweep")),
 }
 

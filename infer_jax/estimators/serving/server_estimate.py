@@ -56,7 +56,7 @@ class ServerEstimate(Estimate):
         "USD per million tokens in or out",
         unit="USD",
         kind="price",
-        output=Output("tokens in or out", per="Mtok", views=()),
+        output=Output("tokens in or out", per="Mtok", views=("compare",)),
     )
     energy: Array = number("energy per million output tokens", unit="J", kind="size", output=ENERGY)
     input_energy: Array = number(
