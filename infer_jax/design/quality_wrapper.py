@@ -13,6 +13,8 @@ from infer_jax.estimators.estimate import ENERGY, Estimate, Phase
 from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder
 from infer_jax.physics.decoder import total
+from infer_jax.silicon.accelerator import Accelerator
+from infer_jax.silicon.on_silicon import OnSilicon
 from infer_jax.specs import (
     Architecture,
     ForwardPass,
@@ -55,6 +57,9 @@ class QualityEstimate(SizedEstimate):
     lifetime: Array = number(
         "training, and serving all its tokens", unit="USD", kind="price", output=UNLISTED
     )
+    lifetime_cost: Array = number(
+        "lifetime per million output tokens served", unit="USD", kind="price", output=UNLISTED
+    )
 
 
 @spec
@@ -64,7 +69,8 @@ class QualityWrapper(Wrapper):
     lifetime = training + served (cost + input_cost (isl - prefix) / osl) / 1e6, with training =
     6 N D / (utilisation x 16-bit rate) chip-seconds at the chip's price; N active parameters, D
     training tokens. Source of 6 N D: Kaplan et al. 2020 (arXiv 2001.08361), Section 2.1; of the
-    sum at one loss: Sardana et al. 2024 (arXiv 2401.00448), Section 2.
+    sum at one loss: Sardana et al. 2024 (arXiv 2401.00448), Section 2. On silicon the chip that is
+    designed trains the model, too, and an hour is counted as the estimator inside counts it.
     """
 
     target: Estimator = part("the estimator")
@@ -106,13 +112,19 @@ class QualityWrapper(Wrapper):
         }
         if self.law is None:
             return SizedEstimate(**terms)
-        seconds = 6.0 * terms["active"] * self.tokens / (self.utilisation * hardware.chip.flops_16)
-        training = seconds / HOUR * hardware.price
+        sheet = hardware
+        if isinstance(hardware, Accelerator) and isinstance(self.target, OnSilicon):
+            sheet = self.target.lowered(hardware)
+        seconds = 6.0 * terms["active"] * self.tokens / (self.utilisation * sheet.chip.flops_16)
+        training = seconds / HOUR * sheet.price
         prompts = jnp.maximum(workload.isl - workload.prefix, 0.0) / workload.osl
-        serving = self.served / 1e6 * (estimate.cost + estimate.input_cost * prompts)
+        millions = self.served / 1e6
+        lifetime = training + millions * (estimate.cost + estimate.input_cost * prompts)
+        serves = millions > 0
         return QualityEstimate(
             **terms,
             loss=self.law.loss(arch, self.tokens),
             training=training,
-            lifetime=training + serving,
+            lifetime=lifetime,
+            lifetime_cost=jnp.where(serves, lifetime / jnp.where(serves, millions, 1.0), 0.0),
         )

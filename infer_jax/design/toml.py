@@ -62,7 +62,7 @@ ALONG = Requirement(
     lambda x: is_list(x) and bool(x) and all(map(POSITIVE.fits, x)), "a list of numbers above 0"
 )
 QUALITY = ("tokens", "served", "utilisation")
-OF_QUALITY = ("loss", "lifetime", "training")
+OF_QUALITY = ("loss", "lifetime", "lifetime_cost", "training")
 One = TypeVar("One")
 
 
