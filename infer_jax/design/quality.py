@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from infer_jax.errors import InputError
 from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total
-from infer_jax.specs import Architecture, Experts, Spec, number, spec
+from infer_jax.specs import Architecture, Block, Experts, Spec, number, spec
 
 
 class Law(Spec):
@@ -242,12 +242,59 @@ class Conditional(Chinchilla):
         return super().loss(arch, tokens) * wide * deep
 
 
+@spec
+class OnDevice(Law):
+    """L = kl l^al + kr rho^ar r^af d^b1 + kf r^af d^b2 + km m^am + floor, of small models.
+
+    l layers, d width, m the width of keys (and of values) a token caches in a layer, r the
+    feed-forward width that a token meets over d, rho active over all experts; no tokens, since all
+    170 models of the fit read 10 billion. Source of the form: Sun et al. 2026 (arXiv 2602.10377),
+    as its reviews print it. Of its constants we found none: they are the user's to give.
+    """
+
+    RANGE: ClassVar = {"tokens": (10e9, 10e9)}
+    SOURCE: ClassVar = "arXiv 2602.10377"
+
+    kl: Array = number("layers: weight", kind="size", low=-1e9)
+    al: Array = number("layers: exponent", kind="size", low=-9)
+    kr: Array = number("active experts: weight", kind="size", low=-1e9)
+    ar: Array = number("active experts: exponent", kind="size", low=-9)
+    af: Array = number("feed-forward ratio: exponent", kind="size", low=-9)
+    b1: Array = number("width with active experts: exponent", kind="size", low=-9)
+    kf: Array = number("width with the feed-forward ratio: weight", kind="size", low=-1e9)
+    b2: Array = number("width with the feed-forward ratio: exponent", kind="size", low=-9)
+    km: Array = number("cached width: weight", kind="size", low=-1e9)
+    am: Array = number("cached width: exponent", kind="size", low=-9)
+    floor: Array = number("loss of no end of all", kind="size")
+
+    def loss(self, arch: Architecture, tokens: Array) -> Array:
+        """Predicted loss, nats a token."""
+        layers, width = depth(arch), arch.width
+        one, two = (decoder.cache_bytes(arch, jnp.asarray(x)) for x in (1.0, 2.0))
+        keys = jnp.maximum((two - one) / (2.0 * arch.cache.bytes * layers), 1.0)
+        ratio = total(_met_width(b) for b in arch.blocks) / (layers * width)
+        share = 1.0 - measures(arch, tokens)["sparsity"]
+        wide = self.kr * share**self.ar * width**self.b1 + self.kf * width**self.b2
+        deep = self.kl * layers**self.al + self.km * keys**self.am
+        return deep + ratio**self.af * wide + self.floor
+
+
+def _met_width(block: Block) -> Array:
+    """Feed-forward width that a token meets in the layers of a block."""
+    layer = block.feedforward
+    if layer is None:
+        return jnp.zeros_like(block.count)
+    shared = layer.shared.width if isinstance(layer, Experts) else 0.0
+    return block.count * (ffn.active_experts(layer) * layer.width + shared)
+
+
 LAWS: dict[str, type[Law]] = {
     "chinchilla": Chinchilla,
     "joint-mixture": JointMixture,
     "sparsity": Sparsity,
     "aspect": Aspect,
     "conditional": Conditional,
+    "on-device": OnDevice,
 }
 
 

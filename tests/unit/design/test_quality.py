@@ -29,6 +29,11 @@ TABLE_4 = [
     (16, 19.0159, -0.1617, 167.5073, -0.2494),
     (32, 16.5424, -0.1557, 234.6726, -0.2652),
 ]
+# constants of no fit, to try the form
+ON_DEVICE = {
+    **{"kl": 1.0, "al": -0.5, "kr": 30.0, "ar": 0.1, "af": -0.2, "b1": -0.5},
+    **{"kf": 3.0, "b2": -0.3, "km": 2.0, "am": -0.4, "floor": 1.5},
+}
 
 
 def test_joint_mixture_is_the_paper_s_table():
@@ -54,6 +59,7 @@ def test_every_law_is_finite_smooth_and_falls_with_tokens(name):
     given: dict[str, dict[str, float]] = {
         "aspect": {"epsilon": 0.01, "gamma": 0.1},
         "conditional": {"a0": 1.0, "a1": 0.0, "a2": 0.0, "b0": 1.0, "b1": 0.0, "b2": 0.0},
+        "on-device": ON_DEVICE,
     }
     built = law(name, "test", **given.get(name, {}))
     arch = load_model("qwen3-30b-a3b").architecture
@@ -61,7 +67,26 @@ def test_every_law_is_finite_smooth_and_falls_with_tokens(name):
     loss, slopes = jax.value_and_grad(lambda a: built.loss(a, tokens))(arch)
     assert 0.5 < float(loss) < 10.0
     assert all(np.isfinite(x) for x in jax.tree.leaves(slopes))
-    assert float(jax.grad(built.loss, 1)(arch, tokens)) < 0.0
+    slope = float(jax.grad(built.loss, 1)(arch, tokens))
+    assert slope == 0.0 if name == "on-device" else slope < 0.0
+
+
+def test_the_law_of_small_models_is_its_printed_form():
+    """Sun et al. 2026 (arXiv 2602.10377), with constants of no fit, on numbers by hand."""
+    built, k = law("on-device", "test", **ON_DEVICE), ON_DEVICE
+    for name, (layers, width, keys, ratio, share) in {
+        "llama-3.2-1b": (16, 2048, 8 * 64, 8192 / 2048, 1.0),
+        "qwen3-30b-a3b": (48, 2048, 4 * 128, 8 * 768 / 2048, 8 / 128),
+    }.items():
+        terms = [
+            k["kl"] * layers ** k["al"],
+            k["kr"] * share ** k["ar"] * ratio ** k["af"] * width ** k["b1"],
+            k["kf"] * ratio ** k["af"] * width ** k["b2"],
+            k["km"] * keys ** k["am"],
+        ]
+        arch = load_model(name).architecture
+        output = float(built.loss(arch, jnp.asarray(1e10)))
+        assert output == pytest.approx(sum(terms) + k["floor"], rel=1e-9)
 
 
 def test_a_law_outside_its_range_warns_with_the_range():
@@ -90,6 +115,7 @@ def test_measures_are_the_publishers():
         ("kaplan", {}, "chinchilla"),
         ("aspect", {"epsilon": 0.1}, "aspect.gamma"),
         ("conditional", {}, "conditional.a0"),
+        ("on-device", {}, "on-device.kl"),
         ("chinchilla", {"delta": 1.0}, "chinchilla.delta"),
         ("chinchilla", {"alpha": "x"}, "chinchilla.alpha"),
     ],
