@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_244,
-    "lines of code of the package": 38_094,
-    "lines of the package": 66_103,
+    "lines of code of the package": 38_124,
+    "lines of the package": 66_150,
     "files of the package": 444,
     "lines of experiments": 11_000,
-    "lines of tests": 32_858,
+    "lines of tests": 32_884,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
