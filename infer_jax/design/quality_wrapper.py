@@ -14,6 +14,7 @@ from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.physics import decoder
 from infer_jax.physics.decoder import total
 from infer_jax.silicon.accelerator import Accelerator
+from infer_jax.silicon.mixture import MixtureEstimate
 from infer_jax.silicon.on_silicon import OnSilicon
 from infer_jax.specs import (
     Architecture,
@@ -42,6 +43,12 @@ class SizedEstimate(Estimate):
         "cache of one token of context, all layers", unit="bytes", kind="size", output=UNLISTED
     )
     aspect: Array = number("width over layers", kind="size", output=UNLISTED)
+    total: Array = number(
+        "USD per million output tokens, their prompts included",
+        unit="USD",
+        kind="price",
+        output=UNLISTED,
+    )
     energy: Array = number("energy per million output tokens", unit="J", kind="size", output=ENERGY)
     score: Array = number("the weighted pair: first^w second^(1-w)", kind="size")
 
@@ -100,7 +107,11 @@ class QualityWrapper(Wrapper):
         estimate = self.target.estimate(arch, hardware, workload, plan)
         first, second = (getattr(estimate, name) for name in self.pair)
         terms = {name: getattr(estimate, name) for name in Estimate.__dataclass_fields__}
+        prompts = jnp.maximum(workload.isl - workload.prefix, 0.0) / workload.osl
+        mixed = isinstance(estimate, MixtureEstimate)
+        all_in = estimate.total if mixed else estimate.cost + estimate.input_cost * prompts
         terms |= {
+            "total": all_in,
             "parameters": total(decoder.parameters(arch).values()),
             "active": decoder.active_parameters(arch),
             "kv_bytes": decoder.cache_bytes(arch, jnp.asarray(2.0))
@@ -117,9 +128,8 @@ class QualityWrapper(Wrapper):
             sheet = self.target.lowered(hardware)
         seconds = 6.0 * terms["active"] * self.tokens / (self.utilisation * sheet.chip.flops_16)
         training = seconds / HOUR * sheet.price
-        prompts = jnp.maximum(workload.isl - workload.prefix, 0.0) / workload.osl
         millions = self.served / 1e6
-        lifetime = training + millions * (estimate.cost + estimate.input_cost * prompts)
+        lifetime = training + millions * all_in
         serves = millions > 0
         return QualityEstimate(
             **terms,

@@ -5,12 +5,21 @@ The tables of a sweep's file mean the same here; ``[free]`` adds axes by the nam
 """
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import TypeVar, cast
 
+import numpy as np
+
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.design.design import MAX_RESTARTS, MAX_STEPS, SearchOptions
-from infer_jax.design.names import dependent_axes, free_axis, hardware_constraints, leaves_named
+from infer_jax.design.names import (
+    OF_THE_PLAN,
+    dependent_axes,
+    free_axis,
+    hardware_constraints,
+    leaves_named,
+)
 from infer_jax.design.quality import law
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.errors import InputError
@@ -18,24 +27,25 @@ from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.silicon.chips import is_silicon
 from infer_jax.specs import Architecture, value_of
 from infer_jax.sweeps.axis import Axis
+from infer_jax.sweeps.cases import divide_cases
+from infer_jax.sweeps.legality import cases_are_legal
 from infer_jax.sweeps.paths import Point, by_path, is_list, is_names, is_table
-from infer_jax.sweeps.reducers import Best
-from infer_jax.sweeps.space import Space
-from infer_jax.sweeps.toml import (
+from infer_jax.sweeps.reading import (
     NUMBER,
     POSITIVE,
-    SHARED,
     Body,
     Requirement,
     Table,
     axis_of,
     is_number,
     is_text,
-    read_space,
     read_table,
     table_of,
     whole_number,
 )
+from infer_jax.sweeps.reducers import Best
+from infer_jax.sweeps.space import Space
+from infer_jax.sweeps.toml import SHARED, read_space
 
 DEFAULT = "economics.planned"  # the estimator where a file names none
 PAIR = ("cost", "input_cost", "tpot", "ttft", "chips")
@@ -62,6 +72,7 @@ ALONG = Requirement(
     lambda x: is_list(x) and bool(x) and all(map(POSITIVE.fits, x)), "a list of numbers above 0"
 )
 QUALITY = ("tokens", "served", "utilisation")
+OF_CASES = ("batch", "tp", "pp", "ep", "dp")  # free in each case
 OF_QUALITY = ("loss", "lifetime", "lifetime_cost", "training")
 One = TypeVar("One")
 
@@ -99,7 +110,8 @@ def load_spec(path: str | Path) -> DesignSpec:
 
 def spec_of(where: str, table: Table) -> DesignSpec:
     """The design problem of the tables of a file."""
-    table = read_table(where, "", table, KEYS)
+    table = _with_free_cases(where, read_table(where, "", table, KEYS))
+    table, cases = divide_cases(where, table)
     estimators, space, feasible = read_space(where, table, DEFAULT)
     own = {"estimator": _single(where, "estimator", estimators)}
     _single(where, "arch", space.arch)
@@ -110,6 +122,8 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     fitted = {key: estimator.fitted_to(system.coefficients) for key, estimator in own.items()}
     wrapper = _with_quality(where, table, fitted["estimator"])
     space, start = _space(where, table, wrapper, space)
+    if len(cases) > 1:
+        space = dataclasses.replace(space, where=(*space.where, cases_are_legal))
     name = str(table["arch"].get("model", ""))
     names = (str(table.get("estimator", DEFAULT)), *([table["second"]] if "second" in own else []))
     trusted = [
@@ -132,16 +146,34 @@ def spec_of(where: str, table: Table) -> DesignSpec:
     )
 
 
+def _with_free_cases(where: str, table: Table) -> Table:
+    """The table with bounds in [[case]], and the [free] batch and degrees, as axes of each case."""
+    if not table.get("case"):
+        return table
+    free = dict(table.get("free", {}))
+    shared = {name: free.pop(name) for name in OF_CASES if name in free}
+    cases: list[object] = []
+    for i, case in enumerate(table["case"], 1):
+        own = {**shared, **case} if is_table(case) else case
+        for name in {*own} & {*OF_CASES} if is_table(own) else ():
+            if is_list(own[name]):
+                axis = _free_axis(where, f"case.{i}.{name}", name, own[name])
+                own[name] = {"values": list(axis.steps)}
+        cases.append(own)
+    return {**table, "free": free, "case": cases}
+
+
 def _space(
     where: str, table: Table, wrapper: QualityWrapper, space: Space
 ) -> tuple[Space, dict[str, float]]:
     """The space with the free names as axes, and the start on each of them."""
     # the wrapper already has the coefficients of the system
     arch, hardware = space.arch.architecture, space.hardware.tree
-    axes, zips, free = dict(space.axes), [list(z) for z in space.zips], table.get("free", {})
+    zips, free = [list(z) for z in space.zips], table.get("free", {})
+    axes = {re.sub(r"^estimator\.", "estimator.target.", k): x for k, x in space.axes.items()}
     named = {name: leaves_named(where, name, arch) for name in free}
     for name, leaves in named.items():
-        axis = _free_axis(where, name, free[name])
+        axis = _free_axis(where, f"free.{name}", name, free[name])
         for leaf in leaves:
             if leaf in axes:
                 raise InputError(where, f"free.{name}", leaf, "each leaf on one axis")
@@ -154,11 +186,14 @@ def _space(
     for path in axes:
         if path not in numbers:
             raise InputError(where, "axis", path, f"a number of {path.split('.')[0]}")
-    start = {path: float(numbers[path]) for path in axes} | _start(where, table, arch, axes)
+    start = {path: float(numbers[path]) for path in axes}
+    if table.get("case"):  # whose batch and degrees have no other start
+        start |= {k: float(np.clip(x, *_ends(axes[k]))) for k, x in start.items() if _of_case(k)}
+    start |= _start(where, table, arch, axes)
     for name, leaves in named.items():
-        value, steps = start[leaves[0]], axes[leaves[0]].steps
-        if not min(steps) <= value <= max(steps):
-            ends = f"{min(steps):g} to {max(steps):g}"
+        value, (low, high) = start[leaves[0]], _ends(axes[leaves[0]])
+        if not low <= value <= high:
+            ends = f"{low:g} to {high:g}"
             allowed = f"bounds that hold the start, {value:g}: {ends} do not (or another [start])"
             raise InputError(where, f"free.{name}", free[name], allowed)
     limits = (*space.where, *hardware_constraints(arch, tuple(axes)))
@@ -180,23 +215,32 @@ def _single(where: str, field: str, loaded: One | list[One]) -> One:
     return loaded
 
 
-def _free_axis(where: str, name: str, bounds: object) -> Axis:
+def _ends(axis: Axis) -> tuple[float, float]:
+    return min(axis.steps), max(axis.steps)
+
+
+def _of_case(path: str) -> bool:
+    """Whether a leaf is a batch or a degree."""
+    return any(path.endswith(OF_THE_PLAN[name]) for name in OF_CASES)
+
+
+def _free_axis(where: str, field: str, name: str, bounds: object) -> Axis:
     if is_table(bounds) and bounds:
-        axis = axis_of(where, f"free.{name}", bounds)
+        axis = axis_of(where, field, bounds)
         if not all(is_number(x) for x in axis.steps):
-            raise InputError(where, f"free.{name}", bounds, "numbers")
+            raise InputError(where, field, bounds, "numbers")
         return axis
     ends = (
         bounds if is_list(bounds) and len(bounds) == 2 and all(map(is_number, bounds)) else [1, 0]
     )
     if not ends[0] < ends[1]:
         allowed = "[low, high], or an axis such as { values = [1, 2, 4] }"
-        raise InputError(where, f"free.{name}", bounds, allowed)
+        raise InputError(where, field, bounds, allowed)
     try:
         low, high = ends
         return Axis.log(low, high, 65) if name == "tokens" else free_axis(name, low, high)
     except InputError as error:
-        raise InputError(where, f"free.{name}", bounds, error.allowed) from None
+        raise InputError(where, field, bounds, error.allowed) from None
 
 
 def _with_quality(where: str, table: Table, inner: Estimator) -> QualityWrapper:
@@ -227,6 +271,8 @@ def _keeps(where: str, table: Table, wrapper: QualityWrapper) -> tuple[Best, ...
     if by is None:
         raise InputError(where, "objective.best", "missing", "a term, such as cost or speed")
     limits = read_table(where, "limits", limits, {}, POSITIVE)
+    foreign = {"prefill": "tpot", "decode": "ttft"}.get(table.get("pool", ""))
+    limits = {name: x for name, x in limits.items() if name != foreign}  # of the other pool
     along = read_table(where, "objective.along", objective.get("along", {}), {}, ALONG)
     if wrapper.law is None and {by, *limits, *along} & {*OF_QUALITY}:
         raise InputError(where, "quality", "missing", "a table [quality] with a law and tokens")
@@ -239,7 +285,10 @@ def _start(where: str, table: Table, arch: Architecture, axes: dict[str, Axis]) 
     """The values of ``[start]`` by leaf; names and paths are both understood."""
     values: dict[str, float] = {}
     for name, value in read_table(where, "start", table.get("start", {}), {}, NUMBER).items():
-        for leaf in (name,) if "." in name else leaves_named(where, name, arch):
+        named = (name,) if "." in name else leaves_named(where, name, arch)
+        if name in OF_CASES:  # of every case
+            named = tuple(leaf for leaf in axes if leaf.endswith(named)) or named
+        for leaf in named:
             if leaf not in axes:
                 raise InputError(where, f"start.{name}", value, f"a free leaf: {', '.join(axes)}")
             values[leaf] = float(value)

@@ -87,6 +87,10 @@ class Estimator(Spec):
         """The estimator inside all wrappers; itself where it is none."""
         return self
 
+    def around(self, innermost: "Estimator") -> "Estimator":
+        """Another estimator inside the same wrappers; that one where there is none."""
+        return innermost
+
     def for_engine(self, name: str) -> Self:
         """The same for servers of another engine, where it tells engines apart."""
         return self
@@ -209,6 +213,10 @@ class Wrapper(Estimator):
     def innermost(self) -> Estimator:
         """The estimator inside all wrappers."""
         return self.target.innermost
+
+    def around(self, innermost: Estimator) -> Self:
+        """The same wrappers around another estimator."""
+        return self.replace(target=self.target.around(innermost))
 
     def softened(self, temperature: Array) -> Self:
         """The same wrapper around its target with ``smoothing`` at this temperature."""

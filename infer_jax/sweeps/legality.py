@@ -5,7 +5,7 @@ is dropped. A value that breaks a rule at every point is refused before anything
 combination that breaks one is left out, as by a constraint.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from jax import Array
 
 from infer_jax import legal
 from infer_jax.errors import InputError
+from infer_jax.silicon.mixture import mixture_of
 from infer_jax.specs import Plan
 from infer_jax.sweeps.paths import Point, by_path
 from infer_jax.sweeps.space import Group, Slot
@@ -72,8 +73,13 @@ def validity_masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
 
 def is_legal(point: Point) -> legal.Truth:
     """Whether an engine runs one point."""
+    return all_hold(_rules(point))
+
+
+def all_hold(rules: Iterable[legal.Rule]) -> legal.Truth:
+    """Whether all rules hold."""
     truth: legal.Truth = True
-    for rule in _rules(point):
+    for rule in rules:
         truth = truth & rule.holds
     return truth
 
@@ -82,7 +88,23 @@ def _rules(point: Point) -> list[legal.Rule]:
     """The rules for a point; those of the workload alone where the estimator splits the chips."""
     split = _has_layout(point)
     rules = legal.rules(point.arch, point.plan if split else Plan.of(), point.workload)
-    return [r for r in rules if split or r.field in WORKLOAD]
+    return [r for r in (*rules, *_rules_of_cases(point)) if split or r.field in WORKLOAD]
+
+
+def _rules_of_cases(point: Point) -> list[legal.Rule]:
+    """The rules for the cases of a mixture but the first."""
+    mixture = mixture_of(point.estimator)
+    cases = () if mixture is None else mixture.cases
+    archs = [point.arch if case.arch is None else case.arch for case in cases]
+    return [
+        r for a, c in zip(archs, cases, strict=True) for r in legal.rules(a, c.plan, c.workload)
+    ]
+
+
+def cases_are_legal(point: Point) -> legal.Truth:
+    """Whether an engine runs all cases of a mixture but the first."""
+    split = _has_layout(point)
+    return all_hold(r for r in _rules_of_cases(point) if split or r.field in WORKLOAD)
 
 
 def _has_layout(point: Point) -> bool:

@@ -1,5 +1,6 @@
 """The result of ``codesign``: the design beside its start, in every term."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,14 @@ CHANGES = (
     Column("design", "", "design", _cell, left=False),
     Column("ratio", "", _ratio, left=False),
 )
-FREE = (Column("free", "", "name", left=True), *CHANGES)
+
+
+def _short(path: object) -> str:
+    """A path without the wrappers around the cases of a mixture."""
+    return re.sub(r"^estimator.*\.cases\.(\d+)\.", lambda x: f"case {int(x[1]) + 2}: ", str(path))
+
+
+FREE = (Column("free", "", "name", _short, left=True), *CHANGES)
 UNIT = Column("unit", "", "unit", lambda unit: "" if unit == "1" else unit, left=True)
 TERM = (Column("term", "", "term", left=True), UNIT, *CHANGES)
 

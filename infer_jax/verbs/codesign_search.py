@@ -68,7 +68,8 @@ def design_result(
     if spec.second is not None:
         second = {"name": spec.names[1]}
         for which, point in (("start", design.start), ("design", design.point)):
-            second[which] = second_estimate(keep, point._replace(estimator=spec.second))
+            other = point.estimator.around(spec.second.innermost)
+            second[which] = second_estimate(keep, point._replace(estimator=other))
     return DesignResult(spec, design, keep, second, config, tuple(notes))
 
 

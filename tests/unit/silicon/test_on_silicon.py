@@ -68,26 +68,6 @@ def test_hours_have_slopes():
     agree_at(lambda x: hourly_emissions(x, jnp.asarray(1.0)), (chip,))
 
 
-def test_a_mixture_is_the_mean_of_its_cases_by_tokens():
-    small, large = work(), work(isl=4096, osl=512, batch=4)
-    chip = load_accelerator("h100_sxm").hardware()
-    one, two = (IDEAL.estimate(arch(), chip, x, Plan.of()) for x in (small, large))
-    case = Case.of(arch=arch(), workload=large, prompts=3, outputs=2, tpot=1e-3)
-    found = Mixture.of(target=IDEAL, cases=(case,)).estimate(arch(), chip, small, Plan.of())
-    outs, ins = np.array([128, 2 * 512]), np.array([1024, 3 * 4096])
-    costs = np.array([float(one.cost), float(two.cost)])
-    prompts = np.array([float(one.input_cost), float(two.input_cost)])
-    assert float(found.cost) == pytest.approx(outs @ costs / outs.sum(), rel=1e-12)
-    assert float(found.input_cost) == pytest.approx(ins @ prompts / ins.sum(), rel=1e-12)
-    total = (outs @ costs + ins @ prompts) / (128 + 512)
-    assert float(found.total) == pytest.approx(total, rel=1e-12)
-    assert not bool(found.feasible)  # TPOT of the second case
-    assert float(found.decode.limits["tpot of case 2"].need) == float(two.tpot)
-    alone = Mixture.of(target=IDEAL, prompts=0.0).estimate(arch(), chip, small, Plan.of())
-    assert float(alone.input_cost) == 0.0
-    assert float(alone.total) == pytest.approx(float(one.cost), rel=1e-12)
-
-
 def test_slopes_of_a_mixture_on_silicon_are_finite_and_right():
     chip = load_accelerator("h100_sxm").at({"active": 120.5, "limit": 450.0})
     case = Case.of(arch=arch(), workload=work(isl=4000), tpot=0.05)
