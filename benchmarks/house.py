@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_244,
-    "lines of code of the package": 38_124,
-    "lines of the package": 66_150,
-    "files of the package": 444,
+    "lines of code of the front": 10_247,
+    "lines of code of the package": 38_272,
+    "lines of the package": 66_428,
+    "files of the package": 446,
     "lines of experiments": 11_000,
-    "lines of tests": 32_884,
+    "lines of tests": 33_012,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

@@ -126,9 +126,9 @@ class Mixture(Wrapper):
         first, then = passes_of(case.workload)
         if self.pool == "prefill":
             first = first.replace(sequences=case.workload.batch)
-        passes = (self.target.step(arch, hardware, x, case.plan) for x in (first, then))
+        one, two = (self.target.step(arch, hardware, x, case.plan) for x in (first, then))
         prompted = first.sequences * first.new_tokens
-        return estimate_of_passes(hardware, case.workload, case.plan, *passes, prompted)
+        return estimate_of_passes(hardware, case.workload, case.plan, one, two, prompted)
 
     def _limited(self, name: str, cases: tuple[Case, ...], found: Mapping[int, Estimate]) -> Phase:
         """A phase of the first of the cases that are estimated, with the limits of all of them."""

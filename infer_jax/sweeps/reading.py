@@ -146,7 +146,7 @@ def axis_of(where: str, path: str, table: Table) -> Axis:
         raise InputError(where, path, values, "numbers") from None
 
 
-def requests_of(where: str, table: Table, of: str = "") -> tuple[dict[str, Any], dict[str, Axis]]:
+def requests_of(where: str, table: Table, of: str = "") -> tuple[Body, dict[str, Axis]]:
     """The workload and the plan of a table, and axes over their numbers."""
     parts: dict[str, Spec] = {"workload": Workload.of(), "plan": Plan.of()}
     axes: dict[str, Axis] = {}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from infer_jax.catalog import Model, System, list_models, list_systems, load_model, load_system
 from infer_jax.catalog.foreign import read_toml
@@ -215,7 +215,7 @@ def _estimator(
 
 
 def _constraint(where: str, table: object) -> Constraint:
-    fields: Any = read_table(where, "where", table, CONSTRAINT)
+    fields: Body = read_table(where, "where", table, CONSTRAINT)
     fields = {k: tuple(v) if is_list(v) else v for k, v in fields.items()}
     with problems_of(where, "where"):
         return Constraint(**fields)

@@ -7,7 +7,7 @@ import infer_jax as ij
 from infer_jax.catalog import load_model
 from infer_jax.design.toml import spec_of
 from infer_jax.errors import InputError
-from infer_jax.estimators import make
+from infer_jax.estimators import Estimator, make
 from infer_jax.silicon.chips import load_accelerator
 from infer_jax.silicon.mixture import Case, Mixture, mixture_of
 from infer_jax.specs import Plan, Workload
@@ -96,12 +96,15 @@ DESIGN = {
 
 def test_cases_of_a_file():
     estimator, space, _ = read_space("file", FILE)
+    assert isinstance(estimator, Estimator)
     mixture = mixture_of(estimator)
+    assert mixture is not None
     assert float(mixture.prompts) == float(mixture.outputs) == 3.0
     two, three = mixture.cases
     assert three.arch is None and float(three.workload.isl) == 8192
     assert (float(three.prompts), float(three.outputs)) == (0.5, 1.0)
-    assert float(two.arch.width) == float(arch("qwen3-8b").width) and float(two.tpot) == 0.004
+    assert two.arch is not None and float(two.tpot) == 0.004
+    assert float(two.arch.width) == float(arch("qwen3-8b").width)
     assert all(float(x.osl) == 256 for x in (space.workload, two.workload, three.workload))
     assert space.axes["estimator.target.cases.0.plan.tp"].steps == (1, 2)
     spec = spec_of("file", DESIGN)
