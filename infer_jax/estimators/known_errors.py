@@ -22,6 +22,7 @@ BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
 GENERATION = {"hopper": "Hopper", "blackwell": "Blackwell", "cdna3": "CDNA 3", "cdna4": "CDNA 4"}
 NAMES = {name: engine.title for name, engine in engines.ENGINES.items()}
 FACTS = {"visible", "generation"}  # of a chip, in profiles that were fitted to no server
+FEW = 30  # measured rows of a format from which they are not mentioned
 MEASURED = ("NVIDIA", "AMD")  # makes of measured rows: first word of a title
 
 
@@ -111,11 +112,13 @@ def trust(
     changed: bool = False,
     formats: str = "",
     layout: str = "",
+    bits: int = 0,
 ) -> Trust:
     """The known errors of an estimator on a system, for a model by its name.
 
     ``changed``: whether the user changed numbers of the system, so that no measured row is of it;
-    ``formats``, ``layout``: of the model and of its one instance in words, where they are known.
+    ``formats``, ``layout``: of the model and of its one instance in words, where they are known;
+    ``bits``: of its weights, 0 where they are not.
 
     >>> from infer_jax.catalog import load_system
     >>> from infer_jax.estimators import make
@@ -151,14 +154,19 @@ def trust(
         unmeasured = not amd and not system.title.startswith(MEASURED)
         trusted = trusted._replace(foreign=unmeasured)
         return _unseen(trusted, known, "amd" if amd else "make" if unmeasured else "system")
-    known = f"{rows or 'no'} measured rows on {system.name}"
+    known = f"{rows or 'no'} measured row{'s' * (rows != 1)} on {system.name}"
+    widths = serving_measured().weights.get(system.name, {}).get(engine, {})
+    alike = widths.get(str(bits), 0)
+    if rows and bits and alike < FEW:
+        known += f", {alike or 'none'} of them with weights of {bits} bits"
     if not estimator.has_bands:
         known += ", of the laws fitted to them; errors of those it adds are not known"
         return trusted._replace(says=f"{head}{known}.")
     if errors is None:
         return _unseen(trusted, known, "amd" if amd else "system")
-    if not known_model:
-        return _unseen(trusted, f"{known}, none of {model}", "amd" if amd else "model")
+    if not known_model or (bits and not alike):
+        known += "" if known_model else f", none of {model}"
+        return _unseen(trusted, known, "amd" if amd else "model")
     return _with_errors(trusted, known, FITTED, errors.median)
 
 

@@ -18,7 +18,7 @@ from infer_jax.calibration.pooled.likelihood import (
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
 from infer_jax.calibration.uncertainty import QUANTILES, Fit, covariance, identifiability, interval
 from infer_jax.catalog import list_models
-from infer_jax.catalog.published import ErrorLaw, serving_coefficients
+from infer_jax.catalog.published import ErrorLaw, serving_coefficients, weight_bits
 
 SHARES = (0.5, 0.8, 0.95)
 MIN_ROWS = 30  # rows of a system and engine below which their errors are not given
@@ -109,9 +109,13 @@ def _coefficients(fit: Fit, servers: list[str]) -> Iterator[str]:
 def _measured(rows: Sequence[PooledRow]) -> Iterator[str]:
     """Models, and rows of each system and engine; ATOM's are of no engine that is offered."""
     counts: dict[str, Counter[str]] = {}
+    widths: dict[tuple[str, str], Counter[int]] = {}
     models: dict[str, set[str]] = {"": set()}
     for row in rows:
         counts.setdefault(row.system, Counter())[row.engine] += 1
+        assert row.served is not None
+        width = weight_bits(row.served.formats.feedforward[0])
+        widths.setdefault((row.system, row.engine), Counter())[width] += 1
         own = row.system if row.system in AMD else ""
         bundled = {row.model, *TWINS.get(row.model, ())} & set(list_models())
         models.setdefault(own, set()).update(bundled)
@@ -124,6 +128,10 @@ def _measured(rows: Sequence[PooledRow]) -> Iterator[str]:
     for system, engines in sorted(counts.items()):
         cells = ", ".join(f"{engine} = {count}" for engine, count in sorted(engines.items()))
         yield f"{system} = {{ {cells} }}\n"
+    yield "# of them by bits of the weights of feedforward\n[measured.weights]\n"
+    for (system, engine), bits in sorted(widths.items()):
+        cells = ", ".join(f"{width} = {count}" for width, count in sorted(bits.items()))
+        yield f"{system}.{engine} = {{ {cells} }}\n"
 
 
 def _errors(fit: Fit, times: PooledTimes) -> Iterator[str]:

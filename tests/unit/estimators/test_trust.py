@@ -16,9 +16,9 @@ from infer_jax.catalog.published import (
 from infer_jax.estimators import make, measured_within, trust
 
 
-def said(name, system, model="qwen3-32b"):
+def said(name, system, model="qwen3-32b", **asked):
     found = ij.load_system(system)
-    return trust(name, make(name, found.coefficients), found, model)
+    return trust(name, make(name, found.coefficients), found, model, **asked)
 
 
 def test_errors_of_closed_loops_are_of_rows_that_were_fitted():
@@ -99,6 +99,25 @@ def test_few_rows_and_other_models_get_the_errors_of_what_was_left_out():
 
 def own_median():
     return serving_errors()["h100_sxm", "vllm"].median
+
+
+def test_a_format_of_few_rows_is_said_and_one_of_none_has_the_errors_of_what_was_left_out():
+    measured = serving_measured()
+    for system, engines in measured.weights.items():
+        for engine, widths in engines.items():
+            assert sum(widths.values()) == measured.rows[system][engine]
+    assert "16" not in measured.weights["h200_sxm"]["vllm"]
+    none, some = said("serving", "h200_sxm", bits=16), said("serving", "h200_sxm", bits=8)
+    assert ", none of them with weights of 16 bits; median error of models left" in none.says
+    assert none.median == unseen_errors()["model"].median
+    assert (
+        "weights of" not in some.says and some.median == serving_errors()["h200_sxm", "vllm"].median
+    )
+    few = said("serving.sglang", "h100_sxm", bits=8)
+    count = measured.weights["h100_sxm"]["sglang"]["8"]
+    assert f", {count} of them with weights of 8 bits; median error of fitted" in few.says
+    by_verb = ij.estimate("llama-3.1-8b", "h200_sxm", tp=1, batch=1)
+    assert "with weights of 16 bits" in by_verb.trust.says
 
 
 def test_bundled_twins_have_one_architecture():
