@@ -146,17 +146,14 @@ def trust(
     trusted = trusted._replace(known=estimator.has_bands and not changed)
     if not engines:
         generation = GENERATION[estimator.generation_name]
-        altered = " with changed numbers" if changed else ""
-        known = (
-            f"no measured rows for {system.name}{altered}: coefficients borrowed from {generation}"
-        )
+        known = f"no measured rows for {system.name}{' with changed numbers' * changed}: "
+        known += f"coefficients borrowed from {generation}"
         trusted = trusted._replace(says=f"{BORROWED} {head}", borrowed_from=generation)
         unmeasured = not amd and not system.title.startswith(MEASURED)
         trusted = trusted._replace(foreign=unmeasured)
         return _unseen(trusted, known, "amd" if amd else "make" if unmeasured else "system")
     known = f"{rows or 'no'} measured row{'s' * (rows != 1)} on {system.name}"
-    widths = serving_measured().weights.get(system.name, {}).get(engine, {})
-    alike = widths.get(str(bits), 0)
+    alike = serving_measured().weights.get(system.name, {}).get(engine, {}).get(str(bits), 0)
     if rows and bits and alike < FEW:
         known += f", {alike or 'none'} of them with weights of {bits} bits"
     if not estimator.has_bands:
@@ -164,8 +161,8 @@ def trust(
         return trusted._replace(says=f"{head}{known}.")
     if errors is None:
         return _unseen(trusted, known, "amd" if amd else "system")
+    known += "" if known_model else f", none of {model}"
     if not known_model or (bits and not alike):
-        known += "" if known_model else f", none of {model}"
         return _unseen(trusted, known, "amd" if amd else "model")
     return _with_errors(trusted, known, FITTED, errors.median)
 

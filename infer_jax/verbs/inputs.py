@@ -9,7 +9,6 @@ from typing import cast
 from infer_jax import engines, estimators, legal
 from infer_jax.catalog import Model, System, load_model, load_system
 from infer_jax.catalog.names import chip_of
-from infer_jax.catalog.published import weight_bits
 from infer_jax.errors import InputError
 from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import Serving
@@ -325,8 +324,8 @@ def trust(name: str, estimator: Estimator, setup: Setup, plan: Plan | None = Non
     own = bool(setup.system.bands()) and estimator.batches  # else no layout makes a difference
     layout = deployment(plan).label if plan is not None and own else ""
     model = setup.model
-    widths = [b.feedforward.weights.bytes for b in model.architecture.blocks if b.feedforward]
-    asked = model.name, altered, model.quantisation, layout, weight_bits(widths[-1])
+    sizes = [b.feedforward.weights.bytes for b in model.architecture.blocks if b.feedforward]
+    asked = model.name, altered, model.quantisation, layout, int(8.0 * float(sizes[-1]))
     known = estimators.trust(name, estimator, setup.system, *asked)
     if setup.engine_version is None:
         return known

@@ -18,7 +18,7 @@ from infer_jax.calibration.pooled.likelihood import (
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
 from infer_jax.calibration.uncertainty import QUANTILES, Fit, covariance, identifiability, interval
 from infer_jax.catalog import list_models
-from infer_jax.catalog.published import ErrorLaw, serving_coefficients, weight_bits
+from infer_jax.catalog.published import ErrorLaw, serving_coefficients
 
 SHARES = (0.5, 0.8, 0.95)
 MIN_ROWS = 30  # rows of a system and engine below which their errors are not given
@@ -114,7 +114,7 @@ def _measured(rows: Sequence[PooledRow]) -> Iterator[str]:
     for row in rows:
         counts.setdefault(row.system, Counter())[row.engine] += 1
         assert row.served is not None
-        width = weight_bits(row.served.formats.feedforward[0])
+        width = int(8.0 * row.served.formats.feedforward[0])  # 4.25 and 4.5 with scales are 4
         widths.setdefault((row.system, row.engine), Counter())[width] += 1
         own = row.system if row.system in AMD else ""
         bundled = {row.model, *TWINS.get(row.model, ())} & set(list_models())

@@ -14,7 +14,6 @@ from infer_jax.catalog.published.fitted import (
     serving_errors as serving_errors,
     serving_measured as serving_measured,
     unseen_errors as unseen_errors,
-    weight_bits as weight_bits,
 )
 from infer_jax.catalog.published.kernels import (
     PublishedChip as PublishedChip,

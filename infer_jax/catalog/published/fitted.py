@@ -1,7 +1,7 @@
 """The fitted coefficients of the serving and power models, with intervals and errors."""
 
 from functools import cache
-from typing import NamedTuple, SupportsFloat
+from typing import NamedTuple
 
 from infer_jax.catalog.foreign import Parsed
 from infer_jax.catalog.published.tables import tables
@@ -125,17 +125,6 @@ def serving_measured() -> Measured:
     table = tables("serving")["measured"]
     own = {system: tuple(models) for system, models in table["own"].items()}
     return Measured(tuple(table["models"]), table["rows"], own, table["weights"])
-
-
-def weight_bits(size: SupportsFloat) -> int:
-    """The class of a weight of ``size`` bytes by which rows are counted: 16, 8 or 4 bits.
-
-    Scales of blocks come on top of 4 bits (NVFP4 and MXFP4 take 0.53 to 0.56 bytes).
-
-    >>> [weight_bits(x) for x in (2.0, 1.0, 0.5625)]
-    [16, 8, 4]
-    """
-    return 16 if float(size) > 1.5 else 8 if float(size) > 0.75 else 4
 
 
 def power_shares(generation: str = "unseen") -> dict[str, float]:
