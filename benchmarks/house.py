@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_247,
-    "lines of code of the package": 38_272,
-    "lines of the package": 66_428,
+    "lines of code of the front": 10_248,
+    "lines of code of the package": 38_286,
+    "lines of the package": 66_444,
     "files of the package": 446,
     "lines of experiments": 11_000,
-    "lines of tests": 33_012,
+    "lines of tests": 33_031,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
