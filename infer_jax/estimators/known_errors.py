@@ -141,7 +141,7 @@ def trust(
     if not engines and set(system.coefficients.get("serving", {})) - FACTS:
         says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
         return trusted._replace(says=says)
-    known_model = model in serving_measured().models_of(system.name)
+    new_model = model not in serving_measured().models_of(system.name)
     amd = estimator.generation_name.startswith("cdna")
     trusted = trusted._replace(known=estimator.has_bands and not changed)
     if not engines:
@@ -161,9 +161,8 @@ def trust(
         return trusted._replace(says=f"{head}{known}.")
     if errors is None:
         return _unseen(trusted, known, "amd" if amd else "system")
-    known += "" if known_model else f", none of {model}"
-    if not known_model or (bits and not alike):
-        return _unseen(trusted, known, "amd" if amd else "model")
+    if new_model or (bits and not alike):
+        return _unseen(trusted, known + f", none of {model}" * new_model, "amd" if amd else "model")
     return _with_errors(trusted, known, FITTED, errors.median)
 
 
