@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_248,
-    "lines of code of the package": 38_286,
-    "lines of the package": 66_444,
+    "lines of code of the package": 38_285,
+    "lines of the package": 66_443,
     "files of the package": 446,
     "lines of experiments": 11_000,
     "lines of tests": 33_031,
