@@ -40,6 +40,13 @@ def hourly_emissions(chip: Accelerator, smoothing: Smoothing = None) -> Array:
     return running + embodied_emissions(chip, smoothing) / sold
 
 
+def scaled_dies(chip: Accelerator, factor: Array) -> Accelerator:
+    """The chip with so many times the cores, buffer and ends of memory and links on each die."""
+    die = chip.die
+    own = {name: getattr(die, name) * factor for name in ("cores", "buffer", "memories", "links")}
+    return chip.replace(active=chip.active * factor, die=die.replace(**own))
+
+
 @spec
 class OnSilicon(Wrapper):
     """An estimator that takes an ``Accelerator`` where others take its data sheet.
@@ -49,7 +56,8 @@ class OnSilicon(Wrapper):
     pass, so that what cannot be made is infeasible. ``counted``: in what an hour is counted, and
     with it ``cost`` and ``input_cost``: USD of rent, joules at the power limit, or kg of CO2
     equivalents, embodied and of electricity. A smoothing of the target, or ``smooth``, joins
-    steps of buffers by lines.
+    steps of buffers by lines. With ``chiplets`` cores (made and switched on), buffer and ends of
+    memory and links are those of the package, divided equally among its ``dies``.
 
     >>> from infer_jax.estimators import make
     >>> from infer_jax.silicon.chips import load_accelerator
@@ -65,9 +73,15 @@ class OnSilicon(Wrapper):
     target: Estimator = part("the estimator")
     smooth: Array = number("above 0: no steps in areas", kind="size", default=1.0)
     counted: str = static("USD, J or kg", default="USD")
+    chiplets: bool = static("whether its dies share the numbers of the package", default=False)
+
+    def divided(self, chip: Accelerator) -> Accelerator:
+        """The chip with the numbers of one die in place of those of the package."""
+        return scaled_dies(chip, 1.0 / chip.dies) if self.chiplets else chip
 
     def lowered(self, chip: Accelerator) -> Hardware:
         """The data sheet, with an hour counted in USD, joules or kg."""
+        chip = self.divided(chip)
         sheet = chip.hardware(self.smooth)
         if self.counted == "J":
             return sheet.replace(price=hourly_energy(chip))
@@ -86,7 +100,7 @@ class OnSilicon(Wrapper):
         if not isinstance(hardware, Accelerator):
             return self.target.step(arch, hardware, forward, plan)
         phase = self.target.step(arch, self.lowered(hardware), forward, plan)
-        return phase.replace(limits=phase.limits | chip_limits(hardware, self.smooth))
+        return phase.replace(limits=phase.limits | chip_limits(self.divided(hardware), self.smooth))
 
     def estimate(
         self,
@@ -99,7 +113,7 @@ class OnSilicon(Wrapper):
         if not isinstance(hardware, Accelerator):
             return self.target.estimate(arch, hardware, workload, plan)
         found = self.target.estimate(arch, self.lowered(hardware), workload, plan)
-        own = chip_limits(hardware, self.smooth)
+        own = chip_limits(self.divided(hardware), self.smooth)
         phases = {
             name: phase.replace(limits=phase.limits | own)
             for name, phase in (("prefill", found.prefill), ("decode", found.decode))

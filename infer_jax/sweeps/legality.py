@@ -7,16 +7,20 @@ combination that breaks one is left out, as by a constraint.
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from infer_jax import legal
 from infer_jax.errors import InputError
+from infer_jax.silicon.accelerator import Accelerator
 from infer_jax.silicon.mixture import mixture_of
 from infer_jax.specs import Plan
+from infer_jax.sweeps.constraint import divides
 from infer_jax.sweeps.paths import Point, by_path
 from infer_jax.sweeps.space import Group, Slot
 
@@ -99,6 +103,13 @@ def _rules_of_cases(point: Point) -> list[legal.Rule]:
     return [
         r for a, c in zip(archs, cases, strict=True) for r in legal.rules(a, c.plan, c.workload)
     ]
+
+
+def dies_are_whole(point: Point) -> ArrayLike:
+    """Whether each die of a package has a whole number of cores and of ends of memory."""
+    chip = cast(Accelerator, point.hardware)
+    own = (chip.active, chip.die.cores, chip.die.memories)
+    return jnp.all(jnp.stack([divides(chip.dies, jnp.asarray(x)) for x in own]))
 
 
 def cases_are_legal(point: Point) -> legal.Truth:

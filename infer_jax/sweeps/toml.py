@@ -1,6 +1,7 @@
 """Reads a SPACE.toml: a space, an estimator and what to keep."""
 
-from collections.abc import Callable, Iterable
+import dataclasses
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -13,11 +14,13 @@ from infer_jax.estimators import Estimator
 from infer_jax.estimators.registry import variant
 from infer_jax.silicon.chips import load_silicon
 from infer_jax.silicon.mixture import POOLS
-from infer_jax.silicon.on_silicon import COUNTED, OnSilicon
+from infer_jax.silicon.on_silicon import COUNTED, OnSilicon, scaled_dies
+from infer_jax.specs import leaves
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.cases import FORMATS, divide_cases, mixture_reader
-from infer_jax.sweeps.constraint import FORMS, RELATIONS, Constraint
+from infer_jax.sweeps.constraint import FORMS, RELATIONS, Constraint, Predicate
 from infer_jax.sweeps.histogram import Histogram, Quantiles
+from infer_jax.sweeps.legality import dies_are_whole
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import is_list, is_names, is_table
 from infer_jax.sweeps.reading import (
@@ -140,7 +143,9 @@ def read_space(
     axes |= varied | axes_of(where, "estimator", table.get("coefficients", {}))
     parts, varied = requests_of(where, table)
     axes |= varied
-    limits = tuple(_constraint(where, x) for x in table.get("where", ()))
+    limits: list[Predicate] = [_constraint(where, x) for x in table.get("where", ())]
+    if table.get("chip", {}).get("chiplets"):
+        limits.append(dies_are_whole)
     space = Space(models, systems, **parts, axes=axes, zips=table.get("zip", ()), where=limits)
     return estimators, space, table.get("feasible", "feasible")
 
@@ -192,13 +197,39 @@ def _systems(where: str, body: Body) -> tuple[System | list[System], dict[str, A
 
 
 def _silicon(where: str, body: Body) -> tuple[System, dict[str, Axis]]:
-    """The silicon of a [chip] table, and axes over its numbers."""
-    name = body.pop("silicon", None)
+    """The silicon of a [chip] table, and axes over its numbers.
+
+    Of what is counted, ``[low, high]`` are all whole numbers between, and no others are taken.
+    """
+    name, chiplets = body.pop("silicon", None), body.pop("chiplets", False)
     body.pop("counted", None)
     if not isinstance(name, str):
         allowed = "a chip by name, or a file that describes one"
         raise InputError(where, "chip.silicon", name or "missing", allowed)
-    return load_silicon(name), axes_of(where, "hardware", body)
+    system = load_silicon(name)
+    if chiplets:  # its numbers are of the package from here on
+        chip = scaled_dies(system.chip, system.chip.dies)
+        system = dataclasses.replace(system, chip=chip)
+    counts = {path for path, known, _ in leaves(system.chip) if known["kind"] == "count"}
+    axes = axes_of(where, "hardware", _with_whole_bounds(body, counts))
+    for path, axis in axes.items():
+        field = path.removeprefix("hardware.")
+        if field in counts and any(float(x) % 1 for x in axis.steps):
+            raise InputError(where, f"chip.{field}", list(axis.steps), "whole numbers")
+    return system, axes
+
+
+def _with_whole_bounds(body: Body, counts: Collection[str], above: str = "") -> Body:
+    """The table with ``[low, high]`` of what is counted as the whole numbers between."""
+    found: Body = {}
+    for key, value in body.items():
+        path = f"{above}{key}"
+        if is_table(value):
+            value = _with_whole_bounds(value, counts, f"{path}.")
+        elif is_list(value) and path in counts and len(value) == 2:
+            value = {"integers": value}
+        found[key] = value
+    return found
 
 
 def _estimator(
@@ -211,7 +242,9 @@ def _estimator(
     counted = chip.get("counted", COUNTED[0])
     if counted not in COUNTED:
         raise InputError(where, "chip.counted", counted, ", ".join(COUNTED))
-    return OnSilicon.of(target=made, counted=counted)
+    if not isinstance(chiplets := chip.get("chiplets", False), bool):
+        raise InputError(where, "chip.chiplets", chiplets, "true or false")
+    return OnSilicon.of(target=made, counted=counted, chiplets=chiplets)
 
 
 def _constraint(where: str, table: object) -> Constraint:

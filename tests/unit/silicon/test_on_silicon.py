@@ -15,6 +15,7 @@ from infer_jax.silicon.mixture import Case, Mixture, MixtureEstimate
 from infer_jax.silicon.on_silicon import OnSilicon, hourly_emissions, hourly_energy
 from infer_jax.silicon.spread import coefficient_deviations, draw_chips, interval
 from infer_jax.specs import Plan, Workload
+from infer_jax.sweeps.toml import read_space
 from infer_jax.verbs.chip_result import figures_of
 
 from ..physics.derivatives import agree_at
@@ -240,3 +241,72 @@ def test_the_answer_of_chip_stands_beside_what_is_published():
     assert found.die_mm2 == pytest.approx(sum(found.sizes["die"].values()) * 1e6, rel=1e-9)
     with pytest.raises(InputError, match="h100_sxm"):
         ij.chip("h101")
+
+
+CHIPLETS = {
+    "estimator": "economics.planned",
+    "arch": {"model": "llama-3.1-8b"},
+    "chip": {
+        "silicon": "h100_sxm",
+        "chiplets": True,
+        "dies": {"values": [1, 2, 3, 4]},
+        "active": {"integers": [72, 144, 6]},
+        "stacks": [2, 5],
+        "die": {"memories": {"integers": [4, 8, 2]}, "core": {"rows": {"integers": [8, 16, 8]}}},
+    },
+    "workload": {"isl": 2048, "osl": 256, "batch": 16},
+}
+
+
+def test_dies_of_a_package_share_its_cores_and_ends():
+    chip = load_accelerator("h100_sxm")
+    law = OnSilicon.of(target=IDEAL, chiplets=True)
+    four = law.divided(chip.at({"dies": 4.0}))
+    assert float(four.die.cores) == 36 and float(four.active) == 33
+    one, quarter = (float(laws.areas(x).total) for x in (chip, four))
+    assert 0.24 < quarter / one < 0.3  # ends and controllers have steps
+    # smaller dies yield more, and bonds of more of them fail
+    assert float(laws.good_die_cost(four).good) * 4 < float(laws.good_die_cost(chip).good)
+    whole = law.estimate(arch(), chip, work(), Plan.of())
+    parts = law.estimate(arch(), chip.at({"dies": 4.0}), work(), Plan.of())
+    assert float(parts.tpot) == pytest.approx(float(whole.tpot), rel=1e-9)
+
+    def price(dies, cores):
+        return law.lowered(chip.at({"dies": dies, "die.cores": cores})).price
+
+    agree_at(price, (jnp.asarray(2.5), jnp.asarray(140.5)))
+
+
+def test_designs_have_whole_dies_cores_stacks_and_arrays():
+    spec = {**CHIPLETS, "objective": {"best": "cost"}, "limits": {"tpot": 0.02}}
+    spec["search"] = {"restarts": 8, "steps": 40}
+    found = ij.codesign(spec=spec).designs[0].design
+    chip = found.point.hardware
+    assert isinstance(chip, laws.Accelerator)
+    numbers = (chip.dies, chip.active, chip.stacks, chip.die.memories, chip.die.core.rows)
+    assert all(float(x).is_integer() for x in numbers)
+    dies = float(chip.dies)
+    assert all(float(x) % dies == 0 for x in (chip.active, chip.die.cores, chip.die.memories))
+    best = ij.sweep({**CHIPLETS, "keep": {"best": "cost", "under": {"tpot": 0.02}}}).rows()[0]
+    assert found.objective == pytest.approx(best["cost"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("chip", "words"),
+    [
+        ({"stacks": {"linear": [2, 5, 4]}}, None),
+        ({"stacks": {"linear": [2, 5, 3]}}, "chip.stacks.*whole numbers"),
+        ({"stacks": 2.5}, "chip.stacks.*whole numbers"),
+        ({"clock": [1e9, 2e9]}, "clock.*a table such as"),
+        ({"stacks": [5, 2]}, "stacks"),
+        ({"chiplets": 3}, "chip.chiplets.*true or false"),
+    ],
+)
+def test_what_is_counted_is_whole(chip, words):
+    table = {**CHIPLETS, "chip": {"silicon": "h100_sxm", **chip}}
+    if words is None:
+        assert read_space("file", table)[1].axes["hardware.stacks"].steps == (2, 3, 4, 5)
+        return
+    with pytest.raises(InputError, match=words) as caught:
+        read_space("file", table)
+    assert "\n" not in str(caught.value)
