@@ -125,7 +125,8 @@ def ascend(
                 now = float(np.exp(sign * best[-1])) if good.size else np.nan
                 seconds = time.perf_counter() - started
                 progress(AscentProgress(i + 1, rounds, now, float(excess.min()), seconds))
-            if i > 1 and np.isfinite(best[-3]) and best[-3] - min(best[-2:]) < MIN_GAIN:
+            # where no restart keeps the limits now, they are still on their way
+            if i > 1 and np.all(np.isfinite(best[-3:])) and best[-3] - min(best[-2:]) < MIN_GAIN:
                 break
         objective, excess, values = (np.concatenate(x) for x in zip(*traces, strict=True))
         ended = np.asarray(lanes.free), np.asarray(lanes.digits)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, Unpack
 
 import jax
@@ -41,11 +41,14 @@ class Design:
     """A design, the start it came from, and the effort of the search.
 
     ``values`` are the axes; ``index`` is the point's place in the grid, None where the start
-    itself was best. ``counts``: gradients, lattice points, restarts.
+    itself was best, and ``digits`` are those in its group, number ``group``. ``counts``: gradients,
+    lattice points, restarts.
     """
 
     values: Mapping[str, Tree]
     index: int | None
+    group: int
+    digits: tuple[int, ...]
     point: Point
     estimate: Estimate
     start: Point
@@ -122,16 +125,19 @@ class Search:
         seed: int = 0,
         method: str = "adam",
         progress: Callable[[AscentProgress], None] | None = None,
+        near: Sequence[Design] = (),
     ) -> Design:
-        """One search; ``under`` gives other values to the limits. See ``optimise``."""
+        """One search; ``under`` gives other values to the limits. See ``optimise``.
+
+        ``near``: designs to begin at, too. With 0 steps these and the start alone are rounded.
+        """
         started = time.perf_counter()
         fewest = 1 if restarts is None else restarts
-        if not (1 <= fewest <= MAX_RESTARTS and 1 <= steps <= MAX_STEPS):
+        if not (1 <= fewest <= MAX_RESTARTS and 0 <= steps <= MAX_STEPS):
             allowed = f"1 to {MAX_RESTARTS:,} restarts (each a search) of 1 to {MAX_STEPS:,} steps"
             raise InputError("codesign", "restarts, steps", (restarts, steps), allowed)
         start, rng = start or {}, np.random.default_rng(seed)
-        known = {**dict(self.problems[0].keep.limits), **(under or {})}
-        limits = np.array([known[name] for name, _ in self.problems[0].keep.limits], np.float64)
+        limits = self.limits(under)
         paths: list[AscentPath] = []
         # excess, objective, group, digits, and where they lie
         best: list[tuple[float, float, int, np.ndarray, Lattice]] = []
@@ -142,25 +148,37 @@ class Search:
             if restarts is not None:
                 share = max(1, restarts // len(self.problems))
             free, digits = relaxed.random(rng, share)
+            known = [x.digits for x in near if x.group == number and x.index is not None]
             if relaxed.moving:
                 free[0] = relaxed.free(relaxed.start_values(start))
-                near = free[1 : share // NEAR_START]
-                near[:] = free[0] + rng.normal(size=near.shape)
+                around = free[1 : share // NEAR_START]
+                around[:] = free[0] + rng.normal(size=around.shape)
+                for i, own in enumerate(known[: share - 1], 1):
+                    free[-i], digits[-i] = relaxed.free_of(own), own
+            if relaxed.moving and steps > 0:
                 path = ascend(
                     problem, free, digits, limits, steps=steps, method=method, progress=progress
                 )
                 paths.append(path)
                 counts["gradients"] += path.gradients
                 free, digits = _distinct_ends(problem, path)
-            rounded = round_ends(lattice, free, digits, rng)
+            elif relaxed.moving:
+                free, digits = free[:1], digits[:1]
+            rounded = round_ends(lattice, free, digits, rng, known)
             [objective], [excess] = lattice(rounded[None])
             best.append((float(excess), float(objective), number, rounded, lattice))
             counts["restarts"] += share
             counts["lattice"] += len(lattice.scores)
-        excess, *_, rounded, lattice = min(best, key=lambda end: end[:3])
+        excess, _, number, rounded, lattice = min(best, key=lambda end: end[:3])
         design = self._design(lattice, rounded, excess <= 0, start)
+        design = dataclasses.replace(design, group=number, digits=tuple(rounded.tolist()))
         seconds = time.perf_counter() - started
         return dataclasses.replace(design, paths=tuple(paths), counts=counts, seconds=seconds)
+
+    def limits(self, under: Mapping[str, float] | None = None) -> np.ndarray:
+        """The limits on terms in the order of ``keep``, with the values of ``under``."""
+        own = dict(self.problems[0].keep.limits)
+        return np.array([{**own, **(under or {})}[name] for name in own], np.float64)
 
     def _design(
         self, lattice: Lattice, rounded: np.ndarray, met: bool, start: Mapping[str, float]
@@ -198,6 +216,8 @@ class Search:
         return Design(
             values=values,
             index=index,
+            group=0,
+            digits=(),
             point=point,
             estimate=estimate,
             start=base,

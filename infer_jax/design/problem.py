@@ -5,7 +5,7 @@ and, where the estimator can be smoothed, no kinks; the exact form is the sweep'
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from infer_jax.sweeps.constraint import Constraint, Predicate, Sides, holds
 from infer_jax.sweeps.paths import Point, estimate_at, look
 from infer_jax.sweeps.point import Evaluation, one_point
 from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.reducers import Best
+from infer_jax.sweeps.reducers import Best, is_least
 
 BATCHES = 256, 4096  # lattice points evaluated together: few, and many
 MIN_TEMPERATURE = 1e-3  # the temperature at which a smoothed estimator is as good as exact
@@ -80,7 +80,7 @@ class DesignProblem:
         pairs: list[tuple[Array, Array]] = []
         for (name, _), limit in zip(self.keep.limits, limits, strict=True):
             value = look(name, point, estimate)
-            pairs.append((limit, value) if self.signs[name] < 0 else (value, limit))
+            pairs.append((limit, value) if is_least(name, self.signs) else (value, limit))
         return pairs
 
     def relaxation(
@@ -147,7 +147,7 @@ class DesignProblem:
         """Rounds of ascent of this problem that were compiled before."""
         return {}
 
-    def exact(self, digits: ArrayLike, limits: np.ndarray) -> Scores:
+    def exact(self, digits: ArrayLike | Sequence[int], limits: np.ndarray) -> Scores:
         """Scores of lattice points (rows of digits) under the exact model in float64."""
         lattice = np.asarray(digits, np.int32).reshape(-1, max(1, len(self.relaxed.group.sizes)))
         scores: list[list[np.ndarray]] = []
@@ -201,7 +201,7 @@ def violations(
     broken: Broken = []
     needed = problem.terms_needed(point, estimate, limits)
     for (name, _), (need, capacity) in zip(problem.keep.limits, needed, strict=True):
-        floor = problem.signs[name] < 0
+        floor = is_least(name, problem.signs)
         value, limit, word = (capacity, need, "least") if floor else (need, capacity, "most")
         text = f"{name} {float(value):.4g}, at {word} {float(limit):.4g}"
         broken.append((text, float(need / capacity) - 1.0))

@@ -91,6 +91,11 @@ class Relaxation:
             free[list(members)] = np.log(np.clip(own, INSIDE, 1.0))
         return free
 
+    def free_of(self, digits: Sequence[int]) -> np.ndarray:
+        """Coordinates of the moving digits at a point of the grid."""
+        pairs = zip(self.moving, self.tables, strict=True)
+        return self.free([float(table[digits[digit]]) for digit, table in pairs])
+
     def steps(self, free: Array, digits: Array) -> list[Array]:
         """The step of every slot: moving ones at their coordinate, the others at their digit."""
         values = dict(zip(self.moving, self.values(free), strict=True)) if self.moving else {}

@@ -5,6 +5,7 @@ Every end is rounded both ways in every axis. From the best of these, moves of o
 several axes at once. The exact model decides; no point is evaluated twice.
 """
 
+from collections.abc import Sequence
 from itertools import combinations, product
 
 import jax.numpy as jnp
@@ -83,14 +84,22 @@ def neighbours(digits: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) 
 
 
 def round_ends(
-    lattice: Lattice, free: np.ndarray, digits: np.ndarray, rng: np.random.Generator
+    lattice: Lattice,
+    free: np.ndarray,
+    digits: np.ndarray,
+    rng: np.random.Generator,
+    near: Sequence[Sequence[int]] = (),
 ) -> np.ndarray:
-    """The digits of the best lattice point around the ends (rows of coordinates and digits)."""
+    """The digits of the best lattice point around the ends (rows of coordinates and digits).
+
+    ``near``: the digits of other points to begin at.
+    """
     problem = lattice.problem
     around = [lattice.inside(corners(problem, f, d)) for f, d in zip(free, digits, strict=True)]
     firsts = _ranked(lattice, np.array([_best(lattice, rows) for rows in around]))
     rest = _ranked(lattice, np.concatenate(around))[:CLIMBS]
-    climbers = _ranked(lattice, np.r_[firsts[:CLIMBS], rest])[: max(CLIMBS, len(firsts))]
+    begun = np.array(near, int).reshape(-1, digits.shape[1])
+    climbers = _ranked(lattice, np.r_[firsts[:CLIMBS], rest, begun])[: max(CLIMBS, len(firsts))]
     idle = 0
     for _ in range(MAX_ROUNDS):
         if idle >= PATIENCE:

@@ -97,6 +97,12 @@ class DesignSpec:
     trusted: tuple[Trust, ...] = ()
     system: str = ""  # as the file names it
 
+    @property
+    def along(self) -> str:
+        """The limit that varies along a frontier; "" of one design."""
+        first, *others = (dict(keep.under) for keep in self.keeps)
+        return next((name for name in first if any(x[name] != first[name] for x in others)), "")
+
 
 def load_spec(path: str | Path) -> DesignSpec:
     """The design problem of a file.

@@ -92,6 +92,8 @@ NAMES = {
     "arch.cache.bytes": "bytes of a KV cache element",
     "arch.embedding.bytes": "bytes of an embedding weight",
     "arch.head.bytes": "bytes of an output head weight",
+    "active": "cores of a die",
+    "limit": "power limit",
     "count": "layers",
     "attention.head_width": "head size",
     "attention.value_width": "head size of values",
@@ -381,12 +383,10 @@ def name_of(path: str) -> str:
 
     >>> name_of("arch.blocks.*.attention.kv_heads"), name_of("hardware.chip.memory_bandwidth")
     ('KV heads', 'memory bandwidth')
-    >>> name_of("hardware.host.disk_bandwidth")
-    'host disk bandwidth'
     >>> name_of("plan.decode.tp"), name_of("plan.prefill_copies")
     ('tensor parallel, TP, decode pool', 'instances, prefill pool')
-    >>> name_of("arch.blocks.0.count"), name_of("arch.blocks.1.count")
-    ('layers', 'layers, block 2')
+    >>> name_of("arch.blocks.1.count")
+    'layers, block 2'
     """
     block = re.match(r"arch\.blocks\.(\d+)\.", path)
     if block is not None:  # one of them, as a design has it

@@ -16,7 +16,7 @@ from infer_jax.specs import outputs
 from infer_jax.sweeps import refine
 from infer_jax.sweeps.paths import numbers
 from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.reducers import Best
+from infer_jax.sweeps.reducers import Best, is_least
 from infer_jax.sweeps.refine import RefinedPoints
 from infer_jax.sweeps.space import spread
 
@@ -88,8 +88,9 @@ def exceeded_limits(ready: Prepared, rows: RefinedPoints, units: Units, i: int) 
     broken: list[str] = []
     for name, limit in reducer.limits if isinstance(reducer, Best) else ():
         value = terms[name][i]
-        if (value < limit) if signs[name] < 0 else (value > limit):
-            word = "under" if signs[name] < 0 else "over"
+        least = is_least(name, signs)
+        if (value < limit) if least else (value > limit):
+            word = "under" if least else "over"
             broken.append(f"{name} {value:.4g} {word} {limit:.4g} {units[name]}")
     for name, need in terms.items() if not terms["feasible"][i] else ():
         # numbers of a phase that was not evaluated are not known

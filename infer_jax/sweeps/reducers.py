@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int, UInt32
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps.digits import before, to_index
+from infer_jax.sweeps.paths import Point
 from infer_jax.typed_jax import cond
 
 BATCH = 1024  # survivors of a chunk that are inserted together
@@ -237,7 +238,8 @@ class TopK(Ranking):
 class Best(Ranking):
     """The feasible point with the best ``by`` under limits such as ``{"ttft": 0.3}``.
 
-    For a term of which more is better (a rate), the limit is a minimum. If no point meets all
+    For a term of which more is better (a rate), the limit is a minimum; of an input, such as
+    ``hardware.chip.flops_16``, it is a maximum. If no point meets all
     limits, the answer is ``misses`` points with the smallest excess, the largest relative one of
     each.
     """
@@ -279,7 +281,7 @@ class Best(Ranking):
         """The objective of points within the limits, and the excess of those that are not."""
         value, excess, meets = chunk.key(self.by), chunk.shortfall, chunk.feasible
         for name, limit in self.limits:
-            term, larger = chunk.values[name], chunk.signs[name] < 0
+            term, larger = chunk.values[name], is_least(name, chunk.signs)
             excess = xp.maximum(excess, (limit / term if larger else term / limit) - 1.0)
             # the ratio may round to 1 although the limit is broken
             meets = meets & ((term >= limit) if larger else (term <= limit))
@@ -287,6 +289,11 @@ class Best(Ranking):
         near = xp.maximum(excess, 0.0), chunk.accepted & ~meets & xp.isfinite(excess)
         keys = {"met": (value, meets & xp.isfinite(value)), "missed": near}
         return {name: keys[name] for name in self.sizes}
+
+
+def is_least(name: str, signs: Mapping[str, float]) -> bool:
+    """Whether a limit is the least allowed: that of a term of which more is better."""
+    return signs[name] < 0 and name.partition(".")[0] not in Point._fields
 
 
 def _is_limit(value: object) -> bool:

@@ -69,7 +69,7 @@ def codesign(
     from infer_jax.design.toml import spec_of
     from infer_jax.verbs import pictures
     from infer_jax.verbs.codesign_result import CodesignResult
-    from infer_jax.verbs.codesign_search import design_result, read_spec, write_design
+    from infer_jax.verbs.codesign_search import design_results, read_spec, write_design
 
     model = "model" if by_command() else "config"
     folder, drawn = pictures.split(out, "a folder", bool)
@@ -93,15 +93,11 @@ def codesign(
         name = estimator or "economics.planned"
         table = default_tables(os.fspath(config), os.fspath(hardware), name, isl, osl, limits)
         design_spec = spec_of("infer-jax codesign", table)
-    designs = []
-    for i, keep in enumerate(design_spec.keeps):
-        one = design_result(design_spec, keep, seed, with_config=folder is not None)
-        if folder is not None:  # as soon as it is computed
-            one = write_design(
-                Path(folder) / (str(i + 1) if len(design_spec.keeps) > 1 else ""), one
-            )
-        designs.append(one)
-    found = CodesignResult(tuple(designs), drawn)
+    designs, flips = design_results(design_spec, seed, with_config=folder is not None)
+    if folder is not None:
+        ends = [""] if len(designs) == 1 else map(str, range(1, len(designs) + 1))
+        designs = tuple(map(write_design, (Path(folder) / end for end in ends), designs))
+    found = CodesignResult(designs, drawn, flips)
     for picture in drawn:
         found.draw(picture)
     return found

@@ -5,10 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from infer_jax.design.ascent import TOLERANCE
+from infer_jax.design.change_path import ChangePath
 from infer_jax.design.design import Design
+from infer_jax.design.frontier import Flip
 from infer_jax.design.problem import estimate_of
 from infer_jax.design.quality_wrapper import QualityEstimate
 from infer_jax.design.sensitivity import known_outputs
@@ -26,6 +29,7 @@ from infer_jax.sweeps.constraint import Constraint
 from infer_jax.sweeps.paths import Point, grows, look, unit_of
 from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import limits
+from infer_jax.verbs.codesign_tables import frontier_sections, path_sections
 
 # what is drawn of start and design: its words, unit, what of the SI unit that is, and whether
 # more (1) or less (-1) is better
@@ -108,6 +112,7 @@ class DesignResult(FigureResult):
 
     spec: DesignSpec
     design: Design
+    path: ChangePath
     keep: Best
     second: Row | None
     config: Mapping[str, object] | None
@@ -145,6 +150,8 @@ class DesignResult(FigureResult):
             "units": {row["term"]: row["unit"] for row in rows},
             "better": {name: grows(name, one.point, one.estimate) for name in one.terms},
             "second_estimator": second,
+            "path": [step._asdict() for step in self.path.steps],
+            "interaction": self.path.interaction,
             "searched": one.counts | {"seconds": one.seconds},
             "config": self.config,
             "estimator": self.spec.names[0],
@@ -161,6 +168,7 @@ class DesignResult(FigureResult):
         own = [name for name in TERMS if name in terms]
         own += [name for name in terms if ".terms." in name or name.endswith(".need")]
         yield Rows("", [terms[name] for name in own], TERM)
+        yield from path_sections(self.path, self.keep.by)
         if second is not None:
             yield from ("", "The same two under the second estimator")
             columns = (*ANSWERS, "feasible")
@@ -188,21 +196,38 @@ class DesignResult(FigureResult):
         better = GAINS.get(self.keep.by, f"{self.keep.by} {{}} times better")
         spec, changed, known = self.spec, self._changed(), known_outputs()
         point, bound = self.design.point, f" {BOUND}" * any(change.bound for change in changed)
+        with jax.enable_x64(True):
+            price = float(point.hardware.price)
         limits = ", ".join(limit_in_words(*x, known) for x in dict(self.keep.under).items())
         facts = [
             f"{count(point.workload.isl)} tokens in, {count(point.workload.osl)} out",
             ", ".join(dict.fromkeys(spec.formats.values())),
-            f"{spec.system}, {rent({'': float(point.hardware.price)})}",
+            f"{spec.system}, {rent({'': price})}",
             f"limits: {limits}" if limits else "no limits",
             _constraints(spec),
             f"estimator {spec.names[0]}",
         ]
         return plot_path(
             search_of(self.design),
-            {"what changed": changed, "what it brings": _outputs(self.design)},
+            {
+                "what changed": changed,
+                "what it brings": _outputs(self.design),
+                "one change at a time, each on top of those above": self._path(),
+            },
             title=f"{spec.model} redesigned: {better.format(f'{self.design.gain:.3g}')}",
             caption=date_caption(f"{'; '.join(filter(None, facts))}.{bound} {CAPTION}"),
         )
+
+    def _path(self) -> list[Change]:
+        """The objective before and after each step of the path."""
+        unit, sense = self._unit(self.keep.by), -int(self.design.sign)
+        changes: list[Change] = []
+        here = self.design.objective * self.path.total**self.design.sign
+        for step in self.path.steps:
+            before, here = here, here / step.gain**self.design.sign
+            title = f"{name_of(step.path)} {_cell(step.before)} to {_cell(step.after)}"
+            changes.append(Change(title, before, here, unit, sense))
+        return changes
 
     def _changed(self) -> list[Change]:
         """The numbers that were free, beside those of the start, and the bounds they lie on."""
@@ -225,17 +250,22 @@ class DesignResult(FigureResult):
 class CodesignResult(FigureResult):
     """The designs of a spec: one, or one for each value of a limit along a frontier.
 
-    ``drawn``: the files of the pictures that were asked for.
+    ``drawn``: the files of the pictures that were asked for; ``flips``: where a small change of the
+    limit flips the design.
     """
 
     designs: tuple[DesignResult, ...]
     drawn: tuple[str, ...] = ()
+    flips: tuple[Flip, ...] = ()
 
     def fields(self) -> Mapping[str, object]:
         """Of one design its own; of a frontier a list."""
         designs = [one.fields() for one in self.designs]
         drawn = {"picture": ", ".join(self.drawn)} if self.drawn else {}
-        return {**(designs[0] if len(designs) == 1 else {"frontier": designs}), **drawn}
+        if len(designs) == 1:
+            return {**designs[0], **drawn}
+        along, flips = self.designs[0].spec.along, [flip._asdict() for flip in self.flips]
+        return {"frontier": designs, "along": along, "flips": flips, **drawn}
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a term of one design; of a frontier one row a design, with all its terms."""
@@ -247,7 +277,11 @@ class CodesignResult(FigureResult):
         ]
 
     def sections(self) -> Iterator[Section]:
-        """Every design after the other."""
+        """Of a frontier its table, then every design after the other."""
+        name = self.designs[0].spec.along
+        if len(self.designs) > 1 and name:
+            limits = [dict(one.keep.under)[name] for one in self.designs]
+            yield from frontier_sections(name, limits, [x.design for x in self.designs], self.flips)
         for one in self.designs:
             yield from one.parts()
         if self.drawn:
@@ -258,14 +292,14 @@ class CodesignResult(FigureResult):
         first, under = self.designs[0], [dict(one.keep.under) for one in self.designs]
         if len(self.designs) == 1:
             return first._figure()
-        name = next(k for k in under[0] if len({limits[k] for limits in under}) > 1)
+        name = first.spec.along
         known, designs = known_outputs().get(name), [one.design for one in self.designs]
         at = np.array([(known.factor if known else 1.0) * limits[name] for limits in under])
         series = {"design": (at, np.array([one.objective for one in designs]))}
         met = np.array([one.start_met for one in designs])
         if met.any():
             series["start"] = at[met], np.array([one.start_objective for one in designs])[met]
-        title = known.short or known.title if known else name
+        title = known.short or known.title if known else name_of(name)
         unit = f", {known.printed_unit}" if known and known.printed_unit != "1" else ""
         spec = first.spec
         facts = [spec.system, _constraints(spec), f"estimator {spec.names[0]}"]

@@ -4,14 +4,17 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
 
 from infer_jax.catalog.files import write_text
 from infer_jax.design.ascent import AscentProgress
+from infer_jax.design.change_path import ChangePath, change_path
 from infer_jax.design.config_json import export, template
-from infer_jax.design.design import optimise
+from infer_jax.design.design import Design, Search
+from infer_jax.design.frontier import Flip, flips, follow
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.errors import InputError
@@ -31,11 +34,15 @@ def read_spec(spec: opt.Place | DesignSpec | Mapping[str, object]) -> DesignSpec
     return spec_of("codesign", spec) if isinstance(spec, Mapping) else load_spec(os.fspath(spec))
 
 
-def design_result(
-    spec: DesignSpec, keep: Best, seed: int | None, *, with_config: bool
-) -> DesignResult:
-    """The best design; ``with_config``: its config.json even if the model is unchanged."""
-    search = {**spec.search, **({} if seed is None else {"seed": seed})}
+def design_results(
+    spec: DesignSpec, seed: int | None, *, with_config: bool
+) -> tuple[tuple[DesignResult, ...], tuple[Flip, ...]]:
+    """The best design under each limit, and where a small change of the limit flips it.
+
+    ``with_config``: a config.json even if the model is unchanged.
+    """
+    options = {**spec.search, **({} if seed is None else {"seed": seed})}
+    under = [dict(keep.under) for keep in spec.keeps]
     with busy("searching") as show:
 
         def report(p: AscentProgress) -> None:
@@ -44,15 +51,21 @@ def design_result(
                 best = f"best {p.objective:.4g}"
             show(f"round {p.round} of {p.rounds}, {best}, {p.seconds:.0f} s")
 
-        design = optimise(
-            spec.estimator,
-            spec.space,
-            keep,
-            start=spec.start,
-            feasible=spec.feasible,
-            progress=report if is_watched() else None,
-            **search,
-        )
+        search = Search.of(spec.estimator, spec.space, spec.keeps[0], feasible=spec.feasible)
+        options |= {"start": spec.start, "progress": report if is_watched() else None}
+        designs = follow(search, under, **options)
+        paths = [change_path(search, *x) for x in zip(designs, repeat(spec.start), under)]
+        jumps = flips(search, designs, [x[spec.along] for x in under]) if spec.along else ()
+    results = [
+        _result(spec, *one, with_config=with_config)
+        for one in zip(spec.keeps, designs, paths, strict=True)
+    ]
+    return tuple(results), tuple(jumps)
+
+
+def _result(
+    spec: DesignSpec, keep: Best, design: Design, path: ChangePath, *, with_config: bool
+) -> DesignResult:
     notes = [*unlikely_times(dict(keep.under)), *design.notes]
     law, wrapper = spec.estimator.law, design.point.estimator
     tokens = wrapper.tokens if isinstance(wrapper, QualityWrapper) else 0.0
@@ -70,7 +83,7 @@ def design_result(
         for which, point in (("start", design.start), ("design", design.point)):
             other = point.estimator.around(spec.second.innermost)
             second[which] = second_estimate(keep, point._replace(estimator=other))
-    return DesignResult(spec, design, keep, second, config, tuple(notes))
+    return DesignResult(spec, design, path, keep, second, config, tuple(notes))
 
 
 def write_design(folder: Path, one: DesignResult) -> DesignResult:

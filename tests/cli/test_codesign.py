@@ -1,6 +1,7 @@
 """`infer-jax sensitivity` and `infer-jax codesign`: answers, files, and mistakes told."""
 
 import json
+import math
 import os
 import re
 import tomllib
@@ -126,7 +127,13 @@ def test_the_verb_is_what_the_command_prints(designed, tmp_path):
     spec["objective"]["along"] = {"tpot": [0.002, 0.004]}
     front = ij.codesign(spec=spec)
     assert [dict(one.keep.under)["tpot"] for one in front.designs] == [0.002, 0.004]
-    assert len(front.to_dict()["frontier"]) == len(front.rows()) == 2  # pyright: ignore
+    table = front.to_dict()
+    assert len(table["frontier"]) == len(front.rows()) == 2  # pyright: ignore
+    assert table["along"] == "tpot" and len(table["flips"]) == len(front.flips)  # pyright: ignore
+    path = front.designs[0].path
+    assert math.prod(step.gain for step in path.steps) == pytest.approx(
+        front.designs[0].design.gain
+    )
     (axes,) = front.plot().axes
     assert axes.get_xlabel() == "limit of TPOT, ms"
     result = replace(front, designs=front.designs[:1])
@@ -141,7 +148,7 @@ def test_the_verb_is_what_the_command_prints(designed, tmp_path):
     assert text[0].split() == _without(text[1], f"- {written}", "- Picture: path.svg.")
     rows = {row["term"]: row for row in result.rows()}
     assert rows["tpot"]["design"] == said["terms"]["tpot"] and rows["tpot"]["unit"] == "s"
-    assert len(result.plot().axes) == 3
+    assert len(result.plot().axes) == 4
     (tmp_path / "spec.toml").write_text(SPEC)
     assert load_spec("spec.toml").keeps[0] == result.designs[0].keep
     with pytest.raises(ij.InputError, match=r"^codesign: tpot is"):

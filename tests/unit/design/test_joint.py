@@ -1,7 +1,9 @@
 """Model, chip and layout in one search: the best of the lattice, and what training adds."""
 
 from pathlib import Path
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -29,7 +31,7 @@ SMALL = {
 
 def tables(**changes):
     """The example with few values of each number, one chip an instance."""
-    table = read_toml(EXAMPLE)
+    table: dict[str, Any] = dict(read_toml(EXAMPLE))
     few = {"active": [84, 132, 144], "stacks": [4, 5, 6], "limit": [400, 500, 600, 700]}
     chip = table["chip"] | {name: {"values": steps} for name, steps in few.items()}
     search = {"restarts": 12, "steps": 40}
@@ -60,11 +62,11 @@ def test_the_chip_that_is_designed_trains_the_model(counted):
     """6 N D FLOP at 40 % of its rate, an hour counted as that of serving is."""
     chip, arch = load_accelerator("h100_sxm"), load_model("llama-3.1-8b").architecture
     inner = OnSilicon.of(target=make("economics.planned"), counted=counted)
-    model = QualityWrapper.of(target=inner, law=law("chinchilla"), tokens=5e11, served=1e12)
+    model: Any = QualityWrapper.of(target=inner, law=law("chinchilla"), tokens=5e11, served=1e12)
     work = Workload.of(isl=4096, osl=512, batch=8)
     life = model.estimate(arch, chip, work, Plan.of())
     assert isinstance(life, QualityEstimate)
-    sheet = chip.hardware(np.float64(1.0))
+    sheet = chip.hardware(jnp.asarray(1.0))
     hour = {"USD": float(sheet.price), "J": 3600.0 * float(chip.limit)}[counted]
     hours = 6.0 * float(life.active) * 5e11 / (0.4 * float(sheet.chip.flops_16)) / 3600.0
     assert float(life.training) == pytest.approx(hours * hour, rel=1e-9)
