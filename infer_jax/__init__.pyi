@@ -26,6 +26,8 @@ from infer_jax.estimators import (
     Speculative as Speculative,
     make as make,
 )
+from infer_jax.silicon.accelerator import Accelerator as Accelerator
+from infer_jax.silicon.chips import load_accelerator as load_accelerator
 from infer_jax.specs import (
     Architecture as Architecture,
     Block as Block,

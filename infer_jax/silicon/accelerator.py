@@ -10,7 +10,7 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Limit
 from infer_jax.physics.numerics import Smoothing
-from infer_jax.silicon.area import Die, DieArea, die_area, die_core_area
+from infer_jax.silicon.area import Base, Die, DieArea, base_area, die_area, die_core_area
 from infer_jax.silicon.bill import (
     Bill,
     Ownership,
@@ -24,22 +24,27 @@ from infer_jax.silicon.interfaces import (
     RETICLE,
     Interface,
     Stack,
+    Switch,
     bandwidth,
     capacity,
+    interface,
     memory_price,
     perimeter,
+    switch_share,
 )
 from infer_jax.silicon.nodes import Node, values
 from infer_jax.silicon.power import (
     OperationEnergy,
     PowerParts,
     clock_share,
-    flop_energy,
+    element_energy,
+    multiply_energy,
+    narrow_energy,
     operand_bytes,
     operand_energy,
 )
 from infer_jax.silicon.rates import flops
-from infer_jax.silicon.wafers import DieCost, Wafer, die_cost, dies_per_wafer
+from infer_jax.silicon.wafers import DieCost, Wafer, die_cost, die_yield, dies_per_wafer
 from infer_jax.silicon.yields import expected_defects, harvested_yield, poisson_yield
 from infer_jax.specs import Chip, Hardware, Hierarchy, Spec, number, part, spec
 
@@ -59,6 +64,24 @@ def cowos() -> Assembly:
     return Assembly.of(**values("packages", "cowos"))
 
 
+def ucie() -> Interface:
+    """A module of UCIe between two dies."""
+    return interface("ucie")
+
+
+@spec
+class Unlisted(Spec):
+    """What no part of the laws is, as ratios of the whole to its parts; 1: the plain laws."""
+
+    area: Array = number("area of a die over that of its parts", kind="size", default=1.0)
+    power: Array = number(
+        "power limit over what arrays, memory and links draw at full rates",
+        kind="size",
+        default=1.0,
+    )
+    bill: Array = number("bill over that of its parts", kind="size", default=1.0)
+
+
 @spec
 class Limits(Spec):
     """What no accelerator may exceed."""
@@ -69,9 +92,10 @@ class Limits(Spec):
 
 @spec
 class Accelerator(Spec):
-    """Equal dies and memory stacks in one package, the limits it runs within, and its owner.
+    """Dies of cores and memory stacks in one package, the limits it runs within, and its owner.
 
-    Without a ``memory`` beside its dies their buffers hold weights and cache.
+    With a ``base`` memory and links end on its dies, and not on those of cores. Without a
+    ``memory`` beside its dies their buffers hold weights and cache.
     """
 
     node: Node = part("of its dies")
@@ -82,6 +106,9 @@ class Accelerator(Spec):
     memory: Stack | None = part("a stack or channel of memory", default_factory=lambda: None)
     stacks: Array = number("stacks of the package that are used", kind="count", default=0.0)
     link: Interface = part("a link to other chips")
+    base: Base | None = part("dies of another kind in its package", default_factory=lambda: None)
+    joint: Interface = part("a link between its dies", default_factory=ucie)
+    switch: Switch | None = part("between its links", default_factory=lambda: None)
     idle: Array = number("power at rest", unit="W", kind="rate")
     limit: Array = number("power that the package may draw", unit="W", kind="rate")
     voltage: Array = number(
@@ -102,6 +129,7 @@ class Accelerator(Spec):
         "bandwidth beyond them, one direction", unit="bytes/s", kind="rate", default=0.0
     )
     year: Array = number("in which memory is bought", kind="size", default=2025.0)
+    unlisted: Unlisted = part("what the laws leave out", default_factory=Unlisted)
 
     def hardware(self, smoothing: Smoothing = None) -> Hardware:
         """The data sheet, as every estimator takes it."""
@@ -129,38 +157,83 @@ def memory_end(chip: Accelerator) -> Interface | None:
 
 
 def areas(chip: Accelerator, smoothing: Smoothing = None) -> DieArea:
-    """Area of one of its dies in m2, by part."""
-    return die_area(chip.die, memory_end(chip), chip.link, chip.node, smoothing)
+    """Area of one of its dies of cores in m2, by part."""
+    end = memory_end(chip)
+    parts = die_area(chip.die, end, chip.link, chip.node, smoothing, chip.joint)
+    return parts._replace(other=(chip.unlisted.area - 1.0) * parts.total)
+
+
+def base_areas(chip: Accelerator, smoothing: Smoothing = None) -> DieArea | None:
+    """Area of one of its base dies in m2, by part; None where it has none."""
+    if chip.base is None:
+        return None
+    parts = base_area(chip.base, memory_end(chip), chip.link, chip.joint, smoothing)
+    return parts._replace(other=(chip.unlisted.area - 1.0) * parts.total)
+
+
+def end_dies(chip: Accelerator) -> tuple[Array, Die | Base]:
+    """How many of its dies memory and links end on, and one of them."""
+    return (chip.dies, chip.die) if chip.base is None else (chip.base.dies, chip.base)
 
 
 def good_die_cost(chip: Accelerator, smoothing: Smoothing = None) -> DieCost:
     """USD of a die, and of one with enough cores that work.
 
     Defects fall on cores by their share of the area; what is no core has to be whole (Poisson).
+    What no law has is of both, by their areas.
     """
     parts = areas(chip, smoothing)
     one = die_core_area(chip.die, memory_end(chip), chip.node, smoothing).total
-    core = poisson_yield(expected_defects(one, chip.node.defects))
-    rest = poisson_yield(expected_defects(parts.total - parts.cores, chip.node.defects))
+    core = poisson_yield(expected_defects(chip.unlisted.area * one, chip.node.defects))
+    uncore = parts.total - chip.unlisted.area * parts.cores
+    rest = poisson_yield(expected_defects(uncore, chip.node.defects))
     works = rest * harvested_yield(core, chip.die.cores, chip.die.cores - chip.active)
     return die_cost(dies_per_wafer(parts.total, chip.wafer), works, chip.node)
 
 
 def interposer_area(chip: Accelerator, smoothing: Smoothing = None) -> Array:
-    """Area in m2 under dies and stacks: scale (n A + stacks footprint)."""
+    """Area in m2 under dies and stacks: scale (n A + stacks footprint); stacked dies take none."""
     beside = 0.0 if chip.memory is None else chip.stacks * chip.memory.footprint
-    return chip.assembly.scale * (chip.dies * areas(chip, smoothing).total + beside)
+    dies, base = chip.dies * areas(chip, smoothing).total, base_areas(chip, smoothing)
+    if chip.base is not None and base is not None:
+        dies = (1.0 - chip.base.carried) * dies + chip.base.dies * base.total
+    return chip.assembly.scale * (dies + beside)
+
+
+def logic_price(chip: Accelerator, smoothing: Smoothing = None) -> Array:
+    """USD of its good dies. A die that does not hold on its base wastes that base and its others.
+
+    n c + (1 - y^(s n / m)) / y^(s n / m) of what is stacked: m bases of n dies, a share s on them.
+    """
+    dies = chip.dies * good_die_cost(chip, smoothing).good
+    base = base_areas(chip, smoothing)
+    if chip.base is None or base is None:
+        return dies
+    works = die_yield(base.total, chip.base.node, chip.wafer)
+    each = die_cost(dies_per_wafer(base.total, chip.wafer), works, chip.base.node).good
+    bases = chip.base.dies * each
+    holds = assembly_yield(chip.base.carried * chip.dies / chip.base.dies, chip.assembly.bond)
+    lost = (chip.base.carried * dies + bases) * (1.0 / jnp.maximum(holds, 1e-6) - 1.0)
+    return dies + bases + lost
+
+
+def bonds(chip: Accelerator) -> Array:
+    """Dies and stacks that are bonded to the package, which those that lie on a base are not."""
+    if chip.base is None:
+        return chip.dies + chip.stacks
+    return (1.0 - chip.base.carried) * chip.dies + chip.base.dies + chip.stacks
 
 
 def chip_bill(chip: Accelerator, smoothing: Smoothing = None) -> Bill:
     """USD of its parts: good dies, stacks, package, what fails with them, and the rest."""
-    logic = chip.dies * good_die_cost(chip, smoothing).good
+    logic = logic_price(chip, smoothing)
     memory = jnp.zeros_like(logic)
     if chip.memory is not None:
         memory = memory_price(chip.memory, chip.stacks, chip.year)
     package = interposer_area(chip, smoothing) * chip.assembly.price
-    works = assembly_yield(chip.dies + chip.stacks, chip.assembly.bond)
-    return bill_of_materials(logic, memory, package, chip.assembly.other, works)
+    works = assembly_yield(bonds(chip), chip.assembly.bond)
+    parts = bill_of_materials(logic, memory, package, chip.assembly.other, works)
+    return parts._replace(other=parts.other + (chip.unlisted.bill - 1.0) * parts.total)
 
 
 def peak_flops(chip: Accelerator, products: Array | float = 1.0) -> Array:
@@ -194,41 +267,85 @@ def resident_memory(chip: Accelerator) -> ResidentMemory:
 
 def link_bandwidth(chip: Accelerator) -> Array:
     """Bytes/s that leave the package for other chips, one direction."""
-    return chip.dies * bandwidth(chip.link, chip.die.links)
+    dies, ends = end_dies(chip)
+    return dies * bandwidth(chip.link, ends.links)
 
 
-def full_power(chip: Accelerator) -> PowerParts:
-    """Watts with arrays at 16 bits, memory and links all at full rates and full clock."""
-    core, at = chip.die.core, chip.node
-    work = peak_flops(chip)
-    read = operand_energy(operand_bytes(core.rows, core.columns, 2.0), at, chip.energy)
+WIDTHS = (16, 8, 4)  # bits of products
+
+
+class Products(NamedTuple):
+    """Products of a width: how many an element makes in a cycle, mantissa, operand bytes, J."""
+
+    count: Array | float
+    mantissa: Array | float
+    size: float
+    each: Array
+
+
+def products_of(chip: Accelerator, bits: int = 16) -> Products:
+    """Products of 16 bits, or of 8 (E4M3) or 4 (E2M1) in their place."""
+    core, energy = chip.die.core, chip.energy
+    if bits == 16:
+        return Products(1.0, core.mantissa, 2.0, multiply_energy(core.mantissa, energy))
+    count, mantissa = (core.products_8, 3.0) if bits == 8 else (core.products_4, 1.0)
+    return Products(count, mantissa, bits / 8.0, narrow_energy(mantissa, energy))
+
+
+def full_power(chip: Accelerator, bits: int = 16) -> PowerParts:
+    """Watts with arrays at 16, 8 or 4 bits, memory and links all at full rates and full clock.
+
+    Without a memory beside them dies read operands from the buffers that hold everything: they
+    count there.
+    """
+    core, at, made = chip.die.core, chip.node, products_of(chip, bits)
+    cycles = peak_flops(chip) / 2.0  # of all elements, by second
+    read = operand_energy(operand_bytes(core.rows, core.columns, made.size), at, chip.energy)
+    dies, ends = end_dies(chip)
+    read = jnp.zeros_like(read) if chip.memory is None else read
+    inside = dies * bandwidth(chip.joint, ends.joints) * chip.joint.energy
     return PowerParts(
         chip.idle,
-        work * flop_energy(core.mantissa, at, chip.energy),
-        work * read,
+        cycles * element_energy(made.each, made.mantissa, made.count, at, chip.energy),
+        2.0 * cycles * made.count * read,
         resident_memory(chip).power,
-        link_bandwidth(chip) * chip.link.energy,
+        link_bandwidth(chip) * chip.link.energy + inside,
     )
+
+
+def board_power(chip: Accelerator) -> Array:
+    """Watts for which a board of such a chip is made: ratio times all but its power at rest.
+
+    At the width of products that draws the most; where two draw the same the slope is their mean.
+    """
+    drawn = [full_power(chip, bits) for bits in WIDTHS]
+    most = jnp.max(jnp.stack([x.total - x.static for x in drawn]))
+    return chip.unlisted.power * most
 
 
 LEAST_CLOCK = 0.1  # share of the clock below which no limit pushes it
 
 
-def sustained_share(chip: Accelerator) -> Array:
-    """Share of the clock that the package's limit leaves with everything busy at 16 bits."""
-    drawn = full_power(chip)
-    fixed = drawn.static + drawn.memory + drawn.links
-    logic = drawn.compute + drawn.operands
-    return clock_share(chip.limit, fixed, logic, chip.voltage, jnp.asarray(LEAST_CLOCK))
+def sustained_shares(chip: Accelerator) -> Array:
+    """Shares of the clock that the limit leaves with everything busy, at 16, 8 and 4 bits.
+
+    Each width draws its own: narrow products are made more often a cycle.
+    """
+    drawn = [full_power(chip, bits) for bits in WIDTHS]
+    fixed = drawn[0].static + drawn[0].memory + drawn[0].links
+    logic = jnp.stack([x.compute + x.operands for x in drawn])
+    return clock_share(chip.limit, fixed, logic, chip.voltage, LEAST_CLOCK)
 
 
 def data_sheet(chip: Accelerator, smoothing: Smoothing = None) -> Hardware:
     """What it does, holds, draws and rents for. FLOP/s are those that its power limit sustains."""
-    share, resident = sustained_share(chip), resident_memory(chip)
+    resident = resident_memory(chip)
+    rates = {
+        f"flops_{bits}": share * peak_flops(chip, products_of(chip, bits).count)
+        for bits, share in zip(WIDTHS, sustained_shares(chip), strict=True)
+    }
     device = Chip(
-        flops_16=share * peak_flops(chip),
-        flops_8=share * peak_flops(chip, chip.die.core.products_8),
-        flops_4=share * peak_flops(chip, chip.die.core.products_4),
+        **rates,
         memory=resident.capacity,
         memory_bandwidth=resident.bandwidth,
     )
@@ -239,39 +356,47 @@ def data_sheet(chip: Accelerator, smoothing: Smoothing = None) -> Hardware:
         pair_bandwidth=jnp.zeros_like(chip.network),
     )
     price = sale_price(chip_bill(chip, smoothing).total, chip.margin)
-    hour = rent(price, chip.limit, chip.owner)
+    watts = chip.limit
+    if chip.switch is not None:
+        share = switch_share(chip.switch, link_bandwidth(chip))
+        price, watts = price + share * chip.switch.price, watts + share * chip.switch.power
+    hour = rent(price, watts, chip.owner)
     return Hardware(chip=device, network=links, price=hour, power=chip.limit)
 
 
 def chip_limits(chip: Accelerator, smoothing: Smoothing = None) -> dict[str, Limit]:
     """What it needs of each limit, and has.
 
-    ``reticle``: m2 of a die; ``edge``: m of a die; ``watts``: W at the least clock, with memory and
-    links at full rates; ``cooling``: W of the package; ``cores``: of a die that are switched on;
-    ``stacks``: that are used, of those that dies have ends of.
+    ``reticle``: m2 of the largest die; ``edge``: m of the die of the ends; ``watts``: W at the
+    least clock, with memory and links at full rates; ``cooling``: W of the package; ``cores``: of a
+    die that are switched on; ``stacks``: that are used, of those that dies have ends of.
     """
-    size, end = areas(chip, smoothing).total, memory_end(chip)
-    ends = chip.die.links * chip.link.edge
-    ends = ends if end is None else ends + chip.die.memories * end.edge
+    size, base, end = areas(chip, smoothing).total, base_areas(chip, smoothing), memory_end(chip)
+    dies, one = end_dies(chip)
+    held = size if base is None else base.total
+    ends = one.links * chip.link.edge + one.joints * chip.joint.edge
+    ends = ends if end is None else ends + one.memories * end.edge
     drawn = full_power(chip)
     logic = LEAST_CLOCK * (drawn.compute + drawn.operands)
     least = drawn.static + drawn.memory + drawn.links + logic
     cooled = jnp.where(chip.limits.cooled > 0, chip.limits.cooled, chip.limit)
     stacks = jnp.zeros_like(size) if end is None else chip.stacks
     return {
-        "reticle": Limit(need=size, capacity=chip.limits.die),
-        "edge": Limit(need=ends, capacity=perimeter(size)),
+        "reticle": Limit(need=jnp.maximum(size, held), capacity=chip.limits.die),
+        "edge": Limit(need=ends, capacity=perimeter(held)),
         "watts": Limit(need=least, capacity=chip.limit),
         "cooling": Limit(need=chip.limit, capacity=cooled),
         "cores": Limit(need=chip.active, capacity=chip.die.cores),
-        "stacks": Limit(need=stacks, capacity=chip.dies * chip.die.memories),
+        "stacks": Limit(need=stacks, capacity=dies * one.memories),
     }
 
 
 def embodied_emissions(chip: Accelerator, smoothing: Smoothing = None) -> Array:
     """Emissions in kg of making its dies and packages (ACT) and its memory, without the server."""
-    size = areas(chip, smoothing).total
-    made = chip.dies * die_emissions(size, chip.node, chip.fab)
+    made = chip.dies * die_emissions(areas(chip, smoothing).total, chip.node, chip.fab)
+    base = base_areas(chip, smoothing)
+    if chip.base is not None and base is not None:
+        made = made + chip.base.dies * die_emissions(base.total, chip.base.node, chip.fab)
     if chip.memory is not None:
         made = made + capacity(chip.memory, chip.stacks) * chip.memory.emissions
     return made + package_emissions(1.0 + chip.stacks, chip.fab)

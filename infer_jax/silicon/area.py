@@ -78,7 +78,23 @@ class Die(Spec):
     buffer: Array = number("global buffer", unit="bytes", kind="capacity")
     memories: Array = number("stacks or channels of memory that it has ends of", kind="count")
     links: Array = number("links to other chips", kind="count")
+    joints: Array = number("links to other dies of the package", kind="count", default=0.0)
     transistors: Transistors = part("what its parts take", default_factory=Transistors)
+
+
+@spec
+class Base(Spec):
+    """Dies of another node that carry those of cores or lie beside them: a buffer and the ends."""
+
+    node: Node = part("of these dies")
+    dies: Array = number("of the package", kind="count", low=1)
+    buffer: Array = number("global buffer of one", unit="bytes", kind="capacity")
+    memories: Array = number("stacks or channels of memory that one has ends of", kind="count")
+    links: Array = number("links of one to other chips", kind="count")
+    joints: Array = number("links of one to other dies of the package", kind="count", default=0.0)
+    carried: Array = number(
+        "share of the dies of cores that is stacked on them", kind="fraction", high=1, default=1.0
+    )
 
 
 class CoreArea(NamedTuple):
@@ -106,11 +122,12 @@ class DieArea(NamedTuple):
     memory_control: Array
     link_phy: Array
     link_control: Array
+    other: Array | float = 0.0  # what no part of the law is
 
     @property
     def total(self) -> Array:
         """All of it."""
-        return sum(self, start=jnp.asarray(0.0))
+        return jnp.asarray(sum(self))
 
 
 def transistor_area(transistors: Array | float, node: Node) -> Array:
@@ -218,12 +235,37 @@ def die_core_area(
     return core._replace(buffer=sram_area(die.core.buffer, node)) if memory is None else core
 
 
+def _ends_area(
+    one: Die | Base, memory: Interface | None, link: Interface, joint: Interface | None, node: Node
+) -> tuple[Array, Array, Array, Array]:
+    """PHYs and controllers of a die's memory, and of its links with those to other dies, m2."""
+    none = jnp.zeros_like(one.buffer)
+    phy = none if memory is None else phy_area(memory, one.memories)
+    control = none if memory is None else controller_area(memory, one.memories, node)
+    pairs = [(link, one.links)] if joint is None else [(link, one.links), (joint, one.joints)]
+    phys = sum((phy_area(*pair) for pair in pairs), start=none)
+    return phy, control, phys, sum((controller_area(*pair, node) for pair in pairs), start=none)
+
+
+def base_area(
+    base: Base,
+    memory: Interface | None,
+    link: Interface,
+    joint: Interface | None = None,
+    smoothing: Smoothing = None,
+) -> DieArea:
+    """Area of a die without cores in m2, by part, at its own node."""
+    none, buffer = jnp.zeros_like(base.buffer), cache_area(base.buffer, base.node, smoothing)
+    return DieArea(none, none, buffer, *_ends_area(base, memory, link, joint, base.node))
+
+
 def die_area(
     die: Die,
     memory: Interface | None,
     link: Interface,
     node: Node,
     smoothing: Smoothing = None,
+    joint: Interface | None = None,
 ) -> DieArea:
     """Area of a die in m2, by part, with these ends of memory and of links.
 
@@ -232,17 +274,12 @@ def die_area(
     """
     core = die_core_area(die, memory, node, smoothing)
     if memory is None:
-        buffer, phy = sram_area(die.buffer, node), jnp.zeros_like(die.buffer)
-        control = phy
+        buffer = sram_area(die.buffer, node)
     else:
-        buffer, phy = cache_area(die.buffer, node, smoothing), phy_area(memory, die.memories)
-        control = controller_area(memory, die.memories, node)
+        buffer = cache_area(die.buffer, node, smoothing)
     return DieArea(
         die.cores * core.total,
         die.cores * transistor_area(die.transistors.crossbar, node),
         buffer,
-        phy,
-        control,
-        phy_area(link, die.links),
-        controller_area(link, die.links, node),
+        *_ends_area(die, memory, link, joint, node),
     )

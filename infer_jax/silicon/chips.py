@@ -16,10 +16,18 @@ from infer_jax.catalog.published import power_shares
 from infer_jax.catalog.published.tables import tables
 from infer_jax.compiling import once
 from infer_jax.errors import InputError
-from infer_jax.silicon.accelerator import Accelerator, chip_limits, data_sheet
-from infer_jax.silicon.area import ComputeCore, Die
-from infer_jax.silicon.interfaces import interface, stack
-from infer_jax.silicon.nodes import SOURCE, node, quantity
+from infer_jax.silicon.accelerator import (
+    Accelerator,
+    Assembly,
+    Limits,
+    board_power,
+    chip_limits,
+    data_sheet,
+)
+from infer_jax.silicon.area import Base, ComputeCore, Die, Transistors
+from infer_jax.silicon.interfaces import interface, stack, switch
+from infer_jax.silicon.nodes import SOURCE, node, quantity, values
+from infer_jax.silicon.spread import ratios
 from infer_jax.specs import Hardware, Spec
 from infer_jax.specs.fields import leaves
 
@@ -29,7 +37,11 @@ PARTS = {
     "node": ("nodes", partial(node, needs=["energy"])),
     "memory": ("stacks", stack),
     "link": ("interfaces", interface),
+    "joint": ("interfaces", interface),
+    "switch": ("switches", switch),
+    "assembly": ("packages", lambda name: Assembly.of(**values("packages", name))),
 }
+OWN = ("lane", "capacity")  # of a stack, that a chip does not run or buy as it is sold
 
 
 class LimitWords(NamedTuple):
@@ -69,6 +81,7 @@ class SiliconSystem(System):
 
     chip: Accelerator
     rows: Mapping[str, tuple[str, str]]  # of the table, that its parts were read from
+    areas: bool = True  # whether parts of its cores are published, of which areas and bills are
 
     @property
     def tree(self) -> Hardware:  # as one, to whoever passes it on
@@ -121,18 +134,28 @@ def _load(name: str | os.PathLike[str]) -> Read:
     if found is None:
         raise InputError(SOURCE, "accelerator", str(name), f"a .toml file, or: {', '.join(rows)}")
     row = rows[found]
-    memory = stack(row["memory"]) if "memory" in row else None
-    if memory is not None and "lane" in row:
-        memory = memory.at({"interface.lane": row["lane"]})
-    chip = Accelerator.of(
-        node=node(row["node"], ["energy"] if memory is None else ["cache_bit", "energy"]),
-        die=Die.of(core=ComputeCore.of(**row["core"]), **row["die"]),
-        memory=memory,
-        link=interface(row["link"]),
-        **{"idle": power_shares()["idle"] * row["chip"]["limit"], **row["chip"]},
+    named = {"assembly": "cowos", "joint": "ucie", **row}
+    parts = {part: read(named[part]) for part, (_, read) in PARTS.items() if part in named}
+    own = {"interface.lane" if x == "lane" else x: row[x] for x in OWN if x in row}
+    if own:
+        parts["memory"] = parts["memory"].at(own)
+    if "base" in row:
+        parts["base"] = Base.of(**{**row["base"], "node": node(row["base"]["node"], ["cache_bit"])})
+    die = Die.of(
+        core=ComputeCore.of(**row["core"]),
+        transistors=Transistors.of(**row.get("transistors", {})),
+        **row["die"],
     )
-    named = {part: (kind, row[part]) for part, (kind, _) in PARTS.items() if part in row}
-    return Read(chip, {**named, "assembly": ("packages", "cowos")}, found, "")
+    limits = Limits.of(**row.get("limits", {}))
+    numbers = {"limit": 0.0, "idle": 0.0, **row["chip"]}
+    chip = Accelerator.of(die=die, limits=limits, **parts, **numbers)
+    if "limit" not in row["chip"]:  # not published: what the laws say
+        chip = chip.replace(limit=ratios()["power"].centre * board_power(chip))
+    if "idle" not in row["chip"]:
+        chip = chip.replace(idle=power_shares()["idle"] * chip.limit)
+    read = {part: (kind, named[part]) for part, (kind, _) in PARTS.items() if part in named}
+    read |= {"base.node": ("nodes", row["base"]["node"])} if "base" in row else {}
+    return Read(chip, read, found, "")
 
 
 def is_file(name: str | os.PathLike[str]) -> bool:
@@ -174,6 +197,7 @@ def load_silicon(name: str | os.PathLike[str]) -> SiliconSystem:
         notes="",
         chip=chip,
         rows=rows,
+        areas=tables(SOURCE)["accelerators"][base].get("areas", True),
     )
 
 

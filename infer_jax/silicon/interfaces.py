@@ -36,6 +36,30 @@ class Stack(Spec):
     emissions: Array = number("of making a byte", unit="kg/byte", kind="size", default=0.0)
 
 
+@spec
+class Switch(Spec):
+    """A switch between chips: its ports, what it draws and what it is sold for."""
+
+    ports: Array = number("ports", kind="count", low=1)
+    port: Array = number("rate of a port, one direction", unit="bytes/s", kind="rate")
+    power: Array = number("what it draws", unit="W", kind="rate")
+    price: Array = number("for which it is sold", unit="USD", kind="price")
+
+
+def switch(name: str) -> Switch:
+    """A switch by its name.
+
+    Raises:
+        InputError: no row of that name.
+    """
+    return Switch.of(**values("switches", name))
+
+
+def switch_share(one: Switch, rate: Array | float) -> Array:
+    """Share of a switch that a chip of a rate of links uses: rate / (ports rate of a port)."""
+    return jnp.asarray(rate / (one.ports * one.port))
+
+
 def interface(name: str) -> Interface:
     """An interface by its name.
 

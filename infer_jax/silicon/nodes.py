@@ -38,7 +38,7 @@ FACTORS = {
     "usd_per_mm2": 1e6,
 }
 SOURCE = "silicon"
-EXACT = {"lanes", "lane", "year", "capacity"}
+EXACT = {"lanes", "lane", "year", "capacity", "ports", "port"}
 # root mean square log error on what no figure was taken from: areas of GH100 and Aldebaran, and
 # H100's die, package and bill (tests/golden/test_chips.py)
 UNSEEN = 0.13

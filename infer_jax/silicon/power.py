@@ -16,7 +16,7 @@ class OperationEnergy(Spec):
 
     A multiplication takes a + b (m + 1)^2 for m bits of mantissa: through the table's bfloat16,
     0.21 pJ, and 32 bits, 1.31 pJ; 16 bits come out as 0.332 pJ, where it has 0.34. It has no
-    narrower float; 8 bits of integers take 0.07 pJ.
+    narrower float: those multiply as integers do, and add exponents.
     """
 
     multiply: Array = number("of a multiplication, a", unit="J", kind="size", default=0.0725e-12)
@@ -24,6 +24,15 @@ class OperationEnergy(Spec):
         "of a multiplication by its bits squared, b", unit="J", kind="size", default=2.1484375e-15
     )
     add: Array = number("of an addition in 32 bits", unit="J", kind="size", default=0.38e-12)
+    add_bit: Array = number(  # through bfloat16, 0.11 pJ; 16 bits come out as 0.16, as they are
+        "less for each bit narrower", unit="J", kind="size", default=1.6875e-14
+    )
+    integer: Array = number(
+        "of a multiplication of 8 bits of integers", unit="J", kind="size", default=0.07e-12
+    )
+    exponent: Array = number(
+        "of an addition of 8 bits of integers", unit="J", kind="size", default=0.007e-12
+    )
     sram: Array = number(  # 8.5 pJ for 8 bytes of 32 KB
         "of a byte of SRAM", unit="J/byte", kind="size", default=1.0625e-12
     )
@@ -49,9 +58,29 @@ def multiply_energy(mantissa: Array | float, energy: OperationEnergy) -> Array:
     return jnp.asarray(energy.multiply + energy.multiply_bit * (mantissa + 1.0) ** 2)
 
 
-def flop_energy(mantissa: Array | float, node: Node, energy: OperationEnergy) -> Array:
-    """Joules of a FLOP in an array: half a multiplication and an addition in 32 bits, at a node."""
-    return 0.5 * node.energy * (multiply_energy(mantissa, energy) + energy.add)
+def narrow_energy(mantissa: Array | float, energy: OperationEnergy) -> Array:
+    """Joules of a product of a float of 8 bits or 4 at 7 nm: e_8 ((m + 1) / 8)^2 + e_exponent.
+
+    Its significands multiply as integers do, and its exponents add; exact, without rounding.
+    """
+    return jnp.asarray(energy.integer * ((mantissa + 1.0) / 8.0) ** 2 + energy.exponent)
+
+
+def element_energy(
+    each: Array,
+    mantissa: Array | float,
+    products: Array | float,
+    node: Node,
+    energy: OperationEnergy,
+) -> Array:
+    """Joules of a cycle of an array's element, in which p products of m bits are made, at a node.
+
+    p products of ``each`` J, p - 1 additions of 2 (m + 1) bits, exact, among each other, and one in
+    32 bits. Between no product and one only that one addition is counted.
+    """
+    narrow = energy.add - energy.add_bit * (24.0 - 2.0 * (mantissa + 1.0))
+    sums = jnp.maximum(products - 1.0, 0.0) * narrow + energy.add
+    return node.energy * (products * each + sums)
 
 
 def operand_bytes(rows: Array | float, columns: Array | float, size: Array | float) -> Array:
@@ -87,11 +116,12 @@ def clock_share(
     """Share of the clock at which a chip draws no more than its limit: the x with
 
     fixed + P x v(x)^2 = limit, between ``least`` and 1. ``fixed``: watts that do not follow the
-    clock; ``full``: of logic at full clock. The slope is the implicit function's; where the limit
-    does not bind, or binds below ``least``, it is that of the end.
+    clock; ``full``: of logic at full clock, of one or several. The slope is the implicit
+    function's; where the limit does not bind, or binds below ``least``, it is that of the end.
     """
 
     def excess(share: Array) -> Array:
         return fixed + clocked_power(share, full, floor) - limit
 
-    return crossing(excess, jnp.asarray(least), jnp.ones_like(jnp.asarray(least)))
+    ends = jnp.broadcast_to(least, jnp.shape(full))
+    return crossing(excess, ends, jnp.ones_like(ends))

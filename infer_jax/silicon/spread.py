@@ -1,15 +1,17 @@
 """How far may a chip's area, power and bill be off? Draws of the coefficients of its laws."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from infer_jax.catalog.published.tables import tables
 from infer_jax.compiling import once
 from infer_jax.silicon.accelerator import Accelerator
-from infer_jax.silicon.nodes import UNSEEN, deviations
+from infer_jax.silicon.nodes import SOURCE, UNSEEN, deviations
 from infer_jax.specs.fields import leaves
 
 DRAWS = 256
@@ -20,7 +22,38 @@ MEASURED_TWICE = {
 }
 # without a second source: as what no coefficient saw
 ALONE = ("die.transistors.fp64", "die.transistors.int32", "idle", "energy.multiply",
-         "energy.multiply_bit", "energy.add", "energy.sram")  # fmt: skip
+         "energy.multiply_bit", "energy.add", "energy.integer", "energy.exponent",
+         "energy.sram")  # fmt: skip
+RATIO = "unlisted."  # a field of ``Unlisted``, by dotted path
+
+
+class Ratio(NamedTuple):
+    """What is published over what a law says: centre, deviation of logarithms, chips of the fit."""
+
+    centre: float
+    deviation: float
+    chips: int
+
+
+def ratios() -> dict[str, Ratio]:
+    """The ratios of area, power and bill, fitted to chips by ``experiments/chips.py fit``."""
+    return {name: Ratio(**row) for name, row in tables(SOURCE)["unlisted"].items()}
+
+
+def fit_ratio(logs: Sequence[float], own: Sequence[float]) -> Ratio:
+    """The ratio of chips whose logarithms of published over law are known.
+
+    Random effects (DerSimonian and Laird 1986): variance beyond ``own``, the deviations that a
+    law's coefficients give each, by moments, and the error of the mean on top.
+    """
+    r, weight = np.asarray(logs), 1.0 / np.square(own)
+    mean = np.sum(weight * r) / np.sum(weight)
+    excess = np.sum(weight * (r - mean) ** 2) - (len(r) - 1)
+    scale = np.sum(weight) - np.sum(weight**2) / np.sum(weight)
+    beyond = max(excess / scale, 0.0) if len(r) > 1 else 0.0
+    weight = 1.0 / (1.0 / weight + beyond)
+    centre = np.exp(np.sum(weight * r) / np.sum(weight))
+    return Ratio(float(centre), float(np.sqrt(beyond + 1.0 / np.sum(weight))), len(r))
 
 
 def coefficient_deviations(
@@ -29,7 +62,7 @@ def coefficient_deviations(
     """Standard deviations of the logarithms of a chip's coefficients, by dotted path.
 
     ``rows``: the row of the table that each of its parts was read from. Those that are 0 are
-    numbers of the design, or fixed by a standard.
+    numbers of the design, or fixed by a standard. What the laws leave out is the last of them.
     """
     found = {**MEASURED_TWICE, **dict.fromkeys(ALONE, UNSEEN)}
     read = dict(rows)
@@ -37,24 +70,37 @@ def coefficient_deviations(
         read["memory.interface"] = ("interfaces", rows["memory"][1])
     for part, (kind, name) in read.items():
         found |= {f"{part}.{field}": x for field, x in deviations(kind, name).items()}
+    found |= {RATIO + name: ratio.deviation for name, ratio in ratios().items()}
     known = {path for path, _, _ in leaves(chip)}
     return {path: x for path, x in found.items() if path in known and x > 0}
 
 
 def draw_chips(
-    chip: Accelerator, deviation: Mapping[str, float], key: Array, count: int = DRAWS
+    chip: Accelerator,
+    deviation: Mapping[str, float],
+    key: Array,
+    count: int = DRAWS,
+    fitted: Mapping[str, Ratio] | None = None,
 ) -> Accelerator:
-    """``count`` chips, stacked, of which each coefficient is drawn: x exp(sigma z)."""
+    """``count`` chips, stacked, of which each coefficient is drawn: x exp(sigma z).
+
+    What the laws leave out is drawn about its centre, with Student's t of the chips that it was
+    ``fitted`` to, less one, in the place of z.
+    """
+    fits = ratios() if fitted is None else fitted
     keys = jax.random.split(key, max(len(deviation), 1))
     values = {path: value for path, _, value in leaves(chip)}
     highest = {path: declared.get("high", np.inf) for path, declared, _ in leaves(chip)}
-    changes = {
-        path: jnp.minimum(
-            jnp.asarray(values[path]) * jnp.exp(sigma * jax.random.normal(one, (count,))),
-            highest[path],
-        )
-        for one, (path, sigma) in zip(keys, deviation.items(), strict=False)
-    }
+    changes: dict[str, Array] = {}
+    for one, (path, sigma) in zip(keys, deviation.items(), strict=False):
+        centre = jnp.asarray(values[path])
+        if path.startswith(RATIO):
+            fit = fits[path.removeprefix(RATIO)]
+            centre = centre * fit.centre
+            wide = jax.random.t(one, float(max(fit.chips - 1, 1)), (count,))
+        else:
+            wide = jax.random.normal(one, (count,))
+        changes[path] = jnp.minimum(centre * jnp.exp(sigma * wide), highest[path])
     stacked = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (count,)), chip)
     return stacked.at(changes)
 
@@ -65,11 +111,17 @@ def _of_each(
     return jax.vmap(law)(drawn)
 
 
+def sample(
+    law: Callable[[Accelerator], dict[str, Array]], drawn: Accelerator
+) -> dict[str, np.ndarray]:
+    """Every quantity of every draw."""
+    return {name: np.asarray(x) for name, x in once(_of_each, drawn, fixed=(law,)).items()}
+
+
 def interval(
     law: Callable[[Accelerator], dict[str, Array]], drawn: Accelerator, share: float = 0.8
 ) -> dict[str, tuple[float, float]]:
     """The ends between which ``share`` of the draws of each quantity lie."""
-    found = once(_of_each, drawn, fixed=(law,))
     tail = (1.0 - share) / 2.0
-    ends = {name: np.quantile(np.asarray(x), [tail, 1.0 - tail]) for name, x in found.items()}
+    ends = {name: np.quantile(x, [tail, 1.0 - tail]) for name, x in sample(law, drawn).items()}
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}

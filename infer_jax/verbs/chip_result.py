@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -24,16 +25,20 @@ from infer_jax.specs import Hierarchy
 # name -> title, unit, factor from SI, field of a profile
 FIGURES = {
     "die_mm2": ("die", "mm2", 1e6, ""),
+    "base_mm2": ("base die", "mm2", 1e6, ""),
     "full_power_w": ("power, everything busy", "W", 1.0, ""),
     "bill_usd": ("bill of materials", "USD", 1.0, ""),
     "embodied_kg": ("embodied emissions", "kg CO2e", 1.0, ""),
-    "flops_16_tflops": ("sustained, 16 bits", "TFLOP/s", 1e-12, "chip.flops_16"),
-    "flops_8_tflops": ("sustained, 8 bits", "TFLOP/s", 1e-12, "chip.flops_8"),
-    "flops_4_tflops": ("sustained, 4 bits", "TFLOP/s", 1e-12, "chip.flops_4"),
+    "peak_16_tflops": ("peak, 16 bits", "TFLOP/s", 1e-12, "chip.flops_16"),
+    "peak_8_tflops": ("peak, 8 bits", "TFLOP/s", 1e-12, "chip.flops_8"),
+    "peak_4_tflops": ("peak, 4 bits", "TFLOP/s", 1e-12, "chip.flops_4"),
+    "flops_16_tflops": ("sustained, 16 bits", "TFLOP/s", 1e-12, ""),
+    "flops_8_tflops": ("sustained, 8 bits", "TFLOP/s", 1e-12, ""),
+    "flops_4_tflops": ("sustained, 4 bits", "TFLOP/s", 1e-12, ""),
     "memory_gb": ("memory", "GB", 1e-9, "chip.memory"),
     "bandwidth_tb_per_s": ("memory bandwidth", "TB/s", 1e-12, "chip.memory_bandwidth"),
     "link_gb_per_s": ("links, one direction", "GB/s", 1e-9, "network.domain_bandwidth"),
-    "limit_w": ("power limit", "W", 1.0, "power"),
+    "limit_w": ("power limit that asks for", "W", 1.0, "power"),
     "rent_usd_per_hour": ("rent at cost", "USD/h", 1.0, "price"),
 }
 RENT = "rent_usd_per_hour"  # a provider's, of which the maker's margin is most, is no figure of it
@@ -44,6 +49,7 @@ COLUMNS = (
         "80 %", "", lambda row: f"{row['low']:.4g} to {row['high']:.4g}" if row["low"] else None
     ),
     Column("published", "", "published"),
+    Column("within", "", lambda row: {None: None, True: "yes", False: "no"}[row["within"]]),
     Column("", "", "unit"),
 )
 PARTS = (
@@ -64,24 +70,27 @@ def figures_of(chip: Accelerator) -> dict[str, Array]:
     """Every figure of a chip in SI, by the names of ``FIGURES``."""
     sheet = chip.hardware()
     assert isinstance(sheet.network, Hierarchy)
-    device = sheet.chip
+    device, base = sheet.chip, laws.base_areas(chip)
     values = (
         laws.areas(chip).total,
+        jnp.zeros_like(chip.limit) if base is None else base.total,
         laws.full_power(chip).total,
         laws.chip_bill(chip).total,
         laws.embodied_emissions(chip),
+        *(laws.peak_flops(chip, laws.products_of(chip, bits).count) for bits in (16, 8, 4)),
         *(device.flops_16, device.flops_8, device.flops_4),
         *(device.memory, device.memory_bandwidth, sheet.network.domain_bandwidth),
-        *(sheet.power, sheet.price),
+        *(laws.board_power(chip), sheet.price),
     )
     return dict(zip(FIGURES, values, strict=True))
 
 
 def _parts_of(chip: Accelerator) -> dict[str, dict[str, Array]]:
     """Area of a die, power and bill by part, and need and capacity of each limit, in SI."""
-    limits = laws.chip_limits(chip)
+    limits, base = laws.chip_limits(chip), laws.base_areas(chip)
     return {
         "die": laws.areas(chip)._asdict(),
+        "base die": {} if base is None else base._asdict(),
         "power": laws.full_power(chip)._asdict(),
         "bill": laws.chip_bill(chip)._asdict(),
         "need": {name: limit.need for name, limit in limits.items()},
@@ -93,7 +102,9 @@ def _answer(chip: Accelerator) -> tuple[dict[str, Array], dict[str, dict[str, Ar
     return figures_of(chip), _parts_of(chip)
 
 
-TABLES = {"die": ("mm2", 1e6), "power": ("W", 1.0), "bill": ("USD", 1.0)}
+# what follows from the parts of cores, which some makers do not publish
+OF_AREAS = ("die_mm2", "base_mm2", "bill_usd", "embodied_kg", RENT)
+TABLES = {"die": ("mm2", 1e6), "base die": ("mm2", 1e6), "power": ("W", 1.0), "bill": ("USD", 1.0)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,7 +127,11 @@ class ChipResult(FigureResult):
             found, parts = once(_answer, chip)
             ends = interval(figures_of, drawn)
         sizes = {kind: {k: float(x) for k, x in one.items()} for kind, one in parts.items()}
-        return cls(system, {k: float(x) for k, x in found.items()}, ends, sizes)
+        figures = {k: float(x) for k, x in found.items()}
+        if not system.areas:
+            figures |= dict.fromkeys(OF_AREAS, float("nan"))
+            sizes |= {kind: {} for kind in ("die", "base die", "bill")}
+        return cls(system, figures, ends, sizes)
 
     @property
     def die_mm2(self) -> float:
@@ -136,14 +151,14 @@ class ChipResult(FigureResult):
             return {}
         known = self.system.name in list_systems()
         profile = load_system(self.system.name).hardware if known else None
-        found = dict[str, float](row.get("published", {}))
+        found: dict[str, float] = {}
         for name, (_, _, factor, path) in FIGURES.items():
             value: object = profile if path and name != RENT else None
             for step in path.split(".") if path else ():
                 value = getattr(value, step, None)
-            if value is not None:
+            if value is not None and float(np.asarray(value)) > 0:
                 found[name] = float(np.asarray(value)) * factor
-        return found
+        return found | row.get("published", {})
 
     def sections(self) -> Iterator[Section]:
         """Figures beside what is published; area, power and bill by part; limits."""
@@ -153,16 +168,21 @@ class ChipResult(FigureResult):
         rows: list[Row] = []
         for name, (title, unit, factor, _) in FIGURES.items():
             value, (low, high) = self.figures[name] * factor, self.ends[name]
-            spread = high - low > 1e-6 * abs(high)
             known = published.get(name)
+            if not value > 0 and known is None:
+                continue
+            spread = high - low > 1e-6 * abs(high)
             rows.append(
                 {
                     "figure": name,
                     "title": title,
-                    "value": float(f"{value:.4g}"),
-                    "low": low * factor if spread else None,
-                    "high": high * factor if spread else None,
+                    "value": float(f"{value:.4g}") if value > 0 else None,
+                    "low": low * factor if spread and value > 0 else None,
+                    "high": high * factor if spread and value > 0 else None,
                     "published": None if known is None else float(f"{known:.4g}"),
+                    "within": low * factor < known < high * factor
+                    if spread and value > 0 and known is not None
+                    else None,
                     "unit": unit,
                 }
             )
@@ -188,10 +208,11 @@ class ChipResult(FigureResult):
     def notes(self) -> list[str]:
         """What the figures are of."""
         return [
-            "Power: 16-bit products, memory and links at full rates; what a board may draw is "
-            "its limit, which no law says. Sustained FLOP/s are those within that limit.",
+            "Power: 16-bit products, memory and links at full rates; the limit that asks for is "
+            "all of it but power at rest. Sustained FLOP/s are those within the limit of the chip.",
             "Between the ends are 80 % of draws of the coefficients, each with the spread of its "
-            "sources.",
+            "sources, and of what the laws leave out: of dies, board power and bills, by the chips "
+            "that are published. By law: without it.",
             "Rent at cost: parts paid off over the years of its owner, and electricity; without "
             "its maker's margin, server and network unless a description has them.",
         ]

@@ -7,9 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import infer_jax as ij
+from experiments import chips
 from infer_jax.catalog import load_system
+from infer_jax.catalog.published.tables import tables
 from infer_jax.silicon import accelerator, area, bill, carbon, packages, power, rates, wafers
-from infer_jax.silicon.chips import load_accelerator
+from infer_jax.silicon.chips import known_chips, load_accelerator
 from infer_jax.silicon.interfaces import (
     RETICLE,
     bandwidth,
@@ -19,6 +22,7 @@ from infer_jax.silicon.interfaces import (
     stack,
 )
 from infer_jax.silicon.nodes import NODES, UNSEEN, deviations, node
+from infer_jax.silicon.spread import fit_ratio, ratios
 from infer_jax.silicon.yields import harvested_yield
 from infer_jax.specs import Hierarchy
 
@@ -254,7 +258,8 @@ def test_power_of_arrays_and_memory_is_below_the_boards(row):
     chip = load_system(row["chip"]).hardware.chip
     at, energy = node(row["node"]), power.OperationEnergy()
     operands = power.operand_bytes(float(row["rows"]), float(row["columns"]), 2.0)
-    each = power.flop_energy(10.0, at, energy) + power.operand_energy(operands, at, energy)
+    each = 0.5 * power.element_energy(power.multiply_energy(10.0, energy), 10.0, 1.0, at, energy)
+    each += power.operand_energy(operands, at, energy)
     byte = interface("hbm2e").energy if row["node"] == "n7" else interface("hbm3").energy
     drawn = chip.flops_16 * each + chip.memory_bandwidth * byte
     assert 0.55 < float(drawn) / float(row["power_w"]) < 0.82
@@ -288,6 +293,56 @@ def test_the_deviation_of_figures_without_a_second_source_is_that_of_what_was_no
     assert deviations("stacks", "hbm3e")["price"] == pytest.approx(
         np.log(16.1 / 15.1) / 1.2816, rel=1e-3
     )
+
+
+def test_what_is_published_is_what_the_catalog_has():
+    """Each figure of a die, a board or a bill, with its source and range."""
+    rows = tables("silicon")["accelerators"]
+    table = {(row["chip"], row["figure"]): row for row in lines("published")}
+    for (chip, figure), row in table.items():
+        assert rows[chip]["published"][figure] == float(row["value"]), (chip, figure)
+        assert row["source"] and row["press"] in ("yes", "no")
+        ends = [float(row[x] or row["value"]) for x in ("low", "high")]
+        assert ends[0] <= float(row["value"]) <= ends[1], (chip, figure)
+    judged = {"die_mm2", "base_mm2", "bill_usd", "limit_w"}
+    known = {(chip, x) for chip, row in rows.items() for x in row.get("published", {})}
+    assert {x for x in known if x[1] in judged} == set(table)
+
+
+def test_random_effects_by_hand():
+    # two chips of equal own variance: mean and variance beyond it by moments, by hand
+    found = fit_ratio([0.1, 0.5], [0.1, 0.1])
+    assert np.log(found.centre) == pytest.approx(0.3)
+    beyond = 2 * 0.2**2 - 0.1**2  # sample variance less own
+    assert found.deviation**2 == pytest.approx(beyond + (beyond + 0.01) / 2)
+    same = fit_ratio([0.2, 0.2, 0.2], [0.1, 0.1, 0.1])
+    assert same.deviation == pytest.approx(0.1 / np.sqrt(3)) and same.chips == 3
+
+
+@pytest.mark.parametrize("name", ["h100_sxm", "b200_sxm", "mi300x", "groq_lpu"])
+def test_published_figures_lie_within_the_promised_spread(name):
+    """Of B200 all but board power, 1,000 W, which arrays, memory and links alone would draw."""
+    rows = {row["figure"]: row for row in ij.chip(name).rows()}
+    for figure in ("die_mm2", "base_mm2", "bill_usd", "limit_w"):
+        if figure in rows and rows[figure]["within"] is not None:
+            assert rows[figure]["within"] == ((name, figure) != ("b200_sxm", "limit_w")), figure
+
+
+@pytest.mark.slow
+def test_ratios_are_those_of_the_fit_and_hold_for_a_maker_that_is_left_out():
+    answers = {name: ij.chip(name) for name in known_chips()}
+    for law, ratio in chips.fit(answers).items():
+        assert ratio == pytest.approx(ratios()[law], rel=2e-3), law
+    within, judged = 0, 0
+    for maker in {chips.row_of(name)["maker"] for name in answers}:
+        fitted = chips.fit(answers, {maker})
+        for name, answer in answers.items():
+            row = chips.row_of(name)
+            if row["maker"] == maker:
+                ends = chips.judge(answer, fitted)
+                within += sum(ends[x][0] < ends[x][2] < ends[x][1] for x in row.get("fit", ()))
+                judged += len(row.get("fit", ()))
+    assert judged == 25 and 0.7 * judged <= within <= 0.9 * judged, within  # 80 % ends
 
 
 def test_prices_of_packages_by_area():

@@ -8,7 +8,7 @@ import pytest
 from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
-from infer_jax.silicon import accelerator
+from infer_jax.silicon import accelerator, bill, interfaces
 from infer_jax.silicon.bill import Ownership
 from infer_jax.silicon.chips import load_accelerator
 from infer_jax.specs import Hierarchy
@@ -60,15 +60,73 @@ def test_limits_say_what_cannot_be_made_or_cooled():
     assert exceeded(hot) == {"cooling"}
 
 
-def test_a_limit_throttles_the_arrays_and_nothing_else():
+def test_a_limit_throttles_arrays_by_what_each_width_draws_and_nothing_else():
     free, bound = a100(), a100(limit=250)
-    share = float(accelerator.sustained_share(bound))
-    drawn = accelerator.full_power(bound)
-    fixed = float(drawn.static + drawn.memory + drawn.links)
-    assert share == pytest.approx((250 - fixed) / float(drawn.compute + drawn.operands), rel=1e-9)
     both = free.hardware().chip, bound.hardware().chip
-    assert float(both[1].flops_16 / both[0].flops_16) == pytest.approx(share, rel=1e-9)
+    for share, bits in zip(accelerator.sustained_shares(bound), accelerator.WIDTHS, strict=True):
+        drawn = accelerator.full_power(bound, bits)
+        fixed = float(drawn.static + drawn.memory + drawn.links)
+        logic = float(drawn.compute + drawn.operands)
+        assert float(share) == pytest.approx(min((250 - fixed) / logic, 1.0), rel=1e-9)
+        rates = [float(getattr(x, f"flops_{bits}")) for x in both]
+        assert rates[1] / rates[0] == pytest.approx(float(share), rel=1e-9)
     assert float(both[1].memory_bandwidth) == float(both[0].memory_bandwidth)
+    # two products of 8 bits draw other watts than one of 16
+    wide, narrow = (float(accelerator.full_power(free, x).compute) for x in (16, 8))
+    assert 0.5 * wide < narrow < wide
+
+
+def chiplets(**changes):
+    """MI300X: dies of cores on others that hold cache, memory and links."""
+    chip = load_accelerator("mi300x").replace(owner=OWNER)
+    return chip.replace(**{key: np.asarray(float(x)) for key, x in changes.items()})
+
+
+def test_memory_and_links_end_on_base_dies():
+    chip = chiplets()
+    assert float(chip.hardware().chip.memory_bandwidth) == pytest.approx(5.3e12, rel=1e-4)
+    assert float(accelerator.link_bandwidth(chip)) == 7 * 64e9
+    parts, base = accelerator.areas(chip), accelerator.base_areas(chip)
+    assert float(parts.memory_phy) == float(parts.link_phy) == 0.0 == float(base.cores)
+    # eight dies lie on four: of the interposer only these and the stacks take area
+    under = 4 * float(base.total) + 8 * float(chip.memory.footprint)
+    assert float(accelerator.interposer_area(chip)) == pytest.approx(1.1 * under)
+    beside = chip.at({"base.carried": 0.0})
+    more = 1.1 * (under + 8 * float(parts.total))
+    assert float(accelerator.interposer_area(beside)) == pytest.approx(more)
+    assert float(accelerator.bonds(chip)) == 12 and float(accelerator.bonds(beside)) == 20
+
+
+def test_a_die_that_does_not_hold_wastes_its_base_and_its_neighbours():
+    chip = chiplets()
+    sure = chip.at({"assembly.bond": 1.0})
+    bases = float(accelerator.logic_price(sure)) - 8 * float(accelerator.good_die_cost(sure).good)
+    assert bases > 0
+    whole = float(accelerator.logic_price(sure)) / 0.98**2  # two dies on a base
+    assert float(accelerator.logic_price(chip)) == pytest.approx(whole, rel=1e-9)
+
+
+def test_switches_are_paid_and_powered_by_the_share_that_links_use():
+    chip, one = a100(), interfaces.switch("nvswitch3")
+    with_switch = chip.replace(switch=one)
+    assert float(interfaces.switch_share(one, 300e9)) == 12 / 64  # twelve links of 25 GB/s
+    own = chip.owner
+    price = float(accelerator.chip_bill(chip).total) + 12 / 64 * float(one.price)
+    hour = bill.rent(jnp.asarray(price), jnp.asarray(400 + 12 / 64 * 120), own)
+    assert float(with_switch.hardware().price) == pytest.approx(float(hour), rel=1e-9)
+    assert float(with_switch.hardware().power) == 400
+
+
+def test_what_the_laws_leave_out_is_a_ratio_of_area_power_and_bill():
+    chip = chiplets()
+    ratio = accelerator.Unlisted.of(area=1.2, power=1.5, bill=0.9)
+    more = chip.replace(unlisted=ratio)
+    assert float(accelerator.areas(more).total / accelerator.areas(chip).total) == pytest.approx(
+        1.2, rel=1e-9
+    )
+    assert float(accelerator.board_power(more) / accelerator.board_power(chip)) == 1.5
+    parts = accelerator.chip_bill(more.at({"unlisted.bill": 1.0})).total
+    assert float(accelerator.chip_bill(more).total / parts) == pytest.approx(0.9, rel=1e-9)
 
 
 def test_spare_cores_and_whole_dies():
@@ -83,19 +141,24 @@ PARTS = {
     "area": lambda chip: accelerator.areas(chip, SMOOTH).total * 1e6,
     "carbon": lambda chip: accelerator.embodied_emissions(chip, SMOOTH),
     "edge": lambda chip: accelerator.chip_limits(chip, SMOOTH)["edge"].capacity * 1e3,
+    "board": accelerator.board_power,
 }
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_gradients_at_ordinary_points(name):
-    agree_at(PARTS[name], (a100(),), (a100(limit=250, active=107.5, voltage=0.6),))
+    bound = a100(limit=250, active=107.5, voltage=0.6).replace(
+        switch=interfaces.switch("nvswitch3")
+    )
+    agree_at(PARTS[name], (a100(),), (bound,), (chiplets(limit=500, active=37.5),))
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_gradients_are_finite_without_dies_stacks_and_links(name):
     bare = a100(dies=0, stacks=0, active=0, clock=0, limit=0)
     ends = {name: np.asarray(0.0) for name in ("cores", "memories", "links")}
-    finite_at(PARTS[name], (bare.replace(die=bare.die.replace(**ends)),))
+    alone = chiplets(dies=0, stacks=0).at({"base.buffer": 0.0, "base.memories": 0.0})
+    finite_at(PARTS[name], (bare.replace(die=bare.die.replace(**ends)),), (alone,))
 
 
 def test_one_more_stack_and_a_node_further_have_slopes_through_an_estimator():

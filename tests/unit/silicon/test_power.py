@@ -43,6 +43,19 @@ def test_energies_are_those_of_the_table_between_which_the_law_goes():
     for bits, printed, most in ((7, 0.21, 1e-6), (10, 0.34, 0.03), (23, 1.31, 1e-6)):
         found = float(power.multiply_energy(float(bits), energy)) * 1e12
         assert found == pytest.approx(printed, rel=most)
+    # and of additions: bfloat16, IEEE 16 and 32 bits, by the bits of mantissa
+    for bits, printed in ((8, 0.11), (11, 0.16), (24, 0.38)):
+        found = float(energy.add - energy.add_bit * (24 - bits)) * 1e12
+        assert found == pytest.approx(printed, rel=0.005)
+
+
+def test_narrow_products_are_summed_among_each_other():
+    # of E4M3, two in place of one: two products, one exact sum of 8 bits and one in 32
+    energy, at = power.OperationEnergy(), node("n7")
+    each = power.narrow_energy(3.0, energy)
+    assert float(each) * 1e12 == pytest.approx(0.07 / 4 + 0.007)  # a quarter of 8 bits by 8
+    found = float(power.element_energy(each, 3.0, 2.0, at, energy)) * 1e12
+    assert found == pytest.approx(2 * 0.0245 + 0.11 + 0.38, rel=1e-6)
 
 
 def test_operands_by_brute_force():
@@ -50,7 +63,10 @@ def test_operands_by_brute_force():
     read = power.operand_bytes(16.0, 32.0, 2.0)
     assert float(read) == 2 * (16 + 32) / (2 * 16 * 32)
     agree_at(power.operand_bytes, (16.0, 32.0, 2.0))
-    agree_at(power.flop_energy, (10.0, node("n5"), power.OperationEnergy()))
+    energy, at = power.OperationEnergy(), node("n5")
+    agree_at(power.element_energy, (1e-13, 10.0, 2.0, at, energy))
+    finite_at(power.element_energy, (1e-13, 10.0, 1.0, at, energy), (0.0, 0.0, 0.0, at, energy))
+    agree_at(power.narrow_energy, (3.0, energy))
 
 
 def test_interfaces_and_stacks_add_up():
@@ -70,7 +86,7 @@ def test_every_figure_has_a_source_and_lies_within_its_range():
     table = tables("silicon")
     cells = [
         (key, cell)
-        for kind in ("nodes", "interfaces", "stacks", "packages")
+        for kind in ("nodes", "interfaces", "switches", "stacks", "packages")
         for row in table[kind].values()
         for key, cell in row.items()
     ]
@@ -78,7 +94,9 @@ def test_every_figure_has_a_source_and_lies_within_its_range():
     for key, cell in cells:
         assert cell["source"] in table["sources"], key
         assert cell.get("low", cell["value"]) <= cell["value"] <= cell.get("high", cell["value"])
-    assert {cell["source"] for _, cell in cells} | {"act", "imec"} == set(table["sources"])
+    named = {cell["source"] for _, cell in cells}
+    named |= {row["source"] for row in table["accelerators"].values()}
+    assert named | {"act", "imec"} == set(table["sources"])
 
 
 def test_rows_that_are_not_there_are_refused():
@@ -89,8 +107,8 @@ def test_rows_that_are_not_there_are_refused():
     ):
         with pytest.raises(InputError, match=r"n7|hbm4|lpddr4"):
             ask()
-    with pytest.raises(InputError, match="energy is 'no figure for n14'; allowed: n7, n6, n5, n3"):
-        node("n14", ["transistors", "energy"])
+    with pytest.raises(InputError, match="no figure for n10'; allowed: n14, n7, n6, n5, n3"):
+        node("n10", ["transistors", "energy"])
     assert figures("nodes", "n5")["wafer"] == (16988.0, 16000.0, 16988.0)
 
 
