@@ -32,7 +32,8 @@ from infer_jax.silicon.interfaces import (
     perimeter,
     switch_share,
 )
-from infer_jax.silicon.nodes import Node, values
+from infer_jax.silicon.nodes import Node
+from infer_jax.silicon.packages import Assembly, assembly
 from infer_jax.silicon.power import (
     OperationEnergy,
     PowerParts,
@@ -47,26 +48,6 @@ from infer_jax.silicon.rates import flops
 from infer_jax.silicon.wafers import DieCost, Wafer, die_cost, die_yield, dies_per_wafer
 from infer_jax.silicon.yields import expected_defects, harvested_yield, poisson_yield
 from infer_jax.specs import Chip, Hardware, Hierarchy, Spec, number, part, spec
-
-
-@spec
-class Assembly(Spec):
-    """A package as a foundry sells it: by area of the interposer, with what fails in it."""
-
-    price: Array = number("by area of the interposer", unit="USD/m2", kind="price")
-    scale: Array = number("area of the interposer over what it carries", kind="size")
-    bond: Array = number("chance that a bond holds", kind="fraction", high=1)
-    other: Array = number("board, cooling and test", unit="USD", kind="price")
-
-
-def cowos() -> Assembly:
-    """CoWoS, by Epoch AI's bills of H100 and B200 (press)."""
-    return Assembly.of(**values("packages", "cowos"))
-
-
-def ucie() -> Interface:
-    """A module of UCIe between two dies."""
-    return interface("ucie")
 
 
 @spec
@@ -107,7 +88,7 @@ class Accelerator(Spec):
     stacks: Array = number("stacks of the package that are used", kind="count", default=0.0)
     link: Interface = part("a link to other chips")
     base: Base | None = part("dies of another kind in its package", default_factory=lambda: None)
-    joint: Interface = part("a link between its dies", default_factory=ucie)
+    joint: Interface = part("a link between its dies", default_factory=lambda: interface("ucie"))
     switch: Switch | None = part("between its links", default_factory=lambda: None)
     idle: Array = number("power at rest", unit="W", kind="rate")
     limit: Array = number("power that the package may draw", unit="W", kind="rate")
@@ -119,7 +100,7 @@ class Accelerator(Spec):
     )
     energy: OperationEnergy = part("of operations", default_factory=OperationEnergy)
     wafer: Wafer = part("that dies are made on", default_factory=Wafer)
-    assembly: Assembly = part("of the package", default_factory=cowos)
+    assembly: Assembly = part("of the package", default_factory=lambda: assembly("cowos"))
     margin: Array = number("gross margin of its maker", kind="fraction", high=1, default=0.0)
     owner: Ownership = part("terms on which it is owned", default_factory=Ownership)
     fab: Fab = part("where it is made", default_factory=Fab)

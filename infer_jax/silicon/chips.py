@@ -18,7 +18,6 @@ from infer_jax.compiling import once
 from infer_jax.errors import InputError
 from infer_jax.silicon.accelerator import (
     Accelerator,
-    Assembly,
     Limits,
     board_power,
     chip_limits,
@@ -26,7 +25,8 @@ from infer_jax.silicon.accelerator import (
 )
 from infer_jax.silicon.area import Base, ComputeCore, Die, Transistors
 from infer_jax.silicon.interfaces import interface, stack, switch
-from infer_jax.silicon.nodes import SOURCE, node, quantity, values
+from infer_jax.silicon.nodes import SOURCE, node, quantity
+from infer_jax.silicon.packages import assembly
 from infer_jax.silicon.spread import ratios
 from infer_jax.specs import Hardware, Spec
 from infer_jax.specs.fields import leaves
@@ -39,7 +39,7 @@ PARTS = {
     "link": ("interfaces", interface),
     "joint": ("interfaces", interface),
     "switch": ("switches", switch),
-    "assembly": ("packages", lambda name: Assembly.of(**values("packages", name))),
+    "assembly": ("packages", assembly),
 }
 OWN = ("lane", "capacity")  # of a stack, that a chip does not run or buy as it is sold
 

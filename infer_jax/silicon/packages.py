@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.silicon.nodes import values
 from infer_jax.silicon.wafers import DieCost, Wafer, dies_per_wafer
 from infer_jax.silicon.yields import clustered_yield, expected_defects
 from infer_jax.specs import Spec, number, spec
@@ -36,6 +37,25 @@ class Interposer(Spec):
         "price of micro-bumps by area of dies", unit="USD/m2", kind="price", default=1e4
     )
     bond: Array = number("chance that a die's bond holds", kind="fraction", high=1)
+
+
+@spec
+class Assembly(Spec):
+    """A package as a foundry sells it: by area of the interposer, with what fails in it."""
+
+    price: Array = number("by area of the interposer", unit="USD/m2", kind="price")
+    scale: Array = number("area of the interposer over what it carries", kind="size")
+    bond: Array = number("chance that a bond holds", kind="fraction", high=1)
+    other: Array = number("board, cooling and test", unit="USD", kind="price")
+
+
+def assembly(name: str) -> Assembly:
+    """A package by its name: CoWoS by Epoch AI's bills of H100 and B200 (press), or organic.
+
+    Raises:
+        InputError: no row of that name.
+    """
+    return Assembly.of(**values("packages", name))
 
 
 class Dies(NamedTuple):

@@ -357,8 +357,8 @@ def test_prices_of_packages_by_area():
 
 
 def packages_price():
-    assembly = accelerator.cowos()
-    return float(assembly.price), float(assembly.scale)
+    cowos = packages.assembly("cowos")
+    return float(cowos.price), float(cowos.scale)
 
 
 def test_bills_are_within_what_is_published():
