@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_324,
-    "lines of code of the package": 38_542,
-    "lines of the package": 66_875,
+    "lines of code of the front": 10_343,
+    "lines of code of the package": 38_725,
+    "lines of the package": 67_189,
     "files of the package": 449,
-    "lines of experiments": 11_000,
-    "lines of tests": 33_216,
+    "lines of experiments": 11_109,
+    "lines of tests": 33_350,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
