@@ -65,6 +65,7 @@ SLOW = {
     "python experiments/partitioning.py": "a minute of compiling; tests/golden has the tables",
     "python experiments/scheduler.py": "36 to 1,000 replays; tests/referee has some of each",
     "python experiments/power.py": "two fits for each server; tests/golden has its parts",
+    "python experiments/silicon.py": "searches of chips; tests/golden has their pages",
     "python experiments/validation.py": "two minutes of CPU; tests/golden has its parts",
 }
 

@@ -32,8 +32,8 @@ COMMAND = re.compile(
 PARAGRAPHS = r"\n\s*\n|\n(?= *[*-] | *\||#| *\d\. )"
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"`[^`]*`")
-# definitions, and bounds of what is read
-PLAIN = ("docs/formats.md", "docs/notation.md", "docs/hardware-profiles.md")
+# definitions, and bounds of what is read; and what a command writes whole (test_silicon_studies.py)
+PLAIN = ("docs/formats.md", "docs/notation.md", "docs/hardware-profiles.md", "docs/silicon/")
 ALWAYS = {"80", "1", "10"}  # per cent: the bands' share, and steps by which numbers are moved
 
 
@@ -128,7 +128,7 @@ def unsourced(page: Path) -> Iterator[str]:
 
 
 def is_plain(page: Path) -> bool:
-    """Whether a page has definitions alone."""
+    """Whether a page has definitions alone, or was written by a command."""
     return str(page.relative_to(ROOT)).startswith(PLAIN)
 
 

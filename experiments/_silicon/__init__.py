@@ -1,0 +1,1 @@
+"""The studies of ``experiments/silicon.py``, in one frame."""
