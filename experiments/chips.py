@@ -2,6 +2,7 @@
 
     python experiments/chips.py          # every chip, and one maker left out at a time
     python experiments/chips.py fit      # the table [unlisted] of catalog/published/silicon.toml
+    python experiments/chips.py table    # what docs/silicon.md has of every chip
 
 A figure by law; the ends of 80 % of draws of its coefficients and of what the laws leave out; what
 is published, of makers and the press; whether it lies within. LLMCompass gives Aldebaran arrays of
@@ -97,30 +98,65 @@ def show(answer: ChipResult) -> None:
         print(f"  {row['title']:26}{value:>10}  {between:22}{beside:>9} {row['unit']:8}{within}")
 
 
+def table(answers: Mapping[str, ChipResult]) -> None:
+    """Print die, base die, board power and bill of every chip as rows of a page."""
+    print("| | die, mm2 | base die, mm2 | board, W | bill, USD |")
+    print("|---" * (len(LAWS) + 1) + "|")
+    for name, answer in answers.items():
+        cells: list[str] = []
+        rows = {row["figure"]: row for row in answer.rows()}
+        for row in (rows.get(figure, {}) for figure in LAWS):
+            if not row.get("low"):
+                cells.append("")
+                continue
+            law, low, high = (f"{float(f'{row[x]:.3g}'):,.0f}" for x in ("value", "low", "high"))
+            known, outside = row["published"], " outside" if row["within"] is False else ""
+            beside = "" if known is None else f": {known:,.0f}{outside}"
+            cells.append(f"{law} ({low} to {high}){beside}")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    area, power, bill = (f"{x.centre:.2f} ({x.deviation:.2f})" for x in ratios().values())
+    print(f"| published over law | {area} | {area} | {power} | {bill} |")
+
+
+def said(fitted: Mapping[str, Ratio]) -> str:
+    """Ratios in words."""
+    return ", ".join(f"{k} {x.centre:.2f} ({x.deviation:.2f})" for k, x in fitted.items())
+
+
+def judged(name: str, answer: ChipResult, fitted: Mapping[str, Ratio]) -> dict[str, bool]:
+    """Print the figures of a chip beside their ends, and return which lie within."""
+    found: dict[str, bool] = {}
+    for figure, (low, high, known) in judge(answer, fitted).items():
+        found[figure] = low < known < high
+        title, within = FIGURES[figure][0], "yes" if found[figure] else "no"
+        counted = "" if figure in row_of(name).get("fit", ()) else "  (not counted)"
+        print(f"  {name:18}{title:18}{low:10,.4g} to{high:10,.4g}{known:10,.4g} {within}{counted}")
+    return found
+
+
 def left_out(answers: Mapping[str, ChipResult]) -> None:
     """Print coverage of each maker's chips by ratios that were fitted to the others'."""
     print("\none maker left out: 80 % ends by ratios of the others, of figures that are published")
     counts: dict[str, tuple[int, int]] = dict.fromkeys(ORDER, (0, 0))
     for maker in dict.fromkeys(row_of(name)["maker"] for name in answers):
         fitted = fit(answers, {maker})
-        text = ", ".join(f"{k} {x.centre:.2f} ({x.deviation:.2f})" for k, x in fitted.items())
-        print(f"{maker}, of {text}")
+        print(f"{maker}, of {said(fitted)}")
         for name, answer in answers.items():
             if row_of(name)["maker"] != maker:
                 continue
-            for figure, (low, high, known) in judge(answer, fitted).items():
-                within, seen = low < known < high, figure in row_of(name).get("fit", ())
-                note = "" if seen else "  (not counted)"
-                print(
-                    f"  {name:18}{FIGURES[figure][0]:26}{low:10,.4g} to {high:10,.4g}"
-                    f"{known:10,.4g} {'yes' if within else 'no'}{note}"
-                )
-                if seen:
+            for figure, within in judged(name, answer, fitted).items():
+                if figure in row_of(name).get("fit", ()):
                     some, all_ = counts[LAWS[figure]]
                     counts[LAWS[figure]] = some + within, all_ + 1
     total = [sum(x) for x in zip(*counts.values(), strict=True)]
     by_law = ", ".join(f"{law} {some} of {all_}" for law, (some, all_) in counts.items())
     print(f"within: {total[0]} of {total[1]} figures ({by_law})")
+    print("\nannounced, by the ratios of all that are sold; of SRAM alone, by those of the others")
+    for name in ("rubin_cpx", "vera_rubin_nvl144"):
+        judged(name, answers[name], ratios())
+    alone = fit(answers, {"Groq", "Cerebras"})
+    for name in ("groq_lpu", "wse3"):
+        judged(name, answers[name], alone)
 
 
 def main() -> None:
@@ -131,9 +167,12 @@ def main() -> None:
             row = f"centre = {ratio.centre:.4g}, deviation = {ratio.deviation:.4g}"
             print(f"{law} = {{ {row}, chips = {ratio.chips} }}")
         return
+    if "table" in sys.argv:
+        table(answers)
+        return
     for answer in answers.values():
         show(answer)
-    print("\nratios of all:", {k: f"{x.centre} ({x.deviation})" for k, x in ratios().items()})
+    print(f"\nratios of all: {said(ratios())}")
     left_out(answers)
 
 

@@ -38,7 +38,7 @@ FIGURES = {
     "memory_gb": ("memory", "GB", 1e-9, "chip.memory"),
     "bandwidth_tb_per_s": ("memory bandwidth", "TB/s", 1e-12, "chip.memory_bandwidth"),
     "link_gb_per_s": ("links, one direction", "GB/s", 1e-9, "network.domain_bandwidth"),
-    "limit_w": ("power limit that asks for", "W", 1.0, "power"),
+    "limit_w": ("board power", "W", 1.0, "power"),
     "rent_usd_per_hour": ("rent at cost", "USD/h", 1.0, "price"),
 }
 RENT = "rent_usd_per_hour"  # a provider's, of which the maker's margin is most, is no figure of it
