@@ -31,7 +31,7 @@ LIMITS = {
     "lines of code of the package": 38_725,
     "lines of the package": 67_189,
     "files of the package": 449,
-    "lines of experiments": 11_745,
+    "lines of experiments": 11_784,
     "lines of tests": 33_369,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
