@@ -139,7 +139,7 @@ def analyser(
     numbers that no output reads are left out; of degrees of the plan of which only the product is
     read, the first stands for all.
     """
-    numbers = [x for x in _leaves(tree) if not besides or not x.path.startswith(f"{besides}.")]
+    numbers = [x for x in leaves_of(tree) if not besides or not x.path.startswith(f"{besides}.")]
     structure = jax.tree.structure(tree)
     fixed = (function, tuple(leaf.places for leaf in numbers))
 
@@ -193,7 +193,9 @@ def _moved(
         for at, by in zip(places, scale, strict=True):
             for i in at:
                 values[i] = values[i] * by
-        return {k: _log(x) for k, x in function(jax.tree.unflatten(structure, values)).items()}
+        return {
+            k: log_or_nothing(x) for k, x in function(jax.tree.unflatten(structure, values)).items()
+        }
 
     if along is None:
         return trees.one_by_one(logs, scales), None
@@ -265,7 +267,7 @@ def _metas(tree: object) -> dict[str, Meta]:
     }
 
 
-def _leaves(tree: object) -> list[Leaf]:
+def leaves_of(tree: object) -> list[Leaf]:
     """Numbers that can be scaled, those of all blocks together."""
     metas = _metas(tree)
     groups: dict[str, list[int]] = {}
@@ -277,7 +279,7 @@ def _leaves(tree: object) -> list[Leaf]:
     return [Leaf(path, tuple(at), first.get(path, {})) for path, at in groups.items()]
 
 
-def _log(x: Array) -> Array:
+def log_or_nothing(x: Array) -> Array:
     positive = x > 0
     return jnp.where(positive, jnp.log(jnp.where(positive, x, 1.0)), -jnp.inf)
 

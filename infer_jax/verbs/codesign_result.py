@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from infer_jax.design.ascent import TOLERANCE
-from infer_jax.design.change_path import ChangePath
+from infer_jax.design.change_steps import ChangePath
 from infer_jax.design.design import Design
 from infer_jax.design.frontier import Flip
 from infer_jax.design.problem import estimate_of

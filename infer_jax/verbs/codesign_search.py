@@ -11,7 +11,7 @@ import numpy as np
 
 from infer_jax.catalog.files import write_text
 from infer_jax.design.ascent import AscentProgress
-from infer_jax.design.change_path import ChangePath, change_path
+from infer_jax.design.change_steps import ChangePath, change_path
 from infer_jax.design.config_json import export, template
 from infer_jax.design.design import Design, Search
 from infer_jax.design.frontier import Flip, flips, follow

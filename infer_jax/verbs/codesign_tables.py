@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from infer_jax.design.change_path import ChangePath
+from infer_jax.design.change_steps import ChangePath
 from infer_jax.design.design import Design
 from infer_jax.design.frontier import Flip
 from infer_jax.plots.style import name_of

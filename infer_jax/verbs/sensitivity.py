@@ -43,6 +43,7 @@ def sensitivity(
     along: Annotated[int | None, Option.of("N", POINTS)] = None,
     top: Annotated[float, Option.of("N", opt.WHOLE)] = TOP,
     coefficients: Annotated[bool, Option.of()] = False,
+    second: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
 ) -> "SensitivityResult":
     """What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?
@@ -53,6 +54,7 @@ def sensitivity(
         along: At N points of the frontier, not at one.
         top: Rows of a table.
         coefficients: Show those of the estimator, too.
+        second: How the slopes move, too, and which numbers act on each other.
 
     Raises:
         InputError: a model or system that cannot be read, a split that no engine runs, options
@@ -85,6 +87,8 @@ def sensitivity(
         raise refuse("along", along, f"no {', '.join(names)} or {option('batch')}")
     else:  # points of a frontier have their own plans
         plan, name = Plan.of(), estimator or inputs.SEARCHING
+    if second and along is not None:
+        raise refuse("second", "given", f"no {option('along')}: of one point")
     model = inputs.estimator(name, setup)
     trusted = inputs.trust(name, model, setup, plan if along is None else None)
     work = inputs.workload(isl, osl, prefix, either(batch, 1.0))
@@ -101,8 +105,9 @@ def sensitivity(
         points = [point] if along is None else own.frontier_of(point, setup, int(along))
         analyse = analyser(outputs, point)
         slopes = [own.PointSlopes(one, analyse(one)) for one in points]
+        bent = own.curvatures_at(points[0], slopes[0].slopes) if second else ()
         ifs = what_if(outputs, point, own.what_ifs(point)) if along is None else {}
         chips = own.other_chips(point, setup, name) if along is None else []
     return own.SensitivityResult(
-        setup, name, trusted, slopes, ifs, chips, along is not None, int(top), coefficients
+        setup, name, trusted, slopes, ifs, chips, along is not None, int(top), coefficients, bent
     )

@@ -12,12 +12,14 @@ from jax import Array
 
 from infer_jax.catalog import list_systems
 from infer_jax.compiling import once
+from infer_jax.design.curvature import Curvature, curvatures
 from infer_jax.design.sensitivity import (
     BLENDED,
     Change,
     Elasticity,
     changed,
     known_outputs,
+    outputs,
     outputs_and_fit,
     relative_changes,
 )
@@ -54,6 +56,19 @@ ELASTICITIES = (
         Column(title, "%", field, lambda x: "-" if np.isnan(x) else f"{100 * x:+.2f}")
         for title, field in (("+10 %", "tenth"), ("x2", "double"))
     ),
+)
+
+CURVATURES = (
+    Column("how slopes move", "", "path", name_of, left=True),
+    *(
+        Column(title, unit, field, "{:+.3f}".format)
+        for title, unit, field in (
+            ("slope", "", "slope"),
+            ("with itself", "+10 %", "own"),
+            ("most with another", "+10 %", "by"),
+        )
+    ),
+    Column("which", "", "other", name_of, left=True),
 )
 
 
@@ -97,7 +112,8 @@ class SensitivityResult(pictures.EstimatorResult):
     """Elasticities of the outputs at one point, or ``along`` points of a frontier.
 
     ``what_if``: relative changes of the outputs, by change; ``chips``: other systems; ``top``:
-    printed rows of a table; ``coefficients``: whether those of the estimator are printed.
+    printed rows of a table; ``coefficients``: whether those of the estimator are printed;
+    ``curvatures``: how elasticities move, where that was asked for.
     """
 
     points: Sequence[PointSlopes]
@@ -106,6 +122,7 @@ class SensitivityResult(pictures.EstimatorResult):
     along: bool
     top: int
     coefficients: bool
+    curvatures: Sequence[Curvature] = ()
 
     def elasticity(self, path: str, output: str) -> Elasticity:
         """The elasticity of an output with respect to a number, at the first point.
@@ -134,6 +151,7 @@ class SensitivityResult(pictures.EstimatorResult):
             "points": [{**at.load, "elasticities": at.rows()} for at in self.points],
             "what_if": self.what_if,
             "chips": [chip._asdict() for chip in self.chips],
+            "curvatures": [{**vars(c), "matrix": c.matrix.tolist()} for c in self.curvatures],
         }
         yield from self._along() if self.along else self._outputs()
         yield Notes(self.notes())
@@ -152,6 +170,11 @@ class SensitivityResult(pictures.EstimatorResult):
             f"The paths that {option('set')} takes are in {option('json')}"
             f"{'' if self.coefficients else own}.",
         ]
+        if self.curvatures:
+            notes.append(
+                "How a slope moves: with 10 % more of a number, all others held; numbers at a kink "
+                "are left out, and across a kink it does not hold."
+            )
         if any("bits" in change for change in self.what_if):
             notes.append("Weights at half the bytes are read so; their matmuls stay as they are.")
         if self.chips:
@@ -176,6 +199,9 @@ class SensitivityResult(pictures.EstimatorResult):
                 unit = "" if output.per or output.unit == "1" else f" ({output.unit})"
                 yield from ("", f"{output.short}{unit}")
                 yield table(rows, ELASTICITIES)
+            for one in self.curvatures:
+                if one.output == name:
+                    yield from curvature_sections(one)
         columns = [
             Column(output.short, "%", name, lambda x: f"{100 * x:+.1f}")
             for name, output in outputs.items()
@@ -242,6 +268,33 @@ class SensitivityResult(pictures.EstimatorResult):
         return plot_tornado(panels, title=title, caption=caption)
 
 
+def curvature_sections(one: Curvature) -> Iterator[Section]:
+    """How the leading slopes of an output move, and the pairs that act on each other most."""
+    tenth = math.log(1.1)
+    rows = [
+        {
+            "path": path,
+            "slope": slope,
+            "own": tenth * one.matrix[i, i],
+            "other": other,
+            "by": tenth * x,
+        }
+        for i, (path, slope) in enumerate(zip(one.paths, one.slopes, strict=True))
+        for other, x in [one.strongest(path)]
+    ]
+    yield ""
+    yield table(rows, CURVATURES)
+    slopes = dict(zip(one.paths, one.slopes, strict=True))
+    for first, second, term in one.extremes:
+        counts = ["more" if slopes[x] * term > 0 else "less" for x in (second, first)]
+        ends = [f"{slopes[x]:+.3f} to {slopes[x] + tenth * term:+.3f}" for x in (second, first)]
+        names = name_of(first), name_of(second)
+        yield (
+            f"{names[0]} and {names[1]}: with 10 % more of the first the second counts {counts[0]} "
+            f"({ends[0]}), with 10 % more of the second the first {counts[1]} ({ends[1]})."
+        )
+
+
 def worth(
     slopes: Sequence[Elasticity], arch: Architecture, coefficients: bool = False
 ) -> list[Elasticity]:
@@ -253,6 +306,12 @@ def worth(
         for e in slopes
         if e.path not in left_out and (coefficients or not e.path.startswith("estimator."))
     ]
+
+
+def curvatures_at(point: Point, slopes: Sequence[Elasticity]) -> list[Curvature]:
+    """How the leading elasticities at a point move, of numbers that somebody sets."""
+    kept = [e for e in worth(slopes, point.arch) if not e.path.endswith(FIXED)]
+    return curvatures(outputs, point, kept)
 
 
 def what_ifs(point: Point) -> dict[str, Change]:

@@ -49,12 +49,16 @@ steps = 32
 def test_sensitivity_names_what_counts():
     words = ["llama-3.2-1b", "--hardware", "h100_sxm", "--tp", "1", "--batch", "4"]
     words += ["--estimator", "economics.planned", "--top", "99"]
-    output, shown = answered_once("sensitivity", *words)
+    output, shown = answered_once("sensitivity", *words, "--second")
     rows = {(e["output"], e["path"]): e for e in output["points"][0]["elasticities"]}
     memory = rows["tpot", "hardware.chip.memory_bandwidth"]
     assert -1.0 <= memory["slope"] < -0.5  # a small batch reads weights
     assert memory["tenth"] == pytest.approx(1.1 ** memory["slope"] - 1, abs=0.01)
     assert rows["cost", "hardware.price"]["slope"] == pytest.approx(1.0)
+    bent = {one["output"]: one for one in output["curvatures"]}["tpot"]
+    at = bent["paths"].index("hardware.chip.memory_bandwidth")
+    assert bent["matrix"][at][at] > 0.0  # the more there is, the less it counts
+    assert "how slopes move" in shown and "with 10 % more of the first" in " ".join(shown.split())
     assert output["what_if"]["weights at half the bytes: 8 bits"]["tpot"] < -0.2
     changed = answer("sensitivity", *words, "--set", "hardware.chip.memory_bandwidth=*2")
     again = {(e["output"], e["path"]): e for e in changed["points"][0]["elasticities"]}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from infer_jax.design import Search
-from infer_jax.design.change_path import change_path
+from infer_jax.design.change_steps import change_path
 from infer_jax.design.frontier import flips, follow
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Space
