@@ -1,7 +1,4 @@
-"""Which experiments are there? ``python -m experiments`` lists them, with a name it runs one.
-
-``python -m experiments all`` runs every one of them and writes a page of what came out.
-"""
+"""Which experiments are there? ``python -m experiments`` lists them, with a name it runs one."""
 
 import runpy
 import sys
@@ -12,11 +9,7 @@ NAMES = sorted(p.stem for p in Path(__file__).parent.glob("[!_]*.py"))
 
 
 def main() -> None:
-    """List every experiment with its question, or run the one that is named, or all."""
-    if sys.argv[1:2] == ["all"]:
-        from experiments._gallery import app
-
-        app(sys.argv[2:], prog_name="python -m experiments all")
+    """List every experiment with its question, or run the one that is named."""
     if len(sys.argv) > 1 and sys.argv[1] in NAMES:
         runpy.run_module(f"experiments.{sys.argv.pop(1)}", run_name="__main__", alter_sys=True)
         return
@@ -24,7 +17,6 @@ def main() -> None:
     for name in NAMES:
         doc = import_module(f"experiments.{name}").__doc__ or ""
         print(f"  {name:<14} {doc.splitlines()[0] if doc else ''}")
-    print(f"  {'all':<14} Every one of them, and a page that shows tables and figures.")
     if len(sys.argv) > 1 and sys.argv[1] not in ("-h", "--help"):
         print(f"\nno experiment is named '{sys.argv[1]}'", file=sys.stderr)
         sys.exit(2)

@@ -2,10 +2,9 @@
 
 import json
 import math
-import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,6 @@ Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON
 OUT = Path(__file__).parent / "out"
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"  # cited figures of others
 SHARED = Path(__file__).resolve().parents[2] / "shared"  # authors' files, beside the checkout
-KEPT = "EXPERIMENTS_KEPT"  # names the folder in which the steps of one gallery share results
 STYLES = {"pass": "green", "fail": "bold red", "not reachable": "yellow", "not compared": "yellow"}
 
 
@@ -69,12 +67,6 @@ def say(what: str, begin: float) -> None:
     console().print(f"[dim]{time.perf_counter() - begin:6.1f} s[/]  {what}")
 
 
-def shared_file(name: str) -> Path | None:
-    """The file that steps of one gallery share under a name; None outside of a gallery."""
-    folder = os.environ.get(KEPT)
-    return Path(folder, name) if folder else None
-
-
 def chosen_keys(kind: str, wanted: list[str], table: Any) -> list[Any]:
     """The keys of ``table`` that a user named."""
     keys = {str(key): key for key in table}
@@ -82,17 +74,6 @@ def chosen_keys(kind: str, wanted: list[str], table: Any) -> list[Any]:
         if name not in keys:
             raise InputError("command line", kind, name, ", ".join(keys))
     return [keys[name] for name in wanted]
-
-
-def draw_figures(
-    names: list[str] | None, table: Any, draw: Callable[[str, Path], Path], out: Path
-) -> list[str]:
-    """Draw the figures that a user named, or all of ``table``; the files, printed one by one."""
-    files: list[str] = []
-    for name in chosen_keys("figure", names or list(table), table):
-        files.append(str(draw(name, out)))
-        print(files[-1])
-    return files
 
 
 def verdict(agrees: bool) -> str:

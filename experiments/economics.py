@@ -12,7 +12,6 @@ import typer
 from experiments import _check, _claims, _report
 from experiments._economics import (
     claims as paper_claims,
-    figures as drawn,
     fronts as ours,
     points,
     tables as printed,
@@ -57,18 +56,6 @@ def tables(
         }
     agrees = all(entry["agrees"] is not False for entry in headline.values())
     _report.finish(agrees, {"tables": headline, "agrees": agrees}, as_json)
-
-
-@app.command()
-def figures(
-    names: Annotated[list[str] | None, typer.Argument(help="1, 5 to 10, context.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
-    as_json: _report.Json = False,
-) -> None:
-    """Draw Figures 1 and 5 to 10 as PNG files."""
-    with _report.door():
-        files = _report.draw_figures(names, drawn.FIGURES, drawn.draw_figure, out)
-    _report.finish(True, {"files": files}, as_json)
 
 
 @app.command()

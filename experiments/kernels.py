@@ -10,7 +10,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _check, _report
-from experiments._kernels import drawn, files, points, printed, sheets
+from experiments._kernels import files, points, printed, sheets
 
 app = _report.program(__doc__, no_args_is_help=True)
 TablesFolder = Annotated[
@@ -119,22 +119,6 @@ def _bounds(cells: list[printed.Cell]) -> dict[str, dict[str, str]]:
         _report.show("", columns, rows)
         result[label] = {name: row[-1] for name, row in cell.bounds.items()}
     return result
-
-
-@app.command()
-def figures(
-    names: Annotated[list[str] | None, typer.Argument(help="2, 3, 4; all if none.")] = None,
-    tables: TablesFolder = None,
-    out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
-    as_json: _report.Json = False,
-) -> None:
-    """Draw Figures 2 to 4 as PNG files: measured MFU, the curve and the roofline over it."""
-    with _report.door():
-        folder = files.measured(tables, "--tables")
-        results = _report.draw_figures(
-            names, drawn.FIGURES, lambda name, out: drawn.draw(name, folder, out), out
-        )
-    _report.finish(True, {"files": results}, as_json)
 
 
 @app.command()

@@ -13,7 +13,6 @@ from experiments import _claims, _report
 from experiments._partitioning import (
     calibration,
     claims as paper_claims,
-    figures as drawn,
     measured,
     tables as ours,
 )
@@ -60,18 +59,6 @@ def fit(file: File = measured.FILE, as_json: _report.Json = False) -> None:
             _report.show(name, ("coefficient", "value", "80 % interval"), shown, note)
             headline[name] = {"median_error": median, "worst_error": worst, **result.values}
     _report.finish(True, headline, as_json)
-
-
-@app.command()
-def figures(
-    names: Annotated[list[str] | None, typer.Argument(help="1, 3, 6, 7, 8, 9, B1, C1.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder to draw into.")] = _report.OUT,
-    as_json: _report.Json = False,
-) -> None:
-    """Draw Figures 1, 3, 6, 7, 8, 9, B.1 and C.1 as PNG files."""
-    with _report.door():
-        files = _report.draw_figures(names, drawn.FIGURES, drawn.draw_figure, out)
-    _report.finish(True, {"files": files}, as_json)
 
 
 app.command()(_claims.command("Pope et al. 2022 (arXiv 2211.05102)", paper_claims.all_claims))

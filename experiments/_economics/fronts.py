@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import _report
 from experiments._check import difference
 from experiments._columns import printed_rows
 from infer_jax.catalog.foreign import read_json
@@ -104,24 +103,14 @@ def front_of(grid: Grid, demand: float | None = None) -> Front:
 
 @cache
 def front(setting: Setting) -> Front:
-    """The front of a setting at level 4; read, where an earlier step of a gallery drew it."""
-    file = _report.shared_file(f"{setting}.npz")
-    if file is not None and file.exists():
-        with np.load(file) as columns:
-            points = Grid(**columns)
-        return Front(points, points.preferred_row())
+    """The front of a setting at level 4."""
     hardware, coefficients = economics_hardware(setting.gpu)
     model = Economics.level4().fitted(coefficients)
     draft = None
     if setting.draft:
         draft = economics_model(setting.draft, multi_query=setting.multi_query)
     grid = draw(economics_model(setting.model), hardware, model, setting.context, draft=draft)
-    drawn = front_of(grid)
-    if file is not None:
-        whole = file.with_name("whole.npz")  # a step that is killed leaves no half of a file
-        np.savez(whole, allow_pickle=False, **drawn.points.columns)
-        whole.replace(file)
-    return drawn
+    return front_of(grid)
 
 
 def fronts_of(comparison: str) -> dict[str, Front]:

@@ -60,11 +60,9 @@ def parquet_columns(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def read_parquet(
-    path: str | os.PathLike[str], filters: object = None, names: Sequence[str] | None = None
+    path: str | os.PathLike[str], names: Sequence[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """The columns of a Parquet file, of the rows that pass ``filters`` of pyarrow's.
-
-    ``names``: of these columns only, where the file has them.
+    """The columns of a Parquet file; only those of ``names``, where they are given.
 
     Raises:
         InputError: pyarrow is not installed; unreadable, damaged, or larger than ``LARGEST`` when
@@ -76,7 +74,7 @@ def read_parquet(
         if (size := sum(group.total_byte_size for group in groups)) > LARGEST:
             unpacked = f"{size} bytes unpacked"
             raise InputError(str(path), "size", unpacked, f"at most {LARGEST} bytes")
-        table = parquet.read_table(path, filters=filters, columns=names)
+        table = parquet.read_table(path, columns=names)
         return {name: table[name].to_numpy() for name in table.column_names}
 
 

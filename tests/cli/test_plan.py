@@ -39,15 +39,6 @@ def test_plans_meet_the_limits_cheapest_first(met):
             assert both == pytest.approx(2200 * p[f"blended_{cost}_{unit}"], rel=1e-6)
 
 
-def test_instances_do_not_straddle_machines():
-    """On six GPUs of machines of eight: instances of 1, 2 or 4, and the rule is said."""
-    few = ("plan", "gpt-oss-20b", *ASKED[2:], "--total-gpus", "6", "--top", "64")
-    report = answer(*few, "--mode", "aggregated")
-    sizes = {p["gpus"] / p["degrees"]["replicas"] for p in report["plans"]}
-    assert sizes == {1, 2, 4}
-    assert any("divide a machine of 8" in note for note in report["notes"])
-
-
 def test_gpus_that_stay_free_are_counted():
     """And a plan of few can be run again, unless the traffic is given."""
     few = (

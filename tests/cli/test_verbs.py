@@ -1,13 +1,11 @@
 """Verbs are listed without importing them, and what is listed is what they are."""
 
-import ast
 import inspect
 import os
 import signal
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -79,19 +77,6 @@ def test_module_is_the_program():
         [sys.executable, "-m", "infer_jax", "--version"], capture_output=True, text=True
     )
     assert (ended.returncode, ended.stdout) == (0, f"infer-jax {infer_jax.__version__}\n")
-
-
-def test_names_of_the_library_are_found_where_they_are_said_to_be():
-    """Imported when asked for, the names are those that type checkers read."""
-    stub = ast.parse(Path(infer_jax.__file__).with_suffix(".pyi").read_text())
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module]
-    names = {str(alias.asname): str(node.module) for node in imports for alias in node.names}
-    assert len(names) > 15
-    for name, module in names.items():
-        assert getattr(infer_jax, name) is getattr(import_module(module), name)
-    assert set(names) <= set(dir(infer_jax))
-    with pytest.raises(AttributeError, match="'infer_jax' has no attribute 'planing'"):
-        _ = infer_jax.planing  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")

@@ -19,7 +19,6 @@ from tests.stepwise import stepwise
 
 SMALL = 1e-6  # share of a number by which a difference moves it
 MORE = 1.7  # a rate or a capacity is this many times larger
-FASTER = ("flops_16", "flops_8", "flops_4", "memory_bandwidth")
 
 
 def world(name: str, model: str, system: str, point: str) -> tuple[Any, ...]:
@@ -75,9 +74,6 @@ def variations(name: str, model: str, system: str) -> Iterator[tuple[Any, Any]]:
         scaled(usual, lambda _, meta: {"rate": MORE, "time": 1 / MORE}.get(meta["kind"], 1)),
     )
     estimator, arch, hardware, asked, split = usual
-    chip = hardware.chip
-    chip = chip.replace(**{rate: getattr(chip, rate) * 3.0 for rate in FASTER})
-    yield "faster", (estimator, arch, hardware.replace(chip=chip), asked, split)
     if name not in JOBS:
         alone = dict.fromkeys(("tp", "pp", "ep", "attention_split"), np.ones(()))
         one = (estimator, arch, hardware, asked, split.replace(**alone))

@@ -206,17 +206,6 @@ def test_scaling_rates_up_and_times_down_scales_time(name, model, system):
 
 
 @pytest.mark.parametrize(
-    ("model", "system"),
-    [pytest.param("dense", "nodes", marks=SLOW), ("mixture", "nodes"), ("hybrid", "torus")],
-)
-def test_rates_alone_scale_the_rate_limited_terms(model, system):
-    c = case("economics.planned", model, system)
-    for term in ("memory", "compute"):
-        before, after = c["decode"].terms[term], c["faster"].terms[term]
-        np.testing.assert_allclose(after, before / 3.0, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
     ("name", "model"),
     [("economics", "dense"), row("economics.level4", "mixture", slow=True),
      row("economics.planned", "mixture", slow=True)],

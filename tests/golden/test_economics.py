@@ -5,18 +5,13 @@ its fronts are compared where a folder named shared lies beside the checkout.
 """
 
 from pathlib import Path
-from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
 
 from experiments import _check
 from experiments._claims import beside
 from experiments._economics import claims_latency, fronts, points, tables
 from experiments._report import SHARED
-from infer_jax.physics.closed_form import fastest_instance
 
 HERE = Path(__file__).parent
 
@@ -69,20 +64,6 @@ def test_tables_equal_the_printed_digits(number):
     assert len(table.rows) >= 3
     for row in table.rows:
         assert table.agrees(row), (row, table.texts(row))
-
-
-@pytest.mark.parametrize("model", claims_latency.MODELS)
-def test_closed_form_is_the_numeric_minimum(model):
-    a, m = tables.hops(model), tables.reads(model)
-    answer: Any = minimize_scalar(
-        lambda x: a * (np.exp(x / 2) - 1) + m * np.exp(-x), bounds=(0, 12), method="bounded",
-        options={"xatol": 1e-10},
-    )  # fmt: skip
-    chips, time = fastest_instance(jnp.asarray(a), jnp.asarray(m))
-    assert float(time) == pytest.approx(float(answer.fun), rel=1e-12)
-    assert float(chips) == pytest.approx(float(np.exp(answer.x)), rel=1e-6)
-    ratio = float(chips * time) / m
-    assert ratio == pytest.approx(3 - 2 ** (2 / 3) * (a / m) ** (1 / 3), rel=1e-12)
 
 
 def test_elasticities_of_the_toy_model():

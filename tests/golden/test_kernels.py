@@ -9,8 +9,7 @@ checkout, where there is one.
 import pytest
 
 from experiments import _check
-from experiments._kernels import drawn, files, points, printed, sheets
-from infer_jax.catalog.kernel_tables import load_kernel_tables
+from experiments._kernels import files, points, printed, sheets
 
 BENCH = files.ALL.tables
 
@@ -65,16 +64,3 @@ def test_stored_curves_describe_the_tables(x64):
     for line in sheets.stored(bench()):
         output = sheets.EARLIER.get((line.system, line.family))
         assert output is None or line.seen[0] <= output[0] + 0.05, line
-
-
-def test_measured_points_of_the_figures(x64, tmp_path):
-    """Section 2.3: on H20 MFU stops growing at a group of 64; on H800 it grows up to 128."""
-    tables = {device: load_kernel_tables(bench(), device) for device in drawn.DEVICES}
-    grown = {}
-    for device, table in tables.items():
-        panel = drawn.group_sizes(device, table, drawn.chip(device))
-        grown[device] = dict(zip(*panel.measured.tolist(), strict=True))
-        assert abs(panel.curve - panel.roofline).max() < 1
-    assert grown["h20"][128.0] < 1.05 * grown["h20"][64.0]
-    assert grown["h800"][128.0] > 1.5 * grown["h800"][64.0]
-    assert drawn.draw("4", bench(), tmp_path).stat().st_size > 10_000

@@ -95,9 +95,14 @@ def test_the_mean_of_a_benchmark_has_its_first_wave(x64):
     work = ij.Workload.of(isl=float(isl), osl=float(osl), lengths=shares)
     kinds = scheduling.kinds_of(work)
     server = scheduling.ServerLimits(*map(jnp.asarray, (8192.0, 64.0, 1e9)))
-    law = law_step(MACHINE, scheduling.mean_context(kinds))
-    steady = scheduling.closed_loop(law, kinds, server, jnp.asarray(float(load)))
-    wave = interference.first_wave(steady.running, steady.own, float(waves))
+
+    @jax.jit
+    def loop(load):
+        law = law_step(MACHINE, scheduling.mean_context(kinds))
+        steady = scheduling.closed_loop(law, kinds, server, load)
+        return steady, interference.first_wave(steady.running, steady.own, float(waves))
+
+    steady, wave = loop(jnp.asarray(float(load)))
     assert float(steady.ttft + wave) == pytest.approx(np.mean(measured), rel=0.12)
     assert float(steady.ttft) < 0.75 * np.mean(measured)
     assert float(interference.first_wave(jnp.asarray(1.0), steady.own, 10.0)) == 0.0

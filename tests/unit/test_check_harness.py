@@ -176,6 +176,5 @@ def test_a_file_that_cannot_be_read_exits_2_with_one_sentence(tmp_path, text):
     assert ran.err.count("\n") == 1 and "points.csv: " in ran.err
 
 
-def test_unknown_tables_and_figures_exit_2():
+def test_unknown_tables_exit_2():
     assert run("tables", 7).err == "command line: table is '7'; allowed: 1, 2, 3, 4, 5, 6\n"
-    assert run("figures", "2").code == 2

@@ -53,14 +53,6 @@ def test_a_verb_that_draws_is_in_the_gallery(drawing):
         drawing["main"](["nothing.png"])
 
 
-def test_the_site_begins_with_a_picture_and_three_questions():
-    text = ROOT.joinpath("docs", "index.md").read_text(encoding="utf-8")
-    first, *sections = text.split("\n## ")
-    assert "](pictures/" in first
-    questions = [section.partition("\n")[0] for section in sections[:3]]
-    assert all(one.endswith("?") for one in questions), questions
-
-
 def test_a_stored_picture_keeps_its_words(drawing, tmp_path):
     from PIL import Image
 

@@ -50,14 +50,6 @@ def outer_buffer(width: Array, cut: SlicedLayout) -> Array:
     return 2.0 * width / cut.rows
 
 
-def outer_elements(width: Array, cut: SlicedLayout) -> Array:
-    """Elements per token to gather the input and to scatter the output: 2 E / s (K-1)/K, K = m/s.
-
-    Source: Pope et al. 2022, Sections 3.2.1 to 3.2.3, Appendix A.2.1.
-    """
-    return outer_buffer(width, cut) * others(cut.columns)
-
-
 def inner_buffer(inward: Array, outward: Array, cut: SlicedLayout) -> Array:
     """Elements per token of the two collectives about the hidden layer: (F_in + F_out) / (m / s).
 
@@ -66,15 +58,6 @@ def inner_buffer(inward: Array, outward: Array, cut: SlicedLayout) -> Array:
     all-gathered over them. Source: Pope et al. 2022, Section 3.2.2.
     """
     return (inward + outward) / cut.columns
-
-
-def inner_elements(inward: Array, outward: Array, cut: SlicedLayout) -> Array:
-    """Elements per token to sum the hidden layer and to spread it again: (K - 1)/K with K = s.
-
-    Plain feedforward: 2 F / (y z). Source: Pope et al. 2022, Section 3.2.2, Appendix A.2.1, there
-    with one inward matrix.
-    """
-    return inner_buffer(inward, outward, cut) * others(cut.rows)
 
 
 def gathered_buffer(weights: Array, cut: SlicedLayout) -> Array:
@@ -114,26 +97,6 @@ def best_gathered(tokens: Array, chips: Array, hidden: Array, inward: Array) -> 
     16.0
     """
     return square_root(2.0 * tokens * chips / ((inward + 1.0) * hidden))
-
-
-def stationary_volume(rows: Array, chips: Array, width: Array, hidden: Array) -> Array:
-    """Elements per token of 2-D weight-stationary in the paper's algebra: 2 (E/X + F X/n).
-
-    Without (K - 1)/K, one inward matrix; its gradient vanishes at ``best_rows``, where it is
-    4 sqrt(E F / n), 8 E / sqrt(n) at F = 4 E. Source: Pope et al. 2022, Appendix A.2.1.
-    """
-    return 2.0 * (width / rows + hidden * rows / chips)
-
-
-def weight_gathered_volume(
-    gathered: Array, tokens: Array, chips: Array, width: Array, hidden: Array
-) -> Array:
-    """Elements of a weight-gathered layer in the paper's algebra: 2 E F N / n + 2 B L E / N.
-
-    Without (K - 1)/K, one inward matrix; its gradient vanishes at ``best_gathered``, where it
-    is 4 E sqrt(B L F / n). Source: Pope et al. 2022, Appendix A.2.2.
-    """
-    return 2.0 * width * (hidden * gathered / chips + tokens / gathered)
 
 
 def fill(rows: Array, columns: Array, tokens: Array, half_width: Array, half_rows: Array) -> Array:

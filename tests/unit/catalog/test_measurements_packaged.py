@@ -2,7 +2,6 @@
 
 from importlib.util import find_spec
 
-import numpy as np
 import pytest
 
 from infer_jax.catalog.measurements import read_runs, silicon, silicon_runs
@@ -25,22 +24,6 @@ def test_rows_as_runs():
     assert all(run.loop == "closed" for run in whole)
     assert {run.system for run in whole} >= {"h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm"}
     assert all(pool.chips for run in split for pool in run.pools)
-
-
-@needs_package
-def test_kernel_tables():
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    table = next(t for t in silicon.kernel_tables("h200_sxm") if t.startswith("gemm/"))
-    rows = silicon.kernel_columns("h200_sxm", table, m=64, k=4096)
-    assert len(rows["n"]) > 1 and set(rows["m"]) == {64} and set(rows["k"]) == {4096}
-    # milliseconds in the file: a microsecond to a second here
-    assert np.all((rows["seconds"] > 1e-6) & (rows["seconds"] < 1.0))
-    with pytest.raises(InputError, match="colour is 3"):
-        silicon.kernel_columns("h200_sxm", table, colour=3)
-    with pytest.raises(InputError, match="table is 'gemm/none'"):
-        silicon.kernel_columns("h200_sxm", "gemm/none")
-    with pytest.raises(InputError, match="system is 'h9'"):
-        silicon.kernel_tables("h9")
 
 
 def test_absent_package(monkeypatch):

@@ -81,44 +81,26 @@ def test_no_slice_multiplies_beyond_its_data_sheet(name, x64):
 
 @pytest.mark.parametrize("inward", [1.0, 2.0])
 @pytest.mark.parametrize("chips", [16.0, 64.0, 200.0])
-def test_the_gradient_of_the_volume_vanishes_at_the_closed_optima(x64, chips, inward):
+def test_the_gradient_of_what_is_sent_vanishes_at_the_closed_optima(x64, chips, inward):
     width, hidden, tokens, chips, inward = numbers(18432.0, 73728.0, 40960.0, chips, inward)
-    effective = hidden * (inward + 1.0) / 2.0
+    one = jnp.ones(())
 
-    def stationary(volume, at):
-        value, slope = jax.value_and_grad(volume)(at)
-        assert abs(float(slope * at / value)) < 1e-9
-        return float(value)
+    def stationary(rows):
+        cut = sharding.SlicedLayout(chips, one, rows)
+        inner = sharding.inner_buffer(inward * hidden, hidden, cut)
+        return sharding.outer_buffer(width, cut) + inner
 
-    rows = sharding.best_rows(chips, width, hidden, inward)
-    least = stationary(lambda x: sharding.stationary_volume(x, chips, width, effective), rows)
-    assert least == pytest.approx(4.0 * float(width * effective / chips) ** 0.5, rel=1e-12)
-    stationary(lambda yz: 2.0 * (width * yz / chips + effective / yz), chips / rows)
-    law, most = (
-        sharding.weight_gathered_volume,
-        sharding.best_gathered(tokens, chips, hidden, inward),
-    )
-    least = stationary(lambda n: law(n, tokens, chips, width, effective), most)
-    expected = 4.0 * float(width) * float(tokens * effective / chips) ** 0.5
-    assert least == pytest.approx(expected, rel=1e-12)
+    def gathered(groups):
+        cut = sharding.SlicedLayout(chips, groups, one)
+        weights = sharding.gathered_buffer((inward + 1.0) * width * hidden, cut)
+        return tokens / groups * sharding.outer_buffer(width, cut) + weights
 
-
-def test_at_four_times_the_width_the_optimum_is_the_papers():
-    x = sharding.best_rows(*map(jnp.asarray, (64.0, 100.0, 400.0, 1.0)))
-    assert float(x) == pytest.approx(0.5 * 8.0)
-    volume = sharding.stationary_volume(x, *map(jnp.asarray, (64.0, 100.0, 400.0)))
-    assert float(volume) == pytest.approx(8.0 * 100.0 / 8.0)
-
-
-def test_volumes_without_the_ring_factor_are_those_of_the_algebra():
-    """With very many chips (K - 1)/K is 1, and the layout family gives the paper's formulas."""
-    chips, rows, width, hidden = 1e12, 1e6, 1000.0, 4000.0
-    cut = sharding.SlicedLayout(*map(jnp.asarray, (chips, 1.0, rows)))
-    ours = sharding.outer_elements(jnp.asarray(width), cut) + sharding.inner_elements(
-        jnp.asarray(hidden), jnp.asarray(hidden), cut
-    )
-    theirs = sharding.stationary_volume(*map(jnp.asarray, (rows, chips, width, hidden)))
-    assert float(ours) == pytest.approx(float(theirs), rel=1e-5)
+    for sent, best in (
+        (stationary, sharding.best_rows(chips, width, hidden, inward)),
+        (gathered, sharding.best_gathered(tokens, chips, hidden, inward)),
+    ):
+        value, slope = jax.value_and_grad(sent)(best)
+        assert abs(float(slope * best / value)) < 1e-9
 
 
 def test_an_all_reduce_is_two_gathers_and_nodes_join_at_the_domain():

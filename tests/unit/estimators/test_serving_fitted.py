@@ -33,31 +33,6 @@ def serve():
     return output
 
 
-def test_kernels_of_a_mixture_are_layer_gaps_of_its_engine(x64, serve):
-    plain = Serving.of(engine="vllm")
-    gap = float(plain.vllm.layer_gap)
-    apart = plain.with_(expert_kernels=0.0).fitted({"vllm.expert_gap": 0.25 * gap})
-    together = plain.fitted({"vllm.expert_gap": 0.0, "expert_kernels": 0.25})
-    assert serve(together) == pytest.approx(serve(apart), rel=1e-12)
-
-
-def test_eager_launches_grow_with_the_prompt(x64, serve):
-    plain = Serving.of(engine="vllm").with_(eager_growth=0.0)
-    # alone, a prompt of half of eager_tokens: growth of 2 doubles the launches, as twice the factor
-    grown = plain.with_(eager_growth=2.0)
-    double = plain.fitted({"vllm.eager": 2.0 * float(plain.vllm.eager)})
-    assert serve(grown, batch=1.0) == pytest.approx(serve(double, batch=1.0), rel=1e-12)
-    assert serve(grown)[1] > serve(plain)[1]
-
-
-def test_scales_by_block_multiply_the_gap_of_quantising(x64, serve):
-    plain = Serving.of(engine="vllm").with_(block_kernels=1.0)
-    blocks = plain.with_(block_kernels=3.0)
-    more = plain.with_(quantised_gap=3.0 * float(plain.quantised_gap))
-    assert serve(blocks) == pytest.approx(serve(more), rel=1e-12)
-    assert serve(blocks)[0] > serve(plain)[0]
-
-
 def test_the_rate_of_products_by_their_scales(x64):
     """Of 8 bits alone, and only where activations are quantised as they run: with slopes."""
     seen, hardware = shape(ij.load_model("llama-3.1-8b").architecture), ij.load_system("h100_sxm")
@@ -77,57 +52,11 @@ def test_the_rate_of_products_by_their_scales(x64):
     assert float(jax.grad(rate)(0.0, 2.0, 8.0)) == pytest.approx(0.6 * peak)
 
 
-def test_quantising_launches_of_the_chosen_generation_are_multiplied(x64, serve):
-    plain = Serving.of(engine="trtllm")  # on Hopper
-    more = serve(plain.with_(quantised_gap=1.5 * float(plain.quantised_gap)))
-    factor = 1.5 * float(plain.hopper.quantising)
-    assert serve(plain.fitted({"hopper.quantising": factor})) == pytest.approx(more, rel=1e-12)
-    assert serve(plain.fitted({"blackwell.quantising": 9.0})) == serve(plain)
-
-
-def test_the_gap_of_a_pass_is_linear_in_the_quantising_launches(x64):
-    """By hand, 62 layers of two classes with 8-bit scales by block: tau_Q k_B q_g 2 L g."""
-    arch = ij.load_model("minimax-m2.5").architecture
-    seen = shape(arch)._replace(quantised=np.asarray(2.0))
-    hardware, plan = ij.load_system("b200_sxm").hardware, Deployment.of(tp=4)
-
-    @jax.value_and_grad
-    def gaps(multiple):
-        own = Serving.of(generation="blackwell")
-        own = own.replace(blackwell=own.blackwell.replace(quantising=multiple))
-        return pass_terms.gaps(own.context(seen, hardware, plan))
-
-    model, (none, _) = Serving.of(), gaps(0.0)
-    tau = float(model.quantised_gap * model.block_kernels * model.blackwell.gap) * 2.0 * 62.0
-    for factor in (0.0, 0.6, 1.4):
-        seconds, slope = gaps(factor)
-        assert float(seconds - none) == pytest.approx(tau * factor, abs=1e-15)
-        assert float(slope) == pytest.approx(tau, rel=1e-9)
-
-
 def test_a_request_waits_for_half_of_the_passes_between_two_looks(x64, serve):
     plain = Serving.of(engine="sglang")
     later = plain.fitted({"sglang.ahead": 6.0})
     assert serve(plain, polling=11.0) == pytest.approx(serve(later), rel=1e-12)
     assert serve(later)[1] > serve(plain)[1]
-
-
-def test_prompts_before_decodes_are_paid_by_those_that_decode(x64, serve):
-    """The same server by both orders; with one request in flight there is none."""
-    beside = Serving.of(engine="vllm")
-    before = beside.fitted({"vllm.prefill_first": 1.0})
-    assert serve(before)[0] > serve(beside)[0]
-    assert serve(before, batch=1.0) == pytest.approx(serve(beside, batch=1.0), rel=2e-3)
-
-
-def test_places_are_by_what_an_engine_reserves(x64, serve):
-    plain = Serving.of(engine="vllm")
-    half, whole = (plain.fitted({"vllm.held_output": x}) for x in (0.5, 1.0))
-    ratio = serve(half)[2] / serve(whole)[2]
-    # of a last page of 16 tokens a request wastes half; it has 15 bytes for each of 151,936 logits,
-    # and of 94 layers keeps one head of 128 keys and values in 2 bytes on a chip
-    logits = 15 * 151936 / (94 * 2 * 128 * 2)
-    assert ratio == pytest.approx((4096 + 512 + 8 + logits) / (4096 + 256 + 8 + logits), rel=1e-9)
 
 
 def test_the_shipped_fit_loads_and_its_values_are_within_their_intervals(x64, serve):
@@ -195,24 +124,30 @@ def test_attention_groups_of_a_mixture_wait_for_two_exchanges_a_layer(x64):
         assert float(slope(seconds, one)) == 0.0
 
 
-def test_expert_parallel_ranks_add_launches_where_attention_is_tensor_parallel(x64):
-    """By hand, 58 mixtures of 8 bits on 8 ranks: k_R (1 - 1 / 8) tau_L each; with slopes."""
-    seen, hardware = shape(ij.load_model("deepseek-r1").architecture), ij.load_system("h200_sxm")
-
-    @jax.jit
-    def gaps(kernels, ranks, groups):
-        model = Serving.of(engine="trtllm")
-        model = model.replace(trtllm=model.trtllm.replace(rank_kernels=kernels))
-        plan = Deployment.of(tp=8).replace(ep=ranks, attention_dp=groups)
-        return pass_terms.gaps(model.context(seen, hardware.hardware, plan))
-
-    one = np.asarray(1.0)
-    slope = jax.grad(gaps, argnums=(0, 1))
-    tau = float(Serving.of().trtllm.layer_gap) * 58.0
-    assert float(gaps(0.7, 8.0 * one, one) - gaps(0.7, one, one)) == pytest.approx(
-        0.7 * 7 / 8 * tau, rel=1e-9
+def test_stages_share_the_flop_of_a_prompt():
+    """MFU times the time is the prompt's work at the peak of all chips: half on twice as many."""
+    one, two = (
+        ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, pp=pp, isl=2000, osl=100, batch=8).estimate
+        for pp in (1, 2)
     )
-    by_kernels, by_ranks = slope(0.7, 8.0 * one, one)
-    assert float(by_kernels) == pytest.approx(7 / 8 * tau, rel=1e-9)
-    assert float(by_ranks) == pytest.approx(0.7 / 64 * tau, rel=1e-9)
-    assert [float(x) for x in slope(0.7, 8.0 * one, 8.0 * one)] == [0.0, 0.0]
+    work = [float(x.prefill.mfu * x.prefill.time) for x in (one, two)]
+    assert work[1] == pytest.approx(work[0] / 2.0, rel=1e-6)
+    # 2 FLOP for each weight of the layers and token of the prompt
+    arch = ij.load_model("llama-3.1-8b").architecture
+    chip = ij.load_system("h100_sxm").hardware.chip
+    attention, feedforward = 4096 * (2 * 4096 + 2 * 1024), 3 * 4096 * 14336
+    flop = 2.0 * 2000 * 32 * (attention + feedforward)
+    assert float(arch.blocks[0].count) == 32
+    assert work[0] == pytest.approx(flop / float(chip.flops_16), rel=1e-6)
+
+
+@pytest.mark.parametrize("system", ["h100_sxm", "b200_sxm", "mi300x", "mi355x"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"])
+def test_fewer_bits_are_never_slower(system, model):
+    """A prompt of 8,192 tokens, and decoding, in 16 and in 8 bits with a scale per tensor."""
+    times = []
+    for quant in ("bf16", "fp8"):
+        answer = ij.estimate(model, system, tp=4, quant=quant, isl=8192, osl=200, batch=16).estimate
+        times.append((float(answer.prefill.time), float(answer.decode.time)))
+    sixteen, eight = times
+    assert eight[0] < sixteen[0] and eight[1] < sixteen[1]

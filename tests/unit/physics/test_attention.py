@@ -133,15 +133,6 @@ def test_convolutions_and_widths_by_hand():
     assert att.of(SPARSE).weights is SPARSE.base.weights
 
 
-def test_cache_by_hand():
-    assert held(GROUPED, 10) == 10 * 8 * 256 * 2
-    assert held(WINDOWED, 99) == 99 * 8 * 256 * 2
-    assert held(WINDOWED, 5000) == held(WINDOWED, 100) == 100 * 8 * 256 * 2
-    assert held(LATENT, 10) == 10 * 576 * 2
-    assert held(DELTA, 0) == held(DELTA, 1e6) == 4 * 15 * 4 + 32 * 3 * 2
-    assert held(SPARSE, 10) == 10 * (576 + 128) * 2
-
-
 def test_traffic_by_hand():
     for attention in (GROUPED, WINDOWED, LATENT):
         assert read(attention, 500) == held(attention, 500)
@@ -185,41 +176,6 @@ def test_slopes_of_pairs_in_float32():
         assert [float(x) for x in slopes] == [cached + new + 0.5, new]
     slopes = jax.grad(att.pairs, (0, 1, 2))(*(jnp.float32(x) for x in (7.0, 5000.0, UNBOUNDED)))
     assert [float(x) for x in slopes] == [5007.5, 7.0, 0.0]
-
-
-def test_core_by_hand():
-    assert core(GROUPED, 1, 9) == 2 * 32 * 256 * 10
-    assert core(GROUPED, 3, 9) == 2 * 32 * 256 * (10 + 11 + 12)
-    assert core(WINDOWED, 3, 98) == 2 * 32 * 256 * (99 + 100 + 100)
-    # one state of 3 x 5 a head: write 2, read 2, decay 1, delta read 2; and the convolution
-    assert core(DELTA, 6, 1000) == 6 * (4 * 15 * 7 + 2 * 32 * 4)
-    assert core(MAMBA, 6, 0) == 6 * (4 * 15 * 5 + 2 * 32 * 4)
-
-
-def test_latent_core_is_the_cheaper_form():
-    absorbed = 2 * 128 * (2 * 512 + 64)
-    expanded, expansion = 2 * 128 * (128 + 64 + 128), 2 * 128 * 512 * 256
-    assert core(LATENT, 1, 999) == absorbed * 1000  # decode: nothing is expanded again
-    assert core(LATENT, 100, 0) == expanded * 5050  # prefill: no cache to expand
-    seen = sum(range(1001, 2001))
-    assert core(LATENT, 1000, 1000) == min(absorbed * seen, expanded * seen + expansion * 1000)
-
-
-def test_sparse_core_by_hand():
-    absorbed, index = 2 * 128 * (2 * 512 + 64), 2 * 64 * 128
-    assert core(SPARSE, 1, 9999) == absorbed * 2048 + index * 10000
-    assert core(SPARSE, 1, 99) == absorbed * 100 + index * 100
-    assert core(SPARSE_GROUPED, 1, 9999) == 2 * 32 * 256 * 2048 + index * 10000
-    narrower = SPARSE_GROUPED.replace(base=WINDOWED)
-    assert core(narrower, 1, 9999) == 2 * 32 * 256 * 100 + index * 10000
-
-
-def test_sparse_tokens_may_choose_differently():
-    """Expanded, twelve tokens of five choices each may need all of twenty cached ones."""
-    base = LATENT.with_(nope_width=1.0, value_width=1.0, rope_width=2.0, query_heads=1.0)
-    sparse = SPARSE.replace(base=base).with_(top_k=5.0, index_heads=0.0)
-    per_pair, expansion = 2 * (1 + 2 + 1), 2 * 512 * 2
-    assert core(sparse, 12, 20) == per_pair * 60 + expansion * 20
 
 
 def test_compressed_by_hand():

@@ -9,7 +9,7 @@ import infer_jax as ij
 from infer_jax.physics import energy, pipelining, prompt, routing
 from infer_jax.physics.feedforward import visited_share
 from infer_jax.physics.network import switch_collectives
-from infer_jax.physics.scheduling import admission, interference
+from infer_jax.physics.scheduling import interference
 
 from .derivatives import agree_at, finite_at
 
@@ -156,38 +156,8 @@ def test_chips_with_a_link_for_each_other_use_those_among_them():
     assert float(switch_collectives.pair_share(ij.load_system("h100_sxm").hardware.network)) == 1.0
 
 
-@pytest.mark.usefixtures("x64")
-def test_running_is_the_smaller_of_both():
-    for requests, places in ((3.0, 900.0), (900.0, 3.0)):
-        got = float(admission.running(*arrays(requests, places, 16.0)))
-        assert got == pytest.approx(3.0, rel=1e-6)
-    half = float(admission.running(*arrays(5.0, 5.0, 16.0)))
-    assert half == pytest.approx(5.0 * 2 ** (-1 / 16), rel=1e-9)
-    narrow = admission.running(*(jnp.asarray(x, np.float32) for x in (1e5, 3.0, 16.0)))
-    assert narrow.dtype == np.float32 and np.isfinite(narrow)
-
-
 def beside(running, prompt, turns=127.0, budget=8192.0, equal=True):
     return interference.beside_decodes(*arrays(running, prompt, turns, budget, 1.0, equal))
-
-
-@pytest.mark.usefixtures("x64")
-def test_a_convoy_by_hand():
-    """Four prompts of 10,240 in passes of 8,192 less those that decode: six, the last not full."""
-    result = beside(4.0, 10240.0)
-    room = 8192.0 - 4.0 * 127.0 / 129.0
-    assert float(result.prompt_tokens) == pytest.approx(room) and float(result.chunks) == 2.0
-    missing = 6.0 * room - 4.0 * 10240.0
-    assert float(result.prompts_met) == pytest.approx(
-        (2.0 * room - 10240.0 - missing / 4.0) / 10240.0
-    )
-    assert float(result.waiting_passes) == 0.0
-    # more prompts than a period has passes for: all are full, and prompts wait for the rest
-    many = beside(200.0, 10240.0)
-    tokens = 200.0 * (10240.0 + 127.0)
-    assert float(many.waiting_passes + many.chunks) + 127.0 == pytest.approx(
-        tokens / 8192.0, rel=1e-9
-    )
 
 
 @pytest.mark.usefixtures("x64")
@@ -203,16 +173,6 @@ def test_prompts_met_are_those_of_others(equal):
         waits = np.array([float(x.waiting_passes) for x in result])
         assert waits[-1] > waits[0] - 1e-9 and np.all(np.isfinite(waits))
         assert all(0.0 < float(x.prompt_tokens) <= 8192.0 for x in result)
-
-
-@pytest.mark.usefixtures("x64")
-def test_prompts_before_decodes_follow_each_other():
-    """By hand: of 9 at once, two to a pass, the mean has its first token when 5.5 are through."""
-    together = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0, True))
-    assert float(together.prompts_met) == pytest.approx(5.5 - 1.0)
-    apart = interference.before_decodes(*arrays(9.0, 4096.0, 127.0, 8192.0, False))
-    assert float(apart.prompts_met) == pytest.approx(8.0 / 127.0)
-    assert float(apart.decoding) == 1.0 and float(apart.waiting_passes) == 0.0
 
 
 @pytest.mark.usefixtures("x64")
