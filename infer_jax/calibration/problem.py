@@ -197,10 +197,24 @@ class FitProblem:
 
     def derivatives(self, free: ArrayLike) -> tuple[Array, Array]:
         """Logarithms of the predictions and their Jacobian, rows x parameters, compiled once."""
+        return self._slope(jnp.asarray(free), self.tree)
+
+    def predictions(self, tree: Any) -> Array:
+        """The predictions of a tree; of one like the problem's no other program is compiled."""
+        if jax.tree.structure(tree) != jax.tree.structure(self.tree):
+            return jax.jit(self.predict)(tree)
+        return jnp.exp(self._slope(self.chosen.free(tree), tree)[0])
+
+    def _slope(self, free: Array, tree: Any) -> tuple[Array, Array]:
         if "slope" not in self.programs:
-            both = jax.jacfwd(lambda u: (self.logs(u),) * 2, has_aux=True)  # one program for both
-            self.programs["slope"] = jax.jit(lambda u: both(u)[::-1])
-        return self.programs["slope"](jnp.asarray(free))
+
+            def logs(free: Array, tree: Any) -> tuple[Array, Array]:
+                result = jnp.log(self.predict(self.chosen.insert(tree, free)))
+                return result, result
+
+            both = jax.jacfwd(logs, has_aux=True)  # one program for both
+            self.programs["slope"] = jax.jit(lambda free, tree: both(free, tree)[::-1])
+        return self.programs["slope"](free, tree)
 
     def precision(self, free: ArrayLike) -> np.ndarray:
         """Diagonal of the priors' information in the free coordinates, one a parameter."""

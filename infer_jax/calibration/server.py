@@ -10,7 +10,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 
 from infer_jax.calibration.cross_validation import refits
@@ -148,12 +147,12 @@ def calibrate_server(
     columns = np.arange(rows.shape[1])
     clusters = np.tile(np.where(columns < len(runs), columns, 0), 2)
     problem, fit = solve(predict, rows, np.isfinite(rows), estimator, names, clusters.tolist())
-    evaluate, sheet = jax.jit(predict), estimator.at_data_sheet()
+    sheet = estimator.at_data_sheet()
     apart = outlier_runs(times, fit.predicted.reshape(2, -1)[:, : len(runs)])
     fit, share, left_out = _shortened_fit(problem, fit, times)
     predictions = {
-        "sheet": None if sheet is None else evaluate(sheet),
-        "before": evaluate(estimator),
+        "sheet": None if sheet is None else problem.predictions(sheet),
+        "before": problem.predictions(estimator),
         "after": fit.predicted,
         "held_out": left_out,
     }
