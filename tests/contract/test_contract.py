@@ -227,7 +227,7 @@ def test_smoothing_is_exact_in_the_limit_with_finite_gradients(name, model):
 @pytest.mark.parametrize(
     "model", ["mixture", *(pytest.param(x, marks=SLOW) for x in ("dense", "hybrid"))]
 )
-@pytest.mark.parametrize("name", ["economics", "economics.level2"])
+@pytest.mark.parametrize("name", ["economics"])
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(
     tp=st.floats(0.5, 5000),

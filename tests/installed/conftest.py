@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.installed.program import program, world
+from tests.installed.program import Imported, program, world
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +16,11 @@ def home(tmp_path_factory):
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "home"
     folder.mkdir(exist_ok=True)
     return world(folder)
+
+
+@pytest.fixture(scope="session")
+def imported(home, tmp_path_factory):
+    """Runs commands of that user in copies of one process."""
+    process = Imported(tmp_path_factory.mktemp("imported"), home)
+    yield process
+    process.end()

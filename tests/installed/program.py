@@ -67,6 +67,7 @@ for line in sys.stdin:
 else:
     sys.exit()
 os.chdir(asked["folder"])
+os.environ["COLUMNS"] = asked["columns"]
 for number, file in enumerate(asked["files"]):
     os.dup2(os.open(file, os.O_RDWR), number)
 signal.alarm(asked["longest"])
@@ -85,14 +86,15 @@ class Imported:
             [python, "-c", IMPORTED], cwd=folder, env=env, stdin=pipe, stdout=pipe, text=True
         )
 
-    def call(self, words: list[str], folder: Path, longest: float = LONGEST) -> Ended:
+    def call(self, words: list[str], folder: Path, columns: str, longest: float = LONGEST) -> Ended:
         """``infer-jax`` with these words in ``folder``, without anything to read from."""
         with tempfile.TemporaryDirectory() as place:
             out, err = (Path(place) / name for name in ("out", "err"))
             for file in (out, err):
                 file.touch()
             files = [os.devnull, str(out), str(err)]
-            asked = {"words": words, "folder": str(folder), "files": files, "longest": int(longest)}
+            asked = {"words": words, "folder": str(folder), "files": files, "columns": columns}
+            asked |= {"longest": int(longest)}
             assert self.process.stdin and self.process.stdout
             print(json.dumps(asked), file=self.process.stdin, flush=True)
             code = int(self.process.stdout.readline())

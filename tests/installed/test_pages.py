@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.installed.pages import PAGES, ROOT, Command, commands, difference, rewritten
-from tests.installed.program import Ended, Imported, call, program
+from tests.installed.program import Ended, call, program
 from tests.installed.runs import LOGGED, reader
 from tests.installed.test_verbs import ASKED
 
@@ -115,11 +115,10 @@ def cases() -> Iterator[object]:
 
 
 @pytest.fixture(scope="session")
-def run(home, tmp_path_factory):
+def run(home, imported, tmp_path_factory):
     """Run a command of a page once, in a folder with the files that the pages speak of."""
     done: dict[str, Done] = {}
     env = home | {"COLUMNS": "100"}
-    imported = Imported(tmp_path_factory.mktemp("imported"), env)
 
     def once(text: str) -> Done:
         if text in done:
@@ -137,14 +136,13 @@ def run(home, tmp_path_factory):
             words = ["bash", "-c", f"{shlex.join([str(program()), *rest])}; exit $?"]
             ended = call(words, folder, env, LONGEST)
         elif first == "infer-jax":
-            ended = imported.call(words, folder, LONGEST)
+            ended = imported.call(words, folder, env["COLUMNS"], LONGEST)
         else:
             ended = call([sys.executable, *words], folder, env, LONGEST)
         done[text] = Done(ended, folder)
         return done[text]
 
-    yield once
-    imported.end()
+    return once
 
 
 LONGEST = 4 * 3600.0  # seconds

@@ -306,14 +306,17 @@ def test_every_verb_is_asked():
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_verb_answers(name, tmp_path, home):
+def test_verb_answers(name, tmp_path, home, imported):
     row = ASKED[name]
     for file, text in row.takes.items():
         (tmp_path / file).write_text(text, encoding="utf-8")
-    wide = home | {"COLUMNS": "120"}  # what does not fit is printed row by row
+    words, columns = row.words.split(), "120"  # what does not fit is printed row by row
     if name == "estimate":  # a user's first command finds nothing compiled
-        wide.pop("JAX_COMPILATION_CACHE_DIR", None)
-    ended = call([str(program()), *row.words.split()], tmp_path, wide)
+        alone = home | {"COLUMNS": columns}
+        alone.pop("JAX_COMPILATION_CACHE_DIR", None)
+        ended = call([str(program()), *words], tmp_path, alone)
+    else:
+        ended = imported.call(words, tmp_path, columns)
     assert "Traceback" not in ended.out + ended.err, ended.err
     assert ended.code == 0, ended.err
     assert re.search(row.says, ended.out), ended.out

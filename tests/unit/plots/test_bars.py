@@ -53,17 +53,6 @@ def test_a_bar_says_its_mark_and_limits_their_words_and_long_times_are_in_second
     assert [x.get_xdata()[0] for x in axes.lines] == [80.0, 90.0]  # pyright: ignore
 
 
-def test_a_part_has_one_tone_in_all_panels_and_no_two_look_alike():
-    many = {f"term {i}": 10.0 + i for i in range(14)}
-    figure = plot_bars([Panel("one", "ms", {"": many}), Panel("two", "ms", {"": TERMS})])
-    patches: Any = keys(figure).get_patches()
-    looks = {(key.get_facecolor(), key.get_hatch()) for key in patches}
-    assert len(looks) == len(patches) == 14 + 3
-    first, second = figure.axes
-    drawn = {(bar.get_facecolor(), bar.get_hatch()) for bar in [*first.patches, *second.patches]}
-    assert drawn == looks
-
-
 def test_a_bar_ends_at_its_time_and_what_is_beside_is_pale():
     """The number is the time, not the sum of parts that overlap; no diamond, which is measured."""
     panel = Panel("", "ms", {"": {"memory": 40.0, "compute": 70.0}}, ends={"": 80.0})

@@ -10,12 +10,11 @@ from infer_jax.errors import InputError
 
 pytest.importorskip("matplotlib")
 
-from infer_jax.pages.vega import TONES
 from infer_jax.plots import Curve, plot_frontier, plot_plans
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.path import Change, SearchTrack, plot_path
-from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries, RunPoint
-from infer_jax.plots.style import MARKERS, heading_and_caption, name_of, save, slides
+from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
+from infer_jax.plots.style import heading_and_caption, save, slides
 from infer_jax.plots.timeline import StackedTime, plot_timeline
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
@@ -104,18 +103,6 @@ def test_a_frontier_says_which_dot_is_which():
     assert low < cost.min() and high > cost.max()
 
 
-def test_bars_are_named_in_words_of_the_field():
-    bars = [
-        TornadoBar("a number at its bound", "model", 0.1, np.nan),
-        TornadoBar(name_of("hardware.chip.memory_bandwidth"), "hardware", -0.5, -4.0),
-    ]
-    figure = plot_tornado({"TPOT": bars, "$/Mtok": bars[1:]})
-    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
-    assert names == ["memory bandwidth", "a number at its bound"]
-    widths = [[bar.get_width() for bar in axes.patches] for axes in figure.axes]  # pyright: ignore
-    assert widths == [[-4.0, 1.0], [-4.0, 0.0]]  # evaluated, else the slope
-
-
 def test_a_tornado_has_the_numbers_that_change_most_and_says_what_is_left_out():
     bars = [TornadoBar(f"number {i}", "model", 0.1 * i, float(i)) for i in range(1, 14)]
     figure: Any = plot_tornado({"TPOT": bars, "TTFT": bars[:2]})
@@ -165,19 +152,6 @@ def test_where_measured_servers_are_is_shaded_beside_plans():
     assert {x for x, _ in corners} == {40.0, 45.0}
     assert max(y for x, y in corners if x == 40.0) == at_40
     assert "80 % of measured servers" in [x.get_text() for x in axes.get_legend().get_texts()]
-
-
-def test_a_system_has_one_tone_and_only_measured_runs_are_diamonds():
-    """Formats of a system differ in their marks; tones are those of the pages."""
-    both = {"h100, fp8": DOTS[:2], "h100, bf16": DOTS[:2], "h200, fp8": DOTS[:2]}
-    tones = dict(zip(both, (0, 0, 1), strict=True))
-    runs = [RunPoint("h100, fp8", "a run", {"speed": 30.0, "usd": 0.6})]
-    axes: Any = plot_plans(chart_of(both, tones=tones, runs=runs)).axes[0]
-    keys = dict(zip([x.get_text() for x in axes.get_legend().get_texts()],
-                    axes.get_legend().get_lines(), strict=True))  # fmt: skip
-    assert [keys[name].get_color() for name in both] == [*TONES[:1], *TONES[:2]]
-    assert len({keys[name].get_marker() for name in both}) == 3
-    assert keys["measured run"].get_marker() == "D" and "D" not in MARKERS
 
 
 def slide_of(name):
