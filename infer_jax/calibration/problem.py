@@ -199,16 +199,16 @@ class FitProblem:
         """Logarithms of the predictions and their Jacobian, rows x parameters, compiled once."""
         return self._slope(jnp.asarray(free), self.tree)
 
-    def predictions(self, tree: Any) -> Array:
+    def predictions(self, tree: object) -> Array:
         """The predictions of a tree; of one like the problem's no other program is compiled."""
         if jax.tree.structure(tree) != jax.tree.structure(self.tree):
             return jax.jit(self.predict)(tree)
         return jnp.exp(self._slope(self.chosen.free(tree), tree)[0])
 
-    def _slope(self, free: Array, tree: Any) -> tuple[Array, Array]:
+    def _slope(self, free: Array, tree: object) -> tuple[Array, Array]:
         if "slope" not in self.programs:
 
-            def logs(free: Array, tree: Any) -> tuple[Array, Array]:
+            def logs(free: Array, tree: object) -> tuple[Array, Array]:
                 result = jnp.log(self.predict(self.chosen.insert(tree, free)))
                 return result, result
 
