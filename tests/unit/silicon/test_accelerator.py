@@ -87,6 +87,7 @@ def test_memory_and_links_end_on_base_dies():
     assert float(chip.hardware().chip.memory_bandwidth) == pytest.approx(5.3e12, rel=1e-4)
     assert float(accelerator.link_bandwidth(chip)) == 7 * 64e9
     parts, base = accelerator.areas(chip), accelerator.base_areas(chip)
+    assert base is not None and chip.memory is not None
     assert float(parts.memory_phy) == float(parts.link_phy) == 0.0 == float(base.cores)
     # eight dies lie on four: of the interposer only these and the stacks take area
     under = 4 * float(base.total) + 8 * float(chip.memory.footprint)
