@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_396,
-    "lines of code of the package": 38_819,
-    "lines of the package": 67_283,
+    "lines of code of the front": 10_399,
+    "lines of code of the package": 38_828,
+    "lines of the package": 67_292,
     "files of the package": 450,
     "lines of experiments": 10_783,
-    "lines of tests": 32_719,
+    "lines of tests": 32_729,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,

@@ -41,6 +41,7 @@ PARTS = {
     "switch": ("switches", switch),
     "assembly": ("packages", assembly),
 }
+UNPUBLISHED = "parts of the cores of {} are not published: it has no area, and its rent no dies"
 OWN = ("lane", "capacity")  # of a stack, that a chip does not run or buy as it is sold
 
 
@@ -137,6 +138,7 @@ def _load(name: str | os.PathLike[str]) -> Read:
     named = {"assembly": "cowos", "joint": "ucie", **row}
     parts = {part: read(named[part]) for part, (_, read) in PARTS.items() if part in named}
     own = {"interface.lane" if x == "lane" else x: row[x] for x in OWN if x in row}
+    own |= {} if row.get("areas", True) else {"interface.edge": 0.0}  # of an edge not known
     if own:
         parts["memory"] = parts["memory"].at(own)
     if "base" in row:
@@ -182,6 +184,7 @@ def load_silicon(name: str | os.PathLike[str]) -> SiliconSystem:
     """
     chip, rows, base, title = _load(name)
     profile = load_system(base) if base in list_systems() else None
+    areas = tables(SOURCE)["accelerators"][base].get("areas", True)
     with jax.enable_x64(True):
         sheet = once(data_sheet, chip)
     made = f"silicon of {base}, by the laws of docs/silicon.md"
@@ -192,12 +195,15 @@ def load_silicon(name: str | os.PathLike[str]) -> SiliconSystem:
         hardware=sheet,
         coefficients=profile.coefficients if profile else {},
         sources={"price": f"by {made}"},
-        filled=(f"data sheet and rent by the {made}; fitted coefficients are those of {base}",),
+        filled=(
+            f"data sheet and rent by the {made}; fitted coefficients are those of {base}",
+            *(() if areas else (UNPUBLISHED.format(base),)),
+        ),
         path=Path(name),
         notes="",
         chip=chip,
         rows=rows,
-        areas=tables(SOURCE)["accelerators"][base].get("areas", True),
+        areas=areas,
     )
 
 

@@ -42,7 +42,7 @@ EXACT = {"lanes", "lane", "year", "capacity", "ports", "port"}
 # root mean square log error on what no figure was taken from: areas of GH100 and Aldebaran, and
 # H100's die, package and bill (tests/golden/test_chips.py)
 UNSEEN = 0.13
-NODES = ("n28", "n14", "n10", "n7", "n6", "n5", "n3")
+NODES = ("n28", "n14", "n10", "n7", "n6", "n5", "n3", "n2")
 
 
 @spec

@@ -198,6 +198,8 @@ class ChipResult(FigureResult):
         yield Rows("parts", parts, PARTS)
         limits: list[Row] = []
         for name, (_, unit, _, factor, _) in LIMITS.items():
+            if name in ("reticle", "edge") and not self.system.areas:
+                continue
             need, most = self.sizes["need"][name] * factor, self.sizes["capacity"][name] * factor
             numbers = {"need": float(f"{need:.4g}"), "capacity": float(f"{most:.4g}")}
             limits.append({"name": name, **numbers, "unit": unit})
@@ -208,8 +210,9 @@ class ChipResult(FigureResult):
     def notes(self) -> list[str]:
         """What the figures are of."""
         return [
-            "Power: 16-bit products, memory and links at full rates; the limit that asks for is "
-            "all of it but power at rest. Sustained FLOP/s are those within the limit of the chip.",
+            *(() if self.system.areas else self.system.filled[1:]),
+            "Power: 16-bit products, memory and links at full rates; board power is all of it but "
+            "power at rest, of the products that draw the most. Sustained FLOP/s are those within the limit of the chip.",
             "Between the ends are 80 % of draws of the coefficients, each with the spread of its "
             "sources, and of what the laws leave out: of dies, board power and bills, by the chips "
             "that are published. By law: without it.",

@@ -308,3 +308,12 @@ def test_what_is_counted_is_whole(chip, words):
     with pytest.raises(InputError, match=words) as caught:
         read_space("file", table)
     assert "\n" not in str(caught.value)
+
+
+def test_a_chip_whose_cores_are_not_published_has_power_and_a_data_sheet_alone():
+    found = ij.chip("tpu_v7")
+    rows = {row["figure"]: row for row in found.rows()}
+    assert not {"die_mm2", "bill_usd", "embodied_kg", "rent_usd_per_hour"} & set(rows)
+    assert rows["peak_16_tflops"]["value"] == pytest.approx(2307, rel=1e-3)
+    assert float(np.asarray(rows["limit_w"]["low"])) > 0
+    assert "not published" in found.notes[0] and not found.sizes["die"]
