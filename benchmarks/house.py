@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_399,
-    "lines of code of the package": 38_828,
-    "lines of the package": 67_292,
+    "lines of code of the front": 10_400,
+    "lines of code of the package": 38_829,
+    "lines of the package": 67_293,
     "files of the package": 450,
     "lines of experiments": 10_783,
     "lines of tests": 32_729,

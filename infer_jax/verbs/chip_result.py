@@ -212,7 +212,8 @@ class ChipResult(FigureResult):
         return [
             *(() if self.system.areas else self.system.filled[1:]),
             "Power: 16-bit products, memory and links at full rates; board power is all of it but "
-            "power at rest, of the products that draw the most. Sustained FLOP/s are those within the limit of the chip.",
+            "power at rest, of the products that draw the most. Sustained FLOP/s are those within "
+            "the limit of the chip.",
             "Between the ends are 80 % of draws of the coefficients, each with the spread of its "
             "sources, and of what the laws leave out: of dies, board power and bills, by the chips "
             "that are published. By law: without it.",
