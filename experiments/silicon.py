@@ -24,10 +24,11 @@ app = _report.program(__doc__)
 
 def studied(name: str, *, again: bool, light: bool = False) -> tuple[Page, Figure, Study]:
     """A study's page and picture; without ``again`` its designs are those that were kept."""
-    run: Callable[[Study], tuple[Page, Figure]] = import_module(f"experiments._silicon.{name}").run
+    module = import_module(f"experiments._silicon.{name}")
+    run: Callable[[Study], tuple[Page, Figure]] = module.run
     with jax.enable_x64(True):
         kept = None if again else json.loads(KEPT.read_text("utf-8")).get(name, {})
-        study = Study(name, kept, light)
+        study = getattr(module, "Kind", Study)(name, kept, light)
         return *run(study), study
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,8 @@ LARGEST = 4096.0
 BLOCK, FEW = 64, 8  # rows priced at once
 STEP = 0.02  # of logarithms, for slopes
 FACTORS = np.exp(np.linspace(-np.log(8.0), np.log(8.0), 97))  # at which a flip is sought
+# besides coefficients: what an owner pays, what surrounds a chip, and what users ask
+OTHERS = ("owner.electricity", "owner.years", "owner.around", "tpot", "isl", "osl")
 Prices = dict[str, np.ndarray]  # by draw: usd, batch, tp, ttft, tpot, mfu, memory, die, bill
 
 
@@ -98,18 +100,20 @@ _priced = jax.jit(
 
 
 def stacked(chip: Accelerator, factors: Mapping[str, np.ndarray]) -> Accelerator:
-    """A chip with numbers by path times factors, all of one length; of a 0 the factor less 1."""
+    """A chip with numbers by path times factors of one length; 0 stays, but in ``OTHERS``."""
     count = max((len(x) for x in factors.values()), default=1)
     values = {path: float(np.asarray(value)) for path, _, value in leaves(chip)}
     highest = {path: declared.get("high", np.inf) for path, declared, _ in leaves(chip)}
     many = jax.tree.map(lambda x: np.full(count, float(x)), chip)
     return many.at(
         {
-            path: np.minimum(values[path] * x if values[path] else np.maximum(x - 1, 0),
-                             highest[path])
+            path: np.minimum(
+                values[path] * x if values[path] else np.maximum(x - 1, 0) * (path in OTHERS),
+                highest[path],
+            )
             for path, x in factors.items()
         }
-    )  # fmt: skip
+    )
 
 
 class World:
@@ -160,14 +164,20 @@ class Study:
     light: bool = False  # without draws and what would change, for which a page has ...
     designs: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     systems: dict[str, SiliconSystem] = dataclasses.field(default_factory=dict)
+    others: ClassVar[tuple[str, ...]] = OTHERS
 
     def __post_init__(self) -> None:
         self.table: dict[str, Any] = STUDIES[self.name]
-        self.arch: Architecture = load_model(self.table["model"]).architecture
-        self.cases = {name: Case(**x) for name, x in self.table["cases"].items()}
+        self.cases = {}
+        self.start()
         self.first = next(iter(self.cases))
         for name, silicon in self.table.get("chips", {}).items():
             self.add(name, load_silicon(silicon if "." not in silicon else HERE / silicon), {})
+
+    def start(self) -> None:
+        """The model and the cases."""
+        self.arch: Architecture = load_model(self.table["model"]).architecture
+        self.cases = {name: Case(**x) for name, x in self.table["cases"].items()}
 
     def add(self, name: str, system: SiliconSystem, numbers: Mapping[str, float]) -> None:
         """A chip, with other numbers by path."""
@@ -261,17 +271,13 @@ class Study:
         return self.world(which, chips, **of_cases)
 
     def slopes(self, claims: Sequence[Claim]) -> dict[str, np.ndarray]:
-        """d margin / d log number of each claim: of coefficients, and of ``OTHERS``."""
-        every = [*next(iter(self.deviations.values())), *OTHERS]
+        """d margin / d log number of each claim: of coefficients, and of ``others``."""
+        every = [*next(iter(self.deviations.values())), *self.others]
         moves = np.exp(STEP * np.repeat(np.eye(len(every)), 2, 1) * np.tile([-1, 1], len(every)))
         world = self.moved(dict(zip(every, moves, strict=True)))
         margins = np.array([claim.margin(world) for claim in claims])
         slopes = (margins[:, 1::2] - margins[:, ::2]) / (2 * STEP)
         return {path: slopes[:, i] for i, path in enumerate(every)}
-
-
-# besides coefficients: what an owner pays, what surrounds a chip, and what users ask
-OTHERS = ("owner.electricity", "owner.years", "owner.around", "tpot", "isl", "osl")
 
 
 def flip(claim: Claim, study: Study, path: str) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments._silicon.frame import DRAWS, FITTED, OTHERS, Claim, Study, flip, short
+from experiments._silicon.frame import DRAWS, FITTED, Claim, Study, flip, short
 
 
 class Page:
@@ -46,8 +46,9 @@ class Page:
         self.lines.append("")
         if study.light:
             return self.say("...")
-        heads = ("claim", "fitted estimator", "ideal estimator")
-        self.table((*heads, f"of {DRAWS} draws, fitted", f"of {DRAWS} draws, ideal"), rows)
+        names = study.table.get("estimators", ["fitted", "ideal"])
+        heads = ("claim", *(f"{x} estimator" for x in names))
+        self.table((*heads, *(f"of {DRAWS} draws, {x}" for x in names)), rows)
         self.section("What would change it", study.table.get("change", ""))
         slopes = study.slopes(claims)
         rows = []
@@ -58,7 +59,7 @@ class Page:
         for i, claim in enumerate(claims):
             weight = {path: abs(x[i]) * known.get(path, 0.0) for path, x in slopes.items()}
             leading = sorted(known, key=lambda path: -weight[path])[:2]
-            for path in (*leading, max(OTHERS, key=lambda path: abs(slopes[path][i]))):
+            for path in (*leading, max(study.others, key=lambda path: abs(slopes[path][i]))):
                 factor = flip(claim, study, path)
                 at = "not within 8 times" if factor is None else f"{factor:.3g} times"
                 sigma = f"{100 * known[path]:.0f} %" if path in known else "-"

@@ -42,6 +42,7 @@ def draw_lines(
     """A panel of lines for each part, x and y by name; ``labels``: of its axes."""
     with style():
         figure, axes = panels(len(parts), title, caption, shared=False)
+        known: list[str] = []
         for one, (head, lines), (x, y) in zip(axes, parts.items(), labels, strict=False):
             for i, (name, (across, up)) in enumerate(lines.items()):
                 one.plot(across, up, label=name, markersize=4, **line(i))  # pyright: ignore
@@ -49,5 +50,7 @@ def draw_lines(
             one.set_yscale("log" if logs[1] else "linear")
             one.set(title=head if len(parts) > 1 else "", xlabel=x, ylabel=y)
             readable(one)
-            one.legend(loc="best")
+            if list(lines) != known:  # one legend for panels of the same lines
+                one.legend(loc="best")
+            known = list(lines)
     return figure

@@ -199,10 +199,13 @@ def logic_price(chip: Accelerator, smoothing: Smoothing = None) -> Array:
 
 
 def bonds(chip: Accelerator) -> Array:
-    """Dies and stacks that are bonded to the package, which those that lie on a base are not."""
+    """Dies and stacks that are bonded to the package; those on a base or on the board are not."""
+    stacks = chip.stacks
+    if chip.memory is not None:
+        stacks = jnp.where(chip.memory.footprint > 0, stacks, 0.0)
     if chip.base is None:
-        return chip.dies + chip.stacks
-    return (1.0 - chip.base.carried) * chip.dies + chip.base.dies + chip.stacks
+        return chip.dies + stacks
+    return (1.0 - chip.base.carried) * chip.dies + chip.base.dies + stacks
 
 
 def chip_bill(chip: Accelerator, smoothing: Smoothing = None) -> Bill:

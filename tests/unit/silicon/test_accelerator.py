@@ -96,6 +96,8 @@ def test_memory_and_links_end_on_base_dies():
     more = 1.1 * (under + 8 * float(parts.total))
     assert float(accelerator.interposer_area(beside)) == pytest.approx(more)
     assert float(accelerator.bonds(chip)) == 12 and float(accelerator.bonds(beside)) == 20
+    on_board = load_accelerator("rubin_cpx")  # sixteen devices of GDDR7
+    assert float(accelerator.bonds(on_board)) == 1
 
 
 def test_a_die_that_does_not_hold_wastes_its_base_and_its_neighbours():
