@@ -27,6 +27,9 @@ from infer_jax.sweeps.reducers import Best, is_least
 BATCHES = 256, 4096  # lattice points evaluated together: few, and many
 MIN_TEMPERATURE = 1e-3  # the temperature at which a smoothed estimator is as good as exact
 TINY = 1e-30
+# per cent of a model's size by which a per cent of a term moves, where they differ much: one of the
+# loss is thirty of the parameters (Chinchilla's law between 1 and 16 billion)
+STIFFNESS = {"loss": 30.0}
 
 
 class Scores(NamedTuple):
@@ -92,7 +95,8 @@ class DesignProblem:
             point = point._replace(estimator=point.estimator.softened(temperature))
         estimate = estimate_at(point)
         needed = self.terms_needed(point, estimate, limits)
-        excesses = [log(need) - log(capacity) for need, capacity in needed]
+        scales = [STIFFNESS.get(name, 1.0) for name, _ in self.keep.limits]
+        excesses = [by * (log(x) - log(y)) for by, (x, y) in zip(scales, needed, strict=True)]
         for phase in self.evaluation.phases(point, estimate).values():
             # a limit that is far from broken has no slope
             excesses += [

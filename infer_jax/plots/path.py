@@ -27,6 +27,7 @@ from infer_jax.results.numbers import digits
 
 FAINT = 60  # restarts drawn at most besides the winner
 ROW = 0.27  # inches of a bar
+BILLION = 1e9  # from which on a number is written as so many billions
 # colour and hatch of what is better and what is worse: told apart in grey, too
 COLOURS: dict[str, Look] = {
     "better": (SERIES[2], ""),
@@ -102,7 +103,8 @@ def _draw_changes(axes: Axes, rows: Sequence[Change]) -> None:
     looks = [COLOURS[row.kind] for row in rows]
     draw_rows(axes, [row.name for row in rows], [x - 1.0 for x in ratios], looks, left=1.0)
     for y, row in enumerate(rows):
-        text = f"{digits(row.start)} \N{RIGHTWARDS ARROW} {digits(row.design)} {row.unit}".rstrip()
+        ends = (digits(x) if x < BILLION else f"{digits(x / BILLION)}e9" for x in row[1:3])
+        text = " \N{RIGHTWARDS ARROW} ".join(ends) + f" {row.unit}".rstrip()
         text += f", {row.bound}" if row.bound else ""
         look: Options = {"weight": "bold" if row.bound else "normal"}
         write(axes, text, (1.02, y), xycoords=axes.get_yaxis_transform(), **look)

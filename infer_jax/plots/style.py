@@ -93,7 +93,7 @@ NAMES = {
     "arch.embedding.bytes": "bytes of an embedding weight",
     "arch.head.bytes": "bytes of an output head weight",
     "active": "cores of a die",
-    "limit": "power limit",
+    "limit": "power",
     "count": "layers",
     "attention.head_width": "head size",
     "attention.value_width": "head size of values",

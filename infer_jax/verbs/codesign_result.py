@@ -212,7 +212,7 @@ class DesignResult(FigureResult):
             {
                 "what changed": changed,
                 "what it brings": _outputs(self.design),
-                "one change at a time, each on top of those above": self._path(),
+                "one change at a time": self._path(),
             },
             title=f"{spec.model} redesigned: {better.format(f'{self.design.gain:.3g}')}",
             caption=date_caption(f"{'; '.join(filter(None, facts))}.{bound} {CAPTION}"),
@@ -225,7 +225,7 @@ class DesignResult(FigureResult):
         here = self.design.objective * self.path.total**self.design.sign
         for step in self.path.steps:
             before, here = here, here / step.gain**self.design.sign
-            title = f"{name_of(step.path)} {_cell(step.before)} to {_cell(step.after)}"
+            title = f"{name_of(step.path)} \N{RIGHTWARDS ARROW} {_cell(step.after)}"
             changes.append(Change(title, before, here, unit, sense))
         return changes
 
@@ -242,6 +242,8 @@ class DesignResult(FigureResult):
             if steps and min(steps) < max(steps):
                 bounds = {min(steps): "least allowed", max(steps): "most allowed"}
             start, bound = self.spec.start[path], bounds.get(float(x), "")
+            if start == float(x) and not bound:
+                continue
             changes.append(Change(name_of(path), start, float(x), bound=bound))
         return changes
 
@@ -300,7 +302,8 @@ class CodesignResult(FigureResult):
         if met.any():
             series["start"] = at[met], np.array([one.start_objective for one in designs])[met]
         title = known.short or known.title if known else name_of(name)
-        unit = f", {known.printed_unit}" if known and known.printed_unit != "1" else ""
+        unit = known.printed_unit if known else unit_of(name, designs[0].point, designs[0].estimate)
+        unit = "" if unit == "1" else f", {unit}"
         spec = first.spec
         facts = [spec.system, _constraints(spec), f"estimator {spec.names[0]}"]
         return plot_points(

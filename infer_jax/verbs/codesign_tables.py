@@ -1,6 +1,6 @@
 """Tables of ``codesign``: the path to a design, and designs along a limit."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from infer_jax.design.change_steps import ChangePath
 from infer_jax.design.design import Design
@@ -50,12 +50,15 @@ def frontier_sections(
         if "vectors" not in path and len({str(x.values.get(path)) for x in designs}) > 1
     ]
     rows = [
-        {"limit": value, "objective": one.objective} | dict(one.values)
-        for value, one in zip(values, designs, strict=True)
+        {"name": designs[0].by, **dict(enumerate(x.objective for x in designs))},
+        *({"name": name_of(path), **_each(path, designs)} for path in varied),
     ]
-    columns = [Column(name_of(path), "", _get(path), _number, left=False) for path in varied]
-    first = Column(f"limit of {name_of(name)}", "", "limit", _number, left=False)
-    yield table(rows, (first, Column(designs[0].by, "", "objective", _number), *columns))
+    columns = [
+        Column(_number(value), "", lambda row, i=i: row[i], _number, left=False)
+        for i, value in enumerate(values)
+    ]
+    yield table(rows, (Column(f"limit of {name_of(name)}", "", "name", left=True), *columns))
+    yield ""
     for flip in flips:
         jumps = [
             f"{name_of(path)} from {_number(before)} to {_number(after)}"
@@ -67,5 +70,6 @@ def frontier_sections(
         yield "Between neighbouring limits no number jumps."
 
 
-def _get(path: str) -> Callable[[Mapping[str, object]], object]:
-    return lambda row: row[path]
+def _each(path: str, designs: Sequence[Design]) -> dict[int, object]:
+    """A number of each design."""
+    return {i: one.values[path] for i, one in enumerate(designs)}

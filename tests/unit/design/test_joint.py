@@ -11,6 +11,7 @@ import infer_jax as ij
 from infer_jax.catalog import load_model
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.design import QualityWrapper, law
+from infer_jax.design.ascent import TOLERANCE
 from infer_jax.design.quality_wrapper import QualityEstimate
 from infer_jax.design.toml import spec_of
 from infer_jax.estimators import make
@@ -52,6 +53,8 @@ def test_model_chip_and_layout_are_the_best_of_their_lattice():
     found = ij.codesign(spec=table).designs[0].design
     assert found.objective == pytest.approx(best, rel=1e-5)  # the sweep ranks in float32
     assert found.gain > 1.0
+    path = found.paths[0]  # real numbers, too, keep the limits, that of the loss among them
+    assert path.excess[-1, path.ends[0]] <= TOLERANCE
     start = spec_of("test", table).start
     moved = {name.partition(".")[0] for name, x in found.values.items() if x != start.get(name)}
     assert moved >= {"arch", "hardware", "workload"}
