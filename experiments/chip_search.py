@@ -124,21 +124,19 @@ def tpe_search(lattice: Lattice, sizes: np.ndarray, seed: int, budget: int) -> f
 
 def compare(search: Search, points: int, optimum: float) -> None:
     """Print what each way finds over the optimum of the lattice, by seed."""
-    others = [x for x in ("cmaes", "optuna") if importlib.util.find_spec(x)]
-    found: dict[str, list[float]] = {
-        name: [] for name in ("ascent", "random", "coordinates", *others)
-    }
-    spent, problem = 0, search.problems[0]
+    found: dict[str, list[float]] = {name: [] for name in ("ascent", "random", "coordinates")}
+    found |= {name: [] for name in ("cmaes", "optuna") if importlib.util.find_spec(name)}
+    problem, efforts = search.problems[0], list[int]()
+    lattice = Lattice(problem, problem.limits)  # whose points are kept from seed to seed
     sizes = np.array(problem.relaxed.group.sizes)
     with jax.enable_x64(True):
         for seed in range(SEEDS):
             started = time.perf_counter()
             design = search.run(seed=seed, restarts=48, steps=80)
-            effort = design.counts["gradients"] + design.counts["lattice"]
-            seconds, spent = time.perf_counter() - started, max(spent, effort)
+            seconds = time.perf_counter() - started
+            efforts.append(effort := design.counts["gradients"] + design.counts["lattice"])
             found["ascent"].append(design.objective / optimum)
             rng = np.random.default_rng(seed)
-            lattice = Lattice(problem, problem.limits)
             objective, excess = lattice(rng.integers(sizes, size=(effort, len(sizes))))
             kept = objective[excess <= 0]
             found["random"].append(float(np.exp(kept.min())) / optimum if len(kept) else np.inf)
@@ -146,14 +144,16 @@ def compare(search: Search, points: int, optimum: float) -> None:
             found["coordinates"].append(cost / optimum)
             if "cmaes" in found:
                 found["cmaes"].append(cma_search(lattice, sizes, seed, effort) / optimum)
-            if "optuna" in found and seed < TPE_SEEDS:
-                found["optuna"].append(tpe_search(lattice, sizes, seed, effort) / optimum)
             print(
                 f"seed {seed:2}: {effort:,} evaluations, ascent {seconds:.1f} s, "
-                + ", ".join(f"{name} {x[seed]:.4f}" for name, x in found.items() if seed < len(x)),
+                + ", ".join(f"{name} {x[seed]:.4f}" for name, x in found.items() if x),
                 flush=True,
             )
-    print(f"at most {spent:,} evaluations, {points / spent:.0f} times fewer than the lattice")
+        for seed in range(TPE_SEEDS if "optuna" in found else 0):
+            found["optuna"].append(tpe_search(lattice, sizes, seed, efforts[seed]) / optimum)
+            print(f"seed {seed:2}: optuna {found['optuna'][seed]:.4f}", flush=True)
+    most = max(efforts)
+    print(f"at most {most:,} evaluations, {points / most:.0f} times fewer than the lattice")
     for name, costs in found.items():
         within = sum(x < 1.01 for x in costs)
         print(f"{name}: {within} of {len(costs)} within 1 %, worst {max(costs):.4f}")

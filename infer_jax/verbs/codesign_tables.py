@@ -51,7 +51,7 @@ def frontier_sections(
     ]
     rows = [
         {"name": designs[0].by, **dict(enumerate(x.objective for x in designs))},
-        *({"name": name_of(path), **_each(path, designs)} for path in varied),
+        *({"name": name_of(path), **_by_design(path, designs)} for path in varied),
     ]
     columns = [
         Column(_number(value), "", lambda row, i=i: row[i], _number, left=False)
@@ -70,6 +70,6 @@ def frontier_sections(
         yield "Between neighbouring limits no number jumps."
 
 
-def _each(path: str, designs: Sequence[Design]) -> dict[int, object]:
+def _by_design(path: str, designs: Sequence[Design]) -> dict[int, object]:
     """A number of each design."""
     return {i: one.values[path] for i, one in enumerate(designs)}
