@@ -184,13 +184,14 @@ def load_silicon(name: str | os.PathLike[str]) -> SiliconSystem:
     """
     chip, rows, base, title = _load(name)
     profile = load_system(base) if base in list_systems() else None
-    areas = tables(SOURCE)["accelerators"][base].get("areas", True)
+    row = tables(SOURCE)["accelerators"][base]
+    areas = row.get("areas", True)
     with jax.enable_x64(True):
         sheet = once(data_sheet, chip)
     made = f"silicon of {base}, by the laws of docs/silicon.md"
     return SiliconSystem(
         name=Path(name).stem if is_file(name) else base,
-        title=title or (profile.title if profile else base),
+        title=title or (profile.title if profile else row.get("title", base)),
         released="",
         hardware=sheet,
         coefficients=profile.coefficients if profile else {},

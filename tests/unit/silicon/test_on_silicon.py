@@ -317,3 +317,16 @@ def test_a_chip_whose_cores_are_not_published_has_power_and_a_data_sheet_alone()
     assert rows["peak_16_tflops"]["value"] == pytest.approx(2307, rel=1e-3)
     assert float(np.asarray(rows["limit_w"]["low"])) > 0
     assert "not published" in found.notes[0] and not found.sizes["die"]
+
+
+def test_memory_on_the_board_packages_and_switches_are_named_in_a_file(tmp_path):
+    text = 'silicon = "h100_sxm"\nassembly = "organic"\nswitch = "nvswitch3"\nstacks = 16\n'
+    path = written(tmp_path, f'{text}[memory]\nkind = "gddr7"\n[die]\nmemories = 16\n')
+    chip, base = load_accelerator(path), load_accelerator("h100_sxm")
+    assert float(chip.hardware().chip.memory_bandwidth) == 16 * 32 * 32e9 / 8  # 32 Gb/s a lane
+    # memory on the board takes no area of a package, which is a substrate
+    under = float(laws.interposer_area(chip))
+    assert under == pytest.approx(float(laws.areas(chip).total))
+    assert under < float(laws.interposer_area(base))
+    assert chip.switch is not None and float(chip.switch.ports) == 64
+    assert float(chip.hardware().price) > float(chip.replace(switch=None).hardware().price)
