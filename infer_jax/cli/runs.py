@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import typer
 
+from infer_jax import verbs
 from infer_jax.catalog.files import check_folder
 from infer_jax.compiling import keep_programs
 from infer_jax.errors import InputError
@@ -169,14 +170,12 @@ def _plan(verb: Verb, options: Options) -> None:
     out = str(options.get("out", ""))
     if not out or (Path(out).suffix and not out.endswith(os.sep)):
         return run_verb(verb, options, page=True, must="feasible")
-    from infer_jax.verbs.plan_result import PlanResult  # which other verbs need not load
-
     check_folder(out)
 
     @wraps(verb)
     def deployed(*args: object, **arguments: object) -> Result:
         result = verb(*args, **arguments)
-        assert isinstance(result, PlanResult)
+        assert isinstance(result, verbs.PlanResult)
         if not result.feasible:
             return result
         result.deploy(out)

@@ -86,17 +86,16 @@ def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[floa
     }
 
 
-def odds(
-    choice: Choice, trusts: Sequence[Trust], limits: Requirements, *, usual: bool
-) -> tuple[float | None, float]:
+def odds(choice: Choice, limits: Requirements, *, usual: bool) -> tuple[float | None, float]:
     """The probability that a plan's limits hold, and the factor on its dollars it is ranked by.
 
     ``usual``: its TTFT is limited to the usual one. A plan of a kind that was never measured on the
     system is ranked by its dollars at the slow end of its band, which holds 80 % of measured runs.
     """
     lengths, pools = (choice.isl, choice.osl), len(choice.pools) > 1
+    layout = choice.pools[0].layout
     within = measured_within(
-        trusts, choice.batch, lengths, pools=pools, gaps=choice.gaps, layout=choice.pools[0].layout
+        choice.trusts, choice.batch, lengths, pools=pools, gaps=choice.gaps, layout=layout
     )
     ttft = min(limits.ttft, USUAL_TTFT) if usual else limits.ttft
     # of the percentiles that are limited, the one that is nearest to its limit
@@ -108,7 +107,7 @@ def odds(
     if np.isfinite(seconds).any():
         numbers = [np.float64(x) for x in (*seconds, *times, choice.spare)]
         holds = float(once(probability, *numbers, spreads)) if not choice.excess else 0.0
-    slow = max(within["tpot"][80][1], 1.0) if unmeasured_reason(choice, trusts[0]) else 1.0
+    slow = max(within["tpot"][80][1], 1.0) if unmeasured_reason(choice) else 1.0
     return holds, slow
 
 
@@ -127,10 +126,11 @@ def probability(
     return chance(jnp.stack([jnp.minimum(*paces), jnp.minimum(*firsts)]))
 
 
-def unmeasured_reason(choice: Choice, trust: Trust) -> str:
+def unmeasured_reason(choice: Choice) -> str:
     """Why no measured run is of a plan's kind, in words; "" where some are."""
     if choice.mode == "disaggregated":
         return "no two pools of this system were fitted"
+    trust = choice.trusts[0]
     if trust.rows or trust.calibrated:
         return ""
     engine = NAMES[trust.engine] if trust.engine else trust.estimator

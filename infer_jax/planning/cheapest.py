@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from statistics import NormalDist
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -45,27 +44,30 @@ def search(space: PlanSpace) -> PlanCandidates:
     Raises:
         InputError: no layout that an engine runs.
     """
-    legal = legal_layouts(space)
+    return _usual_first(space, _plans_within)
+
+
+Legal = list[list[Layout]]  # of an instance on each system
+
+
+def _usual_first(
+    space: PlanSpace, plans: Callable[[PlanSpace, Legal, Callable[[], Rows]], PlanCandidates]
+) -> PlanCandidates:
+    """Plans within the usual TTFT where no limit of it is given and any keeps it; else all.
+
+    Rows of instances are evaluated once for both.
+    """
+    legal, limits = legal_layouts(space), space.requirements
     rows = cache(lambda: instance_rows(space, instance_layouts(space, legal[0])))
-    usual = within_usual_ttft(space)
-    if usual is not None:
-        candidates = _plans_within(usual, legal, rows)
+    if limits.usual_ttft and not limits.ttft < float("inf"):
+        usual = space._replace(requirements=replace(limits, ttft=USUAL_TTFT))
+        candidates = plans(usual, legal, rows)
         if candidates.met:
             return candidates._replace(usual=True)
-    return _plans_within(space, legal, rows)
+    return plans(space, legal, rows)
 
 
-def within_usual_ttft(space: PlanSpace) -> PlanSpace | None:
-    """The space with the usual TTFT as a limit; None where TTFT has one, or is to have none."""
-    limits = space.requirements
-    if not limits.usual_ttft or limits.ttft < float("inf"):
-        return None
-    return space._replace(requirements=replace(limits, ttft=USUAL_TTFT))
-
-
-def _plans_within(
-    space: PlanSpace, legal: list[list[Layout]], rows: Callable[[], Rows]
-) -> PlanCandidates:
+def _plans_within(space: PlanSpace, legal: Legal, rows: Callable[[], Rows]) -> PlanCandidates:
     """Plans within the limits; ``rows``: of instances, which are evaluated once for all limits."""
     candidates, pair = PlanCandidates([], [], 0), None
     # programs of one mode compile while those of the other are traced
@@ -88,7 +90,7 @@ def _plans_within(
     )
 
 
-def legal_layouts(space: PlanSpace) -> list[list[Layout]]:
+def legal_layouts(space: PlanSpace) -> Legal:
     """The layouts of an instance on each system that an engine runs.
 
     Raises:
@@ -112,7 +114,7 @@ def instance_layouts(space: PlanSpace, legal: list[Layout]) -> list[Layout]:
     return space.sides[0].startable(varied)
 
 
-def pool_layouts(space: PlanSpace, legal: list[list[Layout]]) -> tuple[list[Layout], list[Layout]]:
+def pool_layouts(space: PlanSpace, legal: Legal) -> tuple[list[Layout], list[Layout]]:
     """The layouts of instances that prefill, and of those that decode, with their drafts."""
     drafting = [x._replace(drafts=n) for n in dict.fromkeys(space.drafts) for x in legal[-1]]
     prefill, decode = space.sides[0], space.sides[-1]
@@ -129,34 +131,16 @@ PAIRS = 8  # layouts of pools at each of SHARES
 HOPEFUL, ARRIVING_HOPEFUL = 2 * ROWS, 8 * ARRIVING_ROWS
 
 
-class ConfidentPlans(NamedTuple):
-    """Plans that keep their limits with the required probability, else the most probable ones.
-
-    ``rivals``: plans that a measurement could make the choice; ``by_mean``: the choice without
-    uncertainty; ``reached``: the highest probability of any plan, where none has the required one;
-    ``space``: the plans that were searched, with their limits.
-    """
-
-    searched: PlanCandidates
-    rivals: list[Choice]
-    by_mean: Choice | None
-    reached: float | None
-    space: PlanSpace
-
-
-def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -> ConfidentPlans:
+def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -> PlanCandidates:
     """The cheapest plans on one or two systems whose limits hold with probability ``confidence``.
 
-    The rest is as in ``search``.
+    Else the most probable ones. The rest is as in ``search``.
     """
-    legal = legal_layouts(space)
-    rows = cache(lambda: instance_rows(space, instance_layouts(space, legal[0])))
-    usual = within_usual_ttft(space)
-    if usual is not None:
-        answer = _Search(usual, posterior, confidence, legal, rows).answer()
-        if answer.searched.met:
-            return answer._replace(searched=answer.searched._replace(usual=True))
-    return _Search(space, posterior, confidence, legal, rows).answer()
+
+    def plans(space: PlanSpace, legal: Legal, rows: Callable[[], Rows]) -> PlanCandidates:
+        return _Search(space, legal, rows, posterior, confidence).answer()
+
+    return _usual_first(space, plans)
 
 
 def tighten_limits(
@@ -185,13 +169,13 @@ class _Search:
     """One search within limits; ``rows``: of instances, which are evaluated once for all limits."""
 
     space: PlanSpace
+    legal: Legal
+    rows: Callable[[], Rows]
     posterior: Posterior
     confidence: float
-    legal: list[list[Layout]]
-    rows: Callable[[], Rows]
     configurations: int = 0
 
-    def answer(self) -> ConfidentPlans:
+    def answer(self) -> PlanCandidates:
         """Plans with the required probability, else the most probable ones."""
         limits, count = self.space.requirements, self.space.top
         pairs = [c for c in self.pairs if self._holds(c)]
@@ -209,8 +193,9 @@ class _Search:
         mean = min(cheapest, key=lambda c: c.rank, default=None)
         pools = any(c.mode == "disaggregated" for c in (*self.pairs, *cheapest))
         pooled = pools or "disaggregated" not in self.space.modes
-        searched = PlanCandidates(met, missed[:count], self.configurations, pooled)
-        return ConfidentPlans(searched, self._rivals(), mean, reached, self.space)
+        found = PlanCandidates(met, missed[:count], self.configurations, pooled)
+        rivals = self._rivals()
+        return found._replace(rivals=rivals, by_mean=mean, reached=reached, space=self.space)
 
     def _holds(self, c: Choice) -> bool:
         return c.holds is not None and c.holds >= self.confidence

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.physics.pareto import frontier_rows
 from infer_jax.planning.layout import Column, Layout
@@ -43,6 +44,13 @@ class Requirements:
     frontier: bool = False
     usual_ttft: bool = False
     slower: Callable[[Column], tuple[Column, Column]] | None = None
+
+    @classmethod
+    def of(cls, *, frontier: bool = False, **limits: float | str | None) -> "Requirements":
+        """With the usual limit of TTFT where none is given of it; None: no limit."""
+        known = {name: float(limit) for name, limit in limits.items() if limit is not None}
+        usual = not {"ttft", "p95_ttft", "p99_ttft"} & {*known}
+        return replace(cls(frontier=frontier, usual_ttft=usual), **known)
 
     @property
     def tails(self) -> dict[str, float]:
@@ -180,9 +188,10 @@ class Choice:
     and out, where they are not its rent over its requests.
 
     A verb adds ``label`` and ``formats``: the search that it is of, and the model's formats;
-    ``intervals``: what 80 % of measured servers are in, ms, by name; ``holds``: the probability
-    that all limits hold; ``obstacle``: why no command of the engine starts it, "" where one does;
-    ``slow``: a factor on its dollars by which it is ranked; ``replay``: its replay, if any.
+    ``trusts``: the known errors on its one or two systems; ``intervals``: what 80 % of measured
+    servers are in, ms, by name; ``holds``: the probability that all limits hold; ``obstacle``: why
+    no command of the engine starts it, "" where one does; ``slow``: a factor on its dollars by
+    which it is ranked; ``replay``: its replay, if any.
     """
 
     system: str
@@ -204,6 +213,7 @@ class Choice:
     blended: float | None = None
     label: str = ""
     formats: str = ""
+    trusts: Sequence[Trust] = field(default=(), compare=False)
     intervals: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
     holds: float | None = None
     obstacle: str = ""
@@ -266,6 +276,22 @@ class Choice:
         """Seconds per output token after the first."""
         return self.value("tpot")
 
+    @property
+    def engine(self) -> str:
+        """The engine that its numbers are of."""
+        return self.trusts[0].engine or "vllm"
+
+    @property
+    def borrowed_from(self) -> str | None:
+        """The generations whose coefficients are used for chips that have none of their own."""
+        lenders = dict.fromkeys(trust.borrowed_from for trust in self.trusts)
+        return " and ".join(name for name in lenders if name) or None
+
+    @property
+    def calibrated_intervals(self) -> Mapping[str, Sequence[float]]:
+        """``intervals`` by the calibration of the profile; none where there is no calibration."""
+        return self.intervals if len(self.pools) == 1 and self.trusts[0].calibrated else {}
+
     def value(self, name: str) -> float:
         """The output of that name, in the unit that it declares."""
         return next(x for output, x in self.outputs.items() if output.name == name)
@@ -304,7 +330,10 @@ class PlanCandidates(NamedTuple):
     """Plans within the limits, else the nearest misses; how many rows were evaluated.
 
     ``pooled``: whether some pair of pools fits the requirements, or pools were not asked for;
-    ``usual``: whether plans were limited to ``USUAL_TTFT`` because no limit was given.
+    ``usual``: whether plans were limited to ``USUAL_TTFT`` because no limit was given. Of plans
+    with a required probability, ``rivals``: those that a measurement could make the choice;
+    ``by_mean``: the choice without uncertainty; ``reached``: the highest probability of any plan,
+    where none has the required one; ``space``: what was searched, with its limits.
     """
 
     met: list[Choice]
@@ -312,6 +341,10 @@ class PlanCandidates(NamedTuple):
     configurations: int
     pooled: bool = True
     usual: bool = False
+    rivals: Sequence[Choice] = ()
+    by_mean: Choice | None = None
+    reached: float | None = None
+    space: PlanSpace | None = None
 
     @property
     def first(self) -> Choice | None:

@@ -20,6 +20,7 @@ class Column(NamedTuple):
         format: how a value is printed; None is blank.
         left: whether its text stands left; texts do where this is None.
         spare: whether it is left out where the terminal is too narrow for all.
+        if_any: whether it is left out where no row has a value.
     """
 
     title: str
@@ -28,6 +29,7 @@ class Column(NamedTuple):
     format: Format = cell
     left: bool | None = None
     spare: bool = False
+    if_any: bool = False
 
     def of(self, row: object) -> object:
         """The value of one row."""
@@ -53,16 +55,15 @@ def table(rows: Sequence[object], columns: Sequence[Column], mark: int = -1) -> 
     ...     Column("MFU", "%", "mfu", lambda x: f"{100 * x:g}")]).rows
     [['attention', '42']]
     """
-    values = [[column.of(row) for column in columns] for row in rows]
-    heads = []
-    for i, column in enumerate(columns):
-        text = all(isinstance(row[i], str) for row in values)
+    heads, cells = [], []
+    for column in columns:
+        values = [column.of(row) for row in rows]
+        if column.if_any and all(x is None for x in values):
+            continue
+        text = all(isinstance(x, str) for x in values)
         heads.append(column._replace(left=text if column.left is None else column.left))
-    cells = [
-        ["" if x is None else column.format(x) for column, x in zip(columns, row, strict=True)]
-        for row in values
-    ]
-    return Table(heads, cells, mark)
+        cells.append(["" if x is None else column.format(x) for x in values])
+    return Table(heads, [*zip(*cells, strict=True)], mark)
 
 
 class Lines(NamedTuple):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
+from infer_jax import verbs
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
@@ -15,7 +16,6 @@ from infer_jax.verbs.progress import busy
 
 if TYPE_CHECKING:
     from infer_jax.estimators import Serving
-    from infer_jax.verbs.calibrate_result import CalibrateResult
 
 SERVED = replace(opt.CONFIG, help="The model that was served.", by_place=False)
 
@@ -49,7 +49,7 @@ def calibrate(
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     parameter: Annotated[str | Sequence[str] | None, Option.of("NAME", many=True)] = None,
-) -> "CalibrateResult":
+) -> "verbs.CalibrateResult":
     """What do measured runs say of a server? Fits it, with intervals, and writes a profile.
 
     ``files`` may be patterns, ``out`` a list. As many coefficients are fitted by default as there
@@ -87,9 +87,7 @@ def calibrate(
     from infer_jax.catalog.measurements import read_runs
     from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
     from infer_jax.verbs.calibrate_requests import benches
-    from infer_jax.verbs.calibrate_result import CalibrateResult
     from infer_jax.verbs.runs import agree
-    from infer_jax.verbs.split import LayoutOptions
 
     target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
     setup = inputs.setup(config, hardware, quant, kv_dtype, None)
@@ -101,7 +99,7 @@ def calibrate(
     if target is not None:
         profile.check_target(Path(target), hardware, start)
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
-    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    split = verbs.LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     facts = {"engine": engine, **split.facts(degrees), "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
     facts |= {"polling": polling, "balance_timeout": balance_timeout}
@@ -123,7 +121,7 @@ def calibrate(
             server = calibrate_server(start, arch, machine, runs, names)
         else:
             server = calibrate_requests(cast("Serving", start), arch, machine, logs, names)
-    result = CalibrateResult(setup, name, server, why_not)
+    result = verbs.CalibrateResult(setup, name, server, why_not)
     for picture in drawn:  # which may fail
         result.draw(picture)
     if target is not None:

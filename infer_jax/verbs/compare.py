@@ -3,16 +3,14 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either
 from infer_jax.verbs.problems import refuse
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.compare_result import EstimatorsCompared, RunsCompared
 
 
 @verb
@@ -44,7 +42,7 @@ def compare(
     kv_dtype: opt.KvDtype = None,
     price: opt.Prices = None,
     set: opt.Changes = None,
-) -> "EstimatorsCompared | RunsCompared":
+) -> "verbs.EstimatorsCompared | verbs.RunsCompared":
     """Where do systems, layouts, estimators, or prediction and measurement differ?
 
     ``estimator``: two names, or one to set against serving; with ``measured``, several systems or
@@ -72,7 +70,6 @@ def compare(
     from infer_jax.verbs.compare_answers import compare_estimators, compare_runs, estimator_names
     from infer_jax.verbs.requests import ISL, OSL
     from infer_jax.verbs.runs import agree
-    from infer_jax.verbs.split import LayoutOptions
     from infer_jax.verbs.texts import unique_texts
 
     systems, _ = inputs.systems_of(hardware, None)
@@ -83,7 +80,7 @@ def compare(
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     flags = enable_expert_parallel, enable_dp_attention
-    splits = [LayoutOptions.of(one, degrees, *flags) for one in unique_texts(layout) or [None]]
+    splits = [verbs.LayoutOptions.of(x, degrees, *flags) for x in unique_texts(layout) or [None]]
     split = splits[0]
     if engine and measured is None:
         names = [inputs.estimator_of_engine(None, engine) or "", *names]

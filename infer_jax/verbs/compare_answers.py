@@ -68,7 +68,7 @@ def compare_estimators(
         if rate is not None and isinstance(found, ServerEstimate):  # by Little's law
             batch = rate / split.copies * found.latency
         answers.append(Prediction(trusted, found, setup, layout, float(batch)))
-    return EstimatorsCompared(sides[0], work, concurrency, answers, rate)
+    return EstimatorsCompared(work, concurrency, answers, rate)
 
 
 def compare_runs(setup: inputs.Setup, name: str, runs: Sequence[Run]) -> RunsCompared:

@@ -64,12 +64,10 @@ class Prediction(NamedTuple):
 class EstimatorsCompared(FigureResult):
     """Answers to one question by system, layout and estimator: outputs, and terms of both passes.
 
-    ``setup`` is of the first system; ``concurrency``: requests in flight in all copies, None where
-    ``work`` has those of an instance or ``rate`` arrive a second at all copies; ``assumed``:
-    nothing was said of them.
+    ``concurrency``: requests in flight in all copies, None where ``work`` has those of an instance
+    or ``rate`` arrive a second at all copies; ``assumed``: nothing was said of them.
     """
 
-    setup: inputs.Setup
     work: Workload
     concurrency: float | None
     answers: Sequence[Prediction]
@@ -116,7 +114,7 @@ class EstimatorsCompared(FigureResult):
         plain = self.concurrency is None and self.rate is None
         batch = f"batch {float(work.batch):g}" if plain else self.load
         yield (
-            f"{self.setup.model.name} on {', '.join(one.system.name for one in systems)}, "
+            f"{systems[0].model.name} on {', '.join(one.system.name for one in systems)}, "
             f"{layouts}: isl {float(work.isl):g}, osl {float(work.osl):g}, {batch}"
         )
         yield from dict.fromkeys(answer.trust.says for answer in self.answers)
@@ -188,7 +186,7 @@ class EstimatorsCompared(FigureResult):
         names = ", ".join(x.system.name for x in systems)
         where = names if len(systems) > 1 else systems[0].system.title
         times = "each estimator sees the time go" if len(self.estimators) > 1 else "the time goes"
-        title = f"{self.setup.model.name} on {where}: where {times}"
+        title = f"{systems[0].model.name} on {where}: where {times}"
         return plot_bars(_panels(estimates), end=HIDDEN, title=title, caption=caption)
 
 

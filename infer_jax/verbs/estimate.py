@@ -1,15 +1,13 @@
 """``ij.estimate``: TTFT, TPOT, tokens/s, $/Mtok and every term of one configuration."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either, seconds_of
 from infer_jax.verbs.problems import refuse
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.estimate_result import EstimateResult
 
 
 @verb
@@ -47,7 +45,7 @@ def estimate(
     acceptance: opt.Acceptance = None,
     heads: opt.Heads = False,
     set: opt.Changes = None,
-) -> "EstimateResult":
+) -> "verbs.EstimateResult":
     """What does one configuration answer: TTFT, TPOT, tokens/s, $/Mtok, and where time goes.
 
     ``isl`` and ``osl`` are tokens, or "2200±600" with a ``request_rate``; ``ttft`` and ``tpot``

@@ -42,14 +42,10 @@ OUTPUTS = (*ANSWERS, Column("limit", "", "note"))
 TIME = Column("", "ms", format=lambda x: "0" if x < ROUNDING else number(1e3 * x))
 SPENT = (
     Column("spent on", "", "term"),
-    *(
-        column
-        for stage in ("prefill", "decode")
-        for column in (
-            TIME._replace(title=stage, value=stage),
-            Column(stage, "%", f"{stage} %", left=False),
-        )
-    ),
+    TIME._replace(title="prefill", value="prefill"),
+    Column("prefill", "%", "prefill %", left=False),
+    TIME._replace(title="decode", value="decode"),
+    Column("decode", "%", "decode %", left=False),
 )
 LIMITS = (Column("limit", "", "limit"),
           *(Column(k, "", k, left=False) for k in ("need", "capacity", "slack")),

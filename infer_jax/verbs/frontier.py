@@ -3,17 +3,15 @@
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import PROBABILITY, Option, above_zero, count, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.texts import unique_texts
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.frontier_result import FrontierResult, FrontiersResult
 
 
 @verb
@@ -39,7 +37,7 @@ def frontier(
     all: Annotated[bool, Option.of()] = False,  # the option's name
     out: Annotated[opt.Place | None, Option.of("FILE", default="frontier.png")] = None,
     set: opt.Changes = None,
-) -> "FrontierResult | FrontiersResult":
+) -> "verbs.FrontierResult | verbs.FrontiersResult":
     """Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok.
 
     Of several systems or formats every one has its frontier, and they are drawn together.
@@ -67,7 +65,6 @@ def frontier(
     (True, 8)
     """
     from infer_jax.verbs import inputs, pictures
-    from infer_jax.verbs.frontier_result import FrontierResult, FrontiersResult
     from infer_jax.verbs.frontier_search import PAPERS, PLANNED, FrontierSearch, ideal_frontier
 
     if out is not None:
@@ -94,10 +91,10 @@ def frontier(
         seconds_of(tpot), preference, all,
     )  # fmt: skip
     fronts = {label: ideal_frontier(setup, work, search) for label, setup in series.items()}
-    answer: FrontierResult | FrontiersResult = next(iter(fronts.values()))
+    answer: verbs.FrontierResult | verbs.FrontiersResult = next(iter(fronts.values()))
     if len(fronts) > 1:
         notes = dict.fromkeys(note for front in fronts.values() for note in front.notes)
-        answer = FrontiersResult(fronts, [*notes])
+        answer = verbs.FrontiersResult(fronts, [*notes])
     if out is None or not any(len(x.points) for x in fronts.values()):
         return answer
     lacking = "" if Path(out).suffix.lower() == ".html" else pictures.missing()

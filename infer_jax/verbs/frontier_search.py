@@ -137,8 +137,7 @@ def ideal_frontier(setup: Setup, work: Workload, search: FrontierSearch) -> Fron
     ideal = inputs.estimator(name, setup)
     if not (search.engine_degrees or ideal.searches):
         raise refuse("estimator", name, "one that searches the split, such as economics")
-    trust = inputs.trust(name, ideal, setup)
-    drafts = search.draft, search.acceptance
+    trust, drafts = inputs.trust(name, ideal, setup), (search.draft, search.acceptance)
     ideal, drafting = inputs.speculative(ideal, *drafts, setup, paper=paper)
     kind, degrees = "numbers of GPUs", "real numbers that its search finds"
     with busy("compiling and evaluating"):
@@ -147,12 +146,9 @@ def ideal_frontier(setup: Setup, work: Workload, search: FrontierSearch) -> Fron
             legal = layouts(setup.model.architecture, int(either(search.total, LARGEST)))
             tried = np.array([(x.tp, x.pp, x.ep) for x in legal if x.ep == x.attention_dp])
             kind, degrees, batches = "layouts", "degrees that engines run", BATCHES
-        elif paper:
-            chips, batches = paper_grid(setup, ideal)
-            tried = searched_layouts(chips)
         else:
-            chips, batches = gpu_axes(setup, search.total)
-            tried = searched_layouts(chips)
+            axes = paper_grid(setup, ideal) if paper else gpu_axes(setup, search.total)
+            tried, batches = searched_layouts(axes[0]), axes[1]
         grid = evaluate(ideal, setup, work, tried, batches)
     front = grid.under(search.demand)
     if len(front):

@@ -28,7 +28,10 @@ AS_CALIBRATED = "{} changes nothing: calibrated runs are of the software that th
 
 @dataclass(frozen=True)
 class Setup:
-    """A model, a system, and its hardware with the changes of the options."""
+    """A model, a system, and its hardware with the changes of the options.
+
+    ``quant``: the option of the model's formats.
+    """
 
     model: Model
     system: System
@@ -37,6 +40,7 @@ class Setup:
     changes: Changes
     engine_version: str | None = None
     rent_class: str = ""
+    quant: str | None = None
 
     def software(self, engine: str) -> tuple[float, str]:
         """Age of the software that is asked for, months, and words; InputError if unknown."""
@@ -103,7 +107,7 @@ def setup(
         source = f"given by {option('set')}" if "hardware.price" in changes.values() else source
     own = source == system.sources.get("price", "the profile")
     rent_class = system.rent_class if own else ""
-    return Setup(model, system, machine, source, changes, engine_version, rent_class)
+    return Setup(model, system, machine, source, changes, engine_version, rent_class, quant)
 
 
 def mixed_rents(systems: Sequence[Setup]) -> list[str]:

@@ -1,15 +1,13 @@
 """``ij.kernels``: a pass as a sum of kernels, with time, work and bound of each."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, Option, either
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.kernels_result import KernelsResult
 
 
 @verb
@@ -36,7 +34,7 @@ def kernels(
     price: opt.Prices = None,
     as_published: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
-) -> "KernelsResult":
+) -> "verbs.KernelsResult":
     """What is each kernel's time, FLOP, bytes and bound; TTFT, TPOT and tokens/s per GPU?
 
     Args:
@@ -59,12 +57,11 @@ def kernels(
     from infer_jax.estimators.kernels import Kernels, KernelsPlan
     from infer_jax.verbs import inputs
     from infer_jax.verbs.kernels_result import kernels_result
-    from infer_jax.verbs.split import LayoutOptions
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, price, set)
     arch = setup.model.architecture
     degrees = {"tp": tp, "ep": ep, "dp": dp}
-    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    split = verbs.LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     name = "kernels.published" if as_published else "kernels"
     estimator = inputs.estimator(name, setup)
     assert isinstance(estimator, Kernels)

@@ -1,16 +1,14 @@
 """``ij.layout``: the fastest layout of a dense model by chips, batch and phase."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.layout_result import LayoutResult
 
 PHASES = ("prefill", "decode")
 WEIGHTS = {  # what the names of layouts say
@@ -37,7 +35,7 @@ def layout(
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     set: opt.Changes = None,
-) -> "LayoutResult":
+) -> "verbs.LayoutResult":
     """Which weight and attention layout is fastest on a slice, and where that changes.
 
     A prefill is of ``isl`` tokens of which ``prefix`` are cached, a decode is after them.

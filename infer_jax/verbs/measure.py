@@ -3,16 +3,14 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.errors import InputError
 from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.measure_result import MeasureResult
 
 
 @verb
@@ -22,7 +20,7 @@ def measure(
     base: Annotated[str | None, Option.of("HARDWARE")] = None,
     toy: Annotated[bool, Option.of()] = False,
     price: opt.Price = None,
-) -> "MeasureResult":
+) -> "verbs.MeasureResult":
     """How fast are this device's kernels? Times them through JAX, fits curves, writes a profile.
 
     Args:

@@ -1,14 +1,12 @@
 """``ij.memory``: what one GPU holds, and how many tokens and requests its cache takes."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either
 from infer_jax.verbs.problems import refuse
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.memory_result import MemoryResult
 
 
 @verb
@@ -35,7 +33,7 @@ def memory(
     osl: opt.Osl = 512,
     engine: opt.Engine = None,
     set: opt.Changes = None,
-) -> "MemoryResult":
+) -> "verbs.MemoryResult":
     """Does it fit: weights, KV cache, its tokens and requests, as a vLLM server prints them.
 
     Args:
@@ -59,12 +57,11 @@ def memory(
     from infer_jax.footprint import MeanLengths
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs, memory_result as own
-    from infer_jax.verbs.split import LayoutOptions
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, None, set)
     arch = setup.model.architecture
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
-    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    split = verbs.LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     plan = deployment(split.plan(arch))
     groups = float(plan.attention_dp)
     if max_num_batched_tokens is None and plan.chunk < UNBOUNDED:

@@ -1,15 +1,13 @@
 """``ij.offload``: the best block and placement of a model that is larger than its GPU."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import estimators, verbs
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, OneOf, Option, look_up, seconds_of
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.offload_result import OffloadResult
 
 COMPRESSIONS = OneOf(("none", "weights", "cache", "both"))
 SCHEDULES = OneOf(look_up("estimators.offloading.plan", "SCHEDULES"))
@@ -34,7 +32,7 @@ def offload(
     price: opt.Prices = None,
     estimator: opt.EstimatorName = None,
     set: opt.Changes = None,
-) -> "OffloadResult":
+) -> "verbs.OffloadResult":
     """Which block, and where do weights, KV cache and hidden states live, for most tokens/s?
 
     Args:
@@ -56,10 +54,9 @@ def offload(
     """
     import numpy as np
 
-    from infer_jax.estimators import Offload
     from infer_jax.estimators.offloading.search import search
     from infer_jax.verbs import inputs
-    from infer_jax.verbs.offload_result import OffloadResult, best_block, offloading
+    from infer_jax.verbs.offload_result import best_block, offloading
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, price, set)
     name, arch = estimator or "offloading", setup.model.architecture
@@ -69,7 +66,7 @@ def offload(
         raise refuse("gpus", gpus, f"at most the {layers:g} layers")
     work = inputs.workload(isl, osl, 0.0)
     inputs.check_context(setup.model, work)
-    plan = Offload.of(
+    plan = estimators.Offload.of(
         pp=gpus,
         schedule=schedule,
         overlap=float(not no_overlap),
@@ -87,4 +84,4 @@ def offload(
         plan = plan.replace(**{name: np.asarray(x) for name, x in here.items()})
         with busy("pricing the best block"):
             block = best_block(model, arch, setup.hardware, work, plan)
-    return OffloadResult(setup, name, work, gpus, limit, grid, block)
+    return verbs.OffloadResult(setup, name, work, gpus, limit, grid, block)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from infer_jax import verbs
 from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
@@ -14,7 +15,6 @@ from infer_jax.verbs.option import (
     Time,
     above_zero,
     look_up,
-    seconds_of,
 )
 from infer_jax.verbs.options import HardwareLike
 from infer_jax.verbs.problems import refuse
@@ -22,8 +22,6 @@ from infer_jax.verbs.texts import unique_texts
 
 if TYPE_CHECKING:
     from infer_jax.planning import Requirements
-    from infer_jax.verbs.plan_result import PlanResult
-    from infer_jax.verbs.plan_search import Plans, Question
 
 Numbers = float | Sequence[float]
 LIKELY = Number(0.5, 0.999, what="a probability")
@@ -75,7 +73,7 @@ def plan(
     compare_engines: Annotated[bool, Option.of()] = False,
     other_rates: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
-) -> "PlanResult":
+) -> "verbs.PlanResult":
     """Which plans meet TTFT and TPOT for the fewest dollars per million tokens?
 
     Limits are in seconds, or texts with a unit such as "30ms"; ``ttft="none"`` takes the usual
@@ -111,27 +109,25 @@ def plan(
     ('1 x TP2', 2.0)
     """
     from dataclasses import replace
-    from functools import partial
 
     import numpy as np
 
     from infer_jax.engines import ENGINES
     from infer_jax.estimators.serving import Deployment
-    from infer_jax.planning import MODES
+    from infer_jax.planning import MODES, Requirements
     from infer_jax.specs import UNBOUNDED
-    from infer_jax.verbs import inputs
-    from infer_jax.verbs.drafts import DraftOptions, drafting
-    from infer_jax.verbs.plan_rates import rate_changes
-    from infer_jax.verbs.plan_result import PlanResult
-    from infer_jax.verbs.plan_search import Plans, Question, check_options, requirements_of
+    from infer_jax.verbs import drafts, inputs, plan_rates
+    from infer_jax.verbs.plan_search import Question, check_options, plans
     from infer_jax.verbs.requests import read_requests
 
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
     every = [*systems, *([] if decoding is None else [decoding])]
     rents = inputs.rents_of(price, every)
-    limits = seconds_of(ttft), seconds_of(tpot), seconds_of(p95_ttft), seconds_of(p99_ttft)
-    requirements = requirements_of((total_gpus, concurrency, request_rate), limits, frontier)
+    requirements = Requirements.of(
+        ttft=ttft, tpot=tpot, p95_ttft=p95_ttft, p99_ttft=p99_ttft, chips=total_gpus,
+        concurrency=concurrency, rate=request_rate, frontier=frontier,
+    )  # fmt: skip
     chunks = [] if chunk is None else list(dict.fromkeys(np.ravel(chunk).tolist()))
     if len(rents) < len({x.name for x in every}) and currency is not None:
         allowed = f"with {option('price')} of every system: rents of profiles are in USD"
@@ -164,34 +160,23 @@ def plan(
         modes=(mode,) if mode else MODES[:1] if pools_excluded else MODES,
         chunks=chunks or [UNBOUNDED],
         common=Deployment.of(**({} if max_num_seqs is None else {"max_sequences": max_num_seqs})),
-        drafts=drafting(model, DraftOptions(draft, acceptance, heads)),
+        drafts=drafts.drafting(model, drafts.DraftOptions(draft, acceptance, heads)),
         draft=draft,
         top=int(top),
         pools_excluded=pools_excluded,
         goodput=goodput,
+        confidence=confidence,
     )
-    answered = partial(_answered, confidence=confidence)
-    answer, engines, rates = answered(question), dict[str, Plans](), None
-    for name in ENGINES if compare_engines else ():
-        engines[name] = answered(replace(question, estimator=f"serving.{name}"))
+    answer, rates = plans(question), None
+    others = ENGINES if compare_engines else ()
+    engines = {x: plans(replace(question, estimator=f"serving.{x}")) for x in others}
     if other_rates and answer.best is not None:
-        rates = [*rate_changes(question, answer.best, answered)]
+        rates = [*plan_rates.rate_changes(question, answer.best)]
     if replay:
         from infer_jax.verbs.plan_replay import replay_plans
 
-        replay_plans(question, answer)
-    return PlanResult(question, answer, engines, rates=rates)
-
-
-def _answered(question: "Question", confidence: float | None) -> "Plans":
-    """The plans of a question, chosen by a confidence where one is asked for."""
-    from infer_jax.verbs.plan_search import plans
-
-    if confidence is None:
-        return plans(question)
-    from infer_jax.verbs.plan_confidence import confident_answer  # other plans need not load it
-
-    return confident_answer(question, confidence)
+        replay_plans(answer)
+    return verbs.PlanResult(answer, engines, rates=rates)
 
 
 def _check_goodput(goodput: float | None, limits: "Requirements", *, replay: bool) -> None:

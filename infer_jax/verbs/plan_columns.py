@@ -1,7 +1,6 @@
 """Plans as rows: their fields in JSON, and the columns of their tables."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import UNBOUNDED, Output
 from infer_jax.verbs.plan_search import Plans, Question
 
+MILLISECONDS = scaled_format(1e3)
 MAX_ROWS = 25  # lines of a printed frontier
 ENERGIES = ("blended_energy", "input_energy", "energy")
 COSTS = ("input_cost", "cost")
@@ -26,25 +26,10 @@ def other_outputs(c: Choice) -> list[Output]:
     return [output for output in c.outputs if output.name not in PLACED]
 
 
-def borrowed_from(c: Choice, plans: Plans) -> str | None:
-    """The generations whose coefficients are used for chips that have none of their own."""
-    lenders = dict.fromkeys(plans.systems[x].trust.borrowed_from for x in c.system.split(" > "))
-    return " and ".join(name for name in lenders if name) or None
-
-
-def calibrated_intervals(c: Choice, plans: Plans) -> Mapping[str, Sequence[float]]:
-    """The range of 80 % of measured runs by the calibration of the profile, ms, by name."""
-    calibrated = len(c.pools) == 1 and plans.systems_of(c)[0].trust.calibrated
-    return c.intervals if calibrated else {}
-
-
-def plan_fields(
-    c: Choice, question: Question, borrowed: str | None, *, replayed: bool = False
-) -> dict[str, object]:
+def plan_fields(c: Choice, question: Question, *, replayed: bool = False) -> dict[str, object]:
     """A plan for JSON, with rents in the currency of the question.
 
-    ``borrowed``: generations whose coefficients are used; ``replayed``: whether plans are replayed,
-    and this one has times or none.
+    ``replayed``: whether plans are replayed, and this one has times or none.
     """
     unit, total = question.currency.lower(), question.total
     keys = {x.name: x.json_key for x in c.outputs}
@@ -64,7 +49,7 @@ def plan_fields(
     return {
         "mode": c.mode,
         "hardware": c.system,
-        "borrowed_from": borrowed,
+        "borrowed_from": c.borrowed_from,
         "formats": c.formats,
         "layout": c.layout,
         "degrees": degrees_fields(c.degrees),
@@ -121,52 +106,42 @@ def break_even_fields(rivals: Sequence[BreakEven], question: Question) -> list[d
     ]
 
 
-class Machines(NamedTuple):
-    """The machines that hold a plan: their GPUs, and its dollars per million tokens with all."""
+def machines_of(c: Choice, plans: Plans) -> tuple[float, float]:
+    """GPUs of the fewest machines that hold a plan, and its dollars per million tokens with all.
 
-    gpus: float
-    usd_per_mtok: float
-
-    @classmethod
-    def of(cls, c: Choice, plans: Plans) -> "Machines":
-        """The fewest machines; a slice, or a GPU of unknown machines, is rented as it is."""
-        sides = [x.side for x in plans.systems_of(c)]
-        ends = list(zip(c.pools, (sides[0], sides[-1]), strict=False))
-        used = dict.fromkeys((side.name for _, side in ends), 0.0)
-        for pool, side in ends:
-            used[side.name] += pool.copies * pool.layout.chips
-        size = {x.name: 1 if x.machine == SLICE else x.machine for x in sides}
-        rent = {x.name: float(x.hardware.price) for x in sides}
-        whole = {x: float(np.ceil(n / size[x])) * size[x] for x, n in used.items()}
-        paid, every = (sum(n[x] * rent[x] for x in n) for n in (used, whole))
-        return cls(sum(whole.values()), c.usd_per_mtok * every / max(paid, 1e-300))
-
-    def fields(self, c: Choice, unit: str) -> dict[str, object]:
-        """For JSON; ``unit``: of the currency."""
-        idle = self.gpus - c.chips
-        key = f"whole_machines_cost_per_mtok_{unit}"
-        return {
-            "gpus_of_machines": self.gpus,
-            "idle_gpus_of_machines": idle,
-            key: self.usd_per_mtok,
-        }
-
-    def idle_gpus(self, c: Choice, sign: str) -> list[str]:
-        """How many of their GPUs a plan leaves idle, and what it costs with them."""
-        left = self.gpus - c.chips
-        if not left:
-            return []
-        return [
-            f"{c.layout} leaves {left:g} of {self.gpus:g} GPUs of its machines idle: with whole "
-            f"machines rented it costs {sign}{digits(self.usd_per_mtok)}/Mtok, not "
-            f"{sign}{digits(c.usd_per_mtok)}."
-        ]
+    A slice, or a GPU of unknown machines, is rented as it is.
+    """
+    sides = [x.side for x in plans.systems_of(c)]
+    used = dict.fromkeys((side.name for side in sides), 0.0)
+    for pool, side in zip(c.pools, (sides[0], sides[-1]), strict=False):
+        used[side.name] += pool.copies * pool.layout.chips
+    size = {x.name: 1 if x.machine == SLICE else x.machine for x in sides}
+    rent = {x.name: float(x.hardware.price) for x in sides}
+    whole = {x: float(np.ceil(n / size[x])) * size[x] for x, n in used.items()}
+    paid, every = (sum(n[x] * rent[x] for x in n) for n in (used, whole))
+    return sum(whole.values()), c.usd_per_mtok * every / max(paid, 1e-300)
 
 
-def idle_gpus(c: Choice, plans: Plans, question: Question) -> list[str]:
+def machine_fields(c: Choice, plans: Plans) -> dict[str, object]:
+    """``machines_of`` for JSON, in the currency of the question."""
+    gpus, cost = machines_of(c, plans)
+    return {
+        "gpus_of_machines": gpus,
+        "idle_gpus_of_machines": gpus - c.chips,
+        f"whole_machines_cost_per_mtok_{plans.question.currency.lower()}": cost,
+    }
+
+
+def idle_gpus(c: Choice, plans: Plans) -> list[str]:
     """What a plan leaves free of the GPUs there are, or else of its machines."""
-    free = free_gpus(c, question.requirements)
-    return free or Machines.of(c, plans).idle_gpus(c, question.sign)
+    (gpus, cost), sign = machines_of(c, plans), plans.question.sign
+    free = free_gpus(c, plans.question.requirements)
+    if free or gpus == c.chips:
+        return free
+    return [
+        f"{c.layout} leaves {gpus - c.chips:g} of {gpus:g} GPUs of its machines idle: with whole "
+        f"machines rented it costs {sign}{digits(cost)}/Mtok, not {sign}{digits(c.usd_per_mtok)}."
+    ]
 
 
 def free_gpus(c: Choice, limits: Requirements) -> list[str]:
@@ -183,26 +158,20 @@ def free_gpus(c: Choice, limits: Requirements) -> list[str]:
     return [f"{sentence}; it can be run {copies:g} times, for {copies:g} times the requests{more}."]
 
 
-def time_columns(
-    rows: Sequence[Choice], plans: Plans, sign: str, *, frontier: bool
-) -> list[Column]:
-    """What plans are, their times and costs; ``sign``: of the currency.
-
-    A ``frontier`` shows the speed of a request in place of TPOT.
-    """
+def time_columns(rows: Sequence[Choice], plans: Plans, *, frontier: bool) -> list[Column]:
+    """What plans are, their times and costs; a ``frontier`` shows the speed in place of TPOT."""
     pools = any(c.mode == "disaggregated" for c in rows)
-    times = [x for x in TIMES if any(getattr(c, x) for c in rows)]
 
     def time(name: str) -> Column:
         """Milliseconds, with the interval that 80 % of measured runs are in where it is known."""
 
         def text(c: Choice) -> str | None:
-            ends = calibrated_intervals(c, plans).get(f"{name}_interval80_ms")
+            ends = c.calibrated_intervals.get(f"{name}_interval80_ms")
             between = f" ({digits(ends[0])} to {digits(ends[1])})" if ends else ""
             seconds = getattr(c, name)
             return None if seconds is None else digits(1e3 * seconds) + between
 
-        return Column(TIMES[name], "ms", text, left=False)
+        return Column(TIMES[name], "ms", text, left=False, if_any=True)
 
     def odds(c: Choice) -> float | None:
         return None if c.holds is None else 100.0 * c.holds
@@ -212,23 +181,18 @@ def time_columns(
         *_system_column(rows),
         Column("GPUs", "", "chips", "{:g}".format, spare=True),
         Column("batch", "", "batch"),
-        *(time(name) for name in times if not (frontier and name == "tpot")),
+        *(time(name) for name in TIMES if not (frontier and name == "tpot")),
         *([Column("speed", "tok/s", lambda c: 1.0 / c.tpot)] if frontier else []),
         Column("output", "tok/s/GPU", "throughput"),
-        Column("blended", f"{sign}/Mtok", "usd_per_mtok"),
-        *(
-            [Column("limits", "hold", odds, "{:.3g} %".format)]
-            if any(c.holds is not None for c in rows)
-            else []
-        ),
-        Column("binds", "", "binds")
-        if plans.met
-        else Column("breaks", "", lambda c: shares(c.excess)),
+        Column("blended", f"{plans.question.sign}/Mtok", "usd_per_mtok"),
+        Column("limits", "hold", odds, "{:.3g} %".format, if_any=True),
+        Column("binds", "", "binds") if plans.met else Column("breaks", "", "excess", shares, True),
     ]
 
 
-def bill_columns(rows: Sequence[Choice], plans: Plans, sign: str) -> list[Column]:
+def bill_columns(rows: Sequence[Choice], plans: Plans) -> list[Column]:
     """The bills of plans per million tokens, their other outputs, and memory."""
+    sign = plans.question.sign
 
     def bill(title: str, name: str, unit: str) -> Column:
         """The output of that name, "unknown" where it is not known."""
@@ -277,23 +241,28 @@ def engine_columns(question: Question) -> list[Column]:
 
 def replay_columns(plans: Sequence[Choice]) -> list[Column]:
     """Means and percentiles by law and by replay, ms."""
-    milliseconds = scaled_format(1e3)
     broken = any(c.replay and c.replay.excess for c in plans)
     limited = any(c.p95_ttft for c in plans)
-    random = any(c.p99_ttft for c in plans)  # no law has it of two pools
     goodput = any(c.replay and c.replay.times and c.replay.times.tails for c in plans)
+
+    def law(title: str, name: str) -> Column:
+        """What no law has of two pools is left out."""
+        return Column(title, "law", name, MILLISECONDS, if_any=True)
+
+    def replay(title: str, name: str) -> Column:
+        return Column(title, "replay", f"replay.times.{name}", MILLISECONDS)
+
     return [
         Column("plan", "", "layout"),
         *_system_column(plans),
-        Column("TTFT", "law", "ttft", milliseconds),
-        Column("TTFT", "replay", "replay.times.ttft", milliseconds),
-        *([Column("p95", "law", "p95_ttft", milliseconds)] if limited else []),
-        *([Column("p95", "replay", "replay.times.p95_ttft", milliseconds)] if limited else []),
-        *([Column("p99", "law", "p99_ttft", milliseconds)] if random else []),
-        Column("p99", "replay", "replay.times.p99_ttft", milliseconds),
-        Column("TPOT", "law", "tpot", milliseconds),
-        Column("TPOT", "replay", "replay.times.tpot", milliseconds),
-        Column("p99", "replay", "replay.times.p99_tpot", milliseconds),
+        law("TTFT", "ttft"),
+        replay("TTFT", "ttft"),
+        *([law("p95", "p95_ttft"), replay("p95", "p95_ttft")] if limited else []),
+        law("p99", "p99_ttft"),
+        replay("p99", "p99_ttft"),
+        law("TPOT", "tpot"),
+        replay("TPOT", "tpot"),
+        replay("p99", "p99_tpot"),
         *([Column("within", "both", "replay.times.within", "{:.1%}".format)] if goodput else []),
         *([Column("breaks", "replay", "replay.excess", shares, left=True)] if broken else []),
     ]
@@ -324,7 +293,7 @@ def _name(plans: Plans) -> Callable[[Choice], str]:
 
     def name(c: Choice) -> str:
         weights = c.formats.partition(";")[0].partition(" (")[0].replace("bfloat", "bf")
-        mark = f"{BORROWED} " if borrowed_from(c, plans) else ""
+        mark = f"{BORROWED} " if c.borrowed_from else ""
         return mark + (f"{c.layout} {weights}" if len(plans.formats) > 1 else c.layout)
 
     return name

@@ -21,7 +21,7 @@ from infer_jax.catalog.published import law_of, laws, serving_coefficients
 from infer_jax.estimators.known_errors import NAMES, measured_within
 from infer_jax.physics.chance import Spread, holds
 from infer_jax.planning import MODES, Choice, PlanCandidates, Requirements
-from infer_jax.planning.cheapest import ConfidentPlans, confident_plans
+from infer_jax.planning.cheapest import confident_plans
 from infer_jax.planning.posterior import (
     ARRIVING_DRAWS,
     Chances,
@@ -33,7 +33,7 @@ from infer_jax.planning.posterior import (
 from infer_jax.results import option
 from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
-from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, plan_space, plans
+from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, collect_plans, plan_space
 
 OUTPUTS = ("tpot", "ttft")
 POOLS = " of two pools"  # in the name of an offset that plans of one pool do not have
@@ -192,7 +192,7 @@ class Decision(NamedTuple):
 def confident_answer(question: Question, confidence: float) -> Plans:
     """The plans of every system and format whose limits hold with that probability."""
     unknowns = Unknowns(DRAWS if question.requirements.rate is None else ARRIVING_DRAWS)
-    searches = list[tuple[Posterior, ConfidentPlans]]()
+    searches = list[tuple[Posterior, PlanCandidates]]()
 
     def search(
         question: Question, systems: Sequence[PlanSystem], limits: Requirements
@@ -200,9 +200,9 @@ def confident_answer(question: Question, confidence: float) -> Plans:
         space, work = plan_space(question, systems, limits), question.requests.work
         posterior = unknowns.posterior(systems, (float(work.isl), float(work.osl)))
         searches.append((posterior, confident_plans(space, posterior, confidence)))
-        return searches[-1][1].searched
+        return searches[-1][1]
 
-    answer = plans(question, search)
+    answer = collect_plans(question, search)
     answer.missed.sort(key=lambda c: -(c.holds or 0.0))
     means = [x.by_mean for _, x in searches if x.by_mean]
     reached = [x.reached for _, x in searches if x.reached is not None]
@@ -218,7 +218,7 @@ def confident_answer(question: Question, confidence: float) -> Plans:
 
 def next_run(
     best: Choice,
-    searches: Sequence[tuple[Posterior, ConfidentPlans]],
+    searches: Sequence[tuple[Posterior, PlanCandidates]],
     scores: Mapping[str, Float[np.ndarray, " draws"]],
     confidence: float,
 ) -> Measurement | None:
@@ -269,19 +269,17 @@ def next_run(
 
 
 def _options(
-    searches: Sequence[tuple[Posterior, ConfidentPlans]],
+    searches: Sequence[tuple[Posterior, PlanCandidates]],
 ) -> tuple[list[Choice], Chances, Float[np.ndarray, "plans 2"]]:
     """The plans and rivals of every search, their chances, and which of their times are limited."""
     plans, parts, limited = list[Choice](), list[Chances](), list[np.ndarray]()
     for posterior, answer in searches:
-        own = [*answer.searched.met, *answer.searched.missed, *answer.rivals]
+        assert answer.space is not None
+        own = [*answer.met, *answer.missed, *answer.rivals]
         own += [answer.by_mean] if answer.by_mean else []
         unique = {(c.mode, c.system, c.layout, c.batch): c for c in own}
         limits = answer.space.requirements
-        times = (
-            limits.tpot < np.inf or limits.rate is not None,
-            limits.of_ttft < np.inf,
-        )
+        times = limits.tpot < np.inf or limits.rate is not None, limits.of_ttft < np.inf
         for mode in MODES:
             some = [c for c in unique.values() if c.mode == mode]
             if some:

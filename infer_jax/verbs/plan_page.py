@@ -8,7 +8,6 @@ from typing import SupportsFloat, cast
 
 import numpy as np
 
-from infer_jax.catalog import System
 from infer_jax.catalog.measured_points import latency
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.pages.charts import chart_page
@@ -20,53 +19,52 @@ from infer_jax.plots.style import Figure, is_slide
 from infer_jax.results.numbers import digits
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import pictures
+from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.plan_search import Plans, Question, frontiers
 
 LINE = 76  # letters of a command's line, which a page does not break
 Words = Mapping[str, object]  # options that every command of a page has, by name
 
 
-def figure(question: Question, plans: Plans) -> Figure:
+def figure(plans: Plans) -> Figure:
     """The frontier of each series, the best plan and the limit of TPOT.
 
     Raises:
         InputError: matplotlib is missing.
     """
-    chart, best, title = plan_chart(question, plans), plans.best, ""
+    chart, best, title = plan_chart(plans), plans.best, ""
     if is_slide() and best is not None:  # a slide says what was found
-        price = f"{digits(best.usd_per_mtok)} {question.currency}/Mtok"
+        price = f"{digits(best.usd_per_mtok)} {plans.question.currency}/Mtok"
         title = f"{plans.model.name}: {in_words(best.layout)} on {in_words(best.system)}, {price}"
-    caption = _caption(question, plans, chart)
-    return plot_plans(chart, title=title or chart.label, caption=caption)
+    return plot_plans(chart, title=title or chart.label, caption=_caption(plans, chart))
 
 
-def page(question: Question, plans: Plans, notes: list[str]) -> str:
+def page(plans: Plans, notes: list[str]) -> str:
     """The frontier of every system and format, the plan to take, and the limits.
 
     Raises:
         InputError: a package that pages need is not installed.
     """
-    chart = plan_chart(question, plans)
-    lead, best = "", plans.best
+    chart, best = plan_chart(plans), plans.best
     if best is None or chart.chosen is None:
         lead = "No plan meets every limit: the chart has what comes nearest on each system."
     else:
-        money = f"{digits(best.usd_per_mtok)} {question.currency} per million tokens, in and out"
         lead = (
             f"{in_words(best.label)}: {in_words(best.layout)} on {best.chips:g} GPUs answers "
             f"{digits(1.0 / best.tpot)} tokens/s to each of {best.batch:g} requests in "
-            f"flight an instance, with a TTFT of {digits(1e3 * best.ttft)} ms, for {money}."
+            f"flight an instance, with a TTFT of {digits(1e3 * best.ttft)} ms, for "
+            f"{digits(best.usd_per_mtok)} {plans.question.currency} per million tokens, in and out."
         )
-    notes = [_caption(question, plans, chart), *notes]
+    notes = [_caption(plans, chart), *notes]
     return chart_page(chart, title=chart.label, lead=lead, notes=notes)
 
 
-def plan_chart(question: Question, plans: Plans) -> PlanChart:
+def plan_chart(plans: Plans) -> PlanChart:
     """What page and picture show: plans of every system and format, also beyond the TPOT limit.
 
     Where no system has a plan within the other limits, the nearest misses.
     """
-    words = _words(question)
+    question, words = plans.question, _words(plans)
 
     def point(c: Choice) -> PlanPoint:
         return plan_point(c, question, words[c.label])
@@ -107,9 +105,10 @@ def plan_point(c: Choice, question: Question, words: Words) -> PlanPoint:
     )
 
 
-def _caption(question: Question, plans: Plans, chart: PlanChart) -> str:
+def _caption(plans: Plans, chart: PlanChart) -> str:
     """The requests, limits, formats and rents, and what marks and bands are."""
-    limits, systems = question.requirements, plans.systems.items()
+    question, limits = plans.question, plans.question.requirements
+    systems = plans.systems.items()
     rents = rent({name: float(x.side.hardware.price) for name, x in systems}, question.currency)
     more = [
         *([f"at most {limits.chips:g} GPUs"] if np.isfinite(limits.chips) else []),
@@ -121,8 +120,9 @@ def _caption(question: Question, plans: Plans, chart: PlanChart) -> str:
     return pictures.plans_caption(chart, work, plans.formats, rents, estimator, *more)
 
 
-def _words(question: Question) -> dict[str, Words]:
+def _words(plans: Plans) -> dict[str, Words]:
     """Options of the command of each plan, by label; none where a command would leave some out."""
+    question = plans.question
     in_command = (
         isinstance(question.config, str | os.PathLike)
         and all(x.path != Path() for x in question.systems)
@@ -134,21 +134,21 @@ def _words(question: Question) -> dict[str, Words]:
         and question.total is not None
     )
     return {
-        label: command_words(question, systems[0], form, question.total) if in_command else {}
-        for label, form, systems in question.series()
+        label: command_words(question, search.systems[0].setup, question.total)
+        if in_command
+        else {}
+        for label, search in plans.searches.items()
     }
 
 
-def command_words(
-    question: Question, system: System, form: str | None, total: float | None
-) -> Words:
+def command_words(question: Question, setup: Setup, total: float | None) -> Words:
     """Options of the commands that a page names."""
+    system, changes = setup.system, question.set
     shipped = system.path.resolve().parent == profiles_folder().resolve()
-    changes = question.set
     return {
         "config": str(question.config),
         "hardware": system.name if shipped else str(system.path),
-        "quant": form,
+        "quant": setup.quant,
         "kv-dtype": question.kv_dtype,
         "price": question.rents.get(system.name),
         "total-gpus": total,

@@ -1,12 +1,12 @@
 """The request rates at which another plan would come first."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from infer_jax.planning import Choice
 from infer_jax.results.numbers import digits
-from infer_jax.verbs.plan_search import Plans, Question
+from infer_jax.verbs.plan_search import Question, plans
 
 DOUBLINGS = 4  # of the rate, up and down, within which a change is sought
 ACCURACY = 1.01  # ratio of the two rates between which it lies
@@ -24,26 +24,24 @@ class RateChange(NamedTuple):
     choice: Choice | None
 
 
-def rate_changes(
-    question: Question, first: Choice, answered: Callable[[Question], Plans]
-) -> Iterator[RateChange]:
+def rate_changes(question: Question, first: Choice) -> Iterator[RateChange]:
     """The nearest change above the asked rate and below it, by doubling and then by bisection.
 
-    ``answered``: the plans of a question. Another number of the same instances is no change.
+    Another number of the same instances is no change.
     """
     asked = question.requirements.rate or 0.0
     for step in (2.0, 0.5):
         same, rate, choice = asked, asked, first
         for _ in range(DOUBLINGS):
             same, rate = rate, rate * step
-            choice = answered(_at(question, rate)).best
+            choice = plans(_at(question, rate)).best
             if _kind(choice) != _kind(first):
                 break
         else:
             continue
         while max(rate, same) > ACCURACY * min(rate, same):
             middle = (rate * same) ** 0.5
-            between = answered(_at(question, middle)).best
+            between = plans(_at(question, middle)).best
             if _kind(between) == _kind(first):
                 same = middle
             else:

@@ -3,10 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -17,12 +15,11 @@ from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.launch import budget
-from infer_jax.planning import USUAL_TTFT, Choice, Replay, ReplayTimes
-from infer_jax.replays import Requests, Rules, lanes, replay
+from infer_jax.planning import Choice, Replay, ReplayTimes
+from infer_jax.replays import Requests, Rules, replay
 from infer_jax.replays.loops import checked, sizes_of
 from infer_jax.replays.requests import ArrivingRequests, drawn_arrivals
 from infer_jax.results.numbers import digits
-from infer_jax.typed_jax import trees
 from infer_jax.verbs.plan_columns import TIMES
 from infer_jax.verbs.plan_search import Plans, Question, search_on
 from infer_jax.verbs.progress import busy
@@ -50,18 +47,7 @@ UNSUPPORTED = (("pp", "micro-batches of a pipeline"), GROUPS)
 UNSUPPORTED_IN_POOLS = (GROUPS, ("ep", "experts that are dealt to GPUs, in pools"))
 
 
-class Goal(NamedTuple):
-    """Limits of a request's TTFT and TPOT, s, and the share of requests that is to keep them."""
-
-    ttft: float = math.inf
-    tpot: float = math.inf
-    share: float | None = None
-
-
-NO_GOAL = Goal()
-
-
-class Lane(NamedTuple):
+class InstanceRun(NamedTuple):
     """One instance of a plan with its requests; ``loop``: kept in flight, where none arrive."""
 
     server: ReplayedInstance
@@ -69,44 +55,33 @@ class Lane(NamedTuple):
     loop: int | None
 
 
-def replay_plans(question: Question, plans: Plans) -> None:
+def replay_plans(plans: Plans) -> None:
     """Replay the first plans, or nearest misses, each instance with its share of the load.
 
     Plans that break a limit in their replay go below the others; the same layouts are then sought
     within limits that are tighter by as much, and replayed, too.
     """
-    frontier, listed = question.requirements.frontier, plans.met or plans.missed
+    frontier, listed = plans.question.requirements.frontier, plans.met or plans.missed
     rows = [*range(len(listed))]
     if frontier and listed:
         rows = np.unique(np.linspace(0, len(listed) - 1, COUNT).astype(int)).tolist()
     rows = rows[:COUNT]
     judged = bool(plans.met) and not frontier
     with busy("replaying the best plans"):
-        replayed = _replay_all(question, plans, [listed[i] for i in rows], judged=judged)
+        replayed = _replay_all(plans, [listed[i] for i in rows], judged=judged)
         if not judged:  # the order is not by what replays say
             for i, c in zip(rows, replayed, strict=True):
                 listed[i] = c
             return
         broken = [c for c in replayed if c.replay and c.replay.excess]
-        more = _replay_all(question, plans, _with_slack(question, plans, broken), judged=True)
+        more = _replay_all(plans, _with_slack(plans, broken), judged=True)
         rest = [
             replace(c, replay=Replay(None, OTHERS, demotes=True)) for c in plans.met[len(rows) :]
         ]
         plans.met = sorted([*replayed, *more, *rest], key=lambda c: c.rank)
 
 
-def time_limits(question: Question, plans: Plans) -> dict[str, float]:
-    """``Requirements.limits``, with the usual one of TTFT where plans were held to that."""
-    limits, usual = question.requirements.limits, USUAL_TTFT if plans.usual else np.inf
-    return limits | {"ttft": min(limits["ttft"], usual)}
-
-
-def _goal(question: Question, plans: Plans) -> Goal:
-    limits = time_limits(question, plans)
-    return Goal(limits["ttft"], limits["tpot"], question.goodput)
-
-
-def _with_slack(question: Question, plans: Plans, broken: Sequence[Choice]) -> list[Choice]:
+def _with_slack(plans: Plans, broken: Sequence[Choice]) -> list[Choice]:
     """Plans of layouts whose replays break a limit, within limits tighter by as much.
 
     A required share of requests makes them tighter by its percentile over the mean of the law.
@@ -129,66 +104,48 @@ def _with_slack(question: Question, plans: Plans, broken: Sequence[Choice]) -> l
         if not own:
             continue
         tighter = {
-            name: limit / max(ratio(c, name) for c in own)
-            for name, limit in time_limits(question, plans).items()
+            name: limit / max(ratio(c, name) for c in own) for name, limit in plans.limits.items()
         }
-        limits = replace(question.requirements, **tighter, usual_ttft=False)
+        limits = replace(plans.question.requirements, **tighter, usual_ttft=False)
         layouts = {layout(c) for c in own}
-        more = search_on(question, label, search.systems, limits).met
+        more = search_on(plans.question, label, search.systems, limits).met
         plans_with_slack += [c for c in more if layout(c) in layouts]
     return plans_with_slack[:COUNT]
 
 
-def _replay_all(
-    question: Question, plans: Plans, best: Sequence[Choice], *, judged: bool
-) -> list[Choice]:
+def _replay_all(plans: Plans, best: Sequence[Choice], *, judged: bool) -> list[Choice]:
     """The plans, each with its replay or why there is none, in their order.
 
     ``judged``: a replay says by how much it exceeds each limit, and a plan without one is demoted.
     """
-    limits, goal = time_limits(question, plans) if judged else {}, _goal(question, plans)
-    answers: dict[int, ReplayTimes | str] = {}
-    waiting: list[tuple[int, Lane]] = []
+    limits, goodput = plans.limits if judged else {}, plans.question.goodput
     largest = max((c.batch for c in best), default=1.0)
-    for i, choice in enumerate(best):
-        answer = _lane_or_times(question, plans, choice, largest)
-        if isinstance(answer, Lane):
-            waiting.append((i, answer))
-        else:
-            answers[i] = answer
+    runs = [_run_or_times(plans, c, largest) for c in best]
+    instances = [x for x in runs if isinstance(x, InstanceRun)]
+    sizes = [sizes_of(x.server.rules, x.requests, x.loop) for x in instances]
+    # of all, so that they share a program
+    width, turns = (max((x[k] for x in sizes), default=0) for k in (0, 1))
 
-    def structure(item: tuple[int, Lane]) -> str:
-        """What lanes of one program share: structure and shapes of their rules and numbers."""
-        _, (server, requests, loop) = item
-        parts = server.pass_, server.rules, requests
-        shapes = [np.shape(x) for x in jax.tree.leaves(parts)]
-        return f"{jax.tree.structure(parts)}{shapes}{loop is None}"
+    def replayed(run: InstanceRun | ReplayTimes | str) -> Replay:
+        if isinstance(run, str):
+            return Replay(None, run, demotes=judged)
+        times = instance_times(plans, run, width, turns) if isinstance(run, InstanceRun) else run
+        excess = {TIMES[x]: getattr(times, x) / limit - 1.0 for x, limit in limits.items()}
+        if judged and goodput is not None:
+            excess["goodput"] = 1.0 - times.within / goodput
+        return Replay(times, "", {name: share for name, share in excess.items() if share > 0.0})
 
-    for _, alike in groupby(sorted(waiting, key=structure), structure):
-        group = list(alike)
-        times = replay_lanes([lane for _, lane in group], goal)
-        answers |= {i: x for (i, _), x in zip(group, times, strict=True)}
-
-    def replayed(answer: ReplayTimes | str) -> Replay:
-        if isinstance(answer, str):
-            return Replay(None, answer, demotes=judged)
-        excess = {TIMES[x]: getattr(answer, x) / limit - 1.0 for x, limit in limits.items()}
-        if judged and goal.share is not None:
-            excess["goodput"] = 1.0 - answer.within / goal.share
-        return Replay(answer, "", {name: share for name, share in excess.items() if share > 0.0})
-
-    return [replace(c, replay=replayed(answers[i])) for i, c in enumerate(best)]
+    return [replace(c, replay=replayed(run)) for c, run in zip(best, runs, strict=True)]
 
 
-def _lane_or_times(
-    question: Question, plans: Plans, choice: Choice, largest: float
-) -> Lane | ReplayTimes | str:
-    """An instance of a plan as a lane, the times of two pools, or why there is no replay.
+def _run_or_times(plans: Plans, choice: Choice, largest: float) -> InstanceRun | ReplayTimes | str:
+    """An instance of a plan to replay, the times of two pools, or why there is no replay.
 
     ``largest``: batch of the plans, which sets the number of requests of their instances.
     """
     systems, pools, pooled = plans.systems_of(choice), choice.pools, len(choice.pools) > 1
-    first, work = systems[0].side, question.requests.work
+    first, question = systems[0].side, plans.question
+    work = question.requests.work
     engine = first.serving.engine_name
     if pooled and first is not systems[-1].side:
         return "pools of two systems"
@@ -198,7 +155,7 @@ def _lane_or_times(
     for name, what in UNSUPPORTED_IN_POOLS if pooled else UNSUPPORTED:
         if max(getattr(pool.layout, name) for pool in pools) > 1:
             return what
-    service = plans.service_of(choice, question)
+    service = plans.service_of(choice)
     drafts, count = question.drafts, int(pools[-1].layout.drafts)
     drafts = drafts._replace(count=count) if drafts and count else None
     arch, longest = systems[0].setup.model.architecture, float(work.isl + work.osl)
@@ -216,8 +173,7 @@ def _lane_or_times(
             servers = pools_of(pools, *model, sizes, longest, drafts)
             log = servers.serve(_with_cached(question, arriving, servers.prefill.tokens), loop)
             arrival = log.arrival - servers.prefill.front
-            goal = _goal(question, plans)
-            return _times(arrival, log.first, log.last, arriving.output, goal)
+            return _times(plans, arrival, log.first, log.last, arriving.output)
         degrees = {"tp": float(pools[0].layout.tp), "ep": float(pools[0].layout.ep)}
         server = server_of(*model, degrees, sizes[0], longest, drafts)
         if caching:
@@ -225,7 +181,7 @@ def _lane_or_times(
         else:
             requests = _with_cached(question, arriving, server.tokens)
         checked(server.rules, requests, loop)
-        return Lane(server, requests, loop)
+        return InstanceRun(server, requests, loop)
     except InputError as error:
         return f"{error.field} {error.value}, where allowed is {error.allowed}"
 
@@ -283,45 +239,33 @@ def _with_cached(question: Question, arriving: ArrivingRequests, tokens: float) 
     return Requests.of(*arriving[:3], cached, arriving.drafts)
 
 
-def replay_lanes(instances: Sequence[Lane], goal: Goal = NO_GOAL) -> list[ReplayTimes]:
-    """The times of servers alike in structure, all in one program."""
-    sizes = [sizes_of(x.server.rules, x.requests, x.loop) for x in instances]
-    width, turns = (max(x) for x in zip(*sizes, strict=True))
-    servers = trees.stack(*((x.server.pass_, x.server.rules, x.requests) for x in instances))
-    loops = None
-    if instances[0].loop is not None:
-        loops = jnp.asarray([x.loop for x in instances], jnp.int32)
+def instance_times(plans: Plans, run: InstanceRun, width: int, turns: int) -> ReplayTimes:
+    """The times of an instance; ``width``, ``turns``: of the program's arrays."""
+    server, requests = run.server, run.requests
+    inputs = server.pass_, server.rules, requests, run.loop and jnp.asarray(run.loop, jnp.int32)
     while True:
-        *ends, complete = once(lane_ends, *servers, loops, points=MANY, fixed=(width, turns))
-        if np.all(complete):
+        *ends, complete = once(request_ends, *inputs, points=MANY, fixed=(width, turns))
+        if complete:
             break
         turns *= 2  # requests that are preempted take more of them
-    times: list[ReplayTimes] = []
-    for i, (server, requests, _) in enumerate(instances):
-        count = int(requests.count)
-        arrival, first, last = (np.asarray(x)[i, :count] for x in ends)
-        output = np.asarray(requests.output)[:count]
-        times.append(_times(arrival - server.front, first, last, output, goal))
-    return times
+    count = int(requests.count)
+    arrival, first, last, output = (np.asarray(x)[:count] for x in (*ends, requests.output))
+    return _times(plans, arrival - server.front, first, last, output)
 
 
-def lane_ends(
-    width: int, turns: int, pass_: PassLaw, rules: Rules, requests: Requests, loops: Array | None
+def request_ends(
+    width: int, turns: int, pass_: PassLaw, rules: Rules, requests: Requests, loop: Array | None
 ) -> tuple[Array, Array, Array, Array]:
-    """Seconds of every request of each lane: arrival, first and last; whether all were served."""
-
-    def ends(pass_: PassLaw, rules: Rules, requests: Requests, loop: Array | None):
-        step = Partial(pass_time, pass_)
-        log = replay(step, rules, requests, loop, width=width, turns=turns)
-        return log.arrival, log.first, log.last, log.complete
-
-    return lanes(ends, pass_, rules, requests, loops)
+    """Seconds of every request: arrival, first and last token; whether all were served."""
+    log = replay(Partial(pass_time, pass_), rules, requests, loop, width=width, turns=turns)
+    return log.arrival, log.first, log.last, log.complete
 
 
 def _times(
-    arrival: np.ndarray, first: np.ndarray, last: np.ndarray, output: np.ndarray, goal: Goal
+    plans: Plans, arrival: np.ndarray, first: np.ndarray, last: np.ndarray, output: np.ndarray
 ) -> ReplayTimes:
-    """Means and percentiles of the requests that are counted, and the share that keeps the goal."""
+    """Means and percentiles of the requests that are counted, and the share within the limits."""
+    limits, goodput = plans.limits, plans.question.goodput
     steady = slice(int(SETTLING * len(arrival)), None)
     arrival, first, last, more = (x[steady] for x in (arrival, first, last, output - 1))
     ttft, token = first - arrival, np.where(more > 0, last - first, 0.0) / np.maximum(more, 1)
@@ -329,16 +273,16 @@ def _times(
     samples = {"ttft": ttft, "tpot": tpot}
     times = (f(x) for x in samples.values() for f in (np.mean, lambda x: np.percentile(x, 99)))
     tails = dict[str, float]()
-    if goal.share is not None:
-        tails = {x: float(np.percentile(each, 100 * goal.share)) for x, each in samples.items()}
-    within = np.mean((ttft <= goal.ttft) & (token <= goal.tpot))
+    if goodput is not None:
+        tails = {x: float(np.percentile(each, 100 * goodput)) for x, each in samples.items()}
+    within = np.mean((ttft <= limits["ttft"]) & (token <= limits["tpot"]))
     p95 = float(np.percentile(ttft, 95))
     return ReplayTimes(*map(float, times), within=float(within), tails=tails, p95_ttft=p95)
 
 
-def differences(question: Question, plans: Plans) -> Iterator[str]:
+def differences(plans: Plans) -> Iterator[str]:
     """Where a replay and the laws differ by much, and where a limit is kept by one of them."""
-    limits = time_limits(question, plans)
+    limits = plans.limits
     if any(choice.replay and choice.replay.demotes for choice in plans.replayed):
         yield NOT_WORSE
     for choice in plans.replayed:

@@ -19,14 +19,12 @@ from infer_jax.rollouts import Rollout, write
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.plan_columns import (
-    Machines,
     bill_columns,
-    borrowed_from,
     break_even_fields,
-    calibrated_intervals,
     engine_columns,
     evenly_spaced,
     idle_gpus,
+    machine_fields,
     plan_fields,
     replay_columns,
     time_columns,
@@ -51,11 +49,15 @@ class PlanResult(FigureResult):
     come first, where they were asked for.
     """
 
-    question: Question
     searched: Plans
     engines: Mapping[str, Plans] = field(default_factory=dict[str, Plans])
     folder: str = ""
     rates: Sequence[RateChange] | None = None
+
+    @property
+    def question(self) -> Question:
+        """What was asked."""
+        return self.searched.question
 
     @property
     def best(self) -> Choice | None:
@@ -80,8 +82,7 @@ class PlanResult(FigureResult):
     @cached_property
     def rollout(self) -> Rollout | None:
         """The best plan as what starts it; None where no plan meets the limits."""
-        best = self.best
-        return None if best is None else rollout_of(self.question, self.searched, best)
+        return None if self.best is None else rollout_of(self.searched, self.best)
 
     @cached_property
     def launch(self) -> Mapping[str, Launch]:
@@ -107,9 +108,8 @@ class PlanResult(FigureResult):
     def _row(self, c: Choice, plans: Plans | None = None) -> dict[str, object]:
         """A plan for JSON; ``plans``: those that it was found with, if of another engine."""
         plans = plans or self.searched
-        borrowed, replayed = borrowed_from(c, plans), bool(plans.replayed)
-        machines = Machines.of(c, plans).fields(c, self.question.currency.lower())
-        return plan_fields(c, self.question, borrowed, replayed=replayed) | machines
+        replayed = bool(plans.replayed)
+        return plan_fields(c, plans.question, replayed=replayed) | machine_fields(c, plans)
 
     def sections(self) -> Iterator[Section]:
         """The plans with their times, costs and bills, how the best one starts, and notes."""
@@ -129,16 +129,15 @@ class PlanResult(FigureResult):
         if not plans.met and not plans.decision:
             yield "No plan meets every limit. The nearest, and what they break:"
         mark = 0 if plans.met and not frontier else -1
-        columns = time_columns(shown, plans, question.sign, frontier=frontier)
-        yield Rows("", shown, columns, mark)
+        yield Rows("", shown, time_columns(shown, plans, frontier=frontier), mark)
         if not frontier:
-            yield Rows("", shown, bill_columns(shown, plans, question.sign))
+            yield Rows("", shown, bill_columns(shown, plans))
         sentences = [] if frontier else [*preferences(plans)]
         if plans.decision:
             sentences = [*plans.decision.sentences(best, question.sign)]
         elif not frontier and not plans.replayed:
             sentences += doubts(plans)
-        sentences += [] if frontier else other_rents(plans, question.sign)
+        sentences += [] if frontier else other_rents(plans)
         if self.rates is not None:
             sentences.append(rates_in_words(question, self.rates))
             yield {"other_rates": [self._rate_fields(x) for x in self.rates]}
@@ -214,7 +213,7 @@ class PlanResult(FigureResult):
 
         Notes on the printed commands are returned.
         """
-        own = self.launch[self.searched.engine_of(best)]
+        own = self.launch[best.engine]
         able = next((x for x in (own, *self.launch.values()) if x.steps), None)
         reasons = [f"No {own.engine} command for {best.layout}: {why}." for why in own.missing]
         if reasons:
@@ -242,13 +241,13 @@ class PlanResult(FigureResult):
         requirements, requests, currency = (
             question.requirements, question.requests, question.currency
         )  # fmt: skip
-        banded = any(calibrated_intervals(c, plans) for c in plans.met or plans.missed)
+        banded = any(c.calibrated_intervals for c in plans.met or plans.missed)
         chunked = list(question.chunks) != [UNBOUNDED]
         pooled = requests.work.lengths and not question.pools_excluded
         names = ("tpot",) if requirements.usual_ttft else limits.LONG
         power = "GPUs" if question.pue is None else f"site, at a PUE of {question.pue:g}"
         assumed = list[str]()
-        for _, systems, found in plans.searches.values():
+        for systems, found in plans.searches.values():
             assumed += [note for system in systems for note in system.notes]
             if not found.pooled:
                 assumed.append(f"No two pools of {systems[0].side.name} fit what is asked.")
@@ -265,7 +264,7 @@ class PlanResult(FigureResult):
             "Pools are left out: only the mean of their wait is known.": question.pools_excluded,
         }
         return [
-            *(idle_gpus(plans.best, plans, question) if plans.best else []),
+            *(idle_gpus(plans.best, plans) if plans.best else []),
             f"{self._space()}, {plans.configurations} configurations, "
             f"{' and '.join(question.modes)}.",
             *(text for text, applies in statements.items() if text and applies),
@@ -308,7 +307,7 @@ class PlanResult(FigureResult):
             if c.replay and not c.replay.times:
                 missing.setdefault(c.replay.why, []).append(c.layout)
         return [
-            *differences(self.question, self.searched),
+            *differences(self.searched),
             *(f"Not replayed: {', '.join(x)} ({why})." for why, x in missing.items()),
             *([ABOUT] if any(c.replay and c.replay.times for c in replayed) else []),
         ]
@@ -320,13 +319,13 @@ class PlanResult(FigureResult):
         """
         from infer_jax.verbs.plan_page import figure  # which other plans need not load
 
-        return figure(self.question, self.searched)
+        return figure(self.searched)
 
     def _page(self, figure: Callable[[], Figure]) -> str:
         """The page of the plans, whose chart is to point into."""
         from infer_jax.verbs.plan_page import page
 
-        return page(self.question, self.searched, self.notes())
+        return page(self.searched, self.notes())
 
 
 def preferences(plans: Plans) -> list[str]:
@@ -339,7 +338,7 @@ def preferences(plans: Plans) -> list[str]:
     )
     if best is None or cheapest is None or cheapest.usd_per_mtok >= best.usd_per_mtok:
         return []
-    why = bands.unmeasured_reason(cheapest, plans.systems_of(cheapest)[0].trust)
+    why = bands.unmeasured_reason(cheapest)
     if not why:  # it stands lower for another reason, which its row says
         return []
     less = 100.0 * (1.0 - cheapest.usd_per_mtok / best.usd_per_mtok)
@@ -350,11 +349,12 @@ def preferences(plans: Plans) -> list[str]:
     ]
 
 
-def other_rents(plans: Plans, sign: str) -> list[str]:
-    """The rents at which another system would come first; ``sign``: of the currency."""
+def other_rents(plans: Plans) -> list[str]:
+    """The rents at which another system would come first."""
     if not plans.break_evens or plans.best is None:
         return []
-    first, parts = plans.systems[plans.best.system].side, list[str]()
+    first, sign = plans.systems[plans.best.system].side, plans.question.sign
+    parts = list[str]()
     for x in plans.break_evens:
         mean = f"; below {digits(x.equal)} if both are as fast as predicted"
         now = f"{x.rent:g} now{'' if x.below == x.equal else mean}"

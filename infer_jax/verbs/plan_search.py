@@ -15,6 +15,7 @@ from infer_jax.estimators.serving import Deployment
 from infer_jax.launch import LaunchedService, Starter, checkpoint, service
 from infer_jax.planning import (
     MODES,
+    USUAL_TTFT,
     BreakEven,
     Choice,
     PlanCandidates,
@@ -34,7 +35,6 @@ from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.inputs import HardwareLike, ModelLike, Setup
-from infer_jax.verbs.option import either
 from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.requests import RequestOptions
@@ -54,7 +54,8 @@ class Question:
     of a region; ``pue``: power of the building over that of its machines; ``chunks``: prompt
     tokens of a pass; ``common``: settings of all plans; ``drafts``, ``draft``: the drafting,
     and the draft model by name; ``top``: plans of each system; ``pools_excluded``: because only
-    the mean of their wait is known; ``goodput``: share of requests that keep TTFT and TPOT.
+    the mean of their wait is known; ``goodput``: share of requests that keep TTFT and TPOT;
+    ``confidence``: probability with which limits are to hold.
     """
 
     config: ModelLike
@@ -79,6 +80,7 @@ class Question:
     top: int = 3
     pools_excluded: bool = False
     goodput: float | None = None
+    confidence: float | None = None
 
     @property
     def total(self) -> float | None:
@@ -104,33 +106,6 @@ class Question:
             yield label + (f", {form}" if len(self.formats) > 1 else ""), form, systems
 
 
-def requirements_of(
-    load: tuple[float | None, float | None, float | None],
-    limits: tuple[float | None, float | None, float | None, float | None],
-    frontier: bool,
-) -> Requirements:
-    """GPUs, concurrency or rate, and limits in seconds of TTFT, TPOT, the 95 % and 99 % of TTFT."""
-    (total, concurrency, rate), (ttft, tpot, p95, p99) = load, limits
-    if concurrency is not None and rate is not None:
-        allowed = f"{option('concurrency')} or {option('request-rate')}, not both"
-        raise refuse("request_rate", rate, allowed)
-    if total is None and concurrency is None and rate is None:
-        question = "How many GPUs are there, or how much traffic is to be served?"
-        ways = f"{option('total-gpus')}, {option('concurrency')} or {option('request-rate')}"
-        raise ask("total_gpus", question, ways)
-    return Requirements(
-        ttft=either(ttft, math.inf),
-        usual_ttft=ttft is None and p95 is None and p99 is None,
-        tpot=either(tpot, math.inf),
-        p95_ttft=either(p95, math.inf),
-        p99_ttft=either(p99, math.inf),
-        chips=either(total, math.inf),
-        concurrency=concurrency,
-        rate=rate,
-        frontier=frontier,
-    )
-
-
 def check_options(
     mode: str | None,
     requirements: Requirements,
@@ -138,10 +113,17 @@ def check_options(
     chunks: Sequence[float],
 ) -> None:
     """Raise InputError where an option is of another mode, or needs another option."""
-    pools = mode == "disaggregated"
+    rate, pools = requirements.rate, mode == "disaggregated"
+    if requirements.concurrency is not None and rate is not None:
+        allowed = f"{option('concurrency')} or {option('request-rate')}, not both"
+        raise refuse("request_rate", rate, allowed)
+    if not math.isfinite(requirements.chips) and requirements.concurrency is rate is None:
+        question = "How many GPUs are there, or how much traffic is to be served?"
+        ways = f"{option('total-gpus')}, {option('concurrency')} or {option('request-rate')}"
+        raise ask("total_gpus", question, ways)
     together = option("mode", "aggregated")
     for name, limit in requirements.tails.items():
-        if math.isfinite(limit) and requirements.rate is None:
+        if math.isfinite(limit) and rate is None:
             allowed = f"with {option('request-rate')}: arrivals make waits random"
             raise refuse(f"{name}_ttft", limit, allowed)
         if math.isfinite(limit) and pools:
@@ -166,9 +148,8 @@ class PlanSystem(NamedTuple):
 
 
 class PlanSearch(NamedTuple):
-    """A search: its format, its one or two systems, and what it found."""
+    """A search: its one or two systems, and what it found."""
 
-    form: str | None
     systems: Sequence[PlanSystem]
     found: PlanCandidates = PlanCandidates([], [], 0)
 
@@ -178,12 +159,13 @@ Search = Callable[[Question, Sequence[PlanSystem], Requirements], PlanCandidates
 
 @dataclass
 class Plans:
-    """Plans within the limits, else the nearest misses, and the searches they came from, by label.
+    """The plans that answer a question, else the nearest misses, and the searches by their labels.
 
     ``usual``: whether plans were limited to the usual TTFT because no limit was given;
     ``decision``: how plans were chosen by a confidence.
     """
 
+    question: Question
     searches: Mapping[str, PlanSearch]
     met: list[Choice]
     missed: list[Choice]
@@ -232,40 +214,50 @@ class Plans:
         """The one or two systems of a plan, in its formats."""
         return self.searches[choice.label].systems
 
-    def engine_of(self, choice: Choice) -> str:
-        """The engine that a plan's numbers are of."""
-        return self.systems[choice.system.partition(" > ")[0]].trust.engine or "vllm"
+    @property
+    def limits(self) -> dict[str, float]:
+        """``Requirements.limits``, with the usual one of TTFT where plans were held to that."""
+        limits, usual = self.question.requirements.limits, USUAL_TTFT if self.usual else math.inf
+        return limits | {"ttft": min(limits["ttft"], usual)}
 
-    def service_of(self, choice: Choice, question: Question) -> LaunchedService:
+    def service_of(self, choice: Choice) -> LaunchedService:
         """The servers of a plan, with the sizes that they are started with."""
-        form, systems, _ = self.searches[choice.label]
-        setup = {x.side.name: x.setup for x in systems}
-        return servers(choice, question, list(setup.values()), form)
+        setups = {x.side.name: x.setup for x in self.systems_of(choice)}
+        return servers(choice, self.question, list(setups.values()))
 
 
-def plans(question: Question, search: Search | None = None) -> Plans:
-    """The plans of every system and format; ``search``: in place of the search by predicted times.
+def plans(question: Question) -> Plans:
+    """The plans of every system and format, chosen by a confidence where one is asked for.
 
     Raises:
         InputError: a name or file that cannot be read; no layout that an engine runs.
     """
+    if question.confidence is None:
+        return collect_plans(question)
+    from infer_jax.verbs.plan_confidence import confident_answer  # other plans need not load it
+
+    return confident_answer(question, question.confidence)
+
+
+def collect_plans(question: Question, search: Search | None = None) -> Plans:
+    """The plans of every system and format; ``search``: in place of that by predicted times."""
     searches = dict[str, PlanSearch]()
-    for label, form, systems in considered(question):
+    for label, systems in considered(question):
         with busy(f"evaluating every layout on {systems[0].side.name}"):
             candidates = search_on(question, label, systems, question.requirements, search)
-        searches[label] = PlanSearch(form, systems, candidates)
+        searches[label] = PlanSearch(systems, candidates)
     found = [x.found for x in searches.values()]
     usual = any(x.usual and x.met for x in found)
     met = [c for x in found if x.usual == usual for c in x.met]
     met = front(met) if question.requirements.frontier else sorted(met, key=lambda c: c.rank)
     missed = [] if met else sorted((c for x in found for c in x.missed), key=lambda c: c.rank)
-    return Plans(searches, met, missed, usual)
+    return Plans(question, searches, met, missed, usual)
 
 
-def considered(question: Question) -> Iterator[tuple[str, str | None, Sequence[PlanSystem]]]:
-    """Each search: its label, its format, and one system or one for each pool."""
+def considered(question: Question) -> Iterator[tuple[str, Sequence[PlanSystem]]]:
+    """Each search: its label, and one system or one for each pool."""
     for label, form, systems in question.series():
-        yield label, form, [plan_system(question, system, form) for system in systems]
+        yield label, [plan_system(question, system, form) for system in systems]
 
 
 def plan_system(question: Question, system: System, form: str | None) -> PlanSystem:
@@ -336,8 +328,7 @@ def search_on(
         )
         if search_with is not None:
             return c
-        trusts = [x.trust for x in systems]
-        holds, slow = bands.odds(c, trusts, question.requirements, usual=found.usual)
+        holds, slow = bands.odds(c, question.requirements, usual=found.usual)
         return replace(c, holds=holds, slow=slow)
 
     return found._replace(met=[*map(judged, found.met)], missed=[*map(judged, found.missed)])
@@ -352,7 +343,7 @@ def labelled(c: Choice, question: Question, label: str, systems: Sequence[PlanSy
     ends = bands.intervals(trusts, times, c.batch, (c.isl, c.osl), **known)
     outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
     formats = first.setup.model.quantisation
-    return replace(c, label=label, formats=formats, intervals=ends, outputs=outputs)
+    return replace(c, label=label, formats=formats, trusts=trusts, intervals=ends, outputs=outputs)
 
 
 def frontiers(
@@ -370,10 +361,8 @@ def frontiers(
         }
 
 
-def servers(
-    choice: Choice, question: Question, setup: Sequence[Setup], form: str | None
-) -> LaunchedService:
-    """The servers of a plan; ``setup``: its one or two systems; ``form``: the option of formats."""
+def servers(choice: Choice, question: Question, setup: Sequence[Setup]) -> LaunchedService:
+    """The servers of a plan; ``setup``: its one or two systems."""
     max_requests = float(question.common.max_sequences)
     return service(
         question.config,
@@ -381,7 +370,7 @@ def servers(
         [x.system for x in setup],
         choice.pools,
         (choice.isl, choice.osl),
-        (form, question.kv_dtype),
+        (setup[0].quant, question.kv_dtype),
         question.draft,
         max_requests if max_requests < UNBOUNDED else 0.0,
         longest=(question.requests.longest, question.requests.within),

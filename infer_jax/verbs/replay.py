@@ -1,16 +1,14 @@
 """``ij.replay``: what happens to every request of a trace or a benchmark on a server."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.results import option
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, Option, above_zero, count, either, seconds_of
 from infer_jax.verbs.options import WHOLE
 from infer_jax.verbs.problems import check_name, refuse
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.replay_result import ReplayResult
 
 FLAGS = ("--concurrency", "--max-concurrency")
 RATE = above_zero("a rate", why="; N at once are a concurrency of N for N prompts")
@@ -68,7 +66,7 @@ def replay(
     estimator: opt.EstimatorName = None,
     out: Annotated[opt.Place | None, Option.of("FILE")] = None,
     set: opt.Changes = None,
-) -> "ReplayResult":
+) -> "verbs.ReplayResult":
     """What happens to each request of a trace or benchmark: percentiles, queue, cache, power.
 
     The scheduler of an engine, pass by pass, for the requests of a ``trace`` or of a benchmark:
@@ -131,9 +129,7 @@ def replay(
     from infer_jax.verbs import inputs, pictures, progress, replay_checks as checks
     from infer_jax.verbs.drafts import DraftOptions
     from infer_jax.verbs.replay_requests import drafts_of, request_stream, with_drafts
-    from infer_jax.verbs.replay_result import ReplayResult
     from infer_jax.verbs.replay_server import Sizes
-    from infer_jax.verbs.split import LayoutOptions
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, None, set, engine_version)
     check_name("engine", engine, ENGINES)
@@ -142,7 +138,7 @@ def replay(
     pools = {"prefill_tp": prefill_tp, "prefill_instances": prefill_instances}
     pools |= {"decode_tp": decode_tp, "decode_instances": decode_instances}
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
-    whole = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    whole = verbs.LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     plan, split = checks.layout_of(setup.model.architecture, whole, pools)
     dp = float(plan.dp)
     if max_num_batched_tokens is None and plan.chunk < UNBOUNDED:
@@ -178,7 +174,7 @@ def replay(
             runs.append(cluster.run(requests, concurrency, counted))
             done()
     limits = {name: seconds_of(limit) for name, limit in (("ttft", ttft), ("tpot", tpot))}
-    result = ReplayResult(
+    result = verbs.ReplayResult(
         setup=setup,
         estimator=name,
         trust=inputs.trust(name, model, setup, None if split else plan),

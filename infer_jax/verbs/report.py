@@ -1,19 +1,16 @@
 """``ij.report``: one HTML page that answers which system and plan to take, and why."""
 
-import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import Option, either, seconds_of
+from infer_jax.verbs.option import Option
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.texts import unique_texts
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.report_result import ReportResult
 
 
 @verb
@@ -43,7 +40,7 @@ def report(
     engine_version: opt.EngineVersion = None,
     out: Annotated[opt.Place | None, Option.of("FILE", default="report.html")] = None,
     set: opt.Changes = None,
-) -> "ReportResult":
+) -> "verbs.ReportResult":
     """One HTML page: which plan to take, its cost, its commands, why, and what is unknown.
 
     Several systems and formats are compared, and the plan is the cheapest within the limits.
@@ -69,9 +66,7 @@ def report(
     from infer_jax.verbs.plan_search import Question
     from infer_jax.verbs.report_choice import choose
     from infer_jax.verbs.report_page import page
-    from infer_jax.verbs.report_result import ReportResult
     from infer_jax.verbs.requests import read_requests
-    from infer_jax.verbs.split import LayoutOptions
 
     vega.check()
     if out is not None:
@@ -79,39 +74,25 @@ def report(
         if Path(out).suffix.lower() != ".html" and (lacking := pictures.missing()):
             raise refuse("out", str(out), lacking)
     systems, _ = inputs.systems_of(hardware, None)
-    name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
-    limits = seconds_of(ttft), seconds_of(tpot)
-    requirements = Requirements(
-        ttft=either(limits[0], math.inf),
-        tpot=either(limits[1], math.inf),
-        chips=either(total_gpus, math.inf),
-        usual_ttft=limits[0] is None,
-    )
     question = Question(
         config,
         systems,
         read_requests(isl, osl, prefix, None, None),
-        requirements,
+        Requirements.of(ttft=ttft, tpot=tpot, chips=total_gpus),
         formats=unique_texts(quant) or [None],
         kv_dtype=kv_dtype,
         set=set,
-        estimator=name,
+        estimator=inputs.estimator_of_engine(estimator, engine) or inputs.BEST,
         rents=inputs.rents_of(price, systems),
         engine_version=engine_version,
     )
-    for _, form, (system, *_) in question.series():
-        setup = question.read(system, form)
-        if inputs.estimator(name, setup).searches:
-            allowed = "one that takes a split: serving, economics.planned"
-            raise refuse("estimator", name, allowed)
-        inputs.check_context(setup.model, question.requests.work)
     names = (config, *inputs.as_list(hardware))
     commands = all(isinstance(x, str | os.PathLike) for x in names)
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
-    split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
+    split = verbs.LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     answers = choose(question, split, batch, commands=commands)
     with busy("compiling and evaluating"):
-        result = ReportResult(answers, page(answers), None if out is None else str(out))
+        result = verbs.ReportResult(answers, page(answers), None if out is None else str(out))
     if out is not None:
         result.draw(out)
     return result

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -34,14 +33,6 @@ ALIKE = 0.1  # share by which lengths of a measured run may differ from those of
 HOURS = 730.0  # of a month: 365 x 24 / 12
 
 
-class ReportSystem(NamedTuple):
-    """A system and the model in one format, by the option, with the known errors."""
-
-    setup: Setup
-    trust: Trust
-    form: str | None
-
-
 @dataclass(frozen=True, repr=False)
 class Report:
     """The plan of a report, ``chosen``, and why it is this one.
@@ -56,21 +47,21 @@ class Report:
     chosen: Choice
     why: str
     candidates: Sequence[Choice]
-    systems: Mapping[str, ReportSystem]
+    systems: Mapping[str, Setup]
     frontiers: Mapping[str, Sequence[Choice]] | None
     total: float | None
     commands: bool
     usual: bool = False
 
     @property
-    def system(self) -> ReportSystem:
-        """The system of the plan."""
+    def setup(self) -> Setup:
+        """The model and the system of the plan."""
         return self.systems[self.chosen.label]
 
     @property
-    def setup(self) -> Setup:
-        """The model and the system of the plan."""
-        return self.system.setup
+    def trust(self) -> Trust:
+        """The known errors of the estimator on that system."""
+        return self.chosen.trusts[0]
 
     @property
     def pooled(self) -> bool:
@@ -80,17 +71,15 @@ class Report:
     @cached_property
     def compared(self) -> Sequence[Setup]:
         """The systems that are compared, each in its last format."""
-        pairs = (self.systems[c.label].setup for c in self.candidates)
-        return list({setup.system.name: setup for setup in pairs}.values())
+        setups = (self.systems[c.label] for c in self.candidates)
+        return list({setup.system.name: setup for setup in setups}.values())
 
     @cached_property
     def words(self) -> Mapping[str, Words]:
         """Options of every command that the page names, by label."""
         return {
-            label: command_words(self.question, x.setup.system, x.form, self.total)
-            if self.commands
-            else {}
-            for label, x in self.systems.items()
+            label: command_words(self.question, setup, self.total) if self.commands else {}
+            for label, setup in self.systems.items()
         }
 
     @cached_property
@@ -110,9 +99,9 @@ class Report:
     @cached_property
     def intervals(self) -> Mapping[str, Sequence[float]]:
         """What 80 % of measured servers are in, ms, by name."""
-        c, trust, work = self.chosen, self.system.trust, self.point.workload
+        c, work = self.chosen, self.point.workload
         known = {"gaps": c.gaps, "pools": self.pooled, "layout": c.pools[0].layout}
-        return bands.intervals_of(self.estimate, trust, c.batch, work, **known)
+        return bands.intervals_of(self.estimate, self.trust, c.batch, work, **known)
 
     @cached_property
     def costs(self) -> Mapping[str, float]:
@@ -155,7 +144,7 @@ class Report:
     @cached_property
     def service(self) -> LaunchedService:
         """The servers of the plan."""
-        return servers(self.chosen, self.question, [self.setup], self.system.form)
+        return servers(self.chosen, self.question, [self.setup])
 
     @cached_property
     def launches(self) -> list[Launch]:
@@ -198,14 +187,18 @@ class Report:
         return {stage: kernels_result.rows(arch, profile) for stage, profile in profiles.items()}
 
     @cached_property
+    def ideals(self) -> Mapping[str, FrontierResult]:
+        """Frontiers of ideal servers: on the system of the plan, on all without other frontiers."""
+        labels = self.systems if self.frontiers is None else [self.chosen.label]
+        # an ideal server has no version
+        setups = {x: replace(self.systems[x], engine_version=None) for x in labels}
+        work, search = self.question.requests.work, FrontierSearch(total=self.total)
+        return {label: ideal_frontier(setup, work, search) for label, setup in setups.items()}
+
+    @property
     def ideal(self) -> FrontierResult:
         """The frontier of ideal servers on the system of the plan."""
-        return self._ideal(self.chosen.label)
-
-    def _ideal(self, label: str) -> FrontierResult:
-        setup, work = self.systems[label].setup, self.question.requests.work
-        setup = replace(setup, engine_version=None)  # an ideal server has none
-        return ideal_frontier(setup, work, FrontierSearch(total=self.total))
+        return self.ideals[self.chosen.label]
 
     @cached_property
     def notes(self) -> list[str]:
@@ -219,16 +212,16 @@ class Report:
         """The chart of every system and format, with the plan."""
         question, chosen, words = self.question, self.chosen, self.words
         series = {c.label: self.systems[c.label] for c in self.candidates}
-        names = {label: x.setup.system.name for label, x in series.items()}
-        hidden, points = list[str](), list[PlanPoint]()
-        if self.frontiers is not None:
-            choices = [c for front in self.frontiers.values() for c in front]
-            points = [plan_point(c, question, words[c.label]) for c in choices]
-            hidden = [f"{chosen.label}, ideal server"]
+        names = {label: x.system.name for label, x in series.items()}
+        choices = [c for front in (self.frontiers or {}).values() for c in front]
+        points = [plan_point(c, question, words[c.label]) for c in choices]
+        ideal = {label: label for label in self.ideals}
+        hidden = [f"{chosen.label}, ideal server"] if self.frontiers is not None else []
+        if hidden:
+            ideal = {chosen.label: hidden[0]}
             names |= {hidden[0]: self.setup.system.name}
-            points += self._ideal_points(chosen.label, hidden[0])
-        else:
-            points = [x for label in self.systems for x in self._ideal_points(label, label)]
+        for label, name in ideal.items():
+            points += self._ideal_points(label, name)
         limits = question.requirements
         return PlanChart.of(
             points,
@@ -242,12 +235,11 @@ class Report:
 
     def _ideal_points(self, label: str, series: str) -> list[PlanPoint]:
         """The frontier of ideal servers, of decode alone, as ``series``."""
-        front = self.ideal if label == self.chosen.label else self._ideal(label)
         work, options, shell = self.question.requests.work, dict(self.words[label]), ""
         if options:
             config = options.pop("config")
             shell = command("frontier", config, {**options, "isl": work.isl, "osl": work.osl})
-        return ideal_points(series, front.points, shell)
+        return ideal_points(series, self.ideals[label].points, shell)
 
 
 def deployed(estimator: Estimator, pools: Sequence[PlanPool]) -> tuple[Estimator, Plan | Pools]:
@@ -299,12 +291,12 @@ def _kernel_passes(
     }
 
 
-def measured_runs(systems: Mapping[str, ReportSystem], work: Workload) -> list[RunPoint]:
+def measured_runs(systems: Mapping[str, Setup], work: Workload) -> list[RunPoint]:
     """Measured runs of this model whose lengths are these within a tenth, each system's once."""
-    labels = {systems[x].setup.system.name: x for x in reversed(list(systems))}
+    labels = {systems[x].system.name: x for x in reversed(list(systems))}
     runs = []
     for label in reversed(labels.values()):
-        setup = systems[label].setup
+        setup = systems[label]
         for run in setup.system.measured:
             pairs = (run.isl, float(work.isl)), (run.osl, float(work.osl))
             if run.model == setup.model.name and all(abs(a / b - 1.0) <= ALIKE for a, b in pairs):

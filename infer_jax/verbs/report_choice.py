@@ -1,5 +1,6 @@
 """The plan that a report is about, chosen among systems and formats."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
@@ -16,7 +17,7 @@ from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.option import either
 from infer_jax.verbs.plan_search import Question, considered, frontiers, plans
 from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.report_answers import Report, ReportSystem, deployed
+from infer_jax.verbs.report_answers import Report, deployed
 from infer_jax.verbs.split import LayoutOptions, plan_of
 
 GPUS = 8.0  # the GPUs of a plan where none are given: one server
@@ -26,24 +27,30 @@ def choose(
     question: Question, split: LayoutOptions, batch: float | None, *, commands: bool
 ) -> Report:
     """The plan as it is given, on the system where it is best, or the one ``plan`` puts first."""
+    name, systems = question.estimator, dict[str, Setup]()
+    for label, form, (system, *_) in question.series():
+        systems[label] = question.read(system, form)
+        if inputs.estimator(name, systems[label]).searches:
+            raise refuse("estimator", name, "one that takes a split: serving, economics.planned")
+        inputs.check_context(systems[label].model, question.requests.work)
     if split.pools:
-        return _as_given(question, split, batch, commands=commands)
+        return _as_given(question, systems, split, batch, commands=commands)
     degrees = option("tp")
-    if not VARIANTS[question.estimator].make().batches:
+    if not VARIANTS[name].make().batches:
         others = f"(with {option('pp')}, {option('ep')}), or {option('estimator', 'serving')}"
         raise refuse("tp", "missing", f"{degrees} {others}")
     if split.copies > 1:
         raise refuse("dp", split.copies, f"with {degrees}: copies of a plan that is looked for")
     if batch is not None:
         raise refuse("batch", batch, f"with {degrees}: a plan that is looked for has its own")
-    return _searched(question, commands=commands)
+    return _searched(question, systems, commands=commands)
 
 
 def _on_gpus(question: Question, chips: float) -> Question:
     return replace(question, requirements=replace(question.requirements, chips=chips))
 
 
-def _searched(question: Question, *, commands: bool) -> Report:
+def _searched(question: Question, systems: Mapping[str, Setup], *, commands: bool) -> Report:
     """The plan that ``plan`` puts first, or the nearest miss."""
     total = question.total
     question = _on_gpus(question, either(total, GPUS))
@@ -62,10 +69,6 @@ def _searched(question: Question, *, commands: bool) -> Report:
         why = f"No plan on {gpus} meets every limit; the nearest breaks {broken}."
     best = [search.found.first for search in answer.searches.values()]
     candidates = [_late(c) if answer.usual else c for c in best if c is not None]
-    systems = {
-        label: ReportSystem(search.systems[0].setup, search.systems[0].trust, search.form)
-        for label, search in answer.searches.items()
-    }
     return Report(
         question,
         next(c for c in candidates if c.label == first.label),
@@ -86,34 +89,34 @@ def _late(c: Choice) -> Choice:
 
 
 def _as_given(
-    question: Question, split: LayoutOptions, batch: float | None, *, commands: bool
+    question: Question,
+    systems: Mapping[str, Setup],
+    split: LayoutOptions,
+    batch: float | None,
+    *,
+    commands: bool,
 ) -> Report:
     """The plan of the options, on the system and in the format where it is best."""
-    name, total = question.estimator, question.total
-    systems, candidates = dict[str, ReportSystem](), list[Choice]()
-    for label, form, (system, *_) in question.series():
-        setup = question.read(system, form)
-        plan_of(setup.model.architecture, split, total, name)  # checks it
+    total, candidates = question.total, list[Choice]()
+    for label, setup in systems.items():
+        plan_of(setup.model.architecture, split, total, question.estimator)  # checks it
         assert split.pool is not None
         pool = split.pool._replace(batch=either(batch, 1.0))
-        ideal = inputs.estimator(name, setup)
-        systems[label] = ReportSystem(setup, inputs.trust(name, ideal, setup), form)
-        candidates.append(_evaluated(label, question, ideal, setup, pool))
+        candidates.append(_evaluated(label, question, setup, pool))
     chosen, why = min(candidates, key=lambda c: c.rank), "The plan is as given."
     if len(candidates) > 1:
         why = f"The plan is as given, on the one of {len(candidates)} systems and formats that "
         why += "serves it for the fewest dollars within the limits."
     question = _on_gpus(question, either(total, max(GPUS, chosen.chips)))
     fronts = None
-    if VARIANTS[name].make().batches:
-        fronts = frontiers(question, {label: each for label, _, each in considered(question)})
+    if VARIANTS[question.estimator].make().batches:
+        fronts = frontiers(question, dict(considered(question)))
     return Report(question, chosen, why, candidates, systems, fronts, total, commands)
 
 
-def _evaluated(
-    label: str, question: Question, ideal: Estimator, setup: Setup, pool: PlanPool
-) -> Choice:
+def _evaluated(label: str, question: Question, setup: Setup, pool: PlanPool) -> Choice:
     """A given plan on one system."""
+    ideal = inputs.estimator(question.estimator, setup)
     work = question.requests.work.replace(batch=np.float64(pool.batch))
     estimator, plan = deployed(ideal, (pool,))
     arch, hardware = setup.model.architecture, setup.hardware
@@ -135,6 +138,7 @@ def _evaluated(
         blended=blended_cost(estimate, work),
         label=label,
         formats=setup.model.quantisation,
+        trusts=[inputs.trust(question.estimator, ideal, setup)],
         **plan_outputs(rows, excess, 0),
     )
 

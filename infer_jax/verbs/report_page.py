@@ -55,7 +55,7 @@ def figure(report: Report) -> Figure:
     Raises:
         InputError: matplotlib is missing.
     """
-    compared = [report.systems[c.label].setup for c in report.candidates]
+    compared = [report.systems[c.label] for c in report.candidates]
     work, estimator = report.point.workload, report.question.estimator
     formats, rents = [setup.model.quantisation for setup in compared], pictures.rents(compared)
     caption = pictures.plans_caption(report.chart, work, formats, rents, estimator)
@@ -68,7 +68,7 @@ def page(report: Report) -> str:
     where = report.setup.system.title
     if len(systems) > 1:
         where = f"{', '.join(systems[:-1])} or {systems[-1]}"
-    trusts = [report.systems[c.label].trust.says for c in report.candidates]
+    trusts = [c.trusts[0].says for c in report.candidates]
     if report.chart.pooled():
         trusts.append(trust_of_pools())
     if report.frontiers is not None and not report.intervals:
@@ -107,7 +107,7 @@ def page(report: Report) -> str:
 def lead(report: Report) -> str:
     """The answer in one sentence, with the runner-up in another."""
     estimate, costs, chosen = report.estimate, report.costs, report.chosen
-    system, mark = report.setup.system, report.system.trust.mark
+    system, mark = report.setup.system, report.trust.mark
     between = report.intervals.get("tpot_interval80_ms")
     band = ""
     if between:

@@ -14,7 +14,7 @@ from infer_jax.results import Section
 from infer_jax.verbs.limits import unlikely_times
 from infer_jax.verbs.plan_columns import degrees_fields, plan_fields
 from infer_jax.verbs.plan_page import plan_command
-from infer_jax.verbs.report_answers import HOURS, Report, ReportSystem
+from infer_jax.verbs.report_answers import HOURS, Report
 from infer_jax.verbs.report_page import figure, lead
 
 
@@ -31,7 +31,7 @@ class ReportResult(FigureResult):
         report, answer = self.answers, lead(self.answers)
         question, chosen, estimate = report.question, report.chosen, report.estimate
         limits = question.requirements
-        yield report.system.trust.says
+        yield report.trust.says
         if report.pooled:
             yield trust_of_pools()
         yield answer
@@ -43,7 +43,7 @@ class ReportResult(FigureResult):
             "report": self.out,
             "answer": answer,
             "estimator": question.estimator,
-            "trust": report.system.trust.fields(),
+            "trust": report.trust.fields(),
             "layout": chosen.layout,
             "plan": degrees_fields(chosen.all_degrees),
             "batch": chosen.batch,
@@ -55,16 +55,15 @@ class ReportResult(FigureResult):
             **report.intervals,
             "limits": {"ttft_ms": 1e3 * limits.ttft, "tpot_ms": 1e3 * limits.tpot},
             "costs": report.costs,
-            "systems": [_system_fields(c, report.systems[c.label]) for c in report.candidates],
+            "systems": [_system_fields(c) for c in report.candidates],
             "frontiers": [
                 {
                     "series": label,
-                    **plan_fields(c, question, own),
+                    **plan_fields(c, question),
                     "speed_tokens_per_s": 1.0 / c.tpot,
                     "command": plan_command(c, question, report.words[label]),
                 }
                 for label, front in (report.frontiers or {}).items()
-                for own in [report.systems[label].trust.borrowed_from]
                 for c in front
             ],
             "frontier": report.ideal.rows(),
@@ -93,11 +92,11 @@ class ReportResult(FigureResult):
         return f'<iframe {frame} srcdoc="{escape(self.page)}"></iframe>'
 
 
-def _system_fields(c: Choice, system: ReportSystem) -> dict[str, object]:
+def _system_fields(c: Choice) -> dict[str, object]:
     """The plan to take on a system, for JSON."""
     return {
-        "hardware": system.setup.system.name,
-        "formats": system.setup.model.quantisation,
+        "hardware": c.system,
+        "formats": c.formats,
         "feasible": not c.excess,
         "broken": dict(c.excess),
         "layout": c.layout,
@@ -109,5 +108,5 @@ def _system_fields(c: Choice, system: ReportSystem) -> dict[str, object]:
         "blended_cost_per_mtok_usd": c.usd_per_mtok,
         "cost_per_hour_usd": c.usd_per_hour,
         "cost_per_month_usd": HOURS * c.usd_per_hour,
-        "trust": system.trust.fields(),
+        "trust": c.trusts[0].fields(),
     }

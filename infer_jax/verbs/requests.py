@@ -60,25 +60,24 @@ def read_requests(
         return _recorded(os.fspath(trace), rate)
     isl = tokens(ISL if isl is None else isl, 1)
     osl = tokens(OSL if osl is None else osl, 1)
-    spread = isl.deviation, osl.deviation
     work = inputs.workload(isl, osl, prefix)
     if rate is None:
-        for name, mean, deviation in zip(("isl", "osl"), (isl, osl), spread, strict=True):
-            if deviation:
-                text = f"{mean:.12g}±{deviation:.12g}"
+        for name, length in (("isl", isl), ("osl", osl)):
+            if length.deviation:
+                text = f"{length:.12g}±{length.deviation:.12g}"
                 raise refuse(name, text, f"a mean alone, or with {option('request_rate')}")
         return RequestOptions(work, "equal", [], isl + osl)
-    if not any(spread):
+    ratios = [length.deviation / length for length in (isl, osl)]
+    if not any(ratios):
         note = (
             "All requests are of equal lengths, and percentiles of TTFT those of Poisson arrivals "
+            f"alone; {option('isl', '2200±600')} or {option('trace')} says how they differ."
         )
-        note += f"alone; {option('isl', '2200±600')} or {option('trace')} says how they differ."
         work = work.replace(arrivals=Arrivals.of(rate=rate))
         return RequestOptions(work, "equal", [note], isl + osl)
-    ratios = [deviation / mean for mean, deviation in zip((isl, osl), spread, strict=True)]
     laws = [lognormal(ratio) if ratio else fixed() for ratio in ratios]
-    note = f"Lengths are log-normal, {isl:.12g}±{spread[0]:.12g} tokens in and "
-    note += f"{osl:.12g}±{spread[1]:.12g} out, independent of each other."
+    note = f"Lengths are log-normal, {isl:.12g}±{isl.deviation:.12g} tokens in and "
+    note += f"{osl:.12g}±{osl.deviation:.12g} out, independent of each other."
     work = work.replace(lengths=independent(*laws), arrivals=Arrivals.of(rate=rate))
     # over the law's mean: that of exp(sigma z) is exp(sigma^2 / 2) = sqrt(1 + ratio^2)
     ends = [float(lognormal(x)(np.array([1.0 - TAIL]))[0]) / np.sqrt(1.0 + x**2) for x in ratios]

@@ -4,31 +4,34 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import jax
 
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Deployment, ServingWorkload
 from infer_jax.planning import Choice
 from infer_jax.rollouts import Load, Rollout
 from infer_jax.rollouts.bench import calibrate_obstacle
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.plan_search import Plans, Question
+from infer_jax.verbs import inputs
+from infer_jax.verbs.plan_columns import TIMES
+from infer_jax.verbs.plan_search import Plans
+from infer_jax.verbs.progress import busy
 
 NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"
 
 
-def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
+def rollout_of(plans: Plans, choice: Choice) -> Rollout:
     """What starts a plan on its engine."""
-    form, systems, _ = plans.searches[choice.label]
-    service, used = plans.service_of(choice, question), [x.setup.system for x in systems]
+    question, setups = plans.question, [x.setup for x in plans.systems_of(choice)]
+    service, used = plans.service_of(choice), [x.system for x in setups]
     if not service.checkpoint.missing and any(x.path == Path() for x in used):
         service = service._replace(checkpoint=service.checkpoint._replace(missing=NO_GPU))
     shipped = profiles_folder()
     config, rate, last = question.config, question.requirements.rate, choice.pools[-1]
     flying = question.requirements.concurrency or last.batch * last.copies
     return Rollout(
-        plans.engine_of(choice),
+        choice.engine,
         service,
         tuple(x.name if x.path.parent == shipped else str(x.path) for x in used),
         os.fspath(config) if isinstance(config, str | os.PathLike) else plans.model.name,
@@ -38,24 +41,21 @@ def rollout_of(question: "Question", plans: "Plans", choice: Choice) -> Rollout:
         ),
         float(question.requests.work.prefix),
         (1e3 * choice.ttft, 1e3 * choice.tpot),
-        (form, question.kv_dtype),
-        promises=tuple(_promises(question, plans, choice)),
+        (setups[0].quant, question.kv_dtype),
+        promises=tuple(_promises(plans, choice)),
     )
 
 
-def _promises(question: "Question", plans: "Plans", c: Choice) -> Iterator[tuple[str, str, str]]:
+def _promises(plans: Plans, c: Choice) -> Iterator[tuple[str, str, str]]:
     """Times with their limits, the rent, and the odds, in words; of replays beside the law."""
-    from infer_jax.verbs.plan_columns import TIMES
-    from infer_jax.verbs.plan_replay import time_limits
-
-    for name, limit in time_limits(question, plans).items():
+    for name, limit in plans.limits.items():
         sources = ((c, ""), (c.replay and c.replay.times, " by replay"))
         known = [(getattr(x, name, None), where) for x, where in sources]
         words = [f"{1e3 * float(x):.4g} ms{where}" for x, where in known if x]
         if words:
             most = "" if limit == math.inf else f"{1e3 * limit:.4g} ms"
             yield TIMES[name], most, ", ".join(words)
-    yield "Rent", "", f"{question.sign}{c.usd_per_hour:.4g} per hour"
+    yield "Rent", "", f"{plans.question.sign}{c.usd_per_hour:.4g} per hour"
     if c.holds is not None:
         yield "Probability that all limits hold", "", f"{100.0 * c.holds:.3g} %"
 
@@ -68,13 +68,8 @@ def with_loads(rollout: Rollout) -> Rollout:
     Raises:
         InputError: no engine starts the plan.
     """
-    import jax
-
-    from infer_jax.calibration.first_runs import first_runs
+    from infer_jax.calibration.first_runs import first_runs  # which plans need not load
     from infer_jax.calibration.runs import InstanceLoad
-    from infer_jax.estimators.serving import Deployment, ServingWorkload
-    from infer_jax.verbs import inputs
-    from infer_jax.verbs.progress import busy
 
     rollout = rollout.startable()
     if calibrate_obstacle(rollout):

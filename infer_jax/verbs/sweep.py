@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional, Union
 
+from infer_jax import estimators, sweeps
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Number, Option
@@ -15,17 +16,14 @@ from infer_jax.verbs.progress import bar
 if TYPE_CHECKING:
     from jax import Device
 
-    from infer_jax.estimators import Estimator
-    from infer_jax.sweeps import Space
     from infer_jax.sweeps.columns import Explanation
     from infer_jax.sweeps.engine import Progress
     from infer_jax.sweeps.reducers import Reducer
-    from infer_jax.sweeps.results import SweepResult
 
 MAX_POINTS = 10**15  # points
 # also a file, or its tables
-SpaceLike = Union["Space", str, os.PathLike[str], Mapping[str, object]]
-Estimators = Union[str, "Estimator", Sequence[Union[str, "Estimator"]]]
+SpaceLike = Union["sweeps.Space", str, os.PathLike[str], Mapping[str, object]]
+Estimators = Union[str, "estimators.Estimator", Sequence[Union[str, "estimators.Estimator"]]]
 
 
 @verb
@@ -44,7 +42,7 @@ def sweep(
     every: Annotated[float, Number(0.0)] = 30.0,
     memory: Annotated[int, opt.WHOLE] = 2**28,
     progress: Callable[["Progress"], None] | None = None,
-) -> "SweepResult":
+) -> "sweeps.SweepResult":
     """Which of millions of configurations are worth choosing? The same command carries on.
 
     ``keep`` is ``Pareto``, ``TopK``, ``Best``, ``Histogram``, ``Quantiles`` or ``Everything`` of
@@ -81,7 +79,7 @@ def sweep(
     """
     import jax
 
-    from infer_jax.sweeps import Quantiles, Space, start, tables
+    from infer_jax.sweeps import tables
     from infer_jax.verbs import pictures
     from infer_jax.verbs.sweep_request import prepare_sweep, request_of, trusts_of
 
@@ -91,7 +89,7 @@ def sweep(
         f"a name that ends in {', '.join(tables.KINDS)}",
         lambda name: Path(name).suffix in tables.KINDS,
     )
-    if drawn and isinstance(request.keep, Quantiles):
+    if drawn and isinstance(request.keep, sweeps.Quantiles):
         raise refuse("out", drawn[0], "for a picture a file that keeps rows, or a histogram")
     ready = prepare_sweep(request, precision, legal)
     if ready.size > MAX_POINTS:
@@ -101,7 +99,7 @@ def sweep(
         tables.check(rows, ready.mark)
         checkpoint = checkpoint or Path(rows).with_name(f".{Path(rows).name}.checkpoint.npz")
     with bar() as own_bar:
-        result = start(
+        result = sweeps.start(
             ready,
             chunk=chunk,
             devices=devices,
@@ -110,7 +108,7 @@ def sweep(
             memory=memory,
             progress=progress or own_bar,
         )
-    source = "" if isinstance(space, Space | Mapping) else str(space)
+    source = "" if isinstance(space, sweeps.Space | Mapping) else str(space)
     first = not jax.process_index()
     files = {"out": rows if first else None, "drawn": drawn if first else ()}
     result = replace(result, source=source, trust=trusts_of(request, ready), **files)
@@ -131,11 +129,11 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> "Explanati
     Raises:
         InputError: a file that is no space, an index that the grid does not have.
     """
-    from infer_jax.sweeps import Space, explain as explained
     from infer_jax.verbs.sweep_request import prepare_sweep, request_of
 
     ready = prepare_sweep(request_of(space, None, None, None), precision, True)
     if not (at.isascii() and at.isdigit() and len(at) < 100):
         text = at if len(at) <= 100 else f"{at[:100]}..."
         raise refuse("at", text, "an index, a whole number from 0")
-    return explained(ready, int(at), "" if isinstance(space, Space | Mapping) else str(space))
+    source = "" if isinstance(space, sweeps.Space | Mapping) else str(space)
+    return sweeps.explain(ready, int(at), source)

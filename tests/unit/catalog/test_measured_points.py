@@ -4,12 +4,11 @@ import pytest
 
 from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
-from infer_jax.estimators import Trust
 from infer_jax.pages import charts
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
-from infer_jax.verbs.report_answers import ReportSystem, measured_runs
+from infer_jax.verbs.report_answers import measured_runs
 
 HEAD = 'title = "mine"\nbase = "h100_sxm"\n'
 RUN = """[[measured]]
@@ -63,8 +62,7 @@ def test_a_report_draws_the_runs_of_its_model_and_lengths(tmp_path):
     other = RUN.replace("llama-3.1-8b", "llama-3.1-70b")
     longer = RUN.replace("isl_tokens = 1000", "isl_tokens = 2000")
     path = profile(tmp_path, RUN + other + longer)
-    given = inputs.setup("llama-3.1-8b", path, None, None, 3.6)
-    system = ReportSystem(given, Trust("serving", "mine", ""), None)
+    system = inputs.setup("llama-3.1-8b", path, None, None, 3.6)
     work = Workload.of(isl=1050, osl=200, batch=1.0)
     (run,) = measured_runs({"mine": system, "mine, fp8": system}, work)
     # 8 requests take 2.1 s: two GPUs at 3.6 USD/h cost 0.002 USD/s

@@ -64,13 +64,13 @@ def test_the_search_is_that_of_a_loop_over_all_rows(asking):
     assert np.all((holds >= 0.0) & (holds <= 1.0)) and holds.min() == 0.0  # memory is too small
     sure = [int(i) for i, p in zip(order, holds, strict=True) if p >= confidence]
     best = first_of_each(every.table, sure, 3)
-    assert [(c.layout, c.batch) for c in answer.searched.met] == [
+    assert [(c.layout, c.batch) for c in answer.met] == [
         (every.choice(i).layout, every.choice(i).batch) for i in best
     ]
     known = dict(zip(order.tolist(), holds, strict=True))
-    for i, c in zip(best, answer.searched.met, strict=True):
+    for i, c in zip(best, answer.met, strict=True):
         assert c.holds == pytest.approx(float(known[i]))
-    mean, first = answer.by_mean, answer.searched.met[0]
+    mean, first = answer.by_mean, answer.met[0]
     assert mean is not None and mean.holds is not None
     # what the mean chooses is cheaper, and its limits hold less probably
     assert mean.usd_per_mtok < first.usd_per_mtok and mean.holds < confidence
@@ -79,7 +79,7 @@ def test_the_search_is_that_of_a_loop_over_all_rows(asking):
 def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_it(asking):
     """Servers are drawn whole: coefficients, offsets, each plan's own error, through the band."""
     space, posterior = asking
-    plan = confident_plans(space._replace(top=1), posterior, 0.9).searched.met[0]
+    plan = confident_plans(space._replace(top=1), posterior, 0.9).met[0]
     random, many = np.random.default_rng(5), 200
     kept = []
     model = space.arch
@@ -123,8 +123,8 @@ def test_the_highest_probability_is_said_where_no_plan_holds(asking):
     answer = confident_plans(tight, posterior, 0.9)
     every, order = rows_of(tight)
     holds = chances([every.choice(int(i)) for i in order], tight, posterior).holds
-    assert not answer.searched.met and 0.0 < float(holds.max()) < 0.9
-    assert answer.searched.missed[0].holds == answer.reached == pytest.approx(float(holds.max()))
+    assert not answer.met and 0.0 < float(holds.max()) < 0.9
+    assert answer.missed[0].holds == answer.reached == pytest.approx(float(holds.max()))
     none = tighten_limits(Requirements(), Posterior([], {}, {}), MODES[0], 0.9, 0.9).factors(
         np.zeros(0)
     )

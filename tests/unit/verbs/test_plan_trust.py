@@ -79,8 +79,7 @@ def test_the_odds_stand_beside_every_plan_that_has_a_limit():
     # the same plan has the same odds where a confidence is asked for
     sure = ij.plan("llama-3.1-8b", "h100_sxm", tpot=0.012, ttft=0.1, confidence=0.5, **few)
     for c in sure.plans:
-        trusts = [x.trust for x in sure.searched.systems_of(c)]
-        holds, _ = odds(c, trusts, sure.question.requirements, usual=False)
+        holds, _ = odds(c, sure.question.requirements, usual=False)
         assert holds is not None and 0.5 <= holds < 1.0 and c.holds == pytest.approx(holds)
         likelier = replace(c, holds=0.999)
         assert min((c, likelier), key=lambda c: c.rank) is likelier  # at one price
