@@ -183,21 +183,21 @@ def load_silicon(name: str | os.PathLike[str]) -> SiliconSystem:
     312
     """
     chip, rows, base, title = _load(name)
-    profile = load_system(base) if base in list_systems() else None
     row = tables(SOURCE)["accelerators"][base]
-    areas = row.get("areas", True)
+    areas, like = row.get("areas", True), row.get("like", base)
+    profile = load_system(like) if like in list_systems() else None
     with jax.enable_x64(True):
         sheet = once(data_sheet, chip)
     made = f"silicon of {base}, by the laws of docs/silicon.md"
     return SiliconSystem(
         name=Path(name).stem if is_file(name) else base,
-        title=title or (profile.title if profile else row.get("title", base)),
+        title=title or row.get("title") or (profile.title if profile else base),
         released="",
         hardware=sheet,
         coefficients=profile.coefficients if profile else {},
         sources={"price": f"by {made}"},
         filled=(
-            f"data sheet and rent by the {made}; fitted coefficients are those of {base}",
+            f"data sheet and rent by the {made}; fitted coefficients are those of {like}",
             *(() if areas else (UNPUBLISHED.format(base),)),
         ),
         path=Path(name),

@@ -242,6 +242,10 @@ def named_system(name_of: str, name: str) -> System:
     except InputError as error:
         if error.where != "hardware profile":  # of a file
             raise
+        from infer_jax.silicon.chips import known_chips, load_silicon
+
+        if name in known_chips():  # without a profile
+            return load_silicon(name)
         several = f"one system; where several are compared, {option(name_of)} is given for each"
         raise refuse(name_of, error.value, several if "," in name else error.allowed) from None
 

@@ -330,3 +330,12 @@ def test_memory_on_the_board_packages_and_switches_are_named_in_a_file(tmp_path)
     assert under < float(laws.interposer_area(base))
     assert chip.switch is not None and float(chip.switch.ports) == 64
     assert float(chip.hardware().price) > float(chip.replace(switch=None).hardware().price)
+
+
+def test_a_chip_without_a_profile_is_hardware_of_every_verb():
+    asked = {"tp": 1, "batch": 4, "isl": 512, "osl": 64, "estimator": "economics.planned"}
+    found = ij.estimate("llama-3.1-8b", "mi250x", **asked)
+    assert bool(found.estimate.feasible) and "MI250X" in load_silicon("mi250x").title
+    assert "coefficients are those of mi300x" in load_silicon("mi250x").filled[0]
+    with pytest.raises(InputError, match="h100_sxm"):
+        ij.estimate("llama-3.1-8b", "mi251x", **asked)
