@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_249,
-    "lines of code of the package": 38_692,
-    "lines of the package": 67_153,
+    "lines of code of the front": 10_252,
+    "lines of code of the package": 38_695,
+    "lines of the package": 67_157,
     "files of the package": 450,
     "lines of experiments": 11_533,
-    "lines of tests": 32_744,
+    "lines of tests": 32_753,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
