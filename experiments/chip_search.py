@@ -81,7 +81,7 @@ def merit(lattice: Lattice, rows: np.ndarray) -> np.ndarray:
 
 def cma_search(lattice: Lattice, sizes: np.ndarray, seed: int, budget: int) -> float:
     """Least cost by CMA-ES with margin (Hamano et al. 2022), restarted with populations doubled."""
-    from cmaes import CMAwM
+    from cmaes import CMAwM  # pyright: ignore[reportMissingImports]
 
     best, spent, population = np.inf, 0, 16
     while spent < budget:
@@ -101,7 +101,7 @@ def cma_search(lattice: Lattice, sizes: np.ndarray, seed: int, budget: int) -> f
 
 def tpe_search(lattice: Lattice, sizes: np.ndarray, seed: int, budget: int) -> float:
     """Least cost by multivariate TPE (Bergstra et al. 2011), asked for 64 designs at a time."""
-    import optuna
+    import optuna  # pyright: ignore[reportMissingImports]
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)

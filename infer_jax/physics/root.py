@@ -28,7 +28,7 @@ def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Arr
             halves = (i % 2 == 1) & (i < HALVING)
             x = jnp.where(halves, 0.5 * (a + b), b - share * (b - a))
             at_x = value(x)
-            done, other = at_b == 0, at_x * at_b < 0
+            done, other = jnp.abs(at_b) <= near, at_x * at_b < 0
             kept = jnp.where(other, b, a), jnp.where(other, at_b, 0.5 * at_a)
             return (
                 jnp.where(done, a, kept[0]),
@@ -39,6 +39,8 @@ def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Arr
 
         a, b = jax.vmap(value)(jnp.stack([left, right]))
         inside = (a < 0) & (b > 0)
+        # beyond the last digit halved ends would lead away from the root again
+        near = 4.0 * jnp.finfo(a.dtype).eps * jnp.maximum(jnp.abs(a), jnp.abs(b))
         # without a bracket the loop runs between signs of its own, and an end is the answer
         start = (left, jnp.where(inside, a, -1.0), right, jnp.where(inside, b, 1.0))
         root = lax.fori_loop(0, TURNS, turn, start)[2]

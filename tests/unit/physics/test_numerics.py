@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from infer_jax.compiling.programs import accepted_options
 from infer_jax.physics.numerics import (
     ceiling,
     flooring,
@@ -16,6 +17,7 @@ from infer_jax.physics.numerics import (
     square_root,
     tick,
 )
+from infer_jax.physics.root import crossing
 
 from .derivatives import agree_at, finite_at
 
@@ -121,3 +123,23 @@ def test_soft_weights():
     # a shortfall of log 4 makes the fastest as good as the slowest
     shifted = soft_weights(times, jnp.array([np.log(4.0), 0.0, 0.0]), jnp.asarray(1.0))
     np.testing.assert_allclose(shifted, np.array([1, 2, 1]) / 4)
+
+
+def test_a_crossing_stays_where_it_is_found_whatever_the_compiler_rounds():
+    """Of 20,000 power limits, 90 + c x^3 = limit, by programs compiled quickly and well."""
+    rng = np.random.default_rng(0)
+    full, limit = (jnp.asarray(rng.uniform(*ends, 20_000)) for ends in ((300, 2000), (150, 700)))
+
+    def root(c, most):
+        def over(x):
+            return 90.0 + c * x * jnp.maximum(x, 0.6) ** 2 - most
+
+        return crossing(over, jnp.asarray(0.1), jnp.asarray(1.0))
+
+    plain = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": True}
+    plain |= {"xla_llvm_disable_expensive_passes": True, "xla_backend_extra_options": ""}
+    for options in (None, accepted_options(plain)):
+        x = jax.jit(jax.vmap(root), compiler_options=options)(full, limit)
+        drawn = 90.0 + full * x * jnp.maximum(x, 0.6) ** 2
+        inside = (x > 0.1) & (x < 1.0)
+        np.testing.assert_allclose(drawn[inside], limit[inside], rtol=1e-12)
