@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_252,
-    "lines of code of the package": 38_695,
-    "lines of the package": 67_157,
+    "lines of code of the package": 38_696,
+    "lines of the package": 67_159,
     "files of the package": 450,
     "lines of experiments": 11_533,
-    "lines of tests": 32_753,
+    "lines of tests": 32_775,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
