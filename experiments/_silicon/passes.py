@@ -175,16 +175,19 @@ class PassStudy(Study):
     ) -> Prices:
         """What stacked chips cost users of a case; ``factors`` on its numbers."""
         numbers, count = self.cases[case], len(chips.clock)
-        many = {k: np.full(count, getattr(numbers, k)) for k in NUMBERS}
+        many = {k: np.full(count, float(getattr(numbers, k))) for k in NUMBERS}
         many |= {k: many[k] * x for k, x in factors.items()}
         layouts = np.array([(t, p) for t in numbers.tp for p in numbers.pp], float)
         chunk = FEW if self.light else CHUNK
         size = chunk * -(-count // chunk)
         padded = jax.tree.map(lambda x: np.pad(x, (0, size - count), mode="edge"), (chips, many))
-        on, run, parts = self.estimator(which, name), _program(self.passed(which, name)), []
+        # of one type, so that models and chips of one structure share a program
+        plain = (self.estimator(which, name), self.model(numbers.model))
+        on, arch = jax.tree.map(lambda x: np.asarray(x, float), plain)
+        run, parts = _program(self.passed(which, name)), []
         for i in range(0, size, chunk):
             take = jax.tree.map(lambda x, i=i: x[i : i + chunk], padded)
-            found = run(on, self.model(numbers.model), layouts, *take)
+            found = run(on, arch, layouts, *take)
             parts.append({k: np.asarray(x) for k, x in found.items()})
         return {k: np.concatenate([p[k] for p in parts])[:count] for k in parts[0]}
 

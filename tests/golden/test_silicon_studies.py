@@ -10,7 +10,12 @@ from experiments.silicon import studied
 from tests.installed.pages import ROOT, difference
 
 
-@pytest.mark.parametrize("name", STUDIES)
+SLOW = ("split", "sram", "tomorrow")  # half a minute of compiling each
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in STUDIES]
+)
 def test_a_study_writes_its_page(name):
     page, figure, _ = studied(name, again=False, light=True)
     written = (ROOT / "docs" / "silicon" / f"{name}.md").read_text("utf-8")
