@@ -9,8 +9,7 @@ from experiments._silicon.frame import STUDIES
 from experiments.silicon import studied
 from tests.installed.pages import ROOT, difference
 
-
-SLOW = ("split", "sram", "tomorrow")  # half a minute of compiling each
+SLOW = ("split", "sram")  # a quarter of a minute and more of compiling
 
 
 @pytest.mark.parametrize(
