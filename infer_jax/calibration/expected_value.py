@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-KNOTS = 8
+KNOTS, FEW_KNOTS = 8, 3  # of one parameter, and of each of several
+FOLDS = 8
 
 
 def perfect_information(
@@ -35,6 +36,45 @@ def perfect_information(
     fitted = basis @ np.linalg.lstsq(basis, benefits, rcond=None)[0]
     # residuals average to 0, so both terms are of the same regression
     return max(float(np.max(fitted, axis=1).mean() - np.max(fitted.mean(axis=0))), 0.0)
+
+
+def information_value(
+    benefits: Float[np.ndarray, "draws options"], parameters: Float[np.ndarray, "draws parameters"]
+) -> tuple[float, float]:
+    """(value, standard error) of knowing some parameters before choosing, in the unit of benefits.
+
+    The gain of who chooses by a regression of each option's benefit on them (additive, straight
+    pieces between quantiles: Strong, Oakley and Brennan 2014, Medical Decision Making 34) over who
+    always takes the option that is best on average. The regression is of other draws than it is
+    valued at (eight folds), so that it does not gain from noise, and may lose by it. Draws come
+    as two halves, the second the first mirrored or independent of it (``normal_scores``).
+
+    >>> draws = np.random.default_rng(0).normal(size=4000)
+    >>> found = information_value(np.stack([0.0 * draws, draws], axis=1), draws[:, None])
+    >>> [round(x, 2) for x in found]  # 1 / sqrt(2 pi) = 0.40
+    [0.4, 0.01]
+    """
+    count = len(benefits)
+    pieces = KNOTS if parameters.shape[1] == 1 else FEW_KNOTS
+    columns = [np.ones((count, 1))]
+    for x in parameters.T:
+        knots = np.unique(np.quantile(x, np.linspace(0.0, 1.0, pieces)))
+        columns += [np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))[1:]], axis=1)]
+    basis = np.concatenate(columns, axis=1)
+    fold = np.arange(count) % (count // 2) % FOLDS
+    fitted = np.empty_like(benefits)
+    for k in range(FOLDS):
+        fit = np.linalg.lstsq(basis[fold != k], benefits[fold != k], rcond=None)[0]
+        fitted[fold == k] = basis[fold == k] @ fit
+    chosen = np.take_along_axis(benefits, np.argmax(fitted, axis=1)[:, None], axis=1)[:, 0]
+    return mean_of_halves(chosen - benefits[:, int(np.argmax(benefits.mean(axis=0)))])
+
+
+def mean_of_halves(values: Float[np.ndarray, " draws"]) -> tuple[float, float]:
+    """(mean, its standard error) over draws that come as two halves, mirrored or independent."""
+    half = len(values) // 2
+    pairs = (values[:half] + values[half : 2 * half]) / 2.0
+    return float(pairs.mean()), float(pairs.std(ddof=1) / np.sqrt(half))
 
 
 def shadow_price(

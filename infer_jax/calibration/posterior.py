@@ -70,6 +70,39 @@ def shipped_intervals(serving: Serving) -> dict[str, Interval]:
     }
 
 
+# fields of a generation's coefficients that one score moves together
+OF_GENERATION = {
+    "products": ("gemm_16", "gemm_8", "gemm_4", "blocked"),
+    "decode attention": ("attention_16", "attention_8"),
+    "launch gaps": ("gap", "quantising"),
+    "products of experts": ("grouped",),
+}
+
+
+def new_chip_laws(serving: Serving) -> dict[str, tuple[str, float, float]]:
+    """(symbol, median, deviation of the logarithm) of coefficients on a chip without measured rows.
+
+    Those of its generation are as of one more generation than were fitted: normal in logarithms
+    with the mean and standard deviation s of the four (Hopper, Blackwell, CDNA 3, CDNA 4: two
+    makes), and s sqrt(1 + 1/4) for the mean is not known. Those that all makes share have the
+    intervals of the fit.
+    """
+    fitted = Serving.of()
+    own = GENERATIONS[int(serving.generation)]
+    laws: dict[str, tuple[str, float, float]] = {}
+    for path, one in shipped_intervals(serving).items():
+        if not path.startswith(f"{own}."):
+            deviation = np.log(one.high / one.low) / (2.0 * QUANTILES[0.8])
+            laws[path] = one.symbol, serving_coefficients()[path].value, float(deviation)
+    for symbol, fields in OF_GENERATION.items():
+        for field in fields:
+            values = [float(getattr(getattr(fitted, name), field)) for name in GENERATIONS]
+            logs = np.log(np.maximum(values, 1e-9))
+            spread = float(np.std(logs, ddof=1) * np.sqrt(1.0 + 1.0 / len(logs)))
+            laws[f"{own}.{field}"] = symbol, float(np.exp(np.mean(logs))), spread
+    return {path: law for path, law in laws.items() if law[2] > 0.0}
+
+
 def with_draws(
     serving: Serving,
     intervals: Mapping[str, Interval],

@@ -42,7 +42,7 @@ class Design:
 
     ``values`` are the axes; ``index`` is the point's place in the grid, None where the start
     itself was best, and ``digits`` are those in its group, number ``group``. ``counts``: gradients,
-    lattice points, restarts.
+    lattice points, restarts. ``lattice``: the points that were tried; ``start_values``: by path.
     """
 
     values: Mapping[str, Tree]
@@ -61,6 +61,8 @@ class Design:
     paths: tuple[AscentPath, ...] = ()
     counts: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     seconds: float = 0.0
+    lattice: Lattice | None = None
+    start_values: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
 
     @property
     def objective(self) -> float:
@@ -227,6 +229,8 @@ class Search:
             sign=problem.signs[by],
             moving=tuple(paths[digit] for digit in problem.relaxed.moving),
             notes=tuple(notes),
+            lattice=lattice,
+            start_values=start,
         )
 
 

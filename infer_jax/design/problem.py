@@ -6,7 +6,7 @@ and, where the estimator can be smoothed, no kinks; the exact form is the sweep'
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -117,32 +117,35 @@ class DesignProblem:
         numbers = jnp.asarray(MIN_TEMPERATURE), jnp.asarray(self.limits)
         return int(jax.eval_shape(self.relaxation, free[0], digits[0], *numbers)[1].shape[0])
 
+    def score(self, base: Point, steps: Sequence[Array], limits: Array) -> tuple[Array, Array]:
+        """(log objective, worst excess) by the exact model, of a base with a step of each slot."""
+        evaluation = self.evaluation
+        (values, accepted, _, short), point, estimate = one_point(evaluation, base, steps)
+        over, divides = [jnp.asarray(0.0)], jnp.asarray(True)
+        for constraint in evaluation.where:
+            if isinstance(constraint, Constraint) and constraint.divides is None:
+                over += _excesses(constraint.sides(point, estimate))
+            else:
+                divides &= jnp.asarray(holds(constraint, point, estimate), bool)
+        needed = self.terms_needed(point, estimate, limits)
+        over += [need / capacity - 1.0 for need, capacity in needed]
+        excess = jnp.maximum(jnp.max(jnp.stack(over)), short)
+        # rounding must not let a broken constraint pass
+        excess = jnp.where(accepted, excess, jnp.maximum(excess, TINY))
+        by = self.keep.by
+        objective = self.signs[by] * log(values[by])
+        return objective, jnp.where(divides & jnp.isfinite(objective), excess, jnp.inf)
+
     @cached_property
     def _scored(self) -> Callable[[np.ndarray | Array, np.ndarray], tuple[Array, Array]]:
-        evaluation, base, by = self.evaluation, self.relaxed.group.base, self.keep.by
+        slots, base = self.evaluation.slots, self.relaxed.group.base
         tables = [jnp.asarray(t) for t in self.relaxed.group.tables]
-
-        def score(steps: list[Array], limits: Array) -> tuple[Array, Array]:
-            (values, accepted, _, short), point, estimate = one_point(evaluation, base, steps)
-            over, divides = [jnp.asarray(0.0)], jnp.asarray(True)
-            for constraint in evaluation.where:
-                if isinstance(constraint, Constraint) and constraint.divides is None:
-                    over += _excesses(constraint.sides(point, estimate))
-                else:
-                    divides &= jnp.asarray(holds(constraint, point, estimate), bool)
-            needed = self.terms_needed(point, estimate, limits)
-            over += [need / capacity - 1.0 for need, capacity in needed]
-            excess = jnp.maximum(jnp.max(jnp.stack(over)), short)
-            # rounding must not let a broken constraint pass
-            excess = jnp.where(accepted, excess, jnp.maximum(excess, TINY))
-            objective = self.signs[by] * log(values[by])
-            return objective, jnp.where(divides & jnp.isfinite(objective), excess, jnp.inf)
 
         @jax.jit
         def scored(digits: Array, limits: Array) -> tuple[Array, Array]:
-            slots = zip(evaluation.slots, tables, strict=True)
-            steps = [table[digits[:, slot.digit]] for slot, table in slots]
-            return jax.vmap(score, (0, None), axis_size=len(digits))(steps, limits)
+            steps = [table[digits[:, s.digit]] for s, table in zip(slots, tables, strict=True)]
+            of_steps = partial(self.score, base)
+            return jax.vmap(of_steps, (0, None), axis_size=len(digits))(steps, limits)
 
         return scored
 

@@ -41,6 +41,20 @@ class Lattice:
         rows_of_scores = np.array([self.scores[row] for row in rows]).reshape(-1, 2)
         return Scores(rows_of_scores[:, 0], rows_of_scores[:, 1])
 
+    def best_of(self, digits: Sequence[int], count: int) -> list[tuple[int, ...]]:
+        """The best points that keep the limits, one of those that agree in some digits.
+
+        The others are 0.
+        """
+        found: list[tuple[int, ...]] = []
+        for row, (_, excess) in sorted(self.scores.items(), key=lambda x: x[1][0]):
+            own = tuple(at if i in digits else 0 for i, at in enumerate(row))
+            if excess <= 0.0 and own not in found:
+                found.append(own)
+            if len(found) == count:
+                break
+        return found
+
     def inside(self, digits: np.ndarray) -> np.ndarray:
         """The rows that lie in the grid."""
         return digits[np.all((digits >= 0) & (digits < self.sizes), axis=1)]

@@ -11,8 +11,10 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from infer_jax.catalog import System
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.design.design import MAX_RESTARTS, MAX_STEPS, SearchOptions
+from infer_jax.design.draws import DrawSpec, read_draws
 from infer_jax.design.names import (
     OF_THE_PLAN,
     dependent_axes,
@@ -52,7 +54,7 @@ PAIR = ("cost", "input_cost", "tpot", "ttft", "chips")
 KEYS = {
     **SHARED,
     "second": Requirement(is_text, "a name"),
-    **table_of("free", "objective", "limits", "quality", "start", "search"),
+    **table_of("free", "objective", "limits", "quality", "start", "search", "draws"),
 }
 SEARCH = {
     "restarts": whole_number(1, MAX_RESTARTS),
@@ -96,6 +98,8 @@ class DesignSpec:
     names: tuple[str, ...] = ()  # of the estimators, as the file names them
     trusted: tuple[Trust, ...] = ()
     system: str = ""  # as the file names it
+    base: System | None = None  # what the numbers of the hardware start from
+    draws: DrawSpec | None = None
 
     @property
     def along(self) -> str:
@@ -149,6 +153,8 @@ def spec_of(where: str, table: Table) -> DesignSpec:
         names=names,
         trusted=tuple(trusted),
         system=system.name,
+        base=system,
+        draws=read_draws(where, table["draws"]) if "draws" in table else None,
     )
 
 

@@ -1,5 +1,6 @@
 """The result of ``codesign``: the design beside its start, in every term."""
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 from infer_jax.design.ascent import TOLERANCE
 from infer_jax.design.change_steps import ChangePath
 from infer_jax.design.design import Design
+from infer_jax.design.expected import ExpectedDesign
 from infer_jax.design.frontier import Flip
 from infer_jax.design.problem import estimate_of
 from infer_jax.design.quality_wrapper import QualityEstimate
@@ -29,7 +31,7 @@ from infer_jax.sweeps.constraint import Constraint
 from infer_jax.sweeps.paths import Point, grows, look, unit_of
 from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import limits
-from infer_jax.verbs.codesign_tables import frontier_sections, path_sections
+from infer_jax.verbs.codesign_tables import expected_sections, frontier_sections, path_sections
 
 # what is drawn of start and design: its words, unit, what of the SI unit that is, and whether
 # more (1) or less (-1) is better
@@ -117,6 +119,7 @@ class DesignResult(FigureResult):
     second: Row | None
     config: Mapping[str, object] | None
     notes: tuple[str, ...]
+    expected: ExpectedDesign | None = None
 
     @property
     def values(self) -> dict[str, object]:
@@ -154,6 +157,7 @@ class DesignResult(FigureResult):
             "interaction": self.path.interaction,
             "searched": one.counts | {"seconds": one.seconds},
             "config": self.config,
+            "expected": None if self.expected is None else dataclasses.asdict(self.expected),
             "estimator": self.spec.names[0],
             "trust": [known.fields() for known in self.spec.trusted],
         }
@@ -174,6 +178,8 @@ class DesignResult(FigureResult):
             columns = (*ANSWERS, "feasible")
             start, design = ({k: second[x][k] for k in columns} for x in ("start", "design"))
             yield table(_rows(start, design), FREE)
+        if self.expected is not None:
+            yield from expected_sections(self.expected, self.keep.by)
         yield ""
         yield (
             f"{self.keep.by} is better by a factor of {one.gain:.3f}. "

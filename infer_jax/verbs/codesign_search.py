@@ -14,6 +14,7 @@ from infer_jax.design.ascent import AscentProgress
 from infer_jax.design.change_steps import ChangePath, change_path
 from infer_jax.design.config_json import export, template
 from infer_jax.design.design import Design, Search
+from infer_jax.design.expected import expected_design
 from infer_jax.design.frontier import Flip, flips, follow
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.toml import DesignSpec, load_spec, spec_of
@@ -57,14 +58,14 @@ def design_results(
         paths = [change_path(search, *x) for x in zip(designs, repeat(spec.start), under)]
         jumps = flips(search, designs, [x[spec.along] for x in under]) if spec.along else ()
     results = [
-        _result(spec, *one, with_config=with_config)
+        _result(spec, *one, options.get("seed", 0), with_config=with_config)
         for one in zip(spec.keeps, designs, paths, strict=True)
     ]
     return tuple(results), tuple(jumps)
 
 
 def _result(
-    spec: DesignSpec, keep: Best, design: Design, path: ChangePath, *, with_config: bool
+    spec: DesignSpec, keep: Best, design: Design, path: ChangePath, seed: int, *, with_config: bool
 ) -> DesignResult:
     notes = [*unlikely_times(dict(keep.under)), *design.notes]
     law, wrapper = spec.estimator.law, design.point.estimator
@@ -83,7 +84,11 @@ def _result(
         for which, point in (("start", design.start), ("design", design.point)):
             other = point.estimator.around(spec.second.innermost)
             second[which] = second_estimate(keep, point._replace(estimator=other))
-    return DesignResult(spec, design, path, keep, second, config, tuple(notes))
+    expected = None
+    if spec.draws is not None:
+        with busy("chips over draws"):
+            expected = expected_design("codesign", spec.draws, design, spec.base, seed)
+    return DesignResult(spec, design, path, keep, second, config, tuple(notes), expected)
 
 
 def write_design(folder: Path, one: DesignResult) -> DesignResult:

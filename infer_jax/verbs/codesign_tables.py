@@ -1,12 +1,13 @@
 """Tables of ``codesign``: the path to a design, and designs along a limit."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from infer_jax.design.change_steps import ChangePath
 from infer_jax.design.design import Design
+from infer_jax.design.expected import ExpectedDesign
 from infer_jax.design.frontier import Flip
 from infer_jax.plots.style import name_of
-from infer_jax.results import Column, Section, table
+from infer_jax.results import Column, Rows, Section, table
 from infer_jax.results.numbers import digits
 
 
@@ -73,3 +74,38 @@ def frontier_sections(
 def _by_design(path: str, designs: Sequence[Design]) -> dict[int, object]:
     """A number of each design."""
     return {i: one.values[path] for i, one in enumerate(designs)}
+
+
+CANDIDATES = (
+    Column("design", "", "name", left=True),
+    Column("expected", "", "expected", _number, left=False),
+    Column("80 %", "", lambda x: f"{digits(x.low, 3)} to {digits(x.high, 3)}", left=False),
+    Column("limits hold", "%", lambda x: f"{100 * x.holds:.0f}", left=False),
+    Column("regret", "", "regret", lambda x: digits(x, 3), left=False),
+    Column("of the chip", "", lambda x: _numbers_of(x.values), left=True),
+)
+WORTH = (
+    Column("to know", "", "name", left=True),
+    Column("is worth", "", lambda x: digits(x.value, 2) if x.clear else "not above 0", left=False),
+    Column("error", "", "error", lambda x: digits(x, 1), left=False),
+)
+WORTHS = 8  # values of information that are printed
+
+
+def _numbers_of(values: Mapping[str, object]) -> str:
+    """Values by the last word of their paths."""
+    return ", ".join(f"{k.rpartition('.')[2]} {_number(x)}" for k, x in values.items())
+
+
+def expected_sections(found: ExpectedDesign, by: str) -> Iterator[Section]:
+    """Candidates over draws and what it is worth to know, before the chip is chosen."""
+    yield ""
+    yield (
+        f"{by} over {found.draws} draws of what is not known, batch and layout chosen after each; "
+        f"{found.elsewhere:.4g} where none keeps the limits. {found.designs} chips, "
+        f"{found.evaluations:,} evaluations."
+    )
+    yield Rows("", found.candidates, CANDIDATES)
+    yield ""
+    single = sorted(found.singles[:WORTHS], key=lambda x: -x.value)
+    yield Rows("", (found.perfect, *found.groups, *single), WORTH)

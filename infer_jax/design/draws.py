@@ -1,0 +1,187 @@
+"""What is not known when a chip is chosen: draws of coefficients and of future requests."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+
+from infer_jax.calibration.posterior import new_chip_laws, normal_scores
+from infer_jax.calibration.uncertainty import QUANTILES
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Serving
+from infer_jax.silicon.chips import SiliconSystem
+from infer_jax.silicon.spread import coefficient_deviations, draw_chips
+from infer_jax.specs import leaves
+from infer_jax.sweeps.paths import Point, by_path, is_table
+from infer_jax.sweeps.reading import POSITIVE, Requirement, is_number, read_table, whole_number
+
+FACTOR = Requirement(
+    lambda x: is_table(x) and [*x] == ["factor"] and is_number(x["factor"]) and x["factor"] > 1,
+    "{ factor = F }, F above 1: 80 % of futures lie within F of the number",
+)
+YES_NO = Requirement(lambda x: isinstance(x, bool), "true or false")
+KEYS = {
+    "count": whole_number(32, 65_536),
+    "silicon": YES_NO,
+    "shares": YES_NO,
+    "elsewhere": POSITIVE,
+    **dict.fromkeys(("isl", "osl", "requests"), FACTOR),
+}
+Scores = Float[np.ndarray, " draws"]
+Factors = Callable[[Scores], Scores]  # of a leaf, from normal scores
+
+
+@dataclasses.dataclass(frozen=True)
+class DrawSpec:
+    """The ``[draws]`` of a file.
+
+    ``silicon``: whether coefficients of the laws of silicon are drawn; ``shares``: those of a fitted
+    estimator, as of a chip without measured rows; ``elsewhere``: cost of what the chip cannot serve
+    within the limits, None: that of the start; ``factors``: by name or path, the factor within
+    which 80 % of futures lie.
+    """
+
+    count: int = 256
+    silicon: bool = True
+    shares: bool = True
+    elsewhere: float | None = None
+    factors: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
+
+
+def read_draws(where: str, table: Mapping[str, object]) -> DrawSpec:
+    """The draws of a table.
+
+    Raises:
+        InputError: an unknown key, or a value that does not fit.
+    """
+    paths = dict.fromkeys((key for key in table if "." in key), FACTOR)
+    body = read_table(where, "draws", table, {**KEYS, **paths})
+    factors = {k: float(v["factor"]) for k, v in body.items() if is_table(v)}
+    return DrawSpec(**{k: v for k, v in body.items() if k not in factors}, factors=factors)
+
+
+class Uncertain(NamedTuple):
+    """A number that is not known, or several that one score moves.
+
+    ``group``: what it is of; ``moves``: factors by leaf; ``of_chip``: whether a chip that exists
+    has fixed it.
+    """
+
+    name: str
+    group: str
+    moves: Mapping[str, Factors]
+    of_chip: bool = False
+
+
+class Draws(NamedTuple):
+    """Draws of what is not known at a point.
+
+    ``scores``: a normal score of each uncertain number; ``factors``: of each leaf that varies;
+    ``of_chip``: which of the leaves are fixed in a chip that exists.
+    """
+
+    names: tuple[str, ...]
+    groups: tuple[str, ...]
+    scores: Float[np.ndarray, "draws names"]
+    leaves: tuple[int, ...]
+    factors: Float[np.ndarray, "draws leaves"]
+    of_chip: Bool[np.ndarray, " leaves"]
+
+    @classmethod
+    def of(cls, where: str, spec: DrawSpec, point: Point, system: object, seed: int) -> "Draws":
+        """Stratified draws (``normal_scores``), within the bounds of each leaf.
+
+        Raises:
+            InputError: a path that is no number of the point, or nothing that is not known.
+        """
+        count = spec.count + spec.count % 2
+        numbers = [
+            *(_of_silicon(system, count, seed) if spec.silicon else ()),
+            *(_of_shares(point) if spec.shares and isinstance(system, SiliconSystem) else ()),
+            *_of_requests(where, spec.factors, point),
+        ]
+        if not numbers:
+            raise InputError(where, "draws", "nothing", "a [chip], or isl = { factor = 2 }")
+        values = by_path(point)
+        highest = {
+            f"{name}.{path}": declared.get("high", np.inf)
+            for name, part in zip(Point._fields, point, strict=True)
+            for path, declared, _ in leaves(part)
+        }
+        index = {path: i for i, path in enumerate(values)}
+        scores = normal_scores(len(numbers), count, seed)
+        moved = [
+            (index[path], np.minimum(factors(z), max(highest[path] / values[path], 1.0)), x.of_chip)
+            for z, x in zip(scores.T, numbers, strict=True)
+            for path, factors in x.moves.items()
+            if values[path] > 0.0  # others are absent here
+        ]
+        places, factors, fixed = zip(*moved, strict=True)
+        names, groups = tuple(x.name for x in numbers), tuple(x.group for x in numbers)
+        return cls(names, groups, scores, places, np.stack(factors, axis=1), np.array(fixed))
+
+
+def _lognormal(z: Scores, sigma: float, median: float = 1.0) -> Scores:
+    return median * np.exp(sigma * z)
+
+
+def _of_silicon(system: object, count: int, seed: int) -> Iterator[Uncertain]:
+    """Coefficients of the laws of silicon, each with the distribution of ``draw_chips``."""
+    if not isinstance(system, SiliconSystem):
+        return
+    deviation = coefficient_deviations(system.chip, system.rows)
+    with jax.enable_x64(True):
+        drawn = by_path(draw_chips(system.chip, deviation, jax.random.key(seed), count))
+    values = by_path(system.chip)
+
+    def ranked(z: Scores, ordered: Scores) -> Scores:
+        return ordered[np.argsort(np.argsort(z))]
+
+    for path in deviation:
+        group = path.partition(".")[0] if "." in path else "power"
+        if values[path] > 0.0:
+            ordered = np.sort(np.asarray(drawn[path])) / float(values[path])
+            moves = {f"hardware.{path}": partial(ranked, ordered=ordered)}
+            yield Uncertain(path, group, moves, of_chip=True)
+
+
+def _of_shares(point: Point) -> Iterator[Uncertain]:
+    """Shares and overheads of the serving estimator on a chip without measured rows."""
+    serving, values = point.estimator.innermost, by_path(point)
+    if not isinstance(serving, Serving):
+        return
+    inside = next(x for x in values if x.startswith("estimator.") and x.endswith(".weight_read"))
+    head = inside.removesuffix("weight_read")
+    laws = new_chip_laws(serving)
+    for symbol in dict.fromkeys(law[0] for law in laws.values()):
+        own = {path: law[1:] for path, law in laws.items() if law[0] == symbol}
+        moves = {
+            f"{head}{path}": partial(
+                _lognormal, sigma=sigma, median=median / float(values[f"{head}{path}"])
+            )
+            for path, (median, sigma) in own.items()
+        }
+        name = next(iter(own)) if len(own) == 1 else symbol
+        yield Uncertain(name, "shares", moves, of_chip=True)
+
+
+def _of_requests(where: str, factors: Mapping[str, float], point: Point) -> Iterator[Uncertain]:
+    """What the file gives a factor: lengths and weights of all cases, numbers by path."""
+    every = list(by_path(point))
+    for name, factor in factors.items():
+        law = partial(_lognormal, sigma=float(np.log(factor) / QUANTILES[0.8]))
+        own = [x for x in every if x == name or x.endswith(f"workload.{name}")]
+        if name == "requests":
+            own = [x for x in every if x.endswith((".prompts", ".outputs"))]
+        if not own:
+            allowed = "a number of the point by its path; isl, osl; requests with [[case]]"
+            raise InputError(where, "draws", name, allowed)
+        if name != "requests":
+            yield Uncertain(name, name, dict.fromkeys(own, law))
+            continue
+        for i, pair in enumerate(zip(own[::2], own[1::2], strict=True), 1):
+            yield Uncertain(f"requests of case {i}", name, dict.fromkeys(pair, law))
