@@ -7,14 +7,16 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from infer_jax.calibration.posterior import new_chip_laws, normal_scores
 from infer_jax.calibration.uncertainty import QUANTILES
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
-from infer_jax.silicon.chips import SiliconSystem
-from infer_jax.silicon.spread import coefficient_deviations, draw_chips
+from infer_jax.silicon.accelerator import areas, chip_bill
+from infer_jax.silicon.chips import SiliconSystem, known_chips, published_figures
+from infer_jax.silicon.nodes import UNSEEN
+from infer_jax.silicon.spread import RATIO, Ratio, coefficient_deviations, draw_chips, ratios
 from infer_jax.specs import leaves
 from infer_jax.sweeps.paths import Point, by_path, is_table
 from infer_jax.sweeps.reading import POSITIVE, Requirement, is_number, read_table, whole_number
@@ -31,6 +33,7 @@ KEYS = {
     "elsewhere": POSITIVE,
     **dict.fromkeys(("isl", "osl", "requests"), FACTOR),
 }
+SHARES = "shares"  # the group of coefficients of the estimator
 Scores = Float[np.ndarray, " draws"]
 Factors = Callable[[Scores], Scores]  # of a leaf, from normal scores
 
@@ -39,10 +42,10 @@ Factors = Callable[[Scores], Scores]  # of a leaf, from normal scores
 class DrawSpec:
     """The ``[draws]`` of a file.
 
-    ``silicon``: whether coefficients of the laws of silicon are drawn; ``shares``: those of a fitted
-    estimator, as of a chip without measured rows; ``elsewhere``: cost of what the chip cannot serve
-    within the limits, None: that of the start; ``factors``: by name or path, the factor within
-    which 80 % of futures lie.
+    ``silicon``: whether coefficients of the laws of silicon are drawn; ``shares``: those of a
+    fitted estimator, as of a chip without measured rows; ``elsewhere``: cost of what cannot be
+    served within the limits, None: that of the start; ``factors``: by name or path, the factor
+    within which 80 % of futures lie.
     """
 
     count: int = 256
@@ -68,7 +71,7 @@ class Uncertain(NamedTuple):
     """A number that is not known, or several that one score moves.
 
     ``group``: what it is of; ``moves``: factors by leaf; ``of_chip``: whether a chip that exists
-    has fixed it.
+    has fixed it, at the median but of its shares, which are its own.
     """
 
     name: str
@@ -80,8 +83,8 @@ class Uncertain(NamedTuple):
 class Draws(NamedTuple):
     """Draws of what is not known at a point.
 
-    ``scores``: a normal score of each uncertain number; ``factors``: of each leaf that varies;
-    ``of_chip``: which of the leaves are fixed in a chip that exists.
+    ``scores``: a normal score of each uncertain number; ``factors``: of each leaf that varies, and
+    ``of_start`` the same where the chip exists, so that nothing but requests varies.
     """
 
     names: tuple[str, ...]
@@ -89,7 +92,7 @@ class Draws(NamedTuple):
     scores: Float[np.ndarray, "draws names"]
     leaves: tuple[int, ...]
     factors: Float[np.ndarray, "draws leaves"]
-    of_chip: Bool[np.ndarray, " leaves"]
+    of_start: Float[np.ndarray, "draws leaves"]
 
     @classmethod
     def of(cls, where: str, spec: DrawSpec, point: Point, system: object, seed: int) -> "Draws":
@@ -114,19 +117,40 @@ class Draws(NamedTuple):
         }
         index = {path: i for i, path in enumerate(values)}
         scores = normal_scores(len(numbers), count, seed)
-        moved = [
-            (index[path], np.minimum(factors(z), max(highest[path] / values[path], 1.0)), x.of_chip)
-            for z, x in zip(scores.T, numbers, strict=True)
-            for path, factors in x.moves.items()
-            if values[path] > 0.0  # others are absent here
-        ]
-        places, factors, fixed = zip(*moved, strict=True)
+        exists = isinstance(system, SiliconSystem) and system.name in known_chips()
+        places: list[int] = []
+        moved: list[tuple[Scores, Scores]] = []
+        for z, number in zip(scores.T, numbers, strict=True):
+            for path, factors in number.moves.items():
+                if values[path] > 0.0:  # others are absent here
+                    top = max(highest[path] / values[path], 1.0)
+                    drawn = own = np.minimum(factors(z), top)
+                    if exists and number.of_chip:
+                        own = np.full(count, 1.0 if number.group == SHARES else np.median(drawn))
+                    places.append(index[path])
+                    moved.append((drawn, own))
         names, groups = tuple(x.name for x in numbers), tuple(x.group for x in numbers)
-        return cls(names, groups, scores, places, np.stack(factors, axis=1), np.array(fixed))
+        drawn, own = np.moveaxis(np.array(moved), 0, -1)
+        return cls(names, groups, scores, tuple(places), drawn, own)
 
 
 def _lognormal(z: Scores, sigma: float, median: float = 1.0) -> Scores:
     return median * np.exp(sigma * z)
+
+
+def own_ratios(system: SiliconSystem) -> dict[str, Ratio]:
+    """What the laws leave out in variations of a chip: as much as in the chip, where that is known.
+
+    Within ``UNSEEN`` of it, the error of laws on dies and bills that gave no coefficient.
+    """
+    found, published = ratios(), published_figures(system.name)
+    laws = {"area": ("die_mm2", areas(system.chip).total * 1e6)}
+    laws["bill"] = ("bill_usd", chip_bill(system.chip).total)
+    for name, (figure, by_law) in laws.items():
+        if figure in published:
+            centre = published[figure] / float(by_law)
+            found[name] = found[name]._replace(centre=centre, deviation=UNSEEN)
+    return found
 
 
 def _of_silicon(system: object, count: int, seed: int) -> Iterator[Uncertain]:
@@ -135,7 +159,10 @@ def _of_silicon(system: object, count: int, seed: int) -> Iterator[Uncertain]:
         return
     deviation = coefficient_deviations(system.chip, system.rows)
     with jax.enable_x64(True):
-        drawn = by_path(draw_chips(system.chip, deviation, jax.random.key(seed), count))
+        own = own_ratios(system)
+        deviation |= {RATIO + name: ratio.deviation for name, ratio in own.items()}
+        key = jax.random.key(seed)
+        drawn = by_path(draw_chips(system.chip, deviation, key, count, own))
     values = by_path(system.chip)
 
     def ranked(z: Scores, ordered: Scores) -> Scores:
@@ -166,7 +193,7 @@ def _of_shares(point: Point) -> Iterator[Uncertain]:
             for path, (median, sigma) in own.items()
         }
         name = next(iter(own)) if len(own) == 1 else symbol
-        yield Uncertain(name, "shares", moves, of_chip=True)
+        yield Uncertain(name, SHARES, moves, of_chip=True)
 
 
 def _of_requests(where: str, factors: Mapping[str, float], point: Point) -> Iterator[Uncertain]:

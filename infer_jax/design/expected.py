@@ -1,8 +1,9 @@
 """The design of least expected cost: numbers of the chip now, batch and layout when more is known.
 
 C(c, d) is the least cost of candidate c at draw d over the lattice of batches and layouts that keep
-the limits there; where none does, tokens are bought elsewhere. Chosen is the least mean over draws
-(two stages with recourse: Birge and Louveaux 2011, Introduction to Stochastic Programming, 2.1).
+the limits there; where none does, tokens are served elsewhere, on the start. Chosen is the least
+mean over draws (two stages with recourse: Birge and Louveaux 2011, Introduction to Stochastic
+Programming, 2.1). To go on with the start, too, is a choice.
 """
 
 import dataclasses
@@ -25,7 +26,6 @@ from infer_jax.design.rounding import Lattice
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.estimators.estimator import Wrapper
-from infer_jax.silicon.chips import SiliconSystem, known_chips
 from infer_jax.silicon.mixture import Mixture, mixture_of
 from infer_jax.sweeps.paths import Point
 
@@ -34,7 +34,8 @@ SECOND = ("workload.", "plan.", ".workload.", ".plan.")  # numbers that are chos
 MAX_LAYOUTS = 8192  # of a case
 ENDS, ROUNDS, FRONTIER = 12, 6, 6  # designs of the search, rounds of moves, draws' optima moved
 SHARE = 0.8  # of draws within the ends that are reported
-CLEAR = 2.0  # standard errors above 0 from which on a value is told from noise
+OFTEN = 1 / 32  # share of draws at which a candidate has to be best to count as an option
+CLEAR = 3.0  # standard errors above which a value is told from noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +74,13 @@ class Information:
 
 @dataclasses.dataclass(frozen=True)
 class ExpectedDesign:
-    """Candidates over draws, the best in expectation first, and values of information.
+    """Candidates over draws, and values of information.
 
-    ``perfect``: of knowing all; ``groups`` and ``singles`` by falling value. ``elsewhere``: cost of
-    what no layout serves within the limits. ``evaluations``: designs times draws times layouts.
+    First stands the least expected cost of chips that keep the limits in more than half of the
+    draws, then the optimum without draws, then the start.
+
+    ``perfect``: of knowing all; ``groups`` and ``singles`` by falling value. ``elsewhere``: mean
+    cost of what no layout serves within the limits. ``evaluations``: of designs, draws and layouts.
     """
 
     candidates: tuple[Candidate, ...]
@@ -114,40 +118,35 @@ def expected_design(
     layouts = _layouts(where, chips)
     costs = _costs(lattice, layouts, drawn)
     start = chips.nearest(design.start_values)
-    # of a chip that exists its silicon and its shares are known
-    known = isinstance(system, SiliconSystem) and system.name in known_chips()
-    own = costs(start, np.where(known & drawn.of_chip, 1.0, drawn.factors))
-    elsewhere = spec.elsewhere
-    if elsewhere is None:
+    own = costs(start, drawn.of_start)
+    elsewhere = np.full(len(own.cost), spec.elsewhere or 0.0)
+    if spec.elsewhere is None:
         if not own.holds.any():
             allowed = "a cost of what cannot be served: the start keeps the limits in no draw"
             raise InputError(where, "draws.elsewhere", "missing", allowed)
-        elsewhere = float(own.cost[own.holds].mean())
+        elsewhere = own.filled(np.max(own.cost, where=own.holds, initial=0.0))
     ends = lattice.best_of(chips.first, ENDS)
     table = _searched(chips, ends, lambda row: costs(np.array(row), drawn.factors), elsewhere)
     rows = [*table, tuple(start.tolist())]
     matrix = np.stack([x.filled(elsewhere) for x in (*table.values(), own)])
     holds = np.stack([x.holds for x in (*table.values(), own)])
-    best, floor = int(np.argmin(matrix.mean(axis=1))), matrix.min(axis=0)
-    named = {"least expected cost": best, "optimum without draws": rows.index(ends[0])}
+    means, floor = matrix.mean(axis=1), matrix.min(axis=0)
+    best, built = int(np.argmin(means)), holds[:-1].mean(axis=1) > 0.5
+    ordered = int(np.argmin(np.where(built, means[:-1], np.inf)))
+    named = {"least expected cost": ordered, "optimum without draws": rows.index(ends[0])}
     named["start"] = len(rows) - 1
     tails = (1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0
-    candidates = [
-        Candidate(
-            name,
-            chips.values(rows[i]),
-            float(matrix[i].mean()),
-            *(float(x) for x in np.quantile(matrix[i], tails)),
-            float(holds[i].mean()),
-            float((matrix[i] - floor).mean()),
-        )
-        for name, i in named.items()
-    ]
+    candidates: list[Candidate] = []
+    for name, i in named.items():
+        low, high = (float(x) for x in np.quantile(matrix[i], tails))
+        mean, share = float(means[i]), float(holds[i].mean())
+        regret = float((matrix[i] - floor).mean())
+        candidates.append(Candidate(name, chips.values(rows[i]), mean, low, high, share, regret))
     return ExpectedDesign(
         tuple(candidates),
         Information("all of them", *mean_of_halves(matrix[best] - floor)),
-        *_information(drawn, -matrix[np.unique(np.r_[np.argmin(matrix, axis=0), best])].T),
-        elsewhere,
+        *_information(drawn, -matrix[_options(matrix, best)].T),
+        float(elsewhere.mean()),
         len(drawn.scores),
         len(rows),
         sum(len(x.digits) for x in layouts) * matrix.size,
@@ -200,8 +199,8 @@ class ChipCosts(NamedTuple):
     cost: Float[np.ndarray, " draws"]
     holds: Bool[np.ndarray, " draws"]
 
-    def filled(self, elsewhere: float) -> Float[np.ndarray, " draws"]:
-        """The costs, with that of buying elsewhere where no layout keeps the limits."""
+    def filled(self, elsewhere: np.ndarray | float) -> Float[np.ndarray, " draws"]:
+        """The costs, with that of tokens elsewhere where no layout keeps the limits."""
         return np.where(self.holds, self.cost, elsewhere)
 
 
@@ -217,7 +216,10 @@ def _check(where: str, problem: DesignProblem) -> None:
 
 
 def _searched(
-    chips: Chips, ends: Sequence[Digits], costs: Callable[[Digits], ChipCosts], elsewhere: float
+    chips: Chips,
+    ends: Sequence[Digits],
+    costs: Callable[[Digits], ChipCosts],
+    elsewhere: np.ndarray,
 ) -> dict[Digits, ChipCosts]:
     """Costs of candidates: ends of the search, and moves from the best of them.
 
@@ -227,6 +229,7 @@ def _searched(
     for _ in range(ROUNDS):
         rows = list(table)
         matrix = np.stack([x.filled(elsewhere) for x in table.values()])
+        matrix += np.where([[x.holds.mean() <= 0.5] for x in table.values()], np.inf, 0.0)
         often = Counter(np.argmin(matrix, axis=0).tolist()).most_common(FRONTIER)
         tops = [int(np.argmin(matrix.mean(axis=1))), *(i for i, _ in often)]
         moves = [move for i in dict.fromkeys(tops) for move in chips.moves(rows[i])]
@@ -235,6 +238,12 @@ def _searched(
             break
         table |= {row: costs(row) for row in new}
     return table
+
+
+def _options(matrix: np.ndarray, best: int) -> np.ndarray:
+    """The candidates that are best at some share of the draws, and the best in expectation."""
+    often = np.bincount(np.argmin(matrix, axis=0), minlength=len(matrix))
+    return np.unique(np.r_[np.flatnonzero(often > OFTEN * matrix.shape[1]), best])
 
 
 def _information(

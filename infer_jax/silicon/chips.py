@@ -100,6 +100,11 @@ def known_chips() -> tuple[str, ...]:
     return tuple(tables(SOURCE)["accelerators"])
 
 
+def published_figures(name: str) -> Mapping[str, float]:
+    """What is published of a known chip, such as ``die_mm2``; of others nothing."""
+    return tables(SOURCE)["accelerators"].get(name, {}).get("published", {})
+
+
 def load_accelerator(name: str | os.PathLike[str]) -> Accelerator:
     """An accelerator by its name, or of a file that describes one (``docs/silicon.md``).
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from infer_jax.design.change_steps import ChangePath
 from infer_jax.design.design import Design
-from infer_jax.design.expected import ExpectedDesign
+from infer_jax.design.expected import CLEAR, ExpectedDesign, Information
 from infer_jax.design.frontier import Flip
 from infer_jax.plots.style import name_of
 from infer_jax.results import Column, Rows, Section, table
@@ -86,8 +86,7 @@ CANDIDATES = (
 )
 WORTH = (
     Column("to know", "", "name", left=True),
-    Column("is worth", "", lambda x: digits(x.value, 2) if x.clear else "not above 0", left=False),
-    Column("error", "", "error", lambda x: digits(x, 1), left=False),
+    Column("is worth", "", lambda one: _worth(one), left=False),
 )
 WORTHS = 8  # values of information that are printed
 
@@ -97,14 +96,24 @@ def _numbers_of(values: Mapping[str, object]) -> str:
     return ", ".join(f"{k.rpartition('.')[2]} {_number(x)}" for k, x in values.items())
 
 
+def _worth(one: Information) -> str:
+    """A value with its error; an upper end where it cannot be told from 0."""
+    error = digits(one.error, 1)
+    if one.clear:
+        return f"{digits(one.value, 2)} +- {error}"
+    return f"0 to {digits(max(one.value, 0.0) + CLEAR * one.error, 1)}"
+
+
 def expected_sections(found: ExpectedDesign, by: str) -> Iterator[Section]:
     """Candidates over draws and what it is worth to know, before the chip is chosen."""
     yield ""
     yield (
         f"{by} over {found.draws} draws of what is not known, batch and layout chosen after each; "
-        f"{found.elsewhere:.4g} where none keeps the limits. {found.designs} chips, "
-        f"{found.evaluations:,} evaluations."
+        f"where none keeps the limits, tokens are served at {found.elsewhere:.4g} in the mean. "
+        f"{found.designs} chips, {found.evaluations:,} evaluations."
     )
+    if found.candidates[0].expected >= found.candidates[-1].expected:
+        yield "No chip that was tried is expected to be cheaper than the start."
     yield Rows("", found.candidates, CANDIDATES)
     yield ""
     single = sorted(found.singles[:WORTHS], key=lambda x: -x.value)
