@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_252,
-    "lines of code of the package": 38_696,
-    "lines of the package": 67_159,
-    "files of the package": 450,
+    "lines of code of the front": 10_293,
+    "lines of code of the package": 39_130,
+    "lines of the package": 67_871,
+    "files of the package": 452,
     "lines of experiments": 11_536,
-    "lines of tests": 32_779,
+    "lines of tests": 33_036,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
