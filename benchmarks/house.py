@@ -31,7 +31,7 @@ LIMITS = {
     "lines of code of the package": 39_130,
     "lines of the package": 67_871,
     "files of the package": 452,
-    "lines of experiments": 11_536,
+    "lines of experiments": 11_537,
     "lines of tests": 33_038,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
