@@ -4,7 +4,7 @@ A study's chips, requests and limits are data (``studies.toml``). A user takes e
 batch and tensor parallel degree that cost least within the limits, under the fitted estimator and
 under the ideal one, and again under draws of the coefficients of the laws of silicon.
 """
-# pyright: reportArgumentType=false, for numbers of cases are arrays where they are stacked
+# pyright: reportArgumentType=false
 
 import dataclasses
 import json
