@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from infer_jax.calibration.bounds import Parameters, parameters
 from infer_jax.calibration.losses import SOFT_L1, Loss
+from infer_jax.compiling import of_rows
 from infer_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class FitProblem:
     def predictions(self, tree: object) -> Array:
         """The predictions of a tree; of one like the problem's no other program is compiled."""
         if jax.tree.structure(tree) != jax.tree.structure(self.tree):
-            return jax.jit(self.predict)(tree)
+            return jax.jit(self.predict, compiler_options=of_rows(jax.default_backend()))(tree)
         return jnp.exp(self._slope(self.chosen.free(tree), tree)[0])
 
     def _slope(self, free: Array, tree: object) -> tuple[Array, Array]:
@@ -213,7 +214,10 @@ class FitProblem:
                 return result, result
 
             both = jax.jacfwd(logs, has_aux=True)  # one program for both
-            self.programs["slope"] = jax.jit(lambda free, tree: both(free, tree)[::-1])
+            options = of_rows(jax.default_backend())
+            self.programs["slope"] = jax.jit(
+                lambda free, tree: both(free, tree)[::-1], compiler_options=options
+            )
         return self.programs["slope"](free, tree)
 
     def precision(self, free: ArrayLike) -> np.ndarray:

@@ -7,6 +7,7 @@ from infer_jax.compiling.programs import (
     host_device as host_device,
     in_same_precision as in_same_precision,
     of_gradients as of_gradients,
+    of_rows as of_rows,
     once as once,
     quick as quick,
     wide as wide,

@@ -54,6 +54,15 @@ def of_gradients(platform: str) -> Options | None:
     return accepted_options({"xla_cpu_use_fusion_emitters": False}) if platform == "cpu" else None
 
 
+def of_rows(platform: str) -> Options | None:
+    """For slopes of large programs over many rows, on a CPU: the newer writer of fused loops.
+
+    The older one, where loops have several outputs, compiles the slopes of the serving model at 63
+    loads in 20 s of processor, the newer one in 10 s.
+    """
+    return accepted_options({"xla_cpu_use_fusion_emitters": True}) if platform == "cpu" else None
+
+
 def accepted_options(options: Options) -> Options:
     """Those of the options that this release of XLA takes on a CPU.
 

@@ -84,7 +84,7 @@ REFUSED = {
     ),
     "two loads to compare": (
         (*COMPARE, "--layout", "TP1", "--layout", "TP2", "--batch", "1", "--concurrency", "1"),
-        "--batch or --concurrency, not both",
+        "allowed: one of --batch, --concurrency",
     ),
     "two splits": ((*ESTIMATE, "--tp", "2", "--total-gpus", "4"), ""),
     "heads do not divide": ((*ESTIMATE, "--tp", "3"), "1, 2, 4, 8, 16, 32"),
