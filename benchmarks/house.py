@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_293,
-    "lines of code of the package": 39_130,
-    "lines of the package": 67_872,
+    "lines of code of the package": 39_134,
+    "lines of the package": 67_886,
     "files of the package": 452,
     "lines of experiments": 11_537,
     "lines of tests": 33_038,
