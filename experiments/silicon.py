@@ -28,7 +28,7 @@ def studied(name: str, *, again: bool, light: bool = False) -> tuple[Page, Figur
     run: Callable[[Study], tuple[Page, Figure]] = module.run
     with jax.enable_x64(True):
         kept = None if again else json.loads(KEPT.read_text("utf-8")).get(name, {})
-        study = getattr(module, "Kind", Study)(name, kept, light)
+        study = getattr(module, "Kind", Study)(name, kept, light=light)
         return *run(study), study
 
 

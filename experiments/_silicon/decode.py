@@ -33,7 +33,7 @@ def run(study: Study) -> tuple[Page, Figure]:
         row: list[object] = [name, chip.dies * chip.active, chip.clock / 1e9, chip.limit]
         row += [chip.stacks, 1e6 * fitted(name, of="die"), fitted(name, of="bill")]
         row += [100 * fitted(name, of="of memory"), fitted(name), ideal(name)]
-        served = (f"{fitted(name, of=of)[0]:.0f}" for of in ("batch", "tp"))
+        served = (f"{fitted(name, of=of)[0]:.0f}" for of in ("batch", "chips"))
         rows.append([*row, " on ".join(served), 100 * fitted(name, of="memory")])
     heads = ("chip", "cores", "GHz", "W", "stacks", "die, mm2", "bill, USD", "memory, % of it")
     more = ("USD/Mtok, fitted", "ideal", "requests on chips", "memory filled, %")

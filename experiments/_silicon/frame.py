@@ -24,6 +24,7 @@ from infer_jax.catalog.files import write_text
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.compiling import of_gradients
 from infer_jax.estimators import make
+from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.silicon.accelerator import Accelerator, areas, chip_bill
 from infer_jax.silicon.chips import SiliconSystem, load_silicon
 from infer_jax.silicon.on_silicon import OnSilicon
@@ -43,20 +44,26 @@ STEP = 0.02  # of logarithms, for slopes
 FACTORS = np.exp(np.linspace(-np.log(8.0), np.log(8.0), 97))  # at which a flip is sought
 # besides coefficients: what an owner pays, what surrounds a chip, and what users ask
 OTHERS = ("owner.electricity", "owner.years", "owner.around", "tpot", "isl", "osl")
-Prices = dict[str, np.ndarray]  # by draw: usd, batch, tp, ttft, tpot, mfu, memory, die, bill
+Place = tuple[str, str]  # a chip and a case
+Prices = dict[str, np.ndarray]  # by draw: usd, batch, chips, ttft, tpot, memory, die, bill ...
 
 
 class Case(NamedTuple):
-    """Requests, their limits in s, the degrees that may be used, and which tokens are paid."""
+    """Requests, their limits in s, which tokens are paid, and the layouts that may be used.
 
-    isl: float
-    osl: float = 1.0
-    prefix: float = 0.0
-    ttft: float = 1e9
-    tpot: float = 1e9
-    prompts: float = 1.0
-    outputs: float = 1.0
-    tp: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
+    ``tp``: tensor parallel degrees, with ``groups`` of attention and experts over both.
+    """
+
+    isl: Any
+    osl: Any = 1.0
+    prefix: Any = 0.0
+    ttft: Any = 1e9
+    tpot: Any = 1e9
+    prompts: Any = 1.0
+    outputs: Any = 1.0
+    tp: Any = (1.0, 2.0, 4.0, 8.0)
+    groups: Any = (1.0, 1.0, 1.0, 1.0)
+    most: Any = LARGEST  # requests of an instance
 
 
 def _best(on: OnSilicon, arch: Architecture, chip: Accelerator, case: Case) -> dict[str, Array]:
@@ -68,30 +75,36 @@ def _best(on: OnSilicon, arch: Architecture, chip: Accelerator, case: Case) -> d
     sheet, fresh = on.lowered(chip), case.isl - case.prefix
     read, written = case.prompts * fresh, case.outputs * case.osl
 
-    def at(batch: Array, tp: Array) -> tuple[Array, dict[str, Array]]:
+    def at(batch: Array, tp: Array, groups: Array) -> tuple[Array, dict[str, Array]]:
         work = Workload(
             isl=case.isl, osl=case.osl, prefix=case.prefix, batch=batch, lengths=(), arrivals=None
         )
-        found = on.target.estimate(arch, sheet, work, Plan.of().replace(tp=tp))
+        plan = Plan.of().replace(tp=tp, ep=groups)
+        if isinstance(on.target, Serving):
+            wide = jnp.where(groups > 1, tp * groups, 1.0)
+            plan = Deployment.of().replace(tp=tp, attention_dp=groups, ep=wide)
+        found = on.target.estimate(arch, sheet, work, plan)
         paid = read * found.input_cost + written * found.cost
         memory = found.decode.limits["memory"]
-        out = {"usd": paid / jnp.where(written > 0, written, read), "batch": batch, "tp": tp}
-        out |= {"ttft": found.ttft, "tpot": found.tpot, "mfu": found.decode.mfu}
+        out = {"usd": paid / jnp.where(written > 0, written, read), "batch": batch}
+        out |= {"chips": tp * groups, "ttft": found.ttft, "tpot": found.tpot}
         out |= {"memory": memory.need / memory.capacity}
         return found.feasible & (found.ttft <= case.ttft) & (found.tpot <= case.tpot), out
 
-    def of(tp: Array) -> dict[str, Array]:
+    def of(tp: Array, groups: Array) -> dict[str, Array]:
         def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             middle = 0.5 * (ends[0] + ends[1])
-            holds = at(jnp.exp(middle), tp)[0]
+            holds = at(jnp.exp(middle), tp, groups)[0]
             return jnp.where(holds, middle, ends[0]), jnp.where(holds, ends[1], middle)
 
-        ends = jnp.zeros_like(tp), jnp.full_like(tp, jnp.log(LARGEST))
-        holds, out = at(jnp.exp(jax.lax.fori_loop(0, HALVINGS, halve, ends)[0]), tp)
+        ends = jnp.zeros_like(tp), jnp.full_like(tp, jnp.log(case.most))
+        batch = jnp.exp(jax.lax.fori_loop(0, HALVINGS, halve, ends)[0])
+        holds, out = at(batch, tp, groups)
         return out | {"usd": jnp.where(holds, out["usd"], jnp.inf)}
 
-    every, bill = jax.vmap(of)(jnp.asarray(case.tp)), chip_bill(chip)
+    every, bill = jax.vmap(of)(case.tp, case.groups), chip_bill(chip)
     own = {"die": areas(chip).total, "bill": bill.total, "of memory": bill.memory / bill.total}
+    own |= {"a TB/s": 1e12 * bill.memory / sheet.chip.memory_bandwidth}
     return own | {name: x[jnp.argmin(every["usd"])] for name, x in every.items()}
 
 
@@ -120,7 +133,7 @@ def stacked(chip: Accelerator, factors: Mapping[str, np.ndarray]) -> Accelerator
 class World:
     """USD and the rest of every chip and case under one estimator, by draw."""
 
-    def __init__(self, found: Mapping[tuple[str, str], Prices], first: str) -> None:
+    def __init__(self, found: Mapping[Place, Prices], first: str) -> None:
         self.found, self.first = found, first
 
     def __call__(self, chip: str, case: str = "", of: str = "usd") -> np.ndarray:
@@ -136,6 +149,11 @@ class Claim:
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         self.table = table
+
+    def places(self, first: str) -> list[Place]:
+        """Which chips in which cases it is about."""
+        named = [self.table[k] for k in ("of", "over") if k in self.table]
+        return [(chip, case[0] if case and case[0] else first) for chip, *case in named]
 
     def value(self, world: World) -> np.ndarray:
         """The figure, or the ratio; 1 of two chips that do not keep their limits."""
@@ -158,10 +176,11 @@ class Claim:
 
 @dataclasses.dataclass
 class Study:
-    """A study at work: its chips, cases and claims."""
+    """A study at work: its chips, its cases, and which chips are priced in which."""
 
     name: str
     kept: dict[str, dict[str, float]] | None = None  # designs, where none is searched
+    places: list[Place] = dataclasses.field(default_factory=list)  # all chips in all cases if empty
     light: bool = False  # without draws and what would change, for which a page has ...
     designs: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     systems: dict[str, SiliconSystem] = dataclasses.field(default_factory=dict)
@@ -177,7 +196,8 @@ class Study:
 
     def start(self) -> None:
         """The model and the cases."""
-        self.arch: Architecture = load_model(self.table["model"]).architecture
+        formats = {k: x for k, x in self.table["arch"].items() if k != "model"}
+        self.arch: Architecture = load_model(self.table["arch"]["model"], **formats).architecture
         self.cases = {name: Case(**x) for name, x in self.table["cases"].items()}
 
     def add(self, name: str, system: SiliconSystem, numbers: Mapping[str, float]) -> None:
@@ -189,7 +209,7 @@ class Study:
         """The tables of a search, with the study's model and where its silicon is."""
         silicon = table["chip"]["silicon"]
         chip = {**table["chip"], "silicon": str(HERE / silicon) if "." in silicon else silicon}
-        return {"arch": {"model": self.table["model"]}, "estimator": FITTED, **table, "chip": chip}
+        return {"arch": self.table["arch"], "estimator": FITTED, **table, "chip": chip}
 
     def search(self, name: str, table: Mapping[str, Any]) -> None:
         """Design a chip as ``infer-jax codesign`` does, or take it as it is kept."""
@@ -206,19 +226,28 @@ class Study:
         }
         self.add(name, load_silicon(table["chip"]["silicon"]), numbers)
 
-    def world(self, which: str, chips: Mapping[str, Accelerator], **factors: np.ndarray) -> World:
-        """All chips in all cases under one estimator; ``factors`` on numbers of the cases."""
+    def world(
+        self,
+        which: str,
+        chips: Mapping[str, Accelerator],
+        only: Sequence[Place] = (),
+        **factors: np.ndarray,
+    ) -> World:
+        """Chips in cases under one estimator, all or ``only`` some; ``factors`` on the cases."""
+        every = [(name, case) for name in chips for case in self.cases]
+        places = [*(only or self.places or every)]
         rows: list[tuple[OnSilicon, Accelerator, Case]] = []
-        for name, many in chips.items():
+        for name, case in places:
             on = OnSilicon.of(target=make(which, self.systems[name].coefficients))
-            count = len(many.clock)
-            for case in self.cases.values():
-                numbers = {k: getattr(case, k) * x for k, x in factors.items()}
-                here = Case(*(np.asarray(x, float) for x in case._replace(**numbers)))
-                wide = {"tp": np.broadcast_to(here.tp, (count, len(case.tp)))}
-                here = jax.tree.map(lambda x, n=count: np.broadcast_to(x, n), here._replace(tp=0.0))
-                rows.append((jax.tree.map(lambda x, n=count: np.full(n, float(x)), on), many,
-                             here._replace(**wide)))  # fmt: skip
+            count, own = len(chips[name].clock), self.cases[case]
+            numbers = {k: getattr(own, k) * x for k, x in factors.items()}
+            layouts = {
+                k: np.tile(np.array(getattr(own, k), float), (count, 1)) for k in ("tp", "groups")
+            }
+            here = own._replace(**numbers, tp=0.0, groups=0.0)
+            here = Case(*(np.broadcast_to(np.asarray(x, float), count) for x in here))
+            spread = jax.tree.map(lambda x, n=count: np.full(n, float(x)), on)
+            rows.append((spread, chips[name], here._replace(**layouts)))
         flat = jax.tree.map(lambda *x: np.concatenate(x), *rows)
         total, size = len(flat[1].clock), BLOCK if len(flat[1].clock) > BLOCK else FEW
         flat = jax.tree.map(lambda x: np.concatenate([x, x[-1:].repeat(-total % size, 0)]), flat)
@@ -227,7 +256,6 @@ class Study:
             on, chip, case = jax.tree.map(lambda x, i=i: x[i : i + size], flat)
             parts.append(_priced(on, self.arch, chip, case))
         found = {k: np.concatenate([np.asarray(p[k]) for p in parts]) for k in parts[0]}
-        places = [(name, case) for name in chips for case in self.cases]
         ends = np.cumsum([0, *(len(one.clock) for _, one, _ in rows)])
         return World(
             {
@@ -236,6 +264,25 @@ class Study:
             },
             self.first,
         )
+
+    def lattice(self, base: str, numbers: Mapping[str, np.ndarray]) -> World | None:
+        """Every chip of a lattice under the fitted estimator; None where designs are kept."""
+        if self.kept is not None:
+            return None
+        chip = jax.tree.map(lambda x: np.full(len(numbers["clock"]), float(x)),
+                            self.systems[base].chip)  # fmt: skip
+        return self.world(FITTED, {base: chip.at(numbers)}, [(base, x) for x in self.cases])
+
+    def choose(
+        self, name: str, base: str, numbers: Mapping[str, np.ndarray], usd: np.ndarray | None
+    ) -> None:
+        """The chip of a lattice that costs least, or the one that is kept."""
+        if self.kept is None:
+            i = int(np.argmin(usd))  # pyright: ignore
+            self.designs[name] = {path: float(x[i]) for path, x in numbers.items()}
+        else:
+            self.designs[name] = self.kept[name]
+        self.add(name, self.systems[base], self.designs[name])
 
     @cached_property
     def deviations(self) -> dict[str, dict[str, float]]:
@@ -262,14 +309,16 @@ class Study:
         }
         return {which: self.world(which, chips) for which in (FITTED, IDEAL)}
 
-    def moved(self, factors: Mapping[str, np.ndarray], which: str = FITTED) -> World:
+    def moved(
+        self, factors: Mapping[str, np.ndarray], which: str = FITTED, only: Sequence[Place] = ()
+    ) -> World:
         """Under one estimator, with numbers of every chip and case times factors."""
         of_cases = {path: x for path, x in factors.items() if path in Case._fields}
         own = {path: x for path, x in factors.items() if path not in of_cases}
         count = max(len(x) for x in factors.values())
         own = own or {"clock": np.ones(count)}
         chips = {k: stacked(x.chip, own) for k, x in self.systems.items()}
-        return self.world(which, chips, **of_cases)
+        return self.world(which, chips, only, **of_cases)
 
     def slopes(self, claims: Sequence[Claim]) -> dict[str, np.ndarray]:
         """d margin / d log number of each claim: of coefficients, and of ``others``."""
@@ -283,7 +332,7 @@ class Study:
 
 def flip(claim: Claim, study: Study, path: str) -> float | None:
     """The factor of a number nearest to 1 at which a claim no longer holds; None within 8."""
-    margins = claim.margin(study.moved({path: FACTORS}))
+    margins = claim.margin(study.moved({path: FACTORS}, only=claim.places(study.first)))
     signs = np.sign(margins)
     changes = np.flatnonzero(signs[1:] != signs[:-1])
     if not len(changes):

@@ -1,6 +1,6 @@
 """Studies of passes: prompts or outputs of several models, within a time, at any layout."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from experiments._silicon.frame import (
     HALVINGS,
     IDEAL,
     LARGEST,
+    Place,
     Prices,
     Study,
     World,
@@ -228,7 +229,9 @@ class PassStudy(Study):
         draws = {path: np.exp(x * rng.standard_normal(DRAWS)) for path, x in widest.items()}
         return {which: self.world(which, self.changed(draws)) for which in (FITTED, IDEAL)}
 
-    def moved(self, factors: Mapping[str, np.ndarray], which: str = FITTED) -> World:
+    def moved(
+        self, factors: Mapping[str, np.ndarray], which: str = FITTED, only: Sequence[Place] = ()
+    ) -> World:
         """Under one estimator, with coefficients and numbers of cases times factors."""
         of_cases = {path: x for path, x in factors.items() if path in NUMBERS}
         return self.world(which, self.changed(factors), **of_cases)
