@@ -7,6 +7,7 @@ from experiments._silicon.page import Page
 from experiments._silicon.pictures import draw_lines
 from infer_jax.plots.style import Figure
 from infer_jax.silicon.accelerator import link_bandwidth
+from infer_jax.silicon.bill import sale_price
 from infer_jax.silicon.interfaces import switch_share
 
 STAGES = 3.0  # ports that a link takes in two stages of switches: one below, two between them
@@ -36,7 +37,7 @@ def run(study: Study) -> tuple[Page, Figure]:
         row: list[object] = [
             name,
             share * float(chip.switch.price),
-            worlds[FITTED](name, of="bill"),
+            sale_price(worlds[FITTED](name, of="bill"), chip.margin),
         ]
         row.append(
             share * float(chip.switch.power) + float(link_bandwidth(chip) * chip.link.energy)

@@ -67,7 +67,8 @@ class Page:
         self.table(
             ("claim", "number", "its deviation", "elasticity of the margin", "flips at"), rows
         )
-        self.section("What is left out", study.table["caveats"])
+        if "caveats" in study.table:
+            self.section("What is left out", study.table["caveats"])
 
     @property
     def text(self) -> str:
