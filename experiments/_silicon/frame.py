@@ -356,7 +356,7 @@ def _numbers(table: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, fl
 
 def short(x: object) -> str:
     """A cell: a number with three digits, a text as it is."""
-    if isinstance(x, float | np.floating | np.ndarray):
+    if isinstance(x, float | np.floating | np.ndarray | Array):
         value = float(np.ravel(np.asarray(x))[0])
         value = value if abs(value) > 1e-9 else 0.0
         return (
