@@ -31,7 +31,7 @@ LIMITS = {
     "lines of code of the package": 39_134,
     "lines of the package": 67_886,
     "files of the package": 452,
-    "lines of experiments": 11_922,
+    "lines of experiments": 11_921,
     "lines of tests": 33_038,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,

@@ -1,5 +1,6 @@
 """Domains of fast links by size, in copper and in optics."""
 
+import jax.numpy as jnp
 import numpy as np
 
 from experiments._silicon.frame import FITTED, IDEAL, Study
@@ -34,11 +35,9 @@ def run(study: Study) -> tuple[Page, Figure]:
         chip = study.systems[name].chip
         assert chip.switch is not None
         share = float(switch_share(chip.switch, link_bandwidth(chip)))
-        row: list[object] = [
-            name,
-            share * float(chip.switch.price),
-            sale_price(worlds[FITTED](name, of="bill"), chip.margin),
-        ]
+        bill = jnp.asarray(worlds[FITTED](name, of="bill")[0])
+        price = float(sale_price(bill, chip.margin))
+        row: list[object] = [name, share * float(chip.switch.price), price]
         row.append(
             share * float(chip.switch.power) + float(link_bandwidth(chip) * chip.link.energy)
         )
