@@ -47,7 +47,10 @@ class Factors(Estimator):
 
     decode_factor: Array = number("on TPOT", kind="fraction", high=9, default=1.0)
     first_factor: Array = number("on TTFT", kind="fraction", high=9, default=1.0)
-    server_spreads = SPREADS
+
+    @property
+    def server_spreads(self):
+        return SPREADS
 
     def estimate(self, arch, hardware, workload, plan) -> Any:
         """Times that grow with requests and with prompts; a median is under its mean."""
