@@ -15,6 +15,7 @@ class Page:
         self.say(f"    python experiments/silicon.py {study.name}")
         self.say(study.table["question"])
         self.say(f"![{study.table['picture']}](../pictures/silicon_{study.name}.png)")
+        self.answer = len(self.lines)  # where claims go: before the tables that they are of
 
     def section(self, title: str, says: str = "") -> None:
         """A heading, and what stands below it."""
@@ -32,7 +33,8 @@ class Page:
         self.lines.append("" if rows else "...")
 
     def claims(self, study: Study) -> None:
-        """What is claimed, what holds elsewhere, and what would change it."""
+        """What is claimed and holds elsewhere, first of all; last, what would change it."""
+        end = len(self.lines)
         central, drawn = study.central, {} if study.light else study.drawn
         claims = [Claim(x) for x in study.table["claims"]]
         self.section("What holds")
@@ -44,11 +46,13 @@ class Page:
             self.lines.append(f"{i}. {says if holds[FITTED] else 'Not found: ' + says}")
             rows.append([i, *("yes" if x else "no" for x in holds.values()), *counts])
         self.lines.append("")
-        if study.light:
-            return self.say("...")
         names = study.table.get("estimators", ["fitted", "ideal"])
         heads = ("claim", *(f"{x} estimator" for x in names))
-        self.table((*heads, *(f"of {DRAWS} draws, {x}" for x in names)), rows)
+        heads += tuple(f"of {DRAWS} draws, {x}" for x in names)
+        self.table(heads, [] if study.light else rows)
+        self.lines = self.lines[: self.answer] + self.lines[end:] + self.lines[self.answer : end]
+        if study.light:
+            return self.say("...")
         self.section("What would change it", study.table.get("change", ""))
         slopes = study.slopes(claims)
         rows = []

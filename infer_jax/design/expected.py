@@ -77,7 +77,7 @@ class ExpectedDesign:
     """Candidates over draws, and values of information.
 
     First stands the least expected cost of chips that keep the limits in more than half of the
-    draws, then the optimum without draws, then the start.
+    draws (of all, where none does), then the optimum without draws, then the start.
 
     ``perfect``: of knowing all; ``groups`` and ``singles`` by falling value. ``elsewhere``: mean
     cost of what no layout serves within the limits. ``evaluations``: of designs, draws and layouts.
@@ -131,8 +131,8 @@ def expected_design(
     matrix = np.stack([x.filled(elsewhere) for x in (*table.values(), own)])
     holds = np.stack([x.holds for x in (*table.values(), own)])
     means, floor = matrix.mean(axis=1), matrix.min(axis=0)
-    best, built = int(np.argmin(means)), holds[:-1].mean(axis=1) > 0.5
-    ordered = int(np.argmin(np.where(built, means[:-1], np.inf)))
+    best, often = int(np.argmin(means)), reliable(holds[:-1])
+    ordered = int(np.argmin(np.where(often, means[:-1], np.inf)))
     named = {"least expected cost": ordered, "optimum without draws": rows.index(ends[0])}
     named["start"] = len(rows) - 1
     tails = (1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0
@@ -229,7 +229,8 @@ def _searched(
     for _ in range(ROUNDS):
         rows = list(table)
         matrix = np.stack([x.filled(elsewhere) for x in table.values()])
-        matrix += np.where([[x.holds.mean() <= 0.5] for x in table.values()], np.inf, 0.0)
+        keeps = reliable(np.stack([x.holds for x in table.values()]))
+        matrix = np.where(keeps[:, None], matrix, np.inf)
         often = Counter(np.argmin(matrix, axis=0).tolist()).most_common(FRONTIER)
         tops = [int(np.argmin(matrix.mean(axis=1))), *(i for i, _ in often)]
         moves = [move for i in dict.fromkeys(tops) for move in chips.moves(rows[i])]
@@ -238,6 +239,12 @@ def _searched(
             break
         table |= {row: costs(row) for row in new}
     return table
+
+
+def reliable(holds: Bool[np.ndarray, "candidates draws"]) -> Bool[np.ndarray, " candidates"]:
+    """Which candidates keep the limits in more than half of the draws; all where none does."""
+    shares = holds.mean(axis=1)
+    return (shares > 0.5) | (shares.max() <= 0.5)
 
 
 def _options(matrix: np.ndarray, best: int) -> np.ndarray:

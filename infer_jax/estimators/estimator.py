@@ -87,7 +87,7 @@ class Estimator(Spec):
         """The estimator inside all wrappers; itself where it is none."""
         return self
 
-    def around(self, innermost: "Estimator") -> "Estimator":
+    def with_innermost(self, innermost: "Estimator") -> "Estimator":
         """Another estimator inside the same wrappers; that one where there is none."""
         return innermost
 
@@ -214,9 +214,9 @@ class Wrapper(Estimator):
         """The estimator inside all wrappers."""
         return self.target.innermost
 
-    def around(self, innermost: Estimator) -> Self:
+    def with_innermost(self, innermost: Estimator) -> Self:
         """The same wrappers around another estimator."""
-        return self.replace(target=self.target.around(innermost))
+        return self.replace(target=self.target.with_innermost(innermost))
 
     def softened(self, temperature: Array) -> Self:
         """The same wrapper around its target with ``smoothing`` at this temperature."""

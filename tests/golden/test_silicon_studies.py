@@ -9,12 +9,8 @@ from experiments._silicon.frame import STUDIES
 from experiments.silicon import studied
 from tests.installed.pages import ROOT, difference
 
-SLOW = ("split", "sram")  # a quarter of a minute and more of compiling
 
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in STUDIES]
-)
+@pytest.mark.parametrize("name", STUDIES)
 def test_a_study_writes_its_page(name):
     page, figure, _ = studied(name, again=False, light=True)
     written = (ROOT / "docs" / "silicon" / f"{name}.md").read_text("utf-8")

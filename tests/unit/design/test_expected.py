@@ -15,7 +15,7 @@ from infer_jax.calibration.posterior import new_chip_laws, normal_scores
 from infer_jax.catalog.published import unseen_errors
 from infer_jax.design.design import Search
 from infer_jax.design.draws import Draws, read_draws
-from infer_jax.design.expected import CLEAR, expected_design
+from infer_jax.design.expected import CLEAR, expected_design, reliable
 from infer_jax.design.toml import spec_of
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
@@ -147,6 +147,11 @@ MIXED = {
     "objective": {"best": "total"},
     "draws": {"count": 32, "silicon": False, "requests": {"factor": 2}},
 }
+
+
+def test_where_no_chip_keeps_its_limits_often_all_are_compared():
+    assert reliable(np.array([[1, 1, 0, 1], [1, 0, 0, 1]]) > 0).tolist() == [True, False]
+    assert reliable(np.array([[1, 0, 0, 0], [0, 0, 0, 0]]) > 0).tolist() == [True, True]
 
 
 def test_cases_of_a_mixture_are_laid_out_apart():
