@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_293,
-    "lines of code of the package": 39_134,
-    "lines of the package": 67_886,
+    "lines of code of the package": 39_138,
+    "lines of the package": 67_893,
     "files of the package": 452,
-    "lines of experiments": 11_921,
-    "lines of tests": 33_038,
+    "lines of experiments": 11_925,
+    "lines of tests": 33_042,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
