@@ -333,19 +333,19 @@ def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
 
 
 def _answers(estimate: Estimate, setup: inputs.Setup) -> dict[str, Array | float | None]:
-    """The outputs that are compared, by their names with units."""
-    compared = outputs(estimate, view="compare")
-    power = setup.hardware.power
-    return {
-        x.json_key: x.value(estimate, power) if is_known(x, estimate) else None for x in compared
-    }
+    """The outputs that are compared, by their names with units; no times when overloaded."""
+    compared, power = outputs(estimate, view="compare"), setup.hardware.power
+    return {x.json_key: x.value(estimate, power) for x in compared if is_known(x, estimate)}
 
 
 def _predicted(estimate: Estimate, setup: inputs.Setup) -> dict[str, object]:
     """An estimate for JSON: its outputs, and the terms of both passes in ms."""
     return {
         "feasible": bool(estimate.feasible),
-        "answers": _answers(estimate, setup),
+        "answers": {
+            **{x.json_key: None for x in outputs(estimate, view="compare")},
+            **_answers(estimate, setup),
+        },
         "prefill_ms": _milliseconds(estimate.prefill),
         "decode_ms": _milliseconds(estimate.decode),
     }
@@ -389,7 +389,7 @@ def _side_by_side(
     """
     cells: list[list[str]] = []
     for name, texts in rows.items():
-        row = [*texts, *(ABSENT if x.get(name) is None else number(x[name]) for x in answers)]
+        row = [*texts, *(number(x[name]) if name in x else ABSENT for x in answers)]
         if len(answers) == 2:
             first, second = (x.get(name) for x in answers)
             known = first is not None and second is not None and float(first)
