@@ -63,7 +63,7 @@ def table(rows: Sequence[object], columns: Sequence[Column], mark: int = -1) -> 
         text = all(isinstance(x, str) for x in values)
         heads.append(column._replace(left=text if column.left is None else column.left))
         cells.append(["" if x is None else column.format(x) for x in values])
-    return Table(heads, [*zip(*cells, strict=True)], mark)
+    return Table(heads, [list(row) for row in zip(*cells, strict=True)], mark)
 
 
 class Lines(NamedTuple):
