@@ -333,7 +333,8 @@ def trust(name: str, estimator: Estimator, setup: Setup, plan: Plan | None = Non
     layout = deployment(plan).label if plan is not None and own else ""
     model = setup.model
     sizes = [b.feedforward.weights.bytes for b in model.architecture.blocks if b.feedforward]
-    asked = model.name, altered, model.quantisation, layout, int(8.0 * float(sizes[-1]))
+    bits = int(8.0 * float(sizes[-1])) if sizes else 0
+    asked = model.name, altered, model.quantisation, layout, bits
     known = estimators.trust(name, estimator, setup.system, *asked)
     if setup.engine_version is None:
         return known
