@@ -32,11 +32,11 @@ LIMITS = {
     "lines of the package": 67_894,
     "files of the package": 452,
     "lines of experiments": 11_925,
-    "lines of tests": 33_051,
+    "lines of tests": 33_144,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
-    "functions that ij.plan runs through": 248,
+    "functions that ij.plan runs through": 246,
 }
 PLAN = """
 import sys
