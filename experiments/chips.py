@@ -10,7 +10,7 @@ twice the products that MI210 has, and all its links.
 """
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -24,7 +24,6 @@ from infer_jax.silicon.spread import (
     Ratio,
     coefficient_deviations,
     draw_chips,
-    fit_ratio,
     ratios,
     sample,
 )
@@ -51,6 +50,22 @@ def drawn_figures(system: SiliconSystem, fitted: Mapping[str, Ratio]) -> dict[st
             if not path.startswith(RATIO) or path.removeprefix(RATIO) in fitted
         }
         return sample(figures_of, draw_chips(chip, kept, jax.random.key(SEED), fitted=fitted))
+
+
+def fit_ratio(logs: Sequence[float], own: Sequence[float]) -> Ratio:
+    """The ratio of chips whose logarithms of published over law are known.
+
+    Random effects (DerSimonian and Laird 1986): variance beyond ``own``, the deviations that a
+    law's coefficients give each, by moments, and the error of the mean on top.
+    """
+    r, weight = np.asarray(logs), 1.0 / np.square(own)
+    mean = np.sum(weight * r) / np.sum(weight)
+    excess = np.sum(weight * (r - mean) ** 2) - (len(r) - 1)
+    scale = np.sum(weight) - np.sum(weight**2) / np.sum(weight)
+    beyond = max(excess / scale, 0.0) if len(r) > 1 else 0.0
+    weight = 1.0 / (1.0 / weight + beyond)
+    centre = np.exp(np.sum(weight * r) / np.sum(weight))
+    return Ratio(float(centre), float(np.sqrt(beyond + 1.0 / np.sum(weight))), len(r))
 
 
 def fit(answers: Mapping[str, ChipResult], without: Collection[str] = ()) -> dict[str, Ratio]:

@@ -9,13 +9,17 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Limit
+from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import Smoothing
-from infer_jax.silicon.area import Base, Die, DieArea, base_area, die_area, die_core_area
+from infer_jax.silicon.area import Base, Die, DieArea, core_area, die_area
 from infer_jax.silicon.bill import (
+    Assembly,
     Bill,
     Ownership,
+    assembly,
     assembly_yield,
     bill_of_materials,
+    loss,
     rent,
     sale_price,
 )
@@ -26,27 +30,23 @@ from infer_jax.silicon.interfaces import (
     Stack,
     Switch,
     bandwidth,
-    capacity,
     interface,
     memory_price,
     perimeter,
     switch_share,
 )
 from infer_jax.silicon.nodes import Node
-from infer_jax.silicon.packages import Assembly, assembly
 from infer_jax.silicon.power import (
     OperationEnergy,
     PowerParts,
     clock_share,
     element_energy,
+    flops,
     multiply_energy,
     narrow_energy,
-    operand_bytes,
     operand_energy,
 )
-from infer_jax.silicon.rates import flops
-from infer_jax.silicon.wafers import DieCost, Wafer, die_cost, die_yield, dies_per_wafer
-from infer_jax.silicon.yields import expected_defects, harvested_yield, poisson_yield
+from infer_jax.silicon.wafers import Wafer, die_cost, die_yield, dies_per_wafer, harvested_yield
 from infer_jax.specs import Chip, Hardware, Hierarchy, Spec, number, part, spec
 
 
@@ -137,37 +137,46 @@ def memory_end(chip: Accelerator) -> Interface | None:
     return None if chip.memory is None else chip.memory.interface
 
 
+class DieKind(NamedTuple):
+    """Equal dies of a package: how many, one, its node, and which share lies on other dies."""
+
+    count: Array
+    die: Die | Base
+    node: Node
+    carried: Array | float
+
+
+def die_kinds(chip: Accelerator) -> list[DieKind]:
+    """Its dies of cores, then those of the other kind; memory and links end on the last."""
+    base = chip.base
+    if base is None:
+        return [DieKind(chip.dies, chip.die, chip.node, 0.0)]
+    cores = DieKind(chip.dies, chip.die, chip.node, base.carried)
+    return [cores, DieKind(base.dies, base, base.node, 0.0)]
+
+
+def die_areas(chip: Accelerator, smoothing: Smoothing = None) -> list[DieArea]:
+    """Area of a die of each of its kinds in m2, by part."""
+    ends = memory_end(chip), chip.link, chip.joint
+    parts = [die_area(x.die, *ends, x.node, smoothing) for x in die_kinds(chip)]
+    return [x._replace(other=(chip.unlisted.area - 1.0) * x.total) for x in parts]
+
+
 def areas(chip: Accelerator, smoothing: Smoothing = None) -> DieArea:
     """Area of one of its dies of cores in m2, by part."""
-    end = memory_end(chip)
-    parts = die_area(chip.die, end, chip.link, chip.node, smoothing, chip.joint)
-    return parts._replace(other=(chip.unlisted.area - 1.0) * parts.total)
+    return die_areas(chip, smoothing)[0]
 
 
-def base_areas(chip: Accelerator, smoothing: Smoothing = None) -> DieArea | None:
-    """Area of one of its base dies in m2, by part; None where it has none."""
-    if chip.base is None:
-        return None
-    parts = base_area(chip.base, memory_end(chip), chip.link, chip.joint, smoothing)
-    return parts._replace(other=(chip.unlisted.area - 1.0) * parts.total)
-
-
-def end_dies(chip: Accelerator) -> tuple[Array, Die | Base]:
-    """How many of its dies memory and links end on, and one of them."""
-    return (chip.dies, chip.die) if chip.base is None else (chip.base.dies, chip.base)
-
-
-def good_die_cost(chip: Accelerator, smoothing: Smoothing = None) -> DieCost:
-    """USD of a die, and of one with enough cores that work.
+def good_die_cost(chip: Accelerator, smoothing: Smoothing = None) -> Array:
+    """USD of a die with enough cores that work.
 
     Defects fall on cores by their share of the area; what is no core has to be whole (Poisson).
     What no law has is of both, by their areas.
     """
-    parts = areas(chip, smoothing)
-    one = die_core_area(chip.die, memory_end(chip), chip.node, smoothing).total
-    core = poisson_yield(expected_defects(chip.unlisted.area * one, chip.node.defects))
-    uncore = parts.total - chip.unlisted.area * parts.cores
-    rest = poisson_yield(expected_defects(uncore, chip.node.defects))
+    parts, defects = areas(chip, smoothing), chip.node.defects
+    one = core_area(chip.die, memory_end(chip), chip.node, smoothing)
+    core = jnp.exp(-(chip.unlisted.area * one * defects))
+    rest = jnp.exp(-((parts.total - chip.unlisted.area * parts.cores) * defects))
     works = rest * harvested_yield(core, chip.die.cores, chip.die.cores - chip.active)
     return die_cost(dies_per_wafer(parts.total, chip.wafer), works, chip.node)
 
@@ -175,9 +184,8 @@ def good_die_cost(chip: Accelerator, smoothing: Smoothing = None) -> DieCost:
 def interposer_area(chip: Accelerator, smoothing: Smoothing = None) -> Array:
     """Area in m2 under dies and stacks: scale (n A + stacks footprint); stacked dies take none."""
     beside = 0.0 if chip.memory is None else chip.stacks * chip.memory.footprint
-    dies, base = chip.dies * areas(chip, smoothing).total, base_areas(chip, smoothing)
-    if chip.base is not None and base is not None:
-        dies = (1.0 - chip.base.carried) * dies + chip.base.dies * base.total
+    pairs = zip(die_kinds(chip), die_areas(chip, smoothing), strict=True)
+    dies = total((1.0 - x.carried) * (x.count * size.total) for x, size in pairs)
     return chip.assembly.scale * (dies + beside)
 
 
@@ -186,16 +194,14 @@ def logic_price(chip: Accelerator, smoothing: Smoothing = None) -> Array:
 
     n c + (1 - y^(s n / m)) / y^(s n / m) of what is stacked: m bases of n dies, a share s on them.
     """
-    dies = chip.dies * good_die_cost(chip, smoothing).good
-    base = base_areas(chip, smoothing)
-    if chip.base is None or base is None:
+    dies, base = chip.dies * good_die_cost(chip, smoothing), chip.base
+    if base is None:
         return dies
-    works = die_yield(base.total, chip.base.node, chip.wafer)
-    each = die_cost(dies_per_wafer(base.total, chip.wafer), works, chip.base.node).good
-    bases = chip.base.dies * each
-    holds = assembly_yield(chip.base.carried * chip.dies / chip.base.dies, chip.assembly.bond)
-    lost = (chip.base.carried * dies + bases) * (1.0 / jnp.maximum(holds, 1e-6) - 1.0)
-    return dies + bases + lost
+    area = die_areas(chip, smoothing)[1].total
+    works = die_yield(area, base.node, chip.wafer)
+    bases = base.dies * die_cost(dies_per_wafer(area, chip.wafer), works, base.node)
+    holds = assembly_yield(base.carried * chip.dies / base.dies, chip.assembly.bond)
+    return dies + bases + loss(base.carried * dies + bases, holds)
 
 
 def bonds(chip: Accelerator) -> Array:
@@ -203,9 +209,7 @@ def bonds(chip: Accelerator) -> Array:
     stacks = chip.stacks
     if chip.memory is not None:
         stacks = jnp.where(chip.memory.footprint > 0, stacks, 0.0)
-    if chip.base is None:
-        return chip.dies + stacks
-    return (1.0 - chip.base.carried) * chip.dies + chip.base.dies + stacks
+    return total((1.0 - x.carried) * x.count for x in die_kinds(chip)) + stacks
 
 
 def chip_bill(chip: Accelerator, smoothing: Smoothing = None) -> Bill:
@@ -220,11 +224,11 @@ def chip_bill(chip: Accelerator, smoothing: Smoothing = None) -> Bill:
     return parts._replace(other=parts.other + (chip.unlisted.bill - 1.0) * parts.total)
 
 
-def peak_flops(chip: Accelerator, products: Array | float = 1.0) -> Array:
-    """FLOP/s of all its arrays at full clock; ``products`` that an element makes in a cycle."""
-    core = chip.die.core
+def peak_flops(chip: Accelerator, bits: int = 16) -> Array:
+    """FLOP/s of all its arrays at full clock in products of 16, 8 or 4 bits."""
+    core, (count, _) = chip.die.core, products(chip, bits)
     cores = chip.dies * chip.active
-    return flops(cores, core.lanes, core.rows, core.columns, chip.clock, products)
+    return flops(cores, core.lanes, core.rows, core.columns, chip.clock, count)
 
 
 class ResidentMemory(NamedTuple):
@@ -243,7 +247,7 @@ def resident_memory(chip: Accelerator) -> ResidentMemory:
     if chip.memory is not None:
         end = chip.memory.interface
         rate = bandwidth(end, chip.stacks)
-        return ResidentMemory(capacity(chip.memory, chip.stacks), rate, rate * end.energy)
+        return ResidentMemory(chip.stacks * chip.memory.capacity, rate, rate * end.energy)
     held = chip.dies * (chip.active * chip.die.core.buffer + chip.die.buffer)
     rate = chip.dies * chip.active * chip.die.core.port * chip.clock
     return ResidentMemory(held, rate, rate * chip.energy.sram * chip.node.energy)
@@ -251,29 +255,20 @@ def resident_memory(chip: Accelerator) -> ResidentMemory:
 
 def link_bandwidth(chip: Accelerator) -> Array:
     """Bytes/s that leave the package for other chips, one direction."""
-    dies, ends = end_dies(chip)
-    return dies * bandwidth(chip.link, ends.links)
+    last = die_kinds(chip)[-1]
+    return last.count * bandwidth(chip.link, last.die.links)
 
 
 WIDTHS = (16, 8, 4)  # bits of products
 
 
-class Products(NamedTuple):
-    """Products of a width: how many an element makes in a cycle, mantissa, operand bytes, J."""
+def products(chip: Accelerator, bits: int) -> tuple[Array | float, Array | float]:
+    """How many products of 16, 8 or 4 bits an element makes in a cycle, and their mantissa.
 
-    count: Array | float
-    mantissa: Array | float
-    size: float
-    each: Array
-
-
-def products_of(chip: Accelerator, bits: int = 16) -> Products:
-    """Products of 16 bits, or of 8 (E4M3) or 4 (E2M1) in their place."""
-    core, energy = chip.die.core, chip.energy
-    if bits == 16:
-        return Products(1.0, core.mantissa, 2.0, multiply_energy(core.mantissa, energy))
-    count, mantissa = (core.products_8, 3.0) if bits == 8 else (core.products_4, 1.0)
-    return Products(count, mantissa, bits / 8.0, narrow_energy(mantissa, energy))
+    Those of 8 are E4M3, those of 4 E2M1.
+    """
+    core = chip.die.core
+    return {16: (1.0, core.mantissa), 8: (core.products_8, 3.0), 4: (core.products_4, 1.0)}[bits]
 
 
 def full_power(chip: Accelerator, bits: int = 16) -> PowerParts:
@@ -282,16 +277,17 @@ def full_power(chip: Accelerator, bits: int = 16) -> PowerParts:
     Without a memory beside them dies read operands from the buffers that hold everything: they
     count there.
     """
-    core, at, made = chip.die.core, chip.node, products_of(chip, bits)
+    core, at, (count, mantissa) = chip.die.core, chip.node, products(chip, bits)
+    each = (multiply_energy if bits == 16 else narrow_energy)(mantissa, chip.energy)
     cycles = peak_flops(chip) / 2.0  # of all elements, by second
-    read = operand_energy(operand_bytes(core.rows, core.columns, made.size), at, chip.energy)
-    dies, ends = end_dies(chip)
+    read = operand_energy(core.rows, core.columns, bits / 8.0, at, chip.energy)
     read = jnp.zeros_like(read) if chip.memory is None else read
-    inside = dies * bandwidth(chip.joint, ends.joints) * chip.joint.energy
+    last = die_kinds(chip)[-1]
+    inside = last.count * bandwidth(chip.joint, last.die.joints) * chip.joint.energy
     return PowerParts(
         chip.idle,
-        cycles * element_energy(made.each, made.mantissa, made.count, at, chip.energy),
-        2.0 * cycles * made.count * read,
+        cycles * element_energy(each, mantissa, count, at, chip.energy),
+        2.0 * cycles * count * read,
         resident_memory(chip).power,
         link_bandwidth(chip) * chip.link.energy + inside,
     )
@@ -325,14 +321,10 @@ def data_sheet(chip: Accelerator, smoothing: Smoothing = None) -> Hardware:
     """What it does, holds, draws and rents for. FLOP/s are those that its power limit sustains."""
     resident = resident_memory(chip)
     rates = {
-        f"flops_{bits}": share * peak_flops(chip, products_of(chip, bits).count)
+        f"flops_{bits}": share * peak_flops(chip, bits)
         for bits, share in zip(WIDTHS, sustained_shares(chip), strict=True)
     }
-    device = Chip(
-        **rates,
-        memory=resident.capacity,
-        memory_bandwidth=resident.bandwidth,
-    )
+    device = Chip(**rates, memory=resident.capacity, memory_bandwidth=resident.bandwidth)
     links = Hierarchy(
         domain=chip.domain,
         domain_bandwidth=link_bandwidth(chip),
@@ -355,32 +347,29 @@ def chip_limits(chip: Accelerator, smoothing: Smoothing = None) -> dict[str, Lim
     least clock, with memory and links at full rates; ``cooling``: W of the package; ``cores``: of a
     die that are switched on; ``stacks``: that are used, of those that dies have ends of.
     """
-    size, base, end = areas(chip, smoothing).total, base_areas(chip, smoothing), memory_end(chip)
-    dies, one = end_dies(chip)
-    held = size if base is None else base.total
-    ends = one.links * chip.link.edge + one.joints * chip.joint.edge
-    ends = ends if end is None else ends + one.memories * end.edge
+    sizes, end = [x.total for x in die_areas(chip, smoothing)], memory_end(chip)
+    dies, last, *_ = die_kinds(chip)[-1]
+    ends = last.links * chip.link.edge + last.joints * chip.joint.edge
+    ends = ends if end is None else ends + last.memories * end.edge
     drawn = full_power(chip)
     logic = LEAST_CLOCK * (drawn.compute + drawn.operands)
     least = drawn.static + drawn.memory + drawn.links + logic
     cooled = jnp.where(chip.limits.cooled > 0, chip.limits.cooled, chip.limit)
-    stacks = jnp.zeros_like(size) if end is None else chip.stacks
+    stacks = jnp.zeros_like(sizes[0]) if end is None else chip.stacks
     return {
-        "reticle": Limit(need=jnp.maximum(size, held), capacity=chip.limits.die),
-        "edge": Limit(need=ends, capacity=perimeter(held)),
+        "reticle": Limit(need=jnp.maximum(sizes[0], sizes[-1]), capacity=chip.limits.die),
+        "edge": Limit(need=ends, capacity=perimeter(sizes[-1])),
         "watts": Limit(need=least, capacity=chip.limit),
         "cooling": Limit(need=chip.limit, capacity=cooled),
         "cores": Limit(need=chip.active, capacity=chip.die.cores),
-        "stacks": Limit(need=stacks, capacity=dies * one.memories),
+        "stacks": Limit(need=stacks, capacity=dies * last.memories),
     }
 
 
 def embodied_emissions(chip: Accelerator, smoothing: Smoothing = None) -> Array:
     """Emissions in kg of making its dies and packages (ACT) and its memory, without the server."""
-    made = chip.dies * die_emissions(areas(chip, smoothing).total, chip.node, chip.fab)
-    base = base_areas(chip, smoothing)
-    if chip.base is not None and base is not None:
-        made = made + chip.base.dies * die_emissions(base.total, chip.base.node, chip.fab)
+    pairs = zip(die_kinds(chip), die_areas(chip, smoothing), strict=True)
+    made = total(x.count * die_emissions(size.total, x.node, chip.fab) for x, size in pairs)
     if chip.memory is not None:
-        made = made + capacity(chip.memory, chip.stacks) * chip.memory.emissions
+        made = made + chip.stacks * chip.memory.capacity * chip.memory.emissions
     return made + package_emissions(1.0 + chip.stacks, chip.fab)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.physics.decoder import total
 from infer_jax.physics.numerics import Smoothing
-from infer_jax.silicon.interfaces import Interface, controller_area, phy_area
+from infer_jax.silicon.interfaces import Interface
 from infer_jax.silicon.nodes import Node
 from infer_jax.specs import Spec, number, part, spec
 
@@ -97,21 +98,6 @@ class Base(Spec):
     )
 
 
-class CoreArea(NamedTuple):
-    """Area of one core by part, m2 (Figure 6b of LLMCompass)."""
-
-    control: Array
-    vector: Array
-    array: Array
-    registers: Array
-    buffer: Array
-
-    @property
-    def total(self) -> Array:
-        """All of it."""
-        return sum(self, start=jnp.asarray(0.0))
-
-
 class DieArea(NamedTuple):
     """Area of a die by part, m2 (Figure 6a of LLMCompass)."""
 
@@ -128,11 +114,6 @@ class DieArea(NamedTuple):
     def total(self) -> Array:
         """All of it."""
         return jnp.asarray(sum(self))
-
-
-def transistor_area(transistors: Array | float, node: Node) -> Array:
-    """Area of logic in m2: transistors / density of the node."""
-    return jnp.asarray(transistors / node.transistors)
 
 
 def float_transistors(mantissa: Array | float, double: Array | float = 685_300.0) -> Array:
@@ -152,14 +133,14 @@ def array_area(core: ComputeCore, parts: Transistors, node: Node) -> Array:
     """
     narrow = core.products_8 * parts.unit_8 + core.products_4 * parts.unit_4
     each = float_transistors(core.mantissa, parts.fp64) + core.separate * narrow
-    return transistor_area(core.rows * core.columns * each, node)
+    return jnp.asarray(core.rows * core.columns * each / node.transistors)
 
 
 def vector_area(core: ComputeCore, parts: Transistors, node: Node) -> Array:
     """Area of a lane's vector units in m2, by how many there are of each kind."""
     floats = [(core.fp16, 10.0), (core.fp32, 23.0), (core.fp64, 52.0)]
     count = sum(units * float_transistors(bits, parts.fp64) for units, bits in floats)
-    return transistor_area(count + core.int32 * parts.int32, node)
+    return jnp.asarray((count + core.int32 * parts.int32) / node.transistors)
 
 
 def register_area(core: ComputeCore, node: Node) -> Array:
@@ -213,73 +194,49 @@ def sram_area(size: Array | float, node: Node, share: Array | float = MACRO) -> 
     return jnp.asarray(8.0 * size * node.bitcell / share)
 
 
-def core_area(
-    core: ComputeCore, parts: Transistors, node: Node, smoothing: Smoothing = None
-) -> CoreArea:
-    """Area of one core in m2, by part."""
-    control = core.vector * transistor_area(parts.control, node)
-    return CoreArea(
-        core.lanes * control,
-        core.lanes * vector_area(core, parts, node),
-        core.lanes * array_area(core, parts, node),
-        core.lanes * register_area(core, node),
-        cache_area(core.buffer, node, smoothing),
+def buffer_area(
+    size: Array, memory: Interface | None, node: Node, smoothing: Smoothing = None
+) -> Array:
+    """Area of a buffer in m2: of a cache; of plain SRAM where no memory is beside the die."""
+    return sram_area(size, node) if memory is None else cache_area(size, node, smoothing)
+
+
+def core_area(die: Die, memory: Interface | None, node: Node, smoothing: Smoothing = None) -> Array:
+    """Area of one core of a die in m2: control, vector units, arrays, registers and buffer."""
+    core, parts = die.core, die.transistors
+    lane = (
+        core.vector * (parts.control / node.transistors),
+        vector_area(core, parts, node),
+        array_area(core, parts, node),
+        register_area(core, node),
     )
-
-
-def die_core_area(
-    die: Die, memory: Interface | None, node: Node, smoothing: Smoothing = None
-) -> CoreArea:
-    """Area of one core of a die in m2, by part; without memory its buffer is plain SRAM."""
-    core = core_area(die.core, die.transistors, node, smoothing)
-    return core._replace(buffer=sram_area(die.core.buffer, node)) if memory is None else core
-
-
-def _ends_area(
-    one: Die | Base, memory: Interface | None, link: Interface, joint: Interface | None, node: Node
-) -> tuple[Array, Array, Array, Array]:
-    """PHYs and controllers of a die's memory, and of its links with those to other dies, m2."""
-    none = jnp.zeros_like(one.buffer)
-    phy = none if memory is None else phy_area(memory, one.memories)
-    control = none if memory is None else controller_area(memory, one.memories, node)
-    pairs = [(link, one.links)] if joint is None else [(link, one.links), (joint, one.joints)]
-    phys = sum((phy_area(*pair) for pair in pairs), start=none)
-    return phy, control, phys, sum((controller_area(*pair, node) for pair in pairs), start=none)
-
-
-def base_area(
-    base: Base,
-    memory: Interface | None,
-    link: Interface,
-    joint: Interface | None = None,
-    smoothing: Smoothing = None,
-) -> DieArea:
-    """Area of a die without cores in m2, by part, at its own node."""
-    none, buffer = jnp.zeros_like(base.buffer), cache_area(base.buffer, base.node, smoothing)
-    return DieArea(none, none, buffer, *_ends_area(base, memory, link, joint, base.node))
+    buffer = buffer_area(core.buffer, memory, node, smoothing)
+    return total([*(core.lanes * x for x in lane), buffer])
 
 
 def die_area(
-    die: Die,
+    die: Die | Base,
     memory: Interface | None,
     link: Interface,
+    joint: Interface,
     node: Node,
     smoothing: Smoothing = None,
-    joint: Interface | None = None,
 ) -> DieArea:
-    """Area of a die in m2, by part, with these ends of memory and of links.
+    """Area of a die in m2, by part, with ends of memory, of links and of joints to other dies.
 
-    Without memory beside it (``None``) its buffers hold everything, and are plain SRAM. With
-    ``smoothing`` buffers have slopes everywhere.
+    PHYs are the same at every node, controllers are logic (LLMCompass, Section III-D). Without
+    memory beside it (``None``) the buffers of a die with cores hold everything, and are plain SRAM.
+    With ``smoothing`` buffers have slopes everywhere.
     """
-    core = die_core_area(die, memory, node, smoothing)
-    if memory is None:
-        buffer = sram_area(die.buffer, node)
-    else:
-        buffer = cache_area(die.buffer, node, smoothing)
-    return DieArea(
-        die.cores * core.total,
-        die.cores * transistor_area(die.transistors.crossbar, node),
-        buffer,
-        *_ends_area(die, memory, link, joint, node),
-    )
+    cores = crossbar = jnp.zeros_like(die.buffer)
+    buffer = cache_area(die.buffer, node, smoothing)
+    if isinstance(die, Die):
+        cores = die.cores * core_area(die, memory, node, smoothing)
+        crossbar = die.cores * (die.transistors.crossbar / node.transistors)
+        buffer = buffer_area(die.buffer, memory, node, smoothing)
+    memories = [] if memory is None else [(memory, die.memories)]
+    ends: list[Array] = []
+    for own in (memories, [(link, die.links), (joint, die.joints)]):
+        ends.append(total(n * end.phy for end, n in own))
+        ends.append(total(n * end.controller / node.transistors for end, n in own))
+    return DieArea(cores, crossbar, buffer, *ends)

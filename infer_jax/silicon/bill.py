@@ -5,13 +5,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.silicon.nodes import Node
+from infer_jax.silicon.nodes import values
 from infer_jax.specs import Spec, number, spec
 
 HOURS = 8766.0  # of a year
 KILOWATT = 1e3
-DESIGN_AREA = 300e-6  # m2 of the dies whose design the table has the price of
-FIXED_DESIGN = 0.2  # share of it that is the same for every area
 
 
 class Bill(NamedTuple):
@@ -27,6 +25,16 @@ class Bill(NamedTuple):
     def total(self) -> Array:
         """All of it."""
         return sum(self, start=jnp.asarray(0.0))
+
+
+@spec
+class Assembly(Spec):
+    """A package as a foundry sells it: by area of the interposer, with what fails in it."""
+
+    price: Array = number("by area of the interposer", unit="USD/m2", kind="price")
+    scale: Array = number("area of the interposer over what it carries", kind="size")
+    bond: Array = number("chance that a bond holds", kind="fraction", high=1)
+    other: Array = number("board, cooling and test", unit="USD", kind="price")
 
 
 @spec
@@ -47,6 +55,15 @@ class Ownership(Spec):
     )
 
 
+def assembly(name: str) -> Assembly:
+    """A package by its name: CoWoS by Epoch AI's bills of H100 and B200 (press), or organic.
+
+    Raises:
+        InputError: no row of that name.
+    """
+    return Assembly.of(**values("packages", name))
+
+
 def assembly_yield(dies: Array | float, bond: Array | float) -> Array:
     """Share of packages that work: y^n for n dies and stacks, each bonded with chance y.
 
@@ -56,24 +73,19 @@ def assembly_yield(dies: Array | float, bond: Array | float) -> Array:
     return jnp.asarray(bond**dies)
 
 
+def loss(price: Array | float, holds: Array | float) -> Array:
+    """USD thrown away with what does not hold: price (1 / y - 1)."""
+    return price * (1.0 / jnp.maximum(holds, 1e-6) - 1.0)
+
+
 def bill_of_materials(
     logic: Array, memory: Array, package: Array, other: Array, working: Array
 ) -> Bill:
     """USD of an accelerator: good dies, stacks, package, what fails with them, and the rest.
 
-    Loss: (logic + memory + package) (1 / y - 1), for a package that fails takes all with it.
+    A package that fails takes logic, memory and package with it.
     """
-    lost = (logic + memory + package) * (1.0 / jnp.maximum(working, 1e-6) - 1.0)
-    return Bill(logic, memory, package, lost, other)
-
-
-def design_price(area: Array | float, node: Node) -> Array:
-    """USD to design a die of modules that are new: N (0.2 + (0.5 + 0.3) A / 300 mm2).
-
-    Half of a node's N goes with the area of modules, 0.3 with that of the die, the rest is fixed
-    (Chiplet Actuary, its parameter.ini). Over all that are sold it is a small share.
-    """
-    return node.design * (FIXED_DESIGN + (1.0 - FIXED_DESIGN) * area / DESIGN_AREA)
+    return Bill(logic, memory, package, loss(logic + memory + package, working), other)
 
 
 def sale_price(bill: Array, margin: Array | float) -> Array:

@@ -24,9 +24,9 @@ from infer_jax.silicon.accelerator import (
     data_sheet,
 )
 from infer_jax.silicon.area import Base, ComputeCore, Die, Transistors
+from infer_jax.silicon.bill import assembly
 from infer_jax.silicon.interfaces import interface, stack, switch
 from infer_jax.silicon.nodes import SOURCE, node, quantity
-from infer_jax.silicon.packages import assembly
 from infer_jax.silicon.spread import ratios
 from infer_jax.specs import Hardware, Spec
 from infer_jax.specs.fields import leaves

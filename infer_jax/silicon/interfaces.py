@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.physics.numerics import square_root
-from infer_jax.silicon.nodes import Node, values
+from infer_jax.silicon.nodes import values
 from infer_jax.specs import Spec, number, part, spec
 
 RETICLE = 858e-6  # m2: the field of a scanner, 26 by 33 mm
@@ -86,27 +86,12 @@ def bandwidth(one: Interface, count: Array | float) -> Array:
     return jnp.asarray(count * one.lanes * one.lane)
 
 
-def phy_area(one: Interface, count: Array | float) -> Array:
-    """Area of PHYs in m2, the same at every node: count A_phy (LLMCompass, Section III-D)."""
-    return jnp.asarray(count * one.phy)
-
-
-def controller_area(one: Interface, count: Array | float, node: Node) -> Array:
-    """Area of controllers in m2: count T / density of the node (LLMCompass, Section III-D)."""
-    return jnp.asarray(count * one.controller / node.transistors)
-
-
 def perimeter(area: Array, ratio: Array | float = 1.0) -> Array:
     """Length of a die's edge in m: 2 (1 + r) sqrt(A / r) for sides in the ratio r.
 
     0 with slope 0 where there is no die.
     """
     return 2.0 * (1.0 + ratio) * square_root(jnp.asarray(area / ratio))
-
-
-def capacity(one: Stack, count: Array | float) -> Array:
-    """Bytes of memory of ``count`` stacks."""
-    return jnp.asarray(count * one.capacity)
 
 
 def memory_price(

@@ -114,8 +114,6 @@ class OnSilicon(Wrapper):
             return self.target.estimate(arch, hardware, workload, plan)
         found = self.target.estimate(arch, self.lowered(hardware), workload, plan)
         own = chip_limits(self.divided(hardware), self.smooth)
-        phases = {
-            name: phase.replace(limits=phase.limits | own)
-            for name, phase in (("prefill", found.prefill), ("decode", found.decode))
-        }
-        return found.replace(**phases)
+        phases = {"prefill": found.prefill, "decode": found.decode}
+        within = {k: x.replace(limits=x.limits | own) for k, x in phases.items()}
+        return found.replace(**within)

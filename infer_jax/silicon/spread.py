@@ -1,6 +1,6 @@
 """How far may a chip's area, power and bill be off? Draws of the coefficients of its laws."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -38,22 +38,6 @@ class Ratio(NamedTuple):
 def ratios() -> dict[str, Ratio]:
     """The ratios of area, power and bill, fitted to chips by ``experiments/chips.py fit``."""
     return {name: Ratio(**row) for name, row in tables(SOURCE)["unlisted"].items()}
-
-
-def fit_ratio(logs: Sequence[float], own: Sequence[float]) -> Ratio:
-    """The ratio of chips whose logarithms of published over law are known.
-
-    Random effects (DerSimonian and Laird 1986): variance beyond ``own``, the deviations that a
-    law's coefficients give each, by moments, and the error of the mean on top.
-    """
-    r, weight = np.asarray(logs), 1.0 / np.square(own)
-    mean = np.sum(weight * r) / np.sum(weight)
-    excess = np.sum(weight * (r - mean) ** 2) - (len(r) - 1)
-    scale = np.sum(weight) - np.sum(weight**2) / np.sum(weight)
-    beyond = max(excess / scale, 0.0) if len(r) > 1 else 0.0
-    weight = 1.0 / (1.0 / weight + beyond)
-    centre = np.exp(np.sum(weight * r) / np.sum(weight))
-    return Ratio(float(centre), float(np.sqrt(beyond + 1.0 / np.sum(weight))), len(r))
 
 
 def coefficient_deviations(
@@ -116,12 +100,3 @@ def sample(
 ) -> dict[str, np.ndarray]:
     """Every quantity of every draw."""
     return {name: np.asarray(x) for name, x in once(_of_each, drawn, fixed=(law,)).items()}
-
-
-def interval(
-    law: Callable[[Accelerator], dict[str, Array]], drawn: Accelerator, share: float = 0.8
-) -> dict[str, tuple[float, float]]:
-    """The ends between which ``share`` of the draws of each quantity lie."""
-    tail = (1.0 - share) / 2.0
-    ends = {name: np.quantile(x, [tail, 1.0 - tail]) for name, x in sample(law, drawn).items()}
-    return {name: (float(low), float(high)) for name, (low, high) in ends.items()}

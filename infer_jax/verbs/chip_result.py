@@ -9,7 +9,6 @@ import numpy as np
 from jax import Array
 
 from infer_jax.catalog import list_systems, load_system
-from infer_jax.catalog.published.tables import tables
 from infer_jax.compiling import once
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult
@@ -17,10 +16,9 @@ from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section
 from infer_jax.silicon import accelerator as laws
 from infer_jax.silicon.accelerator import Accelerator
-from infer_jax.silicon.chips import LIMITS, SiliconSystem
-from infer_jax.silicon.nodes import SOURCE
-from infer_jax.silicon.spread import coefficient_deviations, draw_chips, interval
-from infer_jax.specs import Hierarchy
+from infer_jax.silicon.chips import LIMITS, SiliconSystem, known_chips, published_figures
+from infer_jax.silicon.spread import coefficient_deviations, draw_chips, sample
+from infer_jax.specs import Hierarchy, leaves
 
 # name -> title, unit, factor from SI, field of a profile
 FIGURES = {
@@ -39,9 +37,9 @@ FIGURES = {
     "bandwidth_tb_per_s": ("memory bandwidth", "TB/s", 1e-12, "chip.memory_bandwidth"),
     "link_gb_per_s": ("links, one direction", "GB/s", 1e-9, "network.domain_bandwidth"),
     "limit_w": ("board power", "W", 1.0, "power"),
-    "rent_usd_per_hour": ("rent at cost", "USD/h", 1.0, "price"),
+    # a provider's rent, of which the maker's margin is most, is no figure of it
+    "rent_usd_per_hour": ("rent at cost", "USD/h", 1.0, ""),
 }
-RENT = "rent_usd_per_hour"  # a provider's, of which the maker's margin is most, is no figure of it
 COLUMNS = (
     Column("", "", "title"),
     Column("by law", "", "value"),
@@ -49,7 +47,7 @@ COLUMNS = (
         "80 %", "", lambda row: f"{row['low']:.4g} to {row['high']:.4g}" if row["low"] else None
     ),
     Column("published", "", "published"),
-    Column("within", "", lambda row: {None: None, True: "yes", False: "no"}[row["within"]]),
+    Column("within", "", "within"),
     Column("", "", "unit"),
 )
 PARTS = (
@@ -68,16 +66,16 @@ LIMIT_COLUMNS = (
 
 def figures_of(chip: Accelerator) -> dict[str, Array]:
     """Every figure of a chip in SI, by the names of ``FIGURES``."""
-    sheet = chip.hardware()
+    sheet, (cores, *base) = chip.hardware(), laws.die_areas(chip)
     assert isinstance(sheet.network, Hierarchy)
-    device, base = sheet.chip, laws.base_areas(chip)
+    device = sheet.chip
     values = (
-        laws.areas(chip).total,
-        jnp.zeros_like(chip.limit) if base is None else base.total,
+        cores.total,
+        base[0].total if base else jnp.zeros_like(chip.limit),
         laws.full_power(chip).total,
         laws.chip_bill(chip).total,
         laws.embodied_emissions(chip),
-        *(laws.peak_flops(chip, laws.products_of(chip, bits).count) for bits in (16, 8, 4)),
+        *(laws.peak_flops(chip, bits) for bits in laws.WIDTHS),
         *(device.flops_16, device.flops_8, device.flops_4),
         *(device.memory, device.memory_bandwidth, sheet.network.domain_bandwidth),
         *(laws.board_power(chip), sheet.price),
@@ -85,12 +83,13 @@ def figures_of(chip: Accelerator) -> dict[str, Array]:
     return dict(zip(FIGURES, values, strict=True))
 
 
-def _parts_of(chip: Accelerator) -> dict[str, dict[str, Array]]:
-    """Area of a die, power and bill by part, and need and capacity of each limit, in SI."""
-    limits, base = laws.chip_limits(chip), laws.base_areas(chip)
+def _answer(chip: Accelerator) -> dict[str, dict[str, Array]]:
+    """Figures; area of a die, power and bill by part; need and capacity of each limit, in SI."""
+    limits, (cores, *base) = laws.chip_limits(chip), laws.die_areas(chip)
     return {
-        "die": laws.areas(chip)._asdict(),
-        "base die": {} if base is None else base._asdict(),
+        "figures": figures_of(chip),
+        "die": cores._asdict(),
+        "base die": base[0]._asdict() if base else {},
         "power": laws.full_power(chip)._asdict(),
         "bill": laws.chip_bill(chip)._asdict(),
         "need": {name: limit.need for name, limit in limits.items()},
@@ -98,13 +97,15 @@ def _parts_of(chip: Accelerator) -> dict[str, dict[str, Array]]:
     }
 
 
-def _answer(chip: Accelerator) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
-    return figures_of(chip), _parts_of(chip)
-
-
+TAILS = [(1.0 - 0.8) / 2.0, (1.0 + 0.8) / 2.0]  # between which 80 % of draws lie
 # what follows from the parts of cores, which some makers do not publish
-OF_AREAS = ("die_mm2", "base_mm2", "bill_usd", "embodied_kg", RENT)
+OF_AREAS = ("die_mm2", "base_mm2", "bill_usd", "embodied_kg", "rent_usd_per_hour")
 TABLES = {"die": ("mm2", 1e6), "base die": ("mm2", 1e6), "power": ("W", 1.0), "bill": ("USD", 1.0)}
+
+
+def _four(value: float) -> float:
+    """A number with four digits."""
+    return float(f"{value:.4g}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,10 +125,13 @@ class ChipResult(FigureResult):
             chip = jax.tree.map(np.asarray, system.chip)
             deviation = coefficient_deviations(chip, system.rows)
             drawn = draw_chips(chip, deviation, jax.random.key(seed))
-            found, parts = once(_answer, chip)
-            ends = interval(figures_of, drawn)
-        sizes = {kind: {k: float(x) for k, x in one.items()} for kind, one in parts.items()}
-        figures = {k: float(x) for k, x in found.items()}
+            sizes = {
+                kind: {name: float(x) for name, x in one.items()}
+                for kind, one in once(_answer, chip).items()
+            }
+            draws = sample(figures_of, drawn)
+        figures = sizes.pop("figures")
+        ends = {name: tuple(np.quantile(x, TAILS).tolist()) for name, x in draws.items()}
         if not system.areas:
             figures |= dict.fromkeys(OF_AREAS, float("nan"))
             sizes |= {kind: {} for kind in ("die", "base die", "bill")}
@@ -146,19 +150,12 @@ class ChipResult(FigureResult):
     @property
     def published(self) -> dict[str, float]:
         """What is published of a chip that exists, in the units of ``FIGURES``."""
-        row = tables(SOURCE)["accelerators"].get(self.system.name)
-        if row is None:
-            return {}
-        known = self.system.name in list_systems()
-        profile = load_system(self.system.name).hardware if known else None
-        found: dict[str, float] = {}
-        for name, (_, _, factor, path) in FIGURES.items():
-            value: object = profile if path and name != RENT else None
-            for step in path.split(".") if path else ():
-                value = getattr(value, step, None)
-            if value is not None and float(np.asarray(value)) > 0:
-                found[name] = float(np.asarray(value)) * factor
-        return found | row.get("published", {})
+        name, sheet = self.system.name, dict[str, float]()
+        if name in known_chips() and name in list_systems():
+            sheet = {path: float(x) for path, _, x in leaves(load_system(name).hardware)}
+        figures = {name: (path, factor) for name, (*_, factor, path) in FIGURES.items()}
+        found = {k: sheet.get(path, 0.0) * factor for k, (path, factor) in figures.items()}
+        return {k: x for k, x in found.items() if x > 0} | dict(published_figures(name))
 
     def sections(self) -> Iterator[Section]:
         """Figures beside what is published; area, power and bill by part; limits."""
@@ -167,42 +164,44 @@ class ChipResult(FigureResult):
         yield {"silicon": system.name}
         rows: list[Row] = []
         for name, (title, unit, factor, _) in FIGURES.items():
-            value, (low, high) = self.figures[name] * factor, self.ends[name]
-            known = published.get(name)
-            if not value > 0 and known is None:
-                continue
-            spread = high - low > 1e-6 * abs(high)
-            rows.append(
-                {
-                    "figure": name,
-                    "title": title,
-                    "value": float(f"{value:.4g}") if value > 0 else None,
-                    "low": low * factor if spread and value > 0 else None,
-                    "high": high * factor if spread and value > 0 else None,
-                    "published": None if known is None else float(f"{known:.4g}"),
-                    "within": low * factor < known < high * factor
-                    if spread and value > 0 and known is not None
-                    else None,
-                    "unit": unit,
-                }
-            )
+            value, known = self.figures[name] * factor, published.get(name)
+            low, high = (x * factor for x in self.ends[name])
+            drawn = value > 0 and high - low > 1e-6 * abs(high)
+            if value > 0 or known is not None:
+                rows.append(
+                    {
+                        "figure": name,
+                        "title": title,
+                        "value": _four(value) if value > 0 else None,
+                        "low": low if drawn else None,
+                        "high": high if drawn else None,
+                        "published": None if known is None else _four(known),
+                        "within": low < known < high if drawn and known is not None else None,
+                        "unit": unit,
+                    }
+                )
         yield Rows("figures", rows, COLUMNS)
-        parts: list[Row] = []
-        for kind, (unit, factor) in TABLES.items():
-            total = sum(self.sizes[kind].values())
-            for part, value in self.sizes[kind].items():
-                share = value / total if total else 0.0
-                name = part.replace("_", " ")
-                size = float(f"{value * factor:.4g}")
-                parts.append({"of": f"{kind}, {unit}", "part": name, "value": size, "share": share})
+        parts = [
+            {
+                "of": f"{kind}, {unit}",
+                "part": part.replace("_", " "),
+                "value": _four(value * factor),
+                "share": value / (sum(self.sizes[kind].values()) or 1.0),
+            }
+            for kind, (unit, factor) in TABLES.items()
+            for part, value in self.sizes[kind].items()
+        ]
         yield Rows("parts", parts, PARTS)
-        limits: list[Row] = []
-        for name, (_, unit, _, factor, _) in LIMITS.items():
-            if name in ("reticle", "edge") and not self.system.areas:
-                continue
-            need, most = self.sizes["need"][name] * factor, self.sizes["capacity"][name] * factor
-            numbers = {"need": float(f"{need:.4g}"), "capacity": float(f"{most:.4g}")}
-            limits.append({"name": name, **numbers, "unit": unit})
+        limits = [
+            {
+                "name": name,
+                "need": _four(self.sizes["need"][name] * words.factor),
+                "capacity": _four(self.sizes["capacity"][name] * words.factor),
+                "unit": words.unit,
+            }
+            for name, words in LIMITS.items()
+            if system.areas or name not in ("reticle", "edge")
+        ]
         yield Rows("limits", limits, LIMIT_COLUMNS)
         yield Notes(self.notes)
 

@@ -10,9 +10,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from infer_jax.silicon import area, rates, wafers
+from infer_jax.silicon import area, power, wafers
 from infer_jax.silicon.nodes import node
-from tests.golden.test_chips import die_and_ends, lines
+from tests.golden.test_chips import BARE, die_and_ends, lines
 
 WIDTH, HEADS, LAYERS = 12288, 96, 12  # of GPT-3, one of eight stages
 CASES = tuple(product((256, 512, 1024, 2048), range(256, 2049, 256)))  # prompts, outputs
@@ -25,12 +25,12 @@ def design(where):
     """FLOP/s of fp16 and the cost of a die, USD, of a row of the table of areas."""
     row = next(x for x in lines("llmcompass_areas") if x["where"].endswith(where))
     count = wafers.dies_per_wafer(
-        area.die_area(*die_and_ends(row), node("n7")).total, wafers.Wafer.of(**wafers.BARE)
+        area.die_area(*die_and_ends(row), node("n7")).total, wafers.Wafer.of(**BARE)
     )
-    speed = rates.flops(
+    speed = power.flops(
         float(row["cores"]), float(row["lanes"]), float(row["array"]), float(row["array"]), 1.41e9
     )
-    return float(speed), float(wafers.die_cost(np.floor(count), np.float64(1.0), node("n7")).raw)
+    return float(speed), float(wafers.die_cost(np.floor(count), 1.0, node("n7")))
 
 
 def layer_time(batch, new, context, flops, bandwidth):

@@ -8,7 +8,7 @@ import pytest
 from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
-from infer_jax.silicon import accelerator, bill, interfaces
+from infer_jax.silicon import accelerator, bill, interfaces, wafers
 from infer_jax.silicon.bill import Ownership
 from infer_jax.silicon.chips import load_accelerator
 from infer_jax.specs import Hierarchy
@@ -86,8 +86,8 @@ def test_memory_and_links_end_on_base_dies():
     chip = chiplets()
     assert float(chip.hardware().chip.memory_bandwidth) == pytest.approx(5.3e12, rel=1e-4)
     assert float(accelerator.link_bandwidth(chip)) == 7 * 64e9
-    parts, base = accelerator.areas(chip), accelerator.base_areas(chip)
-    assert base is not None and chip.memory is not None
+    parts, base = accelerator.die_areas(chip)
+    assert chip.memory is not None
     assert float(parts.memory_phy) == float(parts.link_phy) == 0.0 == float(base.cores)
     # eight dies lie on four: of the interposer only these and the stacks take area
     under = 4 * float(base.total) + 8 * float(chip.memory.footprint)
@@ -103,7 +103,7 @@ def test_memory_and_links_end_on_base_dies():
 def test_a_die_that_does_not_hold_wastes_its_base_and_its_neighbours():
     chip = chiplets()
     sure = chip.at({"assembly.bond": 1.0})
-    bases = float(accelerator.logic_price(sure)) - 8 * float(accelerator.good_die_cost(sure).good)
+    bases = float(accelerator.logic_price(sure)) - 8 * float(accelerator.good_die_cost(sure))
     assert bases > 0
     whole = float(accelerator.logic_price(sure)) / 0.98**2  # two dies on a base
     assert float(accelerator.logic_price(chip)) == pytest.approx(whole, rel=1e-9)
@@ -134,8 +134,9 @@ def test_what_the_laws_leave_out_is_a_ratio_of_area_power_and_bill():
 
 def test_spare_cores_and_whole_dies():
     """108 of 128 cores: nearly all dies sell; all of 128: few. Raw cost bounds both."""
-    cost = [accelerator.good_die_cost(a100(active=x)) for x in (108, 127, 128)]
-    assert float(cost[0].raw) < float(cost[0].good) < float(cost[1].good) < float(cost[2].good)
+    chip, cost = a100(), [float(accelerator.good_die_cost(a100(active=x))) for x in (108, 127, 128)]
+    dies = wafers.dies_per_wafer(accelerator.areas(chip).total, chip.wafer)
+    assert float(wafers.die_cost(dies, 1.0, chip.node)) < cost[0] < cost[1] < cost[2]
 
 
 PARTS = {

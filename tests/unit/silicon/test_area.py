@@ -22,8 +22,8 @@ def a_die(shared=48 * 2.0**20, **core):
 
 
 def ends():
-    """HBM2E and NVLink 3."""
-    return interface("hbm2e"), interface("nvlink3")
+    """HBM2E, NVLink 3 and UCIe."""
+    return interface("hbm2e"), interface("nvlink3"), interface("ucie")
 
 
 def smooth(die, at):
@@ -101,8 +101,9 @@ def test_narrow_products_of_their_own_take_area_and_halves_of_wide_ones_none():
 
 def test_a_die_without_memory_beside_it_is_plain_sram():
     die, at = a_die(shared=0.0), node("n7")
-    alone = area.die_area(die, None, ends()[1], at)
+    alone = area.die_area(die, None, *ends()[1:], at)
     assert float(alone.memory_phy) == float(alone.memory_control) == float(alone.buffer) == 0.0
     held = float(area.sram_area(die.core.buffer, at))
-    logic = sum(area.core_area(die.core, die.transistors, at)[:4])
-    assert float(alone.cores) == pytest.approx(128 * (held + float(logic)), rel=1e-12)
+    less = held - float(area.cache_area(die.core.buffer, at))
+    beside = float(area.die_area(die, *ends(), at).cores)
+    assert float(alone.cores) == pytest.approx(beside + 128 * less, rel=1e-12)

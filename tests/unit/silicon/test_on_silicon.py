@@ -264,7 +264,7 @@ def test_dies_of_a_package_share_its_cores_and_ends():
     one, quarter = (float(laws.areas(x).total) for x in (chip, four))
     assert 0.24 < quarter / one < 0.3  # ends and controllers have steps
     # smaller dies yield more, and bonds of more of them fail
-    assert float(laws.good_die_cost(four).good) * 4 < float(laws.good_die_cost(chip).good)
+    assert float(laws.good_die_cost(four)) * 4 < float(laws.good_die_cost(chip))
     whole = law.estimate(arch(), chip, work(), Plan.of())
     parts = law.estimate(arch(), chip.at({"dies": 4.0}), work(), Plan.of())
     assert float(parts.tpot) == pytest.approx(float(whole.tpot), rel=1e-9)
