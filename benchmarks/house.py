@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_294,
-    "lines of code of the package": 39_139,
-    "lines of the package": 67_894,
-    "files of the package": 452,
-    "lines of experiments": 11_925,
-    "lines of tests": 33_144,
+    "lines of code of the front": 10_293,
+    "lines of code of the package": 38_956,
+    "lines of the package": 67_549,
+    "files of the package": 449,
+    "lines of experiments": 12_029,
+    "lines of tests": 33_103,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
