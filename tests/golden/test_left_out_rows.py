@@ -8,23 +8,17 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments._validation import (
-    board,
     decisions,
     folds,
     kept_limits,
-    peer,
     split_scores,
-    terms,
-    twins,
 )
 from experiments._validation.split_scores import SHARES, Predicted
 from experiments.validation import app
-from infer_jax.calibration.pooled import likelihood
-from infer_jax.calibration.pooled.likelihood import PACE, PooledTimes
+from infer_jax.calibration.pooled.likelihood import PooledTimes
 from infer_jax.calibration.pooled.publishers import shared_variance
-from infer_jax.calibration.pooled.rows import BF16, FP8, PooledRow, ServedModel, StoredFormats
+from infer_jax.calibration.pooled.rows import BF16, PooledRow, ServedModel, StoredFormats
 from infer_jax.errors import InputError
-from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment, ServingWorkload
 
 AS_STORED = StoredFormats(BF16, BF16, BF16, 2.0, 0.0)
@@ -154,32 +148,10 @@ def test_what_a_choice_loses_of_the_best_that_was_measured(
     assert found[:4] == pytest.approx(expected)
 
 
-def test_limits_that_nothing_keeps_and_plans_of_one_chip_are_no_question(three_limits):
-    slow = [replace(r, measured={**r.measured, "tpot": 0.1}) for r in PLANS]
-    for rows, kind in ((slow, "all chips"), (PLANS, "a kind of chip")):
-        found = decisions.regret(rows, {"tpot": TPOT, "throughput": RATES}, kind)
-        assert found.questions == 0
-
-
 def test_what_no_data_sheet_allows_is_no_plan():
     """16 GB of weights at 3.35 TB/s take 4.8 ms a token: 3 ms are impossible, 5 are not."""
     rows = [row("a", tpot=0.003, load=1.0), row("b", tpot=0.005, load=1.0)]
     assert decisions.is_possible(rows).tolist() == [False, True]
-
-
-def test_choices_of_a_split_are_by_what_it_predicts(three_limits):
-    times = PooledTimes.of(PLANS)
-    found = Predicted.empty(len(times.seconds))
-    found.plain[:], found.offset[:] = 0.0, np.where(times.kind == PACE, np.log(0.5), 0.0)
-    found.bands[:] = np.log([1 / 1.3, 1.3])[None, :, None]
-    figures = decisions.of_split(times, found)
-    assert figures["coefficients"]["all chips"]["mean"] == 0.0
-    # offsets say twice as long: none keeps 8 ms, c is chosen at 25 and b at 40
-    offset = figures["with offsets of other runs"]["all chips"]["mean"]
-    assert offset == pytest.approx((100.0 + 50.0 + 100.0 * 2 / 3) / 3)
-    # nine of ten are below 1.3 times that: b's 52 ms are not within 40, which leaves c
-    sure = figures["so, at 90% confidence"]["all chips"]["mean"]
-    assert sure == pytest.approx((100.0 + 50.0 + 100.0 * 5 / 6) / 3)
 
 
 def test_rates_follow_from_both_times_where_no_rate_is_stated():
@@ -187,41 +159,6 @@ def test_rates_follow_from_both_times_where_no_rate_is_stated():
     columns = {k: np.asarray([x]) for k, x in rows[0].measured.items()}
     # sixteen requests of 1,024 tokens in 0.1 + 1023 x 0.02 seconds, on two GPUs
     assert decisions.rates(rows, columns)[0] == pytest.approx(16 * 1024 / (0.1 + 20.46) / 2)
-
-
-def test_rows_with_a_twin_in_the_fit_are_told_apart():
-    fitted = [PLANS[0], PLANS[1]]
-    again = replace(PLANS[1], id="again", date="2026-05-05", measured={"tpot": 0.03})
-    work = ServingWorkload.of(isl=1024.0, osl=2048.0, batch=16.0)
-    longer = replace(again, workload=work)
-    found = twins.told_apart([PLANS[0], again, longer, PLANS[2]], fitted)
-    assert found.tolist() == [twins.FITTED, twins.TWIN, twins.NEW, twins.NEW]
-    scores = board.by_dataset([again, longer], {"tpot": np.asarray([0.02, 0.03])}, None, found[1:3])
-    errors = {name: round(one["tpot"].median) for name, one in scores.items()}
-    name = "silicon (fitted)"
-    assert errors == {name: 17, f"{name}, {twins.TWIN}": 33, f"{name}, {twins.NEW}": 0}
-
-
-def test_a_row_is_asked_of_the_peer_as_it_is():
-    mixture = ServedModel("deepseek-r1", StoredFormats(FP8, FP8, FP8, 1.0, 2.0))
-    wide = Deployment.of(attention_dp=8.0, ep=8.0, drafts=2.0)
-    work = ServingWorkload.of(isl=1000.0, osl=1000.0, batch=32.0, nominal=1.0)
-    drafting = replace(
-        row("a"), served=mixture, plan=wide, workload=work, acceptance=0.5, engine="sglang"
-    )
-    asked = peer.config(drafting)
-    assert asked is not None
-    worker = asked["engine"]["workers"]["aggregated"]["parallelism"]
-    degrees = {"replicas": 1, "tensor": 1, "pipeline": 1, "attention_data": 8}
-    assert worker == degrees | {"moe_expert": 8, "moe_tensor": 1}
-    assert asked["engine"]["nextn_accepted"] == 0.75  # 0.5 + 0.25
-    assert asked["traffic"]["source"]["input_tokens"] == 900
-    pair = Pools.of(prefill=wide.with_(drafts=0.0), decode=wide, decode_copies=3.0)
-    pools = replace(drafting, plan=pair, mode="pools")
-    asked = peer.config(pools)
-    assert asked is not None and asked["traffic"]["load"]["concurrency"] == 96
-    assert asked["engine"]["workers"]["decode"]["parallelism"]["replicas"] == 3
-    assert peer.config(replace(drafting, system="mi300x")) is None
 
 
 def test_the_shared_part_of_errors_is_that_of_the_groups():
@@ -249,16 +186,6 @@ def test_bad_options_end_with_one_sentence_and_code_2(options, tmp_path):
     done = CliRunner().invoke(app, [str(file), *options])
     assert done.exit_code == 2
     assert "Traceback" not in done.output
-
-
-def test_a_fit_without_a_term_has_the_others():
-    """The values at which a term does nothing are of coefficients, and are not fitted."""
-    known = set(likelihood.NAMES) | likelihood.TIED
-    assert all(set(values) <= known for values in terms.WITHOUT.values())
-    values = terms.WITHOUT["products of experts on AMD"]
-    made = likelihood.problem(PooledTimes.of(ROWS), fixed=values)
-    assert set(likelihood.NAMES) - set(made.chosen.names) == {"cdna4.grouped"}
-    assert float(made.tree.cdna3.grouped) == float(made.tree.cdna4.grouped) == 1.0
 
 
 def test_a_limit_is_kept_where_the_chosen_row_was_measured_within_it():

@@ -1,6 +1,5 @@
 """Splits that leave out what a row is of: folds, shared coefficients, nested offsets."""
 
-import ast
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,8 @@ from infer_jax.calibration.pooled.left_out import NewErrors
 from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
 from infer_jax.calibration.pooled.readers import silicon
 from infer_jax.calibration.pooled.rows import BF16, Mode, PooledRow, ServedModel, StoredFormats
-from infer_jax.catalog import load_system
 from infer_jax.catalog.published import unseen_errors
 from infer_jax.errors import InputError
-from infer_jax.estimators import make, trust
 from infer_jax.estimators.serving import Serving, ServingWorkload
 
 PACKAGE = Path(__file__).parents[2] / "infer_jax"
@@ -229,18 +226,6 @@ def test_errors_of_what_is_new_end_the_file_of_the_fit_and_are_read_from_there()
     assert sorted(found) == ["amd", "system"]
     assert found["amd"]["tpot"]["median_error"] == 20.0  # of 25, 0 and 20
     assert found["amd"]["ttft"]["median_error"] == 75.0  # of 100 and 50
-
-
-def test_no_error_is_typed_by_hand():
-    """No decimal number stands in the files that tell errors: they come from the fit's file."""
-    for path in (SHIPPED.with_name("fitted.py"), PACKAGE / "estimators" / "known_errors.py"):
-        tree = ast.parse(path.read_text())
-        typed = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
-        assert not [x for x in typed if isinstance(x, float)], path
-    own = {kind: errors.median for kind, errors in unseen_errors().items()}
-    system = load_system("mi325x")
-    said = trust("serving", make("serving", system.coefficients), system, "qwen3-32b")
-    assert said.median == own["amd"] and f"TPOT {own['amd']['tpot']:g} %" in said.says
 
 
 def test_a_law_has_the_facts_that_score_better_on_publishers_left_out():

@@ -77,14 +77,6 @@ class Program:
         jaxpr = jax.make_jaxpr(self.function)(*self.arguments)
         return sum(_flops(e, self.states) for e in _equations(jaxpr.jaxpr))
 
-    def counted(self) -> float:
-        """What XLA's cost analysis counts in the compiled program, elementwise work included."""
-        options: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
-        lowered = jax.jit(self.function).lower(*self.arguments)
-        cost = lowered.compile(options).cost_analysis()
-        assert cost is not None
-        return cost["flops"]
-
 
 def state_shapes(arch: Architecture, sequences: int) -> set[tuple[int, ...]]:
     """The shapes of the recurrent states, whose decay and write are work the laws count."""

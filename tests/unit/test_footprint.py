@@ -9,7 +9,7 @@ import pytest
 from jax.test_util import check_grads
 
 import infer_jax as ij
-from infer_jax.footprint import GIB, EngineSettings, Overheads, StartupMemory, memory
+from infer_jax.footprint import GIB, EngineSettings, Overheads, memory
 from infer_jax.physics import decoder
 from infer_jax.physics.memory import capacity, paging
 from infer_jax.physics.memory.resident import Ranks, resident
@@ -229,27 +229,6 @@ def test_gradients_equal_finite_differences(h100, name, tp):
         return held.slack / GIB, held.weight_bytes / GIB, held.tokens / 1e3, held.concurrency
 
     check_grads(logs, (jnp.ones(7),), order=1, modes=("fwd", "rev"), rtol=2e-5, atol=1e-4)
-
-
-def test_exact_floors_have_no_slope(h100):
-    def tokens(utilization):
-        engine = EngineSettings.of().replace(utilization=utilization)
-        return memory(arch_of("llama-3.1-8b"), h100, Plan.of(), engine).tokens
-
-    assert float(jax.grad(tokens)(0.9)) == 0.0
-
-
-def test_jit_traces_once_and_vmap_is_the_loop(h100):
-    arch, traces = arch_of("gpt-oss-20b"), []
-
-    def held(tp) -> StartupMemory:
-        traces.append(tp)
-        return memory(arch, h100, Plan.of().replace(tp=tp))
-
-    degrees, one = jnp.asarray([1.0, 2.0, 3.0, 8.0, 16.0]), jax.jit(held)
-    loop = jax.tree.map(lambda *x: np.stack(x), *map(one, degrees))
-    assert len(traces) == 1
-    jax.tree.map(np.testing.assert_allclose, jax.vmap(held)(degrees), loop)
 
 
 def test_32_bits_lose_at_most_a_few_blocks(h100):

@@ -67,12 +67,6 @@ def test_a_grid_refuses_what_is_not_meant():
             evaluate(*[*good[:at], wrong, *good[at + 1 :]])
 
 
-def test_names_of_the_package_are_those_for_users():
-    assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(ij))
-    assert {"frontier", "load_model", "Plan", "InputError", "sweeps"} <= set(dir(ij))
-    assert all(hasattr(ij, name) for name in dir(ij))
-
-
 def test_memory_takes_them_too():
     loaded = memory(MODEL, SYSTEM, PLAN)  # pyright: ignore[reportArgumentType]
     assert loaded.tokens == memory(MODEL.architecture, SYSTEM.hardware, PLAN).tokens

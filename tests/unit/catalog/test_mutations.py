@@ -21,7 +21,9 @@ from infer_jax.catalog.systems import load_system, profiles_folder
 from infer_jax.catalog.traces import read_trace
 from infer_jax.design.toml import load_spec, spec_of
 from infer_jax.sweeps.toml import load_space, space_of
+from tests.cli.test_sweep import SPACE
 from tests.unit.catalog.mutations import damaged, other, outcome
+from tests.unit.design.test_toml import GOOD as SPEC
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 FEW, MANY = 200, 20_000
@@ -68,69 +70,10 @@ MODELOPT = b"""{"producer": {"name": "modelopt"}, "quantization": {"quant_algo":
 BASE = b'base = "h100_sxm"\ntitle = "mine"\n[chip]\nmemory_gb = { value = 96, source = "a" }\n'
 BASE += b'[sources]\na = "assumed, 2025"\n'
 
-SPACE = """
-estimator = "economics.planned"
-feasible = "decode.feasible"
-zip = [["plan.pp", "plan.dp"]]
-[arch]
-models = ["llama-3.1-8b", "qwen3-30b-a3b"]
-quant = "fp8"
-[hardware]
-systems = ["h100_sxm", "h200_sxm"]
-price = { linear = [1.5, 6, 10] }
-[workload]
-isl = 4096
-osl = 512
-batch = { log2 = [1, 1024, 10] }
-[plan]
-tp = { values = [1, 2, 4, 8] }
-pp = { integers = [1, 2] }
-dp = { values = [1, 2] }
-[[where]]
-product = ["plan.tp", "plan.pp"]
-at_most = 16
-[keep]
-KEEP
-"""
+KEPT = SPACE.partition("pareto")[0]
 KEEPS = ('pareto = ["speed", "cost"]\nper = ["hardware"]\nepsilon = 0.01', 'top = 3\nby = "cost"',
          'best = "cost"\nunder = { ttft = 0.3 }\nmisses = 3', 'histogram = "tpot"\nedges = [0, 1]',
          'quantiles = "tpot"\nq = [0.1, 0.5]')  # fmt: skip
-SPEC = """
-estimator = "economics.planned"
-second = "economics.planned"
-[arch]
-model = "llama-3.1-8b"
-quant = "fp8"
-[hardware]
-system = "h100_sxm"
-[workload]
-isl = 8192
-osl = 1024
-[free]
-width = [2048, 8192]
-depth = [16, 128]
-kv_heads = { values = [4, 8, 16] }
-tp = [1, 8]
-batch = [1, 512]
-[start]
-batch = 32
-tp = 8
-[objective]
-best = "cost"
-along = { tpot = [0.01, 0.02] }
-[limits]
-tpot = 0.030
-[quality]
-law = "chinchilla"
-tokens = 15e12
-served = 1e14
-[search]
-restarts = 2
-steps = 10
-[[where]]
-value = "parameters"
-at_least = 1e9
-"""
 
 
 def _profiles():
@@ -172,7 +115,11 @@ READERS = {
     "models": (load_model, "config.json", lambda: _bundled(*MODELS)),
     "formats": (_exported, "hf_quant_config.json", lambda: [MODELOPT]),
     "profiles": (load_system, "mine.toml", _profiles),
-    "space": (load_space, "x.toml", lambda: [SPACE.replace("KEEP", k).encode() for k in KEEPS]),
+    "space": (
+        load_space,
+        "x.toml",
+        lambda: [(KEPT + k).encode() for k in KEEPS],
+    ),
     "spec": (load_spec, "x.toml", lambda: [SPEC.encode()]),
 }
 TABLES = {"space": space_of, "spec": spec_of}  # what is made of a table, values of other types too

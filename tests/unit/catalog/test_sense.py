@@ -2,10 +2,9 @@
 
 import pytest
 
-from infer_jax.catalog import sense, sheets
+from infer_jax.catalog import sense
 from infer_jax.catalog.systems import list_systems, load_system
 from infer_jax.errors import InputError
-from infer_jax.estimators.registry import VARIANTS
 from infer_jax.specs import leaves
 from tests.unit.catalog.profile import GOOD, load_text, message
 
@@ -90,8 +89,3 @@ def test_an_integer_beyond_every_float_is_out_of_bounds():
     changes = {"chip.memory_bandwidth": [10**400]}
     with pytest.raises(InputError, match=r"chip\.memory_bandwidth.*allowed: 1e\+08 to 1e\+16"):
         sense.sensible_changes("x.toml", "hardware", load_system("h100_sxm").hardware, changes)
-
-
-def test_known_tables_are_those_of_the_estimators():
-    theories = {name.partition(".")[0] for name in VARIANTS}
-    assert theories <= set(sheets.ESTIMATORS)

@@ -7,7 +7,6 @@ import tomllib
 import jax
 import pytest
 
-from infer_jax.catalog import units
 from infer_jax.catalog.systems import list_systems, load_system, profiles_folder
 from infer_jax.errors import InputError
 from infer_jax.specs import Hierarchy, Torus, leaves
@@ -353,18 +352,6 @@ def test_an_unknown_name_lists_the_known_ones(name, near):
 
 
 # Suffixes.
-
-
-def test_every_declared_unit_has_suffixes():
-    for name in ("h100_sxm", "tpu_v4"):
-        for path, meta, _ in leaves(load_system(name).hardware):
-            assert meta["unit"] in units.SUFFIXES, path
-
-
-def test_keys_of_different_units_do_not_collide():
-    """A coefficient's suffix is read without knowing its unit."""
-    suffixes = [suffix for group in units.SUFFIXES.values() for suffix in group]
-    assert len(suffixes) == len(set(suffixes))
 
 
 @pytest.mark.parametrize(

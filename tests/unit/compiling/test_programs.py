@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 import infer_jax as ij
 from infer_jax.compiling import MANY, jax_internals, once, programs, quick, store
@@ -261,13 +260,6 @@ def test_the_least_recently_used_go(tmp_path, monkeypatch):
         assert {p.name for p in tmp_path.iterdir()} == {*left}
 
 
-def test_without_a_folder_nothing_is_written(folder, world):
-    jax.config.update("jax_compilation_cache_dir", None)
-    assert store.programs_folder() is None
-    once(memory, *world)
-    assert not folder.exists()
-
-
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_estimator_has_a_name(name):
     """Else its commands would trace anew, in silence."""
@@ -294,21 +286,3 @@ def test_what_has_no_name_is_refused():
     ):
         with pytest.raises(UndescribableError):
             rebuilt(data)
-
-
-def test_a_kept_program_is_not_stored_by_jax_too(folder, world):
-    """Its folder, the parent of ours, holds what it stores itself."""
-    arch, hardware, plan, engine = world
-    compilation_cache.reset_cache()
-    once(memory, arch, hardware, plan, engine)
-    assert any(folder.iterdir())
-    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-    jax.jit(lambda x: jnp.sin(x) + 1.0)(jnp.ones(3))
-    assert len(list(folder.parent.iterdir())) > 1
-    compilation_cache.reset_cache()
-
-
-def test_options_that_this_xla_lacks_are_left_out() -> None:
-    taken = programs.accepted_options({"xla_backend_optimization_level": 0, "xla_of_no_release": 1})
-    assert taken == {"xla_backend_optimization_level": 0}
-    assert float(jax.jit(lambda x: x + 1.0, compiler_options=taken)(1.0)) == 2.0

@@ -63,12 +63,6 @@ def test_memory_equal_to_the_need_is_feasible():
     assert not bool(step(Economics.level2(), arch, short, token(1.0), Plan.of()).feasible)
 
 
-def test_infeasible_is_a_flag_beside_a_finite_time():
-    phase = step(Economics.corrected(), economics_model("GPT_4"), H100, token(1e6, 1e6), Plan.of())
-    assert not bool(phase.feasible)
-    assert np.isfinite(phase.time) and float(phase.limits["memory"].slack) < 0
-
-
 def test_the_search_is_no_slower_than_any_plan():
     arch = economics_model("Llama_3_70B")
     best = step(Economics.corrected(), arch, H100, token(64.0, 2e3), Plan.of(tp=16.0))

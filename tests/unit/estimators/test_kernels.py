@@ -232,14 +232,6 @@ def test_look_ups_that_lack_a_table_are_infeasible(folder):
     assert float(limit.need) > 0 and not bool(result.feasible)
 
 
-def test_a_look_up_that_hits_its_row_is_a_fortieth_faster(tables):
-    """1000 / 1024 of the measured latency: the tool's peak is 1024 giga of work counted in 1e9."""
-    shape = Gemm(*numbers(16, 1024, 512))
-    spent = shape.flops / (CHIP.flops_8 * 1.024 * tables.product(CHIP, shape, FP8).mfu)
-    plain = shape.flops / (CHIP.flops_8 * 0.123)
-    assert float(spent / plain) == pytest.approx(1000 / 1024)
-
-
 def test_the_plain_curves_are_the_roofline():
     """Every efficiency 1: no time is below work over peak, nor below bytes over bandwidth."""
     source = Curves.of()

@@ -189,13 +189,3 @@ def test_a_replay_takes_as_long_as_its_passes_one_by_one():
     ran = summed > 0
     assert summed[ran].sum() == pytest.approx(spent[ran].sum(), rel=1e-4)
     np.testing.assert_allclose(spent[ran], summed[ran], rtol=5e-4)
-
-
-def test_float32_stays_so():
-    with jax.enable_x64(False):
-        c = context_of("llama-3.1-8b", 1)[-1]
-        small = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), c)
-        result = looked_up(tabulated(small), *(jnp.float32(x) for x in (10, 1e4, 256, 1e5)))
-    assert result.dtype == jnp.float32
-    exact = times(c, *(jnp.asarray(float(x)) for x in (10, 1e4, 256, 1e5)))
-    assert float(result) == pytest.approx(float(exact), rel=2e-4)

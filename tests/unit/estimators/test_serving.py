@@ -21,7 +21,6 @@ from infer_jax.specs import (
     Hierarchy,
     Latent,
     Linear,
-    Plan,
     Sparse,
 )
 from tests.contract.cases import dense, nodes
@@ -218,16 +217,3 @@ def test_loses_nothing_at_the_roofline():
     one = step(Serving.roofline(), arch, hardware, forward, plan)
     np.testing.assert_allclose(alone.tpot, one.time, rtol=1e-12)
     np.testing.assert_allclose(alone.speed, 1.0 / one.time, rtol=1e-12)
-
-
-def test_meets_the_economics_model_at_matched_constants():
-    """One chip, no losses: products in turn against the longer of all reading and computing."""
-    theirs = Economics.as_planned().with_(flop_cap=1.0, memory_cap=1.0, launch=0.0)
-    for forward, tolerance in (
-        (ForwardPass.of(sequences=1, cached_tokens=4000), 2e-3),
-        (ForwardPass.of(sequences=64, cached_tokens=4000), 2e-2),
-        (ForwardPass.of(sequences=1, new_tokens=4000), 2e-3),
-    ):
-        ours = step(Serving.roofline(), dense(), nodes(), forward, Deployment.of())
-        expected = step(theirs, dense(), nodes(), forward, Plan.of())
-        np.testing.assert_allclose(ours.time, expected.time, rtol=tolerance)

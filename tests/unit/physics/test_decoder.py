@@ -47,14 +47,6 @@ def mixed() -> Architecture:
     return Architecture.of(width=10, vocabulary=11, tied=1.0, blocks=blocks, vectors=10)
 
 
-def test_parameters_of_llama_3_8b():
-    """8,030,261,248: the element count in the index of the released safetensors."""
-    arch = llama(32, 4096, 32, 14336, 128256)
-    assert float(decoder.total(decoder.parameters(arch).values())) == 8_030_261_248
-    assert float(decoder.active_parameters(arch)) == 8_030_261_248
-    assert float(decoder.layers(arch)) == 32
-
-
 @pytest.mark.parametrize(
     ("layers", "width", "heads", "kilobytes"), [(80, 8192, 64, 327.680), (126, 16384, 128, 516.096)]
 )

@@ -8,7 +8,6 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.physics import attention, layers
-from infer_jax.physics.attention.row import Launches
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -38,19 +37,6 @@ BARE = Block.of(count=2, attention=None, feedforward=Dense.of(width=50, inward=1
 
 def model(*blocks: Block) -> Architecture:
     return Architecture.of(width=64, vocabulary=1000, tied=0, blocks=blocks)
-
-
-def test_each_block_has_its_own_launches():
-    """A hybrid's full layers are grouped-query, its linear ones linear: not all of them one."""
-    kinds = {
-        "qwen3-next-80b-a3b": (12, 0, 0, 36),
-        "deepseek-v4-flash": (0, 22, 21, 0),
-        "nemotron-h-8b": (4 + 24, 0, 0, 24),  # layers without attention launch as the least do
-    }
-    for name, expected in kinds.items():
-        table = layers.table(load_model(name).architecture)
-        assert Launches._fields == ("grouped", "latent", "sparse", "linear")
-        assert tuple(jnp.sum(table.count * x) for x in table.attention.launches) == expected, name
 
 
 def test_bytes_of_tokens_on_a_rank():
@@ -112,23 +98,6 @@ def test_flop_are_of_the_precision_asked_for_whatever_was_asked_before():
             return jax.lax.scan(step, heads, None, length=2)[0]
 
         assert jax.jit(jax.vmap(climbed))(jnp.ones(2)).dtype == jnp.float64
-
-
-@pytest.mark.parametrize(
-    ("name", "new", "tp", "tile", "fill"),
-    [
-        ("deepseek-r1", 1, 1, 128, 1.0),  # 128 heads share one latent
-        ("deepseek-r1", 1, 8, 128, 16 / 128),
-        ("deepseek-r1", 4, 8, 128, 64 / 128),  # three drafts are rows, too
-        ("llama-3.1-70b", 1, 1, 64, 8 / 64),  # 64 heads, 8 of keys and values
-        ("llama-3.1-70b", 1, 16, 64, 4 / 64),
-        ("llama-3.1-70b", 9, 1, 64, 1.0),
-    ],
-)
-def test_queries_that_share_a_cached_head_fill_a_tile(name, new, tp, tile, fill):
-    row = layers.rows(load_model(name).architecture)[-1].attention
-    found = row.tile_fill(jnp.asarray(float(new)), jnp.asarray(float(tp)), jnp.asarray(float(tile)))
-    assert float(found) == pytest.approx(fill)
 
 
 def test_a_layer_without_cached_heads_has_no_tile():

@@ -68,21 +68,6 @@ def test_float32_agrees_with_highs(programs, referee):
     np.testing.assert_allclose(ours, optimum[feasible], rtol=1e-4, atol=1e-4)
 
 
-def test_duals_prove_optimality(programs, referee, result, x64):
-    """y >= 0, y A <= c and y b = c x: no other point can cost less."""
-    feasible, _ = referee
-    cost, rows, bounds, _ = programs
-    duals = np.einsum("bi,bij->bj", cost, result.slope)
-    assert duals[feasible].min() > -1e-8
-    reduced = cost - np.einsum("bi,bij->bj", duals, rows)
-    assert reduced[feasible].min() > -1e-8
-    np.testing.assert_allclose(
-        np.einsum("bi,bi->b", duals, bounds)[feasible],
-        np.einsum("bi,bi->b", cost, result.x)[feasible],
-        atol=1e-8,
-    )
-
-
 def test_infeasible_rows_are_proven_and_relaxed_least(programs, referee, result, x64):
     """The rows of the proof alone are infeasible, and the excess is the least by HiGHS."""
     feasible, _ = referee

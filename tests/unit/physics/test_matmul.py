@@ -40,13 +40,6 @@ def test_streamed_bytes_by_hand():
     assert [float(streamed(*x, 3.0, 2.0, 1.0, 2.0)) for x in ((0.0, 4.0), (4.0, 0.0))] == [0.0, 0.0]
 
 
-@given(size, size, count, count)
-def test_streamed_bytes_are_symmetric(m, k, n, t):
-    assert float(streamed(m, k, n, t, 1.0, 2.0)) == pytest.approx(
-        float(streamed(k, m, n, t, 1.0, 2.0)), rel=1e-12
-    )
-
-
 _log_slopes = jax.jit(jax.grad(lambda *x: jnp.log(streamed(*x)), tuple(range(4))))
 
 
@@ -70,13 +63,6 @@ def test_no_slicing_moves_less(m, k, t):
     moved = float(streamed(m, k, 1.0, t, 0.0, 1.0))
     assert moved <= best * (1 + 1e-12)
     assert moved == pytest.approx(best, rel=1e-3)  # the grid is finer than that
-
-
-@given(size, size, count, count)
-def test_streamed_bytes_rise_with_everything(m, k, n, t):
-    base = float(streamed(m, k, n, t, 1.0, 2.0))
-    for more in ((2 * m, k, n, t), (m, 2 * k, n, t), (m, k, 2 * n, t), (m, k, n, 2 * t)):
-        assert float(streamed(*more, 1.0, 2.0)) >= base
 
 
 def test_slopes_of_streamed_bytes_at_ordinary_and_bad_points():

@@ -13,7 +13,7 @@ from scipy.special import gammainc
 from infer_jax.physics import scheduling
 from infer_jax.physics.root import crossing
 from infer_jax.physics.scheduling import queueing
-from infer_jax.physics.scheduling.birth_death import phases, present
+from infer_jax.physics.scheduling.birth_death import present
 from tests.unit.physics.derivatives import agree_at, finite_at, numbers
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -61,16 +61,6 @@ def test_bursts_before_one_server_are_those_of_gamma_gaps():
         queue, _ = waiting(given[0], np.ones(3), given[1])
         exact = load**2 / (1.0 - load) * bursts(*given)
         assert np.all((1.0 - error) * exact <= queue) and np.all(queue <= exact)
-
-
-def test_two_exponential_gaps_have_the_moments_of_a_gamma_gap():
-    for variability in (1.0, 1.7, 4.0, 12.0):
-        chances, means = (np.asarray(x) for x in phases(jnp.asarray(variability)))
-        shape = 1.0 / variability
-        assert np.all(chances >= 0) and np.all(means > 0)
-        for k in (1, 2, 3):
-            moment = math.gamma(shape + k) / math.gamma(shape) / shape**k
-            assert chances @ means**k * math.factorial(k) == pytest.approx(moment, rel=1e-9)
 
 
 def test_as_many_leave_as_come_and_slopes_are_right():

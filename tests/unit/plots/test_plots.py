@@ -6,11 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infer_jax.errors import InputError
-
 pytest.importorskip("matplotlib")
 
-from infer_jax.plots import Curve, plot_frontier, plot_plans
+from infer_jax.plots import plot_plans
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
@@ -41,29 +39,6 @@ def drawn(path):
     return save(plot_plans(chart_of({"a": DOTS}), title="title", caption="caption"), path)
 
 
-def test_a_picture_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
-    """A failure half way leaves what was there, and nothing beside it."""
-    from matplotlib.figure import Figure
-
-    path = tmp_path / "plan.png"
-    path.write_bytes(b"before")
-
-    def broken(self, place, **kwargs):
-        with open(place, "wb") as stream:
-            stream.write(b"half")
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Figure, "savefig", broken)
-        with pytest.raises((InputError, OSError)):
-            drawn(path)
-    assert path.read_bytes() == b"before"
-    assert [p.name for p in tmp_path.iterdir()] == ["plan.png"]
-    drawn(path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert [p.name for p in tmp_path.iterdir()] == ["plan.png"]
-
-
 def test_a_link_that_lies_in_wait_is_not_followed(tmp_path):
     """Names of temporary files that hold the process's number can be planted before."""
     victim = tmp_path / "victim"
@@ -90,17 +65,6 @@ def test_plans_the_limit_and_the_plan_are_on_the_picture():
     assert {(d.numbers["speed"], d.numbers["usd"]) for d in DOTS} <= seen
     hollow = [c for c in axes.lines if c.get_markerfacecolor() == "white" and len(c.get_xdata())]
     assert [tuple(c.get_xydata()[0]) for c in hollow] == [(40.0, 0.5)]
-
-
-def test_a_frontier_says_which_dot_is_which():
-    """And its fastest point, though it is dear."""
-    speed, cost = np.array([440.0, 300.0, 50.0]), np.array([150.0, 1.0, 0.2])
-    figure = plot_frontier({"a": Curve(speed, cost, 1, "8 GPUs (TP8)")}, caption="4,096 tokens in")
-    said: Any = figure.axes[0].texts[0]
-    assert said.get_text() == "8 GPUs (TP8)" and said.xy == (300.0, 1.0)
-    assert "4,096 tokens in" in [text.get_text() for text in figure.texts]
-    low, high = figure.axes[0].get_ylim()
-    assert low < cost.min() and high > cost.max()
 
 
 def test_a_tornado_has_the_numbers_that_change_most_and_says_what_is_left_out():

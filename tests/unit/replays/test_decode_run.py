@@ -37,14 +37,6 @@ def test_the_sum_over_steps(x64, decoding, context, count):
     assert float(whole) == pytest.approx(exact[-1], rel=1e-12)
 
 
-def test_one_step_is_the_step(x64):
-    decoding, context, new, count = (jnp.asarray(x, jnp.int32) for x in (3, 5000, 700, 1))
-    one = decode_run(step, decoding, context, new, jnp.asarray(2e6), count)
-    assert float(run_time(one, jnp.asarray(1.0))) == pytest.approx(
-        float(step(3.0, 5000.0, 700.0, 2e6)), rel=4e-16
-    )
-
-
 def test_the_step_at_which_time_has_passed(x64):
     """A hundred moments between the first and the last end, and those ends themselves."""
     ends = by_steps(40, 40 * 500, 300)
@@ -53,11 +45,3 @@ def test_the_step_at_which_time_has_passed(x64):
     for moment in moments:
         expected = np.searchsorted(ends * (1 + 1e-13), moment) + 1
         assert int(both(*given, jnp.asarray(moment))[1]) == min(expected, 300)
-
-
-def test_single_precision():
-    ends = by_steps(40, 40 * 500, 300)
-    given = [jnp.asarray(x, jnp.int32) for x in (40, 40 * 500, 300)]
-    whole, at = both(*given, jnp.asarray(ends[99] - 1e-4, jnp.float32))
-    assert whole.dtype == jnp.float32
-    assert float(whole) == pytest.approx(ends[-1], rel=3e-6) and int(at) == 100

@@ -55,24 +55,6 @@ def test_vllms_defaults():
     assert (float(server.sequences), float(server.batched_tokens)) == (1024, 8192)
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_every_engine_serves_all(name):
-    given = requests()
-    log = jax.device_get(serve(Partial(step, COEFFICIENTS), ENGINES[name], given))
-    n = int(log.count)
-    assert log.complete and n == 100
-    assert np.all(log.admitted[:n] >= log.arrival[:n] - 1e-12)
-    assert np.all(log.first[:n] > log.admitted[:n])
-    assert np.all((log.last[:n] > log.first[:n]) == (log.output[:n] > 1))
-    used = slice(0, int(log.turns))
-    assert np.all(np.diff(log.path.time[used]) >= 0)
-    assert np.all((log.path.running[used] >= 0) & (log.path.running[used] <= 16))
-    assert np.all(log.queue[used] >= 0)
-    assert log.path.finished[used][-1] == n and log.path.blocks[used][-1] == 0
-    rules = ENGINES[name]
-    assert np.all(log.path.blocks[used] <= float(rules.blocks))
-
-
 def test_new_numbers_do_not_compile_anew():
     """Coefficients, sizes, arrivals, lengths and rules of the same kind."""
     serve(Partial(step, COEFFICIENTS), ENGINES["vllm"], requests())
