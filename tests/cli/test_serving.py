@@ -111,28 +111,6 @@ def test_prompts_that_wait_for_other_attention_groups_say_so():
     assert next(single) == next(single)
 
 
-def test_memory_of_a_batch_is_its_weights_and_its_cache():
-    """Llama-3.1-8B: 8,030,261,248 parameters of 2 bytes, 131,072 bytes of cache a token."""
-    point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1", "--isl", "4000", "--osl", "400")
-    output, printed = answered_once("estimate", *point, "--batch", "40")
-    limit, parts = output["decode"]["limits"]["memory"], output["memory"]
-    assert parts["weights_bytes"] == pytest.approx(2 * 8_030_261_248, rel=1e-3)
-    # vLLM gives blocks as they are needed: half of the output is held on average
-    assert parts["cache_bytes"] == pytest.approx(40 * 131_072 * (4000 + 200), rel=0.01)
-    assert limit["need_bytes"] == pytest.approx(sum(parts.values()))
-    # as many as there are places for fill what an engine uses, and no more than that
-    full = answer("estimate", *point, "--batch", f"{int(output['places'])}")
-    limit = full["decode"]["limits"]["memory"]
-    assert 0.9 < limit["need_bytes"] / limit["capacity_bytes"] <= 1.0
-    assert "KV cache of 40" in printed and printed.count("\nmemory ") == 1
-    used = answer("memory", *point, "--batch", "40")
-    assert used["batch_cache_bytes"] == pytest.approx(parts["cache_bytes"], rel=1e-9)
-    assert used["used_bytes"] == pytest.approx(output["decode"]["limits"]["memory"]["need_bytes"])
-    assert used["batch_cache_at_most_bytes"] == 40 * 131_072 * 4400
-    assert used["batch_fits"] and used["used_bytes"] < used["budget_bytes"]
-    assert not answer("memory", *point, "--batch", "400")["batch_fits"]
-
-
 DARK = ("llama-3.1-8b", "--hardware", "tpu_v6e")
 
 

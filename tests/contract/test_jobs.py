@@ -108,12 +108,3 @@ def test_more_memory_slows_no_job_that_fits(name, part, factor):
     after, still = many(theory, dense(), larger[part], work, plan)
     assert np.mean(fits) > 0.8 and np.all(still[fits])
     assert np.all(after[fits] <= before[fits] * (1.0 + 1e-9))
-
-
-@pytest.mark.parametrize("name", ["offloading", pytest.param("offloading.released", marks=SLOW)])
-def test_single_precision_agrees_on_random_jobs(name):
-    given = (JOBS[name].make(), dense(), *drawn())
-    expected, fits = many(*given)
-    with jax.enable_x64(False):
-        found, _ = many(*jax.tree.map(lambda x: np.asarray(x, np.float32), given))
-    np.testing.assert_allclose(np.asarray(found)[fits], expected[fits], rtol=1e-3)

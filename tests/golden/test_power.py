@@ -10,7 +10,6 @@ import pytest
 
 from experiments._validation import board, kinds, power
 from experiments.power import ML_ENERGY
-from infer_jax.calibration.pooled.readers import gpt_oss, inferencex
 from infer_jax.calibration.pooled.rows import rows_of
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.published import power_errors, power_shares
@@ -65,17 +64,6 @@ def test_rows_of_ml_energy_are_those_that_are_published():
     assert float(one.plan.tp) == 2.0 and float(one.workload.osl) == 1760.0
     assert {row.dataset for row in read.rows} == {"ml.energy h100", "ml.energy b200"}
     assert not rows_of(lines("gpu_model,model\na40,qwen3-8b\n"), kinds._power_row).rows
-
-
-def test_a_meter_that_ran_longer_than_the_load_says_so():
-    head = "label,completed,mean_tpot_ms,mean_ttft_ms,mean_e2e_ms,power_mean_w,req_tput,out_tput,"
-    row = "c4,40,7,300,7000,465,0.57,510,4600,88\n"
-    (one,) = gpt_oss.read(lines(f"{head}tot_tput,gpu_util_mean\n{row}")).rows
-    assert one.busy_share == pytest.approx(0.88)
-    tokens = {"throughput": 500.0, "e2e": 9.0}  # 8 GPUs: 39 in flight
-    cells = {"decode_tp": "8", "osl": "1024"}
-    assert inferencex.busy_share(cells, tokens, 40.0) == 1.0
-    assert inferencex.busy_share(cells, tokens, 400.0) == pytest.approx(36000 / (921.6 * 400.0))
 
 
 def test_every_chip_draws_what_its_generation_does_and_others_the_mean():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infer_jax.calibration.pooled.readers import silicon, silicon_cleaning as cleaning
+from infer_jax.calibration.pooled.readers import silicon_cleaning as cleaning
 from infer_jax.calibration.pooled.rows import ServedModel
 from infer_jax.catalog.measurements.silicon import COLUMNS, DEGREES
 from infer_jax.errors import InputError
@@ -41,7 +41,6 @@ DENSE = {
     "silicon_tpot_ms": "10.0",
 }
 MIXTURE = DENSE | {"model_path": "MiniMaxAI/MiniMax-M2.5"}
-GAP = "source_file=/x/gap-analysis/data/y.csv; silicon_concurrency="
 
 
 @pytest.fixture
@@ -84,69 +83,6 @@ def degrees(tp, dp, moe_tp, moe_ep):
 def test_parallel_labels_are_repaired(table, model, published, run):
     (row,) = cleaning.aggregated(table(model | degrees(*published)))
     assert row.layout == run
-
-
-def test_fixed_length_rows_keep_their_labels_and_the_smaller_concurrency(table):
-    fixed = MIXTURE | {"silicon_data_source": GAP + "64", "batch_size": "16"}
-    (row,) = cleaning.aggregated(table(fixed | degrees(4, 4, 4, 4)))
-    assert row.layout == (4, 4, 4, 4) and row.published.fixed_length
-    assert row.concurrency == 64  # 16 per rank on 4 ranks
-    (row,) = cleaning.aggregated(table(fixed | degrees(4, 1, 4, 1)))
-    assert row.concurrency == 16  # several replicas were counted together
-
-
-def test_a_run_slower_than_twice_its_load_is_an_anomaly(table):
-    def at(load, tpot, **more):
-        source = f"silicon_concurrency={load}; measured=2026-01-01"
-        return DENSE | {"silicon_data_source": source, "silicon_tpot_ms": tpot} | more
-
-    result = cleaning.aggregated(
-        table(
-            at(8, 20), at(16, 12), at(4, 14), at(8, 99, backend_version="2.0"), at(8, 13, isl=2048)
-        )
-    )
-    # 20 > 1.25 x 12 at twice the load; 14 is not; another version or prompt is another run
-    assert [row.anomaly for row in result] == ["slower_than_double_load", "", "", "", ""]
-
-
-def test_a_server_looks_for_requests_as_its_script_says(table):
-    def passes(load, **more):
-        sglang = DENSE | {"backend": "sglang", "system": "b200_sxm", "batch_size": load}
-        sglang |= {"model_path": "deepseek-ai/DeepSeek-R1"}
-        sglang |= {"silicon_data_source": f"silicon_concurrency={load}"}
-        (run,) = cleaning.aggregated(table(sglang | more))
-        return silicon.polling_passes(run)
-
-    assert [passes("15"), passes("16")] == [10.0, 30.0]
-    for other in ({"backend": "vllm"}, {"model_path": "zhipuai/GLM-5"}, {"system": "h200_sxm"}):
-        assert passes("16", **other) == 1.0
-    assert passes("16", silicon_data_source=GAP + "16") == 1.0
-
-
-def test_a_build_that_often_answers_less_at_a_higher_load_is_erratic(table):
-    def at(load, tpot, image):
-        source = f"silicon_concurrency={load}; measured=2026-01-01; image={image}"
-        return DENSE | {"silicon_data_source": source, "silicon_tpot_ms": tpot}
-
-    steady = [at(load, 8.0 + load / 8.0, "a") for load in (1, 2, 4, 8)]
-    # 4 requests in 60 ms are fewer tokens a second than 1 in 8 ms: of six pairs two
-    erratic = [at(*x, "b") for x in ((1, 8.0), (2, 10.0), (4, 60.0), (8, 61.0))]
-    runs = cleaning.aggregated(table(*steady, *erratic))
-    assert silicon.erratic_builds(runs) == {("vllm", "1.0", "b")}
-
-
-def test_qwen_drafts_on_two_days_without_saying_so(table):
-    def tokens(**more):
-        source = "silicon_concurrency=8; measured=2026-03-20T00:00Z"
-        row = DENSE | {"backend": "sglang", "model_path": "Qwen/Qwen3.5-397B-A17B"}
-        row |= {"silicon_data_source": source, "moe_tp_size": "4", "moe_ep_size": "1"}
-        (run,) = cleaning.aggregated(table(row | more))
-        return silicon.drafts(run)
-
-    assert tokens() == 3.0
-    others = {"backend": "vllm"}, {"moe_tp_size": "1", "moe_ep_size": "4"}, {"precision": "bf16"}
-    day = {"silicon_data_source": "silicon_concurrency=8; measured=2026-03-24T00:00Z"}
-    assert [tokens(**other) for other in (*others, day)] == [0.0] * 4
 
 
 def test_formats_reach_the_architecture(table):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments._validation import board, folds, nested, splits, unseen
+from experiments._validation import board, folds, splits, unseen
 from infer_jax.calibration.pooled import left_out, likelihood, publishers, shipping
 from infer_jax.calibration.pooled.__main__ import app
 from infer_jax.calibration.pooled.left_out import NewErrors
@@ -123,52 +123,6 @@ def test_a_left_out_make_or_engine_has_what_the_others_share(problem):
         else:
             shared = (before["trtllm.front"] * before["sglang.front"]) ** 0.5
             assert after["vllm.front"] == pytest.approx(float(shared))
-
-
-def test_slopes_are_those_of_automatic_differentiation(problem):
-    names = ("weight_read", "cdna3.gap", "vllm.front")
-    priors = {name: likelihood.PRIORS[name] for name in names}
-    problem = PooledProblem.of(problem.predict, np.ones(2), Serving.of(), names, priors=priors)
-    free = np.asarray(problem.starts(1, 0.0, 0))[0]
-    base, slope = problem.derivatives(free)
-    way = np.random.default_rng(0).normal(size=len(free))
-    want, moved = jax.jvp(problem.logs, (jnp.asarray(free),), (jnp.asarray(way),))
-    assert np.allclose(base, want)
-    assert np.max(np.abs(np.asarray(slope) @ way - np.asarray(moved))) < 1e-3
-
-
-def simulated(seed=0):
-    """Servers, builds of them and rows, with spreads 0.2 and 0.08, noise 0.04, 2 % a month."""
-    random = np.random.default_rng(seed)
-    server = np.repeat(np.arange(60), 24)
-    build = np.repeat(np.arange(240), 6)
-    age = np.repeat(random.uniform(0, 8, 240), 6)
-    left = random.normal(0, 0.2, 60)[server] + random.normal(0, 0.08, 240)[build]
-    return left + 0.02 * age + random.normal(0, 0.04, len(age)), [server, build], age
-
-
-def test_spreads_and_the_slope_of_age_are_learned():
-    left, levels, age = simulated()
-    found = nested.nested(left, levels, age, np.ones(len(left), bool))
-    assert found.spreads == pytest.approx([0.2, 0.08], rel=0.25)
-    assert 0.6 < found.scale / 0.04 < 1.0  # of Student's t, whose tails are longer
-    assert abs(found.slope - 0.02) < 3.0 * found.error < 0.02
-    # a row that went wrong altogether moves little
-    left[5] += 3.0
-    again = nested.nested(left, levels, age, np.ones(len(left), bool))
-    assert np.max(np.abs(again.offsets - found.offsets)) < 0.05
-
-
-def test_offsets_of_left_out_rows_are_of_seen_rows_alone():
-    left, levels, age = simulated(1)
-    seen = levels[0] != 7
-    found = nested.nested(left, levels, age, seen)
-    other = nested.nested(np.where(seen, left, 9.0), levels, age, seen)
-    assert np.array_equal(found.offsets, other.offsets)
-    assert not found.offsets[:, ~seen].any() and not found.known[:, ~seen].any()
-    whole = float(np.hypot(np.hypot(*found.spreads), found.scale))
-    assert found.deviation[~seen] == pytest.approx(whole)
-    assert (found.deviation[seen] < whole).all()
 
 
 def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):

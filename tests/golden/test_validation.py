@@ -11,9 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import validation
-from experiments._validation import board, estimates, kinds, local_runs, twins
+from experiments._validation import board, estimates, kinds, twins
 from infer_jax.calibration.pooled.answers import TRACES, shipped_fit
-from infer_jax.calibration.pooled.readers import gpt_oss
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.errors import InputError
 
@@ -151,12 +150,6 @@ def test_layouts_and_loads_are_those_of_the_rows(read):
     assert float(swept.workload.isl) == pytest.approx((8511.9 - 945.6) / 1.056)
 
 
-def test_the_acceptance_of_a_rate_gives_the_rate_back():
-    for rate in (0.05, 0.334, 0.9):
-        a = gpt_oss.acceptance(rate)
-        assert np.sum(a ** np.arange(1, 8)) == pytest.approx(7 * rate)
-
-
 def test_all_rows_of_a_question_are_one_program_and_every_measured_number_is_predicted(answers):
     rows, fitted, roofline = answers
     assert Counter(TRACES) == {"closed_loop": 1, "two_pools": 1, "one_batch": 1, "ideal": 3}
@@ -194,26 +187,6 @@ def test_scores_are_those_of_the_definitions():
     widths, outside = np.log([1.2 / 0.9, 1.2 / 0.9, 1.2 / 0.6]), np.log([1.0 / 0.96, 1.2])
     assert one.winkler80 == pytest.approx((widths.sum() + 10.0 * outside.sum()) / 3)
     assert board.score(predicted[3:], measured[3:]) is None
-
-
-def test_bands_are_the_ones_that_an_estimate_prints(answers):
-    import infer_jax as ij
-
-    rows, fitted, _ = answers
-    banded = board.bands(rows, fitted)
-    i = next(i for i, row in enumerate(rows) if row.dataset == "gpt-oss h200")
-    printed = ij.estimate("gpt-oss-120b", "h200_sxm", tp=1, batch=16).to_dict()
-    low, high = np.asarray(printed["tpot_interval80_ms"])
-    assert banded.high["tpot"][i] / banded.low["tpot"][i] == pytest.approx(high / low, rel=1e-3)
-    assert banded.low["throughput"][i] < fitted["throughput"][i] < banded.high["throughput"][i]
-    # throughput errs as TPOT does, the other way round
-    ends = banded.low["throughput"][i], banded.high["throughput"][i]
-    assert ends[1] / ends[0] == pytest.approx(high / low, rel=1e-3)
-    j = next(j for j, row in enumerate(rows) if row.mode == "pools")
-    wide = banded.high["ttft"][j] / banded.low["ttft"][j]
-    assert wide > 2.0 * banded.high["ttft"][i] / banded.low["ttft"][i]
-    # batches say no more than their latency
-    assert set(board.bands(rows, {"latency": fitted["latency"]}).low) == {"latency"}
 
 
 def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path):
@@ -260,35 +233,6 @@ def test_a_client_s_result_is_a_row_on_the_chip_of_its_folder(tmp_path):
     rounded = PooledRow(**{**row.__dict__, "measured": {"tpot": 0.0901, "ttft": 0.4995}})
     other = PooledRow(**{**row.__dict__, "measured": {"tpot": 0.0901, "ttft": 0.48}})
     assert twins.is_repeated([row, other], [rounded]).tolist() == [True, False]
-
-
-LOCAL = """\
-id,created,model,quantisation,engine,hw_class,gpu,gpus,drafts,prompt,output,batch,out_tok_s
-a,2026-07-01T00:00,meta-llama/Llama-3.1-8B-Instruct,FP8,vllm,DISCRETE_GPU,RTX 4090,1,False,39,256,1,95
-b,2026-07-01T00:00,meta-llama/Llama-3.1-8B-Instruct,Q4_K_M,llama.cpp,DISCRETE_GPU,RTX 4090,1,False,39,256,1,95
-c,2026-07-01T00:00,meta-llama/Llama-3.1-8B-Instruct,FP8,vllm,DISCRETE_GPU,RTX 3060,1,False,39,256,1,95
-d,2026-07-01T00:00,someone/unheard-of,FP8,vllm,DISCRETE_GPU,RTX 4090,1,False,39,256,1,95
-e,2026-07-01T00:00,meta-llama/Llama-3.1-8B-Instruct,FP8,vllm,DISCRETE_GPU,RTX 4090,1,False,39,256,8,95
-"""  # noqa: E501
-
-
-def test_local_runs_are_scored_where_engine_chip_and_model_are_known(tmp_path):
-    (tmp_path / "local.csv").write_text(LOCAL)
-    found = kinds.read(tmp_path / "local.csv")
-    (row,) = found.rows
-    assert row.system == "rtx_4090" and row.measured["tpot"] == 1 / 95
-    assert len(found.skipped) == 4
-
-
-@pytest.mark.skipif(not kinds.MEASURED.is_dir(), reason="no ../shared/data/measured")
-def test_a_local_run_of_a_dense_model_has_the_share_of_bandwidth_that_its_weights_take():
-    run = {"engine": "llama.cpp", "gpu": "RTX 3060", "gpus": "1", "vram_gb": "12", "batch": "1"}
-    run |= {"model": "Qwen3-8B-GGUF", "moe": "False", "quantisation": "Q8_0", "drafts": "False"}
-    run |= {"out_tok_s": "30"}
-    others = {"moe": "True"}, {"model": "Qwen3-30B-A3B"}, {"batch": "4"}, {"gpu": "B580"}
-    others += {"quantisation": "?"}, {"vram_gb": "8"}, {"model": "phi"}
-    found = list(local_runs.shares([run, *(run | other for other in others)]))
-    assert found == [("llama.cpp", "RTX 3060", pytest.approx(8e9 * 8.5 / 8 * 30 / 360e9))]
 
 
 def test_every_file_beside_the_checkout_is_read():

@@ -9,15 +9,11 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from infer_jax.errors import InputError
 from infer_jax.replays import (
     Prefixes,
     Requests,
     RoutedLog,
     replay_copies,
-    serve_copies,
-    sglang as sglang_rules,
-    vllm as vllm_rules,
 )
 from infer_jax.replays.routers import BY_PREFIX, Beginnings, QueueLoad, chosen
 
@@ -36,7 +32,7 @@ from .servers import (
     small,
     vllm,
 )
-from .serving import SHORT, Case, Machine, step_time
+from .serving import SHORT, Case, step_time
 from .test_prefix_caches import LENGTH, hashed, names, roomy
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -133,20 +129,3 @@ def test_routers_by_prefix():
     for router, begins, queue, copy in (*cases, ("cache_aware", less, (9, 8, 7, 6), 3)):
         load = QueueLoad(jnp.asarray(queue), *2 * [jnp.zeros(4, int)])
         assert choose(router, load, np.asarray(1), begins, np.array([1, 0])) == copy
-
-
-def test_what_copies_refuse():
-    step, requests = partial(step_time, Machine(*5 * [1e-3])), Requests.of([0.0], [10], [2])
-    fits, tiny = vllm_rules(blocks=10, slots=4), vllm_rules(blocks=1, slots=4, block=8)
-    polls = sglang_rules(tokens=100, slots=4, poll=4, overlap=False)
-    for rules, copies, router, says in (
-        (fits, 2, "least", "router is 'least'; allowed: one of round_robin, "),
-        (fits, 2, "cache_aware", "allowed: one by load: requests have no prefixes"),
-        (fits, 0, "round_robin", "copies is 0"),
-        (polls, 2, "round_robin", "poll"),
-        (tiny, 2, "round_robin", "blocks hold alone"),
-    ):
-        with pytest.raises(InputError, match=says):
-            serve_copies(step, rules, requests, copies, router)
-    with pytest.raises(InputError, match="begins is None; allowed: those of prompts"):
-        replay_copies(step, fits, requests, copies=2, router="cache_aware", width=4, turns=8)

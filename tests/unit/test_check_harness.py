@@ -63,13 +63,6 @@ def test_columns_come_in_any_order_may_be_missing_and_unknown_ones_are_named(com
     assert report.agrees and report.read.ignored == ["colour", "when"]
 
 
-def test_empty_cells_are_no_values_and_rows_without_any_are_skipped(compare):
-    report = compare("x,y,area,shape", "2,3,,oblong", "2,3,,", ",3,6,oblong", "13,1,13,", "3,3,9,")
-    assert report.agrees and report.read.rows == 5
-    assert report.compared == 2 and report.cells == {"area": 1, "shape": 1}
-    assert report.skipped == {"no value to compare": 1, "x is empty": 1, "x is 13": 1}
-
-
 def test_one_wrong_cell_is_found_with_its_line(compare):
     report = compare("x,area", "2,4", "", "3,6.0000001", "4,8.0000000001")
     assert not report.agrees
@@ -83,14 +76,6 @@ def test_ties_agree_with_either_side_and_are_counted_apart(compare):
     report = compare("x,area", "7,14", "7,inf", "2,4")
     assert report.agrees and (report.ties, report.turned) == (2, 1)
     assert report.worst["area"] == (0.0, 4)
-
-
-def test_what_agrees_and_what_does_not(compare):
-    """Infinite is infeasible, and must be so here; nothing compared does not agree."""
-    one = "x,area"
-    assert compare(one, "0.5,inf").agrees
-    assert not any(compare(one, x).agrees for x in ("0.5,1", "2,inf", "7,15", "13,26"))
-    assert not compare(one).agrees and not compare("x,y,shape", "2,2,oblong").agrees
 
 
 @pytest.mark.parametrize(

@@ -100,11 +100,6 @@ def test_import_is_light():
     assert seconds < 1.5 or any(imported()[0] < 1.5 for _ in range(2))
 
 
-def test_modules_say_which_question_they_answer():
-    for path in PACKAGE.rglob("*.py"):
-        assert ast.get_docstring(tree_of(path)), f"{path} has no docstring"
-
-
 def trees():
     """(file, its tree) of every file in which kinds of attention are not told apart."""
     for path in PACKAGE.rglob("*.py"):
@@ -180,11 +175,6 @@ def test_no_line_branches_on_a_kind_of_attention():
     timed = ("kernel_timing/",)
     result = {where: x for where, x in result.items() if not where.startswith(timed)}
     assert not result
-
-
-def test_estimators_have_no_imports_for_the_type_checker_alone():
-    for path in (PACKAGE / "estimators").rglob("*.py"):
-        assert "TYPE_CHECKING" not in path.read_text(), f"{path}: a cycle"
 
 
 def test_names_on_demand_are_those_that_type_checkers_read():

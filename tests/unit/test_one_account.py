@@ -290,17 +290,6 @@ def test_visible_memory_is_the_profile_s():
             assert (float(server.visible), float(server.utilization)) == (shown, 0.8)
 
 
-def test_weights_are_the_same_to_the_last_byte():
-    """DeepSeek-V3 over 8 ranks, asked of two verbs in 64 bits by a caller who works in 32."""
-    with jax.enable_x64(False):
-        held = ij.memory("deepseek-v3", "h200_sxm", tp=8, max_model_len=8192).memory
-        fields = ij.estimate("deepseek-v3", "h200_sxm", tp=8, batch=8).fields()
-        weights = float(held.weight_bytes)
-    said = fields["memory"]
-    assert isinstance(said, dict)
-    assert weights == float(said["weights_bytes"]) == sum(map(float, held.weights.values()))
-
-
 def test_slopes_of_the_limit_at_a_given_layout(x64):
     """By finite differences in layout, batch, context and the server's settings; no NaN at 0."""
     arch, hardware = ij.load_model("llama-3.1-8b").architecture, ij.load_system(H100).hardware

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from infer_jax.calibration.pooled import operators
-from infer_jax.calibration.pooled.likelihood import PRIORS, TIED
 from infer_jax.calibration.pooled.operator_laws import LAWS
 from infer_jax.calibration.pooled.operator_priors import fits, pool_priors, toml
 from infer_jax.calibration.pooled.operators import data_folder, operator_tables, package_version
@@ -168,15 +167,6 @@ def test_bad_tables(tmp_path, monkeypatch):
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(InputError, match="a damaged table"):
         operator_tables(data_folder(tmp_path))
-
-
-def test_fit_of_servers_takes_these_priors():
-    shipped = operator_priors()
-    assert {"hopper.gemm_8", "blackwell.attention_8", "grouped", "hop"} <= shipped.keys()
-    for name in shipped.keys() - TIED:
-        prior = shipped[name]
-        assert PRIORS[name].value == prior.value and PRIORS[name].spread >= prior.spread
-        assert prior.spread >= 0.05 and prior.tables > 0
 
 
 @pytest.mark.parametrize("name", LAWS)

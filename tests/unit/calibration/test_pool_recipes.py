@@ -1,15 +1,11 @@
 """Settings of two pools that rows do not state, by the recipes that ran them."""
 
-import jax
-import numpy as np
 import pytest
 
 from infer_jax.calibration.pooled.readers.pool_recipes import KEY, started_as
-from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.published.tables import tables
-from infer_jax.estimators import Disaggregated
 from infer_jax.estimators.disaggregated import Pools
-from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload
+from infer_jax.estimators.serving import Deployment
 
 UNBOUNDED = float(Deployment.of().max_sequences)
 
@@ -56,20 +52,3 @@ def test_every_recipe_is_of_known_form():
         for key, loads in table.items():
             assert KEY.fullmatch(key), key
             assert loads == sorted(set(loads)) and loads[0] >= 1
-
-
-def test_first_tokens_wait_for_a_place_to_decode():
-    """Of 4 x 9 requests 4 x 8 have a place; an eighth of a request's time is waited for one."""
-    estimator = Disaggregated.of(target=Serving.of(engine="trtllm"))
-    system, model = load_system("gb300_nvl72"), load_model("deepseek-r1")
-    work = ServingWorkload.of(isl=1024, osl=8192, batch=9.0)
-    free = pools(1.0, 4.0)
-    bound = free.replace(decode=free.decode.with_(max_sequences=8.0))
-
-    @jax.jit
-    def times(plan):
-        life = estimator.loop(model.architecture, system.hardware, work, plan)
-        return life.ttft, life.tpot
-
-    ttft, tpot = np.array([times(plan) for plan in (free, bound)]).T
-    assert ttft[1] - ttft[0] == pytest.approx(8191.0 * tpot[1] / 8.0, rel=0.03)

@@ -11,29 +11,6 @@ from tests.unit.catalog.test_huggingface import FAMILY, LLAMA, read
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b'{"model_type": "llama", "hidden', "not JSON"),
-        (b" " * (16 * 2**20 + 1), "size"),
-    ],
-    ids=["truncated", "huge"],
-)
-def test_bad_files(tmp_path, content, told):
-    path = tmp_path / "config.json"
-    path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        load_model(path)
-    assert told in str(caught.value) and str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file_and_an_empty_folder(tmp_path):
-    for place in (tmp_path, tmp_path / "nothing.json"):
-        with pytest.raises(InputError, match="no such file"):
-            load_model(place)
-
-
-@pytest.mark.parametrize(
     ("change", "field"),
     [
         ({"hidden_size": float("nan")}, "hidden_size"),

@@ -2,23 +2,14 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from infer_jax.design import QualityWrapper
 from infer_jax.errors import InputError
 from infer_jax.estimators import (
     VARIANTS,
-    AttentionFeedforward,
-    Disaggregated,
-    Economics,
     Estimate,
     Estimator,
-    Offloading,
     Phase,
-    Speculative,
     Wrapper,
 )
 from infer_jax.estimators.serving import Serving
@@ -57,28 +48,6 @@ def test_a_variant_says_what_it_is(name):
     )
 
 
-def test_a_wrapper_answers_as_its_target():
-    inner = Economics.corrected()
-    for wrap in (
-        Speculative.bonus(inner, None, 0.5),
-        AttentionFeedforward.of(target=inner),
-        QualityWrapper.of(target=Speculative.bonus(inner, None, 0.5)),
-    ):
-        assert wrap.innermost is inner and wrap.searches and wrap.smooths and wrap.prices_passes
-        assert not wrap.table, "a profile has coefficients for the target, not for what wraps it"
-        fitted = wrap.fitted_to({"economics": {"launch": 9e-6}, "speculative": {"acceptance": 0.1}})
-        assert isinstance(fitted.innermost, Economics) and type(fitted) is type(wrap)
-        assert float(fitted.innermost.launch) == 9e-6
-        cold = wrap.softened(jnp.asarray(0.25)).innermost
-        assert isinstance(cold, Economics) and cold.smoothing is not None
-        assert float(cold.smoothing) == 0.25 and inner.smoothing is None
-    assert not Disaggregated.of(target=inner).prices_passes
-    assert not QualityWrapper.of(target=Offloading.improved()).prices_passes
-    serving = Serving.of()
-    wrapped = QualityWrapper.of(target=serving)
-    assert float(wrapped.front_time(Plan.of())) == float(serving.front_time(Plan.of())) > 0.0
-
-
 def test_an_estimate_comes_of_steps():
     """TTFT one prompt of 870 new tokens, TPOT 7 tokens, at 2 s each; cost by hand."""
     hardware = nodes()
@@ -90,9 +59,3 @@ def test_an_estimate_comes_of_steps():
         Fixed.of().fitted({"speed": 1.0})
     assert float(Fixed.of().fitted_to({"fixed": {"each": 3.0}, "serving": {}}).each) == 3.0
     assert float(Fixed.of().fitted_to({}).each) == 2.0
-
-
-def test_both_passes_in_one_loop_are_the_same_passes():
-    asked = (Economics.as_planned(), dense(), nodes(), WORK, Plan.of(tp=4, pp=2))
-    plain, looped = jax.jit(Estimator.estimate)(*asked), jax.jit(Estimator.estimate_once)(*asked)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), plain, looped)

@@ -175,14 +175,6 @@ def test_stages_with_one_micro_batch_take_turns_and_with_many_they_overlap():
     assert 1 / 3 < float(many.time / three.time) < 0.5
 
 
-def test_history_costs_attention_alone():
-    fresh, first, whole = (
-        phase(slice_of(64), sequences=1.0, new=new, cached=cached)
-        for new, cached in ((64.0, 0.0), (64.0, 1920.0), (1984.0, 0.0))
-    )
-    assert float(fresh.time) <= float(first.time) < 0.2 * float(whole.time)
-
-
 # ---- search
 
 

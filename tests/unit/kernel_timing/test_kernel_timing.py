@@ -1,16 +1,13 @@
 """Kernels timed on this machine: times that are real, curves that recover, a profile that loads."""
 
-import dataclasses
 from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import infer_jax as ij
 from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
-from infer_jax.estimators.kernels import Curves, Kernels
 from infer_jax.kernel_timing import Timed, families, fitted, kernels, profile
 from infer_jax.kernel_timing.families import FP8
 from infer_jax.kernel_timing.kernels import seconds
@@ -25,12 +22,6 @@ def test_work_is_neither_dropped_nor_merged():
     times = [seconds(jnp.matmul, x, x, repeats=3, min_seconds=2e-3) for x in (small, large)]
     assert times[1] > 4 * times[0] > 0
     assert 2 * 512**3 / times[1] < 2e13  # no CPU does 20 TFLOP/s
-
-
-def test_intervals_in_words():
-    assert profile.interval(0.5, 0.6) == "80 % interval 0.5 to 0.6"
-    for pair in ((0.0, 1.0), (1.0, 1.0), (1e-9, 1.0), (1.0, float("inf"))):
-        assert profile.interval(*pair) == "the data do not determine it"
 
 
 @cache
@@ -82,41 +73,3 @@ def test_a_shape_without_memory_is_left_out():
     assert np.isfinite(built["gemm"].seconds).all()
     with pytest.raises(InputError, match="out of memory"):
         profile.chip_of([r._replace(seconds=float("nan")) for r in lost], 16e9)
-
-
-@pytest.mark.parametrize("base", ["", "h20_sxm"])
-def test_a_profile_loads_as_a_shipped_one(base, tmp_path, x64):
-    one = curve()
-    device = profile.Device(CHIP, 0.0, 1.5, base)
-    path = tmp_path / "mine.toml"
-    path.write_text(profile.text([one], device))
-    system = load_system(path)
-    estimator = Kernels.corrected().fitted(system.coefficients["kernels"])
-    assert isinstance(estimator.efficiency, Curves)
-    stored = estimator.efficiency.gemm
-    for field in dataclasses.fields(stored):
-        value = float(getattr(one.coefficients, field.name))
-        assert float(getattr(stored, field.name)) == pytest.approx(value, rel=1e-3, abs=1e-12)
-    assert "not a serving engine's" in system.sources["kernels.gemm_compute"]
-    assert "of 18 rows" in system.sources["kernels.gemm_compute"]
-    expected = load_system(base).hardware.price if base else 1.5
-    assert float(system.hardware.price) == pytest.approx(float(expected))
-
-
-def test_measure_says_what_it_writes(monkeypatch, tmp_path, x64):
-    """Of times that are known: the text, the rows and the profile are of the same curves."""
-    monkeypatch.setattr("infer_jax.verbs.measure_result.timed", lambda sizes: rows())
-    monkeypatch.setattr("infer_jax.verbs.measure_result.fitted", lambda family, **how: curve())
-    result = ij.measure(tmp_path / "mine.toml", toy=True, price=2.0)
-    assert (tmp_path / "mine.toml").read_text() == result.text()
-    assert len(result.curves) == len(profile.families_of(rows(), CHIP))
-    said = result.to_dict()
-    assert said["file"] == str(tmp_path / "mine.toml") and said["out_of_memory"] == 0
-    assert said["flops_16"] == pytest.approx(2 * 64 * 256 * 256 / 1e-5)
-    assert said["curves"][0]["rows"] == 18 and "median error" in str(result)  # pyright: ignore
-    assert "Use it" not in str(ij.measure(toy=True))
-    pytest.importorskip("matplotlib")
-    result.plot(tmp_path / "errors.svg")
-    assert (tmp_path / "errors.svg").exists()
-    with pytest.raises(InputError, match="out is"):
-        ij.measure(tmp_path / "mine.txt")

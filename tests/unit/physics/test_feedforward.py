@@ -20,14 +20,6 @@ MIXTURE = Experts.of(experts=8, active=3, width=4, inward=1, shared=DENSE)
 touched = jax.jit(ffn.visited_share)
 
 
-def test_dense_by_hand():
-    assert float(ffn.routed_elements(DENSE, WIDTH)) == 3 * 60
-    for none in (ffn.common_elements, ffn.router_elements):
-        assert float(none(DENSE, WIDTH)) == 0.0
-    for one in (ffn.sparsity, ffn.floored_sparsity, ffn.experts, ffn.active_experts):
-        assert float(one(DENSE)) == 1.0
-
-
 def test_experts_by_hand():
     assert float(ffn.routed_elements(MIXTURE, WIDTH)) == 8 * 2 * 40
     assert float(ffn.common_elements(MIXTURE, WIDTH)) == 3 * 60

@@ -9,7 +9,6 @@ from infer_jax.physics.memory.offload_schedule import (
     Graph,
     cache_traffic,
     diagonal_block,
-    diagonal_peak,
     hidden_traffic,
     weight_traffic,
     zigzag_block,
@@ -75,34 +74,6 @@ def test_traffic_and_peak_of_row_by_row_and_zigzag(layers, tokens, samples, batc
             zigzag_peak(graph, alive),
         )
         np.testing.assert_allclose(walked, np.asarray(expected), rtol=1e-14)
-
-
-@pytest.mark.parametrize(("layers", "tokens", "prompt"), [(2, 4, 3), (3, 3, 0), (1, 5, 2)])
-def test_diagonal_loads_once_per_token_and_holds_the_mean(layers, tokens, prompt):
-    """n samples at n different tokens: one pass over the layers gives each its next token.
-
-    After the warm-up, a pass frees one sample and takes in one, so that n passes count as many
-    weight loads as tokens of one sample; held are s + t tokens at t = 1 .. n - 1, one sample new.
-    """
-    samples = 3 * tokens
-    at, done, loads, peaks = {}, 0, [], []
-    for entering in range(samples):
-        at[entering] = 0
-        held = sum(prompt + t for t in at.values() if t > 0)
-        peaks.append(W + tokens * H + C * layers * held)
-        loads.append(layers * W)
-        for r in list(at):
-            at[r] += 1
-            if at[r] == tokens:
-                del at[r]
-                done += 1
-    graph = Graph(layers, prompt, tokens, W, H, C)
-    assert done == samples - tokens + 1
-    steady = peaks[tokens:]
-    assert len(set(steady)) == 1
-    np.testing.assert_allclose(steady[0], diagonal_peak(graph, tokens), rtol=1e-14)
-    # a zig-zag block of n samples loads n L W for n tokens each; so do n passes
-    np.testing.assert_allclose(sum(loads[-tokens:]), weight_traffic(graph, 1), rtol=1e-14)
 
 
 # block sizes, their ratio and its limit; weights, cache and hidden traffic in GiB: the six

@@ -1,6 +1,5 @@
 """Plans at a rate of arrivals against a loop over every layout and every number of replicas."""
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -15,7 +14,6 @@ from infer_jax.estimators.serving import Serving
 from infer_jax.planning import OpenLoop, PlanSpace, Requirements, Side, layouts, search
 from infer_jax.planning.layout import LARGEST
 from infer_jax.specs import Arrivals, Workload
-from infer_jax.specs.lengths import samples
 
 SYSTEM = load_system("h100_sxm")
 SIDE = Side("h100_sxm", SYSTEM.hardware, Serving.of())
@@ -125,29 +123,3 @@ def test_a_frontier_has_no_more_than_three_times_the_replicas_it_needs():
     assert min(c.chips for c in met) == min(fewest.values())
     for c in met:
         assert c.chips <= 3 * fewest.get(c.layout.split(" x ")[1], np.inf)
-
-
-def yardstick() -> float:
-    """Seconds of processor that this machine takes now for 10^8 exponentials."""
-    x, begin = np.random.default_rng(0).random(100_000), time.process_time()
-    for _ in range(1000):
-        np.exp(x)
-    return time.process_time() - begin
-
-
-@pytest.mark.slow
-def test_a_trace_on_one_system_takes_seconds_of_processor(monkeypatch):
-    """Lengths of a trace in 60 shares, a mixture on 64 GPUs, once compiled.
-
-    At most as long as 8 x 10^8 exponentials, some 3 s on an idle core: seconds alone are as many
-    as other work on the machine makes them.
-    """
-    monkeypatch.setattr(programs, "BRISK", BRISK)
-    arch, random = load_model("qwen3-235b-a22b").architecture, np.random.default_rng(0)
-    lengths = samples(*np.round(random.lognormal(6.0, 1.0, (2, 3000))))
-    work = work_of(1400.0, 240.0, 20.0).replace(lengths=lengths)
-    assert plans_of(arch, work, 20.0, p99_ttft=0.4, tpot=0.04)
-    before, begin = yardstick(), time.process_time()
-    assert plans_of(arch, work, 40.0, p99_ttft=0.4, tpot=0.04)
-    spent = time.process_time() - begin
-    assert spent < 8.0 * (before + yardstick()) / 2.0, (spent, before)

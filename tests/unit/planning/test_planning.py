@@ -95,15 +95,6 @@ def test_no_plan_beats_one_of_the_frontier(built):
         assert any(c.tpot <= tpot * near and c.usd_per_mtok <= usd * near for c in met)
 
 
-@pytest.mark.parametrize("name", ["ttft", "tpot"])
-def test_a_looser_limit_never_costs_more(built, name):
-    costs = []
-    for loosened in (1.0, 1.3, 2.0, 10.0):
-        met, _ = chosen(built, **{**LIMIT, name: LIMIT[name] * loosened})
-        costs.append(met[0].usd_per_mtok)
-    assert costs == sorted(costs, reverse=True)
-
-
 def test_where_nothing_meets_the_limits_the_nearest_say_what_they_break(built):
     met, missed = chosen(built, ttft=1e-3, tpot=1e-3)
     assert not met

@@ -1,6 +1,5 @@
 """A float32 sweep decides in float64: its frontier is the float64 frontier, point for point."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -100,21 +99,3 @@ def test_a_device_that_computes_wrong_is_refused_by_name(monkeypatch):
 def test_a_grid_on_which_nothing_fits_has_an_empty_frontier():
     space = Space(arch(), hardware(memory=1e-3), workload(), plan(tp=Axis.values(1, 2)))
     assert sweep(Toy.of(), space, Pareto("speed", "cost"), chunk=8).index == []
-
-
-def test_numbers_that_a_program_in_32_bits_closed_over_are_swept_in_64():
-    """JAX keeps a NumPy constant as wide as the first trace that closed over it."""
-    model, estimator = load_model("llama-3.1-8b"), make("economics.planned")
-    work, spread = Workload.of(isl=1024), Plan.of(tp=1)
-    with jax.enable_x64(False):
-        tpot = jax.jit(
-            lambda batch: (
-                estimator.estimate(
-                    model.architecture, SYSTEMS[0].hardware, work.replace(batch=batch), spread
-                ).tpot
-            )
-        )
-        assert tpot(3.0).dtype == np.float32
-    space = Space(model, SYSTEMS[0], work.replace(batch=Axis.values(1, 3, 9)), spread)
-    answer = sweep(estimator, space, Pareto("speed", "cost"), precision="float32")
-    assert answer.columns["tpot"].dtype == np.float64
