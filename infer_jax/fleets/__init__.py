@@ -1,0 +1,36 @@
+"""Fleets: replicas over time, under traffic, and what they cost."""
+
+from infer_jax.fleets.autoscalers import (
+    Autoscaler as Autoscaler,
+    EventDriven as EventDriven,
+    Horizontal as Horizontal,
+    Observed as Observed,
+    Predictive as Predictive,
+    Schedule as Schedule,
+)
+from infer_jax.fleets.bill import (
+    DailyCost as DailyCost,
+    Reserved as Reserved,
+    daily_cost as daily_cost,
+    reserve as reserve,
+    usd_by_step as usd_by_step,
+)
+from infer_jax.fleets.bound import by_hour as by_hour, fewest as fewest, in_time as in_time
+from infer_jax.fleets.fluid import (
+    Course as Course,
+    Lifecycle as Lifecycle,
+    depth_of as depth_of,
+    good as good,
+    goodput as goodput,
+    period_ttft as period_ttft,
+    service_of as service_of,
+    simulate as simulate,
+)
+from infer_jax.fleets.rates import ramp as ramp, steps_of as steps_of
+from infer_jax.fleets.replica import (
+    Replica as Replica,
+    Service as Service,
+    ServiceLimits as ServiceLimits,
+    share_good as share_good,
+    tabulate as tabulate,
+)

@@ -1,0 +1,158 @@
+"""A fleet over time: replicas that are wanted, that serve, and the requests that wait for them."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from infer_jax.fleets.autoscalers import Autoscaler, Observed, State, extreme
+from infer_jax.fleets.replica import Replica, Service, ServiceLimits, share_good
+from infer_jax.physics.numerics import Smoothing
+from infer_jax.physics.root import crossing
+from infer_jax.specs import Spec, number, spec
+
+HOUR = 3600.0
+
+
+@spec
+class Lifecycle(Spec):
+    """How replicas come and go. Those that leave first finish the requests that they have."""
+
+    start_delay: Array = number(
+        "time from the wish for a replica to its first request: machine, image, weights, graphs",
+        unit="s", kind="time", default=120.0,
+    )  # fmt: skip
+    departures: Array = number(
+        "how often a replica is taken away, as spot instances are, to be replaced at once",
+        unit="1/h", kind="rate", default=0.0,
+    )  # fmt: skip
+
+    @property
+    def serving(self) -> Array:
+        """Share of the time that a replica serves: 1 / (1 + departures x start delay).
+
+        An alternating renewal process (Cox, Renewal Theory, 1962, 7): up for 1 / departures, down
+        for the start delay.
+        """
+        return 1.0 / (1.0 + self.departures * self.start_delay / HOUR)
+
+
+class Course(NamedTuple):
+    """A fleet step by step, arrays of one length."""
+
+    rate: Array  # requests/s that come
+    wanted: Array  # replicas that are paid for: those that serve, and those that start
+    ready: Array  # those that serve
+    in_flight: Array  # requests in one that serves, at the end of the step
+    leaving: Array  # replicas that leave in the step
+    backlog: Array  # requests beyond what full replicas hold
+    wait: Array  # s that a request of this step waits until a replica takes it
+
+
+def depth_of(life: Lifecycle, seconds: float, window: float = 300.0) -> int:
+    """Steps that a fleet has to look back, up to the next power of two; ``window`` s of a policy.
+
+    >>> depth_of(Lifecycle.of(start_delay=120.0), 15.0)
+    32
+    """
+    steps = math.ceil(max(float(life.start_delay), window) / seconds) + 2
+    return 2 ** (steps - 1).bit_length()
+
+
+def simulate(
+    policy: Autoscaler, replica: Replica, life: Lifecycle, limits: ServiceLimits, rates: Array,
+    seconds: Array, first: Array, depth: int,
+) -> Course:  # fmt: skip
+    """The course of a fleet under a policy, from ``first`` replicas that have served for long.
+
+    A replica serves if it has been wanted for the start delay without a break: of the last wishes
+    the least, for what is still starting is given up first. Requests are spread evenly. ``rates``:
+    requests/s of each step, ``seconds`` its length, ``depth`` from ``depth_of``. Gradients are
+    those of whole replicas, 0, unless the policy has a smoothing.
+    """
+    after = life.start_delay / seconds + 1.0
+    start = first * life.serving
+    begun = replica.at_rate(rates[0] / start).in_flight * start
+    history = jnp.full(depth, 1.0) * first
+    state = policy.begin(first, depth, replica, limits)
+    nothing = jnp.zeros_like(rates[0])
+
+    def step(
+        carry: tuple[State, Array, Array, Array, Array], now: tuple[Array, Array]
+    ) -> tuple[tuple[State, Array, Array, Array, Array], tuple[Array, Array, Array]]:
+        state, history, ready, in_flight, rate = carry
+        i, coming = now
+        waits = replica.at(in_flight / ready).waiting * ready
+        waits = waits + jnp.maximum(in_flight - replica.service.in_flight[-1] * ready, 0.0)
+        seen = Observed(i, seconds, rate, in_flight, waits, ready, history[0])
+        state, wanted = policy.decide(state, seen)
+        history = jnp.concatenate([wanted[None], history[:-1]])
+        serve = life.serving * extreme(history, after, largest=False)
+        # those that leave finish what they have
+        in_flight = in_flight * jnp.minimum(serve / ready, 1.0)
+        here = replica.after(in_flight / serve, coming / serve, seconds)
+        return (state, history, serve, here * serve, coming), (wanted, serve, here)
+
+    numbers = jnp.arange(len(rates), dtype=rates.dtype)
+    carry = (state, history, start, begun, nothing)
+    _, (wanted, ready, each) = lax.scan(step, carry, (numbers, rates))
+    leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
+    backlog = jnp.maximum(each - replica.service.in_flight[-1], 0.0) * ready
+    wait = backlog_wait(backlog, ready * replica.capacity, seconds)
+    return Course(rates, wanted, ready, each, leaving, backlog, wait)
+
+
+def backlog_wait(backlog: Array, capacity: Array, seconds: Array) -> Array:
+    """Seconds until a backlog is served by the capacity of later steps, in the order of arrival.
+
+    The horizontal distance of the cumulative curves (Newell, Applications of Queueing Theory,
+    1982, 2); after the last step the capacity stays.
+    """
+    time = (1.0 + jnp.arange(len(backlog))) * seconds
+    served = jnp.cumsum(capacity * seconds)
+    level = served + backlog
+    beyond = jnp.maximum(level - served[-1], 0.0) / capacity[-1]
+    return jnp.where(backlog > 0.0, jnp.interp(level, served, time) - time + beyond, 0.0)
+
+
+def service_of(course: Course, replica: Replica) -> Service:
+    """What requests meet once a replica has taken them, by step."""
+    return replica.at(course.in_flight)
+
+
+def good(
+    course: Course, replica: Replica, limits: ServiceLimits, smoothing: Smoothing = None
+) -> Array:
+    """Share of the requests of each step that keep both limits."""
+    return share_good(service_of(course, replica), limits, course.wait, smoothing)
+
+
+def goodput(course: Course, share: Array) -> Array:
+    """Share of all requests, of ``share`` of each step's; 1 where there are none."""
+    total = jnp.sum(course.rate)
+    some = total > 0.0
+    return jnp.where(some, jnp.sum(course.rate * share) / jnp.where(some, total, 1.0), 1.0)
+
+
+def period_ttft(course: Course, replica: Replica, share: Array, steps: int) -> Array:
+    """Seconds within which ``share`` of each period's requests have their first token.
+
+    The root of sum_i a_i P(TTFT_i + w_i <= t) = share sum_i a_i over the ``steps`` of a period;
+    of a period without requests, that of its replicas.
+    """
+
+    def of(now: tuple[Array, Array, Service]) -> Array:
+        rate, wait, service = now
+        weight = jnp.where(jnp.sum(rate) > 0.0, rate, 1.0)
+        high = jnp.max(service.ttft_within(share) + wait)
+
+        def beyond(t: Array) -> Array:
+            inside = service.share_within(t - wait) - share
+            return jnp.sum(weight * inside) / jnp.sum(weight)
+
+        return crossing(beyond, jnp.zeros_like(high), high)
+
+    rows = course.rate, course.wait, service_of(course, replica)
+    return lax.map(of, jax.tree.map(lambda x: x.reshape(-1, steps, *x.shape[1:]), rows))

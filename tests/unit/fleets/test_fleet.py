@@ -1,0 +1,267 @@
+"""A fleet over time: against the referee in plain Python, closed forms, and an hour by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.fleets import (
+    EventDriven,
+    Horizontal,
+    Lifecycle,
+    Predictive,
+    Schedule,
+    ServiceLimits,
+    by_hour,
+    daily_cost,
+    depth_of,
+    fewest,
+    good,
+    goodput,
+    in_time,
+    period_ttft,
+    ramp,
+    reserve,
+    simulate,
+    usd_by_step,
+)
+from infer_jax.fleets.fluid import backlog_wait
+from tests.unit.fleets import referee
+from tests.unit.fleets.toys import exponential_replica
+from tests.unit.physics.derivatives import agree_at, finite_at, numbers
+
+SECONDS, DEPTH = 15.0, 32
+LIMITS = ServiceLimits.of(ttft=3.0, tpot=0.05, goodput=0.99)
+
+
+def run(policy, rates, first, life=None, seconds=SECONDS):
+    """The course of a fleet of the toy's replicas."""
+    life = Lifecycle.of() if life is None else life
+    given = (jnp.asarray(x, float) for x in (rates, seconds, first))
+    rates, seconds, first = given
+    return simulate(policy, exponential_replica(), life, LIMITS, rates, seconds, first, DEPTH)
+
+
+course_of = jax.jit(run)
+
+
+def random_rates(draw, steps=40):
+    """Requests/s of some periods of ten steps, some of them none at all."""
+    levels = draw.uniform(0.0, 16.0, steps // 10) * (draw.random(steps // 10) > 0.15)
+    return np.maximum(np.repeat(levels, 10), 0.0)
+
+
+KINDS = {
+    "horizontal": (
+        lambda d: Horizontal.of(
+            target=d.uniform(2.0, 8.0),
+            tolerance=d.choice([0.0, 0.1, 0.3]),
+            maximum=9,
+            stabilization=float(d.choice([15.0, 60.0, 100.0, 300.0])),
+            pods=float(d.choice([1, 4])),
+            percent=float(d.choice([0.0, 0.5, 1.0])),
+            sync=float(d.choice([15.0, 30.0, 45.0])),
+        ),
+        lambda p, server, first: referee.Pods(p, False, first),
+    ),
+    "event driven": (
+        lambda d: EventDriven.of(
+            target=d.uniform(0.2, 8.0), stabilization=float(d.choice([30.0, 300.0])), minimum=2
+        ),
+        lambda p, server, first: referee.Pods(p, True, first),
+    ),
+    "predictive": (
+        lambda d: Predictive.of(
+            interval=float(d.choice([15.0, 60.0, 180.0])),
+            trend=float(d.choice([0.0, 1.0])),
+            maximum=12,
+        ),
+        lambda p, server, first: referee.Planner(
+            p, float(exponential_replica().mean_rate_within(LIMITS.ttft, LIMITS.tpot))
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_course_is_that_of_the_published_rules_in_plain_python(kind):
+    """Replicas wanted, ready and requests in flight of 70 random fleets of each kind, at 1e-9."""
+    make, judge = KINDS[kind]
+    server = referee.Server(exponential_replica())
+    moved = 0
+    for seed in range(70):
+        draw = np.random.default_rng(seed)
+        policy, rates, first = make(draw), random_rates(draw), float(draw.integers(2, 6))
+        delay, away = float(draw.choice([0.0, 20.0, 37.5, 120.0])), float(draw.choice([0.0, 2.0]))
+        life = Lifecycle.of(start_delay=delay, departures=away)
+        course = course_of(policy, rates, first, life)
+        expected = referee.fleet(
+            judge(policy, server, first), server, delay, away, rates, SECONDS, first
+        )
+        wanted, ready, held = np.array(expected).T
+        np.testing.assert_allclose(course.wanted, wanted, rtol=1e-9, err_msg=str(seed))
+        np.testing.assert_allclose(course.ready, ready, rtol=1e-9, err_msg=str(seed))
+        whole = np.asarray(course.in_flight * course.ready)
+        np.testing.assert_allclose(whole, held, rtol=1e-9, atol=1e-9, err_msg=str(seed))
+        moved += len(set(wanted))
+    assert moved > 140  # they scale
+
+
+def test_a_constant_rate_settles_where_erlang_says():
+    """Three M/M/4 of 1.8 requests/s each: their mean number in flight, for hours."""
+    replica = exponential_replica()
+    policy = Schedule.of(replicas=1.0).replace(replicas=jnp.full(2000, 3.0))
+    course = course_of(policy, np.full(2000, 5.4), 3.0)
+    exact = float(jnp.interp(1.8, replica.service.rate, replica.service.in_flight))
+    assert course.in_flight == pytest.approx(np.full(2000, exact), rel=1e-9)
+    assert np.all(np.asarray(course.wait) == 0.0)
+
+
+def test_an_overloaded_hour_by_hand():
+    """2 replicas answer 4 requests/s of 5 that come: after an hour 3600 wait, for 900 s.
+
+    The table holds what a replica at 0.99 of its capacity has in flight; beyond it all that comes
+    and is not answered waits. In the second hour 3 come, and the queue is gone after an hour.
+    """
+    hour = 240
+    rates = np.r_[np.full(hour, 5.0), np.full(hour, 3.0)]
+    policy = Schedule.of(replicas=1.0).replace(replicas=jnp.full(2 * hour, 2.0))
+    replica = exponential_replica()
+    course = course_of(policy, rates, 2.0)
+    full = 2.0 * float(replica.service.in_flight[-1])
+    begun = full  # the first rate is beyond what two serve: they begin full
+    backlog = np.asarray(course.backlog)
+    assert backlog[hour - 1] == pytest.approx(begun - full + 3600.0 * 1.0, rel=1e-9)
+    assert float(course.wait[hour - 1]) == pytest.approx(3600.0 / 4.0, rel=1e-9)
+    assert backlog[2 * hour - 1] == pytest.approx(0.0, abs=1e-6)
+    shares = good(course, replica, LIMITS)
+    # only the first steps' requests are still within 3 s, and none of the queue's
+    assert np.all(np.asarray(shares)[1 : 2 * hour - 1] <= 0.99) and float(shares[100]) == 0.0
+    # 2 replicas at 3.6 USD/h over two hours
+    one = jnp.asarray(1.0)
+    usd = float(jnp.sum(usd_by_step(course, replica, jnp.asarray(SECONDS))))
+    assert usd == pytest.approx(14.4, rel=1e-12)
+    day = daily_cost(course, replica, jnp.asarray(SECONDS), one, 0.5 * one)
+    assert float(day.usd) == pytest.approx(14.4 * 12.0)
+    assert float(day.replica_hours) == pytest.approx(48.0)
+    watts = 2.0 * (100.0 + 600.0 * 0.99)  # full replicas all the time
+    assert float(day.joules) == pytest.approx(watts * 86_400.0, rel=1e-3)
+    assert float(day.grams) == pytest.approx(float(day.joules) / 3.6e6 * 500.0)
+
+
+def test_replicas_that_leave_are_paid_until_their_requests_are_done():
+    rates = np.full(8, 1.0)
+    policy = Schedule.of(replicas=1.0).replace(replicas=jnp.asarray([3.0] * 4 + [1.0] * 4))
+    course, replica = course_of(policy, rates, 3.0), exponential_replica()
+    usd = np.asarray(usd_by_step(course, replica, jnp.asarray(SECONDS))) / 3.6 * 3600.0
+    latency = float(replica.at(course.in_flight[4]).latency)
+    extra = np.where(np.arange(8) == 4, 2.0 * latency, 0.0)
+    assert usd == pytest.approx(np.array([45.0] * 4 + [15.0] * 4) + extra)
+
+
+def test_a_wait_ends_when_later_capacity_has_served_the_queue():
+    """10 and 6 requests wait; 1 a second is served in the first 15 s, then 2, then 0.5."""
+    capacity = jnp.asarray([1.0, 2.0, 0.5])
+    wait = backlog_wait(jnp.asarray([10.0, 6.0, 3.0]), capacity, jnp.asarray(15.0))
+    assert wait.tolist() == [5.0, 12.0, 6.0]
+
+
+def test_ramps_keep_the_mean_of_every_period_and_never_fall_below_zero():
+    draw = np.random.default_rng(0)
+    rates = draw.exponential(3.0, 50) * (draw.random(50) > 0.2)
+    steps = np.asarray(ramp(jnp.asarray(rates), 12)).reshape(50, 12)
+    assert steps.mean(axis=1) == pytest.approx(rates, abs=1e-12) and steps.min() >= 0.0
+    assert np.all(np.asarray(ramp(jnp.full(3, 2.0), 4)) == 2.0)
+
+
+def test_the_fewest_replicas_and_schedules_by_hand():
+    """1.5 requests/s of a replica within limits: 1, 2 and 4 for 0, 2.9 and 5.9."""
+    replica = exponential_replica()
+    limits = LIMITS.with_(ttft=1e3, tpot=0.01 + 0.03 * 0.75)
+    assert float(replica.rate_within(limits)) == pytest.approx(1.5, rel=1e-9)
+    rates = jnp.asarray([[0.0, 0.0], [1.0, 2.9], [5.9, 3.0]])
+    assert fewest(rates, replica, Lifecycle.of(), limits).tolist() == [1.0, 2.0, 4.0]
+    spot = Lifecycle.of(departures=15.0, start_delay=120.0)  # serves 2/3 of the time
+    assert fewest(rates, replica, spot, limits).tolist() == [1.0, 3.0, 6.0]
+    needed = jnp.asarray([1.0, 5.0, 2.0, 3.0, 4.0])
+    assert by_hour(needed, 2).tolist() == [4.0, 5.0, 4.0, 5.0, 4.0]
+    assert in_time(needed[:2], 3, 2).tolist() == [1.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+
+
+def test_as_many_are_reserved_as_are_cheapest():
+    """Every number of reserved replicas, by brute force."""
+    draw = np.random.default_rng(1)
+    used = draw.integers(1, 20, 168).astype(float)
+    for price in (0.3, 0.55, 0.8, 1.0):
+        found = reserve(jnp.asarray(used), jnp.asarray(price))
+        costs = [price * k + np.maximum(used - k, 0.0).mean() for k in range(22)]
+        paid = price * float(found.replicas) + np.maximum(used - float(found.replicas), 0).mean()
+        assert paid == pytest.approx(min(costs), rel=1e-12)
+        assert float(found.cost) == pytest.approx(min(costs) / used.mean(), rel=1e-12)
+
+
+def test_the_ttft_of_a_period_is_that_of_its_requests_together():
+    """The share within it, by brute force over steps with and without a queue."""
+    rates = np.r_[np.full(40, 5.0), np.full(40, 1.0), np.zeros(40)]
+    policy = Schedule.of(replicas=1.0).replace(replicas=jnp.full(120, 2.0))
+    course, replica = course_of(policy, rates, 2.0), exponential_replica()
+    for share in (0.5, 0.99):
+        found = period_ttft(course, replica, jnp.asarray(share), 40)
+        for i in range(2):
+            part = slice(40 * i, 40 * i + 40)
+            here = replica.at(course.in_flight[part])
+            ends = [found[i] * (1.0 + x) - course.wait[part] for x in (-1e-6, 1e-6)]
+            below, above = (np.average(here.share_within(t), weights=rates[part]) for t in ends)
+            assert below <= share <= above  # of an idle replica most come at once
+        assert np.isfinite(float(found[2]))
+
+
+def total(target, delay, away, level, ttft):
+    """Dollars and the share of good requests of a day of an autoscaler of real replicas."""
+    one = jnp.ones_like(delay)
+    policy = Horizontal.of(stabilization=60.0).replace(target=target, smoothing=one)
+    life = Lifecycle.of().replace(start_delay=delay, departures=away)
+    shape = 1.0 + 0.5 * jnp.sin(jnp.arange(48) / 8.0)
+    limits, seconds = ServiceLimits.of().replace(ttft=ttft), 15.0 * one
+    replica, first = exponential_replica(), 2.0 * one
+    course = simulate(policy, replica, life, limits, level * shape, seconds, first, DEPTH)
+    share = goodput(course, good(course, replica, limits, 0.1 * one))
+    return jnp.sum(usd_by_step(course, replica, seconds)) + share
+
+
+def test_gradients_agree_and_stay_finite_without_traffic_at_capacity_and_with_one_replica():
+    agree_at(
+        total, *(numbers(*x) for x in ((4.3, 52.0, 0.7, 3.1, 3.0), (2.7, 95.0, 0.1, 7.3, 2.0)))
+    )
+    full = 2.0 / 1.5  # the peak is the capacity of the first two, of the only one
+    points = ((4.0, 60.0, 0.0, 0.0, 3.0), (4.0, 0.0, 0.0, 2.0 * full, 3.0),
+              (1e4, 30.0, 0.0, full, 3.0), (1e4, 30.0, 0.0, 50.0, 0.0))  # fmt: skip
+    finite_at(total, *(numbers(*x) for x in points))
+
+
+def test_a_thousand_policies_are_one_trace():
+    traces = []
+
+    def cost(target, stabilization):
+        traces.append(1)
+        policy = Horizontal.of().replace(target=target, stabilization=stabilization)
+        course = run(policy, 4.0 + 3.0 * np.sin(np.arange(120) / 20.0), 3.0)
+        return jnp.sum(course.wanted), jnp.min(course.ready)
+
+    many = jax.jit(jax.vmap(cost))
+    targets = jnp.linspace(1.0, 9.0, 1000)
+    wanted, _ = many(targets, jnp.full(1000, 300.0))
+    many(targets + 1.0, jnp.full(1000, 60.0))
+    assert len(traces) == 1
+    assert wanted.shape == (1000,) and len(np.unique(np.asarray(wanted))) > 20
+    assert float(wanted[0]) > float(wanted[-1])
+    for i in (0, 500, 999):
+        alone = course_of(
+            Horizontal.of(target=float(targets[i])), 4.0 + 3.0 * np.sin(np.arange(120) / 20.0), 3.0
+        )
+        assert float(wanted[i]) == pytest.approx(float(jnp.sum(alone.wanted)), rel=1e-12)
+
+
+def test_a_fleet_looks_back_as_far_as_its_delay_and_its_window():
+    assert depth_of(Lifecycle.of(start_delay=600.0), 15.0) == 64
+    assert depth_of(Lifecycle.of(start_delay=0.0), 15.0, 600.0) == 64

@@ -1,0 +1,158 @@
+"""The table of a replica: what it is read for, against closed forms and brute force."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer_jax.fleets import ServiceLimits, share_good, tabulate
+from infer_jax.fleets.replica import FULLEST, IDLE, POINTS
+from infer_jax.physics import scheduling
+from infer_jax.physics.scheduling import LEVELS
+from tests.unit.fleets.toys import erlang_c, exponential_replica, wait_at
+from tests.unit.physics.derivatives import agree_at, finite_at, numbers
+
+
+def test_shares_and_times_are_inverse_and_exact_at_the_percentiles_of_the_law():
+    replica = exponential_replica()
+    here = replica.at_rate(jnp.asarray([1.85, 1.9, 1.95]))
+    for i, level in enumerate(LEVELS):
+        assert here.ttft_within(level) == pytest.approx(np.asarray(here.ttft_at[:, i]), rel=1e-12)
+    for share in (0.3, 0.7, 0.93, 0.97, 0.995, 0.9999):
+        times = here.ttft_within(share)
+        assert here.share_within(times) == pytest.approx(share * np.ones(3), rel=1e-9)
+    assert here.share_within(jnp.asarray(-1.0)) == pytest.approx(np.zeros(3), abs=0)
+
+
+def test_tails_beyond_the_last_percentile_are_the_exponential_ones_of_erlang():
+    """Waits of M/M/m fall as exp(-(m mu - rate) t), at 0.999 and between 0.95 and 0.99."""
+    servers, mu, rate = 4, 0.5, 1.8
+    here = exponential_replica(servers, mu).at_rate(jnp.asarray(rate))
+    # one percent is what the table's linear reading between its loads adds
+    for level in (0.97, 0.999):
+        exact = 0.1 + wait_at(level, rate, mu, servers)
+        assert float(here.ttft_within(level)) == pytest.approx(exact, rel=0.01)
+
+
+def test_the_rate_within_limits_is_the_largest_that_keeps_them():
+    replica = exponential_replica()
+    for ttft, tpot, goodput in ((3.0, 1.0, 0.99), (30.0, 0.031, 0.9), (2.0, 0.05, 0.97)):
+        limits = ServiceLimits.of(ttft=ttft, tpot=tpot, goodput=goodput)
+        within = float(replica.rate_within(limits))
+        tried = np.linspace(0.0, FULLEST * 2.0, 20_001)
+        every = replica.at_rate(jnp.asarray(tried))
+        keeps = np.asarray((every.ttft_within(goodput) <= ttft) & (every.tpot <= tpot))
+        assert within == pytest.approx(tried[keeps].max(), abs=2e-4)
+    assert float(replica.rate_within(ServiceLimits.of(ttft=0.01))) == 0.0  # an idle one breaks it
+
+
+def test_the_staffing_of_erlang_c_is_found():
+    """Servers for 90 % within 1.5 s at a rate, by the closed form: one replica is four of them."""
+    replica = exponential_replica(servers=4, mu=0.5)
+    limits = ServiceLimits.of(ttft=0.1 + 1.5, tpot=1.0, goodput=0.9)
+    rate = float(replica.rate_within(limits))
+    # bisection in closed form
+    low, high = 0.1, 1.999
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if wait_at(0.9, middle, 0.5, 4) <= 1.5 else (low, middle)
+    assert rate == pytest.approx(low, rel=2e-3)  # the table is linear between its loads
+
+
+def test_good_requests_are_none_beyond_the_limit_of_tpot():
+    here, limits = (
+        exponential_replica().at_rate(jnp.asarray(1.0)),
+        ServiceLimits.of(ttft=1.0, tpot=0.02),
+    )
+    assert float(share_good(here, limits)) == 0.0
+    kept = limits.with_(tpot=0.05)
+    assert float(share_good(here, kept)) == float(here.share_within(jnp.asarray(1.0)))
+    soft = [float(share_good(here, kept, smoothing=jnp.asarray(x))) for x in (0.1, 0.02)]
+    assert soft[0] < soft[1] < float(share_good(here, kept)) < soft[1] * 1.0001
+
+
+def replica_leaves(held, coming, limit):
+    """A number of each reading, for gradients."""
+    replica = exponential_replica()
+    after = replica.after(held, coming, jnp.asarray(15.0))
+    here = replica.at(after)
+    wait = limit * 0.1
+    good = here.share_within(limit - wait) + here.ttft_within(0.995) + here.waiting
+    return good + replica.rate_within(ServiceLimits.of().replace(ttft=limit)) + after
+
+
+def test_gradients_agree_and_stay_finite_at_the_ends_of_the_table():
+    agree_at(replica_leaves, *(numbers(*x) for x in ((2.0, 1.1, 3.0), (40.0, 2.5, 2.0))))
+    edge = float(exponential_replica().service.in_flight[-1])
+    points = ((0.0, 0.0, 2.0), (edge, 0.0, 2.0), (edge, 2.0, 1e-3), (1e5, 0.0, 0.0))
+    finite_at(replica_leaves, *(numbers(*x) for x in points))
+
+
+class Answer:
+    """Estimates at several rates of an instance of two chips."""
+
+    def __init__(self, rate):
+        ones = jnp.ones_like(rate)
+        self.latency, self.ttft, self.tpot, self.chips = 2.0 + rate, ones, 0.1 * ones, 2.0 * ones
+        self.percentiles = {f"p{100 * x:g}": (1.0 + x) * ones for x in LEVELS}
+        self.power = 300.0 * ones
+        terms = {"queue": 0.1 * rate, "other prefills": 0.2 * rate}
+        self.prefill = type("Phase", (), {"terms": terms})
+        limit = type("Limit", (), {"capacity": 8.0 * ones})
+        self.decode = type("Phase", (), {"limits": {"arrivals": limit}})
+
+
+jax.tree_util.register_pytree_node(
+    Answer,
+    lambda x: (
+        ((x.latency, x.ttft, x.tpot, x.chips, x.power), x.percentiles, x.prefill.terms),
+        x.decode,
+    ),
+    lambda aux, leaves: _rebuilt(aux, leaves),
+)
+
+
+def _rebuilt(decode, leaves):
+    answer = object.__new__(Answer)
+    (answer.latency, answer.ttft, answer.tpot, answer.chips, answer.power), answer.percentiles = (
+        leaves[:2]
+    )
+    answer.prefill, answer.decode = type("Phase", (), {"terms": leaves[2]}), decode
+    return answer
+
+
+def test_a_table_is_the_estimates_from_idle_to_nearly_full():
+    """Little's law gives requests in flight and waiting; the rent is that of two chips."""
+    hardware = type("Hardware", (), {"price": 3.0})()
+    asked = []
+    replica = tabulate(lambda rate: asked.append(rate) or Answer(rate), hardware)
+    assert [len(x) for x in asked] == [POINTS, POINTS] and float(asked[0][0]) == IDLE
+    service, rate = replica.service, np.asarray(replica.service.rate)
+    assert rate[0] == 0.0 and rate[-1] == pytest.approx(FULLEST * 8.0)
+    assert np.all(np.diff(rate) > 0)
+    assert service.in_flight == pytest.approx(rate * (2.0 + rate), rel=1e-6)
+    assert service.waiting == pytest.approx(rate * 0.3 * rate, abs=1e-6)
+    assert float(replica.usd_per_hour) == 6.0
+    assert service.power == pytest.approx(600.0 * np.ones(POINTS))
+    assert service.ttft_at.shape == (POINTS, len(LEVELS))
+
+
+def test_the_open_loop_of_the_house_is_erlangs_where_its_requests_are_exponential():
+    """Four slots, steps of one length whoever runs, and outputs of variation 1: M/M/4."""
+    step, slots, mean = 0.05, 4, 41.0
+    # two lengths that have the first two moments of an exponential one
+    chances, outputs = np.array([0.8, 0.2]), mean * np.array([0.5, 3.0])
+    assert chances @ outputs == mean and chances @ (outputs / mean - 1.0) ** 2 == 1.0
+    kinds = scheduling.Kinds(*map(jnp.asarray, (chances, np.ones(2), np.zeros(2), outputs)))
+    sizes = (jnp.asarray(x) for x in (1e6, float(slots), 1e12))
+    server = scheduling.ServerLimits(*sizes, phase=0.0)
+
+    def law(decoding, prompts, new, cached):
+        return step + 0.0 * (decoding + prompts + new + cached)
+
+    mu = 1.0 / (step * mean)
+    rates = np.array([0.5, 0.8, 0.95]) * slots * mu
+    found = jax.jit(jax.vmap(lambda rate: scheduling.open_loop(law, kinds, server, rate)))(rates)
+    exact = [erlang_c(r / mu, slots) / (slots * mu - r) for r in rates]
+    assert found.capacity == pytest.approx(slots * mu * np.ones(3), rel=1e-6)
+    assert found.slot_wait == pytest.approx(np.array(exact), rel=0.02), (found.slot_wait, exact)

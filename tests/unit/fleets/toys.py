@@ -1,0 +1,44 @@
+"""Replicas whose service is known in closed form: exponential servers with one queue."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+
+from infer_jax.fleets import Replica, Service
+from infer_jax.fleets.replica import loads
+from infer_jax.physics.scheduling import LEVELS
+
+
+def erlang_c(offered: float, servers: int) -> float:
+    """The chance of waiting in M/M/m, from its sum."""
+    last = offered**servers / math.factorial(servers) * servers / (servers - offered)
+    return last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)
+
+
+def wait_at(level: float, rate: float, mu: float, servers: int) -> float:
+    """The wait (s) of M/M/m that a share ``level`` does not exceed."""
+    chance = erlang_c(rate / mu, servers)
+    return math.log(max(chance / (1.0 - level), 1.0)) / (servers * mu - rate)
+
+
+def exponential_replica(servers: int = 4, mu: float = 0.5, first: float = 0.1) -> Replica:
+    """M/M/m: ``mu`` answers a second of a server; the first token ``first`` s after the wait."""
+    capacity = servers * mu
+    rate = loads() * capacity
+    chance = np.array([erlang_c(r / mu, servers) for r in rate])
+    wait = chance / (capacity - rate)
+    times = [[first + wait_at(x, r, mu, servers) for x in LEVELS] for r in rate]
+    ones = np.ones_like(rate)
+    service = Service(
+        rate=rate,
+        in_flight=rate * (wait + 1.0 / mu),
+        waiting=rate * wait,
+        ttft=first + wait,
+        ttft_at=np.array(times),
+        tpot=0.01 + 0.03 * rate / capacity,
+        latency=wait + 1.0 / mu,
+        power=100.0 + 600.0 * rate / capacity * ones,
+    )
+    service = Service(*(jnp.asarray(x) for x in service))
+    return Replica(service, jnp.asarray(capacity), jnp.asarray(3.6))
