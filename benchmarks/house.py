@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_293,
-    "lines of code of the package": 38_956,
-    "lines of the package": 67_549,
-    "files of the package": 449,
+    "lines of code of the package": 39_276,
+    "lines of the package": 68_288,
+    "files of the package": 456,
     "lines of experiments": 12_029,
-    "lines of tests": 31_716,
+    "lines of tests": 32_457,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
