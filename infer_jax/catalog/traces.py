@@ -6,7 +6,7 @@ tokens by a number that stands for the block and all before it: equal numbers ar
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -15,11 +15,20 @@ import numpy as np
 
 from infer_jax.catalog.foreign import json_lines
 from infer_jax.catalog.measurements.cells import MAX_BYTES, Cells, contents, read_rows
+from infer_jax.catalog.trace_forms import (
+    BLOCK as BLOCK,
+    FORMATS,
+    MEASURED,
+    PARENT,
+    UNANSWERED,
+    Form,
+    form_of,
+)
+from infer_jax.catalog.trace_runs import columns_of_runs
+from infer_jax.catalog.trace_table import read_table
 from infer_jax.errors import InputError
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import samples
-
-BLOCK = 512  # tokens a hashed block of Mooncake's traces
 
 
 def cached_tokens(
@@ -57,34 +66,42 @@ def cached_tokens(
 class Trace:
     """Requests in order of arrival: one number each of seconds, prompt and output tokens.
 
-    ``arrivals`` is empty where the file has no times, ``hashes`` where it hashes no prompts.
-    ``dropped`` counts requests without output, which BurstGPT logs as failed. ``first`` and
-    ``last``: seconds of their first and last tokens on a real server, if the file has them.
+    ``arrivals`` is empty where the file has no times, ``hashes`` where it hashes no prompts, in
+    blocks of ``block`` tokens. ``sessions`` numbers the conversation of each request; it is empty
+    where the file has none. ``dropped`` counts requests without output, which BurstGPT logs as
+    failed, ``damaged`` rows that were skipped. ``start``: when the first one came, seconds since
+    1970, where the file has dates. ``first`` and ``last``: seconds of their first and last tokens
+    on a real server, if the file has them.
     """
 
     file: str
-    source: str  # azure, burstgpt, mooncake, vidur, llmservingsim (run), apex, vllm, sglang
+    source: str  # the name of a form below, vllm or sglang
     arrivals: np.ndarray
     isl: np.ndarray
     osl: np.ndarray
     hashes: tuple[tuple[int, ...], ...] = ()
+    block: int = BLOCK
+    sessions: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
     dropped: int = 0
+    damaged: int = 0
+    start: float | None = None
     first: np.ndarray = field(default_factory=lambda: np.zeros(0))
     last: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.isl)
 
-    def prefix(self, *, block: int = BLOCK, capacity: int | None = None) -> np.ndarray:
+    def prefix(self, *, block: int | None = None, capacity: int | None = None) -> np.ndarray:
         """Cached tokens of each prompt; zeros where the trace hashes no prompts.
 
-        ``capacity`` is the cache in blocks of ``block`` tokens; None evicts nothing.
+        ``capacity`` is the cache in blocks of ``block`` tokens (the trace's own where not given);
+        None evicts nothing.
         """
         if not self.hashes:
             return np.zeros_like(self.isl)
-        return cached_tokens(self.hashes, self.isl, block=block, capacity=capacity)
+        return cached_tokens(self.hashes, self.isl, block=block or self.block, capacity=capacity)
 
-    def hit_ratio(self, *, block: int = BLOCK, capacity: int | None = None) -> float:
+    def hit_ratio(self, *, block: int | None = None, capacity: int | None = None) -> float:
         """Share of all prompt tokens that are cached (see ``prefix``)."""
         return float(self.prefix(block=block, capacity=capacity).sum() / self.isl.sum())
 
@@ -112,7 +129,7 @@ class Trace:
         *,
         batch: float | None = None,
         rate: float | None = None,
-        block: int = BLOCK,
+        block: int | None = None,
         capacity: int | None = None,
     ) -> Workload:
         """The trace as a workload: the distribution of lengths, prefix hits, and the load.
@@ -146,34 +163,6 @@ class Trace:
         return gaps
 
 
-class Form(NamedTuple):
-    """Columns of a format and the unit of its times in seconds; 0: a date and a time of day."""
-
-    source: str
-    arrival: str
-    prompt: str
-    output: str
-    second: float
-
-
-FORMS = (
-    Form("azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0),
-    Form("burstgpt", "Timestamp", "Request tokens", "Response tokens", 1.0),
-    Form("mooncake", "timestamp", "input_length", "output_length", 1e-3),
-    Form("vidur", "arrived_at", "num_prefill_tokens", "num_decode_tokens", 1.0),
-    Form("llmservingsim", "arrival_time_ns", "input_toks", "output_toks", 1e-9),
-    Form("llmservingsim run", "arrival_time", "input_toks", "output_toks", 1.0),
-    Form("apex", "StartTimeOffset", "ContextTokens", "GeneratedTokens", 1e-9),
-)
-# a run of a server: when the engine queued a request, and when it had its first and last token
-MEASURED = ("queued_ts", "first_token_ts", "last_token_ts")
-UNANSWERED = "burstgpt"  # logs failed requests with no response token: they are dropped
-FORMATS = (
-    "a trace of Azure, BurstGPT, Mooncake, Vidur, LLMServingSim or APEX+, or a detailed result "
-    "of vLLM's or SGLang's benchmark"
-)
-
-
 class Request(NamedTuple):
     """A row of a trace; ``measured``: seconds of ``MEASURED`` by the engine's clock; or nothing."""
 
@@ -182,12 +171,15 @@ class Request(NamedTuple):
     output: float
     hashes: tuple[int, ...]
     measured: tuple[float, ...]
+    session: object = None
 
 
-def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
+def read_trace(path: str | os.PathLike[str], line: int = 0, *, skip_damaged: bool = False) -> Trace:
     """The requests of a trace in order of arrival, the first at time 0.
 
     ``line``: that of a run in a file of several detailed results; 0: all that the file has.
+    ``skip_damaged``: malformed rows are counted and left out. With pyarrow tables of millions of
+    rows take seconds.
 
     Raises:
         InputError: an unknown format, a missing column, a malformed cell, an empty prompt or
@@ -195,28 +187,54 @@ def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
     """
     file, text = str(path), contents(path)
     if text.lstrip()[:1] in "{[":
-        documents = json_lines(file, text, MAX_BYTES)
-        values = [(n, value) for n, value in documents if line in (0, n)]
-        first = values[0][1] if values else None
-        first = first[0] if isinstance(first, list) and first else first
-        if isinstance(first, dict) and "conversations" in first:
-            allowed = "a trace with token counts: conversations are text and need a tokenizer"
-            raise InputError(file, "", "ShareGPT's conversations", allowed)
-        detailed = any(isinstance(value, dict) and "input_lens" in value for _, value in values)
-        rows = []
-        for n, value in values:
-            if not isinstance(value, dict):
-                at = f"line {n}" if n else ""
-                raise InputError(file, at, "unrecognised contents", FORMATS)
-            rows.append(Cells(file, n, value))
-        if detailed:
-            return _detailed(file, rows)
+        rows = _documents(file, text, line)
+        if any("input_lens" in cells.values for cells in rows):
+            return Trace(file=file, **columns_of_runs(rows))
     else:
+        header = read_rows(file, text)[1]
+        table = _table(file, text, form_of(file, dict.fromkeys(header)), header, skip_damaged)
+        if table is not None:
+            return table
         rows = list(read_rows(file, text)[2])
     if not rows:
         raise InputError(file, "", "no requests", FORMATS)
-    form = _form(file, rows[0].values)
-    requests = [_request(cells, form) for cells in rows]
+    return _of_rows(file, rows, skip_damaged)
+
+
+def _documents(file: str, text: str, line: int) -> list[Cells]:
+    """The objects of JSON, one to a line; of all lines where ``line`` is 0.
+
+    Raises:
+        InputError: not JSON, what is no object, or ShareGPT's conversations.
+    """
+    values = [(n, x) for n, x in json_lines(file, text, MAX_BYTES) if line in (0, n)]
+    first = values[0][1] if values else None
+    first = first[0] if isinstance(first, list) and first else first
+    if isinstance(first, dict) and "conversations" in first:
+        allowed = "a trace with token counts: conversations are text and need a tokenizer"
+        raise InputError(file, "", "ShareGPT's conversations", allowed)
+    rows = list[Cells]()
+    for n, value in values:
+        if not isinstance(value, dict):
+            raise InputError(file, f"line {n}" if n else "", "unrecognised contents", FORMATS)
+        rows.append(Cells(file, n, value))
+    return rows
+
+
+def _of_rows(file: str, rows: list[Cells], skip_damaged: bool) -> Trace:
+    """A trace row by row.
+
+    Raises:
+        InputError: as ``read_trace``.
+    """
+    form = form_of(file, rows[0].values)
+    requests, roots = list[Request](), dict[object, object]()
+    for cells in rows:
+        try:
+            requests.append(_request(cells, form, roots))
+        except InputError:
+            if not skip_damaged:
+                raise
     answered = [r for r in requests if r.output or form.source != UNANSWERED]
     if not answered:
         raise InputError(file, form.output, "0 in every row", "requests that were answered")
@@ -226,6 +244,7 @@ def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
         raise bare.error("hash_ids", "missing", "the blocks of every prompt, or of none")
     answered.sort(key=lambda request: request.arrival)
     arrivals, isl, osl = np.array([request[:3] for request in answered]).T.copy()
+    ids = [request.session for request in answered]
     return Trace(
         file=file,
         source=form.source,
@@ -233,28 +252,65 @@ def read_trace(path: str | os.PathLike[str], line: int = 0) -> Trace:
         isl=isl,
         osl=osl,
         hashes=tuple(request.hashes for request in answered) if any(hashed) else (),
+        block=form.block,
+        sessions=_numbered(ids) if None not in ids else np.zeros(0, int),
         dropped=len(requests) - len(answered),
+        damaged=len(rows) - len(requests),
+        start=None if form.second else float(arrivals[0]),
         **_measured(answered, arrivals),
     )
 
 
-def _form(file: str, columns: Mapping[str, object]) -> Form:
-    """The format with these columns.
+def _table(
+    file: str, text: str, form: Form, header: Sequence[str], skip_damaged: bool
+) -> Trace | None:
+    """A trace of a CSV by columns; None where its rows have to be read one by one.
 
-    Raises:
-        InputError: none has any of them, or the nearest one lacks a column.
+    That is where pyarrow is not installed, or a row is damaged and not to be skipped: then the
+    error names its line.
     """
-    form = max(FORMS, key=lambda form: sum(name in columns for name in form[1:4]))
-    missing = [name for name in form[1:4] if name not in columns]
-    if len(missing) == 3:
-        raise InputError(file, "columns", ", ".join(map(str, columns)), FORMATS)
-    if missing:
-        allowed = f"the columns {', '.join(form[1:4])} ({form.source})"
-        raise InputError(file, missing[0], "missing", allowed)
-    return form
+    names = [name for name in form[1:4] if name] + [x for x in (form.session,) if x in header]
+    table = read_table(text, names, form.second)
+    if table is None:
+        return None
+    answered = table.output > 0.0
+    whole = table.whole & (table.prompt > 0.0)
+    if form.source != UNANSWERED:
+        whole &= answered
+    damaged, kept = int(np.sum(~whole)) + table.torn, whole & answered
+    if not kept.any() or (damaged and not skip_damaged):
+        return None
+    rows = np.flatnonzero(kept)[np.argsort(table.seconds[kept], kind="stable")]
+    times = table.seconds[rows]
+    sessions = np.zeros(0, int)
+    if table.session is not None:
+        sessions = _numbered(table.session[rows])
+    return Trace(
+        file=file,
+        source=form.source,
+        arrivals=times - times[0],
+        isl=table.prompt[rows],
+        osl=table.output[rows],
+        block=form.block,
+        sessions=sessions,
+        dropped=int(np.sum(whole & ~answered)),
+        damaged=damaged,
+        start=None if form.second else float(times[0]),
+    )
 
 
-def _request(cells: Cells, form: Form) -> Request:
+def _numbered(ids: Sequence[object] | np.ndarray) -> np.ndarray:
+    """Numbers of conversations in the order in which they begin.
+
+    >>> _numbered(["b", "a", "b"]).tolist()
+    [0, 1, 0]
+    """
+    known: dict[object, int] = {}
+    return np.array([known.setdefault(x, len(known)) for x in ids], int)
+
+
+def _request(cells: Cells, form: Form, roots: dict[object, object]) -> Request:
+    """A row; ``roots``: the first turn of each conversation that goes on, which it adds to."""
     numbers = []
     for name in (form.prompt, form.output):
         value = cells.number(name)
@@ -269,7 +325,13 @@ def _request(cells: Cells, form: Form) -> Request:
     logged = [time for time in times if time is not None]
     if logged and (len(logged) < len(times) or sorted(logged) != logged):
         raise cells.error(", ".join(MEASURED), times, "three times that do not decrease, or none")
-    return Request(arrival, numbers[0], numbers[1], tuple(hashes), tuple(logged))
+    session = cells.values.get(form.session)
+    if isinstance(session, list | dict):
+        raise cells.error(form.session, session, "a number or a name")
+    session = None if session in ("", None) else session
+    if form.source == "bailian":  # chains of turns, of which each names the one before
+        session = roots.setdefault(session, roots.get(cells.values.get(PARENT), session))
+    return Request(arrival, numbers[0], numbers[1], tuple(hashes), tuple(logged), session)
 
 
 def _measured(requests: list[Request], arrivals: np.ndarray) -> dict[str, np.ndarray]:
@@ -296,53 +358,3 @@ def _arrival(cells: Cells, form: Form) -> float:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:
         raise cells.error(form.arrival, text, "a time as 2023-11-16 18:15:46.680590") from None
-
-
-def _detailed(file: str, runs: list[Cells]) -> Trace:
-    """The lengths in detailed results of vLLM's or SGLang's benchmark, one run or more."""
-    starts, prompts, outputs, waits, gaps = [], [], [], [], []
-    for cells in runs:
-        sent, lengths = cells.numbers("input_lens"), cells.numbers("output_lens")
-        if not sent or len(sent) != len(lengths):
-            counts = f"{len(sent)} and {len(lengths)}"
-            raise cells.error("input_lens and output_lens", counts, "as many of each, one or more")
-        for index, pair in enumerate(zip(sent, lengths, strict=True)):
-            if not all(pair):
-                at = f"input_lens[{index}], output_lens[{index}]"
-                raise cells.error(at, pair, "at least one token each")
-        times = cells.numbers("start_times")
-        starts += times if len(times) == len(sent) else []
-        prompts += sent
-        outputs += lengths
-        waits += cells.numbers("ttfts")
-        gaps += _gaps(cells)
-    timed = len(runs) == 1 and len(starts) == len(prompts)  # clocks of several runs differ
-    order = np.argsort(starts, kind="stable") if timed else np.arange(len(prompts))
-    arrivals = np.array(starts)[order] if timed else np.zeros(0)
-    arrivals = arrivals - arrivals[:1].sum()
-    measured = {}
-    if timed and len(waits) == len(gaps) == len(prompts):
-        first = arrivals + np.array(waits)[order]
-        measured = {"first": first, "last": first + np.array(gaps)[order]}
-    return Trace(
-        file=file,
-        source="sglang" if "dataset_name" in runs[-1].values else "vllm",
-        arrivals=arrivals,
-        isl=np.array(prompts)[order],
-        osl=np.array(outputs)[order],
-        **measured,
-    )
-
-
-def _gaps(cells: Cells) -> list[float]:
-    """Seconds from the first to the last token of each request; nothing where they are not there.
-
-    Raises:
-        InputError: not a list of lists of numbers.
-    """
-    lists = cells.values.get("itls", [])
-    if lists is not None and not isinstance(lists, list):
-        raise cells.error("itls", lists, "a list of the times between tokens of each request")
-    by_name = {f"itls[{i}]": values for i, values in enumerate(lists or [])}
-    inside = Cells(cells.file, cells.line, by_name, cells.unit)
-    return [sum(inside.numbers(name)) for name in by_name]

@@ -76,6 +76,10 @@ VERBS = {
         "What happens to each request of a trace or benchmark: percentiles, queue, cache, power.",
         "replay llama-3.1-8b --hardware h100_sxm --tp 1 --request-rate 8 --prompts 400",
     ),
+    "traffic": Verb(
+        "What arrives: rates by hour, bursts, lengths, sessions; how alike is a drawn trace?",
+        "traffic TRACE.csv --out traffic.png",
+    ),
     "report": Verb(
         "One HTML page: which plan to take, its cost, its commands, why, and what is unknown.",
         "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",

@@ -147,7 +147,8 @@ class RequestStream:
         else:
             assert self.rate is not None
             times = drawn_arrivals(random, prompts, self.rate, self.burstiness, self.ramp_up)
-        return ArrivingRequests(times, isl, osl, hashes, length=self.prefix or BLOCK)
+        length = self.prefix or (BLOCK if trace is None else trace.block)
+        return ArrivingRequests(times, isl, osl, hashes, length=length)
 
 
 def request_stream(

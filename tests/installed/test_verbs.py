@@ -23,6 +23,9 @@ from tests.installed.program import call, program
 RUNS = Path(__file__).parents[1] / "data" / "server" / "runs.csv"
 PLAN = Path(__file__).parents[1] / "data" / "plan.json"
 # 8,030,261,248 parameters (the model's card) of 2 bytes, and an H100's 3.35 TB/s (NVIDIA)
+TRACE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(
+    f"{i / 4 + i % 3 / 10},{100 + i % 7},{10 + i % 5}\n" for i in range(1200)
+)  # four requests a second for five minutes
 READING_MS = 8.030e9 * 2 / 3.35e12 * 1e3
 SPACE = """
 estimator = "economics.planned"
@@ -90,6 +93,12 @@ def rows(out: str, first: str, *columns: int) -> list[list[float]]:
 def estimates(out: str, folder: Path) -> None:
     tpot = number(r"^time per output token +([\d.]+)  ms", out)
     assert READING_MS < tpot < 10 * READING_MS
+
+
+def arrives(out: str, folder: Path) -> None:
+    # 1,200 requests, four a second, of 100 to 106 tokens
+    assert number(r"([\d.]+) requests/s in the mean", out) == pytest.approx(4.0, rel=0.02)
+    assert 100.0 <= number(r"^prompt +([\d.]+)", out) <= 106.0
 
 
 def replays(out: str, folder: Path) -> None:
@@ -268,6 +277,10 @@ ASKED = {
     "replay": Asked(
         "replay llama-3.1-8b --hardware h100_sxm --tp 1 --request-rate 8 --prompts 400",
         r"time to first token", replays,
+    ),
+    "traffic": Asked(
+        "traffic TRACE.csv --period 60 --out traffic.png", "requests/s in the mean", arrives,
+        {"TRACE.csv": TRACE}, ("traffic.png",),
     ),
     "models": Asked("models llama-3.1-8b", r"llama-3\.1-8b +llama +32 +8\.03"),
     "hardware": Asked("hardware h100_sxm", r"chip\.memory_bandwidth +3350000000000 +bytes/s"),

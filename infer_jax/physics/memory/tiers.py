@@ -54,7 +54,7 @@ def rest(a: Array | float, b: Array | float) -> Array:
     return left - lax.stop_gradient(jnp.where(nothing, left, 0.0))
 
 
-class Traffic(NamedTuple):
+class TierTraffic(NamedTuple):
     """Bytes over each link: CPU to GPU, GPU to CPU, disk to CPU, CPU to disk."""
 
     to_gpu: Moved
@@ -63,13 +63,13 @@ class Traffic(NamedTuple):
     written: Moved
 
 
-def prefill_traffic(at: Placement, weights: Array, cache: Array, hidden: Array) -> Traffic:
+def prefill_traffic(at: Placement, weights: Array, cache: Array, hidden: Array) -> TierTraffic:
     """Bytes of one layer in prefill: weights in, the new cache and the hidden states out and in.
 
     ``cache``, ``hidden``: bytes of the whole block. What lives on disk passes through the CPU.
     """
     loaded, stored = Moved(weights, 0.0, hidden), Moved(0.0, cache, hidden)
-    return Traffic(
+    return TierTraffic(
         to_gpu=at.away.times(loaded),
         to_cpu=at.away.times(stored),
         read=at.disk.times(loaded),
@@ -85,7 +85,7 @@ def decode_traffic(
     hidden: Array,
     crossing: Array | float = 0.0,
     returned: Array | float = 0.0,
-) -> Traffic:
+) -> TierTraffic:
     """Bytes of one layer for one token of each sample.
 
     Args:
@@ -94,7 +94,7 @@ def decode_traffic(
             attends, 1 where the GPU does.
         returned: the share of the new token's cache that is written back: 0 in FlexGen's models.
     """
-    return Traffic(
+    return TierTraffic(
         to_gpu=at.away.times(Moved(weights, crossing * held, hidden)),
         to_cpu=at.away.times(Moved(0.0, returned * fresh, hidden)),
         read=at.disk.times(Moved(weights, held, hidden)),

@@ -35,6 +35,48 @@ def test_formats(name, source, arrivals, prompts, outputs):
     assert trace.dropped == (1 if source == "burstgpt" else 0)  # a failed request
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "sessions", "seconds"),
+    [
+        ("burst.csv", "Timestamp,Session ID,Model,Request tokens,Response tokens\n5,a,m,10,2\n"
+         "7,b,m,10,2\n9,a,m,20,2\n", [0, 1, 0], [0, 2, 4]),
+        ("plain.csv", "arrival_s,prompt_tokens,output_tokens,session\n1,5,5,x\n2,5,5,x\n", [0, 0],
+         [0, 1]),
+        ("dynamo.jsonl", "\n".join(
+            json.dumps({"timestamp": t, "input_length": 5, "output_length": 2, "session_id": "q"})
+            for t in (0, 3000)), [0, 0], [0, 3]),
+        ("bailian.jsonl", "\n".join(
+            json.dumps({"chat_id": chat, "parent_chat_id": parent, "timestamp": time,
+                        "input_length": 40, "output_length": 2, "turn": 1, "hash_ids": [1, 2]})
+            for chat, parent, time in ((7, -1, 1.0), (8, -1, 1.5), (9, 7, 4.0), (12, 9, 5.0))),
+         [0, 1, 0, 0], [0, 0.5, 3, 4]),
+    ],
+)  # fmt: skip
+def test_conversations_are_numbered(name, text, sessions, seconds, tmp_path):
+    (tmp_path / name).write_text(text)
+    trace = read_trace(tmp_path / name)
+    assert trace.sessions.tolist() == sessions
+    np.testing.assert_allclose(trace.arrivals, seconds)
+    assert trace.block == (16 if trace.source == "bailian" else 512)
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_damaged_rows_are_counted_or_refused_with_their_line(by_columns, tmp_path, monkeypatch):
+    if not by_columns:  # as without pyarrow
+        monkeypatch.setattr("infer_jax.catalog.traces.read_table", lambda *_: None)
+    day = "2024-05-10 00:00"
+    rows = [f"{day}:01.5+00:00,10,5", f"{day}:02,ten,5", "noon,10,5"]
+    rows += [f"{day}:04,0,5", f"{day}:06,12,-5", f"{day}:07,12,6"]
+    file = tmp_path / "azure.csv"
+    file.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]))
+    with pytest.raises(InputError, match="line 3, ContextTokens is 'ten'"):
+        read_trace(file)
+    trace = read_trace(file, skip_damaged=True)
+    assert trace.damaged == 4 and trace.isl.tolist() == [10, 12]
+    np.testing.assert_allclose(trace.arrivals, [0.0, 5.5])
+    assert trace.start == pytest.approx(1715299201.5)
+
+
 def test_a_run_has_the_times_of_the_server():
     trace = read_trace(DATA / "llmservingsim_run.jsonl")
     # request b was queued at once: 50.5 s of the engine's clock are 0.5 s after the first arrival

@@ -1,0 +1,180 @@
+"""Traffic of a trace: rates by period, dispersion by window, quantiles of lengths, sessions."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+
+from infer_jax.arrivals.traffic import LEVELS, Sessions, Traffic
+from infer_jax.catalog import traffic_file
+from infer_jax.catalog.traces import Trace, read_trace
+from infer_jax.errors import InputError
+
+HOUR = 3600.0
+FEWEST = 5.0  # requests that a window expects at least: of fewer, gaps cannot be told from surges
+WINDOWS = 8  # of a period at least
+SOJOURNS = np.geomspace(2.0, 1800.0, 28)  # seconds that are tried
+
+
+class Rates(NamedTuple):
+    """Requests per second of each period, and the seconds of it that a trace covers."""
+
+    rates: np.ndarray
+    covered: np.ndarray
+    offset: float  # s from the begin of the first period to the first request
+
+
+def rates_of(trace: Trace, period: float) -> Rates:
+    """Rates of the periods that a trace has requests in; of dates, by the clock.
+
+    Raises:
+        InputError: a trace without times, or all requests at once.
+    """
+    if not len(trace.arrivals) or not trace.arrivals[-1] > 0.0:
+        allowed = "requests at different times"
+        raise InputError(trace.file, "arrival times", "none or all equal", allowed)
+    offset = 0.0 if trace.start is None else trace.start % period
+    times = trace.arrivals + offset
+    counts = np.bincount((times / period).astype(int))
+    begins = np.arange(len(counts)) * period
+    covered = np.minimum(begins + period, times[-1]) - np.maximum(begins, offset)
+    if len(counts) > 1 and covered[-1] < 0.05 * period:  # too little for a rate of its own
+        counts, covered = counts[:-1], covered[:-1]
+    return Rates(counts / np.maximum(covered, 1e-9), covered, offset)
+
+
+def describe(trace: Trace, period: float = HOUR) -> Traffic:
+    """The traffic that a trace is of, by periods of so many seconds.
+
+    Raises:
+        InputError: as ``rates_of``.
+    """
+    known = rates_of(trace, period)
+    sessions = sessions_of(trace)
+    start = 0.0 if trace.start is None else trace.start - known.offset
+    spread = dispersions(trace, known, period)
+    gaps, surge, sojourn = fit_bursts(*spread)
+    fields = {"variability": gaps, "surge": surge, "sojourn": sojourn, "period": period}
+    fields |= {"start": start, "dependence": dependence(trace.isl, trace.osl)}
+    return Traffic.of(
+        rates=known.rates, prompts=levels_of(trace.isl), outputs=levels_of(trace.osl),
+        reuse=trace.hit_ratio(), sessions=sessions, **fields,
+    )  # fmt: skip
+
+
+def levels_of(values: np.ndarray) -> np.ndarray:
+    """Values at ``LEVELS``."""
+    return np.quantile(values, LEVELS)
+
+
+def dependence(prompt: np.ndarray, output: np.ndarray) -> float:
+    """Correlation of the normal scores of two lengths: ranks in place of tokens."""
+    scores = []
+    for values in (prompt, output):
+        order = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+        _, back, count = np.unique(values, return_inverse=True, return_counts=True)
+        ranks = np.bincount(back, order) / count  # equal lengths have one rank
+        scores.append(np.asarray(ndtri((ranks[back] + 0.5) / len(values))))
+    deviations = [x.std() for x in scores]
+    if min(deviations) < 1e-9:
+        return 0.0
+    return float(np.clip(np.corrcoef(*scores)[0, 1], -0.999, 0.999))
+
+
+def dispersions(trace: Trace, known: Rates, period: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Windows (s), variance over mean of the requests in one, and the rate of a request's period.
+
+    Expected is what the rate of a period has. Windows expect ``FEWEST`` requests at least, and a
+    period has ``WINDOWS`` of them at least.
+    """
+    rates, times = known.rates, trace.arrivals + known.offset
+    mean = float((rates**2 @ known.covered) / (rates @ known.covered))
+    longest = min(period, float(known.covered.max())) / WINDOWS
+    windows, found = list[float](), list[float]()
+    window = FEWEST / mean
+    while window <= longest:
+        begins = np.arange(known.offset, times[-1] - window, window)
+        count = np.histogram(times, np.append(begins, begins[-1] + window))[0]
+        which = np.minimum((begins / period).astype(int), len(rates) - 1)
+        ends = np.minimum(((begins + window) / period).astype(int), len(rates) - 1)
+        inside = which == ends
+        expected = rates[which] * window
+        excess = float(np.sum((count - expected)[inside] ** 2))
+        # the rate itself is of these requests: a share of window / period of their variance
+        kept = np.sum(expected[inside]) * (1.0 - window / period)
+        if inside.sum() >= WINDOWS and kept > 0:
+            windows.append(window)
+            found.append(excess / kept)
+        window *= 2.0
+    return np.array(windows), np.array(found), mean
+
+
+def fit_bursts(
+    windows: Sequence[float] | np.ndarray, found: Sequence[float] | np.ndarray, rate: float
+) -> tuple[float, float, float]:
+    """Variability of gaps, surge and sojourn whose ``Traffic.dispersion`` is nearest.
+
+    By least squares of relative errors; Poisson where no window has enough requests.
+    """
+    windows, found = np.asarray(windows), np.asarray(found)
+    if not len(windows):
+        return 1.0, 0.0, 60.0
+    best = (np.inf, float(np.mean(found)), 0.0, 60.0)
+    for sojourn in SOJOURNS:
+        decay = 2.0 / sojourn
+        spread = 1.0 / decay + np.expm1(-decay * windows) / (decay**2 * windows)
+        columns = np.stack([np.ones_like(windows), 2.0 * rate * spread]) / found
+        gaps, square = np.linalg.lstsq(columns.T, np.ones_like(windows), rcond=None)[0]
+        square = float(np.clip(square, 0.0, 1.0))
+        rest = 1.0 - square * columns[1]
+        gaps = float(np.clip((columns[0] @ rest) / (columns[0] @ columns[0]), 0.01, 100.0))
+        error = float(np.sum((gaps * columns[0] + square * columns[1] - 1.0) ** 2))
+        if error < best[0]:
+            best = (error, gaps, square**0.5, float(sojourn))
+    return best[1:]
+
+
+def sessions_of(trace: Trace) -> Sessions | None:
+    """Turns, gaps and new tokens of the conversations of a trace; None where it has none."""
+    if not len(trace.sessions):
+        return None
+    order = np.lexsort((np.arange(len(trace)), trace.sessions))
+    same = np.diff(trace.sessions[order]) == 0
+    if not same.any():
+        return None
+    before, after = order[:-1][same], order[1:][same]
+    news = trace.isl[after] - trace.isl[before] - trace.osl[before]
+    return Sessions.of(
+        turns=len(trace) / len(np.unique(trace.sessions)),
+        gaps=levels_of(np.maximum(trace.arrivals[after] - trace.arrivals[before], 1e-3)),
+        news=levels_of(np.maximum(news, 1.0)),
+    )
+
+
+def read_traffic(path: str | os.PathLike[str], period: float = HOUR) -> Traffic:
+    """The traffic of a file: a description (.toml), or a trace, which is described.
+
+    Raises:
+        InputError: as ``read_trace``; a description with an unknown key or a wrong number.
+    """
+    if Path(path).suffix == ".toml":
+        values = dict(traffic_file.read_description(path))
+        sessions = values.pop("sessions", None)
+        if isinstance(sessions, dict):
+            values["sessions"] = Sessions.of(**sessions)
+        return Traffic.of(**values)
+    return describe(read_trace(path, skip_damaged=True), period)
+
+
+def rate_errors(traffic: Traffic) -> np.ndarray:
+    """Standard error of each period's rate, requests/s: of counts that scatter as bursts do.
+
+    sqrt(D r / T) of D the dispersion in a period of T seconds.
+    """
+    rates, period = np.atleast_1d(np.asarray(traffic.rates)), float(traffic.period)
+    spread = np.asarray(traffic.dispersion(jnp.asarray(rates), period))
+    return np.sqrt(spread * rates / period)

@@ -1,0 +1,136 @@
+"""A trace drawn from traffic: arrivals by period, surge and burst, lengths, turns of sessions."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from infer_jax.arrivals.traffic import Traffic, correlated, quantile
+from infer_jax.catalog.traces import BLOCK, Trace
+
+SHARED = 1 << 40  # hashes of what all prompts begin with lie above those of sessions
+
+
+def draw(traffic: Traffic, seed: int | Sequence[int] = 0, periods: slice = slice(None)) -> Trace:
+    """A trace of all periods of traffic, or of some.
+
+    Arrivals are a gamma renewal process in the time of the integrated rate, which goes up and down
+    in surges; with sessions their first turns are, and the others follow. Prompts that begin alike
+    do so as turns of a session, or, without sessions, with a share of one common beginning.
+
+    >>> import numpy as np
+    >>> from infer_jax.arrivals import LEVELS
+    >>> tokens = np.full(len(LEVELS), 100.0)
+    >>> calm = Traffic.of(rates=[2.0, 4.0], period=100.0, prompts=tokens, outputs=tokens)
+    >>> trace = draw(calm)
+    >>> bool(500 < len(trace) < 700), bool(trace.arrivals[-1] < 200)
+    (True, True)
+    """
+    random = np.random.default_rng(seed)
+    rates = np.atleast_1d(np.asarray(traffic.rates, float))[periods]
+    sessions = traffic.sessions
+    turns = 1.0 if sessions is None else float(sessions.turns)
+    times = arrivals(traffic, rates / turns, random)
+    isl, osl = lengths(traffic, random, len(times))
+    ids, hashes = np.zeros(0, int), ()
+    if sessions is not None:
+        times, isl, osl, ids = _turns(traffic, random, times, isl, osl)
+        inside = times < len(rates) * float(traffic.period)
+        times, isl, osl, ids = (x[inside] for x in (times, isl, osl, ids))
+        blocks = max(int(isl.max(initial=0.0)) // BLOCK, 1)
+        hashes = tuple(
+            tuple(range(i * blocks, i * blocks + int(n) // BLOCK))
+            for i, n in zip(ids, isl, strict=True)
+        )
+    elif float(traffic.reuse) > 0.0:
+        hashes = _shared(isl, float(traffic.reuse))
+    start = float(traffic.start) or None
+    return Trace(
+        file="drawn", source="drawn", arrivals=times, isl=isl, osl=osl, hashes=hashes, sessions=ids,
+        start=start,
+    )  # fmt: skip
+
+
+def arrivals(traffic: Traffic, rates: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Seconds at which requests come, at these rates of successive periods."""
+    period, surge = float(traffic.period), float(traffic.surge)
+    total = len(rates) * period
+    edges = np.arange(len(rates) + 1) * period
+    if surge > 0.0:
+        spells = int(2.0 * total / float(traffic.sojourn)) + 16
+        turns = np.cumsum(random.exponential(float(traffic.sojourn), spells))
+        turns = turns[turns < total]
+        edges = np.union1d(edges, turns)
+        up = (np.searchsorted(turns, edges[:-1], side="right") + random.integers(2)) % 2
+        factor = np.where(up > 0, 1.0 + surge, 1.0 - surge)
+    else:
+        factor = np.ones(len(rates))
+    own = rates[np.minimum((edges[:-1] / period + 1e-12).astype(int), len(rates) - 1)] * factor
+    expected = np.concatenate([[0.0], np.cumsum(own * np.diff(edges))])
+    shape = 1.0 / max(float(traffic.variability), 1e-3)
+    marks = np.zeros(0)
+    while not len(marks) or marks[-1] < expected[-1]:
+        more = int(1.1 * (expected[-1] - marks[-1:].sum()) + 64)
+        gaps = random.gamma(shape, 1.0 / shape, more)
+        if not len(marks):  # the first gap of a process that has run for long
+            gaps[0] *= random.random()
+        marks = np.concatenate([marks, marks[-1:].sum() + np.cumsum(gaps)])
+    marks = marks[marks < expected[-1]]
+    return np.interp(marks, expected, edges)
+
+
+def lengths(
+    traffic: Traffic, random: np.random.Generator, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Prompt and output tokens of so many requests, whole numbers."""
+    first, second = random.random(count), random.random(count)
+    isl, osl = traffic.lengths_at(correlated(first, second, float(traffic.dependence)))
+    return np.maximum(np.round(isl), 1.0), np.maximum(np.round(osl), 1.0)
+
+
+def _turns(
+    traffic: Traffic,
+    random: np.random.Generator,
+    times: np.ndarray,
+    isl: np.ndarray,
+    osl: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Requests of sessions whose first turns these are, in order of arrival, and their numbers.
+
+    Turns after the first are geometric in number; the first prompt of a session is as short as
+    leaves the mean of all prompts what it is.
+    """
+    sessions = traffic.sessions
+    assert sessions is not None
+    more = random.geometric(1.0 / max(float(sessions.turns), 1.0), len(times)) - 1
+    owner = np.repeat(np.arange(len(times)), more)
+    begins = np.cumsum(more) - more
+    gaps = quantile(np.asarray(sessions.gaps), random.random(len(owner)))
+    news = np.round(quantile(np.asarray(sessions.news), random.random(len(owner))))
+    outputs = lengths(traffic, random, len(owner))[1]
+    said = np.concatenate([[0.0], np.cumsum(news + outputs)])
+    index = np.arange(len(owner))
+    grown = said[index] - said[begins[owner]]  # by the turns between the first and this one
+    first = quantile(np.asarray(traffic.prompts), random.random(len(times)) * 0.5)
+    first = np.maximum(np.round(first), 1.0)
+    waits = np.concatenate([[0.0], np.cumsum(gaps)])
+    later = times[owner] + waits[index + 1] - waits[begins[owner]]
+    prompts = first[owner] + osl[owner] + grown + news
+    columns = [
+        np.concatenate(pair)
+        for pair in ((times, later), (first, prompts), (osl, outputs),
+                     (np.arange(len(times)), owner))
+    ]  # fmt: skip
+    order = np.argsort(columns[0], kind="stable")
+    return tuple(x[order] for x in columns)  # pyright: ignore
+
+
+def _shared(isl: np.ndarray, reuse: float) -> tuple[tuple[int, ...], ...]:
+    """Blocks of prompts that begin alike for a share of their tokens, and are their own after."""
+    found, fresh = list[tuple[int, ...]](), 0
+    for tokens in isl:
+        blocks = int(tokens) // BLOCK
+        alike = min(round(reuse * tokens / BLOCK), blocks)
+        own = range(fresh, fresh + blocks - alike)
+        found.append((*range(SHARED, SHARED + alike), *own))
+        fresh += blocks - alike
+    return tuple(found)

@@ -1,0 +1,74 @@
+"""How well one trace looks like another: rates, bursts, lengths and what prompts share."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from infer_jax.arrivals.description import dependence, dispersions, rates_of
+from infer_jax.catalog.traces import Trace
+
+WINDOWS = (1.0, 10.0, 60.0)  # seconds at which bursts are compared
+
+
+class Likeness(NamedTuple):
+    """A figure of a real trace, and of one that was drawn."""
+
+    name: str
+    unit: str
+    real: float
+    drawn: float
+
+    @property
+    def ratio(self) -> float | None:
+        """Drawn over real."""
+        return self.drawn / self.real if self.real else None
+
+
+def figures(trace: Trace, period: float) -> dict[str, tuple[str, float]]:
+    """What two traces are compared by, with units."""
+    known = rates_of(trace, period)
+    windows, spread, _ = dispersions(trace, known, period)
+    found = {
+        "requests": ("", float(len(trace))),
+        "mean rate": ("1/s", float(len(trace) / trace.arrivals[-1])),
+        "busiest period": ("1/s", float(known.rates.max())),
+    }
+    for window in WINDOWS:
+        if len(windows) and windows[0] <= window <= windows[-1]:
+            value = float(np.interp(np.log(window), np.log(windows), spread))
+            found[f"variance over mean, {window:g} s"] = ("", value)
+    for name, values in (("prompt", trace.isl), ("output", trace.osl)):
+        found[f"{name}, mean"] = ("tokens", float(values.mean()))
+        for level in (0.5, 0.9, 0.99):
+            value = float(np.quantile(values, level))
+            found[f"{name}, {100 * level:g} %"] = ("tokens", value)
+    found["dependence of the two"] = ("", dependence(trace.isl, trace.osl))
+    found["prompt tokens seen before"] = ("%", 100.0 * trace.hit_ratio())
+    return found
+
+
+def compare_traces(real: Trace, drawn: Trace, period: float) -> list[Likeness]:
+    """Figures of two traces side by side, those that both have.
+
+    Raises:
+        InputError: a trace without times.
+    """
+    first, second = figures(real, period), figures(drawn, period)
+    return [
+        Likeness(name, unit, value, second[name][1])
+        for name, (unit, value) in first.items()
+        if name in second
+    ]
+
+
+def distance(real: np.ndarray, drawn: np.ndarray) -> float:
+    """The largest difference of two distributions (Kolmogorov and Smirnov), from 0 to 1.
+
+    >>> distance(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
+    0.0
+    """
+    one, two = np.sort(real), np.sort(drawn)
+    every = np.concatenate([one, two])
+    ranks = (np.searchsorted(x, every, side="right") / len(x) for x in (one, two))
+    first, second = ranks
+    return float(np.max(np.abs(first - second)))

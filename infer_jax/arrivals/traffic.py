@@ -1,0 +1,124 @@
+"""Traffic: how often requests come over days, how they cluster, how long they are, who returns."""
+
+from functools import cached_property
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import ndtr, ndtri
+from jaxtyping import Float
+
+from infer_jax.specs import Arrivals, Workload
+from infer_jax.specs.fields import Spec, number, part, spec
+from infer_jax.specs.lengths import samples
+
+# probabilities at which lengths are known; between them their logarithm is linear
+LEVELS = (0.0, 0.01, 0.05, *(x / 10 for x in range(1, 10)), 0.95, 0.99, 0.999, 1.0)
+POINTS = 4096  # requests that stand for all of them in a workload
+GOLDEN = 0.5 * (5**0.5 - 1)
+
+
+@spec
+class Sessions(Spec):
+    """Conversations: a turn's prompt is all that was said before and some new tokens."""
+
+    turns: Array = number("requests of a session, in the mean", kind="count", low=1.0)
+    gaps: Float[np.ndarray, " q"] = number(
+        "time from a turn to the next, at LEVELS", unit="s", kind="time"
+    )
+    news: Float[np.ndarray, " q"] = number(
+        "tokens that a turn adds to what was said, at LEVELS", unit="tokens", kind="count", low=1.0
+    )
+
+
+@spec
+class Traffic(Spec):
+    """Requests over time: rates of equal periods, bursts within them, lengths and sessions."""
+
+    rates: Float[Array, " n"] = number(
+        "requests per second of each period", unit="1/s", kind="rate"
+    )
+    period: Array = number("a period", unit="s", kind="time", low=1.0)
+    start: Array = number("when the first one begins, since 1970; 0: unknown", unit="s",
+                          kind="time", default=0.0)  # fmt: skip
+    variability: Array = number(
+        "squared coefficient of variation of the time between arrivals of one rate: 1 is Poisson",
+        kind="size", default=1.0,
+    )  # fmt: skip
+    surge: Array = number(
+        "how far the rate goes up and down in surges, as a share of its period's",
+        kind="fraction", high=1.0, default=0.0,
+    )  # fmt: skip
+    sojourn: Array = number("mean time up, and down", unit="s", kind="time", default=60.0)
+    prompts: Float[np.ndarray, " q"] = number(
+        "prompt tokens at LEVELS", unit="tokens", kind="count", low=1.0
+    )
+    outputs: Float[np.ndarray, " q"] = number(
+        "output tokens at LEVELS", unit="tokens", kind="count", low=1.0
+    )
+    dependence: Array = number(
+        "correlation of the normal scores of prompt and output",
+        kind="fraction", low=-1.0, high=1.0, default=0.0,
+    )  # fmt: skip
+    reuse: Array = number(
+        "share of prompt tokens that earlier prompts began with", kind="fraction", high=1.0,
+        default=0.0,
+    )  # fmt: skip
+    sessions: Sessions | None = part("conversations", default_factory=lambda: None)
+
+    @property
+    def seconds(self) -> float:
+        """All periods, s."""
+        return len(self.rates) * float(self.period)
+
+    def dispersion(self, rate: Array | float, window: Array | float) -> Array:
+        """Variance over mean of the requests in a window (s): 1 is Poisson.
+
+            c^2 + 2 a^2 r (1 / g - (1 - exp(-g T)) / (g^2 T)),  g = 2 / sojourn
+
+        c^2 the variability of gaps, which a window of many requests has in full (Cox, Renewal
+        Theory, 1962, 4.2), a the surge, r the rate: the second term is of a rate that jumps
+        between r (1 + a) and r (1 - a) (Fischer and Meier-Hellstern 1993, Performance Evaluation
+        18, the Markov-modulated Poisson process).
+        """
+        steps = jnp.asarray(2.0 * window / self.sojourn)
+        short = steps < 1e-3  # where the difference has no digits left
+        safe = jnp.where(short, 1.0, steps)
+        share = jnp.where(short, 0.5 - steps / 6.0, (safe + jnp.expm1(-safe)) / safe**2)
+        return self.variability + 2.0 * self.surge**2 * rate * window * share
+
+    def lengths_at(self, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Prompt and output tokens of requests at these two levels of probability each."""
+        return quantile(self.prompts, levels[0]), quantile(self.outputs, levels[1])
+
+    @cached_property
+    def lengths(self) -> dict[str, object]:
+        """What a workload has of lengths: means, and how they spread and depend on each other."""
+        first = (np.arange(POINTS) + 0.5) / POINTS
+        second = np.modf(0.5 + GOLDEN * np.arange(POINTS))[0]
+        isl, osl = self.lengths_at(correlated(first, second, float(self.dependence)))
+        shared = isl * float(self.reuse)
+        means = {"isl": isl.mean(), "osl": osl.mean(), "prefix": shared.mean()}
+        return {**means, "lengths": samples(isl, osl, shared)}
+
+    def workload(self, rate: Array | float) -> Workload:
+        """Requests of this traffic that arrive ``rate`` times a second at one server.
+
+        A tracer passes as a rate, so that slopes exist.
+        """
+        work = Workload.of(**self.lengths, arrivals=Arrivals.of(rate=1.0))
+        variability = jnp.asarray(self.variability)
+        return work.replace(arrivals=Arrivals(rate=jnp.asarray(rate), variability=variability))
+
+
+def quantile(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """The value at each level of probability, its logarithm linear between ``LEVELS``."""
+    return np.exp(np.interp(levels, LEVELS, np.log(np.maximum(values, 1e-3))))
+
+
+def correlated(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:
+    """Two rows of levels whose normal scores are correlated, of two that are independent."""
+    one, two = np.asarray(ndtri(first)), np.asarray(ndtri(second))
+    return np.stack(
+        [first, np.asarray(ndtr(correlation * one + (1 - correlation**2) ** 0.5 * two))]
+    )
