@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_293,
-    "lines of code of the package": 39_276,
-    "lines of the package": 68_288,
-    "files of the package": 456,
+    "lines of code of the front": 10_581,
+    "lines of code of the package": 40_058,
+    "lines of the package": 69_578,
+    "files of the package": 468,
     "lines of experiments": 12_029,
-    "lines of tests": 32_457,
+    "lines of tests": 32_677,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
