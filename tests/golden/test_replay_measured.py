@@ -13,7 +13,7 @@ import pytest
 from experiments._replay import open_loop, per_request
 from experiments._replay.server import errors, served, shipped
 from experiments._report import SHARED
-from experiments._validation import kinds, replays
+from experiments._validation import kinds
 from infer_jax.estimators.serving import shape
 from infer_jax.estimators.serving.price import PassBatch, PassLaw, price as price_of
 from infer_jax.replays import reference
@@ -113,37 +113,6 @@ def test_a_run_with_known_coefficients_is_replayed(planted):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
     off = errors(served(planted.server, model, planted.requests), planted.measured)
     assert off["tpot mean"] < -0.1 and off["ttft mean"] < -0.1
-
-
-def test_the_machine_is_the_one_that_the_folder_says(tmp_path):
-    small = per_request.read(_written(tmp_path / "small", [0.0], hardware="RTX4090", memory=24))
-    assert small.system.name == "rtx_4090"
-    large = per_request.read(_written(tmp_path / "large", [0.0]))
-    assert large.system.name == "rtx_pro_6000"
-    # of 96 and 24 GB at 0.9 the weights, 16 GB, leave eleven times as many blocks or more
-    assert float(large.server.rules.blocks) > 11 * float(small.server.rules.blocks)
-    short = _written(tmp_path / "cache", [0.0], given={"kv_cache_dtype": "fp8"})
-    assert float(per_request.read(short).server.rules.blocks) == pytest.approx(
-        2 * float(large.server.rules.blocks), rel=1e-3
-    )
-
-
-@pytest.mark.parametrize(
-    ("description", "reason"),
-    [
-        ({"hardware": "RTX4090"}, "96 GB, where rtx_4090 has"),
-        ({"hardware": "abacus"}, "'abacus' has no profile"),
-        ({"given": {"quantization": "awq"}}, "quantization is not replayed"),
-        ({"given": {"pipeline_parallel_size": 2}}, "stages"),
-        ({"model": "someone/unheard-of"}, "unheard-of"),
-        ({"model": "mixtral-8x7b", "given": {"data_parallel_size": 2}}, "attention groups"),
-    ],
-)
-def test_a_server_that_is_not_replayed_is_counted_with_its_reason(tmp_path, description, reason):
-    found = replays.read_requests(_written(tmp_path / "one", [0.0, 1.0], **description))
-    assert not found.rows
-    ((words, count),) = found.skipped.items()
-    assert reason in words and count == 2
 
 
 def test_two_engines_behind_one_front_end_are_two_servers(tmp_path):

@@ -60,13 +60,6 @@ def test_a_fold_has_seen_nothing_of_what_it_predicts(way, left):
     assert found == left
 
 
-def test_groups_are_left_out_whole_and_every_one_once():
-    times = PooledTimes.of(ROWS)
-    out = np.asarray([~fold.seen for fold in folds.split("groups", times)])
-    assert (out.sum(axis=0) == 1).all()
-    assert (out[:, times.kind == 0] == out[:, times.kind == 1]).all()
-
-
 def test_what_cannot_be_left_out_is_refused():
     with pytest.raises(InputError, match="rows of two kinds"):
         splits.run("make", ROWS[:2])
@@ -104,25 +97,6 @@ def problem():
         yield PooledProblem.of(
             predict, np.ones(2), Serving.of(), likelihood.NAMES, priors=likelihood.PRIORS
         )
-
-
-def test_a_left_out_make_or_engine_has_what_the_others_share(problem):
-    free = np.asarray(problem.starts(1, 0.0, 0))[0]
-    before = dict(zip(problem.chosen.names, problem.chosen.values(free), strict=True))
-    for left, changed in (
-        ("amd", set(likelihood.AMD_NAMES) - likelihood.TIED),
-        ("vllm", {"vllm.front", "vllm.eager"}),
-    ):
-        moved = folds.without(free, problem, left)
-        after = dict(zip(problem.chosen.names, problem.chosen.values(moved), strict=True))
-        differ = {n for n in before if abs(after[n] / before[n] - 1) > 1e-5}
-        assert changed <= differ and all(n in changed or n.startswith(left) for n in differ)
-        if left == "amd":
-            assert after["cdna4.gap"] == pytest.approx(float(before["blackwell.gap"]) ** 0.5)
-            assert after["cdna3.gap"] == after["cdna4.gap"]
-        else:
-            shared = (before["trtllm.front"] * before["sglang.front"]) ** 0.5
-            assert after["vllm.front"] == pytest.approx(float(shared))
 
 
 def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):

@@ -63,15 +63,6 @@ def test_columns_come_in_any_order_may_be_missing_and_unknown_ones_are_named(com
     assert report.agrees and report.read.ignored == ["colour", "when"]
 
 
-def test_one_wrong_cell_is_found_with_its_line(compare):
-    report = compare("x,area", "2,4", "", "3,6.0000001", "4,8.0000000001")
-    assert not report.agrees
-    (miss,) = report.misses
-    assert (miss.line, miss.column, miss.theirs, miss.ours) == (4, "area", 6.0000001, 6.0)
-    assert miss.error == pytest.approx(1e-7 / 6, rel=1e-6)
-    assert report.worst["area"] == (miss.error, 4)
-
-
 def test_ties_agree_with_either_side_and_are_counted_apart(compare):
     report = compare("x,area", "7,14", "7,inf", "2,4")
     assert report.agrees and (report.ties, report.turned) == (2, 1)

@@ -53,18 +53,3 @@ def test_a_verb_that_draws_is_in_the_gallery(drawing):
     assert verbs >= {*drawn.split(), "kernels", "layout", "offload"}
     with pytest.raises(SystemExit, match=r"no page shows nothing\.png"):
         drawing["main"](["nothing.png"])
-
-
-def test_a_stored_picture_keeps_its_words(drawing, tmp_path):
-    from PIL import Image
-
-    from infer_jax.plots.style import panels, save, style
-
-    pytest.importorskip("matplotlib")
-    with style():
-        figure, _ = panels(1, "A title", "What it shows, in a sentence.")
-        save(figure, tmp_path / "large.png")
-    drawing["small"](tmp_path / "large.png", tmp_path / "small.png")
-    with Image.open(tmp_path / "small.png") as image:
-        assert image.info["Description"] == "A title. What it shows, in a sentence."
-    assert (tmp_path / "small.png").stat().st_size < (tmp_path / "large.png").stat().st_size

@@ -278,18 +278,6 @@ def test_a_frontier_offers_no_layout_that_memory_says_does_not_fit():
         assert said.filled.fits == (batch <= max(points.batch))
 
 
-def test_visible_memory_is_the_profile_s():
-    """Of the three profiles none has the default share; a profile's own utilization counts, too."""
-    for system in (H100, "h200_sxm", B200):
-        loaded = ij.load_system(system)
-        shown = loaded.coefficients["serving"]["visible"]
-        assert shown != float(EngineSettings().visible)
-        own = {**loaded.coefficients, "serving": {"visible": shown, "usable_memory": 0.8}}
-        for name in ("kernels", "economics.planned", "economics"):
-            server = getattr(ij.make(name, own).innermost, "server")  # noqa: B009
-            assert (float(server.visible), float(server.utilization)) == (shown, 0.8)
-
-
 def test_slopes_of_the_limit_at_a_given_layout(x64):
     """By finite differences in layout, batch, context and the server's settings; no NaN at 0."""
     arch, hardware = ij.load_model("llama-3.1-8b").architecture, ij.load_system(H100).hardware

@@ -2,17 +2,14 @@
 
 import copy
 import json
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 from counting import parameters
 
-from infer_jax.catalog.huggingface.assembly import FAMILIES, architecture
+from infer_jax.catalog.huggingface.assembly import architecture
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.models import BUNDLED, load_model
-from infer_jax.errors import InputError
 from infer_jax.specs import UNBOUNDED
 
 SMALL: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
@@ -95,10 +92,6 @@ def test_layers_that_draft_are_those_that_the_file_names(name, more, layers):
     assert (alone, drafting) == (0.0, layers)
 
 
-def test_at_least_22_model_types_are_known():
-    assert len(FAMILIES) >= 22
-
-
 def test_windows_follow_each_familys_rule():
     def window(config):
         return [float(b.attention.window) for b in read(config)[0].blocks]
@@ -149,26 +142,3 @@ def test_a_model_without_some_attention_layers():
 
 
 # --- real files
-
-
-def configs_of_aiconfigurator() -> list[Path]:
-    spec = find_spec("aiconfigurator_core")
-    if spec is None or spec.origin is None:
-        return []
-    folder = Path(spec.origin).parent / "model_configs"
-    return [p for p in sorted(folder.glob("*_config.json")) if "hf_quant" not in p.name]
-
-
-@pytest.mark.skipif(not configs_of_aiconfigurator(), reason="aiconfigurator-core is not installed")
-def test_configs_of_aiconfigurator_import_or_are_refused_by_type():
-    imported = 0
-    for path in configs_of_aiconfigurator():
-        try:
-            model = load_model(path)
-        except InputError as error:
-            assert error.field.endswith("model_type"), f"{path.name}: {error}"
-            assert str(error.value) not in FAMILIES
-        else:
-            imported += 1
-            assert parameters(model.architecture) > 1e8
-    assert imported >= 70

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infer_jax.catalog.measurements import Run, Statistic, WorkerPool, read_kernels, read_runs
+from infer_jax.catalog.measurements import Run, WorkerPool, read_kernels, read_runs
 from infer_jax.catalog.measurements.names import model_named, system_named
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "measurements"
@@ -132,11 +132,6 @@ def test_plain_table_converts_the_definition_of_tpot():
     assert second.tpot.mean == pytest.approx(0.0152)
     assert "all tokens" in second.tpot_from
     assert (second.chips, second.tp, second.power) == (2.0, 2.0, 610.0)
-
-
-def test_tpot_is_the_reciprocal_of_interactivity():
-    speed = Statistic(200.0, 3.0, ((50.0, 250.0), (99.0, 100.0)))
-    assert speed.reciprocal == Statistic(1 / 200, None, ((50.0, 1 / 250), (99.0, 1 / 100)))
 
 
 def test_sidecar_and_flags_fill_what_files_leave_open():

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import stat
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.compiling import MANY, jax_internals, once, programs, quick, store
+from infer_jax.compiling import jax_internals, once, programs, quick, store
 from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
 from infer_jax.estimators import VARIANTS
 from infer_jax.estimators.estimate import decode_context
@@ -53,19 +51,6 @@ def no_trace(monkeypatch):
         raise AssertionError("traced")
 
     monkeypatch.setattr(programs, "_compile", traced)
-
-
-@pytest.mark.parametrize("points", [1, MANY])
-def test_once_is_jit(points, folder):
-    def function(x):
-        return jnp.sum(jnp.exp(-x) * x), {"twice": 2.0 * x}
-
-    x = np.linspace(0.0, 3.0, 5)
-    total, parts = once(function, x, points=points)
-    assert isinstance(total, np.ndarray | np.floating)
-    np.testing.assert_allclose(total, jax.jit(function)(x)[0], rtol=1e-12)
-    np.testing.assert_array_equal(parts["twice"], 2.0 * x)
-    assert not folder.exists()  # a function without a name is no other process's
 
 
 def test_kept_is_traced_to_the_last_bit(folder, world, monkeypatch):
@@ -216,21 +201,6 @@ def test_another_release_of_jax_compiles_by_its_public_functions(folder, world, 
         forget()
         same(once(memory, *world), made)
     assert not list(folder.iterdir())
-
-
-def test_threads_that_ask_for_one_program_make_it_once(folder, world, monkeypatch):
-    compile_program, made, both = programs._compile, [], Barrier(2)
-
-    def ask(_):
-        both.wait()
-        return once(memory, *world)
-
-    monkeypatch.setattr(
-        programs, "_compile", lambda *how: made.append(how) or compile_program(*how)
-    )
-    with ThreadPoolExecutor(2) as threads:
-        same(*threads.map(ask, range(2)))
-    assert len(made) == 1
 
 
 def test_a_program_depends_on_sources_settings_and_structure(folder, world, monkeypatch):

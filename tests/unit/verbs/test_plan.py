@@ -282,16 +282,6 @@ def test_its_page_has_every_plan_of_the_frontier_and_the_one_to_take(plans, tmp_
     assert "EUR per million tokens" in out.read_text() and "USD per" not in out.read_text()
 
 
-def test_plans_that_tie_in_dollars_but_for_rounding_come_by_their_times(plans):
-    """As pools do, where both wait for the same side."""
-    first = plans.best
-    slower = {output: x * (1.5 if output.name == "ttft" else 1.0)
-              for output, x in first.outputs.items()}  # fmt: skip
-    later = replace(first, outputs=slower, usd_per_hour=first.usd_per_hour * (1.0 - 1e-12))
-    assert later.usd_per_mtok < first.usd_per_mtok
-    assert min([later, first], key=lambda choice: choice.rank) is first
-
-
 def test_the_first_plans_are_replayed_as_the_verb_replays_them():
     """The server that the launch command starts, its share of the load, a tenth not counted."""
     few: dict[str, Any] = FEW | {"total_gpus": None}
@@ -317,17 +307,6 @@ def test_the_first_plans_are_replayed_as_the_verb_replays_them():
             assert row[f"replay_p99_{name}_ms"] == pytest.approx(1e3 * time.values["p99"])
     assert any(row["replay_ttft_ms"] for row in table)
     assert "By law and by replay" in str(plans)
-
-
-def test_plans_that_were_not_replayed_are_named(monkeypatch):
-    monkeypatch.setattr(plan_replay, "COUNT", 1)
-    few: dict[str, Any] = FEW | {"total_gpus": None, "mode": "aggregated"}
-    plans = ij.plan(MODEL, SYSTEM, **few, concurrency=20, replay=True, top=2, ttft=0.5, tpot=0.0125)
-    text, rows = " ".join(str(plans).split()), [dict[str, Any](row) for row in plans.rows()]
-    others = [row["layout"] for row in rows if row["replay_ttft_ms"] is None]
-    assert others and all(row["not_replayed"] for row in rows if row["replay_ttft_ms"] is None)
-    assert f"Not replayed: {others[0]}" in text
-    assert "stand below those whose replay keeps the limits" in text
 
 
 def test_a_plan_whose_requests_break_its_limits_too_often_goes_down(monkeypatch):
