@@ -148,12 +148,9 @@ class Reading(Estimator):
         limits = {"memory": Limit(need=weights, capacity=hardware.chip.memory)}
         terms = {"weights": reading, "tokens": tokens}
         return Phase(
-            time=reading + tokens,
-            terms=terms,
-            limits=limits,
-            mfu=jnp.zeros_like(reading),
+            time=reading + tokens, terms=terms, limits=limits, mfu=jnp.zeros_like(reading),
             layout={},
-        )
+        )  # fmt: skip
 
 
 def test_an_estimator_of_a_user_is_calibrated(tmp_path):

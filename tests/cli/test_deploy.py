@@ -8,15 +8,8 @@ import infer_jax as ij
 from tests.cli.running import answer, run
 
 ASKED = (
-    "plan",
-    "llama-3.1-8b",
-    "--hardware",
-    "h100_sxm",
-    "--total-gpus",
-    "2",
-    "--mode",
-    "aggregated",
-)
+    "plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "2", "--mode", "aggregated",
+)  # fmt: skip
 FAST = ("--tpot", "1us")  # a limit that no plan keeps
 
 

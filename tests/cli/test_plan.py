@@ -42,15 +42,8 @@ def test_plans_meet_the_limits_cheapest_first(met):
 def test_gpus_that_stay_free_are_counted():
     """And a plan of few can be run again, unless the traffic is given."""
     few = (
-        "plan",
-        "llama-3.1-70b",
-        "--quant",
-        "fp8",
-        "--hardware",
-        "b200_sxm",
-        "--total-gpus",
-        "11",
-    )
+        "plan", "llama-3.1-70b", "--quant", "fp8", "--hardware", "b200_sxm", "--total-gpus", "11",
+    )  # fmt: skip
     output = answer(*few, "--mode", "disaggregated", "--ttft", "2s", "--tpot", "20ms")
     assert all(p["gpus"] + p["idle_gpus"] == 11.0 for p in output["plans"])
     taken = output["plans"][0]["gpus"]

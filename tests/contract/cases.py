@@ -41,14 +41,9 @@ def dense() -> Architecture:
 def mixture() -> Architecture:
     """Latent attention with an indexer, a dense layer, then experts that do not divide."""
     attention = Latent.of(
-        query_heads=64,
-        nope_width=128,
-        rope_width=64,
-        value_width=128,
-        kv_rank=512,
-        query_rank=1536,
-        weights=FP8,
-    )
+        query_heads=64, nope_width=128, rope_width=64, value_width=128, kv_rank=512,
+        query_rank=1536, weights=FP8,
+    )  # fmt: skip
     sparse = Sparse.of(
         base=attention, top_k=2048.5, index_heads=64, index_width=128, index_query_input=1536
     )
@@ -104,14 +99,9 @@ def offloaded() -> Hardware:
     )
     network = Hierarchy.of(domain=1, domain_bandwidth=1.6e10, network_bandwidth=4e9)
     host = Host.of(
-        memory=7.1e10,
-        memory_bandwidth=1.28e11,
-        flops=2.1e12,
-        link_bandwidth=1.6e10,
-        disk=1.5e12,
-        disk_read=2.1e9,
-        disk_write=1.1e9,
-    )
+        memory=7.1e10, memory_bandwidth=1.28e11, flops=2.1e12, link_bandwidth=1.6e10, disk=1.5e12,
+        disk_read=2.1e9, disk_write=1.1e9,
+    )  # fmt: skip
     return Hardware.of(chip=chip, network=network, host=host, price=0.5)
 
 
@@ -128,16 +118,9 @@ class Row(NamedTuple):
 
 # no coefficient at its default, at which many laws of the partitioning model are silent
 TORUS = {
-    "flop_cap": 0.8,
-    "memory_cap": 0.7,
-    "network_cap": 0.6,
-    "half_width": 900.0,
-    "half_rows": 30.0,
-    "collective": 4e-6,
-    "layer_overhead": 9e-6,
-    "hidden_memory": 0.4,
-    "hidden_network": 0.3,
-}
+    "flop_cap": 0.8, "memory_cap": 0.7, "network_cap": 0.6, "half_width": 900.0, "half_rows": 30.0,
+    "collective": 4e-6, "layer_overhead": 9e-6, "hidden_memory": 0.4, "hidden_network": 0.3,
+}  # fmt: skip
 
 # measured curves: at their defaults, which are the roofline, many laws are silent
 H20 = load_system("h20_sxm").coefficients["kernels"]
@@ -194,15 +177,9 @@ def plan() -> Plan:
 def block() -> Offload:
     """A job that fits on the offloaded system, with a bit on the disk."""
     return Offload.of(
-        gpu_batch=11.3,
-        batches=3.2,
-        weights_gpu=0.13,
-        weights_cpu=0.61,
-        cache_gpu=0.07,
-        cache_cpu=0.72,
-        hidden_gpu=0.21,
-        hidden_cpu=0.79,
-    )
+        gpu_batch=11.3, batches=3.2, weights_gpu=0.13, weights_cpu=0.61, cache_gpu=0.07,
+        cache_cpu=0.72, hidden_gpu=0.21, hidden_cpu=0.79,
+    )  # fmt: skip
 
 
 def crowd() -> Offload:

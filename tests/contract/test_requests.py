@@ -64,12 +64,9 @@ def drawn():
             isl=between(20, 16000), osl=osl, batch=between(1, 2000), fixed=float(rng.integers(2))
         )
         layout = Deployment.of(
-            tp=tp,
-            attention_dp=dp,
-            ep=ep,
-            chunk=pick(2.0**40, 8192.0, 2048.0),
+            tp=tp, attention_dp=dp, ep=ep, chunk=pick(2.0**40, 8192.0, 2048.0),
             drafts=pick(0.0, 0.0, 0.0, 2.0),
-        )
+        )  # fmt: skip
         engine, generation = float(rng.integers(len(ENGINES))), float(system == 2)
         rows.append((engine, generation, shapes[model], systems[system], work, layout))
     return jax.tree.map(lambda *x: np.stack([np.asarray(v, np.float64) for v in x]), *rows)

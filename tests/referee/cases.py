@@ -36,13 +36,9 @@ def attention(kind: str, scale: int, window: int, state: float = 4.0, index: flo
         query_heads=4, kv_heads=2, head_width=4 * scale, value_width=4 * scale
     )
     latent = Latent.of(
-        query_heads=4,
-        nope_width=4 * scale,
-        rope_width=2 * scale,
-        value_width=3 * scale,
-        kv_rank=8 * scale,
-        query_rank=6 * scale,
-    )
+        query_heads=4, nope_width=4 * scale, rope_width=2 * scale, value_width=3 * scale,
+        kv_rank=8 * scale, query_rank=6 * scale,
+    )  # fmt: skip
     sparse = {
         "top_k": window,
         "index_heads": 2,
@@ -67,12 +63,9 @@ def attention(kind: str, scale: int, window: int, state: float = 4.0, index: flo
             built = Sparse.of(base=grouped, index_query_input=16 * scale, **sparse)
             return built, 2 * 4 * scale
     shape = {
-        "key_heads": 2,
-        "key_width": 4 * scale,
-        "value_heads": 4,
-        "value_width": 3 * scale,
+        "key_heads": 2, "key_width": 4 * scale, "value_heads": 4, "value_width": 3 * scale,
         "state": format_of(state),
-    }
+    }  # fmt: skip
     if kind == "delta":
         built = Linear.of(head_gates=2, delta=1.0, **shape)
         return built, 2 * 4 + 3 * scale  # decay, step bias; norm of a head
@@ -143,10 +136,6 @@ def assembled(
 ) -> Architecture:
     """A model of blocks, with its final norm."""
     return Architecture.of(
-        width=width,
-        vocabulary=vocabulary,
-        tied=float(tied),
-        blocks=tuple(blocks),
-        vectors=width,
+        width=width, vocabulary=vocabulary, tied=float(tied), blocks=tuple(blocks), vectors=width,
         cache=format_of(cache),
-    )
+    )  # fmt: skip

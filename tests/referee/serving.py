@@ -68,12 +68,9 @@ def cases(count: int, seed: int = 0) -> list[Case]:
     result = []
     for i in range(count):
         machine = Machine(
-            host=between(1e-4, 2e-3),
-            weights=between(2e-3, 2e-2),
-            read=between(3e-9, 1e-7),
-            fed=between(1.5e-5, 2e-4),
-            pair=between(1e-10, 1e-8),
-        )
+            host=between(1e-4, 2e-3), weights=between(2e-3, 2e-2), read=between(3e-9, 1e-7),
+            fed=between(1.5e-5, 2e-4), pair=between(1e-10, 1e-8),
+        )  # fmt: skip
         slots = int(between(4, 256))
         prompt, output = between(50, 8000), between(20, 800)
         names = rng.choice(list(SHAPES), 2)

@@ -110,17 +110,11 @@ def test_compressed_tensors(tmp_path, weights, inputs, bytes_, bits):
 @pytest.mark.parametrize(
     ("quant", "bytes_", "bits"),
     [
-        ("bf16", 2.0, 16),
-        ("fp8", 1.0, 8),
-        ("fp8_block", 1 + 4 / 16384, 8),
-        ("int8", 1.0, 8),
-        ("int4", (4 + 20 / 128) / 8, 16),
-        ("awq", (4 + 20 / 128) / 8, 16),
-        ("gptq", (4 + 20 / 128) / 8, 16),
-        ("nvfp4", 0.5625, 4),
-        ("mxfp4", 0.53125, 16),
+        ("bf16", 2.0, 16), ("fp8", 1.0, 8), ("fp8_block", 1 + 4 / 16384, 8), ("int8", 1.0, 8),
+        ("int4", (4 + 20 / 128) / 8, 16), ("awq", (4 + 20 / 128) / 8, 16),
+        ("gptq", (4 + 20 / 128) / 8, 16), ("nvfp4", 0.5625, 4), ("mxfp4", 0.53125, 16),
     ],
-)
+)  # fmt: skip
 def test_quant_overrides_all_matrices_but_embedding_and_head(tmp_path, quant, bytes_, bits):
     config = {**MIXTURE, "quantization_config": {"quant_method": "fp8"}}
     attention, routed, shared, head = parts(load(tmp_path, config, quant=quant))

@@ -147,13 +147,9 @@ def test_caps_are_those_of_the_economics_paper():
     assert pairs.pop("v100_sxm_16gb") == pairs["v100_sxm"]
     assert pairs.pop("a100_sxm_40gb") == pairs["a100_sxm"]
     assert pairs == {
-        "h100_sxm": (0.7, 0.75),
-        "h800_sxm": (0.7, 0.75),
-        "h20_sxm": (1.0, 0.75),
-        "h200_sxm": (0.6, 0.75),
-        "a100_sxm": (0.8, 0.75),
-        "v100_sxm": (0.8, 0.75),
-    }
+        "h100_sxm": (0.7, 0.75), "h800_sxm": (0.7, 0.75), "h20_sxm": (1.0, 0.75),
+        "h200_sxm": (0.6, 0.75), "a100_sxm": (0.8, 0.75), "v100_sxm": (0.8, 0.75),
+    }  # fmt: skip
 
 
 def _has_caps(name):

@@ -10,14 +10,8 @@ from infer_jax.launch import checkpoint, launches
 from tests.unit.launch.test_launch import PLAIN
 
 MODELS = (
-    "llama-3.1-8b",
-    "qwen3-32b",
-    "deepseek-r1",
-    "gpt-oss-20b",
-    "kimi-k2.5",
-    "opt-13b",
-    "palm-8b",
-)
+    "llama-3.1-8b", "qwen3-32b", "deepseek-r1", "gpt-oss-20b", "kimi-k2.5", "opt-13b", "palm-8b",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("quant", [None, "bf16", "fp8", "fp8_block", "awq", "nvfp4"])

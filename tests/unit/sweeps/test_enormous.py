@@ -23,12 +23,9 @@ def grid(digits):
     axis = Axis.integers(1, 4096)
     roomy = hardware(memory=1e9)
     return Space(
-        arch(),
-        roomy,
-        workload(isl=axis, batch=axis),
-        plan(tp=axis, pp=axis, ep=axis, dp=axis),
+        arch(), roomy, workload(isl=axis, batch=axis), plan(tp=axis, pp=axis, ep=axis, dp=axis),
         where=(planted,),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -41,17 +41,10 @@ def types(annotation: object) -> set[Any]:
 
 NUMBERS = [x for x in ANNOTATIONS if {float, int} & types(x[2])]
 BAD = {
-    "negative": -5,
-    "NaN": math.nan,
-    "infinite": -math.inf,
-    "of no digits": "four",
-    "a list of nothing": [None],
-    "of a dictionary": {"a": 1},
-    "a truth": True,
-    "too large": 1e300,
-    "too large for a float": 10**400,
-    "no single one": np.ones((2, 2)) - 3.0,
-}
+    "negative": -5, "NaN": math.nan, "infinite": -math.inf, "of no digits": "four",
+    "a list of nothing": [None], "of a dictionary": {"a": 1}, "a truth": True, "too large": 1e300,
+    "too large for a float": 10**400, "no single one": np.ones((2, 2)) - 3.0,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("verb", "name", "own"), NUMBERS, ids=lambda x: x if str(x) == x else "")

@@ -373,12 +373,8 @@ def test_two_pools_are_replayed_with_all_their_instances():
     given |= {"decode_tp": second["tp"], "decode_instances": second["instances"]}
     count = max(10 * loop, 200)
     asked: dict[str, Any] = {
-        "isl": 2000,
-        "osl": 20,
-        "concurrency": loop,
-        "prompts": count,
-        "warmup": count // 10,
-    }
+        "isl": 2000, "osl": 20, "concurrency": loop, "prompts": count, "warmup": count // 10,
+    }  # fmt: skip
     run = ij.replay(MODEL, SYSTEM, **given, **asked)
     # sizes of the launch command, which hold more than there is, in place of the engine's
     assert row["replay_tpot_ms"] == pytest.approx(1e3 * run.times["tpot"].values["mean"], rel=0.05)

@@ -34,12 +34,8 @@ def test_cached_prefixes_are_those_of_the_trace_and_are_not_computed():
 def test_a_prefix_that_all_prompts_share_is_computed_once(tmp_path):
     """Of 3 prompts in turn the second and third find it, and its blocks stay when they end."""
     asked: dict[str, Any] = {
-        "concurrency": 1,
-        "prompts": 3,
-        "isl": 100,
-        "osl": 2,
-        "prefix_len": 512,
-    }
+        "concurrency": 1, "prompts": 3, "isl": 100, "osl": 2, "prefix_len": 512,
+    }  # fmt: skip
     run = ij.replay(*SERVER, enable_prefix_caching=True, out=tmp_path / "a.png", **asked, **SIZES)
     table, said = run.to_pandas(), run.to_dict()
     assert table.isl_tokens.tolist() == [612] * 3
@@ -77,12 +73,8 @@ def test_prompts_are_looked_up_by_the_rules_of_each_engine(engine, page, alone):
 
 def test_blocks_that_leave_the_cache_go_to_host_memory():
     asked: dict[str, Any] = {
-        "concurrency": 1,
-        "prompts": 3,
-        "isl": 100,
-        "osl": 2,
-        "prefix_len": 512,
-    }
+        "concurrency": 1, "prompts": 3, "isl": 100, "osl": 2, "prefix_len": 512,
+    }  # fmt: skip
     asked |= {"enable_prefix_caching": True, "kv_offloading_size": 1, **SIZES}
     run = ij.replay(*SERVER, **asked, set="hardware.host.link_bandwidth=64e9")
     # 16 tokens, K and V of 32 layers, 8 heads of 128 in 2 bytes
