@@ -143,6 +143,17 @@ def _judge(report: Report, recipe: Recipe, point: Point, answer: Answer) -> None
             )
 
 
+def check(path: str | os.PathLike[str], recipe: Recipe) -> dict[str, Any]:
+    """Compare a file of points, print the comparison, and return its headline.
+
+    Raises:
+        InputError: as ``compare``.
+    """
+    report = compare(path, recipe)
+    print_report(path, recipe, report)
+    return report.headline()
+
+
 def print_report(path: object, recipe: Recipe, report: Report) -> None:
     """The comparison as a person reads it."""
     print(f"{path}: {recipe.source}")

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
+
 from experiments import _report
 from experiments._columns import printed_rows
 
@@ -51,10 +53,11 @@ def is_close(ours: float, theirs: float, tolerance: float) -> bool:
     return bool(abs(ours / theirs - 1.0) <= tolerance)
 
 
-def command(source: str, all_claims: Callable[[], list[Claim]]) -> Callable[[_report.Json], None]:
-    """The command of a paper's claims; 1 where one fails for which no reason is known."""
+def add(app: typer.Typer, source: str, all_claims: Callable[[], list[Claim]]) -> None:
+    """Add the command of a paper's claims; it agrees where every failure has a why."""
 
-    def claims(as_json: _report.Json = False) -> None:
+    @_report.command(app)
+    def claims() -> dict[str, Any]:
         """Print each claim of the paper beside ours: pass, fail or not reachable, and why."""
         results = all_claims()
         columns = ("claim", "where", "theirs", "ours", "verdict")
@@ -62,8 +65,6 @@ def command(source: str, all_claims: Callable[[], list[Claim]]) -> Callable[[_re
         for claim in results:
             if claim.why:
                 print(f"{claim.name}: {claim.why}")
+        found = {c.name: {"ours": c.ours, "verdict": c.verdict} for c in results}
         agrees = all(claim.verdict != "fail" or claim.why for claim in results)
-        found: dict[str, Any] = {c.name: {"ours": c.ours, "verdict": c.verdict} for c in results}
-        _report.finish(agrees, {"claims": found, "agrees": agrees}, as_json)
-
-    return claims
+        return {"claims": found, "agrees": agrees}

@@ -1,11 +1,13 @@
 """Prints experiments: tables, verdicts, the JSON line; and says where their files go."""
 
+import functools
+import inspect
 import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +35,40 @@ something does not; 2: bad input.
 def program(about: str | None, **options: Any) -> typer.Typer:
     """The program of an experiment: what it is about, and what holds for all of them."""
     return typer.Typer(help=f"{about}{USAGE}", add_completion=False, **options)
+
+
+def command(
+    app: typer.Typer, *, x64: bool = False, **options: Any
+) -> Callable[[Callable[..., dict[str, Any]]], Callable[..., dict[str, Any]]]:
+    """Make a command of a function that returns its figures.
+
+    The command ends with 1 where ``agrees`` is among them and false, and with 2 and one sentence
+    where input is bad; it has ``--json``. ``x64``: it computes in float64.
+    """
+
+    def add(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        @functools.wraps(run)
+        def ended(*args: Any, as_json: bool = False, **given: Any) -> None:
+            with door(), float64() if x64 else nullcontext():
+                figures = run(*args, **given)
+            finish(figures.get("agrees", True), figures, as_json)
+
+        signature = inspect.signature(run)
+        last = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False)
+        both = [*signature.parameters.values(), last.replace(annotation=Json)]
+        ended.__signature__ = signature.replace(parameters=both)  # type: ignore[attr-defined]
+        ended.__annotations__ = {**run.__annotations__, "as_json": Json}
+        app.command(**options)(ended)
+        return run
+
+    return add
+
+
+def float64() -> Any:
+    """Computing in float64."""
+    import jax  # not where help is printed
+
+    return jax.enable_x64(True)
 
 
 def console() -> Console:

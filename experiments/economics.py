@@ -10,74 +10,50 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _check, _claims, _report
-from experiments._economics import (
-    claims as paper_claims,
-    fronts as ours,
-    points,
-    tables as printed,
-)
+from experiments._economics import claims as paper_claims, fronts as ours, points, tables as printed
 
 app = _report.program(__doc__, no_args_is_help=True)
 
 
-@app.command()
+@_report.command(app)
 def check(
     file: Annotated[Path, typer.Argument(help="CSV of points, columns in any order.")],
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Compare a file of points with levels 2, 3, 3b and 4 in float64, within 1e-9.
 
     Columns: estimator (toy, paper, pipeline, full), model, gpu, n_gpu, batch, latency_s, and
     optionally input_len (0), seq_len (1), use_pp (0). inf is infeasible, an empty cell no value.
     """
-    with _report.door():
-        report = _check.compare(file, points.RECIPE)
-    _check.print_report(file, points.RECIPE, report)
-    _report.finish(report.agrees, report.headline(), as_json)
+    return _check.check(file, points.RECIPE)
 
 
-@app.command()
+@_report.command(app)
 def tables(
     numbers: Annotated[list[int] | None, typer.Argument(help="Which tables; all if none.")] = None,
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Print Tables 1 to 6 beside ours: 1, 2, 3, 4 and 6 must agree to the printed digit."""
-    with _report.door():
-        wanted = _report.chosen_keys(
-            "table", [str(n) for n in numbers or printed.TITLES], printed.TITLES
-        )
-    headline: dict[str, Any] = {}
-    for number in wanted:
-        table = printed.printed_table(number)
-        printed.print_table(table)
-        headline[f"table {number}"] = {
-            "agrees": None if table.why else all(map(table.agrees, table.rows)),
-            "ours": {row.label: table.texts(row) for row in table.rows},
-        }
-    agrees = all(entry["agrees"] is not False for entry in headline.values())
-    _report.finish(agrees, {"tables": headline, "agrees": agrees}, as_json)
+    wanted = [str(n) for n in numbers or printed.TITLES]
+    keys = _report.chosen_keys("table", wanted, printed.TITLES)
+    found = {f"table {number}": printed.print_table(number) for number in keys}
+    agrees = all(entry["agrees"] is not False for entry in found.values())
+    return {"tables": found, "agrees": agrees}
 
 
-@app.command()
+@_report.command(app)
 def fronts(
     file: Annotated[Path, typer.Argument(help="JSON of stored fronts by comparison.")],
     only: Annotated[str, typer.Option(help="Only comparisons whose name has this in it.")] = "",
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Compare stored fronts with ours: every figure and point within 0.1 %."""
-    with _report.door():
-        stored = {k: v for k, v in ours.stored(file).items() if only in k}
-    results = [ours.compare(name, theirs) for name, theirs in stored.items()]
+    results = [ours.compare(k, v) for k, v in ours.stored(file).items() if only in k]
     rows = [(r.name, r.points, f"{r.worst:.1e}", _report.verdict(r.agrees)) for r in results]
     _report.show("Stored fronts", ("setting", "points", "worst error", "verdict"), rows)
+    worst, count = max((r.worst for r in results), default=0.0), sum(r.points for r in results)
     agrees = bool(results) and all(r.agrees for r in results)
-    worst = max((r.worst for r in results), default=0.0)
-    count = sum(r.points for r in results)
-    headline = {"fronts": len(results), "points": count, "worst_error": worst, "agrees": agrees}
-    _report.finish(agrees, headline, as_json)
+    return {"fronts": len(results), "points": count, "worst_error": worst, "agrees": agrees}
 
 
-app.command()(_claims.command("Erdil 2025 (arXiv 2506.04645)", paper_claims.all_claims))
+_claims.add(app, "Erdil 2025 (arXiv 2506.04645)", paper_claims.all_claims)
 
 
 if __name__ == "__main__":

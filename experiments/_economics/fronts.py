@@ -131,7 +131,7 @@ class Agreement(NamedTuple):
         return self.worst <= TOLERANCE
 
 
-_KEYS = {
+FIGURES = {
     "max_tok_s": ("fastest", "speed"),
     "max_gpus": ("fastest", "chips"),
     "max_batch": ("fastest", "batch"),
@@ -154,36 +154,31 @@ def stored(path: str | Path) -> dict[str, Any]:
     for name, row in table.items():
         if name not in names:
             raise InputError(str(path), "comparison", name, "; ".join(names))
-        if not _readable(row):
-            allowed = f"numbers {', '.join(_KEYS)}, and front: a list of rows of five numbers"
-            raise InputError(str(path), name, "something else", allowed)
+        try:
+            _theirs(row)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            allowed = f"numbers {', '.join(FIGURES)}, and front: a list of rows of five numbers"
+            raise InputError(str(path), name, "something else", allowed) from None
     return table
 
 
-def _readable(row: Any) -> bool:
-    if not isinstance(row, dict) or not isinstance(row.get("front", []), list):
-        return False
-    rows = [[row.get(key) for key in _KEYS], *row.get("front", [])]
-    return all(isinstance(r, list) for r in rows) and all(
-        len(r) == (5 if i else len(_KEYS)) and all(isinstance(x, int | float) for x in r)
-        for i, r in enumerate(rows)
-    )
+def _theirs(row: Any) -> tuple[list[float], list[list[float]]]:
+    """The figures of a stored front, and its points."""
+    points = [[float(x) for x in point] for point in row.get("front", [])]
+    if any(len(point) != 5 for point in points):
+        raise ValueError("not five numbers")
+    return [float(row[key]) for key in FIGURES], points
 
 
-def compare(name: str, theirs: dict[str, Any]) -> Agreement:
+def compare(name: str, row: dict[str, Any]) -> Agreement:
     """A stored front beside ours, figure by figure."""
     comparison, label = name.split(" | ")
-    ours = front(COMPARISONS[comparison][label])
-    errors = [
-        difference(float(theirs[key]), getattr(ours, which)[column])
-        for key, (which, column) in _KEYS.items()
-    ]
-    points = [
-        list(_point(ours.points, i).values()) for i in range(0, len(ours.points.time), STRIDE)
-    ]
-    rows = theirs.get("front", [])
-    if rows and len(rows) != len(points):
-        return Agreement(name, len(rows), float("inf"))
-    for row, mine in zip(rows, points, strict=False):
-        errors += map(difference, map(float, row), mine)
-    return Agreement(name, len(rows) + 2, max(errors))
+    ours, (figures, points) = front(COMPARISONS[comparison][label]), _theirs(row)
+    own = [getattr(ours, which)[column] for which, column in FIGURES.values()]
+    thinned = range(0, len(ours.points.time), STRIDE)
+    if points and len(points) != len(thinned):
+        return Agreement(name, len(points), float("inf"))
+    for i in thinned[: len(points)]:
+        own += _point(ours.points, i).values()
+    theirs = [*figures, *(x for point in points for x in point)]
+    return Agreement(name, len(points) + 2, max(map(difference, theirs, own)))

@@ -5,7 +5,7 @@ Printed figures: Erdil 2025 (arXiv 2506.04645), Tables 1 to 6, in
 """
 
 from decimal import ROUND_HALF_UP, Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from experiments._report import show, verdict
 from infer_jax.catalog.published import economics_model
 from infer_jax.estimators import Economics
 from infer_jax.physics import decoder
-from infer_jax.physics.closed_form import Fastest, fastest_instance
+from infer_jax.physics.closed_form import fastest_instance
 
 TITLES = {
     1: "most tokens/s and its instance, weights and all-reduce latency only",
@@ -58,33 +58,28 @@ PREFERRED = (SPEED, Column("cost", "$/M tokens", 2, "$"), GPUS, Column("batch", 
 
 
 class Row(NamedTuple):
-    """One printed row: its label, its cells as printed, and our numbers."""
+    """One printed row: its label, its columns with each cell as printed, and our numbers."""
 
     label: str
+    columns: tuple[Column, ...]
     theirs: tuple[str, ...]
     ours: tuple[float, ...]
 
+    @property
+    def texts(self) -> list[str]:
+        """Our numbers as the paper would print them."""
+        return [c.text(value) for c, value in zip(self.columns, self.ours, strict=True)]
 
-class Printed(NamedTuple):
-    """One table of the paper; ``why``: the reason for which it is not compared."""
+    @property
+    def rounded_twice(self) -> list[str]:
+        """The cells that agree only if a number is rounded twice."""
+        cells = zip(self.columns, self.theirs, self.ours, strict=True)
+        return [f"{c.name} {x:.3f}" for c, a, x in cells if c.text(x) != a and c.twice(x) == a]
 
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    why: str = ""
-
-    def texts(self, row: Row) -> list[str]:
-        """Our numbers of a row as the paper would print them."""
-        return [c.text(value) for c, value in zip(self.columns, row.ours, strict=True)]
-
-    def rounded_twice(self, row: Row) -> list[str]:
-        """The columns of a row that agree only if a number is rounded twice."""
-        cells = zip(self.columns, row.theirs, row.ours, strict=True)
-        return [c.name for c, a, x in cells if c.text(x) != a and c.twice(x) == a]
-
-    def agrees(self, row: Row) -> bool:
-        """True where every cell of a row is ours to the printed digit."""
-        cells = zip(self.columns, row.theirs, row.ours, strict=True)
+    @property
+    def agrees(self) -> bool:
+        """True where every cell is ours to the printed digit."""
+        cells = zip(self.columns, self.theirs, self.ours, strict=True)
         return all(a in (c.text(x), c.twice(x)) for c, a, x in cells)
 
 
@@ -100,17 +95,16 @@ def reads(model: str) -> float:
     return 2.0 * sum(map(float, counts.values())) / BANDWIDTH
 
 
-def fastest(model: str) -> Fastest:
-    """Chips and seconds per token at minimum latency (Eqs. 13 and 14)."""
+def _fastest(model: str) -> dict[str, float]:
+    """Chips and tokens/s at minimum latency (Eqs. 13 and 14)."""
     with jax.enable_x64(True):
         chips, time = fastest_instance(jnp.asarray(hops(model)), jnp.asarray(reads(model)))
-        return Fastest(chips, time)
+        return {"speed": 1 / float(time), "chips": float(chips)}
 
 
-def printed_table(number: int) -> Printed:
+def rows(number: int) -> list[Row]:
     """A table of the paper: the fastest points, or where it prints prices the preferred ones."""
     results = []
-    columns = FASTEST
     for row in printed_rows("economics_tables.csv"):
         if row["table"] != str(number):
             continue
@@ -119,24 +113,23 @@ def printed_table(number: int) -> Printed:
             drawn = front(COMPARISONS[row["comparison"]][row["setting"]])
             ours = drawn.best if row["cost"] else drawn.fastest
         else:
-            chips, time = fastest(row["setting"])
-            ours = {"speed": 1 / float(time), "chips": float(chips)}
+            ours = _fastest(row["setting"])
         theirs = tuple(row[c.field] for c in columns)
-        results.append(Row(row["row"], theirs, tuple(ours[c.field] for c in columns)))
-    title = f"Table {number}: {TITLES[number]}"
-    return Printed(title, columns, tuple(results), NOT_COMPARED.get(number, ""))
+        results.append(Row(row["row"], columns, theirs, tuple(ours[c.field] for c in columns)))
+    return results
 
 
-def print_table(table: Printed) -> None:
-    """A table as theirs | ours in every cell."""
-    columns = ["", *(f"{c.name}, theirs | ours" for c in table.columns), "verdict"]
-    rows, notes = [], [table.why] if table.why else []
-    for row in table.rows:
-        cells = [f"{a} | {b}" for a, b in zip(row.theirs, table.texts(row), strict=True)]
-        state = "not compared" if table.why else verdict(table.agrees(row))
-        rows.append((row.label, *cells, state))
-        if not table.why and (names := table.rounded_twice(row)):
-            values = dict(zip((c.name for c in table.columns), row.ours, strict=True))
-            reports = ", ".join(f"{name} {values[name]:.3f}" for name in names)
+def print_table(number: int) -> dict[str, Any]:
+    """Print a table as theirs | ours in every cell; whether it agrees, and ours."""
+    every, why = rows(number), NOT_COMPARED.get(number, "")
+    columns = ["", *(f"{c.name}, theirs | ours" for c in every[0].columns), "verdict"]
+    lines, notes = [], [why] if why else []
+    for row in every:
+        cells = [f"{a} | {b}" for a, b in zip(row.theirs, row.texts, strict=True)]
+        lines.append((row.label, *cells, "not compared" if why else verdict(row.agrees)))
+        if row.rounded_twice and not why:
+            reports = ", ".join(row.rounded_twice)
             notes.append(f"{row.label}: {reports} prints as theirs only by way of one digit more.")
-    show(table.title, columns, rows, "\n".join(notes))
+    show(f"Table {number}: {TITLES[number]}", columns, lines, "\n".join(notes))
+    agrees = None if why else all(row.agrees for row in every)
+    return {"agrees": agrees, "ours": {row.label: row.texts for row in every}}

@@ -60,10 +60,10 @@ def test_fronts_of_the_authors_program(name):
     "number", [1, 4, 6, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))]
 )
 def test_tables_equal_the_printed_digits(number):
-    table = tables.printed_table(number)
-    assert len(table.rows) >= 3
-    for row in table.rows:
-        assert table.agrees(row), (row, table.texts(row))
+    table = tables.rows(number)
+    assert len(table) >= 3
+    for row in table:
+        assert row.agrees, (row, row.texts)
 
 
 def test_elasticities_of_the_toy_model():
