@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from experiments._columns import printed_rows
 from experiments._kernels import files, fits, packaged
 from experiments._kernels.printed import curves_of
 from infer_jax.catalog import list_systems, load_system
@@ -31,20 +32,8 @@ BORROWED, SOURCE = "linear_", "kernels-fit"
 # what there is to beat: median and p90 in sample, median on unseen shapes, of an earlier fit by
 # least squares of the same forms on the same rows
 EARLIER = {
-    ("h20", "gemm"): (3.1, 7.9, 3.2),
-    ("h800", "gemm"): (5.3, 14.6, 7.4),
-    ("h20", "grouped_decode"): (6.5, 20.0, 7.1),
-    ("h800", "grouped_decode"): (3.2, 14.0, 3.9),
-    ("h20", "grouped_prefill"): (2.5, 9.0, 2.5),
-    ("h800", "grouped_prefill"): (2.5, 9.0, 2.5),
-    ("h20", "gqa_decode"): (5.7, 17.0, 6.0),
-    ("h800", "gqa_decode"): (4.0, 19.0, 4.6),
-    ("h20", "gqa_decode, no KV split"): (1.5, 11.0, None),
-    ("h20", "mla_decode"): (10.4, 15.3, None),
-    ("h800", "mla_decode"): (3.1, 10.5, None),
-    ("h20", "gqa_prefill"): (3.0, 7.4, None),
-    ("h800", "mla_prefill"): (1.2, 5.9, None),
-    ("h20", "linear_decode"): (1.9, 5.1, None),
+    (row["system"], row["family"]): [float(row[k] or "inf") for k in ("median", "p90", "unseen")]
+    for row in printed_rows(Path(__file__).with_name("earlier.csv"))
 }
 
 
@@ -102,10 +91,9 @@ def lines(name: str, results: dict[str, FittedFamily]) -> Iterable[Line]:
     for family, one in results.items():
         seen = spread(one.seen)
         unseen = spread(one.unseen) if len(one.unseen) else None
-        median, _, left_out = EARLIER.get((name, family), (np.inf, np.inf, None))
+        median, _, left_out = EARLIER.get((name, family), (np.inf, np.inf, np.inf))
         worse = round(seen[0], 1) > median
-        if left_out is not None and unseen is not None:
-            worse |= round(unseen[0], 1) > left_out
+        worse |= unseen is not None and round(unseen[0], 1) > left_out
         yield Line(name, family, len(one.seen), len(set(one.family.shapes)), seen, unseen, worse)
 
 

@@ -35,6 +35,7 @@ from experiments._replay.server import (
 )
 from experiments._report import show
 from infer_jax.catalog import load_model
+from infer_jax.catalog.foreign import read_json
 from infer_jax.estimators.serving import Serving
 from infer_jax.replays import Requests
 from infer_jax.specs import Architecture
@@ -46,39 +47,7 @@ COMPARED = ("ttft_mean", "ttft_p90", "ttft_p99", "e2e_mean", "e2e_p90", "e2e_p99
 TOOLS = ("blis-roofline", "blis-evolved", "llm-optimizer-estimate", "aiconfigurator-estimate")
 TOOLS += ("vidur",)
 # config.json of models that are not bundled, as on Hugging Face
-COMMON = {"torch_dtype": "bfloat16", "tie_word_embeddings": False, "hidden_act": "silu"}
-CONFIGS = {
-    "mistralai/Mistral-Nemo-Instruct-2407": {
-        "model_type": "mistral", "hidden_size": 5120, "num_hidden_layers": 40, "head_dim": 128,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
-        "vocab_size": 131072,
-    },
-    "01-ai/Yi-34B": {
-        "model_type": "llama", "hidden_size": 7168, "num_hidden_layers": 60,
-        "num_attention_heads": 56, "num_key_value_heads": 8, "intermediate_size": 20480,
-        "vocab_size": 64000,
-    },
-    "meta-llama/Llama-2-7b-hf": {
-        "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 11008,
-        "vocab_size": 32000,
-    },
-    "meta-llama/Llama-2-70b-hf": {
-        "model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80,
-        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672,
-        "vocab_size": 32000,
-    },
-    "codellama/CodeLlama-34b-Instruct-hf": {
-        "model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 48,
-        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 22016,
-        "vocab_size": 32000,
-    },
-    "Qwen/Qwen3-14B": {
-        "model_type": "qwen3", "hidden_size": 5120, "num_hidden_layers": 40, "head_dim": 128,
-        "num_attention_heads": 40, "num_key_value_heads": 8, "intermediate_size": 17408,
-        "vocab_size": 151936,
-    },
-}  # fmt: skip
+CONFIGS = read_json(Path(__file__).with_name("configs.json"))
 
 
 def stages(row: dict[str, str]) -> list[tuple[float, float]]:
@@ -117,7 +86,7 @@ def architecture(name: str) -> Architecture:
         return load_model(name).architecture
     with TemporaryDirectory() as folder:
         path = Path(folder, "config.json")
-        path.write_text(json.dumps(CONFIGS[name] | COMMON))
+        path.write_text(json.dumps(CONFIGS[name]))
         return load_model(path).architecture
 
 

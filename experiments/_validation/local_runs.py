@@ -12,30 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from experiments import _report
+from infer_jax.catalog.foreign import read_toml
 
-# bytes a second of cards and chips: NVIDIA's, AMD's and Apple's product pages
-BANDWIDTHS = {
-    "RTX 3060": 360e9,
-    "RTX 4070": 504e9,
-    "RTX 5090": 1792e9,
-    "RX 7900 XTX": 960e9,
-    "Apple M1 M1 Max": 400e9,
-}
-# bits a weight: llama.cpp, tools/quantize/README.md, of Llama 2 7B; others by their blocks
-BITS = {
-    "Q2_K": 3.35,
-    "Q3_K_M": 3.91,
-    "Q4_0": 4.5,
-    "Q4_K_S": 4.58,
-    "Q4_K_M": 4.84,
-    "Q5_K_S": 5.52,
-    "Q5_K_M": 5.68,
-    "Q6_K": 6.56,
-    "Q8_0": 8.5,
-    "NVFP4": 4.5,
-    "FP8": 8.0,
-    "BF16": 16.0,
-}
+KNOWN = read_toml(Path(__file__).with_name("local_runs.toml"))
+BANDWIDTHS, BITS = KNOWN["bandwidths"], KNOWN["bits"]
 SIZE, EXPERTS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)B(?![a-z])"), re.compile(r"A\d+(\.\d+)?B")
 FITS = 0.9  # share of the memory that weights may take beside a cache
 

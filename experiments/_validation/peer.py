@@ -25,7 +25,8 @@ import numpy as np
 from experiments import _report
 from experiments._validation import decisions
 from infer_jax.calibration.pooled.answers import Columns, acceptance, shipped_fit
-from infer_jax.calibration.pooled.rows import BF16, FP8, MXFP4, NVFP4, PooledRow, is_mixture
+from infer_jax.calibration.pooled.rows import PooledRow, is_mixture
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment
 from infer_jax.specs import Plan
@@ -36,45 +37,9 @@ REASON = 90  # characters of a reason for no answer
 SAID = 50  # rows after which progress is printed
 ROWS, SEED = 300, 0  # rows that are asked, drawn at random where there are more
 REQUESTS, FEWEST = 640, 3  # of a run: ten for each in flight, at most so many, but three for each
-TIMES = {
-    "tpot": "mean_tpot",
-    "ttft": "mean_ttft",
-    "ttft_mean": "mean_ttft",
-    "ttft_median": "median_ttft",
-    "e2e": "mean_e2e_latency",
-}  # its figures by metric
 SEQUENCES = 256  # its default of a worker
-SYSTEMS = {
-    **{name: name for name in ("h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "l40s")},
-    "gb200_nvl72": "gb200",
-    "gb300_nvl72": "gb300",
-    "rtx_pro_6000": "rtx_pro_6000_server",
-}
-# the checkpoint of a model whose feedforward is stored so, of those that the tool knows by itself
-CHECKPOINTS = {
-    ("deepseek-r1", FP8): "deepseek-ai/DeepSeek-R1",
-    ("deepseek-r1", NVFP4): "nvidia/DeepSeek-V3.1-NVFP4",
-    ("minimax-m2.5", FP8): "MiniMaxAI/MiniMax-M2.5",
-    ("minimax-m2.5", NVFP4): "nvidia/MiniMax-M2.5-NVFP4",
-    ("kimi-k2.5", (0.5625, 16.0)): "moonshotai/Kimi-K2.5",
-    ("kimi-k2.5", NVFP4): "nvidia/Kimi-K2.5-NVFP4",
-    ("qwen3.5-397b-a17b", BF16): "Qwen/Qwen3.5-397B-A17B",
-    ("qwen3.5-397b-a17b", NVFP4): "nvidia/Qwen3.5-397B-A17B-NVFP4",
-    ("glm-5", FP8): "zai-org/GLM-5-FP8",
-    ("glm-5", NVFP4): "nvidia/GLM-5-NVFP4",
-    ("qwen3-32b", BF16): "Qwen/Qwen3-32B",
-    ("qwen3-32b", FP8): "Qwen/Qwen3-32B-FP8",
-    ("qwen3-235b-a22b", BF16): "Qwen/Qwen3-235B-A22B",
-    ("qwen3-235b-a22b", FP8): "Qwen/Qwen3-235B-A22B-FP8",
-    ("qwen3-235b-a22b", NVFP4): "nvidia/Qwen3-235B-A22B-NVFP4",
-    ("llama-3.1-8b", BF16): "meta-llama/Meta-Llama-3.1-8B",
-    ("llama-3.1-70b", BF16): "meta-llama/Meta-Llama-3.1-70B",
-    ("llama-3.1-70b", FP8): "nvidia/Llama-3.1-70B-Instruct-FP8",
-    ("llama-3.3-70b", FP8): "nvidia/Llama-3.1-70B-Instruct-FP8",
-    ("gpt-oss-120b", MXFP4): "openai/gpt-oss-120b",
-    ("gpt-oss-120b", (0.53, 8.0)): "openai/gpt-oss-120b",
-    ("gpt-oss-120b", (0.53, 16.0)): "openai/gpt-oss-120b",
-}
+NAMES = read_toml(Path(__file__).with_name("peer.toml"))
+TIMES, SYSTEMS = NAMES["times"], NAMES["systems"]
 SERVER = """
 import json, sys
 from aisimulate.config import CorePredictionConfig
@@ -146,7 +111,8 @@ def config(row: PooledRow) -> dict[str, Any] | None:
     """A row as the tool's public configuration; None where the tool has no such system or model."""
     if row.mode not in ("loop", "pools") or row.served is None or row.system not in SYSTEMS:
         return None
-    checkpoint = CHECKPOINTS.get((row.served.model, row.served.formats.feedforward))
+    known = NAMES["checkpoints"].get(row.served.model, {})
+    checkpoint = known.get("{:g} {:g}".format(*row.served.formats.feedforward))
     if checkpoint is None or row.workload is None or "tpot" not in row.measured:
         return None
     work, plan = row.workload, row.plan

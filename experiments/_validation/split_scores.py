@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import _report
+from experiments._columns import printed_rows
 from experiments._validation.folds import Fold
 from experiments._validation.twins import NEW, TWIN
 from infer_jax.calibration import interval_score
@@ -53,32 +54,8 @@ class Predicted(NamedTuple):
         return (low <= self.banded) & (self.banded <= high)
 
 
-class Goal(NamedTuple):
-    """The largest error of a kind of times of a data set, per cent."""
-
-    dataset: str
-    line: str
-    error: float
-    figure: str = "median"
-
-
-GOALS: dict[str, tuple[Goal, ...]] = {
-    "groups": (
-        Goal("inferencex amd", "pace", 9.0),
-        Goal("inferencex amd", "throughput", 10.0),
-        Goal("inferencex nvidia", "pace", 7.0),
-        Goal("inferencex nvidia drafts", "pace", 12.0),
-        Goal("trtllm max throughput", "pace", 9.0),
-        Goal("mlperf offline nvidia", "pace", 11.0),
-        Goal("rocm vllm latency", "pace", 6.0),
-        Goal("silicon (fitted)", "pace", 7.3),
-        Goal("silicon (fitted)", "pace", 11.6, "mean"),
-        Goal("silicon (fitted)", "TTFT", 25.0),
-        Goal("gpt-oss h200", "pace", 5.0),
-        Goal("gpt-oss h200", "TTFT", 10.0),
-    ),
-    "make": (Goal("inferencex amd", "pace", 15.0),),
-}
+# the largest error of a kind of times of a data set, per cent
+GOALS = printed_rows(Path(__file__).with_name("goals.csv"))
 Figures = dict[str, dict[str, Any]]  # by data set, kind of times, name
 
 
@@ -153,8 +130,9 @@ def _score(found: Predicted, flat: Sequence[np.ndarray], own: np.ndarray) -> dic
 def _show_goals(way: str, figures: Figures) -> None:
     """Print the goals of a split, and the errors reached by coefficients alone and with offsets."""
     lines = []
-    for dataset, line, error, figure in GOALS.get(way, ()):
-        score = figures.get(dataset, {}).get(line)
+    for goal in (row for row in GOALS if row["split"] == way):
+        dataset, line, figure = (goal[name] for name in ("dataset", "line", "figure"))
+        score, error = figures.get(dataset, {}).get(line), float(goal["error"])
         if score is not None:
             alone = f"{score['alone']:.1f}" if figure == "median" else ""
             reached = "yes" if score[figure] <= error else "no"

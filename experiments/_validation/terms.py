@@ -6,6 +6,7 @@ fitted again. Rows of a server and pair of lengths are left out together, by the
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -16,48 +17,10 @@ from infer_jax.calibration.error_bands import left_out_log_errors
 from infer_jax.calibration.pooled import fitting, likelihood
 from infer_jax.calibration.pooled.likelihood import PooledTimes, problem
 from infer_jax.calibration.pooled.rows import PooledRow
-from infer_jax.estimators.serving import ENGINES
-
-
-def _of_engines(field: str, value: float) -> dict[str, float]:
-    return {f"{engine}.{field}": value for engine in ENGINES}
-
-
-def _of_amd(field: str, value: float) -> dict[str, float]:
-    return {f"{name}.{field}": value for name in ("cdna3", "cdna4")}
-
+from infer_jax.catalog.foreign import read_toml
 
 # coefficients of a term, with values at which it does nothing
-WITHOUT: dict[str, dict[str, float]] = {
-    "products of experts slower than dense ones": {"grouped": 1.0},
-    "rows of a tile with each expert visited": {"expert_rows": 0.0},
-    "moves of inputs and outputs of experts": {"expert_moves": 0.0},
-    "popularity of experts": {"skew": 0.0},
-    "products of experts on AMD": _of_amd("grouped", 1.0),
-    "scales by block on Hopper": {"hopper.blocked": 1.0},
-    "latency of a hop": {"hop": 0.0},
-    "latency of a hop between switches": {"far_hop": 0.0},
-    "exchanges among attention groups": _of_engines("exchange", 0.0),
-    "shorter exchanges in a rack": {"rack_exchange": 1.0},
-    "launches of experts": {"expert_kernels": 0.0},
-    "launches of latent attention": {"latent_kernels": 1.0},
-    "launches of sparse attention": {"sparse_kernels": 1.0},
-    "launches of Blackwell": {"blackwell.gap": 1.0},
-    "launches of AMD": _of_amd("gap", 1.0),
-    "launches of quantising": {
-        "quantised_gap": 0.0, "block_kernels": 1.0, "blackwell.quantising": 1.0,
-        **_of_amd("quantising", 1.0),
-    },
-    "launches of quantising by block": {"block_kernels": 1.0},
-    "launches of quantising on Blackwell": {"blackwell.quantising": 1.0},
-    "launches of quantising on AMD": _of_amd("quantising", 1.0),
-    "launches of experts on many ranks (TensorRT-LLM)": {"trtllm.rank_kernels": 0.0},
-    "host time of a sequence": _of_engines("sequence_time", 0.0),
-    "time of the front end": _of_engines("front", 0.0),
-    "launches of prefill": _of_engines("eager", 0.0) | {"eager_growth": 0.0},
-    "launches of prefill by tokens": {"eager_growth": 0.0},
-    "age of the software": {"monthly": 0.0},
-}  # fmt: skip
+WITHOUT: dict[str, dict[str, float]] = read_toml(Path(__file__).with_name("terms.toml"))
 
 
 class Gain(NamedTuple):
