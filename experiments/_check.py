@@ -7,10 +7,9 @@ give, and is skipped. Exit code 0: everything compared agrees; 1: something disa
 was compared; 2: the file cannot be read.
 """
 
-import math
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,14 +31,17 @@ class Answer(NamedTuple):
 class Recipe:
     """What a file of points holds, and how it is evaluated.
 
-    ``evaluate`` takes every readable row (a dict of its inputs) and returns an ``Answer`` for
-    each, or the reason for which a row is skipped.
+    ``group`` says of a readable row (a dict of its inputs) which others it may be evaluated with,
+    or in a string why it is skipped. ``evaluate`` takes that key and at most ``most`` rows of it,
+    and gives an ``Answer`` for each.
     """
 
     source: str
     inputs: Mapping[str, Input]
     outputs: Mapping[str, Output]
-    evaluate: Callable[[list[dict[str, Any]]], Sequence[Answer | str]]
+    evaluate: Callable[[Any, list[dict[str, Any]]], Iterable[Answer]]
+    group: Callable[[dict[str, Any]], Hashable] = lambda row: ()
+    most: int = 2**30
 
 
 class Miss(NamedTuple):
@@ -90,17 +92,6 @@ class Report:
         }
 
 
-def difference(theirs: Value, ours: Value) -> float:
-    """|ours / theirs - 1|; 0 where equal (two infinities, too), else inf where no ratio is."""
-    if theirs == ours:
-        return 0.0
-    if isinstance(theirs, str) or isinstance(ours, str):
-        return math.inf
-    if theirs == 0.0 or not (math.isfinite(theirs) and math.isfinite(ours)):
-        return math.inf
-    return abs(ours / theirs - 1.0)
-
-
 def compare(path: str | os.PathLike[str], recipe: Recipe) -> Report:
     """Read a file of points, evaluate its rows and compare them.
 
@@ -108,13 +99,21 @@ def compare(path: str | os.PathLike[str], recipe: Recipe) -> Report:
         InputError: unreadable, a required column missing, or a malformed cell (with its line).
     """
     read = read_points(path, recipe.inputs, recipe.outputs)
-    report = Report(read)
-    answers = recipe.evaluate([point.inputs for point in read.points]) if read.points else []
-    for point, answer in zip(read.points, answers, strict=True):
-        if isinstance(answer, str):
-            report.skipped[answer] += 1
-        else:
-            _judge(report, recipe, point, answer)
+    report, answers = Report(read), dict[int, Answer]()
+    groups: dict[Hashable, list[Point]] = defaultdict(list)
+    for point in read.points:
+        groups[recipe.group(point.inputs)].append(point)
+    for key, points in groups.items():
+        if isinstance(key, str):
+            report.skipped[key] += len(points)
+            continue
+        for start in range(0, len(points), recipe.most):
+            own = points[start : start + recipe.most]
+            found = recipe.evaluate(key, [point.inputs for point in own])
+            answers |= {p.line: answer for p, answer in zip(own, found, strict=True)}
+    for point in read.points:
+        if point.line in answers:
+            _judge(report, recipe, point, answers[point.line])
     return report
 
 
@@ -126,7 +125,8 @@ def _judge(report: Report, recipe: Recipe, point: Point, answer: Answer) -> None
 
     def errors(values: Mapping[str, Value]) -> dict[str, float]:
         return {
-            name: difference(value, values.get(name, NO_ANSWER)) for name, value in theirs.items()
+            name: recipe.outputs[name].error(value, values.get(name, NO_ANSWER))
+            for name, value in theirs.items()
         }
 
     nearest = min((answer.values, *answer.sides), key=lambda v: max(errors(v).values()))
@@ -138,9 +138,8 @@ def _judge(report: Report, recipe: Recipe, point: Point, answer: Answer) -> None
         elif error >= report.worst.get(column, (0.0, 0))[0]:
             report.worst[column] = (error, line)
         if not error <= recipe.outputs[column].tolerance:
-            report.misses.append(
-                Miss(line, column, theirs[column], nearest.get(column, NO_ANSWER), error)
-            )
+            ours = nearest.get(column, NO_ANSWER)
+            report.misses.append(Miss(line, column, theirs[column], ours, error))
 
 
 def check(path: str | os.PathLike[str], recipe: Recipe) -> dict[str, Any]:

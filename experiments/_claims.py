@@ -53,18 +53,21 @@ def is_close(ours: float, theirs: float, tolerance: float) -> bool:
     return bool(abs(ours / theirs - 1.0) <= tolerance)
 
 
+def show(source: str, results: list[Claim]) -> dict[str, Any]:
+    """Print claims beside ours, and why they fail; they agree where every failure has a why."""
+    columns = ("claim", "where", "theirs", "ours", "verdict")
+    _report.show(source, columns, [claim[:5] for claim in results])
+    for claim in results:
+        if claim.why:
+            print(f"{claim.name}: {claim.why}")
+    found = {c.name: {"ours": c.ours, "verdict": c.verdict} for c in results}
+    return {"claims": found, "agrees": all(c.verdict != "fail" or c.why for c in results)}
+
+
 def add(app: typer.Typer, source: str, all_claims: Callable[[], list[Claim]]) -> None:
-    """Add the command of a paper's claims; it agrees where every failure has a why."""
+    """Add the command of a paper's claims."""
 
     @_report.command(app)
     def claims() -> dict[str, Any]:
         """Print each claim of the paper beside ours: pass, fail or not reachable, and why."""
-        results = all_claims()
-        columns = ("claim", "where", "theirs", "ours", "verdict")
-        _report.show(source, columns, [claim[:5] for claim in results])
-        for claim in results:
-            if claim.why:
-                print(f"{claim.name}: {claim.why}")
-        found = {c.name: {"ours": c.ours, "verdict": c.verdict} for c in results}
-        agrees = all(claim.verdict != "fail" or claim.why for claim in results)
-        return {"claims": found, "agrees": agrees}
+        return show(source, all_claims())

@@ -60,10 +60,31 @@ class Input(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A column to compare, within a relative tolerance; text must be equal."""
+    """A column to compare, within a relative tolerance; text must be equal.
+
+    ``least``: theirs is what ours must at least be.
+    """
 
     tolerance: float = 1e-9
     read: Callable[[str], Value] = quantity
+    least: bool = False
+
+    def error(self, theirs: Value, ours: Value) -> float:
+        """How far ours is from theirs, or below."""
+        size = difference(theirs, ours)
+        above = self.least and not isinstance(theirs, str) and not isinstance(ours, str)
+        return 0.0 if above and ours >= theirs else size
+
+
+def difference(theirs: Value, ours: Value) -> float:
+    """|ours / theirs - 1|; 0 where equal (two infinities, too), else inf where no ratio is."""
+    if theirs == ours:
+        return 0.0
+    if isinstance(theirs, str) or isinstance(ours, str):
+        return math.inf
+    if theirs == 0.0 or not (math.isfinite(theirs) and math.isfinite(ours)):
+        return math.inf
+    return abs(ours / theirs - 1.0)
 
 
 class Point(NamedTuple):

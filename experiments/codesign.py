@@ -2,12 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-import jax
 import typer
 
 from experiments import _report
@@ -16,34 +15,26 @@ from experiments._codesign import elasticity, lifetimes as over_a_lifetime, stud
 app = _report.program(__doc__, no_args_is_help=True)
 
 
-@app.command()
-def elasticities(as_json: _report.Json = False) -> None:
+@_report.command(app)
+def elasticities() -> dict[str, Any]:
     """The closed form's elasticities, level 4's beside them, and three changes of hardware."""
-    figures = elasticity.tables()
-    _report.finish(figures["agrees"], figures, as_json)
+    return elasticity.tables()
 
 
-@app.command()
-def lifetimes(as_json: _report.Json = False) -> None:
+@_report.command(app, x64=True)
+def lifetimes() -> dict[str, Any]:
     """Training and serving: how large a model and how long trained, by the tokens it serves."""
-    jax.config.update("jax_enable_x64", True)
-    with _report.door():
-        figures = over_a_lifetime.tables()
-    _report.finish(figures["agrees"], figures, as_json)
+    return over_a_lifetime.tables()
 
 
-@app.command()
+@_report.command(app, x64=True)
 def cases(
     only: Annotated[list[str] | None, typer.Option(help="a, b or c; all if none.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = _report.OUT / "codesign",
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Three case studies, with pictures, a second estimator and caveats."""
-    jax.config.update("jax_enable_x64", True)
-    with _report.door():
-        names = _report.chosen_keys("case", only or list(studies.CASES), studies.CASES)
-        reports = {name: studies.CASES[name](out) for name in names}
-    _report.finish(True, {"cases": reports}, as_json)
+    names = _report.chosen_keys("case", only or list(studies.CASES), studies.CASES)
+    return {"cases": {name: studies.CASES[name](out) for name in names}}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ ConfigsFolder = Annotated[
 MAX_CURVE_ERROR = 0.10  # curves within this of the look-up tables, in the authors' assembly
 
 
-@app.command()
+@_report.command(app)
 def check(
     file: Annotated[
         Path | None,
@@ -30,19 +30,16 @@ def check(
     ] = None,
     tables: TablesFolder = None,
     configs: ConfigsFolder = None,
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Compare a file of the tool's runs with ours as published, in float64, within 1e-9.
 
     Rows in which the tool crashed must be refused here, too; what was refused and which
     defaults were taken is listed. An empty cell is a value the tool does not give. Without a file:
     all stored runs, or, where only the checkout is at hand, those it carries.
     """
-    with _report.door():
-        file, tables, configs = files.stored(file, tables, configs)
-        recipe, evaluation = points.recipe(tables, configs)
-        report = _check.compare(file, recipe)
-    _check.print_report(file, recipe, report)
+    file, tables, configs = files.stored(file, tables, configs)
+    recipe, evaluation = points.recipe(tables, configs)
+    headline = _check.check(file, recipe)
     if evaluation.refused:
         _report.show("Refused", ("what", "rows"), sorted(evaluation.refused.items()))
     if evaluation.defaults:
@@ -51,29 +48,21 @@ def check(
             for what, kernels in sorted(evaluation.defaults.items())
         ]
         _report.show("Defaults taken", ("what", "times", "kernels"), taken)
-    headline = report.headline() | {"refused": dict(evaluation.refused)}
-    _report.finish(report.agrees, headline, as_json)
+    return headline | {"refused": dict(evaluation.refused)}
 
 
-@app.command()
-def tables(
-    tables: TablesFolder = None, configs: ConfigsFolder = None, as_json: _report.Json = False
-) -> None:
+@_report.command(app)
+def tables(tables: TablesFolder = None, configs: ConfigsFolder = None) -> dict[str, Any]:
     """Print Table 2, the balance points, the bounds of all its kernels and the curves' errors."""
-    with _report.door():
-        tables = files.measured(tables, "--tables")
-        configs = files.measured(configs, "--configs")
-        cells = list(printed.table_2(tables, configs))
-        balances = list(printed.balances())
-        stored = list(sheets.stored(tables))
-    headline: dict[str, Any] = _table_2(cells) | {"bounds": _bounds(cells)}
-    headline["balance"] = _balances(balances)
+    tables = files.measured(tables, "--tables")
+    cells = list(printed.table_2(tables, files.measured(configs, "--configs")))
+    balances, stored = list(printed.balances()), list(sheets.stored(tables))
+    headline = _table_2(cells) | {"bounds": _bounds(cells), "balance": _balances(balances)}
     headline["agrees"] = headline["agrees"] and all(b.agrees for b in balances)
     rows = [(f"{x.system} {x.family}", x.rows, _percent(x.seen)) for x in stored]
     note = "Errors of the profiles' curves on every row; 'fits' tells those on unseen shapes."
     _report.show("Stored curves", ("kernels", "rows", "median / p90 error, %"), rows, note)
-    headline["curve_errors"] = {f"{x.system} {x.family}": list(x.seen) for x in stored}
-    _report.finish(headline["agrees"], headline, as_json)
+    return headline | {"curve_errors": {f"{x.system} {x.family}": list(x.seen) for x in stored}}
 
 
 def _table_2(cells: list[printed.Cell]) -> dict[str, Any]:
@@ -121,7 +110,7 @@ def _bounds(cells: list[printed.Cell]) -> dict[str, dict[str, str]]:
     return result
 
 
-@app.command()
+@_report.command(app)
 def fits(
     names: Annotated[
         list[str] | None, typer.Argument(help="h20, h800, h100_sxm, h200_sxm ...; all if none.")
@@ -130,41 +119,35 @@ def fits(
     out: Annotated[
         Path | None, typer.Option(help="Folder for a [kernels] table of each profile.")
     ] = None,
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Fit the curves anew, with errors in sample and on unseen shapes. Takes minutes a system.
 
     h20 and h800 from the authors' tables, other systems from the optional package
     aiconfigurator-core. Fails where a median error is above that of the earlier fit.
     """
     headline, agrees = {}, True
-    with _report.door():
-        for name in names or [*sheets.DEVICES, *sheets.SYSTEMS]:
-            results = sheets.fitted_system(name, tables)
-            lines = list(sheets.lines(name, results))
-            agrees &= not any(x.worse for x in lines)
-            _print_lines(lines)
-            headline[name] = {x.family: [*x.seen, *(x.unseen or ())] for x in lines}
-            if out is not None:
-                out.mkdir(parents=True, exist_ok=True)
-                path = out / f"{name}.kernels.toml"
-                path.write_text("\n".join(sheets.sheet(results)) + "\n", encoding="utf-8")
-                print(path)
-    _report.finish(agrees, headline | {"agrees": agrees}, as_json)
+    for name in names or [*sheets.DEVICES, *sheets.SYSTEMS]:
+        results = sheets.fitted_system(name, tables)
+        lines = list(sheets.lines(name, results))
+        agrees &= not any(x.worse for x in lines)
+        rows = [
+            (x.family, x.rows, x.shapes, *map(_percent, (x.seen, x.unseen)),
+             _report.verdict(not x.worse))
+            for x in lines
+        ]  # fmt: skip
+        columns = (name, "rows", "shapes", "in sample, %", "unseen shapes, %", "verdict")
+        _report.show("Median / p90 error", columns, rows)
+        headline[name] = {x.family: [*x.seen, *(x.unseen or ())] for x in lines}
+        if out is not None:
+            path = out / f"{name}.kernels.toml"
+            out.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(sheets.sheet(results)) + "\n", encoding="utf-8")
+            print(path)
+    return headline | {"agrees": agrees}
 
 
 def _percent(pair: tuple[float, float] | None) -> str:
     return "one shape" if pair is None else f"{pair[0]:.1f} / {pair[1]:.1f}"
-
-
-def _print_lines(lines: list[sheets.Line]) -> None:
-    rows = [
-        (x.family, x.rows, x.shapes, _percent(x.seen), _percent(x.unseen),
-         _report.verdict(not x.worse))
-        for x in lines
-    ]  # fmt: skip
-    columns = (lines[0].system, "rows", "shapes", "in sample, %", "unseen shapes, %", "verdict")
-    _report.show("Median / p90 error", columns, rows)
 
 
 if __name__ == "__main__":

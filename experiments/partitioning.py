@@ -10,58 +10,49 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _claims, _report
-from experiments._partitioning import (
-    calibration,
-    claims as paper_claims,
-    measured,
-    tables as ours,
-)
+from experiments._partitioning import calibration, claims as paper_claims, measured, tables as ours
 
 app = _report.program(__doc__, no_args_is_help=True)
 File = Annotated[Path, typer.Option("--file", help="CSV of printed cells, Tables D.2 to D.4.")]
 
 
-@app.command()
+@_report.command(app)
 def tables(
     file: File = measured.FILE,
     folds: Annotated[bool, typer.Option(help="Fit with each table left out.")] = True,
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Print Tables 1, 2, 3 and D.2 to D.4 beside ours, with the profile's coefficients.
 
     Tables 2 and 3 are predicted: the coefficients come from Tables D.2 to D.4.
     """
-    with _report.door():
-        headline: dict[str, Any] = {**ours.contexts(), **ours.settings()}
-        headline |= ours.cells(measured.cells(file), folds)
+    headline = {**ours.contexts(), **ours.settings(), **ours.cells(measured.cells(file), folds)}
     agrees = all(value for key, value in headline.items() if key.endswith("agree"))
-    _report.finish(agrees, {**headline, "agrees": agrees}, as_json)
+    return headline | {"agrees": agrees}
 
 
-@app.command()
-def fit(file: File = measured.FILE, as_json: _report.Json = False) -> None:
+@_report.command(app)
+def fit(file: File = measured.FILE) -> dict[str, Any]:
     """Fit the coefficients of TPU v4 and of the A100, with intervals of 80 %."""
     headline: dict[str, Any] = {}
-    with _report.door():
-        rows = measured.cells(file)
-        own, gpus = measured.own(rows), [c for c in rows if c.gpu]
-        for name, result, used in (
-            ("tpu_v4", calibration.fitted(own), own),
-            ("a100_sxm", calibration.gpus(gpus), gpus),
-        ):
-            spread = calibration.spreads(result, used)
-            shown = [
-                (k, f"{v:.4g}", f"{spread[k][0]:.3g} to {spread[k][1]:.3g}")
-                for k, v in result.values.items()
-            ]
-            median, worst = calibration.summary(result)
-            note = f"{len(used)} cells, median error {median:.1%}, worst {worst:.1%}"
-            _report.show(name, ("coefficient", "value", "80 % interval"), shown, note)
-            headline[name] = {"median_error": median, "worst_error": worst, **result.values}
-    _report.finish(True, headline, as_json)
+    rows = measured.cells(file)
+    own, gpus = measured.own(rows), [c for c in rows if c.gpu]
+    for name, result, used in (
+        ("tpu_v4", calibration.fitted(own), own),
+        ("a100_sxm", calibration.gpus(gpus), gpus),
+    ):
+        spread = calibration.spreads(result, used)
+        shown = [
+            (k, f"{v:.4g}", f"{spread[k][0]:.3g} to {spread[k][1]:.3g}")
+            for k, v in result.values.items()
+        ]
+        median, worst = calibration.summary(result)
+        note = f"{len(used)} cells, median error {median:.1%}, worst {worst:.1%}"
+        _report.show(name, ("coefficient", "value", "80 % interval"), shown, note)
+        headline[name] = {"median_error": median, "worst_error": worst, **result.values}
+    return headline
 
 
-app.command()(_claims.command("Pope et al. 2022 (arXiv 2211.05102)", paper_claims.all_claims))
+_claims.add(app, "Pope et al. 2022 (arXiv 2211.05102)", paper_claims.all_claims)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -19,43 +19,31 @@ OVERLAP = Annotated[
 ]
 
 
-@app.command()
+@_report.command(app, x64=True)
 def requests(
     folder: Annotated[Path, typer.Option(help="Folder of runs.")] = MEASURED / "llmservingsim",
     overlap: OVERLAP = True,
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Errors per request of two servers: data sheet, shipped coefficients, calibrated."""
-    with _report.door():
-        folders = sorted(p.parent for p in folder.glob("*/meta.json"))
-        if not folders:
-            raise InputError("command line", "--folder", str(folder), "a folder of measured runs")
-        import jax
+    folders = sorted(p.parent for p in folder.glob("*/meta.json"))
+    if not folders:
+        raise InputError("command line", "--folder", str(folder), "a folder of measured runs")
+    from experiments._replay import per_request
 
-        with jax.enable_x64(True):
-            from experiments._replay import per_request
-
-            agrees, headline = per_request.run(folders, overlap)
-    _report.finish(agrees, headline, as_json)
+    return per_request.run(folders, overlap)
 
 
-@app.command()
+@_report.command(app, x64=True)
 def rates(
     file: Annotated[Path, typer.Option(help="CSV of rows.")] = MEASURED / "open_loop_h100.csv",
     overlap: OVERLAP = True,
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Errors of rows at given rates, by shipped coefficients."""
-    with _report.door():
-        if not file.is_file():
-            raise InputError("command line", "--file", str(file), "a CSV file")
-        import jax
+    if not file.is_file():
+        raise InputError("command line", "--file", str(file), "a CSV file")
+    from experiments._replay import open_loop
 
-        with jax.enable_x64(True):
-            from experiments._replay import open_loop
-
-            agrees, headline = open_loop.run(file, overlap)
-    _report.finish(agrees, headline, as_json)
+    return open_loop.run(file, overlap)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ a second of whole runs of few waves.
 """
 
 import sys
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -25,12 +26,17 @@ app = _report.program(__doc__)
 
 ALLOWED = 1.3
 LOADS = (4, 8, 16, 32, 64)
+LENGTHS = ("equal", "80 to 100 %")  # of prompts and outputs
 LOCKSTEP = ("fixed", "mixture")  # shapes of outputs that keep a closed loop in lockstep
 Servers = Annotated[int, typer.Option(min=1, help="Random servers of each engine.")]
 Seed = Annotated[int, typer.Option(help="Of what is drawn.")]
 
 
-@app.command()
+def _percent(*shares: float) -> list[str]:
+    return [f"{100 * x:.1f} %" for x in shares]
+
+
+@_report.command(app, x64=True)
 def claims(
     workloads: Annotated[int, typer.Option(min=1, help="Random workloads, half closed.")] = 1000,
     requests: Annotated[
@@ -38,19 +44,16 @@ def claims(
     ] = 12000,
     runs: Annotated[int, typer.Option(min=1, help="Of each workload, averaged.")] = 3,
     seed: Seed = 0,
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Print how often the laws are within 10 % of means and 25 % of percentiles of the replay.
 
     Exit code 1: less often than the bounds of ``experiments/_scheduler/claims.py``, which are
     below the goals that are missed.
     """
-    import jax
+    from experiments._scheduler import claims as of
 
-    with loops_in_one_piece(), jax.enable_x64(True):
-        from experiments._scheduler.claims import ALLOWED, BOUNDS, GOALS, LONGER, NAMES, errors
-
-        result = errors(workloads, requests, runs, seed)
+    with loops_in_one_piece():
+        result = of.errors(workloads, requests, runs, seed)
     closed = result.closed
     few = np.array([case.shapes[1] in LOCKSTEP for case in result.cases])
     poisson = np.array([case.variability == 1.0 for case in result.cases])
@@ -68,83 +71,66 @@ def claims(
     rows = [
         (
             name,
-            f"{100 * ALLOWED[i]:.0f} %",
-            f"{100 * GOALS[name]:.0f} %" if name in GOALS else "",
+            f"{100 * of.ALLOWED[i]:.0f} %",
+            f"{100 * of.GOALS[name]:.0f} %" if name in of.GOALS else "",
             *_percent(*(shares[part][name] for part in parts)),
             *_percent(np.median(size[:, i]), np.quantile(size[:, i], 0.9)),
             *(_percent(spread[i]) if runs > 1 else [""]),
         )
-        for i, name in enumerate(NAMES)
+        for i, name in enumerate(of.NAMES)
     ]
-    title = f"{workloads} workloads, {runs} runs of {requests:,} requests ({LONGER}x in open loops)"
-    _report.show(title, columns, rows)
-    agrees = all(shares["all"][name] >= least for name, least in BOUNDS.items())
-    _report.finish(agrees, {"shares": shares, "kept": agrees}, as_json)
+    title = f"{workloads} workloads, {runs} runs of {requests:,} requests "
+    _report.show(f"{title}({of.LONGER}x in open loops)", columns, rows)
+    agrees = all(shares["all"][name] >= least for name, least in of.BOUNDS.items())
+    return {"shares": shares, "agrees": agrees}
 
 
-def _percent(*shares: float) -> list[str]:
-    return [f"{100 * x:.1f} %" for x in shares]
+def _figures(errors: np.ndarray, *shares: float) -> dict[str, float]:
+    """Shares of errors within so much, their median size and their bias."""
+    size = np.abs(errors)
+    found = {f"within {100 * share:.0f}": float(np.mean(size <= share)) for share in shares}
+    return found | {"median": float(np.median(size)), "bias": float(np.median(errors))}
 
 
-@app.command()
-def engines(servers: Servers = 100, seed: Seed = 0, as_json: _report.Json = False) -> None:
+@_report.command(app, x64=True)
+def engines(servers: Servers = 100, seed: Seed = 0) -> dict[str, Any]:
     """Print how far the estimator's closed loop is from the replay of each engine's rules."""
-    import jax
+    from experiments._scheduler.engines import against_replay
+    from infer_jax.estimators.serving import ENGINES
 
-    with loops_in_one_piece(), jax.enable_x64(True):
-        from experiments._scheduler.engines import against_replay
-        from infer_jax.estimators.serving import ENGINES
-
-        off = {engine: against_replay(engine, servers, seed) for engine in ENGINES}
+    rows, figures = [], {}
+    with loops_in_one_piece():
+        for engine in ENGINES:
+            table = against_replay(engine, servers, seed)
+            for name, errors in zip(("TTFT", "TPOT"), table.T, strict=True):
+                figures[f"{engine} {name}"] = found = _figures(errors, 0.10, 0.25)
+                close, near, *middle = found.values()
+                shares = (f"{100 * x:.0f} %" for x in (close, near))
+                rows.append((engine, name, *shares, *_percent(*middle)))
     columns = ("engine", "time", "within 10 %", "within 25 %", "median error", "bias")
-    rows, figures = [], {}
-    for engine, table in off.items():
-        for name, x in zip(("TTFT", "TPOT"), table.T, strict=True):
-            size = np.abs(x)
-            found = {
-                "within 10": np.mean(size <= 0.10),
-                "within 25": np.mean(size <= 0.25),
-                "median": np.median(size),
-                "bias": np.median(x),
-            }
-            figures[f"{engine} {name}"] = {key: float(value) for key, value in found.items()}
-            close, near, *middle = found.values()
-            rows.append(
-                (engine, name, f"{100 * close:.0f} %", f"{100 * near:.0f} %", *_percent(*middle))
-            )
     _report.show(f"serving over the replay, {servers} random servers of each", columns, rows)
-    _report.finish(True, figures, as_json)
+    return figures
 
 
-@app.command()
-def runs(servers: Servers = 30, seed: Seed = 0, as_json: _report.Json = False) -> None:
+@_report.command(app, x64=True)
+def runs(servers: Servers = 30, seed: Seed = 0) -> dict[str, Any]:
     """Print how far tokens a second of runs of 1 to 4 waves are from the replay of each engine."""
-    import jax
+    from experiments._scheduler.engines import runs_against_replay
+    from infer_jax.estimators.serving import ENGINES
 
-    with loops_in_one_piece(), jax.enable_x64(True):
-        from experiments._scheduler.engines import runs_against_replay
-        from infer_jax.estimators.serving import ENGINES
-
-        off = {
-            (engine, "80 to 100 %" if drawn else "equal"): runs_against_replay(
-                engine, servers, drawn, seed
-            )
-            for drawn in (False, True)
-            for engine in ENGINES
-        }
-    columns = ("engine", "lengths", "counted", "median error", "within 10 %", "bias")
     rows, figures = [], {}
-    for (engine, lengths), table in off.items():
-        for counted, x in zip(("start and end", "runs on"), table.T, strict=True):
-            size = np.abs(x)
-            found = {"median": np.median(size), "within 10": np.mean(size <= 0.10)}
-            found["bias"] = np.median(x)
-            rows.append((engine, lengths, counted, *_percent(*found.values())))
-            key = f"{engine} {lengths} {counted}"
-            figures[key] = {name: float(value) for name, value in found.items()}
+    with loops_in_one_piece():
+        for lengths, engine in product(LENGTHS, ENGINES):
+            table = runs_against_replay(engine, servers, lengths != LENGTHS[0], seed)
+            for counted, errors in zip(("start and end", "runs on"), table.T, strict=True):
+                name = f"{engine} {lengths} {counted}"
+                figures[name] = found = _figures(errors, 0.10)
+                shown = _percent(*(found[key] for key in ("median", "within 10", "bias")))
+                rows.append((engine, lengths, counted, *shown))
+    columns = ("engine", "lengths", "counted", "median error", "within 10 %", "bias")
     title = f"Tokens a second over the replay, {servers} random servers of each"
     _report.show(title, columns, rows)
-    _report.finish(True, figures, as_json)
+    return figures
 
 
 @app.callback(invoke_without_command=True)
@@ -152,9 +138,7 @@ def main(context: typer.Context, as_json: _report.Json = False) -> None:
     """Print TTFT and TPOT of laws, estimator and replay; the largest factors between."""
     if context.invoked_subcommand is not None:
         return
-    import jax
-
-    with jax.enable_x64(True):
+    with _report.float64():
         from experiments._scheduler.loops import Server, loops
 
         servers = (
@@ -171,8 +155,8 @@ def main(context: typer.Context, as_json: _report.Json = False) -> None:
             for t in (x.rules, x.estimate)
         )
         server = f"{x.server.model}, {x.server.tp:g} x {x.server.system}"
-        lengths = "80 to 100 %" if x.drawn else "equal"
-        rows.append((server, lengths, x.load, f"{there.ttft:.3f} / {there.tpot:.4f}", *laws))
+        shown = f"{there.ttft:.3f} / {there.tpot:.4f}"
+        rows.append((server, LENGTHS[x.drawn], x.load, shown, *laws))
     _report.show("TTFT / TPOT in s (over the replay), 10,240 in, 128 out", columns, rows)
     names = ("laws ttft", "laws tpot", "estimator ttft", "estimator tpot")
     factors = zip(*(x.factors() for x in every), strict=True)

@@ -11,7 +11,7 @@ the same of the other estimators under ``"dataset: estimator"``.
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -24,7 +24,7 @@ from infer_jax.errors import InputError
 app = _report.program(__doc__)
 
 
-@app.command()
+@_report.command(app, x64=True)
 def validation(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Files or folders of measured rows.")
@@ -66,44 +66,34 @@ def validation(
     terms: Annotated[
         bool, typer.Option("--terms", help="Only what the fit loses without each of its terms.")
     ] = False,
-    as_json: _report.Json = False,
-) -> None:
+) -> dict[str, Any]:
     """Score estimators on measured rows, by data set and metric; or rows left out of the fit."""
-    headline = {}
-    with _report.door():
-        if split is not None and folds is not None:
-            raise InputError("command line", "--folds", str(folds), "without --split")
-        if out is not None and (out.is_dir() or not out.resolve().parent.is_dir()):
-            raise InputError("command line", "--out", str(out), "a file in a folder that exists")
-        if folds is not None and not folds.is_file():
-            raise InputError("command line", "--folds", str(folds), "a CSV file")
-        if out and not (split or folds):
-            raise InputError("command line", "--out", "alone", "with --split or --folds")
-        import jax
+    if split is not None and folds is not None:
+        raise InputError("command line", "--folds", str(folds), "without --split")
+    if out is not None and (out.is_dir() or not out.resolve().parent.is_dir()):
+        raise InputError("command line", "--out", str(out), "a file in a folder that exists")
+    if folds is not None and not folds.is_file():
+        raise InputError("command line", "--folds", str(folds), "a CSV file")
+    if out and not (split or folds):
+        raise InputError("command line", "--out", "alone", "with --split or --folds")
+    from experiments._validation import (
+        after_runs as runs,
+        board,
+        kept_limits,
+        splits,
+        terms as gains,
+    )
 
-        with jax.enable_x64(True):
-            from experiments._validation import (
-                after_runs as runs,
-                board,
-                kept_limits,
-                splits,
-                terms as gains,
-            )
-
-            alone = split is None and folds is None
-            if alone and confidence is not None:
-                found = kept_limits.shipped(board.read(files or []).rows)
-                headline = kept_limits.table(*found, confidence)
-            elif alone and after_runs:
-                headline = runs.table(board.read(files or []).rows, after_runs)
-            elif alone and terms:
-                headline = gains.table(board.read(files or []).rows)
-            elif alone:
-                headline = board.run(files or [], peer, decisions)
-            else:
-                rows = board.read(files or [], once=folds is None).rows  # which name rows
-                headline = splits.run(split, rows, folds, out, decisions, confidence)
-    _report.finish(True, headline, as_json)
+    if split is not None or folds is not None:
+        rows = board.read(files or [], once=folds is None).rows  # which name rows
+        return splits.run(split, rows, folds, out, decisions, confidence)
+    if confidence is not None:
+        return kept_limits.table(*kept_limits.shipped(board.read(files or []).rows), confidence)
+    if after_runs:
+        return runs.table(board.read(files or []).rows, after_runs)
+    if terms:
+        return gains.table(board.read(files or []).rows)
+    return board.run(files or [], peer, decisions)
 
 
 if __name__ == "__main__":

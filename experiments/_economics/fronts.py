@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments._check import difference
-from experiments._columns import printed_rows
+from experiments._columns import difference, printed_rows
 from infer_jax.catalog.foreign import read_json
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.errors import InputError

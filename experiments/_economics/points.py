@@ -7,17 +7,15 @@ the row is a tie, and theirs may be on either side.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from experiments._check import Answer, Recipe, difference
-from experiments._columns import Input, Output, at_least_zero, flag, positive
+from experiments._check import Answer, Recipe
+from experiments._columns import Input, Output, at_least_zero, difference, flag, positive
 from infer_jax.catalog.published import (
     economics_hardware,
     economics_hardware_names,
@@ -37,7 +35,6 @@ VARIANTS: dict[str, Callable[[bool], Economics]] = {
 NUMBERS = ("n_gpu", "batch", "input_len", "seq_len")
 MARGINS = np.array([0.0, 1e-12, -1e-12])
 SHORTEST = 16  # rows of a call: a few lengths, so that few programs are compiled
-THREADS = 2
 
 
 # Thirty programs of a few rows each: compiling takes all the time, so compile quickly.
@@ -57,8 +54,21 @@ def _latencies(
     return jax.vmap(lambda margin: rows(margin, *numbers))(margins)
 
 
-def _group(key: tuple[str, str, str, bool], rows: list[dict[str, Any]]) -> list[Answer]:
-    """The answers of one (estimator, model, chip, pipeline): one vectorised call."""
+def _group(row: dict[str, Any]) -> Hashable:
+    """Estimator, model, chip and whether pipeline degrees are searched; or what is unknown."""
+    known = {
+        "estimator": tuple(VARIANTS),
+        "model": economics_model_names(),
+        "gpu": economics_hardware_names(),
+    }
+    for kind, names in known.items():
+        if row[kind] not in names:
+            return f"{kind} '{row[kind]}' is not the paper's"
+    return (*(row[kind] for kind in known), row["use_pp"])
+
+
+def _evaluate(key: tuple[str, str, str, bool], rows: list[dict[str, Any]]) -> list[Answer]:
+    """The answers of one estimator, model and chip: one vectorised call."""
     estimator, model, gpu, pipeline = key
     hardware, coefficients = economics_hardware(gpu)
     variant = VARIANTS[estimator](pipeline).fitted(coefficients)
@@ -77,34 +87,6 @@ def _answer(exact: float, tight: float, loose: float) -> Answer:
     return Answer(values[0], values[1:] if tie else ())
 
 
-def _evaluate(rows: list[dict[str, Any]]) -> list[Answer | str]:
-    """Every row's answer, or the reason why it has none."""
-    known = (
-        ("estimator", tuple(VARIANTS)),
-        ("model", economics_model_names()),
-        ("gpu", economics_hardware_names()),
-    )
-    answers: list[Answer | str] = [""] * len(rows)
-    groups: dict[tuple[str, str, str, bool], list[int]] = defaultdict(list)
-    for i, row in enumerate(rows):
-        unknown = [
-            f"{k} '{row[k]}' is not the paper's" for k, names in known if row[k] not in names
-        ]
-        if unknown:
-            answers[i] = unknown[0]
-        else:
-            groups[row["estimator"], row["model"], row["gpu"], row["use_pp"]].append(i)
-
-    def run(key: tuple[str, str, str, bool]) -> list[Answer]:
-        return _group(key, [rows[i] for i in groups[key]])
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        for key, results in zip(groups, pool.map(run, groups), strict=True):
-            for i, result in zip(groups[key], results, strict=True):
-                answers[i] = result
-    return answers
-
-
 OUTPUTS = {"latency_s": Output(tolerance=1e-9)}
 
 RECIPE = Recipe(
@@ -121,4 +103,5 @@ RECIPE = Recipe(
     },
     outputs=OUTPUTS,
     evaluate=_evaluate,
+    group=_group,
 )

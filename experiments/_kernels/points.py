@@ -7,7 +7,7 @@ as ``refused``. Of warnings the set is compared, by the table that each of them 
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,32 +140,21 @@ class Evaluation:
                 self.models[key] = kernels_model(path, fp8_gemm=gemm, fp8_kv=cache)
         return self.models[key]
 
-    def rows(self, rows: list[dict[str, Any]]) -> list[Answer | str]:
-        """Every row's answer, or the reason why it has none."""
-        answers: list[Answer | str] = [""] * len(rows)
-        groups: dict[Any, list[int]] = defaultdict(list)
-        for i, row in enumerate(rows):
-            arch = self.model(row["config"], row["use_fp8_gemm"], row["use_fp8_kv"])
-            if isinstance(arch, str):
-                answers[i] = arch
-            elif row["device_type"] not in kernels_hardware_names():
-                answers[i] = f"device '{row['device_type']}' is not the tool's"
-            else:
-                groups[row["device_type"], jax.tree.structure(arch)].append(i)
-        for (device, _), members in groups.items():
-            for start in range(0, len(members), CHUNK):
-                chunk = members[start : start + CHUNK]
-                results = self._chunk(device, [rows[i] for i in chunk])
-                for i, answer in zip(chunk, results, strict=True):
-                    answers[i] = answer
-        return answers
+    def group(self, row: dict[str, Any]) -> Hashable:
+        """The device and the structure of the model; or the reason why there is no answer."""
+        arch = self.model(row["config"], row["use_fp8_gemm"], row["use_fp8_kv"])
+        if isinstance(arch, str):
+            return arch
+        if row["device_type"] not in kernels_hardware_names():
+            return f"device '{row['device_type']}' is not the tool's"
+        return row["device_type"], jax.tree.structure(arch)
 
-    def _chunk(self, device: str, rows: list[dict[str, Any]]) -> Iterator[Answer]:
-        name = device.lower()
+    def evaluate(self, key: tuple[str, Any], rows: list[dict[str, Any]]) -> Iterator[Answer]:
+        """At most ``CHUNK`` rows of models of one structure on one device."""
+        name, chip = key[0].lower(), kernels_hardware(key[0])
         if name not in self.tables:
             self.tables[name] = load_kernel_tables(self.folder, name)
-        tables, chip = self.tables[name], kernels_hardware(device)
-        missing = kernels_constants()["missing_prefill"]
+        tables, missing = self.tables[name], kernels_constants()["missing_prefill"]
         model = Kernels.as_published(Tables.pack(tables, chip.default_mfu, missing))
         archs: list[Any] = [
             self.model(r["config"], r["use_fp8_gemm"], r["use_fp8_kv"]) for r in rows
@@ -230,4 +219,5 @@ def recipe(tables: Path, configs: Path) -> tuple[Recipe, Evaluation]:
     outputs = {name: Output(0.0, read) for name, read in TEXTS.items()}
     outputs |= {name: Output(1e-9, quantity) for name in COLUMNS}
     source = "InferSim (https://github.com/alibaba/InferSim), runs of its program in float64"
-    return Recipe(source, INPUTS, outputs, evaluation.rows), evaluation
+    recipe = Recipe(source, INPUTS, outputs, evaluation.evaluate, evaluation.group, CHUNK)
+    return recipe, evaluation

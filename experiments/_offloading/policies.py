@@ -6,14 +6,14 @@ layer in seconds, peaks in bytes. Searches by the released model: theirs stops a
 of batches that does not help; ours solves the whole grid and must find at least as much.
 """
 
-import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from experiments._check import Answer, Recipe
-from experiments._columns import Input, Output, at_least_zero, flag, positive, read_points
+from experiments._columns import Input, Output, at_least_zero, flag, positive
 from experiments._offloading.measured import SHAPES as MODEL_SHAPES, opt, opt_model, t4
 from infer_jax.errors import InputError
 from infer_jax.estimators.offloading import Offload, Offloading
@@ -75,7 +75,7 @@ def _row(numbers: dict[str, Any]) -> dict[str, Any]:
 _rows = jax.jit(jax.vmap(_row))
 
 
-def _evaluate(rows: list[dict[str, Any]]) -> list[Answer | str]:
+def _evaluate(key: tuple[()], rows: list[dict[str, Any]]) -> list[Answer]:
     """Every row's answer; the released model refuses hidden states on disk."""
     names = [*SHAPE, "compress_w", *(f"{p}_pct" for p in PLACES)]
     numbers = {
@@ -113,19 +113,6 @@ RECIPE = Recipe(
     evaluate=_evaluate,
 )
 
-SEARCH_TOLERANCE = 1e-6
-
-SEARCH_INPUTS = {
-    "model": Input(),
-    "s": Input(positive),
-    "n": Input(positive),
-    "compress_w": Input(flag, absent=False),
-    "alpha": Input(positive, absent=0.8),
-    "gmem_GiB": Input(positive, absent=16.0),
-    "cmem_GiB": Input(positive, absent=200.0),
-    "nmem_GiB": Input(positive, absent=1500.0),
-}
-
 
 class Task(NamedTuple):
     """What is searched: the arguments of ``search``."""
@@ -136,59 +123,49 @@ class Task(NamedTuple):
     work: Workload
     plan: Offload
 
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> "Task":
+        """The task of a row of a file of searches.
 
-class SearchedBlock(NamedTuple):
-    """One search: theirs, the task, and the whole grid of ours."""
-
-    label: str
-    theirs: float
-    task: Task
-    grid: Blocks
-
-    @property
-    def best(self) -> int | None:
-        """The point of most throughput."""
-        return self.grid.best()
-
-    @property
-    def ours(self) -> float:
-        """Its throughput; 0 where nothing fits."""
-        return 0.0 if self.best is None else float(self.grid.throughput[self.best])
-
-    @property
-    def block(self) -> str:
-        """Its GPU batch and number of batches."""
-        if self.best is None:
-            return "none fits"
-        return f"{self.grid.gpu_batch[self.best]:g} x {self.grid.batches[self.best]:g}"
-
-    @property
-    def reaches(self) -> bool:
-        """Whether ours is at least theirs; where theirs found nothing, whether ours did not."""
-        return self.ours >= self.theirs * (1.0 - SEARCH_TOLERANCE)
-
-
-def compare_searches(path: str | os.PathLike[str]) -> list[SearchedBlock]:
-    """Every row of a file of searches.
-
-    Raises:
-        InputError: unreadable, a required column missing, or a malformed cell.
-    """
-    read, results = read_points(path, SEARCH_INPUTS, {"throughput": Output(SEARCH_TOLERANCE)}), []
-    for point in read.points:
-        row = point.inputs
+        Raises:
+            InputError: a model that is not OPT's.
+        """
         if row["model"] not in MODEL_SHAPES:
-            raise InputError(f"line {point.line}", "model", row["model"], ", ".join(MODEL_SHAPES))
-        task = Task(
+            raise InputError("searches", "model", row["model"], ", ".join(MODEL_SHAPES))
+        return cls(
             Offloading.released().with_(usable=row["alpha"]),
             opt_model(row["model"]),
             t4(row["gmem_GiB"], row["cmem_GiB"], row["nmem_GiB"]),
             Workload.of(isl=row["s"], osl=row["n"]),
             Offload.of(compress_weights=float(row["compress_w"])),
         )
-        packed = " 4-bit" if row["compress_w"] else ""
-        label = f"{row['model']} {row['s']:g}+{row['n']:g}{packed} x{row['alpha']:g}"
+
+    def searched(self) -> tuple[Blocks, int | None]:
+        """The whole grid of blocks, and which has the most throughput."""
         with jax.enable_x64(True):
-            grid = search(*task)
-        results.append(SearchedBlock(label, float(point.outputs["throughput"]), task, grid))
-    return results
+            grid = search(*self)
+        return grid, grid.best()
+
+
+def _searches(key: tuple[()], rows: list[dict[str, Any]]) -> Iterator[Answer]:
+    """The most tokens/s of each row; 0 where nothing fits."""
+    for row in rows:
+        grid, best = Task.of(row).searched()
+        yield Answer({"throughput": 0.0 if best is None else float(grid.throughput[best])})
+
+
+SEARCHES = Recipe(
+    source="FlexGen (arXiv 2303.06865): most tokens/s of the released model's searches",
+    inputs={
+        "model": Input(),
+        "s": Input(positive),
+        "n": Input(positive),
+        "compress_w": Input(flag, absent=False),
+        "alpha": Input(positive, absent=0.8),
+        "gmem_GiB": Input(positive, absent=16.0),
+        "cmem_GiB": Input(positive, absent=200.0),
+        "nmem_GiB": Input(positive, absent=1500.0),
+    },
+    outputs={"throughput": Output(1e-6, least=True)},
+    evaluate=_searches,
+)

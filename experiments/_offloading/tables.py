@@ -228,8 +228,8 @@ def print_schedules() -> dict[str, tuple[float, float]]:
     return blocks
 
 
-def print_all() -> tuple[bool, dict[str, Any]]:
-    """Everything; whether every prediction is within 30 % or named, and the figures."""
+def print_all() -> dict[str, Any]:
+    """Everything; the figures agree where every prediction is within 30 % or named."""
     result = lines()
     print_runs(result)
     report: dict[str, Any] = {
@@ -252,11 +252,10 @@ def print_all() -> tuple[bool, dict[str, Any]]:
     predictions = predictions_of(result)
     worst = max(abs(x.error) for x in predictions if not x.caveat)
     order = ordered(result)
-    agrees = all(x.agrees for x in result) and order
     print(
         f"\n{sum(abs(x.error) <= ALLOWED for x in predictions)} of {len(predictions)} predictions "
         f"within {ALLOWED:.0%}, {sum(bool(x.caveat) for x in predictions)} named as measured to "
         f"one digit; the worst other is {worst:.0%} off; Table 5 in order: {verdict(order)}"
     )
     report |= {"worst_prediction": float(np.round(worst, 4)), "table_5_in_order": order}
-    return agrees, report | {"agrees": agrees}
+    return report | {"agrees": all(x.agrees for x in result) and order}

@@ -4,10 +4,9 @@ A folder of LLMServingSim's bench/examples has ``meta.json`` (engine arguments),
 (bandwidths of the machine), ``requests.jsonl`` (arrival, first and last token of every request).
 """
 
-import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -165,8 +164,8 @@ def calibrated(folder: Path, fitted: int = FITTED) -> tuple[Times, Times, Calibr
     return times.of(later), _measured(folder, read_trace(log)).of(later), fit
 
 
-def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
-    """Print the errors of every folder; whether the calibrated ones are within the goals."""
+def run(folders: list[Path], overlap: bool) -> dict[str, Any]:
+    """Print the errors of every folder, which agree where the calibrated are within the goals."""
     rows, notes, headline, agrees = [], [], {}, True
     for folder in folders:
         b = read(folder, overlap)
@@ -198,4 +197,4 @@ def run(folders: list[Path], overlap: bool) -> tuple[bool, dict]:
         rows,
         "\n".join([*notes, f"Goals of the calibrated: {goals}."]),
     )
-    return agrees, json.loads(json.dumps(headline))
+    return headline | {"agrees": agrees}

@@ -12,6 +12,7 @@ import pytest
 from scipy.optimize import linprog
 
 from experiments import _check
+from experiments._columns import read_points
 from experiments._offloading import claims, policies, predicted, tables
 from experiments._offloading.measured import BREAKDOWN, TOKENS
 from experiments._offloading.predicted import BOUNDS, constants
@@ -80,29 +81,32 @@ def test_searches_reach_the_recorded_throughput_and_no_more_than_there_is(path, 
     Beside the winner are points drawn from the grid, half of them from the largest twentieth of
     blocks that fit and the smallest that do not: status and optimum are HiGHS's there, too.
     """
-    result = policies.compare_searches(path or shared("offloading_search.csv"))
-    assert result
+    recipe = policies.SEARCHES
+    points = read_points(path or shared("offloading_search.csv"), recipe.inputs, recipe.outputs)
+    assert points.points
     rng = np.random.default_rng(5)
     statuses = []
-    for f in result:
-        assert f.reaches, f.label
-        grid, best = f.grid, f.best
+    for point in points.points:
+        task = policies.Task.of(point.inputs)
+        grid, best = task.searched()
         assert best is not None
+        found = float(grid.throughput[best])
+        assert found >= point.outputs["throughput"] * (1 - 1e-6), point.line
         edge = np.sum(grid.feasible)
         near = np.clip(rng.integers(int(0.95 * edge), int(1.05 * edge) + 2, OTHERS // 2), 0,
                        len(grid.time) - 1)  # fmt: skip
         away = rng.integers(0, len(grid.time), OTHERS - len(near))
-        points = np.concatenate([[best], near, away])
-        g, k = grid.gpu_batch[points], grid.batches[points]
-        built, placed, life = jax.device_get(made_and_placed(f.task, g, k))
-        for i in range(len(points)):
+        chosen = np.concatenate([[best], near, away])
+        g, k = grid.gpu_batch[chosen], grid.batches[chosen]
+        built, placed, life = jax.device_get(made_and_placed(task, g, k))
+        for i in range(len(chosen)):
             least = referee(built, i)
-            assert (least is not None) == bool(placed.feasible[i]), (f.label, g[i], k[i])
+            assert (least is not None) == bool(placed.feasible[i]), (point.line, g[i], k[i])
             statuses.append(least is not None)
             if least is not None:
-                most = g[i] * k[i] * float(f.task.work.osl) / least
+                most = g[i] * k[i] * float(task.work.osl) / least
                 np.testing.assert_allclose(life.throughput[i], most, rtol=1e-9)
-                np.testing.assert_allclose(grid.throughput[points[i]], most, rtol=1e-9)
+                np.testing.assert_allclose(grid.throughput[chosen[i]], most, rtol=1e-9)
         # the winner itself, by the laws and not by the program: every need within its capacity
         for phase in (life.prefill, life.decode):
             for name, limit in phase.limits.items():

@@ -16,12 +16,10 @@ from infer_jax.errors import InputError
 TIE = 7.0
 
 
-def product(rows):
+def product(key, rows):
     """x * y; infeasible below x = 1, unknown at x = 13, a tie at x = 7 (either side is right)."""
 
     def one(x, y):
-        if x == 13:
-            return "x is 13"
         value = x * y if x >= 1 else math.inf
         sides = ({"area": value}, {"area": math.inf}) if x == TIE else ()
         values = {"area": value, "shape": "square" if x == y else "oblong"}
@@ -35,6 +33,8 @@ RECIPE = _check.Recipe(
     inputs={"x": Input(_columns.positive), "y": Input(_columns.positive, absent=2.0)},
     outputs={"area": Output(), "shape": Output(read=str)},
     evaluate=product,
+    group=lambda row: "x is 13" if row["x"] == 13 else row["x"] > 2,
+    most=2,
 )
 
 
@@ -154,3 +154,10 @@ def test_a_file_that_cannot_be_read_exits_2_with_one_sentence(tmp_path, text):
 
 def test_unknown_tables_exit_2():
     assert run("tables", 7).err == "command line: table is '7'; allowed: 1, 2, 3, 4, 5, 6\n"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "error"), [(2.0, 3.0, 0.0), (2.0, 1.5, 0.25), (0.0, 0.0, 0.0)]
+)
+def test_what_must_be_reached_may_be_passed(theirs, ours, error):
+    assert Output(least=True).error(theirs, ours) == error
