@@ -4,16 +4,17 @@ One prior for all: an efficiency is near its data sheet, within a factor of e^0.
 deviation). It decides what the cells leave open: whether large matmuls are slow, or narrow ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from experiments._partitioning.measured import Cell, gpu_predictor, predictor
+from experiments._partitioning.measured import Cell, predictor
 from infer_jax.calibration import Fit, Prior, covariance, fit, interval, predict_held_out
 from infer_jax.catalog import load_system
 from infer_jax.estimators.partitioning import Partitioning
+from infer_jax.specs import Hardware
 
 EFFICIENCIES = ("flop_cap", "memory_cap", "network_cap")
 NAMES: tuple[str, ...] = (
@@ -41,22 +42,21 @@ START = {
 
 def fitted(
     rows: Sequence[Cell],
-    make: Callable[[list[Cell]], Any] = predictor,
+    hardware: Hardware | None = None,
     names: Sequence[str] = NAMES,
     restarts: int = 6,
 ) -> Fit:
-    """The model fitted to cells; ``make`` gives the prediction of a list of cells."""
+    """The model fitted to cells on TPU v4, or on ``hardware``."""
     tree, priors, bounds = _settings(names)
     seconds = [c.seconds for c in rows]
     with jax.enable_x64(True):
-        predict = make(list(rows))
+        predict = predictor(list(rows), hardware)
         return fit(predict, seconds, tree, names, priors=priors, bounds=bounds, restarts=restarts)
 
 
 def gpus(rows: Sequence[Cell]) -> Fit:
     """The FasterTransformer columns, with the A100's own coefficients."""
-    hardware = load_system("a100_sxm").hardware
-    return fitted(rows, lambda cells: gpu_predictor(cells, hardware))
+    return fitted(rows, load_system("a100_sxm").hardware)
 
 
 def spreads(result: Fit, rows: Sequence[Cell]) -> dict[str, tuple[float, float]]:

@@ -4,8 +4,8 @@ A cell of the paper's own columns is a prefill of the inputs, the outputs genera
 context, or both. The paper's generation there shards attention over batch; see ``BY_HEADS``.
 """
 
-import csv
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,14 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from experiments._columns import Input, Output, positive, read_points
+from experiments._report import GOLDEN
+from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import partitioning_model, partitioning_parameters
-from infer_jax.errors import InputError
 from infer_jax.estimators.partitioning import Partitioning, Slice, slice_of
 from infer_jax.specs import Architecture, ForwardPass, Hardware
 
-FILE = Path(__file__).parents[2] / "tests" / "golden" / "partitioning_measured.csv"
-COLUMNS = ("table", "input_tokens", "output_tokens", "batch", "series", "time_ms", "mfu_percent")
+FILE = GOLDEN / "partitioning_measured.csv"
+INPUTS = {"table": Input(), "series": Input(), "input_tokens": Input(positive)}
+INPUTS |= {name: Input(positive) for name in ("output_tokens", "batch")}
+OUTPUTS = {name: Output(read=positive) for name in ("time_ms", "mfu_percent")}
+COLUMN = {"prefill": 0, "generate": 1}  # of a cell: one of both, else their sum
 CHIPS = 64  # TPU v4 of the paper's own columns
 OWN = ("PaLM 540B prefill", "PaLM 540B generate", "MT-NLG 530B total")
 # prefill + generate, printed a second time: compared, not fitted
@@ -37,8 +42,8 @@ class Cell(NamedTuple):
     """One printed cell: tokens, batch, the column it stands in, seconds and per cent."""
 
     table: str
-    inputs: float
-    outputs: float
+    input_tokens: float
+    output_tokens: float
     batch: float
     series: str
     seconds: float
@@ -57,8 +62,8 @@ class Cell(NamedTuple):
     @property
     def tokens(self) -> float:
         """Tokens that the MFU of this cell counts."""
-        each = {"prefill": self.inputs, "generate": self.outputs}
-        return self.batch * each.get(self.series.split()[-1], self.inputs + self.outputs)
+        both = (self.input_tokens, self.output_tokens, self.input_tokens + self.output_tokens)
+        return self.batch * both[COLUMN.get(self.series.split()[-1], 2)]
 
     def mfu_of(self, seconds: float, chips: float, peak: float) -> float:
         """Per cent of peak: 2 parameters tokens / (chips peak seconds), padded heads left out."""
@@ -72,22 +77,10 @@ def cells(path: Path = FILE) -> list[Cell]:
     Raises:
         InputError: unreadable, columns missing, or a cell that is no number above 0.
     """
-    try:
-        rows = list(csv.DictReader(path.read_text().splitlines()))
-    except (OSError, UnicodeDecodeError):
-        raise InputError(str(path), "", "unreadable", "a CSV file") from None
-    results = []
-    for i, row in enumerate(rows, 2):
-        missing = [name for name in COLUMNS if not row.get(name)]
-        if missing:
-            raise InputError(str(path), f"line {i}, {missing[0]}", "missing", ", ".join(COLUMNS))
-        try:
-            numbers = [float(row[name]) for name in COLUMNS if name not in ("table", "series")]
-        except ValueError:
-            raise InputError(str(path), f"line {i}", "not numbers", "numbers") from None
-        inputs, outputs, batch, time, mfu = numbers
-        results.append(Cell(row["table"], inputs, outputs, batch, row["series"], time / 1e3, mfu))
-    return results
+    return [
+        Cell(**p.inputs, seconds=float(p.outputs["time_ms"]) / 1e3, mfu=p.outputs["mfu_percent"])  # pyright: ignore
+        for p in read_points(path, INPUTS, OUTPUTS).points
+    ]
 
 
 def own(rows: list[Cell]) -> list[Cell]:
@@ -95,36 +88,13 @@ def own(rows: list[Cell]) -> list[Cell]:
     return [c for c in rows if c.series in OWN]
 
 
-def tpu() -> Hardware:
-    """The system of the paper's own columns, as its profile has it."""
-    return load_system("tpu_v4").hardware
-
-
 @functools.cache
-def palm(weights: str = "bf16") -> Architecture:
-    """PaLM 540B with its heads padded to 64."""
-    return partitioning_model("PaLM_540B", weights=weights)
+def models() -> dict[str, Architecture]:
+    """PaLM 540B with its heads padded to 64, and MT-NLG 530B."""
+    return {name: partitioning_model(name) for name in ("PaLM_540B", "MT_NLG_530B")}
 
 
-@functools.cache
-def megatron() -> Architecture:
-    """MT-NLG 530B."""
-    return partitioning_model("MT_NLG_530B")
-
-
-def ws_2d(**more: float) -> Slice:
-    """2-D weight-stationary on the 4 x 4 x 4 slice of all of the paper's own columns."""
-    return slice_of(CHIPS, layout=1.0, **more)
-
-
-def request(
-    estimator: Partitioning,
-    arch: Architecture,
-    hardware: Hardware,
-    first: Slice,
-    then: Slice,
-    row: Any,
-) -> tuple[Array, Array]:
+def _request(estimator: Partitioning, arch: Architecture, hardware: Hardware, plans: Any, row: Any):
     """(seconds to prefill, seconds to generate) of one row (inputs, outputs, batch).
 
     Generating is one decode step at the mean context, once a token.
@@ -133,73 +103,51 @@ def request(
     one = jnp.ones_like(batch)
     start = ForwardPass(sequences=batch, new_tokens=inputs, cached_tokens=0.0 * one)
     at = ForwardPass(sequences=batch, new_tokens=one, cached_tokens=inputs + (outputs - 1.0) / 2.0)
-    prefill = estimator.step(arch, hardware, start, first).time
-    return prefill, outputs * estimator.step(arch, hardware, at, then).time
-
-
-def predictor(rows: list[Cell], attention: float = BY_HEADS) -> Any:
-    """``predict(estimator)``: seconds of the paper's own cells, in their order.
-
-    MT-NLG, whose heads are many, is sharded over heads.
-    """
-    parts = []
-    for name, arch, by in (("PaLM_540B", palm(), attention), ("MT_NLG_530B", megatron(), 0.0)):
-        chosen = [i for i, c in enumerate(rows) if c.model == name]
-        if chosen:
-            parts.append((arch, ws_2d(attention=by), chosen, _table(rows, chosen)))
-    column = jnp.asarray([_column(c) for c in rows])
-    hardware = tpu()
-
-    def predict(estimator: Partitioning) -> Array:
-        times = jnp.zeros(len(rows))
-        for arch, plan, chosen, table in parts:
-            run = jax.vmap(lambda r, a=arch, p=plan: request(estimator, a, hardware, ws_2d(), p, r))
-            first, then = run(table)
-            which = column[np.asarray(chosen)]
-            both = jnp.where(which == 0, first, jnp.where(which == 1, then, first + then))
-            times = times.at[np.asarray(chosen)].set(both)
-        return times
-
-    return predict
-
-
-def gpu_predictor(rows: list[Cell], hardware: Hardware) -> Any:
-    """``predict(estimator)``: seconds of FasterTransformer cells, in their order.
-
-    1-D weight-stationary over the GPUs of a stage. With stages, the batch passes in parts of at
-    most 8192 tokens (FasterTransformer, src/fastertransformer/utils/nccl_utils.cc,
-    getLocalBatchSize); generated tokens are fewer, so they pass in one.
-    """
-    parts = []
-    for name, (chips, stages) in GPUS.items():
-        chosen = [i for i, c in enumerate(rows) if c.gpu == name]
-        if chosen:
-            table = _table(rows, chosen)
-            halvings = np.ceil(np.log2(np.maximum(table[0] * table[2] / 8192.0, 1.0)))
-            split = 2.0**halvings if stages > 1 else np.ones(len(chosen))
-            plan = Slice.of(x=1, y=1, z=chips, pp=stages, layout=0.0)
-            parts.append((plan, chosen, (*table, split)))
-
-    def predict(estimator: Partitioning) -> Array:
-        times = jnp.zeros(len(rows))
-        for plan, chosen, table in parts:
-
-            def run(row: Any, plan: Slice = plan) -> Array:
-                first = plan.replace(micro_batches=row[3])
-                return sum(request(estimator, megatron(), hardware, first, plan, row[:3]))  # type: ignore[return-value]
-
-            times = times.at[np.asarray(chosen)].set(jax.vmap(run)(table))
-        return times
-
-    return predict
-
-
-def _table(rows: list[Cell], chosen: list[int]) -> tuple[np.ndarray, ...]:
-    return tuple(
-        np.asarray([getattr(rows[i], name) for i in chosen])
-        for name in ("inputs", "outputs", "batch")
+    prefill, token = (
+        estimator.step(arch, hardware, passed, plan).time
+        for passed, plan in zip((start, at), plans, strict=True)
     )
+    return prefill, outputs * token
 
 
-def _column(cell: Cell) -> int:
-    return {"prefill": 0, "generate": 1}.get(cell.series.split()[-1], 2)
+def predictor(
+    rows: list[Cell], hardware: Hardware | None = None, attention: float = BY_HEADS
+) -> Callable[[Partitioning], Array]:
+    """``predict(estimator)``: seconds of cells on TPU v4, or on ``hardware``, in their order.
+
+    The paper's own are 2-D weight-stationary on a slice of 4 x 4 x 4; MT-NLG, whose heads are many,
+    is sharded over heads. FasterTransformer's are 1-D over the GPUs of a stage. With stages, the
+    batch passes in parts of at most 8192 tokens (FasterTransformer,
+    src/fastertransformer/utils/nccl_utils.cc, getLocalBatchSize); generated tokens are fewer, so
+    they pass in one.
+    """
+    hardware = hardware or load_system("tpu_v4").hardware
+    parts = []
+    for (model, gpu), chosen in rows_by_label((c.model, c.gpu) for c in rows).items():
+        names = ("input_tokens", "output_tokens", "batch")
+        table = tuple(np.asarray([getattr(rows[i], name) for i in chosen]) for name in names)
+        chips, stages = GPUS[gpu] if gpu else (CHIPS, 1)
+        if gpu:
+            first = then = Slice.of(x=1, y=1, z=chips, pp=stages, layout=0.0)
+        else:
+            by = attention if model == "PaLM_540B" else BY_HEADS
+            first, then = (slice_of(chips, layout=1.0, attention=x) for x in (BY_HEADS, by))
+        halvings = np.ceil(np.log2(np.maximum(table[0] * table[2] / 8192.0, 1.0)))
+        split = 2.0**halvings if stages > 1 else np.ones(len(chosen))
+        column = np.asarray([COLUMN.get(rows[i].series.split()[-1], 2) for i in chosen])
+        parts.append((models()[model], first, then, np.asarray(chosen), (*table, split), column))
+
+    def predict(estimator: Partitioning) -> Array:
+        times = jnp.zeros(len(rows))
+        for arch, first, then, chosen, table, column in parts:
+
+            def both(row: Any, arch: Any = arch, first: Any = first, then: Any = then):
+                plans = first.replace(micro_batches=row[3]), then
+                return _request(estimator, arch, hardware, plans, row[:3])
+
+            prefill, rest = jax.vmap(both)(table)
+            found = jnp.where(column == 0, prefill, jnp.where(column == 1, rest, prefill + rest))
+            times = times.at[chosen].set(found)
+        return times
+
+    return predict

@@ -123,10 +123,8 @@ def times(rows: list[Cell], system: str) -> dict[Cell, float]:
         return {}
     loaded = load_system(system)
     estimator = make("partitioning.planned", loaded.coefficients)
-    gpu = system != "tpu_v4"
     with jax.enable_x64(True):
-        predict = measured.gpu_predictor(rows, loaded.hardware) if gpu else measured.predictor(rows)
-        times = np.asarray(jax.jit(predict)(estimator))
+        times = np.asarray(jax.jit(measured.predictor(rows, loaded.hardware))(estimator))
     return dict(zip(rows, map(float, times), strict=True))
 
 
@@ -148,7 +146,8 @@ def _print_table(table: str, rows: list[Cell], ours: dict[Cell, float]) -> None:
     first = rows[0]
     names = [c.replace("MT-NLG 530B FasterTransformer", "FT").replace(" 540B", "") for c in columns]
     show(
-        f"Table {table}: {first.inputs:g} tokens in, {first.outputs:g} out, ms, theirs | ours",
+        f"Table {table}: {first.input_tokens:g} tokens in, {first.output_tokens:g} out, ms, "
+        "theirs | ours",
         ("batch", *names),
         lines,
         f"FT: A100 with their own coefficients; the others: {CHIPS} TPU v4.",

@@ -9,22 +9,13 @@ from itertools import islice
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
 import infer_jax as ij
-from experiments._scheduler.loops import (
-    MAX_DECODING,
-    SHORTEST,
-    Server,
-    Times,
-    priced,
-    replayed,
-    seconds,
-    whole_run,
-)
+from experiments._scheduler.loops import MAX_DECODING, SHORTEST, Server, replayed, whole_run
 from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, ServingWorkload, shape
+from infer_jax.estimators.serving.price import PassLaw, pass_time
 
 SERVER = ("llama-3.1-8b", "fp8", "h200_sxm", 1.0)
 BUDGETS = (2048.0, 8192.0, 16384.0)
@@ -68,8 +59,8 @@ def random_servers(
         return serving.estimate_shape(seen, hardware, work, plan)
 
     @jax.jit
-    def price(plan: Deployment, context: jax.Array):
-        return priced(serving.context(seen, hardware, plan), context)
+    def law(plan: Deployment):
+        return PassLaw.of_context(serving.context(seen, hardware, plan))
 
     rng, mean = np.random.default_rng(seed), (1.0 + SHORTEST) / 2.0 if drawn else 1.0
     while True:
@@ -83,7 +74,7 @@ def random_servers(
         work = ServingWorkload.of(isl=isl * mean, osl=osl * mean, batch=float(load), **kind)
         estimate = estimated(work, plan)
         if load <= MAX_MEMORY_SHARE * float(estimate.places):
-            step = Partial(seconds, price(plan, jnp.asarray((isl + osl / 2.0) * mean)))
+            step = Partial(pass_time, law(plan))
             server = Server(*SERVER, isl=isl, osl=osl, budget=budget)
             yield RandomServer(server, load, work, plan, estimate, step)
 
@@ -92,9 +83,7 @@ def against_replay(engine: str, servers: int, seed: int = 0) -> np.ndarray:
     """TTFT and TPOT of the estimator over those of the replay less 1, a row a random server."""
     rows = []
     for one in islice(random_servers(engine, seed, True), servers):
-        there: Times = replayed(
-            one.step, one.server, one.load, True, CYCLES, overlap=True, engine=engine
-        )
+        there = replayed(one.step, one.server, one.load, True, CYCLES, overlap=True, engine=engine)
         ttft, tpot = float(one.estimate.ttft), float(one.estimate.tpot)
         rows.append((ttft / there.ttft - 1.0, tpot / there.tpot - 1.0))
     return np.array(rows)

@@ -1,6 +1,6 @@
 """TTFT and TPOT of closed loops with long prompts: both closed forms and the replay.
 
-A replay asks for the seconds of a server's passes: those of the serving model, tabulated.
+A replay asks for the seconds of a server's passes: those of the serving model.
 """
 
 import math
@@ -10,78 +10,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.tree_util import Partial
-from jaxtyping import Float
 
 import infer_jax as ij
-from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
-from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.launches import eager_launch
+from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, shape
 from infer_jax.estimators.serving.open_loop import group_of
-from infer_jax.estimators.serving.passes import step_law
+from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.estimators.serving.server_estimate import RequestTokens
 from infer_jax.physics import scheduling
-from infer_jax.replays import Log, Requests, Rules, serve, sglang, trtllm, vllm
+from infer_jax.replays import Log, Requests, serve, sglang, trtllm, vllm
 from infer_jax.specs import lengths
 
 MAX_DECODING = 128  # requests that decode in a pass at most
-FINE = 8  # points to a doubling of the rows of a pass
-ROWS = 2.0 ** (np.arange(16 * FINE + 1) / FINE)
-
-
-class Priced(NamedTuple):
-    """The parts of ``step_law``, tabulated: seconds by requests that decode and by rows, slopes."""
-
-    decode: Float[Array, " requests"]
-    layers: Float[Array, " rows"]  # logarithms
-    pair: Array  # a new token that attends to one other
-    cached: Array  # a cached token that a prompt's pass reads
-    launch: Array  # of a pass with prompts
-    token: Array  # more of it for each of their tokens
-    head: Array  # of a prompt, where nobody decodes beside it
-    beside: Array  # of these launches, those that requests which decode wait for
-
-
-def priced(c: Context, context: Array) -> Priced:
-    """The passes of one attention group whose requests decode at ``context`` tokens."""
-    law = step_law(c, context)
-    none, one, many = jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(1000.0)
-
-    def attending(new: Array, cached: Array) -> Array:
-        return pass_terms.prefill_attention(c, one, new, cached).time / c.plan.pp
-
-    pair = attending(many, none) / (many**2 / 2.0)
-    launch = eager_launch(c, none)
-    return Priced(
-        decode=jax.vmap(lambda d: law(d, none, one, none))(jnp.arange(MAX_DECODING + 1.0)),
-        layers=jnp.log(jax.vmap(lambda n: pass_terms.through_layers(c, n).time)(jnp.asarray(ROWS))),
-        pair=pair,
-        cached=(attending(many, many) - pair * 1.5 * many**2) / many,
-        launch=launch,
-        token=(eager_launch(c, many) - launch) / many,
-        head=pass_terms.head(c, one, 1.0).time * c.coefficients.laws.prompt_logits,
-        beside=jnp.asarray(c.coefficients.eager_beside_decode),
-    )
-
-
-def seconds(p: Priced, decoding: Array, context: Array, new: Array, pairs: Array) -> Array:
-    """Seconds of a pass, by the arguments of a replay; ``context`` counts by its mean alone."""
-    fed = jnp.maximum(new, 1.0)
-
-    def through(rows: Array) -> Array:
-        known = np.log(ROWS)
-        return jnp.exp(jnp.interp(jnp.log(jnp.maximum(rows, 1.0)), known, p.layers))
-
-    attending = p.pair * pairs + p.cached * jnp.maximum(pairs / fed - fed / 2.0, 0.0)
-    launches = p.launch + p.token * fed
-    alone = through(fed) + attending + launches + p.head
-    more = through(decoding + fed) - through(decoding) + attending + p.beside * launches
-    decode = p.decode[jnp.clip(decoding, 0, MAX_DECODING).astype(jnp.int32)]
-    beside = decode + jnp.where(new > 0, more, 0.0)
-    return jnp.where(decoding > 0, beside, jnp.where(new > 0, alone, 0.0))
-
-
 CYCLES = 40  # requests of a replay, for each one in flight; a quarter of them is left out
 MIN_REQUESTS = 512
 AMPLE_CACHE = 2.0**24  # blocks, or SGLang's tokens, of a cache that is never short
@@ -127,10 +67,9 @@ class Loop(NamedTuple):
 def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLES) -> list[Loop]:
     """Every load at which the cache holds all requests: replay and both closed forms.
 
-    All use one step time, the passes of the serving model at the mean context of a request that
-    decodes. ``drawn``: lengths are even between ``SHORTEST`` and all of the stated ones. Requests
-    of the replay follow each other at once, and its passes are not put together ahead: the
-    estimator has neither, too (``idle_host``).
+    All use the passes of the serving model. ``drawn``: lengths are even between ``SHORTEST`` and
+    all of the stated ones. Requests of the replay follow each other at once, and its passes are
+    not put together ahead: the estimator has neither, too (``idle_host``).
     """
     arch = ij.load_model(server.model, quant=server.quant).architecture
     hardware = ij.load_system(server.system).hardware
@@ -153,8 +92,8 @@ def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLE
         rules = scheduling.closed_loop(group.step, group.kinds, group.server, load)
         return (rules.ttft, rules.tpot), (one.ttft, one.tpot), one.places
 
-    price = jax.jit(lambda m: priced(m.context(seen, hardware, plan), jnp.asarray(isl + osl / 2)))
-    step = Partial(seconds, price(model))
+    law = jax.jit(lambda m: PassLaw.of_context(m.context(seen, hardware, plan)))(model)
+    step = Partial(pass_time, law)
     answers = []
     for load in loads:
         rules, found, places = closed(jnp.asarray(float(load)))
@@ -173,13 +112,7 @@ def idle_host() -> Serving:
     )
 
 
-def rules_of(engine: str, budget: float, overlap: bool) -> Rules:
-    """An engine's rules with a cache that is never short."""
-    if engine == "sglang":
-        return sglang(tokens=AMPLE_CACHE, budget=budget, slots=MAX_DECODING, overlap=overlap)
-    if engine == "trtllm":
-        return trtllm(blocks=AMPLE_CACHE, budget=budget, slots=MAX_DECODING, overlap=overlap)
-    return vllm(blocks=AMPLE_CACHE, budget=budget, slots=MAX_DECODING, overlap=overlap)
+RULES = {"vllm": (vllm, "blocks"), "sglang": (sglang, "tokens"), "trtllm": (trtllm, "blocks")}
 
 
 def replayed(
@@ -214,5 +147,7 @@ def whole_run(
     inside, out = (
         rng.integers(int(least * n), int(n) + 1, count) for n in (server.isl, server.osl)
     )
-    rules = rules_of(engine, server.budget, overlap)
+    rules_of, cache = RULES[engine]
+    more = {cache: AMPLE_CACHE, "budget": server.budget, "slots": MAX_DECODING}
+    rules = rules_of(**more, overlap=overlap)
     return serve(step, rules, Requests.of(np.zeros(count), inside, out), concurrency=load)

@@ -8,8 +8,9 @@ from jax.tree_util import Partial
 
 import infer_jax as ij
 from experiments._scheduler.engines import against_replay
-from experiments._scheduler.loops import Server, idle_host, priced, replayed, seconds
+from experiments._scheduler.loops import Server, idle_host, replayed
 from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
+from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.physics import scheduling
 from infer_jax.physics.scheduling import interference
 from infer_jax.replays import Requests, serve, vllm
@@ -32,8 +33,8 @@ def estimated():
         return life.ttft, life.tpot, life.ttft_median, life.places
 
     @jax.jit
-    def price(model, plan, context):
-        return priced(model.context(seen, hardware, plan), context)
+    def price(model, plan):
+        return PassLaw.of_context(model.context(seen, hardware, plan))
 
     return times, price
 
@@ -60,7 +61,7 @@ def test_the_estimator_is_near_the_replay_on_random_servers(x64, estimated, over
         *ours, places = map(float, times(model, work, plan))
         if load > places:
             continue
-        step = Partial(seconds, price(model, plan, jnp.asarray((isl + osl / 2.0) * mean)))
+        step = Partial(pass_time, price(model, plan))
         server = Server("", "", "", 1.0, isl, osl, budget)
         there = replayed(step, server, load, drawn, cycles=20, overlap=overlap)
         off.append([x / getattr(there, name) for name, x in zip(WITHIN, ours, strict=True)])
