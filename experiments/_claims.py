@@ -26,31 +26,53 @@ class Claim(NamedTuple):
     why: str = ""
 
 
-# by key: ours, whether it agrees (None: it is out of reach), and why where that is computed
-Ours = dict[str, tuple[str, object] | tuple[str, object, str]]
+# by key: what ours is made of, a number or several; nothing where it is out of reach
+Ours = dict[str, Any]
 
 
 def beside(file: Path, ours: Ours) -> list[Claim]:
     """The claims of a paper, a row each of a CSV file in the order of the paper, beside ours.
 
-    Columns: key, claim, where, published, why (it fails or is out of reach). A published figure
-    that is lost in the text stands beside what another source makes of it: "lost; source: figure".
+    Columns: key, claim, where, published, ours (a format of our values), allowed (of each value a
+    term of ``holds``; "-" where it is out of reach) and why (it fails or is out of reach; a format,
+    too). A published figure that is lost in the text stands beside what another source makes of it:
+    "lost; source: figure".
     """
     rows = {row["key"]: row for row in printed_rows(file)}
     assert ours.keys() <= rows.keys()
     results = []
     for key, row in rows.items():
         if key in ours:
-            text, agrees, *why = ours[key]
-            verdict = UNREACHABLE if agrees is None else _report.verdict(bool(agrees))
+            values = ours[key] if isinstance(ours[key], tuple) else (ours[key],)
+            terms = zip(row["allowed"].split(";"), values, strict=False)
+            verdict = UNREACHABLE
+            if row["allowed"] != "-":
+                verdict = _report.verdict(all(holds(term.strip(), x) for term, x in terms))
+            text, why = (row[name].format(*values) for name in ("ours", "why"))
             names = (row["claim"], row["where"], row["published"])
-            results.append(Claim(*names, text, verdict, *(why or [row["why"]])))
+            results.append(Claim(*names, text, verdict, why))
     return results
 
 
-def is_close(ours: float, theirs: float, tolerance: float) -> bool:
-    """|ours / theirs - 1| <= tolerance."""
-    return bool(abs(ours / theirs - 1.0) <= tolerance)
+def holds(term: str, value: Any) -> bool:
+    """Whether a value is what a term allows; an empty one allows all.
+
+    >>> holds("3 +- 2%", 3.05), holds("3 +- 0.01", 3.05), holds("2 .. 3", 3.0), holds("", 7)
+    (True, False, True, True)
+    >>> holds("< 2", 1.9), holds("> 2", 1.9), holds("= ws_2d", "ws_2d")
+    (True, False, True)
+    """
+    if "+-" in term:
+        middle, _, reach = term.partition(" +- ")
+        size = abs(float(middle)) * float(reach[:-1]) / 100 if reach[-1] == "%" else float(reach)
+        return bool(abs(value - float(middle)) <= size)
+    if ".." in term:
+        low, high = map(float, term.split(".."))
+        return bool(low <= value <= high)
+    sign, _, bound = term.partition(" ")
+    if sign == "=":
+        return bool(value == bound)
+    return not sign or bool(value < float(bound) if sign == "<" else value > float(bound))
 
 
 def show(source: str, results: list[Claim]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import typer
 
 from experiments import _report
 from experiments._chapter import pools
-from experiments._claims import Claim, Ours, beside, is_close, show
+from experiments._claims import Claim, beside, show
 from infer_jax.physics import attention as att
 from infer_jax.physics.speculation import bonus_yield, verified_yield
 from infer_jax.specs import Format, GroupedQuery, Latent
@@ -45,16 +45,9 @@ def compression(rope_width: float) -> float:
 def claims() -> list[Claim]:
     """The numbers of the chapter; two do not agree with its own formulas."""
     acceptance, drafts = jnp.asarray(0.8), jnp.asarray(5.0)
-    gb, latent, cached = cache_gb(), compression(0.0), compression(64.0)
     tokens, verified = (float(law(acceptance, drafts)) for law in (bonus_yield, verified_yield))
-    without = f"(1 - 0.8^6) / (1 - 0.8); without the token of the target's own it is {verified:.2f}"
-    ours: Ours = {
-        "cache": (f"{gb:.4g} GB", is_close(gb, 344.0, 0.002)),
-        "latent": (f"{latent:.4g} times", is_close(latent, 64.0, 1e-9)),
-        "formula": (f"{tokens:.6g}", is_close(tokens, 3.68928, 1e-5)),
-        "cached": (f"{cached:.4g} times", cached == 64.0),
-        "text": (f"{tokens:.4g}", tokens == 4.0, without),
-    }
+    ours = {"cache": cache_gb(), "latent": compression(0.0), "cached": compression(64.0)}
+    ours |= {"formula": tokens, "text": (tokens, verified)}
     return beside(Path(pools.__file__).with_name("claims.csv"), ours)
 
 

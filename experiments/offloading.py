@@ -76,7 +76,7 @@ def fit() -> dict[str, Any]:
     stored = {name: float(x) for name, x in predicted.constants(printed.improved()).items()}
     rows = [(name, f"{value:.4g}", f"{stored[name]:.4g}") for name, value in result.values.items()]
     _report.show("Constants", ("constant", "fitted", "stored"), rows)
-    agrees = all(_claims.is_close(result.values[k], v, 0.02) for k, v in stored.items())
+    agrees = all(abs(result.values[k] / v - 1.0) <= 0.02 for k, v in stored.items())
     return {"fitted": result.values, "worst": max(map(abs, result.errors)), "agrees": agrees}
 
 

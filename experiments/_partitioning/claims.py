@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._claims import Claim, Ours, beside, is_close
+from experiments._claims import Claim, Ours, beside
 from experiments._partitioning import measured
 from experiments._partitioning.printed import estimator, names, run
 from infer_jax.catalog import load_system
@@ -18,7 +18,6 @@ from infer_jax.physics.network import sharding
 
 PALM, CHIPS = "PaLM_540B", 64
 CONTEXT = 2048.0
-SIZES = {"PaLM_8B": 8e9, "PaLM_62B": 62e9, PALM: 540e9}
 BATCH = {"layout": 1.0, "attention": 1.0}
 
 
@@ -31,21 +30,12 @@ def all_claims() -> list[Claim]:
 def _later() -> Ours:
     """int8 at low latency, and PaLM beside Megatron in Tables D.2 to D.4."""
     half, whole = decode(weights="int8", batch=4, chips=32), decode(weights="bf16", batch=4)
-    printed, ours = _largest_lead()
-    return {
-        "int8_cost": (
-            f"{2.0 * whole / half:.2f} times, {half * 1e3:.1f} ms against {whole * 1e3:.1f}",
-            half <= whole and is_close(2.0 * whole / half, 2.0, 0.25),
-        ),
-        "megatron": (
-            f"{ours:.0f} points ({printed:.0f} between the printed cells)",
-            abs(ours - 10.0) <= 2.5,
-        ),
-    }
+    costs = (2.0 * whole / half, half * 1e3, whole * 1e3, whole - half)
+    return {"int8_cost": costs, "megatron": _largest_lead()}
 
 
 def _largest_lead() -> tuple[float, float]:
-    """Most points of MFU by which PaLM leads at Megatron's times, printed and ours.
+    """Most points of MFU by which PaLM leads at Megatron's times, ours and printed.
 
     The two totals of Table D.4 are swapped in the paper.
     """
@@ -65,7 +55,7 @@ def _largest_lead() -> tuple[float, float]:
             times, shares = np.asarray(sorted(points["palm"])).T
             leads = [np.interp(t, times, shares) - x for t, x in points["other"] if t >= times[0]]
             most[k] = max(most[k], *map(float, leads))
-    return most[0], most[1]
+    return most[1], most[0]
 
 
 def decode(name: str = PALM, batch: float = 512, chips: int = CHIPS, **more) -> float:
@@ -81,11 +71,7 @@ def _sizes() -> Ours:
     cache = 512 * float(decoder.cache_bytes(multihead, jnp.asarray(CONTEXT)))
     padded = float(decoder.active_parameters(partitioning_model(PALM)))
     added = padded - float(decoder.active_parameters(partitioning_model("PaLM_540B_48")))
-    return {
-        "cache": (f"{cache / 1e12:.2f} TB", is_close(cache, 3e12, 0.02)),
-        "padding": (f"{added / 1e9:.1f} B", is_close(added, 18e9, 0.02)),
-        "padding_mfu": (f"{added / padded:.1%}", is_close(added / padded, 0.03, 0.15)),
-    }
+    return {"cache": cache / 1e12, "padding": added / 1e9, "padding_mfu": added / padded}
 
 
 def _optima() -> Ours:
@@ -112,16 +98,10 @@ def _optima() -> Ours:
     with jax.enable_x64(True):
         count = jnp.asarray(float(first))
         ideal = float(sharding.best_gathered(count, *map(jnp.asarray, (64.0, hidden, 2.0))))
+    every = ", ".join(dict.fromkeys(tokens.values()))
     return {
-        "best_x": (
-            f"{exact[0]:.2f}; two inward matrices {exact[1]:.2f}; model {best}, x = 4 {loss:+.1%}",
-            is_close(exact[0], 4.0, 1e-6) and loss < 0.05,
-        ),
-        "gathered": (
-            f"gathered from {first:,} tokens (N* = {ideal:.1f}): "
-            + ", ".join(dict.fromkeys(tokens.values())),
-            tokens[2048] == "ws_2d" and tokens[512 * 2048] == "wg_xyz",
-        ),
+        "best_x": (*exact, best, loss),
+        "gathered": (first, ideal, every, tokens[2048], tokens[512 * 2048]),
     }
 
 
@@ -132,9 +112,7 @@ def _attention_share(batch: float, context: float) -> float:
 
 
 def _attention() -> Ours:
-    shares = (_attention_share(512, 8192.0), _attention_share(128, 32768.0))
-    agrees = is_close(shares[0], 0.08, 0.25) and is_close(shares[1], 0.31, 0.25)
-    return {"attention": (f"{shares[0]:.0%} and {shares[1]:.0%}", agrees)}
+    return {"attention": (_attention_share(512, 8192.0), _attention_share(128, 32768.0))}
 
 
 def _blocks() -> Ours:
@@ -148,16 +126,11 @@ def _blocks() -> Ours:
         for h in (0.0, 1.0)
     )
     caps = load_system("tpu_v4").coefficients["partitioning"]
+    prompts = both[0] / both[1] - 1.0
     return {
-        "serial": (f"{slower:+.1%}", is_close(1 + slower, 1.14, 0.05)),
-        "serial_prefill": (f"{both[0] / both[1] - 1.0:+.1%}", both[0] / both[1] - 1.0 < slower),
-        "einsum": (
-            f"1 to {off / on:.2f} times",
-            off / on >= 1.4,
-            "overlap alone gains at most what the network takes; the paper's 1.4 counts "
-            "faster kernels, too. The fit, of programs that had the looped einsum, has an "
-            f"overlap of {caps['hidden_network']:g} and counts what hid as network_cap",
-        ),
+        "serial": (slower, 1.0 + slower),
+        "serial_prefill": (prompts, slower - prompts),
+        "einsum": (off / on, caps["hidden_network"]),
     }
 
 
@@ -175,17 +148,10 @@ def _ends() -> Ours:
     pair = server + 64 * decode(weights="int8", batch=64)
     ratio = float(run(arch16, CHIPS, 512, CONTEXT).time) / CONTEXT / decode(batch=512)
     return {
-        "chat": (
-            f"{reply:.2f} s: {chat * 1e3:.0f} ms and 64 of {batch64 * 1e3:.1f} ms",
-            is_close(reply, 1.9, 0.1),
-        ),
-        "efficiency": (f"{mfu:.0%}", is_close(mfu, 0.73, 0.1)),
-        "prefill_cost": (f"{1 / ratio:.2f} times", is_close(1 / ratio, 2.0, 0.25)),
-        "server": (
-            f"{server:.2f} + {pair - server:.2f} s; one decoder keeps "
-            f"{64 * server / (pair - server):.1f} prefill servers busy",
-            is_close(pair, 2.11, 0.1),
-        ),
+        "chat": (reply, chat * 1e3, batch64 * 1e3),
+        "efficiency": mfu,
+        "prefill_cost": 1 / ratio,
+        "server": (server, pair - server, 64 * server / (pair - server), pair),
     }
 
 
@@ -195,24 +161,13 @@ def least_latency(name: str, chips: int, weights: str = "bf16") -> float:
 
 
 def _latency() -> Ours:
-    times = {weights: decode(weights=weights, batch=64) for weights in ("int8", "bf16")}
-    ratio = decode(batch=512) / least_latency(PALM, CHIPS)
+    times = {w: 1e3 * decode(weights=w, batch=64) for w in ("int8", "bf16")}
     chips = {"PaLM_8B": 8, "PaLM_62B": 16, PALM: 64}
-    printed = {"PaLM_8B": 4e-3, "PaLM_62B": 13e-3, PALM: 32e-3}
-    ours = {name: least_latency(name, n) for name, n in chips.items()}
-    shown = ", ".join(f"{t * 1e3:.1f}" for t in ours.values())
-    slope = math.log(ours[PALM] / ours["PaLM_8B"]) / math.log(SIZES[PALM] / SIZES["PaLM_8B"])
-    agrees = all(is_close(ours[n], t, 0.25) for n, t in printed.items())
-    beyond, small = least_latency(PALM, 256), least_latency(PALM, CHIPS, "int8")
-    why = (
-        "bf16, since int8 at batch 64 is below 32 ms already (ours at batch 4 in int8: "
-        f"{small * 1e3:.1f} ms); chips 64 and 16 as in Tables 2 and 3, those of 8B are lost, 8 are "
-        f"taken. On 256 chips ours falls to {beyond * 1e3:.1f} ms for 540B, beyond the end of the "
-        "paper's curve: all cells that calibrate are on 64 chips and bear nothing out there"
-    )
+    ours = [1e3 * least_latency(name, n) for name, n in chips.items()]
+    slope = math.log(ours[2] / ours[0]) / math.log(540 / 8)
+    others = least_latency(PALM, CHIPS, "int8"), least_latency(PALM, 256)
     return {
-        "int8": (f"{times['int8'] * 1e3:.1f} ms", is_close(times["int8"], 28.5e-3, 0.1)),
-        "bf16": (f"{times['bf16'] * 1e3:.1f} ms", is_close(times["bf16"], 36.9e-3, 0.1)),
-        "least_latency": (f"{ratio:.1f} times", is_close(ratio, 3.0, 0.25)),
-        "by_size": (f"{shown} ms; exponent {slope:.2f}", agrees, why),
+        **times,
+        "least_latency": 1e3 * decode(batch=512) / ours[2],
+        "by_size": (*ours, slope, *(1e3 * x for x in others)),
     }

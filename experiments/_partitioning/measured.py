@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments._columns import Input, Output, positive, read_points
+from experiments._columns import Input, Output, at_least_zero, positive, read_points
 from experiments._report import GOLDEN
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.catalog import load_system
@@ -25,7 +25,7 @@ from infer_jax.specs import Architecture, ForwardPass, Hardware
 FILE = GOLDEN / "partitioning_measured.csv"
 INPUTS = {"table": Input(), "series": Input(), "input_tokens": Input(positive)}
 INPUTS |= {name: Input(positive) for name in ("output_tokens", "batch")}
-OUTPUTS = {name: Output(read=positive) for name in ("time_ms", "mfu_percent")}
+OUTPUTS = {"time_ms": Output(read=positive), "mfu_percent": Output(read=at_least_zero)}
 COLUMN = {"prefill": 0, "generate": 1}  # of a cell: one of both, else their sum
 CHIPS = 64  # TPU v4 of the paper's own columns
 OWN = ("PaLM 540B prefill", "PaLM 540B generate", "MT-NLG 530B total")

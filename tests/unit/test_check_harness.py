@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from experiments import _check, _columns
+from experiments import _check, _claims, _columns
 from experiments._columns import Input, Output
 from experiments.economics import app
 from infer_jax.errors import InputError
@@ -161,3 +161,20 @@ def test_unknown_tables_exit_2():
 )
 def test_what_must_be_reached_may_be_passed(theirs, ours, error):
     assert Output(least=True).error(theirs, ours) == error
+
+
+@pytest.mark.parametrize(
+    ("term", "value", "allowed"),
+    [
+        ("3 +- 2%", 3.05, True),
+        ("3 +- 0.01", 3.05, False),
+        ("2 .. 3", 3.0, True),
+        ("< 2", 2.0, False),
+        ("> 2", 2.5, True),
+        ("= never", "ever", False),
+        ("", math.nan, True),
+        ("4 +- 25%", math.nan, False),
+    ],
+)
+def test_a_term_allows_what_it_says(term, value, allowed):
+    assert _claims.holds(term, value) is allowed
