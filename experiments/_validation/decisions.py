@@ -1,37 +1,24 @@
 """What does a user lose by choosing after the predictions? Regret under limits on TPOT.
 
-The plans of a question are the measured rows of one model at one pair of lengths: engine, formats,
-layout, drafts and load, on any chip, on one kind of chip, or of one server. Of those that are
-predicted within a limit on TPOT the one of the highest predicted output tokens a second per GPU is
-chosen (of equal ones the newest). It is worth
-
-* the tokens a second per GPU that were measured, where the limit held as measured;
-* else those of the best run of the same layout and build at a lower load that kept it, for a user
-  who sees the limit broken turns the load down;
-* nothing, where none did, or where no plan was chosen though one keeps the limit.
-
-Regret is one less its worth over that of the best plan that kept the limit as measured. A limit
-that no plan kept is no question. Limits are `LIMITS`; every question counts once. A row that says
-a TPOT which the data sheet's rates do not allow is no plan: what it states was not in flight.
+Plans, choices and what they are worth: docs/validation.md, "What a user loses". Of equal plans the
+newest is chosen. A row that says a TPOT which the data sheet's rates do not allow is no plan: what
+it states was not in flight.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from experiments import _report
 from experiments._validation import estimates, twins
-from experiments._validation.split_scores import SHARES, Predicted
+from experiments._validation.split_scores import Predicted, quantile
 from infer_jax.calibration.pooled.answers import Columns, answers
 from infer_jax.calibration.pooled.likelihood import METRICS, PACE, RATE, TTFT, PooledTimes
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.physics.chance import Spread, ratio
 
 LIMITS = np.geomspace(8e-3, 80e-3, 11)  # seconds a token
 MIN_ROWS = 4  # plans of a question
@@ -91,12 +78,10 @@ def in_flight(row: PooledRow) -> tuple[float, float, float]:
 
 def _questions(rows: Sequence[PooledRow], among: str) -> list[np.ndarray]:
     """Indices of the rows of each question; of all chips, those with two kinds or more."""
-    label = AMONG[among]
-    groups = rows_by_label((row.model, row.lengths, label(row)) for row in rows)
-    every = [np.asarray(own) for own in groups.values() if len(own) >= MIN_ROWS]
-    if among == "all chips":
-        every = [own for own in every if len({rows[i].system for i in own}) > 1]
-    return every
+    groups = rows_by_label((row.model, row.lengths, AMONG[among](row)) for row in rows).values()
+    kinds = 2 if among == "all chips" else 1
+    enough = (x for x in groups if len(x) >= MIN_ROWS and len({rows[i].system for i in x}) >= kinds)
+    return [np.asarray(own) for own in enough]
 
 
 def regret(rows: Sequence[PooledRow], columns: Mapping[str, np.ndarray], among: str) -> Regret:
@@ -145,8 +130,11 @@ def of_split(times: PooledTimes, found: Predicted) -> dict[str, Any]:
     """The table of rows left out: by coefficients, with offsets, and so at a confidence."""
     ways = {"coefficients": left_out(times, found.plain)}
     offset = ways["with offsets of other runs"] = left_out(times, found.offset)
+    pace = (times.kind == PACE) & np.isfinite(found.bands).all(axis=(0, 1))
     for confidence in CONFIDENCES:
-        bound = offset["tpot"] * np.exp(_quantile(times, found, confidence))
+        bound = np.full(len(times.rows), np.nan)
+        logs = quantile(confidence, found.bands[:, :, pace])
+        bound[times.row[pace]] = offset["tpot"][times.row[pace]] * np.exp(logs)
         ways[f"so, at {confidence:.0%} confidence"] = offset | {"bound": bound}
     ways["aiconfigurator 0.12"] = estimates.aiconfigurator(times.rows)
     return table(times.rows, ways)
@@ -160,17 +148,6 @@ def left_out(times: PooledTimes, logs: np.ndarray) -> Columns:
         columns[name] = np.full(len(times.rows), np.nan)
         columns[name][times.row[own]] = seconds[own] ** (-1.0 if name == "throughput" else 1.0)
     return columns
-
-
-def _quantile(times: PooledTimes, found: Predicted, confidence: float) -> np.ndarray:
-    """log(measured / predicted) of TPOT that a row is below with that probability."""
-    pace = np.flatnonzero((times.kind == PACE) & np.isfinite(found.bands).all(axis=(0, 1)))
-    ends = np.exp(found.bands[:, :, pace]).transpose(2, 0, 1).tolist()
-    spreads = [Spread.of(dict(zip(SHARES, map(tuple, own), strict=True))) for own in ends]
-    stacked = Spread(*(np.stack(x) for x in zip(*spreads, strict=True)))
-    score, logs = NormalDist().inv_cdf(confidence), np.full(len(times.rows), np.nan)
-    logs[times.row[pace]] = np.asarray(jax.vmap(ratio, in_axes=(None, 0))(score, stacked))
-    return logs
 
 
 def table(rows: Sequence[PooledRow], found: Mapping[str, Columns]) -> dict[str, Any]:

@@ -18,35 +18,13 @@ from jax import Array
 
 from experiments._report import SHARED
 from experiments._validation import replays
+from infer_jax.calibration import server
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.pooled import answers as pooled
-from infer_jax.calibration.pooled.answers import (
-    LAWS,
-    TRACES,
-    Answers,
-    Columns,
-    RowInputs,
-    closed_loop,
-    drawn_lengths,
-    inputs,
-    of_server,
-    shipped_fit,
-    without_drafts,
-)
+from infer_jax.calibration.pooled.answers import Answers, Columns, RowInputs, of_server, shipped_fit
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import InstanceLoad
-from infer_jax.calibration.server import (
-    SCALES,
-    STEP_SHARES,
-    STEPS,
-    TOLERANCE,
-    coefficients_to_fit,
-    partial_step,
-    priors,
-    step_index,
-    times_left_out,
-)
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
@@ -55,11 +33,11 @@ from infer_jax.specs import ForwardPass
 
 def one_pass(model: Serving, row: RowInputs) -> Answers:
     """Passes of ``batch`` sequences, one after the other: tokens fed, or gained, a second."""
-    server, work = of_server(model, row.facts), row.workload
+    serving, work = of_server(model, row.facts), row.workload
     new = work.isl - work.prefix
     forward = ForwardPass(sequences=work.batch, new_tokens=new, cached_tokens=work.prefix)
     assert isinstance(row.plan, Deployment)
-    time = server.token(row.shape, row.hardware, forward, row.plan).time
+    time = serving.token(row.shape, row.hardware, forward, row.plan).time
     share = row.facts["pool_share"]
     return {"throughput": share * work.batch * new / time / row.plan.instance}
 
@@ -69,8 +47,8 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
 
     ``model`` is ``Serving.roofline``: no collectives, launches, or other requests' prompts.
     """
-    server, work = of_server(model, row.facts), row.workload
-    drawn = drawn_lengths(work, server)
+    serving, work = of_server(model, row.facts), row.workload
+    drawn = pooled.drawn_lengths(work, serving)
     isl, osl, one = drawn.isl, drawn.osl, jnp.ones_like(work.batch)
     if isinstance(plan := row.plan, Pools):
         first, later, copies = plan.prefill, plan.decode, plan.decode_copies
@@ -78,13 +56,13 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
     else:
         first, later, copies, chips = plan, plan, 1.0, plan.instance
     assert isinstance(first, Deployment)
-    first = without_drafts(first)
+    first = pooled.without_drafts(first)
     forwards = (
         (first, ForwardPass(sequences=one, new_tokens=isl, cached_tokens=0.0 * one)),
         (first, ForwardPass(sequences=work.batch, new_tokens=isl, cached_tokens=0.0 * one)),
         (later, ForwardPass(sequences=work.batch, new_tokens=one, cached_tokens=isl + osl / 2.0)),
     )
-    passes = [server.token(row.shape, row.hardware, forward, p) for p, forward in forwards]
+    passes = [serving.token(row.shape, row.hardware, forward, p) for p, forward in forwards]
     prompt, prompts, token = (jnp.maximum(p.reading, p.computing) for p in passes)
     latency = prompt + (osl - 1.0) * token
     return {
@@ -97,8 +75,8 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
 
 
 GOLDEN = SHARED / "golden" / "aiconfigurator_on_silicon.csv"
-ALL = LAWS | {"pass": one_pass}
-IDEAL = dict.fromkeys(LAWS, ideal) | {"pass": one_pass}
+ALL = pooled.LAWS | {"pass": one_pass}
+IDEAL = dict.fromkeys(pooled.LAWS, ideal) | {"pass": one_pass}
 
 
 def answers(rows: Sequence[PooledRow], model: Serving, laws: dict = ALL) -> Columns:
@@ -180,33 +158,33 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
     ``programs``: those compiled for earlier servers, by names of coefficients.
     """
     first = rows[0]
-    given = [inputs(row, shipped_fit()) for row in rows]
+    given = [pooled.inputs(row, shipped_fit()) for row in rows]
     facts = given[0].facts
     base = shipped_fit().with_(engine=ENGINES.index(first.engine), generation=facts["generation"])
     times = np.asarray([[row.measured[name] for row in rows] for name in OUTPUTS])
     assert first.served is not None
     loads = [InstanceLoad(g.workload, g.plan) for g in given]  # pyright: ignore[reportArgumentType]
-    names = coefficients_to_fit(base, first.served.architecture(), loads, times)
+    names = server.coefficients_to_fit(base, first.served.architecture(), loads, times)
     problem = Linearised.of(
         lambda model: model.vllm.layer_gap,  # only its slopes are needed, which `_slopes` has
         times.ravel(),
         base,
         names,
-        priors=priors(base, names),
-        scale=np.repeat(SCALES, len(rows)),
-        tolerance=TOLERANCE,
+        priors=server.priors(base, names),
+        scale=np.repeat(server.SCALES, len(rows)),
+        tolerance=server.TOLERANCE,
     )
     shared = {} if programs is None else programs.setdefault(names, {})
     stacked = jax.tree.map(lambda *x: np.stack([np.asarray(v, float) for v in x]), *given)
     problem.programs.update(shared)
     problem.programs["slope"] = functools.partial(_slopes, problem, stacked)
     weights = np.ones(times.size)
-    ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, STEPS)
-    left_out = times_left_out(problem, ends[0], weights, len(rows))
+    ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, server.STEPS)
+    left_out = server.times_left_out(problem, ends[0], weights, len(rows))
     assert left_out is not None
-    share = STEP_SHARES[step_index(times, left_out)]
+    share = server.STEP_SHARES[server.step_index(times, left_out)]
     shared.update({k: v for k, v in problem.programs.items() if k != "slope"})
-    return problem.chosen.insert(base, jnp.asarray(partial_step(problem, ends[0], share)))
+    return problem.chosen.insert(base, jnp.asarray(server.partial_step(problem, ends[0], share)))
 
 
 def _slopes(problem: FitProblem, given: RowInputs, free: Array) -> tuple[Array, Array]:
@@ -225,11 +203,11 @@ def _slopes(problem: FitProblem, given: RowInputs, free: Array) -> tuple[Array, 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _pushed(structure: Any, flat: Array, basis: Array, given: RowInputs) -> tuple[Array, Array]:
-    TRACES.append("slopes")
+    pooled.TRACES.append("slopes")
 
     def logs(flat: Array) -> Array:
         model = jax.tree.unflatten(structure, list(flat))
-        found = jax.vmap(closed_loop, in_axes=(None, 0))(model, given)
+        found = jax.vmap(pooled.closed_loop, in_axes=(None, 0))(model, given)
         return jnp.log(jnp.concatenate([found[name] for name in OUTPUTS]))
 
     here, push = jax.linearize(logs, flat)

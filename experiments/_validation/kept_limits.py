@@ -6,7 +6,6 @@ those whose limit holds with the asked probability, by the law of bands, as `pla
 believes; the limit is kept where the measured time of that row is within it.
 """
 
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,12 @@ import numpy as np
 from experiments import _report
 from experiments._validation import board
 from experiments._validation.decisions import in_flight
-from experiments._validation.split_scores import SHARES
+from experiments._validation.split_scores import SHARES, quantile
 from infer_jax.calibration.pooled import answers
 from infer_jax.calibration.pooled.likelihood import MEDIAN, PACE, TTFT, PooledTimes
 from infer_jax.calibration.pooled.publishers import LAW_OF_KIND
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
 from infer_jax.calibration.uncertainty import rows_by_label
-from infer_jax.physics.chance import Spread, ratio
 
 QUARTILES = (0.25, 0.5, 0.75)
 MIN_ROWS = 4  # rows of a server and lengths
@@ -51,11 +49,12 @@ def table(
         errors: log(measured / predicted) of the times.
         bands: its ends by share, shares x 2 x times.
     """
-    believed = np.log(times.seconds) - errors + _quantile(confidence, bands)
+    believed = np.log(times.seconds) - errors + quantile(confidence, bands)
     kept: dict[tuple[str, str], list[bool]] = {}
     for kind, line in LINES.items():
         usable = np.flatnonzero((times.kind == kind) & np.isfinite(believed))
-        groups = rows_by_label(_plans(times.rows[times.row[j]]) for j in usable.tolist())
+        rows = (times.rows[i] for i in times.row[usable])
+        groups = rows_by_label((r.dataset, r.group, r.served, r.lengths, r.mode) for r in rows)
         for members in groups.values():
             own = usable[members]
             if len(own) < MIN_ROWS:
@@ -76,23 +75,10 @@ def table(
         share = 100.0 * float(np.mean(held))
         figures.setdefault(line, {})[where] = {"choices": len(held), "kept": round(share, 1)}
         lines.append((line, where, len(held), f"{share:.0f}"))
+    title = f"Limits kept by plans that hold with {100 * confidence:g} %"
     note = f"Goal at 80 %: {GOAL[0]:g} to {GOAL[1]:g} % on every make."
-    columns = ("limit on", "plans on", "choices", "kept %")
-    _report.show(
-        f"Limits kept by plans that hold with {100 * confidence:g} %", columns, lines, note
-    )
+    _report.show(title, ("limit on", "plans on", "choices", "kept %"), lines, note)
     return figures
-
-
-def _plans(row: PooledRow) -> tuple:
-    return row.dataset, row.group, row.served, row.lengths, row.mode
-
-
-def _quantile(confidence: float, bands: np.ndarray) -> np.ndarray:
-    """log(measured / predicted) of each time below which a share of runs is."""
-    scores, _ = Spread.of(dict.fromkeys(SHARES, (0.5, 2.0)))
-    logs = np.concatenate([bands[::-1, 0], bands[:, 1]])
-    return np.asarray(ratio(NormalDist().inv_cdf(confidence), Spread(scores, logs)))
 
 
 def _worth(times: PooledTimes, errors: np.ndarray, own: np.ndarray) -> np.ndarray:

@@ -8,9 +8,11 @@ of predicted times stay out of the fit; a row whose time per token is predicted 
 Scores and bands are of the whole prediction, times included, for servers that a fit has not seen.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,17 +56,10 @@ SCALE, STEPS, TOLERANCE, MAX_PACE_ERROR = 0.08, 20, 1e-6, 1.5
 MIN_ROWS = 15  # rows of a generation whose errors are listed by themselves
 REACH = 1.2816  # deviations of an 80 % interval
 UNSEEN = "unseen"
-HEAD = """\
-# What chips draw, as shares of their board power. Source: our fit to {rows} rows with watts of
-# {clusters} servers: MI355X of InferenceX (SemiAnalysis, Apache-2.0; fixtures of
-# vngcloud/InferenceX-app @7fe6d62), gpt-oss-120b on H200 of GloriaXimingLu/inferencex-profiling
-# @237385b, H100 and B200 of ML.ENERGY (ml-energy/leaderboard @0ea52b6, Chung et al. 2026, arXiv
-# 2601.22076); by `python experiments/power.py --ship FILE`.
-# low, high: 80 % interval by the jackknife over servers. prior: of the mean of all makes.
-# learnt: standard deviation after the fit over that before it; near 1 the data say nothing.
-# No row is of CDNA 3, which has AMD's shares. unseen: a chip of a make without rows; the interval
-# has the spread of makes and generations.
-"""
+# in the head of the file that the package carries
+COUNTED = r"\d+ rows with watts of\n# \d+ servers"
+    r"\d+ rows with watts of\n# \d+ servers"  # in the head of the file that the package carries
+)
 
 
 @spec
@@ -223,8 +218,8 @@ def run(rows: Sequence[PooledRow]) -> dict[str, Any]:
             among = (labels == dataset) | (dataset == "all")
             one = score(predicted[among], shares[among], *(predicted * ends)[:, among])
             assert one is not None and one.cover80 is not None and one.width80 is not None
-            figures = (one.rows, *(round(x, 1) for x in (one.median, one.mean, one.bias)))
-            figures = (*figures, round(one.cover80), round(one.width80, 2))
+            errors = (round(x, 1) for x in (one.median, one.mean, one.bias))
+            figures = (one.rows, *errors, round(one.cover80), round(one.width80, 2))
             lines.append((f"{way} left out", dataset, *figures))
             headline.setdefault(way, {})[dataset] = dict(zip(names, figures, strict=True))
     columns = ("", "rows of", "rows", "median %", "mean %", "bias %", "in 80 %", "width")
@@ -239,8 +234,10 @@ def ship(path: Path, rows: Sequence[PooledRow]) -> None:
     made, counted, groups = problem(found.timed), weights(found), found.groups
     ends, _ = made.solve(made.starts(1, 0.0, 0), counted, STEPS)
     fit = at(made, ends[0], counted)
-    used = counted > 0
-    lines = [HEAD.format(rows=int(used.sum()), clusters=len(set(groups[used])))]
+    used, shipped = counted > 0, files("infer_jax.catalog") / "published" / "power.toml"
+    head, _, _ = shipped.read_text(encoding="utf-8").partition("\n[shares")
+    count = f"{used.sum()} rows with watts of\n# {len(set(groups[used]))} servers"
+    lines = [re.sub(COUNTED, count, head)]
     covered = covariance(fit, groups.tolist())
     for generation in (*GENERATIONS, None):
         lines.append(f"\n[shares.{generation or UNSEEN}]\n")

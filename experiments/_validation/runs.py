@@ -10,19 +10,8 @@ import re
 from pathlib import Path
 
 from experiments._replay.server import profile
-from infer_jax.calibration.pooled.rows import (
-    BF16,
-    FP8,
-    PooledRow,
-    RowsRead,
-    ServedModel,
-    StoredFormats,
-    UnusableRowError,
-    gpt_oss_formats,
-    is_mixture,
-    nvfp4_formats,
-    rows_of,
-)
+from infer_jax.calibration.pooled import rows
+from infer_jax.calibration.pooled.rows import BF16, FP8, PooledRow, StoredFormats, UnusableRowError
 from infer_jax.catalog import System, list_models
 from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.catalog.measurements.names import model_named
@@ -33,13 +22,13 @@ SUFFIXES = (".json", ".jsonl")
 DRAFTING = {"spec", "mtp", "eagle", "eagle3", "medusa", "ngram"}  # words of a file's name
 
 
-def read(path: Path) -> RowsRead:
+def read(path: Path) -> rows.RowsRead:
     """The closed loops of a file.
 
     Raises:
         InputError: a file that no client wrote, or a malformed value.
     """
-    return rows_of(read_runs(path), _row)
+    return rows.rows_of(read_runs(path), _row)
 
 
 def _row(run: Run) -> PooledRow:
@@ -62,7 +51,7 @@ def _row(run: Run) -> PooledRow:
     return PooledRow(
         id=run.place,
         dataset="benchmark files",
-        served=ServedModel(model, formats),
+        served=rows.ServedModel(model, formats),
         system=system.name,
         engine=run.engine,
         workload=ServingWorkload.of(isl=run.isl, osl=run.osl, batch=load, waves=waves),
@@ -87,11 +76,11 @@ def _formats(model: str, run: Run, system: System) -> StoredFormats:
     named = run.precision or format_of(run.model or "") or "bf16"
     if model.startswith("gpt-oss"):
         own = system.coefficients.get("serving", {}).get("generation", 0.0)
-        return gpt_oss_formats(8.0 if GENERATIONS[int(own)] == "blackwell" else 16.0)
+        return rows.gpt_oss_formats(8.0 if GENERATIONS[int(own)] == "blackwell" else 16.0)
     if named in ("fp4", "nvfp4"):
-        return nvfp4_formats(model)
+        return rows.nvfp4_formats(model)
     if named in ("fp8", "fp8_block"):
-        dynamic = 2.0 if is_mixture(model) or named == "fp8_block" else 0.0
+        dynamic = 2.0 if rows.is_mixture(model) or named == "fp8_block" else 0.0
         return StoredFormats(FP8, FP8, FP8, 2.0, dynamic)
     if named in ("bf16", "fp16", "bfloat16", "float16"):
         return StoredFormats(BF16, BF16, BF16, 2.0, 0.0)

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +16,13 @@ from experiments._validation.twins import NEW, TWIN
 from infer_jax.calibration import interval_score
 from infer_jax.calibration.pooled.likelihood import METRICS, PACE, TTFT, PooledTimes
 from infer_jax.catalog.files import write_text
+from infer_jax.physics.chance import Spread, ratio
 
 SHARES = (50, 80, 95)  # per cent of rows in a band
 MIN_TIMES = 20  # times of a data set below which it has no line
 LINES = ("pace", "TTFT", "throughput", "E2E", "TTFT, median")  # kinds of times
-IN_BAND, BANDED_ROWS = (
-    (70.0, 88.0),
-    50,
-)  # goal, per cent of rows in a band for 80; rows from which on it is a goal
+IN_BAND = (70.0, 88.0)  # goal, per cent of rows in a band for 80
+BANDED_ROWS = 50  # rows from which on it is one
 UNUSED = "a row that no fit uses: damaged, an anomaly, or pools whose workers are not known"
 
 
@@ -52,6 +52,13 @@ class Predicted(NamedTuple):
         """Whether each time was measured within its 80 % band."""
         low, high = self.ends()
         return (low <= self.banded) & (self.banded <= high)
+
+
+def quantile(confidence: float, bands: np.ndarray) -> np.ndarray:
+    """log(measured / predicted) of each time below which a share of runs is, by its bands."""
+    scores, _ = Spread.of(dict.fromkeys(SHARES, (0.5, 2.0)))
+    logs = np.concatenate([bands[::-1, 0], bands[:, 1]])
+    return np.asarray(ratio(NormalDist().inv_cdf(confidence), Spread(scores, logs)))
 
 
 # the largest error of a kind of times of a data set, per cent
