@@ -40,12 +40,10 @@ def table(rows: list[PooledRow], draws: int) -> dict[str, Any]:
         )
         rises = np.asarray([np.median(b) - np.median(a) for a, b in pairs])
         worse = 100.0 * float(np.mean(rises > RUN_ERRORS[name]))
-        figures.setdefault(make, {})[name] = {
-            "draws": len(pairs), "before": before, "after": after, "worse": worse
-        }  # fmt: skip
-        lines.append(
-            (make, name.upper(), len(pairs), f"{before:.1f}", f"{after:.1f}", f"{worse:.0f}")
-        )
+        found = {"draws": len(pairs), "before": before, "after": after, "worse": worse}
+        figures.setdefault(make, {})[name] = found
+        shown = (f"{before:.1f}", f"{after:.1f}", f"{worse:.0f}")
+        lines.append((make, name.upper(), len(pairs), *shown))
     note = "Worse: draws of a server whose median error rose by more than the usual error of a run."
     columns = ("servers of", "", "draws", "before %", "after %", "worse %")
     _report.show("Five runs of a server: median errors of its other rows", columns, lines, note)

@@ -34,24 +34,18 @@ class Bands(NamedTuple):
     def constant(self, rows: Sequence[PooledRow], found: Mapping[str, np.ndarray]) -> "Bands":
         """Bands with the mean ends, over predictions, of all that err by one law."""
         laws = np.asarray([2 * (row.mode == "pools") + row.median for row in rows])
-        return Bands(
-            *(
-                {
-                    name: found[name] * mean_of_label(x / found[name], laws)
-                    for name, x in side.items()
-                }
-                for side in self
-            )
-        )
+
+        def flat(side: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            return {k: found[k] * mean_of_label(x / found[k], laws) for k, x in side.items()}
+
+        return Bands(*map(flat, self))
 
 
 def score(predicted: np.ndarray, measured: np.ndarray, *band: np.ndarray | None) -> Score | None:
     """The score of the rows that are both predicted and measured; None of none."""
-    both = np.isfinite(predicted) & np.isfinite(measured) & (predicted > 0) & (measured > 0)
-    if not both.any():
-        return None
+    both = np.isfinite(predicted * measured) & (predicted > 0) & (measured > 0)
     ends = (None if end is None else end[both] for end in band)
-    return statistics.score(predicted[both], measured[both], *ends)
+    return statistics.score(predicted[both], measured[both], *ends) if both.any() else None
 
 
 def bands(rows: Sequence[PooledRow], found: Mapping[str, np.ndarray]) -> Bands:
@@ -80,15 +74,8 @@ def _of_power(row: PooledRow) -> tuple[float, float]:
 
 
 # the output whose law of errors a metric has
-BANDED = {
-    "tpot": "tpot",
-    "ttft": "ttft",
-    "ttft_mean": "ttft",
-    "ttft_median": "ttft_median",
-    "throughput": "throughput",
-    "e2e": "latency",
-    "latency": "latency",
-}
+BANDED = {name: name for name in ("tpot", "ttft", "ttft_median", "throughput", "latency")}
+BANDED |= {"ttft_mean": "ttft", "e2e": "latency"}
 
 
 def within(row: PooledRow) -> Within:
@@ -136,11 +123,8 @@ def by_dataset(
         if len(known) > 1 or known == [twins.TWIN]:
             parts |= {f"{name}, {kind}": own & (kinds_of == kind) for kind in known}
     for dataset, inside in parts.items():
-        for metric in METRICS:
-            if metric not in found:
-                continue
-            ends = () if banded is None else (side[metric] for side in banded if metric in side)
-            ends = [end[inside] for end in ends]
+        for metric in (name for name in METRICS if name in found):
+            ends = [side[metric][inside] for side in banded or () if metric in side]
             one = score(found[metric][inside], measured(rows, metric)[inside], *ends)
             if one is not None:
                 scores.setdefault(dataset, {})[metric] = one
@@ -168,8 +152,7 @@ def run(files: list[Path], asked: int = peer.ROWS, choices_alone: bool = False) 
     """
     found = read(files)
     if not found.rows:
-        allowed = "a file with a row that can be predicted"
-        raise InputError("validation", "rows", "none", allowed)
+        raise InputError("validation", "rows", "none", "a file with a row that can be predicted")
     if choices_alone:
         found.rows = [row for row in found.rows if decisions.is_plan(row)]
     every = predicted(found.rows, asked, {} if choices_alone else OTHERS)
@@ -202,14 +185,10 @@ def predicted(
     for name, estimator in others.items():
         if columns := estimator(rows):
             every[name] = columns
-            _report.say(f"{name}: {_answered(columns)} rows", begin)
+            answered = np.any(np.isfinite(list(columns.values())), axis=0).sum()
+            _report.say(f"{name}: {answered} rows", begin)
     _report.say(f"{len(answers.TRACES)} programs: {dict(Counter(answers.TRACES))}", begin)
     return every
-
-
-def _answered(columns: Columns) -> int:
-    """Rows of which an estimator says anything."""
-    return int(np.any([np.isfinite(x) for x in columns.values()], axis=0).sum())
 
 
 def read(files: list[Path], once: bool = True) -> RowsRead:
@@ -240,9 +219,8 @@ def scored(rows: list[PooledRow], every: Mapping[str, Columns]) -> dict[str, Sco
         if banded is not None:
             scores[CONSTANT] = by_dataset(rows, found, banded.constant(rows, found), known)
         if name in PEERS:
-            shared = {
-                k: np.where(np.isfinite(x), every[SHIPPED][k], np.nan) for k, x in found.items()
-            }
+            own = every[SHIPPED]
+            shared = {k: np.where(np.isfinite(x), own[k], np.nan) for k, x in found.items()}
             scores[f"{SHIPPED} where {name} answers"] = by_dataset(rows, shared)
     return scores
 

@@ -53,11 +53,9 @@ def split(way: str, times: PooledTimes) -> Iterator[Fold]:
         for k in range(FOLDS):
             yield Fold(f"draw {k + 1}", draw[index] != k)
         return
-    labels = times.labels(LABELS[way])
-    kinds = ["amd"] if way == "make" else list(ENGINES) if way == "engine" else np.unique(labels)
-    for kind in kinds:
+    labels, fewest = times.labels(LABELS[way]), MIN_TIMES if way in ("model", "system") else 1
+    for kind in {"make": ["amd"], "engine": ENGINES}.get(way, np.unique(labels)):
         out = labels == kind
-        fewest = MIN_TIMES if way in ("model", "system") else 1
         if out.sum() >= fewest and not out.all():
             yield Fold(str(kind), ~out)
 

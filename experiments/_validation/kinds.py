@@ -8,8 +8,7 @@ Prompts are questions of GPQA, whose lengths are not published: 300 tokens are a
 to 11,900 of output. What is no expert-parallel mixture is tensor parallel.
 
 Wide experts: published nodes of wide expert parallelism, tokens a second of GPUs that only prefill
-or decode. ``wide_experts.csv`` has each figure with where it was printed (``SOURCES``) and what is
-known of a pass: tokens of a GPU that prefills, requests of a GPU that decodes. Attention ran data
+or decode. ``wide_experts.csv`` has each figure with where it was printed and what is known of a pass: tokens of a GPU that prefills, requests of a GPU that decodes. Attention ran data
 parallel on every GPU, and no pool was short of work.
 """
 
@@ -71,16 +70,6 @@ def _power_row(cells: rows.Cells) -> rows.PooledRow:
     )
 
 
-SOURCES = {
-    "open-infra": "DeepSeek, DeepSeek-V3/R1 inference system overview, 1 March 2025, "
-    "https://github.com/deepseek-ai/open-infra-index",
-    "profile-data": "DeepSeek, https://github.com/deepseek-ai/profile-data at ae7fc07, README",
-    "lmsys-h100": "https://lmsys.org/blog/2025-05-05-large-scale-ep, Evaluation",
-    "lmsys-k2": "https://lmsys.org/blog/2025-07-20-k2-large-scale-ep, without copies of prefill",
-    # requests and prompt tokens of a GPU are assumed but for the 1408 requests of the second
-    "lmsys-gb200-1": "https://lmsys.org/blog/2025-06-16-gb200-part-1",
-    "lmsys-gb200-2": "https://lmsys.org/blog/2025-09-25-gb200-part-2",
-}
 # bubbles between prompts of a pool that serves; decoding pools were always full
 POOL_SHARE = float(Disaggregated.of(target=Serving.of()).prefill_share)
 # attention and experts of DeepSeek's own checkpoint: scales by block; rows.BF16 cache, or

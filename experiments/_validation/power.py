@@ -58,8 +58,6 @@ REACH = 1.2816  # deviations of an 80 % interval
 UNSEEN = "unseen"
 # in the head of the file that the package carries
 COUNTED = r"\d+ rows with watts of\n# \d+ servers"
-    r"\d+ rows with watts of\n# \d+ servers"  # in the head of the file that the package carries
-)
 
 
 @spec
