@@ -68,15 +68,14 @@ def tables(tables: TablesFolder = None, configs: ConfigsFolder = None) -> dict[s
 def _table_2(cells: list[printed.Cell]) -> dict[str, Any]:
     rows, agrees, result = [], True, {}
     for cell in cells:
-        one, moved = cell.setting, cell.curves / cell.tables - 1
+        moved = cell.curves / cell.tables - 1
         # the program's figures are known to the digit printed
-        good = round(cell.tables) == one.tool and abs(moved) <= MAX_CURVE_ERROR
+        good = round(cell.tables) == int(cell.row["tool"]) and abs(moved) <= MAX_CURVE_ERROR
         agrees &= good
-        figures = (one.measured, one.paper, one.tool, round(cell.tables), round(cell.curves))
-        beside = f"{cell.curves / one.measured - 1:+.1%}"
-        label = f"{one.model} {one.device} {one.stage}"
-        rows.append((label, *figures, f"{moved:+.1%}", beside, _report.verdict(good)))
-        result[label] = {"tables": cell.tables, "curves": cell.curves}
+        figures = (*(cell.row[name] for name in ("measured", "paper", "tool")), round(cell.tables))
+        beside = (f"{x:+.1%}" for x in (moved, cell.curves / float(cell.row["measured"]) - 1))
+        rows.append((cell.label, *figures, round(cell.curves), *beside, _report.verdict(good)))
+        result[cell.label] = {"tables": cell.tables, "curves": cell.curves}
     columns = ("tokens/s per GPU", "measured", "paper", "tool", "as published", "curves")
     columns += ("curves / tables - 1", "curves / measured - 1", "verdict")
     note = "tool: the authors' program of May 2026. as published: ours, on the authors' tables."
@@ -98,15 +97,13 @@ def _balances(balances: list[printed.Balance]) -> dict[str, Any]:
 def _bounds(cells: list[printed.Cell]) -> dict[str, dict[str, str]]:
     result: dict[str, dict[str, str]] = {}
     for cell in cells:
-        one = cell.setting
-        label = f"{one.model} {one.device} {one.stage}"
         rows = [
             (name, f"{flops:.3g}", f"{moved:.3g}", f"{ratio:.4g}", f"{balance:.4g}", bound)
             for name, (flops, moved, ratio, balance, bound) in cell.bounds.items()
         ]
-        columns = (label, "GFLOP", "MB", "FLOP / byte", "balance", "bound")
+        columns = (cell.label, "GFLOP", "MB", "FLOP / byte", "balance", "bound")
         _report.show("", columns, rows)
-        result[label] = {name: row[-1] for name, row in cell.bounds.items()}
+        result[cell.label] = {name: row[-1] for name, row in cell.bounds.items()}
     return result
 
 

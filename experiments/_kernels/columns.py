@@ -4,6 +4,7 @@ Names of kernels are the tool's; sizes are in binary units, as the tool prints t
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,6 +39,10 @@ COLUMNS = (
     *("prefill_moe_mfu", "decode_moe_mfu", "prefill_ttft_ms", "decode_tpot_ms"),
     *("prefill_tgs", "decode_tgs"),
 )
+GIVEN = {
+    "world": "world_size", "tp": "tp_size", "nodes": "num_nodes", "deepep": "enable_deepep",
+    "two_batch": "enable_tbo", "sm_share": "sm_ratio",
+}  # fmt: skip
 KB, MB, GB = 2.0**10, 2.0**20, 2.0**30
 
 
@@ -47,25 +52,11 @@ def columns_of(
     """Columns by what they are of (static, prefill, decode), and every kernel of both phases."""
     context = jnp.floor(row["target_isl"] + row["target_osl"] / 2.0)
 
-    def job(stage: str, tokens: Array, length: Array) -> PhaseInputs:
-        return PhaseInputs(
-            model=model,
-            arch=arch,
-            hardware=hardware,
-            world=row["world_size"],
-            tp=row["tp_size"],
-            nodes=row["num_nodes"],
-            deepep=row["enable_deepep"],
-            two_batch=row["enable_tbo"],
-            sm_share=row["sm_ratio"],
-            stage=stage,
-            tokens=tokens,
-            length=length,
-        )
-
+    given = {name: row[column] for name, column in GIVEN.items()}
+    job = partial(PhaseInputs, model=model, arch=arch, hardware=hardware, **given)
     jobs = {
-        "prefill": job("prefill", row["max_prefill_tokens"], row["target_isl"]),
-        "decode": job("decode", row["batch"], context),
+        "prefill": job(stage="prefill", tokens=row["max_prefill_tokens"], length=row["target_isl"]),
+        "decode": job(stage="decode", tokens=row["batch"], length=context),
     }
     values = {"static": _static(jobs["decode"], row)}
     kernels = {}
@@ -98,21 +89,20 @@ def _static(job: PhaseInputs, row: Mapping[str, Array]) -> dict[str, Array]:
     broken = request > room if job.hybrid else held.token > held.space / (batch * tokens)
     times = {"attn_core": full, "moe": layers, "others": layers}
     gf = {name: 1e-9 * done[name] for name in times}
+    sizes = {
+        KB: {"kv_target_per_token_KB": held.space / (batch * tokens),
+             "kv_per_token_KB": held.token},
+        MB: {"attn_params_MB": held.attention, "lin_attn_params_MB": held.linear,
+             "expert_params_MB": held.expert, "kv_target_per_req_MB": room,
+             "kv_full_per_req_MB": held.token * tokens, "states_per_req_MB": held.state,
+             "cache_per_req_MB": request},
+        GB: {"weights_GB": held.weights, "kv_space_GB": held.space},
+    }  # fmt: skip
     return {
         "kv_too_big_flag": jnp.where(broken, 1.0, 0.0),
         "avg_context_len": job.length,
-        "attn_params_MB": held.attention / MB,
-        "lin_attn_params_MB": held.linear / MB,
-        "expert_params_MB": held.expert / MB,
-        "weights_GB": held.weights / GB,
-        "kv_space_GB": held.space / GB,
         "resolved_bs": batch,
-        "kv_target_per_token_KB": held.space / (batch * tokens) / KB,
-        "kv_per_token_KB": held.token / KB,
-        "kv_target_per_req_MB": room / MB,
-        "kv_full_per_req_MB": held.token * tokens / MB,
-        "states_per_req_MB": held.state / MB,
-        "cache_per_req_MB": request / MB,
+        **{name: x / unit for unit, named in sizes.items() for name, x in named.items()},
         **{f"gf_layer_{name}": x for name, x in gf.items()},
         **{f"gf_{name}": times[name] * x for name, x in gf.items()},
         # linear layers are given the core of full ones in this figure alone

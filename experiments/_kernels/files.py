@@ -15,19 +15,18 @@ class Files(NamedTuple):
     configs: Path
 
 
+DATA = SHARED / "data"
 ALL = Files(
-    SHARED / "golden" / "kernels_points.csv",
-    SHARED / "data" / "infersim_bench",
-    SHARED / "data" / "infersim_configs",
+    SHARED / "golden" / "kernels_points.csv", DATA / "infersim_bench", DATA / "infersim_configs"
 )
 # the runs that the project carries: on devices without tables, of models with cited configs
 CITED = Files(GOLDEN / "kernels_points.csv", GOLDEN / "infersim", GOLDEN / "infersim")
 
 
-def stored(points: Path | None, tables: Path | None, configs: Path | None) -> Files:
+def stored(*given: Path | None) -> Files:
     """What was given; the rest from all the authors' files where they lie, else from the cited."""
     known = ALL if all(path.exists() for path in ALL) else CITED
-    return Files(points or known.points, tables or known.tables, configs or known.configs)
+    return Files(*(one or other for one, other in zip(given, known, strict=True)))
 
 
 def measured(given: Path | None, option: str) -> Path:

@@ -31,13 +31,11 @@ def lacks(
     tables: KernelTables, arch: Architecture, kernels: Mapping[str, Kernel], stage: str, tp: float
 ) -> list[Lack]:
     """What the look-ups of one phase lacked, in the order in which the tool looks up."""
-    result: list[Lack] = []
-    for name, kernel in kernels.items():
-        lack, row = float(kernel.lack), float(kernel.row)
-        if lack != MEASURED:
-            family, core = table_of(arch, name, stage, tp)
-            result.append(_lack(tables, name, family, core, lack, row, float(kernel.mfu)))
-    return result
+    return [
+        _lack(tables, name, *table_of(arch, name, stage, tp), kernel)
+        for name, kernel in kernels.items()
+        if float(kernel.lack) != MEASURED
+    ]
 
 
 def table_of(arch: Architecture, kernel: str, stage: str, tp: float) -> tuple[str, str]:
@@ -69,9 +67,8 @@ def core_of(attention: Tabulated, stage: str, tp: float) -> str:
     return "-".join(f"{float(x):g}" for x in shape)
 
 
-def _lack(
-    tables: KernelTables, kernel: str, family: str, core: str, lack: float, row: float, mfu: float
-) -> Lack:
+def _lack(tables: KernelTables, name: str, family: str, core: str, kernel: Kernel) -> Lack:
+    lack = float(kernel.lack)
     kind, _, stage = family.partition(".")
     if kind in ("gemm", "grouped"):
         folder = "gemm" if kind == "gemm" else f"grouped_gemm/{stage}"
@@ -82,11 +79,10 @@ def _lack(
         table, warned = f"{kind}/{stage}/{tables.device}/{core}", lack == NO_TABLE
         file = table
     if lack >= REFUSED or kind == "gdn":
-        error = _refusal(tables, family, core, file, lack, row)
-        return Lack(kernel, table, str(error), warned, error, lack == HEADLESS)
+        error = _refusal(tables, family, core, file, lack, float(kernel.row))
+        return Lack(name, table, str(error), warned, error, lack == HEADLESS)
     why = "no such table" if lack == NO_TABLE else "no row fits"
-    sentence = f"{file}.csv: {why}: MFU {mfu:g} is taken"
-    return Lack(kernel, table, sentence, warned)
+    return Lack(name, table, f"{file}.csv: {why}: MFU {float(kernel.mfu):g} is taken", warned)
 
 
 def _refusal(

@@ -19,13 +19,9 @@ from experiments._check import Answer, Recipe
 from experiments._columns import Input, Output, Value, flag, positive, quantity
 from experiments._kernels.columns import COLUMNS, KIND, KINDS, columns_of
 from experiments._kernels.missing import Lack, lacks
+from infer_jax.catalog import published
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
-from infer_jax.catalog.published import (
-    kernels_constants,
-    kernels_hardware,
-    kernels_hardware_names,
-    kernels_model,
-)
+from infer_jax.catalog.published import kernels_constants, kernels_hardware, kernels_model
 from infer_jax.compiling import quick
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels, Tables
@@ -57,6 +53,7 @@ def warnings(cell: str) -> str:
     return ", ".join(sorted({(file or rows).lower() for file, rows in result}))
 
 
+KNOWN = kernels_constants()
 INPUTS = {
     "config": Input(),
     "device_type": Input(),
@@ -66,22 +63,18 @@ INPUTS = {
     "target_isl": Input(count, absent=4096.0),
     "target_osl": Input(count, absent=2048.0),
     "decode_bs": Input(count, absent=CHOSEN, blank=CHOSEN),
-    "max_prefill_tokens": Input(count, absent=kernels_constants()["prefill_tokens"]),
-    "target_tgs": Input(positive, absent=kernels_constants()["target_tgs"]),
-    "target_tpot": Input(positive, absent=kernels_constants()["target_tpot_ms"]),
-    "use_fp8_gemm": Input(flag, absent=False),
-    "use_fp8_kv": Input(flag, absent=False),
-    "enable_deepep": Input(flag, absent=False),
-    "enable_tbo": Input(flag, absent=False),
-    "sm_ratio": Input(positive, absent=kernels_constants()["sm_share"]),
+    "max_prefill_tokens": Input(count, absent=KNOWN["prefill_tokens"]),
+    "target_tgs": Input(positive, absent=KNOWN["target_tgs"]),
+    "target_tpot": Input(positive, absent=KNOWN["target_tpot_ms"]),
+    **dict.fromkeys(
+        ("use_fp8_gemm", "use_fp8_kv", "enable_deepep", "enable_tbo"), Input(flag, absent=False)
+    ),
+    "sm_ratio": Input(positive, absent=KNOWN["sm_share"]),
 }
 TEXTS: Mapping[str, Callable[[str], Value]] = {
     "model_class": str,
-    "status_static": status,
-    "status_prefill": status,
-    "status_decode": status,
-    "warn_prefill": warnings,
-    "warn_decode": warnings,
+    **{f"status_{name}": status for name in ("static", "prefill", "decode")},
+    **{f"warn_{name}": warnings for name in ("prefill", "decode")},
 }
 NUMBERS = ("world_size", "num_nodes", "tp_size", "target_isl", "target_osl", "batch")
 NUMBERS += ("max_prefill_tokens", "enable_deepep", "enable_tbo", "sm_ratio")
@@ -145,7 +138,7 @@ class Evaluation:
         arch = self.model(row["config"], row["use_fp8_gemm"], row["use_fp8_kv"])
         if isinstance(arch, str):
             return arch
-        if row["device_type"] not in kernels_hardware_names():
+        if row["device_type"] not in published.kernels_hardware_names():
             return f"device '{row['device_type']}' is not the tool's"
         return row["device_type"], jax.tree.structure(arch)
 
@@ -173,8 +166,7 @@ class Evaluation:
         for stage in ("prefill", "decode"):
             result = lacks(tables, arch, kernels[stage], stage, row["tp_size"])
             fatal = next((lack for lack in result if lack.error), None)
-            if fatal is not None and fatal.headless:
-                assert fatal.error is not None
+            if fatal is not None and fatal.error is not None and fatal.headless:
                 raise fatal.error
             for lack in result:
                 if lack.error is None:
@@ -189,21 +181,14 @@ class Evaluation:
                 answer |= {k: v for k, v in values[stage].items() if KINDS.get(k) in before}
             else:
                 answer |= values[stage]
-        if answer["status_decode"] == OK:
-            answer["slo_flag"] = float(values["decode"]["decode_tpot_ms"] > row["target_tpot"])
-        else:
-            answer["slo_flag"] = 0.0
-        return Answer(answer)
+        slow = values["decode"]["decode_tpot_ms"] > row["target_tpot"]
+        return Answer(answer | {"slo_flag": float(slow and answer["status_decode"] == OK)})
 
 
 def warned(result: Iterable[Lack], before: tuple[str, ...] | None) -> str:
     """The tables that the tool warns about; of a refused phase, by the kinds ``before`` it."""
-    names = {
-        lack.table
-        for lack in result
-        if lack.warned and lack.error is None and (before is None or KIND[lack.kernel] in before)
-    }
-    return ", ".join(sorted(names))
+    said = [x for x in result if x.warned and x.error is None]
+    return ", ".join(sorted({x.table for x in said if before is None or KIND[x.kernel] in before}))
 
 
 def recipe(tables: Path, configs: Path) -> tuple[Recipe, Evaluation]:

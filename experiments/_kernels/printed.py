@@ -19,73 +19,53 @@ from infer_jax.estimators.kernels import Curves, Kernels, Tables
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.specs import Chip
 
-SHARED = {"target_isl": 4096.0, "num_nodes": 1.0, "tp_size": 1.0, "target_osl": 2048.0}
-SHARED |= {"enable_deepep": 0.0, "enable_tbo": 0.0, "world_size": 1.0}
-
-
-class Setting(NamedTuple):
-    """One cell of Table 2: its settings, what was measured and what the paper simulates.
-
-    ``tool`` is what the authors' program of May 2026 returns.
-    """
-
-    model: str
-    config: str
-    device: str
-    fp8: bool
-    stage: str
-    given: dict[str, float]
-    measured: float
-    paper: float
-    tool: float
-
-
-def _setting(row: dict[str, str]) -> Setting:
-    pairs = (pair.split("=") for pair in row["given"].split())
-    given = {name: float(value) for name, value in pairs}
-    names = (row[name] for name in ("model", "config", "device"))
-    figures = (int(row[name]) for name in ("measured", "paper", "tool"))
-    return Setting._make((*names, row["fp8"] == "1", row["stage"], given, *figures))
-
-
-# two micro-batches of 8K tokens and of 64 requests make the paper's 16K and 128
-TABLE_2 = tuple(map(_setting, printed_rows("kernels_table_2.csv")))
+DEFAULTS = {"target_isl": 4096.0, "target_osl": 2048.0, "num_nodes": 1.0, "tp_size": 1.0}
+DEFAULTS |= {"enable_deepep": 0.0, "enable_tbo": 0.0, "world_size": 1.0, "batch": 1.0}
+DEFAULTS |= {"max_prefill_tokens": 4096.0, "sm_ratio": kernels_constants()["sm_share"]}
 
 
 class Cell(NamedTuple):
-    """Tokens per second and GPU of one setting, by tables and by curves; its kernels' bounds.
+    """Tokens per second and GPU of one cell of Table 2, by tables and by curves.
 
-    ``bounds``: by kernel GFLOP, MB, FLOP per byte, the balance of the data sheet, and what bounds.
+    ``row``: its settings, what was measured, what the paper simulates and the authors' program of
+    May 2026 (``tool``) returns. ``bounds``: by kernel GFLOP, MB, FLOP per byte, the balance of the
+    data sheet, and what bounds.
     """
 
-    setting: Setting
+    row: dict[str, str]
     tables: float
     curves: float
     bounds: dict[str, tuple[float, float, float, float, str]]
+
+    @property
+    def label(self) -> str:
+        """Model, device and phase."""
+        return " ".join(self.row[name] for name in ("model", "device", "stage"))
 
 
 def table_2(folder: Path, configs: Path) -> Iterator[Cell]:
     """Every cell, in the authors' assembly.
 
+    Two micro-batches of 8K tokens and of 64 requests make the paper's 16K and 128.
+
     Raises:
         InputError: a folder without the tables or configs.
     """
-    constants = kernels_constants()
-    for one in TABLE_2:
-        chip = kernels_hardware(one.device)
-        arch = kernels_model(configs / f"{one.config}_config.json", fp8_gemm=one.fp8)
-        given = SHARED | {"sm_ratio": constants["sm_share"], "batch": 1.0}
-        given |= {"max_prefill_tokens": 4096.0} | one.given
-        looked_up = Tables.load(
-            folder, one.device.lower(), chip.default_mfu, constants["missing_prefill"]
-        )
-        inputs = (arch, chip.hardware, given)
-        tables, kernels = _run(Kernels.as_published(looked_up), *inputs, one.stage)
-        curves, _ = _run(Kernels.as_published(curves_of(one.device)), *inputs, one.stage)
-        sheet = load_system(f"{one.device.lower()}_sxm").hardware.chip
+    for row in printed_rows("kernels_table_2.csv"):
+        device, stage = row["device"], row["stage"]
+        chip = kernels_hardware(device)
+        arch = kernels_model(configs / f"{row['config']}_config.json", fp8_gemm=row["fp8"] == "1")
+        pairs = (pair.split("=") for pair in row["given"].split())
+        given = DEFAULTS | {name: float(value) for name, value in pairs}
+        missing = kernels_constants()["missing_prefill"]
+        looked_up = Tables.load(folder, device.lower(), chip.default_mfu, missing)
+        inputs = (arch, chip.hardware, given, stage)
+        tables, kernels = _run(Kernels.as_published(looked_up), *inputs)
+        curves, _ = _run(Kernels.as_published(curves_of(device)), *inputs)
+        sheet = load_system(f"{device.lower()}_sxm").hardware.chip
         with jax.enable_x64(True):
             bounds = {name: _bound(x, sheet) for name, x in kernels.items() if float(x.flops) > 0}
-        yield Cell(one, tables, curves, bounds)
+        yield Cell(row, tables, curves, bounds)
 
 
 def _bound(kernel: Kernel, chip: Chip) -> tuple[float, float, float, float, str]:
@@ -115,25 +95,17 @@ def _run(
 
 
 class Balance(NamedTuple):
-    """The sizes at which reading and computing take equally long, at 8 bits."""
+    """The sizes at which reading and computing take equally long, at 8 bits, halves rounded up.
+
+    ``rounded``: group size, MLA heads, MoE batch and EP; ``agrees``: where the paper's constants
+    are taken, whether they are the paper's.
+    """
 
     device: str
     whose: str
     ratio: float
-    group: float
-    heads: float
-    batch: float
-    spread: float
-
-    @property
-    def rounded(self) -> tuple[int, ...]:
-        """The sizes as the paper prints them: halves rounded up."""
-        return tuple(math.floor(x + 0.5) for x in self[3:])
-
-    @property
-    def agrees(self) -> bool:
-        """Whether they are the paper's, where its constants are taken."""
-        return self.whose != "paper" or self.rounded == PRINTED[self.device]
+    rounded: tuple[int, ...]
+    agrees: bool
 
 
 SPARSITY, LOAD = 8 / 256, {"H800": 128.0, "H20": 64.0}
@@ -147,9 +119,11 @@ def balances() -> Iterator[Balance]:
     """
     for device, load in LOAD.items():
         paper = load_system(f"{device.lower()}_sxm").hardware.chip
-        tool = kernels_hardware(device).hardware.chip
-        for whose, chip in (("paper", paper), ("tool", tool)):
+        for whose, chip in (("paper", paper), ("tool", kernels_hardware(device).hardware.chip)):
             ratio = float(chip.flops_8 / chip.memory_bandwidth)
             ratio = round(ratio) if whose == "paper" else ratio
             batch = ratio / (2 * SPARSITY)
-            yield Balance(device, whose, ratio, ratio / 2, ratio / 4, batch, batch / load)
+            sizes = (ratio / 2, ratio / 4, batch, batch / load)
+            rounded = tuple(math.floor(x + 0.5) for x in sizes)
+            agrees = whose == "tool" or rounded == PRINTED[device]
+            yield Balance(device, whose, ratio, rounded, agrees)

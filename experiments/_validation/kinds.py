@@ -8,8 +8,8 @@ Prompts are questions of GPQA, whose lengths are not published: 300 tokens are a
 to 11,900 of output. What is no expert-parallel mixture is tensor parallel.
 
 Wide experts: published nodes of wide expert parallelism, tokens a second of GPUs that only prefill
-or decode. ``wide_experts.csv`` has each figure with where it was printed and what is known of a pass: tokens of a GPU that prefills, requests of a GPU that decodes. Attention ran data
-parallel on every GPU, and no pool was short of work.
+or decode, with what is known of a pass: tokens of a GPU that prefills, requests of one that
+decodes. Attention ran data parallel on every GPU, and no pool was short of work.
 """
 
 from collections.abc import Callable

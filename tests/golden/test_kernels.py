@@ -45,8 +45,8 @@ def test_runs_of_the_authors_tool(x64):
 def test_table_2(x64):
     """The tool's throughputs to the digit, and curves within a tenth of them."""
     for cell in printed.table_2(bench(), files.ALL.configs):
-        assert round(cell.tables) == cell.setting.tool, cell.setting
-        assert abs(cell.curves / cell.tables - 1) < 0.10, cell.setting
+        assert round(cell.tables) == int(cell.row["tool"]), cell.row
+        assert abs(cell.curves / cell.tables - 1) < 0.10, cell.row
 
 
 def test_balance_points(x64):
