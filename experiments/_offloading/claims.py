@@ -9,11 +9,10 @@ import numpy as np
 from experiments._claims import Claim, Ours, beside
 from experiments._offloading.measured import BREAKDOWN, CPU, RUNS, Run, opt_model, row_by_row
 from experiments._offloading.predicted import HARDWARE, breakdown, inputs, rates, stacked
-from infer_jax.estimators.offloading import Offloading
+from experiments._offloading.tables import IMPROVED
 from infer_jax.physics import decoder
 
 MODELS = ("opt-6.7b", "opt-30b", "opt-175b")
-IMPROVED = Offloading.improved(solve=False)
 priced = jax.jit(rates)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from experiments._offloading.measured import TOKENS, opt_model, row_by_row
 from experiments._offloading.predicted import HARDWARE, inputs
 from experiments._report import OUT
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.search import search
@@ -24,7 +25,6 @@ from infer_jax.specs import Workload
 
 Curve = tuple[np.ndarray, np.ndarray]
 WORK = Workload.of(isl=512, osl=TOKENS)
-SOURCE = "Model: FlexGen (arXiv 2303.06865), our variant with memory bandwidths. "
 NETWORKS = {  # Section 6.4: delay in seconds, bytes/s
     f"{milliseconds:g} ms, {gigabits:g} Gb/s": (milliseconds / 1e3, gigabits * 1e9 / 8)
     for milliseconds in (10.0, 100.0)
@@ -115,39 +115,29 @@ def claims(panels: dict[str, dict[str, Curve]]) -> dict[str, Any]:
     return result
 
 
-FIGURES = {
-    "1": ("figure-01-offloading.png", "Figure 1: latency and throughput", figure1,
-          "Section 6.1, 512 prompt tokens, 32 generated; all blocks within the memories."),
-    "5": ("figure-05-petals.png", "Figure 5: one GPU with offloading against a chain of GPUs",
-          figure5, "Section 6.4: delay and bandwidth of the links of a chain of twelve T4 "
-          "(Petals), which offloads nothing; one batch at a time, of up to 64 samples."),
-}  # fmt: skip
-
-
-def _against(name: str, panels: dict[str, dict[str, Curve]]) -> str:
+def _said(name: str, panels: dict[str, dict[str, Curve]]) -> dict[str, Any]:
     """What agrees with the paper's text and what does not, by our curves."""
     if name == "1":
         own, packed, others = (rate.max() for _, rate in panels["OPT-175B"].values())
-        return (
-            " The paper's caption: 100 times the others' most tokens/s on OPT-175B. Ours: "
-            f"{packed / others:.0f} times with compression (c), {own / others:.0f} without. "
-            "Agrees: FlexGen gains most where latency does not matter."
-        )
+        return {"packed": packed / others, "own": own / others}
     result = claims(panels)
     wins = [k for k, x in result.items() if x["FlexGen has the higher throughput"]]
     loses = [k for k in result if k not in wins]
     per = all(x["per GPU"] for x in result.values())
-    return (
-        f" Agrees: FlexGen has the higher throughput than {' and '.join(wins) or 'none'}"
-        f"{', and per GPU than all' if per else ''}. Does not, beyond small batches of the chain: "
-        f"{' and '.join(loses) or 'nothing'}."
-    )
+    return {
+        "wins": " and ".join(wins) or "none",
+        "per": ", and per GPU than all" * per,
+        "loses": " and ".join(loses) or "nothing",
+    }
+
+
+TEXTS = read_toml(Path(__file__).with_name("figures.toml"))
+FIGURES = {"1": figure1, "5": figure5}
 
 
 def draw(name: str, folder: Path = OUT) -> tuple[Path, dict[str, dict[str, Curve]]]:
     """Draw a figure into ``folder``: where it is, and its curves."""
-    file, title, make, note = FIGURES[name]
-    panels = make()
-    path = folder / file
-    save(plot_tradeoff(panels, title=title, caption=SOURCE + note + _against(name, panels)), path)
+    text, panels = TEXTS[name], FIGURES[name]()
+    path, caption = folder / text["file"], text["caption"].format(**_said(name, panels))
+    save(plot_tradeoff(panels, title=text["title"], caption=caption), path)
     return path, panels

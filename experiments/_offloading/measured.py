@@ -104,14 +104,11 @@ def _run(row: dict[str, str]) -> Run:
 
 RUNS = list(map(_run, printed_rows("offloading_measured.csv")))
 # Table 4: seconds of a block of 32 x 8 prompts of 512 tokens on OPT-175B, nothing overlapped
-BREAKDOWN = {
-    "prefill": {"total": 2711.0, "compute": 2220.0, "weights": 768.0, "cache": 261.0},
-    "decode": {"total": 11315.0, "compute": 1498.0, "weights": 3047.0, "cache": 7046.0}
-    | {"cache written": 124.0},
-}
-BASELINES = {  # Table 2: tokens/s of Accelerate and DeepSpeed
-    (512.0, "Accelerate"): {"opt-6.7b": 25.12, "opt-30b": 0.62, "opt-175b": 0.01},
-    (512.0, "DeepSpeed"): {"opt-6.7b": 9.28, "opt-30b": 0.60, "opt-175b": 0.01},
-    (1024.0, "Accelerate"): {"opt-6.7b": 13.01, "opt-30b": 0.31, "opt-175b": 0.01},
-    (1024.0, "DeepSpeed"): {"opt-6.7b": 4.59, "opt-30b": 0.29},  # OPT-175B: out of memory
+BREAKDOWN: dict[str, dict[str, float]] = {}
+for _part in printed_rows("offloading_breakdown.csv"):
+    BREAKDOWN.setdefault(_part["phase"], {})[_part["component"]] = float(_part["seconds"])
+# Table 2: tokens/s of Accelerate and DeepSpeed by prompt and system; none where out of memory
+BASELINES = {
+    (float(row["prompt"]), row["system"]): {m: float(row[m]) for m in list(SHAPES) if row.get(m)}
+    for row in printed_rows("offloading_baselines.csv")
 }

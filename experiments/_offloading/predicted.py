@@ -103,8 +103,7 @@ def constants(model: Offloading) -> dict[str, Any]:
 
 
 SCALE = 0.1  # an ordinary residual
-FITTED_PARTS = (("prefill", "total"), ("prefill", "compute"))
-FITTED_PARTS += tuple(("decode", part) for part in ("total", "compute", "weights", "cache"))
+FITTED_PARTS = {"prefill": ("total", "compute"), "decode": ("total", "compute", "weights", "cache")}
 
 
 def data() -> tuple[Any, np.ndarray]:
@@ -112,18 +111,16 @@ def data() -> tuple[Any, np.ndarray]:
     runs = [run for run in RUNS if run.fitted]
     batch = stacked(runs)
 
-    def predictions(model: Offloading) -> Any:
-        whole, parts = rates(model, batch)[0], breakdown(model)
-        return jnp.concatenate([whole, jnp.stack([parts[p][c] for p, c in FITTED_PARTS])])
+    def fitted(parts: Any) -> list[Any]:
+        return [parts[phase][name] for phase, names in FITTED_PARTS.items() for name in names]
 
-    theirs = [run.measured for run in runs] + [BREAKDOWN[p][c] for p, c in FITTED_PARTS]
-    return predictions, np.array(theirs)
+    def predictions(model: Offloading) -> Any:
+        return jnp.concatenate([rates(model, batch)[0], jnp.stack(fitted(breakdown(model)))])
+
+    return predictions, np.array([run.measured for run in runs] + fitted(BREAKDOWN))
 
 
 def calibrated(start: Offloading, restarts: int = 4) -> Fit:
     """``improved`` fitted to the 512-token column of Table 2 and to Table 4."""
     with jax.enable_x64(True):
-        predictions, theirs = data()
-        return fit(
-            predictions, theirs, start, list(BOUNDS), bounds=BOUNDS, scale=SCALE, restarts=restarts
-        )
+        return fit(*data(), start, list(BOUNDS), bounds=BOUNDS, scale=SCALE, restarts=restarts)

@@ -23,6 +23,8 @@ CASES = (
     ("opt-30b", 512, 32), ("opt-30b", 512, 512), ("opt-30b", 128, 1024),
     ("opt-66b", 512, 128), ("opt-175b", 512, 32), ("opt-175b", 1024, 32),
 )  # fmt: skip
+# both at the policies that were run
+RELEASED, IMPROVED = Offloading.released(solve=False), Offloading.improved(solve=False)
 COLUMNS = ("run", "policy", "measured", "released", "improved", "improved / measured - 1", "as")
 
 
@@ -52,7 +54,7 @@ class Line(NamedTuple):
 
 def lines() -> list[Line]:
     """Every measured run by both models."""
-    result = [predict(m, RUNS) for m in (Offloading.released(solve=False), improved())]
+    result = [predict(model, RUNS) for model in (RELEASED, IMPROVED)]
     return [Line(r, float(a), float(b)) for r, a, b in zip(RUNS, *result, strict=True)]
 
 
@@ -61,32 +63,23 @@ def predictions_of(result: list[Line]) -> list[Line]:
     return [x for x in result if not (x.run.fitted or x.run.repeats)]
 
 
-def improved() -> Offloading:
-    """Our model at the policies that were run."""
-    return Offloading.improved(solve=False)
-
-
 def print_runs(result: list[Line]) -> None:
     """Tables 2, 3 and 5."""
     for where in dict.fromkeys(line.run.where for line in result):
-        rows = []
-        for line in (x for x in result if x.run.where == where):
-            run = line.run
-            g, k = run.block
+        rows, own = [], [line for line in result if line.run.where == where]
+        for line in own:
+            run, (g, k) = line.run, line.run.block
             policy = f"{g:g} x {k:g}, " + " ".join(f"{x:g}" for x in run.percent)
             state = f"fitted, {run.repeats}" if run.repeats else "prediction"
             state = "one digit" if line.caveat else "fitted" if run.fitted else state
-            rows.append(
-                (f"{run.model} {run.label}", policy, f"{run.measured:g}", f"{line.released:.4g}",
-                 f"{line.improved:.4g}", f"{line.error:+.0%}", state)
-            )  # fmt: skip
-        notes = []
-        for (length, system), rates in BASELINES.items():
-            if where == f"Table 2, {length:g}":
-                texts = (f"{model} {rate:g}" for model, rate in rates.items())
-                notes.append(f"Measured for {system}: {', '.join(texts)}")
-        named = (x for x in result if x.run.where == where and x.caveat)
-        notes += [f"{x.run.model} {x.run.label}: {x.caveat}." for x in named]
+            figures = (f"{run.measured:g}", f"{line.released:.4g}", f"{line.improved:.4g}")
+            rows.append((f"{run.model} {run.label}", policy, *figures, f"{line.error:+.0%}", state))
+        notes = [
+            f"Measured for {system}: {', '.join(f'{model} {x:g}' for model, x in rates.items())}"
+            for (length, system), rates in BASELINES.items()
+            if where == f"Table 2, {length:g}"
+        ]
+        notes += [f"{x.run.model} {x.run.label}: {x.caveat}." for x in own if x.caveat]
         show(f"{where}: tokens/s", COLUMNS, rows, "\n".join(notes))
 
 
@@ -103,14 +96,14 @@ def ordered(result: list[Line]) -> bool:
 def print_breakdown() -> dict[str, Any]:
     """Table 4: OPT-175B without overlap, seconds by component."""
     with jax.enable_x64(True):
-        ours = jax.device_get(jax.jit(breakdown)(improved()))
-        theirs = jax.device_get(jax.jit(breakdown)(Offloading.released(solve=False)))
-    rows = [
-        (f"{phase} {part}", f"{value:g}", f"{theirs[phase][part]:.0f}", f"{ours[phase][part]:.0f}",
-         f"{ours[phase][part] / value - 1:+.0%}")
-        for phase, parts in BREAKDOWN.items()
-        for part, value in parts.items()
-    ]  # fmt: skip
+        theirs, ours = (jax.device_get(jax.jit(breakdown)(model)) for model in (RELEASED, IMPROVED))
+    rows, result = [], {}
+    for phase, parts in BREAKDOWN.items():
+        for part, value in parts.items():
+            own = (f"{x[phase][part]:.0f}" for x in (theirs, ours))
+            off = f"{ours[phase][part] / value - 1:+.0%}"
+            rows.append((f"{phase} {part}", f"{value:g}", *own, off))
+            result[f"{phase} {part}"] = float(rows[-1][3])
     note = (
         "Not expressed, for one constant each is all the data bear. Prefill: the parts add up to "
         "3249 s and the total is 2711 s, which leaves 230 s for weights, not 768. The cache is "
@@ -119,25 +112,22 @@ def print_breakdown() -> dict[str, Any]:
     )
     columns = ("component, s", "measured", "released", "improved", "improved / measured - 1")
     show("Table 4: OPT-175B, 512 tokens, no overlap", columns, rows, note)
-    return {row[0]: float(row[3]) for row in rows}
+    return result
 
 
 def print_ratios(result: list[Line]) -> dict[str, float]:
     """How many times FlexGen is faster than the policy of DeepSpeed and Accelerate."""
-    at = {(x.run.where, x.run.label, x.run.model): x for x in result}
-    base = at["Table 5", "DeepSpeed policy", "opt-175b"]
-    whole = at["Table 2, 512", "FlexGen", "opt-175b"]
-    squeezed = at["Table 2, 512", "FlexGen (c)", "opt-175b"]
-    rows, ours = [], {}
-    for claim, name, line in (
-        ("69x, 65x at equal latency", "in 16 bits", whole),
-        ("112x, 100x in the abstract", "compressed", squeezed),
+    at = {(x.run.where, x.run.label): x for x in result if x.run.model == "opt-175b"}
+    base, rows, ours = at["Table 5", "DeepSpeed policy"], [], {}
+    for claim, name, label in (
+        ("69x, 65x at equal latency", "in 16 bits", "FlexGen"),
+        ("112x, 100x in the abstract", "compressed", "FlexGen (c)"),
     ):
-        measured = line.run.measured / base.run.measured
-        spread = [line.run.measured / x for x in (0.015, 0.005)]
+        line = at["Table 2, 512", label]
+        least, most = (line.run.measured / x for x in (0.015, 0.005))
         ours[name] = line.improved / base.improved
-        rows.append((name, claim, f"{measured:.0f}", f"{spread[0]:.0f} to {spread[1]:.0f}",
-                     f"{ours[name]:.0f}"))  # fmt: skip
+        printed = (f"{line.run.measured / base.run.measured:.0f}", f"{least:.0f} to {most:.0f}")
+        rows.append((name, claim, *printed, f"{ours[name]:.0f}"))
     columns = ("OPT-175B, 512 tokens", "claimed", "printed rates", "0.01 unrounded", "improved")
     note = (
         "Accelerate and DeepSpeed both print 0.01 token/s: the ratio is known to one digit. In "
@@ -156,52 +146,45 @@ def tokens_per_dollar() -> dict[str, float]:
 
 def print_dollars() -> dict[str, float]:
     """Tokens per dollar beside the printed figures."""
-    ours = tokens_per_dollar()
-    texts = (f"{ours['T4 at home']:.0f}", f"{ours['8 A100']:.0f}", f"{ours['times']:.2f}")
-    names = ("FlexGen on a T4 at home, token/$", "FasterTransformer on 8 A100, token/$", "times")
-    rows = zip(names, ("49680", "12142", "4.2 (introduction: 4)"), texts, strict=True)
+    home, cloud, times = tokens_per_dollar().values()
+    rows = (
+        ("FlexGen on a T4 at home, token/$", "49680", f"{home:.0f}"),
+        ("FasterTransformer on 8 A100, token/$", "12142", f"{cloud:.0f}"),
+        ("times", "4.2 (introduction: 4)", f"{times:.2f}"),
+    )
     note = "The quotient of the printed figures is 4.09, not 4.2. Electricity against rent."
     show("Section 6.3: tokens per dollar", ("", "printed", "ours"), rows, note)
-    return ours
+    return tokens_per_dollar()
 
 
 def print_findings(result: list[Line]) -> dict[str, dict[str, float]]:
     """The two constants that part the released model from what was measured."""
-    released = Offloading.released(solve=False)
-    warm = released.replace(rates=released.rates.with_(read=2.659 * GIB / READ))
+    warm = RELEASED.replace(rates=RELEASED.rates.with_(read=2.659 * GIB / READ))
     runs = [Run("suite", "256", "opt-175b", 256.0, (64, 8), DISK, 1.36)]
     for run in (x.run for x in result if x.run.model == "opt-175b" and x.run.percent == DISK):
         if run.overlap and run.cpu_attention and run.gpus == 1.0:
             runs.append(run)
     disk, band = {}, {}
-    for run, a, b in zip(runs, predict(released, runs), predict(warm, runs), strict=True):
+    for run, a, b in zip(runs, predict(RELEASED, runs), predict(warm, runs), strict=True):
         name = f"{run.prompt:g} {run.label} {run.block[0]:g} x {run.block[1]:g}"
         disk[name + ", decode" * run.decode] = (a / run.measured, b / run.measured)
-    _print_pairs(
-        "Finding 1: the disk constant of the released model",
-        disk,
-        ("OPT-175B on disk, predicted / measured", "0.473 GiB/s", "2.659 GiB/s"),
-    )
     for x in result:
         run = x.run
         if run.model == "opt-6.7b" and not run.compress and run.gpus == 1.0:
             key = f"{run.prompt:g} {run.where}"
             band[key] = (x.released / run.measured, x.improved / run.measured)
-    _print_pairs(
-        "Finding 2: no term for the bandwidth of GPU memory",
-        band,
-        ("OPT-6.7B all on the GPU, predicted / measured", "released", "improved"),
-    )
+    for title, pairs, columns in (
+        ("1: the disk constant of the released model", disk,
+         ("OPT-175B on disk, predicted / measured", "0.473 GiB/s", "2.659 GiB/s")),
+        ("2: no term for the bandwidth of GPU memory", band,
+         ("OPT-6.7B all on the GPU, predicted / measured", "released", "improved")),
+    ):  # fmt: skip
+        rows = [(k, f"{a:.2f}", f"{b:.2f}") for k, (a, b) in pairs.items()]
+        show(f"Finding {title}", columns, rows)
     return {
         "disk": {k: float(b) for k, (_, b) in disk.items()},
         "bandwidth": {k: float(a) for k, (a, _) in band.items()},
     }
-
-
-def _print_pairs(
-    title: str, pairs: dict[str, tuple[float, float]], columns: tuple[str, str, str]
-) -> None:
-    show(title, columns, [(k, f"{a:.2f}", f"{b:.2f}") for k, (a, b) in pairs.items()])
 
 
 def print_schedules() -> dict[str, tuple[float, float]]:
@@ -209,9 +192,8 @@ def print_schedules() -> dict[str, tuple[float, float]]:
     rows, blocks = [], {}
     for model, prompt, tokens in CASES:
         layers, width, _ = SHAPES[model]  # bytes of weights of a layer, a hidden state, a cache
-        g = offload_schedule.Graph(
-            layers, prompt, tokens, 24.0 * width**2, 2.0 * width, 4.0 * width
-        )
+        sizes = (24.0 * width**2, 2.0 * width, 4.0 * width)
+        g = offload_schedule.Graph(layers, prompt, tokens, *sizes)
         small = offload_schedule.zigzag_block(g, MEMORY)
         large = offload_schedule.diagonal_block(g, MEMORY)
         name = f"{model} {prompt} + {tokens}"
@@ -249,13 +231,14 @@ def print_all() -> dict[str, Any]:
         "findings": print_findings(result),
         "blocks": print_schedules(),
     }
-    predictions = predictions_of(result)
+    predictions, order = predictions_of(result), ordered(result)
     worst = max(abs(x.error) for x in predictions if not x.caveat)
-    order = ordered(result)
+    close = sum(abs(x.error) <= ALLOWED for x in predictions)
+    named = sum(bool(x.caveat) for x in predictions)
     print(
-        f"\n{sum(abs(x.error) <= ALLOWED for x in predictions)} of {len(predictions)} predictions "
-        f"within {ALLOWED:.0%}, {sum(bool(x.caveat) for x in predictions)} named as measured to "
-        f"one digit; the worst other is {worst:.0%} off; Table 5 in order: {verdict(order)}"
+        f"\n{close} of {len(predictions)} predictions within {ALLOWED:.0%}, {named} named as "
+        f"measured to one digit; the worst other is {worst:.0%} off; Table 5 in order: "
+        f"{verdict(order)}"
     )
     report |= {"worst_prediction": float(np.round(worst, 4)), "table_5_in_order": order}
     return report | {"agrees": all(x.agrees for x in result) and order}

@@ -140,7 +140,7 @@ def test_predictions_are_within_thirty_percent_or_named(lines):
 
 
 def test_at_most_ten_constants_within_the_machine():
-    model = tables.improved()
+    model = tables.IMPROVED
     values = constants(model)
     assert len(values) + len({"rates.attend"}) == len(jax.tree.leaves(model.rates)) + 1 == 10
     for name, value in values.items():
@@ -157,7 +157,7 @@ def test_at_most_ten_constants_within_the_machine():
 def test_the_stored_constants_are_where_the_fit_ends(x64):
     """Two percent more or less of any constant fits no better: what ``fit`` shows at length."""
     everything, theirs = predicted.data()
-    stored = tables.improved()
+    stored = tables.IMPROVED
     values = {name: float(x) for name, x in constants(stored).items()}
     moved = [(name, factor) for name in values for factor in (0.98, 1.02)
              if BOUNDS[name][0] <= values[name] * factor <= BOUNDS[name][1]]  # fmt: skip
