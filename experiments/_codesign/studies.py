@@ -1,8 +1,8 @@
 """Three designs: a dense 70B for two systems, a mixture for two balances, a draft for three curves.
 
-Each is searched under one estimator and priced again by another; a gain that only one of them sees
-is said so. No model here was trained: equal parameters are not equal quality. What is searched, and
-what is to be known of each result, stands in ``studies.toml``.
+Each is what ``ij.codesign`` finds under one estimator and prices again by another; a gain that only
+one of them sees is said so. No model here was trained: equal parameters are not equal quality. What
+is searched, and what is to be known of each result, stands in ``studies.toml``.
 """
 
 import json
@@ -14,26 +14,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+import infer_jax as ij
 from experiments import _report
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.foreign import read_toml
-from infer_jax.design import Design, QualityWrapper, export, optimise
+from infer_jax.design import QualityWrapper, export
 from infer_jax.design.config_json import template
-from infer_jax.design.problem import estimate_of
-from infer_jax.design.toml import DesignSpec, spec_of
-from infer_jax.estimators import Speculative, Wrapper, make
+from infer_jax.design.toml import DesignSpec
+from infer_jax.estimators import Speculative, make
 from infer_jax.physics import decoder
-from infer_jax.plots.path import plot_path
-from infer_jax.plots.style import save
 from infer_jax.specs import Architecture, Plan, Workload
 from infer_jax.sweeps import Axis, Best, Constraint, Space
-from infer_jax.verbs.codesign_result import search_of
+from infer_jax.verbs.codesign_result import CodesignResult
 
 STUDIES: dict[str, Any] = read_toml(Path(__file__).with_name("studies.toml"))
 SHIPPED = ("llama-3.1-70b", "llama-3.1-405b", "qwen2.5-72b", "qwen3-32b", "mistral-large-2")
 SHIPPED += ("opt-66b",)
-TERMS = ("ttft", "tpot", "speed", "throughput", "cost")
 
 
 def dense(out: Path) -> dict[str, Any]:
@@ -42,37 +39,33 @@ def dense(out: Path) -> dict[str, Any]:
     shapes = np.array([_proportions(name) for name in SHIPPED])
     lows = (0.99 * size, *shapes.min(axis=0).tolist())
     highs = (1.01 * size, *shapes.max(axis=0).tolist())
-    reports = {}
+    found = {}
     for system, limit, chips in (("h100_sxm", 0.030, 8), ("gb200_nvl72", 0.012, 64)):
         table = _bounded("a", system, lows, highs)
         table["limits"] = {"tpot": limit}
         table["free"] |= {"tp": [1, chips]}
-        reports[system] = _searched(f"a-{system}", table, out)
-    return _reported("a", reports, out)
+        found[system] = _designed(table, out / f"a-{system}")
+    return _reported("a", found)
 
 
 def mixture(out: Path) -> dict[str, Any]:
     """(b) A mixture of DeepSeek-V3's class redesigned for H20 and for H800."""
-    reports = {}
+    found, rows = {}, []
     arch = load_model("deepseek-v3").architecture
     sizes = np.array([_parameters(arch), float(decoder.active_parameters(arch))])
     for system in ("h20_sxm", "h800_sxm"):
         table = _bounded("b", system, (0.98 * sizes).tolist(), (1.02 * sizes).tolist())
-        result = _searched(f"b-{system}", table, out)
-        chip = load_system(system).hardware.chip
-        ratio = float(chip.flops_8 / chip.memory_bandwidth)
-        layer, design = "arch.blocks.1.feedforward", result["design"]
-        result["balance"] = {
-            "FLOP per byte at 8 bits": ratio,
-            "heads at balance (R/4)": ratio / 4.0,
-            "heads of the design": design["arch.blocks.0.attention.query_heads"],
-            "tokens of a layer at balance (R/2 E/k)": ratio
-            / 2.0
-            * (design[f"{layer}.experts"] / design[f"{layer}.active"]),
-            "tokens of the design's step": design["workload.batch"],
-        }
-        reports[system] = result
-    return _reported("b", reports, out)
+        found[system] = _designed(table, out / f"b-{system}")
+        chip, values = load_system(system).hardware.chip, found[system].designs[0].values
+        ratio, layer = float(chip.flops_8 / chip.memory_bandwidth), "arch.blocks.1.feedforward"
+        sparsity = values[f"{layer}.experts"] / values[f"{layer}.active"]
+        heads = values["arch.blocks.0.attention.query_heads"], ratio / 4.0
+        tokens = values["workload.batch"], ratio / 2.0 * sparsity
+        rows.append((system, *(f"{x:,.5g}" for x in (ratio, *heads, *tokens))))
+    result = _reported("b", found)
+    columns = ("system", "FLOP per byte R", "heads", "at balance, R/4", "tokens of a step")
+    _report.show("Balance at 8 bits", (*columns, "at balance, R/2 E/k of a layer"), rows)
+    return result | {"balance": rows}
 
 
 def _bounded(case: str, system: str, lows: Any, highs: Any) -> dict[str, Any]:
@@ -112,16 +105,14 @@ def draft(out: Path) -> dict[str, Any]:
     target = load_model("llama-3.1-70b", quant="fp8").architecture
     small = load_model("llama-3.2-1b", quant="fp8").architecture
     block = "estimator.target.draft.blocks.0"
-    reports = {}
+    inner, second = (make(kind, system.coefficients) for kind in ("economics.planned", "kernels"))
+    estimator = QualityWrapper.of(target=Speculative.bonus(inner, small, 0.8, most=8))
+    found, rows = {}, []
     for name, curve in CURVES.items():
 
         def acceptance(_: Any, point: Any, curve: Any = curve) -> Array:
             size = decoder.total(decoder.parameters(point.estimator.target.draft).values())
             return jnp.clip(curve(size), 0.01, 0.99)
-
-        def drafting(kind: str) -> Any:
-            inner = make(kind, system.coefficients)
-            return QualityWrapper.of(target=Speculative.bonus(inner, small, 0.8, most=8))
 
         axes = {
             "estimator.target.draft.width": Axis.integers(256, 4096, 128),
@@ -145,21 +136,31 @@ def draft(out: Path) -> dict[str, Any]:
             Constraint(ratio=("estimator.target.draft.width", f"{block}.count"), at_least=32.0),
         )
         work, plan = Workload.of(isl=2048, osl=512, batch=8), Plan.of(tp=8)
-        space = Space(target, system.hardware, work, plan, axes=axes, where=where)
-        result = optimise(drafting("economics.planned"), space, Best("speed"), start=start)
-        report = _of(result, drafting("kernels"))
-        assert isinstance(result.point.estimator, QualityWrapper)
-        chosen = result.point.estimator.target
-        assert isinstance(chosen, Speculative) and chosen.draft is not None
-        report["draft"] = {
-            "parameters": _parameters(chosen.draft),
-            "acceptance": float(chosen.acceptance),
-            "drafts a pass": float(result.estimate.decode.layout["drafts"]),
-        }
+        spec = DesignSpec(
+            estimator=estimator,
+            second=second,
+            space=Space(target, system.hardware, work, plan, axes=axes, where=where),
+            keeps=(Best("speed"),),
+            start=start,
+            search={},
+            feasible="feasible",
+            model="",
+            formats={},
+            names=("economics.planned", "kernels"),
+            system=system.name,
+        )
+        folder = out / f"c-{name.replace(' ', '-')}"
+        found[name] = _drawn(spec, folder)
+        design = found[name].designs[0].design
+        chosen: Any = design.point.estimator.target  # pyright: ignore
         config, _ = export(chosen.draft, template("llama-3.2-1b"), quant="fp8")
-        _write(out / f"c-{name.replace(' ', '-')}", report, config, result)
-        reports[name] = report
-    return _reported("c", reports, out)
+        write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
+        drafts = float(design.estimate.decode.layout["drafts"])
+        sizes = (_parameters(chosen.draft), float(chosen.acceptance), drafts)
+        rows.append((name, *(f"{x:,.5g}" for x in sizes)))
+    result = _reported("c", found)
+    _report.show("Drafts", ("curve", "parameters", "acceptance", "drafts a pass"), rows)
+    return result | {"drafts": rows}
 
 
 CASES: dict[str, Callable[[Path], dict[str, Any]]] = {"a": dense, "b": mixture, "c": draft}
@@ -169,100 +170,27 @@ def _parameters(arch: Architecture) -> float:
     return float(decoder.total(decoder.parameters(arch).values()))
 
 
-def _searched(name: str, table: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Search a table, from the model at the batch and split that are best for it alone."""
-    spec = spec_of(name, table)
-    own = _own_best(spec)
-    result = optimise(spec.estimator, spec.space, spec.keeps[0], feasible=spec.feasible, start=own)
-    report = _of(result, spec.second)
-    config, _ = export(result.point.arch, template(spec.model), **spec.formats)
-    _write(out / name, report, config, result)
-    return report
+def _designed(table: dict[str, Any], folder: Path) -> CodesignResult:
+    """The design of a table, from the model at the batch and split that are best for it alone."""
+    held = {name: x for name, x in table["free"].items() if name in ("tp", "ep", "batch")}
+    start = {name: x for name, x in table["start"].items() if name in held}
+    alone = ij.codesign(spec=table | {"free": held, "start": start, "where": []}).designs[0]
+    best = {path.rpartition(".")[2]: float(x) for path, x in alone.design.values.items()}
+    return _drawn(table | {"start": table["start"] | best}, folder)
 
 
-def _own_best(spec: DesignSpec) -> dict[str, float]:
-    """The start with the split and batch that gradients find best for the model as it is."""
-    held = {k: v for k, v in spec.space.axes.items() if not k.startswith("arch.")}
-    where = [c for c in spec.space.where if not _of_shape(c)]
-    system = {"axes": held, "where": where, "zips": ()}
-    fields = ("arch", "hardware", "workload", "plan")
-    space = Space(**{f: getattr(spec.space, f) for f in fields}, **system)
-    start = {k: v for k, v in spec.start.items() if k in held}
-    best = optimise(spec.estimator, space, spec.keeps[0], feasible=spec.feasible, start=start)
-    return spec.start | {k: float(v) for k, v in best.values.items()}
-
-
-def _of_shape(constraint: Any) -> bool:
-    """Whether a constraint is of the model's shape alone, which the start keeps."""
-    names = (constraint.value, *constraint.product, *constraint.sum, *constraint.ratio)
-    return all(n in ("", "parameters", "active", "aspect") or n.startswith("arch.") for n in names)
-
-
-def _of(result: Design, second: Any) -> dict[str, Any]:
-    """Start and design under both estimators."""
-
-    def other(point: Any) -> dict[str, Any]:
-        other_estimator = second
-        if isinstance(second, Wrapper) and isinstance(second.target, Speculative):
-            own = point.estimator.target
-            other_estimator = second.replace(
-                target=second.target.replace(draft=own.draft, acceptance=own.acceptance)
-            )
-        priced = estimate_of(point._replace(estimator=other_estimator))
-        reports: dict[str, Any] = {n: float(getattr(priced, n)) for n in TERMS}
-        return reports | {"feasible": bool(priced.decode.feasible)}
-
-    return {
-        "objective": result.by,
-        "gain": result.gain,
-        "start": {path: float(_at(result.start, path)) for path in result.values},
-        "design": {k: float(v) for k, v in result.values.items()},
-        "terms": {n: (result.start_terms[n], result.terms[n]) for n in TERMS},
-        "second": {"start": other(result.start), "design": other(result.point)},
-        "counts": result.counts | {"seconds": result.seconds},
-        "notes": list(result.notes),
-    }
-
-
-def _at(point: Any, path: str) -> Any:
-    for step in path.split("."):
-        point = point[int(step)] if step.isdigit() else getattr(point, step)
-    return point
-
-
-def _write(folder: Path, report: dict[str, Any], config: dict[str, Any], result: Design) -> None:
+def _drawn(spec: Any, folder: Path) -> CodesignResult:
+    """The design of a spec; its files and the path of its search go into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, table in (("design.json", report), ("config.json", config)):
-        write_text(folder / name, json.dumps(table, indent=2) + "\n")
-    caption = (
-        "Every restart of the relaxed problem; thin: a limit is broken. The ring is the rounded "
-        "design under the exact model."
-    )
-    figure = plot_path(search_of(result), {}, title=folder.name, caption=caption)
-    save(figure, folder / "path.png")
+    return ij.codesign(spec=spec, out=[folder, folder / "path.png"])
 
 
-def _reported(case: str, reports: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Print the reports of a case with what is to be known of them; the headline."""
-    title, caveats = STUDIES[case]["title"], STUDIES[case]["caveats"]
-    for name, report in reports.items():
-        rows = [
-            (k, f"{report['start'][k]:,.6g}", f"{v:,.6g}", f"{v / report['start'][k]:.3f}")
-            for k, v in report["design"].items()
-            if report["start"][k]
-        ]
-        for term, (before, after) in report["terms"].items():
-            rows.append((term, f"{before:.5g}", f"{after:.5g}", f"{after / before:.3f}"))
-        second = report["second"]
-        for term in TERMS:
-            before, after = second["start"][term], second["design"][term]
-            rows.append((f"{term}, second estimator", f"{before:.5g}", f"{after:.5g}",
-                         f"{after / before:.3f}"))  # fmt: skip
-        for extra in ("balance", "draft"):
-            rows += [(k, "", f"{v:,.5g}", "") for k, v in report.get(extra, {}).items()]
-        columns = ("", "start", "design", "ratio")
-        _report.show(f"({case}) {title}: {name}", columns, rows, "; ".join(report["notes"]))
-    for caveat in caveats:
+def _reported(case: str, found: dict[str, CodesignResult]) -> dict[str, Any]:
+    """Print the designs of a case with what is to be known of them; the headline."""
+    for name, result in found.items():
+        _report.console().print(f"\n[bold]({case}) {STUDIES[case]['title']}: {name}[/]")
+        print(result)
+    for caveat in STUDIES[case]["caveats"]:
         _report.console().print(f"- {caveat}")
-    _report.console().print(f"Written to {out}.")
-    return {"designs": reports, "caveats": caveats}
+    designs = {name: result.to_dict() for name, result in found.items()}
+    return {"designs": designs, "caveats": STUDIES[case]["caveats"]}

@@ -3,13 +3,12 @@
 After five runs of a server the shipped fit is calibrated as `infer-jax calibrate` does, and the
 server's other rows are predicted. Five rows of each server (``group``) of ten or more are drawn at
 random. The problem is that of `infer_jax.calibration.calibrate_server`: its coefficients, priors,
-loss and solver. One program gives the slopes of all servers; the command compiles one for each.
+loss and solver. Servers with the same coefficients share programs; the command compiles its own.
 """
 
 import csv
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +18,11 @@ from jax import Array
 from experiments._report import SHARED
 from experiments._validation import replays
 from infer_jax.calibration import server
+from infer_jax.calibration.bounds import Parameters
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.pooled import answers as pooled
 from infer_jax.calibration.pooled.answers import Answers, Columns, RowInputs, of_server, shipped_fit
 from infer_jax.calibration.pooled.rows import PooledRow
-from infer_jax.calibration.problem import FitProblem
 from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Pools
@@ -175,9 +174,10 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
         tolerance=server.TOLERANCE,
     )
     shared = {} if programs is None else programs.setdefault(names, {})
+    slopes = shared.setdefault("slopes", jax.jit(functools.partial(_slopes, problem.chosen)))
     stacked = jax.tree.map(lambda *x: np.stack([np.asarray(v, float) for v in x]), *given)
     problem.programs.update(shared)
-    problem.programs["slope"] = functools.partial(_slopes, problem, stacked)
+    problem.programs["slope"] = functools.partial(slopes, stacked)
     weights = np.ones(times.size)
     ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, server.STEPS)
     left_out = server.times_left_out(problem, ends[0], weights, len(rows))
@@ -187,28 +187,14 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
     return problem.chosen.insert(base, jnp.asarray(server.partial_step(problem, ends[0], share)))
 
 
-def _slopes(problem: FitProblem, given: RowInputs, free: Array) -> tuple[Array, Array]:
+def _slopes(
+    chosen: Parameters, given: RowInputs, free: Array, model: Serving
+) -> tuple[Array, Array]:
     """Logarithms of both times of all rows, and their Jacobian, rows x parameters."""
-    parameters, base = problem.chosen, problem.tree
-    flat = jnp.stack(
-        [jnp.asarray(x, float) for x in jax.tree.leaves(parameters.insert(base, free))]
-    )
-    steps = np.diag(np.asarray(jax.jacfwd(parameters.values)(free)))
-    basis = np.zeros((2 * RUNS, len(flat)))
-    for k, (indices, step) in enumerate(zip(parameters.indices, steps, strict=True)):
-        basis[k, list(indices)] = step
-    logs, slopes = _pushed(jax.tree.structure(base), flat, jnp.asarray(basis), given)
-    return logs, slopes[: len(steps)].T
 
+    def logs(free: Array) -> tuple[Array, Array]:
+        found = jax.vmap(pooled.closed_loop, in_axes=(None, 0))(chosen.insert(model, free), given)
+        result = jnp.log(jnp.concatenate([found[name] for name in OUTPUTS]))
+        return result, result
 
-@functools.partial(jax.jit, static_argnums=0)
-def _pushed(structure: Any, flat: Array, basis: Array, given: RowInputs) -> tuple[Array, Array]:
-    pooled.TRACES.append("slopes")
-
-    def logs(flat: Array) -> Array:
-        model = jax.tree.unflatten(structure, list(flat))
-        found = jax.vmap(pooled.closed_loop, in_axes=(None, 0))(model, given)
-        return jnp.log(jnp.concatenate([found[name] for name in OUTPUTS]))
-
-    here, push = jax.linearize(logs, flat)
-    return here, jax.vmap(push)(basis)
+    return jax.jacfwd(logs, has_aux=True)(free)[::-1]

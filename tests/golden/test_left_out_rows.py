@@ -9,12 +9,14 @@ from typer.testing import CliRunner
 
 from experiments._validation import (
     decisions,
+    estimates,
     folds,
     kept_limits,
     split_scores,
 )
 from experiments._validation.split_scores import SHARES, Predicted
 from experiments.validation import app
+from infer_jax.calibration.pooled import answers
 from infer_jax.calibration.pooled.likelihood import PooledTimes
 from infer_jax.calibration.pooled.publishers import shared_variance
 from infer_jax.calibration.pooled.rows import BF16, PooledRow, ServedModel, StoredFormats
@@ -204,3 +206,24 @@ def test_a_limit_is_kept_where_the_chosen_row_was_measured_within_it():
         ends = width * np.asarray([-1.0, 1.0])[None, :, None] * np.ones((len(SHARES), 1, 4))
         found = kept_limits.table(times, np.asarray(errors), ends, 0.8)
         assert (tuple(found["TPOT"]["NVIDIA"].values()) if found else ()) == expected
+
+
+def test_five_runs_of_a_server_tell_of_its_other_rows(x64):
+    """A server whose launches take three times as long: predicted too fast before, right after."""
+    shipped = answers.shipped_fit()
+    slow = shipped.with_(vllm=shipped.vllm.with_(layer_gap=3.0 * shipped.vllm.layer_gap))
+    every = [row(f"{i}", load=2.0**i) for i in range(5)] * 2
+    found = answers.answers(every, slow)
+    made = [
+        replace(r, measured={k: float(found[k][i]) for k in estimates.OUTPUTS})
+        for i, r in enumerate(every)
+    ]
+    after = estimates.five_runs(made)
+    scored = np.isfinite(after["tpot"])
+    assert scored.sum() == 5
+    for name in estimates.OUTPUTS:
+        off = [
+            np.abs(x[name] / found[name] - 1.0)[scored]
+            for x in (estimates.answers(made, shipped), after)
+        ]
+        assert np.median(off[1]) < 0.5 * np.median(off[0])
