@@ -18,7 +18,7 @@ from infer_jax.compiling import quick
 from infer_jax.estimators import make
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import Phase, decode_context
-from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import Layout, PlanSpace, Requirements, Side as PlanSide, table
 from infer_jax.planning.instances import batches, degrees
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
@@ -41,15 +41,14 @@ class Side(NamedTuple):
 
     arch: Architecture
     hardware: Hardware
-    serving: Serving
+    serving: Any
 
-
-def side(system: str, quant: str | None) -> Side:
-    """DeepSeek-R1 under TensorRT-LLM's coefficients."""
-    result, model = load_system(system), load_model(MODEL, quant=quant)
-    serving = make("serving.trtllm", result.coefficients)
-    assert isinstance(serving, Serving)
-    return Side(model.architecture, result.hardware, serving)
+    @classmethod
+    def of(cls, system: str, quant: str | None) -> "Side":
+        """DeepSeek-R1 under TensorRT-LLM's coefficients."""
+        result, model = load_system(system), load_model(MODEL, quant=quant)
+        serving = make("serving.trtllm", result.coefficients)
+        return cls(model.architecture, result.hardware, serving)
 
 
 def layouts(chips: int) -> list[Layout]:
@@ -65,7 +64,7 @@ def layouts(chips: int) -> list[Layout]:
 
 def curves() -> dict[str, np.ndarray]:
     """Output tokens per second and GPU at every speed of ``SPEEDS``; 0 where none is that fast."""
-    rack, hopper = side("gb200_nvl72", "nvfp4"), side("h200_sxm", None)
+    rack, hopper = Side.of("gb200_nvl72", "nvfp4"), Side.of("h200_sxm", None)
     return {
         POOLS: pools(rack),
         WIDE: together(rack, layouts(DOMAIN)),
@@ -78,9 +77,7 @@ def together(on: Side, legal: list[Layout]) -> np.ndarray:
     """One server for both phases: the best layout and batch at each speed."""
     side = PlanSide("", on.hardware, on.serving)
     served = table(PlanSpace((side,), on.arch, WORK, Requirements()), legal).estimates
-    fits = np.asarray(served.ttft) <= PATIENCE
-    for limit in served.decode.limits.values():
-        fits &= np.asarray(limit.need) <= np.asarray(limit.capacity)
+    fits = _fits_memory(served.decode) & (np.asarray(served.ttft) <= PATIENCE)
     return _best(np.asarray(served.throughput), np.asarray(served.tpot), fits)
 
 
@@ -113,8 +110,7 @@ def _grid(each: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _passes(on: Side, index: np.ndarray, sequences: np.ndarray, new: float, cached: float) -> Phase:
-    full = partial(np.full, sequences.shape)
-    forward: Any = (sequences, full(new), full(cached))
+    forward: Any = (sequences, *(np.full(sequences.shape, x) for x in (new, cached)))
     plans = degrees(layouts(DOMAIN), index)
     return jax.device_get(_stepped(on.serving, on.arch, on.hardware, plans, forward))
 

@@ -5,7 +5,6 @@ program draws it: a 400 x 400 grid of chips and batches, 1000 log-spaced latency
 cheapest configuration within each, repeated rows removed.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,27 +27,22 @@ STRIDE = 40  # the program's output stores every 40th point
 ACCEPTANCE = 0.8
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One curve: a model on a chip at a context length, with or without a draft model."""
 
     model: str
-    gpu: str = "H100"
-    context: float = 0.0
-    draft: str | None = None
-    multi_query: bool = False  # of the draft
+    gpu: str
+    context: float
+    draft: str
+    multi_query: bool  # of the draft
 
 
 COMPARISONS: dict[str, dict[str, Setting]] = {}
 # drafts that are never accepted are never made: the settings without speculation need none
 for _row in printed_rows("economics_comparisons.csv"):
-    COMPARISONS.setdefault(_row["comparison"], {})[_row["setting"]] = Setting(
-        _row["model"],
-        _row["gpu"],
-        float(_row["context"]),
-        _row["draft"] or None,
-        _row["multi_query"] == "1",
-    )
+    _texts = (_row["model"], _row["gpu"], float(_row["context"]), _row["draft"])
+    _setting = Setting(*_texts, _row["multi_query"] == "1")
+    COMPARISONS.setdefault(_row["comparison"], {})[_row["setting"]] = _setting
 
 
 class Front(NamedTuple):
@@ -78,14 +72,14 @@ def _point(grid: Grid, i: int) -> dict[str, float]:
     return {name: float(getattr(grid, name)[i]) for name in names}
 
 
-def draw(arch: Architecture, hardware: Hardware, model: Economics, context: float, **kw: Any):
-    """The evaluated grid of one setting in float64; ``kw``: a draft architecture.
+def draw(
+    arch: Architecture, hardware: Hardware, model: Economics, context: float, draft: Any = None
+):
+    """The evaluated grid of one setting in float64, with or without a draft model.
 
     The program's grid: chips from those that hold the weights, batches up to 2^18 S.
     """
-    estimator: Any = model
-    if kw.get("draft") is not None:
-        estimator = Speculative.economics(model, kw["draft"], ACCEPTANCE)
+    estimator = model if draft is None else Speculative.economics(model, draft, ACCEPTANCE)
     with jax.enable_x64(True):
         held = sum(map(float, decoder.weight_bytes(arch, model.laws.projections).values()))
         routed = arch.blocks[0].feedforward
@@ -94,9 +88,9 @@ def draw(arch: Architecture, hardware: Hardware, model: Economics, context: floa
         return evaluate(estimator, arch, hardware, Workload.of(isl=context), *axes)
 
 
-def front_of(grid: Grid, demand: float | None = None) -> Front:
+def front_of(grid: Grid) -> Front:
     """The front of a grid as the program draws it, repeated rows removed."""
-    points = grid.under(demand).thresholds()
+    points = grid.under().thresholds()
     return Front(points, points.preferred_row())
 
 
@@ -105,11 +99,10 @@ def front(setting: Setting) -> Front:
     """The front of a setting at level 4."""
     hardware, coefficients = economics_hardware(setting.gpu)
     model = Economics.level4().fitted(coefficients)
-    draft = None
-    if setting.draft:
-        draft = economics_model(setting.draft, multi_query=setting.multi_query)
-    grid = draw(economics_model(setting.model), hardware, model, setting.context, draft=draft)
-    return front_of(grid)
+    many = setting.multi_query
+    draft = economics_model(setting.draft, multi_query=many) if setting.draft else None
+    arch = economics_model(setting.model)
+    return front_of(draw(arch, hardware, model, setting.context, draft))
 
 
 def fronts_of(comparison: str) -> dict[str, Front]:

@@ -59,7 +59,7 @@ def stages(row: dict[str, str]) -> list[tuple[float, float]]:
     """
     rates, seconds = ([float(x) for x in row[k].split()] for k in ("rates_req_s", "seconds"))
     if not rates or not all(0.0 < x < np.inf for x in (*rates, *seconds)):
-        raise ValueError(row["rates_req_s"])
+        raise ValueError(f"rates_req_s and seconds are no stages: {row['rates_req_s']!r}")
     return list(zip(rates, seconds, strict=True))
 
 
@@ -139,7 +139,7 @@ def run(path: Path, overlap: bool) -> dict[str, Any]:
     for row, seconds, host in zip(rows, times, hosts, strict=True):
         for name, before in zip(found, (front, host), strict=True):
             ours = statistics(seconds, before)
-            found[name].append({key: ours[key] / float(row[key]) - 1.0 for key in COMPARED})
+            found[name].append({key: x / float(row[key]) - 1.0 for key, x in ours.items()})
         name = row["model"].rpartition("/")[2].removesuffix("-FP8-dynamic")
         cells = [f"{100 * x:+.0f}" for x in found["shipped"][-1].values()]
         table.append([f"{name} tp {row['tp']} {row['workload']}", row["rates_req_s"], *cells])

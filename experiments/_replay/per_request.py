@@ -11,16 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import infer_jax as ij
-from experiments._replay.server import (
-    UTILIZATION,
-    Server,
-    Times,
-    errors,
-    overheads,
-    profile,
-    served,
-    shipped,
-)
+from experiments._replay import server as replay
+from experiments._replay.server import Server, Times, errors, served, shipped
 from experiments._report import show, verdict
 from infer_jax.catalog import System, load_model
 from infer_jax.catalog.files import read_text
@@ -88,7 +80,7 @@ def _server(meta: dict, machine: dict, overlap: bool) -> tuple[Server, System]:
     """
     given, (node,) = meta["engine_kwargs"], machine["nodes"]
     (instance,) = node["instances"]
-    system, chip = profile(instance["hardware"]), instance["npu_mem"]
+    system, chip = replay.profile(instance["hardware"]), instance["npu_mem"]
     stated, own = chip["mem_size"] * 1e9, float(system.hardware.chip.memory)
     if abs(stated / own - 1.0) > MEMORY:
         raise ValueError(f"{chip['mem_size']} GB, where {system.name} has {own / 1e9:g}")
@@ -107,6 +99,7 @@ def _server(meta: dict, machine: dict, overlap: bool) -> tuple[Server, System]:
         chip=system.hardware.chip.with_(memory_bandwidth=chip["mem_bw"] * 1e9),
         network=system.hardware.network.with_(domain_bandwidth=machine["link_bw"] * 1e9),
     )
+    utilization = given.get("gpu_memory_utilization") or chip.get("mem_util")
     server = Server.of(
         arch,
         hardware,
@@ -116,9 +109,9 @@ def _server(meta: dict, machine: dict, overlap: bool) -> tuple[Server, System]:
         budget=given["max_num_batched_tokens"],
         slots=given["max_num_seqs"],
         context=given.get("max_model_len") or float(arch.max_positions),
-        overheads=overheads(meta["vllm_version"]),
+        overheads=replay.overheads(meta["vllm_version"]),
         overlap=overlap,
-        utilization=given.get("gpu_memory_utilization") or chip.get("mem_util") or UTILIZATION,
+        **({"utilization": utilization} if utilization else {}),
     )
     return server, system
 

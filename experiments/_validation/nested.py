@@ -50,11 +50,8 @@ def nested(
         age: months, 0 where not known.
         seen: the rows that may be used.
     """
-    codes, sizes = [], []
-    for labels in levels:
-        _, inverse = np.unique(labels, return_inverse=True)
-        codes.append(inverse)
-        sizes.append(int(inverse.max()) + 1)
+    codes = [np.unique(labels, return_inverse=True)[1] for labels in levels]
+    sizes = [int(code.max()) + 1 for code in codes]
     starts = np.cumsum([0, *sizes])
     every = np.stack([c + s for c, s in zip(codes, starts, strict=False)])
     used = np.unique(every[:, seen])
@@ -107,9 +104,7 @@ def _solved(
     count = int(np.sum(level < level.max()))  # labels of the outer levels come first
     many = len(level) - count
     own = inner - count
-    square = np.zeros((count + 1, count + 1))
-    cross = np.zeros((count + 1, many))
-    right = np.zeros(count + 1)
+    square, cross, right = (np.zeros((count + 1, *x)) for x in ((count + 1,), (many,), ()))
     for one in outer:
         for other in outer:
             np.add.at(square, (one, other), weight)

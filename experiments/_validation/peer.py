@@ -129,13 +129,8 @@ def config(row: PooledRow) -> dict[str, Any] | None:
         mode, decoding = "aggregated", plan
         workers = {mode: _worker(decoding, 1.0, experts, load)}
     assert isinstance(decoding, Deployment)
-    engine = {
-        "mode": mode,
-        "model": checkpoint,
-        "hardware": SYSTEMS[row.system],
-        "backend": row.engine,
-        "workers": workers,
-    }
+    engine = {"mode": mode, "model": checkpoint, "workers": workers, "backend": row.engine}
+    engine |= {"hardware": SYSTEMS[row.system]}
     if drafts := int(float(decoding.drafts)):
         reached = np.cumprod(acceptance(row, shipped_fit())[:drafts])
         engine |= {"nextn": drafts, "nextn_accepted": float(np.sum(reached))}
@@ -153,12 +148,8 @@ def _worker(plan: Plan | None, copies: float, experts: bool, load: float) -> dic
     assert isinstance(plan, Deployment)
     names = ("tp", "pp", "attention_dp", "ep")
     tp, pp, groups, ep = (round(float(getattr(plan, name))) for name in names)
-    degrees = {"replicas": round(copies), "tensor": tp, "pipeline": pp}
-    degrees["attention_data"] = groups
+    degrees = {"replicas": round(copies), "tensor": tp, "pipeline": pp, "attention_data": groups}
     if experts:
         degrees |= {"moe_expert": ep, "moe_tensor": tp * groups // ep}
-    sequences = -(-load // (degrees["replicas"] * groups))
-    return {
-        "parallelism": degrees,
-        "scheduler": {"max_sequences": max(SEQUENCES, round(sequences))},
-    }
+    sequences = max(SEQUENCES, round(-(-load // (degrees["replicas"] * groups))))
+    return {"parallelism": degrees, "scheduler": {"max_sequences": sequences}}

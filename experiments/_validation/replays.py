@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from experiments._replay import open_loop, per_request
-from experiments._replay.server import overheads, profile, served
+from experiments._replay.server import served
 from infer_jax.calibration.pooled.answers import Columns
 from infer_jax.calibration.pooled.rows import (
     PooledRow,
@@ -24,10 +25,10 @@ from infer_jax.calibration.pooled.rows import (
     number,
     text,
 )
-from infer_jax.catalog import System, list_models
+from infer_jax.catalog import System
 from infer_jax.catalog.files import read_text
-from infer_jax.catalog.measurements.names import model_named
 from infer_jax.catalog.names import format_of
+from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES, Serving
 
 COLUMNS = ("experiment", "model", "rates_req_s", "seconds", "isl_mean", "osl_mean", "shared_prefix")
@@ -64,38 +65,20 @@ def read_rates(lines: list[dict[str, str | None]]) -> RowsRead:
         rows = [{k: v or "" for k, v in cells.items()} for cells in own]
         try:
             measured = [_stage(cells) for cells in rows]
-        except UnusableRowError as reason:
+            experiment = open_loop.Experiment(rows, overlap=True)
+        except (UnusableRowError, InputError, ValueError) as reason:
             found.skipped[str(reason)] += len(rows)
             continue
-        experiment = open_loop.Experiment(rows, overlap=True)
         run, where = partial(_means, experiment), experiment.system.name
-        dataset = f"open loop {where.partition('_')[0]}"
+        of = {"dataset": f"open loop {where.partition('_')[0]}", "system": where, "run": run}
         for i, times in enumerate(measured):
-            found.rows.append(_replayed(dataset, str(name), where, "2026-02", times, run, i))
+            found.rows.append(_replayed(str(name), i, measured=times, date="2026-02", **of))
     return found
 
 
-def _replayed(
-    dataset: str,
-    group: str,
-    system: str,
-    date: str,
-    times: dict[str, float],
-    run: Replay,
-    index: int,
-) -> ReplayedRow:
-    return ReplayedRow(
-        id=f"{group} {index}",
-        dataset=dataset,
-        measured=times,
-        group=group,
-        system=system,
-        engine="vllm",
-        mode="replay",
-        date=date,
-        run=run,
-        index=index,
-    )
+def _replayed(group: str, index: int, **of: Any) -> ReplayedRow:
+    id = f"{group} {index}"
+    return ReplayedRow(id=id, group=group, engine="vllm", mode="replay", index=index, **of)
 
 
 def _on(model: Serving, system: System) -> Serving:
@@ -119,20 +102,8 @@ def _stage(cells: dict[str, str]) -> dict[str, float]:
     """The measured means of a stage if it says all that a replay needs."""
     for name in NEEDED:
         number(cells, name, low=-1.0 if name == "shared_prefix" else 0.0)
-    model, precision = text(cells, "model"), lookup(PRECISIONS, cells, "precision")
-    if model not in open_loop.CONFIGS and model_named(model) not in list_models():
-        raise UnusableRowError(f"model {model!r} is not bundled" if model else "model is missing")
-    if format_of(model) != precision:
+    if format_of(text(cells, "model")) != lookup(PRECISIONS, cells, "precision"):
         raise UnusableRowError("precision is not that of the model's name")
-    try:
-        open_loop.stages(cells)
-    except ValueError:
-        raise UnusableRowError("rates_req_s and seconds are no stages") from None
-    try:
-        profile(text(cells, "hardware"))
-        overheads(text(cells, "engine").removeprefix("vllm"))
-    except ValueError as problem:
-        raise UnusableRowError(f"hardware or engine is not known here: {problem}") from None
     first, whole = (number(cells, f"{name}_mean") / 1e3 for name in ("ttft", "e2e"))
     return {"ttft": first, "ttft_mean": first, "e2e": whole}
 
@@ -158,12 +129,11 @@ def read_requests(folder: Path) -> RowsRead:
         front = float(own.front_time(server.plan))
         return {"tpot": times.tpot, "ttft": times.ttft + front, "e2e": times.e2e + front}
 
-    fields = bundle.measured._fields
+    of = {"dataset": REQUESTS, "system": bundle.system.name, "date": bundle.date, "run": run}
     for i, times in enumerate(zip(*bundle.measured, strict=True)):
         if not all(np.isfinite(x) and x > 0 for x in times):
             found.skipped["a time that is not above 0"] += 1
             continue
-        measured = dict(zip(fields, map(float, times), strict=True))
-        where, date = bundle.system.name, bundle.date
-        found.rows.append(_replayed(REQUESTS, folder.name, where, date, measured, run, i))
+        measured = dict(zip(bundle.measured._fields, map(float, times), strict=True))
+        found.rows.append(_replayed(folder.name, i, measured=measured, **of))
     return found

@@ -92,7 +92,8 @@ def predicted(
     free = without(ends[0], made, fold.name) if shared else ends[0]
     plain = np.log(times.seconds) - np.asarray(made.logs(jnp.asarray(free)))
     offset, bands = np.full(len(plain), np.nan), np.full((len(SHARES), 2, len(plain)), np.nan)
-    servers, questions, age = times.labels(server), times.labels(question), ages(times)
+    servers, questions = times.labels(server), times.labels(question)
+    age = np.asarray([_months(row.date) for row in times.rows])[times.row]
     levels = [times.labels(label) for label in LEVELS.values()]
     for kind in np.unique(times.kind):
         own = times.kind == kind
@@ -140,12 +141,8 @@ def _bands(
     return bands
 
 
-def ages(times: PooledTimes) -> np.ndarray:
-    """Months from a row's build to the newest; 0 where the date is not known."""
-    return np.asarray([_months(row.date) for row in times.rows])[times.row]
-
-
 def _months(date: str) -> float:
+    """Months from a row's build to the newest; 0 where the date is not known."""
     parts = [int(x) for x in date.split("-")] if date else []
     if len(parts) < 2:
         return 0.0
