@@ -71,9 +71,9 @@ class Output(NamedTuple):
 
     def error(self, theirs: Value, ours: Value) -> float:
         """How far ours is from theirs, or below."""
-        size = difference(theirs, ours)
-        above = self.least and not isinstance(theirs, str) and not isinstance(ours, str)
-        return 0.0 if above and ours >= theirs else size
+        if self.least and not isinstance(theirs, str) and not isinstance(ours, str):
+            return difference(theirs, min(ours, theirs))
+        return difference(theirs, ours)
 
 
 def difference(theirs: Value, ours: Value) -> float:

@@ -131,7 +131,7 @@ def _said(name: str, panels: dict[str, dict[str, Curve]]) -> dict[str, Any]:
     }
 
 
-TEXTS = read_toml(Path(__file__).with_name("figures.toml"))
+TEXTS: Any = read_toml(Path(__file__).with_name("figures.toml"))
 FIGURES = {"1": figure1, "5": figure5}
 
 

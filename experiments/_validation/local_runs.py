@@ -10,11 +10,12 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments import _report
 from infer_jax.catalog.foreign import read_toml
 
-KNOWN = read_toml(Path(__file__).with_name("local_runs.toml"))
+KNOWN: Any = read_toml(Path(__file__).with_name("local_runs.toml"))
 BANDWIDTHS, BITS = KNOWN["bandwidths"], KNOWN["bits"]
 SIZE, EXPERTS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)B(?![a-z])"), re.compile(r"A\d+(\.\d+)?B")
 FITS = 0.9  # share of the memory that weights may take beside a cache

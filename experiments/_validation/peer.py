@@ -38,7 +38,7 @@ SAID = 50  # rows after which progress is printed
 ROWS, SEED = 300, 0  # rows that are asked, drawn at random where there are more
 REQUESTS, FEWEST = 640, 3  # of a run: ten for each in flight, at most so many, but three for each
 SEQUENCES = 256  # its default of a worker
-NAMES = read_toml(Path(__file__).with_name("peer.toml"))
+NAMES: Any = read_toml(Path(__file__).with_name("peer.toml"))
 TIMES, SYSTEMS = NAMES["times"], NAMES["systems"]
 SERVER = """
 import json, sys

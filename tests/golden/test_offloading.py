@@ -91,7 +91,7 @@ def test_searches_reach_the_recorded_throughput_and_no_more_than_there_is(path, 
         grid, best = task.searched()
         assert best is not None
         found = float(grid.throughput[best])
-        assert found >= point.outputs["throughput"] * (1 - 1e-6), point.line
+        assert found >= float(point.outputs["throughput"]) * (1 - 1e-6), point.line
         edge = np.sum(grid.feasible)
         near = np.clip(rng.integers(int(0.95 * edge), int(1.05 * edge) + 2, OTHERS // 2), 0,
                        len(grid.time) - 1)  # fmt: skip
