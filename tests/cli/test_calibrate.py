@@ -218,9 +218,7 @@ def result(**changes):
 HEAD = "engine,model,precision,tp,isl,osl,concurrency,tpot_mean_ms\n"
 FILES = {
     "another kind": ({"hello": 1}, "unrecognised"),
-    "impossible unit": (result(mean_tpot_ms=1.08e7), "tpot (s)"),
     "failed": (result(failed=20, completed=44), "failed"),
-    "rate-limited": (result(failed=3, errors=["429 Too Many Requests"] * 3), "rate"),
     "no load": (result(max_concurrency=None), "concurrency"),
     "another model": (result(model_id="Qwen/Qwen3-32B"), "Qwen3-32B"),
     "drafts": (result(spec_decode_num_drafts=10), "drafts"),

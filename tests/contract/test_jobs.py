@@ -3,7 +3,6 @@
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,7 +11,6 @@ from infer_jax.specs import Workload
 from tests.contract.cases import BLOCKS, JOBS, dense, offloaded
 from tests.contract.programs import world
 
-SLOW = pytest.mark.slow
 # programs that run a few times each: compiling takes all the time, so compile quickly
 compiled = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
@@ -23,35 +21,6 @@ def test_a_job_has_no_passes(name):
     assert not theory.prices_passes
     with pytest.raises(InputError, match="step"):
         theory.step(*world(name, "dense", "offloaded", "block")[1:])
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "offloading",
-        *(pytest.param(x, marks=SLOW) for x in ("offloading.paper", "offloading.released")),
-    ],
-)
-def test_the_optimum_is_continuous_where_its_vertex_changes(name):
-    """Along the host's memory the time falls, without steps; its slope is one of two sides'."""
-    estimator, arch, hardware, work, plan = world(name, "dense", "offloaded", "block")
-    sizes = np.linspace(2e10, 2e11, 181)
-    hosts = jax.tree.map(lambda x: np.full(len(sizes), x), hardware.host).replace(memory=sizes)
-    axes = jax.tree.map(lambda _: None, hardware).replace(
-        host=jax.tree.map(lambda _: 0, hardware.host)
-    )
-
-    def of_hardware(made):
-        return jnp.log(estimator.estimate(arch, made, work, plan).time)
-
-    both = compiled(jax.vmap(jax.value_and_grad(of_hardware), in_axes=(axes,)))
-    value, slopes = both(hardware.replace(host=hosts))
-    value, slopes = np.asarray(value), np.asarray(slopes.host.memory)
-    assert np.all(np.diff(value) <= 1e-9)
-    step = sizes[1] - sizes[0]
-    steepest = np.minimum(slopes[:-1], slopes[1:])
-    # convex in a capacity: a chord lies between the slopes at its ends
-    assert np.all(np.diff(np.exp(value)) >= (np.exp(value[:-1]) * steepest * step) * 1.01 - 1e-9)
 
 
 JOBS_DRAWN = 300

@@ -12,7 +12,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.estimators import Economics
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving, ServingWorkload, shape
-from infer_jax.specs import Arrivals, ForwardPass, Plan
+from infer_jax.specs import ForwardPass, Plan
 from tests.unit.physics.derivatives import PROGRAM
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -28,12 +28,7 @@ def _serve(serving, engine, generation, seen, *rest):
     def one(engine, generation, seen, *rest):
         own = serving.replace(engine=engine, generation=generation)
         life = own.estimate_shape(seen, *rest)
-        said = {name: getattr(life, name) for name in ("latency", "ttft", "tpot", "throughput")}
-        limits = life.decode.limits
-        if "arrivals" in limits:
-            said["capacity"] = limits["arrivals"].capacity
-            said["free"] = limits["memory"].slack
-        return said
+        return {name: getattr(life, name) for name in ("latency", "ttft", "tpot", "throughput")}
 
     return jax.vmap(one)(engine, generation, seen, *rest)
 
@@ -137,50 +132,6 @@ def test_more_bandwidth_never_delays_a_first_token(case):
     serving, servers, before = case
     after = serve(serving, *with_system(servers, memory_bandwidth=1.1))
     assert np.all(after["ttft"] <= before["ttft"] * (1.0 + 1e-9))
-
-
-def at(rates) -> Arrivals:
-    return Arrivals.of(rate=1.0).replace(rate=rates, variability=np.ones(len(rates)))
-
-
-@pytest.fixture(scope="module")
-def arriving():
-    """What serves, servers at 5 to 95 % of their capacity, their answers, and which of them fit."""
-    serving, servers = Serving.of(), drawn()
-    count = len(servers[0])
-    most = with_work(servers, arrivals=at(np.full(count, 1e9)))
-    load = np.random.default_rng(0).uniform(0.05, 0.95, count)
-    servers = with_work(servers, arrivals=at(load * np.asarray(serve(serving, *most)["capacity"])))
-    before = serve(serving, *servers)
-    return serving, servers, before, np.asarray(before["free"]) > 0.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["flops", "memory_bandwidth", "domain_bandwidth"])
-@pytest.mark.parametrize("factor", [1.1, 1.7])
-def test_faster_chips_serve_no_arrival_later(arriving, name, factor):
-    """But for three in a hundred, most by a few per cent: short outputs near capacity.
-
-    There a prompt is charged what its pass takes beyond one that decodes. Where launches bound the
-    pass, that grows as decoding gets faster, and the wait of many prompts with it.
-    """
-    serving, servers, before, fits = arriving
-    names = ("flops_16", "flops_8", "flops_4") if name == "flops" else (name,)
-    after = serve(serving, *with_system(servers, **dict.fromkeys(names, factor)))
-    for time in ("ttft", "tpot", "latency"):
-        later = np.asarray(after[time] / before[time])[fits] - 1.0
-        assert np.mean(later > 0.01) <= 0.03 and np.mean(later > 1e-3) <= 0.05, time
-
-
-@pytest.mark.slow
-def test_no_more_decode_than_there_are_slots(arriving):
-    """Where passes with prompts come first: rate x (outputs - 1) x TPOT (Little's law)."""
-    _, servers, before, fits = arriving
-    work, plan = servers[4], servers[5]
-    decoding = work.arrivals.rate * (work.osl - 1.0) * np.asarray(before["tpot"])
-    checked = fits & (servers[0] == ENGINES.index("sglang"))
-    assert checked.sum() > 50
-    assert np.all((decoding / plan.attention_dp)[checked] <= 1024.0 * (1.0 + 1e-6))
 
 
 BATCHES = np.unique(np.round(np.geomspace(1, 2000, 60)))

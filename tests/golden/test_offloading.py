@@ -13,12 +13,9 @@ from scipy.optimize import linprog
 
 from experiments import _check
 from experiments._columns import read_points
-from experiments._offloading import claims, policies, predicted, tables
+from experiments._offloading import claims, policies, tables
 from experiments._offloading.measured import BREAKDOWN, TOKENS
-from experiments._offloading.predicted import BOUNDS, constants
 from experiments._report import SHARED
-from infer_jax.calibration import residuals, robust
-from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.placing import best_placement, program
 from infer_jax.physics.memory.tiers import Moved
 
@@ -137,46 +134,6 @@ def test_predictions_are_within_thirty_percent_or_named(lines):
     assert [(x.run.model, x.run.label) for x in off] == [("opt-175b", "DeepSpeed policy")]
     assert all(x.caveat for x in off)
     assert tables.ordered(lines)
-
-
-def test_at_most_ten_constants_within_the_machine():
-    model = tables.IMPROVED
-    values = constants(model)
-    assert len(values) + len({"rates.attend"}) == len(jax.tree.leaves(model.rates)) + 1 == 10
-    for name, value in values.items():
-        low, high = BOUNDS[name]
-        assert low <= float(value) <= high, name
-    assert isinstance(model.rates, Attained)
-    assert float(model.rates.link) <= 1.0
-    # attention on the GPU is the released model's 0.079 TFLOP/s: of a 16-bit cache 79 GB/s
-    bandwidth = float(predicted.HARDWARE.chip.memory_bandwidth)
-    assert bandwidth == 320e9
-    np.testing.assert_allclose(float(model.rates.attend) * bandwidth, 79e9)
-
-
-def test_the_stored_constants_are_where_the_fit_ends(x64):
-    """Two percent more or less of any constant fits no better: what ``fit`` shows at length."""
-    everything, theirs = predicted.data()
-    stored = tables.IMPROVED
-    values = {name: float(x) for name, x in constants(stored).items()}
-    moved = [(name, factor) for name in values for factor in (0.98, 1.02)
-             if BOUNDS[name][0] <= values[name] * factor <= BOUNDS[name][1]]  # fmt: skip
-
-    def loss(model):
-        rows = residuals(everything(model), theirs)
-        return (robust(rows, predicted.SCALE) ** 2).sum()
-
-    def of(name, factor):
-        value = np.asarray(values[name] * factor)
-        if name == "hidden":
-            return stored.replace(hidden=value)
-        return stored.replace(rates=stored.rates.replace(**{name.split(".")[1]: value}))
-
-    models = [stored, *(of(*m) for m in moved)]
-    losses = jax.jit(jax.vmap(loss))(jax.tree.map(lambda *x: np.stack(x), *models))
-    assert len(moved) >= 15
-    for m, other in zip(moved, losses[1:], strict=True):
-        assert other > losses[0], m
 
 
 def test_the_released_model_misses_the_disk_and_the_bandwidth(lines):

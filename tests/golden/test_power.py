@@ -3,8 +3,6 @@
 import csv
 from io import StringIO
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,43 +14,9 @@ from infer_jax.catalog.published import power_errors, power_shares
 from infer_jax.estimators import make
 from infer_jax.estimators.serving import GENERATIONS, Deployment, Serving
 
-FOUND = {  # shares of each generation that the rows below are made with
-    "hopper": (0.12, 0.35, 0.8, 1.3),
-    "blackwell": (0.14, 0.45, 0.95, 1.4),
-    "cdna4": (0.17, 0.3, 0.7, 1.0),
-}
-
 
 def lines(text):
     return list(csv.DictReader(StringIO(text)))
-
-
-def work(count=24, seed=0):
-    """Rows of the three generations, half of them idle for a part of the time."""
-    draw = np.random.default_rng(seed)
-    generation = np.repeat([GENERATIONS.index(name) for name in FOUND], count)
-    reading, computing = (draw.uniform(*x, generation.size) for x in ((0.1, 0.7), (0.0, 0.2)))
-    metered = np.where(np.arange(generation.size) % 2, draw.uniform(0.2, 1, generation.size), 1.0)
-    one = np.ones_like(reading)
-    empty = power.Work(one, reading, computing, metered, generation, one)
-    idle, active, memory, compute = np.repeat(np.array(list(FOUND.values())).T, count, axis=1)
-    busy = active + (memory - active) * reading + (compute - active) * computing
-    return empty._replace(shares=metered * np.minimum(busy, 1.0) + (1 - metered) * idle)
-
-
-def test_the_fit_finds_the_shares_that_rows_were_made_with():
-    with jax.enable_x64(True):
-        made = power.problem(work())
-        ends, _ = made.solve(made.starts(1, 0.0, 0), np.ones(len(made.data)), power.STEPS)
-        tree = made.chosen.insert(made.tree, jnp.asarray(ends[0]))
-        for name, true in FOUND.items():  # priors draw all to each other
-            found = power.shares_of(tree, name)
-            assert [float(found[n]) for n in power.FIELDS] == pytest.approx(true, rel=0.06)
-        # a generation without rows has its make's shares, between the mean and its sister's
-        mean, made_by, sister = (power.shares_of(tree, x) for x in (None, "cdna3", "cdna4"))
-    for name in power.FIELDS:
-        ends = sorted((float(mean[name]), float(sister[name])))
-        assert ends[0] - 1e-9 <= float(made_by[name]) <= ends[1] + 1e-9
 
 
 def test_rows_of_ml_energy_are_those_that_are_published():

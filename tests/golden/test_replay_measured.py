@@ -13,7 +13,6 @@ import pytest
 from experiments._replay import open_loop, per_request
 from experiments._replay.server import errors, served, shipped
 from experiments._report import SHARED
-from experiments._validation import kinds
 from infer_jax.estimators.serving import shape
 from infer_jax.estimators.serving.price import PassBatch, PassLaw, price as price_of
 from infer_jax.replays import reference
@@ -113,39 +112,3 @@ def test_a_run_with_known_coefficients_is_replayed(planted):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
     off = errors(served(planted.server, model, planted.requests), planted.measured)
     assert off["tpot mean"] < -0.1 and off["ttft mean"] < -0.1
-
-
-def test_two_engines_behind_one_front_end_are_two_servers(tmp_path):
-    """Requests that come in pairs meet one server each: as if every second one came alone."""
-    pairs = np.repeat(np.arange(6) * 0.3, 2)
-    both = per_request.read(_written(tmp_path / "both", pairs, given={"data_parallel_size": 2}))
-    alone = per_request.read(_written(tmp_path / "alone", pairs[::2]))
-    assert both.server.copies == 2
-    twice, once = (served(b.server, shipped(b.system), b.requests) for b in (both, alone))
-    for ours, theirs in zip(twice, once, strict=True):
-        np.testing.assert_allclose(ours, np.repeat(theirs, 2), rtol=1e-9)
-
-
-RATES = """\
-experiment,model,precision,tp,max_num_batched_tokens,e2e_mean,ttft_mean,isl_mean,shared_prefix,\
-osl_mean,max_num_seqs,engine,hardware,rates_req_s,seconds
-a,Qwen/Qwen3-14B,FP16,1,2048,3000,60,547,100,20,128,vllm 0.15.1,H100 SXM,2 5,10 4
-b,Qwen/Qwen3-14B,FP16,1,2048,3000,60,547,100,20,128,vllm 0.15.1,H100 NVL,2 5,10 4
-c,Qwen/Qwen3-14B,FP8,1,2048,3000,60,547,100,20,128,vllm 0.15.1,H100 SXM,2 5,10 4
-d,Qwen/Qwen3-14B,FP16,1,2048,3000,60,547,100,20,128,vllm 0.15.1,H100 SXM,2 5,10
-e,Qwen/Qwen3-14B,FP16,1,2048,3000,60,547,100,20,128,sglang 0.5,H100 SXM,2,10
-"""
-
-
-def test_a_row_of_several_rates_is_all_of_its_stages(tmp_path):
-    (tmp_path / "rates.csv").write_text(RATES)
-    found = kinds.read(tmp_path / "rates.csv")
-    (row,) = found.rows
-    assert row.dataset == "open loop h100" and row.system == "h100_sxm"
-    assert sum(found.skipped.values()) == 4 and len(found.skipped) == 4
-    line = dict(zip(*(x.split(",") for x in RATES.splitlines()[:2]), strict=True))
-    requests, owner = open_loop.staged_requests([line], 0)
-    assert len(owner) == 2 * 10 + 5 * 4 and not owner.any()
-    # the first stage ends with its last request after ten seconds, the second after four more
-    assert float(requests.arrival[19]) == pytest.approx(10.0)
-    assert float(requests.arrival[39]) == pytest.approx(14.0)

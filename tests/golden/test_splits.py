@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments._validation import board, folds, splits, unseen
-from infer_jax.calibration.pooled import left_out, likelihood, publishers, shipping
+from infer_jax.calibration.pooled import left_out, likelihood, shipping
 from infer_jax.calibration.pooled.__main__ import app
 from infer_jax.calibration.pooled.left_out import NewErrors
 from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
@@ -154,22 +154,6 @@ def test_errors_of_what_is_new_end_the_file_of_the_fit_and_are_read_from_there()
     assert sorted(found) == ["amd", "system"]
     assert found["amd"]["tpot"]["median_error"] == 20.0  # of 25, 0 and 20
     assert found["amd"]["ttft"]["median_error"] == 75.0  # of 100 and 50
-
-
-def test_a_law_has_the_facts_that_score_better_on_publishers_left_out():
-    """Load widens errors eight times, prompts say nothing; of one publisher nothing is chosen."""
-    random = np.random.default_rng(0)
-    rows = [replace(ROWS[0], dataset=f"{name} x", measured={"tpot": 1.0}) for name in "abcd"] * 100
-    times = PooledTimes.of(rows)
-    facts = {name: random.uniform(-1.0, 1.0, len(rows)) for name in ("load", "prompts")}
-    errors = 0.2 * np.exp(np.log(8.0) / 2.0 * facts["load"]) * random.normal(size=len(rows))
-    found = publishers.UnseenErrors(errors, np.full(len(rows), "tpot"), facts)
-    every = np.ones(len(rows), bool)
-    assert list(found.law(times, every).slopes) == ["load"]
-    alone = times.labels(lambda row: row.publisher) == "a"
-    assert not found.law(times, alone).slopes
-    one, two = (found.score(times, every, names) for names in ((), ("load",)))
-    assert two < 0.9 * one and found.score(times, alone, ()) == np.inf
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The scoreboard of measured rows of others: what it reads, leaves out, refuses and board."""
 
 import csv
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import validation
-from experiments._validation import board, estimates, kinds, twins
+from experiments._validation import board, estimates, kinds
 from infer_jax.calibration.pooled.answers import TRACES, shipped_fit
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.errors import InputError
@@ -201,38 +200,6 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path):
     empty = tmp_path / "empty.csv"
     empty.write_text(ROCM.splitlines()[0] + "\n")
     assert CliRunner().invoke(validation.app, [str(empty)]).exit_code == 2
-
-
-CLIENT = {
-    "backend": "vllm", "model_id": "openai/gpt-oss-120b", "num_prompts": 160, "completed": 160,
-    "max_concurrency": 16, "duration": 100.0, "total_input_tokens": 160000, "burstiness": 1.0,
-    "total_output_tokens": 16000, "request_throughput": 1.6, "output_throughput": 160.0,
-    "mean_ttft_ms": 500.0, "median_ttft_ms": 300.0, "mean_tpot_ms": 90.0, "median_tpot_ms": 91.0,
-}  # fmt: skip
-
-
-def test_a_client_s_result_is_a_row_on_the_chip_of_its_folder(tmp_path):
-    for folder, name, changes in (
-        ("h200_here", "one", {}),
-        ("somewhere", "one", {}),
-        ("h200_here", "spec_one", {}),
-        ("h200_here", "two", {"model_id": "someone/unheard-of"}),
-    ):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / f"{name}.json").write_text(json.dumps(CLIENT | changes))
-    paths = sorted(tmp_path.glob("*/*.json"))
-    found = {f"{path.parent.name} {path.stem}": kinds.read(path) for path in paths}
-    (row,) = found.pop("h200_here one").rows
-    assert (row.system, row.model) == ("h200_sxm", "gpt-oss-120b") and row.workload is not None
-    assert row.measured["ttft_median"] == 0.3 and row.measured["throughput"] == 160.0
-    work = (row.workload.isl, row.workload.batch, row.workload.waves)
-    assert [float(x) for x in work] == [1000.0, 16.0, 10.0]
-    reasons = [reason for one in found.values() for reason in one.skipped]
-    assert len(found) == len(reasons) == 3 and not any(one.rows for one in found.values())
-    # the same run in a table that rounds, and another with other times
-    rounded = PooledRow(**{**row.__dict__, "measured": {"tpot": 0.0901, "ttft": 0.4995}})
-    other = PooledRow(**{**row.__dict__, "measured": {"tpot": 0.0901, "ttft": 0.48}})
-    assert twins.is_repeated([row, other], [rounded]).tolist() == [True, False]
 
 
 def test_every_file_beside_the_checkout_is_read():

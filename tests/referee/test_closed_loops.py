@@ -12,11 +12,8 @@ from experiments._scheduler.loops import Server, idle_host, replayed
 from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.physics import scheduling
-from infer_jax.physics.scheduling import interference
-from infer_jax.replays import Requests, serve, vllm
-from infer_jax.specs import lengths
 
-from .serving import Machine, law_step, step_time
+from .serving import Machine, law_step
 
 MACHINE = Machine(*map(jnp.asarray, (1e-3, 5e-3, 1e-9, 2e-5, 2e-10)))
 
@@ -78,35 +75,6 @@ def test_the_estimator_is_near_the_replay_of_other_engines(x64, engine):
     far = np.abs(against_replay(engine, 5, seed=3))
     assert far[:, 0].max() < 0.4 and np.median(far[:, 0]) < 0.07
     assert far[:, 1].max() < 0.06 and np.median(far[:, 1]) < 0.01
-
-
-def test_the_mean_of_a_benchmark_has_its_first_wave(x64):
-    """Ten requests of 80 to 100 % of 8,192 tokens in and 512 out for each of 16 in flight."""
-    isl, osl, load, waves = 8192, 512, 16, 10
-    rules = vllm(blocks=2.0**22, budget=8192, slots=64, overlap=False)
-    step, measured = Partial(step_time, MACHINE), []
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        prompt, output = (rng.integers(int(0.8 * n), n + 1, waves * load) for n in (isl, osl))
-        requests = Requests.of(np.zeros(waves * load), prompt, output)
-        log = serve(step, rules, requests, concurrency=load)
-        measured.append(float(log.mean(log.ttft)))
-    even = lengths.uniform(0.8, 1.0)
-    shares = lengths.independent(even, even)
-    work = ij.Workload.of(isl=float(isl), osl=float(osl), lengths=shares)
-    kinds = scheduling.kinds_of(work)
-    server = scheduling.ServerLimits(*map(jnp.asarray, (8192.0, 64.0, 1e9)))
-
-    @jax.jit
-    def loop(load):
-        law = law_step(MACHINE, scheduling.mean_context(kinds))
-        steady = scheduling.closed_loop(law, kinds, server, load)
-        return steady, interference.first_wave(steady.running, steady.own, float(waves))
-
-    steady, wave = loop(jnp.asarray(float(load)))
-    assert float(steady.ttft + wave) == pytest.approx(np.mean(measured), rel=0.12)
-    assert float(steady.ttft) < 0.75 * np.mean(measured)
-    assert float(interference.first_wave(jnp.asarray(1.0), steady.own, 10.0)) == 0.0
 
 
 def test_a_request_alone_waits_for_its_own_passes(x64):

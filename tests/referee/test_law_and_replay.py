@@ -55,24 +55,6 @@ def test_the_engines_limit_of_sequences_counts_in_both():
 
 
 @pytest.mark.slow
-def test_more_memory_may_lengthen_requests_that_arrive_in_both():
-    """Requests that no longer wait for cache decode beside others, and steps have less room.
-
-    The replays have the same arrivals, so that their difference is surer than either.
-    """
-    asked: dict[str, Any] = {"tp": 2, "isl": 1508, "osl": 18, "request_rate": 10.66}
-    laws, replays = [], []
-    for memory in (80e9, 160e9):
-        more: dict[str, Any] = {**asked, "set": [f"hardware.chip.memory={memory}"]}
-        law = ij.estimate("opt-30b", "h100_sxm", **more).estimate
-        laws.append(float(law.ttft) + 17.0 * float(law.tpot))
-        run = ij.replay("opt-30b", "h100_sxm", prompts=10000, **more).runs[0]
-        replays.append(float((run.last - run.arrival)[1000:].mean()))
-    slower = replays[1] / replays[0] - 1.0
-    assert slower > 0.01 and laws[1] / laws[0] - 1.0 == pytest.approx(slower, abs=0.03)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "count", "least_tpot", "least_ttft"),
     [("vllm", 200, 0.88, 0.93), ("sglang", 50, 0.78, 0.9)],

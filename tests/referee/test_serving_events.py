@@ -126,33 +126,6 @@ def test_hits_of_conversations(share):
     assert float(ours.host) / asked_for == pytest.approx(host, abs=0.05)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.4])
-def test_hits_of_system_prompts(share):
-    """Two hundred prompts, used as often as Zipf's law says, each followed by words of its own."""
-    rng, count, own = np.random.default_rng(2), 4000, 64
-    rates = 20.0 / np.arange(1, 201)
-    tokens = rng.integers(20, 80, 200) * BLOCK
-    arrivals = np.cumsum(rng.exponential(1 / rates.sum(), count))
-    which = rng.choice(200, count, p=rates / rates.sum())
-    ids = [
-        np.concatenate(
-            [w * 10**4 + np.arange(int(tokens[w]) // BLOCK), 10**8 + 10 * i + np.arange(5)]
-        )
-        for i, w in enumerate(which)
-    ]
-    room = share * tokens.sum()
-    shared = prefix_cache.system_prompts(
-        jnp.asarray(rates), jnp.asarray(1.0 * tokens), jnp.asarray(0.0)
-    )
-    once = prefix_cache.Uses(
-        *(jnp.asarray([x]) for x in (rates.sum() * (own + BLOCK), 0.0, 1.0, 0.0))
-    )
-    ours = prefix_cache.hits(prefix_cache.join_uses(shared, once), jnp.asarray(room))
-    asked_for = float(rates @ (tokens + own))
-    device, _ = hit_ratio(arrivals, tokens[which] + own, ids, room)
-    assert float(ours.device) / asked_for == pytest.approx(device, abs=0.05)
-
-
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_hits_of_agents_that_branch(share):
     """Each request leads to three more, to a depth of two, the deepest first."""

@@ -257,24 +257,6 @@ def test_no_name_is_both_a_module_and_an_object_of_its_package():
     assert not public & modules
 
 
-# every estimator has a class of these names, in its own ``coefficients.py``
-EACH_ESTIMATORS = {"Coefficients", "Laws"}
-
-
-def test_a_class_has_a_name_of_its_own():
-    """No two public classes of the package share a name, so that a name is enough to find one."""
-    files: dict[str, list[str]] = {}
-    for path in PACKAGE.rglob("*.py"):
-        where = path.relative_to(PACKAGE).as_posix()
-        for node in tree_of(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                files.setdefault(node.name, []).append(where)
-    twice = {name: where for name, where in files.items() if len(where) > 1}
-    assert twice.keys() <= EACH_ESTIMATORS, twice
-    own = [where for name in EACH_ESTIMATORS for where in twice[name]]
-    assert all(re.fullmatch(r"estimators/\w+/coefficients.py", where) for where in own), own
-
-
 def test_types_are_said():
     """``Any`` stands only where a tree is truly any: on at most ``ANY`` lines."""
     lines = [

@@ -34,10 +34,8 @@ def refused(tmp_path):
     "changes, said",
     [
         ({"mean_tpot_ms": 3 * 3600e3}, "tpot (s) is 10800"),  # three hours
-        ({"mean_ttft_ms": 1e9}, "ttft (s) is"),
         ({"mean_ttft_ms": -3.0}, "mean_ttft_ms is -3;"),
         ({"mean_ttft_ms": "quick"}, "mean_ttft_ms is 'quick'"),
-        ({"mean_ttft_ms": True}, "mean_ttft_ms is True"),
         ({"p99_ttft_ms": float("nan")}, "p99_ttft_ms is nan"),
         ({"completed": 0}, "completed is 0"),
         ({"failed": 7}, "failed is 7;"),
@@ -48,7 +46,6 @@ def refused(tmp_path):
         ({"input_lens": [1, None]}, "input_lens[1] is None"),
         # ten times the latency for the same throughput cannot be eight requests at a time
         ({"mean_e2el_ms": 12000.0}, "requests in flight"),
-        ({"mean_e2el_ms": 12.0}, "requests in flight"),
     ],
 )
 def test_impossible_and_failed_runs(refused, changes, said):
@@ -67,7 +64,6 @@ def test_seconds_taken_for_milliseconds(refused):
         ("{", "not JSON"),
         ("[1, 2]", "entry 1 is 'unrecognised contents'"),
         ({"hello": 1}, "unrecognised contents"),
-        ("some words", "unrecognised contents"),
         (NCCL, "kernel measurements"),
         ({k: v for k, v in VLLM.items() if "ttft" not in k}, "mean_ttft is missing"),
         (MLPERF.replace('"VALID"', '"INVALID"'), "result_validity is 'INVALID'"),
@@ -112,7 +108,6 @@ def test_unknown_units_of_a_metric(refused):
         ("ttft_mean_ms,isl,prefix\n10,100,200\n", "prefix is 200"),
         ("ttft_mean_ms,chips,tp\n10,3,2\n", "chips is 3"),
         ("ttft_mean_ms,chips,tp\n10,3,0\n", "tp is 0; allowed: a number above 0"),
-        ("ttft_mean_ms,model\n10," + "x" * 131_073 + "\n", "line 2 is 'field larger"),
         (" ,\n,,\n", "unrecognised contents"),
     ],
 )

@@ -70,22 +70,22 @@ def test_methods(tmp_path, config, bytes_, bits):
     assert float(model.architecture.embedding.bytes) == 2
 
 
+INT4: dict[str, Any] = {"type": "int", "num_bits": 4, "group_size": 128}
+FLOAT5 = {"weights": {"type": "float", "num_bits": 5}}
+COMPRESSED: dict[str, Any] = {"quant_method": "compressed-tensors"}
+
+
 @pytest.mark.parametrize(
     ("weights", "inputs", "bytes_", "bits"),
     [
         ({"type": "float", "num_bits": 8, "strategy": "channel"}, 8, 1.0, 8),
         ({"type": "float", "num_bits": 8, "block_structure": [128, 128]}, 8, 1 + 4 / 16384, 8),
         ({"type": "int", "num_bits": 8}, 8, 1.0, 8),
-        ({"type": "int", "num_bits": 4, "group_size": 128}, None, (4 + 16 / 128) / 8, 16),
-        (
-            {"type": "int", "num_bits": 4, "group_size": 128, "symmetric": False},
-            None,
-            (4 + 20 / 128) / 8,
-            16,
-        ),
+        (INT4, None, (4 + 16 / 128) / 8, 16),
+        (INT4 | {"symmetric": False}, None, (4 + 20 / 128) / 8, 16),
         ({"type": "float", "num_bits": 4, "group_size": 16}, 4, 0.5625, 4),
         ({"type": "float", "num_bits": 4, "group_size": 32}, None, 0.53125, 16),
-        ({"type": "int", "num_bits": 4, "group_size": 128}, 8, (4 + 16 / 128) / 8, 8),
+        (INT4, 8, (4 + 16 / 128) / 8, 8),
     ],
 )
 def test_compressed_tensors(tmp_path, weights, inputs, bytes_, bits):
@@ -188,19 +188,10 @@ def test_mxfp4_converts_experts_only():
         ({"quant_method": "awq", "bits": "four"}, "quantization_config.bits"),
         ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:x": {}}}, "dynamic"),
         ({"quant_method": "bitsandbytes"}, "load_in_4bit"),
-        ({"quant_method": "compressed-tensors"}, "config_groups"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"g": {}}}, "weights"),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "config_groups": {"g": {"weights": {"type": "float", "num_bits": 5}}},
-            },
-            "num_bits",
-        ),
-        (
-            {"quant_method": "compressed-tensors", "config_groups": {}, "ignore": ["re:("]},
-            "ignore",
-        ),
+        (COMPRESSED, "config_groups"),
+        (COMPRESSED | {"config_groups": {"g": {}}}, "weights"),
+        (COMPRESSED | {"config_groups": {"g": FLOAT5}}, "num_bits"),
+        (COMPRESSED | {"config_groups": {}, "ignore": ["re:("]}, "ignore"),
         ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP2"}, "kv_cache_quant_algo"),
         ({"quant_algo": "MIXED_PRECISION"}, "quantized_layers"),
     ],

@@ -157,38 +157,23 @@ def test_workloads():
     assert trace.workload(batch=16).arrivals is None
 
 
+VIDUR = "arrived_at,num_prefill_tokens,num_decode_tokens\n"
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+BURSTGPT = "Timestamp,Request tokens,Response tokens\n"
+MOONCAKE = '{"timestamp": 1, "input_length": 5, "output_length": 5%s}\n'
+
+
 @pytest.mark.parametrize(
     "name, contents, said",
     [
         ("a.csv", "TIMESTAMP,ContextTokens\n2023-11-16,5\n", "GeneratedTokens is missing"),
         ("a.csv", "one,two\n1,2\n", "columns is 'one, two'"),
-        ("a.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n", "no requests"),
-        (
-            "a.csv",
-            "arrived_at,num_prefill_tokens,num_decode_tokens\n1,5,5\n2,5,0\n",
-            "line 3, num_decode_tokens is '0'",
-        ),
-        (
-            "a.csv",
-            "arrived_at,num_prefill_tokens,num_decode_tokens\n1,x,5\n",
-            "line 2, num_prefill_tokens is 'x'",
-        ),
-        (
-            "a.csv",
-            "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,5,5\n",
-            "line 2, TIMESTAMP is 'yesterday'",
-        ),
-        (
-            "a.csv",
-            "Timestamp,Request tokens,Response tokens\n1,5,0\n",
-            "Response tokens is '0 in every row'",
-        ),
-        (
-            "a.jsonl",
-            '{"timestamp": 1, "input_length": 5, "output_length": 5, "hash_ids": [1]}\n'
-            '{"timestamp": 2, "input_length": 5, "output_length": 5}\n',
-            "line 2, hash_ids is missing",
-        ),
+        ("a.csv", VIDUR, "no requests"),
+        ("a.csv", VIDUR + "1,5,5\n2,5,0\n", "line 3, num_decode_tokens is '0'"),
+        ("a.csv", VIDUR + "1,x,5\n", "line 2, num_prefill_tokens is 'x'"),
+        ("a.csv", AZURE + "yesterday,5,5\n", "line 2, TIMESTAMP is 'yesterday'"),
+        ("a.csv", BURSTGPT + "1,5,0\n", "Response tokens is '0 in every row'"),
+        ("a.jsonl", MOONCAKE % ', "hash_ids": [1]' + MOONCAKE % "", "line 2, hash_ids is missing"),
         ("a.jsonl", '{"timestamp": 1}\n[1]\n', "line 2 is 'unrecognised contents'"),
         ("a.json", json.dumps({"input_lens": [1, 2], "output_lens": [1]}), "2 and 1"),
         ("a.json", json.dumps({"input_lens": [1, 0], "output_lens": [1, 1]}), "input_lens[1]"),

@@ -1,7 +1,6 @@
 """The age of a server's software by its release or month, and what an answer makes of it."""
 
 from dataclasses import replace
-from datetime import date
 from itertools import product
 from typing import Any
 
@@ -12,14 +11,12 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.catalog.published import serving_coefficients
-from infer_jax.catalog.published.tables import tables
 from infer_jax.engines import ENGINES
-from infer_jax.engines.engine import NEWEST, months_before
+from infer_jax.engines.engine import NEWEST
 from infer_jax.errors import InputError
 from infer_jax.estimators import make, trust
 from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload
-from infer_jax.verbs import options
 
 ASKED: dict[str, Any] = {"tp": 1, "batch": 32, "isl": 1000, "osl": 200}
 SIDES = ("tpot", "ttft")
@@ -58,17 +55,6 @@ def test_what_no_release_is_is_refused(version):
         ENGINES["vllm"].software(version)
     with pytest.raises(InputError, match=r"^estimate: engine_version is .*allowed: a release of"):
         ij.estimate("llama-3.1-8b", "h100_sxm", **ASKED, engine_version=version)
-
-
-def test_every_engine_has_releases_in_the_order_of_their_months():
-    assert set(tables("releases")) == set(ENGINES)
-    for engine, rows in tables("releases").items():
-        months = [*rows]
-        assert months == sorted(months) and len({x for names in rows.values() for x in names}) > 9
-        for month, names in rows.items():
-            date.fromisoformat(f"{month}-01")
-            assert ages(engine, *names) == [max(months_before(month), 0)] * len(names)
-    assert options.NEWEST == NEWEST
 
 
 def test_an_estimate_is_of_the_release_and_says_so():

@@ -7,7 +7,7 @@ import pytest
 
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.errors import InputError
-from infer_jax.estimators import Economics, Speculative, make
+from infer_jax.estimators import Economics, make
 from infer_jax.physics.closed_form import fastest_instance
 from infer_jax.specs import ForwardPass, Plan
 from tests.unit.estimators.compiled import step
@@ -83,18 +83,6 @@ def test_all_micro_batches_count_in_the_corrected_capacity():
     )
     kappa = 2 * 8 * 128 * 80 * 2.0
     assert more - fewer == pytest.approx(32 * (1e4 + 1 + 8) * kappa / 16)
-
-
-def test_speculation_without_acceptance_changes_nothing():
-    target, draft = Economics.as_planned(), economics_model("Llama_3_8B")
-    arch, plan = economics_model("Llama_3_70B"), Plan.of(tp=8)
-    never = Speculative.economics(target, draft, acceptance=0.0)
-    always = Speculative.economics(target, draft, acceptance=1.0)
-    plain = float(step(target, arch, H100, token(8.0), plan).time)
-    assert float(step(never, arch, H100, token(8.0), plan).time) == plain
-    sure = step(always, arch, H100, token(8.0), plan)
-    assert float(sure.time) < plain / 2
-    assert float(sure.layout["drafts"]) == 5.0
 
 
 def test_unknown_estimators_and_coefficients_are_refused():

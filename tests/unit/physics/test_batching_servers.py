@@ -124,13 +124,3 @@ def test_a_server_without_limits_on_sequences_is_full_when_its_cache_is(wide):
         few = served_by(*numbers(900, 200, 2048, 19.5, 1e9, 1.0, 1.0))
     assert float(s.limit) == pytest.approx(19.5, abs=0.6)
     assert float(s.capacity) == pytest.approx(float(few.capacity), rel=0.03)
-
-
-def test_states_of_one_request_or_of_more_answer_alike():
-    """At 64 slots the chain's states begin to be wider than one request."""
-    for variability in (1.0, 4.0, 12.0):
-        less, more = (
-            served_by(*numbers(900, 200, 2048, n, 1e9, 14, variability)) for n in (63.9, 64.1)
-        )
-        assert float(more.decoding) == pytest.approx(float(less.decoding), rel=2e-3)
-        assert float(more.slot_wait) <= float(less.slot_wait)

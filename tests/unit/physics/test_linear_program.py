@@ -115,20 +115,6 @@ def test_gradients_agree_with_finite_differences(programs, referee, x64):
     np.testing.assert_allclose(difference, both, rtol=2e-5, atol=2e-5)
 
 
-def test_the_vertex_itself_has_the_right_derivative(x64):
-    """min t with t >= 3 u, t >= 2 - u: u = 1/2 b / ... moves as the crossing does."""
-
-    def crossing(b):
-        rows = jnp.array([[-3.0, 1.0], [1.0, 1.0]])
-        result = minimise(jnp.array([0.0, 1.0]), rows, jnp.stack([0.0 * b, b]), jnp.ones(2))
-        return result.x
-
-    x, dx = jax.jvp(crossing, (jnp.asarray(2.0),), (jnp.asarray(1.0),))
-    np.testing.assert_allclose(x, [0.5, 1.5], rtol=1e-12)
-    np.testing.assert_allclose(dx, [0.25, 0.75], rtol=1e-12)
-    np.testing.assert_allclose(jax.jacrev(crossing)(2.0), dx, rtol=1e-12)
-
-
 def test_the_gradient_jumps_where_the_best_vertex_changes(x64):
     """min t, t >= u, t >= 1 - u, u <= c: t = 1/2 from c = 1/2 on, 1 - c below: slopes -1 and 0."""
 

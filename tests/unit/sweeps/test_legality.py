@@ -22,6 +22,12 @@ def space(models: Any = SMALL, work=None, plan=None, **more):
     return Space(models, CHIP, base, Plan.of().replace(**(plan or {})), **more)
 
 
+def wide(low, high, tp):
+    """Of one GPU or several, and feedforwards of two widths."""
+    widths = {"arch.blocks.0.feedforward.width": Axis.values(low, high)}
+    return {"plan": {"tp": Axis.values(1, tp)}, "axes": widths}
+
+
 def prepared(**given):
     return prepare(make("economics.planned"), space(**given), TopK(1, "cost"))
 
@@ -32,22 +38,8 @@ def prepared(**given):
         ({"plan": {"tp": Axis.values(1, 3.7)}}, "plan.tp is 3.7", "whole number"),
         ({"plan": {"tp": Axis.values(1, 1000)}}, "plan.tp is 1000", "divide the query heads"),
         ({"plan": {"pp": Axis.values(1, 1e9)}}, "plan.pp is 1000000000", "the 32 layers"),
-        (
-            {
-                "plan": {"tp": Axis.values(1, 1000)},
-                "axes": {"arch.blocks.0.feedforward.width": Axis.values(14336, 15360)},
-            },
-            "plan.tp is 1000",
-            "divide the query heads",
-        ),
-        (
-            {
-                "plan": {"tp": Axis.values(1, 8)},
-                "axes": {"arch.blocks.0.feedforward.width": Axis.values(1001, 1003)},
-            },
-            "plan.tp",
-            "feedforward of 1001 columns in whole columns, not in 8 slices",
-        ),
+        (wide(14336, 15360, tp=1000), "plan.tp is 1000", "divide the query heads"),
+        (wide(1001, 1003, tp=8), "plan.tp", "of 1001 columns in whole columns, not in 8 slices"),
         ({"work": {"batch": Axis.values(0.001, 1)}}, "workload.batch is 0.001", "at least 1"),
         ({"work": {"prefix": Axis.values(0, 5000)}}, "workload.prefix is 5000", "at most isl"),
         ({"work": {"isl": Axis.values(1, 131072)}}, "workload.isl is 131072", "longest context"),
