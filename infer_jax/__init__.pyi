@@ -59,6 +59,7 @@ from infer_jax.verbs.plan import plan as plan
 from infer_jax.verbs.replay import replay as replay
 from infer_jax.verbs.report import report as report
 from infer_jax.verbs.sensitivity import sensitivity as sensitivity
+from infer_jax.verbs.sessions import sessions as sessions
 from infer_jax.verbs.sweep import sweep as sweep
 from infer_jax.verbs.traffic import traffic as traffic
 

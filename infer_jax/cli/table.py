@@ -80,6 +80,11 @@ VERBS = {
         "What arrives: rates by hour, bursts, lengths, sessions; how alike is a drawn trace?",
         "traffic TRACE.csv --out traffic.png",
     ),
+    "sessions": Verb(
+        "Does keeping the cache of conversations on host, disk or elsewhere pay?",
+        "sessions llama-3.1-8b --hardware h100_sxm --tp 1 --traffic agents.toml "
+        "--tier host=1024,55,0.5",
+    ),
     "report": Verb(
         "One HTML page: which plan to take, its cost, its commands, why, and what is unknown.",
         "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",

@@ -18,5 +18,6 @@ from infer_jax.verbs.offload_result import OffloadResult as OffloadResult
 from infer_jax.verbs.plan_result import PlanResult as PlanResult
 from infer_jax.verbs.replay_result import ReplayResult as ReplayResult
 from infer_jax.verbs.report_result import ReportResult as ReportResult
+from infer_jax.verbs.sessions_result import SessionsResult as SessionsResult
 from infer_jax.verbs.split import LayoutOptions as LayoutOptions
 from infer_jax.verbs.traffic_result import TrafficResult as TrafficResult

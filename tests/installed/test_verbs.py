@@ -26,6 +26,9 @@ PLAN = Path(__file__).parents[1] / "data" / "plan.json"
 TRACE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(
     f"{i / 4 + i % 3 / 10},{100 + i % 7},{10 + i % 5}\n" for i in range(1200)
 )  # four requests a second for five minutes
+CHATS = "arrival_s,prompt_tokens,output_tokens,session\n" + "".join(
+    f"{3 * i + 20 * turn},{500 + 250 * turn},50,{i}\n" for i in range(100) for turn in range(4)
+)  # conversations of four turns, 20 s apart, each with 200 new tokens
 READING_MS = 8.030e9 * 2 / 3.35e12 * 1e3
 SPACE = """
 estimator = "economics.planned"
@@ -99,6 +102,13 @@ def arrives(out: str, folder: Path) -> None:
     # 1,200 requests, four a second, of 100 to 106 tokens
     assert number(r"([\d.]+) requests/s in the mean", out) == pytest.approx(4.0, rel=0.02)
     assert 100.0 <= number(r"^prompt +([\d.]+)", out) <= 106.0
+
+
+def returns(out: str, folder: Path) -> None:
+    assert number(r"sessions of ([\d.]+) turns", out) == 4.0
+    # turns of 550, 800, 1,050 and 1,300 tokens, of which three quarters are followed by another
+    assert number(r"finds ([\d,.]+) tokens", out.replace(",", "")) == pytest.approx(925, rel=0.2)
+    assert number(r"^device +[\d.e+]+ +([\d.]+)", out) > 99.0  # 20 s of 5 x 925 tokens fit an H100
 
 
 def replays(out: str, folder: Path) -> None:
@@ -281,6 +291,11 @@ ASKED = {
     "traffic": Asked(
         "traffic TRACE.csv --period 60 --out traffic.png", "requests/s in the mean", arrives,
         {"TRACE.csv": TRACE}, ("traffic.png",),
+    ),
+    "sessions": Asked(
+        "sessions llama-3.1-8b --hardware h100_sxm --tp 1 --traffic TRACE.csv"
+        " --request-rate 5 --tier host=1024,55,0.5",
+        "fetches as fast as the replica computes", returns, {"TRACE.csv": CHATS},
     ),
     "models": Asked("models llama-3.1-8b", r"llama-3\.1-8b +llama +32 +8\.03"),
     "hardware": Asked("hardware h100_sxm", r"chip\.memory_bandwidth +3350000000000 +bytes/s"),

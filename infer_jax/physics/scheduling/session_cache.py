@@ -1,0 +1,134 @@
+"""Where the cache of a conversation is when its next turn comes: device, host, disk, elsewhere.
+
+Tiers are filled in order and each gives up what was not used for longest. What a conversation left
+is kept for a characteristic time after its last turn, the same for all, for which the tiers up to
+one are full on average (Che, Tung and Wang 2002, IEEE JSAC 20; ``prefix_cache`` has it for
+exponential gaps). Gaps here are any, known by their quantiles.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from infer_jax.physics.root import crossing
+
+LONGEST = 1e9  # s: what is kept so long is kept for good
+
+
+class Turns(NamedTuple):
+    """Conversations of one kind. The turns of one are geometric in number.
+
+    ``gaps``: seconds from a turn to the next, at the probabilities ``levels``, from 0 to 1.
+    """
+
+    rate: Array  # conversations that begin a second, 1/s
+    count: Array  # turns of one, in the mean, at least 1
+    first: Array  # tokens of the first prompt
+    news: Array  # tokens that each turn after it adds
+    output: Array  # tokens of an answer
+    levels: Float[Array, " q"]
+    gaps: Float[Array, " q"]
+
+    @property
+    def again(self) -> Array:
+        """The probability that a turn is followed by another."""
+        return 1.0 - 1.0 / self.count
+
+    @property
+    def left(self) -> Array:
+        """Tokens that all turns leave in the cache, 1/s.
+
+        Turn k leaves first + output + (k - 1) (news + output), and is reached with q^(k - 1).
+        """
+        later = self.count * (self.count - 1.0)
+        return self.rate * (
+            self.count * (self.first + self.output) + later * (self.news + self.output)
+        )
+
+    @property
+    def prompts(self) -> Array:
+        """Prompt tokens of all turns, 1/s: what the turn before left, and what is new."""
+        return self.rate * (self.first + (self.count - 1.0) * self.news) + self.again * self.left
+
+    def within(self, time: Array) -> Array:
+        """Share of gaps of at most so many seconds; the logarithm of a gap is linear in it."""
+        gaps, levels = jnp.log(jnp.maximum(self.gaps, 1e-9)), self.levels
+        return jnp.interp(jnp.log(jnp.maximum(time, 1e-9)), gaps, levels, left=0.0, right=1.0)
+
+    def waited(self, time: Array) -> Array:
+        """Mean seconds for which a context waits for its turn, if it is kept ``time`` at most.
+
+        E min(gap, T), the integral of 1 - F to T, piece by piece of F = f + m log(t / a).
+        """
+        low, high = self.gaps[:-1], self.gaps[1:]
+        begins, rise = self.levels[:-1], jnp.diff(self.levels)
+        ratio = jnp.log(jnp.maximum(high, 1e-9) / jnp.maximum(low, 1e-9))
+        flat = ratio < 1e-9
+        slope = jnp.where(flat, 0.0, rise / jnp.where(flat, 1.0, ratio))
+        t = jnp.clip(time, low, high)
+        grown = t * jnp.log(jnp.maximum(t, 1e-9) / jnp.maximum(low, 1e-9)) - (t - low)
+        inside = (1.0 - begins) * (t - low) - slope * grown
+        return jnp.minimum(time, self.gaps[0]) + jnp.sum(inside)
+
+
+class TierHits(NamedTuple):
+    """Of each tier in order: how long a context stays in it and those before, and what it finds."""
+
+    stays: Float[Array, " k"]  # s after the last turn
+    turns: Float[Array, " k"]  # share of the turns that follow another
+    tokens: Float[Array, " k"]  # prompt tokens found, 1/s
+
+
+def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
+    """What the turns of conversations find in tiers of ``room`` tokens each, in order.
+
+    T_k solves left (q E min(gap, T) + (1 - q) T) = room_1 + ... + room_k: left tokens a second, of
+    which a share q is used again. A turn finds its context in tier k if its gap is between
+    T_(k - 1) and T_k.
+
+    >>> from jax import numpy as jnp
+    >>> some = Turns(*map(jnp.asarray, (0.1, 2.0, 100.0, 50.0, 50.0)), jnp.array([0.0, 1.0]),
+    ...     jnp.array([10.0, 1000.0]))
+    >>> hits = tier_hits(some, jnp.array([1e3, 1e9]))
+    >>> bool(hits.turns[0] < 0.5), round(float(hits.turns.sum()), 6)
+    (True, 1.0)
+    """
+
+    def kept(tokens: Array) -> Array:
+        def surplus(time: Array) -> Array:
+            once = (1.0 - turns.again) * time
+            return turns.left * (turns.again * turns.waited(time) + once) - tokens
+
+        return crossing(surplus, jnp.asarray(0.0), jnp.asarray(LONGEST))
+
+    stays = jax.vmap(kept)(jnp.cumsum(room))
+    shares = jnp.diff(jax.vmap(turns.within)(stays), prepend=0.0)
+    return TierHits(stays, shares, turns.again * turns.left * shares)
+
+
+def returning_context(turns: Turns) -> Array:
+    """Tokens that the turn before left, in the mean over turns that follow another.
+
+    >>> some = Turns(*map(jnp.asarray, (0.1, 2.0, 100.0, 50.0, 50.0)), jnp.zeros(2), jnp.ones(2))
+    >>> float(returning_context(some))  # of turns 1, 2, ...: 150, 250, ... with 1/2, 1/4, ...
+    250.0
+    """
+    return turns.left / (turns.rate * turns.count)
+
+
+def break_even_bandwidth(token_bytes: Array, tokens: Array, compute_time: Array) -> Array:
+    """Bytes/s of a link from which fetching a context takes as long as computing it again."""
+    return token_bytes * tokens / compute_time
+
+
+def break_even_gap(
+    compute_price: Array, tokens: Array, token_bytes: Array, storage_price: Array
+) -> Array:
+    """Seconds for which keeping a context costs what computing it again does.
+
+    ``compute_price``: USD of computing it; ``storage_price``: USD of a byte for a second.
+    """
+    return compute_price / (tokens * token_bytes * storage_price)

@@ -1,0 +1,60 @@
+"""``sessions``: tiers of cache add up, are priced, and bad ones are refused in a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+import infer_jax as ij
+from infer_jax.errors import InputError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ASKED = {"tp": 1, "traffic": EXAMPLES / "agents.toml"}
+
+
+@pytest.fixture(scope="module")
+def agents():
+    tiers = ["host=1024,55,0.5", "disk=8000,6,0.6"]
+    return ij.sessions("llama-3.1-8b", "h100_sxm", request_rate=0.75, tier=tiers, **ASKED)
+
+
+def test_every_tier_more_finds_more_and_computes_less(agents):
+    rows = agents.rows()
+    assert [x["tier"] for x in rows] == ["none", "device", "host", "disk"]
+    found = [x["found_percent"] for x in rows]
+    computed = [x["computed_percent"] for x in rows]
+    assert found == sorted(found) and found[0] == 0.0 and found[-1] > 99.0
+    assert computed == sorted(computed, reverse=True) and computed[0] == 100.0
+    # what is kept on a device is within its memory: 80 GB less 16 of weights, 131,072 bytes a token
+    context = agents.to_dict()["returning_tokens"]
+    kept = rows[1]["stays_s"] * 0.75 / 20 * context
+    assert kept < 64e9 / 131_072
+
+
+def test_dollars_are_rents_over_what_is_served(agents):
+    rent = float(ij.load_system("h100_sxm").hardware.price)
+    for row, tiers in zip(agents.rows(), (0.0, 0.0, 0.5, 1.1), strict=True):
+        dollars = (rent + tiers) / 3600.0 / row["capacity_per_s"] * 20.0
+        assert row["usd_per_session"] == pytest.approx(dollars, rel=2e-3)
+    pays = [x["pays"] for x in agents.rows()]
+    assert pays[:2] == [None, True] and pays[3] is False
+    # 131,072 bytes a token come as fast as they are computed
+    told = agents.to_dict()
+    link = told["returning_tokens"] * 131_072 / (1e-3 * told["compute_ms"])
+    assert told["break_even_link_gb_per_s"] == pytest.approx(link / 1e9, rel=1e-6)
+    fetched = told["returning_tokens"] * 131_072 / 55e9
+    assert agents.rows()[2]["fetch_ms"] == pytest.approx(1e3 * fetched, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tier": "host=1024"}, "NAME=GB,GB/s"),
+        ({"tier": "host=-1,5"}, "NAME=GB,GB/s"),
+        ({"tier": ["=1,5"]}, "NAME=GB,GB/s"),
+        ({"traffic": EXAMPLES / "traffic.toml"}, "numbers conversations"),
+        ({"request_rate": 0.0}, "a rate above 0"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(changes, said):
+    with pytest.raises(InputError, match=said):
+        ij.sessions("llama-3.1-8b", "h100_sxm", **(ASKED | changes))

@@ -1,0 +1,119 @@
+"""Where conversations find their cache: beside a simulation of least recently used tiers."""
+
+from collections import OrderedDict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from infer_jax.physics.scheduling.prefix_cache import conversation, hits
+from infer_jax.physics.scheduling.session_cache import (
+    Turns,
+    break_even_bandwidth,
+    break_even_gap,
+    returning_context,
+    tier_hits,
+)
+
+LEVELS = jnp.linspace(0.0, 1.0, 11)
+
+
+def turns(rate=0.5, count=4.0, gaps=(5.0, 600.0)):
+    times = jnp.geomspace(*gaps, len(LEVELS))
+    return Turns(*map(jnp.asarray, (rate, count, 1000.0, 200.0, 300.0)), LEVELS, times)
+
+
+def simulated(kind, rooms, seed=0, sessions=6000):
+    """Shares of returning turns that find their context in each tier, by a list of what is kept."""
+    random = np.random.default_rng(seed)
+    events = []
+    for number, begins in enumerate(np.cumsum(random.exponential(1 / float(kind.rate), sessions))):
+        count = random.geometric(1 / float(kind.count))
+        gaps = np.exp(np.interp(random.random(count - 1), kind.levels, np.log(kind.gaps)))
+        for k, time in enumerate(begins + np.concatenate([[0.0], np.cumsum(gaps)])):
+            events.append((time, number, 1300.0 + 500.0 * k, k > 0))
+    kept, found, returning = OrderedDict(), np.zeros(len(rooms)), 0
+    warm = events[len(events) // 5][0]
+    for time, number, size, follows in sorted(events):
+        if follows and time > warm:
+            returning += 1
+            if number in kept:
+                younger = 0.0  # what was used after it lies before it
+                for other in reversed(kept):
+                    younger += kept[other]
+                    if other == number:
+                        break
+                tier = np.searchsorted(np.cumsum(rooms), younger)
+                if tier < len(rooms):
+                    found[tier] += 1
+        kept.pop(number, None)
+        kept[number] = size
+        while sum(kept.values()) > sum(rooms):
+            kept.popitem(last=False)
+    return found / returning
+
+
+@pytest.mark.parametrize("rooms", [(1.5e5, 1.5e5), (4e4, 3e5)])
+def test_turns_find_what_a_simulation_of_the_tiers_finds(rooms):
+    kind = turns()
+    law = tier_hits(kind, jnp.array(rooms)).turns
+    np.testing.assert_allclose(law, simulated(kind, rooms, sessions=2500), atol=0.03)
+
+
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(st.floats(0.01, 5.0), st.floats(1.0, 20.0), st.floats(1e3, 1e7))
+def test_more_room_finds_more_and_all_of_it_everything(rate, count, room):
+    kind = turns(rate, count)
+    some, more, every = (tier_hits(kind, jnp.array([x])) for x in (room, 2 * room, 1e15))
+    assert float(some.turns[0]) <= float(more.turns[0]) + 1e-9
+    assert float(every.turns[0]) == pytest.approx(1.0)
+    assert float(every.tokens[0]) == pytest.approx(float(kind.again * kind.left), rel=1e-6)
+
+
+def test_gaps_of_one_length_are_those_of_the_law_of_exponential_gaps_where_all_is_kept():
+    # two turns of a hundred conversations a second, all kept: both laws find every token
+    kind = turns(1.0, 1.5)
+    chain = conversation(jnp.asarray(1.0), 2, *map(jnp.asarray, (1000.0, 300.0, 60.0)))
+    assert float(hits(chain, jnp.asarray(1e12)).device) == pytest.approx(1300.0, rel=1e-6)
+    assert float(tier_hits(kind, jnp.array([1e12])).turns.sum()) == pytest.approx(1.0)
+
+
+def test_by_hand():
+    """Gaps of 100 s exactly, two turns in the mean, 2 conversations a second."""
+    kind = turns(2.0, 2.0, (100.0, 100.0))
+    # a second: 2 (2 (1000 + 300) + 2 (200 + 300)) tokens are left; half of them are used again
+    assert float(kind.left) == 7200.0 and float(returning_context(kind)) == 1800.0
+    # 2 (1000 + 200) new ones, and half of what is left
+    assert float(kind.prompts) == 2400.0 + 3600.0
+    # kept for 50 s nothing is found: 7200 x 50 tokens; 100 s and more find all
+    assert float(tier_hits(kind, jnp.array([7200.0 * 50])).stays[0]) == pytest.approx(50.0)
+    assert float(tier_hits(kind, jnp.array([7200.0 * 50])).turns[0]) == 0.0
+    assert float(tier_hits(kind, jnp.array([7200.0 * 101])).turns[0]) == 1.0
+    # 100,000 bytes a token x 1,000 tokens in 0.05 s; 0.01 USD to compute, 1e-12 USD a byte-second
+    assert float(break_even_bandwidth(*map(jnp.asarray, (1e5, 1e3, 0.05)))) == pytest.approx(2e9)
+    gap = break_even_gap(*map(jnp.asarray, (0.01, 1e3, 1e5, 1e-12)))
+    assert float(gap) == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(
+    "point", [(0.5, 4.0, 1e5), (0.5, 1.0, 1e5), (1e-6, 4.0, 1e5), (0.5, 4.0, 1.0)]
+)
+def test_slopes_at_ordinary_points_at_one_turn_no_traffic_and_no_room(point):
+    def found(rate, count, room):
+        return tier_hits(turns()._replace(rate=rate, count=count), jnp.stack([room, room])).tokens[
+            1
+        ]
+
+    slopes = jax.grad(found, argnums=(0, 1, 2))(*map(jnp.asarray, point))
+    assert all(bool(jnp.isfinite(x)) for x in slopes)
+    for i, slope in enumerate(slopes):
+        if point == (0.5, 1.0, 1e5) and i == 1:
+            continue  # fewer turns than one are none
+        step = 1e-5 * point[i]
+        ends = [
+            float(found(*map(jnp.asarray, (x + s * step * (j == i) for j, x in enumerate(point)))))
+            for s in (1, -1)
+        ]
+        assert float(slope) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-3, abs=1e-6)
