@@ -27,13 +27,13 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_581,
-    "lines of code of the package": 40_058,
-    "lines of the package": 69_578,
-    "files of the package": 468,
+    "lines of code of the front": 10_780,
+    "lines of code of the package": 40_304,
+    "lines of the package": 70_010,
+    "files of the package": 471,
     "lines of experiments": 11_107,
-    "lines of tests": 31_757,
-    "functions and classes with bare names": 7,
+    "lines of tests": 31_951,
+    "functions and classes with bare names": 8,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
     "functions that ij.plan runs through": 246,
