@@ -11,6 +11,10 @@ from tests.installed.pages import ROOT, block
 
 # a run of which every request was measured; not ours to commit
 LOGGED = ROOT.parent / "shared/data/measured/llmservingsim/RTXPRO6000_Llama-3.1-8B"
+# four requests a second for five minutes
+TRACE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(
+    f"{i / 4 + i % 3 / 10},{100 + i % 7},{10 + i % 5}\n" for i in range(1200)
+)
 TABLE = Path(__file__).parents[1] / "data" / "server" / "runs.csv"
 
 
@@ -25,6 +29,7 @@ def reader(folder: Path) -> None:
     (folder / "ALL.toml").write_text(block("docs/gallery.md", "toml", "speed"))
     (folder / "SPEC.toml").write_text(block("docs/codesign.md", "toml", "[free]"))
     (folder / "PLAN.json").write_text((ROOT / "tests" / "data" / "plan.json").read_text())
+    (folder / "TRACE.csv").write_text(TRACE)
     write_runs(folder / "runs")
     if LOGGED.is_dir():
         (folder / LOGGED.name).symlink_to(LOGGED)

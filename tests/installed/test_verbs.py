@@ -19,13 +19,11 @@ from infer_jax.catalog import load_system
 from infer_jax.cli.table import VERBS
 from tests.cli.running import answer
 from tests.installed.program import call, program
+from tests.installed.runs import TRACE
 
 RUNS = Path(__file__).parents[1] / "data" / "server" / "runs.csv"
 PLAN = Path(__file__).parents[1] / "data" / "plan.json"
 # 8,030,261,248 parameters (the model's card) of 2 bytes, and an H100's 3.35 TB/s (NVIDIA)
-TRACE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(
-    f"{i / 4 + i % 3 / 10},{100 + i % 7},{10 + i % 5}\n" for i in range(1200)
-)  # four requests a second for five minutes
 CHATS = "arrival_s,prompt_tokens,output_tokens,session\n" + "".join(
     f"{3 * i + 20 * turn},{500 + 250 * turn},50,{i}\n" for i in range(100) for turn in range(4)
 )  # conversations of four turns, 20 s apart, each with 200 new tokens
