@@ -10,7 +10,6 @@ import numpy as np
 from infer_jax.design.design import Design, Search
 from infer_jax.design.rounding import Lattice
 from infer_jax.sweeps.paths import Tree
-from infer_jax.sweeps.space import Group
 
 
 class ChangeStep(NamedTuple):
@@ -63,7 +62,7 @@ def change_path(
         return ChangePath((), 1.0)
     problem, end = search.problems[design.group], np.array(design.digits, int)
     lattice, group = Lattice(problem, search.limits(under)), problem.relaxed.group
-    base = state = _state(lattice, _start_digits(search, design, start))
+    base = state = _state(lattice, problem.relaxed.start_digits(start))
     alone: dict[int, _State] = {}
     steps = list[ChangeStep]()
     while len(left := np.flatnonzero(state.digits != end)):
@@ -72,11 +71,12 @@ def change_path(
         moving = {i: x for i, x in reached.items() if x is not state}
         best = min(moving or reached, key=lambda i: reached[i][:2])
         after = moving.get(best) or _state(lattice, end)
+        moved = [group.leads[i] for i in np.flatnonzero(after.digits != state.digits).tolist()]
         pairs = {
-            _path(group, i): (_value(group, i, state.digits), _value(group, i, after.digits))
-            for i in np.flatnonzero(after.digits != state.digits).tolist()
+            x.path: (x.labels[state.digits[x.digit]], x.labels[after.digits[x.digit]])
+            for x in moved
         }
-        own = pairs.pop(path := _path(group, best))
+        own = pairs.pop(path := group.leads[best].path)
         worth = float(np.exp(base.objective - alone.get(best, base).objective))
         gain = float(np.exp(state.objective - after.objective))
         steps.append(ChangeStep(path, *own, worth, gain, pairs))
@@ -100,28 +100,3 @@ def _reach(lattice: Lattice, state: _State, digit: int, end: np.ndarray) -> _Sta
         return state
     at = held[0]
     return _State(float(scores.excess[at]), float(scores.objective[at]), rows[at])
-
-
-def _start_digits(search: Search, design: Design, start: Mapping[str, float]) -> np.ndarray:
-    """The digits of the start, each number rounded to the nearest value of its axis."""
-    relaxed = search.problems[design.group].relaxed
-    digits = np.zeros(len(relaxed.group.sizes), int)
-    moving = zip(relaxed.moving, relaxed.tables, relaxed.start_values(start), strict=True)
-    for digit, table, value in moving:
-        digits[digit] = int(np.argmin(np.abs(table - value)))
-    for slot, table in zip(relaxed.group.slots, relaxed.group.tables, strict=True):
-        path = _path(relaxed.group, slot.digit) if slot.rule is None else ""
-        if slot.digit not in relaxed.moving and path in start:
-            digits[slot.digit] = int(np.argmin(np.abs(table - start[path])))
-    return digits
-
-
-def _path(group: Group, digit: int) -> str:
-    """The path of the first axis of a digit."""
-    return next(column.path for column in group.columns if column.digit == digit)
-
-
-def _value(group: Group, digit: int, digits: np.ndarray) -> Tree:
-    """What the first axis of a digit is there, as it is written."""
-    column = next(column for column in group.columns if column.digit == digit)
-    return column.labels[int(digits[digit])]

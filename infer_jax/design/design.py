@@ -214,7 +214,6 @@ class Search:
             raise error
         if broken:
             notes.append(f"The start breaks limits: {in_words(broken)}.")
-        paths = {c.digit: c.path for c in reversed(group.columns)}
         return Design(
             values=values,
             index=index,
@@ -227,7 +226,7 @@ class Search:
             start_met=not broken,
             by=by,
             sign=problem.signs[by],
-            moving=tuple(paths[digit] for digit in problem.relaxed.moving),
+            moving=tuple(group.leads[digit].path for digit in problem.relaxed.moving),
             notes=tuple(notes),
             lattice=lattice,
             start_values=start,

@@ -8,9 +8,8 @@ Programming, 2.1). To go on with the start, too, is a choice.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,16 +23,14 @@ from infer_jax.design.draws import Draws, DrawSpec
 from infer_jax.design.problem import DesignProblem
 from infer_jax.design.rounding import Lattice
 from infer_jax.errors import InputError
-from infer_jax.estimators import Estimator
-from infer_jax.estimators.estimator import Wrapper
-from infer_jax.silicon.mixture import Mixture, mixture_of
+from infer_jax.silicon.mixture import mixture_of
 from infer_jax.sweeps.paths import Point
+from infer_jax.sweeps.space import Group
 
 ADDITIVE = ("total", "cost", "input_cost")  # costs that are sums over the cases of a mixture
-SECOND = ("workload.", "plan.", ".workload.", ".plan.")  # numbers that are chosen after the draw
 MAX_LAYOUTS = 8192  # of a case
 ENDS, ROUNDS, FRONTIER = 12, 6, 6  # designs of the search, rounds of moves, draws' optima moved
-SHARE = 0.8  # of draws within the ends that are reported
+TAILS = (1.0 - 0.8) / 2.0, (1.0 + 0.8) / 2.0  # 80 % of draws are within the ends
 OFTEN = 1 / 32  # share of draws at which a candidate has to be best to count as an option
 CLEAR = 3.0  # standard errors above which a value is told from noise
 
@@ -93,11 +90,9 @@ class ExpectedDesign:
     evaluations: int
 
 
-class CaseLayouts(NamedTuple):
-    """Batches and layouts of one case: digits of the grid, zero where they are not of it."""
-
-    base: Point
-    digits: np.ndarray
+Digits = tuple[int, ...]
+Costs = Float[np.ndarray, " draws"]  # infinite where no batch and layout keep the limits
+Layouts = tuple[Point, np.ndarray]  # of one case: its estimator alone, digits of batch and plan
 
 
 def expected_design(
@@ -112,99 +107,54 @@ def expected_design(
     """
     lattice = design.lattice
     assert lattice is not None
+    relaxed = lattice.problem.relaxed
+    leads, sizes = relaxed.group.leads, relaxed.group.sizes
+    first = [d for d, n in enumerate(sizes) if n > 1 and _case_of(leads[d].path) is None]
     _check(where, lattice.problem)
-    chips = Chips.of(lattice.problem)
     drawn = Draws.of(where, spec, design.start, system, seed)
-    layouts = _layouts(where, chips)
+    layouts = _layouts(where, relaxed.group)
     costs = _costs(lattice, layouts, drawn)
-    start = chips.nearest(design.start_values)
+    start = np.zeros(len(sizes), int)
+    start[first] = relaxed.start_digits(design.start_values)[first]
     own = costs(start, drawn.of_start)
-    elsewhere = np.full(len(own.cost), spec.elsewhere or 0.0)
-    if spec.elsewhere is None:
-        if not own.holds.any():
-            allowed = "a cost of what cannot be served: the start keeps the limits in no draw"
-            raise InputError(where, "draws.elsewhere", "missing", allowed)
-        elsewhere = own.filled(np.max(own.cost, where=own.holds, initial=0.0))
-    ends = lattice.best_of(chips.first, ENDS)
-    table = _searched(chips, ends, lambda row: costs(np.array(row), drawn.factors), elsewhere)
-    rows = [*table, tuple(start.tolist())]
-    matrix = np.stack([x.filled(elsewhere) for x in (*table.values(), own)])
-    holds = np.stack([x.holds for x in (*table.values(), own)])
+    elsewhere = _elsewhere(where, spec, own)
+    ends = lattice.best_of(first, ENDS)
+    moves = [(d, by) for d in first for by in (1, -1, 2, -2)]
+
+    def neighbours(row: Digits) -> list[Digits]:
+        """One step of each number that is chosen first, and two."""
+        inside = [(d, row[d] + by) for d, by in moves if 0 <= row[d] + by < sizes[d]]
+        return [(*row[:d], at, *row[d + 1 :]) for d, at in inside]
+
+    table = _searched(ends, neighbours, lambda x: costs(np.array(x), drawn.factors), elsewhere)
+    rows, every = [*table, tuple(start.tolist())], np.stack([*table.values(), own])
+    holds, matrix = np.isfinite(every), np.where(np.isfinite(every), every, elsewhere)
     means, floor = matrix.mean(axis=1), matrix.min(axis=0)
-    best, often = int(np.argmin(means)), reliable(holds[:-1])
-    ordered = int(np.argmin(np.where(often, means[:-1], np.inf)))
-    named = {"least expected cost": ordered, "optimum without draws": rows.index(ends[0])}
+    least = int(np.argmin(np.where(reliable(holds[:-1]), means[:-1], np.inf)))
+    named = {"least expected cost": least, "optimum without draws": rows.index(ends[0])}
     named["start"] = len(rows) - 1
-    tails = (1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0
-    candidates: list[Candidate] = []
-    for name, i in named.items():
-        low, high = (float(x) for x in np.quantile(matrix[i], tails))
-        mean, share = float(means[i]), float(holds[i].mean())
-        regret = float((matrix[i] - floor).mean())
-        candidates.append(Candidate(name, chips.values(rows[i]), mean, low, high, share, regret))
+    low, high = np.quantile(matrix, TAILS, axis=1)
+    candidates = [
+        Candidate(
+            name,
+            {leads[d].path: leads[d].labels[rows[i][d]] for d in first},
+            float(means[i]),
+            float(low[i]),
+            float(high[i]),
+            float(holds[i].mean()),
+            float((matrix[i] - floor).mean()),
+        )
+        for name, i in named.items()
+    ]
     return ExpectedDesign(
         tuple(candidates),
-        Information("all of them", *mean_of_halves(matrix[best] - floor)),
-        *_information(drawn, -matrix[_options(matrix, best)].T),
+        Information("all of them", *mean_of_halves(matrix[np.argmin(means)] - floor)),
+        *_information(drawn, matrix),
         float(elsewhere.mean()),
         len(drawn.scores),
         len(rows),
-        sum(len(x.digits) for x in layouts) * matrix.size,
+        sum(len(digits) for _, digits in layouts) * matrix.size,
     )
-
-
-class Chips(NamedTuple):
-    """The grid of a problem by what is chosen first: its digits, and their paths."""
-
-    problem: DesignProblem
-    first: tuple[int, ...]
-    paths: Mapping[int, str]
-
-    @classmethod
-    def of(cls, problem: DesignProblem) -> "Chips":
-        """Digits of the chip and of the model are chosen first, of requests and plans later."""
-        group = problem.relaxed.group
-        paths = {c.digit: c.path for c in reversed(group.columns)}
-        moving = [d for d, size in enumerate(group.sizes) if size > 1]
-        return cls(problem, tuple(d for d in moving if not _is_second(paths[d])), paths)
-
-    def nearest(self, values: Mapping[str, float]) -> np.ndarray:
-        """The digits nearest to values by path."""
-        relaxed = self.problem.relaxed
-        digits = np.zeros(len(relaxed.group.sizes), int)
-        at = relaxed.positions(np.array(relaxed.start_values(values)))
-        digits[list(relaxed.moving)] = np.round(at).astype(int)
-        digits[[d for d in range(len(digits)) if d not in self.first]] = 0
-        return digits
-
-    def values(self, digits: Sequence[int]) -> dict[str, object]:
-        """The values of what is chosen first, by path."""
-        columns = {c.digit: c for c in reversed(self.problem.relaxed.group.columns)}
-        return {self.paths[d]: columns[d].labels[digits[d]] for d in self.first}
-
-    def moves(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Neighbours by one step of each number that is chosen first, and by two."""
-        sizes = self.problem.relaxed.group.sizes
-        return [
-            (*row[:d], row[d] + by, *row[d + 1 :])
-            for d in self.first
-            for by in (1, -1, 2, -2)
-            if 0 <= row[d] + by < sizes[d]
-        ]
-
-
-class ChipCosts(NamedTuple):
-    """Least cost of a chip by draw, and whether some batch and layout keep the limits."""
-
-    cost: Float[np.ndarray, " draws"]
-    holds: Bool[np.ndarray, " draws"]
-
-    def filled(self, elsewhere: np.ndarray | float) -> Float[np.ndarray, " draws"]:
-        """The costs, with that of tokens elsewhere where no layout keeps the limits."""
-        return np.where(self.holds, self.cost, elsewhere)
-
-
-Digits = tuple[int, ...]
 
 
 def _check(where: str, problem: DesignProblem) -> None:
@@ -215,30 +165,37 @@ def _check(where: str, problem: DesignProblem) -> None:
         raise InputError(where, "objective.best", by, f"with [draws]: {allowed}")
 
 
+def _elsewhere(where: str, spec: DrawSpec, own: Costs) -> Costs:
+    """Costs of what cannot be served: as given, or on the start, the dearest where that fails."""
+    if spec.elsewhere is not None:
+        return np.full(len(own), spec.elsewhere)
+    if not np.isfinite(own).any():
+        allowed = "a cost of what cannot be served: the start keeps the limits in no draw"
+        raise InputError(where, "draws.elsewhere", "missing", allowed)
+    return np.where(np.isfinite(own), own, np.max(own[np.isfinite(own)]))
+
+
 def _searched(
-    chips: Chips,
     ends: Sequence[Digits],
-    costs: Callable[[Digits], ChipCosts],
+    neighbours: Callable[[Digits], list[Digits]],
+    costs: Callable[[Digits], Costs],
     elsewhere: np.ndarray,
-) -> dict[Digits, ChipCosts]:
+) -> dict[Digits, Costs]:
     """Costs of candidates: ends of the search, and moves from the best of them.
 
     The best are that of least mean, and those that are cheapest at most draws.
     """
-    table = {row: costs(row) for row in ends}
+    table, new = dict[Digits, Costs](), [*ends]
     for _ in range(ROUNDS):
-        rows = list(table)
-        matrix = np.stack([x.filled(elsewhere) for x in table.values()])
-        keeps = reliable(np.stack([x.holds for x in table.values()]))
-        matrix = np.where(keeps[:, None], matrix, np.inf)
+        table |= {row: costs(row) for row in new}
+        rows, every = list(table), np.stack([*table.values()])
+        matrix = np.where(np.isfinite(every), every, elsewhere)
+        matrix = np.where(reliable(np.isfinite(every))[:, None], matrix, np.inf)
         often = Counter(np.argmin(matrix, axis=0).tolist()).most_common(FRONTIER)
         tops = [int(np.argmin(matrix.mean(axis=1))), *(i for i, _ in often)]
-        moves = [move for i in dict.fromkeys(tops) for move in chips.moves(rows[i])]
+        moves = [move for i in dict.fromkeys(tops) for move in neighbours(rows[i])]
         new = [row for row in dict.fromkeys(moves) if row not in table]
-        if not new:
-            break
-        table |= {row: costs(row) for row in new}
-    return table
+    return table | {row: costs(row) for row in new}
 
 
 def reliable(holds: Bool[np.ndarray, "candidates draws"]) -> Bool[np.ndarray, " candidates"]:
@@ -247,46 +204,40 @@ def reliable(holds: Bool[np.ndarray, "candidates draws"]) -> Bool[np.ndarray, " 
     return (shares > 0.5) | (shares.max() <= 0.5)
 
 
-def _options(matrix: np.ndarray, best: int) -> np.ndarray:
-    """The candidates that are best at some share of the draws, and the best in expectation."""
-    often = np.bincount(np.argmin(matrix, axis=0), minlength=len(matrix))
-    return np.unique(np.r_[np.flatnonzero(often > OFTEN * matrix.shape[1]), best])
-
-
 def _information(
-    drawn: Draws, benefits: Float[np.ndarray, "draws options"]
+    drawn: Draws, costs: Float[np.ndarray, "candidates draws"]
 ) -> tuple[tuple[Information, ...], tuple[Information, ...]]:
-    """Values of knowing groups of numbers, and single ones, the largest first."""
+    """Values of knowing groups of numbers, and single ones, the largest first.
+
+    The options are the candidates that are best at some share of the draws, or in expectation.
+    """
+    often = np.bincount(np.argmin(costs, axis=0), minlength=len(costs)) > OFTEN * costs.shape[1]
+    often[np.argmin(costs.mean(axis=1))] = True
+    benefits = -costs[often].T
     groups = np.array(drawn.groups)
-    several = [x for x in dict.fromkeys(drawn.groups) if drawn.groups.count(x) > 1]
-    found = [
+    several = [(x, groups == x) for x in dict.fromkeys(drawn.groups) if drawn.groups.count(x) > 1]
+    found = (
         [Information(name, *information_value(benefits, drawn.scores[:, own])) for name, own in x]
-        for x in (
-            [(name, groups == name) for name in several],
-            [(name, [i]) for i, name in enumerate(drawn.names)],
-        )
-    ]
+        for x in (several, [(name, [i]) for i, name in enumerate(drawn.names)])
+    )
     many, single = (tuple(sorted(x, key=lambda one: -one.value)) for x in found)
     return many, single
 
 
-def _is_second(path: str) -> bool:
-    return path.startswith(SECOND[:2]) or any(part in path for part in SECOND[2:])
+def _case_of(path: str) -> int | None:
+    """The case that a batch or a layout is of; None of a number that is chosen before the draw."""
+    words = path.split(".")
+    if not {"workload", "plan"} & {*words}:
+        return None
+    return 1 + int(words[words.index("cases") + 1]) if "cases" in words else 0
 
 
-def _layouts(where: str, chips: Chips) -> tuple[CaseLayouts, ...]:
+def _layouts(where: str, group: Group) -> list[Layouts]:
     """The batches and layouts of every case, each with the estimator of that case alone."""
-    group = chips.problem.relaxed.group
     mixture = mixture_of(group.base.estimator)
-    cases = 1 if mixture is None else 1 + len(mixture.cases)
-    found: list[CaseLayouts] = []
-    for i in range(cases):
-        own = [
-            digit
-            for digit, path in chips.paths.items()
-            if _is_second(path) and group.sizes[digit] > 1
-            if path.startswith(SECOND[:2]) == (i == 0) and (i == 0 or f"cases.{i - 1}." in path)
-        ]
+    found: list[Layouts] = []
+    for i in range(1 if mixture is None else 1 + len(mixture.cases)):
+        own = [d for d, x in group.leads.items() if group.sizes[d] > 1 and _case_of(x.path) == i]
         count = int(np.prod([group.sizes[digit] for digit in own], dtype=float))
         if count > MAX_LAYOUTS:
             allowed = f"with [draws] at most {MAX_LAYOUTS:,} batches and layouts of a case"
@@ -294,23 +245,16 @@ def _layouts(where: str, chips: Chips) -> tuple[CaseLayouts, ...]:
         digits = np.zeros((count, len(group.sizes)), np.int32)
         digits[:, own] = np.array(list(product(*(range(group.sizes[x]) for x in own))))
         base = group.base
-        if cases > 1:
-            base = base._replace(estimator=_only(base.estimator, i))
-        found.append(CaseLayouts(base, digits))
-    return tuple(found)
-
-
-def _only(estimator: Estimator, case: int) -> Estimator:
-    """The estimator with costs and limits of one case of its mixture."""
-    if isinstance(estimator, Mixture):
-        return estimator.replace(only=case)
-    assert isinstance(estimator, Wrapper)
-    return estimator.replace(target=_only(estimator.target, case))
+        if mixture is not None and mixture.cases:
+            alone = base.estimator.exchange(mixture, mixture.replace(only=i))
+            base = base._replace(estimator=alone)
+        found.append((base, digits))
+    return found
 
 
 def _costs(
-    lattice: Lattice, layouts: Sequence[CaseLayouts], drawn: Draws
-) -> Callable[[np.ndarray, Float[np.ndarray, "draws leaves"]], ChipCosts]:
+    lattice: Lattice, layouts: Sequence[Layouts], drawn: Draws
+) -> Callable[[np.ndarray, Float[np.ndarray, "draws leaves"]], Costs]:
     """Costs of the digits of a chip at factors by draw: one program."""
     problem, group = lattice.problem, lattice.problem.relaxed.group
     tables = [jnp.asarray(t) for t in group.tables]
@@ -319,24 +263,21 @@ def _costs(
         steps = [t[digits[s.digit]] for s, t in zip(group.slots, tables, strict=True)]
         return problem.score(base, steps, jnp.asarray(lattice.limits))
 
-    def of_draw(chip: Array, factors: Array) -> tuple[Array, Array]:
-        cost, holds = jnp.asarray(0.0), jnp.asarray(True)
+    def of_draw(chip: Array, factors: Array) -> Array:
+        cost = jnp.asarray(0.0)
         for base, digits in layouts:
             flat, tree = jax.tree.flatten(base)
             for leaf, factor in zip(drawn.leaves, factors, strict=True):
                 flat[leaf] = flat[leaf] * factor
             moved = jax.tree.unflatten(tree, flat)
             objective, excess = jax.vmap(of_layout, (None, 0))(moved, chip + jnp.asarray(digits))
-            kept = excess <= 0.0
-            cost = cost + jnp.exp(jnp.min(jnp.where(kept, objective, jnp.inf)))
-            holds = holds & jnp.any(kept)
-        return cost, holds
+            cost = cost + jnp.exp(jnp.min(jnp.where(excess <= 0.0, objective, jnp.inf)))
+        return cost
 
     program = jax.jit(jax.vmap(of_draw, (None, 0)))
 
-    def costs(chip: np.ndarray, factors: Float[np.ndarray, "draws leaves"]) -> ChipCosts:
+    def costs(chip: np.ndarray, factors: Float[np.ndarray, "draws leaves"]) -> Costs:
         with jax.enable_x64(True):
-            found = program(jnp.asarray(chip, jnp.int32), jnp.asarray(factors))
-        return ChipCosts(*(np.asarray(x) for x in found))
+            return np.asarray(program(jnp.asarray(chip, jnp.int32), jnp.asarray(factors)))
 
     return costs

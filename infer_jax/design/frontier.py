@@ -62,9 +62,8 @@ def flips(search: Search, designs: Sequence[Design], values: Sequence[float]) ->
     for i, j in pairwise(np.argsort(values).tolist()):
         before, after = designs[i], designs[j]
         least = abs(np.log(values[j] / values[i]))
-        columns = {c.digit: c for c in reversed(search.problems[after.group].relaxed.group.columns)}
         jumps: dict[str, tuple[Tree, Tree]] = {}
-        for column in columns.values():
+        for column in search.problems[after.group].relaxed.group.leads.values():
             one, two = (x.values.get(column.path) for x in (before, after))
             if one is not None and two is not None and _jumps(column, (one, two), least):
                 jumps[column.path] = one, two

@@ -142,16 +142,29 @@ class Relaxation:
         """The start as a point: its values on the moving axes, the first value of all others."""
         values = dict(zip(self.moving, self.start_values(start), strict=True))
         tables = dict(zip(self.moving, self.tables, strict=True))
-        paths = {c.digit: c.path for c in reversed(self.group.columns)}
+        leads = self.group.leads
         steps: list[np.ndarray] = []
         for slot, table in zip(self.group.slots, self.group.tables, strict=True):
             if slot.digit in values:
                 step = np.interp(values[slot.digit], tables[slot.digit], table)
             else:
-                step = np.float64(start.get(paths.get(slot.digit, ""), table[0]))
+                path = leads[slot.digit].path if slot.digit in leads else ""
+                step = np.float64(start.get(path, table[0]))
             steps.append(np.asarray(step))
         with jax.enable_x64(True):
             return jax.tree.map(lambda x: np.asarray(x, np.float64), self.group.fill(steps))
+
+    def start_digits(self, start: Mapping[str, float]) -> np.ndarray:
+        """The digits of the start, each number rounded to the nearest value of its axis."""
+        digits = np.zeros(len(self.group.sizes), int)
+        values = dict(zip(self.moving, self.start_values(start), strict=True))
+        for slot, table in zip(self.group.slots, self.group.tables, strict=True):
+            at = slot.digit
+            if slot.rule is None and at in self.group.leads:
+                value = values.get(at, start.get(self.group.leads[at].path, table[0]))
+                first = self.tables[self.moving.index(at)] if at in values else table
+                digits[at] = int(np.argmin(np.abs(first - value)))
+        return digits
 
     def random(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         """(coordinates, digits) of starts spread evenly over intervals and choices."""

@@ -87,9 +87,9 @@ class Estimator(Spec):
         """The estimator inside all wrappers; itself where it is none."""
         return self
 
-    def with_innermost(self, innermost: "Estimator") -> "Estimator":
-        """Another estimator inside the same wrappers; that one where there is none."""
-        return innermost
+    def exchange(self, inner: "Estimator", other: "Estimator") -> "Estimator":
+        """The same wrappers around another estimator, in the place of one inside them."""
+        return other if self is inner else self
 
     def for_engine(self, name: str) -> Self:
         """The same for servers of another engine, where it tells engines apart."""
@@ -214,9 +214,9 @@ class Wrapper(Estimator):
         """The estimator inside all wrappers."""
         return self.target.innermost
 
-    def with_innermost(self, innermost: Estimator) -> Self:
-        """The same wrappers around another estimator."""
-        return self.replace(target=self.target.with_innermost(innermost))
+    def exchange(self, inner: Estimator, other: Estimator) -> Estimator:
+        """The same wrappers around another estimator, in the place of one inside them."""
+        return other if self is inner else self.replace(target=self.target.exchange(inner, other))
 
     def softened(self, temperature: Array) -> Self:
         """The same wrapper around its target with ``smoothing`` at this temperature."""

@@ -55,6 +55,11 @@ class Group:
         """Points of the group."""
         return prod(self.sizes)
 
+    @property
+    def leads(self) -> dict[int, AxisColumn]:
+        """The first axis of each digit, by which it is named."""
+        return {c.digit: c for c in reversed(self.columns)}
+
     def fill(self, steps: Sequence[ArrayLike]) -> Point:
         """The point at which each slot has this step; dependent leaves follow their rules."""
         flat, tree = jax.tree.flatten(self.base)
