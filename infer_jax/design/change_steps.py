@@ -98,5 +98,4 @@ def _reach(lattice: Lattice, state: _State, digit: int, end: np.ndarray) -> _Sta
     held = np.flatnonzero(scores.excess <= max(state.excess, 0.0))
     if not len(held):
         return state
-    at = held[0]
-    return _State(float(scores.excess[at]), float(scores.objective[at]), rows[at])
+    return _state(lattice, rows[held[0]])

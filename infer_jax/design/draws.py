@@ -102,9 +102,10 @@ class Draws(NamedTuple):
             InputError: a path that is no number of the point, or nothing that is not known.
         """
         count = spec.count + spec.count % 2
+        silicon = system if isinstance(system, SiliconSystem) else None
         numbers = [
-            *(_of_silicon(system, count, seed) if spec.silicon else ()),
-            *(_of_shares(point) if spec.shares and isinstance(system, SiliconSystem) else ()),
+            *(_of_silicon(silicon, count, seed) if silicon and spec.silicon else ()),
+            *(_of_shares(point) if silicon and spec.shares else ()),
             *_of_requests(where, spec.factors, point),
         ]
         if not numbers:
@@ -117,7 +118,7 @@ class Draws(NamedTuple):
         }
         index = {path: i for i, path in enumerate(values)}
         scores = normal_scores(len(numbers), count, seed)
-        exists = isinstance(system, SiliconSystem) and system.name in known_chips()
+        exists = silicon is not None and silicon.name in known_chips()
         places: list[int] = []
         moved: list[tuple[Scores, Scores]] = []
         for z, number in zip(scores.T, numbers, strict=True):
@@ -144,19 +145,16 @@ def own_ratios(system: SiliconSystem) -> dict[str, Ratio]:
     Within ``UNSEEN`` of it, the error of laws on dies and bills that gave no coefficient.
     """
     found, published = ratios(), published_figures(system.name)
-    laws = {"area": ("die_mm2", areas(system.chip).total * 1e6)}
-    laws["bill"] = ("bill_usd", chip_bill(system.chip).total)
-    for name, (figure, by_law) in laws.items():
+    by_law = {"die_mm2": areas(system.chip).total * 1e6, "bill_usd": chip_bill(system.chip).total}
+    for name, figure in (("area", "die_mm2"), ("bill", "bill_usd")):
         if figure in published:
-            centre = published[figure] / float(by_law)
+            centre = published[figure] / float(by_law[figure])
             found[name] = found[name]._replace(centre=centre, deviation=UNSEEN)
     return found
 
 
-def _of_silicon(system: object, count: int, seed: int) -> Iterator[Uncertain]:
+def _of_silicon(system: SiliconSystem, count: int, seed: int) -> Iterator[Uncertain]:
     """Coefficients of the laws of silicon, each with the distribution of ``draw_chips``."""
-    if not isinstance(system, SiliconSystem):
-        return
     deviation = coefficient_deviations(system.chip, system.rows)
     with jax.enable_x64(True):
         own = own_ratios(system)
@@ -183,16 +181,13 @@ def _of_shares(point: Point) -> Iterator[Uncertain]:
         return
     inside = next(x for x in values if x.startswith("estimator.") and x.endswith(".weight_read"))
     head = inside.removesuffix("weight_read")
-    laws = new_chip_laws(serving)
-    for symbol in dict.fromkeys(law[0] for law in laws.values()):
-        own = {path: law[1:] for path, law in laws.items() if law[0] == symbol}
-        moves = {
-            f"{head}{path}": partial(
-                _lognormal, sigma=sigma, median=median / float(values[f"{head}{path}"])
-            )
-            for path, (median, sigma) in own.items()
-        }
-        name = next(iter(own)) if len(own) == 1 else symbol
+    own: dict[str, dict[str, Factors]] = {}
+    for path, (symbol, median, sigma) in new_chip_laws(serving).items():
+        ratio = median / float(values[f"{head}{path}"])
+        law = partial(_lognormal, sigma=sigma, median=ratio)
+        own.setdefault(symbol, {})[f"{head}{path}"] = law
+    for symbol, moves in own.items():
+        name = next(iter(moves)).removeprefix(head) if len(moves) == 1 else symbol
         yield Uncertain(name, SHARES, moves, of_chip=True)
 
 
@@ -201,9 +196,8 @@ def _of_requests(where: str, factors: Mapping[str, float], point: Point) -> Iter
     every = list(by_path(point))
     for name, factor in factors.items():
         law = partial(_lognormal, sigma=float(np.log(factor) / QUANTILES[0.8]))
-        own = [x for x in every if x == name or x.endswith(f"workload.{name}")]
-        if name == "requests":
-            own = [x for x in every if x.endswith((".prompts", ".outputs"))]
+        ends = (".prompts", ".outputs") if name == "requests" else f"workload.{name}"
+        own = [x for x in every if x == name or x.endswith(ends)]
         if not own:
             allowed = "a number of the point by its path; isl, osl; requests with [[case]]"
             raise InputError(where, "draws", name, allowed)

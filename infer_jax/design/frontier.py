@@ -35,7 +35,10 @@ def follow(
             designs.append(search.run(under=under, near=designs[-1:], **options))
         for i in reversed(range(len(limits) - 1)):
             own, after = designs[i], designs[i + 1]
-            if after.index is None or not _is_better(search, after, own, limits[i]):
+            exact = search.problems[after.group].exact
+            [objective], [excess] = exact([*after.digits], search.limits(limits[i]))
+            better = objective < own.sign * np.log(own.objective) - 1e-12
+            if after.index is None or excess > 0 or not better:
                 continue
             start = options.get("start")
             again = search.run(start=start, under=limits[i], restarts=1, steps=0, near=[after])
@@ -44,12 +47,6 @@ def follow(
             changed = {"paths": own.paths, "counts": counts, "seconds": seconds}
             designs[i] = dataclasses.replace(again, **changed)
     return designs
-
-
-def _is_better(search: Search, one: Design, other: Design, under: Mapping[str, float]) -> bool:
-    """Whether a design keeps limits and is better than another."""
-    [objective], [excess] = search.problems[one.group].exact([*one.digits], search.limits(under))
-    return excess <= 0 and objective < other.sign * np.log(other.objective) - 1e-12
 
 
 def flips(search: Search, designs: Sequence[Design], values: Sequence[float]) -> list[Flip]:

@@ -26,7 +26,7 @@ from infer_jax.design.quality import law
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
-from infer_jax.silicon.chips import is_silicon
+from infer_jax.silicon.chips import SiliconSystem
 from infer_jax.specs import Architecture, value_of
 from infer_jax.sweeps.axis import Axis
 from infer_jax.sweeps.cases import divide_cases
@@ -136,10 +136,9 @@ def spec_of(where: str, table: Table) -> DesignSpec:
         space = dataclasses.replace(space, where=(*space.where, cases_are_legal))
     name = str(table["arch"].get("model", ""))
     names = (str(table.get("estimator", DEFAULT)), *([table["second"]] if "second" in own else []))
-    trusted = [
-        trust(of, estimator.innermost, system, f"designs from {name}", is_silicon(system))
-        for of, estimator in zip(names, fitted.values(), strict=True)
-    ]
+    asked = system, f"designs from {name}", isinstance(system, SiliconSystem)
+    pairs = zip(names, fitted.values(), strict=True)
+    trusted = [trust(of, estimator.innermost, *asked) for of, estimator in pairs]
     return DesignSpec(
         estimator=wrapper,
         second=fitted.get("second"),

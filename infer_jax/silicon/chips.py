@@ -28,7 +28,7 @@ from infer_jax.silicon.bill import assembly
 from infer_jax.silicon.interfaces import interface, stack, switch
 from infer_jax.silicon.nodes import SOURCE, node, quantity
 from infer_jax.silicon.spread import ratios
-from infer_jax.specs import Hardware, Spec
+from infer_jax.specs import Hardware
 from infer_jax.specs.fields import leaves
 
 BASE = "silicon"  # the key of a description: the chip that it starts from
@@ -42,7 +42,6 @@ PARTS = {
     "assembly": ("packages", assembly),
 }
 UNPUBLISHED = "parts of the cores of {} are not published: it has no area, and its rent no dies"
-OWN = ("lane", "capacity")  # of a stack, that a chip does not run or buy as it is sold
 
 
 class LimitWords(NamedTuple):
@@ -90,11 +89,6 @@ class SiliconSystem(System):
         return cast(Hardware, self.chip)
 
 
-def is_silicon(system: System) -> bool:
-    """Whether a system is silicon, whose numbers no measured row is of."""
-    return isinstance(system, SiliconSystem)
-
-
 def known_chips() -> tuple[str, ...]:
     """The names of chips whose silicon is described."""
     return tuple(tables(SOURCE)["accelerators"])
@@ -132,7 +126,7 @@ def _load(name: str | os.PathLike[str]) -> Read:
         try:
             return _described(Path(name), read_toml(name))
         except InputError as error:
-            if error.where != SOURCE:
+            if is_file(error.where):
                 raise
             raise InputError(str(name), error.field, error.value, error.allowed) from None
     rows = tables(SOURCE)["accelerators"]
@@ -142,10 +136,8 @@ def _load(name: str | os.PathLike[str]) -> Read:
     row = rows[found]
     named = {"assembly": "cowos", "joint": "ucie", **row}
     parts = {part: read(named[part]) for part, (_, read) in PARTS.items() if part in named}
-    own = {"interface.lane" if x == "lane" else x: row[x] for x in OWN if x in row}
-    own |= {} if row.get("areas", True) else {"interface.edge": 0.0}  # of an edge not known
-    if own:
-        parts["memory"] = parts["memory"].at(own)
+    if "stack" in row:
+        parts["memory"] = parts["memory"].at(row["stack"])
     if "base" in row:
         parts["base"] = Base.of(**{**row["base"], "node": node(row["base"]["node"], ["cache_bit"])})
     die = Die.of(
@@ -220,45 +212,34 @@ def _described(path: Path, table: Parsed) -> Read:
     if not isinstance(base, str):
         allowed = f"the chip to start from: a .toml file, or one of {', '.join(known_chips())}"
         raise InputError(where, BASE, base or "missing", allowed)
-    chip, named, base, _ = _load(path.parent / base if is_file(base) else base)
-    title = str(body.pop("title", ""))
-    for field, (rows, read) in PARTS.items():
+    chip, rows, base, _ = _load(path.parent / base if is_file(base) else base)
+    title, rows = str(body.pop("title", "")), dict(rows)
+    for field, (kinds, read) in PARTS.items():
         inner = body.get(field)
-        kind = inner.pop("kind", None) if isinstance(inner, dict) else None
-        if isinstance(inner, str):
-            kind = body.pop(field)
-        if kind is not None:
-            if field == "memory" and kind == "none":
-                part: Spec | None = None
-            elif kind not in tables(SOURCE)[rows]:
-                raise InputError(where, field, kind, ", ".join(tables(SOURCE)[rows]))
-            else:
-                part = read(kind)
-            chip = chip.replace(**{field: part})
-            named = {k: v for k, v in named.items() if k != field}
-            named |= {} if part is None else {field: (rows, kind)}
+        kind = inner.pop("kind", None) if isinstance(inner, dict) else body.pop(field, None)
+        if kind is None:
+            continue
+        absent = field == "memory" and kind == "none"
+        if not absent and str(kind) not in tables(SOURCE)[kinds]:
+            raise InputError(where, field, kind, ", ".join(tables(SOURCE)[kinds]))
+        chip = chip.replace(**{field: None if absent else read(kind)})
+        rows.pop(field, None)
+        rows |= {} if absent else {field: (kinds, kind)}
     known = {path: declared["doc"] for path, declared, _ in leaves(chip)}
     changes: dict[str, float] = {}
     for dotted, value in _numbers(body):
         head, _, key = dotted.rpartition(".")
-        name, factor = (key, 1.0)
-        if f"{head}.{key}".lstrip(".") not in known:
-            name, factor = quantity(key)
+        name, factor = (key, 1.0) if dotted in known else quantity(key)
         found = f"{head}.{name}".lstrip(".")
         if found not in known:
-            near = [x for x in known if x.rpartition(".")[0] == head]
-            raise InputError(
-                where, dotted, value, f"one of {', '.join(near or known)}, with its unit"
-            )
+            near = [x for x in known if x.rpartition(".")[0] == head] or known
+            raise InputError(where, dotted, value, f"one of {', '.join(near)}, with its unit")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(where, dotted, value, f"a number: {known[found]}")
         changes[found] = value * factor
-    try:
-        chip = chip.at(changes)
-    except InputError as error:
-        raise InputError(where, error.field, error.value, error.allowed) from None
+    chip = chip.at(changes)
     check(chip, where)
-    return Read(chip, named, base, title)
+    return Read(chip, rows, base, title)
 
 
 def _numbers(body: Parsed, head: str = "") -> Iterator[tuple[str, object]]:

@@ -33,6 +33,7 @@ class Stack(Spec):
     footprint: Array = number("area on the interposer", unit="m2", kind="size")
     price: Array = number("of a byte, in its year", unit="USD/byte", kind="price")
     year: Array = number("of its price", kind="size")
+    growth: Array = number("of its price by year", kind="size", low=-0.99, default=0.0)
     emissions: Array = number("of making a byte", unit="kg/byte", kind="size", default=0.0)
 
 
@@ -86,16 +87,12 @@ def bandwidth(one: Interface, count: Array | float) -> Array:
     return jnp.asarray(count * one.lanes * one.lane)
 
 
-def perimeter(area: Array, ratio: Array | float = 1.0) -> Array:
-    """Length of a die's edge in m: 2 (1 + r) sqrt(A / r) for sides in the ratio r.
-
-    0 with slope 0 where there is no die.
-    """
-    return 2.0 * (1.0 + ratio) * square_root(jnp.asarray(area / ratio))
+def perimeter(area: Array) -> Array:
+    """Length of the edge of a square die in m: 4 sqrt(A); 0 with slope 0 where there is no die."""
+    return 4.0 * square_root(jnp.asarray(area))
 
 
-def memory_price(
-    one: Stack, count: Array | float, year: Array | float, growth: Array | float = 0.0
-) -> Array:
+def memory_price(one: Stack, count: Array | float, year: Array | float) -> Array:
     """USD of ``count`` stacks: count capacity price (1 + g)^(year - year of the price)."""
-    return jnp.asarray(count * one.capacity * one.price * (1.0 + growth) ** (year - one.year))
+    growth = (1.0 + one.growth) ** (year - one.year)
+    return jnp.asarray(count * one.capacity * one.price * growth)

@@ -50,15 +50,14 @@ def frontier_sections(
         for path in designs[0].values
         if "vectors" not in path and len({str(x.values.get(path)) for x in designs}) > 1
     ]
-    rows = [
-        {"name": designs[0].by, **dict(enumerate(x.objective for x in designs))},
-        *({"name": name_of(path), **_by_design(path, designs)} for path in varied),
-    ]
+    rows = {designs[0].by: [x.objective for x in designs]}
+    rows |= {name_of(path): [x.values[path] for x in designs] for path in varied}
     columns = [
-        Column(_number(value), "", lambda row, i=i: row[i], _number, left=False)
+        Column(_number(value), "", lambda row, i=i: row[1][i], _number, left=False)
         for i, value in enumerate(values)
     ]
-    yield table(rows, (Column(f"limit of {name_of(name)}", "", "name", left=True), *columns))
+    title = Column(f"limit of {name_of(name)}", "", lambda row: row[0], left=True)
+    yield table([*rows.items()], (title, *columns))
     yield ""
     for flip in flips:
         jumps = [
@@ -71,9 +70,9 @@ def frontier_sections(
         yield "Between neighbouring limits no number jumps."
 
 
-def _by_design(path: str, designs: Sequence[Design]) -> dict[int, object]:
-    """A number of each design."""
-    return {i: one.values[path] for i, one in enumerate(designs)}
+def _numbers_of(values: Mapping[str, object]) -> str:
+    """Values by the last word of their paths."""
+    return ", ".join(f"{k.rpartition('.')[2]} {_number(x)}" for k, x in values.items())
 
 
 CANDIDATES = (
@@ -81,19 +80,10 @@ CANDIDATES = (
     Column("expected", "", "expected", _number, left=False),
     Column("80 %", "", lambda x: f"{digits(x.low, 3)} to {digits(x.high, 3)}", left=False),
     Column("limits hold", "%", lambda x: f"{100 * x.holds:.0f}", left=False),
-    Column("regret", "", "regret", lambda x: digits(x, 3), left=False),
-    Column("of the chip", "", lambda x: _numbers_of(x.values), left=True),
-)
-WORTH = (
-    Column("to know", "", "name", left=True),
-    Column("is worth", "", lambda one: _worth(one), left=False),
+    Column("regret", "", "regret", digits, left=False),
+    Column("of the chip", "", "values", _numbers_of, left=True),
 )
 WORTHS = 8  # values of information that are printed
-
-
-def _numbers_of(values: Mapping[str, object]) -> str:
-    """Values by the last word of their paths."""
-    return ", ".join(f"{k.rpartition('.')[2]} {_number(x)}" for k, x in values.items())
 
 
 def _worth(one: Information) -> str:
@@ -102,6 +92,9 @@ def _worth(one: Information) -> str:
     if one.clear:
         return f"{digits(one.value, 2)} +- {error}"
     return f"0 to {digits(max(one.value, 0.0) + CLEAR * one.error, 1)}"
+
+
+WORTH = (Column("to know", "", "name", left=True), Column("is worth", "", _worth, left=False))
 
 
 def expected_sections(found: ExpectedDesign, by: str) -> Iterator[Section]:

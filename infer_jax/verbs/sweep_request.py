@@ -8,7 +8,7 @@ from infer_jax.catalog.published import serving_measured
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.estimators.registry import variant
-from infer_jax.silicon.chips import is_silicon
+from infer_jax.silicon.chips import SiliconSystem
 from infer_jax.sweeps import Space, prepare
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Reducer
@@ -67,7 +67,7 @@ def trusts_of(request: SweepFile, ready: Prepared) -> list[Trust]:
             estimator.fitted_to(system.coefficients).innermost,
             system,
             unmeasured(system),
-            is_silicon(system),
+            isinstance(system, SiliconSystem),
         )
         for name, estimator in zip(request.names, ready.estimators, strict=True)
         for system in systems

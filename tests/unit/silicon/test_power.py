@@ -72,14 +72,14 @@ def test_operands_by_brute_force():
 def test_interfaces_and_stacks_add_up():
     hbm = interfaces.stack("hbm3e")
     assert 8 * float(hbm.capacity) == 192e9
-    two = interfaces.memory_price(hbm, 8.0, 2027.0, 0.1)
-    one = interfaces.memory_price(hbm, 8.0, 2025.0, 0.1)
+    dearer = hbm.at({"growth": 0.1})
+    two, one = (interfaces.memory_price(dearer, 8.0, x) for x in (2027.0, 2025.0))
     assert float(two / one) == pytest.approx(1.21, rel=1e-12)
     assert float(interfaces.perimeter(jnp.asarray(400e-6))) == pytest.approx(4 * 0.02, rel=1e-9)
-    agree_at(interfaces.perimeter, (8e-4, 1.3))
-    finite_at(interfaces.perimeter, (0.0, 1.0))
-    agree_at(interfaces.memory_price, (hbm, 8.0, 2027.0, 0.1))
-    finite_at(interfaces.memory_price, (hbm, 0.0, 2025.0, 0.0))
+    agree_at(interfaces.perimeter, (8e-4,))
+    finite_at(interfaces.perimeter, (0.0,))
+    agree_at(interfaces.memory_price, (dearer, 8.0, 2027.0))
+    finite_at(interfaces.memory_price, (hbm, 0.0, 2025.0))
 
 
 def test_every_figure_has_a_source_and_lies_within_its_range():
