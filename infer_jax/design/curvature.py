@@ -75,7 +75,7 @@ def curvatures(
     fixed = (function, tuple(places[path] for path in chosen), names)
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
-        rows = once(_rows, wide, np.eye(len(chosen)), fixed=fixed)
+        rows = once(_rows, wide, fixed=fixed)
     found: list[Curvature] = []
     for i, name in enumerate(names):
         at = [chosen.index(e.path) for e in own[name]]
@@ -90,7 +90,6 @@ def _rows(
     places: tuple[tuple[int, ...], ...],
     names: tuple[str, ...],
     tree: Tree,
-    along: Float[Array, "rows numbers"],
 ) -> Float[Array, "rows outputs numbers"]:
     """Hessian-vector products of the logarithm of each output, a row for each direction."""
     flat, structure = jax.tree.flatten(tree)
@@ -103,9 +102,5 @@ def _rows(
         found = function(jax.tree.unflatten(structure, values))
         return jnp.stack([log_or_nothing(found[name]) for name in names])
 
-    def gradients(moved: Array) -> Array:
-        _, pull = jax.vjp(logs, moved)
-        return jax.vmap(lambda one: pull(one)[0])(jnp.eye(len(names)))
-
-    here = jnp.zeros(len(places))
-    return trees.one_by_one(lambda way: jax.jvp(gradients, (here,), (way,))[1], along)
+    here, along = jnp.zeros(len(places)), jnp.eye(len(places))
+    return trees.one_by_one(lambda way: jax.jvp(jax.jacrev(logs), (here,), (way,))[1], along)

@@ -59,11 +59,9 @@ def flips(search: Search, designs: Sequence[Design], values: Sequence[float]) ->
     for i, j in pairwise(np.argsort(values).tolist()):
         before, after = designs[i], designs[j]
         least = abs(np.log(values[j] / values[i]))
-        jumps: dict[str, tuple[Tree, Tree]] = {}
-        for column in search.problems[after.group].relaxed.group.leads.values():
-            one, two = (x.values.get(column.path) for x in (before, after))
-            if one is not None and two is not None and _jumps(column, (one, two), least):
-                jumps[column.path] = one, two
+        leads = search.problems[after.group].relaxed.group.leads.values()
+        pairs = [(x, (before.values.get(x.path), after.values.get(x.path))) for x in leads]
+        jumps = {x.path: ends for x, ends in pairs if None not in ends and _jumps(x, ends, least)}
         if jumps:
             found.append(Flip(values[i], values[j], jumps))
     return found

@@ -199,7 +199,10 @@ def _space(
             raise InputError(where, "axis", path, f"a number of {path.split('.')[0]}")
     start = {path: float(numbers[path]) for path in axes}
     if table.get("case"):  # whose batch and degrees have no other start
-        start |= {k: float(np.clip(x, *_ends(axes[k]))) for k, x in start.items() if _of_case(k)}
+        own = tuple(OF_THE_PLAN[name] for name in OF_CASES)
+        start |= {
+            k: float(np.clip(x, *_ends(axes[k]))) for k, x in start.items() if k.endswith(own)
+        }
     start |= _start(where, table, arch, axes)
     for name, leaves in named.items():
         value, (low, high) = start[leaves[0]], _ends(axes[leaves[0]])
@@ -228,11 +231,6 @@ def _single(where: str, field: str, loaded: One | list[One]) -> One:
 
 def _ends(axis: Axis) -> tuple[float, float]:
     return min(axis.steps), max(axis.steps)
-
-
-def _of_case(path: str) -> bool:
-    """Whether a leaf is a batch or a degree."""
-    return any(path.endswith(OF_THE_PLAN[name]) for name in OF_CASES)
 
 
 def _free_axis(where: str, field: str, name: str, bounds: object) -> Axis:

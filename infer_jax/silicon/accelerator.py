@@ -16,14 +16,13 @@ from infer_jax.silicon.bill import (
     Assembly,
     Bill,
     Ownership,
-    assembly,
     assembly_yield,
     bill_of_materials,
     loss,
     rent,
     sale_price,
 )
-from infer_jax.silicon.carbon import Fab, die_emissions, package_emissions
+from infer_jax.silicon.carbon import Fab, die_emissions
 from infer_jax.silicon.interfaces import (
     RETICLE,
     Interface,
@@ -35,16 +34,15 @@ from infer_jax.silicon.interfaces import (
     perimeter,
     switch_share,
 )
-from infer_jax.silicon.nodes import Node
+from infer_jax.silicon.nodes import Node, values
 from infer_jax.silicon.power import (
     OperationEnergy,
     PowerParts,
     clock_share,
     element_energy,
     flops,
-    multiply_energy,
-    narrow_energy,
     operand_energy,
+    product_energy,
 )
 from infer_jax.silicon.wafers import Wafer, die_cost, die_yield, dies_per_wafer, harvested_yield
 from infer_jax.specs import Chip, Hardware, Hierarchy, Spec, number, part, spec
@@ -100,7 +98,9 @@ class Accelerator(Spec):
     )
     energy: OperationEnergy = part("of operations", default_factory=OperationEnergy)
     wafer: Wafer = part("that dies are made on", default_factory=Wafer)
-    assembly: Assembly = part("of the package", default_factory=lambda: assembly("cowos"))
+    assembly: Assembly = part(
+        "of the package", default_factory=lambda: Assembly.of(**values("packages", "cowos"))
+    )
     margin: Array = number("gross margin of its maker", kind="fraction", high=1, default=0.0)
     owner: Ownership = part("terms on which it is owned", default_factory=Ownership)
     fab: Fab = part("where it is made", default_factory=Fab)
@@ -278,7 +278,7 @@ def full_power(chip: Accelerator, bits: int = 16) -> PowerParts:
     count there.
     """
     core, at, (count, mantissa) = chip.die.core, chip.node, products(chip, bits)
-    each = (multiply_energy if bits == 16 else narrow_energy)(mantissa, chip.energy)
+    each = product_energy(bits, mantissa, chip.energy)
     cycles = peak_flops(chip) / 2.0  # of all elements, by second
     read = operand_energy(core.rows, core.columns, bits / 8.0, at, chip.energy)
     read = jnp.zeros_like(read) if chip.memory is None else read
@@ -372,4 +372,4 @@ def embodied_emissions(chip: Accelerator, smoothing: Smoothing = None) -> Array:
     made = total(x.count * die_emissions(size.total, x.node, chip.fab) for x, size in pairs)
     if chip.memory is not None:
         made = made + chip.stacks * chip.memory.capacity * chip.memory.emissions
-    return made + package_emissions(1.0 + chip.stacks, chip.fab)
+    return made + (1.0 + chip.stacks) * chip.fab.package

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.silicon.nodes import values
 from infer_jax.specs import Spec, number, spec
 
 HOURS = 8766.0  # of a year
@@ -29,7 +28,10 @@ class Bill(NamedTuple):
 
 @spec
 class Assembly(Spec):
-    """A package as a foundry sells it: by area of the interposer, with what fails in it."""
+    """A package as a foundry sells it: by area of the interposer, with what fails in it.
+
+    CoWoS by Epoch AI's bills of H100 and B200 (press), or organic.
+    """
 
     price: Array = number("by area of the interposer", unit="USD/m2", kind="price")
     scale: Array = number("area of the interposer over what it carries", kind="size")
@@ -53,15 +55,6 @@ class Ownership(Spec):
     around: Array = number(
         "price of server, switches and network over the accelerator's", kind="size", default=0.0
     )
-
-
-def assembly(name: str) -> Assembly:
-    """A package by its name: CoWoS by Epoch AI's bills of H100 and B200 (press), or organic.
-
-    Raises:
-        InputError: no row of that name.
-    """
-    return Assembly.of(**values("packages", name))
 
 
 def assembly_yield(dies: Array | float, bond: Array | float) -> Array:

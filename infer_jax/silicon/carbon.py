@@ -21,7 +21,9 @@ class Fab(Spec):
         "share of gases that is abated", kind="fraction", low=0.95, high=0.99, default=0.97
     )
     working: Array = number("share of silicon that works", kind="fraction", high=1, default=0.875)
-    package: Array = number("emissions of a package", unit="kg", kind="size", default=0.150)
+    package: Array = number(  # ACT, eq. 3
+        "emissions of a package", unit="kg", kind="size", default=0.150
+    )
 
 
 def emissions_by_area(node: Node, fab: Fab) -> Array:
@@ -40,8 +42,3 @@ def emissions_by_area(node: Node, fab: Fab) -> Array:
 def die_emissions(area: Array, node: Node, fab: Fab) -> Array:
     """Emissions of a die in kg: A CPA (ACT, eq. 4)."""
     return area * emissions_by_area(node, fab)
-
-
-def package_emissions(count: Array | float, fab: Fab) -> Array:
-    """Emissions of packages in kg: N K, 150 g each (ACT, eq. 3)."""
-    return jnp.asarray(count * fab.package)

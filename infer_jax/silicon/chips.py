@@ -24,9 +24,9 @@ from infer_jax.silicon.accelerator import (
     data_sheet,
 )
 from infer_jax.silicon.area import Base, ComputeCore, Die, Transistors
-from infer_jax.silicon.bill import assembly
-from infer_jax.silicon.interfaces import interface, stack, switch
-from infer_jax.silicon.nodes import SOURCE, node, quantity
+from infer_jax.silicon.bill import Assembly
+from infer_jax.silicon.interfaces import Switch, interface, stack
+from infer_jax.silicon.nodes import SOURCE, node, quantity, values
 from infer_jax.silicon.spread import ratios
 from infer_jax.specs import Hardware
 from infer_jax.specs.fields import leaves
@@ -38,8 +38,8 @@ PARTS = {
     "memory": ("stacks", stack),
     "link": ("interfaces", interface),
     "joint": ("interfaces", interface),
-    "switch": ("switches", switch),
-    "assembly": ("packages", assembly),
+    "switch": ("switches", lambda name: Switch.of(**values("switches", name))),
+    "assembly": ("packages", lambda name: Assembly.of(**values("packages", name))),
 }
 UNPUBLISHED = "parts of the cores of {} are not published: it has no area, and its rent no dies"
 

@@ -47,15 +47,6 @@ class Switch(Spec):
     price: Array = number("for which it is sold", unit="USD", kind="price")
 
 
-def switch(name: str) -> Switch:
-    """A switch by its name.
-
-    Raises:
-        InputError: no row of that name.
-    """
-    return Switch.of(**values("switches", name))
-
-
 def switch_share(one: Switch, rate: Array | float) -> Array:
     """Share of a switch that a chip of a rate of links uses: rate / (ports rate of a port)."""
     return jnp.asarray(rate / (one.ports * one.port))

@@ -72,17 +72,15 @@ def flops(
     return jnp.asarray(2.0 * cores * lanes * rows * columns * clock * wide)
 
 
-def multiply_energy(mantissa: Array | float, energy: OperationEnergy) -> Array:
-    """Joules of a multiplication of m bits of mantissa at 7 nm: a + b (m + 1)^2."""
-    return jnp.asarray(energy.multiply + energy.multiply_bit * (mantissa + 1.0) ** 2)
+def product_energy(bits: int, mantissa: Array | float, energy: OperationEnergy) -> Array:
+    """Joules of a product of floats of m bits of mantissa at 7 nm: a + b (m + 1)^2.
 
-
-def narrow_energy(mantissa: Array | float, energy: OperationEnergy) -> Array:
-    """Joules of a product of a float of 8 bits or 4 at 7 nm: e_8 ((m + 1) / 8)^2 + e_exponent.
-
-    Its significands multiply as integers do, and its exponents add; exact, without rounding.
+    Of 8 bits or 4 it is e_8 ((m + 1) / 8)^2 + e_exponent: significands multiply as integers do, and
+    exponents add; exact, without rounding.
     """
-    return jnp.asarray(energy.integer * ((mantissa + 1.0) / 8.0) ** 2 + energy.exponent)
+    if bits < 16:
+        return jnp.asarray(energy.integer * ((mantissa + 1.0) / 8.0) ** 2 + energy.exponent)
+    return jnp.asarray(energy.multiply + energy.multiply_bit * (mantissa + 1.0) ** 2)
 
 
 def element_energy(

@@ -15,15 +15,6 @@ from infer_jax.silicon.nodes import SOURCE, UNSEEN, deviations
 from infer_jax.specs.fields import leaves
 
 DRAWS = 256
-# deviations of logarithms: half of what A100 and MI210, the two dies that were measured, differ by
-MEASURED_TWICE = {
-    "die.transistors.control": 0.374,
-    "die.transistors.crossbar": 0.246,
-}
-# without a second source: as what no coefficient saw
-ALONE = ("die.transistors.fp64", "die.transistors.int32", "idle", "energy.multiply",
-         "energy.multiply_bit", "energy.add", "energy.integer", "energy.exponent",
-         "energy.sram")  # fmt: skip
 RATIO = "unlisted."  # a field of ``Unlisted``, by dotted path
 
 
@@ -48,7 +39,8 @@ def coefficient_deviations(
     ``rows``: the row of the table that each of its parts was read from. Those that are 0 are
     numbers of the design, or fixed by a standard. What the laws leave out is the last of them.
     """
-    found = {**MEASURED_TWICE, **dict.fromkeys(ALONE, UNSEEN)}
+    own = tables(SOURCE)["deviations"]
+    found = {**own["twice"], **dict.fromkeys(own["alone"], UNSEEN)}
     read = dict(rows)
     if "memory" in rows:  # a stack's end has the name of the stack
         read["memory.interface"] = ("interfaces", rows["memory"][1])

@@ -46,22 +46,20 @@ def divide_cases(where: str, table: Table) -> tuple[Table, list[Body]]:
         InputError: a case with an unknown key or a value that does not fit.
     """
     kinds = {key: kind for keys in OF_CASE.values() for key, kind in keys.items()}
-    cases = [
-        read_table(where, f"case.{i}", x, kinds) for i, x in enumerate(table.get("case", ()), 1)
-    ]
-    if not cases:
-        return table, []
     shared = {head: table.get(head, {}) for head in OF_CASE if head}
-    common = {k: v for head, x in shared.items() for k, v in x.items() if k in OF_CASE[head]}
-    cases = [{**common, **case} for case in cases]
-    for i, case in enumerate(cases, 1):
-        if "model" not in case:
+    common = {k: v for head, x in shared.items() for k, v in _part(x, head).items()}
+    cases: list[Body] = []
+    for i, case in enumerate(table.get("case", ()), 1):
+        cases.append({**common, **read_table(where, f"case.{i}", case, kinds)})
+        if "model" not in cases[-1]:
             raise InputError(where, f"case.{i}.model", "missing", "a model by name, or [arch]")
-    own = {
-        head: {**x, **{k: v for k, v in cases[0].items() if k in OF_CASE[head]}}
-        for head, x in shared.items()
-    }
+    own = {head: {**x, **_part(cases[0], head)} for head, x in shared.items()} if cases else {}
     return {**table, **own}, cases
+
+
+def _part(case: Table, head: str) -> Body:
+    """What a case has of a table of the file."""
+    return {k: case[k] for k in OF_CASE[head] if k in case}
 
 
 def mixture_reader(
@@ -73,17 +71,18 @@ def mixture_reader(
     head = "estimator.target.cases" if "chip" in table else "estimator.cases"
     others: list[Case] = []
     axes: dict[str, Axis] = {}
-    formats = [{k: case[k] for k in OF_CASE["arch"] if k in case} for case in cases]
+    models = [_part(case, "arch") for case in cases]
     for i, case in enumerate(cases[1:]):
-        tables = {name: {k: case[k] for k in OF_CASE[name] if k in case} for name in OF_CASE}
+        tables = {name: _part(case, name) for name in OF_CASE}
         parts, varied = requests_of(where, tables, f"case.{i + 2}: ")
         axes |= {f"{head}.{i}.{path}": axis for path, axis in varied.items()}
         arch = None
-        if formats[i + 1] != formats[0]:
+        if models[i + 1] != models[0]:
             with problems_of(where, f"case.{i + 2}"):
-                arch = load_model(case["model"], **{k: case[k] for k in FORMATS if k in case})
-        model = None if arch is None else arch.architecture
-        others.append(Case.of(arch=model, **parts, **_weights(case)))
+                name, formats = models[i + 1]["model"], models[i + 1]
+                formats = {k: x for k, x in formats.items() if k in FORMATS}
+                arch = load_model(name, **formats).architecture
+        others.append(Case.of(arch=arch, **parts, **_weights(case)))
     first = _weights(cases[0]) if cases else {}
     own = {"cases": tuple(others), "pool": table.get("pool", ""), **first}
     return (lambda made: Mixture.of(target=made, **own)), axes
@@ -91,6 +90,6 @@ def mixture_reader(
 
 def _weights(case: Body) -> Body:
     """The weights and limits of a case; ``requests`` stands for prompts and outputs."""
-    found = {k: case[k] for k in OF_CASE[""] if k in case}
+    found = _part(case, "")
     both = found.pop("requests", 1.0)
     return {"prompts": both, "outputs": both, **found}

@@ -99,10 +99,8 @@ def _rules_of_cases(point: Point) -> list[legal.Rule]:
     """The rules for the cases of a mixture but the first."""
     mixture = mixture_of(point.estimator)
     cases = () if mixture is None else mixture.cases
-    archs = [point.arch if case.arch is None else case.arch for case in cases]
-    return [
-        r for a, c in zip(archs, cases, strict=True) for r in legal.rules(a, c.plan, c.workload)
-    ]
+    every = ((point.arch if c.arch is None else c.arch, c.plan, c.workload) for c in cases)
+    return [rule for parts in every for rule in legal.rules(*parts)]
 
 
 def dies_are_whole(point: Point) -> ArrayLike:

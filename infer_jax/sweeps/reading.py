@@ -5,7 +5,7 @@ A table is declared by its keys: what the value of each may be, as a check and i
 """
 
 import dataclasses
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,22 +100,29 @@ def problems_of(where: str, head: str) -> Generator[None]:
         raise InputError(where, f"{head}.{error.field}", error.value, error.allowed) from None
 
 
-def axes_of(where: str, head: str, body: object) -> dict[str, Axis]:
+def axes_of(where: str, head: str, body: object, counts: Collection[str] = ()) -> dict[str, Axis]:
     """The axes of a part; a plain number is one of a single value."""
-    plain, axes = numbers_of(where, head, body)
+    plain, axes = numbers_of(where, head, body, counts)
     return axes | {f"{head}.{k}": Axis.values(v) for k, v in plain.items()}
 
 
-def numbers_of(where: str, head: str, body: object) -> tuple[Body, dict[str, Axis]]:
-    """Plain numbers by field, and axes by path; nested tables are parts."""
+def numbers_of(
+    where: str, head: str, body: object, counts: Collection[str] = ()
+) -> tuple[Body, dict[str, Axis]]:
+    """Plain numbers by field, and axes by path; nested tables are parts.
+
+    ``counts``: paths of which ``[low, high]`` are all whole numbers between.
+    """
     if not is_table(body):
         raise InputError(where, head, body, f"a table [{head}]")
     plain: Body = {}
     axes: dict[str, Axis] = {}
     for key, value in body.items():
         path = f"{head}.{key}"
+        if is_list(value) and path in counts and len(value) == 2:
+            value = {"integers": value}
         if is_table(value) and not value.keys() & AXES:
-            inner, varied = numbers_of(where, path, value)
+            inner, varied = numbers_of(where, path, value, counts)
             plain |= {f"{key}.{k}": v for k, v in inner.items()}
             axes |= varied
         elif is_table(value):

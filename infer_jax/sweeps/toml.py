@@ -1,7 +1,7 @@
 """Reads a SPACE.toml: a space, an estimator and what to keep."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -210,26 +210,14 @@ def _silicon(where: str, body: Body) -> tuple[System, dict[str, Axis]]:
     if chiplets:  # its numbers are of the package from here on
         chip = scaled_dies(system.chip, system.chip.dies)
         system = dataclasses.replace(system, chip=chip)
-    counts = {path for path, known, _ in leaves(system.chip) if known["kind"] == "count"}
-    axes = axes_of(where, "hardware", _with_whole_bounds(body, counts))
+    fields = leaves(system.chip)
+    counts = {f"hardware.{path}" for path, known, _ in fields if known["kind"] == "count"}
+    axes = axes_of(where, "hardware", body, counts)
     for path, axis in axes.items():
-        field = path.removeprefix("hardware.")
-        if field in counts and any(float(x) % 1 for x in axis.steps):
-            raise InputError(where, f"chip.{field}", list(axis.steps), "whole numbers")
+        if path in counts and any(float(x) % 1 for x in axis.steps):
+            field = path.replace("hardware", "chip", 1)
+            raise InputError(where, field, list(axis.steps), "whole numbers")
     return system, axes
-
-
-def _with_whole_bounds(body: Body, counts: Collection[str], above: str = "") -> Body:
-    """The table with ``[low, high]`` of what is counted as the whole numbers between."""
-    found: Body = {}
-    for key, value in body.items():
-        path = f"{above}{key}"
-        if is_table(value):
-            value = _with_whole_bounds(value, counts, f"{path}.")
-        elif is_list(value) and path in counts and len(value) == 2:
-            value = {"integers": value}
-        found[key] = value
-    return found
 
 
 def _estimator(

@@ -1,7 +1,7 @@
 """The answer of ``chip``: what silicon holds, costs, draws and does, and what is published."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -114,9 +114,9 @@ class ChipResult(FigureResult):
 
     rows_key = "figures"
     system: SiliconSystem
-    figures: dict[str, float] = field(default_factory=dict[str, float])
-    ends: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
-    sizes: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    figures: dict[str, float]
+    ends: dict[str, tuple[float, ...]]
+    sizes: dict[str, dict[str, float]]
 
     @classmethod
     def of(cls, system: SiliconSystem, seed: int) -> "ChipResult":

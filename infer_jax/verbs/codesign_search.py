@@ -82,8 +82,7 @@ def _result(
     if spec.second is not None:
         second = {"name": spec.names[1]}
         for which, point in (("start", design.start), ("design", design.point)):
-            own = point.estimator
-            other = own.exchange(own.innermost, spec.second.innermost)
+            other = point.estimator.exchange(point.estimator.innermost, spec.second.innermost)
             second[which] = second_estimate(keep, point._replace(estimator=other))
     expected = None
     if spec.draws is not None:

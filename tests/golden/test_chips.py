@@ -21,7 +21,7 @@ from infer_jax.silicon.interfaces import (
     perimeter,
     stack,
 )
-from infer_jax.silicon.nodes import UNSEEN, deviations, node
+from infer_jax.silicon.nodes import UNSEEN, deviations, node, values
 from infer_jax.silicon.spread import ratios
 from infer_jax.silicon.wafers import harvested_yield
 from infer_jax.specs import Hierarchy
@@ -251,7 +251,7 @@ def test_power_of_arrays_and_memory_is_below_the_boards(row):
     """
     chip = load_system(row["chip"]).hardware.chip
     at, energy = node(row["node"]), power.OperationEnergy()
-    each = 0.5 * power.element_energy(power.multiply_energy(10.0, energy), 10.0, 1.0, at, energy)
+    each = 0.5 * power.element_energy(power.product_energy(16, 10.0, energy), 10.0, 1.0, at, energy)
     each += power.operand_energy(float(row["rows"]), float(row["columns"]), 2.0, at, energy)
     byte = interface("hbm2e").energy if row["node"] == "n7" else interface("hbm3").energy
     drawn = chip.flops_16 * each + chip.memory_bandwidth * byte
@@ -340,18 +340,13 @@ def test_ratios_are_those_of_the_fit_and_hold_for_a_maker_that_is_left_out():
 
 def test_prices_of_packages_by_area():
     # 1,100 USD of B200, on 2,739 mm2 by TrendForce, and 750 of H100 with six places for stacks
-    price, scale = packages_price()
+    price, scale = (values("packages", "cowos")[x] for x in ("price", "scale"))
     footprint = float(stack("hbm3").footprint)
     for chip, size, stacks in (("B200", 1600 * MM2, 8), ("H100", 814 * MM2, 6)):
         row = next(x for x in lines("bills") if x["chip"] == chip)
         carrier = scale * (size + stacks * footprint)
         assert carrier * price == pytest.approx(float(row["package_usd"]), rel=0.08)
     assert scale * (1600 * MM2 + 8 * footprint) == pytest.approx(2739 * MM2, rel=0.01)
-
-
-def packages_price():
-    cowos = bill.assembly("cowos")
-    return float(cowos.price), float(cowos.scale)
 
 
 def test_bills_are_within_what_is_published():

@@ -11,6 +11,7 @@ from infer_jax.estimators import make
 from infer_jax.silicon import accelerator, bill, interfaces, wafers
 from infer_jax.silicon.bill import Ownership
 from infer_jax.silicon.chips import load_accelerator
+from infer_jax.silicon.nodes import values
 from infer_jax.specs import Hierarchy
 
 from ..physics.derivatives import agree_at, finite_at
@@ -110,7 +111,7 @@ def test_a_die_that_does_not_hold_wastes_its_base_and_its_neighbours():
 
 
 def test_switches_are_paid_and_powered_by_the_share_that_links_use():
-    chip, one = a100(), interfaces.switch("nvswitch3")
+    chip, one = a100(), interfaces.Switch.of(**values("switches", "nvswitch3"))
     with_switch = chip.replace(switch=one)
     assert float(interfaces.switch_share(one, 300e9)) == 12 / 64  # twelve links of 25 GB/s
     own = chip.owner
@@ -152,7 +153,7 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_gradients_at_ordinary_points(name):
     bound = a100(limit=250, active=107.5, voltage=0.6).replace(
-        switch=interfaces.switch("nvswitch3")
+        switch=interfaces.Switch.of(**values("switches", "nvswitch3"))
     )
     agree_at(PARTS[name], (a100(),), (bound,), (chiplets(limit=500, active=37.5),))
 

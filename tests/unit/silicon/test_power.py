@@ -1,5 +1,7 @@
 """Power, throttling, interfaces, carbon, bills and rent: closed forms and slopes."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +43,7 @@ def test_energies_are_those_of_the_table_between_which_the_law_goes():
     # Jouppi et al. 2021, Table 2, pJ at 7 nm: bfloat16, IEEE 16 and 32 bits
     energy = power.OperationEnergy()
     for bits, printed, most in ((7, 0.21, 1e-6), (10, 0.34, 0.03), (23, 1.31, 1e-6)):
-        found = float(power.multiply_energy(float(bits), energy)) * 1e12
+        found = float(power.product_energy(16, float(bits), energy)) * 1e12
         assert found == pytest.approx(printed, rel=most)
     # and of additions: bfloat16, IEEE 16 and 32 bits, by the bits of mantissa
     for bits, printed in ((8, 0.11), (11, 0.16), (24, 0.38)):
@@ -52,7 +54,7 @@ def test_energies_are_those_of_the_table_between_which_the_law_goes():
 def test_narrow_products_are_summed_among_each_other():
     # of E4M3, two in place of one: two products, one exact sum of 8 bits and one in 32
     energy, at = power.OperationEnergy(), node("n7")
-    each = power.narrow_energy(3.0, energy)
+    each = power.product_energy(8, 3.0, energy)
     assert float(each) * 1e12 == pytest.approx(0.07 / 4 + 0.007)  # a quarter of 8 bits by 8
     found = float(power.element_energy(each, 3.0, 2.0, at, energy)) * 1e12
     assert found == pytest.approx(2 * 0.0245 + 0.11 + 0.38, rel=1e-6)
@@ -66,7 +68,8 @@ def test_operands_by_brute_force():
     agree_at(power.operand_energy, (16.0, 32.0, 2.0, at, energy))
     agree_at(power.element_energy, (1e-13, 10.0, 2.0, at, energy))
     finite_at(power.element_energy, (1e-13, 10.0, 1.0, at, energy), (0.0, 0.0, 0.0, at, energy))
-    agree_at(power.narrow_energy, (3.0, energy))
+    for bits in (16, 8):
+        agree_at(partial(power.product_energy, bits), (3.0, energy))
 
 
 def test_interfaces_and_stacks_add_up():
