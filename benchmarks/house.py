@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_780,
-    "lines of code of the package": 40_304,
-    "lines of the package": 70_010,
+    "lines of code of the front": 10_774,
+    "lines of code of the package": 40_208,
+    "lines of the package": 69_856,
     "files of the package": 471,
     "lines of experiments": 11_107,
-    "lines of tests": 31_954,
+    "lines of tests": 31_953,
     "functions and classes with bare names": 8,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
