@@ -97,14 +97,14 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
     (True, 1.0)
     """
 
-    def kept(tokens: Array) -> Array:
+    def characteristic_time(tokens: Array) -> Array:
         def surplus(time: Array) -> Array:
             once = (1.0 - turns.again) * time
             return turns.left * (turns.again * turns.waited(time) + once) - tokens
 
         return crossing(surplus, jnp.asarray(0.0), jnp.asarray(LONGEST))
 
-    stays = jax.vmap(kept)(jnp.cumsum(room))
+    stays = jax.vmap(characteristic_time)(jnp.cumsum(room))
     shares = jnp.diff(jax.vmap(turns.within)(stays), prepend=0.0)
     return TierHits(stays, shares, turns.again * turns.left * shares)
 
