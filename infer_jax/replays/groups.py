@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from infer_jax.errors import InputError
@@ -29,6 +30,7 @@ from infer_jax.replays.routers import (
     Cluster,
     QueueLoad,
     ServerGroup,
+    Windows,
     check_servers,
     load_of,
 )
@@ -43,6 +45,7 @@ def replay_copies(
     requests: Requests,
     concurrency: Array | None = None,
     begins: Beginnings | None = None,
+    windows: Windows | None = None,
     *,
     copies: int,
     router: str,
@@ -52,7 +55,8 @@ def replay_copies(
     """Serve all requests by ``copies`` of a server, each by the same ``rules``.
 
     A router sends each request to a copy when it arrives, by what the copies have then: requests
-    that run are those in the pass that runs. ``begins``: of prompts, for a router by prefix.
+    that run are those in the pass that runs. ``begins``: of prompts, for a router by prefix;
+    ``windows``: when each copy takes requests, for copies that start late or leave.
     ``width`` and ``turns`` as of ``replay``, of each copy.
 
     Raises:
@@ -61,7 +65,7 @@ def replay_copies(
     check_servers("replay_copies", "copies", copies, router, ROUTERS)
     if router in BY_PREFIX and begins is None:
         raise InputError("replay_copies", "begins", None, f"those of prompts, for {router}")
-    group = CopyGroup(step, rules, requests, concurrency, router, begins)
+    group = CopyGroup(step, rules, requests, concurrency, router, begins, windows=windows)
     return group.replay(copies, width, turns)
 
 
@@ -75,12 +79,14 @@ def serve_copies(
     copies: int,
     router: str,
     concurrency: int | None = None,
+    windows: Windows | None = None,
 ) -> RoutedLog:
     """Serve all requests, as ``replay_copies`` does, and see that no copy has one it never holds.
 
     Raises:
         InputError: as ``serve``; fewer than one copy, an unknown router, one by prefix without
-            prefixes, rules that do not look for requests before every pass.
+            prefixes, rules that do not look for requests before every pass, windows in which a
+            request finds no copy.
     """
     check_servers("serve_copies", "copies", copies, router, ROUTERS)
     if float(rules.poll) > 1:
@@ -91,8 +97,16 @@ def serve_copies(
             allowed = "one by load: requests have no prefixes"
             raise InputError("serve_copies", "router", router, allowed)
         begins = Beginnings.of(requests.prefixes, requests.prompt)
+    if windows is not None:
+        times = np.asarray(requests.arrival)[: int(requests.count), None]
+        alone = ~np.any((windows.begin <= times) & (times < windows.end), axis=1)
+        if alone.any():
+            at = f"{float(times[alone.argmax(), 0]):g} s"
+            raise InputError(
+                "serve_copies", "windows", f"none open at {at}", "one at every request"
+            )
     how = {"copies": int(copies), "router": router}
-    return serve_by(_copies_program, step, rules, requests, concurrency, begins, **how)
+    return serve_by(_copies_program, step, rules, requests, concurrency, begins, windows, **how)
 
 
 class Planned(NamedTuple):

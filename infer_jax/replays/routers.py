@@ -43,6 +43,17 @@ class QueueLoad(NamedTuple):
     tokens: Int[Array, " servers"]  # in the cache, and of prompts that wait; 0 where nobody asks
 
 
+class Windows(NamedTuple):
+    """When each server takes requests, s; after its end it finishes what it has, and leaves."""
+
+    begin: Float[Array, " servers"]
+    end: Float[Array, " servers"]
+
+    def open_at(self, time: Array) -> Array:
+        """Which servers take a request then."""
+        return (self.begin <= time) & (time < self.end)
+
+
 class Beginnings(NamedTuple):
     """How the prompt of each request begins, in whole blocks."""
 
@@ -82,9 +93,16 @@ class Beginnings(NamedTuple):
 
 
 def chosen(
-    router: str, load: QueueLoad, at: Array, begins: Beginnings | None, rank: Array
+    router: str,
+    load: QueueLoad,
+    at: Array,
+    begins: Beginnings | None,
+    rank: Array,
+    there: Array | None = None,
 ) -> Array:
     """The server that gets the request of number ``at``; ``rank`` has those of the ones before it.
+
+    ``there``: which servers take requests, all where it is None; turns and hashes go over these.
 
     ``round_robin``, ``shortest_queue`` (waiting and running requests) and ``minimum_tokens``:
     SGLang's ``--load-balance-method`` (sgl-project/sglang, python/sglang/srt/managers/
@@ -101,26 +119,40 @@ def chosen(
     ``HASHED_TOKENS`` tokens falls, or to the shortest queue if that has over ``MAX_LOAD`` times the
     mean.
     """
-    servers = load.waiting.shape[0]
-    queue = load.waiting + load.running
+    servers, queue = load.waiting.shape[0], load.waiting + load.running
+    if there is not None:
+        servers = jnp.sum(there, dtype=jnp.int32)
+        load = load._replace(tokens=jnp.where(there, load.tokens, UNREACHED))
+        order = jnp.argsort(~there, stable=True)  # those that take requests first
+
+    def numbered(k: Array) -> Array:
+        """The server of that number among those that take requests."""
+        return k if there is None else order[k]
+
     if router == "round_robin":
-        return jnp.remainder(at, servers)
+        return numbered(jnp.remainder(at, servers))
     if router == "minimum_tokens":
         return jnp.argmin(load.tokens)
     if router == "weighted_queue":
-        return jnp.argmin(WAITING * load.waiting + load.running)
-    shortest = jnp.argmin(queue)
+        weighted = WAITING * load.waiting + load.running
+        return jnp.argmin(weighted if there is None else jnp.where(there, weighted, UNREACHED))
+    shortest = jnp.argmin(queue if there is None else jnp.where(there, queue, UNREACHED))
     if router == "shortest_queue":
         return shortest
     assert begins is not None
     if router == "cache_aware":
-        most, least = jnp.max(queue), jnp.min(queue)
+        here = True if there is None else there
+        most = jnp.max(queue, initial=0, where=here)
+        least = jnp.min(queue, initial=UNREACHED, where=here)
         uneven = (most - least > UNEVEN_REQUESTS) & (most > UNEVEN_RATIO * least)
         known = (jnp.asarray(begins.share)[at] > MIN_SHARE) & ~uneven
-        return jnp.where(known, rank[jnp.asarray(begins.like)[at]], shortest)
-    home = jnp.floor(jnp.asarray(begins.home)[at] * servers).astype(shortest.dtype)
+        alike = rank[jnp.asarray(begins.like)[at]]
+        known = known if there is None else known & there[alike]
+        return jnp.where(known, alike, shortest)
+    home = numbered(jnp.floor(jnp.asarray(begins.home)[at] * servers).astype(shortest.dtype))
+    total = jnp.sum(queue if there is None else jnp.where(there, queue, 0))
     # whole numbers on both sides of a tie
-    return jnp.where(queue[home] * servers <= MAX_LOAD * (jnp.sum(queue) + 1), home, shortest)
+    return jnp.where(queue[home] * servers <= MAX_LOAD * (total + 1), home, shortest)
 
 
 def load_of(router: str, states: State, queues: Requests) -> QueueLoad:
@@ -167,7 +199,8 @@ class ServerGroup:
     """What stays while the servers' states change: their pass, rules and requests, and the router.
 
     ``concurrency``: requests that may be in flight in all servers; ``begins``: how prompts begin,
-    where the router compares them; ``common``: seconds of the part of a pass that all run together.
+    where the router compares them; ``common``: seconds of the part of a pass that all run together;
+    ``windows``: when each server takes requests, at all times where it is None.
     """
 
     step: StepTime
@@ -177,6 +210,7 @@ class ServerGroup:
     router: str
     begins: Beginnings | None = None
     common: Callable[..., Array] | None = None
+    windows: Windows | None = None
 
     def __post_init__(self) -> None:
         given = self.requests, self.begins
@@ -231,8 +265,9 @@ class ServerGroup:
 
         def send(carry: tuple[Cluster, QueueLoad]) -> tuple[Cluster, QueueLoad]:
             c, load = carry
-            server = chosen(self.router, load, c.sent, self.begins, c.server)
             time = now if held else self.requests.arrival[c.sent]
+            there = None if self.windows is None else self.windows.open_at(time)
+            server = chosen(self.router, load, c.sent, self.begins, c.server, there)
             more = load._replace(
                 waiting=load.waiting.at[server].add(1),
                 tokens=load.tokens.at[server].add(self.requests.prompt[c.sent]),

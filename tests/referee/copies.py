@@ -172,11 +172,24 @@ class Copy:
 class Router:
     """Where the next request goes; ``names`` are those of the full blocks of each prompt."""
 
-    def __init__(self, kind: str, names: Sequence[Sequence[Any]] = (), homes: Sequence[float] = ()):
-        self.kind, self.names, self.homes = kind, names, homes
+    def __init__(
+        self,
+        kind: str,
+        names: Sequence[Sequence[Any]] = (),
+        homes: Sequence[float] = (),
+        windows: Sequence[tuple[float, float]] = (),
+    ):
+        self.kind, self.names, self.homes, self.windows = kind, names, homes, windows
         self.copy: list[int] = []  # of each request so far
 
     def send(self, r: Request, copies: list[Copy], block: int) -> int:
+        """A copy among those that take requests now, by its place in the list of these."""
+        there = [k for k, (a, b) in enumerate(self.windows) if a <= r.arrival < b]
+        there = there if self.windows else list(range(len(copies)))
+        self.copy.append(there[self._choose(r, [copies[k] for k in there], block)])
+        return self.copy[-1]
+
+    def _choose(self, r: Request, copies: list[Copy], block: int) -> int:
         queue = [len(c.waiting()) + len(c.running()) for c in copies]
         loads = {
             "round_robin": [(k - r.index) % len(copies) for k in range(len(copies))],
@@ -193,7 +206,6 @@ class Router:
         if self.kind == "prefix_hash":
             home = int(self.homes[r.index] * len(copies))
             k = home if queue[home] <= 1.25 * (sum(queue) + 1) / len(copies) else k
-        self.copy.append(k)
         return k
 
     def _alike(self, one: int, other: int) -> int:

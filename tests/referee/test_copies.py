@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
+from infer_jax.errors import InputError
 from infer_jax.replays import (
     Prefixes,
     Requests,
     RoutedLog,
     replay_copies,
+    serve_copies,
+    vllm as vllm_rules,
 )
-from infer_jax.replays.routers import BY_PREFIX, Beginnings, QueueLoad, chosen
+from infer_jax.replays.routers import BY_PREFIX, Beginnings, QueueLoad, Windows, chosen
 
 from . import copies as referee
 from .block_pool import PooledVllm
@@ -38,11 +41,16 @@ from .test_prefix_caches import LENGTH, hashed, names, roomy
 pytestmark = pytest.mark.usefixtures("x64")
 
 
+FLEET = 4  # copies of a fleet, of which some are there at a time
+
+
 @partial(jax.jit, static_argnames=("copies", "router"), compiler_options=SHORT)
-def replayed(machine, rules, requests, concurrency, begins, *, copies, router) -> RoutedLog:
+def replayed(
+    machine, rules, requests, concurrency, begins, windows=None, *, copies, router
+) -> RoutedLog:
     how = {"copies": copies, "router": router, "width": 32, "turns": 2048}
     step = Partial(step_time, machine)
-    return replay_copies(step, rules, requests, concurrency, begins, **how)
+    return replay_copies(step, rules, requests, concurrency, begins, windows, **how)
 
 
 def requests_of(case: Case, server: Server, seed: int, copies: int) -> Drawn:
@@ -97,6 +105,55 @@ def test_vllms_copies(router):
         shares.append(sum(r.cached for r in theirs) / d.prompt.sum())
         preempted += sum(r.preempted for r in theirs)
     assert 0.1 < np.mean(shares) < 0.9 and preempted > 10
+
+
+def fleet_of(seed: int, d: Drawn) -> Windows:
+    """Copies that are there from the start, start late, or leave while requests come."""
+    random, last = np.random.default_rng(seed), float(d.arrival[-1])
+    begin = np.where(random.random(FLEET) < 0.5, 0.0, random.uniform(0.0, last, FLEET))
+    end = begin + random.uniform(0.2, 1.2, FLEET) * last
+    begin[0], end[0] = 0.0, last + 1.0
+    return Windows(jnp.asarray(begin), jnp.asarray(end))
+
+
+def check_fleets(router: str, count: int) -> None:
+    """Every event of random small fleets: starts, departures, what is left when one leaves."""
+    late = 0
+    for i, case in enumerate(small(count, 500)):
+        case = case._replace(concurrency=None)
+        server = vllm(case, overlap=i % 2 > 0)
+        d = requests_of(case, server, 700 + i, FLEET)
+        windows = fleet_of(i, d)
+        front = referee.Router(router, windows=list(zip(*map(np.asarray, windows), strict=True)))
+        how = {"copies": FLEET, "router": router}
+        log = replayed(machine_of(case), server.rules, Requests.of(*d), None, None, windows, **how)
+        theirs = referee.serve(
+            lambda b, c, n, p: float(step_time(case.machine, b, c, n, p)),  # noqa: B023
+            [server.engine() for _ in range(FLEET)], d.lengths(), front,
+        )  # fmt: skip
+        assert np.asarray(log.rank)[:FEW].tolist() == front.copy
+        compare(log, theirs, f"{server.rules}: ")
+        late += sum(r.last > float(windows.end[k]) for r, k in zip(theirs, front.copy, strict=True))
+    assert late > 0  # some drain
+
+
+@pytest.mark.parametrize("router", ["shortest_queue", "round_robin"])
+def test_copies_that_come_and_go(router):
+    check_fleets(router, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("router", ["shortest_queue", "round_robin", "weighted_queue"])
+def test_two_hundred_fleets_whose_copies_come_and_go(router):
+    check_fleets(router, 200)
+
+
+def test_a_request_without_a_copy_is_refused():
+    with pytest.raises(InputError, match="none open at 2 s"):
+        requests = Requests.of([0.0, 2.0], [10, 10], [2, 2])
+        gone = Windows(np.zeros(2), np.ones(2))
+        step = Partial(lambda c, decoding, context, new, pairs: c, 0.01)
+        serve_copies(step, vllm_rules(blocks=9, slots=2), requests, 2, "round_robin", windows=gone)
 
 
 def test_beginnings_are_those_of_the_blocks():
