@@ -119,36 +119,35 @@ def chosen(
     ``HASHED_TOKENS`` tokens falls, or to the shortest queue if that has over ``MAX_LOAD`` times the
     mean.
     """
-    servers, queue = load.waiting.shape[0], load.waiting + load.running
-    if there is not None:
-        servers = jnp.sum(there, dtype=jnp.int32)
-        load = load._replace(tokens=jnp.where(there, load.tokens, UNREACHED))
-        order = jnp.argsort(~there, stable=True)  # those that take requests first
+    queue = load.waiting + load.running
+    servers = len(queue) if there is None else jnp.sum(there, dtype=jnp.int32)
+
+    def least(values: Array) -> Array:
+        """The first server with the least, of those that take requests."""
+        return jnp.argmin(values if there is None else jnp.where(there, values, UNREACHED))
 
     def numbered(k: Array) -> Array:
         """The server of that number among those that take requests."""
-        return k if there is None else order[k]
+        return k if there is None else jnp.argsort(~there, stable=True)[k]
 
     if router == "round_robin":
         return numbered(jnp.remainder(at, servers))
     if router == "minimum_tokens":
-        return jnp.argmin(load.tokens)
+        return least(load.tokens)
     if router == "weighted_queue":
-        weighted = WAITING * load.waiting + load.running
-        return jnp.argmin(weighted if there is None else jnp.where(there, weighted, UNREACHED))
-    shortest = jnp.argmin(queue if there is None else jnp.where(there, queue, UNREACHED))
+        return least(WAITING * load.waiting + load.running)
+    shortest = least(queue)
     if router == "shortest_queue":
         return shortest
     assert begins is not None
     if router == "cache_aware":
         here = True if there is None else there
         most = jnp.max(queue, initial=0, where=here)
-        least = jnp.min(queue, initial=UNREACHED, where=here)
-        uneven = (most - least > UNEVEN_REQUESTS) & (most > UNEVEN_RATIO * least)
-        known = (jnp.asarray(begins.share)[at] > MIN_SHARE) & ~uneven
+        few = jnp.min(queue, initial=UNREACHED, where=here)
+        uneven = (most - few > UNEVEN_REQUESTS) & (most > UNEVEN_RATIO * few)
         alike = rank[jnp.asarray(begins.like)[at]]
-        known = known if there is None else known & there[alike]
-        return jnp.where(known, alike, shortest)
+        known = (jnp.asarray(begins.share)[at] > MIN_SHARE) & ~uneven
+        return jnp.where(known if there is None else known & there[alike], alike, shortest)
     home = numbered(jnp.floor(jnp.asarray(begins.home)[at] * servers).astype(shortest.dtype))
     total = jnp.sum(queue if there is None else jnp.where(there, queue, 0))
     # whole numbers on both sides of a tie
