@@ -122,7 +122,7 @@ def chosen(
     queue = load.waiting + load.running
     servers = len(queue) if there is None else jnp.sum(there, dtype=jnp.int32)
 
-    def least(values: Array) -> Array:
+    def least_loaded(values: Array) -> Array:
         """The first server with the least, of those that take requests."""
         return jnp.argmin(values if there is None else jnp.where(there, values, UNREACHED))
 
@@ -133,10 +133,10 @@ def chosen(
     if router == "round_robin":
         return numbered(jnp.remainder(at, servers))
     if router == "minimum_tokens":
-        return least(load.tokens)
+        return least_loaded(load.tokens)
     if router == "weighted_queue":
-        return least(WAITING * load.waiting + load.running)
-    shortest = least(queue)
+        return least_loaded(WAITING * load.waiting + load.running)
+    shortest = least_loaded(queue)
     if router == "shortest_queue":
         return shortest
     assert begins is not None
