@@ -37,14 +37,14 @@ PROMPT = 300.0  # tokens, assumed
 WAVES = 10.0  # requests for each one in flight, assumed: a run is long enough for a steady state
 
 
+AS_STORED = rows.StoredFormats(rows.BF16, rows.BF16, rows.BF16, 2.0, 0.0)
+BLOCKS = rows.StoredFormats(rows.FP8, rows.FP8, rows.FP8, 2.0, 2.0)  # scales by block
+
+
 def _formats(precision: str, system: str) -> rows.StoredFormats:
-    if precision == "fp8":
-        return rows.StoredFormats(rows.FP8, rows.FP8, rows.FP8, 2.0, 2.0)
     if precision == "mxfp4":  # Hopper multiplies in 16 bits, Blackwell in 8
-        return rows.StoredFormats(
-            rows.BF16, (0.53, 16.0 if system == "h100_sxm" else 8.0), rows.BF16, 2.0, 0.0
-        )
-    return rows.StoredFormats(rows.BF16, rows.BF16, rows.BF16, 2.0, 0.0)
+        return rows.gpt_oss_formats(16.0 if system == "h100_sxm" else 8.0)
+    return BLOCKS if precision == "fp8" else AS_STORED
 
 
 def _power_row(cells: rows.Cells) -> rows.PooledRow:
@@ -72,10 +72,9 @@ def _power_row(cells: rows.Cells) -> rows.PooledRow:
 
 # bubbles between prompts of a pool that serves; decoding pools were always full
 POOL_SHARE = float(Disaggregated.of(target=Serving.of()).prefill_share)
-# attention and experts of DeepSeek's own checkpoint: scales by block; rows.BF16 cache, or
-# an rows.FP8 cache and experts in rows.NVFP4
+# attention and experts of DeepSeek's own checkpoint, or a cache in FP8 and experts in NVFP4
 FORMATS = {
-    "fp8": rows.StoredFormats(rows.FP8, rows.FP8, rows.FP8, 2.0, 2.0),
+    "fp8": BLOCKS,
     "fp4": rows.StoredFormats(rows.FP8, rows.NVFP4, rows.NVFP4, 1.0, 1.0),
 }
 PHASES = {"prefill": "prefill", "decode": "decode"}
@@ -124,16 +123,12 @@ def _node_row(cells: rows.Cells) -> rows.PooledRow:
     )
 
 
-def _table(name: str, columns: str, row: Callable[[rows.Cells], rows.PooledRow]) -> TableReader:
-    return TableReader(name, tuple(columns.split()), lambda lines: rows.rows_of(lines, row))
-
-
 # local runs, of AlexsJones/llmfit (@3f44fd3), crowd-sourced: one request at a time
 LOCAL = {"vllm": "vllm"}  # engines; llama.cpp and those that start it are not modelled here
 # 4 bits and a scale of 16 bits for each 128, multiplied in 16
 INT4 = rows.StoredFormats((0.516, 16.0), (0.516, 16.0), rows.BF16, 2.0, 0.0)
 LOCAL_FORMATS = {
-    "BF16": rows.StoredFormats(rows.BF16, rows.BF16, rows.BF16, 2.0, 0.0),
+    "BF16": AS_STORED,
     "FP8": rows.StoredFormats(rows.FP8, rows.FP8, rows.FP8, 2.0, 0.0),
     **dict.fromkeys(("AWQ", "GPTQ", "INT4"), INT4),
 }
@@ -168,23 +163,21 @@ def _local_row(cells: rows.Cells) -> rows.PooledRow:
     )
 
 
-TABLES = (
-    *readers.TABLES,
-    _table(
-        "local runs", "quantisation engine hw_class gpu gpus prompt output out_tok_s", _local_row
-    ),
-    _table(
-        "ML.ENERGY",
-        "gpu_model weight_precision num_gpus avg_batch_size avg_power_watts",
-        _power_row,
-    ),
-    TableReader("rates on H100", replays.COLUMNS, replays.read_rates),
-    _table(
+OWN = (
+    ("local runs", "quantisation engine hw_class gpu gpus prompt output out_tok_s", _local_row),
+    ("ML.ENERGY", "gpu_model weight_precision num_gpus avg_batch_size avg_power_watts", _power_row),
+    (
         "wide experts",
         "phase ranks tokens context copies kernels two_batch balanced pool",
         _node_row,
     ),
 )
+TABLES = (
+    *readers.TABLES,
+    TableReader("rates on H100", replays.COLUMNS, replays.read_rates),
+    *(TableReader(name, tuple(columns.split()), partial(rows.rows_of, read=row))
+      for name, columns, row in OWN),
+)  # fmt: skip
 
 
 def read(path: Path) -> rows.RowsRead:
