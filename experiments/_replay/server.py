@@ -1,19 +1,17 @@
 """A server as a measurement describes it: model, machine, engine arguments, and its replay."""
 
 import re
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax import Array
 from jax.tree_util import Partial
 
 from infer_jax.catalog import System, list_systems, load_system
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.footprint import EngineSettings, Overheads, memory
-from infer_jax.replays import Log, Requests, Rules, replay, replay_copies, vllm
+from infer_jax.replays import Requests, Rules, serve, serve_copies, vllm
 from infer_jax.specs import Architecture, Hardware
 
 UTILIZATION = 0.9  # --gpu-memory-utilization, the default of vLLM until 0.20
@@ -114,33 +112,18 @@ class Times(NamedTuple):
 
 def served(s: Server, model: Serving, requests: Requests) -> Times:
     """Times of all requests, replayed."""
-    count = int(requests.count)
-    turns = 2 ** int(np.ceil(np.log2(8 * count)))
-    width = 2 ** int(np.ceil(np.log2(float(s.rules.slots))))
-    table = _table(s._replace(rules=None), model)
-    ends = _program(table, s.rules, requests, width=width, turns=turns, copies=s.copies)
-    *ends, complete = (np.asarray(x) for x in ends)
-    assert complete, "a path with more entries than there is room for"
-    return Times(*(x[:count] for x in ends))
+    step = Partial(pass_time, _law(s._replace(rules=None), model))
+    names, count = ("ttft", "tpot", "latency"), int(requests.count)
+    if s.copies == 1:
+        log = serve(step, s.rules, requests)
+        return Times(*(np.asarray(getattr(log, name))[:count] for name in names))
+    routed = serve_copies(step, s.rules, requests, s.copies, ROUTER)
+    return Times(*(np.asarray(routed.of(name))[:count] for name in names))
 
 
 @jax.jit
-def _table(s: Server, model: Serving) -> PassLaw:
+def _law(s: Server, model: Serving) -> PassLaw:
     return PassLaw.of_context(model.context(shape(s.arch), s.hardware, s.plan))
-
-
-@partial(jax.jit, static_argnames=("width", "turns", "copies"))
-def _program(
-    table: PassLaw, rules: Rules, requests: Requests, *, width: int, turns: int, copies: int
-) -> tuple[Array, ...]:
-    step = Partial(pass_time, table)
-    if copies == 1:
-        log: Log = replay(step, rules, requests, width=width, turns=turns)
-        return log.ttft, log.tpot, log.latency, log.complete
-    routed = replay_copies(
-        step, rules, requests, copies=copies, router=ROUTER, width=width, turns=turns
-    )
-    return *(routed.of(name) for name in ("ttft", "tpot", "latency")), routed.complete
 
 
 STATISTICS = {

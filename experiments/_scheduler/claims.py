@@ -4,17 +4,13 @@ Machines, engines, lengths and loads are those of the referee (``tests/referee/s
 of them closed loops. The replay is that of whole lives, which equals the referee event for event.
 """
 
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.tree_util import Partial
 
-from infer_jax.replays import GuaranteedNoEvict, Requests, Rules, replay
-from infer_jax.replays.loops import sizes_of
+from infer_jax.replays import GuaranteedNoEvict, Requests, serve
 from tests.referee import serving
 from tests.referee.serving import Case, Machine, step_time
 
@@ -71,31 +67,11 @@ def _replayed(case: Case, rate: float, count: int, seed: int) -> tuple[float, ..
         arrival = np.cumsum(rng.gamma(1 / case.variability, case.variability / rate, count))
     e = case.engine
     rules = GuaranteedNoEvict.of(budget=e.budget, slots=e.slots, blocks=e.blocks, block=e.block)
-    sent = Requests.of(arrival, *lengths)
-    machine = Machine(*map(jnp.asarray, case.machine))
-    in_flight = None if loop is None else jnp.asarray(loop, jnp.int32)
-    turns = max(sizes_of(rules, sent)[1], 2**16)
-    *times, complete = _ends(machine, rules, sent, in_flight, width=256, turns=turns)
-    arrived, first, last = (np.asarray(x)[:count] for x in times)
-    assert complete, "there was room for the path"
+    step = Partial(step_time, Machine(*map(jnp.asarray, case.machine)))
+    log = serve(step, rules, Requests.of(arrival, *lengths), concurrency=loop)
     counted = slice(int(COUNTED_FROM * count), int(COUNTED_TO * count))
-    arrived, first, last, output = (x[counted] for x in (arrived, first, last, lengths[1]))
-    ttft, more = first - arrived, output > 1
-    tpot = (last - first)[more] / (output[more] - 1)
+    ttft, last = log.ttft[counted], log.last[counted]
+    tpot = np.asarray(log.tpot[counted])[lengths[1][counted] > 1]
     finished = (len(last) - 1) / float(np.ptp(last))
-    return ttft.mean(), tpot.mean(), finished, *np.percentile(ttft, (50, 90, 99))
-
-
-@partial(jax.jit, static_argnames=("width", "turns"))
-def _ends(
-    machine: Machine,
-    rules: Rules,
-    requests: Requests,
-    concurrency: Array | None,
-    *,
-    width: int,
-    turns: int,
-) -> tuple[Array, ...]:
-    step = Partial(step_time, machine)
-    log = replay(step, rules, requests, concurrency, width=width, turns=turns)
-    return log.arrival, log.first, log.last, log.complete
+    percentiles = np.percentile(ttft, (50, 90, 99))
+    return float(np.mean(ttft)), float(np.mean(tpot)), finished, *percentiles
