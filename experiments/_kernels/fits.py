@@ -31,8 +31,7 @@ def tabulated(tables: KernelTables, chip: Chip, folder: Path | None = None) -> I
         rows = tables.families[f"grouped.{stage}"].values
         if len(rows):
             yield grouped(tables.device, stage, rows, chip)
-    for kind in ("gqa", "mla"):
-        table = {"gqa": "mha", "mla": "mla"}[kind]
+    for kind, table in (("gqa", "mha"), ("mla", "mla")):
         rows = tables.families[f"{table}.decode"].values
         rows = rows[~np.all(rows[:, :3] == OTHER_KERNEL, axis=1)]
         if len(rows):
@@ -85,26 +84,16 @@ def _attending(kind: str, rows: np.ndarray, chip: Chip) -> Family:
     wide = 2 * second + third if latent else 2 * third
     held = (second + third if latent else 2 * second * third) * stored * context
     carried = n * wide * HELD if latent else 0.0
-    return families.attending(
-        f"{kind}_decode",
-        2 * n * wide * batch * context,
-        batch * (held + carried),
-        batch,
-        seconds,
-        labels(*rows[:, :3].T),
-        chip,
-        alone=latent,
-    )
+    sizes = (2 * n * wide * batch * context, batch * (held + carried), batch, seconds)
+    return families.attending(f"{kind}_decode", *sizes, labels(*rows[:, :3].T), chip, alone=latent)
 
 
 def _prompting(kind: str, rows: np.ndarray, chip: Chip) -> Family:
     n, second, third, length, seconds, _ = rows.T
     latent = kind == "mla"  # the width of a value is that of a key without its rotary part
     pair = 2 * n * (2 * second + third) if latent else 4 * n * third
-    shapes = labels(*rows[:, :3].T)
-    flops = pair * length**2 / 2
-    name = f"{kind}_prefill"
-    return families.prompting(name, flops, length, seconds, shapes, chip, ramp=not latent)
+    sizes = (pair * length**2 / 2, length, seconds, labels(*rows[:, :3].T))
+    return families.prompting(f"{kind}_prefill", *sizes, chip, ramp=not latent)
 
 
 def _recurring(tables: KernelTables, chip: Chip) -> Iterator[Family]:

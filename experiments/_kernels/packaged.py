@@ -48,10 +48,11 @@ def packaged(system: str, hardware: Hardware) -> Iterator[Family]:
     yield _all_reduce(root, hardware)
 
 
-def _read(
-    path: Path, columns: tuple[str, ...], same: dict[str, Any], least: dict[str, float]
-) -> Columns:
-    """A fixed sample of the rows with the ``same`` values, and with at least the ``least``."""
+def _read(path: Path, names: str, same: dict[str, Any], **least: float) -> Columns:
+    """A fixed sample of the rows with the ``same`` values, and with at least the ``least``.
+
+    Columns ``names``, and ``seconds``.
+    """
     try:
         import pyarrow.compute as pc  # pyright: ignore[reportMissingImports]
         from pyarrow import parquet  # pyright: ignore[reportMissingImports]
@@ -64,25 +65,22 @@ def _read(
             table = table.filter(getattr(compute, test)(table[name], value))
     chosen = np.random.default_rng(0).permutation(table.num_rows)[:SAMPLE]
     table = table.take(np.sort(chosen))
-    return {n: np.asarray(table[n].to_pylist(), float) for n in columns}
-
-
-def _seconds(rows: Columns) -> np.ndarray:
-    return 1e-3 * rows["latency"]
+    columns = {n: np.asarray(table[n].to_pylist(), float) for n in (*names.split(), "latency")}
+    return columns | {"seconds": 1e-3 * columns["latency"]}
 
 
 def _gemm(root: Path, chip: Chip) -> Family:
     path = root / "gemm" / ENGINE / "gemm_perf.parquet"
-    rows = _read(path, ("m", "k", "n", "latency"), {"gemm_dtype": "fp8"}, {"n": 512, "k": 512})
-    return families.products("gemm", rows["m"], rows["k"], rows["n"], _seconds(rows), FP8, chip)
+    rows = _read(path, "m k n", {"gemm_dtype": "fp8"}, n=512, k=512)
+    return families.products("gemm", *(rows[x] for x in ("m", "k", "n", "seconds")), FP8, chip)
 
 
 def _moe(root: Path, chip: Chip) -> Family:
-    path = root / "moe" / ENGINE / "moe_perf.parquet"
-    shape = ("hidden_size", "inter_size", "topk", "num_experts")
-    names = ("num_tokens", *shape, "moe_tp_size", "moe_ep_size", "latency")
+    shape = "hidden_size inter_size topk num_experts"
     kind = {"moe_dtype": "fp8", "distribution": "balanced"}
-    rows = _read(path, names, kind | {"kernel_source": "moe_torch_flow_cutlass"}, {})
+    kind["kernel_source"] = "moe_torch_flow_cutlass"
+    path = root / "moe" / ENGINE / "moe_perf.parquet"
+    rows = _read(path, f"num_tokens {shape} moe_tp_size moe_ep_size", kind)
     experts, visits = rows["num_experts"], rows["num_tokens"] * rows["topk"]
     active = np.minimum(experts, visits) / rows["moe_ep_size"]  # none twice before all once
     width, inner = rows["hidden_size"], rows["inter_size"] / rows["moe_tp_size"]
@@ -92,8 +90,8 @@ def _moe(root: Path, chip: Chip) -> Family:
         np.stack([np.maximum(visits / experts, 1.0)] * 2),
         np.stack([width, inner]),
         np.stack([2.0 * inner, width]),
-        _seconds(rows),
-        labels(*(rows[name] for name in shape)),
+        rows["seconds"],
+        labels(*(rows[name] for name in shape.split())),
         FP8,
         chip,
     )
@@ -101,57 +99,47 @@ def _moe(root: Path, chip: Chip) -> Family:
 
 def _attention(root: Path, chip: Chip) -> Iterator[Family]:
     """Heads of 128 that see all tokens, in 16 bits."""
-    folder, width = root / "attention" / ENGINE, 128.0
+    folder, width, names = root / "attention" / ENGINE, 128.0, "num_heads num_key_value_heads"
     plain = {"kv_cache_dtype": "bfloat16", "attn_dtype": "bfloat16", "head_dim": 128}
     plain["window_size"] = 0
-    names = ("num_heads", "num_key_value_heads", "batch_size", "latency")
 
     path = folder / "generation_attention_perf.parquet"
-    rows = _read(path, (*names, "step"), plain, {"step": 255})
+    rows = _read(path, f"{names} batch_size step", plain, step=255)
     small = rows["num_heads"] <= LARGEST_GROUP * rows["num_key_value_heads"]
     rows = {name: values[small] for name, values in rows.items()}
-    heads, kv, batch, pairs = _sizes(rows, "step")
+    heads, kv, batch = (rows[name] for name in (*names.split(), "batch_size"))
+    pairs, seconds = batch * rows["step"], rows["seconds"]
     flops, moved = 4 * heads * width * pairs, 2 * kv * width * HELD * pairs
-    shapes = labels(heads, kv)
-    yield families.attending("gqa_decode", flops, moved, batch, _seconds(rows), shapes, chip)
+    yield families.attending("gqa_decode", flops, moved, batch, seconds, labels(heads, kv), chip)
 
     path = folder / "context_attention_perf.parquet"
-    rows = _read(path, (*names, "isl"), plain, {"isl": 256})
-    heads, kv, _, pairs = _sizes(rows, "isl")
-    flops = 2 * heads * width * pairs * rows["isl"]
-    shapes = labels(heads, kv)
-    yield families.prompting("gqa_prefill", flops, rows["isl"], _seconds(rows), shapes, chip)
-
-
-def _sizes(rows: Columns, length: str) -> tuple[np.ndarray, ...]:
-    batch = rows["batch_size"]
-    return rows["num_heads"], rows["num_key_value_heads"], batch, batch * rows[length]
+    rows = _read(path, f"{names} batch_size isl", plain, isl=256)
+    heads, kv, length = (rows[name] for name in (*names.split(), "isl"))
+    flops, seconds = 2 * heads * width * rows["batch_size"] * length * length, rows["seconds"]
+    yield families.prompting("gqa_prefill", flops, length, seconds, labels(heads, kv), chip)
 
 
 def _latent(root: Path, chip: Chip) -> Iterator[Family]:
-    folder = root / "mla" / ENGINE
+    folder, names = root / "mla" / ENGINE, "num_heads batch_size"
     plain = {"kv_cache_dtype": "bfloat16", "mla_dtype": "bfloat16"}
-    names = ("num_heads", "batch_size", "latency")
 
-    rows = _read(folder / "generation_mla_perf.parquet", (*names, "step"), plain, {"step": 255})
-    heads, batch, context = rows["num_heads"], rows["batch_size"], rows["step"]
+    rows = _read(folder / "generation_mla_perf.parquet", f"{names} step", plain, step=255)
+    heads, batch, context, seconds = (rows[x] for x in (*names.split(), "step", "seconds"))
     wide, held = 2 * 512 + 64, (512 + 64) * HELD
     flops, moved = 2 * heads * wide * batch * context, batch * (held * context + heads * wide * 2)
-    results = families.attending
-    seconds, shapes = _seconds(rows), labels(heads)
-    yield results("mla_decode", flops, moved, batch, seconds, shapes, chip, alone=True)
+    sizes = (flops, moved, batch, seconds, labels(heads))
+    yield families.attending("mla_decode", *sizes, chip, alone=True)
 
-    rows = _read(folder / "context_mla_perf.parquet", (*names, "isl"), plain, {"isl": 256})
-    heads, length = rows["num_heads"], rows["isl"]
+    rows = _read(folder / "context_mla_perf.parquet", f"{names} isl", plain, isl=256)
+    heads, length, seconds = (rows[x] for x in ("num_heads", "isl", "seconds"))
     flops = heads * (128 + 64 + 128) * length**2 * rows["batch_size"]
-    yield families.prompting("mla_prefill", flops, length, _seconds(rows), labels(heads), chip)
+    yield families.prompting("mla_prefill", flops, length, seconds, labels(heads), chip)
 
 
 def _all_reduce(root: Path, hardware: Hardware) -> Family:
     """Our all-reduce inside the fast domain, fitted in the share of the link it reaches."""
     path = root / "comm" / "nccl" / NCCL / "nccl_perf.parquet"
-    names = ("num_gpus", "message_size", "latency")
-    rows = _read(path, names, {"op_name": "all_reduce", "nccl_dtype": "half"}, {})
+    rows = _read(path, "num_gpus message_size", {"op_name": "all_reduce", "nccl_dtype": "half"})
     network = hardware.network
     assert isinstance(network, Hierarchy)
 
@@ -163,7 +151,8 @@ def _all_reduce(root: Path, hardware: Hardware) -> Family:
         size, protocols = 2.0 * elements, model.protocols
         return collectives.nccl_tree(ranks, 1.0, size, link, protocols, reduces=True)  # pyright: ignore[reportArgumentType]
 
-    columns = (rows["num_gpus"], rows["message_size"])
-    start, seconds = Kernels.corrected(), _seconds(rows)
-    names = ("link_share",)
-    return Family("all_reduce", law, start, names, columns, seconds, labels(rows["num_gpus"]))
+    ranks, start = rows["num_gpus"], Kernels.corrected()
+    columns = (ranks, rows["message_size"])
+    return Family(
+        "all_reduce", law, start, ("link_share",), columns, rows["seconds"], labels(ranks)
+    )
