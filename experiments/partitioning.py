@@ -45,7 +45,7 @@ def fit(file: File = measured.FILE) -> dict[str, Any]:
             (k, f"{v:.4g}", f"{spread[k][0]:.3g} to {spread[k][1]:.3g}")
             for k, v in result.values.items()
         ]
-        median, worst = calibration.summary(result)
+        median, worst = calibration.summary(result.errors)
         note = f"{len(used)} cells, median error {median:.1%}, worst {worst:.1%}"
         _report.show(name, ("coefficient", "value", "80 % interval"), shown, note)
         headline[name] = {"median_error": median, "worst_error": worst, **result.values}

@@ -17,27 +17,13 @@ from infer_jax.estimators.partitioning import Partitioning
 from infer_jax.specs import Hardware
 
 EFFICIENCIES = ("flop_cap", "memory_cap", "network_cap")
-NAMES: tuple[str, ...] = (
-    *EFFICIENCIES,
-    "half_width",
-    "collective",
-    "layer_overhead",
-    "hidden_memory",
-    "hidden_network",
-)
 BASELINE = ("flop_cap", "memory_cap", "layer_overhead")
 PRIORS = {name: Prior(1.0, 0.25) for name in EFFICIENCIES}
 BOUNDS = {"collective": (0.0, 50e-6), "layer_overhead": (0.0, 5e-3), "half_width": (0.0, 2e4)}
-START = {
-    "flop_cap": 0.7,
-    "memory_cap": 0.7,
-    "network_cap": 0.7,
-    "half_width": 1000.0,
-    "collective": 3e-6,
-    "layer_overhead": 1e-5,
-    "hidden_memory": 0.5,
-    "hidden_network": 0.5,
-}
+START = dict.fromkeys(EFFICIENCIES, 0.7)
+START |= {"half_width": 1000.0, "collective": 3e-6, "layer_overhead": 1e-5}
+START |= {"hidden_memory": 0.5, "hidden_network": 0.5}
+NAMES = tuple(START)
 
 
 def fitted(
@@ -89,7 +75,7 @@ def _settings(names: Sequence[str]) -> tuple[Partitioning, dict[str, Prior], dic
     return begin, priors, {name: b for name, b in BOUNDS.items() if name in names}
 
 
-def summary(result: Fit) -> tuple[float, float]:
-    """(median, worst) absolute relative error of a fit."""
-    errors = np.abs(result.errors)
-    return float(np.median(errors)), float(errors.max())
+def summary(errors: np.ndarray) -> tuple[float, float]:
+    """(median, worst) absolute relative error."""
+    size = np.abs(errors)
+    return float(np.median(size)), float(size.max())

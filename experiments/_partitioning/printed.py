@@ -30,12 +30,12 @@ def contexts() -> list[Context]:
     """Table 1: the longest contexts of PaLM 540B, heads padded to 64, on 64 chips."""
     hardware, results = partitioning_hardware("tpu_v4"), []
     for row in printed_rows("partitioning_contexts.csv"):
-        arch = partitioning_model("PaLM_540B", multihead=row["attention"] == "multihead")
-        by = float(row["attention"] == "multiquery_batch")
-        plan, batch = slice_of(64, layout=1.0, attention=by), float(row["batch"])
+        kind, batch = row["attention"], float(row["batch"])
+        arch = partitioning_model("PaLM_540B", multihead=kind == "multihead")
+        plan = slice_of(64, layout=1.0, attention=float(kind == "multiquery_batch"))
         with jax.enable_x64(True):
             ours = max_context(arch, hardware, plan, jnp.asarray(batch), jnp.asarray(RESERVED))
-        results.append(Context(row["attention"], batch, float(row["tokens"]), float(ours)))
+        results.append(Context(kind, batch, float(row["tokens"]), float(ours)))
     return results
 
 

@@ -37,20 +37,13 @@ def contexts() -> dict[str, Any]:
 def settings() -> dict[str, Any]:
     """Tables 2 and 3, predicted and not fitted."""
     results = printed.settings()
-    rows = [
-        (
-            s.label,
-            s.row["latency_s"],
-            f"{s.seconds:.3g}",
-            f"{s.error:+.1%}",
-            f"{s.row['layout']}, {s.row['attention']}",
-            f"{s.layout}, {s.attention}",
-            verdict(abs(s.error) <= SETTING_WORST and s.right),
-        )
-        for s in results
-    ]
-    errors = np.abs([s.error for s in results])
-    median, worst = float(np.median(errors)), float(errors.max())
+    rows = []
+    for s in results:
+        layouts = (f"{s.row['layout']}, {s.row['attention']}", f"{s.layout}, {s.attention}")
+        figures = (s.row["latency_s"], f"{s.seconds:.3g}", f"{s.error:+.1%}")
+        good = verdict(abs(s.error) <= SETTING_WORST and s.right)
+        rows.append((s.label, *figures, *layouts, good))
+    median, worst = calibration.summary(np.asarray([s.error for s in results]))
     show(
         "Tables 2 and 3, predicted: seconds, and the fastest layout on the slice",
         ("setting", "theirs", "ours", "error", "their layout", "our layout", "verdict"),
@@ -69,52 +62,44 @@ def settings() -> dict[str, Any]:
 
 def cells(rows: Sequence[Cell], left_out: bool) -> dict[str, Any]:
     """Tables D.2 to D.4 beside the profile's coefficients, and by folds if asked."""
-    own = measured.own(list(rows))
+    own, gpus = measured.own(list(rows)), [c for c in rows if c.gpu]
     sums = [c for c in rows if c.series == SUM]
-    gpus = [c for c in rows if c.gpu]
     ours = {**times(own, "tpu_v4"), **times(sums, "tpu_v4"), **times(gpus, "a100_sxm")}
     for table in sorted({c.table for c in rows}):
         _print_table(table, [c for c in rows if c.table == table], ours)
-    errors = _errors(own, ours)
-    again, on_gpus = _errors(sums, ours), _errors(gpus, ours)
-    median, worst = float(np.median(np.abs(errors))), float(np.abs(errors).max())
-    ceiling = {
-        name: max(
-            (c.mfu_of(ours[c], chips * stages, 312e12) for c in gpus if c.gpu == name), default=0.0
-        )
-        for name, (chips, stages) in GPUS.items()
-    }
+
+    def errors(chosen: Sequence[Cell]) -> np.ndarray:
+        return np.asarray([ours[c] / c.seconds - 1.0 for c in chosen])
+
+    median, worst = calibration.summary(errors(own))
+    on_gpus = calibration.summary(errors(gpus))
+    chips, stages = GPUS["TP32"]
+    shares = (c.mfu_of(ours[c], chips * stages, 312e12) for c in gpus if c.gpu == "TP32")
     result = {
         "median_error": median,
         "worst_error": worst,
         "cells": len(own),
-        "sums_median_error": float(np.median(np.abs(again))),
-        "gpu_median_error": float(np.median(np.abs(on_gpus))),
-        "gpu_worst_error": float(np.abs(on_gpus).max()),
-        "tp32_most_mfu": ceiling["TP32"],
+        "sums_median_error": calibration.summary(errors(sums))[0],
+        "gpu_median_error": on_gpus[0],
+        "gpu_worst_error": on_gpus[1],
+        "tp32_most_mfu": max(shares, default=0.0),
         "parameters": len(calibration.NAMES),
     }
-    agrees = (
-        median <= WITHIN["median"]
-        and worst <= WITHIN["worst"]
-        and result["gpu_median_error"] <= WITHIN["GPUs"]
-    )
+    agrees = median <= WITHIN["median"] and worst <= WITHIN["worst"]
+    agrees &= on_gpus[0] <= WITHIN["GPUs"]
     if left_out:
-        folds = np.abs(calibration.left_out(own))
-        base = np.abs(calibration.left_out(own, calibration.BASELINE))
-        result |= {
-            "left_out_median_error": float(np.median(folds)),
-            "left_out_worst_error": float(folds.max()),
-            "baseline_median_error": float(np.median(base)),
-            "baseline_worst_error": float(base.max()),
-        }
-        agrees &= bool(np.median(folds) <= min(WITHIN["left out"], float(np.median(base))))
+        for name, names in (("left_out", calibration.NAMES), ("baseline", calibration.BASELINE)):
+            both = calibration.summary(calibration.left_out(own, names))
+            result |= dict(zip((f"{name}_median_error", f"{name}_worst_error"), both, strict=True))
+        agrees &= result["left_out_median_error"] <= min(
+            WITHIN["left out"], result["baseline_median_error"]
+        )
     show(
         "Tables D.2 to D.4 in all",
         ("figure", "ours"),
         [(k, f"{v:.1%}" if "error" in k else f"{v:.4g}") for k, v in result.items()],
     )
-    return {**result, "cells_agree": agrees}
+    return {**result, "cells_agree": bool(agrees)}
 
 
 def times(rows: list[Cell], system: str) -> dict[Cell, float]:
@@ -128,21 +113,11 @@ def times(rows: list[Cell], system: str) -> dict[Cell, float]:
     return dict(zip(rows, map(float, times), strict=True))
 
 
-def _errors(rows: Sequence[Cell], ours: dict[Cell, float]) -> np.ndarray:
-    return np.asarray([ours[c] / c.seconds - 1.0 for c in rows])
-
-
 def _print_table(table: str, rows: list[Cell], ours: dict[Cell, float]) -> None:
     columns = [*(f"MT-NLG 530B FasterTransformer {name}" for name in GPUS), *OWN[:2], SUM, OWN[2]]
+    at = {(c.batch, c.series): f"{c.seconds * 1e3:.0f} | {ours[c] * 1e3:.0f}" for c in rows}
     batches = sorted({c.batch for c in rows})
-    at = {(c.batch, c.series): c for c in rows}
-    lines = []
-    for batch in batches:
-        cells = [at.get((batch, series)) for series in columns]
-        texts = [
-            "-" if c is None else f"{c.seconds * 1e3:.0f} | {ours[c] * 1e3:.0f}" for c in cells
-        ]
-        lines.append((f"{batch:g}", *texts))
+    lines = [(f"{b:g}", *(at.get((b, series), "-") for series in columns)) for b in batches]
     first = rows[0]
     names = [c.replace("MT-NLG 530B FasterTransformer", "FT").replace(" 540B", "") for c in columns]
     show(
