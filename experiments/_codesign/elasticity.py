@@ -45,23 +45,17 @@ def analytic(hops: float, read: float) -> tuple[float, float]:
     return -x / (3.0 * x - hops), (2.0 * x - hops) / (3.0 * x - hops)
 
 
-def level4() -> Point:
-    """Level 4 with one request and no context, at the GPUs at which it is fastest."""
-    system = load_system(SYSTEM)
-    economics = make("economics.level4", system.coefficients)
-    arch = load_model(MODEL).architecture
-    point = Point(economics, arch, system.hardware, Workload.of(), Plan.of())
-    with jax.enable_x64(True):
-        times = np.asarray(jax.jit(_times)(point))
-    return point._replace(plan=Plan.of(tp=GRID[int(np.argmin(times))]))
+def tpot(point: Point) -> dict[str, Array]:
+    """TPOT as planned, seconds."""
+    one = point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
+    return {"tpot": one.tpot}
 
 
 def _times(point: Point) -> Array:
-    def tpot(chips: Array) -> Array:
-        plan = point.plan.replace(tp=chips)
-        return point.estimator.estimate(point.arch, point.hardware, point.workload, plan).tpot
+    def at(chips: Array) -> Array:
+        return tpot(point._replace(plan=point.plan.replace(tp=chips)))["tpot"]
 
-    return jax.vmap(tpot)(jnp.asarray(GRID))
+    return jax.vmap(at)(jnp.asarray(GRID))
 
 
 def fastest(point: Point) -> dict[str, Array]:
@@ -69,25 +63,33 @@ def fastest(point: Point) -> dict[str, Array]:
     return {"tpot": jnp.min(_times(point))}
 
 
+def level4() -> Point:
+    """Level 4 with one request and no context, at the GPUs at which it is fastest."""
+    system, arch = load_system(SYSTEM), load_model(MODEL).architecture
+    economics = make("economics.level4", system.coefficients)
+    point = Point(economics, arch, system.hardware, Workload.of(), Plan.of())
+    with jax.enable_x64(True):
+        times = np.asarray(jax.jit(_times)(point))
+    return point._replace(plan=Plan.of(tp=GRID[int(np.argmin(times))]))
+
+
 def tables() -> dict[str, Any]:
     """Print and return: closed form against its formula, level 4 beside, three changes."""
-    point = closed_point()
-    ours = {e.path: e.slope for e in elasticities(closed_form, point)}
+    point, at = closed_point(), level4()
+    slopes = {e.path: e.slope for e in elasticities(closed_form, point)}
+    ours = slopes["bandwidth"], slopes["hop"]
     hops = float(point["layers"]) * REDUCES * HOP
     theirs = analytic(hops, float(point["bytes"] / point["bandwidth"]))
-    at = level4()
-    reports = elasticities(lambda p: {"tpot": p.estimator.estimate(
-        p.arch, p.hardware, p.workload, p.plan).tpot}, at)  # fmt: skip
-    four = {e.path: e for e in reports}
+    reports = elasticities(tpot, at)
+    four = {e.path: e.slope for e in reports}
     latencies = [e for e in reports if e.path.startswith("estimator.protocols.*") and e.unit == "s"]
-    latency = sum(e.slope for e in latencies)
-    worst = max(abs(ours["bandwidth"] - theirs[0]), abs(ours["hop"] - theirs[1]))
-    memory = four["hardware.chip.memory_bandwidth"].slope
+    level = four["hardware.chip.memory_bandwidth"], sum(e.slope for e in latencies)
+    names = ("memory bandwidth", "latency of an all-reduce")
     rows = [
-        ("memory bandwidth", f"{theirs[0]:.6f}", f"{ours['bandwidth']:.6f}", f"{memory:.3f}"),
-        ("latency of an all-reduce", f"{theirs[1]:.6f}", f"{ours['hop']:.6f}", f"{latency:.3f}"),
-        ("kernel launch", "", "", f"{four['estimator.launch'].slope:.3f}"),
+        (name, f"{a:.6f}", f"{b:.6f}", f"{c:.3f}")
+        for name, a, b, c in zip(names, theirs, ours, level, strict=True)
     ]
+    rows.append(("kernel launch", "", "", f"{four['estimator.launch']:.3f}"))
     columns = ("elasticity of TPOT", "formula", "closed form", "level 4, fastest")
     note = (
         f"Llama 3 70B, 16 bits, one request. As latency goes to 0 they go to -1/3 and 2/3. Level 4 "
@@ -95,39 +97,37 @@ def tables() -> dict[str, Any]:
         "NCCL's protocols."
     )
     _report.show("Elasticities", columns, rows, note)
+    half = dict.fromkeys(
+        ("arch.blocks.*.*.weights.bytes", "arch.embedding.bytes", "arch.head.bytes"),
+        lambda x: 0.5 * x,
+    )
     changes = {
-        "half the bytes of every weight": {
-            "arch.blocks.*.*.weights.bytes": _half,
-            "arch.embedding.bytes": _half,
-            "arch.head.bytes": _half,
-        },
+        "half the bytes of every weight": half,
         "NVLink domain 8 to 72": {"hardware.network.domain": 72.0},
         "kernel launch 4 to 2 microseconds": {"estimator.launch": 2e-6},
     }
-    anew = what_if(fastest, at, changes)
-    held = what_if(lambda p: {"tpot": p.estimator.estimate(
-        p.arch, p.hardware, p.workload, p.plan).tpot}, at, changes)  # fmt: skip
+    held, anew = (
+        {name: x["tpot"] for name, x in what_if(law, at, changes).items()}
+        for law in (tpot, fastest)
+    )
     shown = [
-        (name, f"{100 * (1 / (1 + held[name]['tpot']) - 1):+.1f}",
-         f"{100 * (1 / (1 + anew[name]['tpot']) - 1):+.1f}")
+        (name, *(f"{100 * (1 / (1 + found[name]) - 1):+.1f}" for found in (held, anew)))
         for name in changes
-    ]  # fmt: skip
+    ]
     _report.show(
         "What it is worth in tokens per second, level 4, %",
         ("change", "same GPUs", "fastest anew"),
         shown,
         "The paper's rule of thumb for half the weight bytes: 2^(1/3), +26 %.",
     )
+    worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+    keys = ("bandwidth", "latency")
     return {
-        "closed_form": {"bandwidth": ours["bandwidth"], "latency": ours["hop"]},
-        "formula": {"bandwidth": theirs[0], "latency": theirs[1]},
+        "closed_form": dict(zip(keys, ours, strict=True)),
+        "formula": dict(zip(keys, theirs, strict=True)),
         "worst_difference": worst,
-        "level4": {"bandwidth": memory, "latency": latency, "gpus": float(at.plan.tp)},
-        "what_if_same_gpus": {k: v["tpot"] for k, v in held.items()},
-        "what_if_fastest_anew": {k: v["tpot"] for k, v in anew.items()},
+        "level4": {**dict(zip(keys, level, strict=True)), "gpus": float(at.plan.tp)},
+        "what_if_same_gpus": held,
+        "what_if_fastest_anew": anew,
         "agrees": worst < 1e-9,
     }
-
-
-def _half(x: float) -> float:
-    return 0.5 * x
