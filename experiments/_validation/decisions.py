@@ -6,6 +6,7 @@ it states was not in flight.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,10 +39,10 @@ class Regret(NamedTuple):
     """Regret in per cent, per cent of choices that broke the limit, mean regret of the others."""
 
     questions: int
-    median: float
-    mean: float
-    broken: float
-    kept: float
+    median: float = np.nan
+    mean: float = np.nan
+    broken: float = np.nan
+    kept: float = np.nan
 
 
 def is_plan(row: PooledRow) -> bool:
@@ -109,21 +110,19 @@ def regret(rows: Sequence[PooledRow], columns: Mapping[str, np.ndarray], among: 
             if not len(kept):
                 continue
             chosen = group[bound[group] <= limit]
-            order = np.lexsort((newest[chosen], hoped[chosen]))
             gained, breaks = 0.0, False
             if len(chosen):
-                choice = int(chosen[order[-1]])
+                choice = int(chosen[np.lexsort((newest[chosen], hoped[chosen]))[-1]])
                 breaks = bool(tpot[choice] > limit)
                 less = [i for i in alike[choice] if load[i] < load[choice] and tpot[i] <= limit]
                 gained = max(worth[less], default=0.0) if breaks else worth[choice]
             lost.append(100.0 * (1.0 - gained / worth[kept].max()))
             broken.append(breaks)
     if not lost:
-        return Regret(0, *[float("nan")] * 4)
+        return Regret(0)
     kept = np.asarray(lost)[~np.asarray(broken, bool)]
-    return Regret(len(lost), *(float(x) for x in (
-        np.median(lost), np.mean(lost), 100.0 * np.mean(broken), np.mean(kept)
-    )))  # fmt: skip
+    figures = (np.median(lost), np.mean(lost), 100.0 * np.mean(broken), np.mean(kept))
+    return Regret(len(lost), *map(float, figures))
 
 
 def of_split(times: PooledTimes, found: Predicted) -> dict[str, Any]:
@@ -162,19 +161,16 @@ def table(rows: Sequence[PooledRow], found: Mapping[str, Columns]) -> dict[str, 
     lines = []
     first, *others = [name for name, columns in found.items() if "tpot" in columns]
     own = _of_plans(rows, found, [first], plans)
-    parts = [(own, [first], "")]
+    parts = [(own, {first: first})]
     for other in others:
         both = _of_plans(rows, found, [first, other], plans)
-        again = [first] if len(both) < len(own) else []
-        parts.append((both, [*again, other], f" where {other} answers"))
-    for kept, names, words in parts:
-        for among in AMONG:
-            for name in names:
-                columns = {k: x[kept] for k, x in found[name].items()}
-                one = regret([rows[i] for i in kept], columns, among)
-                if not one.questions:
-                    continue
-                key = f"{name}{words}" if name == first else name
+        again = {first: f"{first} where {other} answers"} if len(both) < len(own) else {}
+        parts.append((both, again | {other: other}))
+    for kept, names in parts:
+        for among, (name, key) in product(AMONG, names.items()):
+            columns = {k: x[kept] for k, x in found[name].items()}
+            one = regret([rows[i] for i in kept], columns, among)
+            if one.questions:
                 figures.setdefault(key, {})[among] = one._asdict() | {"rows": len(kept)}
                 shown = (f"{x:.1f}" for x in one[1:])
                 lines.append((f"{key}, among {among}", len(kept), one.questions, *shown))

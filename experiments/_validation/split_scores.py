@@ -113,23 +113,19 @@ def mean_of_label(factors: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _score(found: Predicted, flat: Sequence[np.ndarray], own: np.ndarray) -> dict[str, float]:
-    plain, offset = (100.0 * np.abs(np.expm1(-x[own])) for x in (found.plain, found.offset))
-    alone_bias, bias = (100.0 * np.expm1(-np.mean(x[own])) for x in (found.plain, found.offset))
-    low, high = found.ends()
-    winkler, constant = (
-        interval_score(np.exp(found.banded[own]), np.exp(down[own]), np.exp(up[own]))
-        for down, up in (found.ends(), flat)
-    )
+    plain, offset, banded = (x[own] for x in (found.plain, found.offset, found.banded))
+    errors = 100.0 * np.abs(np.expm1(-offset))
+    ends = [np.exp(np.asarray(x)[:, own]) for x in (found.ends(), flat)]
     figures = {
-        "alone": np.median(plain),
-        "alone_bias": alone_bias,
-        "median": np.median(offset),
-        "mean": np.mean(offset),
-        "bias": bias,
+        "alone": np.median(100.0 * np.abs(np.expm1(-plain))),
+        "alone_bias": 100.0 * np.expm1(-np.mean(plain)),
+        "median": np.median(errors),
+        "mean": np.mean(errors),
+        "bias": 100.0 * np.expm1(-np.mean(offset)),
         "cover80": 100.0 * np.mean(found.inside()[own]),
-        "width80": np.exp(np.mean((high - low)[own])),
-        "winkler80": winkler,
-        "constant80": constant,
+        "width80": np.exp(np.mean(np.diff(np.log(ends[0]), axis=0))),
+        "winkler80": interval_score(np.exp(banded), *ends[0]),
+        "constant80": interval_score(np.exp(banded), *ends[1]),
     }
     return {"rows": int(own.sum()), **{name: float(x) for name, x in figures.items()}}
 
@@ -150,14 +146,13 @@ def _show_goals(way: str, figures: Figures) -> None:
         _report.show("Goals of rows left out", columns, lines)
     if way == "source":
         columns = ("of each 100 rows, in a band for 80", "goal", "in it", "reached")
-        low, high = IN_BAND
-        lines = [
-            (f"{dataset}, {line}", f"{low:g} to {high:g}", f"{score['cover80']:.0f}",
-             "yes" if low <= score["cover80"] <= high else "no")
-            for dataset, kinds in figures.items()
-            for line, score in kinds.items()
-            if score["rows"] >= BANDED_ROWS
-        ]  # fmt: skip
+        (low, high), lines = IN_BAND, []
+        for dataset, line, score in ((d, *item) for d, x in figures.items() for item in x.items()):
+            inside = score["cover80"]
+            if score["rows"] >= BANDED_ROWS:
+                reached = "yes" if low <= inside <= high else "no"
+                goal = f"{low:g} to {high:g}"
+                lines.append((f"{dataset}, {line}", goal, f"{inside:.0f}", reached))
         _report.show("Goals of bands", columns, lines)
 
 
