@@ -10,7 +10,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _report
-from experiments._codesign import elasticity, lifetimes as over_a_lifetime, studies
+from experiments._codesign import elasticity, studies
 
 app = _report.program(__doc__, no_args_is_help=True)
 
@@ -24,7 +24,7 @@ def elasticities() -> dict[str, Any]:
 @_report.command(app, x64=True)
 def lifetimes() -> dict[str, Any]:
     """Training and serving: how large a model and how long trained, by the tokens it serves."""
-    return over_a_lifetime.tables()
+    return studies.lifetimes()
 
 
 @_report.command(app, x64=True)

@@ -95,7 +95,7 @@ def _figures(errors: np.ndarray, *shares: float) -> dict[str, float]:
 @_report.command(app, x64=True)
 def engines(servers: Servers = 100, seed: Seed = 0) -> dict[str, Any]:
     """Print how far the estimator's closed loop is from the replay of each engine's rules."""
-    from experiments._scheduler.engines import against_replay
+    from experiments._scheduler.loops import against_replay
     from infer_jax.estimators.serving import ENGINES
 
     rows, figures = [], {}
@@ -115,7 +115,7 @@ def engines(servers: Servers = 100, seed: Seed = 0) -> dict[str, Any]:
 @_report.command(app, x64=True)
 def runs(servers: Servers = 30, seed: Seed = 0) -> dict[str, Any]:
     """Print how far tokens a second of runs of 1 to 4 waves are from the replay of each engine."""
-    from experiments._scheduler.engines import runs_against_replay
+    from experiments._scheduler.loops import runs_against_replay
     from infer_jax.estimators.serving import ENGINES
 
     rows, figures = [], {}

@@ -7,6 +7,7 @@ is searched, and what is to be known of each result, stands in ``studies.toml``.
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from experiments import _report
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.foreign import read_toml
-from infer_jax.design import QualityWrapper, export
+from infer_jax.design import QualityWrapper, export, optimise
 from infer_jax.design.config_json import template
-from infer_jax.design.toml import DesignSpec
+from infer_jax.design.quality import Chinchilla, compute_optimal
+from infer_jax.design.toml import DesignSpec, spec_of
 from infer_jax.estimators import Speculative, make
 from infer_jax.physics import decoder
 from infer_jax.specs import Architecture, Plan, Workload
@@ -194,3 +196,53 @@ def _reported(case: str, found: dict[str, CodesignResult]) -> dict[str, Any]:
         _report.console().print(f"- {caveat}")
     designs = {name: result.to_dict() for name, result in found.items()}
     return {"designs": designs, "caveats": STUDIES[case]["caveats"]}
+
+
+SERVED = (0.0, 1e12, 1e13, 1e14)  # output tokens over a life
+
+
+def lifetimes() -> dict[str, Any]:
+    """Print and return: the cheapest life by tokens served, beside Chinchilla's own ratio.
+
+    Chinchilla's answer is for training alone. With tokens to serve, a smaller model that is trained
+    longer costs less in all: Sardana et al. 2024 (arXiv 2401.00448), there with FLOP, here in USD
+    of training and of serving as the economics model prices it.
+    """
+    study: Any = STUDIES["lifetime"]
+    spec_table, caveats = study["spec"], study["caveats"]
+    reports, rows = {}, []
+    for served in SERVED:
+        table = spec_table | {"quality": spec_table["quality"] | {"served": served}}
+        spec = spec_of(f"{served:g} tokens", table)
+        result = optimise(spec.estimator, spec.space, spec.keeps[0], start=spec.start)
+        law = spec.estimator.law
+        size, tokens = result.terms["active"], result.values["estimator.tokens"]
+        own, trained = compute_optimal(Chinchilla.of(), 6.0 * size * tokens)
+        reports[f"{served:g}"] = row = {
+            "parameters": size,
+            "tokens": tokens,
+            "tokens_per_parameter": tokens / size,
+            "chinchilla_ratio": trained / own,
+            **{name: result.terms[name] for name in ("training", "lifetime", "cost", "loss")},
+            "design": {k: v for k, v in result.values.items() if "vectors" not in k},
+            "notes": list(law.warnings(result.point.arch, tokens)) if law else [],
+        }
+        ratios = (f"{row[name]:.0f}" for name in ("tokens_per_parameter", "chinchilla_ratio"))
+        prices = (f"{x:,.0f}" for x in (row["training"], row["lifetime"] - row["training"]))
+        sizes = (f"{served:.0e}", f"{size / 1e9:.2f}e9", f"{tokens:.3g}")
+        rows.append((*sizes, *ratios, *prices, f"{row['loss']:.4f}"))
+    columns = ("output tokens served", "parameters", "training tokens", "per parameter",
+               "Chinchilla's", "training $", "serving $", "loss")  # fmt: skip
+    work, limits = spec_table["workload"], spec_table["limits"]
+    bounds = f"TPOT at most {1e3 * limits['tpot']:g} ms, loss at most {limits['loss']:g}."
+    note = f"{spec_table['arch']['model']} class on {spec_table['hardware']['system']}, "
+    note += f"{work['isl']} in, {work['osl']} out, {bounds}"
+    _report.show(study["title"], columns, rows, note)
+    for text in dict.fromkeys(n for x in reports.values() for n in x["notes"]):
+        _report.console().print(f"- {text}.")
+    for caveat in caveats:
+        _report.console().print(f"- {caveat}")
+    result = list(reports.values())
+    falls = all(a["parameters"] > b["parameters"] for a, b in pairwise(result))
+    over = all(x["tokens_per_parameter"] > x["chinchilla_ratio"] for x in result[1:])
+    return {"lifetimes": reports, "caveats": caveats, "agrees": falls and over}

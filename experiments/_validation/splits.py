@@ -15,7 +15,6 @@ from experiments._validation import (
     nested,
     split_scores,
     twins,
-    unseen,
 )
 from experiments._validation.folds import WAYS, Fold, folds_of, split, split_by_file, without
 from experiments._validation.split_scores import SHARES, Predicted
@@ -26,6 +25,7 @@ from infer_jax.calibration.pooled.likelihood import (
     problem,
     weights,
 )
+from infer_jax.calibration.pooled.publishers import UnseenErrors, without_publishers
 from infer_jax.calibration.pooled.rows import AMD, PooledRow, system_named
 from infer_jax.engines.engine import months_before
 from infer_jax.errors import InputError
@@ -107,8 +107,40 @@ def predicted(
             bands[:, :, own] = _bands(found, offset[own], labels, fold.seen[own])
     if way != "source":
         return Predicted(plain, offset, offset, bands)
-    errors = unseen.unseen_errors(times, made, free, fold.seen)
-    return Predicted(plain, offset, plain, unseen.ends(errors, times, fold.seen, SHARES))
+    errors = unseen_errors(times, made, free, fold.seen)
+    return Predicted(plain, offset, plain, unseen_ends(errors, times, fold.seen))
+
+
+def unseen_errors(
+    times: PooledTimes, made: PooledProblem, free: np.ndarray, seen: np.ndarray
+) -> UnseenErrors:
+    """The errors of all times: of ``seen`` ones without their publisher, of others by the fit.
+
+    Args:
+        free: coordinates of the fit to the ``seen`` times.
+    """
+    own = np.log(times.seconds) - np.asarray(made.logs(free))
+    errors = without_publishers(times, made, free[None], seen)
+    return UnseenErrors.of(times, np.where(seen, errors, own))
+
+
+def unseen_ends(unseen: UnseenErrors, times: PooledTimes, seen: np.ndarray) -> np.ndarray:
+    """Ends of bands of each time not ``seen``, by the law of the seen ones: logs.
+
+    ``SHARES`` x (low, high) x times. A median of TTFT, which one publisher alone may have, errs by
+    the law of means where no other has any.
+    """
+    bands = np.full((len(SHARES), 2, len(seen)), np.nan)
+    known = seen & np.isfinite(unseen.errors)
+    for name in np.unique(unseen.laws[~seen]).tolist():
+        own = ~seen & (unseen.laws == name)
+        some = [unseen.sample(times, x, known) for x in dict.fromkeys((name, "ttft"))]
+        sample = next((x for x in some if x.any()), None)
+        if sample is not None:
+            law = unseen.law(times, sample)
+            edges = np.asarray([law.ends[share] for share in SHARES])
+            bands[:, :, own] = edges[:, :, None] * unseen.scales(law, own)
+    return bands
 
 
 def _bands(

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import _check
 from experiments._claims import beside
-from experiments._economics import claims_latency, fronts, points, tables
+from experiments._economics import claims, fronts, points, tables
 from experiments._report import SHARED
 
 HERE = Path(__file__).parent
@@ -70,19 +70,19 @@ def test_elasticities_of_the_toy_model():
     """-0.383 in bandwidth and 0.617 in latency of a hop: Llama 3 70B, 16 bits, H100."""
     a, m = tables.hops("Llama_3_70B"), tables.reads("Llama_3_70B")
     x = (a / 2) ** (2 / 3) * m ** (1 / 3)
-    bandwidth = claims_latency.elasticity(lambda w: claims_latency.toy_time(a, m / w), 1.0)
-    hop = claims_latency.elasticity(lambda t: claims_latency.toy_time(t, m), a)
+    bandwidth = claims.elasticity(lambda w: claims.toy_time(a, m / w), 1.0)
+    hop = claims.elasticity(lambda t: claims.toy_time(t, m), a)
     assert bandwidth == pytest.approx(-x / (3 * x - a), rel=1e-12)
     assert hop == pytest.approx((2 * x - a) / (3 * x - a), rel=1e-12)
     assert (round(bandwidth, 3), round(hop, 3)) == (-0.383, 0.617)
-    limit = claims_latency.elasticity(lambda w: claims_latency.toy_time(1e-12, 1.0 / w), 1.0)
+    limit = claims.elasticity(lambda w: claims.toy_time(1e-12, 1.0 / w), 1.0)
     assert limit == pytest.approx(-1 / 3, rel=1e-3)
 
 
 def test_claims_whose_figures_are_lost_stand_beside_another_source():
     """The toy model's: by the closed form, brute force or Table 6; what has none says why."""
-    file = Path(claims_latency.__file__).with_name("claims.csv")
-    found = beside(file, claims_latency._scaling() | claims_latency._bandwidth())
+    file = Path(claims.__file__).with_name("claims.csv")
+    found = beside(file, claims._scaling() | claims._bandwidth())
     assert sum(claim.theirs.startswith("lost; ") for claim in found) == 3
     for claim in found:
         assert claim.verdict == "pass" or claim.why, claim.name

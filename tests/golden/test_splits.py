@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments._validation import board, folds, splits, unseen
+from experiments._validation import board, folds, splits
 from infer_jax.calibration.pooled import left_out, likelihood, shipping
 from infer_jax.calibration.pooled.__main__ import app
 from infer_jax.calibration.pooled.left_out import NewErrors
@@ -124,7 +124,7 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
     seen = sources != "c"
     start = np.asarray(own.starts(1, 0.0, 0))
     ends, _ = own.solve(start, likelihood.weights(times, seen), 12)
-    found = unseen.unseen_errors(times, own, ends[0], seen)
+    found = splits.unseen_errors(times, own, ends[0], seen)
     for left, used in (("a", sources == "b"), ("b", sources == "a"), ("c", seen)):
         refit, _ = own.solve(start, likelihood.weights(times, used), 12)
         want = np.log(times.seconds) - np.asarray(own.logs(jnp.asarray(refit[0])))
@@ -132,7 +132,7 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
         # shares have bounds, near which their coordinate is bent
         assert found.errors[own_rows] == pytest.approx(want[own_rows], abs=0.02)
     assert set(found.laws[times.kind == likelihood.PACE]) == {"tpot"}
-    ((low, high),) = unseen.ends(found, times, seen, (80,))
+    ((low, high),) = splits.unseen_ends(found, times, seen)[[1]]
     assert np.isnan(low[seen]).all() and (low[~seen] < high[~seen]).all()
     # whole requests are of the left-out publisher alone: no offset is known of them
     scored = splits.predicted("source", folds.Fold("c", seen), times, own, start[0])

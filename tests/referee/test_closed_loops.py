@@ -7,8 +7,7 @@ import pytest
 from jax.tree_util import Partial
 
 import infer_jax as ij
-from experiments._scheduler.engines import against_replay
-from experiments._scheduler.loops import Server, idle_host, replayed
+from experiments._scheduler.loops import Server, against_replay, idle_host, replayed
 from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.physics import scheduling
