@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments._offloading.measured import TOKENS, opt_model, row_by_row
-from experiments._offloading.predicted import HARDWARE, inputs
+from experiments._offloading.predicted import HARDWARE, TEXTS, inputs
 from experiments._report import OUT
-from infer_jax.catalog.foreign import read_toml
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.improved import Attained
 from infer_jax.estimators.offloading.search import search
@@ -131,7 +130,6 @@ def _said(name: str, panels: dict[str, dict[str, Curve]]) -> dict[str, Any]:
     }
 
 
-TEXTS: Any = read_toml(Path(__file__).with_name("figures.toml"))
 FIGURES = {"1": figure1, "5": figure5}
 
 

@@ -1,6 +1,7 @@
 """What do the models say of a measured run, and how is ``improved`` fitted to some of them?"""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,9 +10,11 @@ import numpy as np
 
 from experiments._offloading.measured import BREAKDOWN, RUNS, TOKENS, Run, opt_model, t4
 from infer_jax.calibration import Fit, fit
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.specs import Workload, leaves
 
+TEXTS: Any = read_toml(Path(__file__).with_name("texts.toml"))  # captions and notes
 HARDWARE = t4(16e9 / 2**30, 208e9 / 2**30, 1.5e12 / 2**30)  # Table 1 of the paper
 # what T4 physics leaves: shares of PCIe at 16 GB/s, of 320 GB/s, of 65 TFLOP/s; the SSD reads
 # "about 2" and writes "about 1" GB/s, printed to one digit: up to 2.5 and 1.5. The tenth

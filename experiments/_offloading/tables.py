@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments._offloading.measured import BASELINES, BREAKDOWN, DISK, RUNS, SHAPES, Run
-from experiments._offloading.predicted import breakdown, predict
+from experiments._offloading.predicted import TEXTS, breakdown, predict
 from experiments._report import show, verdict
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.estimators.offloading.published import GIB, READ
@@ -104,14 +104,8 @@ def print_breakdown() -> dict[str, Any]:
             off = f"{ours[phase][part] / value - 1:+.0%}"
             rows.append((f"{phase} {part}", f"{value:g}", *own, off))
             result[f"{phase} {part}"] = float(rows[-1][3])
-    note = (
-        "Not expressed, for one constant each is all the data bear. Prefill: the parts add up to "
-        "3249 s and the total is 2711 s, which leaves 230 s for weights, not 768. The cache is "
-        "written at 2.4 GB/s, into the page cache of the host, the SSD at about 1. Decode: 1.6 MB "
-        "a write at 0.3 GB/s. The released model is taken without overlap as the sum of its terms."
-    )
     columns = ("component, s", "measured", "released", "improved", "improved / measured - 1")
-    show("Table 4: OPT-175B, 512 tokens, no overlap", columns, rows, note)
+    show("Table 4: OPT-175B, 512 tokens, no overlap", columns, rows, TEXTS["table_4"])
     return result
 
 
@@ -129,11 +123,7 @@ def print_ratios(result: list[Line]) -> dict[str, float]:
         printed = (f"{line.run.measured / base.run.measured:.0f}", f"{least:.0f} to {most:.0f}")
         rows.append((name, claim, *printed, f"{ours[name]:.0f}"))
     columns = ("OPT-175B, 512 tokens", "claimed", "printed rates", "0.01 unrounded", "improved")
-    note = (
-        "Accelerate and DeepSpeed both print 0.01 token/s: the ratio is known to one digit. In "
-        "improved their policy (row-by-row, batch 2, weights on disk, all else on the GPU) runs in "
-        f"FlexGen's runtime at {base.improved:.4f} token/s."
-    )
+    note = TEXTS["ratios"].format(base=base.improved)
     show("FlexGen over DeepSpeed and Accelerate", columns, rows, note)
     return ours
 

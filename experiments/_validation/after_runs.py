@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._validation import board, estimates
+from experiments._validation.split_scores import NOTES
 from infer_jax.calibration.pooled import answers
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
 from infer_jax.estimators.serving.server_coefficients import RUN_ERRORS
@@ -44,7 +45,7 @@ def table(rows: list[PooledRow], draws: int) -> dict[str, Any]:
         figures.setdefault(make, {})[name] = found
         shown = (f"{before:.1f}", f"{after:.1f}", f"{worse:.0f}")
         lines.append((make, name.upper(), len(pairs), *shown))
-    note = "Worse: draws of a server whose median error rose by more than the usual error of a run."
     columns = ("servers of", "", "draws", "before %", "after %", "worse %")
-    _report.show("Five runs of a server: median errors of its other rows", columns, lines, note)
+    title = "Five runs of a server: median errors of its other rows"
+    _report.show(title, columns, lines, NOTES["five_runs"])
     return figures

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._validation import decisions, estimates, kinds, local_runs, peer, twins
-from experiments._validation.split_scores import mean_of_label
+from experiments._validation.split_scores import BAND, NOTES, mean_of_label
 from infer_jax.calibration import Score, statistics
 from infer_jax.calibration.pooled import answers, readers
 from infer_jax.calibration.pooled.answers import Columns
@@ -67,10 +67,8 @@ def bands(rows: Sequence[PooledRow], found: Mapping[str, np.ndarray]) -> Bands:
 
 def _of_power(row: PooledRow) -> tuple[float, float]:
     """The 80 % band of power, as a row's generation has it, over the prediction."""
-    own = system_named(row.system).coefficients.get("serving", {})
-    known = own and "generation" in own
-    name = GENERATIONS[int(own["generation"])] if known else "unseen"
-    return power_errors(name).within[SHARE]
+    own = system_named(row.system).coefficients.get("serving", {}).get("generation")
+    return power_errors("unseen" if own is None else GENERATIONS[int(own)]).within[SHARE]
 
 
 # the output whose law of errors a metric has
@@ -258,14 +256,9 @@ def _print(scores: dict[str, Scores]) -> None:
             every = (by.get(dataset, {}).get(metric) for by in scores.values())
             medians = ("" if x is None else f"{x.median:.1f}" for x in every)
             compared.append((dataset, metric, *medians))
-    columns = ("rows of", "metric", "rows", "median %", "mean %", "bias %", "in 80 %", "width")
-    note = (
-        "Bias: geometric mean of predicted over measured, less one. In 80 %: rows inside of their "
-        "80 % band.\nWidth: the middle ratio of a band's ends. Winkler: log width, and ten times "
-        "the log distance of rows outside;\nconstant: the same of one band, the mean of all."
-    )
-    columns = (*columns, "Winkler", "constant")
-    _report.show("Measured rows of others, by the shipped fit", columns, lines, note)
-    note = "After five runs: rows that were not among the five."
+    columns = ("rows of", "metric", "rows", "median %", "mean %", "bias %", *BAND)
+    title = "Measured rows of others, by the shipped fit"
+    _report.show(title, columns, lines, NOTES["shipped"])
     columns = ("rows of", "metric", *scores)
-    _report.show("Median errors of all estimators, per cent", columns, compared, note)
+    title = "Median errors of all estimators, per cent"
+    _report.show(title, columns, compared, NOTES["estimators"])

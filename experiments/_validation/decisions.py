@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._validation import estimates, twins
-from experiments._validation.split_scores import Predicted, quantile
+from experiments._validation.split_scores import NOTES, Predicted, quantile
 from infer_jax.calibration.pooled.answers import Columns, answers
 from infer_jax.calibration.pooled.likelihood import METRICS, PACE, RATE, TTFT, PooledTimes
 from infer_jax.calibration.pooled.rows import PooledRow
@@ -175,13 +175,8 @@ def table(rows: Sequence[PooledRow], found: Mapping[str, Columns]) -> dict[str, 
                 shown = (f"{x:.1f}" for x in one[1:])
                 lines.append((f"{key}, among {among}", len(kept), one.questions, *shown))
     columns = ("chosen by", "rows", "questions", "median %", "mean %", "broken %", "else mean %")
-    note = (
-        f"Regret: tokens/s a GPU forgone against the best measured plan, at {len(LIMITS)} limits "
-        f"on TPOT from {1e3 * LIMITS[0]:.0f} to {1e3 * LIMITS[-1]:.0f} ms.\nA choice that broke "
-        "its limit is worth what its layout gave at a lower load that kept it, else nothing.\n"
-        "Else: where the limit was kept, and where no plan was chosen though one keeps it.\n"
-        f"{impossible} rows faster than {IMPOSSIBLE:g} times the data sheet's rates are no plans."
-    )
+    ends = {"limits": len(LIMITS), "least": 1e3 * LIMITS[0], "most": 1e3 * LIMITS[-1]}
+    note = NOTES["regret"].format(**ends, impossible=impossible, times=IMPOSSIBLE)
     if lines:
         _report.show("What a user loses by choosing after the predictions", columns, lines, note)
     return figures

@@ -1,15 +1,8 @@
 """The measured files of the scoreboard: those that are fitted, and others that are only scored.
 
-ML.ENERGY: power of H100 and B200 under vLLM in a steady state, long outputs.
-``tests/golden/ml_energy_power.csv`` has rows of GPQA with models that are bundled, transcribed to
-four digits from ml-energy/leaderboard, public/data/tasks/gpqa.json at 0ea52b6 (The ML.ENERGY
-Benchmark v3.0, December 2025; Chung et al. 2026, arXiv 2601.22076). Power is that of all GPUs.
-Prompts are questions of GPQA, whose lengths are not published: 300 tokens are assumed, beside 1,600
-to 11,900 of output. What is no expert-parallel mixture is tensor parallel.
-
-Wide experts: published nodes of wide expert parallelism, tokens a second of GPUs that only prefill
-or decode, with what is known of a pass: tokens of a GPU that prefills, requests of one that
-decodes. Attention ran data parallel on every GPU, and no pool was short of work.
+What is assumed of ML.ENERGY's rows: prompts of 300 tokens, tensor parallel where it is no
+expert-parallel mixture. Of wide experts: attention data parallel on every GPU, pools never short of
+work. tests/golden/README.md has their sources.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,8 @@
 """What another publisher's tool says of the same rows: NVIDIA's AISimulate, by its library call.
 
-The package ``aisimulate`` (0.13) pins a JAX of its own, so that it stands in an environment of its
-own: it is asked in a process of that environment's Python, one prediction a row
-(``aisimulate.predict.run_prediction``, the entry of its command ``aisimulate predict``), with its
-defaults but for what a row says: checkpoint, chip, engine, degrees, pools, drafts, lengths, load.
-A mean of drawn lengths is sent as every request's. AMD's chips, formats without a checkpoint that
-the tool knows, and what it refuses are rows without an answer.
+Asked in a process of its own environment's Python, one prediction a row, with its defaults but
+for what a row says (docs/validation.md). A mean of drawn lengths is sent as every request's. AMD's
+chips, formats without a checkpoint that the tool knows, and what it refuses have no answer.
 """
 
 import json

@@ -16,8 +16,11 @@ from experiments._validation.twins import NEW, TWIN
 from infer_jax.calibration import interval_score
 from infer_jax.calibration.pooled.likelihood import METRICS, PACE, TTFT, PooledTimes
 from infer_jax.catalog.files import write_text
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.physics.chance import Spread, ratio
 
+NOTES: Any = read_toml(Path(__file__).with_name("notes.toml"))  # below the tables
+BAND = ("in 80 %", "width", "Winkler", "constant")  # columns of a band
 SHARES = (50, 80, 95)  # per cent of rows in a band
 MIN_TIMES = 20  # times of a data set below which it has no line
 LINES = ("pace", "TTFT", "throughput", "E2E", "TTFT, median")  # kinds of times
@@ -90,14 +93,8 @@ def table(way: str, times: PooledTimes, found: Predicted, twin: np.ndarray) -> F
             band = f"{score['cover80']:.0f}", *(f"{score[k]:.2f}" for k in names)
             figures.setdefault(dataset, {})[name] = score
             lines.append((dataset, name, score["rows"], *errors, *band))
-    columns = ("rows of", "", "rows", "alone %", "bias %", "median %", "mean %", "bias %")
-    note = (
-        "Alone: by coefficients. Then with offsets of what was seen and the age of the build. "
-        "Pace: TPOT, or the\ntime of a batch or a token of all. Winkler: log width, and ten times "
-        "the log distance of rows outside;\nconstant: the same of one band, the mean of all."
-    )
-    columns = (*columns, "in 80 %", "width", "Winkler", "constant")
-    _report.show(f"Rows of a {way} left out", columns, lines, note)
+    columns = ("rows of", "", "rows", "alone %", "bias %", "median %", "mean %", "bias %", *BAND)
+    _report.show(f"Rows of a {way} left out", columns, lines, NOTES["split"])
     _show_goals(way, figures)
     return figures
 
