@@ -17,15 +17,12 @@ File = Annotated[Path, typer.Option("--file", help="CSV of printed cells, Tables
 
 
 @_report.command(app)
-def tables(
-    file: File = measured.FILE,
-    folds: Annotated[bool, typer.Option(help="Fit with each table left out.")] = True,
-) -> dict[str, Any]:
+def tables(file: File = measured.FILE) -> dict[str, Any]:
     """Print Tables 1, 2, 3 and D.2 to D.4 beside ours, with the profile's coefficients.
 
     Tables 2 and 3 are predicted: the coefficients come from Tables D.2 to D.4.
     """
-    headline = {**ours.contexts(), **ours.settings(), **ours.cells(measured.cells(file), folds)}
+    headline = {**ours.contexts(), **ours.settings(), **ours.cells(measured.cells(file))}
     agrees = all(value for key, value in headline.items() if key.endswith("agree"))
     return headline | {"agrees": agrees}
 

@@ -14,15 +14,11 @@ from infer_jax.errors import InputError
 
 app = _report.program(__doc__)
 MEASURED = _report.SHARED / "data" / "measured"
-OVERLAP = Annotated[
-    bool, typer.Option(help="A pass is put together while the one before runs, as by default.")
-]
 
 
 @_report.command(app, x64=True)
 def requests(
     folder: Annotated[Path, typer.Option(help="Folder of runs.")] = MEASURED / "llmservingsim",
-    overlap: OVERLAP = True,
 ) -> dict[str, Any]:
     """Errors per request of two servers: data sheet, shipped coefficients, calibrated."""
     folders = sorted(p.parent for p in folder.glob("*/meta.json"))
@@ -30,20 +26,19 @@ def requests(
         raise InputError("command line", "--folder", str(folder), "a folder of measured runs")
     from experiments._replay import per_request
 
-    return per_request.run(folders, overlap)
+    return per_request.run(folders)
 
 
 @_report.command(app, x64=True)
 def rates(
     file: Annotated[Path, typer.Option(help="CSV of rows.")] = MEASURED / "open_loop_h100.csv",
-    overlap: OVERLAP = True,
 ) -> dict[str, Any]:
     """Errors of rows at given rates, by shipped coefficients."""
     if not file.is_file():
         raise InputError("command line", "--file", str(file), "a CSV file")
     from experiments._replay import open_loop
 
-    return open_loop.run(file, overlap)
+    return open_loop.run(file)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def architecture(name: str) -> Architecture:
 class Experiment:
     """The stages of one server, replayed one after the other."""
 
-    def __init__(self, rows: list[dict[str, str]], overlap: bool) -> None:
+    def __init__(self, rows: list[dict[str, str]]) -> None:
         first = rows[0]
         self.system = profile(first["hardware"])
         self.server = Server.of(
@@ -105,7 +105,6 @@ class Experiment:
             slots=int(first["max_num_seqs"]),
             context=MAX_MODEL_LEN,
             overheads=overheads(first["engine"].removeprefix("vllm")),
-            overlap=overlap,
         )
         self.count = len(rows)
         self.requests, self.stage = staged_requests(rows, 0)
@@ -123,13 +122,13 @@ def statistics(times: Times, front: float) -> dict[str, float]:
     return {f"{x}_{kind}": 1e3 * float(STATISTICS[kind](seconds[x])) for x, kind in keys}
 
 
-def run(path: Path, overlap: bool) -> dict[str, Any]:
+def run(path: Path) -> dict[str, Any]:
     """Print the errors of every row, and their medians, which agree within the goals."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     times, fronts = list[Times](), list[float]()
     for _, own in groupby(rows, key=lambda row: row["experiment"]):
-        experiment = Experiment(list(own), overlap)
+        experiment = Experiment(list(own))
         model = shipped(experiment.system)
         times += experiment.replayed(model)
         fronts += [float(model.front_time(experiment.server.plan))] * experiment.count

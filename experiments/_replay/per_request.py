@@ -50,7 +50,7 @@ class Bundle(NamedTuple):
     date: str
 
 
-def read(folder: Path, overlap: bool = True) -> Bundle:
+def read(folder: Path) -> Bundle:
     """The run of a folder: model, machine, layout and formats are those of its files.
 
     Raises:
@@ -62,7 +62,7 @@ def read(folder: Path, overlap: bool = True) -> Bundle:
         for path in (folder / "meta.json", folder / "config.json")
     )
     try:
-        server, system = _server(meta, machine, overlap)
+        server, system = _server(meta, machine)
     except (LookupError, TypeError, ValueError) as problem:
         allowed = "a server that is replayed"
         raise NotReplayedError(str(folder), "server", str(problem), allowed) from None
@@ -72,7 +72,7 @@ def read(folder: Path, overlap: bool = True) -> Bundle:
     return Bundle(folder.name, server, system, requests, _measured(folder, trace), date)
 
 
-def _server(meta: dict, machine: dict, overlap: bool) -> tuple[Server, System]:
+def _server(meta: dict, machine: dict) -> tuple[Server, System]:
     """The server of engine arguments on a machine, and the profile of its chips.
 
     Raises:
@@ -110,7 +110,6 @@ def _server(meta: dict, machine: dict, overlap: bool) -> tuple[Server, System]:
         slots=given["max_num_seqs"],
         context=given.get("max_model_len") or float(arch.max_positions),
         overheads=replay.overheads(meta["vllm_version"]),
-        overlap=overlap,
         **({"utilization": utilization} if utilization else {}),
     )
     return server, system
@@ -157,11 +156,11 @@ def calibrated(folder: Path, fitted: int = FITTED) -> tuple[Times, Times, Calibr
     return times.of(later), _measured(folder, read_trace(log)).of(later), fit
 
 
-def run(folders: list[Path], overlap: bool) -> dict[str, Any]:
+def run(folders: list[Path]) -> dict[str, Any]:
     """Print the errors of every folder, which agree where the calibrated are within the goals."""
     rows, notes, headline, agrees = [], [], {}, True
     for folder in folders:
-        b = read(folder, overlap)
+        b = read(folder)
         model, sold = shipped(b.system), b.server._replace(hardware=b.system.hardware)
         later, measured_later, fit = calibrated(folder)
         cases = (

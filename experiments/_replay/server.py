@@ -75,7 +75,6 @@ class Server(NamedTuple):
         slots: float,
         context: float,
         overheads: Overheads,
-        overlap: bool,
         ep: float = 1.0,
         copies: int = 1,
         utilization: float = UTILIZATION,
@@ -89,7 +88,7 @@ class Server(NamedTuple):
             utilization=utilization, sequences=slots, batched_tokens=budget, context=context
         )
         blocks = float(memory(arch, hardware, plan, engine, overheads).blocks)
-        rules = vllm(blocks=blocks, budget=budget, slots=slots, overlap=overlap)
+        rules = vllm(blocks=blocks, budget=budget, slots=slots)
         return cls(arch, hardware, plan, rules, copies)
 
 

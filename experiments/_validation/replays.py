@@ -65,7 +65,7 @@ def read_rates(lines: list[dict[str, str | None]]) -> RowsRead:
         rows = [{k: v or "" for k, v in cells.items()} for cells in own]
         try:
             measured = [_stage(cells) for cells in rows]
-            experiment = open_loop.Experiment(rows, overlap=True)
+            experiment = open_loop.Experiment(rows)
         except (UnusableRowError, InputError, ValueError) as reason:
             found.skipped[str(reason)] += len(rows)
             continue
