@@ -115,10 +115,9 @@ def read_points(
     Raises:
         InputError: unreadable, a required column missing, a malformed row or cell.
     """
-    where = str(path)
+    where, known = str(path), {**inputs, **outputs}
     lines = csv_rows(where, read_text(path))
     header = _header(where, next(lines)[1], inputs, outputs)
-    columns = [name for name in header if name in outputs]
     assumed = {name: i.absent for name, i in inputs.items() if name not in header}
     points: list[Point] = []
     skipped: Counter[str] = Counter()
@@ -128,23 +127,23 @@ def read_points(
         if len(cells) != len(header):
             width = f"{len(header)}, as the header has"
             raise InputError(where, f"line {line}, number of cells", len(cells), width)
-        row = dict(zip(header, cells, strict=True))
-
-        def read(names: Mapping[str, Input | Output], row=row, line=line) -> dict[str, Any]:
-            filled = [name for name in header if name in names and row[name]]
-            return {name: _cell(where, line, name, row[name], names[name].read) for name in filled}
-
-        given, theirs = read(inputs), read(outputs)
-        taken = {n: i.blank for n, i in inputs.items() if n in row and i.blank is not None}
-        given = taken | given
-        empty = [name for name in header if name in inputs and name not in given]
-        if empty:
+        values: dict[str, Any] = {}
+        for name, cell in zip(header, cells, strict=True):
+            if cell and name in known:
+                try:
+                    values[name] = known[name].read(cell)
+                except ValueError as error:
+                    raise InputError(where, f"line {line}, {name}", cell, str(error)) from None
+        given = {name: values.get(name, inputs[name].blank) for name in header if name in inputs}
+        theirs = {name: values[name] for name in header if name in outputs and name in values}
+        if empty := [name for name, value in given.items() if value is None]:
             skipped[f"{empty[0]} is empty"] += 1
         elif not theirs:
             skipped["no value to compare"] += 1
         else:
             points.append(Point(line, assumed | given, theirs))
-    ignored = [name for name in header if name not in inputs and name not in outputs]
+    columns = [name for name in header if name in outputs]
+    ignored = [name for name in header if name not in known]
     return Points(points, rows, columns, ignored, assumed, skipped)
 
 
@@ -164,10 +163,3 @@ def _header(
         allowed = f"at least one of {', '.join(outputs)}"
         raise InputError(where, "columns to compare", "missing", allowed)
     return header
-
-
-def _cell(where: str, line: int, name: str, cell: str, read: Callable[[str], Any]) -> Any:
-    try:
-        return read(cell)
-    except ValueError as error:
-        raise InputError(where, f"line {line}, {name}", cell, str(error)) from None
