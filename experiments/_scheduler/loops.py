@@ -7,7 +7,7 @@ servers: one model on one chip, other prompts, outputs, requests in flight and t
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,13 +60,8 @@ class Loop(NamedTuple):
     rules: Times
     estimate: Times
 
-    def factors(self) -> tuple[float, ...]:
-        """TTFT and TPOT over the replay, of the laws and of the estimator."""
-        both = ((side.ttft, side.tpot) for side in (self.rules, self.estimate))
-        return tuple(x / y for side in both for x, y in zip(side, self.replay, strict=False))
 
-
-def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLES) -> list[Loop]:
+def loops(server: Server, loads: Sequence[int], drawn: bool) -> Iterator[Loop]:
     """Every load at which the cache holds all requests: replay and both closed forms.
 
     All use the passes of the serving model. ``drawn``: lengths are even between ``SHORTEST`` and
@@ -84,9 +79,8 @@ def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLE
 
     @jax.jit
     def closed(load: jax.Array):
-        work = ServingWorkload.of(isl=isl, osl=osl, fixed=0.0 if drawn else 1.0).replace(
-            batch=load, lengths=shares
-        )
+        work = ServingWorkload.of(isl=isl, osl=osl, fixed=0.0 if drawn else 1.0)
+        work = work.replace(batch=load, lengths=shares)
         one = model.estimate_shape(seen, hardware, work, plan)
         ctx = model.context(seen, hardware, plan)
         group = group_of(ctx, work, RequestTokens.of(ctx, work))
@@ -95,70 +89,51 @@ def loops(server: Server, loads: Sequence[int], drawn: bool, cycles: int = CYCLE
         return (rules.ttft, rules.tpot), (one.ttft, one.tpot), one.places
 
     law = jax.jit(lambda m: PassLaw.of_context(m.context(seen, hardware, plan)))(model)
-    step = Partial(pass_time, law)
-    answers = []
     for load in loads:
-        rules, found, places = closed(jnp.asarray(float(load)))
+        *both, places = closed(jnp.asarray(float(load)))
         if load <= float(places):
-            replay = replayed(step, server, load, drawn, cycles)
-            answers.append(
-                Loop(server, drawn, load, replay, *(Times(*map(float, x)) for x in (rules, found)))
-            )
-    return answers
+            replay = replayed(Partial(pass_time, law), server, load, drawn, CYCLES)
+            yield Loop(server, drawn, load, replay, *(Times(*map(float, x)) for x in both))
 
 
-def idle_host() -> Serving:
-    """vLLM whose clients answer at once, and which puts no pass together while another runs."""
-    return Serving.of(engine="vllm").fitted(
-        dict.fromkeys(("vllm.front", "vllm.phase", "vllm.ahead"), 0.0)
-    )
+def idle_host(engine: str = "vllm", ahead: float = 0.0) -> Serving:
+    """An engine whose clients answer at once; ``ahead``: of passes put together ahead."""
+    own = {"front": 0.0, "phase": 0.0, "ahead": ahead}
+    return Serving.of(engine=engine).fitted({f"{engine}.{k}": x for k, x in own.items()})
 
 
 RULES = {"vllm": (vllm, "blocks"), "sglang": (sglang, "tokens"), "trtllm": (trtllm, "blocks")}
 
 
 def replayed(
-    step: Partial,
-    server: Server,
-    load: int,
-    drawn: bool,
-    cycles: int,
-    overlap: bool = False,
-    engine: str = "vllm",
+    step: Partial, server: Server, load: int, drawn: bool, cycles: int, **rules: Any
 ) -> Times:
     """Times of a replay by an engine's rules, after the first quarter and before the last cycle."""
     count = max(cycles * load, MIN_REQUESTS)
-    log = whole_run(step, server, load, drawn, count, engine, overlap)
+    log = whole_run(step, server, load, drawn, count, **rules)
     steady = slice(count // 4, count - load)
     ttft, tpot = log.ttft[steady], log.tpot[steady]
     return Times(float(np.mean(ttft)), float(np.mean(tpot)), float(np.median(ttft)))
 
 
 def whole_run(
-    step: Partial,
-    server: Server,
-    load: int,
-    drawn: bool,
-    count: int,
-    engine: str,
-    overlap: bool = True,
-) -> Log:
+    step: Partial, server: Server, load: int, drawn: bool, count: int,
+    engine: str = "vllm", overlap: bool = False,
+) -> Log:  # fmt: skip
     """The replay of ``count`` requests by an engine's rules, ``load`` of them in flight."""
     rng = np.random.default_rng(load)
     least = SHORTEST if drawn else 1.0
-    inside, out = (
-        rng.integers(int(least * n), int(n) + 1, count) for n in (server.isl, server.osl)
-    )
+    sizes = (rng.integers(int(least * n), int(n) + 1, count) for n in (server.isl, server.osl))
     rules_of, cache = RULES[engine]
     more = {cache: AMPLE_CACHE, "budget": server.budget, "slots": MAX_DECODING}
     rules = rules_of(**more, overlap=overlap)
-    return serve(step, rules, Requests.of(np.zeros(count), inside, out), concurrency=load)
+    return serve(step, rules, Requests.of(np.zeros(count), *sizes), concurrency=load)
 
 
 SERVER = ("llama-3.1-8b", "fp8", "h200_sxm", 1.0)
 BUDGETS = (2048.0, 8192.0, 16384.0)
 PROMPTS, OUTPUTS = (100.0, 16000.0), (32.0, 1024.0)  # tokens, even in logarithms
-CYCLES = 30
+FEWER_CYCLES = 30
 # one client that answers at once meets the pass that SGLang decodes once more; one that takes
 # milliseconds does not
 MIN_LOAD = 2
@@ -172,7 +147,6 @@ class RandomServer(NamedTuple):
     server: Server
     load: int
     work: ServingWorkload
-    plan: Deployment
     estimate: ServerEstimate
     step: Partial
 
@@ -188,18 +162,9 @@ def random_servers(
     model, quant, system, tp = SERVER
     arch, hardware = ij.load_model(model, quant=quant).architecture, ij.load_system(system).hardware
     seen = shape(arch)
-    serving = Serving.of(engine=engine).fitted(
-        {f"{engine}.front": 0.0, f"{engine}.phase": 0.0, f"{engine}.ahead": 1.0}
-    )
-
-    @jax.jit
-    def estimated(work: ServingWorkload, plan: Deployment):
-        return serving.estimate_shape(seen, hardware, work, plan)
-
-    @jax.jit
-    def law(plan: Deployment):
-        return PassLaw.of_context(serving.context(seen, hardware, plan))
-
+    serving = idle_host(engine, 1.0)
+    estimated = jax.jit(lambda work, plan: serving.estimate_shape(seen, hardware, work, plan))
+    law = jax.jit(lambda plan: PassLaw.of_context(serving.context(seen, hardware, plan)))
     rng, mean = np.random.default_rng(seed), (1.0 + SHORTEST) / 2.0 if drawn else 1.0
     while True:
         isl, osl = (float(np.round(np.exp(rng.uniform(*np.log(x))))) for x in (PROMPTS, OUTPUTS))
@@ -214,16 +179,16 @@ def random_servers(
         if load <= MAX_MEMORY_SHARE * float(estimate.places):
             step = Partial(pass_time, law(plan))
             server = Server(*SERVER, isl=isl, osl=osl, budget=budget)
-            yield RandomServer(server, load, work, plan, estimate, step)
+            yield RandomServer(server, load, work, estimate, step)
 
 
 def against_replay(engine: str, servers: int, seed: int = 0) -> np.ndarray:
     """TTFT and TPOT of the estimator over those of the replay less 1, a row a random server."""
     rows = []
     for one in islice(random_servers(engine, seed, True), servers):
-        there = replayed(one.step, one.server, one.load, True, CYCLES, overlap=True, engine=engine)
-        ttft, tpot = float(one.estimate.ttft), float(one.estimate.tpot)
-        rows.append((ttft / there.ttft - 1.0, tpot / there.tpot - 1.0))
+        drawn = (one.step, one.server, one.load, True, FEWER_CYCLES)
+        there, ours = replayed(*drawn, engine=engine, overlap=True), one.estimate
+        rows.append((float(ours.ttft) / there.ttft - 1.0, float(ours.tpot) / there.tpot - 1.0))
     return np.array(rows)
 
 
@@ -236,7 +201,7 @@ def runs_against_replay(engine: str, servers: int, drawn: bool, seed: int = 0) -
     every = random_servers(engine, seed, drawn, lambda rng: float(rng.uniform(1.0, 4.0)))
     for one in islice(every, servers):
         count = round(float(one.work.waves) * one.load)
-        log = whole_run(one.step, one.server, one.load, drawn, count, engine)
+        log = whole_run(one.step, one.server, one.load, drawn, count, engine, True)
         there = float(np.sum(log.output[:count]) / np.max(log.last[:count]))
         on = one.load * float(one.work.osl) / float(one.estimate.latency)
         rows.append((float(one.estimate.throughput) / there - 1.0, on / there - 1.0))
