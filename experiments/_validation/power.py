@@ -25,13 +25,7 @@ from experiments import _report
 from experiments._validation.board import score
 from infer_jax.calibration import CAUCHY, Linearised, Prior, at, covariance, identifiability
 from infer_jax.calibration.cross_validation import label_masks, refits
-from infer_jax.calibration.pooled.answers import (
-    LAWS,
-    StackedRows,
-    evaluate,
-    shipped_fit,
-    stack_rows,
-)
+from infer_jax.calibration.pooled import answers
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.calibration.pooled.shipping import error_cells
 from infer_jax.calibration.uncertainty import Fit
@@ -130,12 +124,11 @@ def with_watts(rows: Sequence[PooledRow]) -> Rows:
 
 def _with_draw(rows: Sequence[PooledRow], draw: energy.Draw) -> dict[str, np.ndarray]:
     """TPOT and power of rows by the shipped fit, of chips that all draw these shares."""
-
-    def drawing(part: StackedRows) -> StackedRows:
-        return part.with_facts(draw=jax.tree.map(lambda x: np.full(len(part.rows), x), draw))
-
-    parts = map(drawing, stack_rows(rows, shipped_fit()))
-    return evaluate(shipped_fit(), parts, LAWS, len(rows))
+    model, parts = answers.shipped_fit(), []
+    for part in answers.stack_rows(rows, model):
+        own = jax.tree.map(lambda x, part=part: np.full(len(part.rows), x), draw)
+        parts.append(part.with_facts(draw=own))
+    return answers.evaluate(model, parts, answers.LAWS, len(rows))
 
 
 def _generation(row: PooledRow) -> int:

@@ -8,23 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from experiments._validation import (
-    decisions,
-    kept_limits,
-    microbenchmarks,
-    nested,
-    split_scores,
-    twins,
-)
+from experiments._validation import decisions, kept_limits, microbenchmarks, nested, split_scores
 from experiments._validation.folds import WAYS, Fold, folds_of, split, split_by_file, without
 from experiments._validation.split_scores import SHARES, Predicted
-from infer_jax.calibration.pooled.likelihood import (
-    STEPS,
-    PooledProblem,
-    PooledTimes,
-    problem,
-    weights,
-)
+from experiments._validation.twins import has_twin
+from infer_jax.calibration.pooled import likelihood
+from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
 from infer_jax.calibration.pooled.publishers import UnseenErrors, without_publishers
 from infer_jax.calibration.pooled.rows import AMD, PooledRow, system_named
 from infer_jax.engines.engine import months_before
@@ -60,14 +49,14 @@ def run(
     folds = list(split_by_file(named, times) if way is None else split(way, times))
     if not folds or not all(fold.seen.any() for fold in folds):
         raise InputError("validation", "--split", way, "rows of two kinds of it or more")
-    made, begin = problem(times), time.perf_counter()
-    start, _ = made.solve(made.starts(1, 0.0, 0), weights(times), STEPS)
+    made, begin = likelihood.problem(times), time.perf_counter()
+    start, _ = made.solve(made.starts(1, 0.0, 0), likelihood.weights(times), likelihood.STEPS)
     _report.say(f"fit of {len(times.seconds)} times of {len(rows)} rows", begin)
     count = len(times.seconds)
     found, twin = Predicted.empty(count), np.zeros(count, bool)
     for fold in folds:
         seen = np.isin(np.arange(len(times.rows)), times.row[fold.seen])
-        twin[~fold.seen] = twins.has_twin(times.rows, seen)[times.row[~fold.seen]]
+        twin[~fold.seen] = has_twin(times.rows, seen)[times.row[~fold.seen]]
         for column, values in zip(found, predicted(way, fold, times, made, start[0]), strict=True):
             column[..., ~fold.seen] = values[..., ~fold.seen]
         _report.say(f"{fold.name} left out: {int(np.sum(~fold.seen))} times", begin)
@@ -88,7 +77,7 @@ def predicted(
     """All times by a fit and offsets of the seen ones."""
     shared = way in ("make", "engine")
     begin = without(start, made, fold.name) if shared else start
-    ends, _ = made.solve(begin[None], weights(times, fold.seen), STEPS)
+    ends, _ = made.solve(begin[None], likelihood.weights(times, fold.seen), likelihood.STEPS)
     free = without(ends[0], made, fold.name) if shared else ends[0]
     plain = np.log(times.seconds) - np.asarray(made.logs(jnp.asarray(free)))
     offset, bands = np.full(len(plain), np.nan), np.full((len(SHARES), 2, len(plain)), np.nan)
