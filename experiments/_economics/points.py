@@ -16,12 +16,7 @@ import numpy as np
 
 from experiments._check import Answer, Recipe
 from experiments._columns import Input, Output, at_least_zero, difference, flag, positive
-from infer_jax.catalog.published import (
-    economics_hardware,
-    economics_hardware_names,
-    economics_model,
-    economics_model_names,
-)
+from infer_jax.catalog import published
 from infer_jax.compiling import quick
 from infer_jax.estimators import Economics
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan
@@ -58,8 +53,8 @@ def _group(row: dict[str, Any]) -> Hashable:
     """Estimator, model, chip and whether pipeline degrees are searched; or what is unknown."""
     known = {
         "estimator": tuple(VARIANTS),
-        "model": economics_model_names(),
-        "gpu": economics_hardware_names(),
+        "model": published.economics_model_names(),
+        "gpu": published.economics_hardware_names(),
     }
     for kind, names in known.items():
         if row[kind] not in names:
@@ -70,13 +65,15 @@ def _group(row: dict[str, Any]) -> Hashable:
 def _evaluate(key: tuple[str, str, str, bool], rows: list[dict[str, Any]]) -> list[Answer]:
     """The answers of one estimator, model and chip: one vectorised call."""
     estimator, model, gpu, pipeline = key
-    hardware, coefficients = economics_hardware(gpu)
+    hardware, coefficients = published.economics_hardware(gpu)
     variant = VARIANTS[estimator](pipeline).fitted(coefficients)
     length = max(SHORTEST, 2 ** math.ceil(math.log2(len(rows))))
     numbers = np.array([[row[name] for row in rows] for name in NUMBERS])
     numbers = np.pad(numbers, ((0, 0), (0, length - len(rows))), mode="edge")
     with jax.enable_x64(True):
-        time, feasible = _latencies(variant, economics_model(model), hardware, numbers, MARGINS)
+        time, feasible = _latencies(
+            variant, published.economics_model(model), hardware, numbers, MARGINS
+        )
         seconds = np.where(feasible, time, np.inf)[:, : len(rows)].T.tolist()
     return [_answer(*row) for row in seconds]
 

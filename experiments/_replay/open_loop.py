@@ -25,15 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments._replay.server import (
-    STATISTICS,
-    Server,
-    Times,
-    overheads,
-    profile,
-    served,
-    shipped,
-)
+from experiments._replay import server as replay
+from experiments._replay.server import Server, Times
 from experiments._report import show
 from infer_jax.catalog import load_model
 from infer_jax.catalog.foreign import read_json
@@ -96,7 +89,7 @@ class Experiment:
 
     def __init__(self, rows: list[dict[str, str]]) -> None:
         first = rows[0]
-        self.system = profile(first["hardware"])
+        self.system = replay.profile(first["hardware"])
         self.server = Server.of(
             architecture(first["model"]),
             self.system.hardware,
@@ -104,14 +97,14 @@ class Experiment:
             budget=float(first["max_num_batched_tokens"]),
             slots=int(first["max_num_seqs"]),
             context=MAX_MODEL_LEN,
-            overheads=overheads(first["engine"].removeprefix("vllm")),
+            overheads=replay.overheads(first["engine"].removeprefix("vllm")),
         )
         self.count = len(rows)
         self.requests, self.stage = staged_requests(rows, 0)
 
     def replayed(self, model: Serving) -> list[Times]:
         """Times of every stage, without what the host spends before the engine."""
-        times = served(self.server, model, self.requests)
+        times = replay.served(self.server, model, self.requests)
         return [times.of(self.stage == i) for i in range(self.count)]
 
 
@@ -119,7 +112,7 @@ def statistics(times: Times, front: float) -> dict[str, float]:
     """What a row says, in milliseconds, with ``front`` seconds of the host before a request."""
     seconds = {"ttft": times.ttft + front, "e2e": times.e2e + front}
     keys = [key.split("_") for key in COMPARED]
-    return {f"{x}_{kind}": 1e3 * float(STATISTICS[kind](seconds[x])) for x, kind in keys}
+    return {f"{x}_{kind}": 1e3 * float(replay.STATISTICS[kind](seconds[x])) for x, kind in keys}
 
 
 def run(path: Path) -> dict[str, Any]:
@@ -129,7 +122,7 @@ def run(path: Path) -> dict[str, Any]:
     times, fronts = list[Times](), list[float]()
     for _, own in groupby(rows, key=lambda row: row["experiment"]):
         experiment = Experiment(list(own))
-        model = shipped(experiment.system)
+        model = replay.shipped(experiment.system)
         times += experiment.replayed(model)
         fronts += [float(model.front_time(experiment.server.plan))] * experiment.count
     (front,) = set(fronts)

@@ -16,15 +16,9 @@ import numpy as np
 
 from experiments._replay import open_loop, per_request
 from experiments._replay.server import served
+from infer_jax.calibration.pooled import rows as pooled
 from infer_jax.calibration.pooled.answers import Columns
-from infer_jax.calibration.pooled.rows import (
-    PooledRow,
-    RowsRead,
-    UnusableRowError,
-    lookup,
-    number,
-    text,
-)
+from infer_jax.calibration.pooled.rows import PooledRow, RowsRead, UnusableRowError
 from infer_jax.catalog import System
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.names import format_of
@@ -101,10 +95,10 @@ def _means(experiment: open_loop.Experiment, model: Serving) -> dict[str, np.nda
 def _stage(cells: dict[str, str]) -> dict[str, float]:
     """The measured means of a stage if it says all that a replay needs."""
     for name in NEEDED:
-        number(cells, name, low=-1.0 if name == "shared_prefix" else 0.0)
-    if format_of(text(cells, "model")) != lookup(PRECISIONS, cells, "precision"):
+        pooled.number(cells, name, low=-1.0 if name == "shared_prefix" else 0.0)
+    if format_of(pooled.text(cells, "model")) != pooled.lookup(PRECISIONS, cells, "precision"):
         raise UnusableRowError("precision is not that of the model's name")
-    first, whole = (number(cells, f"{name}_mean") / 1e3 for name in ("ttft", "e2e"))
+    first, whole = (pooled.number(cells, f"{name}_mean") / 1e3 for name in ("ttft", "e2e"))
     return {"ttft": first, "ttft_mean": first, "e2e": whole}
 
 
