@@ -23,7 +23,7 @@ from infer_jax.planning import Layout, PlanSpace, Requirements, Side as PlanSide
 from infer_jax.planning.instances import batches, degrees
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Workload
 
-MODEL, CLAIMED = "deepseek-r1", 30.0
+MODEL = "deepseek-r1"
 PATIENCE = 5.0  # seconds to the first token
 SPEEDS = np.r_[5.0, 10.0, 20:101:10, 105:151:5]
 WORK = Workload.of(isl=8192, osl=1024)
@@ -146,29 +146,15 @@ def times(result: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def draw(result: Mapping[str, np.ndarray], path: Path) -> Path:
-    """The curves, and how many times the pools are of each."""
-    from infer_jax.plots.style import line, panels, save, style  # matplotlib: an extra
+    """The curves, by seconds a token; ``times`` tells how far they are apart."""
+    from infer_jax.plots.frontier import plot_tradeoff  # matplotlib: an extra
+    from infer_jax.plots.style import save
 
-    with style():
-        figure, (left, right) = panels(
-            2,
-            title="DeepSeek-R1 on GB200 NVL72: pools against co-located serving",
-            caption=(
-                f"{float(WORK.isl):g} tokens in, {float(WORK.osl):g} out, first token within "
-                f"{PATIENCE:g} s; a serving model fitted to other servers, not a measurement. "
-                f"The line on the right: the claim of {CLAIMED:g} times."
-            ),
-            shared=False,
-        )
-        for i, (name, values) in enumerate(result.items()):
-            reached = values > 0
-            left.plot(SPEEDS[reached], values[reached], label=name, **line(i))
-        for i, (name, values) in enumerate(times(result).items(), 1):
-            right.plot(SPEEDS, values, label=f"over {name}", **line(i))
-        right.axhline(CLAIMED, color="0.6", linewidth=0.8)
-        left.set(yscale="log", ylabel="output tokens per second and GPU")
-        right.set(yscale="log", ylabel="throughput of pools, times the other's")
-        for axes in (left, right):
-            axes.set_xlabel("output tokens per second of one request")
-            axes.legend()
-        return save(figure, path)
+    curves = {name: (1.0 / SPEEDS[x > 0], x[x > 0]) for name, x in result.items()}
+    caption = (
+        f"{float(WORK.isl):g} tokens in, {float(WORK.osl):g} out, first token within {PATIENCE:g} "
+        "s; latency: of an output token; throughput: of a GPU. A serving model fitted to other "
+        "servers, not a measurement."
+    )
+    title = "DeepSeek-R1 on GB200 NVL72: pools against co-located serving"
+    return save(plot_tradeoff({"Best layouts": curves}, title=title, caption=caption), path)
