@@ -72,16 +72,8 @@ def all_claims() -> list[Claim]:
     its program's stored points, model configurations, data sheets or arithmetic by hand make of
     them; what none of these has is out of reach, with what was tried.
     """
-    ours = (
-        _minimum()
-        | _scaling()
-        | _bandwidth()
-        | _steinhardt()
-        | _machine()
-        | _generations()
-        | _speculation()
-        | _inputs()
-    )
+    parts = (_minimum, _scaling, _bandwidth, _steinhardt, _machine, _generations, _speculation)
+    ours = {key: value for part in (*parts, _inputs) for key, value in part().items()}
     with jax.enable_x64(True):
         ours |= _intensity() | _mistral() | _latent()
     return beside(Path(__file__).with_name("claims.csv"), ours)

@@ -119,49 +119,33 @@ def run(path: Path) -> dict[str, Any]:
     """Print the errors of every row, and their medians, which agree within the goals."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    times, fronts = list[Times](), list[float]()
-    for _, own in groupby(rows, key=lambda row: row["experiment"]):
-        experiment = Experiment(list(own))
+    errors, fronts, table = [], set[float](), []
+    for _, group in groupby(rows, key=lambda row: row["experiment"]):
+        own = list(group)
+        experiment = Experiment(own)
         model = replay.shipped(experiment.system)
-        times += experiment.replayed(model)
-        fronts += [float(model.front_time(experiment.server.plan))] * experiment.count
-    (front,) = set(fronts)
-    hosts = _hosts(rows, times)
-    table, found = [], {"shipped": [], "host of the other models": []}
-    for row, seconds, host in zip(rows, times, hosts, strict=True):
-        for name, before in zip(found, (front, host), strict=True):
-            ours = statistics(seconds, before)
-            found[name].append({key: x / float(row[key]) - 1.0 for key, x in ours.items()})
-        name = row["model"].rpartition("/")[2].removesuffix("-FP8-dynamic")
-        cells = [f"{100 * x:+.0f}" for x in found["shipped"][-1].values()]
-        table.append([f"{name} tp {row['tp']} {row['workload']}", row["rates_req_s"], *cells])
+        front = float(model.front_time(experiment.server.plan))
+        fronts.add(front)
+        for row, times in zip(own, experiment.replayed(model), strict=True):
+            ours = statistics(times, front)
+            errors.append({key: x / float(row[key]) - 1.0 for key, x in ours.items()})
+            name = row["model"].rpartition("/")[2].removesuffix("-FP8-dynamic")
+            cells = [f"{100 * x:+.0f}" for x in errors[-1].values()]
+            name = f"{name} tp {row['tp']} {row['workload']}"
+            table.append([name, row["rates_req_s"], *cells])
     title = "Replayed over measured by shipped coefficients, per cent of error"
     show(title, ("row", "rate/s", *COMPARED), table)
-    medians = {
-        name: {key: float(np.median([abs(e[key]) for e in each])) for key in COMPARED}
-        for name, each in found.items()
-    }
-    lines = [
-        [name, len(rows), *(f"{100 * m[key]:.0f}" for key in COMPARED)]
-        for name, m in medians.items()
-    ]
+    medians = {key: float(np.median([abs(e[key]) for e in errors])) for key in COMPARED}
+    line = ["shipped", len(rows), *(f"{100 * x:.0f}" for x in medians.values())]
+    said = ", ".join(f"{x * 1e3:.1f}" for x in sorted(fronts))
     show(
         "Median errors, per cent",
         ("", "rows", *COMPARED),
-        lines + [_tool(t, rows) for t in TOOLS],
-        f"Host before a request: {front * 1e3:.1f} ms as shipped; {min(hosts) * 1e3:.1f} to "
-        f"{max(hosts) * 1e3:.1f} ms as the other models' rows have it, in the median.",
+        [line, *(_tool(t, rows) for t in TOOLS)],
+        f"Host before a request: {said} ms.",
     )
-    agrees = all(medians["shipped"][key] <= goal for key, goal in GOALS.items())
-    figures = {name: {k: round(x, 4) for k, x in m.items()} for name, m in medians.items()}
-    return figures | {"agrees": agrees}
-
-
-def _hosts(rows: list[dict[str, str]], times: list[Times]) -> list[float]:
-    """Seconds that first tokens take longer than replayed, in the median of other models' rows."""
-    longer = [float(r["ttft_mean"]) / 1e3 - t.ttft.mean() for r, t in zip(rows, times, strict=True)]
-    each = list(zip(longer, rows, strict=True))
-    return [float(np.median([x for x, r in each if r["model"] != row["model"]])) for row in rows]
+    agrees = all(medians[key] <= goal for key, goal in GOALS.items())
+    return {"shipped": {k: round(x, 4) for k, x in medians.items()}, "agrees": agrees}
 
 
 def _tool(name: str, rows: list[dict[str, str]]) -> list[str]:
