@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments._offloading.measured import TOKENS, opt_model, row_by_row
-from experiments._offloading.predicted import HARDWARE, TEXTS, inputs
+from experiments._offloading.predicted import HARDWARE, TEXTS, stacked
 from experiments._report import OUT
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.improved import Attained
@@ -45,16 +45,11 @@ def best_blocks(model: str, *, compressed: bool = False) -> Curve:
 
 def one_batch_at_a_time(model: str) -> Curve:
     """The policy of DeepSpeed and Accelerate: cache on the GPU, batches while they fit."""
-    estimator, seconds, rates = Offloading.improved(solve=False), [], []
+    estimator, runs = Offloading.improved(solve=False), [row_by_row(model, b) for b in range(1, 65)]
     with jax.enable_x64(True):
-        price = jax.jit(estimator.estimate)
-        for batch in range(1, 65):
-            arch, work, plan = inputs(row_by_row(model, batch))
-            priced = price(arch, HARDWARE, work, plan)
-            if bool(priced.feasible):
-                seconds.append(float(priced.time))
-                rates.append(float(priced.throughput))
-    return np.array(seconds), np.array(rates)
+        price = jax.vmap(lambda arch, work, plan: estimator.estimate(arch, HARDWARE, work, plan))
+        priced = jax.device_get(jax.jit(price)(*stacked(runs)))
+    return priced.time[priced.feasible], priced.throughput[priced.feasible]
 
 
 def figure1() -> dict[str, dict[str, Curve]]:

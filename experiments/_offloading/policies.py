@@ -73,6 +73,9 @@ def _row(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 _rows = jax.jit(jax.vmap(_row))
+NUMBERS = (*SHAPE, "compress_w", *PLACES, "zero")
+with jax.enable_x64(True):  # the columns that a file may ask for
+    COLUMNS = jax.eval_shape(_row, dict.fromkeys(NUMBERS, np.ones(())))
 
 
 def _evaluate(key: tuple[()], rows: list[dict[str, Any]]) -> list[Answer]:
@@ -93,15 +96,6 @@ def _evaluate(key: tuple[()], rows: list[dict[str, Any]]) -> list[Answer]:
     return [Answer({name: float(x[i]) for name, x in result.items()}) for i in range(len(rows))]
 
 
-def _columns() -> list[str]:
-    """The columns a file may ask for, both models'."""
-    names = [f"{name}{short}" for short, _ in PHASES for name in (*LINKS, "comp", "inter_")]
-    for memory in ("gpu", "cpu"):
-        names += [f"{memory}_{k}_{s}" for k in ("home", "w", "peak") for s, _ in PHASES]
-    names += ["cpu_eff", "Tpre", "Tgen", "T", "throughput", "nvme_peak"]
-    return [f"{prefix}_{name}" for prefix in MODELS for name in names]
-
-
 RECIPE = Recipe(
     source="FlexGen (arXiv 2303.06865): the released cost model and Appendix A.3 in float64",
     inputs={
@@ -109,7 +103,7 @@ RECIPE = Recipe(
         "compress_w": Input(flag, absent=False),
         **{f"{name}_pct": Input(at_least_zero) for name in PLACES},
     },
-    outputs={name: Output() for name in _columns()},
+    outputs={name: Output() for name in COLUMNS},
     evaluate=_evaluate,
 )
 

@@ -151,7 +151,9 @@ def test_layouts_and_loads_are_those_of_the_rows(read):
 
 def test_all_rows_of_a_question_are_one_program_and_every_measured_number_is_predicted(answers):
     rows, fitted, roofline = answers
-    assert Counter(TRACES) == {"closed_loop": 1, "two_pools": 1, "one_batch": 1, "ideal": 3}
+    # or none, where another test has compiled it before
+    once = Counter(closed_loop=1, two_pools=1, one_batch=1, ideal=3)
+    assert not Counter(TRACES) - once
     for i, row in enumerate(rows):
         assert all(np.isfinite(fitted[metric][i]) for metric in row.measured), row.id
         # a roofline reads and computes what the fit does, faster
