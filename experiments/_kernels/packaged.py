@@ -72,7 +72,8 @@ def _read(path: Path, names: str, same: dict[str, Any], **least: float) -> Colum
 def _gemm(root: Path, chip: Chip) -> Family:
     path = root / "gemm" / ENGINE / "gemm_perf.parquet"
     rows = _read(path, "m k n", {"gemm_dtype": "fp8"}, n=512, k=512)
-    return families.products("gemm", *(rows[x] for x in ("m", "k", "n", "seconds")), FP8, chip)
+    m, k, n, seconds = (rows[name] for name in ("m", "k", "n", "seconds"))
+    return families.products("gemm", m, k, n, seconds, FP8, chip)
 
 
 def _moe(root: Path, chip: Chip) -> Family:

@@ -123,11 +123,11 @@ def whole_run(
     """The replay of ``count`` requests by an engine's rules, ``load`` of them in flight."""
     rng = np.random.default_rng(load)
     least = SHORTEST if drawn else 1.0
-    sizes = (rng.integers(int(least * n), int(n) + 1, count) for n in (server.isl, server.osl))
+    isl, osl = (rng.integers(int(least * n), int(n) + 1, count) for n in (server.isl, server.osl))
     rules_of, cache = RULES[engine]
     more = {cache: AMPLE_CACHE, "budget": server.budget, "slots": MAX_DECODING}
     rules = rules_of(**more, overlap=overlap)
-    return serve(step, rules, Requests.of(np.zeros(count), *sizes), concurrency=load)
+    return serve(step, rules, Requests.of(np.zeros(count), isl, osl), concurrency=load)
 
 
 SERVER = ("llama-3.1-8b", "fp8", "h200_sxm", 1.0)
