@@ -12,6 +12,7 @@ from infer_jax.estimators.estimator import AnyPlan
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.specs.declared_outputs import Output
 from infer_jax.specs.fields import leaves
+from infer_jax.typed_jax import jit
 
 # The derived totals of a plan, which are properties and so declare no field of their own.
 DERIVED = {"instance": "1", "chips": "1", "feasible": "bool", "shortfall": "1", "slack": "1"}
@@ -29,8 +30,12 @@ class Point(NamedTuple):
     plan: AnyPlan
 
 
+@jit(inline=True)
 def estimate_at(point: Point) -> Estimate:
-    """The estimate of one configuration."""
+    """The estimate of one configuration.
+
+    It is traced once for a structure, whatever is made of that: a grid, a slope, a search.
+    """
     return point.estimator.estimate(point.arch, point.hardware, point.workload, point.plan)
 
 

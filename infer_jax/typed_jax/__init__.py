@@ -19,8 +19,12 @@ def jit(
     static: tuple[int, ...] = (),
     donate: tuple[int, ...] = (),
     options: Options | None = None,
+    inline: bool = False,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Compile a function: numbers of its static and of its donated arguments, and XLA's options.
+
+    ``inline``: within another function that is compiled its operations stand there by themselves,
+    from the one trace of its structure.
 
     >>> @jit(static=(0,))
     ... def power(n: int, x: float) -> jax.Array:
@@ -28,7 +32,13 @@ def jit(
     >>> power(3, 2.0).item()
     8.0
     """
-    return partial(jax.jit, static_argnums=static, donate_argnums=donate, compiler_options=options)  # pyright: ignore[reportUnknownMemberType]
+    return partial(  # pyright: ignore[reportUnknownMemberType]
+        jax.jit,  # pyright: ignore[reportUnknownMemberType]
+        static_argnums=static,
+        donate_argnums=donate,
+        compiler_options=options,
+        inline=inline,
+    )
 
 
 def fori_loop(
