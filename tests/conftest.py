@@ -7,6 +7,9 @@ $JAX_COMPILATION_CACHE_DIR, else in pytest's own cache folder (``pytest --cache-
 import gc
 import os
 import tempfile
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
 
 import jax
 import pytest
@@ -37,6 +40,20 @@ def pytest_configure(config):
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_sessionstart():
+    """``jnp.where`` is a part of what calls it, not a function of its own.
+
+    XLA puts it there in any case; until then it is a twelfth of tracing and compiling. A release of
+    JAX that names it otherwise is as it is.
+    """
+    with suppress(AttributeError, ImportError):
+        names = ("util", "reductions", "ufuncs")
+        modules: list[Any] = [import_module(f"jax._src.numpy.{name}") for name in names]
+        inline = jax.jit(modules[0]._where.__wrapped__, inline=True)
+        for module in modules:
+            module._where = inline
 
 
 @pytest.fixture(autouse=True, scope="session")
