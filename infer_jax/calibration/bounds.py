@@ -120,7 +120,8 @@ def bounded(
     >>> import infer_jax as ij, jax, jax.numpy as jnp, optimistix as optx
     >>> model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
     >>> work, plan = ij.Workload.of(isl=1024, osl=128), ij.Plan.of(tp=2)
-    >>> def log_times(estimator):
+    >>> @jax.jit
+    ... def log_times(estimator):
     ...     def one(batch):
     ...         load = work.replace(batch=batch)
     ...         times = estimator.estimate(model.architecture, system.hardware, load, plan)

@@ -25,6 +25,7 @@ from infer_jax.silicon.chips import load_accelerator, load_silicon
 from infer_jax.silicon.on_silicon import OnSilicon
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps.paths import by_path
+from tests.unit.estimators.compiled import estimate
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -167,12 +168,12 @@ def test_cases_of_a_mixture_are_laid_out_apart():
     chip = load_accelerator("h100_sxm").at(
         {k.removeprefix("hardware."): x for k, x in one.values.items()}
     )
-    paid = []
+    hardware, paid = law.lowered(chip), []
     for isl, osl, limit in ((2048, 256, 0.008), (512, 64, 0.007)):
         costs = []
         for batch, tp in product((1.0, 16.0, 64.0), (1.0, 2.0)):
             work = Workload.of(isl=isl, osl=osl, batch=batch)
-            e = ideal.estimate(start.arch, law.lowered(chip), work, Plan.of(tp=tp))
+            e = estimate(ideal, start.arch, hardware, work, Plan.of(tp=tp))
             if float(e.tpot) <= limit and bool(e.feasible):
                 costs.append(isl * float(e.input_cost) + osl * float(e.cost))
         paid.append(min(costs))
@@ -256,7 +257,7 @@ def test_shares_of_a_new_chip_scatter_as_left_out_systems_and_makes_did():
     law = jax.jit(
         jax.vmap(lambda x: serving.at(x).estimate(arch, system.hardware, work, Plan.of(tp=4)).tpot)
     )
-    own = float(serving.estimate(arch, system.hardware, work, Plan.of(tp=4)).tpot)
+    own = float(estimate(serving, arch, system.hardware, work, Plan.of(tp=4)).tpot)
     low, high = np.quantile(np.asarray(law(drawn)) / own, [0.1, 0.9])
     systems, makes = (unseen_errors()[kind].within["tpot"][80] for kind in ("system", "make"))
     assert systems[1] / systems[0] < high / low < makes[1] / systems[0]

@@ -10,7 +10,7 @@ from infer_jax.estimators import Speculative, make
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
 from infer_jax.specs import Arrivals, ForwardPass, Host, Plan, Workload, leaves
 from tests.contract.cases import dense, mixture, nodes
-from tests.unit.estimators.compiled import estimate
+from tests.unit.estimators.compiled import estimate, step
 from tests.unit.physics.derivatives import agrees_with_differences, numbers
 
 HARDWARE = nodes().with_(power=700.0)
@@ -263,7 +263,7 @@ def test_a_token_with_drafts_is_that_of_the_wrapper(x64):
     for drafts in (1, 3, 5):
         asked_of = (HARDWARE, forward, layout.with_(drafts=drafts), shape(dense()))
         ours = token(serving, shape(mixture()), *asked_of)
-        theirs = wrapper.always(drafts).step(mixture(), HARDWARE, forward, layout)
+        theirs = step(wrapper.always(drafts), mixture(), HARDWARE, forward, layout)
         assert float(ours.time) == pytest.approx(float(theirs.time), rel=0.05)
         assert sum(map(float, ours.terms.values())) == pytest.approx(float(ours.time), rel=1e-9)
 

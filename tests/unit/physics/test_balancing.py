@@ -39,8 +39,9 @@ def test_the_wait_is_that_of_the_rule(arrivals, groups, timeout):
 
 def test_it_is_half_the_timeout_at_most_and_nothing_alone():
     rates = np.geomspace(1e-6, 10.0, 40)
+    each = jax.jit(jax.vmap(balance_wait, (0, None, None)))
     for groups in (1.0, 2.0, 8.0, 64.0):
-        waits = np.asarray(jax.vmap(lambda a, n=groups: balance_wait(a, n, 60.0))(rates))
+        waits = np.asarray(each(rates, groups, 60.0))
         assert (np.diff(waits) <= 1e-4).all() and 0.0 <= waits[-1] <= waits[0] < 30.0 + 1e-4
     assert float(balance_wait(0.1, 1.0, 60.0)) == 0.0
     assert float(balance_wait(0.1, 8.0, 0.0)) == 0.0
@@ -51,5 +52,5 @@ def test_its_slopes_are_finite_where_nothing_comes_and_right_elsewhere(x64):
     points = (0.0, 1.0, 0.0), (0.0, 2.0, 60.0), (0.1, 1.0, 60.0), (1e4, 64.0, 1e3)
     finite_at(balance_wait, *(numbers(*point) for point in points))
     # of two groups the other has a prompt within t passes with chance a t: T / 2 - a T^2 / 3
-    assert float(jax.grad(balance_wait)(0.0, 2.0, 60.0)) == pytest.approx(-(60.0**2) / 3.0)
+    assert float(jax.jit(jax.grad(balance_wait))(0.0, 2.0, 60.0)) == pytest.approx(-(60.0**2) / 3.0)
     agree_at(balance_wait, numbers(0.05, 4.0, 60.0), numbers(0.3, 2.5, 20.0))

@@ -177,7 +177,7 @@ def test_one_more_stack_and_a_node_further_have_slopes_through_an_estimator():
     def seconds(chip):
         return make("economics").step(arch, chip.hardware(SMOOTH), work, Plan()).time
 
-    slopes = jax.grad(seconds)(a100())
+    slopes = jax.jit(jax.grad(seconds))(a100())
     assert float(slopes.stacks) < 0 and np.isfinite(float(slopes.node.energy))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(slopes))
 

@@ -86,6 +86,7 @@ FILE = {
 }
 DESIGN = {
     **FILE,
+    "case": FILE["case"][:2],
     "free": {"batch": [1, 32]},
     "objective": {"best": "total"},
     "limits": {"tpot": 0.008},
@@ -107,7 +108,7 @@ def test_cases_of_a_file():
     assert float(two.arch.width) == float(arch("qwen3-8b").width)
     assert all(float(x.osl) == 256 for x in (space.workload, two.workload, three.workload))
     assert space.axes["estimator.target.cases.0.plan.tp"].steps == (1, 2)
-    spec = spec_of("file", DESIGN)
+    spec = spec_of("file", {**DESIGN, "case": FILE["case"]})
     batches = [path for path in spec.space.axes if path.endswith("workload.batch")]
     assert len(batches) == 3 and {spec.start[path] for path in batches} == {2.0}
 
@@ -141,7 +142,7 @@ def test_cases_that_are_wrong_are_refused_in_one_sentence(changes, words):
 def test_a_design_for_a_mixture_is_the_best_of_its_lattice():
     found = ij.codesign(spec=DESIGN)
     batch = {"values": list(spec_of("file", DESIGN).space.axes["workload.batch"].steps)}
-    cases = [{**case, "batch": batch} for case in FILE["case"]]
+    cases = [{**case, "batch": batch} for case in DESIGN["case"]]
     keep = {"best": "total", "under": {"tpot": 0.008}}
     best = ij.sweep({**FILE, "case": cases, "keep": keep}).rows()[0]
     assert found.designs[0].design.objective == pytest.approx(best["total"], rel=1e-5)
