@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_774,
-    "lines of code of the package": 40_237,
-    "lines of the package": 69_904,
+    "lines of code of the package": 40_243,
+    "lines of the package": 69_920,
     "files of the package": 471,
     "lines of experiments": 10_777,
-    "lines of tests": 32_023,
+    "lines of tests": 32_045,
     "functions and classes with bare names": 7,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
