@@ -46,14 +46,10 @@ class Lattice:
 
         The others are 0.
         """
-        found: list[tuple[int, ...]] = []
-        for row, (_, excess) in sorted(self.scores.items(), key=lambda x: x[1][0]):
-            own = tuple(at if i in digits else 0 for i, at in enumerate(row))
-            if excess <= 0.0 and own not in found:
-                found.append(own)
-            if len(found) == count:
-                break
-        return found
+        kept = [(row, x) for row, (x, excess) in self.scores.items() if excess <= 0.0]
+        rows = (row for row, _ in sorted(kept, key=lambda x: x[1]))
+        own = (tuple(at if i in digits else 0 for i, at in enumerate(row)) for row in rows)
+        return [*dict.fromkeys(own)][:count]
 
     def inside(self, digits: np.ndarray) -> np.ndarray:
         """The rows that lie in the grid."""

@@ -42,7 +42,6 @@ EXACT = {"lanes", "lane", "year", "capacity", "ports", "port"}
 # root mean square log error on what no figure was taken from: areas of GH100 and Aldebaran, and
 # H100's die, package and bill (tests/golden/test_chips.py)
 UNSEEN = 0.13
-NODES = ("n28", "n14", "n10", "n7", "n6", "n5", "n3", "n2")
 
 
 @spec
@@ -129,6 +128,6 @@ def node(name: str, needs: Sequence[str] = ()) -> Node:
     found = values("nodes", name)
     for field in needs:
         if not found.get(field):
-            having = (x for x in NODES if values("nodes", x).get(field))
+            having = (x for x in tables(SOURCE)["nodes"] if values("nodes", x).get(field))
             raise InputError(SOURCE, field, f"no figure for {name}", ", ".join(having))
     return Node.of(**found)

@@ -68,6 +68,6 @@ def harvested_yield(core: Array, cores: Array | float, spare: Array | float) -> 
     return jnp.sum(counted * jnp.exp(cores * jnp.log(good) + powers))
 
 
-def die_cost(dies: Array, working: Array | float, node: Node) -> Array:
+def die_cost(dies: Array | float, working: Array | float, node: Node) -> Array:
     """USD of a die that works: price of a wafer / dies of it / share of them that works."""
     return node.wafer / dies / jnp.maximum(working, 1e-6)

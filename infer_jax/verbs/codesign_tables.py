@@ -15,16 +15,12 @@ def _number(value: object) -> str:
     return value if isinstance(value, str) else digits(float(str(value)), 5)
 
 
-def _factor(value: float) -> str:
-    return f"{value:.3f}"
-
-
 PATH = (
     Column("one change at a time", "", "path", name_of, left=True),
     Column("from", "", "before", _number, left=False),
     Column("to", "", "after", _number, left=False),
-    Column("alone", "factor", "alone", _factor),
-    Column("in turn", "factor", "gain", _factor),
+    Column("alone", "factor", "alone", "{:.3f}".format),
+    Column("in turn", "factor", "gain", "{:.3f}".format),
     Column("with", "", lambda step: ", ".join(map(name_of, step.others)), left=True),
 )
 

@@ -60,14 +60,9 @@ ELASTICITIES = (
 
 CURVATURES = (
     Column("how slopes move", "", "path", name_of, left=True),
-    *(
-        Column(title, unit, field, "{:+.3f}".format)
-        for title, unit, field in (
-            ("slope", "", "slope"),
-            ("with itself", "+10 %", "own"),
-            ("most with another", "+10 %", "by"),
-        )
-    ),
+    Column("slope", "", "slope", "{:+.3f}".format),
+    Column("with itself", "+10 %", "own", "{:+.3f}".format),
+    Column("most with another", "+10 %", "by", "{:+.3f}".format),
     Column("which", "", "other", name_of, left=True),
 )
 

@@ -30,7 +30,7 @@ def design(where):
     speed = power.flops(
         float(row["cores"]), float(row["lanes"]), float(row["array"]), float(row["array"]), 1.41e9
     )
-    return float(speed), float(wafers.die_cost(np.floor(count), 1.0, node("n7")))
+    return float(speed), float(wafers.die_cost(float(np.floor(count)), 1.0, node("n7")))
 
 
 def layer_time(batch, new, context, flops, bandwidth):

@@ -10,7 +10,7 @@ import pytest
 from infer_jax.catalog.published.tables import tables
 from infer_jax.errors import InputError
 from infer_jax.silicon import bill, carbon, interfaces, power
-from infer_jax.silicon.nodes import NODES, figures, node
+from infer_jax.silicon.nodes import figures, node
 
 from ..physics.derivatives import agree_at, finite_at
 
@@ -112,7 +112,7 @@ def test_rows_that_are_not_there_are_refused():
 
 
 def test_newer_nodes_hold_more_and_draw_less():
-    rows = [node(name) for name in NODES]
+    rows = [node(name) for name in tables("silicon")["nodes"]]
     density = [float(row.transistors) for row in rows]
     assert density == sorted(density)
     energies = [float(node(x).energy) for x in ("n14", "n7", "n5", "n3", "n2")]
