@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_774,
-    "lines of code of the package": 40_243,
-    "lines of the package": 69_920,
+    "lines of code of the front": 10_767,
+    "lines of code of the package": 40_231,
+    "lines of the package": 69_906,
     "files of the package": 471,
     "lines of experiments": 10_777,
     "lines of tests": 32_045,
