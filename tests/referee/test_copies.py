@@ -16,6 +16,7 @@ from infer_jax.replays import (
     RoutedLog,
     replay_copies,
     serve_copies,
+    sglang as sglang_rules,
     vllm as vllm_rules,
 )
 from infer_jax.replays.routers import BY_PREFIX, Beginnings, QueueLoad, Windows, chosen
@@ -35,7 +36,7 @@ from .servers import (
     small,
     vllm,
 )
-from .serving import SHORT, Case, step_time
+from .serving import SHORT, Case, Machine, step_time
 from .test_prefix_caches import LENGTH, hashed, names, roomy
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -186,3 +187,18 @@ def test_routers_by_prefix():
     for router, begins, queue, copy in (*cases, ("cache_aware", less, (9, 8, 7, 6), 3)):
         load = QueueLoad(jnp.asarray(queue), *2 * [jnp.zeros(4, int)])
         assert choose(router, load, np.asarray(1), begins, np.array([1, 0])) == copy
+
+
+def test_what_copies_refuse():
+    """What else they refuse, as a server does, ``tests/unit/verbs/test_replay.py`` asks."""
+    step, requests = partial(step_time, Machine(*5 * [1e-3])), Requests.of([0.0], [10], [2])
+    fits, polls = (sglang_rules(tokens=100, slots=4, poll=x, overlap=False) for x in (1, 4))
+    for rules, copies, router, says in (
+        (fits, 2, "cache_aware", "allowed: one by load: requests have no prefixes"),
+        (fits, 0, "round_robin", "copies is 0"),
+        (polls, 2, "round_robin", "poll"),
+    ):
+        with pytest.raises(InputError, match=says):
+            serve_copies(step, rules, requests, copies, router)
+    with pytest.raises(InputError, match="begins is None; allowed: those of prompts"):
+        replay_copies(step, fits, requests, copies=2, router="cache_aware", width=4, turns=8)

@@ -15,9 +15,11 @@ from infer_jax.calibration import (
     next_measurements,
     offsets,
     predictive_checks,
+    random_groups,
     score,
     spearman,
 )
+from infer_jax.errors import InputError
 from infer_jax.specs import Spec, number, spec
 
 WORK = np.geomspace(1.0, 1000.0, 48)
@@ -87,6 +89,13 @@ def test_scores_against_figures_done_by_hand():
     assert found == pytest.approx([2, 2 + 10])  # inside, and outside by one
 
 
+def test_random_groups_hold_whole_groups():
+    groups = [f"g{i % 10}" for i in range(50)]
+    for inside in random_groups(groups).values():
+        assert inside.sum() == 15
+        assert len({g for g, i in zip(groups, inside, strict=True) if i}) == 3
+
+
 def test_the_next_measurement_is_where_the_fit_knows_least(x64, result):
     short, long = [0.0, 1.0], [-1.0, 0.0]
     loose = np.diag([0.04, 0.0001])
@@ -119,3 +128,19 @@ def test_a_residual_is_learnt_where_there_is_one_and_only_there(x64):
     assert np.std(wrong) < 0.1
     nothing = learn_residual(features, noise, groups, [0.1])
     assert np.abs(nothing(features)).mean() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: random_groups(["a"]), "two groups"),
+        (lambda: score(np.ones(0), np.ones(0)), "rows"),
+        (lambda: offsets(np.ones(3), [["a"]]), "label"),
+        (lambda: learn_residual(np.ones((4, 2)), np.ones((4, 1)), ["a"] * 4, [1.0]), "groups"),
+        (lambda: learn_residual(np.ones((4, 2)), np.ones((3, 1)), ["a"] * 4, [1.0]), "features"),
+    ],
+)
+def test_bad_input_is_told_in_one_sentence(call, said):
+    with pytest.raises(InputError, match=said) as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infer_jax.catalog.measurements import read_kernels, read_runs
+from infer_jax.catalog.measurements import read_kernels, read_runs, silicon
 from infer_jax.errors import InputError
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "measurements"
@@ -165,3 +165,9 @@ def test_kernel_files_of_the_wrong_kind(refused):
     assert "entry 1, metrics.p50_ms" in refused(entry, door=read_kernels)
     with pytest.raises(InputError, match="device is missing"):
         read_kernels(DATA)
+
+
+def test_rows_of_a_package_that_is_absent(monkeypatch):
+    monkeypatch.setattr(silicon, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"not installed.*infer_jax\[silicon\]"):
+        silicon.published_rows()

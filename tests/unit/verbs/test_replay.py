@@ -210,6 +210,19 @@ def test_gaps_between_tokens_add_up_to_what_requests_take(engine, warmup):
     assert (run.gaps.seconds * run.gaps.count).sum() == pytest.approx(spent, rel=1e-9)
 
 
+def test_prompts_are_cut_and_passes_overlap_where_the_engine_is_asked_to():
+    long = {**OPEN, "isl": 1000, "engine": "trtllm"}
+    cut = ij.replay(*SERVER, **long, enable_chunked_prefill=True)
+    assert (cut.runs[0].prompt > 512).any() and cut.runs[0].last.all()
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_who_arrives_during_a_pass_waits_for_the_next_one_that_is_already_together(engine):
+    quiet = {**OPEN, "request_rate": 4, "engine": engine}
+    overlapped, alone = (ij.replay(*SERVER, **quiet, async_scheduling=x) for x in (True, False))
+    assert alone.times["ttft"].values["mean"] < overlapped.times["ttft"].values["mean"]
+
+
 def test_seeds_are_runs_of_other_requests_and_warmup_is_not_counted(loaded):
     many = ij.replay(*SERVER, **OPEN, seeds=3, warmup=10)
     assert len(many.runs) == 3 and many.to_pandas().counted.sum() == 60

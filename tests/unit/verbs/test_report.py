@@ -51,6 +51,19 @@ def test_its_picture_has_the_plan_and_every_frontier(report, tmp_path):
     assert (tmp_path / "plan.png").exists()
 
 
+def test_profiles_answer_as_names_do_and_name_no_command(report):
+    system, model = ij.load_system(SYSTEM), ij.load_model(MODEL)
+    given = ij.report(model, system, tp=1, batch=16)
+    theirs, mine = given.to_dict(), report.to_dict()
+    their_rows, rows = theirs.pop("frontiers"), mine.pop("frontiers")
+    assert isinstance(their_rows, list) and isinstance(rows, list)
+    assert not any(row.pop("command") for row in their_rows)
+    assert all(row.pop("command") for row in rows) and their_rows == rows
+    assert {**theirs, "launch": None} == {**mine, "launch": None}
+    assert "its name or config.json" in given.page and "infer-jax memory" not in given.page
+    assert "infer-jax memory" in report.page
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
