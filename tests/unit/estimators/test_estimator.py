@@ -2,14 +2,21 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 
+from infer_jax.design import QualityWrapper
 from infer_jax.errors import InputError
 from infer_jax.estimators import (
     VARIANTS,
+    AttentionFeedforward,
+    Disaggregated,
+    Economics,
     Estimate,
     Estimator,
+    Offloading,
     Phase,
+    Speculative,
     Wrapper,
 )
 from infer_jax.estimators.serving import Serving
@@ -46,6 +53,28 @@ def test_a_variant_says_what_it_is(name):
     assert float(estimator.front_time(Plan.of())) == pytest.approx(
         float(estimator.chosen_engine.front) if isinstance(estimator, Serving) else 0.0, rel=0.2
     )
+
+
+def test_a_wrapper_answers_as_its_target():
+    inner = Economics.corrected()
+    for wrap in (
+        Speculative.bonus(inner, None, 0.5),
+        AttentionFeedforward.of(target=inner),
+        QualityWrapper.of(target=Speculative.bonus(inner, None, 0.5)),
+    ):
+        assert wrap.innermost is inner and wrap.searches and wrap.smooths and wrap.prices_passes
+        assert not wrap.table, "a profile has coefficients for the target, not for what wraps it"
+        fitted = wrap.fitted_to({"economics": {"launch": 9e-6}, "speculative": {"acceptance": 0.1}})
+        assert isinstance(fitted.innermost, Economics) and type(fitted) is type(wrap)
+        assert float(fitted.innermost.launch) == 9e-6
+        cold = wrap.softened(jnp.asarray(0.25)).innermost
+        assert isinstance(cold, Economics) and cold.smoothing is not None
+        assert float(cold.smoothing) == 0.25 and inner.smoothing is None
+    assert not Disaggregated.of(target=inner).prices_passes
+    assert not QualityWrapper.of(target=Offloading.improved()).prices_passes
+    serving = Serving.of()
+    wrapped = QualityWrapper.of(target=serving)
+    assert float(wrapped.front_time(Plan.of())) == float(serving.front_time(Plan.of())) > 0.0
 
 
 def test_an_estimate_comes_of_steps():

@@ -1,5 +1,7 @@
 """The chance that limits hold: against quantiles of a band, closed forms and differences."""
 
+from statistics import NormalDist
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,7 @@ from infer_jax.physics.chance import (
     shared_and_own,
 )
 
+NORMAL = NormalDist()
 WITHIN = {50: (0.95, 1.1), 80: (0.85, 1.3), 95: (0.7, 2.7)}
 
 
@@ -43,6 +46,26 @@ def test_scores_and_ratios_are_inverse(spread):
     # equal quantiles, as a table of few digits has them, keep a slope
     flat = Spread.of({50: (1.0, 1.0), 80: (1.0, 1.2)})
     assert np.all(np.diff(flat.logs) > 0) and np.isfinite(score(jnp.zeros(()), flat))
+
+
+def test_shared_and_own_parts_add_up_to_the_band(spread):
+    """E Phi((a - s) / sqrt(1 - c)) with s of variance c is Phi(a), whatever share moves it."""
+    draws = np.array([NORMAL.inv_cdf((i + 0.5) / 4000) for i in range(4000)])
+    random = np.random.default_rng(0)
+    for moved in (0.0, 0.3, 0.5):  # coefficients' part is 0, 0.09 or 0.25 of the 0.4
+        at = jnp.array([moved * random.permutation(draws)] * 2)
+        common = jnp.array([0.4, 0.4])
+        shared, own = shared_and_own(at, common, jnp.array([random.permutation(draws)] * 2))
+        for a in (-1.0, 0.5, 1.2816):
+            one = chance(jnp.array([a, 50.0]))
+            assert float(one) == pytest.approx(NORMAL.cdf(a), rel=1e-6)
+            mean = jnp.mean(holds(jnp.array(a), shared[0], own[0]))
+            assert float(mean) == pytest.approx(float(one), abs=0.006)
+    # coefficients that say more than what is shared are held to it
+    shared, own = shared_and_own(
+        jnp.array([1.2 * draws] * 2), jnp.array([0.4, 0.4]), jnp.zeros((2, 4000))
+    )
+    assert float(jnp.var(shared[0])) == pytest.approx(0.4) and own[0] == pytest.approx(0.6**0.5)
 
 
 def test_the_slope_by_a_limit_is_its_difference_and_finite_where_there_is_none(spread):

@@ -8,6 +8,7 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.physics import attention, layers
+from infer_jax.physics.attention.row import Launches
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -37,6 +38,19 @@ BARE = Block.of(count=2, attention=None, feedforward=Dense.of(width=50, inward=1
 
 def model(*blocks: Block) -> Architecture:
     return Architecture.of(width=64, vocabulary=1000, tied=0, blocks=blocks)
+
+
+def test_each_block_has_its_own_launches():
+    """A hybrid's full layers are grouped-query, its linear ones linear: not all of them one."""
+    kinds = {
+        "qwen3-next-80b-a3b": (12, 0, 0, 36),
+        "deepseek-v4-flash": (0, 22, 21, 0),
+        "nemotron-h-8b": (4 + 24, 0, 0, 24),  # layers without attention launch as the least do
+    }
+    for name, expected in kinds.items():
+        table = layers.table(load_model(name).architecture)
+        assert Launches._fields == ("grouped", "latent", "sparse", "linear")
+        assert tuple(jnp.sum(table.count * x) for x in table.attention.launches) == expected, name
 
 
 def test_kernels_charge_a_hybrid_for_each_of_its_layers():

@@ -3,13 +3,34 @@
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import infer_jax as ij
 from infer_jax.estimators import measured_within
+from infer_jax.physics.chance import Spread, ratio
 from infer_jax.planning import USUAL_TTFT
-from infer_jax.planning.bands import odds
+from infer_jax.planning.bands import odds, probability
 from infer_jax.verbs import plan_replay
+
+
+def test_the_probability_is_the_share_of_drawn_errors_that_keep_the_limits():
+    """Also where a slower server could no longer carry the load."""
+    spreads = Spread.of({80: (0.8, 1.5)}), Spread.of({50: (0.7, 1.2), 80: (0.5, 2.0)})
+    draws = np.random.default_rng(0).standard_normal((2, 20_000))
+    tpot, ttft = (np.exp(ratio(jnp.asarray(z), s)) for z, s in zip(draws, spreads, strict=True))
+    for limits, times, spare in (
+        ((0.02, 1.0, np.inf), (0.018, 0.7, 0.9), np.inf),
+        ((0.02, np.inf, 1.0), (0.018, 0.7, 0.9), np.inf),
+        ((np.inf, 1.0, np.inf), (0.018, 0.7, 0.9), 1.05),
+    ):
+        kept = (times[0] * tpot <= limits[0]) & (tpot <= spare)
+        kept &= (times[1] * ttft <= limits[1]) & (times[2] * ttft <= limits[2])
+        numbers = [np.float64(x) for x in (*limits, *times, spare)]
+        chance: Any = probability
+        found = float(chance(*(jnp.asarray(x) for x in numbers), spreads))
+        assert found == pytest.approx(np.mean(kept), abs=0.012)  # three standard errors
 
 
 def test_what_was_never_measured_leads_only_by_more_than_its_band():
