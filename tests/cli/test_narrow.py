@@ -16,23 +16,6 @@ ROWS = [["2 x TP4 > 1 x TP8", "16", "1040", "2684", "0.0298", "other prefills"],
         ["1 x PP2", "2", "639", "2386", "0.0335", "feedforward"]]  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [200, 80, 50, 30])
-def test_words_and_numbers_stay_whole(width, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", str(width))
-    show([Table(COLUMNS, ROWS)], Console(highlight=False))
-    out = capsys.readouterr().out
-    assert all(len(line) <= width for line in out.splitlines())
-    words = out.split()
-    for cell in (cell for row in ROWS for cell in row):
-        assert all(word in words for word in cell.split()), cell
-
-
-def test_a_record_names_its_numbers(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "30")
-    show([Table(COLUMNS, ROWS)], Console(highlight=False))
-    assert "1 x PP2\n  GPUs: 2\n  TTFT ms: 639\n" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "words",
     [("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--hardware", "mi300x", "--total-gpus",

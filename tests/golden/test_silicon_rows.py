@@ -101,22 +101,6 @@ def test_formats_reach_the_architecture(table):
     assert dense.formats.dynamic == 2.0
 
 
-def test_worker_counts_are_recovered_from_the_same_measurement(table):
-    pools = {f"prefill_{k}": v for k, v in degrees(1, 4, 4, 1).items()}
-    pools |= {f"decode_{k}": v for k, v in degrees(4, 1, 0, 0).items()}
-    counts = {"prefill_num_workers": 1, "prefill_batch_size": 1}
-    counts |= {"decode_num_workers": 2, "decode_batch_size": 4}
-    bare = MIXTURE | {"mode": "disagg", "batch_size": "", "tp_size": ""}
-    scored, left = cleaning.disaggregated(
-        table(bare, bare | pools | counts, bare | {"silicon_tpot_ms": "11"})
-    )
-    assert [row.published.id for row in scored] == ["row0", "row1"]
-    assert [row.source for row in scored] == ["row1", "row1"]
-    assert scored[0].prefill.gpus + scored[0].decode.gpus == 1 * 4 + 2 * 4
-    assert scored[0].decode.layout == (4, 1, 4, 1)  # the expert grid is unlabelled
-    assert [row.id for row in left] == ["row2"]
-
-
 @pytest.mark.parametrize(
     "cells, said",
     [

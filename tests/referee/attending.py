@@ -53,15 +53,12 @@ class Mixer(nnx.Module):
         raise NotImplementedError
 
     def attend(self, queries, memory):
-        """Queries over memory."""
         raise NotImplementedError
 
     def combine(self, queries, mixed):
-        """The output projection."""
         raise NotImplementedError
 
     def prepare(self, memory):
-        """The memory as ``attend`` reads it."""
         return memory
 
     def __call__(self, x, cache, first: int):
@@ -103,7 +100,6 @@ class Grouped(Mixer):
             self.key_norm = norm(self.keys, dtype=dtype, rngs=rngs)
 
     def empty(self, batch: int, dtype, tokens: int = 0):
-        """Zeros in the place of a cache of ``tokens`` tokens."""
         shape = (batch, min(tokens, self.window), self.groups)
         return {
             "keys": jnp.zeros((*shape, self.keys), dtype),
@@ -126,7 +122,6 @@ class Grouped(Mixer):
         return queries, {"keys": rotated(key, first), "values": value}
 
     def attend(self, queries, memory):
-        """Scores and weighted values."""
         query = queries["query"]
         shape = (*query.shape[:2], self.groups, self.heads // self.groups, self.keys)
         scores = jnp.einsum("bsgrd,bngd->bgrsn", query.reshape(shape), memory["keys"])
@@ -135,7 +130,6 @@ class Grouped(Mixer):
         return mixed.reshape(*query.shape[:2], self.heads * self.values)
 
     def combine(self, queries, mixed):
-        """Gate and output projection."""
         if self.gated:
             mixed = mixed * jax.nn.sigmoid(queries["gate"])
         return self.out(mixed)
@@ -159,7 +153,6 @@ class Latent(Mixer):
             self.query_norm = norm(self.query_rank, **new)
 
     def empty(self, batch: int, dtype, tokens: int = 0):
-        """Zeros in the place of a cache of ``tokens`` tokens."""
         return {
             "latent": jnp.zeros((batch, tokens, self.rank), dtype),
             "rope": jnp.zeros((batch, tokens, self.rope), dtype),
@@ -207,7 +200,6 @@ class Latent(Mixer):
         return mixed.reshape(*nope.shape[:2], self.heads * self.values)
 
     def combine(self, queries, mixed):
-        """The output projection."""
         return self.out(mixed)
 
 
@@ -257,5 +249,4 @@ class Sparse(Mixer):
         return self.base.attend(queries["base"], chosen)
 
     def combine(self, queries, mixed):
-        """The base's output projection."""
         return self.base.combine(queries["base"], mixed)

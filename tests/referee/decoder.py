@@ -55,7 +55,6 @@ class Recurrent(nnx.Module):
         }
 
     def __call__(self, x, cache, first: int):
-        """Mixed tokens and the state that is left."""
         batch, tokens, _ = x.shape
         sizes = np.cumsum([self.channels, self.inner])
         raw, gate, gates = jnp.split(self.into(x), sizes, -1)
@@ -111,7 +110,6 @@ class Dense(nnx.Module):
         self.out = linear(hidden, width, dtype=dtype, rngs=rngs)
 
     def __call__(self, x):
-        """Hidden units and back."""
         return self.out(bent(self.into(x), self.inward))
 
 
@@ -135,7 +133,6 @@ class Experts(nnx.Module):
             self.shared = Dense(spec.shared, width, dtype=dtype, rngs=rngs)
 
     def __call__(self, x):
-        """Routed and shared experts summed."""
         tokens = x.reshape(-1, x.shape[-1])
         share, picked = jax.lax.top_k(jax.nn.softmax(self.router(tokens), -1), self.active)
         hidden = jnp.einsum("td,tadf->taf", tokens, self.into[...][picked])
@@ -189,7 +186,6 @@ class Layer(nnx.Module):
             self.feedforward_norm = norm(width, **new)
 
     def __call__(self, x, cache, first):
-        """The layer's output and its cache."""
         if self.mixes:
             mixed, cache = self.mixer(self.mixer_norm(x), cache, first)
             x = x + mixed

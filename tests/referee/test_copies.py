@@ -175,7 +175,7 @@ def test_beginnings_are_those_of_the_blocks():
     assert 0.1 < b.share.mean() < 0.9
 
 
-def test_routers_by_prefix():
+def test_routers_by_prefix_and_in_turn():
     """A server keeps its prompts until it has too many; else the shortest queue gets them."""
     choose = jax.jit(chosen, static_argnames="router")
     b = Beginnings(np.array([0, 0]), np.array([0.0, 0.31]), np.array([0.6, 0.6]))
@@ -184,7 +184,8 @@ def test_routers_by_prefix():
         ((4, 5, 2, 4), 2), ((2, 3, 4, 1), 3), ((4, 0, 5, 6), 2), ((0, 0, 1, 0), 0))]  # fmt: skip
     cases += [("cache_aware", b, queue, copy) for queue, copy in (
         ((0, 70, 0, 0), 0), ((0, 64, 0, 0), 1), ((200, 280, 290, 290), 1))]  # fmt: skip
-    for router, begins, queue, copy in (*cases, ("cache_aware", less, (9, 8, 7, 6), 3)):
+    cases += [("cache_aware", less, (9, 8, 7, 6), 3), ("round_robin", b, (0, 9, 9, 9), 1)]
+    for router, begins, queue, copy in cases:
         load = QueueLoad(jnp.asarray(queue), *2 * [jnp.zeros(4, int)])
         assert choose(router, load, np.asarray(1), begins, np.array([1, 0])) == copy
 

@@ -88,14 +88,6 @@ def test_coefficients_are_fitted_back(tmp_path):
     assert {name: row["value"] for name, row in read.items()} == pytest.approx(values, rel=1e-3)
 
 
-def test_newest_release_with_rows_enough(tmp_path):
-    for version in ("1.3.0rc9", "1.3.0rc10", "1.2.0", "dev-3f2a"):
-        gemm(tmp_path, version)
-    gemm(tmp_path, "1.3.1", most=4)  # a few rows more, of one model
-    (table,) = operator_tables(data_folder(tmp_path))
-    assert (table.version, table.generation, len(table.seconds)) == ("1.3.0rc10", "hopper", 14 * 9)
-
-
 def test_bad_tables(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no systems/data in it"):
         data_folder(tmp_path)

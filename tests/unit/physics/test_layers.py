@@ -53,6 +53,21 @@ def test_each_block_has_its_own_launches():
         assert tuple(jnp.sum(table.count * x) for x in table.attention.launches) == expected, name
 
 
+def test_bytes_of_tokens_on_a_rank():
+    """2 heads of 8 + 8 numbers in 2 bytes are 64 a token; of 4 ranks each keeps one head."""
+    row = layers.rows(model(FULL))[0].attention
+    tokens = jnp.asarray(100.0)
+    for tp, share in ((1.0, 1.0), (2.0, 0.5), (4.0, 0.5)):
+        assert float(row.cache_bytes(1.0, jnp.asarray(tp))) == 64 * share
+        assert float(row.cache_bytes(tokens, jnp.asarray(tp))) == 6400 * share
+    near = row._replace(window=jnp.asarray(10.0), near=jnp.asarray(30.0), index=jnp.asarray(3.0))
+    near = near._replace(near_cache=jnp.asarray(7.0))
+    # 10 tokens of the window and 30 beside are split, index keys of all are not
+    assert float(near.cache_bytes(tokens, jnp.asarray(2.0))) == (640 + 210) / 2 + 300
+    assert float(near.held_bytes(tokens)) == 640 + 210 + 300
+    assert float(near.cache_bytes(1.0, jnp.asarray(2.0), near=0.0)) == 32 + 3
+
+
 def test_kernels_charge_a_hybrid_for_each_of_its_layers():
     """The time of a pass is that of its blocks, each alone, less what they share."""
     system = load_system("h20_sxm")

@@ -13,6 +13,7 @@ from infer_jax.physics.numerics import (
     ceiling,
     flooring,
     maximum,
+    soft_weights,
     square_root,
     tick,
 )
@@ -102,6 +103,16 @@ def test_ticks_end_exactly_and_rise_by_one_factor(top, count):
 
 def test_slope_of_a_tick():
     agree_at(lambda top: tick(jnp.asarray(2.0), 5, top), (7.0,))
+
+
+def test_soft_weights():
+    times, over = jnp.array([1.0, 2.0, 4.0]), jnp.array([0.0, 0.0, 0.0])
+    # softmax of -log t is proportional to 1 / t
+    np.testing.assert_allclose(soft_weights(times, over, jnp.asarray(1.0)), np.array([4, 2, 1]) / 7)
+    np.testing.assert_allclose(soft_weights(times, over, jnp.asarray(1e-3)), [1, 0, 0], atol=1e-12)
+    # a shortfall of log 4 makes the fastest as good as the slowest
+    shifted = soft_weights(times, jnp.array([np.log(4.0), 0.0, 0.0]), jnp.asarray(1.0))
+    np.testing.assert_allclose(shifted, np.array([1, 2, 1]) / 4)
 
 
 def test_a_crossing_stays_where_it_is_found_whatever_the_compiler_rounds():

@@ -6,8 +6,19 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from infer_jax.plots.bars import OVERLAP, Panel, plot_bars
+from infer_jax.plots.bars import OTHER, OVERLAP, Panel, plot_bars
 from infer_jax.plots.style import heading_and_caption
+
+TERMS = {"attention": 60.0, "feedforward": 39.5, "sampling": 0.3, "head": 0.2}
+
+
+def widths(axes: Any) -> dict[float, float]:
+    """The length of each bar by its height in the axes."""
+    found: dict[float, float] = {}
+    for bar in axes.patches:
+        y = round(bar.get_y() + bar.get_height() / 2, 6)
+        found[y] = found.get(y, 0.0) + bar.get_width()
+    return found
 
 
 def keys(figure: Any) -> Any:
@@ -21,6 +32,15 @@ def legend(figure: Any) -> list[str]:
 
 def texts(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.texts]
+
+
+def test_parts_add_up_and_small_ones_are_one():
+    figure = plot_bars([Panel("time", "ms", {"a": TERMS, "b": {"attention": 30.0}})])
+    (axes,) = figure.axes
+    assert widths(axes) == {0.0: pytest.approx(100.0), 1.0: pytest.approx(30.0)}
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a", "b"]
+    assert legend(figure) == ["attention", "feedforward", OTHER]
+    assert {"100", "30"} <= set(texts(axes)) and axes.get_xlabel() == "ms"
 
 
 def test_a_bar_ends_at_its_time_and_what_is_beside_is_pale():

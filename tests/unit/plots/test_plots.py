@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from infer_jax.plots import plot_plans
+from infer_jax.plots import Curve, plot_frontier, plot_plans
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
@@ -65,6 +65,17 @@ def test_plans_the_limit_and_the_plan_are_on_the_picture():
     assert {(d.numbers["speed"], d.numbers["usd"]) for d in DOTS} <= seen
     hollow = [c for c in axes.lines if c.get_markerfacecolor() == "white" and len(c.get_xdata())]
     assert [tuple(c.get_xydata()[0]) for c in hollow] == [(40.0, 0.5)]
+
+
+def test_a_frontier_says_which_dot_is_which():
+    """And its fastest point, though it is dear."""
+    speed, cost = np.array([440.0, 300.0, 50.0]), np.array([150.0, 1.0, 0.2])
+    figure = plot_frontier({"a": Curve(speed, cost, 1, "8 GPUs (TP8)")}, caption="4,096 tokens in")
+    said: Any = figure.axes[0].texts[0]
+    assert said.get_text() == "8 GPUs (TP8)" and said.xy == (300.0, 1.0)
+    assert "4,096 tokens in" in [text.get_text() for text in figure.texts]
+    low, high = figure.axes[0].get_ylim()
+    assert low < cost.min() and high > cost.max()
 
 
 def test_a_tornado_has_the_numbers_that_change_most_and_says_what_is_left_out():

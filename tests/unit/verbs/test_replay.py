@@ -223,15 +223,6 @@ def test_who_arrives_during_a_pass_waits_for_the_next_one_that_is_already_togeth
     assert alone.times["ttft"].values["mean"] < overlapped.times["ttft"].values["mean"]
 
 
-def test_copies_are_dealt_requests_in_turn(loaded):
-    both = ij.replay(*SERVER, **OPEN, dp=2).runs[0]
-    # the same requests, each copy serving every other one: no request is slower
-    np.testing.assert_array_equal(both.prompt, loaded.runs[0].prompt)
-    np.testing.assert_array_equal(both.copy, np.arange(30) % 2)
-    assert both.latency.mean() < loaded.runs[0].latency.mean()
-    assert len(both.series) == 2
-
-
 def test_seeds_are_runs_of_other_requests_and_warmup_is_not_counted(loaded):
     many = ij.replay(*SERVER, **OPEN, seeds=3, warmup=10)
     assert len(many.runs) == 3 and many.to_pandas().counted.sum() == 60
