@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from experiments._silicon.claims import World, most_of
 from experiments._silicon.frame import FITTED, IDEAL, Study
 from experiments._silicon.page import Page
 from experiments._silicon.pictures import Bars, draw_bars
@@ -34,14 +35,13 @@ def run(study: Study) -> tuple[Page, Figure]:
             study.choose(f"{rule}, {case}", BASE, numbers, usd)
     page, fitted, ideal = Page(study), study.central[FITTED], study.central[IDEAL]
     page.section("How much dearer", study.table["sources"])
+
+    def dearer(world: World, case: str) -> list[np.ndarray]:
+        free = world(f"no rule, {case}", case)
+        return [world(f"{rule}, {case}", case) / free for rule in rules]
+
     ratios = {
-        case: [
-            [
-                float(w(f"{rule}, {case}", case)[0] / w(f"no rule, {case}", case)[0])
-                for rule in rules
-            ]
-            for w in (fitted, ideal)
-        ]
+        case: [[float(x[0]) for x in dearer(w, case)] for w in (fitted, ideal)]
         for case in study.cases
     }
     heads = [f"{case}, {word}" for case in study.cases for word in ("fitted", "ideal")]
@@ -60,19 +60,12 @@ def run(study: Study) -> tuple[Page, Figure]:
     page.table((*heads, "memory, GB/s", "links, GB/s", "USD/Mtok", "chips"), rows)
     page.claims(study)
     bars = {
-        case: Bars(
-            list(rules),
-            ratios[case][0],
-            [
-                np.quantile(w(f"{rule}, {case}", case) / w(f"no rule, {case}", case), [0.1, 0.9])
-                for rule in rules
-                for w in (study.drawn[FITTED],)
-            ],
-        )
-        for case in study.cases
+        case: Bars(list(rules), first, [*map(most_of, dearer(study.drawn[FITTED], case))], second)
+        for case, (first, second) in ratios.items()
     }
-    title = "How many times as dear tokens are under rules of export"
-    return page, draw_bars(bars, title=title, caption=study.table["caption"])
+    title = "How much dearer tokens are under rules of export"
+    shared = "cost of tokens over that without a rule"
+    return page, draw_bars(bars, title=title, caption=study.table["caption"], shared=shared)
 
 
 def figures_of(

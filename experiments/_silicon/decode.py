@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from experiments._silicon.claims import most_of
 from experiments._silicon.frame import FITTED, IDEAL, Study
 from experiments._silicon.multipliers import shadow_prices
 from experiments._silicon.page import Page
@@ -53,7 +54,7 @@ def run(study: Study) -> tuple[Page, Figure]:
         f"USD per million tokens, {word}": Bars(
             names,
             [float(study.central[which](n)[0]) for n in names],
-            [np.quantile(study.drawn[which](n), [0.1, 0.9]) for n in names],
+            [most_of(study.drawn[which](n)) for n in names],
         )
         for word, which in (("fitted", FITTED), ("ideal", IDEAL))
     }

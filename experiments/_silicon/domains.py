@@ -1,7 +1,6 @@
 """Domains of fast links by size, in copper and in optics."""
 
 import jax.numpy as jnp
-import numpy as np
 
 from experiments._silicon.frame import FITTED, IDEAL, Study
 from experiments._silicon.page import Page
@@ -51,7 +50,7 @@ def run(study: Study) -> tuple[Page, Figure]:
         case: {
             f"{kind}, {word}": (
                 [float(x) for x in sizes],
-                [float(np.median(study.drawn[which](f"{kind} {x}", case))) for x in sizes],
+                [float(study.central[which](f"{kind} {x}", case)[0]) for x in sizes],
             )
             for word, which in (("fitted", FITTED), ("ideal", IDEAL))
             for kind in kinds

@@ -2,7 +2,8 @@
 
 A study's chips, requests and limits are data (``studies.toml``). A user takes each chip with the
 batch and tensor parallel degree that cost least within the limits, under the fitted estimator and
-under the ideal one, and again under draws of the coefficients of the laws of silicon.
+under the ideal one, and again under draws: of the coefficients of the laws of silicon, and of the
+shares of its peaks that a chip reaches by the fitted estimator, where no fit has rows of it.
 """
 # pyright: reportArgumentType=false
 
@@ -19,6 +20,8 @@ import numpy as np
 from jax import Array
 
 import infer_jax as ij
+from experiments._silicon.claims import Claim, Place, World
+from infer_jax.calibration.posterior import OF_GENERATION, new_chip_laws, normal_scores
 from infer_jax.catalog import load_model
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.foreign import read_toml
@@ -26,26 +29,27 @@ from infer_jax.compiling import of_gradients
 from infer_jax.estimators import make
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.silicon.accelerator import Accelerator, areas, chip_bill
-from infer_jax.silicon.chips import SiliconSystem, load_silicon
+from infer_jax.silicon.chips import SiliconSystem, known_chips, load_silicon
 from infer_jax.silicon.on_silicon import OnSilicon
-from infer_jax.silicon.spread import coefficient_deviations, draw_chips
+from infer_jax.silicon.spread import RATIO, coefficient_deviations, ratios
 from infer_jax.specs import Architecture, Plan, Workload
 from infer_jax.specs.fields import leaves
 
 HERE = Path(__file__).parent
 STUDIES: dict[str, Any] = read_toml(HERE / "studies.toml")
+METHOD: dict[str, str] = STUDIES.pop("method")  # of draws, in words
 KEPT = HERE / "designs.json"  # what the searches found
 FITTED, IDEAL = "serving", "economics.planned"
 DRAWS = 256
 HALVINGS = 12  # of the range of batches, in which the largest within the limits is sought
 LARGEST = 4096.0
+SHARE = "shares."  # before the name of a coefficient of the fitted estimator
 BLOCK, FEW = 64, 8  # rows priced at once
 STEP = 0.02  # of logarithms, for slopes
 FACTORS = np.exp(np.linspace(-np.log(8.0), np.log(8.0), 97))  # at which a flip is sought
 # besides coefficients: what an owner pays, what surrounds a chip, and what users ask
 OTHERS = ("owner.electricity", "owner.years", "owner.around", "tpot", "isl", "osl")
-Place = tuple[str, str]  # a chip and a case
-Prices = dict[str, np.ndarray]  # by draw: usd, batch, chips, ttft, tpot, memory, die, bill ...
+Moves = Mapping[str, np.ndarray]  # factors by name, of one length
 
 
 class Case(NamedTuple):
@@ -113,7 +117,7 @@ _priced = jax.jit(
 )
 
 
-def stacked(chip: Accelerator, factors: Mapping[str, np.ndarray]) -> Accelerator:
+def stacked(chip: Accelerator, factors: Moves) -> Accelerator:
     """A chip with numbers by path times factors of one length; 0 stays, but in ``OTHERS``."""
     count = max((len(x) for x in factors.values()), default=1)
     values = {path: float(np.asarray(value)) for path, _, value in leaves(chip)}
@@ -130,50 +134,6 @@ def stacked(chip: Accelerator, factors: Mapping[str, np.ndarray]) -> Accelerator
     )
 
 
-class World:
-    """USD and the rest of every chip and case under one estimator, by draw."""
-
-    def __init__(self, found: Mapping[Place, Prices], first: str) -> None:
-        self.found, self.first = found, first
-
-    def __call__(self, chip: str, case: str = "", of: str = "usd") -> np.ndarray:
-        """A figure of a chip for a case, the first where none is named."""
-        return self.found[chip, case or self.first][of]
-
-
-class Claim:
-    """A claim of a study's table: a figure, or one over another, above or below a number.
-
-    ``of``, ``over``: chip, case (the first) and figure (usd); ``says`` has the value as {x}.
-    """
-
-    def __init__(self, table: Mapping[str, Any]) -> None:
-        self.table = table
-
-    def places(self, first: str) -> list[Place]:
-        """Which chips in which cases it is about."""
-        named = [self.table[k] for k in ("of", "over") if k in self.table]
-        return [(chip, case[0] if case and case[0] else first) for chip, *case in named]
-
-    def value(self, world: World) -> np.ndarray:
-        """The figure, or the ratio; 1 of two chips that do not keep their limits."""
-        of, over = (np.asarray(world(*self.table[k])) if k in self.table else np.ones(1)
-                    for k in ("of", "over"))  # fmt: skip
-        with np.errstate(invalid="ignore"):
-            return np.where(np.isinf(of) & np.isinf(over), 1.0, of / over)
-
-    def margin(self, world: World) -> np.ndarray:
-        """By how much it holds, in logarithms: above 0."""
-        value = np.maximum(self.value(world), 1e-12)
-        if "below" in self.table:
-            return np.log(self.table["below"]) - np.log(value)
-        return np.log(value) - np.log(self.table.get("above", 1.0))
-
-    def says(self, world: World) -> str:
-        """The sentence with its figure."""
-        return self.table["says"].format(x=short(self.table.get("scale", 1.0) * self.value(world)))
-
-
 @dataclasses.dataclass
 class Study:
     """A study at work: its chips, its cases, and which chips are priced in which."""
@@ -184,7 +144,9 @@ class Study:
     light: bool = False  # without draws and what would change, for which a page has ...
     designs: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     systems: dict[str, SiliconSystem] = dataclasses.field(default_factory=dict)
+    seen: set[str] = dataclasses.field(default_factory=set)  # chips whose cores were measured
     others: ClassVar[tuple[str, ...]] = OTHERS
+    numbers: ClassVar[tuple[str, ...]] = Case._fields
 
     def __post_init__(self) -> None:
         self.table: dict[str, Any] = STUDIES[self.name]
@@ -192,7 +154,9 @@ class Study:
         self.start()
         self.first = next(iter(self.cases))
         for name, silicon in self.table.get("chips", {}).items():
-            self.add(name, load_silicon(silicon if "." not in silicon else HERE / silicon), {})
+            system = load_silicon(silicon if "." not in silicon else HERE / silicon)
+            measured = system.name in known_chips() and FITTED in system.coefficients
+            self.add(name, system, {}, seen=measured)
 
     def start(self) -> None:
         """The model and the cases."""
@@ -200,8 +164,11 @@ class Study:
         self.arch: Architecture = load_model(self.table["arch"]["model"], **formats).architecture
         self.cases = {name: Case(**x) for name, x in self.table["cases"].items()}
 
-    def add(self, name: str, system: SiliconSystem, numbers: Mapping[str, float]) -> None:
-        """A chip, with other numbers by path."""
+    def add(
+        self, name: str, system: SiliconSystem, numbers: Mapping[str, float], *, seen: bool = False
+    ) -> None:
+        """A chip, with other numbers by path; ``seen``: the shares of its silicon are its own."""
+        self.seen = self.seen | {name} if seen else self.seen - {name}
         chip = jax.tree.map(lambda x: np.asarray(x, float), system.chip)
         self.systems[name] = dataclasses.replace(system, chip=chip.at(numbers))
 
@@ -226,28 +193,65 @@ class Study:
         }
         self.add(name, load_silicon(table["chip"]["silicon"]), numbers)
 
+    def estimator(self, which: str, name: str) -> OnSilicon:
+        """What prices a chip under the estimator of that name."""
+        return OnSilicon.of(target=make(which, self.systems[name].coefficients))
+
+    def laws(self, on: OnSilicon, name: str) -> dict[str, tuple[str, float, float]]:
+        """Name, median and deviation of shares by path, of a chip that has none of its own."""
+        if name in self.seen or not isinstance(on.target, Serving):
+            return {}
+        laws = new_chip_laws(on.target)
+        return {
+            path: (SHARE + (law[0] if law[0] in OF_GENERATION else path), *law[1:])
+            for path, law in laws.items()
+        }
+
+    def estimators(self, which: str, name: str, count: int, moves: Moves | None) -> OnSilicon:
+        """``count`` estimators of a chip: shares times ``moves`` by name; None: drawn.
+
+        A draw is alike in all chips that have no shares of their own.
+        """
+        on = self.estimator(which, name)
+        laws, changes = self.laws(on, name), dict[str, np.ndarray]()
+        names = [*dict.fromkeys(share for share, _, _ in laws.values())]
+        scores = dict(zip(names, normal_scores(max(len(names), 1), count).T, strict=False))
+        for path, declared, value in leaves(on.target):
+            if path in laws:
+                share, median, sigma = laws[path]
+                drawn = median * np.exp(sigma * scores[share])
+                if moves is not None:
+                    drawn = float(np.asarray(value)) * moves.get(share, np.ones(count))
+                changes[path] = np.minimum(drawn, declared.get("high", np.inf))
+        on = jax.tree.map(lambda x: np.full(count, float(x)), on)
+        return on.replace(target=on.target.at(changes))
+
     def world(
         self,
         which: str,
         chips: Mapping[str, Accelerator],
         only: Sequence[Place] = (),
+        *,
+        drawn: bool = False,
         **factors: np.ndarray,
     ) -> World:
-        """Chips in cases under one estimator, all or ``only`` some; ``factors`` on the cases."""
+        """Chips in cases under one estimator, all or ``only`` some.
+
+        ``drawn``: with shares that are drawn; ``factors``: on cases and shares, by name.
+        """
         every = [(name, case) for name in chips for case in self.cases]
         places = [*(only or self.places or every)]
         rows: list[tuple[OnSilicon, Accelerator, Case]] = []
         for name, case in places:
-            on = OnSilicon.of(target=make(which, self.systems[name].coefficients))
             count, own = len(chips[name].clock), self.cases[case]
-            numbers = {k: getattr(own, k) * x for k, x in factors.items()}
+            numbers = {k: getattr(own, k) * x for k, x in factors.items() if k in self.numbers}
             layouts = {
                 k: np.tile(np.array(getattr(own, k), float), (count, 1)) for k in ("tp", "groups")
             }
             here = own._replace(**numbers, tp=0.0, groups=0.0)
             here = Case(*(np.broadcast_to(np.asarray(x, float), count) for x in here))
-            spread = jax.tree.map(lambda x, n=count: np.full(n, float(x)), on)
-            rows.append((spread, chips[name], here._replace(**layouts)))
+            on = self.estimators(which, name, count, None if drawn else factors)
+            rows.append((on, chips[name], here._replace(**layouts)))
         flat = jax.tree.map(lambda *x: np.concatenate(x), *rows)
         total, size = len(flat[1].clock), BLOCK if len(flat[1].clock) > BLOCK else FEW
         flat = jax.tree.map(lambda x: np.concatenate([x, x[-1:].repeat(-total % size, 0)]), flat)
@@ -284,12 +288,31 @@ class Study:
             self.designs[name] = self.kept[name]
         self.add(name, self.systems[base], self.designs[name])
 
+    def row_of(self, name: str, path: str) -> str:
+        """The row that memory or package of a chip was read from; those of two rows differ."""
+        part, rows = path.split(".")[0], self.systems[name].rows
+        return rows.get(part, ("", "none"))[1] if part in ("memory", "assembly") else ""
+
     @cached_property
     def deviations(self) -> dict[str, dict[str, float]]:
-        """Deviations of the logarithms of coefficients, by chip and path, in one order."""
-        own = {k: coefficient_deviations(x.chip, x.rows) for k, x in self.systems.items()}
+        """Deviations of the logarithms of coefficients, by chip and name, in one order."""
+        own: dict[str, dict[str, float]] = {}
+        for name, system in self.systems.items():
+            found = coefficient_deviations(system.chip, system.rows)
+            rows = {path: self.row_of(name, path) for path in found}
+            own[name] = {f"{p} of {rows[p]}" if rows[p] else p: x for p, x in found.items()}
         every = sorted({path for one in own.values() for path in one})
         return {k: {path: one.get(path, 0.0) for path in every} for k, one in own.items()}
+
+    def changed(self, name: str, factors: Moves) -> Accelerator:
+        """A chip with those of the coefficients by name that it has times factors."""
+        own = {"clock": np.ones(max(len(x) for x in factors.values()))}
+        for full, x in factors.items():
+            path, _, row = full.partition(" of ")
+            of_chip = full not in self.numbers and not full.startswith(SHARE)
+            if of_chip and (not row or row == self.row_of(name, path)):
+                own[path] = x
+        return stacked(self.systems[name].chip, own)
 
     @cached_property
     def central(self) -> dict[str, World]:
@@ -299,30 +322,45 @@ class Study:
 
     @cached_property
     def drawn(self) -> dict[str, World]:
-        """Both under draws; a coefficient deviates alike in every chip."""
+        """Both under draws; a coefficient deviates alike in chips that share its row."""
         if self.light:
             return self.central
-        key = jax.random.key(0)
-        chips = {
-            k: jax.tree.map(np.asarray, draw_chips(x.chip, self.deviations[k], key, DRAWS))
-            for k, x in self.systems.items()
+        rng, fits, chips = np.random.default_rng(0), ratios(), dict[str, Accelerator]()
+        scores = {
+            path: rng.standard_t(max(fits[path.removeprefix(RATIO)].chips - 1, 1), DRAWS)
+            if path.startswith(RATIO)
+            else rng.standard_normal(DRAWS)
+            for path in next(iter(self.deviations.values()))
         }
-        return {which: self.world(which, chips) for which in (FITTED, IDEAL)}
+        for name, one in self.deviations.items():
+            factors = {path: np.exp(x * scores[path]) for path, x in one.items()}
+            for ratio, fit in fits.items():  # about its centre, but in a chip that has its own
+                if getattr(self.systems[name].chip.unlisted, ratio) == 1.0:
+                    factors[RATIO + ratio] = factors[RATIO + ratio] * fit.centre
+            chips[name] = self.changed(name, factors)
+        return {which: self.world(which, chips, drawn=True) for which in (FITTED, IDEAL)}
 
-    def moved(
-        self, factors: Mapping[str, np.ndarray], which: str = FITTED, only: Sequence[Place] = ()
-    ) -> World:
-        """Under one estimator, with numbers of every chip and case times factors."""
-        of_cases = {path: x for path, x in factors.items() if path in Case._fields}
-        own = {path: x for path, x in factors.items() if path not in of_cases}
-        count = max(len(x) for x in factors.values())
-        own = own or {"clock": np.ones(count)}
-        chips = {k: stacked(x.chip, own) for k, x in self.systems.items()}
-        return self.world(which, chips, only, **of_cases)
+    @cached_property
+    def share_deviations(self) -> dict[str, float]:
+        """Deviations of the logarithms of shares, the widest of each name."""
+        laws = [self.laws(self.estimator(FITTED, name), name) for name in self.systems]
+        return dict(sorted((share, x) for one in laws for share, _, x in one.values()))
+
+    @property
+    def method(self) -> str:
+        """What is drawn, in words."""
+        own = [name for name in self.table.get("chips", {}) if name in self.seen]
+        shares = METHOD["all"] if not own else METHOD["some"].format(own=", ".join(own))
+        return f"{METHOD['silicon'].format(draws=DRAWS)} {self.table.get('shares', shares)}"
+
+    def moved(self, moves: Moves, which: str = FITTED, only: Sequence[Place] = ()) -> World:
+        """Under one estimator, with numbers of every chip, its shares and cases times factors."""
+        chips = {name: self.changed(name, moves) for name in self.systems}
+        return self.world(which, chips, only, **moves)
 
     def slopes(self, claims: Sequence[Claim]) -> dict[str, np.ndarray]:
         """d margin / d log number of each claim: of coefficients, and of ``others``."""
-        every = [*next(iter(self.deviations.values())), *self.others]
+        every = [*next(iter(self.deviations.values())), *self.share_deviations, *self.others]
         moves = np.exp(STEP * np.repeat(np.eye(len(every)), 2, 1) * np.tile([-1, 1], len(every)))
         world = self.moved(dict(zip(every, moves, strict=True)))
         margins = np.array([claim.margin(world) for claim in claims])
@@ -333,6 +371,7 @@ class Study:
 def flip(claim: Claim, study: Study, path: str) -> float | None:
     """The factor of a number nearest to 1 at which a claim no longer holds; None within 8."""
     margins = claim.margin(study.moved({path: FACTORS}, only=claim.places(study.first)))
+    margins = np.where(np.isnan(margins), -np.inf, margins)  # no chip keeps its limits
     signs = np.sign(margins)
     changes = np.flatnonzero(signs[1:] != signs[:-1])
     if not len(changes):
@@ -352,17 +391,6 @@ def _numbers(table: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, fl
             yield from _numbers(value, f"{head}{key}.")
         elif isinstance(value, int | float):
             yield f"{head}{key}", float(value)
-
-
-def short(x: object) -> str:
-    """A cell: a number with three digits, a text as it is."""
-    if isinstance(x, float | np.floating | np.ndarray | Array):
-        value = float(np.ravel(np.asarray(x))[0])
-        value = value if abs(value) > 1e-9 else 0.0
-        return (
-            "-" if not np.isfinite(value) else f"{value:,.0f}" if value >= 1e3 else f"{value:.3g}"
-        )
-    return str(x)
 
 
 def keep(name: str, designs: Mapping[str, Mapping[str, float]]) -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from experiments._silicon.claims import most_of
 from experiments._silicon.frame import FITTED, IDEAL, Study
 from experiments._silicon.page import Page
 from experiments._silicon.pictures import draw_lines
@@ -21,7 +22,7 @@ def run(study: Study) -> tuple[Page, Figure]:
         more = float(system.chip.stacks) + 1.0
         ends = more / float(system.chip.dies)
         numbers = {"stacks": more, "die.memories": max(ends, float(system.chip.die.memories))}
-        study.add(f"{name}, a stack more", system, numbers)
+        study.add(f"{name}, a stack more", system, numbers, seen=name in study.seen)
     page, fitted = Page(study), study.central[FITTED]
     page.section("What it costs", study.table["why"])
     rows: list[list[object]] = []
@@ -52,18 +53,15 @@ def run(study: Study) -> tuple[Page, Figure]:
     page.table(("chip", *heads), rows)
     page.claims(study)
     across = list(years.values())
-    drawn = study.drawn[FITTED]
-    lines = {
-        head: {
-            word: (across, [scale * float(np.quantile(drawn(n, of=of), q)) for n in years])
-            for word, q in (("median", 0.5), ("10 % of draws", 0.1), ("90 % of draws", 0.9))
-        }
-        for head, of, scale in (("its price", "a TB/s", 1.0), ("its share", "of memory", 100.0))
-    }
+    drawn, parts = study.drawn[FITTED], {}
+    for head, of, scale in (("its price", "a TB/s", 1.0), ("its share", "of memory", 100.0)):
+        ends = [scale * most_of(drawn(n, of=of)) for n in years]
+        central = [scale * float(fitted(n, of=of)[0]) for n in years]
+        parts[head] = {"shaded: 80 % of draws": (across, central, ends)}
     labels = [("year", "USD of memory for a TB/s"), ("year", "memory, % of the bill")]
     title = "What a byte/s of memory costs, and memory's share"
     return page, draw_lines(
-        lines, labels, title=title, caption=study.table["caption"], logs=(False, False)
+        parts, labels, title=title, caption=study.table["caption"], logs=(False, False)
     )
 
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from experiments._silicon.frame import DRAWS, FITTED, Claim, Study, flip, short
+from experiments._silicon.claims import Claim, short
+from experiments._silicon.frame import FITTED, IDEAL, Study, flip
 
 
 class Page:
@@ -34,32 +33,38 @@ class Page:
 
     def claims(self, study: Study) -> None:
         """What is claimed and holds elsewhere, first of all; last, what would change it."""
-        end = len(self.lines)
-        central, drawn = study.central, {} if study.light else study.drawn
+        end, central, light = len(self.lines), study.central, study.light
         claims = [Claim(x) for x in study.table["claims"]]
         self.section("What holds")
         rows: list[list[object]] = []
         for i, claim in enumerate(claims, 1):
-            holds = {k: bool(claim.margin(w)[0] > 0) for k, w in central.items()}
-            counts = [int(np.sum(claim.margin(w) > 0)) for w in drawn.values()]
-            says = claim.says(central[FITTED])
-            self.lines.append(f"{i}. {says if holds[FITTED] else 'Not found: ' + says}")
-            rows.append([i, *("yes" if x else "no" for x in holds.values()), *counts])
+            self.lines.append(f"{i}. {claim.says(central[FITTED])}")
+            if light:
+                self.lines.append("...")
+                continue
+            worlds = study.drawn.values()
+            ends = [claim.ends(drawn) for drawn in worlds]
+            counts = [claim.agreement(central[FITTED], drawn) for drawn in worlds]
+            most = 2 * counts[0][0] > counts[0][1]
+            self.lines.append(f"   80 % of draws: {ends[0]}{'' if most else '; most disagree'}.")
+            agrees = claim.agreement(central[FITTED], central[IDEAL])[0]
+            of = [f"{x} of {y}" for x, y in counts]
+            figure = claim.scale * claim.value(central[IDEAL])
+            rows.append([i, of[0], figure, "yes" if agrees else "no", ends[1], of[1]])
         self.lines.append("")
-        names = study.table.get("estimators", ["fitted", "ideal"])
-        heads = ("claim", *(f"{x} estimator" for x in names))
-        heads += tuple(f"of {DRAWS} draws, {x}" for x in names)
-        self.table(heads, [] if study.light else rows)
+        first, second = study.table.get("estimators", ["fitted", "ideal"])
+        heads = ("claim", f"draws that agree, {first}", f"{second} estimator", "agrees")
+        self.table((*heads, "80 % of its draws", "that agree"), rows)
+        self.say(study.method)
         self.lines = self.lines[: self.answer] + self.lines[end:] + self.lines[self.answer : end]
-        if study.light:
+        if light:
             return self.say("...")
         self.section("What would change it", study.table.get("change", ""))
-        slopes = study.slopes(claims)
-        rows = []
+        slopes, rows = study.slopes(claims), []
         known = {
             path: max(one[path] for one in study.deviations.values())
             for path in next(iter(study.deviations.values()))
-        }
+        } | study.share_deviations
         for i, claim in enumerate(claims):
             weight = {path: abs(x[i]) * known.get(path, 0.0) for path, x in slopes.items()}
             leading = sorted(known, key=lambda path: -weight[path])[:2]

@@ -1,7 +1,7 @@
 """Studies of passes: prompts or outputs of several models, within a time, at any layout."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -9,25 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments._silicon.frame import (
-    DRAWS,
-    FITTED,
-    HALVINGS,
-    IDEAL,
-    LARGEST,
-    Place,
-    Prices,
-    Study,
-    World,
-    stacked,
-)
+from experiments._silicon.claims import Place, Prices, World
+from experiments._silicon.frame import HALVINGS, LARGEST, Moves, Study
 from infer_jax.catalog import load_model
 from infer_jax.compiling import quick
-from infer_jax.estimators import make
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.silicon.accelerator import Accelerator
 from infer_jax.silicon.on_silicon import OnSilicon
-from infer_jax.silicon.spread import coefficient_deviations
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan
 
 CHUNK, FEW = 64, 8  # chips of one call, so that one program serves all; of a light study
@@ -114,7 +102,7 @@ def _cheapest(
 
 @cache
 def _program(passed: Passed) -> Callable[..., dict[str, Array]]:
-    law = jax.vmap(lambda *given: _cheapest(passed, *given), (None, None, None, 0, 0))
+    law = jax.vmap(lambda *given: _cheapest(passed, *given), (0, None, None, 0, 0))
     return jax.jit(law, compiler_options=quick(jax.default_backend()))
 
 
@@ -140,15 +128,12 @@ class PassStudy(Study):
     """A study whose cases are passes."""
 
     cases: dict[str, Pass]
+    numbers = NUMBERS
     others = ("owner.electricity", "owner.years", "limit", "new", "cached")
 
     def start(self) -> None:
         """Fill the cases."""
         raise NotImplementedError
-
-    def estimator(self, which: str, name: str) -> OnSilicon:
-        """What prices a chip under the estimator of that name."""
-        return OnSilicon.of(target=make(which, self.systems[name].coefficients))
 
     def passed(self, which: str, name: str) -> Passed:
         """How a pass on a chip is priced."""
@@ -162,76 +147,43 @@ class PassStudy(Study):
         """What follows from prices of other chips or cases; None: it is priced itself."""
         return None
 
-    def world(self, which: str, chips: Mapping[str, Accelerator], **factors: np.ndarray) -> World:
+    def world(
+        self,
+        which: str,
+        chips: Mapping[str, Accelerator],
+        only: Sequence[Place] = (),
+        *,
+        drawn: bool = False,
+        **factors: np.ndarray,
+    ) -> World:
         """All chips in those cases that are asked about."""
+        moves = None if drawn else factors
 
         def found(world: World, name: str, case: str) -> Prices:
             other = self.figures(world, name, case)
-            return other or self.prices(which, name, case, chips[name], **factors)
+            return other or self.prices(which, name, case, chips[name], moves)
 
         return Asked(found, self.first).world
 
     def prices(
-        self, which: str, name: str, case: str, chips: Accelerator, **factors: np.ndarray
+        self, which: str, name: str, case: str, chips: Accelerator, moves: Moves | None
     ) -> Prices:
-        """What stacked chips cost users of a case; ``factors`` on its numbers."""
+        """What stacked chips cost users of a case; ``moves``: its numbers and shares; or drawn."""
         numbers, count = self.cases[case], len(chips.clock)
         many = {k: np.full(count, float(getattr(numbers, k))) for k in NUMBERS}
-        many |= {k: many[k] * x for k, x in factors.items()}
+        many |= {k: many[k] * x for k, x in (moves or {}).items() if k in many}
         layouts = np.array([(t, p) for t in numbers.tp for p in numbers.pp], float)
         chunk = FEW if self.light else CHUNK
         size = chunk * -(-count // chunk)
-        padded = jax.tree.map(lambda x: np.pad(x, (0, size - count), mode="edge"), (chips, many))
-        # of one type, so that models and chips of one structure share a program
-        plain = (self.estimator(which, name), self.model(numbers.model))
-        on, arch = jax.tree.map(lambda x: np.asarray(x, float), plain)
+        on = self.estimators(which, name, count, moves)
+        padded = jax.tree.map(
+            lambda x: np.pad(x, (0, size - count), mode="edge"), (on, chips, many)
+        )
+        # of one type, so that models of one structure share a program
+        arch = jax.tree.map(lambda x: np.asarray(x, float), self.model(numbers.model))
         run, parts = _program(self.passed(which, name)), []
         for i in range(0, size, chunk):
-            take = jax.tree.map(lambda x, i=i: x[i : i + chunk], padded)
-            found = run(on, arch, layouts, *take)
+            on, chip, these = jax.tree.map(lambda x, i=i: x[i : i + chunk], padded)
+            found = run(on, arch, layouts, chip, these)
             parts.append({k: np.asarray(x) for k, x in found.items()})
         return {k: np.concatenate([p[k] for p in parts])[:count] for k in parts[0]}
-
-    def row_of(self, name: str, path: str) -> str:
-        """The row that memory or package of a chip was read from; those of two rows differ."""
-        part, rows = path.split(".")[0], self.systems[name].rows
-        return rows.get(part, ("", "none"))[1] if part in ("memory", "assembly") else ""
-
-    @cached_property
-    def deviations(self) -> dict[str, dict[str, float]]:
-        """Deviations of the logarithms of coefficients, by chip and name, in one order."""
-        own: dict[str, dict[str, float]] = {}
-        for name, system in self.systems.items():
-            found = coefficient_deviations(system.chip, system.rows)
-            rows = {path: self.row_of(name, path) for path in found}
-            own[name] = {f"{p} of {rows[p]}" if rows[p] else p: x for p, x in found.items()}
-        every = sorted({path for one in own.values() for path in one})
-        return {k: {path: one.get(path, 0.0) for path in every} for k, one in own.items()}
-
-    def changed(self, factors: Mapping[str, np.ndarray]) -> dict[str, Accelerator]:
-        """Every chip with coefficients by name times factors, where it has them."""
-        count = max(len(x) for x in factors.values())
-        chips: dict[str, Accelerator] = {}
-        for name, system in self.systems.items():
-            own = {"clock": np.ones(count)}
-            for full, x in factors.items():
-                path, _, row = full.partition(" of ")
-                if full not in NUMBERS and (not row or row == self.row_of(name, path)):
-                    own[path] = x
-            chips[name] = stacked(system.chip, own)
-        return chips
-
-    @cached_property
-    def drawn(self) -> dict[str, World]:
-        """Both estimators under draws; a coefficient deviates alike in chips that share its row."""
-        rng, one = np.random.default_rng(0), next(iter(self.deviations.values()))
-        widest = {path: max(x[path] for x in self.deviations.values()) for path in one}
-        draws = {path: np.exp(x * rng.standard_normal(DRAWS)) for path, x in widest.items()}
-        return {which: self.world(which, self.changed(draws)) for which in (FITTED, IDEAL)}
-
-    def moved(
-        self, factors: Mapping[str, np.ndarray], which: str = FITTED, only: Sequence[Place] = ()
-    ) -> World:
-        """Under one estimator, with coefficients and numbers of cases times factors."""
-        of_cases = {path: x for path, x in factors.items() if path in NUMBERS}
-        return self.world(which, self.changed(factors), **of_cases)

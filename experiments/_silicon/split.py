@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._silicon.frame import FITTED, IDEAL, Prices, World
+from experiments._silicon.claims import Prices, World
+from experiments._silicon.frame import FITTED, IDEAL
 from experiments._silicon.page import Page
 from experiments._silicon.passes import Pass, PassStudy
 from experiments._silicon.pictures import draw_lines
@@ -12,7 +13,7 @@ from infer_jax.plots.style import Figure
 
 BOTH, PREFILL = "HBM4", "GDDR7"
 READS = (1, 8, 64)  # tokens of a prompt for one of its output
-LINE = np.geomspace(READS[0], 2 * READS[-1], 22)
+LINE = 2.0 ** np.arange(8)
 
 
 class Kind(PassStudy):
@@ -80,7 +81,7 @@ def run(study: Kind) -> tuple[Page, Figure]:
         }
         for word, world in (("fitted", w), ("ideal", ideal))
     }
-    labels = [("tokens in for one out", "saved, %")] * 2
+    labels = [("tokens in for one out", "saved, %"), ("tokens in for one out", "")]
     title, caption = (
         "What a chip for prompts alone saves",
         f"{t['caption']} Prompts: {middle:,} tokens.",

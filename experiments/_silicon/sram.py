@@ -3,7 +3,8 @@
 import numpy as np
 from jax import Array
 
-from experiments._silicon.frame import FACTORS, FITTED, IDEAL, Claim, Prices, World, flip
+from experiments._silicon.claims import Claim, Prices, World
+from experiments._silicon.frame import FACTORS, FITTED, IDEAL, flip
 from experiments._silicon.page import Page
 from experiments._silicon.passes import Given, Pass, Passed, PassStudy, model, one_pass
 from experiments._silicon.pictures import draw_lines
@@ -116,35 +117,24 @@ def run(study: Kind) -> tuple[Page, Figure]:
         f"A hop: {1e9 * HOP:.0f} ns."
     )
     rows: list[list[object]] = []
-    for m in t["models"]:
-        for held in t["contexts"]:
-            for speed in SPEEDS:
-                case = f"{m} {held} {speed}"
-                costs = [world(x, case) for world in (w, second) for x in study.systems]
-                chips = w(SRAM, case, "tp") * w(SRAM, case, "pp")
-                rows.append([m, held, speed, *costs, chips, w(SRAM, f"demand {case}")])
-    heads = (
-        "model",
-        "context",
-        "tokens/s",
-        *study.systems,
-        *(f"{x}, second" for x in study.systems),
-    )
-    page.table((*heads, "chips of SRAM", "tokens/s that fill them"), rows)
+    for case in study.cases:
+        costs = [world(x, case) for world in (w, second) for x in study.systems]
+        chips = w(SRAM, case, "tp") * w(SRAM, case, "pp")
+        rows.append([*case.rsplit(" ", 2), *costs, chips, w(SRAM, f"demand {case}")])
+    heads = ("model", "context", "tokens/s")
+    both = (*study.systems, *(f"{x}, second" for x in study.systems))
+    page.table((*heads, *both, "chips of SRAM", "tokens/s that fill them"), rows)
     page.section("What SRAM may cost, and how slow a hop may be", t["even"])
     rows = []
-    for m in t["models"]:
-        for held in t["contexts"]:
-            for speed in SPEEDS:
-                case = f"{m} {held} {speed}"
-                price = w(STACKS, case) / w(SRAM, case)
-                if study.light or not np.isfinite(price[0]):
-                    continue
-                claim = Claim({"of": [STACKS, case], "over": [SRAM, case], "says": ""})
-                even = [flip(claim, study, path) for path in ("hop", "node.bitcell")]
-                words = [f"over {FACTORS[-1]:.0f}" if x is None else x for x in even]
-                rows.append([m, held, speed, price, *words])
-    page.table(("model", "context", "tokens/s", "price", "hop", "area of a bit"), rows)
+    for case in study.cases:
+        price = w(STACKS, case) / w(SRAM, case)
+        if study.light or not np.isfinite(price[0]):
+            continue
+        claim = Claim({"of": [STACKS, case], "over": [SRAM, case], "says": ""})
+        even = [flip(claim, study, path) for path in ("hop", "node.bitcell")]
+        words = [f"over {FACTORS[-1]:.0f}" if x is None else x for x in even]
+        rows.append([*case.rsplit(" ", 2), price, *words])
+    page.table((*heads, "price", "hop", "area of a bit"), rows)
     page.claims(study)
     ends = t["contexts"][0], t["contexts"][-1]
     parts = {
@@ -153,7 +143,7 @@ def run(study: Kind) -> tuple[Page, Figure]:
         }
         for held in ends
     }
-    labels = [("tokens/s of a user", "USD per million tokens")] * 2
+    labels = [("tokens/s of a user", "USD per million tokens"), ("tokens/s of a user", "")]
     title, caption = "SRAM alone beside stacks", f"{t['models'][-1]}. {t['caption']}"
     return page, draw_lines(parts, labels, title=title, caption=caption)
 

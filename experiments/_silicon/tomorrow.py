@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._silicon.frame import FITTED, IDEAL, Prices, World
+from experiments._silicon.claims import Prices, World
+from experiments._silicon.frame import FITTED, IDEAL
 from experiments._silicon.page import Page
 from experiments._silicon.passes import Pass, PassStudy, model
 from experiments._silicon.pictures import draw_lines
@@ -149,21 +150,17 @@ def run(study: Kind) -> tuple[Page, Figure]:
         title: {
             c: (
                 t[free],
-                [
-                    float((worlds[0](c, f"{head}{free} {x}") / worlds[0](c, "base"))[0])
-                    for x in t[free]
-                ],
+                [float(w(c, f"{head}{free} {x}")[0] / w(c, "base")[0]) for x in t[free]],
             )
             for c in names
+            for w in worlds[:1]
         }
         for free, head, title in (
             ("experts", f"{t['laws'][0]} ", "Experts, at equal loss"),
             ("kv_heads", "", "Key-value heads"),
         )
     }
-    labels = [
-        ("experts", "cost over that as it is"),
-        ("key-value heads", "cost over that as it is"),
-    ]
+    cost = "cost over that of gpt-oss-120b"
+    labels = [("experts", cost), ("key-value heads", cost)]
     title = "What chips of 2024, 2026 and 2028 would have of a model"
     return page, draw_lines(parts, labels, title=title, caption=t["caption"], logs=(True, False))
