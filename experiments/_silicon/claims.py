@@ -57,7 +57,8 @@ class Claim:
 
     def ends(self, drawn: World) -> str:
         """Between which figures 80 % of draws lie."""
-        return " to ".join(map(short, most_of(self.scale * self.value(drawn))))
+        low, high = map(short, most_of(self.scale * self.value(drawn)))
+        return f"{low} to {high}" if low != high else low
 
     def agreement(self, world: World, drawn: World) -> tuple[int, int]:
         """In how many draws it is as it is in one world, of those in which limits are kept."""

@@ -55,6 +55,7 @@ def run(study: Study) -> tuple[Page, Figure]:
             names,
             [float(study.central[which](n)[0]) for n in names],
             [most_of(study.drawn[which](n)) for n in names],
+            [float(np.median(study.drawn[which](n))) for n in names],
         )
         for word, which in (("fitted", FITTED), ("ideal", IDEAL))
     }

@@ -119,19 +119,13 @@ _priced = jax.jit(
 
 def stacked(chip: Accelerator, factors: Moves) -> Accelerator:
     """A chip with numbers by path times factors of one length; 0 stays, but in ``OTHERS``."""
-    count = max((len(x) for x in factors.values()), default=1)
-    values = {path: float(np.asarray(value)) for path, _, value in leaves(chip)}
-    highest = {path: declared.get("high", np.inf) for path, declared, _ in leaves(chip)}
-    many = jax.tree.map(lambda x: np.full(count, float(x)), chip)
-    return many.at(
-        {
-            path: np.minimum(
-                values[path] * x if values[path] else np.maximum(x - 1, 0) * (path in OTHERS),
-                highest[path],
-            )
-            for path, x in factors.items()
-        }
-    )
+    count, changes = max((len(x) for x in factors.values()), default=1), dict[str, np.ndarray]()
+    for path, declared, value in leaves(chip):
+        if path in factors:
+            more = np.maximum(factors[path] - 1, 0) * (path in OTHERS)
+            moved = float(np.asarray(value)) * factors[path] if np.asarray(value) else more
+            changes[path] = np.minimum(moved, declared.get("high", np.inf))
+    return jax.tree.map(lambda x: np.full(count, float(x)), chip).at(changes)
 
 
 @dataclasses.dataclass
@@ -345,13 +339,6 @@ class Study:
         """Deviations of the logarithms of shares, the widest of each name."""
         laws = [self.laws(self.estimator(FITTED, name), name) for name in self.systems]
         return dict(sorted((share, x) for one in laws for share, _, x in one.values()))
-
-    @property
-    def method(self) -> str:
-        """What is drawn, in words."""
-        own = [name for name in self.table.get("chips", {}) if name in self.seen]
-        shares = METHOD["all"] if not own else METHOD["some"].format(own=", ".join(own))
-        return f"{METHOD['silicon'].format(draws=DRAWS)} {self.table.get('shares', shares)}"
 
     def moved(self, moves: Moves, which: str = FITTED, only: Sequence[Place] = ()) -> World:
         """Under one estimator, with numbers of every chip, its shares and cases times factors."""

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from experiments._silicon.claims import Claim, short
-from experiments._silicon.frame import FITTED, IDEAL, Study, flip
+from experiments._silicon.frame import DRAWS, FITTED, IDEAL, METHOD, Study, flip
+
+LEAST = 0.005  # elasticity that a page prints
 
 
 class Page:
@@ -42,33 +44,36 @@ class Page:
             if light:
                 self.lines.append("...")
                 continue
-            worlds = study.drawn.values()
-            ends = [claim.ends(drawn) for drawn in worlds]
-            counts = [claim.agreement(central[FITTED], drawn) for drawn in worlds]
-            most = 2 * counts[0][0] > counts[0][1]
-            self.lines.append(f"   80 % of draws: {ends[0]}{'' if most else '; most disagree'}.")
+            same, every = claim.agreement(central[FITTED], study.drawn[FITTED])
+            most = "True in" if 2 * same > every else "Most draws disagree: true in"
+            where = f"80 % of all have {claim.ends(study.drawn[FITTED])}"
+            self.lines.append(f"   {most} {same} of {every} draws; {where}.")
             agrees = claim.agreement(central[FITTED], central[IDEAL])[0]
-            of = [f"{x} of {y}" for x, y in counts]
-            figure = claim.scale * claim.value(central[IDEAL])
-            rows.append([i, of[0], figure, "yes" if agrees else "no", ends[1], of[1]])
+            same, every = claim.agreement(central[FITTED], study.drawn[IDEAL])
+            row = [i, claim.scale * claim.value(central[IDEAL]), "yes" if agrees else "no"]
+            rows.append([*row, claim.ends(study.drawn[IDEAL]), f"{same} of {every}"])
         self.lines.append("")
-        first, second = study.table.get("estimators", ["fitted", "ideal"])
-        heads = ("claim", f"draws that agree, {first}", f"{second} estimator", "agrees")
-        self.table((*heads, "80 % of its draws", "that agree"), rows)
-        self.say(study.method)
+        second = study.table.get("second", "ideal")
+        heads = ("claim", f"{second} estimator", "agrees", "80 % of its draws", "that agree")
+        self.table(heads, rows)
+        about = {chip for claim in claims for chip, _ in claim.places("")}
+        own = [name for name in study.table.get("chips", {}) if name in study.seen & about]
+        shares = METHOD["some" if own else "all"].format(own=", ".join(own))
+        drawn = METHOD["silicon"].format(draws=DRAWS)
+        self.say(f"{drawn} {study.table.get('shares', shares)}")
         self.lines = self.lines[: self.answer] + self.lines[end:] + self.lines[self.answer : end]
         if light:
             return self.say("...")
-        self.section("What would change it", study.table.get("change", ""))
-        slopes, rows = study.slopes(claims), []
-        known = {
-            path: max(one[path] for one in study.deviations.values())
-            for path in next(iter(study.deviations.values()))
-        } | study.share_deviations
+        words = f"{METHOD['change']} {study.table.get('change', '')}"
+        self.section("What would change it", words.strip())
+        slopes, rows, known = study.slopes(claims), [], dict(study.share_deviations)
+        for path in next(iter(study.deviations.values())):
+            known[path] = max(one[path] for one in study.deviations.values())
         for i, claim in enumerate(claims):
             weight = {path: abs(x[i]) * known.get(path, 0.0) for path, x in slopes.items()}
             leading = sorted(known, key=lambda path: -weight[path])[:2]
-            for path in (*leading, max(study.others, key=lambda path: abs(slopes[path][i]))):
+            leading += [max(study.others, key=lambda path: abs(slopes[path][i]))]
+            for path in (path for path in leading if abs(slopes[path][i]) >= LEAST):
                 factor = flip(claim, study, path)
                 at = "not within 8 times" if factor is None else f"{factor:.3g} times"
                 sigma = f"{100 * known[path]:.0f} %" if path in known else "-"

@@ -146,18 +146,15 @@ def run(study: Kind) -> tuple[Page, Figure]:
             rows.append([t["words"][free], f"{low:,} to {high:,}", *nats])
     page.table(("number", "change", *columns), rows)
     page.claims(study)
+    w = worlds[0]
     parts = {
         title: {
-            c: (
-                t[free],
-                [float(w(c, f"{head}{free} {x}")[0] / w(c, "base")[0]) for x in t[free]],
-            )
+            c: (t[free], [float((w(c, f"{head} {x}") / w(c, "base"))[0]) for x in t[free]])
             for c in names
-            for w in worlds[:1]
         }
         for free, head, title in (
-            ("experts", f"{t['laws'][0]} ", "Experts, at equal loss"),
-            ("kv_heads", "", "Key-value heads"),
+            ("experts", f"{t['laws'][0]} experts", "Experts, at equal loss"),
+            ("kv_heads", "kv_heads", "Key-value heads"),
         )
     }
     cost = "cost over that of gpt-oss-120b"
