@@ -11,10 +11,9 @@ from experiments._validation import (
     decisions,
     estimates,
     folds,
-    kept_limits,
     split_scores,
 )
-from experiments._validation.split_scores import SHARES, Predicted
+from experiments._validation.split_scores import Predicted
 from experiments.validation import app
 from infer_jax.calibration.pooled import answers
 from infer_jax.calibration.pooled.likelihood import PooledTimes
@@ -54,11 +53,8 @@ def written(tmp_path, text):
 def test_a_measurement_listed_twice_is_in_one_fold(tmp_path):
     named = folds.folds_of(written(tmp_path, "id,fold\na again,two\na,one\nb,one\nx,one\n"), ROWS)
     assert named == {
-        "a again": ("two", "a"),
-        "a": ("two", "a"),
-        "b": ("one", "b"),
-        "x": ("one", ""),
-    }
+        "a again": ("two", "a"), "a": ("two", "a"), "b": ("one", "b"), "x": ("one", ""),
+    }  # fmt: skip
     times = PooledTimes.of(ROWS)
     found = {f.name: sorted(set(times.row[~f.seen])) for f in folds.split_by_file(named, times)}
     assert found == {"one": [1], "two": [0]}
@@ -106,11 +102,9 @@ def plan(name, system, load, tpot, rate, date="2026-01-01"):
 
 
 PLANS = [
-    plan("a", "h100_sxm", 4.0, 0.009, 100.0),
-    plan("b", "h100_sxm", 16.0, 0.020, 300.0),
-    plan("c", "b200_sxm", 4.0, 0.007, 150.0),
-    plan("d", "b200_sxm", 32.0, 0.030, 900.0),
-]
+    plan("a", "h100_sxm", 4.0, 0.009, 100.0), plan("b", "h100_sxm", 16.0, 0.020, 300.0),
+    plan("c", "b200_sxm", 4.0, 0.007, 150.0), plan("d", "b200_sxm", 32.0, 0.030, 900.0),
+]  # fmt: skip
 TPOT, RATES = (np.asarray([r.measured[k] for r in PLANS]) for k in ("tpot", "throughput"))
 
 
@@ -150,19 +144,6 @@ def test_what_a_choice_loses_of_the_best_that_was_measured(
     assert found[:4] == pytest.approx(expected)
 
 
-def test_what_no_data_sheet_allows_is_no_plan():
-    """16 GB of weights at 3.35 TB/s take 4.8 ms a token: 3 ms are impossible, 5 are not."""
-    rows = [row("a", tpot=0.003, load=1.0), row("b", tpot=0.005, load=1.0)]
-    assert decisions.is_possible(rows).tolist() == [False, True]
-
-
-def test_rates_follow_from_both_times_where_no_rate_is_stated():
-    rows = [row("a", tpot=0.02, load=16.0, tp=2.0)]
-    columns = {k: np.asarray([x]) for k, x in rows[0].measured.items()}
-    # sixteen requests of 1,024 tokens in 0.1 + 1023 x 0.02 seconds, on two GPUs
-    assert decisions.rates(rows, columns)[0] == pytest.approx(16 * 1024 / (0.1 + 20.46) / 2)
-
-
 def test_the_shared_part_of_errors_is_that_of_the_groups():
     """Variance 0.36 between 300 groups of 10 and 0.64 within: 0.36 of it is shared."""
     random = np.random.default_rng(0)
@@ -188,24 +169,6 @@ def test_bad_options_end_with_one_sentence_and_code_2(options, tmp_path):
     done = CliRunner().invoke(app, [str(file), *options])
     assert done.exit_code == 2
     assert "Traceback" not in done.output
-
-
-def test_a_limit_is_kept_where_the_chosen_row_was_measured_within_it():
-    """Choices under the three quartiles of TPOT, and the share of them that is kept."""
-    rows = [row("a", tpot=t, load=2.0**i) for i, t in enumerate((0.01, 0.011, 0.013, 0.016))]
-    times = PooledTimes.of([replace(r, measured={"tpot": r.measured["tpot"]}) for r in rows])
-    for errors, width, expected in (
-        ([0.0] * 4, 0.0, (3, 100.0)),
-        # the row of most requests is predicted at 9 ms and was measured at 16: no limit keeps it
-        ([0.0, 0.0, 0.0, np.log(16 / 9)], 0.0, (3, 0.0)),
-        # at 12.5 ms within the largest limit alone; wider bands leave fewer rows and keep more
-        ([0.0, 0.0, 0.0, 0.25], 0.0, (3, pytest.approx(66.7))),
-        ([0.0, 0.0, 0.0, 0.25], 0.1, (2, 100.0)),
-        ([0.0] * 4, 2.0, ()),
-    ):
-        ends = width * np.asarray([-1.0, 1.0])[None, :, None] * np.ones((len(SHARES), 1, 4))
-        found = kept_limits.table(times, np.asarray(errors), ends, 0.8)
-        assert (tuple(found["TPOT"]["NVIDIA"].values()) if found else ()) == expected
 
 
 def test_five_runs_of_a_server_tell_of_its_other_rows(x64):

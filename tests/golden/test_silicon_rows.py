@@ -7,12 +7,10 @@ where it is absent.
 import csv
 from collections import Counter
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 
 from infer_jax.calibration.pooled.readers import silicon_cleaning as cleaning
-from infer_jax.calibration.pooled.rows import ServedModel
 from infer_jax.catalog.measurements.silicon import COLUMNS, DEGREES
 from infer_jax.errors import InputError
 
@@ -59,11 +57,6 @@ def table(tmp_path):
     return write
 
 
-def architecture(run):
-    """What a row served, in its number formats."""
-    return ServedModel(run.model, run.formats).architecture()
-
-
 def degrees(tp, dp, moe_tp, moe_ep):
     return dict(zip(DEGREES, (tp, dp, moe_tp, moe_ep), strict=True))
 
@@ -83,22 +76,6 @@ def degrees(tp, dp, moe_tp, moe_ep):
 def test_parallel_labels_are_repaired(table, model, published, run):
     (row,) = cleaning.aggregated(table(model | degrees(*published)))
     assert row.layout == run
-
-
-def test_formats_reach_the_architecture(table):
-    fp4 = {"precision": "fp4", "system": "b200_sxm"}
-    deepseek, dense = cleaning.aggregated(
-        table(DENSE | fp4 | {"model_path": "deepseek-ai/DeepSeek-V3"}, DENSE | fp4)
-    )
-    built: Any = architecture(deepseek)
-    assert float(built.cache.bytes) == 1.0
-    assert float(built.blocks[-1].attention.weights.bytes) == 1.1
-    assert float(built.blocks[-1].feedforward.weights.bits) == 4.0
-    assert float(built.blocks[-1].feedforward.shared.weights.bytes) == 0.5625
-    assert float(built.blocks[0].feedforward.weights.bytes) == 1.1  # a dense layer is no expert
-    built = architecture(dense)
-    assert float(built.blocks[0].feedforward.weights.bytes) == 0.5625
-    assert dense.formats.dynamic == 2.0
 
 
 @pytest.mark.parametrize(

@@ -106,12 +106,10 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
     rows = [
         PooledRow(**{**vars(r), "dataset": f"{publisher} x", "measured": {"tpot": t, **whole}})
         for publisher, times, whole in (
-            ("a", (0.6, 0.7), {}),
-            ("b", (0.5, 0.9), {}),
-            ("c", (0.8, 0.4), {"e2e": 0.9}),
+            ("a", (0.6, 0.7), {}), ("b", (0.5, 0.9), {}), ("c", (0.8, 0.4), {"e2e": 0.9}),
         )
         for r, t in zip(ROWS[:2], times, strict=True)
-    ]
+    ]  # fmt: skip
     times = PooledTimes.of(rows)
 
     def predict(model: Serving):

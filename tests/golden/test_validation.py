@@ -80,10 +80,8 @@ def test_rows_are_left_out_with_a_reason_each(read):
 def test_layouts_and_loads_are_those_of_the_rows(read):
     alone, drafted, pools = read["inferencex.csv"].rows
     assert [row.dataset for row in (alone, drafted, pools)] == [
-        "inferencex amd",
-        "inferencex nvidia drafts",
-        "inferencex nvidia pools",
-    ]
+        "inferencex amd", "inferencex nvidia drafts", "inferencex nvidia pools",
+    ]  # fmt: skip
     assert float(alone.plan.tp) == 8 and float(alone.plan.drafts) == 0
     assert (float(drafted.plan.tp), float(drafted.plan.attention_dp)) == (1, 8)
     assert float(drafted.plan.drafts) == 1

@@ -22,7 +22,6 @@ pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
 # of an H200's data sheet (hw_profiles/h200_sxm.toml)
 FLOPS, BANDWIDTH, LINK = 989.4e12, 4.8e12, 450e9
-OPEN = ("grouped", "expert_rows", "expert_moves")  # one makes up for another
 
 
 def write(root: Path, place: str, **columns: object) -> Path:
@@ -48,44 +47,6 @@ def gemm(root: Path, version: str, most: int = 8192, **changed: object) -> Path:
     latency = 1e3 * np.append(seconds, 1.5 * seconds)
     table = {"gemm_dtype": ["bfloat16"] * len(m), "m": m, "n": n, "k": k, "latency": latency}
     return write(root, f"gemm/vllm/{version}/gemm_perf", **(table | changed))
-
-
-def moe(root: Path) -> Path:
-    """Experts at 0.6 of dense products, 64 rows each for nothing, rows moved twice."""
-    shapes = ((7168, 2048, 8, 256), (4096, 1536, 8, 128), (2048, 768, 8, 128), (6144, 2560, 8, 160))
-    tokens = [2**i for i in range(15)]
-    rows = [(n, *shape, s) for n, shape, s in product(tokens, shapes, (1, 2))]
-    n, d, f, chosen, every, slices = np.asarray(rows, float).T
-    uses, inner = n * chosen, f / slices
-    hit, one = np.minimum(every, uses), 3.0 * d * inner
-    computed = 2.0 * one * (uses + 64.0 * hit) / (0.6 * 0.75 * FLOPS)
-    seconds = 2e-5 + longer(hit * one * 2.0 / (0.8 * BANDWIDTH), computed)
-    seconds = seconds + 2.0 * uses * (2.0 * d + 3.0 * inner) * 2.0 / BANDWIDTH
-    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
-    table = dict(zip(names, (n, d, f, chosen, every, slices), strict=True))
-    table |= {"moe_ep_size": np.ones(len(n)), "moe_dtype": ["bfloat16"] * len(n)}
-    table |= {"distribution": ["balanced"] * len(n), "latency": 1e3 * seconds}
-    return write(root, "moe/vllm/1.0/moe_perf", **table)
-
-
-def test_coefficients_are_fitted_back(tmp_path):
-    gemm(tmp_path, "1.0")
-    moe(tmp_path)
-    with jax.enable_x64(True):
-        found = pool_priors(fits(operator_tables(data_folder(tmp_path))))
-    known = {
-        "weight_read": 0.8, "hopper.gemm_16": 0.75, "grouped": 0.6, "expert_rows": 64.0,
-        "expert_moves": 2.0,
-    }  # fmt: skip
-    assert found.keys() == known.keys()
-    for name, value in known.items():
-        away = abs(np.log(found[name].value / value))
-        # what rows say little of stays near where it started, and is said to be open so far
-        assert away < (found[name].spread if name in OPEN else 0.03), name
-        assert found[name].spread >= 0.05 and found[name].error < 0.02
-    read = tomllib.loads(toml(found, "1"))["coefficients"]
-    values = {name: prior.value for name, prior in found.items()}
-    assert {name: row["value"] for name, row in read.items()} == pytest.approx(values, rel=1e-3)
 
 
 def test_bad_tables(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.catalog.published import serving_coefficients
+from infer_jax.catalog.published import Within, serving_coefficients, widen_bands
 from infer_jax.engines import ENGINES
 from infer_jax.engines.engine import NEWEST
 from infer_jax.errors import InputError
@@ -128,6 +128,13 @@ def test_bands_widen_by_the_uncertainty_of_a_month():
             assert half == pytest.approx(np.hypot(np.log(plain), deviation), rel=1e-9)
             assert half > 1.001 * abs(np.log(plain))
     assert trust("serving", estimator, old.setup.system, "llama-3.1-8b").age_deviation > 0.1
+
+
+def test_an_end_on_the_other_side_of_the_prediction_moves_outwards():
+    band: Within = {"tpot": {80: (1.1, 1.3), 95: (1.0, 1.4)}}
+    wide = widen_bands(band, 0.1)["tpot"]
+    assert wide[80][0] < 1.1 and wide[80][1] > 1.3 and wide[95][0] < 1.0
+    assert widen_bands(band, 0.0) == band
 
 
 def test_the_share_of_gaps_is_the_slope_of_a_token(x64):

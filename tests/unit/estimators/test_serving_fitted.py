@@ -7,8 +7,9 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.catalog.published import serving_coefficients, serving_errors
-from infer_jax.estimators import make
+from infer_jax.estimators import VARIANTS, make
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
+from infer_jax.specs import leaves
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,15 @@ def test_the_shipped_fit_loads_and_its_values_are_within_their_intervals(x64, se
         for shares in errors.within.values():
             assert shares[95][0] <= shares[80][0] <= shares[50][0]
             assert shares[50][1] <= shares[80][1] <= shares[95][1]
+
+
+def test_there_is_one_fit_and_every_engine_and_verb_gets_it():
+    """Errors on unseen rows are those of the coefficients that `serving` has."""
+    assert "serving.calibrated" not in VARIANTS
+    for name in ("serving", "serving.vllm", "serving.sglang", "serving.trtllm"):
+        built = {path: float(value) for path, _, value in leaves(make(name))}
+        for path, row in serving_coefficients().items():
+            assert built[path] == row.value, (name, path)
 
 
 def test_each_generation_has_coefficients_of_its_own_and_their_gradients(x64):

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from infer_jax.sweeps import Axis, Pareto, Space, engine
+from infer_jax.sweeps import Axis, Pareto, Space, engine, pareto
 from infer_jax.sweeps.checkpoint import Stopped
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, sweep, workload
 
@@ -71,3 +71,9 @@ def test_stopped_and_carried_on_it_is_the_same_to_the_count(tmp_path, monkeypatc
     facts, expected = result.provenance, whole.provenance
     assert facts["counts"] == expected["counts"]
     assert facts.get("decided_in_float64") == expected.get("decided_in_float64") is not None
+
+
+def test_a_part_that_has_no_room_is_done_again(monkeypatch):
+    expected = run(dense(3000), chunk=256).index
+    monkeypatch.setattr(pareto, "NEW_ROWS", (300, 300))
+    assert run(dense(3000), chunk=256).index == expected
