@@ -58,6 +58,7 @@ import json, os, signal, sys
 sys.path[:] = [place for place in sys.path if place]
 from infer_jax.cli import main
 import jax, infer_jax.cli.verbs, infer_jax.verbs.inputs
+import matplotlib.backends.backend_agg, matplotlib.figure, typer
 for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()
