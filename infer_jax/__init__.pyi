@@ -49,6 +49,7 @@ from infer_jax.verbs.codesign import codesign as codesign
 from infer_jax.verbs.compare import compare as compare
 from infer_jax.verbs.deploy import deploy as deploy
 from infer_jax.verbs.estimate import estimate as estimate
+from infer_jax.verbs.fleet import fleet as fleet
 from infer_jax.verbs.frontier import frontier as frontier
 from infer_jax.verbs.kernels import kernels as kernels
 from infer_jax.verbs.layout import layout as layout

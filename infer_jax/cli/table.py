@@ -85,6 +85,10 @@ VERBS = {
         "sessions llama-3.1-8b --hardware h100_sxm --tp 1 --traffic agents.toml "
         "--tier host=1024,55,0.5",
     ),
+    "fleet": Verb(
+        "How many replicas keep the limits hour by hour, and what does each way of scaling cost?",
+        "fleet llama-3.1-8b --hardware h100_sxm --traffic examples/traffic.toml --tp 1",
+    ),
     "report": Verb(
         "One HTML page: which plan to take, its cost, its commands, why, and what is unknown.",
         "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",

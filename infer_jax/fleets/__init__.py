@@ -26,7 +26,13 @@ from infer_jax.fleets.fluid import (
     service_of as service_of,
     simulate as simulate,
 )
-from infer_jax.fleets.rates import ramp as ramp, steps_of as steps_of
+from infer_jax.fleets.outcome import (
+    Conditions as Conditions,
+    Outcome as Outcome,
+    lanes as lanes,
+    outcome as outcome,
+)
+from infer_jax.fleets.rates import ramp as ramp, steps_of as steps_of, surges as surges
 from infer_jax.fleets.replica import (
     Replica as Replica,
     Service as Service,

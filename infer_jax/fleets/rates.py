@@ -1,5 +1,6 @@
 """Arrival rates in steps: ramps through the mean rates of equal periods."""
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -33,3 +34,14 @@ def ramp(rates: Array, steps: int) -> Array:
     first = left[:, None] + share * (middle - left)[:, None]
     second = middle[:, None] + share * (right - middle)[:, None]
     return jnp.concatenate([first, second], axis=1).ravel()
+
+
+def surges(seed: int, steps: int, seconds: Array, share: Array, sojourn: Array) -> Array:
+    """Factors of the rates of steps that jump between 1 + ``share`` and 1 - ``share``.
+
+    Times up and down are exponential with mean ``sojourn`` s, as of a Markov-modulated Poisson
+    process of two states (Fischer and Meier-Hellstern 1993, Performance Evaluation 18). A step
+    keeps the state that it ends in. Gradient by ``share`` alone.
+    """
+    turns = jax.random.uniform(jax.random.key(seed), (steps,)) < -jnp.expm1(-seconds / sojourn)
+    return 1.0 + share * (1.0 - 2.0 * (jnp.cumsum(turns) % 2))

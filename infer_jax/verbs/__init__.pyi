@@ -6,6 +6,7 @@ from infer_jax.verbs.compare_result import (
     RunsCompared as RunsCompared,
 )
 from infer_jax.verbs.estimate_result import EstimateResult as EstimateResult
+from infer_jax.verbs.fleet_result import FleetResult as FleetResult
 from infer_jax.verbs.frontier_result import (
     FrontierResult as FrontierResult,
     FrontiersResult as FrontiersResult,

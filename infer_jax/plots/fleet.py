@@ -1,0 +1,131 @@
+"""Draws a fleet over days: what arrives, replicas of policies, their TTFT and dollars."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Unpack
+
+import numpy as np
+
+from infer_jax.plots.style import (
+    DASHES,
+    INK,
+    QUIET,
+    REST,
+    SERIES,
+    Axes,
+    Figure,
+    Options,
+    Words,
+    is_slide,
+    style,
+    subplots,
+)
+
+DAY, HOUR = 86_400.0, 3600.0
+Curves = Mapping[str, tuple[np.ndarray, np.ndarray]]  # replicas and TTFT of periods, by policy
+
+
+def plot_fleet(
+    rates: np.ndarray,
+    policies: Curves,
+    period: float,
+    start: float,
+    *,
+    limit: float,
+    share: float,
+    usd_per_hour: float,
+    best: str,
+    **words: Unpack[Words],
+) -> Figure:
+    """Requests/s, replicas, TTFT and dollars so far, by period.
+
+    ``policies``: the bound first, which is a grey area; ``limit`` of TTFT (s) that ``share`` of the
+    requests is to keep; ``best``: the policy that is drawn strongest; ``start``: seconds since
+    1970, or 0; ``words``: title and caption.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    total = len(rates) * period
+    unit = DAY if total > 2 * DAY else HOUR
+    at = np.arange(len(rates) + 1) * period / unit
+    looks, bound = _looks([*policies], best), next(iter(policies))
+    with style():
+        ratios = [0.7, 1.3] if is_slide() else [0.7, 1.4, 1.0, 0.9]
+        figure, axes = subplots(
+            len(ratios), 1, height=8.4, sharex=True, height_ratios=ratios, **words
+        )
+        arriving, replicas, *others = axes
+        arriving.stairs(rates, at, fill=True, color=SERIES[0], alpha=0.4)
+        arriving.set(ylabel="requests/s", ylim=(0.0, None))
+        for name, (wanted, ttft) in policies.items():
+            usd = np.r_[0.0, np.cumsum(wanted * usd_per_hour * period / HOUR)]
+            label = f"{name}, ${usd[-1] * DAY / total:,.0f} a day"
+            fill, look = name == bound, looks[name]
+            replicas.stairs(wanted, at, label=label, fill=fill, baseline=0.0 if fill else None,
+                            **look)  # fmt: skip
+            if others and fill:
+                others[1].fill_between(at, usd, linewidth=0, **look)
+            elif others:
+                others[0].stairs(1e3 * ttft, at, baseline=None, **look)
+                others[1].plot(at, usd, **look)
+        replicas.set(ylabel="replicas", ylim=(0.0, None))
+        rent = replicas.secondary_yaxis(
+            "right", functions=(lambda x: x * usd_per_hour, lambda x: x / usd_per_hour)
+        )
+        rent.set_ylabel("$ per hour")
+        if others:
+            _draw_limit(others[0], limit, share, policies)
+            others[1].set(ylabel="$ so far", ylim=(0.0, None))
+            others[1].yaxis.set_major_formatter("{x:,.0f}")
+        _days(axes[-1], at, unit, start)
+        replicas.figure.legend(loc="outside upper left", ncols=2)
+    return figure
+
+
+def _looks(names: list[str], best: str) -> dict[str, Options]:
+    """The bound in grey; every other policy in a colour and dash, the best one thicker and on top.
+
+    A policy that never changes comes first, so that it is not the one in front.
+    """
+    looks: dict[str, Options] = {names[0]: {"color": REST[0], "alpha": 0.7, "zorder": 1}}
+    for i, name in enumerate(names[1:]):
+        tone = SERIES[(i + 1) % len(SERIES)] if name != "static" else INK
+        strong = name == best
+        looks[name] = {
+            "color": tone,
+            "linestyle": "-" if strong else DASHES[(i + 1) % len(DASHES)],
+            "linewidth": 2.4 if strong else 1.3,
+            "zorder": 4 if strong else 2,
+        }
+    return looks
+
+
+def _draw_limit(axes: Axes, limit: float, share: float, policies: Curves) -> None:
+    """TTFT on a logarithmic axis, its limit a line with words, and what is beyond it shaded."""
+    values = np.concatenate([ttft for _, ttft in policies.values()])
+    low, high = 1e3 * values[values > 0].min(), 1e3 * max(values.max(), limit)
+    axes.set(yscale="log", ylabel=f"p{100 * share:.4g} TTFT, ms", ylim=(0.7 * low, 2.0 * high))
+    axes.axhspan(1e3 * limit, 2.0 * high, color=SERIES[1], alpha=0.07, linewidth=0)
+    axes.axhline(1e3 * limit, color=QUIET, linewidth=1.3, linestyle=(0, (4, 2)))
+    text = f"limit, {1e3 * limit:,.4g} ms"
+    axes.annotate(text, (1.0, 1e3 * limit), (-3, 2), xycoords=("axes fraction", "data"),
+                  textcoords="offset points", ha="right", va="bottom", fontsize=9, color=INK,
+                  bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
+                  zorder=6)  # fmt: skip
+
+
+def _days(axes: Axes, at: np.ndarray, unit: float, start: float) -> None:
+    """Name days in the middle of each, or hours; lines at midnight."""
+    axes.set_xlim(0.0, at[-1])
+    if unit == HOUR or not start:
+        axes.set_xlabel("days" if unit == DAY else "hours")
+        return
+    offset = start % DAY / DAY
+    edges = np.arange(np.ceil(offset), offset + at[-1] + 1e-9) - offset
+    axes.set_xticks(edges, [""] * len(edges))
+    middles = np.arange(np.floor(offset), offset + at[-1]) + 0.5 - offset
+    inside = [x for x in middles if 0.0 <= x <= at[-1]]
+    names = [f"{datetime.fromtimestamp(start + x * DAY, UTC):%a %-d}" for x in inside]
+    axes.set_xticks(inside, names, minor=True)
+    axes.tick_params(axis="x", which="minor", length=0)

@@ -1,0 +1,115 @@
+"""``ij.fleet``: replicas hour by hour under traffic, what autoscalers cost, and what breaks."""
+
+from typing import Annotated
+
+from infer_jax import verbs
+from infer_jax.verbs import options as opt
+from infer_jax.verbs.asking import verb
+from infer_jax.verbs.option import SHARE, Number, Option, above_zero, seconds_of
+from infer_jax.verbs.problems import refuse
+
+WAIT = Number(0.0, 86_400.0, what="seconds")
+GOODPUT = Number(0.5, 0.9999, what="a share of the requests")
+
+
+@verb
+def fleet(
+    config: opt.Config,
+    hardware: opt.System,
+    *,
+    traffic: Annotated[opt.Place | None, Option.of("TOML|TRACE", required=True)] = None,
+    period: Annotated[float, Option.of("SECONDS", Number(10.0, 86_400.0, what="seconds"))] = 3600.0,
+    ttft: Annotated[float | str, Option.of("TIME", opt.TIME)] = "2s",
+    tpot: opt.Tpot = None,
+    goodput: Annotated[float, Option.of("SHARE", GOODPUT)] = 0.99,
+    tp: opt.Tp = None,
+    pp: opt.Pp = None,
+    ep: opt.Ep = None,
+    layout: opt.Layout = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    engine: opt.Engine = None,
+    engine_version: opt.EngineVersion = None,
+    estimator: opt.EstimatorName = None,
+    start_delay: Annotated[float | str, Option.of("TIME", opt.TIME)] = "120s",
+    load_bandwidth: Annotated[float | None, Option.of("GB/S", above_zero())] = None,
+    max_replicas: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
+    departures: Annotated[float, Option.of("PER_HOUR", Number(0.0, 60.0))] = 0.0,
+    price: opt.Price = None,
+    reserved: Annotated[float, Option.of("SHARE", SHARE)] = 0.6,
+    pue: Annotated[float, Option.of("X", Number(1.0, 10.0))] = 1.0,
+    grid: Annotated[float, Option.of("KG/KWH", Number(0.0, 2.0))] = 0.301,
+    seed: Annotated[int, Option.of("N", opt.SEED)] = 0,
+    out: Annotated[opt.Place | None, Option.of("FILE")] = None,
+    set: opt.Changes = None,
+) -> "verbs.FleetResult":
+    """How many replicas keep the limits hour by hour, and what does each way of scaling cost?
+
+    ``ttft`` is a limit that in every period the share ``goodput`` of the requests keeps, 0.99: the
+    p99. Without a layout, a replica is what ``plan`` finds for the busiest period. Times are
+    seconds, or texts with a unit such as "30ms".
+
+    Args:
+        traffic: What arrives: a description as `traffic` writes it, .toml, or a trace.
+        period: Seconds of a period of a trace that has a rate of its own.
+        ttft: Limit of the time to first token: 300ms, 0.3s; a bare number is ms.
+        goodput: Share of the requests of every period that is to keep both limits.
+        start_delay: Time from the wish for a replica to its first request.
+        load_bandwidth: Adds to it the time that the weights take over this link.
+        max_replicas: That an autoscaler may have; twice as many as the busiest period needs where
+            not given.
+        departures: How often a replica is taken away in an hour, as spot instances are.
+        reserved: Price of a reserved replica, as a share of that on demand.
+        pue: Power of the building over that of its machines.
+        grid: Emissions of the electricity, CO2; the world's where not given (ACT, ISCA 2022).
+        seed: Of the surges of traffic.
+        out: A picture: .png, .svg, .pdf or .html.
+
+    Raises:
+        InputError: a model, system or traffic that cannot be read, limits that an idle replica
+            breaks, a plan that no engine runs or that does not fit.
+
+    >>> import infer_jax as ij
+    >>> week = ij.fleet("llama-3.1-8b", "h100_sxm", traffic="examples/traffic.toml", tp=1)
+    >>> bound, static = week.policies[:2]
+    >>> bool(bound.outcome.cost.usd < static.outcome.cost.usd)
+    True
+    """
+    from infer_jax.arrivals import read_traffic
+    from infer_jax.results import option
+    from infer_jax.verbs import inputs, pictures
+    from infer_jax.verbs.fleet_replica import FleetOptions, fleet_result
+    from infer_jax.verbs.split import LayoutOptions
+
+    if traffic is None:
+        raise refuse("traffic", "missing", "a trace, or a description as `traffic` writes it")
+    if out is not None:
+        pictures.check(out, otherwise="")
+    setup = inputs.setup(config, hardware, quant, kv_dtype, price, set, engine_version)
+    split = LayoutOptions.of(layout, {"tp": tp, "pp": pp, "ep": ep})
+    if split.pool is not None and split.pool.copies > 1:
+        allowed = f"one replica, without a number: {option('layout', str(split.pool.layout))}"
+        raise refuse("layout", layout, allowed)
+    name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
+    result = fleet_result(
+        setup,
+        name,
+        split.pool.layout if split.pool else None,
+        read_traffic(traffic, period),
+        FleetOptions(
+            ttft=seconds_of(ttft) or 2.0,
+            tpot=seconds_of(tpot),
+            goodput=goodput,
+            start_delay=seconds_of(start_delay) or 0.0,
+            load_bandwidth=load_bandwidth,
+            max_replicas=max_replicas,
+            departures=departures,
+            reserved=reserved,
+            pue=pue,
+            grid=grid,
+            seed=seed,
+        ),
+    )
+    if out is not None:
+        result.write(out)
+    return result
