@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Unpack
 
 import numpy as np
@@ -17,12 +18,14 @@ from infer_jax.plots.style import (
     Options,
     Words,
     is_slide,
+    readable,
     style,
     subplots,
 )
 
 DAY, HOUR = 86_400.0, 3600.0
-Curves = Mapping[str, tuple[np.ndarray, np.ndarray]]  # replicas and TTFT of periods, by policy
+# replicas and TTFT of periods, and USD a day, by policy
+Curves = Mapping[str, tuple[np.ndarray, np.ndarray, float]]
 
 
 def plot_fleet(
@@ -58,9 +61,9 @@ def plot_fleet(
         arriving, replicas, *others = axes
         arriving.stairs(rates, at, fill=True, color=SERIES[0], alpha=0.4)
         arriving.set(ylabel="requests/s", ylim=(0.0, None))
-        for name, (wanted, ttft) in policies.items():
+        for name, (wanted, ttft, daily) in policies.items():
             usd = np.r_[0.0, np.cumsum(wanted * usd_per_hour * period / HOUR)]
-            label = f"{name}, ${usd[-1] * DAY / total:,.0f} a day"
+            label = f"{name}, ${daily:,.0f} a day"
             fill, look = name == bound, looks[name]
             replicas.stairs(wanted, at, label=label, fill=fill, baseline=0.0 if fill else None,
                             **look)  # fmt: skip
@@ -70,9 +73,8 @@ def plot_fleet(
                 others[0].stairs(1e3 * ttft, at, baseline=None, **look)
                 others[1].plot(at, usd, **look)
         replicas.set(ylabel="replicas", ylim=(0.0, None))
-        rent = replicas.secondary_yaxis(
-            "right", functions=(lambda x: x * usd_per_hour, lambda x: x / usd_per_hour)
-        )
+        scales = partial(np.multiply, usd_per_hour), partial(np.multiply, 1.0 / usd_per_hour)
+        rent = replicas.secondary_yaxis("right", functions=scales)
         rent.set_ylabel("$ per hour")
         if others:
             _draw_limit(others[0], limit, share, policies)
@@ -84,16 +86,13 @@ def plot_fleet(
 
 
 def _looks(names: list[str], best: str) -> dict[str, Options]:
-    """The bound in grey; every other policy in a colour and dash, the best one thicker and on top.
-
-    A policy that never changes comes first, so that it is not the one in front.
-    """
+    """The bound in grey; every other policy in a colour and dash, the best one thick and on top."""
     looks: dict[str, Options] = {names[0]: {"color": REST[0], "alpha": 0.7, "zorder": 1}}
+    tones = (INK, *SERIES[2:], *SERIES[:2])
     for i, name in enumerate(names[1:]):
-        tone = SERIES[(i + 1) % len(SERIES)] if name != "static" else INK
         strong = name == best
         looks[name] = {
-            "color": tone,
+            "color": tones[i % len(tones)],
             "linestyle": "-" if strong else DASHES[(i + 1) % len(DASHES)],
             "linewidth": 2.4 if strong else 1.3,
             "zorder": 4 if strong else 2,
@@ -103,9 +102,10 @@ def _looks(names: list[str], best: str) -> dict[str, Options]:
 
 def _draw_limit(axes: Axes, limit: float, share: float, policies: Curves) -> None:
     """TTFT on a logarithmic axis, its limit a line with words, and what is beyond it shaded."""
-    values = np.concatenate([ttft for _, ttft in policies.values()])
+    values = np.concatenate([ttft for _, ttft, _ in policies.values()])
     low, high = 1e3 * values[values > 0].min(), 1e3 * max(values.max(), limit)
     axes.set(yscale="log", ylabel=f"p{100 * share:.4g} TTFT, ms", ylim=(0.7 * low, 2.0 * high))
+    readable(axes)
     axes.axhspan(1e3 * limit, 2.0 * high, color=SERIES[1], alpha=0.07, linewidth=0)
     axes.axhline(1e3 * limit, color=QUIET, linewidth=1.3, linestyle=(0, (4, 2)))
     text = f"limit, {1e3 * limit:,.4g} ms"

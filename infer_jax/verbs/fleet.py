@@ -5,10 +5,10 @@ from typing import Annotated
 from infer_jax import verbs
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import SHARE, Number, Option, above_zero, seconds_of
+from infer_jax.verbs.option import SHARE, Number, Option, above_zero, either, seconds_of
 from infer_jax.verbs.problems import refuse
 
-WAIT = Number(0.0, 86_400.0, what="seconds")
+USUAL_TTFT, START = 2.0, 120.0  # s
 GOODPUT = Number(0.5, 0.9999, what="a share of the requests")
 
 
@@ -19,7 +19,7 @@ def fleet(
     *,
     traffic: Annotated[opt.Place | None, Option.of("TOML|TRACE", required=True)] = None,
     period: Annotated[float, Option.of("SECONDS", Number(10.0, 86_400.0, what="seconds"))] = 3600.0,
-    ttft: Annotated[float | str, Option.of("TIME", opt.TIME)] = "2s",
+    ttft: Annotated[float | str | None, Option.of("TIME", opt.TIME)] = None,
     tpot: opt.Tpot = None,
     goodput: Annotated[float, Option.of("SHARE", GOODPUT)] = 0.99,
     tp: opt.Tp = None,
@@ -31,7 +31,7 @@ def fleet(
     engine: opt.Engine = None,
     engine_version: opt.EngineVersion = None,
     estimator: opt.EstimatorName = None,
-    start_delay: Annotated[float | str, Option.of("TIME", opt.TIME)] = "120s",
+    start_delay: Annotated[float | str | None, Option.of("TIME", opt.TIME)] = None,
     load_bandwidth: Annotated[float | None, Option.of("GB/S", above_zero())] = None,
     max_replicas: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     departures: Annotated[float, Option.of("PER_HOUR", Number(0.0, 60.0))] = 0.0,
@@ -52,9 +52,9 @@ def fleet(
     Args:
         traffic: What arrives: a description as `traffic` writes it, .toml, or a trace.
         period: Seconds of a period of a trace that has a rate of its own.
-        ttft: Limit of the time to first token: 300ms, 0.3s; a bare number is ms.
+        ttft: Limit of the time to first token: 300ms, 0.3s; 2 s where not given.
         goodput: Share of the requests of every period that is to keep both limits.
-        start_delay: Time from the wish for a replica to its first request.
+        start_delay: Time from the wish for a replica to its first request; 120 s where not given.
         load_bandwidth: Adds to it the time that the weights take over this link.
         max_replicas: That an autoscaler may have; twice as many as the busiest period needs where
             not given.
@@ -68,12 +68,6 @@ def fleet(
     Raises:
         InputError: a model, system or traffic that cannot be read, limits that an idle replica
             breaks, a plan that no engine runs or that does not fit.
-
-    >>> import infer_jax as ij
-    >>> week = ij.fleet("llama-3.1-8b", "h100_sxm", traffic="examples/traffic.toml", tp=1)
-    >>> bound, static = week.policies[:2]
-    >>> bool(bound.outcome.cost.usd < static.outcome.cost.usd)
-    True
     """
     from infer_jax.arrivals import read_traffic
     from infer_jax.results import option
@@ -97,10 +91,10 @@ def fleet(
         split.pool.layout if split.pool else None,
         read_traffic(traffic, period),
         FleetOptions(
-            ttft=seconds_of(ttft) or 2.0,
+            ttft=either(seconds_of(ttft), USUAL_TTFT),
             tpot=seconds_of(tpot),
             goodput=goodput,
-            start_delay=seconds_of(start_delay) or 0.0,
+            start_delay=either(seconds_of(start_delay), START),
             load_bandwidth=load_bandwidth,
             max_replicas=max_replicas,
             departures=departures,
@@ -111,5 +105,5 @@ def fleet(
         ),
     )
     if out is not None:
-        result.write(out)
+        result.draw(out)
     return result

@@ -25,9 +25,10 @@ from infer_jax.fleets import (
     lanes,
     outcome,
 )
+from infer_jax.results.numbers import quantity
 from infer_jax.typed_jax import trees
 
-LANES = 48  # parameters of an autoscaler that are tried
+LANES = 32  # parameters of an autoscaler that are tried
 DAY, WEEK = 86_400.0, 7 * 86_400.0
 
 
@@ -130,7 +131,7 @@ class Fleet:
         bound = replace(self, given=first)
         yield Policy("perfect autoscaler", "", bound.run(perfect, ideal))
         most = np.full_like(self.need, self.need.max())
-        yield Policy("static", f"{most[0]:g} replicas", self.run(self.planned(most)))
+        yield Policy("static", quantity(most[0], "replica"), self.run(self.planned(most)))
         hourly = np.asarray(by_hour(jnp.asarray(self.need), self.cycle))
         yield Policy("schedule", self.cycle_name, self.run(self.planned(hourly)))
         for kind in AUTOSCALERS:
@@ -138,6 +139,8 @@ class Fleet:
                 words = f"{kind.parameter.format(kind.published)} (published)"
                 yield Policy(kind.name, words, self.run(self.made(kind, kind.published)))
             best = self.tune(kind)
+            if best == kind.published:
+                continue
             yield Policy(kind.name, kind.parameter.format(best), self.run(self.made(kind, best)))
 
     def made(self, kind: Tuned, parameter: float) -> Autoscaler:
@@ -173,7 +176,7 @@ def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:
         )
         if value > limit
     ]
-    most = float(np.max(starting / course.wanted))
+    most = float(np.max(np.asarray(starting) / np.asarray(course.wanted)))
     late = f"up to {100 * most:.0f} % of the replicas are still starting"
     cause = late if most > 0.05 else "too few replicas are wanted"
     return f"{' and '.join(broken) or 'TTFT'}: {cause}"

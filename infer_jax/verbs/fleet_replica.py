@@ -159,12 +159,12 @@ def _cheapest(
 
     work = traffic.workload(rate)
     longest = float(np.max(traffic.prompts) + np.max(traffic.outputs))
-    tail = "p99_ttft" if asked.goodput > 0.95 else "p95_ttft"
+    limits = {"p99_ttft" if asked.goodput > 0.95 else "p95_ttft": asked.ttft, "tpot": asked.tpot}
     question = Question(
         setup.model,
         [setup.system],
         RequestOptions(work, "traffic", [], longest),
-        Requirements.of(tpot=asked.tpot, rate=rate, **{tail: asked.ttft}),
+        Requirements.of(frontier=False, rate=rate, **limits),
         estimator=name,
         rents={setup.system.name: float(setup.hardware.price)},
         engine_version=setup.engine_version,

@@ -112,11 +112,12 @@ class FleetResult(EstimatorResult):
 
     def _headline(self) -> str:
         limits, share = self.fleet.given.limits, 100 * self.wanted_share
-        days, tpot = len(self.rates) * self.fleet.period / DAY, float(limits.tpot)
+        total, tpot = len(self.rates) * self.fleet.period, float(limits.tpot)
+        long = quantity(total / DAY, "day") if total >= DAY else quantity(total / HOUR, "hour")
         kept = f"p{share:.4g} of TTFT within {1e3 * float(limits.ttft):,.4g} ms"
         kept += f", TPOT within {1e3 * tpot:.4g} ms" if tpot < HOUR else ""
         return (
-            f"{self.setup.model.name} on {self.setup.system.name}: {days:.3g} days of traffic, "
+            f"{self.setup.model.name} on {self.setup.system.name}: {long} of traffic, "
             f"{self.rates.mean():.4g} requests/s in the mean, {self.rates.max():.4g} in the "
             f"busiest period; {kept}."
         )
@@ -281,7 +282,14 @@ class FleetResult(EstimatorResult):
         title = f"{self.setup.model.name} on {self.setup.system.name}: replicas and what they cost"
         return plot_fleet(
             self.rates,
-            {name: (x.outcome.wanted, x.outcome.ttft) for name, x in chosen.items()},
+            {
+                name: (
+                    np.asarray(x.outcome.wanted),
+                    np.asarray(x.outcome.ttft),
+                    float(x.outcome.cost.usd),
+                )
+                for name, x in chosen.items()
+            },
             self.fleet.period,
             float(self.traffic.start),
             limit=float(limits.ttft),
@@ -291,7 +299,3 @@ class FleetResult(EstimatorResult):
             title=title,
             caption=self.caption(self.traffic.workload(1.0), self._answer()),
         )
-
-    def write(self, out: str) -> None:
-        """Write the picture."""
-        self.draw(out)

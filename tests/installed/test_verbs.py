@@ -107,6 +107,11 @@ def returns(out: str, folder: Path) -> None:
     # turns of 550, 800, 1,050 and 1,300 tokens, of which three quarters are followed by another
     assert number(r"finds ([\d,.]+) tokens", out.replace(",", "")) == pytest.approx(925, rel=0.2)
     assert number(r"^device +[\d.e+]+ +([\d.]+)", out) > 99.0  # 20 s of 5 x 925 tokens fit an H100
+def is_bound(out: str, folder: Path) -> None:
+    # four requests a second are one GPU's, all day at its rent
+    usd = number(r"^perfect autoscaler +([\d.]+)", out)
+    assert usd == pytest.approx(24 * 3.2, abs=0.5)
+    assert number(r"^static +1 replica +([\d.]+)", out) >= usd
 
 
 def replays(out: str, folder: Path) -> None:
@@ -294,6 +299,10 @@ ASKED = {
         "sessions llama-3.1-8b --hardware h100_sxm --tp 1 --traffic TRACE.csv"
         " --request-rate 5 --tier host=1024,55,0.5",
         "fetches as fast as the replica computes", returns, {"TRACE.csv": CHATS},
+    ),
+    "fleet": Asked(
+        "fleet llama-3.1-8b --hardware h100_sxm --traffic TRACE.csv --period 60 --tp 1",
+        "over the bound", is_bound, {"TRACE.csv": TRACE},
     ),
     "models": Asked("models llama-3.1-8b", r"llama-3\.1-8b +llama +32 +8\.03"),
     "hardware": Asked("hardware h100_sxm", r"chip\.memory_bandwidth +3350000000000 +bytes/s"),

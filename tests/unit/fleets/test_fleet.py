@@ -265,3 +265,14 @@ def test_a_thousand_policies_are_one_trace():
 def test_a_fleet_looks_back_as_far_as_its_delay_and_its_window():
     assert depth_of(Lifecycle.of(start_delay=600.0), 15.0) == 64
     assert depth_of(Lifecycle.of(start_delay=0.0), 15.0, 600.0) == 64
+
+
+def test_surges_have_two_rates_and_the_sojourn_that_is_asked_for():
+    from infer_jax.fleets import surges
+
+    factors = np.asarray(surges(3, 200_000, *(jnp.asarray(x) for x in (1.0, 0.25, 40.0))))
+    assert set(factors.tolist()) == {0.75, 1.25}
+    assert factors.mean() == pytest.approx(1.0, abs=0.02)
+    changes = np.count_nonzero(np.diff(factors))
+    # a step's chance to turn is 1 - exp(-1 / 40); 2 % are four deviations of 5,000 turns
+    assert changes / 200_000 == pytest.approx(-np.expm1(-1.0 / 40.0), rel=0.06)

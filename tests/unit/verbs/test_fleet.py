@@ -1,0 +1,108 @@
+"""The verb ``fleet``: bad input in a sentence, and policies of a replica in closed form."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.errors import InputError
+from infer_jax.fleets import Conditions, Lifecycle, ServiceLimits, ramp
+from infer_jax.verbs import fleet_policies
+from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, why_broken
+from tests.unit.fleets.toys import exponential_replica
+
+TRAFFIC = """
+period_s = 3600
+rates_per_s = [{rate}]
+[lengths]
+prompt_tokens = [{tokens}]
+output_tokens = [{tokens}]
+"""
+
+
+@pytest.fixture
+def traffic(tmp_path):
+    """A file of traffic at a rate."""
+
+    def write(rate):
+        place = tmp_path / "traffic.toml"
+        place.write_text(TRAFFIC.format(rate=rate, tokens=", ".join(["100"] * 16)))
+        return place
+
+    return write
+
+
+WRONG = {
+    "traffic": ({"traffic": None}, "traffic"),
+    "missing file": ({"traffic": "nowhere.csv"}, "nowhere.csv"),
+    "two copies": ({"layout": "2 x TP1"}, 'layout="TP1"'),
+    "goodput": ({"goodput": 1.5}, "goodput"),
+    "picture": ({"out": "week.docx"}, ".png"),
+    "no requests": ({"rate": 0.0}, "requests at some time"),
+    "split": ({"tp": 3}, "tp"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_bad_input_is_refused_in_one_sentence(case, traffic):
+    options, words = WRONG[case]
+    rate = options.get("rate", 2.0)
+    rest = {k: v for k, v in options.items() if k != "rate"}
+    given = {"traffic": traffic(rate), **({} if "layout" in options else {"tp": 1}), **rest}
+    with pytest.raises(InputError) as refused:
+        ij.fleet("llama-3.1-8b", "h100_sxm", **given)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def day():
+    """Six hours in periods of ten minutes, up to 12 requests/s, for replicas of M/M/4."""
+    rates = 6.5 - 5.5 * np.cos(np.arange(36) / 36 * 2 * np.pi)
+    limits = ServiceLimits.of(ttft=4.0, tpot=1.0, goodput=0.95)
+    one = jnp.asarray(1.0)
+    given = Conditions(exponential_replica(), Lifecycle.of(), limits, ramp(jnp.asarray(rates), 40),
+                       15.0 * one, one, one, 0.3 * one)  # fmt: skip
+    fleet = Fleet.of(given, 40, 600.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fleet_policies, "LANES", 8)
+        return fleet, list(fleet.policies())
+
+
+def test_no_policy_that_keeps_the_limits_costs_less_than_the_bound(day):
+    fleet, policies = day
+    bound = policies[0].outcome
+    for policy in policies:
+        if np.min(policy.outcome.shares) >= 0.95:
+            assert policy.outcome.cost.usd >= bound.cost.usd, policy.name
+    names = [x.name for x in policies]
+    assert names[:3] == ["perfect autoscaler", "static", "schedule"]
+    assert {x.name for x in AUTOSCALERS} == set(names[3:])
+    # by hand: 24 h of the rent, of as many as the busiest step needs
+    each = float(fleet.given.replica.rate_within(fleet.given.limits))
+    most = float(np.ceil(np.max(fleet.given.rates) / each))
+    assert float(policies[1].outcome.cost.usd) == pytest.approx(24 * 3.6 * most)
+    assert np.all(policies[1].outcome.shares >= 0.95)
+
+
+def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monkeypatch):
+    fleet, _ = day
+    monkeypatch.setattr(fleet_policies, "LANES", 6)
+    kind = AUTOSCALERS[0]
+    best = fleet.tune(kind)
+    rate = float(fleet.given.replica.rate_within(fleet.given.limits))
+    costs = {}
+    for target in kind.tried(fleet.given, rate):
+        found = fleet.run(fleet.made(kind, float(target)))
+        costs[float(target)] = float(found.cost.usd), float(np.min(found.shares)) >= 0.95
+    enough = {x: usd for x, (usd, keeps) in costs.items() if keeps}
+    assert best == min(enough, key=lambda x: enough[x])
+
+
+def test_what_breaks_has_its_limit_and_its_reason(day):
+    fleet, policies = day
+    planner = next(x for x in policies if x.name == "Dynamo planner" and "published" in x.detail)
+    at = int(np.argmin(planner.outcome.shares))
+    assert planner.outcome.shares[at] < 0.95
+    words = why_broken(fleet, planner, at)
+    assert words.startswith("TTFT: ")
+    assert "still starting" in words or "too few replicas" in words
