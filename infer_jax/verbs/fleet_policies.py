@@ -28,7 +28,7 @@ from infer_jax.fleets import (
 from infer_jax.results.numbers import quantity
 from infer_jax.typed_jax import trees
 
-LANES = 32  # parameters of an autoscaler that are tried
+LANES = 96  # parameters of an autoscaler that are tried
 DAY, WEEK = 86_400.0, 7 * 86_400.0
 
 
@@ -58,13 +58,13 @@ def _in_flight(given: Conditions, rate: float) -> np.ndarray:
 
 
 AUTOSCALERS = (
-    Tuned("Kubernetes HPA", lambda x: Horizontal.of(target=x), "{:.3g} requests in flight each",
+    Tuned("Kubernetes HPA", lambda x: Horizontal.of(target=x), "{:.3g} in flight each",
           None, _in_flight),
-    Tuned("KEDA", lambda x: EventDriven.of(target=x), "{:.3g} requests waiting each", 5.0,
+    Tuned("KEDA", lambda x: EventDriven.of(target=x), "{:.3g} waiting each", 5.0,
           lambda given, rate: np.geomspace(1e-3, 10.0, LANES)),
     Tuned("Dynamo planner", lambda x: Predictive.of(headroom=x), "last rate x {:.3g}", 1.0,
           lambda given, rate: np.geomspace(1.0, 2.5, LANES)),
-    Tuned("Dynamo planner", lambda x: Predictive.of(headroom=x, trend=1.0), "with trend x {:.3g}",
+    Tuned("Dynamo planner", lambda x: Predictive.of(headroom=x, trend=1.0), "trend x {:.3g}",
           1.0, lambda given, rate: np.geomspace(1.0, 2.5, LANES)),
 )  # fmt: skip
 
@@ -136,7 +136,7 @@ class Fleet:
         yield Policy("schedule", self.cycle_name, self.run(self.planned(hourly)))
         for kind in AUTOSCALERS:
             if kind.published is not None:
-                words = f"{kind.parameter.format(kind.published)} (published)"
+                words = f"{kind.parameter.format(kind.published)} (default)"
                 yield Policy(kind.name, words, self.run(self.made(kind, kind.published)))
             best = self.tune(kind)
             if best == kind.published:
@@ -177,6 +177,5 @@ def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:
         if value > limit
     ]
     most = float(np.max(np.asarray(starting) / np.asarray(course.wanted)))
-    late = f"up to {100 * most:.0f} % of the replicas are still starting"
-    cause = late if most > 0.05 else "too few replicas are wanted"
-    return f"{' and '.join(broken) or 'TTFT'}: {cause}"
+    late = f"{100 * most:.0f} % still start"
+    return f"{', '.join(broken) or 'TTFT'}: {late if most > 0.05 else 'too few are wanted'}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,17 +26,17 @@ POLICIES = (
     Column("policy", "", "policy", left=True),
     Column("", "", "detail", left=True),
     Column("cost", "$/day", "usd_per_day", lambda x: f"{x:,.0f}"),
-    Column("over bound", "%", "waste", lambda x: f"{100 * x:+.0f}"),
+    Column("waste", "%", "waste", lambda x: f"{100 * x:+.0f}"),
     Column("energy", "MJ/day", "joules_per_day", lambda x: f"{1e-6 * x:,.0f}", spare=True),
     Column("CO2", "kg/day", "grams_per_day", kilo, spare=True),
     Column("good", "%", "goodput", lambda x: f"{100 * x:.2f}"),
-    Column("in the worst period", "%", "worst_goodput", percent),
+    Column("worst", "%", "worst_goodput", percent),
     Column("its TTFT", "ms", "worst_ttft_s", lambda x: f"{1e3 * x:,.0f}"),
 )
 BROKEN = (
     Column("policy", "", "policy", left=True),
     Column("", "", "detail", left=True),
-    Column("breaks in", "periods", "periods_broken"),
+    Column("broken", "periods", "periods_broken"),
     Column("worst at", "", "worst_at"),
     Column("good", "%", "worst_goodput", percent),
     Column("why", "", "why"),
@@ -124,22 +125,28 @@ class FleetResult(EstimatorResult):
 
     def _carries(self) -> str:
         """What one replica carries, and which limit binds."""
-        replica, limits = self.fleet.given.replica, self.fleet.given.limits
-        rate = replica.rate_within(limits)
-        by_tpot = replica.rate_within(limits.replace(ttft=jnp.asarray(1e9)))
-        full = float(rate) >= 0.98 * float(replica.capacity)
-        binds = "capacity" if full else "TPOT" if float(by_tpot) <= float(rate) else "TTFT"
+        rate, by_tpot = self._rates
+        most = float(self.fleet.given.replica.capacity)
+        binds = "capacity" if rate >= 0.98 * most else "TPOT" if by_tpot <= rate else "TTFT"
         source = ", the cheapest plan for the busiest period" if self.found else ""
         return (
-            f"A replica ({self.layout}{source}) carries {float(rate):.4g} requests/s within the "
-            f"limits, bound by {binds}; {float(replica.capacity):.4g} at most."
+            f"A replica ({self.layout}{source}) carries {rate:.4g} requests/s within the limits, "
+            f"bound by {binds}; {most:.4g} at most."
         )
+
+    @cached_property
+    def _rates(self) -> tuple[float, float]:
+        """Requests/s of a replica within both limits, and within that of TPOT."""
+        replica, limits = self.fleet.given.replica, self.fleet.given.limits
+        with jax.enable_x64(True):
+            slow = limits.replace(ttft=np.asarray(1e9))
+            return float(replica.rate_within(limits)), float(replica.rate_within(slow))
 
     def _facts(self) -> dict[str, object]:
         replica, life = self.fleet.given.replica, self.fleet.given.life
         return {
             "layout": self.layout,
-            "replica_rate_per_s": replica.rate_within(self.fleet.given.limits),
+            "replica_rate_per_s": self._rates[0],
             "replica_capacity_per_s": replica.capacity,
             "replica_usd_per_hour": replica.usd_per_hour,
             "start_delay_s": life.start_delay,
@@ -240,9 +247,10 @@ class FleetResult(EstimatorResult):
 
     def _reserved(self, price: float) -> tuple[float, float]:
         """Replicas to reserve at a price, and the rent in all over that on demand."""
-        wanted = jnp.asarray(self.best.outcome.course.wanted)
-        found = reserve(wanted, jnp.asarray(price))
-        return float(found.replicas), float(found.cost)
+        with jax.enable_x64(True):
+            wanted = jnp.asarray(self.best.outcome.course.wanted)
+            found = reserve(wanted, jnp.asarray(price))
+            return float(found.replicas), float(found.cost)
 
     def _reserve(self) -> str:
         """How many replicas are worth reserving, and at which price more or fewer."""
@@ -265,8 +273,9 @@ class FleetResult(EstimatorResult):
             f"Autoscalers follow their published rules, with {self.fleet.most:g} replicas at most; "
             "targets and headrooms that are not as published are the cheapest of those tried on "
             "this traffic, which tomorrow's may differ from.",
-            f"CO2 at {self.grid:g} kg for a kWh. Worst TTFT: of the period in which "
-            f"{100 * self.wanted_share:.4g} % of the requests take longest.",
+            "Waste: cost over that of the bound. Worst: the period with the fewest good requests, "
+            f"and with the longest p{100 * self.wanted_share:.4g} of TTFT. "
+            f"CO2 at {self.grid:g} kg for a kWh.",
         ]
         if away:
             share = 100 * float(life.serving)
