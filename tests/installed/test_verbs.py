@@ -107,6 +107,8 @@ def returns(out: str, folder: Path) -> None:
     # turns of 550, 800, 1,050 and 1,300 tokens, of which three quarters are followed by another
     assert number(r"finds ([\d,.]+) tokens", out.replace(",", "")) == pytest.approx(925, rel=0.2)
     assert number(r"^device +[\d.e+]+ +([\d.]+)", out) > 99.0  # 20 s of 5 x 925 tokens fit an H100
+
+
 def is_bound(out: str, folder: Path) -> None:
     # four requests a second are one GPU's, all day at its rent
     usd = number(r"^perfect autoscaler +([\d.]+)", out)
