@@ -27,13 +27,13 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_767,
-    "lines of code of the package": 40_231,
-    "lines of the package": 69_906,
-    "files of the package": 471,
+    "lines of code of the front": 11_380,
+    "lines of code of the package": 40_890,
+    "lines of the package": 70_917,
+    "files of the package": 477,
     "lines of experiments": 10_836,
-    "lines of tests": 31_949,
-    "functions and classes with bare names": 7,
+    "lines of tests": 32_079,
+    "functions and classes with bare names": 8,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
     "functions that ij.plan runs through": 246,
