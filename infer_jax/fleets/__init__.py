@@ -26,7 +26,7 @@ from infer_jax.fleets.fluid import (
     service_of as service_of,
     simulate as simulate,
 )
-from infer_jax.fleets.outcome import (
+from infer_jax.fleets.outcomes import (
     Conditions as Conditions,
     Outcome as Outcome,
     lanes as lanes,
