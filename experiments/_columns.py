@@ -38,6 +38,7 @@ def _reader(allowed: str, holds: Callable[[float], bool]) -> Callable[[str], flo
 
 positive = _reader("a number above 0", lambda x: 0 < x < math.inf)
 at_least_zero = _reader("a number of at least 0", lambda x: 0 <= x < math.inf)
+count = _reader("a whole number above 0", lambda x: 0 < x < math.inf and x == math.floor(x))
 flag = _reader("0 or 1", lambda x: x in (0.0, 1.0))
 quantity = _reader("a number, or inf where infeasible", lambda x: x > -math.inf)
 

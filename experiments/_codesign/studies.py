@@ -82,16 +82,11 @@ def _bounded(case: str, system: str, lows: Any, highs: Any) -> dict[str, Any]:
 
 def _proportions(name: str) -> tuple[float, float, float]:
     """Width over layers, query heads of 128 and feedforward units over the width."""
-    arch = load_model(name).architecture
+    arch: Any = load_model(name).architecture
     (block,) = arch.blocks
-    attention: Any = block.attention
-    layer: Any = block.feedforward
-    heads = attention.query_heads * attention.head_width / 128.0
-    return (
-        float(arch.width / block.count),
-        float(heads / arch.width),
-        float(layer.width / arch.width),
-    )
+    heads = block.attention.query_heads * block.attention.head_width / 128.0
+    shares = (arch.width / block.count, heads / arch.width, block.feedforward.width / arch.width)
+    return tuple(map(float, shares))  # pyright: ignore[reportReturnType]
 
 
 CURVES: dict[str, Callable[[Array], Array]] = {
@@ -105,7 +100,7 @@ def draft(out: Path) -> dict[str, Any]:
     """(c) A draft model for Llama 3 70B, fastest at batch 8 on 8 H100, under three curves."""
     system = load_system("h100_sxm")
     target = load_model("llama-3.1-70b", quant="fp8").architecture
-    small = load_model("llama-3.2-1b", quant="fp8").architecture
+    small: Any = load_model("llama-3.2-1b", quant="fp8").architecture
     block = "estimator.target.draft.blocks.0"
     inner, second = (make(kind, system.coefficients) for kind in ("economics.planned", "kernels"))
     estimator = QualityWrapper.of(target=Speculative.bonus(inner, small, 0.8, most=8))
@@ -116,41 +111,28 @@ def draft(out: Path) -> dict[str, Any]:
             size = decoder.total(decoder.parameters(point.estimator.target.draft).values())
             return jnp.clip(curve(size), 0.01, 0.99)
 
-        axes = {
-            "estimator.target.draft.width": Axis.integers(256, 4096, 128),
-            f"{block}.count": Axis.integers(1, 40),
-            f"{block}.feedforward.width": Axis.integers(512, 16384, 512),
-            f"{block}.attention.query_heads": Axis.values(4, 8, 16, 32),
-            f"{block}.attention.kv_heads": Axis.values(1, 2, 4, 8),
-            "estimator.target.acceptance": Axis.dependent(acceptance),
-        }
-        start = {
-            "estimator.target.draft.width": float(small.width),
-            f"{block}.count": float(small.blocks[0].count),
-            f"{block}.feedforward.width": float(small.blocks[0].feedforward.width),  # pyright: ignore
-            f"{block}.attention.query_heads": 32.0,
-            f"{block}.attention.kv_heads": 8.0,
-        }
-        where = (
-            Constraint(
-                value=f"{block}.attention.kv_heads", divides=f"{block}.attention.query_heads"
+        width = "estimator.target.draft.width"
+        free = {  # an axis, and where the search starts
+            width: (Axis.integers(256, 4096, 128), small.width),
+            f"{block}.count": (Axis.integers(1, 40), small.blocks[0].count),
+            f"{block}.feedforward.width": (
+                Axis.integers(512, 16384, 512), small.blocks[0].feedforward.width
             ),
-            Constraint(ratio=("estimator.target.draft.width", f"{block}.count"), at_least=32.0),
-        )
+            f"{block}.attention.query_heads": (Axis.values(4, 8, 16, 32), 32.0),
+            f"{block}.attention.kv_heads": (Axis.values(1, 2, 4, 8), 8.0),
+        }  # fmt: skip
+        start = {name: float(value) for name, (_, value) in free.items()}
+        axes = {name: axis for name, (axis, _) in free.items()}
+        axes["estimator.target.acceptance"] = Axis.dependent(acceptance)
+        heads, kv_heads = (f"{block}.attention.{x}_heads" for x in ("query", "kv"))
+        many = Constraint(value=kv_heads, divides=heads)
+        where = (many, Constraint(ratio=(width, f"{block}.count"), at_least=32.0))
         work, plan = Workload.of(isl=2048, osl=512, batch=8), Plan.of(tp=8)
         spec = DesignSpec(
-            estimator=estimator,
-            second=second,
-            space=Space(target, system.hardware, work, plan, axes=axes, where=where),
-            keeps=(Best("speed"),),
-            start=start,
-            search={},
-            feasible="feasible",
-            model="",
-            formats={},
-            names=("economics.planned", "kernels"),
-            system=system.name,
-        )
+            estimator, second, Space(target, system.hardware, work, plan, axes=axes, where=where),
+            (Best("speed"),), start, search={}, feasible="feasible", model="", formats={},
+            names=("economics.planned", "kernels"), system=system.name,
+        )  # fmt: skip
         folder = out / f"c-{name.replace(' ', '-')}"
         found[name] = _drawn(spec, folder)
         design = found[name].designs[0].design

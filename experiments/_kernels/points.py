@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from experiments._check import Answer, Recipe
-from experiments._columns import Input, Output, Value, flag, positive, quantity
+from experiments._columns import Input, Output, Value, count, flag, positive, quantity
 from experiments._kernels.columns import COLUMNS, KIND, KINDS, columns_of
 from experiments._kernels.missing import Lack, lacks
 from infer_jax.catalog import published
@@ -32,14 +32,6 @@ CHOSEN = "from target_tgs and target_tpot"
 OK, REFUSED = "ok", "refused"
 # kinds of kernels that the tool has worked out when the look-up of one of another makes it crash
 BEFORE = {"attn_core": (), "lin_core": ("full",), "moe": ("full", "linear")}
-
-
-def count(cell: str) -> float:
-    """A whole number above 0."""
-    value = positive(cell)
-    if value != math.floor(value):
-        raise ValueError("a whole number above 0")
-    return value
 
 
 def status(cell: str) -> str:

@@ -6,7 +6,6 @@ random. The problem is that of `infer_jax.calibration.calibrate_server`: its coe
 loss and solver. Servers with the same coefficients share programs; the command compiles its own.
 """
 
-import csv
 import functools
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from experiments._columns import printed_rows
 from experiments._report import SHARED
 from experiments._validation import replays
 from infer_jax.calibration import server
@@ -105,8 +105,7 @@ def aiconfigurator(rows: Sequence[PooledRow]) -> Columns:
     """aiconfigurator 0.12 with its best labels, where its figures for a row are stored."""
     if not GOLDEN.exists():
         return {}
-    with GOLDEN.open(newline="") as file:
-        stored = {line["id"]: line for line in csv.DictReader(file)}
+    stored = {line["id"]: line for line in printed_rows(GOLDEN)}
     columns = {name: f"pred_{name}_ms_E" for name in ("tpot", "ttft")}
     return {
         name: np.asarray([stored.get(r.id, {}).get(column) or "nan" for r in rows], float) / 1e3

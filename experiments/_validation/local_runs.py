@@ -4,7 +4,6 @@ Most are of llama.cpp and of models that are not bundled. Of a dense one its nam
 say enough: a token of one request reads every weight once.
 """
 
-import csv
 import re
 import statistics
 from collections import defaultdict
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import _report
+from experiments._columns import printed_rows
 from infer_jax.catalog.foreign import read_toml
 
 KNOWN: Any = read_toml(Path(__file__).with_name("local_runs.toml"))
@@ -40,9 +40,8 @@ def table(place: Path) -> dict[str, dict[str, float]]:
     if not place.is_file():
         return {}
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    with place.open(newline="", encoding="utf-8") as file:
-        for engine, card, share in shares(list(csv.DictReader(file))):
-            found[engine, card].append(100 * share)
+    for engine, card, share in shares(printed_rows(place)):
+        found[engine, card].append(100 * share)
     figures = {
         f"{engine} {card}": {
             "runs": len(x), "median": round(statistics.median(x), 1), "least": round(min(x), 1),

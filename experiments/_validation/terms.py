@@ -7,7 +7,7 @@ fitted again. Rows of a server and pair of lengths are left out together, by the
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,14 +23,6 @@ from infer_jax.catalog.foreign import read_toml
 WITHOUT: Any = read_toml(Path(__file__).with_name("terms.toml"))
 
 
-class Gain(NamedTuple):
-    """Coefficients of a term, and how much lower its loss on all and on left-out rows is."""
-
-    coefficients: int
-    fitted: float
-    left_out: float
-
-
 def table(rows: list[PooledRow]) -> dict[str, Any]:
     """Print what each term gains, the shipped fit against one without it; the figures."""
     times, begin = PooledTimes.of(rows), time.perf_counter()
@@ -41,16 +33,17 @@ def table(rows: list[PooledRow]) -> dict[str, Any]:
     for name, values in WITHOUT.items():
         found = losses(times, values, groups)
         count = sum(own in likelihood.NAMES for own in values)
-        gains[name] = Gain(count, *(x - y for x, y in zip(found, whole, strict=True)))
-        _report.say(f"without {name}: {gains[name].left_out:+.0f}", begin)
+        fitted, left_out = (x - y for x, y in zip(found, whole, strict=True))
+        gains[name] = {"coefficients": count, "fitted": fitted, "left_out": left_out}
+        _report.say(f"without {name}: {left_out:+.0f}", begin)
     lines = [
-        (name, x.coefficients, f"{x.fitted:.0f}", f"{x.left_out:.0f}")
-        for name, x in sorted(gains.items(), key=lambda item: -item[1].left_out)
+        (name, x["coefficients"], f"{x['fitted']:.0f}", f"{x['left_out']:.0f}")
+        for name, x in sorted(gains.items(), key=lambda item: -item[1]["left_out"])
     ]
     note = "Loss: half the sum of squares of all times, each counted as in the fit."
     columns = ("without", "coefficients", "loss of the fit", "of left-out rows")
     _report.show("By how much losses rise without a term", columns, lines, note)
-    return {name: x._asdict() for name, x in gains.items()}
+    return gains
 
 
 def losses(
