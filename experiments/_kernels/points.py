@@ -97,13 +97,6 @@ def columns(
         return jax.device_get(_columns(model, stacked, hardware, numbers))
 
 
-def batch_of(row: Mapping[str, Any]) -> float:
-    """The decode batch per GPU: given, or what the target throughput keeps in flight."""
-    if row["decode_bs"] != CHOSEN:
-        return row["decode_bs"]
-    return float(math.ceil(row["target_tgs"] * row["target_tpot"] / 1000))
-
-
 class Evaluation:
     """Evaluates rows against one folder of tables and one of configs; keeps what it refused."""
 
@@ -144,7 +137,12 @@ class Evaluation:
         archs: list[Any] = [
             self.model(r["config"], r["use_fp8_gemm"], r["use_fp8_kv"]) for r in rows
         ]
-        filled = [{"batch": batch_of(r)} | r for r in rows]
+        # the decode batch per GPU: given, or what the target throughput keeps in flight
+        filled = [
+            {"batch": float(math.ceil(r["target_tgs"] * r["target_tpot"] / 1000))
+             if r["decode_bs"] == CHOSEN else r["decode_bs"]} | r
+            for r in rows
+        ]  # fmt: skip
         values, kernels = columns(model, archs, chip.hardware, filled)
         for i, row in enumerate(rows):
             mine = jax.tree.map(lambda x, i=i: float(x[i]), (values, kernels))

@@ -16,7 +16,6 @@ All prompts and outputs of a row count as equally long. A row is of one rate, or
 followed each other.
 """
 
-import csv
 import json
 from itertools import groupby
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments._columns import printed_rows
 from experiments._replay import server as replay
 from experiments._replay.server import Server, Times
 from experiments._report import show
@@ -117,8 +117,7 @@ def statistics(times: Times, front: float) -> dict[str, float]:
 
 def run(path: Path) -> dict[str, Any]:
     """Print the errors of every row, and their medians, which agree within the goals."""
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = printed_rows(path)
     errors, fronts, table = [], set[float](), []
     for _, group in groupby(rows, key=lambda row: row["experiment"]):
         own = list(group)

@@ -130,11 +130,6 @@ def _measured(folder: Path, trace: Trace) -> Times:
     return Times(trace.first - trace.arrivals, each, trace.last - trace.arrivals)
 
 
-def data_sheet(system: System) -> Serving:
-    """Full rates of the data sheet, and no time of launches or of the host."""
-    return Serving.roofline().fitted(system.coefficients.get("serving", {}))
-
-
 def calibrated(folder: Path, fitted: int = FITTED) -> tuple[Times, Times, CalibrateResult]:
     """Requests that were not fitted, as replayed and as measured, and the fit to the others.
 
@@ -163,8 +158,10 @@ def run(folders: list[Path]) -> dict[str, Any]:
         b = read(folder)
         model, sold = shipped(b.system), b.server._replace(hardware=b.system.hardware)
         later, measured_later, fit = calibrated(folder)
+        # full rates, and no time of launches or of the host
+        sheet = Serving.roofline().fitted(b.system.coefficients.get("serving", {}))
         cases = (
-            ("data sheet", served(b.server, data_sheet(b.system), b.requests), b.measured),
+            ("data sheet", served(b.server, sheet, b.requests), b.measured),
             ("shipped, bandwidths of the profile", served(sold, model, b.requests), b.measured),
             ("shipped", served(b.server, model, b.requests), b.measured),
             (f"calibrated on {FITTED}: the others", later, measured_later),

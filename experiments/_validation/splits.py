@@ -195,11 +195,6 @@ def _generation(row: PooledRow) -> str:
     return GENERATIONS[int(own.get("generation", 0.0))]
 
 
-def _layout(row: PooledRow) -> tuple[float, ...]:
-    ranks = ("tp", "attention_dp", "ep", "pp")
-    return tuple(float(getattr(row.plan, name, 0.0)) for name in ranks)
-
-
 # of offsets, from wide to narrow
 LEVELS: dict[str, Any] = {
     "source": lambda row: row.publisher,
@@ -211,5 +206,9 @@ LEVELS: dict[str, Any] = {
     "model": lambda row: row.served and row.served.model,
     "server": server,
     "build": lambda row: (row.system, _framework(row), row.date),
-    "lengths": lambda row: (*server(row), *row.lengths, *_layout(row)),
+    "lengths": lambda row: (
+        *server(row),
+        *row.lengths,
+        *(float(getattr(row.plan, name, 0.0)) for name in ("tp", "attention_dp", "ep", "pp")),
+    ),
 }
