@@ -10,7 +10,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _claims, _report
-from experiments._partitioning import calibration, claims as paper_claims, measured, tables as ours
+from experiments._partitioning import claims as paper_claims, measured, tables as ours
 
 app = _report.program(__doc__, no_args_is_help=True)
 File = Annotated[Path, typer.Option("--file", help="CSV of printed cells, Tables D.2 to D.4.")]
@@ -34,15 +34,15 @@ def fit(file: File = measured.FILE) -> dict[str, Any]:
     rows = measured.cells(file)
     own, gpus = measured.own(rows), [c for c in rows if c.gpu]
     for name, result, used in (
-        ("tpu_v4", calibration.fitted(own), own),
-        ("a100_sxm", calibration.gpus(gpus), gpus),
+        ("tpu_v4", measured.fitted(own), own),
+        ("a100_sxm", measured.gpus(gpus), gpus),
     ):
-        spread = calibration.spreads(result, used)
+        spread = measured.spreads(result, used)
         shown = [
             (k, f"{v:.4g}", f"{spread[k][0]:.3g} to {spread[k][1]:.3g}")
             for k, v in result.values.items()
         ]
-        median, worst = calibration.summary(result.errors)
+        median, worst = measured.summary(result.errors)
         note = f"{len(used)} cells, median error {median:.1%}, worst {worst:.1%}"
         _report.show(name, ("coefficient", "value", "80 % interval"), shown, note)
         headline[name] = {"median_error": median, "worst_error": worst, **result.values}

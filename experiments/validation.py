@@ -1,10 +1,8 @@
 """Measured rows of others and the predictions of estimators, scored and left out of the fit.
 
 Without files it reads those beside the checkout (``../shared/data/measured``), and
-aiconfigurator-core's rows where that is installed. What a user loses who chooses a plan by the
-predictions comes first, beside NVIDIA's AISimulate where its command is on the path or named by
-the variable AISIMULATE. A file is recognised by its columns; damaged
-rows are left out and counted by reason. The figures of ``--json`` are
+aiconfigurator-core's rows where that is installed; docs/validation.md tells what it prints. A file
+is recognised by its columns; damaged rows are left out and counted by reason. ``--json``:
 ``{dataset: {metric: {"rows", "median", "mean", "bias", "cover80", ...}}}`` of the shipped fit, and
 the same of the other estimators under ``"dataset: estimator"``.
 """

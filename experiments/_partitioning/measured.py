@@ -1,11 +1,13 @@
 """What did the paper measure in Tables D.2 to D.4, and what does the model say of each cell?
 
 A cell of the paper's own columns is a prefill of the inputs, the outputs generated at the mean
-context, or both. The paper's generation there shards attention over batch; see ``BY_HEADS``.
+context, or both. Attention is sharded over heads: printed times rise with context as if every chip
+read the cache of all sequences (0.13 ms a token at batch 1024 is 1024 tokens of 121 kB at 0.95
+TB/s), though Appendix D says by batch.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from jax import Array
 
 from experiments._columns import Input, Output, at_least_zero, positive, read_points
 from experiments._report import GOLDEN
+from infer_jax.calibration import Fit, Prior, covariance, fit, interval, predict_held_out
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import partitioning_model, partitioning_parameters
@@ -32,10 +35,6 @@ OWN = ("PaLM 540B prefill", "PaLM 540B generate", "MT-NLG 530B total")
 # prefill + generate, printed a second time: compared, not fitted
 SUM = "PaLM 540B total"
 GPUS = {"TP16": (16, 1), "TP32": (32, 1), "PP3/TP8": (8, 3)}  # chips of a stage, stages
-# Printed times rise with context as if every chip read the cache of all sequences: 0.13 ms a
-# token at batch 1024 is 1024 tokens of 121 kB at 0.95 TB/s. Appendix D says by batch; the fit
-# of either reading is printed.
-BY_HEADS, BY_BATCH = 0.0, 1.0
 
 
 class Cell(NamedTuple):
@@ -111,7 +110,7 @@ def _request(estimator: Partitioning, arch: Architecture, hardware: Hardware, pl
 
 
 def predictor(
-    rows: list[Cell], hardware: Hardware | None = None, attention: float = BY_HEADS
+    rows: list[Cell], hardware: Hardware | None = None
 ) -> Callable[[Partitioning], Array]:
     """``predict(estimator)``: seconds of cells on TPU v4, or on ``hardware``, in their order.
 
@@ -127,22 +126,20 @@ def predictor(
         names = ("input_tokens", "output_tokens", "batch")
         table = tuple(np.asarray([getattr(rows[i], name) for i in chosen]) for name in names)
         chips, stages = GPUS[gpu] if gpu else (CHIPS, 1)
+        plan = slice_of(chips, layout=1.0)
         if gpu:
-            first = then = Slice.of(x=1, y=1, z=chips, pp=stages, layout=0.0)
-        else:
-            by = attention if model == "PaLM_540B" else BY_HEADS
-            first, then = (slice_of(chips, layout=1.0, attention=x) for x in (BY_HEADS, by))
+            plan = Slice.of(x=1, y=1, z=chips, pp=stages, layout=0.0)
         halvings = np.ceil(np.log2(np.maximum(table[0] * table[2] / 8192.0, 1.0)))
         split = 2.0**halvings if stages > 1 else np.ones(len(chosen))
         column = np.asarray([COLUMN.get(rows[i].series.split()[-1], 2) for i in chosen])
-        parts.append((models()[model], first, then, np.asarray(chosen), (*table, split), column))
+        parts.append((models()[model], plan, np.asarray(chosen), (*table, split), column))
 
     def predict(estimator: Partitioning) -> Array:
         times = jnp.zeros(len(rows))
-        for arch, first, then, chosen, table, column in parts:
+        for arch, plan, chosen, table, column in parts:
 
-            def both(row: Any, arch: Any = arch, first: Any = first, then: Any = then):
-                plans = first.replace(micro_batches=row[3]), then
+            def both(row: Any, arch: Any = arch, plan: Any = plan):
+                plans = plan.replace(micro_batches=row[3]), plan
                 return _request(estimator, arch, hardware, plans, row[:3])
 
             prefill, rest = jax.vmap(both)(table)
@@ -151,3 +148,70 @@ def predictor(
         return times
 
     return predict
+
+
+EFFICIENCIES = ("flop_cap", "memory_cap", "network_cap")
+BASELINE = ("flop_cap", "memory_cap", "layer_overhead")
+# an efficiency is near its data sheet, within a factor of e^0.25: this decides what the cells leave
+# open, whether large matmuls are slow, or narrow ones
+PRIORS = {name: Prior(1.0, 0.25) for name in EFFICIENCIES}
+BOUNDS = {"collective": (0.0, 50e-6), "layer_overhead": (0.0, 5e-3), "half_width": (0.0, 2e4)}
+START: dict[str, float] = dict.fromkeys(EFFICIENCIES, 0.7)
+START |= {"half_width": 1000.0, "collective": 3e-6, "layer_overhead": 1e-5}
+START |= {"hidden_memory": 0.5, "hidden_network": 0.5}
+NAMES = tuple(START)
+
+
+def fitted(
+    rows: Sequence[Cell],
+    hardware: Hardware | None = None,
+    names: Sequence[str] = NAMES,
+    restarts: int = 6,
+) -> Fit:
+    """The model fitted to cells on TPU v4, or on ``hardware``."""
+    tree, priors, bounds = _settings(names)
+    seconds = [c.seconds for c in rows]
+    with jax.enable_x64(True):
+        predict = predictor(list(rows), hardware)
+        return fit(predict, seconds, tree, names, priors=priors, bounds=bounds, restarts=restarts)
+
+
+def gpus(rows: Sequence[Cell]) -> Fit:
+    """The FasterTransformer columns, with the A100's own coefficients."""
+    return fitted(rows, load_system("a100_sxm").hardware)
+
+
+def spreads(result: Fit, rows: Sequence[Cell]) -> dict[str, tuple[float, float]]:
+    """80 % intervals; cells of one column of one table err together."""
+    with jax.enable_x64(True):
+        clusters = [(c.table, c.series) for c in rows]
+        return interval(result, covariance(result, clusters), 0.8)
+
+
+def left_out(rows: Sequence[Cell], names: Sequence[str] = NAMES) -> np.ndarray:
+    """Relative errors of every cell, each table predicted by a fit on the other two.
+
+    With ``BASELINE`` as names, of three parameters: efficiency of compute and of memory, and a
+    layer's overhead; the network is then the data sheet's and what can hide does.
+    """
+    tree, priors, bounds = _settings(names)
+    seconds = [c.seconds for c in rows]
+    folds = [c.table for c in rows]
+    with jax.enable_x64(True):
+        times = predict_held_out(
+            predictor(list(rows)), seconds, tree, names, folds, priors=priors, bounds=bounds
+        )
+    return times / np.asarray(seconds) - 1.0
+
+
+def _settings(names: Sequence[str]) -> tuple[Partitioning, dict[str, Prior], dict[str, Any]]:
+    """Start, priors and bounds of a fit of these names; the others stay ideal."""
+    begin = Partitioning.as_planned().with_(**{name: START[name] for name in names})
+    priors = {name: p for name, p in PRIORS.items() if name in names}
+    return begin, priors, {name: b for name, b in BOUNDS.items() if name in names}
+
+
+def summary(errors: np.ndarray) -> tuple[float, float]:
+    """(median, worst) absolute relative error."""
+    size = np.abs(errors)
+    return float(np.median(size)), float(size.max())

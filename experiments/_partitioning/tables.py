@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments._partitioning import calibration, measured, printed
+from experiments._partitioning import measured, printed
 from experiments._partitioning.measured import CHIPS, GPUS, OWN, SUM, Cell
 from experiments._report import show, verdict
 from infer_jax.catalog import load_system
@@ -43,7 +43,7 @@ def settings() -> dict[str, Any]:
         figures = (s.row["latency_s"], f"{s.seconds:.3g}", f"{s.error:+.1%}")
         good = verdict(abs(s.error) <= SETTING_WORST and s.right)
         rows.append((s.label, *figures, *layouts, good))
-    median, worst = calibration.summary(np.asarray([s.error for s in results]))
+    median, worst = measured.summary(np.asarray([s.error for s in results]))
     show(
         "Tables 2 and 3, predicted: seconds, and the fastest layout on the slice",
         ("setting", "theirs", "ours", "error", "their layout", "our layout", "verdict"),
@@ -71,24 +71,24 @@ def cells(rows: Sequence[Cell]) -> dict[str, Any]:
     def errors(chosen: Sequence[Cell]) -> np.ndarray:
         return np.asarray([ours[c] / c.seconds - 1.0 for c in chosen])
 
-    median, worst = calibration.summary(errors(own))
-    on_gpus = calibration.summary(errors(gpus))
+    median, worst = measured.summary(errors(own))
+    on_gpus = measured.summary(errors(gpus))
     chips, stages = GPUS["TP32"]
     shares = (c.mfu_of(ours[c], chips * stages, 312e12) for c in gpus if c.gpu == "TP32")
     result = {
         "median_error": median,
         "worst_error": worst,
         "cells": len(own),
-        "sums_median_error": calibration.summary(errors(sums))[0],
+        "sums_median_error": measured.summary(errors(sums))[0],
         "gpu_median_error": on_gpus[0],
         "gpu_worst_error": on_gpus[1],
         "tp32_most_mfu": max(shares, default=0.0),
-        "parameters": len(calibration.NAMES),
+        "parameters": len(measured.NAMES),
     }
     agrees = median <= WITHIN["median"] and worst <= WITHIN["worst"]
     agrees &= on_gpus[0] <= WITHIN["GPUs"]
-    for name, names in (("left_out", calibration.NAMES), ("baseline", calibration.BASELINE)):
-        both = calibration.summary(calibration.left_out(own, names))
+    for name, names in (("left_out", measured.NAMES), ("baseline", measured.BASELINE)):
+        both = measured.summary(measured.left_out(own, names))
         result |= dict(zip((f"{name}_median_error", f"{name}_worst_error"), both, strict=True))
     most = min(WITHIN["left out"], result["baseline_median_error"])
     agrees &= result["left_out_median_error"] <= most

@@ -6,20 +6,23 @@ draws of a server's lengths; or folds of single rows that a file names.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._validation import microbenchmarks
 from infer_jax.calibration.pooled.likelihood import AMD_NAMES, PooledProblem, PooledTimes
 from infer_jax.calibration.pooled.readers import silicon, silicon_cleaning
-from infer_jax.calibration.pooled.rows import AMD, PooledRow
+from infer_jax.calibration.pooled.rows import AMD, PooledRow, system_named
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import csv_rows
+from infer_jax.catalog.published import measured_rates
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import ENGINES
+from infer_jax.specs import Hierarchy
 
 FIRST_MONTH, FOLDS = "2026-05", 5
 MIN_TIMES = 150  # times of a model or system that is left out
@@ -127,7 +130,7 @@ def without(free: np.ndarray, made: PooledProblem, left: str) -> np.ndarray:
         for name in AMD_NAMES:
             generation, _, field = name.partition(".")
             mean = np.sqrt(values[f"hopper.{field}"] * values[f"blackwell.{field}"])
-            values[name] = mean * microbenchmarks.of_coefficient(generation, field)
+            values[name] = mean * of_coefficient(generation, field)
         ordered = np.asarray([values[name] for name in made.chosen.names])
         moved = np.asarray(made.chosen.unbounded(jnp.asarray(ordered)))
         return np.where(np.isin(made.chosen.names, AMD_NAMES), moved, free)
@@ -136,3 +139,55 @@ def without(free: np.ndarray, made: PooledProblem, left: str) -> np.ndarray:
     for field in OF_ENGINE:
         moved[index[f"{left}.{field}"]] = np.mean([free[index[f"{x}.{field}"]] for x in others])
     return moved
+
+
+CHIP_OF = {"cdna3": "mi300x", "cdna4": "mi355x"}
+CHIPS = {"mi300x": "mi300x", "mi325x": "mi300x", "mi355x": "mi355x"}
+QUANTITY = {"gemm_16": "gemm_16", "gemm_8": "gemm_8", "gemm_4": "gemm_8"}  # of a coefficient
+
+
+@cache
+def ratio(quantity: str, chip: str) -> float:
+    """The share of its data sheet that an AMD chip reaches over that of NVIDIA's chips.
+
+    In the same benchmark; where none has the chip its make's other chips stand in, and without any
+    (launches) it is 1.
+    """
+    found: dict[str, list[float]] = {}
+    for one in measured_rates():
+        if one.quantity != quantity:
+            continue
+        shares = {name: x / _sheet(quantity, name) for name, x in one.measured.items()}
+        others = [np.log(x) for name, x in shares.items() if name not in CHIPS]
+        for name in shares.keys() & set(CHIPS):
+            found.setdefault(name, []).append(float(np.log(shares[name]) - np.mean(others)))
+    own = found.get(chip) or [x for logs in found.values() for x in logs]
+    return float(np.exp(np.mean(own))) if own else 1.0
+
+
+def of_coefficient(generation: str, field: str) -> float:
+    """The factor of a coefficient of an AMD generation over what NVIDIA's share."""
+    return ratio(QUANTITY[field], CHIP_OF[generation]) if field in QUANTITY else 1.0
+
+
+def applied(rows: Sequence[PooledRow]) -> list[PooledRow]:
+    """The rows with AMD's memory and links at the rates that micro-benchmarks have."""
+    return [
+        replace(row, rates=tuple(ratio(x, CHIPS[row.system]) for x in ("memory", "link")))
+        if row.system in CHIPS
+        else row
+        for row in rows
+    ]
+
+
+def _sheet(quantity: str, name: str) -> float:
+    """A rate of the data sheet in the units of the benchmarks."""
+    hardware = system_named(name).hardware
+    assert isinstance(hardware.network, Hierarchy)
+    rate, unit = {
+        "gemm_16": (hardware.chip.flops_16, 1e12),
+        "gemm_8": (hardware.chip.flops_8, 1e12),
+        "memory": (hardware.chip.memory_bandwidth, 1e12),
+        "link": (hardware.network.domain_bandwidth, 1e9),
+    }[quantity]
+    return float(rate) / unit

@@ -1,9 +1,8 @@
 """Are limits kept as often as was asked? Measured rows as the plans that are chosen from.
 
-Rows of one server and lengths are plans that differ in layout and load. Under a limit on one time,
-at the quartiles of the measured ones, the plan is the row of most predicted tokens/s per GPU among
-those whose limit holds with the asked probability, by the law of bands, as `plan --confidence`
-believes; the limit is kept where the measured time of that row is within it.
+Rows of one server and lengths are plans. Under a limit on one time, at the quartiles of the measured
+ones, the plan is the row of most predicted tokens/s per GPU among those whose limit holds with the
+asked probability, as `plan --confidence` believes; was its measured time within the limit?
 """
 
 from typing import Any

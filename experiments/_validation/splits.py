@@ -8,8 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from experiments._validation import decisions, kept_limits, microbenchmarks, nested, split_scores
-from experiments._validation.folds import WAYS, Fold, folds_of, split, split_by_file, without
+from experiments._validation import decisions, kept_limits, nested, split_scores
+from experiments._validation.folds import (
+    WAYS,
+    Fold,
+    applied,
+    folds_of,
+    split,
+    split_by_file,
+    without,
+)
 from experiments._validation.split_scores import SHARES, Predicted
 from experiments._validation.twins import has_twin
 from infer_jax.calibration.pooled import likelihood
@@ -45,7 +53,7 @@ def run(
     if way is not None and way not in WAYS:
         raise InputError("validation", "--split", way, ", ".join(WAYS))
     named = {} if file is None else folds_of(file, rows)
-    times = PooledTimes.of(microbenchmarks.applied(rows) if way == "make" else rows)
+    times = PooledTimes.of(applied(rows) if way == "make" else rows)
     folds = list(split_by_file(named, times) if way is None else split(way, times))
     if not folds or not all(fold.seen.any() for fold in folds):
         raise InputError("validation", "--split", way, "rows of two kinds of it or more")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments._validation import microbenchmarks
+from experiments._validation import folds
 from infer_jax.catalog.published import measured_rates
 
 
@@ -11,13 +11,13 @@ def test_every_figure_is_of_a_bundled_chip_and_below_what_it_could_be():
     for one in measured_rates():
         assert one.source and one.what
         for name, value in one.measured.items():
-            share = value / microbenchmarks._sheet(one.quantity, name)
+            share = value / folds._sheet(one.quantity, name)
             # switches that add beside the GPUs: an all-reduce is faster than its links' ring
             assert 0.3 < share < (1.1 if one.quantity == "link" else 1.0), (one.quantity, name)
 
 
 def test_a_ratio_is_of_shares_of_data_sheets_in_the_same_benchmark():
-    ratio = microbenchmarks.ratio
+    ratio = folds.ratio
     assert ratio("gemm_16", "mi300x") == pytest.approx((758.3 / 1307.4) / (792.1 / 989.4), rel=1e-3)
     assert ratio("gemm_16", "mi355x") == pytest.approx((1610 / 2516.6) / (1570 / 2250), rel=1e-3)
     h100, h200 = 2.984 / 3.35, 4.158 / 4.8
