@@ -1,6 +1,6 @@
 """Are limits kept as often as was asked? Measured rows as the plans that are chosen from.
 
-Rows of one server and lengths are plans. Under a limit on one time, at the quartiles of the measured
+Rows of one server and lengths are plans. Under a limit on one time, at the quartiles of measured
 ones, the plan is the row of most predicted tokens/s per GPU among those whose limit holds with the
 asked probability, as `plan --confidence` believes; was its measured time within the limit?
 """

@@ -57,7 +57,7 @@ def nested(
     used = np.unique(every[:, seen])
     place = np.full(starts[-1], -1)
     place[used] = np.arange(len(used))
-    rows = _UsedRows(place[every[:, seen]], age[seen], left[seen])
+    rows = (place[every[:, seen]], age[seen], left[seen])
     level = np.searchsorted(starts, used, side="right") - 1
     spreads = np.full(len(levels), START**2)
     values, variances, scale, slope = _learnt(rows, level, spreads)
@@ -67,26 +67,22 @@ def nested(
     return Nested(offsets[every], doubt[every], np.sqrt(spreads), scale, *slope, known)
 
 
-class _UsedRows(NamedTuple):
-    """The rows that are used: places of their labels (levels x rows), age, what is left."""
-
-    labels: np.ndarray
-    age: np.ndarray
-    left: np.ndarray
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]  # places of labels (levels x rows), age, left
 
 
 def _learnt(
-    rows: _UsedRows, level: np.ndarray, spreads: np.ndarray
+    rows: Rows, level: np.ndarray, spreads: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, tuple[float, float]]:
     """Offsets, variances, scale, and slope with error; ``spreads`` (squares) is filled in."""
-    square = float(np.median(np.abs(rows.left))) ** 2 + 1e-8
-    rest = rows.left - np.median(rows.left)
+    labels, age, left = rows
+    square = float(np.median(np.abs(left))) ** 2 + 1e-8
+    rest = left - np.median(left)
     values = variances = np.zeros(len(level))
     slope = (0.0, 0.0)
     for _ in range(ROUNDS):
         weight = (FREEDOM + 1.0) / (FREEDOM + rest**2 / square)
         values, variances, slope = _solved(rows, weight / square, 1.0 / spreads[level], level)
-        rest = rows.left - slope[0] * rows.age - values[rows.labels].sum(axis=0)
+        rest = left - slope[0] * age - values[labels].sum(axis=0)
         for k in range(len(spreads)):
             own = level == k
             size = np.sum(values[own] ** 2 + variances[own]) + LABELS * BELIEVED**2
@@ -97,10 +93,10 @@ def _learnt(
 
 
 def _solved(
-    rows: _UsedRows, weight: np.ndarray, held: np.ndarray, level: np.ndarray
+    rows: Rows, weight: np.ndarray, held: np.ndarray, level: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     """Offsets, their variances, and the slope with its error, of weighted least squares."""
-    outer, inner = rows.labels[:-1], rows.labels[-1]
+    (*outer, inner), age, left = rows
     count = int(np.sum(level < level.max()))  # labels of the outer levels come first
     many = len(level) - count
     own = inner - count
@@ -109,15 +105,15 @@ def _solved(
         for other in outer:
             np.add.at(square, (one, other), weight)
         np.add.at(cross, (one, own), weight)
-        np.add.at(square[:, -1], one, weight * rows.age)
-        np.add.at(right, one, weight * rows.left)
+        np.add.at(square[:, -1], one, weight * age)
+        np.add.at(right, one, weight * left)
     square[-1, :-1] = square[:-1, -1]
-    square[-1, -1] = np.sum(weight * rows.age**2) + SLOPE**-2
+    square[-1, -1] = np.sum(weight * age**2) + SLOPE**-2
     square[np.arange(count), np.arange(count)] += held[:count]
-    cross[-1] = np.bincount(own, weight * rows.age, many)
-    right[-1] = np.sum(weight * rows.age * rows.left)
+    cross[-1] = np.bincount(own, weight * age, many)
+    right[-1] = np.sum(weight * age * left)
     size = np.bincount(own, weight, many) + held[count:]
-    right_inner = np.bincount(own, weight * rows.left, many)
+    right_inner = np.bincount(own, weight * left, many)
     shared = cross / size
     inverse = np.linalg.inv(square - shared @ cross.T)
     found = inverse @ (right - shared @ right_inner)

@@ -89,14 +89,10 @@ class Rows(NamedTuple):
     """Rows with watts, what their chips did by the estimator's times and by measured ones."""
 
     rows: Sequence[PooledRow]
+    groups: np.ndarray  # the server of each row
     predicted: Work
     timed: Work
     fitted: np.ndarray
-
-    @property
-    def groups(self) -> np.ndarray:
-        """The server of each row."""
-        return np.asarray([row.group for row in self.rows])
 
 
 def with_watts(rows: Sequence[PooledRow]) -> Rows:
@@ -119,7 +115,9 @@ def with_watts(rows: Sequence[PooledRow]) -> Rows:
         reading=np.minimum(predicted.reading * paced, 1.0),
         computing=np.minimum(predicted.computing * paced, 1.0),
     )
-    return Rows(rows, predicted, timed, (paced < MAX_PACE_ERROR) & (paced > 1.0 / MAX_PACE_ERROR))
+    fitted = (paced < MAX_PACE_ERROR) & (paced > 1.0 / MAX_PACE_ERROR)
+    groups = np.asarray([row.group for row in rows])
+    return Rows(rows, groups, predicted, timed, fitted)
 
 
 def _with_draw(rows: Sequence[PooledRow], draw: energy.Draw) -> dict[str, np.ndarray]:
