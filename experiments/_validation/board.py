@@ -209,8 +209,8 @@ def read(files: list[Path], once: bool = True) -> RowsRead:
 
 def scored(rows: list[PooledRow], every: Mapping[str, Columns]) -> dict[str, Scores]:
     """The scores of every estimator, by its name; and the shipped fit's where a peer answers."""
-    scores = {}
-    known = twins.told_apart(rows, fitted_rows())
+    scores, fits = {}, readers.sources(kinds.MEASURED) if kinds.MEASURED.is_dir() else {}
+    known = twins.told_apart(rows, [row for read in fits.values() for row in read().rows])
     for name, found in every.items():
         banded = bands(rows, found) if name == SHIPPED else None
         scores[name] = by_dataset(rows, found, banded, known if name == SHIPPED else None)
@@ -221,13 +221,6 @@ def scored(rows: list[PooledRow], every: Mapping[str, Columns]) -> dict[str, Sco
             shared = {k: np.where(np.isfinite(x), own[k], np.nan) for k, x in found.items()}
             scores[f"{SHIPPED} where {name} answers"] = by_dataset(rows, shared)
     return scores
-
-
-def fitted_rows() -> list[PooledRow]:
-    """The rows that the fit is made of, where they are beside the checkout."""
-    if not kinds.MEASURED.is_dir():
-        return []
-    return [row for reader in readers.sources(kinds.MEASURED).values() for row in reader().rows]
 
 
 def figures(scores: dict[str, Scores]) -> dict[str, Any]:
