@@ -45,9 +45,6 @@ def test_calibrated_on_100_requests_the_other_200_are_within_the_goals(name):
 @there
 @pytest.mark.slow
 def test_rows_at_given_rates_have_the_errors_that_the_docs_name():
-    """The goals of TTFT are met; the one of latency, 12 %, is not: dense models are too slow."""
-    medians = open_loop.run(MEASURED / "open_loop_h100.csv")
-    shipped = medians["shipped"]
-    for name in ("ttft_mean", "ttft_p99"):
-        assert shipped[name] <= open_loop.GOALS[name]
-    assert shipped["e2e_mean"] <= 0.165
+    shipped = open_loop.run(MEASURED / "open_loop_h100.csv")["shipped"]
+    for name, goal in open_loop.GOALS.items():
+        assert shipped[name] <= goal
