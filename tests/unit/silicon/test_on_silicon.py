@@ -201,18 +201,6 @@ SPACE = {
 }
 
 
-def test_a_design_over_silicon_is_the_best_of_its_lattice():
-    free = {"batch": {"log2": [1, 128, 8]}}
-    spec = {**SPACE, "free": free, "objective": {"best": "cost"}, "limits": {"tpot": 0.01}}
-    spec["search"] = {"restarts": 8, "steps": 60}
-    design = ij.codesign(spec=spec).designs[0].design
-    table = {k: v for k, v in spec.items() if k not in ("free", "objective", "limits", "search")}
-    table["workload"] = {**SPACE["workload"], "batch": {"log2": [1, 128, 8]}}
-    table["keep"] = {"best": "cost", "under": {"tpot": 0.01}}
-    best = ij.sweep(table).rows()[0]
-    assert design.objective == pytest.approx(best["cost"], rel=1e-5)
-
-
 def test_tables_of_a_chip_are_checked():
     for chip, words in (({}, "silicon"), ({"silicon": "h100_sxm", "counted": "EUR"}, "USD, J, kg")):
         with pytest.raises(InputError, match=words):
@@ -276,6 +264,7 @@ def test_dies_of_a_package_share_its_cores_and_ends():
 
 
 def test_designs_have_whole_dies_cores_stacks_and_arrays():
+    """The best of its lattice; with a model and batches, too: tests/unit/design/test_joint.py."""
     spec = {**CHIPLETS, "objective": {"best": "cost"}, "limits": {"tpot": 0.02}}
     spec["search"] = {"restarts": 8, "steps": 40}
     found = ij.codesign(spec=spec).designs[0].design
