@@ -11,9 +11,10 @@ from scipy.optimize import nnls
 
 from infer_jax.compiling import quick
 from infer_jax.design.design import Search
-from infer_jax.design.problem import MIN_TEMPERATURE, estimate_of
+from infer_jax.design.problem import MIN_TEMPERATURE
 from infer_jax.design.toml import spec_of
 from infer_jax.sweeps.constraint import Constraint
+from infer_jax.sweeps.paths import Point, estimate_at
 
 ACTIVE = 0.05  # a limit further from binding has no price
 AT_END = 1e-3  # of a search's span
@@ -49,10 +50,14 @@ def shadow_prices(table: Mapping[str, Any], values: Mapping[str, float]) -> dict
     compiled = jax.jit(jax.jacfwd(both, has_aux=True), compiler_options=quick("cpu"))
     (objective, limits, logs), excess = jax.tree.map(np.asarray, compiled(free))
     scale, moves = np.diag(logs), np.array([not path.startswith("plan.") for path in paths])
-    estimate = estimate_of(relaxed.start_point(values))
     names = [name for name, _ in keep.limits]
-    for phase in (estimate.prefill, estimate.decode):
-        names += phase.limits
+
+    def name_limits(point: Point) -> float:  # as they are traced: jit sorts them
+        for phase in problem.evaluation.phases(point, estimate_at(point)).values():
+            names.extend(phase.limits)
+        return 0.0
+
+    jax.eval_shape(name_limits, relaxed.start_point(values))
     names += [
         c.value or " x ".join(c.product) for c in spec.space.where if isinstance(c, Constraint)
     ]

@@ -3,14 +3,18 @@
 Draws and multipliers, which take minutes as tests are compiled, are left out.
 """
 
+import json
+
 import jax
 import numpy as np
 import pytest
 
 from experiments._silicon.claims import Claim, World
-from experiments._silicon.frame import DRAWS, FITTED, IDEAL, STUDIES, Study
+from experiments._silicon.frame import DRAWS, FITTED, IDEAL, KEPT, STUDIES, Study
+from experiments._silicon.multipliers import shadow_prices
 from experiments.silicon import studied
 from infer_jax.estimators.serving import GENERATIONS, Serving
+from infer_jax.silicon.accelerator import chip_limits
 from tests.installed.pages import ROOT, difference
 
 
@@ -20,6 +24,21 @@ def test_a_study_writes_its_page(name):
     written = (ROOT / "docs" / "silicon" / f"{name}.md").read_text("utf-8")
     assert not difference(page.lines, written)
     assert len(written.splitlines()) <= 150 and figure.get_suptitle()
+
+
+def test_limits_that_have_a_price_are_reached():
+    kept = json.loads(KEPT.read_text("utf-8"))["decode"]
+    study = Study("decode", kept, light=True)
+    name, table = "best, ideal", {**study.table["search"], "estimator": IDEAL}
+    with jax.enable_x64(True):
+        study.search(name, table)
+        prices = shadow_prices(study.spec(table), kept[name])
+        chip = study.systems[name].chip
+        limits = chip_limits(chip)
+    reached = {k for k, x in limits.items() if x.need > 0.95 * x.capacity}
+    assert reached & {k for k, x in prices.items() if x > 0.005}
+    assert not {k for k, x in prices.items() if x > 0.005} & (limits.keys() - reached)
+    assert "memory" not in prices  # less than a tenth of it is filled
 
 
 def serving(study: Study, name: str) -> Serving:
