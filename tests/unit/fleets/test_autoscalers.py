@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.fleets import EventDriven, Horizontal, Observed, Predictive
+from infer_jax.fleets import EventDriven, Horizontal, Observed, Predictive, ServiceLimits
 from infer_jax.fleets.autoscalers import Autoscaler, extreme
 from tests.unit.fleets.toys import exponential_replica
 
@@ -83,7 +83,7 @@ def test_a_fleet_shrinks_after_the_window_and_grows_by_four_or_by_half_of_it():
 def test_a_planner_divides_the_rate_it_expects_by_that_of_a_replica():
     """Rates of 2, then 4 over 30 s each; a replica has 1.5 requests/s: 2, then 3, or 4 by trend."""
     replica = exponential_replica()
-    limits = type("ServiceLimits", (), {"ttft": 1e3, "tpot": 0.01 + 0.03 * 0.75})()
+    limits = ServiceLimits.of(ttft=1e3, tpot=0.01 + 0.03 * 0.75)
     for trend, expected in ((0.0, [5.0, 5.0, 2.0, 2.0, 3.0]), (1.0, [5.0, 5.0, 2.0, 2.0, 4.0])):
         policy = Predictive.of(interval=30.0, trend=trend)
         state = policy.begin(jnp.asarray(5.0), 8, replica, limits)
@@ -98,7 +98,7 @@ def test_a_planner_divides_the_rate_it_expects_by_that_of_a_replica():
 def test_an_error_of_the_profile_that_is_corrected_changes_nothing():
     """Times twice those of the profile: without correction a replica is thought to serve more."""
     replica = exponential_replica()
-    limits = type("ServiceLimits", (), {"ttft": 1e3, "tpot": 0.02})()
+    limits = ServiceLimits.of(ttft=1e3, tpot=0.02)
     each = [
         float(Predictive.of(**x).begin(jnp.asarray(1.0), 8, replica, limits)[-1])
         for x in ({}, {"profile_error": 1.5}, {"profile_error": 1.5, "correction": 0.0})

@@ -1,5 +1,7 @@
 """The table of a replica: what it is read for, against closed forms and brute force."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -97,7 +99,7 @@ class Answer:
         self.percentiles = {f"p{100 * x:g}": (1.0 + x) * ones for x in LEVELS}
         self.power = 300.0 * ones
         terms = {"queue": 0.1 * rate, "other prefills": 0.2 * rate}
-        self.prefill = type("Phase", (), {"terms": terms})
+        self.prefill: Any = type("Phase", (), {"terms": terms})
         limit = type("Limit", (), {"capacity": 8.0 * ones})
         self.decode = type("Phase", (), {"limits": {"arrivals": limit}})
 
@@ -123,9 +125,10 @@ def _rebuilt(decode, leaves):
 
 def test_a_table_is_the_estimates_from_idle_to_nearly_full():
     """Little's law gives requests in flight and waiting; the rent is that of two chips."""
-    hardware = type("Hardware", (), {"price": 3.0})()
+    hardware: Any = type("Hardware", (), {"price": 3.0})()
     asked = []
-    replica = tabulate(lambda rate: asked.append(rate) or Answer(rate), hardware)
+    answer: Any = Answer
+    replica = tabulate(lambda rate: asked.append(rate) or answer(rate), hardware)
     assert [len(x) for x in asked] == [POINTS, POINTS] and float(asked[0][0]) == IDLE
     service, rate = replica.service, np.asarray(replica.service.rate)
     assert rate[0] == 0.0 and rate[-1] == pytest.approx(FULLEST * 8.0)

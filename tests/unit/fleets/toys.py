@@ -30,15 +30,15 @@ def exponential_replica(servers: int = 4, mu: float = 0.5, first: float = 0.1) -
     wait = chance / (capacity - rate)
     times = [[first + wait_at(x, r, mu, servers) for x in LEVELS] for r in rate]
     ones = np.ones_like(rate)
-    service = Service(
-        rate=rate,
-        in_flight=rate * (wait + 1.0 / mu),
-        waiting=rate * wait,
-        ttft=first + wait,
-        ttft_at=np.array(times),
-        tpot=0.01 + 0.03 * rate / capacity,
-        latency=wait + 1.0 / mu,
-        power=100.0 + 600.0 * rate / capacity * ones,
-    )
-    service = Service(*(jnp.asarray(x) for x in service))
+    columns = {
+        "rate": rate,
+        "in_flight": rate * (wait + 1.0 / mu),
+        "waiting": rate * wait,
+        "ttft": first + wait,
+        "ttft_at": np.array(times),
+        "tpot": 0.01 + 0.03 * rate / capacity,
+        "latency": wait + 1.0 / mu,
+        "power": 100.0 + 600.0 * rate / capacity * ones,
+    }
+    service = Service(**{name: jnp.asarray(x) for name, x in columns.items()})
     return Replica(service, jnp.asarray(capacity), jnp.asarray(3.6))

@@ -21,8 +21,9 @@ LEVELS = jnp.linspace(0.0, 1.0, 11)
 
 
 def turns(rate=0.5, count=4.0, gaps=(5.0, 600.0)):
-    times = jnp.geomspace(*gaps, len(LEVELS))
-    return Turns(*map(jnp.asarray, (rate, count, 1000.0, 200.0, 300.0)), LEVELS, times)
+    times = jnp.geomspace(gaps[0], gaps[1], len(LEVELS))
+    numbers = (jnp.asarray(x) for x in (rate, count, 1000.0, 200.0, 300.0))
+    return Turns(*numbers, levels=LEVELS, gaps=times)  # pyright: ignore[reportCallIssue]
 
 
 def simulated(kind, rooms, seed=0, sessions=6000):
