@@ -32,7 +32,7 @@ LIMITS = {
     "lines of the package": 70_917,
     "files of the package": 477,
     "lines of experiments": 10_740,
-    "lines of tests": 32_095,
+    "lines of tests": 32_099,
     "functions and classes with bare names": 8,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
