@@ -17,6 +17,8 @@ from infer_jax.physics.scheduling.session_cache import (
     tier_hits,
 )
 
+pytestmark = pytest.mark.usefixtures("x64")  # seconds from less than one to a month
+
 LEVELS = jnp.linspace(0.0, 1.0, 11)
 
 
