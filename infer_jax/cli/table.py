@@ -77,11 +77,11 @@ VERBS = {
         "replay llama-3.1-8b --hardware h100_sxm --tp 1 --request-rate 8 --prompts 400",
     ),
     "traffic": Verb(
-        "What arrives: rates by hour, bursts, lengths, sessions; how alike is a drawn trace?",
+        "What arrives: rates by hour, bursts, lengths, sessions; how like is a drawn trace?",
         "traffic TRACE.csv --out traffic.png",
     ),
     "sessions": Verb(
-        "Does keeping the cache of conversations on host, disk or elsewhere pay?",
+        "Does keeping the cache of conversations elsewhere pay: host, disk, a remote store?",
         "sessions llama-3.1-8b --hardware h100_sxm --tp 1 --traffic agents.toml "
         "--tier host=1024,55,0.5",
     ),

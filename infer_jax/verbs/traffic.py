@@ -24,7 +24,7 @@ def traffic(
     seed: Annotated[int, Option.of("N", opt.SEED)] = 0,
     out: Annotated[opt.Place | None, Option.of("FILE")] = None,
 ) -> "verbs.TrafficResult":
-    """What arrives: rates by hour, bursts, lengths, sessions; how alike is a trace drawn from it?
+    """What arrives: rates by hour, bursts, lengths, sessions; how like is a drawn trace?
 
     A trace, or the description that was made of one. The description has no prompts, and is a few
     kilobytes: rates of periods, quantiles of lengths, how they depend on each other.

@@ -15,8 +15,6 @@ from jaxtyping import Float
 
 from infer_jax.physics.root import crossing
 
-LONGEST = 1e9  # s: what is kept so long is kept for good
-
 
 class Turns(NamedTuple):
     """Conversations of one kind. The turns of one are geometric in number.
@@ -98,11 +96,14 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
     """
 
     def characteristic_time(tokens: Array) -> Array:
-        def surplus(time: Array) -> Array:
-            once = (1.0 - turns.again) * time
-            return turns.left * (turns.again * turns.waited(time) + once) - tokens
+        seconds = tokens / turns.left  # in which so many tokens are left
 
-        return crossing(surplus, jnp.asarray(0.0), jnp.asarray(LONGEST))
+        def surplus(time: Array) -> Array:
+            return turns.again * turns.waited(time) + time / turns.count - seconds
+
+        # there what nobody uses again fills the room alone
+        most = turns.gaps[-1] + turns.count * seconds
+        return crossing(surplus, jnp.zeros_like(most), most)
 
     stays = jax.vmap(characteristic_time)(jnp.cumsum(room))
     shares = jnp.diff(jax.vmap(turns.within)(stays), prepend=0.0)

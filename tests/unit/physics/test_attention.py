@@ -56,8 +56,8 @@ CHOSEN = Compressed.of(  # DeepSeek-V4-Flash: entries of 4 tokens, 512 of them c
 POOLED = CHOSEN.with_(ratio=128.0, overlap=1.0, top_k=UNBOUNDED, index_heads=0.0, index_width=0.0)
 NEAR = POOLED.with_(ratio=0.0)
 ALL = (
-    GROUPED, WINDOWED, LATENT, DELTA, MAMBA, SELECTIVE, KIMI, SPARSE, SPARSE_GROUPED, CHOSEN,
-    POOLED, NEAR,
+    GROUPED, WINDOWED, LATENT, DELTA, MAMBA, SELECTIVE, KIMI,
+    SPARSE, SPARSE_GROUPED, CHOSEN, POOLED, NEAR,
 )  # fmt: skip
 pairs = jax.jit(att.pairs)
 

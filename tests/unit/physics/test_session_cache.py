@@ -17,8 +17,6 @@ from infer_jax.physics.scheduling.session_cache import (
     tier_hits,
 )
 
-pytestmark = pytest.mark.usefixtures("x64")  # seconds from less than one to a month
-
 LEVELS = jnp.linspace(0.0, 1.0, 11)
 
 
@@ -83,6 +81,7 @@ def test_gaps_of_one_length_are_those_of_the_law_of_exponential_gaps_where_all_i
     assert float(tier_hits(kind, jnp.array([1e12])).turns.sum()) == pytest.approx(1.0)
 
 
+@pytest.mark.usefixtures("x64")
 def test_by_hand():
     """Gaps of 100 s exactly, two turns in the mean, 2 conversations a second."""
     kind = turns(2.0, 2.0, (100.0, 100.0))
@@ -100,6 +99,7 @@ def test_by_hand():
     assert float(gap) == pytest.approx(100.0)
 
 
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
     "point", [(0.5, 4.0, 1e5), (0.5, 1.0, 1e5), (1e-6, 4.0, 1e5), (0.5, 4.0, 1.0)]
 )
