@@ -29,10 +29,10 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 LIMITS = {
     "lines of code of the front": 11_380,
     "lines of code of the package": 40_890,
-    "lines of the package": 70_917,
+    "lines of the package": 70_918,
     "files of the package": 477,
     "lines of experiments": 10_740,
-    "lines of tests": 32_099,
+    "lines of tests": 32_101,
     "functions and classes with bare names": 8,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
