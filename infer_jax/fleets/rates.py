@@ -21,10 +21,11 @@ def ramp(rates: Array, steps: int) -> Array:
 
     Two lines a period, whose mean is the period's rate. They meet the next period's at the mean of
     both rates, or at twice the smaller where that is less, so that no rate is below 0. A rate that
-    does not change is a constant. Where neighbours tie, either slope.
+    does not change is a constant. The first begins and the last ends at its own rate. Where
+    neighbours tie, either slope.
 
     >>> ramp(jnp.asarray([1.0, 3.0]), 4).tolist()
-    [0.625, 0.875, 1.125, 1.375, 2.375, 3.125, 3.375, 3.125]
+    [0.875, 0.625, 0.875, 1.625, 2.375, 3.125, 3.375, 3.125]
     """
     between = jnp.minimum(0.5 * (rates[1:] + rates[:-1]), 2.0 * jnp.minimum(rates[1:], rates[:-1]))
     left = jnp.concatenate([rates[:1], between])
