@@ -29,7 +29,7 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 LIMITS = {
     "lines of code of the front": 11_380,
     "lines of code of the package": 40_890,
-    "lines of the package": 70_918,
+    "lines of the package": 70_919,
     "files of the package": 477,
     "lines of experiments": 10_740,
     "lines of tests": 32_101,
