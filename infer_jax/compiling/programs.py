@@ -30,6 +30,9 @@ QUICK: Options = {
 
 # Of a large program over some hundred rows: twice as long to compile, a sixth of the time to run.
 BRISK: Options = {**QUICK, "xla_backend_optimization_level": 1}
+# What runs for long is optimised, also where XLA_FLAGS ask for programs that compile quickly: the
+# older writer of fused loops computes parts of a scan anew in every step.
+FULL: Options = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
 
 
 def quick(platform: str) -> Options | None:
@@ -121,7 +124,7 @@ def once(
     static = tuple(range(len(fixed)))
     if jax.default_backend() != "cpu":
         return jax.device_get(jax.jit(function, static_argnums=static)(*fixed, *args))
-    options: Options = QUICK if points < SOME else BRISK if points < MANY else {}
+    options: Options = QUICK if points < SOME else BRISK if points < MANY else FULL
     try:  # a part may have no name; the first device may be another process's
         description = [name_of(function), described(fixed, static=True), described(args), options]
     except (UndescribableError, TypeError):
