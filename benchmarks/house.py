@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 11_380,
-    "lines of code of the package": 40_891,
-    "lines of the package": 70_922,
+    "lines of code of the front": 11_378,
+    "lines of code of the package": 40_885,
+    "lines of the package": 70_923,
     "files of the package": 477,
     "lines of experiments": 10_740,
     "lines of tests": 32_101,

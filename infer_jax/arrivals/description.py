@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
-from infer_jax.arrivals.traffic import LEVELS, Sessions, Traffic
+from infer_jax.arrivals.traffic import LEVELS, Sessions, Traffic, surge_dispersion
 from infer_jax.catalog import traffic_file
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.errors import InputError
@@ -48,7 +48,7 @@ def rates_of(trace: Trace, period: float) -> Rates:
 
 
 def describe(trace: Trace, period: float = HOUR) -> Traffic:
-    """The traffic that a trace is of, by periods of so many seconds.
+    """The traffic that a trace is of, with a rate for each ``period`` (s).
 
     Raises:
         InputError: as ``rates_of``.
@@ -125,9 +125,8 @@ def fit_bursts(
         return 1.0, 0.0, 60.0
     best = (np.inf, float(np.mean(found)), 0.0, 60.0)
     for sojourn in SOJOURNS:
-        decay = 2.0 / sojourn
-        spread = 1.0 / decay + np.expm1(-decay * windows) / (decay**2 * windows)
-        columns = np.stack([np.ones_like(windows), 2.0 * rate * spread]) / found
+        added = np.asarray(surge_dispersion(rate, jnp.asarray(windows), sojourn))
+        columns = np.stack([np.ones_like(windows), added]) / found
         gaps, square = np.linalg.lstsq(columns.T, np.ones_like(windows), rcond=None)[0]
         square = float(np.clip(square, 0.0, 1.0))
         rest = 1.0 - square * columns[1]

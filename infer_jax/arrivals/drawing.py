@@ -81,7 +81,7 @@ def arrivals(traffic: Traffic, rates: np.ndarray, random: np.random.Generator) -
 def lengths(
     traffic: Traffic, random: np.random.Generator, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Prompt and output tokens of so many requests, whole numbers."""
+    """Prompt and output tokens of ``count`` requests, whole numbers."""
     first, second = random.random(count), random.random(count)
     isl, osl = traffic.lengths_at(correlated(first, second, float(traffic.dependence)))
     return np.maximum(np.round(isl), 1.0), np.maximum(np.round(osl), 1.0)

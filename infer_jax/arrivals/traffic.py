@@ -81,11 +81,7 @@ class Traffic(Spec):
         between r (1 + a) and r (1 - a) (Fischer and Meier-Hellstern 1993, Performance Evaluation
         18, the Markov-modulated Poisson process).
         """
-        steps = jnp.asarray(2.0 * window / self.sojourn)
-        short = steps < 1e-3  # where the difference has no digits left
-        safe = jnp.where(short, 1.0, steps)
-        share = jnp.where(short, 0.5 - steps / 6.0, (safe + jnp.expm1(-safe)) / safe**2)
-        return self.variability + 2.0 * self.surge**2 * rate * window * share
+        return self.variability + self.surge**2 * surge_dispersion(rate, window, self.sojourn)
 
     def lengths_at(self, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Prompt and output tokens of requests at these two levels of probability each."""
@@ -109,6 +105,19 @@ class Traffic(Spec):
         work = Workload.of(**self.lengths, arrivals=Arrivals.of(rate=1.0))
         variability = jnp.asarray(self.variability)
         return work.replace(arrivals=Arrivals(rate=jnp.asarray(rate), variability=variability))
+
+
+def surge_dispersion(rate: Array | float, window: Array | float, sojourn: Array | float) -> Array:
+    """Variance over mean that full surges add in a window (s); ``Traffic.dispersion`` has the law.
+
+    >>> float(surge_dispersion(3.0, 0.0, 60.0))
+    0.0
+    """
+    steps = jnp.asarray(2.0 * window / sojourn)
+    short = steps < 1e-3  # where the difference has no digits left
+    safe = jnp.where(short, 1.0, steps)
+    share = jnp.where(short, 0.5 - steps / 6.0, (safe + jnp.expm1(-safe)) / safe**2)
+    return 2.0 * rate * window * share
 
 
 def quantile(values: np.ndarray, levels: np.ndarray) -> np.ndarray:

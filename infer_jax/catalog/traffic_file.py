@@ -2,16 +2,12 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # keys -> fields of `Traffic`, then those of [lengths], [bursts] and [sessions]
 TABLES = {
@@ -48,9 +44,7 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, object]:
     return values
 
 
-def _fields(
-    where: str, name: str, table: object, keys: Mapping[str, str]
-) -> "Iterator[tuple[str, object]] | dict[str, object]":
+def _fields(where: str, name: str, table: object, keys: Mapping[str, str]) -> dict[str, object]:
     found: dict[str, object] = {}
     if not isinstance(table, dict):
         raise InputError(where, f"[{name}]", table, "a table")

@@ -20,7 +20,7 @@ from infer_jax.physics.scheduling.session_cache import (
     tier_hits,
 )
 from infer_jax.results import Column, Notes, Result, Row, Rows, Section, option
-from infer_jax.specs import Architecture, ForwardPass, Hardware
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.texts import number
@@ -68,7 +68,7 @@ def read_tiers(texts: Sequence[str]) -> list[Tier]:
 
 
 def turns_of(traffic: Traffic, rate: Array | float) -> Turns:
-    """Conversations of which so many turns a second come to one replica."""
+    """Conversations whose turns come to one replica ``rate`` times a second."""
     sessions = traffic.sessions
     assert sessions is not None
     levels, gaps = jnp.asarray(LEVELS), jnp.asarray(sessions.gaps)
@@ -113,29 +113,30 @@ class SessionsResult(Result):
         """What a replica finds and serves without a cache, with its own, and with every tier."""
         arch, hardware = setup.model.architecture, setup.hardware
         parts = model, arch, hardware, plan
-        alone = once(_served, *parts, traffic.lengths | {"prefix": jnp.zeros(())}, jnp.asarray(1.0))
-        rate = USUAL * float(alone[2]) if rate is None else rate
+
+        def served(prefix: float, rate: float) -> tuple[float, float, float]:
+            lengths = traffic.lengths | {"prefix": jnp.asarray(prefix)}
+            ttft, latency, capacity = once(_served, *parts, lengths, jnp.asarray(rate))
+            return float(ttft), float(latency), float(capacity)
+
+        rate = USUAL * served(0.0, 1.0)[2] if rate is None else rate
+        alone = _, latency, most = served(0.0, rate)
         turns = turns_of(traffic, rate)
         context = returning_context(turns)
         token_bytes, seconds, room = once(_replica, *parts, context, turns.news)
-        busy = once(_served, *parts, traffic.lengths | {"prefix": jnp.zeros(())}, jnp.asarray(rate))
         # what runs has its part of the cache
         mean = jnp.asarray(traffic.lengths["isl"]) + turns.output / 2.0  # pyright: ignore
-        free = jnp.maximum(room - jnp.minimum(rate, busy[2]) * busy[1] * mean, 0.0)
+        free = jnp.maximum(room - min(rate, most) * latency * mean, 0.0)
         sizes = [float(free), *(x.size / float(token_bytes) for x in tiers)]
         hits = tier_hits(turns, jnp.asarray(sizes))
+        fetches = [float(context * token_bytes) / x.bandwidth for x in tiers]
         names = ["none", "device", *(x.name for x in tiers)]
         rent = float(hardware.price) * float(plan.chips)
         rows, last = list[Row](), np.inf
         for i, name in enumerate(names):
             got = float(jnp.sum(hits.tokens[:i])) / rate
-            lengths = traffic.lengths | {"prefix": jnp.asarray(got)}
-            ttft, _, capacity = map(float, once(_served, *parts, lengths, jnp.asarray(rate)))
-            fetch = float(context * token_bytes / tiers[i - 2].bandwidth) if i > 1 else 0.0
-            waits = sum(
-                float(hits.turns[k] * turns.again * context * token_bytes) / tiers[k - 1].bandwidth
-                for k in range(1, i)
-            )
+            ttft, _, capacity = served(got, rate) if i else alone
+            waits = sum(float(hits.turns[k] * turns.again) * fetches[k - 1] for k in range(1, i))
             rent += tiers[i - 2].price if i > 1 else 0.0
             dollars = rent / 3600.0 / capacity * float(turns.count)
             rows.append(
@@ -144,7 +145,7 @@ class SessionsResult(Result):
                     "stays_s": float(hits.stays[i - 1]) if i else 0.0,
                     "found_percent": 100.0 * float(jnp.sum(hits.turns[:i])),
                     "computed_percent": 100.0 * (1.0 - got * rate / float(turns.prompts)),
-                    "fetch_ms": 1e3 * fetch if i > 1 else None,
+                    "fetch_ms": 1e3 * fetches[i - 2] if i > 1 else None,
                     "ttft_ms": 1e3 * (ttft + waits) if capacity > rate else None,
                     "capacity_per_s": capacity,
                     "usd_per_session": dollars,
@@ -195,8 +196,6 @@ def _served(
     lengths: dict[str, Array], rate: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Mean TTFT, latency, and the most requests/s, of requests of these lengths."""
-    from infer_jax.specs import Arrivals, Workload
-
     work = Workload(arrivals=Arrivals(rate=rate, variability=jnp.asarray(1.0)),
                     batch=jnp.asarray(1.0), **lengths)  # fmt: skip  # pyright: ignore
     answer = model.estimate(arch, hardware, work, plan)

@@ -52,7 +52,7 @@ class Turns(NamedTuple):
         return self.rate * (self.first + (self.count - 1.0) * self.news) + self.again * self.left
 
     def within(self, time: Array) -> Array:
-        """Share of gaps of at most so many seconds; the logarithm of a gap is linear in it."""
+        """Share of gaps within a time (s); the logarithm of a gap is linear in it."""
         gaps, levels = jnp.log(jnp.maximum(self.gaps, 1e-9)), self.levels
         return jnp.interp(jnp.log(jnp.maximum(time, 1e-9)), gaps, levels, left=0.0, right=1.0)
 
@@ -96,7 +96,7 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
     """
 
     def characteristic_time(tokens: Array) -> Array:
-        seconds = tokens / turns.left  # in which so many tokens are left
+        seconds = tokens / turns.left  # in which turns leave as many tokens
 
         def surplus(time: Array) -> Array:
             return turns.again * turns.waited(time) + time / turns.count - seconds
