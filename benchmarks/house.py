@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 11_378,
-    "lines of code of the package": 40_885,
-    "lines of the package": 70_923,
+    "lines of code of the package": 40_886,
+    "lines of the package": 70_928,
     "files of the package": 477,
     "lines of experiments": 10_740,
     "lines of tests": 32_101,
