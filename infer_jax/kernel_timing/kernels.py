@@ -86,16 +86,30 @@ def seconds(
     All calls of a run are one program, a loop, so that a short kernel is not mistaken for the
     time that Python takes to start it; nor, on an accelerator, for a turn of the loop, which waits
     for the device to say whether it goes on: eight calls share one there. One number of each
-    result goes into the next call's first operand, and results are carried: nothing can be
-    dropped, merged or cut down.
+    result goes into the next call's first operand, or all of it where that is a copy's, and each
+    result stands behind a barrier: nothing can be dropped, merged or cut down to that number.
     """
     shared = 1 if jax.default_backend() == "cpu" else 8
+    looped = repeat_calls(function, shared)
+    once = _run(looped, 1, args)  # compiles
+    turns, once = 1, _run(looped, 1, args)
+    while once < 0.5 * min_seconds and turns < 2**20:
+        turns = max(2 * turns, min(16 * turns, int(turns * min_seconds / max(once, 1e-7))))
+        once = _run(looped, turns, args)
+    took = float(np.median([_run(looped, turns, args) for _ in range(repeats)]))
+    return took / (turns * shared)
+
+
+def repeat_calls(function: Callable[..., Array], shared: int) -> Callable[..., Array]:
+    """A compiled loop of ``turns``, its first argument, of each ``shared`` calls of a function."""
 
     def call(carried: Carried) -> Carried:
         (first, *rest), last = carried
+        if function is increment:
+            return carried[0], jax.lax.optimization_barrier(function(last))
         corner = jnp.clip(last[(0,) * last.ndim], -1.0, 1.0).astype(first.dtype)
         operands = (first.at[(0,) * first.ndim].set(corner), *rest)
-        return operands, function(*operands)
+        return operands, jax.lax.optimization_barrier(function(*operands))
 
     def turn(_: Array, carried: Carried) -> Carried:
         for _call in range(shared):
@@ -107,14 +121,12 @@ def seconds(
         nothing = jnp.zeros(shape.shape, shape.dtype)
         return jax.lax.fori_loop(0, turns, turn, (operands, nothing))[1]
 
-    looped = jax.jit(repeat)
-    once = _run(looped, 1, args)  # compiles
-    turns, once = 1, _run(looped, 1, args)
-    while once < 0.5 * min_seconds and turns < 2**20:
-        turns = max(2 * turns, min(16 * turns, int(turns * min_seconds / max(once, 1e-7))))
-        once = _run(looped, turns, args)
-    took = float(np.median([_run(looped, turns, args) for _ in range(repeats)]))
-    return took / (turns * shared)
+    return jax.jit(repeat)
+
+
+def increment(x: Array) -> Array:
+    """A copy through memory, which no compiler leaves out."""
+    return x + jnp.ones((), x.dtype)
 
 
 def _run(looped: Callable[..., Array], turns: int, args: tuple[Array, ...]) -> float:
@@ -134,7 +146,7 @@ def cases(sizes: TimingSizes) -> Iterator[Case]:
     yield from _attention(sizes)
     for size in sizes.copies:
         source = partial(jnp.zeros, size // 4, jnp.float32)
-        yield "copy", {"moved": 2.0 * size}, lambda x: x + jnp.float32(1.0), (source,)
+        yield "copy", {"moved": 2.0 * size}, increment, (source,)
     if jax.device_count() > 1:
         yield from _collectives(sizes)
 

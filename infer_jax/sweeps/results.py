@@ -4,13 +4,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from infer_jax import __version__
 from infer_jax.catalog import System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
@@ -290,7 +290,7 @@ def provenance(
         for name, x in ready.named.items()
     }
     return {
-        "program": f"infer_jax {version('infer_jax')}",
+        "program": f"infer_jax {__version__}",
         "jax": jax.__version__,
         "fingerprint": ready.mark,
         "estimator": [type(e).__name__ for e in ready.estimators],

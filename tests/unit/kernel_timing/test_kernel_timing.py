@@ -24,6 +24,19 @@ def test_work_is_neither_dropped_nor_merged():
     assert 2 * 512**3 / times[1] < 2e13  # no CPU does 20 TFLOP/s
 
 
+@pytest.mark.parametrize("function, shapes", [
+    (kernels.increment, [(4096,)]), (jnp.matmul, [(64, 96), (96, 128)]),
+])  # fmt: skip
+def test_calls_that_share_a_turn_of_the_loop_each_stand_behind_a_barrier(function, shapes):
+    """Accelerators keep it until kernels are fused; a processor's compiler, which shares no turn,
+    takes it away before."""
+    operands = tuple(jnp.ones(shape, jnp.float32) for shape in shapes)
+    one, eight = (kernels.repeat_calls(function, n).lower(1, operands).as_text() for n in (1, 8))
+    name = "dot_general" if len(shapes) > 1 else "add %"
+    assert (one.count("optimization_barrier"), eight.count("optimization_barrier")) == (1, 8)
+    assert eight.count(name) - one.count(name) == 7
+
+
 @cache
 def known():
     """Products whose times follow a law exactly."""
