@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 11_378,
-    "lines of code of the package": 40_886,
-    "lines of the package": 70_928,
+    "lines of code of the package": 40_892,
+    "lines of the package": 70_940,
     "files of the package": 477,
     "lines of experiments": 10_740,
-    "lines of tests": 32_101,
+    "lines of tests": 32_114,
     "functions and classes with bare names": 8,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
