@@ -19,6 +19,7 @@ import infer_jax as ij
 from infer_jax.catalog.foreign import Parsed
 from infer_jax.catalog.published.tables import tables
 from infer_jax.silicon.chips import SiliconSystem, known_chips
+from infer_jax.silicon.figures import FIGURES, figures_of
 from infer_jax.silicon.spread import (
     RATIO,
     Ratio,
@@ -27,7 +28,7 @@ from infer_jax.silicon.spread import (
     ratios,
     sample,
 )
-from infer_jax.verbs.chip_result import FIGURES, ChipResult, figures_of
+from infer_jax.verbs.chip_result import ChipResult
 
 LAWS = {"die_mm2": "area", "base_mm2": "area", "limit_w": "power", "bill_usd": "bill"}
 ORDER = ("area", "power", "bill")  # a bill is of dies with their ratio

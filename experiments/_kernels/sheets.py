@@ -12,12 +12,13 @@ from experiments._kernels import files, fits, packaged
 from experiments._kernels.printed import curves_of
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.kernel_tables import load_kernel_tables
+from infer_jax.catalog.systems import entry
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.curves import FAMILIES
 from infer_jax.kernel_timing import FittedFamily, fitted
 from infer_jax.kernel_timing.families import spread
-from infer_jax.kernel_timing.profile import SUFFIX, entry, errors, filled
+from infer_jax.kernel_timing.profile import SUFFIX, errors, filled
 from infer_jax.specs import leaves
 
 DEVICES = {"h20": "h20_sxm", "h800": "h800_sxm"}  # of the authors' tables, and their profiles

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from infer_jax.catalog.systems import entry
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.curves import FAMILIES
 from infer_jax.kernel_timing import families
@@ -23,20 +24,6 @@ from infer_jax.specs import Chip, leaves
 WIDEST = 100.0  # ratio of an interval's ends above which it says nothing
 NARROWEST = 1.0 + 1e-4  # and below which the prediction does not depend on the coefficient
 SUFFIX = {"s": ("_us", 1e6), "tokens": ("_tokens", 1.0)}
-
-
-def entry(key: str, value: float, source: str, note: str = "", ends: Sequence[float] = ()) -> str:
-    """One line of a profile, numbers to four digits; ``ends``: of the 80 % interval, if known.
-
-    >>> entry("gemm_memory", 0.98765, "fit")
-    'gemm_memory = { value = 0.9877, source = "fit" }'
-    """
-    numbers = {"value": value}
-    if len(ends) == 2:
-        numbers |= {"low": ends[0], "high": ends[1]}
-    written = ", ".join(f"{name} = {float(f'{float(x):.4g}')!r}" for name, x in numbers.items())
-    noted = f', note = "{note}"' if note else ""
-    return f'{key} = {{ {written}, source = "{source}"{noted} }}'
 
 
 def curve(name: str, fit: FittedFamily, source: str, note: str = "") -> Iterator[str]:

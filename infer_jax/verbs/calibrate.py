@@ -80,12 +80,13 @@ def calibrate(
     >>> low < fit.server.fit.values["decode_factor"] < high
     True
     """
+    from infer_jax.calibration.profile import profile_text
     from infer_jax.calibration.replayed import calibrate_requests
     from infer_jax.calibration.runs import drafting_runs, engine_of
     from infer_jax.calibration.server import calibrate_server
     from infer_jax.catalog.files import write_text
     from infer_jax.catalog.measurements import read_runs
-    from infer_jax.verbs import calibrate_profile as profile, inputs, pictures
+    from infer_jax.verbs import inputs, pictures
     from infer_jax.verbs.calibrate_requests import benches
     from infer_jax.verbs.runs import agree
 
@@ -97,7 +98,7 @@ def calibrate(
     else:
         start, name = estimator, estimator.table or type(estimator).__name__
     if target is not None:
-        profile.check_target(Path(target), hardware, start)
+        pictures.check_profile(Path(target), hardware, start)
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     split = verbs.LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     facts = {"engine": engine, **split.facts(degrees), "isl": isl, "osl": osl}
@@ -125,6 +126,7 @@ def calibrate(
     for picture in drawn:  # which may fail
         result.draw(picture)
     if target is not None:
-        text = profile.text(setup, server, result.fitted_in_words, result.summary, Path(target))
+        words = result.fitted_in_words, result.summary
+        text = profile_text(setup.model, setup.system, server, *words, Path(target))
         write_text(target, text)
     return replace(result, out=target or "", drawn=drawn)

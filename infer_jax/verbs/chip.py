@@ -38,6 +38,7 @@ def chip(
     """
     from infer_jax.errors import InputError
     from infer_jax.silicon.chips import load_silicon
+    from infer_jax.silicon.figures import chip_figures
     from infer_jax.verbs.chip_result import ChipResult
 
     try:
@@ -46,4 +47,4 @@ def chip(
         if error.where != "silicon" or error.field != "accelerator":
             raise
         raise refuse("NAME" if by_command() else "silicon", error.value, error.allowed) from None
-    return ChipResult.of(system, seed)
+    return ChipResult(system, *chip_figures(system, seed))

@@ -1,21 +1,22 @@
 """The layouts and batches that a frontier tries, the best of them, or why none will do."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jax import Array
-from jaxtyping import Float
 
-from infer_jax.compiling import once
-from infer_jax.estimators import Economics, Estimator, Limit
-from infer_jax.estimators.economics import Grid, GridInputs, evaluate_layouts, paper_axes
+from infer_jax.estimators import Economics, Limit
+from infer_jax.estimators.economics import Grid, GridInputs, evaluate_layouts
+from infer_jax.estimators.economics.axes import (
+    BATCHES,
+    LARGEST,
+    gpu_counts,
+    paper_grid,
+    searched_layouts,
+)
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.physics import decoder
-from infer_jax.physics.feedforward import floored_sparsity
 from infer_jax.planning import layouts
 from infer_jax.results import option
-from infer_jax.specs import Architecture, Feedforward, Hierarchy, Workload
+from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Setup
@@ -26,12 +27,6 @@ from infer_jax.verbs.progress import busy
 PAPERS = "economics.level4"  # the estimator of the economics paper
 PREFIX = "The cached prefix shortens prefill alone; this frontier is of decode."
 PLANNED = "economics.planned"  # of ideal servers at layouts that are given
-DENSE = 16  # every number of GPUs up to this one is tried
-LARGEST = 1024  # GPUs of the largest instance that is tried where no total is given
-PER_OCTAVE = 8  # GPUs tried per doubling beyond
-BATCHES = np.unique(np.round(np.r_[1:65, np.geomspace(64, 2**18, 12 * 24 + 1)]))
-Layouts = Float[np.ndarray, "layouts 3"]  # TP, PP, EP
-Values = Float[np.ndarray, " values"]
 
 
 class FrontierSearch(NamedTuple):
@@ -52,60 +47,6 @@ class FrontierSearch(NamedTuple):
     tpot: float | None = None
     preference: float = 3.0
     all: bool = False
-
-
-def searched_layouts(chips: Values) -> Layouts:
-    """(TP, PP, EP) for an estimator that finds the split of each number of GPUs itself."""
-    return np.stack([chips, np.ones_like(chips), np.ones_like(chips)], axis=1)
-
-
-def gpu_axes(setup: Setup, total: float | None) -> tuple[Values, Values]:
-    """(GPUs, batches): whole numbers up to ``total``, and whole fast domains."""
-    total = float(LARGEST if total is None else total)
-    octaves = max(np.log2(total / DENSE), 0.0)
-    chips = np.r_[
-        1 : DENSE + 1, DENSE * 2.0 ** (np.arange(1, octaves * PER_OCTAVE + 1) / PER_OCTAVE)
-    ]
-    network = setup.hardware.network
-    if isinstance(network, Hierarchy):  # whole domains: 72, 144, ... of an NVL72
-        domain = float(network.domain)
-        chips = np.r_[chips, domain * 2.0 ** np.arange(max(np.log2(total / domain), -1.0) + 1)]
-    chips = np.unique(np.round(np.r_[chips, total]))
-    return chips[chips <= total], BATCHES
-
-
-def paper_grid(setup: Setup, estimator: Estimator) -> tuple[Values, Values]:
-    """(GPUs, batches) of the economics paper: real numbers from the GPUs that hold the weights.
-
-    Raises:
-        InputError: an estimator that is not the paper's.
-    """
-    economics, arch = estimator.innermost, setup.model.architecture
-    if not isinstance(economics, Economics):
-        allowed = f"economics or a variant of it, with {option('paper')}"
-        raise refuse("estimator", economics.table, allowed)
-    stored = once(_stored, economics, arch)
-    feeds = [b.feedforward for b in arch.blocks if b.feedforward is not None]
-    largest = max((float(s) for s in once(_sparsities, feeds)), default=1.0)
-    return paper_axes(float(stored) / float(setup.hardware.chip.memory), largest)
-
-
-def _stored(economics: Economics, arch: Architecture) -> Array:
-    """Bytes of the weights, as the estimator counts projections."""
-    return decoder.total(decoder.weight_bytes(arch, economics.laws.projections).values())
-
-
-def _sparsities(feeds: Sequence[Feedforward]) -> list[Array]:
-    """Experts per active expert of each feedforward."""
-    return [floored_sparsity(x) for x in feeds]
-
-
-def evaluate(
-    estimator: Estimator, setup: Setup, work: Workload, layouts: Layouts, batches: Values
-) -> Grid:
-    """One decode pass of every layout at every batch."""
-    grid = GridInputs(estimator, setup.model.architecture, setup.hardware, work)
-    return evaluate_layouts(grid, layouts, batches)
 
 
 def why_nothing(grid: Grid, demand: float | None = None, tpot: float | None = None) -> str:
@@ -133,23 +74,30 @@ def why_nothing(grid: Grid, demand: float | None = None, tpot: float | None = No
 
 def ideal_frontier(setup: Setup, work: Workload, search: FrontierSearch) -> FrontierResult:
     """The frontier of ideal servers of one system and format."""
-    name, paper = search.estimator, search.paper
+    name, paper, arch = search.estimator, search.paper, setup.model.architecture
     ideal = inputs.estimator(name, setup)
     if not (search.engine_degrees or ideal.searches):
         raise refuse("estimator", name, "one that searches the split, such as economics")
     trust, drafts = inputs.trust(name, ideal, setup), (search.draft, search.acceptance)
     ideal, drafting = inputs.speculative(ideal, *drafts, setup, paper=paper)
+    economics = ideal.innermost
+    if paper and not isinstance(economics, Economics):
+        allowed = f"economics or a variant of it, with {option('paper')}"
+        raise refuse("estimator", economics.table, allowed)
     kind, degrees = "numbers of GPUs", "real numbers that its search finds"
+    batches = BATCHES
     with busy("compiling and evaluating"):
         if search.engine_degrees:
             # EP attention groups of TP ranks share the experts, as in the plan of ``estimate``
-            legal = layouts(setup.model.architecture, int(either(search.total, LARGEST)))
+            legal = layouts(arch, int(either(search.total, LARGEST)))
             tried = np.array([(x.tp, x.pp, x.ep) for x in legal if x.ep == x.attention_dp])
-            kind, degrees, batches = "layouts", "degrees that engines run", BATCHES
+            kind, degrees = "layouts", "degrees that engines run"
+        elif isinstance(economics, Economics) and paper:
+            chips, batches = paper_grid(economics, arch, setup.hardware)
+            tried = searched_layouts(chips)
         else:
-            axes = paper_grid(setup, ideal) if paper else gpu_axes(setup, search.total)
-            tried, batches = searched_layouts(axes[0]), axes[1]
-        grid = evaluate(ideal, setup, work, tried, batches)
+            tried = searched_layouts(gpu_counts(setup.hardware, search.total))
+        grid = evaluate_layouts(GridInputs(ideal, arch, setup.hardware, work), tried, batches)
     front = grid.under(search.demand)
     if len(front):
         front = front.thresholds() if paper else front.frontier()

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Kernels, KernelsPlan
-from infer_jax.estimators.kernels.kernel import Kernel
+from infer_jax.estimators.kernels.profile import account, rows
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
@@ -28,7 +26,7 @@ from infer_jax.results import (
     scaled_format,
 )
 from infer_jax.results.numbers import digits, quantity
-from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
+from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, limits, pictures
 
 STAGES = ("prefill", "decode")
@@ -208,79 +206,7 @@ def kernels_result(
 ) -> KernelsResult:
     """Both passes of a workload, by kernels."""
     arch = setup.model.architecture
-    answer, tokens, largest, profiles = once(_answer, estimator, arch, setup.hardware, work, plan)
+    answer, tokens, largest, profiles = once(account, estimator, arch, setup.hardware, work, plan)
     kernels = {stage: rows(arch, profiles[stage]) for stage in STAGES}
     published = bool(estimator.published)
     return KernelsResult(setup, name, published, work, plan, answer, tokens, largest, kernels)
-
-
-class Profiled(NamedTuple):
-    """A kernel, its FLOP per byte, and whether arithmetic binds it."""
-
-    kernel: Kernel
-    intensity: Array
-    computing: Array
-
-
-Profile = list[dict[str, Profiled]]  # by block, and by the kernel's name
-
-
-def profile_kernels(
-    estimator: Kernels, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
-) -> Profile:
-    """Each kernel of each block, with its intensity and whether arithmetic binds it."""
-    return [
-        {
-            name: Profiled(k, k.intensity, k.compute_bound(hardware.chip))
-            for name, k in kernels.items()
-        }
-        for kernels in estimator.profile(arch, hardware, forward, plan)
-    ]
-
-
-def rows(arch: Architecture, profile: Sequence[Mapping[str, Profiled]]) -> list[Row]:
-    """One row for each kernel of each block, and then of the output head, the last profile.
-
-    ``block`` is None for the head's; a row is of one layer.
-    """
-    layers = [(i, float(block.count)) for i, block in enumerate(arch.blocks)]
-    layers += [(None, 1.0)] * (len(profile) - len(layers))
-    return [
-        {
-            "block": block,
-            "layers": count,
-            "kernel": name,
-            "time_us": float(1e6 * x.kernel.seconds),
-            "flop": float(x.kernel.flops),
-            "bytes": float(x.kernel.bytes),
-            "intensity_flop_per_byte": float(x.intensity),
-            "mfu": float(x.kernel.flops / x.kernel.peak / x.kernel.seconds),
-            "bound": "compute" if bool(x.computing) else "memory",
-        }
-        for (block, count), kernels in zip(layers, profile, strict=False)
-        for name, x in kernels.items()
-        if x.kernel.seconds > 0
-    ]
-
-
-def _answer(
-    estimator: Kernels, arch: Architecture, hardware: Hardware, work: Workload, plan: KernelsPlan
-) -> tuple[Estimate, Array, Array, dict[str, Profile]]:
-    """The estimate, tokens of a prefill, the largest batch, kernels of both passes."""
-    # prompts of a prefill pass in all groups, as ``Kernels.estimate`` has them
-    group = jnp.maximum(plan.prefill_tokens / jnp.maximum(work.isl, 1.0), 1.0)
-    prompts = group * plan.ep * (1.0 + plan.two_batch)
-    passes = {
-        "prefill": ForwardPass(
-            sequences=prompts, new_tokens=work.isl, cached_tokens=0.0 * work.isl
-        ),
-        "decode": ForwardPass(
-            sequences=work.batch,
-            new_tokens=jnp.ones_like(work.batch),
-            cached_tokens=decode_context(work),
-        ),
-    }
-    profiles = {x: profile_kernels(estimator, arch, hardware, f, plan) for x, f in passes.items()}
-    answer = estimator.estimate(arch, hardware, work, plan)
-    largest = estimator.largest_batch(arch, hardware, work, plan)
-    return answer, prompts * work.isl, largest, profiles

@@ -53,6 +53,7 @@ def layout(
     >>> best.fastest["layout"], best.fastest["attention"]
     ('wg_xyz', 'batch')
     """
+    from infer_jax.estimators.partitioning.search import evaluate_layouts
     from infer_jax.verbs import inputs, layout_result as own
 
     if phase not in PHASES:
@@ -71,7 +72,7 @@ def layout(
     estimator = inputs.estimator(own.ESTIMATOR, setup)
     with busy("compiling and evaluating"):
         parts = estimator, arch, setup.hardware, (new, cached), codes
-        passes = own.evaluate_layouts(*parts, total_gpus, batch)
+        passes = evaluate_layouts(*parts, total_gpus, batch)
     return own.LayoutResult(
         setup,
         phase,

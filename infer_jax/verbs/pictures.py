@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from infer_jax.estimators import Trust
+from infer_jax.catalog import System
+from infer_jax.estimators import Estimator, Trust
 from infer_jax.plots.plan_chart import PlanChart
 from infer_jax.plots.rendering import KINDS, FigureResult, date_caption, picture_endings, rent
 from infer_jax.results import option
 from infer_jax.results.numbers import count
-from infer_jax.specs import Workload
-from infer_jax.verbs.inputs import Setup
+from infer_jax.specs import Hardware, Workload
+from infer_jax.verbs.inputs import HardwareLike, Setup
 from infer_jax.verbs.problems import refuse
 
 Place = str | os.PathLike[str]
@@ -76,6 +77,28 @@ def split(
     if drawn and (lacks := missing()):
         raise refuse("out", drawn[0], lacks)
     return (rest[0] if rest else None), drawn
+
+
+def check_profile(path: Path, hardware: HardwareLike, start: Estimator) -> None:
+    """Check, before anything is computed, that the profile can be written.
+
+    Raises:
+        InputError: a file that cannot be written, or the profile that the fit starts from; an
+            estimator whose coefficients stand in no table of a profile.
+    """
+    allowed, folder = "", path.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        allowed = "a .toml file in a folder that can be written"
+    elif isinstance(hardware, Hardware):
+        allowed = "with a system by name or file, over whose profile the new one stands"
+    elif not start.table:
+        allowed = "with an estimator that has a table of a profile"
+    else:
+        base = hardware.path if isinstance(hardware, System) else Path(hardware)
+        if base.exists() and path.exists() and path.samefile(base):
+            allowed = f"another file than {option('hardware')}, which it starts from"
+    if allowed:
+        raise refuse("out", str(path), allowed)
 
 
 def missing() -> str:

@@ -1,147 +1,16 @@
 """Plans by the probability that their limits hold, and the run worth most to the choice."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from zlib import crc32
 
-import jax
-import numpy as np
-from jaxtyping import Float
-
-from infer_jax.calibration.expected_value import perfect_information, shadow_price
-from infer_jax.calibration.posterior import (
-    DRAWS,
-    Interval,
-    normal_scores,
-    shipped_intervals,
-    with_draws,
-)
-from infer_jax.catalog.published import law_of, laws, serving_coefficients
-from infer_jax.estimators.known_errors import NAMES, measured_within
-from infer_jax.physics.chance import Spread, holds
-from infer_jax.planning import MODES, Choice, PlanCandidates, Requirements
+from infer_jax.calibration.plan_unknowns import Measurement, Unknowns, next_run
+from infer_jax.calibration.posterior import DRAWS
+from infer_jax.planning import Choice, PlanCandidates, Requirements
 from infer_jax.planning.cheapest import confident_plans
-from infer_jax.planning.posterior import (
-    ARRIVING_DRAWS,
-    Chances,
-    ErrorModel,
-    Models,
-    Posterior,
-    chances,
-)
+from infer_jax.planning.posterior import ARRIVING_DRAWS, Posterior
 from infer_jax.results import option
 from infer_jax.results.numbers import digits
-from infer_jax.specs import leaves
 from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, collect_plans, plan_space
-
-OUTPUTS = ("tpot", "ttft")
-POOLS = " of two pools"  # in the name of an offset that plans of one pool do not have
-OWN = 8  # draws of a plan's own errors for each draw of the errors that plans share
-MIN_WORTH = 0.002  # worth, as a share of the plan's cost, from which a measurement is named
-
-
-class Unknowns:
-    """The uncertainties of a question's plans: one set of draws for all its systems.
-
-    A coefficient has the same draws on all systems that share it; an offset belongs to one engine
-    on one system, in one mode.
-    """
-
-    def __init__(self, draws: int) -> None:
-        self.draws, self.scores = draws, dict[str, np.ndarray]()
-
-    def score(self, name: str) -> np.ndarray:
-        """Standard normal draws of an unknown, always the same for one name."""
-        if name not in self.scores:
-            self.scores[name] = normal_scores(1, self.draws, crc32(name.encode()))[:, 0]
-        return self.scores[name]
-
-    def posterior(self, systems: Sequence[PlanSystem], lengths: tuple[float, float]) -> Posterior:
-        """The uncertainties of plans on one system, or on two; ``lengths``: prompt and output."""
-        where = " > ".join(dict.fromkeys(system.side.name for system in systems))
-        engine = NAMES[systems[0].side.serving.engine_name]
-        errors, offsets = dict[str, Callable[..., Models]](), dict[str, np.ndarray]()
-        for mode, kind in zip(MODES, ("", POOLS), strict=True):
-
-            @cache
-            def errors_at(
-                load: float, gaps: float = 0.0, layout: object = None, mode: str = mode
-            ) -> Models:
-                """With so many requests in flight in an instance; ``gaps``, ``layout`` theirs."""
-                trusts, pools = [x.trust for x in systems], mode == "disaggregated"
-                known = {"pools": pools, "gaps": gaps, "layout": layout}
-                within = measured_within(trusts, load, lengths, **known)
-                own = float(not pools and trusts[0].covers(layout))
-                tpot, ttft = (
-                    ErrorModel(Spread.of(within[x]), laws()[law_of(x, pools=pools)].common, own)
-                    for x in OUTPUTS
-                )
-                return tpot, ttft
-
-            errors[mode] = errors_at
-            # an offset is of TPOT or TTFT, of an engine on a system, of a mode
-            names = (f"the offset of the {x.upper()}{kind} of {engine} on {where}" for x in OUTPUTS)
-            offsets[mode] = np.stack([self.score(name) for name in names])
-        return Posterior([*map(self._serving, systems)], errors, offsets)
-
-    def _serving(self, system: PlanSystem):
-        """The estimator of a system as it is, and at every draw of its coefficients.
-
-        Intervals are of the profile's calibration, else of the fit to many servers.
-        """
-        serving, setup = system.side.serving, system.setup
-        intervals = shipped_intervals(serving)
-        if setup.system.bands():
-            paths = {path for path, _, _ in leaves(serving)}
-            own = {
-                name.removeprefix("serving."): ends for name, ends in setup.system.intervals.items()
-            }
-            intervals = {p: Interval(p, *ends) for p, ends in own.items() if p in paths}
-        scores = {x.symbol: self.score(x.symbol) for x in intervals.values()}
-        return with_draws(serving, intervals, scores, self.draws)
-
-
-class Measurement(NamedTuple):
-    """The run worth most before choosing: a time of a plan.
-
-    ``worth``: its value as a share of the cost of the chosen plan; ``share``: its value over that
-    of knowing every time of every plan; ``unknown``: the offset or coefficient worth most, with
-    ``unknown_share`` its value over the same.
-    """
-
-    choice: Choice
-    output: str
-    worth: float
-    share: float
-    unknown: str
-    unknown_share: float
-
-    @property
-    def sentence(self) -> str:
-        """What to measure, and what it is worth."""
-        c = self.choice
-        return (
-            f"Measure the {self.output.upper()} of one run of {c.layout} on {c.system} at batch "
-            f"{digits(c.batch)}: before the choice it is worth {100.0 * self.share:.2g} % of "
-            f"knowing all times, more than any other run; of single unknowns {self.unknown} is "
-            f"worth most, {100.0 * self.unknown_share:.2g} %."
-        )
-
-    def fields(self) -> dict[str, object]:
-        """For JSON."""
-        c = self.choice
-        return {
-            "output": self.output,
-            "mode": c.mode,
-            "hardware": c.system,
-            "layout": c.layout,
-            "concurrency_per_replica": c.batch,
-            "worth_over_cost": self.worth,
-            "share_of_certainty": self.share,
-            "unknown": self.unknown,
-            "unknown_share_of_certainty": self.unknown_share,
-        }
 
 
 class Decision(NamedTuple):
@@ -158,14 +27,24 @@ class Decision(NamedTuple):
 
     def fields(self) -> dict[str, object]:
         """For JSON."""
-        mean, measurement = self.by_mean, self.measurement
+        mean, run = self.by_mean, self.measurement
         return {
             "confidence": self.confidence,
             "highest_confidence": self.reached,
-            "by_mean": None
-            if mean is None
-            else {"layout": mean.layout, "hardware": mean.system, "limits_hold": mean.holds},
-            "measure_next": None if measurement is None else measurement.fields(),
+            "by_mean": mean
+            and {"layout": mean.layout, "hardware": mean.system, "limits_hold": mean.holds},
+            "measure_next": run
+            and {
+                "output": run.output,
+                "mode": run.choice.mode,
+                "hardware": run.choice.system,
+                "layout": run.choice.layout,
+                "concurrency_per_replica": run.choice.batch,
+                "worth_over_cost": run.worth,
+                "share_of_certainty": run.share,
+                "unknown": run.unknown,
+                "unknown_share_of_certainty": run.unknown_share,
+            },
         }
 
     def sentences(self, best: Choice | None, sign: str) -> Iterator[str]:
@@ -182,10 +61,15 @@ class Decision(NamedTuple):
                 f"{mean.batch:.4g} for {sign}{mean.usd_per_mtok:.3g}/Mtok, whose limits hold with "
                 f"{100 * (mean.holds or 0.0):.3g} %."
             )
+        run = self.measurement
+        if run is None:
+            yield "No single measurement is expected to change this choice."
+            return
         yield (
-            self.measurement.sentence
-            if self.measurement
-            else "No single measurement is expected to change this choice."
+            f"Measure the {run.output.upper()} of one run of {run.choice.layout} on "
+            f"{run.choice.system} at batch {digits(run.choice.batch)}: before the choice it is "
+            f"worth {100.0 * run.share:.2g} % of knowing all times, more than any other run; of "
+            f"single unknowns {run.unknown} is worth most, {100.0 * run.unknown_share:.2g} %."
         )
 
 
@@ -214,77 +98,3 @@ def confident_answer(question: Question, confidence: float) -> Plans:
         None if best is None else next_run(best, searches, unknowns.scores, confidence),
     )
     return answer
-
-
-def next_run(
-    best: Choice,
-    searches: Sequence[tuple[Posterior, PlanCandidates]],
-    scores: Mapping[str, Float[np.ndarray, " draws"]],
-    confidence: float,
-) -> Measurement | None:
-    """The run of a plan whose time is worth most to know; None where none changes the choice.
-
-    A plan's benefit is minus its cost, minus a penalty for broken limits. The penalty is the shadow
-    price of the required confidence, with which the best plan by expectation has that confidence.
-    """
-    plans, errors, limited = _options(searches)
-    costs = np.array([c.usd_per_mtok for c in plans]) / best.usd_per_mtok
-    price = shadow_price(costs, np.asarray(errors.holds), confidence)
-    within = np.asarray(holds(errors.slack[:, :, None], errors.shared, errors.own[:, :, None]))
-    certain = np.where(np.asarray(errors.holds) > 0.0, 1.0, 0.0)
-
-    def benefit(within: Float[np.ndarray, "draws plans"]) -> Float[np.ndarray, "draws plans"]:
-        return -costs - price * (1.0 - certain * within)
-
-    shared = benefit(within.prod(axis=1).T)
-    pooled = any(len(plan.pools) > 1 for plan in plans)
-    asked = {name: z for name, z in scores.items() if pooled or POOLS not in name}
-    unknowns = {name: perfect_information(shared, z) for name, z in asked.items()}
-    unknown = max(unknowns, key=lambda name: unknowns[name])
-    runs: dict[tuple[int, int], float] = {}
-    repeated = np.repeat(within, OWN, axis=2)
-    draws = repeated.shape[2]
-    for k, j in np.argwhere(limited):
-        own, step = normal_scores(1, draws, seed=int(k))[:, 0], errors.slack[k, j]
-        error = np.repeat(errors.shared[k, j], OWN) + errors.own[k, j] * own
-        measured = repeated.copy()
-        measured[k, j] = error <= step
-        value = perfect_information(benefit(measured.prod(axis=1).T), error, [float(step)])
-        runs[int(k), int(j)] = value
-    if not runs:
-        return None
-    (k, j), worth = max(runs.items(), key=lambda item: item[1])
-    # with every error known, a plan keeps its limits or it does not
-    own = normal_scores(errors.slack.size, draws, seed=0).T.reshape(*errors.slack.shape, draws)
-    every = np.repeat(errors.shared, OWN, axis=2) + errors.own[:, :, None] * own
-    all_times = benefit(np.all(every <= errors.slack[:, :, None], axis=1).T.astype(float))
-    certainty = float(all_times.max(axis=1).mean() - all_times.mean(axis=0).max())
-    if min(worth, certainty) < MIN_WORTH:
-        return None
-    shares = [min(x / certainty, 1.0) for x in (worth, unknowns[unknown])]
-    if not unknown.startswith("the offset"):  # a coefficient, named by its path
-        paths = [path for path, x in serving_coefficients().items() if x.symbol == unknown]
-        unknown = f"the coefficient {[*paths, unknown][0]}"
-    return Measurement(plans[k], OUTPUTS[j], worth, shares[0], unknown, shares[1])
-
-
-def _options(
-    searches: Sequence[tuple[Posterior, PlanCandidates]],
-) -> tuple[list[Choice], Chances, Float[np.ndarray, "plans 2"]]:
-    """The plans and rivals of every search, their chances, and which of their times are limited."""
-    plans, parts, limited = list[Choice](), list[Chances](), list[np.ndarray]()
-    for posterior, answer in searches:
-        assert answer.space is not None
-        own = [*answer.met, *answer.missed, *answer.rivals]
-        own += [answer.by_mean] if answer.by_mean else []
-        unique = {(c.mode, c.system, c.layout, c.batch): c for c in own}
-        limits = answer.space.requirements
-        times = limits.tpot < np.inf or limits.rate is not None, limits.of_ttft < np.inf
-        for mode in MODES:
-            some = [c for c in unique.values() if c.mode == mode]
-            if some:
-                plans += some
-                parts.append(chances(some, answer.space, posterior))
-                limited.append(np.tile(times, (len(some), 1)))
-    errors = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-    return plans, errors, np.concatenate(limited)

@@ -146,6 +146,11 @@ class PlanSystem(NamedTuple):
     notes: list[str]
     starter: Starter
 
+    @property
+    def profile(self) -> System:
+        """The system as its profile has it."""
+        return self.setup.system
+
 
 class PlanSearch(NamedTuple):
     """A search: its one or two systems, and what it found."""

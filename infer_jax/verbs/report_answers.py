@@ -12,6 +12,7 @@ from infer_jax.estimators import Estimate, Estimator, Trust
 from infer_jax.estimators.disaggregated import OUTSIDE, Disaggregated, Pools
 from infer_jax.estimators.estimate import passes_of
 from infer_jax.estimators.kernels import Kernels
+from infer_jax.estimators.kernels.profile import Profile, profile_kernels, rows
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
 from infer_jax.estimators.serving import Deployment
@@ -19,9 +20,10 @@ from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup
 from infer_jax.launch import Launch, LaunchedService, budget, launches
 from infer_jax.planning import USUAL_TTFT, Choice, PlanPool, bands
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint
+from infer_jax.results import Row
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import inputs, kernels_result, pictures
+from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
 from infer_jax.verbs.frontier_search import FrontierSearch, ideal_frontier
 from infer_jax.verbs.inputs import Setup
@@ -176,7 +178,7 @@ class Report:
         return analyser(outputs_without_power, self.point, "estimator", exact=False)(self.point)
 
     @cached_property
-    def kernels(self) -> Mapping[str, Sequence[kernels_result.Row]]:
+    def kernels(self) -> Mapping[str, Sequence[Row]]:
         """Kernels of one GPU by pass, by the curves of the profile or at the roofline."""
         coefficients, kernels = self.setup.system.coefficients, variant("kernels").make()
         if coefficients.get("kernels"):
@@ -184,7 +186,7 @@ class Report:
         arch, hardware, work = self.point.arch, self.point.hardware, self.point.workload
         plans = plain_plan(self.chosen.pools[0]), plain_plan(self.chosen.pools[-1])
         profiles = once(_kernel_passes, kernels, arch, hardware, work, plans)
-        return {stage: kernels_result.rows(arch, profile) for stage, profile in profiles.items()}
+        return {stage: rows(arch, profile) for stage, profile in profiles.items()}
 
     @cached_property
     def ideals(self) -> Mapping[str, FrontierResult]:
@@ -277,7 +279,7 @@ def _kernel_passes(
     hardware: Hardware,
     work: Workload,
     plans: tuple[Plan, Plan],
-) -> dict[str, kernels_result.Profile]:
+) -> dict[str, Profile]:
     """The kernels of the prefill of a prompt in each group, and of a token of every request."""
     prompt, token = plans
     prefill, decode = passes_of(work)
@@ -286,7 +288,7 @@ def _kernel_passes(
         "decode": (decode.replace(sequences=jnp.maximum(work.batch, token.ep)), token),
     }
     return {
-        stage: kernels_result.profile_kernels(estimator, arch, hardware, forward, plan)
+        stage: profile_kernels(estimator, arch, hardware, forward, plan)
         for stage, (forward, plan) in passes.items()
     }
 

@@ -102,7 +102,7 @@ def sensitivity(
     point = changed(point, setup.changes.values("workload", "plan"), option("set"))
     inputs.check_context(setup.model, point.workload)
     with busy("compiling and evaluating"):
-        points = [point] if along is None else own.frontier_of(point, setup, int(along))
+        points = [point] if along is None else own.frontier_of(point, int(along))
         analyse = analyser(outputs, point)
         slopes = [own.PointSlopes(one, analyse(one)) for one in points]
         bent = own.curvatures_at(points[0], slopes[0].slopes) if second else ()

@@ -1,6 +1,5 @@
 """The answer of ``sensitivity``: elasticities at one point or along a frontier, and what-ifs."""
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,8 @@ from infer_jax.design.sensitivity import (
 )
 from infer_jax.errors import InputError
 from infer_jax.estimators import Economics
+from infer_jax.estimators.economics import GridInputs, evaluate_layouts
+from infer_jax.estimators.economics.axes import BATCHES, gpu_counts, searched_layouts
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.plots.style import Figure, name_of
@@ -33,7 +34,7 @@ from infer_jax.results import Column, Notes, Section, option, table
 from infer_jax.silicon.accelerator import Accelerator
 from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, leaves
 from infer_jax.sweeps.paths import Point
-from infer_jax.verbs import frontier_search as grids, inputs, pictures
+from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.runs import stored_bytes
 
@@ -367,16 +368,13 @@ def _half(x: float) -> float:
     return 0.5 * x
 
 
-def frontier_of(point: Point, setup: inputs.Setup, count: int) -> list[Point]:
+def frontier_of(point: Point, count: int) -> list[Point]:
     """Points of the frontier of speed and cost of what was changed, evenly spaced in speed."""
     if not point.estimator.searches:
         raise refuse("along", count, "an estimator that searches the split: economics")
-    model = dataclasses.replace(setup.model, architecture=point.arch)
-    setup = dataclasses.replace(setup, model=model, hardware=point.hardware)
-    chips, batches = grids.gpu_axes(setup, None)
-    layouts = grids.searched_layouts(chips)
-    grid = grids.evaluate(point.estimator, setup, point.workload, layouts, batches)
-    front = grid.frontier()
+    shared = GridInputs(point.estimator, point.arch, point.hardware, point.workload)
+    layouts = searched_layouts(gpu_counts(point.hardware))
+    front = evaluate_layouts(shared, layouts, BATCHES).frontier()
     if not len(front):
         raise refuse("along", count, "a model that fits on some number of these chips")
     wanted = np.linspace(front.speed[-1], front.speed[0], count)

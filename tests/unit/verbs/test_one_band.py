@@ -7,10 +7,10 @@ import pytest
 
 import infer_jax as ij
 from experiments._validation import board
+from infer_jax.calibration.plan_unknowns import Unknowns
 from infer_jax.calibration.pooled.rows import BF16, PooledRow, ServedModel, StoredFormats
 from infer_jax.estimators.serving import ServingWorkload
 from infer_jax.physics.chance import ratio
-from infer_jax.verbs.plan_confidence import Unknowns
 
 TENTH = 1.2815515655446004  # normal score beyond which a tenth lies
 NAMES = ("tpot", "ttft")

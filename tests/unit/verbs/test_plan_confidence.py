@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from infer_jax.calibration.plan_unknowns import Unknowns
 from infer_jax.physics.chance import ratio
 from infer_jax.planning import Requirements
 from infer_jax.verbs.inputs import system_of
-from infer_jax.verbs.plan_confidence import Unknowns
 from infer_jax.verbs.plan_search import Question, plan_system
 from infer_jax.verbs.requests import read_requests
 
