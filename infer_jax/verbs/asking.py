@@ -10,9 +10,9 @@ from typing import ForwardRef, ParamSpec, TypeVar, get_args, get_origin
 
 from infer_jax.errors import InputError
 from infer_jax.results.numbers import is_truth
+from infer_jax.results.problems import refuse
 from infer_jax.results.wording import by_command
 from infer_jax.verbs.option import SpreadTokens, Time, ValueKind, kind_of, type_of
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.texts import MissingUnitError
 
 P = ParamSpec("P")

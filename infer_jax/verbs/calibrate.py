@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 from infer_jax import verbs
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
 from infer_jax.verbs.options import ModelLike
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def calibrate(
     >>> low < fit.server.fit.values["decode_factor"] < high
     True
     """
+    from infer_jax.calibration.benches import benches
     from infer_jax.calibration.profile import profile_text
     from infer_jax.calibration.replayed import calibrate_requests
     from infer_jax.calibration.runs import drafting_runs, engine_of
@@ -87,7 +88,6 @@ def calibrate(
     from infer_jax.catalog.files import write_text
     from infer_jax.catalog.measurements import read_runs
     from infer_jax.verbs import inputs, pictures
-    from infer_jax.verbs.calibrate_requests import benches
     from infer_jax.verbs.runs import agree
 
     target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
@@ -112,8 +112,8 @@ def calibrate(
     if start.engine_name:
         start = start.for_engine(engine_of(runs))
     names = ([parameter] if isinstance(parameter, str) else list(parameter or ())) or None
-    logs = benches(runs, setup, start, prompts)
     arch, machine = setup.model.architecture, setup.hardware
+    logs = benches(runs, arch, machine, start, prompts)
     why_not = logs if isinstance(logs, str) else None
     if why_not is not None and prompts is not None:
         raise refuse("prompts", prompts, f"with runs that are replayed: {why_not}")

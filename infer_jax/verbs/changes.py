@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.specs import leaves
-from infer_jax.verbs.problems import refuse
 
 HEADS = ("arch", "hardware", "estimator")
 Scaled = Callable[[float], float]  # from the old value to the new

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from infer_jax.results.problems import refuse
 from infer_jax.results.wording import by_command
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
-from infer_jax.verbs.problems import refuse
 
 if TYPE_CHECKING:
     from infer_jax.verbs.chip_result import ChipResult

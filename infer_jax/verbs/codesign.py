@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Union
 
 from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.results.wording import by_command
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, seconds_of
-from infer_jax.verbs.problems import refuse
 
 if TYPE_CHECKING:
     from infer_jax.design.toml import DesignSpec

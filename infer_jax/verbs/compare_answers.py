@@ -8,11 +8,11 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.estimators.serving import Deployment, ServerEstimate
 from infer_jax.results import option
 from infer_jax.results.numbers import quantity
+from infer_jax.results.problems import ask, refuse
 from infer_jax.specs import UNBOUNDED, Arrivals, Plan, Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
 from infer_jax.verbs.drafts import evaluated
-from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
 
 

@@ -17,11 +17,11 @@ from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Rows, Section, Table, number, option
 from infer_jax.results.numbers import digits, quantity
+from infer_jax.results.problems import refuse
 from infer_jax.results.wording import term
 from infer_jax.specs import Output, Workload, outputs
 from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.limits import is_known, is_overloaded
-from infer_jax.verbs.problems import refuse
 
 PRINTED = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some

@@ -17,13 +17,12 @@ from infer_jax.estimators.serving import ServerEstimate, Serving, shape
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.physics.speculation import acceptance_by_position, heads_acceptance
 from infer_jax.results import option
+from infer_jax.results.problems import ask, refuse
+from infer_jax.servers.drafting import Drafting
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.typed_jax import trees
 from infer_jax.verbs import inputs
-from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
-
-MAX_DRAFTS = 5  # tokens drafted for a pass at most
 
 
 class DraftOptions(NamedTuple):
@@ -32,31 +31,6 @@ class DraftOptions(NamedTuple):
     draft: str | None = None
     acceptance: float | str | None = None
     heads: bool = False
-
-
-class Drafting(NamedTuple):
-    """The drafter (``None``: the model's own heads), acceptance by position, and notes.
-
-    ``count``: tokens drafted for each request in a pass of a replay.
-    """
-
-    draft: Architecture | None
-    acceptance: np.ndarray | float
-    notes: list[str]
-    count: int = 0
-
-    @property
-    def words(self) -> str:
-        """What a pass of a replay does, in words."""
-        count = "1 draft" if self.count == 1 else f"{self.count} drafts"
-        return f"a pass verifies {count} and one token more of each request that decodes"
-
-    @property
-    def counts(self) -> list[float]:
-        """The numbers of drafted tokens to try, 0 among them."""
-        curve = np.asarray(self.acceptance)
-        most = MAX_DRAFTS if curve.ndim == 0 else min(MAX_DRAFTS, len(curve))
-        return [float(d) for d in range(most + 1)]
 
 
 def drafting(model: Model, wanted: DraftOptions) -> Drafting | None:

@@ -16,12 +16,12 @@ from infer_jax.plots.timeline import StackedTime, plot_timeline
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number, option
 from infer_jax.results.numbers import digits, quantity, size
 from infer_jax.results.parts import ANSWERS
+from infer_jax.results.problems import refuse
 from infer_jax.results.wording import term
 from infer_jax.specs import Experts, Plan, outputs
 from infer_jax.specs.plan import LAYOUTS
 from infer_jax.verbs import inputs, limits, pictures
 from infer_jax.verbs.drafts import DraftedEstimate
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.requests import RequestOptions
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed

@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from infer_jax import verbs
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, Number, Option, above_zero, either, seconds_of
-from infer_jax.verbs.problems import refuse
 
 USUAL_TTFT, START = 2.0, 120.0  # s
 GOODPUT = Number(0.5, 0.9999, what="a share of the requests")

@@ -24,11 +24,11 @@ from infer_jax.planning import Layout, Requirements
 from infer_jax.planning.instances import PlannedServer, degrees, instance_estimates
 from infer_jax.results import option
 from infer_jax.results.numbers import size
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import inputs
 from infer_jax.verbs.fleet_policies import Fleet
 from infer_jax.verbs.fleet_result import FleetResult
 from infer_jax.verbs.inputs import Setup
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import check_split
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from infer_jax import verbs
 from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import PROBABILITY, Option, above_zero, count, seconds_of
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.texts import unique_texts
 
 

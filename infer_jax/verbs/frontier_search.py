@@ -16,12 +16,12 @@ from infer_jax.estimators.economics.axes import (
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.planning import layouts
 from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.frontier_result import FrontierResult
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.option import either
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
 PAPERS = "economics.level4"  # the estimator of the economics paper

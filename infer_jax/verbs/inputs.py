@@ -14,12 +14,12 @@ from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import Serving
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.results.wording import by_command
 from infer_jax.specs import Architecture, Experts, Hardware, Plan, Workload
 from infer_jax.specs.fields import fresh
 from infer_jax.verbs.changes import HEADS, Changes
 from infer_jax.verbs.options import HardwareLike as HardwareLike, ModelLike as ModelLike, RentsLike
-from infer_jax.verbs.problems import refuse
 
 BEST = "serving"  # the estimator of a given layout, where none is asked for
 SEARCHING = "economics"  # the estimator that searches the layout of a number of GPUs

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from infer_jax import verbs
 from infer_jax.results import option
+from infer_jax.results.problems import ask, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
-from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 
 PHASES = ("prefill", "decode")

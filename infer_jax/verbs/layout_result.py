@@ -11,10 +11,10 @@ from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, percent
 from infer_jax.results.numbers import digits, quantity, size
+from infer_jax.results.problems import refuse
 from infer_jax.specs import Architecture, Dense, Torus
 from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.layout import WEIGHTS
-from infer_jax.verbs.problems import refuse
 
 ESTIMATOR = "partitioning.planned"
 LAYOUT = (

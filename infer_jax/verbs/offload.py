@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from infer_jax import estimators, verbs
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, OneOf, Option, look_up, seconds_of
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
 COMPRESSIONS = OneOf(("none", "weights", "cache", "both"))

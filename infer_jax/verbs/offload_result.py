@@ -16,9 +16,9 @@ from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, percent
 from infer_jax.results.numbers import quantity, size
+from infer_jax.results.problems import refuse
 from infer_jax.specs import Architecture, Hardware, Workload
 from infer_jax.verbs import inputs, limits, pictures
-from infer_jax.verbs.problems import refuse
 
 TIERS = ("gpu", "cpu", "disk")
 KINDS = ("weights", "cache", "hidden")

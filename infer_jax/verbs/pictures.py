@@ -12,9 +12,9 @@ from infer_jax.plots.plan_chart import PlanChart
 from infer_jax.plots.rendering import KINDS, FigureResult, date_caption, picture_endings, rent
 from infer_jax.results import option
 from infer_jax.results.numbers import count
+from infer_jax.results.problems import refuse
 from infer_jax.specs import Hardware, Workload
 from infer_jax.verbs.inputs import HardwareLike, Setup
-from infer_jax.verbs.problems import refuse
 
 Place = str | os.PathLike[str]
 Names = Place | Sequence[Place]  # of files

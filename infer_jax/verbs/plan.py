@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from infer_jax import verbs
 from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import (
@@ -17,7 +18,6 @@ from infer_jax.verbs.option import (
     look_up,
 )
 from infer_jax.verbs.options import HardwareLike
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.texts import unique_texts
 
 if TYPE_CHECKING:

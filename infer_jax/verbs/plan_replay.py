@@ -20,12 +20,12 @@ from infer_jax.replays import Requests, Rules, replay
 from infer_jax.replays.loops import checked, sizes_of
 from infer_jax.replays.requests import ArrivingRequests, drawn_arrivals
 from infer_jax.results.numbers import digits
+from infer_jax.servers.cluster import pools_of
+from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of
+from infer_jax.servers.stream import RequestStream, with_drafts
 from infer_jax.verbs.plan_columns import TIMES
 from infer_jax.verbs.plan_search import Plans, Question, search_on
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.replay_cluster import pools_of
-from infer_jax.verbs.replay_requests import RequestStream, with_drafts
-from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
 
 COUNT = 5  # plans that are replayed
 ARRIVALS, WAVES = 2000, 10  # requests of a replay: that arrive; for each one in flight

@@ -31,11 +31,11 @@ from infer_jax.planning import (
 )
 from infer_jax.planning.layout import largest
 from infer_jax.results import option
+from infer_jax.results.problems import ask, refuse
+from infer_jax.servers.drafting import Drafting
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs
-from infer_jax.verbs.drafts import Drafting
 from infer_jax.verbs.inputs import HardwareLike, ModelLike, Setup
-from infer_jax.verbs.problems import ask, refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.requests import RequestOptions
 

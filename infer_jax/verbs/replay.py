@@ -4,11 +4,11 @@ from typing import Annotated
 
 from infer_jax import verbs
 from infer_jax.results import option
+from infer_jax.results.problems import check_name, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, Option, above_zero, count, either, seconds_of
 from infer_jax.verbs.options import WHOLE
-from infer_jax.verbs.problems import check_name, refuse
 
 FLAGS = ("--concurrency", "--max-concurrency")
 RATE = above_zero("a rate", why="; N at once are a concurrency of N for N prompts")
@@ -125,11 +125,11 @@ def replay(
     import numpy as np
 
     from infer_jax.engines import ENGINES
+    from infer_jax.servers.instance import Sizes
+    from infer_jax.servers.stream import with_drafts
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs, pictures, progress, replay_checks as checks
     from infer_jax.verbs.drafts import DraftOptions
-    from infer_jax.verbs.replay_requests import drafts_of, request_stream, with_drafts
-    from infer_jax.verbs.replay_server import Sizes
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, None, set, engine_version)
     check_name("engine", engine, ENGINES)
@@ -149,10 +149,10 @@ def replay(
         other = f"{model.engine_name}, which {name} is of, or another {option('estimator')}"
         raise refuse("engine", engine, other)
     drafts = either(drafts, float(plan.drafts) or None)
-    drafted = drafts_of(setup.model, drafts, DraftOptions(draft, acceptance, heads))
+    drafted = checks.drafts_of(setup.model, drafts, DraftOptions(draft, acceptance, heads))
     if enable_prefix_caching is None and (drafted is not None or float(plan.attention_dp) > 1):
         enable_prefix_caching = False  # which schedulers look up, and the replay of these does not
-    stream = request_stream(
+    stream = checks.request_stream(
         trace=trace, isl=isl, osl=osl, range_ratio=range_ratio, caching=enable_prefix_caching,
         prefix_len=prefix_len, num_prefixes=num_prefixes, concurrency=concurrency,
         rate=request_rate, burstiness=burstiness, ramp_up=ramp_up,

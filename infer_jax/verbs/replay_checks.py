@@ -1,11 +1,14 @@
-"""What a replay is of: its estimator, plan and servers, checked before a request is drawn."""
+"""What a replay is of: its plan, servers, requests and drafts, checked before one is drawn."""
 
+import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from infer_jax import legal
 from infer_jax.catalog import Model
+from infer_jax.catalog.traces import read_trace
 from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, Serving
@@ -13,14 +16,15 @@ from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import Layout, PlanPool
 from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.results import option
+from infer_jax.results.problems import ask, check_name, refuse
+from infer_jax.servers.cluster import ReplayedCluster, pools_of
+from infer_jax.servers.drafting import Drafting
+from infer_jax.servers.instance import Sizes, server_of, with_host
+from infer_jax.servers.stream import ISL, OSL, RequestStream
 from infer_jax.specs import Architecture
 from infer_jax.verbs import inputs
-from infer_jax.verbs.drafts import Drafting
+from infer_jax.verbs.drafts import DraftOptions, drafting
 from infer_jax.verbs.option import either
-from infer_jax.verbs.problems import ask, check_name, refuse
-from infer_jax.verbs.replay_cluster import ReplayedCluster, pools_of
-from infer_jax.verbs.replay_requests import RequestStream
-from infer_jax.verbs.replay_server import Sizes, server_of, with_host
 from infer_jax.verbs.split import LayoutOptions, check_split
 
 
@@ -106,7 +110,9 @@ def cluster_of(
             raise refuse("ep", ranks, f"1 with {option('draft')}: {heads}")
         router = router or ENGINES[model.engine_name].router
     server = server_of(model, arch, hardware, degrees, sizes, tokens, drafts)
-    return ReplayedCluster(with_host(server, sizes.host, setup, tp, tokens), plan, router)
+    return ReplayedCluster(
+        with_host(server, sizes.host, setup.system.name, tp, tokens), plan, router
+    )
 
 
 def check_run(
@@ -147,3 +153,80 @@ def check_context(model: Model, stream: RequestStream, count: int) -> None:
         tokens = f"{isl:.12g} tokens in and {osl:.12g} out"
         allowed = rule.allowed() + inputs.context_hint()
         raise InputError(trace.file, f"request {worst + 1} by arrival", tokens, allowed)
+
+
+def request_stream(
+    *,
+    trace: str | os.PathLike[str] | None = None,
+    isl: float | None = None,
+    osl: float | None = None,
+    range_ratio: float | None = None,
+    caching: bool | None = None,
+    prefix_len: float | None = None,
+    num_prefixes: float | None = None,
+    **arrivals: Any,
+) -> RequestStream:
+    """The requests that options ask for; ``arrivals``: when they come, as ``RequestStream`` has it.
+
+    ``caching``: whether prompts are looked up in the cache; None: if they begin alike, as engines
+    do by themselves.
+
+    Raises:
+        InputError: lengths beside a trace, prefixes without a length, a cache of prompts that
+            share nothing, a trace that cannot be read, requests without a time to come, or what
+            belongs to drawn arrivals without these.
+    """
+    if prefix_len is None and num_prefixes is not None:
+        raise refuse("num_prefixes", num_prefixes, f"with {option('prefix_len')}")
+    read = None
+    if trace is not None:
+        lengths = {"isl": isl, "osl": osl, "range_ratio": range_ratio, "prefix_len": prefix_len}
+        for name, value in lengths.items():
+            if value is not None:
+                raise refuse(name, value, f"{option('trace')} or lengths, not both")
+        read = read_trace(trace)
+        isl, osl = read.isl.mean(), read.osl.mean()
+    alike = prefix_len is not None if read is None else bool(read.hashes)
+    if caching and not alike:
+        allowed = f"with {option('prefix_len')}, or a {option('trace')} that hashes its prompts"
+        raise refuse("enable_prefix_caching", "yes", f"{allowed}, as Mooncake's")
+    stream = RequestStream(
+        isl=either(isl, ISL), osl=either(osl, OSL), ratio=either(range_ratio, 1.0), trace=read,
+        caching=either(caching, alike), prefix=int(either(prefix_len, 0)),
+        prefixes=int(either(num_prefixes, 1)), **arrivals,
+    )  # fmt: skip
+    if stream.concurrency is None and stream.rate is None and not stream.timed:
+        ways = f"{option('concurrency', 64)}, or {option('request_rate', 8)}, or "
+        ways += f"{option('trace')} FILE with times"
+        raise ask("concurrency", "When do requests come?", ways)
+    burstiness = None if stream.burstiness == 1.0 else stream.burstiness
+    for name, value in {"ramp_up": stream.ramp_up, "burstiness": burstiness}.items():
+        if value is not None and stream.rate is None:
+            raise refuse(name, value, f"with {option('request_rate')}")
+        if value is not None and stream.timed:
+            allowed = f"without {option('trace')}: its requests come as they were recorded"
+            raise refuse(name, value, allowed)
+    return stream
+
+
+def drafts_of(model: Model, count: float | None, drafter: DraftOptions) -> Drafting | None:
+    """The drafts that options ask for; None where they ask for none.
+
+    Raises:
+        InputError: drafts without an acceptance or the other way round, more than the curve of
+            acceptance has.
+    """
+    if count is not None and drafter.acceptance is None:
+        ways = f"{option('acceptance', 0.7)}, or a file"
+        raise ask("acceptance", "How many drafts are accepted?", ways)
+    made = drafting(model, drafter)
+    if made is None:
+        return None
+    if count is None:
+        question = "How many tokens does a pass draft for each request?"
+        raise ask("drafts", question, option("drafts", 3))
+    if np.ndim(made.acceptance) and count > len(np.asarray(made.acceptance)):
+        positions = len(np.asarray(made.acceptance))
+        allowed = f"at most {positions}: of later positions no acceptance is known"
+        raise refuse("drafts", count, allowed)
+    return made._replace(count=int(count))

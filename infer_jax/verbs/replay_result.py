@@ -16,12 +16,12 @@ from infer_jax.plots.style import Figure
 from infer_jax.replays.runs import STATISTICS, ReplayRun, TimeStatistic, statistic
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, option
 from infer_jax.results.numbers import digits, or_unknown
+from infer_jax.servers.cluster import ReplayedCluster
+from infer_jax.servers.instance import ReplayedInstance
+from infer_jax.servers.stream import RequestStream
 from infer_jax.verbs import pictures
 from infer_jax.verbs.limits import unlikely_times
 from infer_jax.verbs.option import either
-from infer_jax.verbs.replay_cluster import ReplayedCluster
-from infer_jax.verbs.replay_requests import RequestStream
-from infer_jax.verbs.replay_server import ReplayedInstance
 
 TIMES = {  # the times of a request
     "ttft": "time to first token",

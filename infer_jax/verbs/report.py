@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 from infer_jax import verbs
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.texts import unique_texts
 

@@ -11,12 +11,12 @@ from infer_jax.estimators import VARIANTS, Estimate, Estimator
 from infer_jax.planning import USUAL_TTFT, Choice, PlanPool
 from infer_jax.planning.pricing import excess_of, plan_outputs
 from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.option import either
 from infer_jax.verbs.plan_search import Question, considered, frontiers, plans
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.report_answers import Report, deployed
 from infer_jax.verbs.split import LayoutOptions, plan_of
 

@@ -10,10 +10,10 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.estimators.serving.workload import requests as serving_requests
 from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.specs import Arrivals, Plan, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.texts import tokens
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Annotated
 
 from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, count, either
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import busy
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from infer_jax.estimators.serving.plan import deployment
 from infer_jax.plots.style import Figure, name_of
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 from infer_jax.results import Column, Notes, Section, option, table
+from infer_jax.results.problems import refuse
 from infer_jax.silicon.accelerator import Accelerator
 from infer_jax.specs import Architecture, Experts, Hierarchy, Plan, leaves
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, pictures
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.runs import stored_bytes
 
 FRONTIER_AXES = ("tpot", "cost")

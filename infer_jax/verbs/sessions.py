@@ -51,8 +51,8 @@ def sessions(
     """
     from infer_jax.arrivals.description import read_traffic
     from infer_jax.estimators.serving.plan import deployment
+    from infer_jax.results.problems import refuse
     from infer_jax.verbs import inputs
-    from infer_jax.verbs.problems import refuse
     from infer_jax.verbs.sessions_result import SessionsResult, read_tiers
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, None, set)

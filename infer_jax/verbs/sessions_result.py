@@ -20,9 +20,9 @@ from infer_jax.physics.scheduling.session_cache import (
     tier_hits,
 )
 from infer_jax.results import Column, Notes, Result, Row, Rows, Section, option
+from infer_jax.results.problems import refuse
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 from infer_jax.verbs.inputs import Setup
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.texts import number
 
 USUAL = 0.7  # of what a replica serves without a cache

@@ -10,10 +10,10 @@ from infer_jax.estimators.serving import Deployment
 from infer_jax.planning import Layout, PlanPool, layouts, read_pools
 from infer_jax.results import option
 from infer_jax.results.numbers import quantity
+from infer_jax.results.problems import ask, refuse
 from infer_jax.specs import Architecture, Plan
 from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.option import either
-from infer_jax.verbs.problems import ask, refuse
 
 PRINTED = 'as `plan` prints it: "TP4 DP2 EP8" or "2 x TP4", or an engine\'s flags: "-tp 4"'
 LARGEST = 128  # chips up to which a refusal names layouts that run

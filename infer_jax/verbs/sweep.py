@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional, Union
 
 from infer_jax import estimators, sweeps
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Number, Option
-from infer_jax.verbs.problems import refuse
 from infer_jax.verbs.progress import bar
 
 if TYPE_CHECKING:

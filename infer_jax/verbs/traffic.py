@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from infer_jax import verbs
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Number, Option
-from infer_jax.verbs.problems import refuse
 
 PERIOD = Number(1.0, 7 * 86400.0, what="seconds")
 

@@ -29,8 +29,8 @@ def tree_of(path: Path) -> ast.Module:
 # a room may import from those before it
 ORDER = ("errors", "on_demand", "typed_jax", "compiling", "bibtex", "results", "specs", "catalog",
          "physics", "legal", "footprint", "arrivals", "replays", "engines", "estimators",
-         "silicon", "doctor", "plots", "sweeps", "planning", "fleets", "launch", "calibration",
-         "rollouts", "kernel_timing", "design", "pages", "verbs", "cli")  # fmt: skip
+         "silicon", "doctor", "plots", "sweeps", "planning", "servers", "fleets", "launch",
+         "calibration", "rollouts", "kernel_timing", "design", "pages", "verbs", "cli")  # fmt: skip
 OPTIONAL = {"matplotlib", "flax", "optax", "optimistix", "pyarrow", "scipy", "pandas", "yaml"}
 OPTIONAL |= {"jinja2", "vl_convert"}
 # kinds of attention, their laws and cores by name

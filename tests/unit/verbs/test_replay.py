@@ -18,9 +18,9 @@ from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.replays.requests import drawn_arrivals, drawn_lengths
 from infer_jax.replays.runs import BATCHES, statistic
+from infer_jax.servers.instance import Sizes, server_of
 from infer_jax.specs import spec
-from infer_jax.verbs.replay_requests import request_stream
-from infer_jax.verbs.replay_server import Sizes, server_of
+from infer_jax.verbs.replay_checks import request_stream
 from tests.cli.running import answer, as_command
 
 TRACE = Path(__file__).parents[2] / "data" / "traces" / "llmservingsim_run.jsonl"

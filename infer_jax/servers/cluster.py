@@ -31,10 +31,10 @@ from infer_jax.replays import (
 from infer_jax.replays.requests import ArrivingRequests
 from infer_jax.replays.runs import Gaps, ReplayRun, Series, gaps_of
 from infer_jax.results import Fact
+from infer_jax.results.problems import refuse
+from infer_jax.servers.drafting import Drafting
+from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of
 from infer_jax.specs import Architecture, Hardware
-from infer_jax.verbs.drafts import Drafting
-from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, server_of
 
 COLUMNS = ("arrival", "admitted", "first", "last", "preempted", "cached")  # of requests
 

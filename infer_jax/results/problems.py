@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from infer_jax.errors import InputError, MissingOptionError
-from infer_jax.results import option
+from infer_jax.results.wording import option
 
 
 def refuse(name: str, value: object, allowed: str) -> InputError:

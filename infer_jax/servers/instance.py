@@ -27,10 +27,9 @@ from infer_jax.replays import Log, Rules, has_prefix_cache
 from infer_jax.replays.runs import Series
 from infer_jax.results import option
 from infer_jax.results.numbers import size
+from infer_jax.results.problems import refuse
+from infer_jax.servers.drafting import Drafting
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
-from infer_jax.verbs.drafts import Drafting
-from infer_jax.verbs.inputs import Setup
-from infer_jax.verbs.problems import refuse
 
 
 @dataclass(frozen=True)
@@ -221,30 +220,32 @@ def _priced(
 
 
 def with_host(
-    server: ReplayedInstance, gib: float | None, setup: Setup, tp: float, mean_tokens: float
+    server: ReplayedInstance, gib: float | None, system: str, tp: float, mean_tokens: float
 ) -> ReplayedInstance:
     """The server with ``gib`` GiB of host memory for blocks that leave its cache.
 
     Each of ``tp`` GPUs has a link of its own and its part of a block, where KV heads and latent
-    caches may be copies. Blocks are those of a request of ``mean_tokens`` tokens.
+    caches may be copies. Blocks are those of a request of ``mean_tokens`` tokens; ``system``: its
+    name.
 
     Raises:
         InputError: rules that keep no prompts, or a system without a link to its host.
     """
     if gib is None:
         return server
-    link = float(setup.hardware.host.link_bandwidth)
+    context = server.pass_.context
+    link = float(context.hardware.host.link_bandwidth)
     allowed = ""
     if not has_prefix_cache(server.rules) or not server.engine.host_memory:
         allowed = "with vllm's or trtllm's rules: host memory of sglang's tree is not replayed"
     elif not link > 0.0:
         change = f"{option('set')} hardware.host.link_bandwidth=55e9 gives it one, in bytes/s"
-        allowed = f"a system with a link to its host, not {setup.system.name}: {change}"
+        allowed = f"a system with a link to its host, not {system}: {change}"
     if allowed:
         raise refuse("kv_offloading_size", gib, allowed)
     block = float(server.rules.block)
     tokens, ranks = jnp.asarray(max(mean_tokens, block)), jnp.asarray(tp)
-    layers = server.pass_.context.shape.layers
+    layers = context.shape.layers
     row = layers.attention
     layer = layers.count * (row.cache_bytes(tokens, ranks) + row.state_bytes(ranks))
     held = jnp.sum(layer, axis=-1) / tokens * block

@@ -1,15 +1,12 @@
 """The requests of a replay, of a trace or drawn as benchmarks draw them, and their drafts."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from infer_jax.catalog import Model
-from infer_jax.catalog.traces import BLOCK, Trace, read_trace
+from infer_jax.catalog.traces import BLOCK, Trace
 from infer_jax.replays import drawn_drafts
 from infer_jax.replays.requests import (
     ArrivingRequests,
@@ -18,9 +15,8 @@ from infer_jax.replays.requests import (
     shortest,
 )
 from infer_jax.results import option
-from infer_jax.verbs.drafts import Drafting, DraftOptions, drafting
-from infer_jax.verbs.option import either
-from infer_jax.verbs.problems import ask, refuse
+from infer_jax.results.problems import refuse
+from infer_jax.servers.drafting import Drafting
 
 ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws them
 PROMPTS = 1000  # requests of a run where not given, as there
@@ -79,7 +75,7 @@ class RequestStream:
         text = f"{requests} requests"
         if self.trace is not None:
             text += f" of {Path(self.trace.file).name}"
-        flight = f"{either(self.concurrency, 0.0):g} in flight"
+        flight = f"{self.concurrency or 0.0:g} in flight"
         if self.rate is None:
             return text if self.concurrency is None else f"{text}, {flight}"
         ramp = "" if self.ramp_up is None else f"{self.ramp_up:g} to "
@@ -111,7 +107,7 @@ class RequestStream:
         Raises:
             InputError: more than the trace has, or than a run may have.
         """
-        flight = either(self.concurrency, 0.0)
+        flight = self.concurrency or 0.0
         turns = TURNS if prompts is None and self.rate is None and self.trace is None else 1
         if turns * flight > MAX_REQUESTS:
             each = f", or {option('prompts')}: a run has {TURNS} for each of them"
@@ -121,8 +117,8 @@ class RequestStream:
             if prompts is not None and prompts > len(self.trace):
                 allowed = f"at most the {len(self.trace)} requests of the trace"
                 raise refuse("prompts", prompts, allowed)
-            return int(either(prompts, len(self.trace)))
-        return int(either(prompts, TURNS * flight if self.rate is None else PROMPTS))
+            return int(prompts or len(self.trace))
+        return int(prompts or (TURNS * flight if self.rate is None else PROMPTS))
 
     def draw(self, prompts: int, seed: Sequence[int]) -> ArrivingRequests:
         """The requests of one run: the first ``prompts`` of a trace, or drawn by a seed."""
@@ -151,60 +147,6 @@ class RequestStream:
         return ArrivingRequests(times, isl, osl, hashes, length=length)
 
 
-def request_stream(
-    *,
-    trace: str | os.PathLike[str] | None = None,
-    isl: float | None = None,
-    osl: float | None = None,
-    range_ratio: float | None = None,
-    caching: bool | None = None,
-    prefix_len: float | None = None,
-    num_prefixes: float | None = None,
-    **arrivals: Any,
-) -> RequestStream:
-    """The requests that options ask for; ``arrivals``: when they come, as ``RequestStream`` has it.
-
-    ``caching``: whether prompts are looked up in the cache; None: if they begin alike, as engines
-    do by themselves.
-
-    Raises:
-        InputError: lengths beside a trace, prefixes without a length, a cache of prompts that
-            share nothing, a trace that cannot be read, requests without a time to come, or what
-            belongs to drawn arrivals without these.
-    """
-    if prefix_len is None and num_prefixes is not None:
-        raise refuse("num_prefixes", num_prefixes, f"with {option('prefix_len')}")
-    read = None
-    if trace is not None:
-        lengths = {"isl": isl, "osl": osl, "range_ratio": range_ratio, "prefix_len": prefix_len}
-        for name, value in lengths.items():
-            if value is not None:
-                raise refuse(name, value, f"{option('trace')} or lengths, not both")
-        read = read_trace(trace)
-        isl, osl = read.isl.mean(), read.osl.mean()
-    alike = prefix_len is not None if read is None else bool(read.hashes)
-    if caching and not alike:
-        allowed = f"with {option('prefix_len')}, or a {option('trace')} that hashes its prompts"
-        raise refuse("enable_prefix_caching", "yes", f"{allowed}, as Mooncake's")
-    stream = RequestStream(
-        isl=either(isl, ISL), osl=either(osl, OSL), ratio=either(range_ratio, 1.0), trace=read,
-        caching=either(caching, alike), prefix=int(either(prefix_len, 0)),
-        prefixes=int(either(num_prefixes, 1)), **arrivals,
-    )  # fmt: skip
-    if stream.concurrency is None and stream.rate is None and not stream.timed:
-        ways = f"{option('concurrency', 64)}, or {option('request_rate', 8)}, or "
-        ways += f"{option('trace')} FILE with times"
-        raise ask("concurrency", "When do requests come?", ways)
-    burstiness = None if stream.burstiness == 1.0 else stream.burstiness
-    for name, value in {"ramp_up": stream.ramp_up, "burstiness": burstiness}.items():
-        if value is not None and stream.rate is None:
-            raise refuse(name, value, f"with {option('request_rate')}")
-        if value is not None and stream.timed:
-            allowed = f"without {option('trace')}: its requests come as they were recorded"
-            raise refuse(name, value, allowed)
-    return stream
-
-
 def with_drafts(
     drafts: Drafting | None, requests: ArrivingRequests, seed: float, run: int
 ) -> ArrivingRequests:
@@ -214,26 +156,3 @@ def with_drafts(
     random = np.random.default_rng((int(seed), run, DRAFTS))
     passes = drawn_drafts(requests.output, drafts.acceptance, drafts.count, random)
     return requests._replace(drafts=passes)
-
-
-def drafts_of(model: Model, count: float | None, drafter: DraftOptions) -> Drafting | None:
-    """The drafts that options ask for; None where they ask for none.
-
-    Raises:
-        InputError: drafts without an acceptance or the other way round, more than the curve of
-            acceptance has.
-    """
-    if count is not None and drafter.acceptance is None:
-        ways = f"{option('acceptance', 0.7)}, or a file"
-        raise ask("acceptance", "How many drafts are accepted?", ways)
-    made = drafting(model, drafter)
-    if made is None:
-        return None
-    if count is None:
-        question = "How many tokens does a pass draft for each request?"
-        raise ask("drafts", question, option("drafts", 3))
-    if np.ndim(made.acceptance) and count > len(np.asarray(made.acceptance)):
-        positions = len(np.asarray(made.acceptance))
-        allowed = f"at most {positions}: of later positions no acceptance is known"
-        raise refuse("drafts", count, allowed)
-    return made._replace(count=int(count))
