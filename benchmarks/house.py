@@ -27,11 +27,11 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 11_378,
-    "lines of code of the package": 40_892,
-    "lines of the package": 70_940,
-    "files of the package": 477,
-    "lines of experiments": 10_740,
+    "lines of code of the front": 10_481,
+    "lines of code of the package": 40_909,
+    "lines of the package": 71_034,
+    "files of the package": 485,
+    "lines of experiments": 10_742,
     "lines of tests": 32_114,
     "functions and classes with bare names": 8,
     "files that use private modules of JAX": 1,
