@@ -10,8 +10,8 @@ import numpy as np
 from jax.scipy.special import ndtri
 
 from infer_jax.arrivals.traffic import LEVELS, Sessions, Traffic, surge_dispersion
-from infer_jax.catalog import traffic_file
 from infer_jax.catalog.traces import Trace, read_trace
+from infer_jax.catalog.traffic_file import read_description
 from infer_jax.errors import InputError
 
 HOUR = 3600.0
@@ -161,11 +161,8 @@ def read_traffic(path: str | os.PathLike[str], period: float = HOUR) -> Traffic:
         InputError: as ``read_trace``; a description with an unknown key or a wrong number.
     """
     if Path(path).suffix == ".toml":
-        values = dict(traffic_file.read_description(path))
-        sessions = values.pop("sessions", None)
-        if isinstance(sessions, dict):
-            values["sessions"] = Sessions.of(**sessions)
-        return Traffic.of(**values)
+        fields, sessions = read_description(path)
+        return Traffic.of(**fields, sessions=Sessions.of(**sessions) if sessions else None)
     return describe(read_trace(path, skip_damaged=True), period)
 
 
@@ -174,6 +171,6 @@ def rate_errors(traffic: Traffic) -> np.ndarray:
 
     sqrt(D r / T) of D the dispersion in a period of T seconds.
     """
-    rates, period = np.atleast_1d(np.asarray(traffic.rates)), float(traffic.period)
+    rates, period = np.asarray(traffic.rates), float(traffic.period)
     spread = np.asarray(traffic.dispersion(jnp.asarray(rates), period))
     return np.sqrt(spread * rates / period)

@@ -50,25 +50,20 @@ def figures(trace: Trace, period: float) -> dict[str, tuple[str, float]]:
 def compare_traces(real: Trace, drawn: Trace, period: float) -> list[Likeness]:
     """Figures of two traces side by side, those that both have.
 
+    The last are the largest difference of two distributions of lengths (Kolmogorov and Smirnov).
+
     Raises:
         InputError: a trace without times.
     """
     first, second = figures(real, period), figures(drawn, period)
-    return [
+    found = [
         Likeness(name, unit, value, second[name][1])
         for name, (unit, value) in first.items()
         if name in second
     ]
-
-
-def distance(real: np.ndarray, drawn: np.ndarray) -> float:
-    """The largest difference of two distributions (Kolmogorov and Smirnov), from 0 to 1.
-
-    >>> distance(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
-    0.0
-    """
-    one, two = np.sort(real), np.sort(drawn)
-    every = np.concatenate([one, two])
-    ranks = (np.searchsorted(x, every, side="right") / len(x) for x in (one, two))
-    first, second = ranks
-    return float(np.max(np.abs(first - second)))
+    for name, pair in (("prompts", (real.isl, drawn.isl)), ("outputs", (real.osl, drawn.osl))):
+        every = np.concatenate(pair)
+        one, two = (np.searchsorted(np.sort(x), every, side="right") / len(x) for x in pair)
+        apart = 100.0 * float(np.max(np.abs(one - two)))
+        found.append(Likeness(f"{name}, largest difference of shares", "%", 0.0, apart))
+    return found

@@ -71,6 +71,13 @@ class Traffic(Spec):
         """All periods, s."""
         return len(self.rates) * float(self.period)
 
+    @property
+    def span(self) -> str:
+        """All periods in words: 7 days, 36 hours."""
+        units = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+        unit, name = next(x for x in units if self.seconds >= 2 * x[0] or x[0] == 1.0)
+        return f"{self.seconds / unit:.3g} {name}"
+
     def dispersion(self, rate: Array | float, window: Array | float) -> Array:
         """Variance over mean of the requests in a window (s): 1 is Poisson.
 
@@ -128,6 +135,4 @@ def quantile(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
 def correlated(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:
     """Two rows of levels whose normal scores are correlated, of two that are independent."""
     one, two = np.asarray(ndtri(first)), np.asarray(ndtri(second))
-    return np.stack(
-        [first, np.asarray(ndtr(correlation * one + (1 - correlation**2) ** 0.5 * two))]
-    )
+    return np.stack([first, ndtr(correlation * one + (1 - correlation**2) ** 0.5 * two)])

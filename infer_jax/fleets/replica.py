@@ -57,30 +57,23 @@ class Service(NamedTuple):
         Linear in -log(1 - share) between percentiles and beyond the last, where tails are
         exponential; from 0 up to the median.
         """
-        times, depth = _from_zero(self.ttft_at), -jnp.log1p(-jnp.asarray(share))
-        depths = jnp.asarray((0.0, *DEPTHS), times.dtype)
-        beyond = jnp.maximum(depth - depths[-1], 0.0) * self._scale
+        depth, (times, depths, scale) = -jnp.log1p(-jnp.asarray(share)), self._tail
         inside = jnp.vectorize(lambda t: jnp.interp(depth, depths, t), signature="(k)->()")
-        return inside(times) + beyond
+        return inside(times) + jnp.maximum(depth - depths[-1], 0.0) * scale
 
     def share_within(self, time: Array) -> Array:
         """Share of the requests whose first token comes within ``time`` s; 0 where that is < 0."""
-        times = _from_zero(self.ttft_at)
-        depths = jnp.asarray((0.0, *DEPTHS), times.dtype)
+        times, depths, scale = self._tail
         inside = jnp.vectorize(lambda x, t: jnp.interp(x, t, depths), signature="(),(k)->()")
-        beyond = jnp.maximum(time - times[..., -1], 0.0) / self._scale
-        return -jnp.expm1(-(inside(time, times) + beyond))
+        return -jnp.expm1(-(inside(time, times) + jnp.maximum(time - times[..., -1], 0.0) / scale))
 
     @property
-    def _scale(self) -> Array:
-        """Seconds over which the chance of a longer TTFT falls e-fold, beyond the last level."""
+    def _tail(self) -> tuple[Array, Array, Array]:
+        """Percentiles from 0, their -log(1 - level), and seconds of an e-fold beyond the last."""
+        times = jnp.concatenate([jnp.zeros_like(self.ttft_at[..., :1]), self.ttft_at], axis=-1)
         slope = (self.ttft_at[..., -1] - self.ttft_at[..., -2]) / (DEPTHS[-1] - DEPTHS[-2])
-        return jnp.maximum(slope, SHARPEST * self.ttft_at[..., 0])
-
-
-def _from_zero(times: Array) -> Array:
-    """Percentiles with 0 before them."""
-    return jnp.concatenate([jnp.zeros_like(times[..., :1]), times], axis=-1)
+        scale = jnp.maximum(slope, SHARPEST * self.ttft_at[..., 0])
+        return times, jnp.asarray((0.0, *DEPTHS), times.dtype), scale
 
 
 class Replica(NamedTuple):
@@ -116,13 +109,21 @@ class Replica(NamedTuple):
 
     def rate_within(self, limits: ServiceLimits) -> Array:
         """The most requests/s within ``limits``; 0 where an idle replica breaks them."""
-        by_ttft = _inverse(self.service.ttft_within(limits.goodput), limits.ttft, self.service.rate)
-        return jnp.minimum(by_ttft, _inverse(self.service.tpot, limits.tpot, self.service.rate))
+        ttft = self.service.ttft_within(limits.goodput)
+        return self._most(ttft, limits.ttft, limits.tpot)
 
     def mean_rate_within(self, ttft: Array, tpot: Array) -> Array:
         """The most requests/s whose mean TTFT and TPOT are within limits."""
-        by_ttft = _inverse(self.service.ttft, ttft, self.service.rate)
-        return jnp.minimum(by_ttft, _inverse(self.service.tpot, tpot, self.service.rate))
+        return self._most(self.service.ttft, ttft, tpot)
+
+    def _most(self, times: Array, ttft: Array, tpot: Array) -> Array:
+        """The largest rate up to which neither ``times`` nor TPOT is above its limit, else 0."""
+        rates = list[Array]()
+        for values, limit in ((times, ttft), (self.service.tpot, tpot)):
+            rising = lax.cummax(values)
+            within = jnp.interp(limit, rising, self.service.rate)
+            rates.append(jnp.where(rising[0] <= limit, within, 0.0))
+        return jnp.minimum(*rates)
 
 
 def share_good(
@@ -150,12 +151,6 @@ def _read(columns: Columns, grid: Array, x: Array) -> Columns:
         return column[above - 1] + part * (column[above] - column[above - 1])
 
     return jax.tree.map(between, columns)
-
-
-def _inverse(times: Array, limit: Array, rates: Array) -> Array:
-    """The largest rate up to which no time is above a limit; 0 where the first one is."""
-    rising = lax.cummax(times)
-    return jnp.where(rising[0] <= limit, jnp.interp(limit, rising, rates), 0.0)
 
 
 def loads() -> np.ndarray:

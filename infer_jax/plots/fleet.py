@@ -1,7 +1,6 @@
 """Draws a fleet over days: what arrives, replicas of policies, their TTFT and dollars."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import partial
 from typing import Unpack
 
@@ -21,9 +20,10 @@ from infer_jax.plots.style import (
     readable,
     style,
     subplots,
+    write,
 )
+from infer_jax.plots.traffic import HOUR, draw_periods
 
-DAY, HOUR = 86_400.0, 3600.0
 # replicas and TTFT of periods, and USD a day, by policy
 Curves = Mapping[str, tuple[np.ndarray, np.ndarray, float]]
 
@@ -35,23 +35,20 @@ def plot_fleet(
     start: float,
     *,
     limit: float,
-    share: float,
+    limited: str,
     usd_per_hour: float,
     best: str,
     **words: Unpack[Words],
 ) -> Figure:
     """Requests/s, replicas, TTFT and dollars so far, by period.
 
-    ``policies``: the bound first, which is a grey area; ``limit`` of TTFT (s) that ``share`` of the
-    requests is to keep; ``best``: the policy that is drawn strongest; ``start``: seconds since
-    1970, or 0; ``words``: title and caption.
+    ``policies``: the bound first, which is a grey area; ``limit`` (s) of what is ``limited``, in
+    words; ``best``: the policy that is drawn strongest; ``start``: seconds since 1970, or 0;
+    ``words``: title and caption.
 
     Raises:
         InputError: matplotlib is missing.
     """
-    total = len(rates) * period
-    unit = DAY if total > 2 * DAY else HOUR
-    at = np.arange(len(rates) + 1) * period / unit
     looks, bound = _looks([*policies], best), next(iter(policies))
     with style():
         ratios = [0.7, 1.3] if is_slide() else [0.7, 1.4, 1.0, 0.9]
@@ -59,6 +56,7 @@ def plot_fleet(
             len(ratios), 1, height=8.4, sharex=True, height_ratios=ratios, **words
         )
         arriving, replicas, *others = axes
+        at = draw_periods(axes[-1], len(rates), period, start)
         arriving.stairs(rates, at, fill=True, color=SERIES[0], alpha=0.4)
         arriving.set(ylabel="requests/s", ylim=(0.0, None))
         for name, (wanted, ttft, daily) in policies.items():
@@ -74,13 +72,11 @@ def plot_fleet(
                 others[1].plot(at, usd, **look)
         replicas.set(ylabel="replicas", ylim=(0.0, None))
         scales = partial(np.multiply, usd_per_hour), partial(np.multiply, 1.0 / usd_per_hour)
-        rent = replicas.secondary_yaxis("right", functions=scales)
-        rent.set_ylabel("$ per hour")
+        replicas.secondary_yaxis("right", functions=scales).set_ylabel("$ per hour")
         if others:
-            _draw_limit(others[0], limit, share, policies)
+            _draw_limit(others[0], 1e3 * limit, limited, policies)
             others[1].set(ylabel="$ so far", ylim=(0.0, None))
             others[1].yaxis.set_major_formatter("{x:,.0f}")
-        _days(axes[-1], at, unit, start)
         replicas.figure.legend(loc="outside upper left", ncols=2)
     return figure
 
@@ -100,32 +96,14 @@ def _looks(names: list[str], best: str) -> dict[str, Options]:
     return looks
 
 
-def _draw_limit(axes: Axes, limit: float, share: float, policies: Curves) -> None:
+def _draw_limit(axes: Axes, limit: float, limited: str, policies: Curves) -> None:
     """TTFT on a logarithmic axis, its limit a line with words, and what is beyond it shaded."""
-    values = np.concatenate([ttft for _, ttft, _ in policies.values()])
-    low, high = 1e3 * values[values > 0].min(), 1e3 * max(values.max(), limit)
-    axes.set(yscale="log", ylabel=f"p{100 * share:.4g} TTFT, ms", ylim=(0.7 * low, 2.0 * high))
+    values = 1e3 * np.concatenate([ttft for _, ttft, _ in policies.values()])
+    low, high = values[values > 0].min(), max(values.max(), limit)
+    axes.set(yscale="log", ylabel=limited, ylim=(0.7 * low, 2.0 * high))
     readable(axes)
-    axes.axhspan(1e3 * limit, 2.0 * high, color=SERIES[1], alpha=0.07, linewidth=0)
-    axes.axhline(1e3 * limit, color=QUIET, linewidth=1.3, linestyle=(0, (4, 2)))
-    text = f"limit, {1e3 * limit:,.4g} ms"
-    axes.annotate(text, (1.0, 1e3 * limit), (-3, 2), xycoords=("axes fraction", "data"),
-                  textcoords="offset points", ha="right", va="bottom", fontsize=9, color=INK,
-                  bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
-                  zorder=6)  # fmt: skip
-
-
-def _days(axes: Axes, at: np.ndarray, unit: float, start: float) -> None:
-    """Name days in the middle of each, or hours; lines at midnight."""
-    axes.set_xlim(0.0, at[-1])
-    if unit == HOUR or not start:
-        axes.set_xlabel("days" if unit == DAY else "hours")
-        return
-    offset = start % DAY / DAY
-    edges = np.arange(np.ceil(offset), offset + at[-1] + 1e-9) - offset
-    axes.set_xticks(edges, [""] * len(edges))
-    middles = np.arange(np.floor(offset), offset + at[-1]) + 0.5 - offset
-    inside = [x for x in middles if 0.0 <= x <= at[-1]]
-    names = [f"{datetime.fromtimestamp(start + x * DAY, UTC):%a %-d}" for x in inside]
-    axes.set_xticks(inside, names, minor=True)
-    axes.tick_params(axis="x", which="minor", length=0)
+    axes.axhspan(limit, 2.0 * high, color=SERIES[1], alpha=0.07, linewidth=0)
+    axes.axhline(limit, color=QUIET, linewidth=1.3, linestyle=(0, (4, 2)))
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
+    look: Options = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+    write(axes, f"limit, {limit:,.4g} ms", (1.0, limit), (-3, 2), bbox=box, zorder=6, **look)

@@ -23,7 +23,7 @@ from infer_jax.plots.style import (
 if TYPE_CHECKING:
     from infer_jax.catalog.traces import Trace
 
-DAY = 86400.0
+DAY, HOUR = 86400.0, 3600.0
 
 
 def plot_traffic(
@@ -45,7 +45,13 @@ def plot_traffic(
     with style():
         figure, axes = subplots(2, 1, height=6.0, **words)
         over_time, lengths = axes
-        _draw_rates(over_time, rates, errors, period, start)
+        at = draw_periods(over_time, len(rates), period, start)
+        over_time.stairs(rates, at, baseline=None, color=SERIES[0], linewidth=1.6)
+        band = (np.maximum(rates - 1.96 * errors, 0.0), rates + 1.96 * errors)
+        low, high = (np.append(x, x[-1]) for x in band)
+        look: Options = {"color": SERIES[0], "alpha": 0.25, "linewidth": 0}
+        over_time.fill_between(at, low, high, step="post", **look)
+        over_time.set(ylabel="requests/s", ylim=(0.0, None))
         names = ("drawn",) if len(traces) == 1 else ("trace", "drawn from it")
         for name, trace, dash in zip(names, traces, (DASHES[0], DASHES[2]), strict=False):
             for what, values, tone in (
@@ -55,28 +61,35 @@ def plot_traffic(
                 ordered = np.sort(values)
                 share = 100.0 * np.arange(1, len(ordered) + 1) / len(ordered)
                 keep = np.linspace(0, len(ordered) - 1, min(len(ordered), 2000)).astype(int)
-                look: Options = {"color": tone, "linestyle": dash, "linewidth": 1.6}
+                look = {"color": tone, "linestyle": dash, "linewidth": 1.6}
                 lengths.plot(ordered[keep], share[keep], label=f"{what}, {name}", **look)
         lengths.set(xscale="log", xlabel="tokens", ylabel="requests with at most, %", ylim=(0, 100))
         lengths.legend(loc="lower right")
     return figure
 
 
-def _draw_rates(
-    axes: Axes, rates: np.ndarray, errors: np.ndarray, period: float, start: float
-) -> None:
-    """Steps of rates, the errors of which are a band, over hours or days."""
-    total = len(rates) * period
-    unit, name = (DAY, "days") if total > 3 * DAY else (3600.0, "hours")
-    if total < 2 * 3600.0:
-        unit, name = 60.0, "minutes"
-    at = np.arange(len(rates) + 1) * period / unit
-    axes.stairs(rates, at, baseline=None, color=SERIES[0], linewidth=1.6)
-    low, high = np.maximum(rates - 1.96 * errors, 0.0), rates + 1.96 * errors
-    axes.fill_between(
-        at, np.append(low, low[-1]), np.append(high, high[-1]), step="post", color=SERIES[0],
-        alpha=0.25, linewidth=0,
-    )  # fmt: skip
-    axes.set(ylabel="requests/s", ylim=(0.0, None), xlim=(0.0, at[-1]))
-    since = f", from {datetime.fromtimestamp(start, UTC):%a %Y-%m-%d %H:%M} UTC" if start else ""
-    axes.set_xlabel(f"{name}{since}", color=INK)
+def draw_periods(axes: Axes, count: int, period: float, start: float) -> np.ndarray:
+    """Edges of ``count`` periods (s) on the axis: days by name with lines at midnight, or hours.
+
+    ``start``: seconds since 1970, or 0.
+    """
+    total = count * period
+    units = ((DAY, "days"), (HOUR, "hours"), (60.0, "minutes"))
+    unit, name = next((x for x in units if total > 2 * x[0]), units[-1])
+    at = np.arange(count + 1) * period / unit
+    axes.set_xlim(0.0, at[-1])
+    if unit < DAY or not start:
+        since = (
+            f"{datetime.fromtimestamp(start, UTC):, from %a %Y-%m-%d %H:%M UTC}" if start else ""
+        )
+        axes.set_xlabel(f"{name}{since}", color=INK)
+        return at
+    offset = start % DAY / DAY
+    midnights = np.arange(np.ceil(offset), offset + at[-1] + 1e-9) - offset
+    axes.set_xticks(midnights, [""] * len(midnights))
+    noons = np.arange(np.floor(offset), offset + at[-1]) + 0.5 - offset
+    inside = [x for x in noons if 0.0 <= x <= at[-1]]
+    names = [f"{datetime.fromtimestamp(start + x * DAY, UTC):%a %-d}" for x in inside]
+    axes.set_xticks(inside, names, minor=True)
+    axes.tick_params(axis="x", which="minor", length=0)
+    return at

@@ -8,7 +8,8 @@ from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, Number, Option, above_zero, either, seconds_of
 
-USUAL_TTFT, START = 2.0, 120.0  # s
+USUAL_TTFT, START, UNLIMITED = 2.0, 120.0, 1e6  # s
+GIGA = 1e9
 GOODPUT = Number(0.5, 0.9999, what="a share of the requests")
 
 
@@ -70,9 +71,11 @@ def fleet(
             breaks, a plan that no engine runs or that does not fit.
     """
     from infer_jax.arrivals import read_traffic
+    from infer_jax.fleets import Lifecycle, ServiceLimits
     from infer_jax.results import option
-    from infer_jax.verbs import inputs, pictures
-    from infer_jax.verbs.fleet_replica import FleetOptions, fleet_result
+    from infer_jax.verbs import fleet_replica, inputs, pictures
+    from infer_jax.verbs.fleet_result import FleetResult
+    from infer_jax.verbs.progress import busy
     from infer_jax.verbs.split import LayoutOptions
 
     if traffic is None:
@@ -80,30 +83,27 @@ def fleet(
     if out is not None:
         pictures.check(out, otherwise="")
     setup = inputs.setup(config, hardware, quant, kv_dtype, price, set, engine_version)
-    split = LayoutOptions.of(layout, {"tp": tp, "pp": pp, "ep": ep})
-    if split.pool is not None and split.pool.copies > 1:
-        allowed = f"one replica, without a number: {option('layout', str(split.pool.layout))}"
-        raise refuse("layout", layout, allowed)
     name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
-    result = fleet_result(
-        setup,
-        name,
-        split.pool.layout if split.pool else None,
-        read_traffic(traffic, period),
-        FleetOptions(
-            ttft=either(seconds_of(ttft), USUAL_TTFT),
-            tpot=seconds_of(tpot),
-            goodput=goodput,
-            start_delay=either(seconds_of(start_delay), START),
-            load_bandwidth=load_bandwidth,
-            max_replicas=max_replicas,
-            departures=departures,
-            reserved=reserved,
-            pue=pue,
-            grid=grid,
-            seed=seed,
-        ),
+    pool = LayoutOptions.of(layout, {"tp": tp, "pp": pp, "ep": ep}).pool
+    if pool is not None and pool.copies > 1:
+        allowed = f"one replica, without a number: {option('layout', str(pool.layout))}"
+        raise refuse("layout", layout, allowed)
+    times = {name: seconds_of(x) for name, x in (("ttft", ttft), ("tpot", tpot)) if x is not None}
+    limits = ServiceLimits.of(**{"ttft": USUAL_TTFT, "tpot": UNLIMITED, **times}, goodput=goodput)
+    life = Lifecycle.of(start_delay=either(seconds_of(start_delay), START), departures=departures)
+    replica = fleet_replica.find_replica(
+        setup, name, pool.layout if pool else None, read_traffic(traffic, period), limits
     )
+    link = 0.0 if load_bandwidth is None else replica.weights / (GIGA * load_bandwidth)
+    fleet = replica.fleet(limits, life.with_(start_delay=life.start_delay + link), seed,
+                         max_replicas, pue, grid)  # fmt: skip
+    with busy("running every policy"):
+        policies = list(fleet.policies())
+    trust = inputs.trust(name, inputs.serving(name, setup), setup)
+    result = FleetResult(
+        setup, name, trust, replica.traffic, str(replica.layout), pool is None, fleet, policies,
+        reserved,
+    )  # fmt: skip
     if out is not None:
         result.draw(out)
     return result

@@ -1,10 +1,9 @@
 """The policies that ``fleet`` compares: the bound, what is decided beforehand, and autoscalers."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -29,7 +28,8 @@ from infer_jax.results.numbers import quantity
 from infer_jax.typed_jax import trees
 
 LANES = 96  # parameters of an autoscaler that are tried
-DAY, WEEK = 86_400.0, 7 * 86_400.0
+HOUR, DAY, WEEK = 3600.0, 86_400.0, 7 * 86_400.0
+IDEAL = Lifecycle.of(start_delay=0.0)
 
 
 class Policy(NamedTuple):
@@ -73,49 +73,67 @@ AUTOSCALERS = (
 class Fleet:
     """A question about replicas over time.
 
-    ``steps`` of a period of ``period`` s; ``need``: the fewest replicas of each period that
-    keep the limits all the time, ``least``: the same of each step, where none is ever taken away;
-    ``most``: replicas of an autoscaler.
+    ``rates``: requests/s of each period of ``period`` s, in ``steps``; ``need``: the fewest
+    replicas of each period that keep the limits all the time, ``least``: the same of each step,
+    where none is ever taken away; ``most``: replicas of an autoscaler.
     """
 
     given: Conditions
-    steps: int
+    rates: np.ndarray
     period: float
     need: np.ndarray
     least: np.ndarray
     most: float
 
     @classmethod
-    def of(cls, given: Conditions, steps: int, period: float, most: float | None = None) -> "Fleet":
+    def of(
+        cls, given: Conditions, rates: np.ndarray, period: float, most: float | None = None
+    ) -> "Fleet":
         """With the fewest replicas of each period; ``most``: twice their largest if None."""
-        rates = given.rates.reshape(-1, steps)
         limits, replica = given.limits, given.replica
-        need = np.asarray(fewest(rates, replica, given.life, limits))
-        ideal = Lifecycle.of(start_delay=0.0)
-        least = np.asarray(fewest(given.rates[:, None], replica, ideal, limits))
-        first = jnp.asarray(need[0])
+        every = given.rates.reshape(len(rates), -1)
+        need = np.asarray(fewest(every, replica, given.life, limits))
+        least = np.asarray(fewest(given.rates[:, None], replica, IDEAL, limits))
         most = 2.0 * float(need.max()) if most is None else most
-        return cls(given._replace(first=first), steps, period, need, least, most)
+        given = given._replace(first=jnp.asarray(need[0]))
+        return cls(given, rates, period, need, least, most)
 
     @property
-    def cycle(self) -> int:
-        """Periods after which a schedule repeats: a day or, of two weeks and more, a week."""
-        total = len(self.need) * self.period
-        cycle = WEEK if total >= 2 * WEEK else DAY if total >= 2 * DAY else total
-        return max(round(cycle / self.period), 1)
+    def steps(self) -> int:
+        """Steps of a period."""
+        return len(self.given.rates) // len(self.rates)
 
     @property
-    def cycle_name(self) -> str:
-        """What a schedule is by, in words."""
-        if self.cycle == len(self.need):
-            return "by a forecast that is right"
-        return "by hour of the " + ("week" if self.cycle * self.period > 2 * DAY else "day")
+    def total(self) -> float:
+        """All periods, s."""
+        return len(self.rates) * self.period
 
-    def run(self, policy: Autoscaler, life: Lifecycle | None = None) -> Outcome:
-        """The outcome of one policy."""
-        given = self.given if life is None else self.given._replace(life=life)
-        fixed = (depth_of(self.given.life, float(given.seconds)), self.steps)
-        return once(outcome, policy, given, fixed=fixed, points=MANY)
+    @property
+    def p(self) -> str:
+        """The percentile that is to keep the limit of TTFT, in words."""
+        return f"p{100 * float(self.given.limits.goodput):.4g}"
+
+    @property
+    def cycle(self) -> tuple[int, str]:
+        """Periods after which a schedule repeats, and what it is by, in words.
+
+        A day, a week of two weeks and more, or all of less than two days.
+        """
+        cycle = WEEK if self.total >= 2 * WEEK else DAY if self.total >= 2 * DAY else self.total
+        count = max(round(cycle / self.period), 1)
+        if count == len(self.rates):
+            return count, "by a forecast that is right"
+        return count, "by hour of the " + ("week" if cycle == WEEK else "day")
+
+    @property
+    def _fixed(self) -> tuple[int, int]:
+        """How many steps a fleet looks back, and the steps of a period."""
+        return depth_of(self.given.life, float(self.given.seconds)), self.steps
+
+    def run(self, policy: Autoscaler, **changes: object) -> Outcome:
+        """The outcome of one policy, where some conditions are others."""
+        given = self.given._replace(**changes)
+        return once(outcome, policy, given, fixed=self._fixed, points=MANY)
 
     def planned(self, replicas: np.ndarray) -> Schedule:
         """A schedule of replicas by period, each in time for its period."""
@@ -125,23 +143,19 @@ class Fleet:
 
     def policies(self) -> Iterator[Policy]:
         """Every policy, the bound first."""
-        ideal = Lifecycle.of(start_delay=0.0)
-        perfect = Schedule.of().replace(replicas=self.least)
-        first = self.given._replace(first=jnp.asarray(self.least[0]))
-        bound = replace(self, given=first)
-        yield Policy("perfect autoscaler", "", bound.run(perfect, ideal))
+        perfect, first = Schedule.of().replace(replicas=self.least), jnp.asarray(self.least[0])
+        yield Policy("perfect autoscaler", "", self.run(perfect, first=first, life=IDEAL))
         most = np.full_like(self.need, self.need.max())
         yield Policy("static", quantity(most[0], "replica"), self.run(self.planned(most)))
-        hourly = np.asarray(by_hour(jnp.asarray(self.need), self.cycle))
-        yield Policy("schedule", self.cycle_name, self.run(self.planned(hourly)))
+        count, words = self.cycle
+        hourly = np.asarray(by_hour(jnp.asarray(self.need), count))
+        yield Policy("schedule", words, self.run(self.planned(hourly)))
         for kind in AUTOSCALERS:
-            if kind.published is not None:
-                words = f"{kind.parameter.format(kind.published)} (default)"
-                yield Policy(kind.name, words, self.run(self.made(kind, kind.published)))
-            best = self.tune(kind)
-            if best == kind.published:
-                continue
-            yield Policy(kind.name, kind.parameter.format(best), self.run(self.made(kind, best)))
+            best, usual = self.tune(kind), kind.published
+            for parameter in dict.fromkeys((usual, best)):
+                if parameter is not None:
+                    words = kind.parameter.format(parameter) + " (default)" * (parameter == usual)
+                    yield Policy(kind.name, words, self.run(self.made(kind, parameter)))
 
     def made(self, kind: Tuned, parameter: float) -> Autoscaler:
         """An autoscaler that has at most as many replicas as are allowed."""
@@ -155,27 +169,19 @@ class Fleet:
         rate = float(self.given.replica.rate_within(self.given.limits))
         tried = kind.tried(self.given, rate or float(self.given.replica.capacity))
         every = trees.stack(*(self.made(kind, float(x)) for x in tried))
-        fixed = (depth_of(self.given.life, float(self.given.seconds)), self.steps)
-        usd, share = map(np.asarray, once(lanes, every, self.given, fixed=fixed, points=MANY))
-        enough = share >= float(self.given.limits.goodput)
-        order = np.lexsort((-share, usd)) if enough.any() else np.lexsort((usd, -share))
-        return float(tried[next(i for i in order if enough[i] or not enough.any())])
+        found = once(lanes, every, self.given, fixed=self._fixed, points=MANY)
+        usd, share = map(np.asarray, found)
+        enough = np.minimum(share, float(self.given.limits.goodput))
+        return float(tried[np.lexsort((-share, usd, -enough))[0]])
 
 
 def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:
     """Which limit a policy breaks in a period, and why, in words."""
     found, limits = policy.outcome, fleet.given.limits
     part = slice(at * fleet.steps, (at + 1) * fleet.steps)
-    course = jax.tree.map(lambda x: x[part], found.course)
-    starting = course.wanted - course.ready / float(fleet.given.life.serving)
-    broken = [
-        name
-        for name, value, limit in (
-            ("TTFT", found.ttft[at], limits.ttft),
-            ("TPOT", found.tpot[at], limits.tpot),
-        )
-        if value > limit
-    ]
-    most = float(np.max(np.asarray(starting) / np.asarray(course.wanted)))
-    late = f"{100 * most:.0f} % still start"
-    return f"{', '.join(broken) or 'TTFT'}: {late if most > 0.05 else 'too few are wanted'}"
+    wanted, ready = (np.asarray(x)[part] for x in (found.course.wanted, found.course.ready))
+    broken = "TTFT, " * bool(found.ttft[at] > limits.ttft)
+    broken = broken + "TPOT, " * bool(found.tpot[at] > limits.tpot) or "TTFT, "
+    starting = float(np.max(1.0 - ready / float(fleet.given.life.serving) / wanted))
+    late = f"{100 * starting:.0f} % still start" if starting > 0.05 else "too few are wanted"
+    return f"{broken[:-2]}: {late}"

@@ -53,7 +53,7 @@ def sessions(
     from infer_jax.estimators.serving.plan import deployment
     from infer_jax.results.problems import refuse
     from infer_jax.verbs import inputs
-    from infer_jax.verbs.sessions_result import SessionsResult, read_tiers
+    from infer_jax.verbs.sessions_result import read_tiers, sessions_result
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, None, set)
     name = either(estimator, inputs.BEST)
@@ -70,4 +70,4 @@ def sessions(
     inputs.check_context(setup.model, found.workload(1.0))
     trust = inputs.trust(name, model, setup, plan)
     tiers = read_tiers([] if tier is None else [tier] if isinstance(tier, str) else tier)
-    return SessionsResult.of(setup, model, plan, found, tiers, request_rate, trust, str(split))
+    return sessions_result(setup, model, plan, found, tiers, request_rate, trust, str(split))

@@ -84,111 +84,96 @@ def turns_of(traffic: Traffic, rate: Array | float) -> Turns:
 
 @dataclass(frozen=True, repr=False)
 class SessionsResult(Result):
-    """Tiers of cache, one more in every row."""
+    """Tiers of cache, one more in every row; ``facts``: numbers of the conversations, for JSON."""
 
     rows_key = "tiers"
     setup: Setup
     layout: str
-    traffic: Traffic
-    rate: float
-    turns: float
-    context: float
-    compute: float
-    link: float
-    found: tuple[Row, ...]
     trust: Trust
-
-    @classmethod
-    def of(
-        cls,
-        setup: Setup,
-        model: Serving,
-        plan: Deployment,
-        traffic: Traffic,
-        tiers: Sequence[Tier],
-        rate: float | None,
-        trust: Trust,
-        layout: str,
-    ) -> "SessionsResult":
-        """What a replica finds and serves without a cache, with its own, and with every tier."""
-        arch, hardware = setup.model.architecture, setup.hardware
-        parts = model, arch, hardware, plan
-
-        def served(prefix: float, rate: float) -> tuple[float, float, float]:
-            lengths = traffic.lengths | {"prefix": jnp.asarray(prefix)}
-            ttft, latency, capacity = once(_served, *parts, lengths, jnp.asarray(rate))
-            return float(ttft), float(latency), float(capacity)
-
-        rate = USUAL * served(0.0, 1.0)[2] if rate is None else rate
-        alone = _, latency, most = served(0.0, rate)
-        turns = turns_of(traffic, rate)
-        context = returning_context(turns)
-        token_bytes, seconds, room = once(_replica, *parts, context, turns.news)
-        # what runs has its part of the cache
-        mean = jnp.asarray(traffic.lengths["isl"]) + turns.output / 2.0  # pyright: ignore
-        free = jnp.maximum(room - min(rate, most) * latency * mean, 0.0)
-        sizes = [float(free), *(x.size / float(token_bytes) for x in tiers)]
-        hits = tier_hits(turns, jnp.asarray(sizes))
-        fetches = [float(context * token_bytes) / x.bandwidth for x in tiers]
-        names = ["none", "device", *(x.name for x in tiers)]
-        rent = float(hardware.price) * float(plan.chips)
-        rows, last = list[Row](), np.inf
-        for i, name in enumerate(names):
-            got = float(jnp.sum(hits.tokens[:i])) / rate
-            ttft, _, capacity = served(got, rate) if i else alone
-            waits = sum(float(hits.turns[k] * turns.again) * fetches[k - 1] for k in range(1, i))
-            rent += tiers[i - 2].price if i > 1 else 0.0
-            dollars = rent / 3600.0 / capacity * float(turns.count)
-            rows.append(
-                {
-                    "tier": name,
-                    "stays_s": float(hits.stays[i - 1]) if i else 0.0,
-                    "found_percent": 100.0 * float(jnp.sum(hits.turns[:i])),
-                    "computed_percent": 100.0 * (1.0 - got * rate / float(turns.prompts)),
-                    "fetch_ms": 1e3 * fetches[i - 2] if i > 1 else None,
-                    "ttft_ms": 1e3 * (ttft + waits) if capacity > rate else None,
-                    "capacity_per_s": capacity,
-                    "usd_per_session": dollars,
-                    "pays": None if not i else dollars < last,
-                }
-            )
-            last = dollars
-        link = break_even_bandwidth(token_bytes, context, seconds)
-        return cls(
-            setup, layout, traffic, rate, float(turns.count), float(context), float(seconds),
-            float(link), tuple(rows), trust,
-        )  # fmt: skip
+    facts: Row
+    tiers: tuple[Row, ...]
 
     def sections(self) -> Iterator[Section]:
         """The conversations, then a row for every tier."""
+        facts, link = self.facts, self.facts["break_even_link_gb_per_s"]
         yield (
-            f"{self.setup.model.name} on {self.layout} {self.setup.system.name}: {self.rate:.3g} "
-            f"requests/s of sessions of {self.turns:.3g} turns; a turn that returns finds "
-            f"{self.context:,.0f} tokens, if they are kept, or computes them in "
-            f"{1e3 * self.compute:.3g} ms."
+            f"{self.setup.model.name} on {self.layout} {self.setup.system.name}: "
+            f"{facts['request_rate_per_s']:.3g} requests/s of sessions of {facts['turns']:.3g} "
+            f"turns; a turn that returns finds {facts['returning_tokens']:,.0f} tokens, if they "
+            f"are kept, or computes them in {facts['compute_ms']:.3g} ms."
         )
         yield self.trust.says
-        yield {
-            "request_rate_per_s": self.rate,
-            "turns": self.turns,
-            "returning_tokens": self.context,
-            "compute_ms": 1e3 * self.compute,
-            "break_even_link_gb_per_s": self.link / 1e9,
-        }
-        rows = [
-            {k: float(f"{x:.4g}") if isinstance(x, float) else x for k, x in row.items()}
-            for row in self.found
-        ]
-        yield Rows("tiers", rows, COLUMNS)
+        yield facts
+        yield Rows("tiers", self.tiers, COLUMNS)
         yield Notes(
             [
-                f"A link of {self.link / 1e9:.3g} GB/s fetches as fast as the replica computes.",
+                f"A link of {link:.3g} GB/s fetches as fast as the replica computes.",
                 "Each tier gives up what was not used for longest; what runs has its part of the "
                 "device. A session's dollars are those of a full replica and of its tiers.",
                 "Fetching is added to TTFT in full: engines overlap a part of it.",
                 f"{option('tier')} pays where a session costs less than without it.",
             ]
         )
+
+
+def sessions_result(
+    setup: Setup,
+    model: Serving,
+    plan: Deployment,
+    traffic: Traffic,
+    tiers: Sequence[Tier],
+    rate: float | None,
+    trust: Trust,
+    layout: str,
+) -> SessionsResult:
+    """What a replica finds and serves without a cache, with its own, and with every tier more."""
+    parts = model, setup.model.architecture, setup.hardware, plan
+
+    def served(prefix: float, rate: float) -> tuple[float, float, float]:
+        lengths = traffic.lengths | {"prefix": jnp.asarray(prefix)}
+        ttft, latency, capacity = once(_served, *parts, lengths, jnp.asarray(rate))
+        return float(ttft), float(latency), float(capacity)
+
+    rate = USUAL * served(0.0, 1.0)[2] if rate is None else rate
+    alone = _, latency, most = served(0.0, rate)
+    turns = turns_of(traffic, rate)
+    count, context = float(turns.count), returning_context(turns)
+    token_bytes, seconds, room = once(_replica, *parts, context, turns.news)
+    # what runs has its part of the cache
+    mean = jnp.asarray(traffic.lengths["isl"]) + turns.output / 2.0  # pyright: ignore
+    free = jnp.maximum(room - min(rate, most) * latency * mean, 0.0)
+    hits = tier_hits(turns, jnp.asarray([free, *(x.size / token_bytes for x in tiers)]))
+    rent, waits, last, rows = float(setup.hardware.price * plan.chips), 0.0, np.inf, list[Row]()
+    for i, name in enumerate(("none", "device", *(x.name for x in tiers))):
+        got, fetch = float(jnp.sum(hits.tokens[:i])) / rate, None
+        ttft, _, capacity = served(got, rate) if i else alone
+        if i > 1:
+            rent += tiers[i - 2].price
+            fetch = float(context * token_bytes) / tiers[i - 2].bandwidth
+            waits += float(hits.turns[i - 1] * turns.again) * fetch
+        dollars = rent / 3600.0 / capacity * count
+        row = {
+            "tier": name,
+            "stays_s": float(hits.stays[i - 1]) if i else 0.0,
+            "found_percent": 100.0 * float(jnp.sum(hits.turns[:i])),
+            "computed_percent": 100.0 * (1.0 - got * rate / float(turns.prompts)),
+            "fetch_ms": None if fetch is None else 1e3 * fetch,
+            "ttft_ms": 1e3 * (ttft + waits) if capacity > rate else None,
+            "capacity_per_s": capacity,
+            "usd_per_session": dollars,
+            "pays": dollars < last if i else None,
+        }
+        rows.append({k: float(f"{x:.4g}") if isinstance(x, float) else x for k, x in row.items()})
+        last = dollars
+    facts = {
+        "request_rate_per_s": rate,
+        "turns": count,
+        "returning_tokens": float(context),
+        "compute_ms": 1e3 * float(seconds),
+        "break_even_link_gb_per_s": float(break_even_bandwidth(token_bytes, context, seconds))
+        / 1e9,
+    }
+    return SessionsResult(setup, layout, trust, facts, tuple(rows))
 
 
 def _served(

@@ -52,7 +52,7 @@ def traffic(
 
     from infer_jax.results import option
     from infer_jax.verbs import pictures
-    from infer_jax.verbs.traffic_result import TrafficResult
+    from infer_jax.verbs.traffic_result import TrafficResult, write_csv
 
     if out is not None:
         pictures.check(out, (*pictures.KINDS, ".toml"), "")
@@ -65,7 +65,7 @@ def traffic(
     if model is not None and hardware is not None:
         result = result.replayed(model, hardware, tp, int(prompts))
     if draw is not None:
-        result.write_trace(draw)
+        write_csv(draw, result.drawn)
     if out is not None:
         result.write(out)
     return result

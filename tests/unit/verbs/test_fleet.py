@@ -62,7 +62,7 @@ def day():
     one = jnp.asarray(1.0)
     given = Conditions(exponential_replica(), Lifecycle.of(), limits, ramp(jnp.asarray(rates), 40),
                        15.0 * one, one, one, 0.3 * one)  # fmt: skip
-    fleet = Fleet.of(given, 40, 600.0)
+    fleet = Fleet.of(given, rates, 600.0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(fleet_policies, "LANES", 8)
         return fleet, list(fleet.policies())
