@@ -27,13 +27,13 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_481,
-    "lines of code of the package": 40_909,
-    "lines of the package": 71_034,
+    "lines of code of the front": 10_335,
+    "lines of code of the package": 40_751,
+    "lines of the package": 70_853,
     "files of the package": 485,
     "lines of experiments": 10_742,
-    "lines of tests": 32_114,
-    "functions and classes with bare names": 8,
+    "lines of tests": 32_113,
+    "functions and classes with bare names": 9,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
     "functions that ij.plan runs through": 246,
