@@ -1,7 +1,6 @@
 """The result of ``calibrate``: errors, coefficients, the worst runs, what to measure next."""
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,23 +8,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.runs import OUTPUTS, drafting_runs, trends
-from infer_jax.calibration.server import OUTLIER_ERRORS, Calibrated
-from infer_jax.calibration.statistics import predictive_checks
+from infer_jax.calibration.caveats import caveats
+from infer_jax.calibration.runs import OUTPUTS
+from infer_jax.calibration.server import Calibrated, RequestTimes
 from infer_jax.plots.parity import Parity, plot_parity
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
+from infer_jax.replays.runs import statistic
 from infer_jax.results import Column, Notes, Row, Rows, Section, option
 from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
 from infer_jax.verbs import pictures
-from infer_jax.verbs.calibrate_requests import request_errors, request_statistics, request_table
 from infer_jax.verbs.inputs import Setup
 
 WORST = 5  # runs named as the worst predicted
 SHARES = (0.5, 0.8, 0.95)  # of the intervals
-PATTERN_RUNS = 5  # fewest runs whose residuals are checked for patterns
-FAR = 2.0  # deviations of a prior that a coefficient seldom moves
+TIMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "latency_ms": "latency"}
+KINDS = {
+    "sheet": "data sheet",
+    "before": "profile",
+    "after": "calibrated",
+    "held_out": "left out",
+}
 TITLES = {
     "sheet": "data sheet alone",
     "before": "profile as it was",
@@ -35,17 +39,6 @@ TITLES = {
 REPLAYED = (
     "Requests were replayed one by one by the engine's scheduler; those of one run are not "
     "independent, so that intervals are of batches of successive ones."
-)
-ARRIVALS = (
-    "Runs with arrivals: their TPOT is compared at the requests that were in flight, rate "
-    "x latency; their TTFT is left out, as waits of arrivals follow another law."
-)
-DRAFTING = (
-    "ITL is much longer than TPOT: several tokens came at once. If these are drafts, the factors "
-    "hold their acceptance, and are of no server without them."
-)
-MEDIANS = (
-    "TTFT of {} is a median, as {} no mean, and is fitted to predicted medians; of others a mean."
 )
 
 
@@ -316,71 +309,46 @@ class CalibrateResult(FigureResult):
         return rows
 
 
-def caveats(server: Calibrated) -> list[str]:
-    """Sentences on coefficients that the runs do not determine, and on unexplained errors."""
-    fit, identified = server.fit, server.identified
-    moved = np.abs(fit.free - np.asarray(fit.parameters.free(server.start)))
-    moved = dict(zip(fit.parameters.names, moved * np.sqrt(fit.precision), strict=True))
-    far = {name: deviations for name, deviations in moved.items() if deviations > FAR}
-    unknown = [one.name for one in identified.parameters if one.verdict != "identified"]
-    own = tuple(f"{name}:" for name in unknown)
-    notes = [sentence for sentence in identified.sentences if not sentence.startswith(own)]
-    if silent := [name for name in unknown if name not in far]:
-        notes.append(
-            f"Of {', '.join(silent)} these runs say little: what was believed before stands."
-        )
-    notes += [
-        f"{name} is {deviations:.1f} deviations from what was believed before: this server differs "
-        "from others, or spends time on what the estimator does not have."
-        for name, deviations in far.items()
-    ]
-    if 0.0 < server.share < 1.0:
-        notes.append(
-            "Runs left out are predicted as well, within the error of the comparison, by "
-            f"coefficients that go {100.0 * server.share:g} % of the way to the best fit: no more "
-            "of it is believed."
-        )
-    if server.outliers and len(server.runs) > 1:
-        places = ", ".join(server.runs[i].place for i in server.outliers[:WORST])
-        notes.append(
-            f"Runs disagree: {len(server.outliers)} of {len(server.runs)} are {OUTLIER_ERRORS:g} "
-            f"usual errors or more from the fit to all of them, as runs of different builds are: "
-            f"{places}."
-        )
-    if server.requests is None and any(run.loop == "open" for run in server.runs):
-        notes.append(ARRIVALS)
-    if drafting_runs(server.runs):
-        notes.append(DRAFTING)
-    if by_median := sum(load.median > 0.0 for load in server.loads):
-        runs = ("a run", "it has") if by_median == 1 else (f"{by_median} runs", "they have")
-        notes.append(MEDIANS.format(*runs))
-    if server.times.left_out is None:
-        notes.append("One run cannot be left out: the errors are of the run that was fitted.")
-    return notes + ([] if server.requests is not None else _patterns(server))
+def request_statistics(requests: RequestTimes) -> Row:
+    """Means and percentiles of TTFT, TPOT and latency in ms, as measured and by prediction.
 
-
-def _patterns(server: Calibrated) -> list[str]:
-    """Patterns in the residuals of TPOT alone and of TTFT alone that the fit does not explain.
-
-    Left out are times of fewer than ``PATTERN_RUNS`` runs, which show none. Fits to single requests
-    are not checked, as their errors are serially correlated.
+    Of the requests that were not fitted if there are any, else of all.
     """
-    notes: list[str] = []
-    weights = server.fit.weights.reshape(2, -1)
-    for k, name in enumerate(OUTPUTS):
-        fitted = np.flatnonzero(weights[k])
-        if len(fitted) < PATTERN_RUNS:
+    fitted = bool(requests.fitted.all())
+    which = requests.fitted if fitted else ~requests.fitted
+    times: dict[str, dict[str, Mapping[str, float]]] = {key: {} for key in TIMES}
+    for source, seconds in {"measured": requests.measured, **requests.predictions}.items():
+        if source == "held_out" and not fitted:
             continue
-        rows = k * weights.shape[1] + fitted
-        fields = ("predicted", "measured", "weights", "jacobian", "scale")
-        arrays = {field: getattr(server.fit, field)[rows] for field in fields}
-        fit = dataclasses.replace(server.fit, **arrays, clusters=None)
-        along = trends([server.runs[i] for i in fitted])
-        notes += [
-            f"{name.upper()}: the residuals' {c.name} is {c.measured:.2g}; it would be {c.low:.2g} "
-            f"to {c.high:.2g} if the model were right and the errors ordinary."
-            for c in predictive_checks(fit, server.covered, float(server.spread[k]), along)
-            # errors smaller than typical ones need no note
-            if not c.passes and (c.measured > c.high or c.name.startswith("trend"))
-        ]
-    return notes
+        tpot, ttft = seconds[:, which]
+        latency = ttft + np.nan_to_num(tpot) * (requests.output[which] - 1)
+        for key, x in zip(TIMES, (ttft, tpot, latency), strict=True):
+            values = statistic([x[np.isfinite(x)]]).values
+            times[key][source] = {name: 1e3 * value for name, value in values.items()}
+    return {"count": int(which.sum()), "fitted": fitted, **times}
+
+
+def request_table(statistics: Row) -> tuple[list[Row], list[Column]]:
+    """Each statistic as measured, with the error of every prediction in per cent."""
+    rows: list[Row] = []
+    for key, title in TIMES.items():
+        (_, measured), *predictions = statistics[key].items()
+        for name, x in measured.items():
+            wrong = {kind: 100.0 * (values[name] / x - 1.0) for kind, values in predictions}
+            rows.append({"title": f"{title} {name}", "measured": x, **wrong})
+    count = f"{statistics['count']:,} requests" + ("" if statistics["fitted"] else " left out")
+    kinds = [kind for kind in statistics["ttft_ms"] if kind in KINDS]
+    return rows, [
+        Column(count, "", "title"),
+        Column("measured", "ms", "measured"),
+        *(Column(KINDS[kind], "%", kind, "{:+.1f}".format) for kind in kinds),
+    ]
+
+
+def request_errors(statistics: Row) -> str:
+    """Errors of the means by the last prediction, in words."""
+    rows, columns = request_table(statistics)
+    means = {row["title"]: row[str(columns[-1].value)] for row in rows}
+    errors = [f"{time} {means[f'{time} mean']:+.1f} %" for time in ("TTFT", "TPOT")]
+    which = "each batch of requests" if statistics["fitted"] else "requests"
+    return f"error of means of {which} left out {' and '.join(errors)}"

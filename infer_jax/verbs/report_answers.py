@@ -9,16 +9,15 @@ import jax.numpy as jnp
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import Elasticity, analyser, outputs_without_power
 from infer_jax.estimators import Estimate, Estimator, Trust
-from infer_jax.estimators.disaggregated import OUTSIDE, Disaggregated, Pools
 from infer_jax.estimators.estimate import passes_of
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.profile import Profile, profile_kernels, rows
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
-from infer_jax.estimators.serving import Deployment
 from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup_memory
 from infer_jax.launch import Launch, LaunchedService, budget, launches
-from infer_jax.planning import USUAL_TTFT, Choice, PlanPool, bands
+from infer_jax.planning import USUAL_TTFT, Choice, bands
+from infer_jax.planning.given import plain_plan, point_of, prompt_prices
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint
 from infer_jax.results import Row
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
@@ -87,11 +86,9 @@ class Report:
     @cached_property
     def point(self) -> Point:
         """The estimator of the plan, and the inputs of its estimate."""
-        setup, chosen = self.setup, self.chosen
-        work = self.question.requests.work.with_(batch=chosen.batch)
+        setup, work = self.setup, self.question.requests.work
         fitted = inputs.estimator(self.question.estimator, setup)
-        estimator, plan = deployed(fitted, chosen.pools)
-        return Point(estimator, setup.model.architecture, setup.hardware, work, plan)
+        return point_of(fitted, setup.model.architecture, setup.hardware, work, self.chosen.pools)
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -107,40 +104,16 @@ class Report:
 
     @cached_property
     def costs(self) -> Mapping[str, float]:
-        """USD per hour and month and per million tokens, for JSON.
-
-        The price of a cached token is such that computed and cached tokens add up to the cost of a
-        prompt of which half, or the share given by ``prefix``, is in the cache.
-        """
-        point, estimate, chosen = self.point, self.estimate, self.chosen
-        isl, prefix = float(point.workload.isl), float(point.workload.prefix)
-        cached = prefix or float(int(isl / 2))
-
-        def prompt_cost(tokens: float) -> float:
-            """USD per million prompts of which that many tokens are cached; of pools, seconds."""
-            answer = estimate
-            if tokens != prefix:
-                work = point.workload.with_(prefix=tokens)
-                answer = once(Estimator.estimate_once, *point._replace(workload=work))
-            if self.pooled:
-                return _prefill_seconds(answer)
-            return float(answer.input_cost) * max(isl - tokens, 1.0)
-
-        none, some = prompt_cost(0.0), prompt_cost(cached)
-        if self.pooled:  # a pool is rented, however busy: what it is rented for, by time
-            pool = float(estimate.input_cost) * max(isl - prefix, 1.0) / _prefill_seconds(estimate)
-            none, some = none * pool, some * pool
-        computed = none / max(isl, 1.0)
+        """USD per hour and month and per million tokens, for JSON."""
+        computed, cached, tokens = prompt_prices(self.point, self.estimate)
         return {
-            "per_hour_usd": chosen.usd_per_hour,
-            "per_month_usd": HOURS * chosen.usd_per_hour,
-            "blended_per_mtok_usd": chosen.usd_per_mtok,
+            "per_hour_usd": self.chosen.usd_per_hour,
+            "per_month_usd": HOURS * self.chosen.usd_per_hour,
+            "blended_per_mtok_usd": self.chosen.usd_per_mtok,
             "input_per_mtok_usd": computed,
-            "cached_input_per_mtok_usd": (some - (isl - cached) * computed) / cached
-            if cached
-            else computed,
-            "cached_input_tokens": cached,
-            "output_per_mtok_usd": float(estimate.cost),
+            "cached_input_per_mtok_usd": cached,
+            "cached_input_tokens": tokens,
+            "output_per_mtok_usd": float(self.estimate.cost),
         }
 
     @cached_property
@@ -242,35 +215,6 @@ class Report:
             config = options.pop("config")
             shell = command("frontier", config, {**options, "isl": work.isl, "osl": work.osl})
         return ideal_points(series, self.ideals[label].points, shell)
-
-
-def deployed(estimator: Estimator, pools: Sequence[PlanPool]) -> tuple[Estimator, Plan | Pools]:
-    """The estimator of a plan of one kind of instances, or of two pools, and its plan."""
-    first, last = pools[0], pools[-1]
-    if len(pools) == 1:
-        if not estimator.batches:
-            return estimator, plain_plan(last)
-        return estimator, Deployment.of(**last.layout._asdict(), dp=last.copies)
-    plan = Pools.of(
-        prefill=Deployment.of(**first.layout._asdict()),
-        decode=Deployment.of(**last.layout._asdict()),
-        prefill_copies=first.copies,
-        decode_copies=last.copies,
-        prefill_batch=first.batch,
-    )
-    return Disaggregated.of(target=estimator), plan
-
-
-def plain_plan(pool: PlanPool) -> Plan:
-    """Groups of tp GPUs over which experts are divided, with the same bytes on each GPU."""
-    layout = pool.layout
-    return Plan.of(tp=layout.tp, pp=layout.pp, ep=layout.attention_dp, dp=pool.copies)
-
-
-def _prefill_seconds(estimate: Estimate) -> float:
-    """Seconds of the pass of a pool that prefills."""
-    first = estimate.prefill
-    return float(first.time) - sum(float(first.terms[name]) for name in OUTSIDE)
 
 
 def _kernel_passes(

@@ -3,21 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import jax
 import numpy as np
 
-from infer_jax.compiling import once
-from infer_jax.estimators import VARIANTS, Estimate, Estimator
-from infer_jax.planning import USUAL_TTFT, Choice, PlanPool
-from infer_jax.planning.pricing import excess_of, plan_outputs
+from infer_jax.estimators import VARIANTS
+from infer_jax.planning import USUAL_TTFT, Choice
+from infer_jax.planning.given import given_choice, point_of
 from infer_jax.results import option
 from infer_jax.results.problems import refuse
-from infer_jax.specs import Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.option import either
 from infer_jax.verbs.plan_search import Question, considered, frontiers, plans
-from infer_jax.verbs.report_answers import Report, deployed
+from infer_jax.verbs.report_answers import Report
 from infer_jax.verbs.split import LayoutOptions, plan_of
 
 GPUS = 8.0  # the GPUs of a plan where none are given: one server
@@ -102,7 +99,11 @@ def _as_given(
         plan_of(setup.model.architecture, split, total, question.estimator)  # checks it
         assert split.pool is not None
         pool = split.pool._replace(batch=either(batch, 1.0))
-        candidates.append(_evaluated(label, question, setup, pool))
+        ideal, work = inputs.estimator(question.estimator, setup), question.requests.work
+        point = point_of(ideal, setup.model.architecture, setup.hardware, work, (pool,))
+        c = given_choice(setup.system.name, pool, point, question.requirements)
+        formats, trusts = setup.model.quantisation, [inputs.trust(question.estimator, ideal, setup)]
+        candidates.append(replace(c, label=label, formats=formats, trusts=trusts))
     chosen, why = min(candidates, key=lambda c: c.rank), "The plan is as given."
     if len(candidates) > 1:
         why = f"The plan is as given, on the one of {len(candidates)} systems and formats that "
@@ -112,39 +113,3 @@ def _as_given(
     if VARIANTS[question.estimator].make().batches:
         fronts = frontiers(question, dict(considered(question)))
     return Report(question, chosen, why, candidates, systems, fronts, total, commands)
-
-
-def _evaluated(label: str, question: Question, setup: Setup, pool: PlanPool) -> Choice:
-    """A given plan on one system."""
-    ideal = inputs.estimator(question.estimator, setup)
-    work = question.requests.work.replace(batch=np.float64(pool.batch))
-    estimator, plan = deployed(ideal, (pool,))
-    arch, hardware = setup.model.architecture, setup.hardware
-    estimate = once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
-    rows: Estimate = jax.tree.map(lambda x: np.asarray(x)[None], estimate)
-    both = [*rows.prefill.limits.items(), *rows.decode.limits.items()]
-    broken = {name: limit for name, limit in both if limit.need > limit.capacity}
-    limits = replace(question.requirements, chips=np.inf)  # the GPUs are as given
-    excess = excess_of(rows, (np.asarray(rows.chips), np.array([pool.batch])), limits, broken)
-    chips, throughput = float(estimate.chips) * pool.copies, float(estimate.throughput)
-    return Choice(
-        system=setup.system.name,
-        pools=(pool,),
-        requests_per_s=throughput * chips / float(work.osl),
-        throughput=throughput,
-        usd_per_hour=chips * float(hardware.price),
-        isl=float(work.isl),
-        osl=float(work.osl),
-        blended=blended_cost(estimate, work),
-        label=label,
-        formats=setup.model.quantisation,
-        trusts=[inputs.trust(question.estimator, ideal, setup)],
-        **plan_outputs(rows, excess, 0),
-    )
-
-
-def blended_cost(estimate: Estimate, work: Workload) -> float:
-    """USD per million tokens, in and out."""
-    fresh = max(float(work.isl - work.prefix), 1.0)
-    total = float(estimate.input_cost) * fresh + float(estimate.cost) * float(work.osl)
-    return total / float(work.isl + work.osl)

@@ -12,6 +12,7 @@ import infer_jax
 from infer_jax.catalog import System
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.design.sensitivity import known_outputs
+from infer_jax.design.what_ifs import worth
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
 from infer_jax.pages import charts, vega
@@ -28,7 +29,6 @@ from infer_jax.verbs import pictures
 from infer_jax.verbs.plan_columns import shares
 from infer_jax.verbs.plan_page import command
 from infer_jax.verbs.report_answers import HOURS, Report
-from infer_jax.verbs.sensitivity_result import worth
 
 COMMANDS = ("frontier", "estimate", "memory", "sensitivity")  # verbs that sections name
 TOP = 10  # bars of each output's sensitivity

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from infer_jax.catalog.measurements import Run
 from infer_jax.catalog.measurements.names import model_named, system_named
 from infer_jax.catalog.models import list_models
 from infer_jax.catalog.systems import list_systems
+from infer_jax.design.what_ifs import stored_bytes
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import shape
 from infer_jax.results import option
-from infer_jax.specs import Architecture
 from infer_jax.verbs.inputs import Setup
 
 # stored bytes of a weight in formats that files name
@@ -42,16 +39,3 @@ def agree(runs: Sequence[Run], setup: Setup) -> None:
             allowed = f"what {option('config')} is stored in, {own:.2g} bytes a weight; "
             allowed += f"see {option('quant')}"
             raise InputError(run.place, "precision", run.precision, allowed)
-
-
-def stored_bytes(arch: Architecture) -> float:
-    """Mean stored bytes of a weight of the layers."""
-    layers = shape(arch).layers
-    kinds = (
-        (layers.projections, 1.0),
-        (layers.routed, layers.experts),
-        (layers.shared, 1.0),
-    )
-    elements = np.asarray([layers.count * w.elements * copies for w, copies in kinds])
-    stored = np.asarray([w.bytes for w, _ in kinds])
-    return float(np.sum(elements * stored) / np.sum(elements))

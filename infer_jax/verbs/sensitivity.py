@@ -68,6 +68,7 @@ def sensitivity(
     1.0
     """
     from infer_jax.design.sensitivity import analyser, changed, outputs, what_if
+    from infer_jax.design.what_ifs import curvatures_at, frontier_of, what_ifs
     from infer_jax.silicon.chips import SiliconSystem
     from infer_jax.silicon.on_silicon import OnSilicon
     from infer_jax.specs import Plan
@@ -102,11 +103,11 @@ def sensitivity(
     point = changed(point, setup.changes.values("workload", "plan"), option("set"))
     inputs.check_context(setup.model, point.workload)
     with busy("compiling and evaluating"):
-        points = [point] if along is None else own.frontier_of(point, int(along))
+        points = [point] if along is None else frontier_of(point, int(along))
         analyse = analyser(outputs, point)
         slopes = [own.PointSlopes(one, analyse(one)) for one in points]
-        bent = own.curvatures_at(points[0], slopes[0].slopes) if second else ()
-        ifs = what_if(outputs, point, own.what_ifs(point)) if along is None else {}
+        bent = curvatures_at(points[0], slopes[0].slopes) if second else ()
+        ifs = what_if(outputs, point, what_ifs(point)) if along is None else {}
         chips = own.other_chips(point, setup, name) if along is None else []
     return own.SensitivityResult(
         setup, name, trusted, slopes, ifs, chips, along is not None, int(top), coefficients, bent

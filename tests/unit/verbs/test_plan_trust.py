@@ -12,7 +12,7 @@ from infer_jax.estimators import measured_within
 from infer_jax.physics.chance import Spread, ratio
 from infer_jax.planning import USUAL_TTFT
 from infer_jax.planning.bands import odds, probability
-from infer_jax.verbs import plan_replay
+from infer_jax.servers import samples
 
 
 def test_the_probability_is_the_share_of_drawn_errors_that_keep_the_limits():
@@ -102,7 +102,7 @@ def test_a_plan_that_its_replay_breaks_goes_down(monkeypatch):
 
     The limit lies between the percentile that the law has for the first plan and the replay's.
     """
-    monkeypatch.setattr(plan_replay, "ARRIVALS", 500)
+    monkeypatch.setattr(samples, "ARRIVALS", 500)
     asked = {"request_rate": 20.0, "isl": "1000±800", "osl": 200, "mode": "aggregated"}
     few = {"tpot": 0.03, "top": 3, **asked}
     loose = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=10.0, replay=True, **few)

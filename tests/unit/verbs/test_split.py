@@ -9,7 +9,7 @@ import infer_jax as ij
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import Layout, PlanPool, layouts, read_pools
-from infer_jax.verbs.report_answers import deployed
+from infer_jax.planning.given import deployed
 from infer_jax.verbs.split import LayoutOptions
 
 MIXTURE = ij.load_model("qwen3-30b-a3b").architecture
