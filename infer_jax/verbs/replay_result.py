@@ -3,9 +3,8 @@
 import csv
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +12,20 @@ import numpy as np
 from infer_jax.catalog.files import replace_file
 from infer_jax.plots.replay import plot_replay
 from infer_jax.plots.style import Figure
-from infer_jax.replays.runs import STATISTICS, ReplayRun, TimeStatistic, statistic
+from infer_jax.replays.runs import STATISTICS
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, option
 from infer_jax.results.numbers import digits, or_unknown
-from infer_jax.servers.cluster import ReplayedCluster
-from infer_jax.servers.instance import ReplayedInstance
-from infer_jax.servers.stream import RequestStream
+from infer_jax.servers.statistics import MEASURED, ReplayedRuns
 from infer_jax.verbs import pictures
 from infer_jax.verbs.limits import unlikely_times
 from infer_jax.verbs.option import either
 
-TIMES = {  # the times of a request
+TITLES = {  # the times of a request
     "ttft": "time to first token",
     "tpot": "time per output token",
     "itl": "time between tokens",
     "latency": "latency",
 }
-MEASURED = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 COLUMNS = (
     Column("", "", "title", left=True),
     *(Column(name, "ms", name, left=False) for name in STATISTICS),
@@ -37,99 +33,8 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, repr=False)
-class ReplayResult(pictures.EstimatorResult):
+class ReplayResult(pictures.EstimatorResult, ReplayedRuns):
     """What a server did in one run or more: ``runs`` has every request, in seconds and tokens."""
-
-    cluster: ReplayedCluster
-    stream: RequestStream
-    runs: Sequence[ReplayRun]
-    limits: Mapping[str, float]
-
-    @property
-    def server(self) -> ReplayedInstance:
-        """An instance; of two pools one that decodes."""
-        return self.cluster.server
-
-    @cached_property
-    def times(self) -> dict[str, TimeStatistic]:
-        """TTFT, TPOT, the time between tokens and latency, s: means, percentiles, their errors."""
-        gaps, statistics = [run.gaps for run in self.runs], {}
-        for name in TIMES:
-            if name == "itl":
-                statistics[name] = statistic([g.seconds for g in gaps], [g.count for g in gaps])
-            else:
-                samples = [run.counted_times(name) for run in self.runs]
-                statistics[name] = statistic(samples, sure=self._random)
-        return statistics
-
-    @property
-    def _random(self) -> bool:
-        return self.stream.random or self.server.drafts is not None
-
-    @cached_property
-    def measured(self) -> dict[str, TimeStatistic]:
-        """The same as a server had them, where the trace says so and is replayed as it was."""
-        run = self._real
-        return {x: statistic([run.counted_times(x)]) for x in MEASURED} if run else {}
-
-    @property
-    def _real(self) -> ReplayRun | None:
-        """The requests as the server of the trace had them."""
-        stream, run = self.stream, self.runs[0]
-        trace, count = stream.trace, len(run.prompt)
-        changed = stream.rate is not None or stream.concurrency is not None
-        if trace is None or not len(trace.first) or changed:
-            return None
-        first, last = trace.first[:count], trace.last[:count]
-        return run._replace(arrival=trace.arrivals[:count], first=first, last=last)
-
-    @property
-    def throughput(self) -> float:
-        """Output tokens per second, of all copies."""
-        return self._mean(lambda run: run.total("output") / run.duration)
-
-    @property
-    def request_throughput(self) -> float:
-        """Requests per second, of all copies."""
-        return self._mean(lambda run: run.counted.sum() / run.duration)
-
-    @property
-    def goodput(self) -> float | None:
-        """Requests per second that meet all limits; None where there are none."""
-        return self._mean(lambda run: run.goodput(self.limits)) if self.limits else None
-
-    @property
-    def energy(self) -> float | None:
-        """Joules of all chips per output token; None where the chip's power is not known."""
-        if not len(self.runs[0].series[0].power):
-            return None
-        chips = float(self.cluster.plan.tp)
-        return self._mean(lambda run: chips * run.joules / run.total("output"))
-
-    @property
-    def tokens_per_pass(self) -> float | None:
-        """Tokens after the first of a request in a pass, the mean over passes; None without any."""
-        passes = sum(float(run.gaps.count.sum()) for run in self.runs)
-        tokens = sum(float((run.output - 1)[run.counted].sum()) for run in self.runs)
-        return tokens / passes if passes else None
-
-    @cached_property
-    def _left_waiting(self) -> float:
-        """Requests of a run that wait when the last one comes, where arrivals overload a server."""
-        return 0.0 if self.stream.concurrency else self._mean(lambda run: run.left_waiting)
-
-    @property
-    def _has_cache(self) -> bool:
-        """Whether the scheduler itself looks prompts up in its cache."""
-        return all(len(x.kept) for run in self.runs for x in run.series)
-
-    def _mean(self, of: Callable[[ReplayRun], float]) -> float:
-        """The mean over runs."""
-        return float(np.mean([of(run) for run in self.runs]))
-
-    def _peak(self, name: str) -> float:
-        """The largest value of a series, of any server and run."""
-        return max(run.peak(name) for run in self.runs)
 
     def sections(self) -> Iterator[Section]:
         """Server and load, times with percentiles, rates, what was full, and what was asked."""
@@ -142,12 +47,12 @@ class ReplayResult(pictures.EstimatorResult):
         yield f"Lengths: {stream.words}."
         yield f"Server: {server.words}."
         yield self.trust.says
-        if self._left_waiting:
-            rate = self._mean(lambda run: (len(run.arrival) - 1) / np.ptp(run.arrival))
+        if self.left_waiting:
+            rate = self.mean_of(lambda run: (len(run.arrival) - 1) / np.ptp(run.arrival))
             yield ""
             yield (
                 f"Overloaded: {digits(rate)} requests/s come, {digits(self.request_throughput)} "
-                f"are completed, and {digits(self._left_waiting)} of {requests} had no first token "
+                f"are completed, and {digits(self.left_waiting)} of {requests} had no first token "
                 "when the last one came. The queue grows without end: times are of this run, and "
                 "longer in a longer one."
             )
@@ -165,8 +70,8 @@ class ReplayResult(pictures.EstimatorResult):
             "prompts": requests,
             "warmup": int((~run.counted).sum()),
             "runs": len(self.runs),
-            "isl_tokens": self._mean(lambda run: run.mean("prompt")),
-            "osl_tokens": self._mean(lambda run: run.mean("output")),
+            "isl_tokens": self.mean_of(lambda run: run.mean("prompt")),
+            "osl_tokens": self.mean_of(lambda run: run.mean("output")),
             **({"prefix_tokens": stream.prefix, "prefixes": stream.prefixes}
                if stream.prefix else {}),
             **({"host_blocks": server.rules.host} if float(server.rules.host) else {}),
@@ -174,7 +79,7 @@ class ReplayResult(pictures.EstimatorResult):
             **{f"{x}_standard_error_ms": _in_ms(t.errors) for x, t in self.times.items()},
             **{f"measured_{x}_ms": _in_ms(t.values) for x, t in self.measured.items()},
             "limits": _in_ms({f"{name}_ms": limit for name, limit in self.limits.items()}),
-            "overloaded": bool(self._left_waiting),
+            "overloaded": bool(self.left_waiting),
         }  # fmt: skip
         yield Rows("", list(self._time_rows()), COLUMNS)
         yield Answers(self._facts())
@@ -187,7 +92,7 @@ class ReplayResult(pictures.EstimatorResult):
     def _time_rows(self) -> Iterator[dict[str, str]]:
         """Rows of times; below each what was measured, and by how much it is missed."""
         mark = self.trust.mark
-        for name, title in TIMES.items():
+        for name, title in TITLES.items():
             times = self.times[name]
             yield {"title": title, **{x: mark + times.with_error(x) for x in STATISTICS}}
             if name in self.measured:
@@ -198,7 +103,7 @@ class ReplayResult(pictures.EstimatorResult):
 
     def _facts(self) -> list[Fact]:
         """Rates, and what was full."""
-        mean, peak, mark, goodput = self._mean, self._peak, self.trust.mark, self.goodput
+        mean, peak, mark, goodput = self.mean_of, self.peak, self.trust.mark, self.goodput
         server, energy = self.server, self.energy
         limits = " and ".join(f"{k.upper()} {1e3 * x:g} ms" for k, x in self.limits.items())
 
@@ -220,7 +125,7 @@ class ReplayResult(pictures.EstimatorResult):
                  mean(lambda run: 100.0 * run.total("cached") / run.total("prompt")),
                  "prompts in the cache" if self.stream.caching else "", "% of tokens", digits),
         ]  # fmt: skip
-        if self._has_cache:
+        if self.has_cache:
             used, kept = (
                 100.0 * mean(lambda run, x=x: run.time_mean(x)) for x in ("cache", "kept")
             )
@@ -290,7 +195,7 @@ class ReplayResult(pictures.EstimatorResult):
             (cluster.dealt, "Requests are dealt to the copies in turn, each with its own queue."),
             (len(runs) > 1, f"Numbers are means over {len(runs)} runs of other random numbers, "
              "after ± their standard errors."),
-            (len(runs) == 1 and self._random, "After ± is the standard error of a mean, by batches "
+            (len(runs) == 1 and self.random, "After ± is the standard error of a mean, by batches "
              f"of successive requests; {option('seeds')} says it of percentiles, too."),
             (any(run.preempted.any() for run in runs), "Times between tokens leave out what "
              "requests wait after a preemption."),
@@ -301,7 +206,7 @@ class ReplayResult(pictures.EstimatorResult):
     def _notes_on_cache(self) -> list[tuple[object, str]]:
         """How prompts are found in the cache and in host memory, each with whether it is so."""
         stream, rules = self.stream, self.server.rules
-        looked_up, uncached = stream.caching and self._has_cache, option("no_enable_prefix_caching")
+        looked_up, uncached = stream.caching and self.has_cache, option("no_enable_prefix_caching")
         return [
             (not stream.caching and not stream.alike, "No prefix is cached."),
             (not stream.caching and stream.alike, "Prompts begin alike, and none is looked up in "
@@ -325,7 +230,7 @@ class ReplayResult(pictures.EstimatorResult):
         load = self.stream.arrivals_in_words(len(self.runs[0].prompt))
         tp = f"TP{float(self.cluster.plan.tp):g}"
         server = f"{self.server.engine.title}, {tp}, {self.server.words}"
-        both = [run for run in (self.runs[0], self._real) if run is not None]
+        both = [run for run in (self.runs[0], self.recorded) if run is not None]
         times = {x: [run.counted_times(name) for run in both] for name, x in MEASURED.items()}
         text = f"Lengths: {self.stream.words}; {server}."
         return plot_replay(
