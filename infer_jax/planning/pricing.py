@@ -15,7 +15,7 @@ from infer_jax.estimators.estimate import Estimate, Limit
 from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.planning.choice import Choice, PlanPool, Requirements, Side, undominated_plans
-from infer_jax.planning.layout import Column, Layout
+from infer_jax.planning.layout import SLICE, Column, Layout
 from infer_jax.specs import Output, outputs
 
 ALIKE = 0.05  # share of batch and latency within which two ways to deal experts are one plan
@@ -267,3 +267,18 @@ def break_evens(
         return BreakEven(c, now, now * ratio * slow, now * ratio, own / (ratio * slow))
 
     return sorted(map(against, cheapest.values()), key=lambda x: x.above)
+
+
+def machines_of(c: Choice, sides: Sequence[Side]) -> tuple[float, float]:
+    """GPUs of the fewest machines that hold a plan, and its dollars per million tokens with all.
+
+    ``sides``: its one or two systems. A slice, or a GPU of unknown machines, is rented as it is.
+    """
+    used = dict.fromkeys((side.name for side in sides), 0.0)
+    for pool, side in zip(c.pools, (sides[0], sides[-1]), strict=False):
+        used[side.name] += pool.copies * pool.layout.chips
+    size = {x.name: 1 if x.machine == SLICE else x.machine for x in sides}
+    rent = {x.name: float(x.hardware.price) for x in sides}
+    whole = {x: float(np.ceil(n / size[x])) * size[x] for x, n in used.items()}
+    paid, every = (sum(n[x] * rent[x] for x in n) for n in (used, whole))
+    return sum(whole.values()), c.usd_per_mtok * every / max(paid, 1e-300)

@@ -3,24 +3,20 @@
 import os
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from infer_jax.catalog import Model
 from infer_jax.catalog.acceptance import AcceptanceCurve, read_acceptance
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
-from infer_jax.estimators.search import chosen
-from infer_jax.estimators.serving import ServerEstimate, Serving, shape
-from infer_jax.estimators.serving.plan import deployment
+from infer_jax.estimators.serving import Serving
+from infer_jax.estimators.serving.drafted import fastest_drafts
 from infer_jax.physics.speculation import acceptance_by_position, heads_acceptance
 from infer_jax.results import option
 from infer_jax.results.problems import ask, refuse
 from infer_jax.servers.drafting import Drafting
-from infer_jax.specs import Architecture, Hardware, Plan, Workload
-from infer_jax.typed_jax import trees
+from infer_jax.specs import Plan, Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.progress import busy
 
@@ -143,7 +139,9 @@ def estimate_with_best_drafts(
     with busy("compiling and evaluating"):
         estimator = estimator.with_(acceptance=drafts.acceptance)
         counts = np.array([fixed] if fixed else drafts.counts)
-        best, count = once(fastest, estimator, arch, drafts.draft, hardware, work, plan, counts)
+        best, count = once(
+            fastest_drafts, estimator, arch, drafts.draft, hardware, work, plan, counts
+        )
     why = "as the layout says" if fixed else f"the fastest of 0 to {len(counts) - 1} that fit"
     note = f"{float(count):g} drafts a pass, {why}."
     return DraftedEstimate(best, [note, *drafts.notes], float(count))
@@ -156,28 +154,6 @@ def evaluated(
     with busy(f"compiling and evaluating {name}".rstrip()):
         arch, hardware = setup.model.architecture, setup.hardware
         return once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
-
-
-def fastest(
-    estimator: Serving,
-    arch: Architecture,
-    draft: Architecture | None,
-    hardware: Hardware,
-    work: Workload,
-    plan: Plan,
-    counts: Array,
-) -> tuple[ServerEstimate, Array]:
-    """The estimate with the least TPOT of those with ``counts`` drafts, and its number of them."""
-    model, small = shape(arch), None if draft is None else shape(draft)
-
-    def drafted_estimate(drafts: Array) -> ServerEstimate:
-        drafted = deployment(plan).replace(drafts=drafts)
-        return estimator.estimate_shape(model, hardware, work, drafted, small)
-
-    every = jax.vmap(drafted_estimate)(counts)
-    # limits are of the plan, not of its drafts alone: where none fits, the fastest is shown
-    best = chosen(1.0 - every.feasible, every.tpot)
-    return trees.take(every, best), counts[best]
 
 
 def _wrapped(

@@ -148,7 +148,6 @@ class KernelsResult(FigureResult):
         balance = ", ".join(f"{float(x):.4g} at {bits} bits" for bits, x in self._balance.items())
         return [
             f"Balance of the chip, FLOP per byte: {balance}.",
-            *self._shortage,
             f"Prefill of {float(self.prefill_tokens / plan.ep):.6g} tokens {where}; decode of "
             f"{quantity(work.batch, 'request')} in all, at "
             f"{float(decode_context(work)):.6g} tokens of context.",

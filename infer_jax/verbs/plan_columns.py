@@ -6,7 +6,7 @@ import numpy as np
 
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.planning import BreakEven, Choice, Degrees, Requirements
-from infer_jax.planning.layout import SLICE
+from infer_jax.planning.pricing import machines_of
 from infer_jax.results import Column, scaled_format
 from infer_jax.results.numbers import digits, or_unknown
 from infer_jax.specs import UNBOUNDED, Output
@@ -106,25 +106,9 @@ def break_even_fields(rivals: Sequence[BreakEven], question: Question) -> list[d
     ]
 
 
-def machines_of(c: Choice, plans: Plans) -> tuple[float, float]:
-    """GPUs of the fewest machines that hold a plan, and its dollars per million tokens with all.
-
-    A slice, or a GPU of unknown machines, is rented as it is.
-    """
-    sides = [x.side for x in plans.systems_of(c)]
-    used = dict.fromkeys((side.name for side in sides), 0.0)
-    for pool, side in zip(c.pools, (sides[0], sides[-1]), strict=False):
-        used[side.name] += pool.copies * pool.layout.chips
-    size = {x.name: 1 if x.machine == SLICE else x.machine for x in sides}
-    rent = {x.name: float(x.hardware.price) for x in sides}
-    whole = {x: float(np.ceil(n / size[x])) * size[x] for x, n in used.items()}
-    paid, every = (sum(n[x] * rent[x] for x in n) for n in (used, whole))
-    return sum(whole.values()), c.usd_per_mtok * every / max(paid, 1e-300)
-
-
 def machine_fields(c: Choice, plans: Plans) -> dict[str, object]:
     """``machines_of`` for JSON, in the currency of the question."""
-    gpus, cost = machines_of(c, plans)
+    gpus, cost = machines_of(c, [x.side for x in plans.systems_of(c)])
     return {
         "gpus_of_machines": gpus,
         "idle_gpus_of_machines": gpus - c.chips,
@@ -134,7 +118,7 @@ def machine_fields(c: Choice, plans: Plans) -> dict[str, object]:
 
 def idle_gpus(c: Choice, plans: Plans) -> list[str]:
     """What a plan leaves free of the GPUs there are, or else of its machines."""
-    (gpus, cost), sign = machines_of(c, plans), plans.question.sign
+    (gpus, cost), sign = machines_of(c, [x.side for x in plans.systems_of(c)]), plans.question.sign
     free = free_gpus(c, plans.question.requirements)
     if free or gpus == c.chips:
         return free

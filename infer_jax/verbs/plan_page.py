@@ -64,7 +64,9 @@ def plan_chart(plans: Plans) -> PlanChart:
 
     Where no system has a plan within the other limits, the nearest misses.
     """
-    question, words = plans.question, _words(plans)
+    question = plans.question
+    setups = {label: search.systems[0].setup for label, search in plans.searches.items()}
+    words = words_of(question, setups, question.total)
 
     def point(c: Choice) -> PlanPoint:
         return plan_point(c, question, words[c.label])
@@ -120,11 +122,16 @@ def _caption(plans: Plans, chart: PlanChart) -> str:
     return pictures.plans_caption(chart, work, plans.formats, rents, estimator, *more)
 
 
-def _words(plans: Plans) -> dict[str, Words]:
-    """Options of the command of each plan, by label; none where a command would leave some out."""
-    question = plans.question
+def words_of(
+    question: Question, setups: Mapping[str, Setup], total: float | None
+) -> dict[str, Words]:
+    """Options of every command that a page names, by label; none where one would leave some out.
+
+    ``setups``: the first system of each label; ``total``: GPUs, where they are given.
+    """
     in_command = (
-        isinstance(question.config, str | os.PathLike)
+        question.named
+        and isinstance(question.config, str | os.PathLike)
         and all(x.path != Path() for x in question.systems)
         and (question.currency, question.region) == ("USD", 1.0)
         and question.decoding is None
@@ -133,27 +140,22 @@ def _words(plans: Plans) -> dict[str, Words]:
         and list(question.chunks) == [UNBOUNDED]
         and question.total is not None
     )
+    changes, folder = question.set, profiles_folder().resolve()
     return {
-        label: command_words(question, search.systems[0].setup, question.total)
+        label: {
+            "config": str(question.config),
+            "hardware": system.name if system.path.resolve().parent == folder else str(system.path),
+            "quant": setup.quant,
+            "kv-dtype": question.kv_dtype,
+            "price": question.rents.get(system.name),
+            "total-gpus": total,
+            "engine-version": question.engine_version,
+            "set": changes if changes is None or isinstance(changes, str) else list(changes),
+        }
         if in_command
         else {}
-        for label, search in plans.searches.items()
-    }
-
-
-def command_words(question: Question, setup: Setup, total: float | None) -> Words:
-    """Options of the commands that a page names."""
-    system, changes = setup.system, question.set
-    shipped = system.path.resolve().parent == profiles_folder().resolve()
-    return {
-        "config": str(question.config),
-        "hardware": system.name if shipped else str(system.path),
-        "quant": setup.quant,
-        "kv-dtype": question.kv_dtype,
-        "price": question.rents.get(system.name),
-        "total-gpus": total,
-        "engine-version": question.engine_version,
-        "set": changes if changes is None or isinstance(changes, str) else list(changes),
+        for label, setup in setups.items()
+        for system in [setup.system]
     }
 
 

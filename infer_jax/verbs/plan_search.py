@@ -55,7 +55,8 @@ class Question:
     tokens of a pass; ``common``: settings of all plans; ``drafts``, ``draft``: the drafting,
     and the draft model by name; ``top``: plans of each system; ``pools_excluded``: because only
     the mean of their wait is known; ``goodput``: share of requests that keep TTFT and TPOT;
-    ``confidence``: probability with which limits are to hold.
+    ``confidence``: probability with which limits are to hold; ``named``: whether commands can
+    name the systems.
     """
 
     config: ModelLike
@@ -81,6 +82,7 @@ class Question:
     pools_excluded: bool = False
     goodput: float | None = None
     confidence: float | None = None
+    named: bool = True
 
     @property
     def total(self) -> float | None:

@@ -85,12 +85,11 @@ def report(
         estimator=inputs.estimator_of_engine(estimator, engine) or inputs.BEST,
         rents=inputs.rents_of(price, systems),
         engine_version=engine_version,
+        named=all(isinstance(x, str | os.PathLike) for x in inputs.as_list(hardware)),
     )
-    names = (config, *inputs.as_list(hardware))
-    commands = all(isinstance(x, str | os.PathLike) for x in names)
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     split = verbs.LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
-    answers = choose(question, split, batch, commands=commands)
+    answers = choose(question, split, batch)
     with busy("compiling and evaluating"):
         result = verbs.ReportResult(answers, page(answers), None if out is None else str(out))
     if out is not None:

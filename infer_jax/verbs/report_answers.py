@@ -27,7 +27,7 @@ from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
 from infer_jax.verbs.frontier_search import FrontierSearch, ideal_frontier
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.memory_result import server_settings
-from infer_jax.verbs.plan_page import Words, command, command_words, plan_point
+from infer_jax.verbs.plan_page import Words, command, plan_point, words_of
 from infer_jax.verbs.plan_search import Question, servers
 
 ALIKE = 0.1  # share by which lengths of a measured run may differ from those of the report
@@ -40,8 +40,7 @@ class Report:
 
     ``candidates``: the plan to take in each series, by whose label ``systems`` are; ``frontiers``:
     of every series, None with an estimator that cannot search plans; ``total``: GPUs, where they
-    are given; ``commands``: whether commands can name the model and the systems; ``usual``: whether
-    plans were limited to the usual TTFT.
+    are given; ``usual``: whether plans were limited to the usual TTFT.
     """
 
     question: Question
@@ -51,7 +50,6 @@ class Report:
     systems: Mapping[str, Setup]
     frontiers: Mapping[str, Sequence[Choice]] | None
     total: float | None
-    commands: bool
     usual: bool = False
 
     @property
@@ -78,10 +76,7 @@ class Report:
     @cached_property
     def words(self) -> Mapping[str, Words]:
         """Options of every command that the page names, by label."""
-        return {
-            label: command_words(self.question, setup, self.total) if self.commands else {}
-            for label, setup in self.systems.items()
-        }
+        return words_of(self.question, self.systems, self.total)
 
     @cached_property
     def point(self) -> Point:

@@ -20,9 +20,7 @@ from infer_jax.verbs.split import LayoutOptions, plan_of
 GPUS = 8.0  # the GPUs of a plan where none are given: one server
 
 
-def choose(
-    question: Question, split: LayoutOptions, batch: float | None, *, commands: bool
-) -> Report:
+def choose(question: Question, split: LayoutOptions, batch: float | None) -> Report:
     """The plan as it is given, on the system where it is best, or the one ``plan`` puts first."""
     name, systems = question.estimator, dict[str, Setup]()
     for label, form, (system, *_) in question.series():
@@ -31,7 +29,7 @@ def choose(
             raise refuse("estimator", name, "one that takes a split: serving, economics.planned")
         inputs.check_context(systems[label].model, question.requests.work)
     if split.pools:
-        return _as_given(question, systems, split, batch, commands=commands)
+        return _as_given(question, systems, split, batch)
     degrees = option("tp")
     if not VARIANTS[name].make().batches:
         others = f"(with {option('pp')}, {option('ep')}), or {option('estimator', 'serving')}"
@@ -40,14 +38,14 @@ def choose(
         raise refuse("dp", split.copies, f"with {degrees}: copies of a plan that is looked for")
     if batch is not None:
         raise refuse("batch", batch, f"with {degrees}: a plan that is looked for has its own")
-    return _searched(question, systems, commands=commands)
+    return _searched(question, systems)
 
 
 def _on_gpus(question: Question, chips: float) -> Question:
     return replace(question, requirements=replace(question.requirements, chips=chips))
 
 
-def _searched(question: Question, systems: Mapping[str, Setup], *, commands: bool) -> Report:
+def _searched(question: Question, systems: Mapping[str, Setup]) -> Report:
     """The plan that ``plan`` puts first, or the nearest miss."""
     total = question.total
     question = _on_gpus(question, either(total, GPUS))
@@ -74,7 +72,6 @@ def _searched(question: Question, systems: Mapping[str, Setup], *, commands: boo
         systems,
         frontiers(question, {label: x.systems for label, x in answer.searches.items()}),
         total,
-        commands,
         answer.usual,
     )
 
@@ -86,12 +83,7 @@ def _late(c: Choice) -> Choice:
 
 
 def _as_given(
-    question: Question,
-    systems: Mapping[str, Setup],
-    split: LayoutOptions,
-    batch: float | None,
-    *,
-    commands: bool,
+    question: Question, systems: Mapping[str, Setup], split: LayoutOptions, batch: float | None
 ) -> Report:
     """The plan of the options, on the system and in the format where it is best."""
     total, candidates = question.total, list[Choice]()
@@ -112,4 +104,4 @@ def _as_given(
     fronts = None
     if VARIANTS[question.estimator].make().batches:
         fronts = frontiers(question, dict(considered(question)))
-    return Report(question, chosen, why, candidates, systems, fronts, total, commands)
+    return Report(question, chosen, why, candidates, systems, fronts, total)
