@@ -27,10 +27,10 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_335,
-    "lines of code of the package": 40_751,
-    "lines of the package": 70_853,
-    "files of the package": 485,
+    "lines of code of the front": 9_969,
+    "lines of code of the package": 40_750,
+    "lines of the package": 70_928,
+    "files of the package": 490,
     "lines of experiments": 10_742,
     "lines of tests": 32_113,
     "functions and classes with bare names": 9,
