@@ -1,0 +1,1 @@
+"""What others published of fleets, computed by the library: one file a source."""

@@ -1,0 +1,44 @@
+"""What others published of fleets, their traffic and their caches, beside the library's answers."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import jax
+import typer
+
+from experiments import _report
+from experiments._claims import Claim, Ours, beside, show
+from experiments._fleets import ragpulse
+
+app = _report.program(__doc__)
+FILE = Path(ragpulse.__file__).with_name("claims.csv")
+SOURCES: dict[str, Callable[[], Ours]] = {"ragpulse": ragpulse.figures}
+
+
+def claims(*names: str) -> list[Claim]:
+    """The claims of these sources beside ours; of all where none is named."""
+    ours: Ours = {}
+    with jax.enable_x64(True):
+        for name in names or SOURCES:
+            ours |= SOURCES[name]()
+    return beside(FILE, ours)
+
+
+@_report.command(app)
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(help=f"Of {', '.join(SOURCES)}; all if none.")
+    ] = None,
+) -> dict[str, Any]:
+    """Print claims beside ours: pass, fail or not reachable, and why."""
+    wanted = _report.chosen_keys("source", names or list(SOURCES), SOURCES)
+    return show("Fleets as others published them", claims(*wanted))
+
+
+if __name__ == "__main__":
+    app()
