@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from importlib import import_module
 
+from infer_jax.replays.copies import (
+    replay_copies as replay_copies,
+    serve_copies as serve_copies,
+)
 from infer_jax.replays.decode_first import (
     BlockReuse as BlockReuse,
     GuaranteedNoEvict as GuaranteedNoEvict,
@@ -10,13 +14,6 @@ from infer_jax.replays.decode_first import (
 )
 from infer_jax.replays.drafts import Drafts as Drafts, drawn_drafts as drawn_drafts
 from infer_jax.replays.gradients import path_gradient as path_gradient
-from infer_jax.replays.groups import (
-    SharedStep as SharedStep,
-    replay_copies as replay_copies,
-    replay_ranks as replay_ranks,
-    serve_copies as serve_copies,
-    serve_ranks as serve_ranks,
-)
 from infer_jax.replays.log import Log as Log, RoutedLog as RoutedLog
 from infer_jax.replays.loops import (
     has_prefix_cache as has_prefix_cache,
@@ -28,6 +25,11 @@ from infer_jax.replays.loops import (
 from infer_jax.replays.pools import Pool as Pool, Pooled as Pooled, serve_pools as serve_pools
 from infer_jax.replays.prefill_first import PrefillFirst as PrefillFirst
 from infer_jax.replays.prefixes import Prefixes as Prefixes
+from infer_jax.replays.ranks import (
+    SharedStep as SharedStep,
+    replay_ranks as replay_ranks,
+    serve_ranks as serve_ranks,
+)
 from infer_jax.replays.requests import Requests as Requests
 from infer_jax.replays.rules import Rules as Rules
 

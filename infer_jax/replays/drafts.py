@@ -83,14 +83,11 @@ def tokens_to_come(left: Array, per_pass: PerPass | None) -> tuple[Array, Array]
 
 
 class Drafted(NamedTuple):
-    """What a server with drafts has of each slot and request, and sums over slots."""
+    """What a server with drafts has of each slot, and sums over slots."""
 
     rate: Float[Array, " w"]
     since: Int[Array, " w"]  # the step from which on it decodes
     rest: Int[Array, " w"]
-    # of requests that were taken back: passes that are left, plus one, and tokens of the last one
-    passes_left: Int[Array, " n"]
-    last: Int[Array, " n"]
     next_left: Int[Array, ""]  # of the request that is fed next
     next_rest: Int[Array, ""]
     context_growth: Float[Array, ""]  # tokens that all which decode get in a pass
@@ -103,12 +100,11 @@ class Drafted(NamedTuple):
     unread_then: Int[Array, ""]
 
     @classmethod
-    def empty(cls, requests: int, width: int, kind: jnp.dtype) -> "Drafted":
+    def empty(cls, width: int, kind: jnp.dtype) -> "Drafted":
         """A server that has served nothing yet."""
         slot, zero = jnp.zeros(width, jnp.int32), jnp.zeros((), jnp.int32)
-        own, growth = jnp.zeros(requests, jnp.int32), jnp.zeros((), kind)
-        slots = slot.astype(kind), slot, slot
-        return cls(*slots, own, own, zero, zero, growth, zero, zero, slot, zero, zero, zero)
+        slots, growth = (slot.astype(kind), slot, slot), jnp.zeros((), kind)
+        return cls(*slots, zero, zero, growth, zero, zero, slot, zero, zero, zero)
 
 
 def start_drafts(s: State, drafts: Drafts | None, width: int) -> State:
@@ -118,8 +114,9 @@ def start_drafts(s: State, drafts: Drafts | None, width: int) -> State:
     kind = s.clock.now.dtype
     zero, entries = jnp.zeros((), kind), jnp.zeros_like(s.log.path.time)
     path = s.log.path._replace(context=entries, grows=entries)
-    s = s._replace(drafts=Drafted.empty(drafts.passes.shape[0], width, kind))
-    return s.update(slots={"context": zero}, unseen={"tokens": zero}, log={"path": path})
+    s, own = s._replace(drafts=Drafted.empty(width, kind)), jnp.zeros_like(s.log.last)
+    log = {"path": path, "passes_left": own, "last_tokens": own}
+    return s.update(slots={"context": zero}, unseen={"tokens": zero}, log=log)
 
 
 def per_pass(s: State, slot: Array | None = None) -> PerPass | None:
@@ -147,12 +144,12 @@ def next_passes(
     return 1 + passes, (jnp.where(passes > 0, rest, 1), rate)
 
 
-def look_ahead(drafts: Drafted | None, request: Array) -> Drafted | None:
+def look_ahead(s: State, request: Array) -> State:
     """With what was recorded of the request that is fed next."""
-    if drafts is None:
-        return None
-    left, rest = get(drafts.passes_left, request), get(drafts.last, request)
-    return drafts._replace(next_left=left, next_rest=rest)
+    left, rest = s.log.passes_left, s.log.last_tokens
+    if left is None or rest is None:
+        return s
+    return s.update(drafts={"next_left": get(left, request), "next_rest": get(rest, request)})
 
 
 def slot_base(s: State, tokens: Array, ready: Array) -> Array:
@@ -178,25 +175,27 @@ def admit(s: State, tokens: PerPass | None, slot: Array, ready: Array, ok: Array
 # a request makes room
 def make_room(
     s: State, slot: Array, request: Array, left: Array, unread: Array, ok: Array
-) -> Drafted | None:
+) -> State:
     """The request in a slot computes its tokens anew; its first new one is one of those to come.
 
     Its passes yield what they would have: one fewer is needed if the last was wanted for one
     token. The tokens of ``unread`` passes are lost, and ``left`` counts them.
     """
-    drafts = s.drafts
-    if drafts is None:
-        return None
+    drafts, log = s.drafts, s.log
+    if drafts is None or log.passes_left is None or log.last_tokens is None:
+        return s
     rest, rate = get(drafts.rest, slot), get(drafts.rate, slot)
     fewer = rest == 1
     again = jnp.where(fewer, jnp.round(rate).astype(jnp.int32), rest - 1)
     # what it loses is its first token: that comes anew, and nothing else is different
     none = s.clock.steps - get(drafts.since, slot) < unread
     again, fewer = jnp.where(none, rest, again), fewer | none
-    return drafts._replace(
-        passes_left=note(drafts.passes_left, request, left - fewer + 1, ok),
-        last=note(drafts.last, request, again, ok),
-        context_growth=drafts.context_growth - jnp.where(ok, rate, 0.0),
+    return s.update(
+        drafts={"context_growth": drafts.context_growth - jnp.where(ok, rate, 0.0)},
+        log={
+            "passes_left": note(log.passes_left, request, left - fewer + 1, ok),
+            "last_tokens": note(log.last_tokens, request, again, ok),
+        },
     )
 
 

@@ -4,17 +4,19 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
+from infer_jax.replays.prefixes import power_of_two
 from infer_jax.replays.requests import FAR_FUTURE, Requests
-from infer_jax.replays.state import UNREACHED, Path, State
+from infer_jax.replays.state import UNREACHED, Path, Record, State
 
 
 class Marks(NamedTuple):
     """For each request, the entries of the path at which it arrived, was admitted and so on."""
 
-    admitted: Int[Array, " n"]  # at its begin
+    before: Int[Array, " n"]  # it was admitted at its end, or at the start where it is -1
     first: Int[Array, " n"]  # at its end
     last: Int[Array, " n"]  # at its end
     arrival: Int[Array, " n"]  # at its end: whose finish let it in (closed loop), or -1
@@ -70,41 +72,117 @@ class Log(NamedTuple):
 
 
 class RoutedLog(NamedTuple):
-    """The log of each server, with a leading axis; the server of each request, its place there."""
+    """The log of several servers: one of all requests, and the server of each.
 
-    logs: Log
-    rank: Int[Array, " n"]
-    place: Int[Array, " n"]
-    complete: Array
+    Its path has the entries of one server after those of another: those of server k are from
+    ``begin[k]`` up to ``begin[k + 1]``.
+    """
 
-    def of(self, name: str) -> Float[Array, " n"]:
-        """A column of all requests, in their own order."""
-        return getattr(self.logs, name)[self.rank, self.place]
+    log: Log
+    server: Int[Array, " n"]
+    begin: Int[Array, " servers+1"]
+
+    @property
+    def complete(self) -> Bool[Array, ""]:
+        """Whether all were served."""
+        return self.log.complete
+
+    def servers(self) -> list[Log]:
+        """The log of each server alone, as NumPy arrays, all paths padded to one length."""
+        log, server, begin = jax.device_get((self.log, self.server, self.begin))
+        server, entries = server[: int(log.count)], np.diff(begin)
+        length = power_of_two(max(entries.max(), 1))
+        return [_log_of_one(log, server == k, begin[k], n, length) for k, n in enumerate(entries)]
+
+
+def _log_of_one(log: Log, mine: np.ndarray, begin: int, entries: int, length: int) -> Log:
+    """The log of one of several servers."""
+
+    def of_path(values: np.ndarray) -> np.ndarray:
+        return np.pad(values[begin : begin + entries], (0, length - entries))
+
+    mine = np.flatnonzero(mine)
+    path, marks = jax.tree.map(of_path, log.path), (x[mine] for x in log.marks)
+    rows = {name: getattr(log, name) for name in ("cached", *Log._fields[:5], "preempted")}
+    rows = {name: None if x is None else x[mine] for name, x in rows.items()}
+    marks = Marks(*(np.where(x < 0, x, np.maximum(x - begin, -1)) for x in marks))
+    counts = {"count": np.asarray(len(mine)), "turns": np.asarray(entries)}
+    return log._replace(**rows, **counts, path=path, marks=marks)
 
 
 def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     """The log of a finished run: steps and entries become times."""
-    record = s.log
-    entries = jnp.arange(record.path.time.shape[0])
-    written = entries < s.clock.entries
-    path = jax.tree.map(lambda x: jnp.where(written, x, jnp.zeros_like(x)), record.path)
-    steps = jnp.where(written, path.steps, UNREACHED)
-    last = jnp.maximum(jnp.searchsorted(steps, record.last), record.ready)
-    last = jnp.minimum(last, entries[-1])
-    index = jnp.arange(record.last.shape[0])
+    zero = jnp.zeros_like(s.log.entries)
+    path, marks = _events(s.log, s.log.path, zero, s.log.entries)
+    index = jnp.arange(s.log.last.shape[0])
     there = index < requests.count
-    arrival = jnp.full_like(last, -1)
     if concurrency is not None:
         # one that was held back is sent when an earlier one leaves
-        left = jnp.sort(jnp.where(there, last, UNREACHED))
+        left = jnp.sort(jnp.where(there, marks.last, UNREACHED))
         leaver = index - concurrency
         arrival = jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1)
-    marks = Marks(record.admitted, record.first, last, arrival)
-    complete = (s.clock.finished >= requests.count) & jnp.logical_not(s.cache.overflowed)
-    cached = s.cache.cached
-    cached = None if cached is None else jnp.where(there, cached, 0)
-    facts = {"preempted": jnp.where(there, record.preempted, 0), "cached": cached}
-    facts |= {"complete": complete, "turns": s.clock.entries}
+        marks = marks._replace(arrival=arrival)
+    return _logged(s, s.log, path, marks, requests, concurrency, s.cache.cached)
+
+
+def routed_log_of(
+    servers: State, record: Record, requests: Requests, server: Array
+) -> RoutedLog:
+    """The log of several servers (a leading axis) that wrote one record; ``server``: of each
+    request."""
+    count, size = servers.clock.now.shape[0], record.path.time.shape[0]
+    assert record.path.server is not None
+    owner = jnp.where(jnp.arange(size) < record.entries, record.path.server, count)
+    order = jnp.argsort(owner, stable=True)
+    begin = jnp.searchsorted(owner[order], jnp.arange(count + 1)).astype(jnp.int32)
+    path = jax.tree.map(lambda x: x[order], record.path)
+    path, marks = _events(record, path, begin[server], begin[server + 1])
+    cached = servers.cache.cached
+    if cached is not None:
+        cached = cached[server, jnp.arange(server.shape[0])]
+    log = _logged(servers, record, path, marks, requests, None, cached)
+    return RoutedLog(log, server, begin)
+
+
+def _events(record: Record, path: Path, begin: Array, end: Array) -> tuple[Path, Marks]:
+    """The path and each request's entries of it, whose server has those from ``begin`` to ``end``.
+
+    The last is found by its step, by halves.
+    """
+    size = path.time.shape[0]
+    written = jnp.arange(size) < record.entries
+    path = jax.tree.map(lambda x: jnp.where(written, x, jnp.zeros_like(x)), path)
+
+    def halve(_: int, between: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = between
+        middle = (low + high) // 2
+        later = (path.steps[middle] < record.last) & (low < high)
+        return jnp.where(later, middle + 1, low), jnp.where(later, high, middle)
+
+    begin, end = (jnp.broadcast_to(x, record.last.shape) for x in (begin, end))
+    last, _ = lax.fori_loop(0, size.bit_length(), halve, (begin, end))
+    last = jnp.minimum(jnp.maximum(last, begin + record.ready), size - 1)
+    before = jnp.where(record.admitted > 0, begin + record.admitted - 1, -1)
+    return path, Marks(before, begin + record.first, last, jnp.full_like(last, -1))
+
+
+def _logged(
+    s: State,
+    record: Record,
+    path: Path,
+    marks: Marks,
+    requests: Requests,
+    concurrency: Array | None,
+    cached: Array | None,
+) -> Log:
+    there = jnp.arange(record.last.shape[0]) < requests.count
+    all_in = ~jnp.any(jnp.asarray(s.cache.overflowed))
+    facts = {
+        "preempted": jnp.where(there, record.preempted, 0),
+        "cached": None if cached is None else jnp.where(there, cached, 0),
+        "complete": (jnp.sum(s.clock.finished) >= requests.count) & all_in,
+        "turns": record.entries,
+    }
     return timed(path, marks, requests, concurrency, **facts)
 
 
@@ -112,7 +190,7 @@ def timed(
     path: Path, marks: Marks, requests: Requests, concurrency: Array | None, **facts: object
 ) -> Log:
     """The times of all requests, from those of the entries of a path; ``facts``: the rest."""
-    begin = jnp.where(marks.admitted > 0, path.time[jnp.maximum(marks.admitted - 1, 0)], 0.0)
+    begin = jnp.where(marks.before >= 0, path.time[jnp.maximum(marks.before, 0)], 0.0)
     arrival = requests.arrival
     if concurrency is not None:
         sent = path.time[jnp.maximum(marks.arrival, 0)]

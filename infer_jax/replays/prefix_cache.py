@@ -317,7 +317,7 @@ class PrefixCache(NamedTuple):
         blocks = rules.used_blocks(after, requests)
         entries = {"blocks": blocks, "kept": idle, "fetching": seconds}
         path = after.log.path
-        columns = {x: put(getattr(path, x), s.clock.entries, y) for x, y in entries.items()}
+        columns = {x: put(getattr(path, x), s.log.entries, y) for x, y in entries.items()}
         return after.update(log={"path": path._replace(**columns)})
 
     def _use_up(self, rules: "Rules", counted: Array, ok: Array | bool = True) -> "PrefixCache":

@@ -153,7 +153,7 @@ class RadixCache(NamedTuple):
             joins=jnp.where(go, UNREACHED, cache.joins),
             parts=jnp.where(go, 0, cache.parts),
         )
-        after, entry, path = after._replace(cache=cache), s.clock.entries, after.log.path
+        after, entry, path = after._replace(cache=cache), s.log.entries, after.log.path
         assert path.kept is not None
         path = path._replace(
             blocks=put(path.blocks, entry, rules.used_blocks(after, requests)),

@@ -38,6 +38,8 @@ class Requests(NamedTuple):
     cached: Int[Array, " n"]  # prompt tokens that are in the cache and not computed
     drafts: "Drafts | None" = None  # where tokens are drafted
     prefixes: Prefixes | None = None  # where the scheduler keeps prompts in its cache
+    # of several servers: the next one of the same server, or the last entry; None: the next one
+    following: Int[Array, " n"] | None = None
 
     @classmethod
     def of(
@@ -80,7 +82,8 @@ class Requests(NamedTuple):
         prompts, outputs, hits = sizes
         own = None if drafts is None else drafts.padded(len(times))
         parts = None if prefixes is None else prefixes.padded(len(times))
-        return cls._make((times, prompts, outputs, np.asarray(count, np.int32), hits, own, parts))
+        sizes = (prompts, outputs, np.asarray(count, np.int32), hits)
+        return cls._make((times, *sizes, own, parts, None))
 
 
 class ArrivingRequests(NamedTuple):

@@ -41,7 +41,7 @@ class Scheduler(NamedTuple):
         # the arrays of requests are written where they are: a choice between two would copy them
         ok &= ~(short | passed)
         s = self.feed(s, chunk, ok)
-        s = s.update(queue={"head": s.queue.head + passed})
+        s = s.update(queue={"head": self.following(s.queue.head, passed)})
         s = self.look_ahead(change_where(short, s, self.make_room))
         return s, ok & self.may_feed(s) | short | passed
 
@@ -119,16 +119,22 @@ class Scheduler(NamedTuple):
         ready = s.clock.steps + (1 if rules.mixed else 0)
         end = ready + chunk.passes - 1
         slot = jnp.minimum(slots.free, slots.request.shape[0] - 1)
-        returned, from_head = queue.returned_fed, new
+        returned, from_head = queue.returned, new
         if rules.requeues_last:
-            returned, from_head = returned + (new & queue.next_returns), new & ~queue.next_returns
+            rest = jnp.where(returned == queue.returned_last, -1, get(log.behind, returned))
+            returned = jnp.where(new & queue.next_returns, rest, returned)
+            from_head = new & ~queue.next_returns
         pairs = chunk.tokens * (chunk.done.astype(batch.pairs.dtype) + 0.5 * chunk.tokens)
         once = new & ~queue.next_preempted if rules.preempts else new
         first = ends & (queue.next_lost == 0) if rules.preempts else ends
         now = tokens - ready + s.clock.steps
         left = tokens_to_come(end - s.clock.steps, chunk.per_pass)
         return s.update(
-            queue={"head": queue.head + from_head, "returned_fed": returned},
+            queue={
+                "head": self.following(queue.head, from_head),
+                "returned": returned,
+                "computed": queue.computed + jnp.where(ends, chunk.whole, 0),
+            },
             slots={
                 "request": put(slots.request, slot, at, ends),
                 "end": put(slots.end, slot, end, ends),
@@ -178,8 +184,9 @@ class Scheduler(NamedTuple):
         to_come = tokens_to_come(left, drafting.per_pass(s, slot))
         context = drafting.context_of(s, slot)
         sums = rules.add_to_sums(s, rules.slot_sums(*to_come, *tokens), decodes, -1)
+        anew = jnp.where(decodes, get(self.requests.prompt, victim) + lost, 0)
         after = s.update(
-            queue={"preempted": yes},
+            queue={"preempted": yes, "computed": queue.computed - anew},
             slots={
                 "end": put(slots.end, slot, jnp.asarray(UNREACHED), decodes),
                 "sums": sums,
@@ -193,21 +200,22 @@ class Scheduler(NamedTuple):
                 "last": note(log.last, victim, jnp.asarray(UNREACHED), decodes),
                 "preempted": put(log.preempted, victim, get(log.preempted, victim) + 1),
             },
-        )._replace(
-            drafts=drafting.make_room(s, slot, victim, left + unread, unread, decodes),
-            cache=s.cache.make_room(self, s, victim, cached),
-        )
+        )._replace(cache=s.cache.make_room(self, s, victim, cached))
+        after = drafting.make_room(after, slot, victim, left + unread, unread, decodes)
         if not rules.requeues_last:
             return after.update(queue={"head": victim})
-        ring = jnp.remainder(queue.returned_count, queue.returned.shape[0] - 1)
+        others = queue.returned >= 0
         return after.update(
             queue={
-                "returned": put(queue.returned, ring, victim),
-                "arrived_before": put(queue.arrived_before, ring, self.arrived(s)),
-                "returned_count": queue.returned_count + 1,
+                "returned": jnp.where(others, queue.returned, victim),
+                "returned_last": victim,
                 "blocked": ~yes,
                 "share": rules.share_after(s, self.requests, slot),
-            }
+            },
+            log={
+                "behind": note(log.behind, queue.returned_last, victim, others),
+                "arrived_before": note(log.arrived_before, victim, self.arrived(s), yes),
+            },
         )
 
     def look_ahead(self, s: State) -> State:
@@ -218,13 +226,12 @@ class Scheduler(NamedTuple):
         queue, log = s.queue, s.log
         at, returns = queue.head, queue.next_returns
         if self.rules.requeues_last:
-            ring = jnp.remainder(queue.returned_fed, queue.returned.shape[0] - 1)
-            waits = queue.returned_fed < queue.returned_count
-            returns = waits & (get(queue.arrived_before, ring) <= queue.head)
-            at = jnp.where(returns, get(queue.returned, ring), at)
+            first = queue.returned
+            returns = (first >= 0) & (get(log.arrived_before, first) <= queue.head)
+            at = jnp.where(returns, first, at)
         at = jnp.where(s.batch.request >= 0, s.batch.request, at)
         s = s.update(queue={"next": at, "next_returns": returns})
-        s = s._replace(drafts=drafting.look_ahead(s.drafts, at))
+        s = drafting.look_ahead(s, at)
         if not self.rules.preempts:
             return s
         return s.update(
@@ -234,6 +241,31 @@ class Scheduler(NamedTuple):
                 "head_last": get(log.last, queue.head),
             }
         )
+
+    def following(self, head: Array, ok: Array) -> Array:
+        """The head of the queue once that one is taken, where ``ok``."""
+        if self.requests.following is None:
+            return head + ok
+        return jnp.where(ok, get(self.requests.following, head), head)
+
+    def receive(self, s: State, at: Array, ok: Array) -> State:
+        """A server that has one more request behind all others, where ``ok``."""
+        queue, none = s.queue, self.requests.count
+        alone, zero = ok & (queue.head >= none), jnp.zeros_like(at)
+        is_next = alone & (queue.next >= none)
+        s = s.update(
+            queue={
+                "head": jnp.where(alone, at, queue.head),
+                "head_last": jnp.where(alone, UNREACHED, queue.head_last),
+                "next": jnp.where(is_next, at, queue.next),
+                "next_lost": jnp.where(is_next, zero, queue.next_lost),
+                "next_preempted": queue.next_preempted & ~is_next,
+            }
+        )
+        if s.drafts is None:
+            return s
+        left, rest = (jnp.where(is_next, zero, x) for x in (s.drafts.next_left, s.drafts.next_rest))
+        return s.update(drafts={"next_left": left, "next_rest": rest})
 
     def arrives(self, s: State) -> Array:
         """Seconds until the next request arrives; 0 or less if the engine has seen it."""

@@ -77,7 +77,7 @@ class Server(NamedTuple):
     def is_busy(self, s: State) -> Array:
         """Whether requests are left, and entries of the path."""
         more = s.clock.finished < self.requests.count
-        return more & (s.clock.entries < s.log.path.time.shape[0])
+        return more & (s.log.entries < s.log.path.time.shape[0])
 
     def turn(self, s: State) -> State:
         """One turn of the loop: feed, make room, or run what there is to run."""
@@ -210,8 +210,9 @@ class Server(NamedTuple):
             "over": batch.over, **({} if s.drafts is None else {"grows": s.drafts.context_growth}),
         }  # fmt: skip
         path = s.log.path
-        columns = {name: put(getattr(path, name), clock.entries, x) for name, x in entry.items()}
-        return after.update(log={"path": path._replace(**columns)})
+        at = s.log.entries
+        columns = {name: put(getattr(path, name), at, x) for name, x in entry.items()}
+        return after.update(log={"path": path._replace(**columns), "entries": at + 1})
 
     def finish(
         self, s: State, go: Array, steps: Array, context: Array, batch: ComposedPass

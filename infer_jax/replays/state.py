@@ -38,6 +38,7 @@ class Path(NamedTuple):
     grows: Float[Array, " t"] | None = None  # with drafts: tokens that a pass adds to the context
     kept: Int[Array, " t"] | None = None  # blocks of prompts in the cache that no request uses
     fetching: Float[Array, " t"] | None = None  # s for which passes wait for blocks of the host
+    server: Int[Array, " t"] | None = None  # of several
 
 
 class Clock(NamedTuple):
@@ -62,11 +63,10 @@ class Queue(NamedTuple):
     next_returns: Bool[Array, ""]  # whether it was taken back to the end of the queue
     next_lost: Int[Array, ""]  # tokens that it had, and computes anew
     next_preempted: Bool[Array, ""]
-    # a ring of requests taken back to the end, and how many had arrived before each
-    returned: Int[Array, " n"]
-    arrived_before: Int[Array, " n"]
-    returned_count: Int[Array, ""]
-    returned_fed: Int[Array, ""]
+    # those taken back to the end: the first, or -1, and the last; each has the next in the record
+    returned: Int[Array, ""]
+    returned_last: Int[Array, ""]
+    computed: Int[Array, ""]  # prompt tokens of all that were admitted, without those taken back
     preempted: Bool[Array, ""]  # one was in this pass, so that none is admitted
     blocked: Bool[Array, ""]  # none is until a request leaves
     clearing: Bool[Array, ""]  # one has left
@@ -125,15 +125,25 @@ class ScheduledBatch(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What happened to every request: entries of the path, steps and counts."""
+    """What happened to every request: entries of its server's path, steps and counts.
+
+    Several servers write one record: all else of a state is as large as what is in a server.
+    """
 
     path: Path
+    entries: Int[Array, ""]  # of it
     produced: Int[Array, " n"]  # tokens computed before it was preempted
     preempted: Int[Array, " n"]  # times
     admitted: Int[Array, " n"]
     first: Int[Array, " n"]
     ready: Int[Array, " n"]  # the entry in which its prompt ended, the last time
     last: Int[Array, " n"]
+    # of one taken back to the end: the next such one, and how many had arrived before
+    behind: Int[Array, " n"]
+    arrived_before: Int[Array, " n"]
+    # with drafts, of requests taken back: passes that are left plus one, and tokens of the last one
+    passes_left: Int[Array, " n"] | None = None
+    last_tokens: Int[Array, " n"] | None = None
 
 
 class Departures(NamedTuple):
@@ -175,14 +185,14 @@ def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: tuple[
                   for f in Path._fields if f not in Path._field_defaults))  # fmt: skip
     return State(
         clock=Clock(time, time - 1.0, zero, zero, zero, zero, zero),
-        queue=Queue(zero, never, zero, no, zero, no, own, own, zero, zero, no, no, no, time),
+        queue=Queue(zero, never, zero, no, zero, no, zero - 1, zero, zero, no, no, no, time),
         slots=Slots(
             slot - 1, slot + UNREACHED, slot, slot, SlotSums(**dict.fromkeys(sums, zero)), never,
             zero, zero, zero, zero, zero,
         ),
         unseen=Unseen(zero, zero, zero, zero, no, zero),
         batch=ScheduledBatch(~no, zero, zero, time, zero, zero, zero, time, zero - 1, zero),
-        log=Record(path, own, own, own, own, own, own + UNREACHED),
+        log=Record(path, zero, own, own, own, own, own, own + UNREACHED, own, own),
         drafts=None,
         cache=NoCache(),
     )  # fmt: skip

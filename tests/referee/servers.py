@@ -177,12 +177,11 @@ def served(case: Case, engine: Any, d: Drawn, yields: Any = None) -> list[Any]:
     )  # fmt: skip
 
 
-def compare(log: Any, theirs: Any, where: str, names: tuple[str, ...] = TIMES) -> int:
-    """Hold a log (of one server, or of several) to the referee's requests; how many went back."""
+def compare(log: Log, theirs: Any, where: str, names: tuple[str, ...] = TIMES) -> int:
+    """Hold a log to the referee's requests; how many went back."""
     assert log.complete
     for name in names:
         expected = np.array([getattr(r, name) for r in theirs])
-        ours = np.asarray(log.of(name) if hasattr(log, "of") else getattr(log, name))
-        ours = ours[: len(expected)]
+        ours = np.asarray(getattr(log, name))[: len(expected)]
         np.testing.assert_allclose(ours, expected, rtol=CLOSE, atol=1e-12, err_msg=where + name)
     return sum(r.preempted for r in theirs)

@@ -76,8 +76,8 @@ def check(
         lambda b, c, n, p: float(step_time(case.machine, b, c, n, p)),
         [server.engine(**more) for _ in range(copies)], d.lengths(), front, loop,
     )  # fmt: skip
-    assert np.asarray(log.rank)[:FEW].tolist() == front.copy
-    compare(log, theirs, f"{server.rules}: ", (*TIMES, "cached") if named else TIMES)
+    assert np.asarray(log.server)[:FEW].tolist() == front.copy
+    compare(log.log, theirs, f"{server.rules}: ", (*TIMES, "cached") if named else TIMES)
     return theirs
 
 
@@ -132,8 +132,8 @@ def check_fleets(router: str, count: int) -> None:
             lambda b, c, n, p: float(step_time(case.machine, b, c, n, p)),  # noqa: B023
             [server.engine() for _ in range(FLEET)], d.lengths(), front,
         )  # fmt: skip
-        assert np.asarray(log.rank)[:FEW].tolist() == front.copy
-        compare(log, theirs, f"{server.rules}: ")
+        assert np.asarray(log.server)[:FEW].tolist() == front.copy
+        compare(log.log, theirs, f"{server.rules}: ")
         late += sum(r.last > float(windows.end[k]) for r, k in zip(theirs, front.copy, strict=True))
     assert late > 0  # some drain
 

@@ -81,8 +81,8 @@ def check(case, server, seed: int, ranks: int, router: str, share: int | None = 
         drafts, lambda: 1 + (share or 0) * drafts,
     )  # fmt: skip
     rank = {r.index: k for k, line in enumerate(routed.sent) for r in line}
-    assert [rank[i] for i in range(FEW)] == np.asarray(log.rank)[:FEW].tolist()
-    return compare(log, theirs, f"{seed}, {server.rules}: ")
+    assert [rank[i] for i in range(FEW)] == np.asarray(log.server)[:FEW].tolist()
+    return compare(log.log, theirs, f"{seed}, {server.rules}: ")
 
 
 def test_vllms_ranks():

@@ -1,0 +1,179 @@
+"""Copies of a server behind a router, each with a clock of its own.
+
+A copy acts on the others through the router alone. Each has its passes up to its next event put
+together; the loop goes on with the event that comes first, of any copy, or the next arrival, and
+changes one copy in a turn.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from infer_jax.errors import InputError
+from infer_jax.replays.cluster import Cluster, ServerGroup, pick, place
+from infer_jax.replays.decode_run import StepTime, decode_run, steps_until
+from infer_jax.replays.log import RoutedLog
+from infer_jax.replays.loops import serve_by
+from infer_jax.replays.requests import FAR_FUTURE, Requests
+from infer_jax.replays.routers import (
+    BY_PREFIX,
+    ROUTERS,
+    Beginnings,
+    QueueLoad,
+    Windows,
+    check_servers,
+)
+from infer_jax.replays.rules import Rules
+from infer_jax.replays.server import ComposedPass, PassRun, Server
+from infer_jax.replays.state import State, put
+
+
+def replay_copies(
+    step: StepTime,
+    rules: Rules,
+    requests: Requests,
+    concurrency: Array | None = None,
+    begins: Beginnings | None = None,
+    windows: Windows | None = None,
+    *,
+    copies: int,
+    router: str,
+    width: int,
+    turns: int,
+) -> RoutedLog:
+    """Serve all requests by ``copies`` of a server, each by the same ``rules``.
+
+    A router sends each request to a copy when it arrives, by what the copies have then: requests
+    that run are those in the pass that runs. ``begins``: of prompts, for a router by prefix;
+    ``windows``: when each copy takes requests, for copies that start late or leave.
+    ``width`` and ``turns`` as of ``replay``, of each copy.
+
+    Raises:
+        InputError: fewer than one copy, an unknown router, one by prefix without ``begins``.
+    """
+    check_servers("replay_copies", "copies", copies, router, ROUTERS)
+    if router in BY_PREFIX and begins is None:
+        raise InputError("replay_copies", "begins", None, f"those of prompts, for {router}")
+    group = CopyGroup(step, rules, requests, concurrency, router, begins, windows=windows)
+    return group.replay(copies, width, turns)
+
+
+_copies_program = jax.jit(replay_copies, static_argnames=("copies", "router", "width", "turns"))
+
+
+def serve_copies(
+    step: StepTime,
+    rules: Rules,
+    requests: Requests,
+    copies: int,
+    router: str,
+    concurrency: int | None = None,
+    windows: Windows | None = None,
+) -> RoutedLog:
+    """Serve all requests, as ``replay_copies`` does, and see that no copy has one it never holds.
+
+    Raises:
+        InputError: as ``serve``; fewer than one copy, an unknown router, one by prefix without
+            prefixes, rules that do not look for requests before every pass, windows in which a
+            request finds no copy.
+    """
+    check_servers("serve_copies", "copies", copies, router, ROUTERS)
+    if float(rules.poll) > 1:
+        raise InputError("serve_copies", "poll", float(rules.poll), "1: a look before every pass")
+    begins = None
+    if router in BY_PREFIX:
+        if requests.prefixes is None:
+            allowed = "one by load: requests have no prefixes"
+            raise InputError("serve_copies", "router", router, allowed)
+        begins = Beginnings.of(requests.prefixes, requests.prompt)
+    if windows is not None:
+        times = np.asarray(requests.arrival)[: int(requests.count), None]
+        alone = ~np.any((windows.begin <= times) & (times < windows.end), axis=1)
+        if alone.any():
+            at = f"{float(times[alone.argmax(), 0]):g} s"
+            raise InputError(
+                "serve_copies", "windows", f"none open at {at}", "one at every request"
+            )
+    how = {"copies": int(copies), "router": router}
+    return serve_by(_copies_program, step, rules, requests, concurrency, begins, windows, **how)
+
+
+class Planned(NamedTuple):
+    """The pass that a copy has put together, the passes to its next event, and when that is."""
+
+    batch: ComposedPass
+    run: PassRun
+    again: Array  # whether more may be fed to it, so that the passes may not run yet
+    end: Array
+
+
+class CopyGroup(ServerGroup):
+    """Copies of a server, each with a clock of its own."""
+
+    def start(self, servers: int, width: int, entries: int) -> Cluster:
+        c = super().start(servers, width, entries)
+        like = jax.eval_shape(lambda s: self.plan(self.server(c), s)[1], c.at(c.sent.count))
+        none = jax.tree.map(lambda x: jnp.zeros((servers, *x.shape), x.dtype), like)
+        again, end = jnp.ones_like(none.again), jnp.full_like(none.end, FAR_FUTURE)
+        return c._replace(planned=none._replace(again=again, end=end))
+
+    def turn(self, c: Cluster) -> Cluster:
+        """The next request is sent, if none of the copies' events comes before; else the first is.
+
+        The copy with the event runs what it has put together, or gets the request, and plans anew.
+        """
+        finished = c.finished
+        due, first = self.due(c, finished), jnp.argmin(c.planned.end).astype(jnp.int32)
+        comes = due <= c.planned.end[first]
+        now = jnp.where(comes, jnp.maximum(due, c.now), c.planned.end[first])
+        k = lax.cond(comes, lambda: self.choose(c, self.load_at(c, now), now), lambda: first)
+        c = self.send(c._replace(now=now), k, now, comes)
+        server, planned = self.server(c), pick(c.planned, k)
+        s = server.scheduler.receive(c.at(k), c.sent.count - 1, comes)
+        at, before = s.log.entries, s.clock.finished
+        s = server.after(s, ~comes & ~planned.again, planned.batch, planned.run)
+        path = s.log.path
+        assert path.server is not None
+        s = s.update(log={"path": path._replace(server=put(path.server, at, k))})
+        # a request that waited for the one that ended meets the copy as it is now
+        held = jnp.zeros_like(comes)
+        if self.concurrency is not None:
+            held = self.due(c, finished + s.clock.finished - before) <= now
+            held &= s.clock.finished > before
+        ready = planned._replace(again=held | planned.again, end=now)
+
+        def plan(carry: tuple[Array, State, Planned]) -> tuple[Array, State, Planned]:
+            return jnp.ones_like(held), *self.plan(server, carry[1])
+
+        _, s, planned = lax.while_loop(lambda carry: ~carry[0], plan, (held, s, ready))
+        return c.update(k, s)._replace(planned=place(c.planned, k, planned))
+
+    def plan(self, server: Server, s: State) -> tuple[State, Planned]:
+        """A copy after a look at what it might feed, and what it does up to its next event.
+
+        One that has its pass together is left as it is.
+        """
+        s, again = server.scheduler.compose(s)
+        batch = server.batch(s)
+        run = server.plan(s, ~again & ~batch.idle, batch)
+        end = jnp.where(again | batch.waits, s.clock.now, run.now)
+        return s, Planned(batch, run, again, end)
+
+    def load_at(self, c: Cluster, now: Array) -> QueueLoad:
+        """What the copies have at a time in the passes that run."""
+        load = self.load(c)
+        if self.router != "minimum_tokens":
+            return load
+
+        def growth(s: State, planned: Planned) -> Array:
+            """Tokens of the passes before the one that runs."""
+            batch = planned.batch
+            feeds = batch.decoding, batch.context, s.batch.tokens, s.batch.pairs
+            run = decode_run(self.step, *feeds, planned.run.steps, batch.grows)
+            before = steps_until(run, now - s.clock.now) - 1
+            return jnp.where(batch.idle | planned.again, 0, batch.grows * before)
+
+        return load._replace(tokens=load.tokens + c.look(growth, c.planned))

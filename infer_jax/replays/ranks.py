@@ -1,0 +1,248 @@
+"""Attention ranks that share experts.
+
+Each rank has a scheduler, slots and a cache. All run their passes together, for the experts of a
+layer see the tokens of all ranks: a pass takes as long as the slowest rank's own part and the work
+on the tokens of all. A rank that has nothing to feed runs along.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from infer_jax.errors import InputError
+from infer_jax.replays.cluster import Cluster, ServerGroup
+from infer_jax.replays.decode_run import LONGEST, StepTime, decode_run, run_time, steps_until
+from infer_jax.replays.log import RoutedLog
+from infer_jax.replays.loops import serve_by
+from infer_jax.replays.requests import Requests
+from infer_jax.replays.routers import BY_LOAD, QueueLoad, check_servers
+from infer_jax.replays.rules import Rules
+from infer_jax.replays.server import ComposedPass, PassRun
+from infer_jax.replays.state import UNREACHED, State, catch_up, put, where
+
+
+class SharedStep(NamedTuple):
+    """The time (s) of a pass of several ranks: the slowest of their own parts, and a common one.
+
+    ``own(decoding, context, new, pairs)`` of a rank that feeds anything; ``common(tokens)`` of the
+    tokens that each rank feeds; with drafts ``common(tokens, verified)``, of which ``verified`` are
+    of requests that decode. Both are functions of arrays, or ``Partial``s.
+    """
+
+    own: StepTime
+    common: Callable[..., Array]
+
+
+def replay_ranks(
+    step: SharedStep,
+    rules: Rules,
+    requests: Requests,
+    concurrency: Array | None = None,
+    *,
+    ranks: int,
+    router: str,
+    width: int,
+    turns: int,
+) -> RoutedLog:
+    """Serve all requests by ``ranks`` attention ranks, each by the same ``rules``.
+
+    A router sends each request to a rank when it arrives, by what the ranks have in the pass that
+    runs, and those that it has sent since. ``width`` and ``turns`` as of ``replay``, of each rank.
+    """
+    check_servers("replay_ranks", "ranks", ranks, router, BY_LOAD)
+    group = RankGroup(step.own, rules, requests, concurrency, router, common=step.common)
+    return group.replay(ranks, width, turns)
+
+
+_ranks_program = jax.jit(replay_ranks, static_argnames=("ranks", "router", "width", "turns"))
+
+
+def serve_ranks(
+    step: SharedStep,
+    rules: Rules,
+    requests: Requests,
+    ranks: int,
+    router: str,
+    concurrency: int | None = None,
+) -> RoutedLog:
+    """Serve all requests, as ``replay_ranks`` does, and see that no rank has one it never holds.
+
+    Raises:
+        InputError: as ``serve``; fewer than one rank, an unknown router, a prefix cache.
+    """
+    check_servers("serve_ranks", "ranks", ranks, router, BY_LOAD)
+    if not isinstance(step, SharedStep):
+        allowed = "a SharedStep: the seconds of a rank's own part, and of the common one"
+        raise InputError("serve_ranks", "step", type(step).__name__, allowed)
+    if requests.prefixes is not None:
+        raise InputError("serve_ranks", "prefixes", "given", "none: ranks have no such queues")
+    if float(rules.poll) > 1:
+        raise InputError("serve_ranks", "poll", float(rules.poll), "1: a look before every pass")
+    return serve_by(_ranks_program, step, rules, requests, concurrency, ranks=ranks, router=router)
+
+
+class RankGroup(ServerGroup):
+    """Attention ranks, whose passes run together."""
+
+    def start(self, servers: int, width: int, entries: int) -> Cluster:
+        """Ranks that have the requests which are there from the start.
+
+        A turn is an entry of every rank.
+        """
+        c = super().start(servers, width, entries * servers)
+        return self.route(c, self.load(c), c.now, c.finished)
+
+    def is_busy(self, c: Cluster) -> Array:
+        more = c.record.entries + c.sent.last.shape[0] <= c.record.path.time.shape[0]
+        return super().is_busy(c) & more
+
+    def turn(self, c: Cluster) -> Cluster:
+        """Every rank puts its pass together; then all run, to the next event of any, or wait."""
+        ready = jnp.zeros(c.sent.last.shape, bool)
+
+        def compose(carry: tuple[Cluster, Array]) -> tuple[Cluster, Array]:
+            c, (again, batch) = carry[0].each(lambda s: self.compose(carry[0], s))
+            # who waits for the pass that runs: vLLM's rank that had nothing for it, or all of them
+            waits = batch.waits & ~again
+            waits &= self.rules.idle_looks | jnp.all(batch.idle & ~again)
+            c, _ = c.each(lambda s, waits: (where(waits, catch_up(s), s), None), waits)
+            return c, ~again & ~waits
+
+        c, _ = lax.while_loop(lambda carry: ~jnp.all(carry[1]), compose, (c, ready))
+        return self.run(c)
+
+    def compose(self, c: Cluster, s: State) -> tuple[State, tuple[Array, ComposedPass]]:
+        """A rank after a look at what it might feed, whether it has to look again, and its pass.
+
+        One that has it together is left as it is.
+        """
+        server = self.server(c)
+        s, again = server.scheduler.compose(s)
+        free = s.slots.end == UNREACHED
+        first = jnp.where(jnp.any(free), jnp.argmax(free), UNREACHED).astype(jnp.int32)
+        s = s.update(slots={"soonest": jnp.min(s.slots.end), "free": first})
+        return s, (again, server.batch(s))
+
+    def run(self, c: Cluster) -> Cluster:
+        """All ranks after the next passes, or a wait, and the requests that came meanwhile."""
+        s, server = c.servers, self.server(c)
+        clock, kind = s.clock, s.clock.now.dtype
+        batch: ComposedPass = c.look(server.batch)
+        now, finished = clock.now[0], c.finished
+        all_idle, due = jnp.all(batch.idle), self.due(c, finished)
+        steps, duration, look = lax.cond(
+            all_idle,
+            lambda: (jnp.ones_like(c.sent.count), jnp.zeros((), kind), jnp.zeros((), kind)),
+            lambda: self.passes(c, batch, due - now),
+        )
+        end = jnp.where(all_idle, jnp.maximum(now, due), now + duration)
+        run, go = PassRun(steps, end, look, jnp.asarray(-1)), jnp.asarray(True)
+
+        def ran(s: State, batch: ComposedPass, k: Array) -> tuple[State, None]:
+            at, s = s.log.entries, server.ran(s, go, batch, run)
+            path = s.log.path
+            assert path.server is not None
+            return s.update(log={"path": path._replace(server=put(path.server, at, k))}), None
+
+        after, _ = c.each(ran, batch, jnp.arange(clock.now.shape[0], dtype=jnp.int32))
+        if not self.rules.idle_looks:
+            # a rank that ran along has put its next pass together when the others did, and does
+            # not know that it was idle
+            along, states = batch.idle & ~all_idle, after.servers
+            looked = along & (self.rules.overlap > 0)
+            states = states.update(
+                clock={"last_look": jnp.where(looked, now + look, states.clock.last_look)},
+                queue={"share": jnp.where(along, s.queue.share, states.queue.share)},
+            )
+            after = after._replace(servers=states)
+        # who came during the pass met the ranks as they were then
+        growth = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
+        before = s.update(slots={"context": s.slots.context + growth})
+        load = self.load(c._replace(servers=before))
+        c = self.route(after._replace(now=end), load, end, finished)
+        return self.route(c, self.load(c), end, c.finished, held=True)
+
+    def route(
+        self, c: Cluster, load: QueueLoad, now: Array, finished: Array, *, held: bool = False
+    ) -> Cluster:
+        """Requests that are sent by ``now`` each at the end of the queue of a rank.
+
+        ``held``: those that waited for one which has just ended, and are sent at ``now``.
+        """
+
+        def send(carry: tuple[Cluster, QueueLoad]) -> tuple[Cluster, QueueLoad]:
+            c, load = carry
+            at, yes = c.sent.count, jnp.asarray(True)
+            time = now if held else self.requests.arrival[at]
+            k = self.choose(c, load, time)
+            c = self.send(c, k, time, yes)
+            c = c.update(k, self.server(c).scheduler.receive(c.at(k), at, yes))
+            more = load._replace(
+                waiting=load.waiting.at[k].add(1),
+                tokens=load.tokens.at[k].add(self.requests.prompt[at]),
+            )
+            return c, more
+
+        return lax.while_loop(lambda x: self.due(x[0], finished) <= now, send, (c, load))[0]
+
+    def passes(self, c: Cluster, batch: ComposedPass, due: Array) -> tuple[Array, Array, Array]:
+        """Passes until the next event of any rank, their time (s), and that of the last look."""
+        s, kind, overlap = c.servers, c.now.dtype, self.rules.overlap > 0
+
+        server = self.server(c)
+
+        def longest_run(s: State, batch: ComposedPass) -> Array:
+            arrives = server.scheduler.arrives(s)
+            unseen = server.wakes(s, arrives) & (arrives <= jnp.finfo(kind).tiny)
+            longest = server.longest_run(s, batch.prompts, arrives)
+            longest = jnp.where(batch.idle, LONGEST, longest)
+            # one that runs along though requests wait looks again when the pass has run
+            refused = batch.idle & server.scheduler.waits(s)
+            return jnp.where(unseen | refused, 1, longest)
+
+        longest = jnp.min(c.look(longest_run, batch))
+        tokens = s.batch.tokens
+        decoding, fed = (jnp.where(batch.idle, 0, x).astype(kind) for x in (batch.decoding, tokens))
+        verified = decoding * (1.0 + self.rules.drafts)
+        split = () if s.drafts is None else (verified,)
+        assert self.common is not None
+        common = jnp.asarray(self.common(verified + fed, *split)).astype(kind)
+
+        def own_time(index: Array) -> Array:
+            """Seconds of each rank's own part in the pass of that number."""
+            context = batch.context + batch.grows * index
+            decoding, fed = batch.decoding.astype(kind), tokens.astype(kind)
+            times = jax.vmap(self.step)(decoding, context.astype(kind), fed, s.batch.pairs)
+            return jnp.where(batch.idle, -1.0, times)
+
+        def changes(count: Array) -> Array:
+            """Whether another rank is the slowest in the last of ``count`` passes."""
+            return (count > 1) & (jnp.argmax(own_time(count - 1)) != slowest)
+
+        first = own_time(jnp.zeros_like(longest))
+        slowest = jnp.argmax(first)
+        longest = lax.while_loop(changes, lambda count: jnp.maximum(count // 2, 1), longest)
+
+        def pass_time(*feeds: Array) -> Array:
+            return self.step(*feeds) + common
+
+        def several() -> tuple[Array, Array, Array]:
+            decoding, context, pairs = (
+                x[slowest] for x in (batch.decoding, batch.context, s.batch.pairs)
+            )
+            fed, growth = tokens[slowest], batch.grows[slowest]
+            run = decode_run(pass_time, decoding, context, fed, pairs, longest, growth)
+            soon = due < run_time(run, longest.astype(kind))
+            steps = lax.cond(soon, lambda: steps_until(run, due), lambda: longest)
+            looked = jnp.where(overlap, steps - 1, steps)
+            look = run_time(run, looked.astype(kind))
+            return steps, run_time(run, steps.astype(kind)), look
+
+        def single() -> tuple[Array, Array, Array]:
+            seconds = first[slowest] + common
+            return longest, seconds, jnp.where(overlap, 0.0, seconds)
+
+        return lax.cond(longest > 1, several, single)
