@@ -19,6 +19,7 @@ from infer_jax.replays.decode_run import StepTime
 from infer_jax.replays.log import RoutedLog, routed_log_of
 from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.routers import Beginnings, QueueLoad, Windows, chosen
+from infer_jax.replays.rows import Rows
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import Server, server_of
 from infer_jax.replays.state import Record, State, note, put
@@ -38,26 +39,36 @@ class Sent(NamedTuple):
 class Cluster(NamedTuple):
     """All servers, attention ranks or copies, and the requests that were sent to them."""
 
-    servers: State  # with a leading axis, and without their record
+    rows: Rows  # states without their record, and what each copy does next
     record: Record
     requests: Requests  # with the times at which they were sent
     sent: Sent
     now: Float[Array, ""]  # when the last event was, s
-    planned: Any = None  # what each copy does next
+
+    @property
+    def servers(self) -> State:
+        """The states with a leading axis, without their record."""
+        return self.rows.trees[0]
+
+    @property
+    def planned(self) -> Any:
+        """What each copy does next."""
+        return self.rows.trees[1]
 
     @property
     def finished(self) -> Int[Array, ""]:
         """Requests that have their last token."""
         return jnp.sum(self.servers.clock.finished, dtype=jnp.int32)
 
-    def at(self, k: Array) -> State:
-        """One server, with the record of all."""
-        return pick(self.servers, k)._replace(log=self.record)
+    def at(self, k: Array) -> tuple[State, Any]:
+        """One server, with the record of all, and what it does next."""
+        s, planned = self.rows.at(k)
+        return s._replace(log=self.record), planned
 
-    def update(self, k: Array, s: State) -> "Cluster":
+    def put(self, k: Array, s: State, planned: Any = None) -> "Cluster":
         """With one server changed."""
-        servers = place(self.servers, k, s._replace(log=None))
-        return self._replace(servers=servers, record=s.log)
+        rows = self.rows.put(k, (s._replace(log=None), planned))
+        return self._replace(rows=rows, record=s.log)
 
     def look(self, look: Callable[..., Any], *more: Any) -> Any:
         """What ``look`` says of every server, side by side; it leaves the record as it is."""
@@ -66,22 +77,12 @@ class Cluster(NamedTuple):
     def each(self, act: Callable[..., tuple[State, Any]], *more: Any) -> tuple["Cluster", Any]:
         """All servers changed, one after another, and what ``act`` says of each beside that."""
 
-        def body(record: Record, x: tuple[State, Any]) -> tuple[Record, tuple[State, Any]]:
-            s, said = act(x[0]._replace(log=record), *x[1])
-            return s.log, (s._replace(log=None), said)
+        def body(record: Record, x: tuple[Rows, Any]) -> tuple[Record, tuple[Rows, Any]]:
+            s, said = act(x[0].trees[0]._replace(log=record), *x[1])
+            return s.log, (Rows.of((s._replace(log=None), None), 0), said)
 
-        record, (servers, said) = lax.scan(body, self.record, (self.servers, more))
-        return self._replace(servers=servers, record=record), said
-
-
-def pick(tree: Any, k: Array) -> Any:
-    """The entry ``k`` of every array of a tree."""
-    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, k, keepdims=False), tree)
-
-
-def place(tree: Any, k: Array, entry: Any) -> Any:
-    """The tree with entry ``k`` of every array changed."""
-    return jax.tree.map(lambda x, y: lax.dynamic_update_index_in_dim(x, y, k, 0), tree, entry)
+        record, (rows, said) = lax.scan(body, self.record, (self.rows, more))
+        return self._replace(rows=rows, record=record), said
 
 
 @dataclass(eq=False)
@@ -133,7 +134,8 @@ class ServerGroup:
             following=jnp.full_like(requests.prompt, size - 1),
         )
         sent = Sent(zero, jnp.zeros_like(requests.prompt), none, none, none + size - 1)
-        return Cluster(own, s.log._replace(path=path), requests, sent, s.clock.now)
+        record = s.log._replace(path=path)
+        return Cluster(Rows.of((own, None)), record, requests, sent, s.clock.now)
 
     def is_busy(self, c: Cluster) -> Array:
         """Whether requests are left, and entries of the path."""

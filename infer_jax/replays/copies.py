@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.cluster import Cluster, ServerGroup, pick, place
+from infer_jax.replays.cluster import Cluster, ServerGroup
 from infer_jax.replays.decode_run import StepTime, decode_run, steps_until
 from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import serve_by
@@ -26,6 +26,7 @@ from infer_jax.replays.routers import (
     Windows,
     check_servers,
 )
+from infer_jax.replays.rows import Rows
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import ComposedPass, PassRun, Server
 from infer_jax.replays.state import State, put
@@ -115,10 +116,11 @@ class CopyGroup(ServerGroup):
 
     def start(self, servers: int, width: int, entries: int) -> Cluster:
         c = super().start(servers, width, entries)
-        like = jax.eval_shape(lambda s: self.plan(self.server(c), s)[1], c.at(c.sent.count))
+        like = jax.eval_shape(lambda s: self.plan(self.server(c), s)[1], c.at(c.sent.count)[0])
         none = jax.tree.map(lambda x: jnp.zeros((servers, *x.shape), x.dtype), like)
-        again, end = jnp.ones_like(none.again), jnp.full_like(none.end, FAR_FUTURE)
-        return c._replace(planned=none._replace(again=again, end=end))
+        yes, end = jnp.ones_like(none.again), jnp.full_like(none.end, FAR_FUTURE)
+        none = Planned(none.batch._replace(idle=yes), none.run, yes, end)
+        return c._replace(rows=Rows.of((c.servers, none)))
 
     def turn(self, c: Cluster) -> Cluster:
         """The next request is sent, if none of the copies' events comes before; else the first is.
@@ -126,30 +128,28 @@ class CopyGroup(ServerGroup):
         The copy with the event runs what it has put together, or gets the request, and plans anew.
         """
         finished = c.finished
-        due, first = self.due(c, finished), jnp.argmin(c.planned.end).astype(jnp.int32)
-        comes = due <= c.planned.end[first]
-        now = jnp.where(comes, jnp.maximum(due, c.now), c.planned.end[first])
+        due, ends = self.due(c, finished), c.planned.end
+        first = jnp.argmin(ends).astype(jnp.int32)
+        comes = due <= ends[first]
+        now = jnp.where(comes, jnp.maximum(due, c.now), ends[first])
         k = lax.cond(comes, lambda: self.choose(c, self.load_at(c, now), now), lambda: first)
         c = self.send(c._replace(now=now), k, now, comes)
-        server, planned = self.server(c), pick(c.planned, k)
-        s = server.scheduler.receive(c.at(k), c.sent.count - 1, comes)
+        server, (s, planned) = self.server(c), c.at(k)
+        s = server.scheduler.receive(s, c.sent.count - 1, comes)
         at, before = s.log.entries, s.clock.finished
         s = server.after(s, ~comes & ~planned.again, planned.batch, planned.run)
         path = s.log.path
         assert path.server is not None
         s = s.update(log={"path": path._replace(server=put(path.server, at, k))})
-        # a request that waited for the one that ended meets the copy as it is now
-        held = jnp.zeros_like(comes)
-        if self.concurrency is not None:
-            held = self.due(c, finished + s.clock.finished - before) <= now
-            held &= s.clock.finished > before
+        # all that are sent at one time meet the copies as they are before they look
+        held = self.due(c, finished + s.clock.finished - before) <= now
         ready = planned._replace(again=held | planned.again, end=now)
 
         def plan(carry: tuple[Array, State, Planned]) -> tuple[Array, State, Planned]:
             return jnp.ones_like(held), *self.plan(server, carry[1])
 
         _, s, planned = lax.while_loop(lambda carry: ~carry[0], plan, (held, s, ready))
-        return c.update(k, s)._replace(planned=place(c.planned, k, planned))
+        return c.put(k, s, planned)
 
     def plan(self, server: Server, s: State) -> tuple[State, Planned]:
         """A copy after a look at what it might feed, and what it does up to its next event.
@@ -174,6 +174,6 @@ class CopyGroup(ServerGroup):
             feeds = batch.decoding, batch.context, s.batch.tokens, s.batch.pairs
             run = decode_run(self.step, *feeds, planned.run.steps, batch.grows)
             before = steps_until(run, now - s.clock.now) - 1
-            return jnp.where(batch.idle | planned.again, 0, batch.grows * before)
+            return jnp.where(batch.idle, 0, batch.grows * before)
 
         return load._replace(tokens=load.tokens + c.look(growth, c.planned))

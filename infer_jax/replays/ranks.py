@@ -19,6 +19,7 @@ from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import serve_by
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.routers import BY_LOAD, QueueLoad, check_servers
+from infer_jax.replays.rows import Rows
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import ComposedPass, PassRun
 from infer_jax.replays.state import UNREACHED, State, catch_up, put, where
@@ -157,11 +158,11 @@ class RankGroup(ServerGroup):
                 clock={"last_look": jnp.where(looked, now + look, states.clock.last_look)},
                 queue={"share": jnp.where(along, s.queue.share, states.queue.share)},
             )
-            after = after._replace(servers=states)
+            after = after._replace(rows=Rows.of((states, None)))
         # who came during the pass met the ranks as they were then
         growth = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
         before = s.update(slots={"context": s.slots.context + growth})
-        load = self.load(c._replace(servers=before))
+        load = self.load(c._replace(rows=Rows.of((before, None))))
         c = self.route(after._replace(now=end), load, end, finished)
         return self.route(c, self.load(c), end, c.finished, held=True)
 
@@ -179,7 +180,7 @@ class RankGroup(ServerGroup):
             time = now if held else self.requests.arrival[at]
             k = self.choose(c, load, time)
             c = self.send(c, k, time, yes)
-            c = c.update(k, self.server(c).scheduler.receive(c.at(k), at, yes))
+            c = c.put(k, self.server(c).scheduler.receive(c.at(k)[0], at, yes))
             more = load._replace(
                 waiting=load.waiting.at[k].add(1),
                 tokens=load.tokens.at[k].add(self.requests.prompt[at]),
