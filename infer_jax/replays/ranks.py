@@ -22,7 +22,7 @@ from infer_jax.replays.routers import BY_LOAD, QueueLoad, check_servers
 from infer_jax.replays.rows import Rows
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import ComposedPass, PassRun
-from infer_jax.replays.state import UNREACHED, State, catch_up, put, where
+from infer_jax.replays.state import UNREACHED, Path, State, catch_up, where
 
 
 class SharedStep(NamedTuple):
@@ -102,30 +102,34 @@ class RankGroup(ServerGroup):
 
     def turn(self, c: Cluster) -> Cluster:
         """Every rank puts its pass together; then all run, to the next event of any, or wait."""
-        ready = jnp.zeros(c.sent.last.shape, bool)
 
         def compose(carry: tuple[Cluster, Array]) -> tuple[Cluster, Array]:
-            c, (again, batch) = carry[0].each(lambda s: self.compose(carry[0], s))
+            c, batch = carry[0].each(lambda s: self.compose(carry[0], s))
             # who waits for the pass that runs: vLLM's rank that had nothing for it, or all of them
-            waits = batch.waits & ~again
-            waits &= self.rules.idle_looks | jnp.all(batch.idle & ~again)
-            c, _ = c.each(lambda s, waits: (where(waits, catch_up(s), s), None), waits)
-            return c, ~again & ~waits
+            waits = batch.waits & (self.rules.idle_looks | jnp.all(batch.idle))
 
-        c, _ = lax.while_loop(lambda carry: ~jnp.all(carry[1]), compose, (c, ready))
-        return self.run(c)
+            def catch(s: State, waits: Array) -> State:
+                return where(waits, catch_up(s), s)._replace(log=None)
 
-    def compose(self, c: Cluster, s: State) -> tuple[State, tuple[Array, ComposedPass]]:
-        """A rank after a look at what it might feed, whether it has to look again, and its pass.
+            return c._replace(rows=Rows.of((c.look(catch, waits), None))), jnp.any(waits)
+
+        return self.run(lax.while_loop(lambda carry: carry[1], compose, (c, c.now >= 0.0))[0])
+
+    def compose(self, c: Cluster, s: State) -> tuple[State, ComposedPass]:
+        """A rank that has put its pass together, and that pass.
 
         One that has it together is left as it is.
         """
         server = self.server(c)
-        s, again = server.scheduler.compose(s)
-        free = s.slots.end == UNREACHED
-        first = jnp.where(jnp.any(free), jnp.argmax(free), UNREACHED).astype(jnp.int32)
-        s = s.update(slots={"soonest": jnp.min(s.slots.end), "free": first})
-        return s, (again, server.batch(s))
+
+        def feed(carry: tuple[State, Array]) -> tuple[State, Array]:
+            s, again = server.scheduler.compose(carry[0])
+            free = s.slots.end == UNREACHED
+            first = jnp.where(jnp.any(free), jnp.argmax(free), UNREACHED).astype(jnp.int32)
+            return s.update(slots={"soonest": jnp.min(s.slots.end), "free": first}), again
+
+        s, _ = lax.while_loop(lambda carry: carry[1], feed, (s, c.now >= 0.0))
+        return s, server.batch(s)
 
     def run(self, c: Cluster) -> Cluster:
         """All ranks after the next passes, or a wait, and the requests that came meanwhile."""
@@ -142,28 +146,33 @@ class RankGroup(ServerGroup):
         end = jnp.where(all_idle, jnp.maximum(now, due), now + duration)
         run, go = PassRun(steps, end, look, jnp.asarray(-1)), jnp.asarray(True)
 
-        def ran(s: State, batch: ComposedPass, k: Array) -> tuple[State, None]:
-            at, s = s.log.entries, server.ran(s, go, batch, run)
-            path = s.log.path
-            assert path.server is not None
-            return s.update(log={"path": path._replace(server=put(path.server, at, k))}), None
+        path, at, zero = c.record.path, c.record.entries, jnp.zeros_like(steps)
+        single = c.record._replace(path=jax.tree.map(lambda x: x[:1], path), entries=zero)
 
-        after, _ = c.each(ran, batch, jnp.arange(clock.now.shape[0], dtype=jnp.int32))
+        def ran(s: State, batch: ComposedPass) -> tuple[State, Path]:
+            s = server.ran(s._replace(log=single), go, batch, run)
+            return s._replace(log=None), s.log.path
+
+        states, own = jax.vmap(ran)(s, batch)
+        ranks = jnp.arange(clock.now.shape[0], dtype=jnp.int32)
+        own = own._replace(server=ranks[:, None])
+        path = jax.tree.map(lambda x, y: lax.dynamic_update_slice(x, y[:, 0], (at,)), path, own)
+        record = c.record._replace(path=path, entries=at + len(ranks))
         if not self.rules.idle_looks:
             # a rank that ran along has put its next pass together when the others did, and does
             # not know that it was idle
-            along, states = batch.idle & ~all_idle, after.servers
+            along = batch.idle & ~all_idle
             looked = along & (self.rules.overlap > 0)
             states = states.update(
                 clock={"last_look": jnp.where(looked, now + look, states.clock.last_look)},
                 queue={"share": jnp.where(along, s.queue.share, states.queue.share)},
             )
-            after = after._replace(rows=Rows.of((states, None)))
         # who came during the pass met the ranks as they were then
         growth = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
         before = s.update(slots={"context": s.slots.context + growth})
         load = self.load(c._replace(rows=Rows.of((before, None))))
-        c = self.route(after._replace(now=end), load, end, finished)
+        c = c._replace(rows=Rows.of((states, None)), record=record, now=end)
+        c = self.route(c, load, end, finished)
         return self.route(c, self.load(c), end, c.finished, held=True)
 
     def route(
