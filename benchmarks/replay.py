@@ -3,8 +3,8 @@
 ``python -m benchmarks.replay`` serves the same requests of random servers
 (``tests/referee/serving.py``) with the compiled replay and with the referee that it equals, turn by
 turn; then many lanes of it, on as many threads as there are cores. Best of some runs of each side,
-taken in turn, for the machine may be busy.
-``--json`` prints one line, ``--rules vllm`` measures these alone.
+taken in turn, for the machine may be busy. Beside that requests of copies that come and go.
+``--json`` prints one line, ``--rules vllm`` measures these alone, ``--rules fleet`` the copies.
 
 XLA makes one piece of machine code of a loop only if it is told that loops this large may be; the
 option is given by the environment, and this program sets it before it loads jax.
@@ -36,14 +36,21 @@ from infer_jax.replays import (  # noqa: E402
     lanes,
     reference,
     replay,
+    replay_copies,
+    vllm,
 )
 from infer_jax.replays.loops import sizes_of  # noqa: E402
+from infer_jax.replays.routers import Windows  # noqa: E402
 from tests.referee import serving  # noqa: E402
 from tests.referee.servers import Drawn, drawn  # noqa: E402
 from tests.referee.serving import Case, Machine, step_time  # noqa: E402
 
 REQUESTS, SLOTS = 1000, 64
 TURNS = 2  # the referee takes up to a second
+FLEETS = ((20_000, 16), (170_000, 16), (170_000, 100), (1_000_000, 64))  # requests, copies
+A_COPY = 4.0  # requests a second
+# seconds of a pass, of each request that decodes, token of context, prompt token and pair
+PASS = (8e-3, 2e-5, 4e-8, 4e-5, 1e-9)
 
 
 class Server(NamedTuple):
@@ -166,6 +173,41 @@ def many_servers(given: list[Server], count: int, kind: type, threads: int) -> d
     }  # fmt: skip
 
 
+def fleet(count: int, copies: int) -> dict[str, float]:
+    """Requests of copies of which each is there for two thirds of the time, by vLLM's rules."""
+    random = np.random.default_rng(0)
+    arrival = np.cumsum(random.exponential(1.0 / (A_COPY * copies), count))
+    prompt, output = (
+        np.clip(random.lognormal(*of, count), 1, 4000).astype(int) for of in ((6.5, 1), (5.3, 0.8))
+    )
+    begin = arrival[-1] / 3.0 * random.random(copies)
+    begin[0] = 0.0
+    windows = Windows(begin, begin + arrival[-1] * np.where(begin > 0.0, 2.0 / 3.0, 2.0))
+    requests, rules = Requests.of(arrival, prompt, output), vllm(blocks=20_000, slots=256)
+    width, turns = sizes_of(rules, requests)
+
+    def seconds(coefficients: jax.Array, *feeds: jax.Array) -> jax.Array:
+        return coefficients[0] + sum(c * x for c, x in zip(coefficients[1:], feeds, strict=True))
+
+    step = Partial(seconds, jnp.asarray(PASS))
+    how = {"copies": copies, "router": "shortest_queue", "width": width, "turns": turns}
+    program = jax.jit(partial(replay_copies, **how))
+    begun = time.perf_counter()
+    compiled = program.lower(step, rules, requests, None, None, windows).compile()
+    compiling = time.perf_counter() - begun
+    run = partial(compiled, step, rules, requests, None, None, windows)
+    log = jax.block_until_ready(run())
+    assert log.complete
+    spent = [clocked(lambda: jax.block_until_ready(run())) for _ in range(2)]
+    memory = compiled.memory_analysis()
+    sizes = memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes
+    return {
+        "compiling_s": compiling, "seconds": min(x[0] for x in spent),
+        "processor_seconds": min(x[1] for x in spent), "entries": int(log.log.turns),
+        "MB": sum(sizes) / 1e6,
+    }  # fmt: skip
+
+
 def clocked(call: Callable[[], object]) -> tuple[float, float]:
     """Seconds that a call takes, on the wall and of the processor."""
     begun, busy = time.perf_counter(), time.process_time()
@@ -177,13 +219,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--servers", type=int, default=10)
     parser.add_argument("--lanes", type=int, default=256)
-    parser.add_argument("--rules", choices=list(RULES), action="append")
+    parser.add_argument("--rules", choices=[*RULES, "fleet"], action="append")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     threads = os.cpu_count() or 1
     figures: dict[str, object] = {"requests": REQUESTS, "load": os.getloadavg()[0]}
-    for engine in asked.rules or RULES:
+    measured = asked.rules or [*RULES, "fleet"]
+    if "fleet" in measured:
+        for count, copies in FLEETS:
+            figures[f"{count:,} requests of {copies} copies"] = fleet(count, copies)
+    for engine in (x for x in measured if x in RULES):
         given = servers(asked.servers, engine)
         for kind in (np.float64, np.float32):
             name = f"{engine}, {np.dtype(kind).name}"

@@ -115,9 +115,9 @@ def served(s: Server, model: Serving, requests: Requests) -> Times:
     names, count = ("ttft", "tpot", "latency"), int(requests.count)
     if s.copies == 1:
         log = serve(step, s.rules, requests)
-        return Times(*(np.asarray(getattr(log, name))[:count] for name in names))
-    routed = serve_copies(step, s.rules, requests, s.copies, ROUTER)
-    return Times(*(np.asarray(routed.of(name))[:count] for name in names))
+    else:
+        log = serve_copies(step, s.rules, requests, s.copies, ROUTER).log
+    return Times(*(np.asarray(getattr(log, name))[:count] for name in names))
 
 
 @jax.jit

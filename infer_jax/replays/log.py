@@ -1,5 +1,6 @@
 """The log of a replay: times of every request, and queue, batch and cache over time."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -88,26 +89,31 @@ class RoutedLog(NamedTuple):
         return self.log.complete
 
     def servers(self) -> list[Log]:
-        """The log of each server alone, as NumPy arrays, all paths padded to one length."""
+        """The log of each server alone, as NumPy arrays, all padded to one length."""
         log, server, begin = jax.device_get((self.log, self.server, self.begin))
-        server, entries = server[: int(log.count)], np.diff(begin)
-        length = power_of_two(max(entries.max(), 1))
-        return [_log_of_one(log, server == k, begin[k], n, length) for k, n in enumerate(entries)]
+        server, ends = server[: int(log.count)], begin[1:]
+        entries, counts = np.diff(begin), np.bincount(server, minlength=len(ends))
+        sizes = [power_of_two(max(x.max(), 1)) for x in (counts, entries)]
+        spans = map(slice, begin, ends)
+        return [_of_one(log, np.flatnonzero(server == k), x, sizes) for k, x in enumerate(spans)]
 
 
-def _log_of_one(log: Log, mine: np.ndarray, begin: int, entries: int, length: int) -> Log:
-    """The log of one of several servers."""
+def _of_one(log: Log, mine: np.ndarray, span: slice, sizes: Sequence[int]) -> Log:
+    """The log of one of several servers: of some requests, and a part of the path."""
 
-    def of_path(values: np.ndarray) -> np.ndarray:
-        return np.pad(values[begin : begin + entries], (0, length - entries))
+    def rows(values: np.ndarray) -> np.ndarray:
+        return np.pad(values[mine], (0, sizes[0] - len(mine)))
 
-    mine = np.flatnonzero(mine)
-    path, marks = jax.tree.map(of_path, log.path), (x[mine] for x in log.marks)
-    rows = {name: getattr(log, name) for name in ("cached", *Log._fields[:5], "preempted")}
-    rows = {name: None if x is None else x[mine] for name, x in rows.items()}
-    marks = Marks(*(np.where(x < 0, x, np.maximum(x - begin, -1)) for x in marks))
-    counts = {"count": np.asarray(len(mine)), "turns": np.asarray(entries)}
-    return log._replace(**rows, **counts, path=path, marks=marks)
+    def entries(values: np.ndarray) -> np.ndarray:
+        return np.pad(values[span], (0, sizes[1] - (span.stop - span.start)))
+
+    names = ("arrival", "admitted", "first", "last", "output", "preempted", "cached")
+    columns = jax.tree.map(rows, {name: getattr(log, name) for name in names})
+    marks = (np.maximum(rows(x) - span.start, -1) for x in log.marks)
+    counts = {"count": np.asarray(len(mine)), "turns": np.asarray(span.stop - span.start)}
+    return log._replace(
+        **columns, **counts, path=jax.tree.map(entries, log.path), marks=Marks(*marks)
+    )
 
 
 def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
@@ -125,9 +131,7 @@ def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     return _logged(s, s.log, path, marks, requests, concurrency, s.cache.cached)
 
 
-def routed_log_of(
-    servers: State, record: Record, requests: Requests, server: Array
-) -> RoutedLog:
+def routed_log_of(servers: State, record: Record, requests: Requests, server: Array) -> RoutedLog:
     """The log of several servers (a leading axis) that wrote one record; ``server``: of each
     request."""
     count, size = servers.clock.now.shape[0], record.path.time.shape[0]

@@ -255,8 +255,5 @@ class ReplayedCluster:
 
 def _by_server(routed: RoutedLog, mine: np.ndarray) -> list[tuple[Log, np.ndarray]]:
     """The log of each server behind a router, and which of the requests ``mine`` it had."""
-    rank = np.asarray(routed.rank)[: len(mine)]
-    logs: Log = jax.device_get(routed.logs)
-    return [
-        (jax.tree.map(lambda x, k=k: x[k], logs), mine[rank == k]) for k in range(len(logs.turns))
-    ]
+    server = np.asarray(routed.server)[: len(mine)]
+    return [(log, mine[server == k]) for k, log in enumerate(routed.servers())]
