@@ -200,6 +200,7 @@ def fleet(count: int, copies: int) -> dict[str, float]:
     assert log.complete
     spent = [clocked(lambda: jax.block_until_ready(run())) for _ in range(2)]
     memory = compiled.memory_analysis()
+    assert memory is not None
     sizes = memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes
     return {
         "compiling_s": compiling, "seconds": min(x[0] for x in spent),

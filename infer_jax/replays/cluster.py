@@ -8,7 +8,7 @@ one set of arrays: those of a server are linked, each to the one that was sent t
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,19 @@ from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.routers import Beginnings, QueueLoad, Windows, chosen
 from infer_jax.replays.rows import Rows
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import Server, server_of
+from infer_jax.replays.server import ComposedPass, PassRun, Server, server_of
 from infer_jax.replays.state import Record, State, note, put
+
+T = TypeVar("T")
+
+
+class Planned(NamedTuple):
+    """The pass that a copy has put together, the passes to its next event, and when that is."""
+
+    batch: ComposedPass
+    run: PassRun
+    again: Array  # whether more may be fed to it, so that the passes may not run yet
+    end: Array
 
 
 class Sent(NamedTuple):
@@ -39,7 +50,7 @@ class Sent(NamedTuple):
 class Cluster(NamedTuple):
     """All servers, attention ranks or copies, and the requests that were sent to them."""
 
-    rows: Rows  # states without their record, and what each copy does next
+    rows: Rows[tuple[State, Planned | None]]  # states without record, and what copies do next
     record: Record
     requests: Requests  # with the times at which they were sent
     sent: Sent
@@ -51,33 +62,28 @@ class Cluster(NamedTuple):
         return self.rows.trees[0]
 
     @property
-    def planned(self) -> Any:
-        """What each copy does next."""
-        return self.rows.trees[1]
-
-    @property
     def finished(self) -> Int[Array, ""]:
         """Requests that have their last token."""
         return jnp.sum(self.servers.clock.finished, dtype=jnp.int32)
 
-    def at(self, k: Array) -> tuple[State, Any]:
+    def at(self, k: Array) -> tuple[State, Planned | None]:
         """One server, with the record of all, and what it does next."""
         s, planned = self.rows.at(k)
         return s._replace(log=self.record), planned
 
-    def put(self, k: Array, s: State, planned: Any = None) -> "Cluster":
+    def put(self, k: Array, s: State, planned: Planned | None = None) -> "Cluster":
         """With one server changed."""
         rows = self.rows.put(k, (s._replace(log=None), planned))
         return self._replace(rows=rows, record=s.log)
 
-    def look(self, look: Callable[..., Any], *more: Any) -> Any:
+    def look(self, look: Callable[..., T], *more: object) -> T:
         """What ``look`` says of every server, side by side; it leaves the record as it is."""
         return jax.vmap(lambda s, *x: look(s._replace(log=self.record), *x))(self.servers, *more)
 
-    def each(self, act: Callable[..., tuple[State, Any]], *more: Any) -> tuple["Cluster", Any]:
+    def each(self, act: Callable[..., tuple[State, T]], *more: object) -> tuple["Cluster", T]:
         """All servers changed, one after another, and what ``act`` says of each beside that."""
 
-        def body(record: Record, x: tuple[Rows, Any]) -> tuple[Record, tuple[Rows, Any]]:
+        def body(record: Record, x: tuple[Rows, tuple]) -> tuple[Record, tuple[Rows, T]]:
             s, said = act(x[0].trees[0]._replace(log=record), *x[1])
             return s.log, (Rows.of((s._replace(log=None), None), 0), said)
 

@@ -5,15 +5,13 @@ together; the loop goes on with the event that comes first, of any copy, or the 
 changes one copy in a turn.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.cluster import Cluster, ServerGroup
+from infer_jax.replays.cluster import Cluster, Planned, ServerGroup
 from infer_jax.replays.decode_run import StepTime, decode_run, steps_until
 from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import serve_by
@@ -28,7 +26,7 @@ from infer_jax.replays.routers import (
 )
 from infer_jax.replays.rows import Rows
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import ComposedPass, PassRun, Server
+from infer_jax.replays.server import Server
 from infer_jax.replays.state import State, put
 
 
@@ -102,15 +100,6 @@ def serve_copies(
     return serve_by(_copies_program, step, rules, requests, concurrency, begins, windows, **how)
 
 
-class Planned(NamedTuple):
-    """The pass that a copy has put together, the passes to its next event, and when that is."""
-
-    batch: ComposedPass
-    run: PassRun
-    again: Array  # whether more may be fed to it, so that the passes may not run yet
-    end: Array
-
-
 class CopyGroup(ServerGroup):
     """Copies of a server, each with a clock of its own."""
 
@@ -128,13 +117,14 @@ class CopyGroup(ServerGroup):
         The copy with the event runs what it has put together, or gets the request, and plans anew.
         """
         finished = c.finished
-        due, ends = self.due(c, finished), c.planned.end
+        due, ends = self.due(c, finished), self.planned(c).end
         first = jnp.argmin(ends).astype(jnp.int32)
         comes = due <= ends[first]
         now = jnp.where(comes, jnp.maximum(due, c.now), ends[first])
         k = lax.cond(comes, lambda: self.choose(c, self.load_at(c, now), now), lambda: first)
         c = self.send(c._replace(now=now), k, now, comes)
         server, (s, planned) = self.server(c), c.at(k)
+        assert planned is not None
         s = server.scheduler.receive(s, c.sent.count - 1, comes)
         at, before = s.log.entries, s.clock.finished
         s = server.after(s, ~comes & ~planned.again, planned.batch, planned.run)
@@ -162,6 +152,12 @@ class CopyGroup(ServerGroup):
         end = jnp.where(again | batch.waits, s.clock.now, run.now)
         return s, Planned(batch, run, again, end)
 
+    def planned(self, c: Cluster) -> Planned:
+        """What each copy does next."""
+        planned = c.rows.trees[1]
+        assert planned is not None
+        return planned
+
     def load_at(self, c: Cluster, now: Array) -> QueueLoad:
         """What the copies have at a time in the passes that run."""
         load = self.load(c)
@@ -176,4 +172,4 @@ class CopyGroup(ServerGroup):
             before = steps_until(run, now - s.clock.now) - 1
             return jnp.where(batch.idle, 0, batch.grows * before)
 
-        return load._replace(tokens=load.tokens + c.look(growth, c.planned))
+        return load._replace(tokens=load.tokens + c.look(growth, self.planned(c)))

@@ -109,7 +109,7 @@ def _of_one(log: Log, mine: np.ndarray, span: slice, sizes: Sequence[int]) -> Lo
 
     names = ("arrival", "admitted", "first", "last", "output", "preempted", "cached")
     columns = jax.tree.map(rows, {name: getattr(log, name) for name in names})
-    marks = (np.maximum(rows(x) - span.start, -1) for x in log.marks)
+    marks = (np.maximum(rows(np.asarray(x)) - span.start, -1) for x in log.marks)
     counts = {"count": np.asarray(len(mine)), "turns": np.asarray(span.stop - span.start)}
     return log._replace(
         **columns, **counts, path=jax.tree.map(entries, log.path), marks=Marks(*marks)

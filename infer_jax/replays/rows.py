@@ -2,16 +2,19 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Generic, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+Tree = TypeVar("Tree")
+Form = tuple[jax.tree_util.PyTreeDef, tuple[tuple[str | None, int], ...], tuple[str, ...]]
+
 
 @partial(jax.tree_util.register_dataclass, data_fields=("columns",), meta_fields=("form",))
 @dataclass(frozen=True)
-class Rows:
+class Rows(Generic[Tree]):
     """A row for each of several trees alike: their numbers of one type are one array.
 
     A loop that changes a row writes a few places of memory, and not one of each number's array.
@@ -22,15 +25,15 @@ class Rows:
     """
 
     columns: tuple[Array, ...]
-    form: Any  # the structure, and the column of each leaf: with its place there, if a number
+    form: Form  # the structure, and the column of each leaf: with its place there, if a number
 
     @classmethod
-    def of(cls, trees: Any, lead: int = 1) -> Self:
+    def of(cls, trees: Tree, lead: int = 1) -> Self:
         """The rows of trees whose arrays have ``lead`` leading axes."""
         leaves, structure = jax.tree.flatten(trees)
-        numbers: dict[Any, list[Array]] = {}
+        numbers: dict[str, list[Array]] = {}
         columns: list[Array] = []
-        places: list[tuple[Any, int]] = []
+        places: list[tuple[str | None, int]] = []
         for x in leaves:
             if x.ndim > lead:
                 places.append((None, len(columns)))
@@ -43,7 +46,7 @@ class Rows:
         return cls(tuple(columns), (structure, tuple(places), tuple(numbers)))
 
     @property
-    def trees(self) -> Any:
+    def trees(self) -> Tree:
         """The trees, with the axes that the columns lead with."""
         structure, places, kinds = self.form
         first = len(self.columns) - len(kinds)
@@ -53,12 +56,12 @@ class Rows:
         ]
         return jax.tree.unflatten(structure, leaves)
 
-    def at(self, k: Array) -> Any:
+    def at(self, k: Array) -> Tree:
         """One tree."""
         row = (lax.dynamic_index_in_dim(x, k, keepdims=False) for x in self.columns)
         return replace(self, columns=tuple(row)).trees
 
-    def put(self, k: Array, tree: Any) -> Self:
+    def put(self, k: Array, tree: Tree) -> Self:
         """The rows with one tree changed."""
         entry = Rows.of(tree, 0).columns
         pairs = zip(self.columns, entry, strict=True)
