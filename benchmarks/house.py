@@ -28,12 +28,12 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_969,
-    "lines of code of the package": 40_750,
-    "lines of the package": 70_928,
-    "files of the package": 490,
+    "lines of code of the package": 40_923,
+    "lines of the package": 71_234,
+    "files of the package": 493,
     "lines of experiments": 10_985,
-    "lines of tests": 32_186,
-    "functions and classes with bare names": 9,
+    "lines of tests": 32_185,
+    "functions and classes with bare names": 10,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
     "functions that ij.plan runs through": 246,
