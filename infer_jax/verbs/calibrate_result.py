@@ -1,6 +1,6 @@
 """The result of ``calibrate``: errors, coefficients, the worst runs, what to measure next."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +10,10 @@ import numpy as np
 
 from infer_jax.calibration.caveats import caveats
 from infer_jax.calibration.runs import OUTPUTS
-from infer_jax.calibration.server import Calibrated, RequestTimes
+from infer_jax.calibration.server import Calibrated
 from infer_jax.plots.parity import Parity, plot_parity
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
-from infer_jax.replays.runs import statistic
 from infer_jax.results import Column, Notes, Row, Rows, Section, option
 from infer_jax.results.numbers import digits
 from infer_jax.specs import leaves
@@ -177,7 +176,7 @@ class CalibrateResult(FigureResult):
             rows = [{"kind": kind, **errors} for kind, errors in self.errors.items()]
             yield Rows("", rows, PREDICTIONS)
         else:
-            statistics = request_statistics(requests)
+            statistics = requests.statistics()
             yield {"requests": statistics}
             yield Rows("", *request_table(statistics))
         yield Rows("parameters", self._parameters(), PARAMETERS)
@@ -227,7 +226,7 @@ class CalibrateResult(FigureResult):
     def summary(self) -> str:
         """How good the fit is, for the profile."""
         if self.server.requests is not None:
-            return f"replayed, {request_errors(request_statistics(self.server.requests))}"
+            return f"replayed, {request_errors(self.server.requests.statistics())}"
         kind = "held_out" if "held_out" in self.errors else "after"
         errors = [
             f"{name.upper()} {one.median:.1f} %"
@@ -307,25 +306,6 @@ class CalibrateResult(FigureResult):
             off = [100.0 * x for x in predicted[:, i] / measured[:, i] - 1.0]
             rows.append({"run": run.place, **load, **times, "error_percent": off})
         return rows
-
-
-def request_statistics(requests: RequestTimes) -> Row:
-    """Means and percentiles of TTFT, TPOT and latency in ms, as measured and by prediction.
-
-    Of the requests that were not fitted if there are any, else of all.
-    """
-    fitted = bool(requests.fitted.all())
-    which = requests.fitted if fitted else ~requests.fitted
-    times: dict[str, dict[str, Mapping[str, float]]] = {key: {} for key in TIMES}
-    for source, seconds in {"measured": requests.measured, **requests.predictions}.items():
-        if source == "held_out" and not fitted:
-            continue
-        tpot, ttft = seconds[:, which]
-        latency = ttft + np.nan_to_num(tpot) * (requests.output[which] - 1)
-        for key, x in zip(TIMES, (ttft, tpot, latency), strict=True):
-            values = statistic([x[np.isfinite(x)]]).values
-            times[key][source] = {name: 1e3 * value for name, value in values.items()}
-    return {"count": int(which.sum()), "fitted": fitted, **times}
 
 
 def request_table(statistics: Row) -> tuple[list[Row], list[Column]]:

@@ -148,55 +148,36 @@ class ReplayResult(pictures.EstimatorResult, ReplayedRuns):
         ]  # fmt: skip
 
     def notes(self) -> list[str]:
-        """What was replayed, what times hold, and what is not modelled."""
+        """What bears on these numbers; how it is replayed is in docs/replay.md."""
         stream, server, cluster, runs = self.stream, self.server, self.cluster, self.runs
-        pools, drafts = cluster.pools, server.drafts
-        flight, dropped = either(stream.concurrency, 0.0), stream.trace and stream.trace.dropped
+        drafts, flight = server.drafts, either(stream.concurrency, 0.0)
+        dropped = stream.trace and stream.trace.dropped
         warm = int((~runs[0].counted).sum())
-        verified = "; no token is drafted" if drafts is None else f": {drafts.words}"
-        where = ", and prefill and decode share the GPUs."
-        if pools is not None:
-            where = (
-                ". The pool that decodes computes a prompt's last token again and yields every "
-                "token."
-            )
+        routed = f"requests are routed by {cluster.router} ({option('router')})"
         notes = [
             (True, "The estimator's errors are of its own means, not of replays, which were "
-             "compared with measured servers of vLLM alone (docs/theories/scheduler.md)."),
-            (True, "TTFT and latency are from a request's arrival and hold "
-             f"{digits(1e3 * server.front)} ms of network and tokeniser; TPOT is (latency - TTFT) "
-             "/ (osl - 1)."),
-            (True, "Step times are the estimator's, by rules of the engine's scheduler"
-             f"{verified}{where}"),
-            (drafts and self.tokens_per_pass, "A pass yields "
-             f"{either(self.tokens_per_pass, 0.0):.2f} tokens in the mean, drawn for each request; "
-             "the time between tokens is between passes, as clients of a stream measure it."),
+             "compared with measured servers of vLLM alone (docs/replay.md)."),
+            (True, f"Times of a request hold {digits(1e3 * server.front)} ms of network and "
+             "tokeniser."),
+            (drafts and self.tokens_per_pass, "The time between tokens is that between passes, "
+             f"which yield {either(self.tokens_per_pass, 0.0):.2f} tokens in the mean."),
             *((True, note) for note in (drafts.notes if drafts else ())),
-            (cluster.ranks > 1, f"Each of {cluster.ranks} attention ranks has a queue, slots and a "
-             "cache of its own. All run their passes together, as long as the slowest rank's own "
-             "part and the experts' work on the tokens of all; requests are routed by "
-             f"{cluster.router} ({option('router')})."),
-            (cluster.router and cluster.ranks == 1, "Each copy has a queue and a clock of its own; "
-             f"requests are routed by {cluster.router} ({option('router')}), which sees the copies "
-             "as they are when a request comes."),
+            (cluster.ranks > 1, f"{cluster.ranks} attention ranks run their passes together; "
+             f"{routed}."),
+            (cluster.router and cluster.ranks == 1, f"Copies share nothing: {routed}."),
             *self._notes_on_cache(),
             (dropped, f"{dropped} requests of the trace that failed are left out."),
             (flight and stream.rate is not None, f"A request that comes while {flight:g} are in "
-             "flight is held back, and its times begin when it is sent, as "
-             "`vllm bench serve --max-concurrency` counts them."),
-            (flight and stream.rate is None, "A request is sent as soon as another one has its "
-             "last token; network and tokeniser are in its times and leave no slot idle."),
+             "flight is held back, and its times begin when it is sent."),
             (stream.rate is None and warm < flight < len(runs[0].prompt), f"The first {flight:g} "
              "requests are sent all at once and wait for each other; "
              f"{option('warmup', int(flight))} leaves them out."),
-            (pools, "Prompts are dealt to the prefill instances in turn, caches to those that "
-             "decode; a cache goes layer by layer behind its prompt and is handed over after "
-             "0.07 s, alone on its link."),
-            (cluster.dealt, "Requests are dealt to the copies in turn, each with its own queue."),
-            (len(runs) > 1, f"Numbers are means over {len(runs)} runs of other random numbers, "
-             "after ± their standard errors."),
-            (len(runs) == 1 and self.random, "After ± is the standard error of a mean, by batches "
-             f"of successive requests; {option('seeds')} says it of percentiles, too."),
+            (cluster.pools, "The pool that decodes computes a prompt's last token again; a cache "
+             "is handed over alone on its link."),
+            (cluster.dealt, "Requests are dealt to the copies in turn."),
+            (len(runs) > 1, f"Means over {len(runs)} runs, after ± their standard errors."),
+            (len(runs) == 1 and self.random, "After ± is the standard error of a mean; "
+             f"{option('seeds')} says it of percentiles, too."),
             (any(run.preempted.any() for run in runs), "Times between tokens leave out what "
              "requests wait after a preemption."),
         ]  # fmt: skip
@@ -206,22 +187,17 @@ class ReplayResult(pictures.EstimatorResult, ReplayedRuns):
     def _notes_on_cache(self) -> list[tuple[object, str]]:
         """How prompts are found in the cache and in host memory, each with whether it is so."""
         stream, rules = self.stream, self.server.rules
-        looked_up, uncached = stream.caching and self.has_cache, option("no_enable_prefix_caching")
+        uncached, looked_up = option("no_enable_prefix_caching"), stream.caching and self.has_cache
         return [
             (not stream.caching and not stream.alike, "No prefix is cached."),
             (not stream.caching and stream.alike, "Prompts begin alike, and none is looked up in "
-             f"the cache, as with {uncached}; with drafts or attention ranks this is not "
-             "replayed."),
-            (stream.caching and not looked_up, "A prompt begins with what an earlier one left in "
-             f"the cache, in order of arrival ({uncached}: none does); blocks not used for longest "
-             "go first, and each request's cache counts its prefix as its own."),
-            (looked_up, "A prompt that is admitted is looked up in the cache, of which requests "
-             f"share blocks, as engines do by themselves ({uncached}: none is); the blocks that no "
-             "request has used for longest are given up first."),
-            (looked_up and float(rules.host), "Blocks that leave the cache go to host memory, "
-             f"{float(rules.host):,.0f} of them at most; the pass that admits a request first "
-             f"waits for those that are found there, {digits(1e3 * float(rules.fetch))} ms each, "
-             "and stores cost nothing."),
+             f"the cache, as with {uncached}."),
+            (stream.caching and not looked_up, "Prompts begin with what earlier ones left in the "
+             f"cache, in order of arrival; {uncached}: none does."),
+            (looked_up, f"Prompts are looked up in the cache; {uncached}: none is."),
+            (looked_up and float(rules.host), f"Host memory holds {float(rules.host):,.0f} blocks "
+             f"that left the cache, of which each takes {digits(1e3 * float(rules.fetch))} ms "
+             "back."),
         ]  # fmt: skip
 
     def _figure(self) -> Figure:

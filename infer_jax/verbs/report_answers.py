@@ -4,14 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import jax.numpy as jnp
-
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import Elasticity, analyser, outputs_without_power
 from infer_jax.estimators import Estimate, Estimator, Trust
-from infer_jax.estimators.estimate import passes_of
-from infer_jax.estimators.kernels import Kernels
-from infer_jax.estimators.kernels.profile import Profile, profile_kernels, rows
+from infer_jax.estimators.kernels.profile import kernel_passes, rows
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
 from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup_memory
@@ -20,7 +16,7 @@ from infer_jax.planning import USUAL_TTFT, Choice, bands
 from infer_jax.planning.given import plain_plan, point_of, prompt_prices
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint
 from infer_jax.results import Row
-from infer_jax.specs import Architecture, Hardware, Plan, Workload
+from infer_jax.specs import Workload
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, pictures
 from infer_jax.verbs.frontier_result import FrontierResult, ideal_points
@@ -153,7 +149,7 @@ class Report:
             kernels = kernels.fitted_to(coefficients)
         arch, hardware, work = self.point.arch, self.point.hardware, self.point.workload
         plans = plain_plan(self.chosen.pools[0]), plain_plan(self.chosen.pools[-1])
-        profiles = once(_kernel_passes, kernels, arch, hardware, work, plans)
+        profiles = once(kernel_passes, kernels, arch, hardware, work, plans)
         return {stage: rows(arch, profile) for stage, profile in profiles.items()}
 
     @cached_property
@@ -210,26 +206,6 @@ class Report:
             config = options.pop("config")
             shell = command("frontier", config, {**options, "isl": work.isl, "osl": work.osl})
         return ideal_points(series, self.ideals[label].points, shell)
-
-
-def _kernel_passes(
-    estimator: Kernels,
-    arch: Architecture,
-    hardware: Hardware,
-    work: Workload,
-    plans: tuple[Plan, Plan],
-) -> dict[str, Profile]:
-    """The kernels of the prefill of a prompt in each group, and of a token of every request."""
-    prompt, token = plans
-    prefill, decode = passes_of(work)
-    passes = {
-        "prefill": (prefill.replace(sequences=prompt.ep), prompt),
-        "decode": (decode.replace(sequences=jnp.maximum(work.batch, token.ep)), token),
-    }
-    return {
-        stage: profile_kernels(estimator, arch, hardware, forward, plan)
-        for stage, (forward, plan) in passes.items()
-    }
 
 
 def measured_runs(systems: Mapping[str, Setup], work: Workload) -> list[RunPoint]:

@@ -141,30 +141,20 @@ class SensitivityResult(pictures.EstimatorResult):
         yield Notes(self.notes())
 
     def notes(self) -> list[str]:
-        """Notes on the meaning of slopes and changes."""
+        """What is held, and what tables leave out; docs/sensitivity.md has what the columns are."""
         own = f", as are the estimator's coefficients ({option('coefficients')})"
         notes = [
-            "Everything else is held, the layout found by a search included.",
-            "Slope: the elasticity e; 1 % more of the number gives e % more of the output. +10 % "
-            "and x2 are evaluated, so they tell how far it carries; '-' where a bound is passed.",
-            "Below and above: slopes at the two sides, shown where a maximum or a whole number "
-            "makes them differ; a step is a jump of the output at the point itself.",
-            "J/Mtok is the estimator's own where it tells energy, else board power x chips x time, "
-            "an upper bound.",
+            "1 % more of a number gives as many % more of the output as its slope says; everything "
+            "else is held, the layout found by a search included.",
             f"The paths that {option('set')} takes are in {option('json')}"
             f"{'' if self.coefficients else own}.",
         ]
-        if self.curvatures:
-            notes.append(
-                "How a slope moves: with 10 % more of a number, all others held; numbers at a kink "
-                "are left out, and across a kink it does not hold."
-            )
         if any("bits" in change for change in self.what_if):
             notes.append("Weights at half the bytes are read so; their matmuls stay as they are.")
         if self.chips:
             notes.append(
-                f"Another chip is as its profile has it, rent included, whatever {option('price')} "
-                f"and {option('set')} make of this one; {BORROWED} marks borrowed coefficients."
+                f"Another chip is as its profile has it, rent included; {BORROWED} marks borrowed "
+                "coefficients."
             )
         if unfit := [chip.name for chip in self.chips if not chip.feasible]:
             notes.append(f"It does not fit on so many of {', '.join(unfit)}.")

@@ -11,7 +11,7 @@ from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Number, Option
-from infer_jax.verbs.progress import bar
+from infer_jax.verbs.progress import bar, busy
 
 if TYPE_CHECKING:
     from jax import Device
@@ -80,8 +80,8 @@ def sweep(
     import jax
 
     from infer_jax.sweeps import tables
+    from infer_jax.sweeps.request import prepare_sweep, request_of, trusts_of
     from infer_jax.verbs import pictures
-    from infer_jax.verbs.sweep_request import prepare_sweep, request_of, trusts_of
 
     request = request_of(space, keep, estimator, feasible)
     rows, drawn = pictures.split(
@@ -91,7 +91,8 @@ def sweep(
     )
     if drawn and isinstance(request.keep, sweeps.Quantiles):
         raise refuse("out", drawn[0], "for a picture a file that keeps rows, or a histogram")
-    ready = prepare_sweep(request, precision, legal)
+    with busy("reading the space"):
+        ready = prepare_sweep(request, precision, legal)
     if ready.size > MAX_POINTS:
         text = f"{ready.size:.3g} points"
         raise refuse("SPACE.toml", text, f"at most {MAX_POINTS:.1g}, days at 10^10 points a second")
@@ -129,9 +130,10 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> "Explanati
     Raises:
         InputError: a file that is no space, an index that the grid does not have.
     """
-    from infer_jax.verbs.sweep_request import prepare_sweep, request_of
+    from infer_jax.sweeps.request import prepare_sweep, request_of
 
-    ready = prepare_sweep(request_of(space, None, None, None), precision, True)
+    with busy("reading the space"):
+        ready = prepare_sweep(request_of(space, None, None, None), precision, True)
     if not (at.isascii() and at.isdigit() and len(at) < 100):
         text = at if len(at) <= 100 else f"{at[:100]}..."
         raise refuse("at", text, "an index, a whole number from 0")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.estimate import Estimate, decode_context
+from infer_jax.estimators.estimate import Estimate, decode_context, passes_of
 from infer_jax.estimators.kernels.kernel import Kernel
 from infer_jax.estimators.kernels.model import Kernels
 from infer_jax.estimators.kernels.plan import KernelsPlan
@@ -84,3 +84,23 @@ def account(
     answer = estimator.estimate(arch, hardware, work, plan)
     largest = estimator.largest_batch(arch, hardware, work, plan)
     return answer, prompts * work.isl, largest, profiles
+
+
+def kernel_passes(
+    estimator: Kernels,
+    arch: Architecture,
+    hardware: Hardware,
+    work: Workload,
+    plans: tuple[Plan, Plan],
+) -> dict[str, Profile]:
+    """The kernels of the prefill of a prompt in each group, and of a token of every request."""
+    prompt, token = plans
+    prefill, decode = passes_of(work)
+    passes = {
+        "prefill": (prefill.replace(sequences=prompt.ep), prompt),
+        "decode": (decode.replace(sequences=jnp.maximum(work.batch, token.ep)), token),
+    }
+    return {
+        stage: profile_kernels(estimator, arch, hardware, forward, plan)
+        for stage, (forward, plan) in passes.items()
+    }

@@ -18,7 +18,7 @@ def test_cached_prefixes_are_those_of_the_trace_and_are_not_computed():
     table = hit.to_pandas()
     assert table.cached_tokens.tolist() == [0, 1024, 0, 1488]
     assert hit.to_dict()["cached_prompt_percent"] == pytest.approx(100 * 2512 / 5600)
-    assert "(enable_prefix_caching=False: none is)" in " ".join(str(hit).split())
+    assert "enable_prefix_caching=False: none is." in " ".join(str(hit).split())
     off = ij.replay(*SERVER, trace=file, enable_prefix_caching=False, **SIZES)
     assert "as with enable_prefix_caching=False" in " ".join(str(off).split())
     missed = off.to_pandas()

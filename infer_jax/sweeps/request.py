@@ -1,6 +1,7 @@
 """What a sweep runs, of a file or of arguments: prepared, and how far its answers are trusted."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from infer_jax.catalog import Model, System
@@ -9,13 +10,14 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.estimators.registry import variant
 from infer_jax.silicon.chips import SiliconSystem
-from infer_jax.sweeps import Space, prepare
-from infer_jax.sweeps.preparing import Prepared
+from infer_jax.sweeps.preparing import Prepared, prepare
 from infer_jax.sweeps.reducers import Reducer
+from infer_jax.sweeps.space import Space
 from infer_jax.sweeps.toml import DEFAULT, SweepFile, load_space, space_of
-from infer_jax.verbs.progress import busy
-from infer_jax.verbs.sweep import Estimators, SpaceLike
 
+# also a file, or its tables
+SpaceLike = Space | str | os.PathLike[str] | Mapping[str, object]
+Estimators = str | Estimator | Sequence[str | Estimator]
 REDUCERS = "what to keep, such as Pareto('speed', 'cost'), TopK(10, 'cost') or Best('cost')"
 
 
@@ -46,9 +48,10 @@ def request_of(
 
 def prepare_sweep(request: SweepFile, precision: str, legal: bool) -> Prepared:
     """The grid of a sweep, checked."""
-    options = {"precision": precision, "feasible": request.feasible, "legal": legal}
-    with busy("reading the space"):
-        return prepare(request.estimator, request.space, request.keep, **options)
+    space, keep, feasible = request.space, request.keep, request.feasible
+    return prepare(
+        request.estimator, space, keep, precision=precision, feasible=feasible, legal=legal
+    )
 
 
 def trusts_of(request: SweepFile, ready: Prepared) -> list[Trust]:
