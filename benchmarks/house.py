@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_969,
-    "lines of code of the package": 40_923,
-    "lines of the package": 71_234,
+    "lines of code of the front": 9_867,
+    "lines of code of the package": 40_895,
+    "lines of the package": 71_202,
     "files of the package": 493,
     "lines of experiments": 10_985,
     "lines of tests": 32_185,
