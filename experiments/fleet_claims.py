@@ -13,11 +13,15 @@ import typer
 
 from experiments import _report
 from experiments._claims import Claim, Ours, beside, show
-from experiments._fleets import ragpulse
+from experiments._fleets import caches, ragpulse
 
 app = _report.program(__doc__)
 FILE = Path(ragpulse.__file__).with_name("claims.csv")
-SOURCES: dict[str, Callable[[], Ours]] = {"ragpulse": ragpulse.figures}
+SOURCES: dict[str, Callable[[], Ours]] = {
+    "ragpulse": ragpulse.figures,
+    "mooncake": caches.mooncake,
+    "lmcache": caches.lmcache,
+}
 
 
 def claims(*names: str) -> list[Claim]:
