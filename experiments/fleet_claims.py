@@ -13,7 +13,7 @@ import typer
 
 from experiments import _report
 from experiments._claims import Claim, Ours, beside, show
-from experiments._fleets import caches, ragpulse
+from experiments._fleets import caches, clusters, ragpulse
 
 app = _report.program(__doc__)
 FILE = Path(ragpulse.__file__).with_name("claims.csv")
@@ -21,6 +21,8 @@ SOURCES: dict[str, Callable[[], Ours]] = {
     "ragpulse": ragpulse.figures,
     "mooncake": caches.mooncake,
     "lmcache": caches.lmcache,
+    "splitwise": clusters.splitwise,
+    "vidur": clusters.vidur,
 }
 
 

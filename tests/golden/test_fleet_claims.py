@@ -91,6 +91,8 @@ FAILING = {
     "ragpulse": {"good_72", "ttft_40", "ttft_72"},
     "mooncake": set(),
     "lmcache": set(),
+    "splitwise": {"alone_tbt", "prompt_tokens", "prompt_pools"},
+    "vidur": {"sku", "per_dollar"},
 }
 
 
