@@ -23,6 +23,7 @@ SOURCES: dict[str, Callable[[], Ours]] = {
     "lmcache": caches.lmcache,
     "splitwise": clusters.splitwise,
     "vidur": clusters.vidur,
+    "servegen": ragpulse.provisioning,
 }
 
 

@@ -169,6 +169,35 @@ def printed(name: str) -> HourAnswers:
     return HourAnswers(column("good"), column("ttft", 1e3), column("tpot", 1e3), gpus)
 
 
+def provisioning(
+    share: float = 0.99, most: int = 24, days: int = 8
+) -> dict[str, tuple[float, ...]]:
+    """Pairs that the busiest hour needs, by its mean rate and by its waves.
+
+    Poisson requests at the mean rate need what one pair carries within limits. Waves need as many
+    pairs as keep ``share`` of the requests within both, in the mean over drawn days.
+    """
+    row = max(ROWS, key=lambda row: float(row["requests"]))
+    count, *tokens = (float(row[key]) for key in ("requests", "input_tokens", "output_tokens"))
+    isl, osl = (jnp.asarray(x / count) for x in tokens)
+    replica = jax.jit(lambda *x: replica_of(FLEETS["scaled"], *x))(isl, osl, isl * 0.0)
+    limits = LIMITS.replace(goodput=jnp.asarray(share))
+    alone = np.ceil(count / HOUR / float(replica.rate_within(limits)))
+    rates = jnp.asarray(waves(np.array([count]), days)[0])
+
+    def good(pairs: Array, rates: Array) -> Array:
+        numbers = (jnp.asarray(STEP), pairs, jnp.asarray(1.0), jnp.asarray(0.0))
+        given = Conditions(replica, Lifecycle.of(start_delay=0.0), limits, rates, *numbers)
+        return outcome(
+            2, len(rates), Schedule.of(replicas=jnp.full(rates.shape, pairs)), given
+        ).goodput
+
+    every = jnp.arange(1.0, most + 1.0)
+    kept = jax.jit(jax.vmap(lambda n: jnp.mean(jax.vmap(lambda x: good(n, x))(rates))))(every)
+    needed = float(every[jnp.argmax(kept >= share)])
+    return {"provisioning": (100.0 * (1.0 - alone / needed), alone, needed)}
+
+
 def figures() -> dict[str, tuple[float, ...]]:
     """What the claims are about, by key; shares and GPUs in the mean over drawn days."""
     requests = np.array([float(row["requests"]) for row in ROWS])
