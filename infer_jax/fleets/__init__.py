@@ -15,7 +15,13 @@ from infer_jax.fleets.bill import (
     reserve as reserve,
     usd_by_step as usd_by_step,
 )
-from infer_jax.fleets.bound import by_hour as by_hour, fewest as fewest, in_time as in_time
+from infer_jax.fleets.bound import (
+    base_and_burst as base_and_burst,
+    by_hour as by_hour,
+    cheapest as cheapest,
+    in_time as in_time,
+    mixes as mixes,
+)
 from infer_jax.fleets.fluid import (
     Course as Course,
     Lifecycle as Lifecycle,
@@ -28,6 +34,7 @@ from infer_jax.fleets.fluid import (
 )
 from infer_jax.fleets.outcomes import (
     Conditions as Conditions,
+    FixedPool as FixedPool,
     Outcome as Outcome,
     lanes as lanes,
     outcome as outcome,

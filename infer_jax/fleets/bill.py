@@ -18,7 +18,6 @@ class DailyCost(NamedTuple):
     usd: Array
     joules: Array
     grams: Array
-    replica_hours: Array
 
 
 def usd_by_step(course: Course, replica: Replica, seconds: Array) -> Array:
@@ -42,7 +41,7 @@ def daily_cost(
     idle = (course.wanted - course.ready) * replica.service.power[0]
     joules = jnp.sum(course.ready * service.power + idle) * seconds * pue / days
     usd = jnp.sum(usd_by_step(course, replica, seconds)) / days
-    return DailyCost(usd, joules, joules / KWH * grid * 1e3, usd / replica.usd_per_hour)
+    return DailyCost(usd, joules, joules / KWH * grid * 1e3)
 
 
 class Reserved(NamedTuple):

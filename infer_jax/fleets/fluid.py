@@ -3,7 +3,6 @@
 import math
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -63,45 +62,60 @@ def depth_of(life: Lifecycle, seconds: float, window: float = 300.0) -> int:
 
 def simulate(
     policy: Autoscaler, replica: Replica, life: Lifecycle, limits: ServiceLimits, rates: Array,
-    seconds: Array, first: Array, depth: int,
+    seconds: Array, first: Array, depth: int, beside: Array | None = None,
 ) -> Course:  # fmt: skip
-    """The course of a fleet under a policy, from ``first`` replicas that have served for long.
+    """The course of a pool under a policy, from ``first`` replicas that have served for long.
 
     A replica serves if it has been wanted for the start delay without a break: of the last wishes
     the least, for what is still starting is given up first. Requests are spread evenly. ``rates``:
-    requests/s of each step, ``seconds`` its length, ``depth`` from ``depth_of``. Gradients are
-    those of whole replicas, 0, unless the policy has a smoothing.
+    requests/s of each step, ``seconds`` its length, ``depth`` from ``depth_of``; ``beside``:
+    requests/s that other pools serve within the limits, by step, where there are others: each gets
+    requests in proportion to what it serves. Gradients are those of whole replicas, 0, unless the
+    policy has a smoothing.
     """
     after = life.start_delay / seconds + 1.0
     start = first * life.serving
-    begun = replica.at_rate(rates[0] / start).in_flight * start
+    each, others = replica.planned_rate(limits), jnp.zeros_like(rates) if beside is None else beside
+
+    def spread(serve: Array, coming: Array, others: Array) -> tuple[Array, Array]:
+        """Requests/s of the pool, and replicas that they are divided by, 1 where there are none."""
+        if beside is None:
+            return coming, serve
+        own = serve * each
+        share = own / jnp.where(own + others > 0.0, own + others, 1.0)
+        return coming * share, jnp.where(serve > 0.0, serve, 1.0)
+
+    coming, among = spread(start, rates[0], others[0])
+    begun = replica.at_rate(coming / among).in_flight * start
     history = jnp.full(depth, 1.0) * first
     state = policy.begin(first, depth, replica, limits)
     nothing = jnp.zeros_like(rates[0])
 
     def step(
-        carry: tuple[State, Array, Array, Array, Array], now: tuple[Array, Array]
-    ) -> tuple[tuple[State, Array, Array, Array, Array], tuple[Array, Array, Array]]:
+        carry: tuple[State, Array, Array, Array, Array], now: tuple[Array, Array, Array]
+    ) -> tuple[tuple[State, Array, Array, Array, Array], tuple[Array, Array, Array, Array]]:
         state, history, ready, in_flight, rate = carry
-        i, coming = now
-        waits = replica.at(in_flight / ready).waiting * ready
+        i, coming, others = now
+        before = spread(ready, rate, others)[1]
+        waits = replica.at(in_flight / before).waiting * ready
         waits = waits + jnp.maximum(in_flight - replica.service.in_flight[-1] * ready, 0.0)
         seen = Observed(i, seconds, rate, in_flight, waits, ready, history[0])
         state, wanted = policy.decide(state, seen)
         history = jnp.concatenate([wanted[None], history[:-1]])
         serve = life.serving * extreme(history, after, largest=False)
         # those that leave finish what they have
-        in_flight = in_flight * jnp.minimum(serve / ready, 1.0)
-        here = replica.after(in_flight / serve, coming / serve, seconds)
-        return (state, history, serve, here * serve, coming), (wanted, serve, here)
+        in_flight = in_flight * jnp.minimum(serve / before, 1.0)
+        coming, among = spread(serve, coming, others)
+        here = replica.after(in_flight / among, coming / among, seconds)
+        return (state, history, serve, here * serve, coming), (wanted, serve, here, coming)
 
     numbers = jnp.arange(len(rates), dtype=rates.dtype)
     carry = (state, history, start, begun, nothing)
-    _, (wanted, ready, each) = lax.scan(step, carry, (numbers, rates))
+    _, (wanted, ready, held, coming) = lax.scan(step, carry, (numbers, rates, others))
     leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
-    backlog = jnp.maximum(each - replica.service.in_flight[-1], 0.0) * ready
+    backlog = jnp.maximum(held - replica.service.in_flight[-1], 0.0) * ready
     wait = backlog_wait(backlog, ready * replica.capacity, seconds)
-    return Course(rates, wanted, ready, each, leaving, backlog, wait)
+    return Course(coming, wanted, ready, held, leaving, backlog, wait)
 
 
 def backlog_wait(backlog: Array, capacity: Array, seconds: Array) -> Array:
@@ -129,30 +143,24 @@ def good(
     return share_good(service_of(course, replica), limits, course.wait, smoothing)
 
 
-def goodput(course: Course, share: Array) -> Array:
-    """Share of all requests, of ``share`` of each step's; 1 where there are none."""
-    total = jnp.sum(course.rate)
+def goodput(rate: Array, share: Array) -> Array:
+    """Share of all requests, of ``share`` of those at each rate; 1 where there are none."""
+    total = jnp.sum(rate)
     some = total > 0.0
-    return jnp.where(some, jnp.sum(course.rate * share) / jnp.where(some, total, 1.0), 1.0)
+    return jnp.where(some, jnp.sum(rate * share) / jnp.where(some, total, 1.0), 1.0)
 
 
-def period_ttft(course: Course, replica: Replica, share: Array, steps: int) -> Array:
-    """Seconds within which ``share`` of each period's requests have their first token.
+def period_ttft(rate: Array, wait: Array, service: Service, share: Array) -> Array:
+    """Seconds within which ``share`` of a period's requests have their first token.
 
-    The root of sum_i a_i P(TTFT_i + w_i <= t) = share sum_i a_i over the ``steps`` of a period;
-    of a period without requests, that of its replicas.
+    The root of sum_i a_i P(TTFT_i + w_i <= t) = share sum_i a_i over its steps and pools; of a
+    period without requests, that of its replicas.
     """
+    weight = jnp.where(jnp.sum(rate) > 0.0, rate, 1.0)
+    high = jnp.max(service.ttft_within(share) + wait)
 
-    def of(now: tuple[Array, Array, Service]) -> Array:
-        rate, wait, service = now
-        weight = jnp.where(jnp.sum(rate) > 0.0, rate, 1.0)
-        high = jnp.max(service.ttft_within(share) + wait)
+    def beyond(t: Array) -> Array:
+        inside = service.share_within(t - wait) - share
+        return jnp.sum(weight * inside) / jnp.sum(weight)
 
-        def beyond(t: Array) -> Array:
-            inside = service.share_within(t - wait) - share
-            return jnp.sum(weight * inside) / jnp.sum(weight)
-
-        return crossing(beyond, jnp.zeros_like(high), high)
-
-    rows = course.rate, course.wait, service_of(course, replica)
-    return lax.map(of, jax.tree.map(lambda x: x.reshape(-1, steps, *x.shape[1:]), rows))
+    return crossing(beyond, jnp.zeros_like(high), high)

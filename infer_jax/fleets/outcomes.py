@@ -6,16 +6,32 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.fleets.autoscalers import Autoscaler
+from infer_jax.fleets.autoscalers import Autoscaler, Schedule
 from infer_jax.fleets.bill import DailyCost, daily_cost
-from infer_jax.fleets.fluid import Course, Lifecycle, good, goodput, period_ttft, simulate
-from infer_jax.fleets.replica import Replica, ServiceLimits
+from infer_jax.fleets.fluid import (
+    Course,
+    Lifecycle,
+    good,
+    goodput,
+    period_ttft,
+    service_of,
+    simulate,
+)
+from infer_jax.fleets.replica import Replica, Service, ServiceLimits
 
 LANES = 16  # policies that are simulated at once: more do not fit into the cache of a core
 
 
+class FixedPool(NamedTuple):
+    """A pool whose replicas are decided beforehand, those of each step."""
+
+    replica: Replica
+    life: Lifecycle
+    wanted: Array
+
+
 class Conditions(NamedTuple):
-    """What every policy of a question shares."""
+    """What every policy of a question shares: the pool that it scales, and those beside it."""
 
     replica: Replica
     life: Lifecycle
@@ -25,33 +41,42 @@ class Conditions(NamedTuple):
     first: Array  # replicas at the beginning
     pue: Array
     grid: Array  # kg of CO2 for a kWh
+    beside: tuple[FixedPool, ...] = ()
 
 
 class Outcome(NamedTuple):
-    """A policy's course, cost, and what requests meet in each period."""
+    """What a policy costs, and what requests meet in each period."""
 
-    course: Course
+    courses: tuple[Course, ...]  # of its pool and of those beside it
     cost: DailyCost
     goodput: Array  # share of all requests that keep the limits
     shares: Array  # the same of each period; 1 without requests
     ttft: Array  # of each period, within which the wanted share of its requests has a first token
     tpot: Array  # the largest mean of a step, by period
-    wanted: Array  # mean replicas, by period
+
+
+class _Steps(NamedTuple):
+    """What requests meet in every step of every pool."""
+
+    rate: Array
+    wait: Array
+    share: Array
+    service: Service
 
 
 def outcome(depth: int, steps: int, policy: Autoscaler, given: Conditions) -> Outcome:
     """A policy under the conditions, in periods of ``steps``; ``depth`` from ``depth_of``."""
-    course = _course(depth, policy, given)
-    share = good(course, given.replica, given.limits)
-    tpot = given.replica.at(course.in_flight).tpot.reshape(-1, steps)
+    courses, cost, every = _run(depth, steps, policy, given)
+    ttft = lax.map(
+        lambda now: period_ttft(now.rate, now.wait, now.service, given.limits.goodput), every
+    )
     return Outcome(
-        course=course,
-        cost=daily_cost(course, given.replica, given.seconds, given.pue, given.grid),
-        goodput=goodput(course, share),
-        shares=_by_period(course, share, steps),
-        ttft=period_ttft(course, given.replica, given.limits.goodput, steps),
-        tpot=jnp.max(tpot, axis=1),
-        wanted=jnp.mean(course.wanted.reshape(-1, steps), axis=1),
+        courses=courses,
+        cost=cost,
+        goodput=goodput(every.rate, every.share),
+        shares=jax.vmap(goodput)(every.rate, every.share),
+        ttft=ttft,
+        tpot=jnp.max(every.service.tpot, axis=1),
     )
 
 
@@ -62,22 +87,47 @@ def lanes(depth: int, steps: int, policies: Autoscaler, given: Conditions) -> tu
     """
 
     def one(policy: Autoscaler) -> tuple[Array, Array]:
-        course = _course(depth, policy, given)
-        cost = daily_cost(course, given.replica, given.seconds, given.pue, given.grid)
-        share = good(course, given.replica, given.limits)
-        return cost.usd, jnp.min(_by_period(course, share, steps))
+        _, cost, every = _run(depth, steps, policy, given)
+        return cost.usd, jnp.min(jax.vmap(goodput)(every.rate, every.share))
 
     if jax.default_backend() != "cpu":
         return jax.vmap(one)(policies)
     return lax.map(one, policies, batch_size=LANES)
 
 
-def _by_period(course: Course, share: Array, steps: int) -> Array:
-    """The share of each period's requests, of that of each step's; 1 where there are none."""
-    rows = jax.tree.map(lambda x: x.reshape(-1, steps), (course, share))
-    return jax.vmap(goodput)(*rows)
+def _run(
+    depth: int, steps: int, policy: Autoscaler, given: Conditions
+) -> tuple[tuple[Course, ...], DailyCost, _Steps]:
+    """Courses of all pools, what they cost together, and their steps: [periods, steps x pools]."""
+    limits, rates, seconds = given.limits, given.rates, given.seconds
+    pools = [(policy, given.replica, given.life, given.first)]
+    pools += [(Schedule.of().replace(replicas=x.wanted), x.replica, x.life, x.wanted[0])
+              for x in given.beside]  # fmt: skip
 
+    def course(i: int, rates: Array, beside: Array | None) -> Course:
+        policy, replica, life, first = pools[i]
+        return simulate(policy, replica, life, limits, rates, seconds, first, depth, beside)
 
-def _course(depth: int, policy: Autoscaler, given: Conditions) -> Course:
-    replica, life, limits, rates, seconds, first, *_ = given
-    return simulate(policy, replica, life, limits, rates, seconds, first, depth)
+    def serves(i: int, course: Course) -> Array:
+        return course.ready * pools[i][1].planned_rate(limits)
+
+    if given.beside:
+        # those that are decided beforehand serve whatever comes
+        others = [serves(i, course(i, 0.0 * rates, None)) for i in range(1, len(pools))]
+        first = course(0, rates, sum(others, 0.0 * rates))
+        total = serves(0, first) + sum(others)
+        courses = first, *(course(i, rates, total - x) for i, x in enumerate(others, 1))
+    else:
+        courses = (course(0, rates, None),)
+    rows, costs = list[_Steps](), list[DailyCost]()
+    for one, (_, replica, *_) in zip(courses, pools, strict=True):
+        costs.append(daily_cost(one, replica, seconds, given.pue, given.grid))
+        service = service_of(one, replica)
+        rows.append(_Steps(one.rate, one.wait, good(one, replica, limits), service))
+
+    def by_period(*columns: Array) -> Array:
+        shaped = [x.reshape(-1, steps, *x.shape[1:]) for x in columns]
+        return jnp.concatenate(shaped, axis=1)
+
+    cost = jax.tree.map(lambda *x: sum(x), *costs) if given.beside else costs[0]
+    return courses, cost, jax.tree.map(by_period, *rows)

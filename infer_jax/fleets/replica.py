@@ -110,13 +110,18 @@ class Replica(NamedTuple):
     def rate_within(self, limits: ServiceLimits) -> Array:
         """The most requests/s within ``limits``; 0 where an idle replica breaks them."""
         ttft = self.service.ttft_within(limits.goodput)
-        return self._most(ttft, limits.ttft, limits.tpot)
+        return self._rate_at(ttft, limits.ttft, limits.tpot)
+
+    def planned_rate(self, limits: ServiceLimits) -> Array:
+        """Requests/s that it is counted with: within ``limits``, or where none are all."""
+        within = self.rate_within(limits)
+        return jnp.where(within > 0.0, within, self.capacity)
 
     def mean_rate_within(self, ttft: Array, tpot: Array) -> Array:
         """The most requests/s whose mean TTFT and TPOT are within limits."""
-        return self._most(self.service.ttft, ttft, tpot)
+        return self._rate_at(self.service.ttft, ttft, tpot)
 
-    def _most(self, times: Array, ttft: Array, tpot: Array) -> Array:
+    def _rate_at(self, times: Array, ttft: Array, tpot: Array) -> Array:
         """The largest rate up to which neither ``times`` nor TPOT is above its limit, else 0."""
         rates = list[Array]()
         for values, limit in ((times, ttft), (self.service.tpot, tpot)):

@@ -1,6 +1,6 @@
 """Draws a fleet over days: what arrives, replicas of policies, their TTFT and dollars."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Unpack
 
@@ -24,13 +24,14 @@ from infer_jax.plots.style import (
 )
 from infer_jax.plots.traffic import HOUR, draw_periods
 
-# replicas and TTFT of periods, and USD a day, by policy
+# USD an hour and TTFT of periods, and USD a day, by policy
 Curves = Mapping[str, tuple[np.ndarray, np.ndarray, float]]
 
 
 def plot_fleet(
     rates: np.ndarray,
     policies: Curves,
+    pools: Mapping[str, Sequence[np.ndarray]],
     period: float,
     start: float,
     *,
@@ -42,7 +43,8 @@ def plot_fleet(
 ) -> Figure:
     """Requests/s, replicas, TTFT and dollars so far, by period.
 
-    ``policies``: the bound first, which is a grey area; ``limit`` (s) of what is ``limited``, in
+    ``policies``: the bound first, which is a grey area; ``pools``: replicas of the bound and of the
+    best policy, drawn where there are several pools; ``limit`` (s) of what is ``limited``, in
     words; ``best``: the policy that is drawn strongest; ``start``: seconds since 1970, or 0;
     ``words``: title and caption.
 
@@ -51,34 +53,50 @@ def plot_fleet(
     """
     looks, bound = _looks([*policies], best), next(iter(policies))
     with style():
-        ratios = [0.7, 1.3] if is_slide() else [0.7, 1.4, 1.0, 0.9]
-        figure, axes = subplots(
-            len(ratios), 1, height=8.4, sharex=True, height_ratios=ratios, **words
-        )
+        several, extra = len(pools) > 1, len(pools) if len(pools) > 1 else 0
+        ratios = [0.7, 1.4, *[0.6] * extra, 1.0, 0.9]
+        ratios, height = [0.7, 1.3] if is_slide() else ratios, 8.4 + 1.3 * extra
+        look: Options = {"sharex": True, "height_ratios": ratios}
+        figure, axes = subplots(len(ratios), 1, height=height, **look, **words)
         arriving, replicas, *others = axes
         at = draw_periods(axes[-1], len(rates), period, start)
         arriving.stairs(rates, at, fill=True, color=SERIES[0], alpha=0.4)
         arriving.set(ylabel="requests/s", ylim=(0.0, None))
-        for name, (wanted, ttft, daily) in policies.items():
-            usd = np.r_[0.0, np.cumsum(wanted * usd_per_hour * period / HOUR)]
+        if several and others:
+            _draw_pools(others[: len(pools)], at, pools, looks, (bound, best))
+            others = others[len(pools) :]
+        for name, (rent, ttft, daily) in policies.items():
+            usd = np.r_[0.0, np.cumsum(rent * period / HOUR)]
             label = f"{name}, ${daily:,.0f} a day"
             fill, look = name == bound, looks[name]
-            replicas.stairs(wanted, at, label=label, fill=fill, baseline=0.0 if fill else None,
-                            **look)  # fmt: skip
+            replicas.stairs(rent if several else rent / usd_per_hour, at, label=label, fill=fill,
+                            baseline=0.0 if fill else None, **look)  # fmt: skip
             if others and fill:
                 others[1].fill_between(at, usd, linewidth=0, **look)
             elif others:
                 others[0].stairs(1e3 * ttft, at, baseline=None, **look)
                 others[1].plot(at, usd, **look)
-        replicas.set(ylabel="replicas", ylim=(0.0, None))
-        scales = partial(np.multiply, usd_per_hour), partial(np.multiply, 1.0 / usd_per_hour)
-        replicas.secondary_yaxis("right", functions=scales).set_ylabel("$ per hour")
+        replicas.set(ylabel="$ per hour" if several else "replicas", ylim=(0.0, None))
+        if not several:
+            scales = partial(np.multiply, usd_per_hour), partial(np.multiply, 1.0 / usd_per_hour)
+            replicas.secondary_yaxis("right", functions=scales).set_ylabel("$ per hour")
         if others:
             _draw_limit(others[0], 1e3 * limit, limited, policies)
             others[1].set(ylabel="$ so far", ylim=(0.0, None))
             others[1].yaxis.set_major_formatter("{x:,.0f}")
         replicas.figure.legend(loc="outside upper left", ncols=2)
     return figure
+
+
+def _draw_pools(
+    axes: Sequence[Axes], at: np.ndarray, pools: Mapping[str, Sequence[np.ndarray]],
+    looks: Mapping[str, Options], names: tuple[str, str],
+) -> None:  # fmt: skip
+    """Replicas of each pool under the bound and under another policy, by their names."""
+    for (pool, curves), axis in zip(pools.items(), axes, strict=True):
+        for wanted, name in zip(curves, names, strict=True):
+            axis.stairs(wanted, at, fill=name == names[0], **looks[name])
+        axis.set(ylabel=pool, ylim=(0.0, None))
 
 
 def _looks(names: list[str], best: str) -> dict[str, Options]:

@@ -6,17 +6,17 @@ from infer_jax import verbs
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import SHARE, Number, Option, above_zero, either, seconds_of
+from infer_jax.verbs.option import SHARE, Number, Option, Rents, above_zero, either, seconds_of
 
 USUAL_TTFT, START, UNLIMITED = 2.0, 120.0, 1e6  # s
-GIGA = 1e9
+AVAILABLE = Rents(opt.GPUS, "40")
 GOODPUT = Number(0.5, 0.9999, what="a share of the requests")
 
 
 @verb
 def fleet(
     config: opt.Config,
-    hardware: opt.System,
+    hardware: opt.Systems,
     *,
     traffic: Annotated[opt.Place | None, Option.of("TOML|TRACE", required=True)] = None,
     period: Annotated[float, Option.of("SECONDS", Number(10.0, 86_400.0, what="seconds"))] = 3600.0,
@@ -26,7 +26,7 @@ def fleet(
     tp: opt.Tp = None,
     pp: opt.Pp = None,
     ep: opt.Ep = None,
-    layout: opt.Layout = None,
+    layout: opt.Layouts = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
     engine: opt.Engine = None,
@@ -36,7 +36,8 @@ def fleet(
     load_bandwidth: Annotated[float | None, Option.of("GB/S", above_zero())] = None,
     max_replicas: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
     departures: Annotated[float, Option.of("PER_HOUR", Number(0.0, 60.0))] = 0.0,
-    price: opt.Price = None,
+    price: opt.Prices = None,
+    available: Annotated[opt.RentsLike, Option.of("GPUS", AVAILABLE, many=True)] = None,
     reserved: Annotated[float, Option.of("SHARE", SHARE)] = 0.6,
     pue: Annotated[float, Option.of("X", Number(1.0, 10.0))] = 1.0,
     grid: Annotated[float, Option.of("KG/KWH", Number(0.0, 2.0))] = 0.301,
@@ -47,7 +48,8 @@ def fleet(
     """How many replicas keep the limits hour by hour, and what does each way of scaling cost?
 
     ``ttft`` is a limit that in every period the share ``goodput`` of the requests keeps, 0.99: the
-    p99. Without a layout, a replica is what ``plan`` finds for the busiest period. Times are
+    p99. Without a layout, a replica is what ``plan`` finds for the busiest period. Of several
+    systems, or layouts, a fleet has replicas of each, layouts in the order of systems. Times are
     seconds, or texts with a unit such as "30ms".
 
     Args:
@@ -57,6 +59,8 @@ def fleet(
         goodput: Share of the requests of every period that is to keep both limits.
         start_delay: Time from the wish for a replica to its first request; 120 s where not given.
         load_bandwidth: Adds to it the time that the weights take over this link.
+        available: GPUs of a system that there are at most, such as h100_sxm=40; no limit where
+            not given.
         max_replicas: That an autoscaler may have; twice as many as the busiest period needs where
             not given.
         departures: How often a replica is taken away in an hour, as spot instances are.
@@ -71,39 +75,40 @@ def fleet(
             breaks, a plan that no engine runs or that does not fit.
     """
     from infer_jax.arrivals import read_traffic
-    from infer_jax.fleets import Lifecycle, ServiceLimits
-    from infer_jax.results import option
+    from infer_jax.fleets import ServiceLimits
     from infer_jax.verbs import fleet_replica, inputs, pictures
     from infer_jax.verbs.fleet_result import FleetResult
     from infer_jax.verbs.progress import busy
-    from infer_jax.verbs.split import LayoutOptions
 
     if traffic is None:
         raise refuse("traffic", "missing", "a trace, or a description as `traffic` writes it")
     if out is not None:
         pictures.check(out, otherwise="")
-    setup = inputs.setup(config, hardware, quant, kv_dtype, price, set, engine_version)
+    systems, _ = inputs.systems_of(hardware, None)
+    rents = inputs.rents_of(price, systems)
+    setups = [
+        inputs.setup(config, one, quant, kv_dtype, rents.get(one.name), set, engine_version)
+        for one in systems
+    ]
     name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
-    pool = LayoutOptions.of(layout, {"tp": tp, "pp": pp, "ep": ep}).pool
-    if pool is not None and pool.copies > 1:
-        allowed = f"one replica, without a number: {option('layout', str(pool.layout))}"
-        raise refuse("layout", layout, allowed)
     times = {name: seconds_of(x) for name, x in (("ttft", ttft), ("tpot", tpot)) if x is not None}
     limits = ServiceLimits.of(**{"ttft": USUAL_TTFT, "tpot": UNLIMITED, **times}, goodput=goodput)
-    life = Lifecycle.of(start_delay=either(seconds_of(start_delay), START), departures=departures)
-    replica = fleet_replica.find_replica(
-        setup, name, pool.layout if pool else None, read_traffic(traffic, period), limits
+    found = read_traffic(traffic, period)
+    every = fleet_replica.steps_of_traffic(found, seed)
+    plans = fleet_replica.plans_of(setups, layout, {"tp": tp, "pp": pp, "ep": ep})
+    replicas = [fleet_replica.find_replica(x, name, plan, found, limits) for x, plan in plans]
+    fleet = fleet_replica.fleet_of(
+        replicas,
+        (either(seconds_of(start_delay), START), load_bandwidth, departures),
+        inputs.rents_of(available, systems, "available"),
+        (limits, *every, pue, grid),
+        found,
+        max_replicas,
     )
-    link = 0.0 if load_bandwidth is None else replica.weights / (GIGA * load_bandwidth)
-    fleet = replica.fleet(limits, life.with_(start_delay=life.start_delay + link), seed,
-                         max_replicas, pue, grid)  # fmt: skip
     with busy("running every policy"):
         policies = list(fleet.policies())
-    trust = inputs.trust(name, inputs.serving(name, setup), setup)
-    result = FleetResult(
-        setup, name, trust, replica.traffic, str(replica.layout), pool is None, fleet, policies,
-        reserved,
-    )  # fmt: skip
+    trust = inputs.trust(name, inputs.serving(name, setups[0]), setups[0])
+    result = FleetResult(setups[0], name, trust, found, replicas, fleet, policies, reserved)
     if out is not None:
         result.draw(out)
     return result

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,33 +12,67 @@ from infer_jax.compiling import MANY, once
 from infer_jax.fleets import (
     Autoscaler,
     Conditions,
+    Course,
     EventDriven,
+    FixedPool,
     Horizontal,
     Lifecycle,
     Outcome,
     Predictive,
+    Replica,
     Schedule,
+    base_and_burst,
     by_hour,
+    cheapest,
     depth_of,
-    fewest,
     in_time,
     lanes,
+    mixes,
     outcome,
 )
 from infer_jax.results.numbers import quantity
+from infer_jax.results.problems import refuse
 from infer_jax.typed_jax import trees
 
+R = TypeVar("R")
 LANES = 96  # parameters of an autoscaler that are tried
 HOUR, DAY, WEEK = 3600.0, 86_400.0, 7 * 86_400.0
 IDEAL = Lifecycle.of(start_delay=0.0)
 
 
 class Policy(NamedTuple):
-    """A policy that was asked about: what it is called, and its numbers in words."""
+    """A policy that was asked about: its name, its numbers in words, courses in order of pools."""
 
     name: str
     detail: str
     outcome: Outcome
+    courses: tuple[Course, ...]
+
+    @property
+    def replicas(self) -> np.ndarray:
+        """Replicas by pool and step."""
+        return np.stack([np.asarray(x.wanted) for x in self.courses])
+
+
+class Pool(NamedTuple):
+    """Replicas of one plan on one system, of which there are ``most``."""
+
+    name: str
+    replica: Replica
+    life: Lifecycle
+    most: float = np.inf
+
+
+class Scaling(NamedTuple):
+    """Replicas that are always there, by pool, and the pool that autoscalers scale above them.
+
+    It is number ``at``, and has at most ``most`` replicas; ``given``: its conditions.
+    """
+
+    base: np.ndarray
+    at: int
+    most: float
+    given: Conditions
 
 
 class Tuned(NamedTuple):
@@ -71,32 +106,17 @@ AUTOSCALERS = (
 
 @dataclass(frozen=True)
 class Fleet:
-    """A question about replicas over time.
+    """A question about replicas over time; arrays of them are [steps or periods, pools].
 
-    ``rates``: requests/s of each period of ``period`` s, in ``steps``; ``need``: the fewest
-    replicas of each period that keep the limits all the time, ``least``: the same of each step,
-    where none is ever taken away; ``most``: replicas of an autoscaler.
+    ``rates``: requests/s of each period of ``period`` s; ``most``: replicas that an autoscaler may
+    have, twice as many as the busiest period needs where None.
     """
 
     given: Conditions
+    pools: tuple[Pool, ...]
     rates: np.ndarray
     period: float
-    need: np.ndarray
-    least: np.ndarray
-    most: float
-
-    @classmethod
-    def of(
-        cls, given: Conditions, rates: np.ndarray, period: float, most: float | None = None
-    ) -> "Fleet":
-        """With the fewest replicas of each period; ``most``: twice their largest if None."""
-        limits, replica = given.limits, given.replica
-        every = given.rates.reshape(len(rates), -1)
-        need = np.asarray(fewest(every, replica, given.life, limits))
-        least = np.asarray(fewest(given.rates[:, None], replica, IDEAL, limits))
-        most = 2.0 * float(need.max()) if most is None else most
-        given = given._replace(first=jnp.asarray(need[0]))
-        return cls(given, rates, period, need, least, most)
+    most: float | None = None
 
     @property
     def steps(self) -> int:
@@ -125,53 +145,139 @@ class Fleet:
             return count, "by a forecast that is right"
         return count, "by hour of the " + ("week" if cycle == WEEK else "day")
 
-    @property
-    def _fixed(self) -> tuple[int, int]:
-        """How many steps a fleet looks back, and the steps of a period."""
-        return depth_of(self.given.life, float(self.given.seconds)), self.steps
+    @cached_property
+    def peaks(self) -> np.ndarray:
+        """The largest rate of each period."""
+        return np.asarray(self.given.rates).reshape(len(self.rates), -1).max(axis=1)
 
-    def run(self, policy: Autoscaler, **changes: object) -> Outcome:
-        """The outcome of one policy, where some conditions are others."""
-        given = self.given._replace(**changes)
-        return once(outcome, policy, given, fixed=self._fixed, points=MANY)
+    @cached_property
+    def serves(self) -> np.ndarray:
+        """Requests/s of a replica of each pool within the limits, while it serves."""
+        return np.array([float(x.replica.planned_rate(self.given.limits)) for x in self.pools])
 
-    def planned(self, replicas: np.ndarray) -> Schedule:
-        """A schedule of replicas by period, each in time for its period."""
-        ahead = int(np.ceil(float(self.given.life.start_delay) / float(self.given.seconds)))
-        every = in_time(jnp.asarray(replicas), self.steps, ahead)
-        return Schedule.of().replace(replicas=np.asarray(every))
+    @cached_property
+    def prices(self) -> np.ndarray:
+        """USD an hour of a replica of each pool."""
+        return np.array([float(x.replica.usd_per_hour) for x in self.pools])
+
+    def cheapest(
+        self, rates: np.ndarray, *, ideal: bool = False, without: int | None = None
+    ) -> np.ndarray | None:
+        """The cheapest replicas for each rate; None where all that there are serve less.
+
+        ``ideal``: they are never taken away; ``without`` the pool of that number.
+        """
+        up = [1.0 if ideal else float(x.life.serving) for x in self.pools]
+        most = [0.0 if i == without else x.most for i, x in enumerate(self.pools)]
+        each = self.serves * np.array(up)
+        found = mixes(each, self.prices, np.array(most), float(rates.max()))
+        if not len(found) or found[-1] @ each < rates.max():
+            return None
+        return np.asarray(cheapest(*map(jnp.asarray, (rates, each, found))))
+
+    @cached_property
+    def bound(self) -> np.ndarray:
+        """The cheapest replicas of each step.
+
+        Raises:
+            InputError: all that there are serve less than the largest rate.
+        """
+        found = self.cheapest(np.asarray(self.given.rates), ideal=True)
+        if found is None or self.cheapest(self.peaks) is None:
+            allowed = f"GPUs for {self.peaks.max():.4g} requests/s within the limits"
+            raise refuse("available", "too few", allowed)
+        return found
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        """What autoscalers scale, of two pools or more above the base that costs least."""
+        each = self.serves * np.array([float(x.life.serving) for x in self.pools])
+        limit = np.array([x.most for x in self.pools])
+        base, at = base_and_burst(np.asarray(self.given.rates), each, self.prices, limit)
+        rest = np.maximum(np.ceil((self.peaks - base @ each) / each[at]), 1.0)
+        most = 2.0 * float(rest.max()) if self.most is None else self.most
+        every = np.broadcast_to(base, self.bound.shape)
+        given = self.conditions(every, at)._replace(first=jnp.asarray(rest[0]))
+        return Scaling(base, at, min(most, float(limit[at])), given)
+
+    def conditions(
+        self, wanted: np.ndarray, at: int = 0, life: Lifecycle | None = None
+    ) -> Conditions:
+        """Those of the pool number ``at``, beside others of which so many are ``wanted``."""
+        lives = [life or x.life for x in self.pools]
+        rest = [i for i in range(len(self.pools)) if i != at]
+        beside = tuple(
+            FixedPool(self.pools[i].replica, lives[i], jnp.asarray(wanted[:, i])) for i in rest
+        )
+        return self.given._replace(replica=self.pools[at].replica, life=lives[at], beside=beside,
+                                   first=jnp.asarray(wanted[0, at]))  # fmt: skip
+
+    def compute(self, law: Callable[..., R], policy: Autoscaler, given: Conditions) -> R:
+        """A law of policies under conditions."""
+        slowest = max((x.life for x in self.pools), key=lambda x: float(x.start_delay))
+        fixed = depth_of(slowest, float(given.seconds)), self.steps
+        return once(law, policy, given, fixed=fixed, points=MANY)
+
+    def run_schedule(
+        self, name: str, detail: str, wanted: np.ndarray, life: Lifecycle | None = None
+    ) -> Policy:
+        """Replicas that are decided beforehand, of each step."""
+        policy = Schedule.of().replace(replicas=wanted[:, 0])
+        found = self.compute(outcome, policy, self.conditions(wanted, life=life))
+        return Policy(name, detail, found, found.courses)
+
+    def in_time(self, replicas: np.ndarray) -> np.ndarray:
+        """Replicas of each step, those of its period serving when it begins."""
+        slowest = max(float(x.life.start_delay) for x in self.pools)
+        ahead = int(np.ceil(slowest / float(self.given.seconds)))
+        every = [in_time(jnp.asarray(x), self.steps, ahead) for x in replicas.T]
+        return np.stack(every, axis=1)
 
     def policies(self) -> Iterator[Policy]:
         """Every policy, the bound first."""
-        perfect, first = Schedule.of().replace(replicas=self.least), jnp.asarray(self.least[0])
-        yield Policy("perfect autoscaler", "", self.run(perfect, first=first, life=IDEAL))
-        most = np.full_like(self.need, self.need.max())
-        yield Policy("static", quantity(most[0], "replica"), self.run(self.planned(most)))
+        yield self.run_schedule("perfect autoscaler", "", self.bound, IDEAL)
         count, words = self.cycle
-        hourly = np.asarray(by_hour(jnp.asarray(self.need), count))
-        yield Policy("schedule", words, self.run(self.planned(hourly)))
+        busiest = np.full_like(self.peaks, self.peaks.max())
+        hourly = np.asarray(by_hour(jnp.asarray(self.peaks), count))
+        for name, rates in (("static", busiest), ("schedule", hourly)):
+            replicas = self.cheapest(rates)
+            assert replicas is not None
+            detail = self.in_words(replicas[0]) if name == "static" else words
+            yield self.run_schedule(name, detail, self.in_time(replicas))
         for kind in AUTOSCALERS:
             best, usual = self.tune(kind), kind.published
             for parameter in dict.fromkeys((usual, best)):
                 if parameter is not None:
                     words = kind.parameter.format(parameter) + " (default)" * (parameter == usual)
-                    yield Policy(kind.name, words, self.run(self.made(kind, parameter)))
+                    yield self.run_autoscaler(kind.name, words, self.made(kind, parameter))
+
+    def run_autoscaler(self, name: str, detail: str, policy: Autoscaler) -> Policy:
+        """An autoscaler above the base."""
+        at, found = self.scaling.at, self.compute(outcome, policy, self.scaling.given)
+        first, *rest = found.courses
+        return Policy(name, detail, found, (*rest[:at], first, *rest[at:]))
+
+    def in_words(self, replicas: np.ndarray) -> str:
+        """A number of replicas, of each pool where there are several."""
+        if len(self.pools) == 1:
+            return quantity(replicas[0], "replica")
+        counts = zip(replicas, self.pools, strict=True)
+        return " + ".join(f"{n:g} x {x.name}" for n, x in counts if n)
 
     def made(self, kind: Tuned, parameter: float) -> Autoscaler:
         """An autoscaler that has at most as many replicas as are allowed."""
-        return kind.make(parameter).with_(maximum=self.most)
+        return kind.make(parameter).with_(maximum=self.scaling.most)
 
     def tune(self, kind: Tuned) -> float:
         """The parameter that costs least and keeps the limits in every period, else the best one.
 
         Where several keep it at one price, the one that keeps most.
         """
-        rate = float(self.given.replica.rate_within(self.given.limits))
-        tried = kind.tried(self.given, rate or float(self.given.replica.capacity))
+        given = self.scaling.given
+        tried = kind.tried(given, float(given.replica.planned_rate(given.limits)))
         every = trees.stack(*(self.made(kind, float(x)) for x in tried))
-        found = once(lanes, every, self.given, fixed=self._fixed, points=MANY)
-        usd, share = map(np.asarray, found)
-        enough = np.minimum(share, float(self.given.limits.goodput))
+        usd, share = map(np.asarray, self.compute(lanes, every, given))
+        enough = np.minimum(share, float(given.limits.goodput))
         return float(tried[np.lexsort((-share, usd, -enough))[0]])
 
 
@@ -179,9 +285,11 @@ def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:
     """Which limit a policy breaks in a period, and why, in words."""
     found, limits = policy.outcome, fleet.given.limits
     part = slice(at * fleet.steps, (at + 1) * fleet.steps)
-    wanted, ready = (np.asarray(x)[part] for x in (found.course.wanted, found.course.ready))
+    pools = zip(policy.courses, fleet.pools, strict=True)
+    ready = np.stack([np.asarray(x.ready) / float(pool.life.serving) for x, pool in pools])
+    ready, wanted = (fleet.serves @ x[:, part] for x in (ready, policy.replicas))
     broken = "TTFT, " * bool(found.ttft[at] > limits.ttft)
     broken = broken + "TPOT, " * bool(found.tpot[at] > limits.tpot) or "TTFT, "
-    starting = float(np.max(1.0 - ready / float(fleet.given.life.serving) / wanted))
+    starting = float(np.max(1.0 - ready / wanted))
     late = f"{100 * starting:.0f} % still start" if starting > 0.05 else "too few are wanted"
     return f"{broken[:-2]}: {late}"

@@ -1,5 +1,6 @@
-"""The replica of a fleet, and its table."""
+"""The replicas of a fleet, and their tables."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -26,35 +27,101 @@ from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import inputs
-from infer_jax.verbs.fleet_policies import HOUR, Fleet
+from infer_jax.verbs.fleet_policies import HOUR, Fleet, Pool
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.split import check_split
+from infer_jax.verbs.split import LayoutOptions, check_split
+from infer_jax.verbs.texts import unique_texts
 
+GIGA = 1e9
 MOST_STEPS = 1_000_000  # half a year in steps of 15 s
 
 
 class FleetReplica(NamedTuple):
-    """Traffic, and the replica that serves it: layout, table, bytes of weights."""
+    """A replica of a fleet: its layout, its table, the bytes of its weights, and its GPUs.
 
-    traffic: Traffic
+    ``found``: whether the layout is the cheapest plan's.
+    """
+
+    setup: Setup
     layout: Layout
     replica: Replica
     weights: float
+    chips: float
+    found: bool
 
-    def fleet(
-        self, limits: ServiceLimits, life: Lifecycle, seed: int, most: float | None, pue: float,
-        grid: float,
-    ) -> Fleet:  # fmt: skip
-        """The question about such replicas, of which autoscalers have at most ``most``."""
-        traffic, rates = self.traffic, np.atleast_1d(np.asarray(self.traffic.rates))
-        steps, period = steps_of(float(traffic.period)), float(traffic.period)
-        seconds, one, pue_, grid_ = (jnp.asarray(x) for x in (period / steps, 1.0, pue, grid))
-        factors = surges(seed, len(rates) * steps, seconds, jnp.asarray(traffic.surge),
-                         jnp.asarray(traffic.sojourn))  # fmt: skip
-        every = ramp(jnp.asarray(rates), steps) * factors
-        given = Conditions(self.replica, life, limits, every, seconds, one, pue_, grid_)
-        return Fleet.of(given, rates, period, most)
+    @property
+    def name(self) -> str:
+        """What it runs on, in words."""
+        return f"{self.layout} {self.setup.system.name}"
+
+
+def steps_of_traffic(traffic: Traffic, seed: int) -> tuple[Array, Array]:
+    """Requests/s of each step, and its seconds.
+
+    Raises:
+        InputError: traffic without requests, or of too many steps.
+    """
+    rates, period = np.asarray(traffic.rates), float(traffic.period)
+    steps = steps_of(period)
+    if not rates.max() > 0.0 or len(rates) * steps > MOST_STEPS:
+        allowed = "requests at some time, and half a year at most"
+        raise refuse("traffic", f"{len(rates)} periods of {period:g} s", allowed)
+    seconds = jnp.asarray(period / steps)
+    factors = surges(seed, len(rates) * steps, seconds, jnp.asarray(traffic.surge),
+                     jnp.asarray(traffic.sojourn))  # fmt: skip
+    return ramp(jnp.asarray(rates), steps) * factors, seconds
+
+
+def plans_of(
+    setups: Sequence[Setup], layout: str | Sequence[str] | None, tp: Mapping[str, float | None]
+) -> list[tuple[Setup, Layout | None]]:
+    """The systems and layouts of replicas: one of each system, or several layouts of one.
+
+    Raises:
+        InputError: other numbers of both, a layout of several copies.
+    """
+    texts = unique_texts(layout) or [None]
+    if 1 not in (len(setups), len(texts)) and len(setups) != len(texts):
+        raise refuse("layout", f"{len(texts)} of them", f"one, or {len(setups)} as of systems")
+    pools = [LayoutOptions.of(x, tp).pool for x in texts]
+    for text, pool in zip(texts, pools, strict=True):
+        if pool is not None and pool.copies > 1:
+            allowed = f"one replica, without a number: {option('layout', str(pool.layout))}"
+            raise refuse("layout", text, allowed)
+    count = max(len(setups), len(pools))
+    every = zip([*setups] * (count // len(setups)), pools * (count // len(pools)), strict=True)
+    return [(setup, pool.layout if pool else None) for setup, pool in every]
+
+
+def fleet_of(
+    replicas: Sequence[FleetReplica], start: tuple[float, float | None, float],
+    available: Mapping[str, float], given: tuple[ServiceLimits, Array, Array, float, float],
+    traffic: Traffic, most: float | None,
+) -> Fleet:  # fmt: skip
+    """The question about pools of such replicas.
+
+    ``start``: seconds until a replica serves, GB/s of the link that its weights come over,
+    departures an hour; ``available``: GPUs of systems; ``given``: limits, requests/s and seconds
+    of steps, PUE and kg of CO2 for a kWh; ``most``: replicas of an autoscaler.
+
+    Raises:
+        InputError: fewer GPUs than a replica has.
+    """
+    limits, rates, seconds, pue, grid = given
+    delay, bandwidth, departures = start
+    pools = list[Pool]()
+    for one in replicas:
+        link = 0.0 if bandwidth is None else one.weights / (GIGA * bandwidth)
+        life = Lifecycle.of(start_delay=delay + link, departures=departures)
+        gpus = available.get(one.setup.system.name, np.inf)
+        if gpus < one.chips:
+            raise refuse("available", gpus, f"at least the {one.chips:g} GPUs of {one.name}")
+        pools.append(Pool(one.name, one.replica, life, float(np.floor(gpus / one.chips))))
+    one, pue, grid = (jnp.asarray(x) for x in (1.0, pue, grid))
+    first = pools[0]
+    conditions = Conditions(first.replica, first.life, limits, rates, seconds, one, pue, grid)
+    return Fleet(conditions, tuple(pools), np.asarray(traffic.rates), float(traffic.period), most)
 
 
 def find_replica(
@@ -63,17 +130,13 @@ def find_replica(
     """The replica of a layout; of the cheapest plan for the busiest period where None is given.
 
     Raises:
-        InputError: traffic without requests, or of too many steps; a replica that has no memory
-            for a request, or breaks the limits while it is idle.
+        InputError: a replica that has no memory for a request, or breaks the limits while it is
+            idle.
     """
-    rates, period = np.atleast_1d(np.asarray(traffic.rates)), float(traffic.period)
-    if not rates.max() > 0.0 or len(rates) * steps_of(period) > MOST_STEPS:
-        allowed = "requests at some time, and half a year at most"
-        raise refuse("traffic", f"{len(rates)} periods of {period:g} s", allowed)
-    work = traffic.workload(float(rates.max()))
-    inputs.check_context(setup.model, work)
+    found, busiest = layout is None, float(np.max(traffic.rates))
+    inputs.check_context(setup.model, traffic.workload(busiest))
     serving, arch = inputs.serving(name, setup), setup.model.architecture
-    layout = layout or _cheapest(setup, name, traffic, float(rates.max()), limits)
+    layout = layout or _cheapest(setup, name, traffic, busiest, limits)
     check_split(arch, layout)
     rows, models = degrees([layout], np.zeros(POINTS, int)), (once(shape, arch), None)
     server = PlannedServer(serving, models, setup.hardware, traffic.workload(1.0), Deployment.of())
@@ -99,7 +162,8 @@ def find_replica(
             allowed = f"above {1e3 * least:.4g}ms, the {words} of an idle replica"
             raise refuse(field, f"{1e3 * limit:.4g}ms", allowed)
     chips = float(answers[0].chips[0])
-    return FleetReplica(traffic, layout, replica, float(answers[0].memory["weights"][0]) * chips)
+    weights = float(answers[0].memory["weights"][0]) * chips
+    return FleetReplica(setup, layout, replica, weights, chips, found)
 
 
 def _cheapest(

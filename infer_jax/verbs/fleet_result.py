@@ -1,6 +1,6 @@
 """The answer of ``fleet``: replicas by hour, every policy beside the bound, and what breaks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,7 +16,8 @@ from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, percent, scaled_format
 from infer_jax.results.numbers import digits, quantity
 from infer_jax.verbs.fleet_policies import DAY, HOUR, Fleet, Policy, why_broken
-from infer_jax.verbs.pictures import EstimatorResult
+from infer_jax.verbs.fleet_replica import FleetReplica
+from infer_jax.verbs.pictures import EstimatorResult, caption
 
 MOST_ROWS = 48  # periods that are printed one by one
 PRICES = (0.4, 0.6, 0.8)  # of reserved replicas, over that on demand
@@ -38,10 +39,25 @@ BROKEN = (
     Column("good", "%", "worst_goodput", percent),
     Column("why", "", "why"),
 )
-HOURS = (
+POOLS = (
+    Column("replica", "", "replica", left=True),
+    Column("carries", "requests/s", "rate_per_s"),
+    Column("bound by", "", "binds"),
+    Column("rent", "$/h", "usd_per_hour"),
+    Column("1,000 requests", "$", "usd_per_1000"),
+    Column("there are", "", "most", "{:g}".format, if_any=True),
+    Column("in the bound", "mean", "mean"),
+    Column("", "most", "most_used", "{:g}".format),
+    Column("without it", "%", "rise_without",
+           lambda x: x if isinstance(x, str) else f"{100 * x:+.0f}"),
+)  # fmt: skip
+TIMES = (
     Column("from", "", "at"),
     Column("rate", "requests/s", "rate"),
     Column("most", "", "most_rate"),
+)
+HOURS = (
+    *TIMES,
     Column("fewest replicas", "mean", "fewest"),
     Column("", "most", "most_fewest"),
     Column("best policy", "mean", "replicas"),
@@ -55,8 +71,7 @@ class FleetResult(EstimatorResult):
     """Replicas over the periods of traffic under every policy, the bound first."""
 
     traffic: Traffic
-    layout: str
-    found: bool
+    replicas: list[FleetReplica]
     fleet: Fleet
     policies: list[Policy]
     reserved: float
@@ -75,25 +90,37 @@ class FleetResult(EstimatorResult):
 
     def sections(self) -> Iterator[Section]:
         """The answer in a sentence, every policy, what breaks, hours, and what to reserve."""
-        fleet, (rate, binds) = self.fleet, self._carries
-        given, (count, share) = fleet.given, self._reserve(self.reserved)
-        source = ", the cheapest plan for the busiest period" if self.found else ""
+        fleet, rows = self.fleet, self._pools()
+        given, several, first = fleet.given, len(rows) > 1, self.replicas[0]
+        count, share = self._reserve(self.reserved)
         yield self._headline()
-        yield (
-            f"A replica ({self.layout}{source}) carries {rate:.4g} requests/s within the limits, "
-            f"bound by {binds}; {float(given.replica.capacity):.4g} at most."
-        )
+        if not several:
+            source = ", the cheapest plan for the busiest period" if first.found else ""
+            yield (
+                f"A replica ({first.layout}{source}) carries {rows[0]['rate_per_s']:.4g} "
+                f"requests/s within the limits, bound by {rows[0]['binds']}; "
+                f"{float(given.replica.capacity):.4g} at most."
+            )
         yield {
             **self.names,
-            "layout": self.layout,
-            "replica_rate_per_s": rate,
+            "layout": str(first.layout),
+            "replica_rate_per_s": rows[0]["rate_per_s"],
             "replica_capacity_per_s": given.replica.capacity,
             "replica_usd_per_hour": given.replica.usd_per_hour,
             "start_delay_s": given.life.start_delay,
             "departures_per_hour": given.life.departures,
             "best": f"{self.best.name}, {self.best.detail}",
-            "reserved_replicas": count,
+            "reserved_replicas": count if several else count[0],
         }
+        if several:
+            yield Rows("pools", rows, POOLS)
+            base, at, *_ = fleet.scaling
+            above = f", above {fleet.in_words(base)} that are always there" * bool(base.any())
+            yield ""
+            yield (
+                f"Without it: the rent of the bound, over that with all. Autoscalers scale "
+                f"{fleet.pools[at].name}{above}."
+            )
         mark = self.policies.index(self.best)
         yield Rows("policies", [self._row(x) for x in self.policies], POLICIES, mark=mark)
         yield ""
@@ -102,14 +129,19 @@ class FleetResult(EstimatorResult):
             yield Rows("breaks", broken, BROKEN)
         yield from self._over_time()
         yield ""
-        others = [f"{self._reserve(x)[0]:g} at {100 * x:.0f} %" for x in PRICES
+        others = [f"{self._words(self._reserve(x)[0])} at {100 * x:.0f} %" for x in PRICES
                   if x != self.reserved]  # fmt: skip
         yield (
             f"At {100 * self.reserved:g} % of the price on demand, it pays to reserve "
-            f"{quantity(count, 'replica')} ({', '.join(others)}); the rent of the best policy is "
-            f"then {digits(100 * share)} % of that on demand."
+            f"{fleet.in_words(np.array(count))} ({', '.join(others)}); the rent of the best policy "
+            f"is then {digits(100 * share)} % of that on demand."
         )
         yield Notes(self._notes())
+
+    @property
+    def _systems(self) -> str:
+        """The names of the systems."""
+        return " and ".join(dict.fromkeys(x.setup.system.name for x in self.replicas))
 
     def _headline(self) -> str:
         fleet, limits = self.fleet, self.fleet.given.limits
@@ -118,27 +150,52 @@ class FleetResult(EstimatorResult):
         kept = f"{fleet.p} of TTFT within {1e3 * float(limits.ttft):,.12g} ms"
         kept += f", TPOT within {1e3 * tpot:.4g} ms" if tpot < HOUR else ""
         return (
-            f"{self.setup.model.name} on {self.setup.system.name}: {long} of traffic, "
+            f"{self.setup.model.name} on {self._systems}: {long} of traffic, "
             f"{fleet.rates.mean():.4g} requests/s in the mean, {fleet.rates.max():.4g} in the "
             f"busiest period; {kept}."
         )
 
-    @cached_property
-    def _carries(self) -> tuple[float, str]:
-        """Requests/s of a replica within both limits, and what binds."""
-        replica, limits = self.fleet.given.replica, self.fleet.given.limits
-        with jax.enable_x64(True):
-            slow = limits.replace(ttft=np.asarray(1e9))
-            rate, by_tpot = (float(replica.rate_within(x)) for x in (limits, slow))
-        full = rate >= 0.98 * float(replica.capacity)
-        return rate, "capacity" if full else "TPOT" if by_tpot <= rate else "TTFT"
+    def _words(self, counts: list[float]) -> str:
+        """Replicas, in few words."""
+        return f"{counts[0]:g}" if len(counts) == 1 else self.fleet.in_words(np.array(counts))
 
-    def _reserve(self, price: float) -> tuple[float, float]:
-        """Replicas to reserve at a price, and the rent in all over that on demand."""
+    def _pools(self) -> list[Row]:
+        """What a replica of each pool carries and costs, and what the bound has of it."""
+        fleet, limits, used = self.fleet, self.fleet.given.limits, self.policies[0].replicas
+        rows = list[Row]()
+        for i, pool in enumerate(fleet.pools):
+            with jax.enable_x64(True):
+                slow = limits.replace(ttft=np.asarray(1e9))
+                rate, by_tpot = (float(pool.replica.rate_within(x)) for x in (limits, slow))
+                rest = fleet.cheapest(np.asarray(fleet.given.rates), ideal=True, without=i)
+            full = rate >= 0.98 * float(pool.replica.capacity)
+            price = fleet.prices[i]
+            rows.append({
+                "replica": pool.name,
+                "rate_per_s": rate,
+                "binds": "capacity" if full else "TPOT" if by_tpot <= rate else "TTFT",
+                "usd_per_hour": price,
+                "usd_per_1000": price / rate / 3.6,
+                "most": pool.most if np.isfinite(pool.most) else None,
+                "mean": used[i].mean(),
+                "most_used": used[i].max(),
+                "rise_without": "too few"
+                if rest is None
+                else float((rest @ fleet.prices).mean() / (fleet.bound @ fleet.prices).mean() - 1),
+            })  # fmt: skip
+        return rows
+
+    def _reserve(self, price: float) -> tuple[list[float], float]:
+        """Replicas of each pool to reserve at a price, and the rent in all over that on demand."""
         with jax.enable_x64(True):
-            wanted = jnp.asarray(self.best.outcome.course.wanted)
-            found = reserve(wanted, jnp.asarray(price))
-            return float(found.replicas), float(found.cost)
+            found = [reserve(jnp.asarray(x), jnp.asarray(price)) for x in self.best.replicas]
+        rents = self.fleet.prices * self.best.replicas.mean(axis=1)
+        costs = np.array([float(x.cost) for x in found])
+        return [float(x.replicas) for x in found], float(costs @ rents / rents.sum())
+
+    def _by_period(self, policy: Policy) -> np.ndarray:
+        """Mean replicas of a policy: [periods, pools]."""
+        return policy.replicas.reshape(len(self.fleet.pools), -1, self.fleet.steps).mean(axis=2).T
 
     def _waste(self, policy: Policy) -> float:
         """Its cost over that of the bound, less 1."""
@@ -156,7 +213,7 @@ class FleetResult(EstimatorResult):
             "goodput": found.goodput,
             "worst_goodput": np.min(found.shares),
             "worst_ttft_s": np.max(found.ttft),
-            "replicas": np.asarray(found.wanted).tolist(),
+            "replicas": self._lists(self._by_period(policy)),
         }
 
     def _answer(self) -> str:
@@ -191,16 +248,21 @@ class FleetResult(EstimatorResult):
             return f"{datetime.fromtimestamp(start + seconds, UTC):%a %H:%M}"
         return f"{int(seconds // HOUR)} h {int(seconds % HOUR // 60):02d}"
 
+    def _lists(self, replicas: np.ndarray) -> object:
+        """Numbers by pool, [..., pools], as lists; without pools where there is one."""
+        return (replicas[..., 0] if len(self.fleet.pools) == 1 else replicas).tolist()
+
     def _over_time(self) -> Iterator[Rows]:
         """Every period; printed where they are few, else by the hour of the day."""
-        fleet, best = self.fleet, self.best.outcome
-        fewest = fleet.least.reshape(-1, fleet.steps)
-        columns = {"rate": fleet.rates, "fewest": fewest.mean(axis=1), "replicas": best.wanted,
-                   "ttft_s": best.ttft, "goodput": best.shares}  # fmt: skip
-        count = len(fleet.rates)
+        fleet, best, replicas = self.fleet, self.best.outcome, self._by_period(self.best)
+        least = fleet.bound.reshape(len(replicas), fleet.steps, -1)
+        count, ttft = len(fleet.rates), np.asarray(best.ttft)
         times = [self._time(i) for i in range(count)]
+        columns = {"rate": fleet.rates, "fewest": least.mean(axis=1), "replicas": replicas,
+                   "ttft_s": ttft, "goodput": best.shares}  # fmt: skip
+        most = {"rate": fleet.rates, "fewest": least.max(axis=1), "replicas": replicas}
         yield Rows("periods", [
-            {"at": at, **{name: values[i] for name, values in columns.items()}}
+            {"at": at, **{k: self._lists(x[i]) if x[i].ndim else x[i] for k, x in columns.items()}}
             for i, at in enumerate(times)
         ])  # fmt: skip
         begins = float(self.traffic.start) % DAY + np.arange(count) * fleet.period
@@ -208,24 +270,37 @@ class FleetResult(EstimatorResult):
         names = [f"{h:02d}:00" for h in group]
         if count <= MOST_ROWS and len(set(names)) < count:
             names, group = times, np.arange(count)
-        most, rows = {**columns, "fewest": fewest.max(axis=1)}, list[Row]()
+        rows = list[Row]()
         for one in sorted(set(group.tolist())):
             part, row = group == one, dict[str, object]()
-            for name in ("rate", "fewest", "replicas"):
-                row[name] = np.asarray(columns[name])[part].mean()
-                row[f"most_{name}"] = np.asarray(most[name])[part].max()
-            ttft = np.asarray(best.ttft)[part].max()
-            rows.append({"at": names[int(np.argmax(part))], **row, "ttft_s": ttft})
-        yield Rows("hours", rows, HOURS)
+            for name, values in most.items():
+                mean, top = columns[name][part].mean(axis=0), values[part].max(axis=0)
+                row[name], row[f"most_{name}"] = (
+                    x if name == "rate" else self._lists(x) for x in (mean, top)
+                )
+            rows.append({"at": names[int(np.argmax(part))], **row, "ttft_s": ttft[part].max()})
+        yield Rows("hours", rows, self._columns())
+
+    def _columns(self) -> Sequence[Column]:
+        """Columns of the hours: of several pools the means of each."""
+        if len(self.fleet.pools) == 1:
+            return HOURS
+        pools = [
+            Column(pool.name if key == "fewest" else "", word, lambda x, k=key, i=i: x[k][i])
+            for i, pool in enumerate(self.fleet.pools)
+            for key, word in (("fewest", "bound"), ("replicas", "best"))
+        ]
+        return (*TIMES, *pools, HOURS[-1])
 
     def _notes(self) -> list[str]:
         given = self.fleet.given
         delay, away = float(given.life.start_delay), float(given.life.departures)
+        most = self.fleet.scaling.most
         notes = [
             f"Replicas serve {delay:.4g} s after they are wanted, and leave when their requests "
             "are done; requests are spread evenly, and wait in one queue.",
             "The bound knows the rate of every step, starts in no time and loses nothing. "
-            f"Autoscalers follow their published rules, with {self.fleet.most:g} replicas at most; "
+            f"Autoscalers follow their published rules, with {most:g} replicas at most; "
             "targets and headrooms that are not as published are the cheapest of those tried on "
             "this traffic, which tomorrow's may differ from.",
             "Waste: cost over that of the bound. Worst: the period with the fewest good requests, "
@@ -235,25 +310,31 @@ class FleetResult(EstimatorResult):
         if away:
             share = 100 * float(given.life.serving)
             notes.append(f"Replicas are lost {away:g} times an hour: {share:.3g} % of them serve.")
-        return [*notes, *self.setup.notes]
+        return [*notes, *(note for x in self.replicas for note in x.setup.notes)]
 
     def _figure(self) -> Figure:
         """Rates, replicas, TTFT and dollars of every policy over time."""
         fleet, best = self.fleet, {x.name: x for x in sorted(self.policies, key=self._rank)}
-        chosen = {x.name: best[x.name].outcome for x in self.policies}
+        chosen = {x.name: best[x.name] for x in self.policies}
+        usual = {x.name: self._by_period(x) for x in (self.policies[0], self.best)}
         return plot_fleet(
             fleet.rates,
             {
-                name: (np.asarray(x.wanted), np.asarray(x.ttft), float(x.cost.usd))
+                name: (
+                    self._by_period(x) @ fleet.prices,
+                    np.asarray(x.outcome.ttft),
+                    float(x.outcome.cost.usd),
+                )
                 for name, x in chosen.items()
             },
+            {pool.name: [x[:, i] for x in usual.values()] for i, pool in enumerate(fleet.pools)},
             fleet.period,
             float(self.traffic.start),
             limit=float(fleet.given.limits.ttft),
             limited=f"{fleet.p} TTFT, ms",
-            usd_per_hour=float(fleet.given.replica.usd_per_hour),
+            usd_per_hour=float(fleet.prices[0]),
             best=self.best.name,
-            title=f"{self.setup.model.name} on {self.setup.system.name}: replicas and what they "
-            "cost",
-            caption=self.caption(self.traffic.workload(1.0), self._answer()),
-        )
+            title=f"{self.setup.model.name} on {self._systems}: replicas and what they cost",
+            caption=caption([x.setup for x in self.replicas], self.traffic.workload(1.0),
+                            self.estimator, self._answer()),
+        )  # fmt: skip

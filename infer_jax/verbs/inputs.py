@@ -124,8 +124,10 @@ def mixed_rents(systems: Sequence[Setup]) -> list[str]:
     return [f"Rents are of different classes, {parts}: {yours} sets one that you would pay."]
 
 
-def rents_of(price: RentsLike, systems: Sequence[System]) -> dict[str, float]:
+def rents_of(price: RentsLike, systems: Sequence[System], field: str = "price") -> dict[str, float]:
     """USD per hour of a chip of each system whose rent is given; ``price`` as ``@verb`` read it.
+
+    ``field``: the option, of rents or of other numbers of systems.
 
     Raises:
         InputError: a rent of none of the systems, or a second one of the same.
@@ -135,12 +137,12 @@ def rents_of(price: RentsLike, systems: Sequence[System]) -> dict[str, float]:
     for name, rent in (pair for rents in read for pair in rents.items()):
         known = name if name in ("", *names) else chip_of(name, names)
         if known is None:
-            raise refuse("price", f"{name}={rent:g}", f"of one of {', '.join(names)}")
+            raise refuse(field, f"{name}={rent:g}", f"of one of {', '.join(names)}")
         if known in given:
             free, bare = [n for n in names if n not in given], [x[""] for x in read if "" in x]
             pairs = [(known, rent)] if known else zip(free, bare, strict=False)
-            each = " and ".join(option("price", f"{name}={x:g}") for name, x in pairs)
-            raise refuse("price", rent, f"one for all systems, or one of each, such as {each}")
+            each = " and ".join(option(field, f"{name}={x:g}") for name, x in pairs)
+            raise refuse(field, rent, f"one for all systems, or one of each, such as {each}")
         given[known] = rent
     every = given.pop("", None)
     return given if every is None else {**dict.fromkeys(names, every), **given}

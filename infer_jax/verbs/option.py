@@ -127,14 +127,18 @@ class SpreadTokens(ValueKind):
 
 @dataclass(frozen=True)
 class Rents(ValueKind):
-    """Rents of all systems or of those that are named: 2.1, "h100_sxm=2.1", {"h100_sxm": 2.1}."""
+    """Rents of all systems or of those that are named: 2.1, "h100_sxm=2.1", {"h100_sxm": 2.1}.
+
+    Or other numbers, ``like`` this one.
+    """
 
     one: Number
+    like: str = "2.1"
 
     @property
     def allowed(self) -> str:
         """What is allowed, in words."""
-        named = "h100_sxm=2.1" if by_command() else '{"h100_sxm": 2.1}'
+        named = f"h100_sxm={self.like}" if by_command() else f'{{"h100_sxm": {self.like}}}'
         return f"{self.one.allowed}, or with a system: {named}"
 
     def check(self, value: object) -> dict[str, object]:

@@ -1,24 +1,32 @@
 """A fleet over time: against the referee in plain Python, closed forms, and an hour by hand."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from infer_jax.fleets import (
+    Conditions,
     EventDriven,
+    FixedPool,
     Horizontal,
     Lifecycle,
     Predictive,
     Schedule,
     ServiceLimits,
+    base_and_burst,
     by_hour,
+    cheapest,
     daily_cost,
     depth_of,
-    fewest,
     good,
     goodput,
     in_time,
+    lanes,
+    mixes,
+    outcome,
     period_ttft,
     ramp,
     reserve,
@@ -143,7 +151,6 @@ def test_an_overloaded_hour_by_hand():
     assert usd == pytest.approx(14.4, rel=1e-12)
     day = daily_cost(course, replica, jnp.asarray(SECONDS), one, 0.5 * one)
     assert float(day.usd) == pytest.approx(14.4 * 12.0)
-    assert float(day.replica_hours) == pytest.approx(48.0)
     watts = 2.0 * (100.0 + 600.0 * 0.99)  # full replicas all the time
     assert float(day.joules) == pytest.approx(watts * 86_400.0, rel=1e-3)
     assert float(day.grams) == pytest.approx(float(day.joules) / 3.6e6 * 500.0)
@@ -174,18 +181,135 @@ def test_ramps_keep_the_mean_of_every_period_and_never_fall_below_zero():
     assert np.all(np.asarray(ramp(jnp.full(3, 2.0), 4)) == 2.0)
 
 
-def test_the_fewest_replicas_and_schedules_by_hand():
+def test_the_cheapest_replicas_of_one_pool_and_schedules_by_hand():
     """1.5 requests/s of a replica within limits: 1, 2 and 4 for 0, 2.9 and 5.9."""
     replica = exponential_replica()
     limits = LIMITS.with_(ttft=1e3, tpot=0.01 + 0.03 * 0.75)
-    assert float(replica.rate_within(limits)) == pytest.approx(1.5, rel=1e-9)
-    rates = jnp.asarray([[0.0, 0.0], [1.0, 2.9], [5.9, 3.0]])
-    assert fewest(rates, replica, Lifecycle.of(), limits).tolist() == [1.0, 2.0, 4.0]
+    each = np.asarray(replica.planned_rate(limits))[None]
+    assert each == pytest.approx([1.5], rel=1e-9)
     spot = Lifecycle.of(departures=15.0, start_delay=120.0)  # serves 2/3 of the time
-    assert fewest(rates, replica, spot, limits).tolist() == [1.0, 3.0, 6.0]
+    rates = np.array([0.0, 2.9, 5.9])
+    for share, expected in ((1.0, [1, 2, 4]), (float(spot.serving), [1, 3, 6])):
+        found = mixes(each * share, np.ones(1), np.array([np.inf]), 5.9)
+        replicas = cheapest(jnp.asarray(rates), jnp.asarray(each * share), jnp.asarray(found))
+        assert replicas[:, 0].tolist() == expected
     needed = jnp.asarray([1.0, 5.0, 2.0, 3.0, 4.0])
     assert by_hour(needed, 2).tolist() == [4.0, 5.0, 4.0, 5.0, 4.0]
     assert in_time(needed[:2], 3, 2).tolist() == [1.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+
+
+def random_pools(draw):
+    """Requests/s and rents of replicas of some pools, how many there are, and a rate they serve."""
+    count = draw.integers(1, 4)
+    each, prices = draw.uniform(0.5, 5.0, count), draw.uniform(0.5, 4.0, count)
+    most = draw.integers(1, 6, count).astype(float)
+    return each, prices, most, float(draw.uniform(0.2, 1.0) * (most @ each))
+
+
+def test_no_mix_of_replicas_that_serves_a_rate_costs_less():
+    """Every number of replicas of each pool, by brute force, in 60 random cases."""
+    for seed in range(60):
+        draw = np.random.default_rng(seed)
+        each, prices, most, rate = random_pools(draw)
+        every = np.stack(np.meshgrid(*(np.arange(n + 1) for n in most), indexing="ij"), -1)
+        every = every.reshape(-1, len(each))
+        every = every[every.sum(axis=1) > 0]
+        rates = np.r_[0.0, draw.uniform(0.0, rate, 20), rate]
+        found = mixes(each, prices, most, rate)
+        chosen = np.asarray(cheapest(*map(jnp.asarray, (rates, each, found))))
+        assert np.all(chosen @ each >= rates) and np.all(chosen <= most)
+        for x, mix in zip(rates, chosen, strict=True):
+            least = min(y @ prices for y in every if y @ each >= x)
+            assert mix @ prices == pytest.approx(least, rel=1e-12)
+
+
+def test_the_base_below_a_pool_that_is_scaled_is_the_cheapest():
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        each, prices, most, rate = random_pools(draw)
+        rates = draw.uniform(0.0, rate, 40)
+        base, scaled = base_and_burst(rates, each, prices, most)
+        costs = {}
+        for at in range(len(each)):
+            for other in range(len(each)):
+                for count in range(int(most[other]) + 1 if other != at else 1):
+                    rest = [max(int(np.ceil((x - count * each[other]) / each[at])), 1)
+                            for x in rates]  # fmt: skip
+                    if max(rest) <= most[at]:
+                        usd = count * prices[other] + np.mean(rest) * prices[at]
+                        costs[at, other if count else at, count] = usd
+        if scaled < 0:
+            assert not costs
+            continue
+        other = int(np.argmax(base)) if base.any() else scaled
+        assert costs[scaled, other, int(base.max())] == pytest.approx(min(costs.values()))
+
+
+def mix_cost(first, second, level):
+    """Dollars and replicas of real mixes of two pools at some rates."""
+    each = jnp.stack([first, second])
+    found = jnp.asarray([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [2.0, 0.0], [2.0, 1.0]])
+    rates = level * jnp.asarray([0.0, 0.31, 0.77, 1.13, 1.5])
+    replicas = cheapest(rates, each, found, smoothing=jnp.ones_like(level))
+    return jnp.sum(replicas @ jnp.asarray([3.0, 1.1]))
+
+
+def test_smooth_mixes_have_slopes_and_are_exact_as_their_steps_narrow():
+    agree_at(mix_cost, *(numbers(*x) for x in ((3.1, 0.9, 4.0), (2.2, 0.7, 2.9))))
+    finite_at(mix_cost, *(numbers(*x) for x in ((3.0, 1.0, 0.0), (3.0, 1.0, 3.0), (2.0, 2.0, 9.0))))
+    found = jnp.asarray([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    each, rates = jnp.asarray([3.0, 1.0]), jnp.asarray([0.4, 1.5, 3.0, 3.7])
+    exact = cheapest(rates, each, found)
+    assert exact.tolist() == [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+    near = cheapest(rates, each, found, smoothing=jnp.asarray(1e-3))
+    assert near == pytest.approx(np.asarray(exact), abs=1e-9)
+    assert cheapest(rates[3:], each, found, smoothing=jnp.asarray(1.0))[0].tolist() == (
+        pytest.approx([1.0, 0.7])
+    )
+
+
+def conditions(rates, first):
+    """Those of a pool of the toy's replicas, without others."""
+    one = jnp.asarray(1.0)
+    return Conditions(exponential_replica(), Lifecycle.of(), LIMITS.with_(ttft=8.0),
+                      jnp.asarray(rates), SECONDS * one, first * one, one, one)  # fmt: skip
+
+
+def test_pools_of_one_kind_are_one_pool():
+    """Three replicas in a pool and two beside it, under a rate that goes up beyond them."""
+    rates = np.r_[np.linspace(1.0, 12.0, 60), np.linspace(12.0, 1.0, 60)]
+    given = conditions(rates, 3.0)
+    alone = outcome(DEPTH, 20, Schedule.of().replace(replicas=jnp.full(120, 5.0)),
+                    given._replace(first=jnp.asarray(5.0)))  # fmt: skip
+    beside = (FixedPool(given.replica, given.life, jnp.full(120, 2.0)),)
+    policy = Schedule.of().replace(replicas=jnp.full(120, 3.0))
+    both = outcome(DEPTH, 20, policy, given._replace(beside=beside))
+    for name in ("cost", "goodput", "shares", "ttft", "tpot"):
+        for x, y in zip(*(jax.tree.leaves(getattr(z, name)) for z in (alone, both)), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-9)
+    assert min(float(x) for x in alone.shares) < 0.5
+
+
+def test_each_pool_gets_requests_by_what_it_serves_and_none_where_it_has_no_replica():
+    """By hand: the share of what serves, step by step; the pool beside comes and goes."""
+    rates = 3.0 + 2.0 * np.sin(np.arange(120) / 15.0)
+    wanted = np.r_[np.zeros(40), np.full(40, 2.0), np.zeros(40)]
+    small = exponential_replica(servers=2, mu=0.5)
+    beside = FixedPool(small, Lifecycle.of(start_delay=30.0), jnp.asarray(wanted))
+    given = conditions(rates, 2.0)._replace(beside=(beside,))
+    found = outcome(DEPTH, 20, Horizontal.of(target=2.0), given)
+    first, other = found.courses
+    np.testing.assert_allclose(first.rate + other.rate, rates, rtol=1e-12)
+    each = [float(x.planned_rate(given.limits)) for x in (given.replica, small)]
+    serve = np.asarray(first.ready) * each[0], np.asarray(other.ready) * each[1]
+    np.testing.assert_allclose(other.rate, rates * serve[1] / (serve[0] + serve[1]), rtol=1e-9)
+    assert np.all(np.asarray(other.rate)[other.ready == 0.0] == 0.0)
+    assert np.count_nonzero(other.ready) == 38  # 30 s later than they are wanted
+    assert np.all(np.isfinite(np.concatenate([np.ravel(x) for x in jax.tree.leaves(found)])))
+    stacked = jax.tree.map(lambda x: jnp.asarray(x)[None], Horizontal.of(target=2.0))
+    usd, worst = lanes(DEPTH, 20, stacked, given)
+    assert float(usd[0]) == pytest.approx(float(found.cost.usd), rel=1e-12)
+    assert float(worst[0]) == pytest.approx(float(jnp.min(found.shares)), rel=1e-12)
 
 
 def test_as_many_are_reserved_as_are_cheapest():
@@ -205,8 +329,13 @@ def test_the_ttft_of_a_period_is_that_of_its_requests_together():
     rates = np.r_[np.full(40, 5.0), np.full(40, 1.0), np.zeros(40)]
     policy = Schedule.of(replicas=1.0).replace(replicas=jnp.full(120, 2.0))
     course, replica = course_of(policy, rates, 2.0), exponential_replica()
+    service = replica.at(course.in_flight)
+    rows = jax.tree.map(
+        lambda x: x.reshape(3, 40, *x.shape[1:]), (course.rate, course.wait, service)
+    )
     for share in (0.5, 0.99):
-        found = period_ttft(course, replica, jnp.asarray(share), 40)
+        within = partial(period_ttft, share=jnp.asarray(share))
+        found = jax.lax.map(lambda x, law=within: law(*x), rows)
         for i in range(2):
             part = slice(40 * i, 40 * i + 40)
             here = replica.at(course.in_flight[part])
@@ -225,7 +354,7 @@ def total(target, delay, away, level, ttft):
     limits, seconds = ServiceLimits.of().replace(ttft=ttft), 15.0 * one
     replica, first = exponential_replica(), 2.0 * one
     course = simulate(policy, replica, life, limits, level * shape, seconds, first, DEPTH)
-    share = goodput(course, good(course, replica, limits, 0.1 * one))
+    share = goodput(course.rate, good(course, replica, limits, 0.1 * one))
     return jnp.sum(usd_by_step(course, replica, seconds)) + share
 
 

@@ -1,5 +1,7 @@
 """The verb ``fleet``: bad input in a sentence, and policies of a replica in closed form."""
 
+from typing import Any, cast
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import infer_jax as ij
 from infer_jax.errors import InputError
 from infer_jax.fleets import Conditions, Lifecycle, ServiceLimits, ramp
 from infer_jax.verbs import fleet_policies
-from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, why_broken
+from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, Pool, why_broken
 from tests.unit.fleets.toys import exponential_replica
 
 TRAFFIC = """
@@ -40,6 +42,10 @@ WRONG = {
     "picture": ({"out": "week.docx"}, ".png"),
     "no requests": ({"rate": 0.0}, "requests at some time"),
     "split": ({"tp": 3}, "tp"),
+    "layouts": ({"layout": ["TP1", "TP2", "TP4"], "hardware": ["h100_sxm", "l40s"]}, "3 of them"),
+    "GPUs of another system": ({"available": "l40s=4"}, "h100_sxm"),
+    "fewer GPUs than a replica has": ({"tp": 2, "available": 1}, "at least the 2 GPUs"),
+    "too few GPUs": ({"rate": 900.0, "available": 1}, "GPUs for 900 requests/s"),
 }
 
 
@@ -47,10 +53,10 @@ WRONG = {
 def test_bad_input_is_refused_in_one_sentence(case, traffic):
     options, words = WRONG[case]
     rate = options.get("rate", 2.0)
-    rest = {k: v for k, v in options.items() if k != "rate"}
+    rest = {k: v for k, v in options.items() if k not in ("rate", "hardware")}
     given = {"traffic": traffic(rate), **({} if "layout" in options else {"tp": 1}), **rest}
     with pytest.raises(InputError) as refused:
-        ij.fleet("llama-3.1-8b", "h100_sxm", **given)
+        ij.fleet("llama-3.1-8b", options.get("hardware", "h100_sxm"), **given)
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -62,7 +68,7 @@ def day():
     one = jnp.asarray(1.0)
     given = Conditions(exponential_replica(), Lifecycle.of(), limits, ramp(jnp.asarray(rates), 40),
                        15.0 * one, one, one, 0.3 * one)  # fmt: skip
-    fleet = Fleet.of(given, rates, 600.0)
+    fleet = Fleet(given, (Pool("", given.replica, given.life),), rates, 600.0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(fleet_policies, "LANES", 8)
         return fleet, list(fleet.policies())
@@ -84,6 +90,28 @@ def test_no_policy_that_keeps_the_limits_costs_less_than_the_bound(day):
     assert np.all(policies[1].outcome.shares >= 0.95)
 
 
+def test_an_autoscaler_stands_above_the_base_of_another_pool_and_who_pays_off_is_said(traffic):
+    """Two systems, of which one is cheap and few: its GPUs are the base, and never more."""
+    given = {"traffic": traffic("80, 200, 300, 120"), "tp": 1, "ttft": 3.0}
+    found = ij.fleet("llama-3.1-8b", ["l40s", "h100_sxm"], available="l40s=3", price="l40s=0.3",
+                     **given)  # fmt: skip
+    fleet, told = found.fleet, cast(Any, found.to_dict())
+    base, at, *_ = fleet.scaling
+    assert fleet.pools[at].name == "TP1 h100_sxm" and 1 <= base[0] <= 3 and base[1] == 0
+    for policy in found.policies:
+        assert (
+            policy.replicas.shape == (2, len(fleet.given.rates)) and policy.replicas[0].max() <= 3
+        )
+    horizontal = next(x for x in found.policies if x.name == "Kubernetes HPA")
+    assert np.all(horizontal.replicas[0] == base[0]) and len(set(horizontal.replicas[1])) > 1
+    cheap, dear = told["pools"]
+    assert cheap["most"] == 3 and cheap["rise_without"] > 0 and dear["rise_without"] == "too few"
+    bound = found.policies[0]
+    rent = 24.0 * float((fleet.prices @ bound.replicas).mean())
+    assert rent <= float(bound.outcome.cost.usd) < 1.1 * rent  # replicas that leave are paid
+    assert len(told["reserved_replicas"]) == 2 and "TP1 l40s" in str(found)
+
+
 def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monkeypatch):
     fleet, _ = day
     monkeypatch.setattr(fleet_policies, "LANES", 6)
@@ -92,7 +120,7 @@ def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monk
     rate = float(fleet.given.replica.rate_within(fleet.given.limits))
     costs = {}
     for target in kind.tried(fleet.given, rate):
-        found = fleet.run(fleet.made(kind, float(target)))
+        found = fleet.run_autoscaler("", "", fleet.made(kind, float(target))).outcome
         costs[float(target)] = float(found.cost.usd), float(np.min(found.shares)) >= 0.95
     enough = {x: usd for x, (usd, keeps) in costs.items() if keeps}
     assert best == min(enough, key=lambda x: enough[x])
