@@ -27,13 +27,13 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_867,
-    "lines of code of the package": 40_895,
-    "lines of the package": 71_202,
+    "lines of code of the front": 10_044,
+    "lines of code of the package": 41_127,
+    "lines of the package": 71_595,
     "files of the package": 493,
     "lines of experiments": 11_256,
-    "lines of tests": 32_218,
-    "functions and classes with bare names": 10,
+    "lines of tests": 32_375,
+    "functions and classes with bare names": 9,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
     "functions that ij.plan runs through": 246,
