@@ -1,5 +1,6 @@
 """What others published of fleets, their traffic and their caches, beside the library's answers."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from experiments import _report
 from experiments._claims import Claim, Ours, beside, show
 from experiments._fleets import caches, clusters, ragpulse
+from infer_jax.catalog.files import write_text
 
 app = _report.program(__doc__)
 FILE = Path(ragpulse.__file__).with_name("claims.csv")
@@ -25,6 +27,13 @@ SOURCES: dict[str, Callable[[], Ours]] = {
     "vidur": clusters.vidur,
     "servegen": ragpulse.provisioning,
 }
+HEAD, RULE = ("claim", "published", "ours", "agrees"), ("---",) * 4  # of the table on a page
+WORDS = {"pass": "yes", "fail": "no"}
+
+
+def cells_of(claim: Claim) -> tuple[str, ...]:
+    """A row of the table on a page."""
+    return claim.name, claim.theirs, claim.ours, WORDS.get(claim.verdict, claim.verdict)
 
 
 def claims(*names: str) -> list[Claim]:
@@ -41,10 +50,19 @@ def main(
     names: Annotated[
         list[str] | None, typer.Argument(help=f"Of {', '.join(SOURCES)}; all if none.")
     ] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="A page whose table of claims is written anew.")
+    ] = None,
 ) -> dict[str, Any]:
     """Print claims beside ours: pass, fail or not reachable, and why."""
-    wanted = _report.chosen_keys("source", names or list(SOURCES), SOURCES)
-    return show("Fleets as others published them", claims(*wanted))
+    found = claims(*_report.chosen_keys("source", names or list(SOURCES), SOURCES))
+    if page is not None:
+        table = "".join(
+            f"| {' | '.join(cells)} |\n" for cells in (HEAD, RULE, *map(cells_of, found))
+        )
+        text = re.sub(r"\| claim \|.*\n(\|.*\n)+", lambda _: table, page.read_text("utf-8"))
+        write_text(page, text)
+    return show("Fleets as others published them", found)
 
 
 if __name__ == "__main__":

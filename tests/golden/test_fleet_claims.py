@@ -9,6 +9,7 @@ import pytest
 
 from experiments._columns import printed_rows
 from experiments._fleets import caches, ragpulse
+from experiments._report import GOLDEN
 from experiments.fleet_claims import FILE, claims
 
 ROWS = ragpulse.ROWS
@@ -104,3 +105,10 @@ def test_claims_hold_but_those_that_are_explained(source):
     fail = {name for name, claim in found.items() if claim.verdict == "fail"}
     assert fail == {texts[key] for key in FAILING[source]}
     assert all(found[name].why for name in fail)
+
+
+def test_the_page_has_a_row_for_every_claim():
+    page = (GOLDEN.parents[1] / "docs" / "fleet.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| ")]
+    stated = [[f"| {row['claim']}", row["published"]] for row in printed_rows(FILE)]
+    assert [row for row in rows if row in stated] == stated
