@@ -147,9 +147,10 @@ def hour_answers(
             given = Conditions(replica, Lifecycle.of(start_delay=0.0), LIMITS, rates, *numbers)
             policy = scaled if name == "scaled" else steady
             found = outcome(2, len(rates), policy, given)
-            met, weight = service_of(found.course, replica), rates / jnp.sum(rates)
-            gpus = found.wanted[0] * fleet.pools.chips
-            ttft = met.ttft + found.course.wait
+            (course,) = found.courses
+            met, weight = service_of(course, replica), rates / jnp.sum(rates)
+            gpus = jnp.mean(course.wanted) * fleet.pools.chips
+            ttft = met.ttft + course.wait
             return found.goodput, jnp.sum(weight * ttft), jnp.sum(weight * met.tpot), gpus
 
         return jax.vmap(of_day)(rates)

@@ -62,6 +62,13 @@ def test_a_table_of_pools_obeys_littles_law_and_waits_where_prompts_queue():
     assert waiting == pytest.approx(load**2 / (2.0 * (1.0 - load)), rel=0.02)
 
 
+def test_the_busiest_hour_breaks_limits_and_a_quiet_one_keeps_them(monkeypatch):
+    monkeypatch.setattr(ragpulse, "ROWS", [ROWS[3], ROWS[19]])
+    ours, theirs = ragpulse.hour_answers("40", days=8), ragpulse.printed("40")
+    assert np.mean(ours.good, axis=1) == pytest.approx(theirs.good, abs=0.12)  # 0.57 and 1
+    assert np.mean(ours.tpot, axis=1) == pytest.approx(theirs.tpot, rel=0.25)
+
+
 def test_hits_of_blocks_are_those_of_a_simulated_cache():
     hot, wait, capacity = 0.3, 200.0, 10_000
     random, blocks = (

@@ -13,7 +13,7 @@ import pytest
 
 from infer_jax.arrivals import describe
 from infer_jax.catalog.traces import read_trace
-from infer_jax.fleets import Conditions, Lifecycle, Schedule, ServiceLimits, fewest, outcome
+from infer_jax.fleets import Conditions, Lifecycle, Schedule, ServiceLimits, mixes, outcome
 from tests.unit.fleets.toys import exponential_replica
 
 HEAD = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -80,8 +80,9 @@ def test_an_hour_of_ragpulse_needs_the_replicas_and_dollars_of_a_slip_of_paper()
     replica, life = exponential_replica(servers=1, mu=5.0, first=0.1), Lifecycle.of(start_delay=0.0)
     limits = ServiceLimits.of(ttft=1.0, tpot=1.0, goodput=0.99)
     steps = jnp.full(240, rate)
-    assert float(replica.rate_within(limits)) == pytest.approx(each, rel=0.01)
-    assert float(fewest(steps[None], replica, life, limits)[0]) == replicas
+    within = float(replica.rate_within(limits))
+    assert within == pytest.approx(each, rel=0.01)
+    assert mixes(np.array([within]), np.array([3.6]), np.array([99.0]), rate)[-1] == replicas
     numbers = (jnp.asarray(x) for x in (15.0, float(replicas), 1.0, 0.301))
     plan = Schedule.of(replicas=jnp.full(240, float(replicas)))
     found = outcome(2, 240, plan, Conditions(replica, life, limits, steps, *numbers))
