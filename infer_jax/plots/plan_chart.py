@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from infer_jax.catalog.measured_points import latency
+
 BAND = (
     "80 % of measured servers: one that takes longer for a token is dearer by as much, for it has "
     "the same requests in flight"
@@ -47,6 +49,30 @@ UP = (
     ChartAxis("usd_out", "USD per million output tokens", "$/Mtok out"),
     ChartAxis("rate", "output tokens/s per GPU", "tokens/s/GPU", log=False),
 )
+
+
+def chart_numbers(
+    ttft: float | None,
+    tpot: float,
+    osl: float,
+    usd: float | None,
+    rate: float,
+    usd_out: float | None = None,
+) -> dict[str, float | None]:
+    """What the axes show of a plan or a run, by their names; None where it is not known.
+
+    ``ttft``, ``tpot``: seconds; ``usd``, ``usd_out``: per million tokens, in and out, and out
+    alone; ``rate``: output tokens per second and GPU.
+    """
+    return {
+        "speed": 1.0 / tpot,
+        "latency": None if ttft is None else latency(ttft, tpot, osl),
+        "ttft": None if ttft is None else 1e3 * ttft,
+        "tpot": 1e3 * tpot,
+        "usd": usd,
+        "usd_out": usd_out,
+        "rate": rate,
+    }
 
 
 class PlanPoint(NamedTuple):

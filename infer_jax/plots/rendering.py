@@ -5,7 +5,7 @@ import io
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from pathlib import Path
 from string import Template
@@ -99,6 +99,12 @@ def date_caption(caption: str) -> str:
     at = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     day = time.strftime("%Y-%m-%d", time.gmtime(at))
     return f"{caption.rstrip()} infer_jax {__version__}, {day}."
+
+
+def facts_caption(facts: Iterable[str], *sentences: str) -> str:
+    """A caption of facts and sentences, those that are not empty, with version and day."""
+    parts = [f"{'; '.join(filter(None, facts))}.", *filter(None, sentences)]
+    return date_caption(" ".join(parts))
 
 
 def rent(prices: Mapping[str, float], currency: str = "USD") -> str:

@@ -21,7 +21,7 @@ from infer_jax.design.toml import DesignSpec
 from infer_jax.errors import InputError
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.points import plot_points
-from infer_jax.plots.rendering import FigureResult, date_caption, rent
+from infer_jax.plots.rendering import FigureResult, facts_caption, rent
 from infer_jax.plots.style import Figure, name_of
 from infer_jax.results import Column, Notes, Row, Rows, Section, table
 from infer_jax.results.numbers import count, digits
@@ -201,7 +201,7 @@ class DesignResult(FigureResult):
             raise InputError("plot", "paths", "none", "a design with numbers that move")
         better = GAINS.get(self.keep.by, f"{self.keep.by} {{}} times better")
         spec, changed, known = self.spec, self._changed(), known_outputs()
-        point, bound = self.design.point, f" {BOUND}" * any(change.bound for change in changed)
+        point, bound = self.design.point, BOUND * any(change.bound for change in changed)
         with jax.enable_x64(True):
             price = float(point.hardware.price)
         limits = ", ".join(limit_in_words(*x, known) for x in dict(self.keep.under).items())
@@ -221,7 +221,7 @@ class DesignResult(FigureResult):
                 "one change at a time": self._path(),
             },
             title=f"{spec.model} redesigned: {better.format(f'{self.design.gain:.3g}')}",
-            caption=date_caption(f"{'; '.join(filter(None, facts))}.{bound} {CAPTION}"),
+            caption=facts_caption(facts, bound, CAPTION),
         )
 
     def _path(self) -> list[Change]:
@@ -316,7 +316,7 @@ class CodesignResult(FigureResult):
             series,
             labels=(f"limit of {title}{unit}", _objective(first.design)),
             title=f"{spec.model} redesigned for limits of {title}",
-            caption=date_caption(f"{'; '.join(filter(None, facts))}."),
+            caption=facts_caption(facts),
         )
 
 

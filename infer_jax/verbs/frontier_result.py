@@ -12,13 +12,13 @@ from infer_jax.estimators.economics import Grid
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.pages.charts import chart_page
 from infer_jax.plots import Curve, plot_frontier
-from infer_jax.plots.plan_chart import PlanChart, PlanPoint
-from infer_jax.plots.rendering import FigureResult, date_caption
+from infer_jax.plots.plan_chart import PlanChart, PlanPoint, chart_numbers
+from infer_jax.plots.rendering import FigureResult, facts_caption
 from infer_jax.plots.style import Figure, words
 from infer_jax.results import Column, Notes, Section, number, percent, table
-from infer_jax.results.numbers import count, digits
+from infer_jax.results.numbers import digits
 from infer_jax.specs import Workload, layout_label
-from infer_jax.verbs.pictures import EstimatorResult, brief, rents
+from infer_jax.verbs.pictures import EstimatorResult, brief, lengths, rents
 
 ROWS = 25  # of the printed table
 DEGREES = ("tp", "pp", "ep")
@@ -232,11 +232,11 @@ class _Picture:
         low, high = f"{chips.min():g}", f"{chips.max():g}"
         gpus = f"number of GPUs ({low} to {high})" if low != high else f"layout of {low} GPUs"
         formats = dict.fromkeys(brief(x.setup.model.quantisation) for x in results)
-        self.caption = date_caption(
-            f"{count(work.isl)} tokens in, {count(work.osl)} out; "
-            f"weights in {', '.join(formats)}; {rents([x.setup for x in results])}; {server}, by "
-            f"{first.estimator}. Every point has the batch and the {gpus} that are cheapest at its "
-            f"speed. {dot} the largest {power}."
+        facts = f"weights in {', '.join(formats)}", rents([x.setup for x in results])
+        self.caption = facts_caption(
+            (lengths(work), *facts, f"{server}, by {first.estimator}"),
+            f"Every point has the batch and the {gpus} that are cheapest at its speed.",
+            f"{dot} the largest {power}.",
         )
 
     def figure(self) -> Figure:
@@ -271,16 +271,9 @@ def ideal_points(label: str, front: Grid, command: str = "") -> list[PlanPoint]:
             layout=layout_words(front, i, "{:g}".format),
             gpus=float(front.chips[i]),
             batch=float(front.batch[i]),
-            numbers={
-                "speed": float(front.speed[i]),
-                "latency": None,
-                "ttft": None,
-                "tpot": 1e3 * float(front.time[i]),
-                "usd": None,
-                "usd_out": float(front.cost[i]),
-                "rate": float(front.batch[i] / front.time[i] / front.chips[i]),
-            },
+            numbers=chart_numbers(None, time, 0.0, None, rate, float(front.cost[i])),
             command=command,
         )
-        for i in range(len(front))
+        for i, time in enumerate(front.time.tolist())
+        for rate in [float(front.batch[i] / time / front.chips[i])]
     ]

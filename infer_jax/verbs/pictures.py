@@ -9,7 +9,7 @@ from pathlib import Path
 from infer_jax.catalog import System
 from infer_jax.estimators import Estimator, Trust
 from infer_jax.plots.plan_chart import PlanChart
-from infer_jax.plots.rendering import KINDS, FigureResult, date_caption, picture_endings, rent
+from infer_jax.plots.rendering import KINDS, FigureResult, facts_caption, picture_endings, rent
 from infer_jax.results import option
 from infer_jax.results.numbers import count
 from infer_jax.results.problems import refuse
@@ -112,15 +112,15 @@ def caption(
     setup: Setup | Sequence[Setup], work: Workload | None, estimator: str, *more: str
 ) -> str:
     """The facts below a picture: lengths, format, price, estimator, ``more``, and the date."""
-    lengths = []
-    if work is not None:
-        lengths.append(f"{count(work.isl)} tokens in, {count(work.osl)} out")
-    by = "estimators" if " and " in estimator else "estimator" if estimator else ""
     every = [setup] if isinstance(setup, Setup) else setup
-    formats = dict.fromkeys(one.model.quantisation for one in every)
-    stored = [", ".join(formats)] if any(formats) else []
-    facts = [*lengths, *stored, rents(every), *([f"{by} {estimator}"] if by else [])]
-    return date_caption(" ".join([f"{'; '.join(facts)}.", *(text for text in more if text)]))
+    formats = ", ".join(dict.fromkeys(one.model.quantisation for one in every))
+    by = f"estimator{'s' * (' and ' in estimator)} {estimator}" if estimator else ""
+    return facts_caption((lengths(work), formats, rents(every), by), *more)
+
+
+def lengths(work: Workload | None) -> str:
+    """Tokens in and out, in words."""
+    return "" if work is None else f"{count(work.isl)} tokens in, {count(work.osl)} out"
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,12 +165,7 @@ def plans_caption(
     chart: PlanChart, work: Workload, formats: Iterable[str], rents: str, estimator: str, *more: str
 ) -> str:
     """The facts below a chart of plans, ``more`` after the lengths, and what its marks are."""
-    facts = [
-        f"{count(work.isl)} tokens in, {count(work.osl)} out",
-        *more,
-        f"weights in {'; '.join(dict.fromkeys(map(brief, formats)))}",
-        rents,
-        f"estimator {estimator}",
-    ]
-    ends = " The shading ends at the speed that slow servers reach." * bool(chart.band())
-    return date_caption(f"{'; '.join(facts)}. {chart.marks()}{ends}")
+    weights = f"weights in {'; '.join(dict.fromkeys(map(brief, formats)))}"
+    ends = "The shading ends at the speed that slow servers reach." * bool(chart.band())
+    facts = (lengths(work), *more, weights, rents, f"estimator {estimator}")
+    return facts_caption(facts, chart.marks(), ends)

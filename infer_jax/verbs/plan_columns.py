@@ -37,7 +37,7 @@ def plan_fields(c: Choice, question: Question, *, replayed: bool = False) -> dic
     keys |= {name: f"{keys[name].removesuffix('_usd')}_{unit}" for name in rents}
 
     def own(*names: str) -> dict[str, object]:
-        return {keys[name]: c.printed(name) for name in names}
+        return {keys[name]: c.printed(name) for name in names if name in keys}
 
     times = c.replay.times if c.replay else None
     replay: dict[str, object] = {
@@ -64,7 +64,7 @@ def plan_fields(c: Choice, question: Question, *, replayed: bool = False) -> dic
         f"blended_cost_per_mtok_{unit}": c.usd_per_mtok,
         **own(*COSTS),
         f"cost_per_hour_{unit}": c.usd_per_hour,
-        **own(*ENERGIES, *(["running"] if "running" in keys else [])),
+        **own(*ENERGIES, "running"),
         **own(*(output.name for output in other_outputs(c))),
         "memory_need_bytes": c.memory[0],
         "memory_capacity_bytes": c.memory[1],

@@ -8,11 +8,10 @@ from typing import SupportsFloat, cast
 
 import numpy as np
 
-from infer_jax.catalog.measured_points import latency
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.pages.charts import chart_page
 from infer_jax.planning import Choice, bands
-from infer_jax.plots.plan_chart import PlanChart, PlanPoint, in_words
+from infer_jax.plots.plan_chart import PlanChart, PlanPoint, chart_numbers, in_words
 from infer_jax.plots.plans import plot_plans
 from infer_jax.plots.rendering import rent
 from infer_jax.plots.style import Figure, is_slide
@@ -92,13 +91,7 @@ def plan_point(c: Choice, question: Question, words: Words) -> PlanPoint:
         gpus=c.chips,
         batch=c.batch,
         numbers={
-            "speed": 1.0 / c.tpot,
-            "latency": latency(c.ttft, c.tpot, c.osl),
-            "ttft": 1e3 * c.ttft,
-            "tpot": 1e3 * c.tpot,
-            "usd": c.usd_per_mtok,
-            "usd_out": c.value("cost"),
-            "rate": c.throughput,
+            **chart_numbers(c.ttft, c.tpot, c.osl, c.usd_per_mtok, c.throughput, c.value("cost")),
             **({} if c.p99_ttft is None else {"p99_ttft": 1e3 * c.p99_ttft}),
         },
         bands=bands.band_ends(c, arriving=question.requirements.rate is not None),

@@ -14,7 +14,7 @@ from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup
 from infer_jax.launch import Launch, LaunchedService, budget, launches
 from infer_jax.planning import USUAL_TTFT, Choice, bands
 from infer_jax.planning.given import plain_plan, point_of, prompt_prices
-from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint
+from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint, chart_numbers
 from infer_jax.results import Row
 from infer_jax.specs import Workload
 from infer_jax.sweeps.paths import Point
@@ -223,15 +223,10 @@ def measured_runs(systems: Mapping[str, Setup], work: Workload) -> list[RunPoint
             label,
             f"{run.model} on {label}: {run.concurrency:.4g} requests in flight on {run.gpus:g} "
             f"GPUs, TTFT {1e3 * run.ttft:.4g} ms, TPOT {1e3 * run.tpot:.4g} ms",
-            {
-                "speed": 1.0 / run.tpot,
-                "latency": run.latency,
-                "ttft": 1e3 * run.ttft,
-                "tpot": 1e3 * run.tpot,
-                "usd": 1e6 * (run.gpus * price / 3600.0) / (requests * (run.isl + run.osl)),
-                "rate": requests * run.osl / run.gpus,
-            },
+            chart_numbers(run.ttft, run.tpot, run.osl, usd, requests * run.osl / run.gpus),
         )
         for label, run, price in runs
-        for requests in [run.concurrency / run.latency]  # a second; dollars by the rent of today
+        for requests in [run.concurrency / run.latency]  # a second
+        # by the rent of today
+        for usd in [1e6 * (run.gpus * price / 3600.0) / (requests * (run.isl + run.osl))]
     ]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from infer_jax.catalog.files import write_text
 from infer_jax.estimators.known_errors import pools as trust_of_pools
-from infer_jax.planning import Choice
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Section
@@ -55,7 +54,16 @@ class ReportResult(FigureResult):
             **report.intervals,
             "limits": {"ttft_ms": 1e3 * limits.ttft, "tpot_ms": 1e3 * limits.tpot},
             "costs": report.costs,
-            "systems": [_system_fields(c) for c in report.candidates],
+            "systems": [
+                {
+                    **plan_fields(c, question),
+                    "feasible": not c.excess,
+                    "batch": c.batch,
+                    "cost_per_month_usd": HOURS * c.usd_per_hour,
+                    "trust": c.trusts[0].fields(),
+                }
+                for c in report.candidates
+            ],
             "frontiers": [
                 {
                     "series": label,
@@ -90,23 +98,3 @@ class ReportResult(FigureResult):
         """The page itself, in a frame whose scripts reach nothing outside of it."""
         frame = 'sandbox="allow-scripts" style="width:100%;height:80vh;border:0"'
         return f'<iframe {frame} srcdoc="{escape(self.page)}"></iframe>'
-
-
-def _system_fields(c: Choice) -> dict[str, object]:
-    """The plan to take on a system, for JSON."""
-    return {
-        "hardware": c.system,
-        "formats": c.formats,
-        "feasible": not c.excess,
-        "broken": dict(c.excess),
-        "layout": c.layout,
-        "gpus": c.chips,
-        "batch": c.batch,
-        "ttft_ms": 1e3 * c.ttft,
-        "tpot_ms": 1e3 * c.tpot,
-        "throughput_per_gpu_tokens_per_s": c.throughput,
-        "blended_cost_per_mtok_usd": c.usd_per_mtok,
-        "cost_per_hour_usd": c.usd_per_hour,
-        "cost_per_month_usd": HOURS * c.usd_per_hour,
-        "trust": c.trusts[0].fields(),
-    }
