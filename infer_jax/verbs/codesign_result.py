@@ -4,7 +4,6 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -24,14 +23,20 @@ from infer_jax.plots.points import plot_points
 from infer_jax.plots.rendering import FigureResult, facts_caption, rent
 from infer_jax.plots.style import Figure, name_of
 from infer_jax.results import Column, Notes, Row, Rows, Section, table
-from infer_jax.results.numbers import count, digits
+from infer_jax.results.numbers import count
 from infer_jax.specs import outputs
 from infer_jax.sweeps.chart import limit_in_words
 from infer_jax.sweeps.constraint import Constraint
 from infer_jax.sweeps.paths import Point, grows, look, unit_of
 from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import limits
-from infer_jax.verbs.codesign_tables import expected_sections, frontier_sections, path_sections
+from infer_jax.verbs.codesign_tables import (
+    cell,
+    expected_sections,
+    frontier_sections,
+    numeric,
+    path_sections,
+)
 
 # what is drawn of start and design: its words, unit, what of the SI unit that is, and whether
 # more (1) or less (-1) is better
@@ -67,24 +72,14 @@ TERMS = tuple(output.name for output in outputs(QualityEstimate))
 ANSWERS = ("ttft", "tpot", "cost", "throughput")  # of the second estimator
 
 
-def _number(value: object) -> float | None:
-    numbers = isinstance(value, int | float | np.number | np.ndarray)
-    return float(value) if numbers and not isinstance(value, bool) else None
-
-
-def _cell(value: Any) -> str:
-    number = _number(value)
-    return str(value) if number is None else digits(number, 5)
-
-
 def _ratio(row: Row) -> str | None:
-    start, design = _number(row["start"]), _number(row["design"])
+    start, design = numeric(row["start"]), numeric(row["design"])
     return f"{design / start:.3f}" if start and design is not None else None
 
 
 CHANGES = (
-    Column("start", "", "start", _cell, left=False),
-    Column("design", "", "design", _cell, left=False),
+    Column("start", "", "start", cell, left=False),
+    Column("design", "", "design", cell, left=False),
     Column("ratio", "", _ratio, left=False),
 )
 
@@ -231,7 +226,7 @@ class DesignResult(FigureResult):
         here = self.design.objective * self.path.total**self.design.sign
         for step in self.path.steps:
             before, here = here, here / step.gain**self.design.sign
-            title = f"{name_of(step.path)} \N{RIGHTWARDS ARROW} {_cell(step.after)}"
+            title = f"{name_of(step.path)} \N{RIGHTWARDS ARROW} {cell(step.after)}"
             changes.append(Change(title, before, here, unit, sense))
         return changes
 

@@ -1,6 +1,7 @@
 """Tables of ``codesign``: the path to a design, and designs along a limit."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import SupportsFloat
 
 from infer_jax.design.change_steps import ChangePath
 from infer_jax.design.design import Design
@@ -8,17 +9,24 @@ from infer_jax.design.expected import CLEAR, ExpectedDesign, Information
 from infer_jax.design.frontier import Flip
 from infer_jax.plots.style import name_of
 from infer_jax.results import Column, Rows, Section, table
-from infer_jax.results.numbers import digits
+from infer_jax.results.numbers import digits, is_truth
 
 
-def _number(value: object) -> str:
-    return value if isinstance(value, str) else digits(float(str(value)), 5)
+def numeric(value: object) -> float | None:
+    """The number that a cell holds; None of a word or a truth."""
+    return float(value) if isinstance(value, SupportsFloat) and not is_truth(value) else None
+
+
+def cell(value: object) -> str:
+    """A number with five digits, anything else as it is."""
+    number = numeric(value)
+    return str(value) if number is None else digits(number, 5)
 
 
 PATH = (
     Column("one change at a time", "", "path", name_of, left=True),
-    Column("from", "", "before", _number, left=False),
-    Column("to", "", "after", _number, left=False),
+    Column("from", "", "before", cell, left=False),
+    Column("to", "", "after", cell, left=False),
     Column("alone", "factor", "alone", "{:.3f}".format),
     Column("in turn", "factor", "gain", "{:.3f}".format),
     Column("with", "", lambda step: ", ".join(map(name_of, step.others)), left=True),
@@ -49,7 +57,7 @@ def frontier_sections(
     rows = {designs[0].by: [x.objective for x in designs]}
     rows |= {name_of(path): [x.values[path] for x in designs] for path in varied}
     columns = [
-        Column(_number(value), "", lambda row, i=i: row[1][i], _number, left=False)
+        Column(cell(value), "", lambda row, i=i: row[1][i], cell, left=False)
         for i, value in enumerate(values)
     ]
     title = Column(f"limit of {name_of(name)}", "", lambda row: row[0], left=True)
@@ -57,10 +65,10 @@ def frontier_sections(
     yield ""
     for flip in flips:
         jumps = [
-            f"{name_of(path)} from {_number(before)} to {_number(after)}"
+            f"{name_of(path)} from {cell(before)} to {cell(after)}"
             for path, (before, after) in flip.jumps.items()
         ]
-        ends = f"{_number(flip.low)} to {_number(flip.high)}"
+        ends = f"{cell(flip.low)} to {cell(flip.high)}"
         yield f"From {ends} the design flips: {', '.join(jumps)}."
     if not flips:
         yield "Between neighbouring limits no number jumps."
@@ -68,12 +76,12 @@ def frontier_sections(
 
 def _numbers_of(values: Mapping[str, object]) -> str:
     """Values by the last word of their paths."""
-    return ", ".join(f"{k.rpartition('.')[2]} {_number(x)}" for k, x in values.items())
+    return ", ".join(f"{k.rpartition('.')[2]} {cell(x)}" for k, x in values.items())
 
 
 CANDIDATES = (
     Column("design", "", "name", left=True),
-    Column("expected", "", "expected", _number, left=False),
+    Column("expected", "", "expected", cell, left=False),
     Column("80 %", "", lambda x: f"{digits(x.low, 3)} to {digits(x.high, 3)}", left=False),
     Column("limits hold", "%", lambda x: f"{100 * x.holds:.0f}", left=False),
     Column("regret", "", "regret", digits, left=False),

@@ -128,7 +128,7 @@ def estimate_with_best_drafts(
     """
     arch, hardware = setup.model.architecture, setup.hardware
     if not isinstance(estimator, Serving):
-        estimator, notes = _wrapped(estimator, setup, wanted)
+        estimator, notes = _wrapped(estimator, wanted)
         return DraftedEstimate(evaluated(estimator, setup, work, plan), notes, None)
     drafts, fixed = drafting(setup.model, wanted), float(getattr(plan, "drafts", 0.0))
     if drafts is None and fixed:
@@ -156,15 +156,13 @@ def evaluated(
         return once(Estimator.estimate_once, estimator, arch, hardware, work, plan)
 
 
-def _wrapped(
-    estimator: Estimator, setup: inputs.Setup, wanted: DraftOptions
-) -> tuple[Estimator, list[str]]:
+def _wrapped(estimator: Estimator, wanted: DraftOptions) -> tuple[Estimator, list[str]]:
     """The estimator with speculation, for those that price single passes: one acceptance."""
     of_servers = f"{option('estimator')} serving"
     if wanted.heads:
         raise refuse("heads", "given", f"with {of_servers}")
     if wanted.acceptance is None:
-        return inputs.speculative(estimator, wanted.draft, None, setup, paper=False)
+        return inputs.speculative(estimator, wanted.draft, None, paper=False)
     try:
         acceptance = float(wanted.acceptance)
     except ValueError:
@@ -174,4 +172,4 @@ def _wrapped(
         raise refuse("acceptance", wanted.acceptance, allowed)
     if wanted.draft is None:
         raise ask("draft", "Which model drafts?", f"{option('draft')} MODEL, or {of_servers}")
-    return inputs.speculative(estimator, wanted.draft, acceptance, setup, paper=False)
+    return inputs.speculative(estimator, wanted.draft, acceptance, paper=False)

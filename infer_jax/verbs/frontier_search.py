@@ -79,7 +79,7 @@ def ideal_frontier(setup: Setup, work: Workload, search: FrontierSearch) -> Fron
     if not (search.engine_degrees or ideal.searches):
         raise refuse("estimator", name, "one that searches the split, such as economics")
     trust, drafts = inputs.trust(name, ideal, setup), (search.draft, search.acceptance)
-    ideal, drafting = inputs.speculative(ideal, *drafts, setup, paper=paper)
+    ideal, drafting = inputs.speculative(ideal, *drafts, paper=paper)
     economics = ideal.innermost
     if paper and not isinstance(economics, Economics):
         allowed = f"economics or a variant of it, with {option('paper')}"

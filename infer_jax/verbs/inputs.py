@@ -207,25 +207,21 @@ def systems_of(
     hardware: HardwareLike | Sequence[HardwareLike], decoding: HardwareLike | None
 ) -> tuple[list[System], System | None]:
     """The systems to compare, each once and under a name of its own, and the one that decodes."""
-    several = as_list(hardware)
+    several, known = as_list(hardware), dict[object, System]()
     if not several:
         raise refuse("hardware", "missing", "one system or more")
-    known: list[tuple[HardwareLike, System]] = []
-    for each in [*several, *([] if decoding is None else [decoding])]:
-        if not any(_same(each, one) for one, _ in known):
-            system = system_of(each)
-            names = [one.name for _, one in known]
-            alike = sum(name.partition(" (")[0] == system.name for name in names)
-            system = replace(system, name=f"{system.name} ({alike + 1})") if alike else system
-            known.append((each, system))
-    systems = [next(x for one, x in known if _same(each, one)) for each in several]
-    last = [x for one, x in known if decoding is not None and _same(decoding, one)]
-    return list({system.name: system for system in systems}.values()), last[0] if last else None
 
+    def read(like: HardwareLike) -> System:
+        key = str(like) if isinstance(like, str | os.PathLike) else id(like)
+        if key not in known:
+            system = system_of(like)
+            alike = sum(one.name.partition(" (")[0] == system.name for one in known.values())
+            name = f"{system.name} ({alike + 1})" if alike else system.name
+            known[key] = replace(system, name=name)
+        return known[key]
 
-def _same(one: HardwareLike, other: HardwareLike) -> bool:
-    texts = isinstance(one, str | os.PathLike) and isinstance(other, str | os.PathLike)
-    return str(one) == str(other) if texts else one is other
+    systems = {system.name: system for system in map(read, several)}
+    return list(systems.values()), None if decoding is None else read(decoding)
 
 
 def named_system(name_of: str, name: str) -> System:
@@ -351,7 +347,7 @@ def notes_of_draft(model: Model) -> list[str]:
 
 
 def speculative(
-    target: Estimator, draft: str | None, acceptance: float | None, setup: Setup, *, paper: bool
+    target: Estimator, draft: str | None, acceptance: float | None, *, paper: bool
 ) -> tuple[Estimator, list[str]]:
     """``target`` with a draft model if one is given, and notes on it.
 
