@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_044,
-    "lines of code of the package": 41_127,
-    "lines of the package": 71_595,
+    "lines of code of the front": 10_019,
+    "lines of code of the package": 41_102,
+    "lines of the package": 71_588,
     "files of the package": 493,
     "lines of experiments": 11_275,
     "lines of tests": 32_483,
