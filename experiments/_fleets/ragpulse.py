@@ -19,8 +19,10 @@ from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
 from infer_jax.estimators.serving import Deployment
 from infer_jax.fleets import (
+    Autoscaler,
     Conditions,
     Lifecycle,
+    Outcome,
     Predictive,
     Replica,
     Schedule,
@@ -32,7 +34,7 @@ from infer_jax.fleets import (
 from infer_jax.fleets.replica import loads
 from infer_jax.physics.root import crossing
 from infer_jax.physics.scheduling import LEVELS
-from infer_jax.physics.scheduling.queueing import exponential_tail, percentiles
+from infer_jax.physics.scheduling.queueing import exponential_tail, mixture, percentiles
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.verbs import inputs
 
@@ -92,11 +94,22 @@ def waves(requests: np.ndarray, days: int, seed: int = 0) -> np.ndarray:
     return rates
 
 
+def _pair(fleet: Fleet) -> tuple[Disaggregated, inputs.Setup]:
+    setup = inputs.setup("deepseek-v3", "h200_sxm", None, "fp8", None)
+    return Disaggregated.of(target=inputs.serving(f"serving.{fleet.engine}", setup)), setup
+
+
+def beside_the_pass(name: str) -> float:
+    """Seconds of a first token in front of the prefill pool, and between the pools."""
+    fleet = FLEETS[name]
+    pair, _ = _pair(fleet)
+    return float(pair.target.front_time(fleet.pools.prefill) + pair.handover)
+
+
 def replica_of(fleet: Fleet, isl: Array, osl: Array, prefix: Array) -> Replica:
     """The table of two pools: requests that decode by Little's law, waits of one prefill queue."""
-    setup = inputs.setup("deepseek-v3", "h200_sxm", None, "fp8", None)
+    pair, setup = _pair(fleet)
     arch, hardware = setup.model.architecture, setup.hardware
-    pair = Disaggregated.of(target=inputs.serving(f"serving.{fleet.engine}", setup))
     work = Workload.of(isl=1.0, osl=1.0).replace(isl=isl, osl=osl, prefix=prefix)
     later = osl - 1.0
 
@@ -119,13 +132,24 @@ def replica_of(fleet: Fleet, isl: Array, osl: Array, prefix: Array) -> Replica:
         mean = wait / jnp.maximum(load, 1e-9)
         tail = exponential_tail(mean, mean**2, load)
         alone = exponential_tail(0.0 * mean, 0.0 * mean, 1.0 - load)
-        both = jax.tree.map(lambda *x: jnp.concatenate(x), alone, tail)
-        times = percentiles(LEVELS, jnp.reshape(answer.ttft - wait, (1,)), jnp.ones(1), both)
+        offset, one = jnp.reshape(answer.ttft - wait, (1,)), jnp.ones(1)
+        times = percentiles(LEVELS, offset, one, mixture(alone, tail))
         latency = answer.ttft + later * answer.tpot
         return Service(rate, rate * latency, rate * wait, answer.ttft, jnp.stack(times),
                        answer.tpot, latency, jnp.zeros_like(rate))  # fmt: skip
 
     return Replica(jax.lax.map(row, rates), jnp.asarray(capacity), hardware.price * 8.0)
+
+
+def _outcome(
+    replica: Replica, limits: ServiceLimits, rates: Array, policy: Autoscaler,
+    first: Array | float = 1.0,
+) -> Outcome:  # fmt: skip
+    """An hour of fleets whose replicas start at once."""
+    step, first, one = (jnp.asarray(x) for x in (STEP, first, 1.0))
+    life = Lifecycle.of(start_delay=0.0)
+    return outcome(2, len(rates), policy, Conditions(
+        replica, life, limits, rates, step, first, one, one))  # fmt: skip
 
 
 def hour_answers(
@@ -143,10 +167,7 @@ def hour_answers(
         steady = Schedule.of(replicas=jnp.ones(rates.shape[1]))
 
         def of_day(rates: Array) -> tuple[Array, ...]:
-            numbers = (jnp.asarray(x) for x in (STEP, 1.0, 1.0, 0.0))
-            given = Conditions(replica, Lifecycle.of(start_delay=0.0), LIMITS, rates, *numbers)
-            policy = scaled if name == "scaled" else steady
-            found = outcome(2, len(rates), policy, given)
+            found = _outcome(replica, LIMITS, rates, scaled if name == "scaled" else steady)
             (course,) = found.courses
             met, weight = service_of(course, replica), rates / jnp.sum(rates)
             gpus = jnp.mean(course.wanted) * fleet.pools.chips
@@ -187,11 +208,8 @@ def provisioning(
     rates = jnp.asarray(waves(np.array([count]), days)[0])
 
     def good(pairs: Array, rates: Array) -> Array:
-        numbers = (jnp.asarray(STEP), pairs, jnp.asarray(1.0), jnp.asarray(0.0))
-        given = Conditions(replica, Lifecycle.of(start_delay=0.0), limits, rates, *numbers)
-        return outcome(
-            2, len(rates), Schedule.of(replicas=jnp.full(rates.shape, pairs)), given
-        ).goodput
+        plan = Schedule.of(replicas=jnp.full(rates.shape, pairs))
+        return _outcome(replica, limits, rates, plan, pairs).goodput
 
     every = jnp.arange(1.0, most + 1.0)
     kept = jax.jit(jax.vmap(lambda n: jnp.mean(jax.vmap(lambda x: good(n, x))(rates))))(every)
@@ -214,7 +232,8 @@ def figures() -> dict[str, tuple[float, ...]]:
         quiet = theirs.good > 0.998  # nobody waits
         slower = [np.mean(x, axis=1) / y for x, y in zip(ours, theirs, strict=True)]
         found[f"tpot_{name}"] = (_mean(slower[2]), float(np.sum(np.abs(slower[2] - 1.0) < 0.1)))
-        found[f"ttft_{name}"] = (_mean(slower[1][quiet]),)
+        beside = beside_the_pass(name) / theirs.ttft
+        found[f"ttft_{name}"] = _mean(slower[1][quiet]), _mean((slower[1] - beside)[quiet])
     (slow, fast), theirs = (hour_answers("scaled", x) for x in (60.0, 5.0)), printed("scaled")
     gpus = np.mean(slow.gpus, axis=1)
     found["gpus"] = float(np.mean(gpus)), 100.0 * float(np.max(np.abs(gpus / theirs.gpus - 1.0)))
