@@ -31,7 +31,7 @@ LIMITS = {
     "lines of code of the package": 41_102,
     "lines of the package": 71_588,
     "files of the package": 493,
-    "lines of experiments": 11_275,
+    "lines of experiments": 11_294,
     "lines of tests": 32_483,
     "functions and classes with bare names": 9,
     "files that use private modules of JAX": 1,
