@@ -1,0 +1,244 @@
+"""Offline work: requests that are all there at the start, until the last one has ended.
+
+While requests wait, whoever ends is replaced; then the batch drains, down to the longest outputs.
+The clock is the step, of which every running request takes one for each of its tokens; what runs is
+a fluid by age (McKendrick 1926, Proceedings of the Edinburgh Mathematical Society 44):
+
+    n_j+1(k+1) = n_j(k) P(O > a_j+1) / P(O > a_j),   n_0(k) = what is admitted in cell k,
+
+ages a_j in cells of some steps. Admitted are those that wait as far as slots, cache and the tokens
+of a step allow; where running requests outgrow the cache, the youngest make room and start again
+before all that wait (vllm/v1/core/sched/scheduler.py, ``Scheduler.schedule``).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+from infer_jax.physics.scheduling.kinds import ServerLimits
+
+CELLS = 512  # of the longest output; three times as many are followed
+WAVES = 4.0  # mean outputs that the requests which are followed take at least
+RAREST = 0.01  # requests: longer outputs than so many are expected to have are left out
+NO_LIMIT = 1e30
+# (decoding, their tokens in all, prompt tokens, pairs of one of these and one before) -> seconds
+PassTime = Callable[[Array, Array, Array, Array], Array]
+
+
+class Lengths(NamedTuple):
+    """Requests that stand for all, in order of output: weights (they sum to 1) and tokens of each.
+
+    ``output``: steps in a slot; ``squared``: mean square of prompts; ``own``: share of a prompt
+    that no other request has, which is computed and held.
+    """
+
+    weight: Float[Array, " q"]
+    prompt: Float[Array, " q"]
+    output: Float[Array, " q"]
+    squared: Array
+    own: Array
+
+    def mean(self, value: Array) -> Array:
+        """The mean over requests."""
+        return jnp.sum(self.weight * value)
+
+    @property
+    def fresh(self) -> Array:
+        """Prompt tokens that a request computes, in the mean."""
+        return jnp.maximum(self.own * self.mean(self.prompt), 1.0)
+
+
+class Ages(NamedTuple):
+    """Requests that have run for j cells: the share that does, and tokens of one that does."""
+
+    share: Float[Array, " j"]
+    held: Float[Array, " j"]  # of the cache
+    read: Float[Array, " j"]  # by the attention of a step
+    computed: Float[Array, " j"]  # if it starts again
+
+
+class Course(NamedTuple):
+    """What a server does, cell by cell: ``steps`` steps each, ``weight`` times."""
+
+    steps: Array
+    weight: Float[Array, " k"]
+    running: Float[Array, " k"]  # requests
+    read: Float[Array, " k"]  # tokens that they have in all
+    fed: Float[Array, " k"]  # prompt tokens of a step
+    waiting: Float[Array, " k"]  # requests
+    ended: Float[Array, " k"]  # requests
+    left: Float[Array, " j"]  # by age, that have begun and not ended
+
+
+class Offline(NamedTuple):
+    """Seconds of each cell of a course; ``tail``: those after the last request was admitted.
+
+    ``some``: the probability that any request is left; ``decoding``, ``read``, ``fed``: of a step.
+    """
+
+    seconds: Float[Array, " k"]
+    tail: Float[Array, " k"]
+    some: Float[Array, " k"]
+    decoding: Float[Array, " k"]
+    read: Float[Array, " k"]
+    fed: Float[Array, " k"]
+
+    @property
+    def makespan(self) -> Array:
+        """Seconds from the start to the last token of all requests."""
+        return jnp.sum(self.seconds)
+
+    @property
+    def wasted(self) -> Array:
+        """Seconds of the tail beyond those that its tokens take at the speed of its beginning."""
+        each = self.seconds / jnp.maximum(self.some * self.decoding, 1e-9)
+        fastest = jnp.min(jnp.where(self.some * self.decoding > 1e-6, each, NO_LIMIT))
+        useful = self.some * self.decoding * fastest
+        return jnp.sum(jnp.maximum(self.tail - jnp.where(self.tail > 0.0, useful, 0.0), 0.0))
+
+
+def typical(lengths: Lengths, server: ServerLimits) -> Array:
+    """Requests that run while others wait, in the mean: by slots, cache, or tokens of a step.
+
+    The longer an output, the more of the running ones it is: E[O h] / E[O] tokens are held by one.
+    """
+    out = lengths.mean(lengths.output)
+    grown = (1.0 + server.reserved) / 2.0 * lengths.output + server.block / 2.0
+    held = lengths.mean(lengths.output * (lengths.own * lengths.prompt + grown)) / out
+    fed = server.budget * out / (lengths.fresh + out)
+    fed = jnp.where(jnp.asarray(server.prompts_first) > 0.5, NO_LIMIT, fed)
+    room = jnp.maximum(server.cache / held, 1.0)
+    return jnp.minimum(jnp.minimum(jnp.asarray(server.slots), fed), room)
+
+
+def course(
+    lengths: Lengths,
+    server: ServerLimits,
+    count: Array,
+    begun: Float[Array, " j"] | None = None,
+    until: Array | float = NO_LIMIT,
+) -> Course:
+    """What a server does with ``count`` requests that wait, and ``begun`` ones by age before them.
+
+    Of many the first waves and the last are followed, and one between them counts for all others:
+    it is as long as any where outputs vary, and where they do not, all go in lockstep. ``until``:
+    requests at whose end it stops. Gradients are those of the fluid, of a number of waves.
+    """
+    out = lengths.mean(lengths.output)
+    rarer = jnp.cumsum(lengths.weight[::-1])[::-1] * count > RAREST
+    longest = jnp.max(jnp.where(rarer & (lengths.weight > 0.0), lengths.output, 1.0))
+    steps = lax.stop_gradient(jnp.maximum(longest, WAVES * out) / CELLS)
+    each, ages = typical(lengths, server), _ages(lengths, server, steps)
+    most = jnp.floor(lax.stop_gradient(CELLS * steps / out)) - 1.0
+    skipped = jnp.maximum(jnp.floor(lax.stop_gradient(count / each)) - most, 0.0)
+    followed = count - skipped * each
+    begun = jnp.zeros_like(ages.held[:-1]) if begun is None else begun
+    state, rows = _follow(ages, lengths.fresh, server, steps, (begun, followed), until)
+    (running, read, fed, waiting, queue, ended, part) = rows
+    # a wave from the middle of one to that of the next, so that lockstep does not cut it
+    admitted, cells = followed - queue, jnp.arange(len(queue), dtype=queue.dtype)
+    middle = jnp.maximum(jnp.floor(lax.stop_gradient(followed / each)) - 2.0, 0.0) + 0.5
+    ends = jnp.interp(jnp.stack([middle, middle + 1.0]) * each, admitted, cells + 1.0)
+    inside = jnp.clip(jnp.minimum(ends[1], cells + 1.0) - jnp.maximum(ends[0], cells), 0.0, 1.0)
+    weight = part * (1.0 + skipped * inside)
+    return Course(steps, weight, running, read, fed, waiting, ended, state)
+
+
+def _ages(lengths: Lengths, server: ServerLimits, steps: Array) -> Ages:
+    """By cell the share of requests that are not shorter, of the last cell its part."""
+    age = jnp.arange(CELLS + 1, dtype=lengths.output.dtype) * steps
+    there = lengths.weight * jnp.clip((lengths.output - age[:, None]) / steps, 0.0, 1.0)
+    share = jnp.sum(there, axis=1)
+    safe = jnp.where(share > 0.0, share, 1.0)
+    prompt, output = (there @ x / safe for x in (lengths.prompt, lengths.output))
+    own = lengths.own * prompt
+    held = own + jnp.maximum(age, server.reserved * output) + server.block / 2.0
+    return Ages(share, held, prompt + age, own + age)
+
+
+State = tuple[Array, Array, Array, Array]
+Row = tuple[Array, ...]
+
+
+def _follow(
+    ages: Ages, fresh: Array, server: ServerLimits, steps: Array, start: tuple[Array, Array],
+    until: Array | float,
+) -> tuple[Array, Row]:  # fmt: skip
+    """Requests left by age, and rows of cells: running, read, fed, waiting, new, ended, part."""
+    first = ages.share[0]
+    going = ages.share[1:] / jnp.where(ages.share[:-1] > 0.0, ages.share[:-1], 1.0)
+    share, held, read, again = (x[:-1] for x in ages)
+    mixed = jnp.asarray(server.prompts_first) < 0.5
+
+    def cell(state: State, _: None) -> tuple[State, Row]:
+        run, back, queue, done = state
+        aged = jnp.concatenate([jnp.zeros_like(run[:1]), (run * going)[:-1]])
+        ended = jnp.sum(run) - jnp.sum(aged)
+        over = jnp.sum(aged * held) - server.cache
+        gone = aged * _in_order(held * aged, jnp.maximum(over, 0.0))
+        run, again_waits = aged - gone, back + gone
+        # who ran before comes first, the oldest of them at first
+        room = jnp.maximum(steps * (server.budget - jnp.sum(run)), 0.0)
+        room, places = jnp.where(mixed, room, NO_LIMIT), server.slots - jnp.sum(run)
+        space = jnp.maximum(-over, 0.0)
+        old = again_waits[::-1]
+        needs = ((old, places), (old * held[::-1], space), (old * again[::-1], room))
+        taken = jnp.stack([_in_order(*need) for need in needs]).min(axis=0)[::-1]
+        come = again_waits * taken
+        places, space = places - jnp.sum(come), space - jnp.sum(come * held)
+        restarted = jnp.sum(come * again)
+        limits = jnp.stack([places / first, space / (held[0] * first), (room - restarted) / fresh])
+        new = jnp.clip(jnp.min(limits), 0.0, queue)
+        run = (run + come).at[0].add(new * first)
+        ended = ended + new * (1.0 - first)
+        part = jnp.clip((until - done) / jnp.where(ended > 0.0, ended, 1.0), 0.0, 1.0)
+        part = jnp.where(done + ended <= until, 1.0, part)
+        after = run, again_waits - come, queue - new, done + ended
+        after = tuple(x + part * (y - x) for x, y in zip(state, after, strict=True))
+        fed = (restarted + new * fresh) / steps
+        waits = jnp.sum(after[1]) + after[2]
+        return after, (jnp.sum(run), jnp.sum(run * read), fed, waits, after[2], part * ended, part)
+
+    begun, queue = start
+    state = jnp.zeros_like(begun), begun, queue, jnp.zeros_like(queue)
+    (run, back, *_), rows = lax.scan(cell, state, length=3 * CELLS)
+    return run + back, rows
+
+
+def _in_order(needs: Array, left: Array) -> Array:
+    """Share of each need that is met, one after another, until nothing is ``left``."""
+    before = jnp.cumsum(needs) - needs
+    return jnp.clip((left - before) / jnp.where(needs > 0.0, needs, 1.0), 0.0, 1.0)
+
+
+def offline(done: Course, step: PassTime, lengths: Lengths, server: ServerLimits) -> Offline:
+    """Seconds of each cell of a course, by what its passes cost.
+
+    In the drain n requests are left of m in the mean: any of them with 1 - (1 - n / m)^m, and then
+    n over that, the order statistics of the longest outputs. Prompts come whole or in the chunks
+    that a step has room for, in a share of the steps that is Poisson's.
+    """
+    left, drains = done.running + done.waiting, done.waiting <= 1e-9
+    most = jnp.max(jnp.where(drains, done.running, 0.0))
+    gone = jnp.clip(left / jnp.where(most > 0.0, most, 1.0), 0.0, 1.0 - 1e-6)
+    some = -jnp.expm1(jnp.maximum(most, 1.0) * jnp.log1p(-gone))
+    some = jnp.where(drains, some, 1.0)
+    safe = jnp.where(some > 0.0, some, 1.0)
+    decoding, read = jnp.maximum(done.running / safe, 1e-6), done.read / safe
+    pairs = lengths.own * (1.0 - lengths.own / 2.0) * lengths.squared / lengths.fresh
+    none = jnp.zeros_like(decoding)
+    first = jnp.asarray(server.prompts_first) > 0.5
+    room = jnp.where(first, server.budget, jnp.maximum(server.budget - decoding, 1.0))
+    often = -jnp.expm1(-done.fed / jnp.minimum(lengths.fresh, room))
+    often = jnp.maximum(often, done.fed / room)
+    fed = done.fed / jnp.where(often > 0.0, often, 1.0)
+    fed = jnp.where(first, room, fed)
+    often = jnp.where(first, done.fed / room, often)
+    plain = step(decoding, read, none, none)
+    beside = jnp.where(first, none, decoding), jnp.where(first, none, read)
+    prompts = step(*beside, fed, fed * pairs) - jnp.where(first, none, plain)
+    seconds = some * done.weight * done.steps * (plain + often * prompts)
+    return Offline(seconds, jnp.where(drains, seconds, 0.0), some, decoding, read, done.fed)
