@@ -128,23 +128,27 @@ def course(
     requests at whose end it stops. Gradients are those of the fluid, of a number of waves.
     """
     out = lengths.mean(lengths.output)
-    rarer = jnp.cumsum(lengths.weight[::-1])[::-1] * count > RAREST
+    begun = jnp.zeros(CELLS, lengths.output.dtype) if begun is None else begun
+    every = count + jnp.sum(begun)
+    rarer = jnp.cumsum(lengths.weight[::-1])[::-1] * every > RAREST
     longest = jnp.max(jnp.where(rarer & (lengths.weight > 0.0), lengths.output, 1.0))
     steps = lax.stop_gradient(jnp.maximum(longest, WAVES * out) / CELLS)
     each, ages = typical(lengths, server), _ages(lengths, server, steps)
     most = jnp.floor(lax.stop_gradient(CELLS * steps / out)) - 1.0
     skipped = jnp.maximum(jnp.floor(lax.stop_gradient(count / each)) - most, 0.0)
     followed = count - skipped * each
-    begun = jnp.zeros_like(ages.held[:-1]) if begun is None else begun
-    state, rows = _follow(ages, lengths.fresh, server, steps, (begun, followed), until)
-    (running, read, fed, waiting, queue, ended, part) = rows
+    none = jnp.zeros_like(followed)
+    start = _State(jnp.zeros_like(begun), begun, followed, none)
+    stop = jnp.maximum(until - skipped * each, 0.0)
+    left, rows = _follow(ages, lengths.fresh, server, steps, start, stop)
+    running, read, fed, waiting, queue, ended, part = rows
     # a wave from the middle of one to that of the next, so that lockstep does not cut it
     admitted, cells = followed - queue, jnp.arange(len(queue), dtype=queue.dtype)
     middle = jnp.maximum(jnp.floor(lax.stop_gradient(followed / each)) - 2.0, 0.0) + 0.5
     ends = jnp.interp(jnp.stack([middle, middle + 1.0]) * each, admitted, cells + 1.0)
     inside = jnp.clip(jnp.minimum(ends[1], cells + 1.0) - jnp.maximum(ends[0], cells), 0.0, 1.0)
     weight = part * (1.0 + skipped * inside)
-    return Course(steps, weight, running, read, fed, waiting, ended, state)
+    return Course(steps, weight, running, read, fed, waiting, ended, left)
 
 
 def _ages(lengths: Lengths, server: ServerLimits, steps: Array) -> Ages:
@@ -159,53 +163,63 @@ def _ages(lengths: Lengths, server: ServerLimits, steps: Array) -> Ages:
     return Ages(share, held, prompt + age, own + age)
 
 
-State = tuple[Array, Array, Array, Array]
-Row = tuple[Array, ...]
+class _State(NamedTuple):
+    """Requests by age that run, and that ran and wait; those that never ran; those that ended."""
+
+    run: Array
+    back: Array
+    queue: Array
+    ended: Array
 
 
 def _follow(
-    ages: Ages, fresh: Array, server: ServerLimits, steps: Array, start: tuple[Array, Array],
-    until: Array | float,
-) -> tuple[Array, Row]:  # fmt: skip
+    ages: Ages, fresh: Array, server: ServerLimits, steps: Array, start: _State, until: Array
+) -> tuple[Array, tuple[Array, ...]]:
     """Requests left by age, and rows of cells: running, read, fed, waiting, new, ended, part."""
-    first = ages.share[0]
     going = ages.share[1:] / jnp.where(ages.share[:-1] > 0.0, ages.share[:-1], 1.0)
-    share, held, read, again = (x[:-1] for x in ages)
-    mixed = jnp.asarray(server.prompts_first) < 0.5
+    here = Ages(*(x[:-1] for x in ages))
 
-    def cell(state: State, _: None) -> tuple[State, Row]:
-        run, back, queue, done = state
-        aged = jnp.concatenate([jnp.zeros_like(run[:1]), (run * going)[:-1]])
-        ended = jnp.sum(run) - jnp.sum(aged)
-        over = jnp.sum(aged * held) - server.cache
-        gone = aged * _in_order(held * aged, jnp.maximum(over, 0.0))
-        run, again_waits = aged - gone, back + gone
-        # who ran before comes first, the oldest of them at first
-        room = jnp.maximum(steps * (server.budget - jnp.sum(run)), 0.0)
-        room, places = jnp.where(mixed, room, NO_LIMIT), server.slots - jnp.sum(run)
-        space = jnp.maximum(-over, 0.0)
-        old = again_waits[::-1]
-        needs = ((old, places), (old * held[::-1], space), (old * again[::-1], room))
-        taken = jnp.stack([_in_order(*need) for need in needs]).min(axis=0)[::-1]
-        come = again_waits * taken
-        places, space = places - jnp.sum(come), space - jnp.sum(come * held)
-        restarted = jnp.sum(come * again)
-        limits = jnp.stack([places / first, space / (held[0] * first), (room - restarted) / fresh])
-        new = jnp.clip(jnp.min(limits), 0.0, queue)
-        run = (run + come).at[0].add(new * first)
-        ended = ended + new * (1.0 - first)
-        part = jnp.clip((until - done) / jnp.where(ended > 0.0, ended, 1.0), 0.0, 1.0)
-        part = jnp.where(done + ended <= until, 1.0, part)
-        after = run, again_waits - come, queue - new, done + ended
-        after = tuple(x + part * (y - x) for x, y in zip(state, after, strict=True))
-        fed = (restarted + new * fresh) / steps
-        waits = jnp.sum(after[1]) + after[2]
-        return after, (jnp.sum(run), jnp.sum(run * read), fed, waits, after[2], part * ended, part)
+    def cell(state: _State, _: None) -> tuple[_State, tuple[Array, ...]]:
+        aged = jnp.concatenate([jnp.zeros_like(going[:1]), (state.run * going)[:-1]])
+        gone = jnp.sum(state.run) - jnp.sum(aged)
+        over = jnp.sum(aged * here.held) - server.cache
+        out = aged * _in_order(here.held * aged, jnp.maximum(over, 0.0))
+        waits = state._replace(run=aged - out, back=state.back + out, ended=state.ended + gone)
+        after, computed = _admit(waits, here, fresh, server, steps, jnp.maximum(-over, 0.0))
+        ended = after.ended - state.ended
+        part = (until - state.ended) / jnp.where(ended > 0.0, ended, 1.0)
+        part = jnp.where(after.ended <= until, 1.0, jnp.clip(part, 0.0, 1.0))
+        kept = _State(*(x + part * (y - x) for x, y in zip(state, after, strict=True)))
+        run, waiting = after.run, jnp.sum(kept.back) + kept.queue
+        numbers = jnp.sum(run), jnp.sum(run * here.read), computed / steps, waiting
+        return kept, (*numbers, kept.queue, part * ended, part)
 
-    begun, queue = start
-    state = jnp.zeros_like(begun), begun, queue, jnp.zeros_like(queue)
-    (run, back, *_), rows = lax.scan(cell, state, length=3 * CELLS)
-    return run + back, rows
+    end, rows = lax.scan(cell, start, length=3 * CELLS)
+    return end.run + end.back, rows
+
+
+def _admit(
+    state: _State, ages: Ages, fresh: Array, server: ServerLimits, steps: Array, space: Array
+) -> tuple[_State, Array]:
+    """With those that find a slot, ``space`` and tokens of the cell's steps; tokens computed.
+
+    Who ran before comes first, the oldest of them at first. What ends in its first cell runs for a
+    part of it.
+    """
+    run, back, queue, ended = state
+    room = jnp.maximum(steps * (server.budget - jnp.sum(run)), 0.0)
+    room = jnp.where(jnp.asarray(server.prompts_first) < 0.5, room, NO_LIMIT)
+    places = server.slots - jnp.sum(run)
+    old, held, again = (x[::-1] for x in (back, ages.held, ages.computed))
+    limits = _in_order(old, places), _in_order(old * held, space), _in_order(old * again, room)
+    come = back * jnp.stack(limits).min(axis=0)[::-1]
+    first, computed = ages.share[0], jnp.sum(come * ages.computed)
+    places, space = places - jnp.sum(come), space - jnp.sum(come * ages.held)
+    most = jnp.stack([places / first, space / (ages.held[0] * first), (room - computed) / fresh])
+    new = jnp.clip(jnp.min(most), 0.0, queue)
+    run = (run + come).at[0].add(new * first)
+    after = _State(run, back - come, queue - new, ended + new * (1.0 - first))
+    return after, computed + new * fresh
 
 
 def _in_order(needs: Array, left: Array) -> Array:
@@ -214,19 +228,57 @@ def _in_order(needs: Array, left: Array) -> Array:
     return jnp.clip((left - before) / jnp.where(needs > 0.0, needs, 1.0), 0.0, 1.0)
 
 
-def offline(done: Course, step: PassTime, lengths: Lengths, server: ServerLimits) -> Offline:
+class Rollouts(NamedTuple):
+    """Steps of reinforcement learning that stop early: one of them, in the long run."""
+
+    course: Course
+    stale: Array  # share of the tokens that were generated in steps before
+
+
+def rollouts(
+    lengths: Lengths, server: ServerLimits, count: Array, share: Array, rounds: int = 12
+) -> Rollouts:
+    """A step that ends when ``count`` responses have, a ``share`` of those in flight.
+
+    The others go on in the next step, before new ones, with their prompts and tokens computed anew
+    by the new weights: partial rollouts (Kimi k1.5, arXiv 2501.12599, 2.6; APRIL, arXiv
+    2509.18521, 3). In the long run every response is finished, and as many tokens are carried over
+    as were.
+    """
+    every = count / share
+
+    def step(carried: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Course]:
+        begun, queue = carried
+        done = course(lengths, server, queue, begun, until=count)
+        new = jnp.maximum(every - jnp.sum(done.left), 0.0)
+        return (done.left, new), done
+
+    none = jnp.zeros(CELLS, lengths.output.dtype)
+    start = none, jnp.asarray(every, none.dtype)
+    carried, _ = lax.scan(step, start, length=rounds)
+    done = course(lengths, server, carried[1], carried[0], until=count)
+    tokens = jnp.sum(carried[0] * jnp.arange(CELLS)) * done.steps
+    return Rollouts(done, tokens / (count * lengths.mean(lengths.output)))
+
+
+def offline(
+    done: Course, step: PassTime, lengths: Lengths, server: ServerLimits,
+    replicas: Array | float = 1.0,
+) -> Offline:  # fmt: skip
     """Seconds of each cell of a course, by what its passes cost.
 
     In the drain n requests are left of m in the mean: any of them with 1 - (1 - n / m)^m, and then
-    n over that, the order statistics of the longest outputs. Prompts come whole or in the chunks
-    that a step has room for, in a share of the steps that is Poisson's.
+    n over that, the order statistics of the longest outputs; of several ``replicas`` the last one
+    counts. Prompts come whole or in the chunks that a step has room for, in a share of the steps
+    that is Poisson's.
     """
     left, drains = done.running + done.waiting, done.waiting <= 1e-9
     most = jnp.max(jnp.where(drains, done.running, 0.0))
     gone = jnp.clip(left / jnp.where(most > 0.0, most, 1.0), 0.0, 1.0 - 1e-6)
-    some = -jnp.expm1(jnp.maximum(most, 1.0) * jnp.log1p(-gone))
-    some = jnp.where(drains, some, 1.0)
-    safe = jnp.where(some > 0.0, some, 1.0)
+    none_left = jnp.maximum(most, 1.0) * jnp.log1p(-gone)
+    some = jnp.where(drains, -jnp.expm1(replicas * none_left), 1.0)
+    own = jnp.where(drains, -jnp.expm1(none_left), 1.0)
+    safe = jnp.where(own > 0.0, own, 1.0)
     decoding, read = jnp.maximum(done.running / safe, 1e-6), done.read / safe
     pairs = lengths.own * (1.0 - lengths.own / 2.0) * lengths.squared / lengths.fresh
     none = jnp.zeros_like(decoding)
