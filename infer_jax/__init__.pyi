@@ -55,6 +55,7 @@ from infer_jax.verbs.kernels import kernels as kernels
 from infer_jax.verbs.layout import layout as layout
 from infer_jax.verbs.measure import measure as measure
 from infer_jax.verbs.memory import memory as memory
+from infer_jax.verbs.offline import offline as offline
 from infer_jax.verbs.offload import offload as offload
 from infer_jax.verbs.plan import plan as plan
 from infer_jax.verbs.replay import replay as replay

@@ -89,6 +89,10 @@ VERBS = {
         "How many replicas keep the limits hour by hour, and what does each way of scaling cost?",
         "fleet llama-3.1-8b --hardware h100_sxm --traffic examples/traffic.toml --tp 1",
     ),
+    "offline": Verb(
+        "How long do N prompts take offline, what do they cost, and what does their tail waste?",
+        "offline llama-3.1-8b --hardware h100_sxm --prompts 1m --isl 512 --osl 256+-256",
+    ),
     "report": Verb(
         "One HTML page: which plan to take, its cost, its commands, why, and what is unknown.",
         "report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms",

@@ -94,7 +94,7 @@ class ReplayedInstance:
             seconds = np.diff(np.asarray(path.time), prepend=0.0)
             columns = *columns, seconds / np.maximum(np.asarray(path.count), 1)
         numbers = (jnp.asarray(x, kind) for x in columns)
-        return np.asarray(once(_watts, self.pass_, *numbers, points=path.time.shape[0]))
+        return np.asarray(once(pass_watts, self.pass_, *numbers, points=path.time.shape[0]))
 
     def series(self, log: Log) -> Series:
         """The instance over time."""
@@ -108,7 +108,7 @@ class ReplayedInstance:
         return Series(time, queue, running, blocks / cache, power, kept / cache)
 
 
-def _watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
+def pass_watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
     """Watts of a chip by the shares of each pass that it reads and computes; at rest in a wait."""
     own = law.own if isinstance(law, RankedLaw) else law
     exact = PassLaw.of_context(own.context, drafting=own.drafting, table=False)

@@ -15,6 +15,7 @@ from infer_jax.verbs.kernels_result import KernelsResult as KernelsResult
 from infer_jax.verbs.layout_result import LayoutResult as LayoutResult
 from infer_jax.verbs.measure_result import MeasureResult as MeasureResult
 from infer_jax.verbs.memory_result import MemoryResult as MemoryResult
+from infer_jax.verbs.offline_result import OfflineResult as OfflineResult
 from infer_jax.verbs.offload_result import OffloadResult as OffloadResult
 from infer_jax.verbs.plan_result import PlanResult as PlanResult
 from infer_jax.verbs.replay_result import ReplayResult as ReplayResult

@@ -14,6 +14,7 @@ before all that wait (vllm/v1/core/sched/scheduler.py, ``Scheduler.schedule``).
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
@@ -192,9 +193,11 @@ def _follow(
         kept = _State(*(x + part * (y - x) for x, y in zip(state, after, strict=True)))
         run, waiting = after.run, jnp.sum(kept.back) + kept.queue
         numbers = jnp.sum(run), jnp.sum(run * here.read), computed / steps, waiting
-        return kept, (*numbers, kept.queue, part * ended, part)
+        return kept, (*numbers, kept.queue, ended, part)
 
-    end, rows = lax.scan(cell, start, length=3 * CELLS)
+    # reverse mode keeps the state of every cell, and computes the rest again
+    again = jax.checkpoint(cell, prevent_cse=False)
+    end, rows = lax.scan(again, start, length=3 * CELLS)
     return end.run + end.back, rows
 
 

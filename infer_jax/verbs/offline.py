@@ -1,0 +1,110 @@
+"""``ij.offline``: what N prompts that nobody waits for take, and what their tail wastes."""
+
+from typing import Annotated
+
+from infer_jax import verbs
+from infer_jax.verbs import options as opt
+from infer_jax.verbs.asking import verb
+from infer_jax.verbs.option import Number, Option, above_zero, count, either, seconds_of
+from infer_jax.verbs.problems import ask, refuse
+
+USUAL_TTFT = 2.0  # s, of the requests of an online fleet
+STOP = Number(0.01, 1.0, what="a share of the responses in flight")
+
+
+@verb
+def offline(
+    config: opt.Config,
+    hardware: opt.Systems,
+    *,
+    prompts: Annotated[float | None, Option.of("N", count(), required=True)] = None,
+    isl: opt.SpreadIsl = None,
+    osl: opt.SpreadOsl = None,
+    trace: Annotated[opt.Place | None, Option.of("TRACE|TOML")] = None,
+    tp: opt.Tp = None,
+    ep: opt.Ep = None,
+    layout: opt.Layout = None,
+    quant: opt.Quant = None,
+    kv_dtype: opt.KvDtype = None,
+    engine: opt.Engine = None,
+    max_num_seqs: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
+    max_num_batched_tokens: opt.PassTokens = None,
+    gpu_memory_utilization: opt.GpuMemory = None,
+    replicas: Annotated[float | None, Option.of("N", opt.WHOLE)] = None,
+    within: Annotated[float | None, Option.of("HOURS", above_zero("hours"))] = None,
+    group: Annotated[float, Option.of("N", opt.WHOLE)] = 1,
+    stop_at: Annotated[float | None, Option.of("SHARE", STOP)] = None,
+    traffic: Annotated[opt.Place | None, Option.of("TOML|TRACE")] = None,
+    ttft: Annotated[float | str | None, Option.of("TIME", opt.TIME)] = None,
+    tpot: opt.Tpot = None,
+    estimator: opt.EstimatorName = None,
+    set: opt.Changes = None,
+) -> "verbs.OfflineResult":
+    """How long do N prompts take offline, what do they cost, and what does their tail waste?
+
+    All are there at the start. Without a layout, every one of a machine is tried, and the cheapest
+    is first. With `traffic`: how many fit the idle hours of a fleet that serves it. With `stop_at`:
+    steps of reinforcement learning whose longest responses go on in the next one.
+
+    Args:
+        prompts: Prompts of the job, 10m are ten millions.
+        trace: Their lengths, as recorded or as `traffic` describes them; in place of --isl, --osl.
+        max_num_seqs: Sequences that run at once at most; the engine's default where not given.
+        replicas: That share the job, 1 where not given; with --traffic, those of the online fleet.
+        within: The fewest replicas that are done in these hours.
+        group: Responses to each prompt, which share its cache.
+        stop_at: Share of the responses in flight at whose end a step stops; others go on later.
+        traffic: Of an online fleet: a trace, or a description as `traffic` writes it.
+        ttft: Limit of its p99 of the time to first token: 300ms, 0.3s; 2 s where not given.
+
+    Raises:
+        InputError: a model, system or file that cannot be read, lengths given twice, a plan that no
+            engine runs or that does not hold the longest request, hours that are too few.
+
+    >>> import infer_jax as ij
+    >>> job = ij.offline("llama-3.1-8b", "h100_sxm", tp=1, prompts=10_000, isl=512, osl="256±256")
+    >>> job.rows()[0]["plan"], job.to_dict()["requests"]
+    ('TP1 h100_sxm', 10000)
+    """
+    from infer_jax.results import option
+    from infer_jax.verbs import inputs
+    from infer_jax.verbs.offline_result import JobOptions, offline_result
+    from infer_jax.verbs.requests import ISL, OSL
+    from infer_jax.verbs.split import LayoutOptions
+    from infer_jax.verbs.texts import tokens
+
+    if prompts is None:
+        raise ask("prompts", "How many prompts?", option("prompts", "10m"))
+    for name, value in (("isl", isl), ("osl", osl)):
+        if trace is not None and value is not None:
+            raise refuse(name, value, f"{option('trace')} or lengths, not both")
+    for name, value in (("replicas", replicas), ("traffic", traffic), ("stop_at", stop_at)):
+        if within is not None and value is not None:
+            raise refuse("within", within, f"without {option(name)}")
+    split = LayoutOptions.of(layout, {"tp": tp, "ep": ep})
+    one = split.pool.layout if split.pool else None
+    if split.pool is not None and (split.pool.copies > 1 or one != one.plain or one.pp > 1):
+        raise refuse("layout", layout, "one replica of a single stage, without chunks and drafts")
+    name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
+    setups = [
+        inputs.setup(config, system, quant, kv_dtype, None, set)
+        for system in inputs.systems_of(hardware, None)[0]
+    ]
+    return offline_result(
+        setups,
+        name,
+        one,
+        JobOptions(
+            prompts=prompts,
+            isl=tokens(either(isl, ISL), 1),
+            osl=tokens(either(osl, OSL), 1),
+            trace=trace,
+            sizes=(max_num_seqs, max_num_batched_tokens, gpu_memory_utilization),
+            replicas=replicas,
+            within=within,
+            group=group,
+            stop_at=stop_at,
+            traffic=traffic,
+            limits=(either(seconds_of(ttft), USUAL_TTFT), seconds_of(tpot)),
+        ),
+    )

@@ -1,0 +1,238 @@
+"""Offline work on one layout: its lengths, its server, and what the job takes."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.tree_util import Partial
+
+from infer_jax.arrivals import Traffic
+from infer_jax.arrivals.description import read_traffic
+from infer_jax.arrivals.traffic import GOLDEN, correlated
+from infer_jax.catalog.traces import read_trace
+from infer_jax.compiling import SOME, once
+from infer_jax.errors import InputError
+from infer_jax.estimators.serving import Serving
+from infer_jax.estimators.serving.price import PassLaw, RankedLaw, experts_time, own_time, pass_time
+from infer_jax.fleets import fewest
+from infer_jax.physics.scheduling.kinds import ServerLimits
+from infer_jax.physics.scheduling.offline import Lengths, course, offline, rollouts
+from infer_jax.planning import Layout, layouts
+from infer_jax.planning.layout import machine
+from infer_jax.specs.lengths import lognormal
+from infer_jax.verbs.fleet_replica import FleetOptions, fleet_conditions
+from infer_jax.verbs.inputs import Setup
+from infer_jax.verbs.problems import refuse
+from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, pass_watts, server_of
+from infer_jax.verbs.texts import Tokens
+
+# probabilities between which requests are of one length: ever finer towards the longest outputs
+EDGES = np.r_[np.linspace(0.0, 0.98, 600), 1.0 - np.geomspace(0.02, 1e-9, 400)[1:], 1.0]
+MOST_REPLICAS = 2.0**20
+MANY = 1e6  # requests of the long run
+
+
+def job_lengths(
+    isl: Tokens, osl: Tokens, trace: str | os.PathLike[str] | None, longest: float
+) -> Lengths:
+    """Lengths of a trace, of a description of traffic (.toml), or log-normal with these spreads.
+
+    Outputs end at the ``longest`` context of the model.
+
+    Raises:
+        InputError: a file that is neither, or prompts that the model does not take.
+    """
+    weight, levels = np.diff(EDGES), (EDGES[1:] + EDGES[:-1]) / 2.0
+    other = np.modf(0.5 + GOLDEN * np.arange(len(levels)))[0]
+    if trace is None:
+        ratios = [x.deviation / x for x in (isl, osl)]
+        prompt, output = (
+            x * lognormal(r)(at) / np.sqrt(1.0 + r**2)
+            for x, r, at in zip((isl, osl), ratios, (other, levels), strict=True)
+        )
+    elif Path(trace).suffix == ".toml":
+        traffic = read_traffic(trace)
+        pair = correlated(levels, other, float(traffic.dependence))
+        prompt, output = traffic.lengths_at(pair[::-1])
+    else:
+        read = read_trace(trace, skip_damaged=True)
+        order = np.argsort(read.osl, kind="stable")
+        ends = np.unique(np.round(EDGES * len(order)).astype(int))
+        weight, first = np.diff(ends) / len(order), ends[:-1]
+        prompt, output = (
+            np.add.reduceat(x[order], first) / np.diff(ends) for x in (read.isl, read.osl)
+        )
+    if np.min(prompt) >= longest:
+        raise refuse("isl", float(np.min(prompt)), f"less than {longest:.12g}, the longest context")
+    prompt, output = np.clip(prompt, 1.0, longest - 1.0), np.maximum(output, 1.0)
+    output = np.minimum(output, longest - prompt)
+    order = np.argsort(output, kind="stable")
+    columns = (jnp.asarray(x[order]) for x in (weight, prompt, output))
+    squared = float(weight @ prompt**2)
+    return Lengths(*columns, squared=jnp.asarray(squared), own=jnp.asarray(1.0))
+
+
+class Job(NamedTuple):
+    """What one replica does, cell by cell: seconds, requests, watts of a chip; and of it all."""
+
+    seconds: Array
+    ended: Array
+    running: Array
+    watts: Array
+    tail: Array  # s after the last request was admitted
+    wasted: Array  # s of it beyond those of a full batch
+    stale: Array  # share of tokens of steps before
+
+
+class OfflinePlan(NamedTuple):
+    """A layout on a system, its server, and the lengths of the job."""
+
+    setup: Setup
+    layout: Layout
+    server: ReplayedInstance
+    lengths: Lengths
+
+    @property
+    def label(self) -> str:
+        """The layout and the system."""
+        return f"{self.layout} {self.setup.system.name}"
+
+    def job(self, requests: float, replicas: float = 1.0, stop_at: float | None = None) -> Job:
+        """So many requests on some replicas; or a step that ends when they have."""
+        rules = self.server.rules
+        limits = ServerLimits(
+            budget=jnp.asarray(rules.budget),
+            slots=jnp.asarray(rules.slots),
+            cache=jnp.asarray(self.server.tokens),
+            reserved=jnp.asarray(float(rules.mixed and not rules.preempts)),
+            block=jnp.asarray(rules.block),
+            prompts_first=jnp.asarray(float(not rules.mixed)),
+        )
+        # where passes overlap, a slot is free a step later
+        lengths = self.lengths._replace(output=self.lengths.output + float(rules.overlap))
+        numbers = (jnp.asarray(x) for x in (requests, replicas, stop_at or 1.0))
+        fixed = (stop_at is not None,)
+        return once(_job, self.server.pass_, lengths, limits, *numbers, fixed=fixed, points=SOME)
+
+    def makespan(self, requests: float, replicas: float) -> float:
+        """Seconds until the last of all requests has ended."""
+        return float(np.sum(self.job(requests, replicas).seconds))
+
+    def replicas_within(self, requests: float, seconds: float) -> float | None:
+        """The fewest replicas that are done in some time; None where none are."""
+        low, high = 0.0, 1.0
+        while self.makespan(requests, high) > seconds:
+            low, high = high, 2.0 * high
+            if high > min(MOST_REPLICAS, 2.0 * requests):
+                return None
+        while high - low > 1.0:
+            middle = np.floor((low + high) / 2.0)
+            fits = self.makespan(requests, middle) <= seconds
+            low, high = (low, middle) if fits else (middle, high)
+        return high
+
+
+def _job(
+    stops: bool, law: PassLaw | RankedLaw, lengths: Lengths, limits: ServerLimits,
+    requests: Array, replicas: Array, share: Array,
+) -> Job:  # fmt: skip
+    groups = replicas * law.context.plan.attention_dp
+    stale, each = jnp.zeros_like(requests), requests / groups
+    if stops:
+        done, stale = rollouts(lengths, limits, each, share)
+    else:
+        done = course(lengths, limits, each)
+    found = offline(done, Partial(_pass_seconds, law), lengths, limits, groups)
+    pairs = lengths.squared / 2.0 / lengths.mean(lengths.prompt)
+    ones = jnp.ones_like(found.fed)
+    path = found.decoding, found.read, found.fed, found.fed * pairs, ones, 0.0 * ones
+    if isinstance(law, RankedLaw):
+        path = *path, found.seconds / jnp.maximum(done.weight * done.steps * found.some, 1e-9)
+    drawn = law.context.hardware.power > 0.0
+    watts = jnp.where(drawn, pass_watts(law, *path), 0.0)
+    ended = done.weight * done.ended
+    tail = jnp.sum(found.tail)
+    running = found.decoding * law.context.plan.attention_dp
+    return Job(found.seconds, ended, running, watts, tail, found.wasted, stale)
+
+
+def _pass_seconds(
+    law: PassLaw | RankedLaw, decoding: Array, context: Array, new: Array, pairs: Array
+) -> Array:
+    """Seconds of a pass; of attention groups that share experts one where all feed as much."""
+    if isinstance(law, PassLaw):
+        return pass_time(law, decoding, context, new, pairs)
+    ranks = law.context.plan.attention_dp
+    shared = jnp.vectorize(lambda tokens: experts_time(law, tokens * ranks))
+    return own_time(law, decoding, context, new, pairs) + shared(decoding + new)
+
+
+def offline_plans(
+    setup: Setup, model: Serving, layout: Layout | None, sizes: Sizes, lengths: Lengths
+) -> Iterator[OfflinePlan]:
+    """The layout that is asked for, or every one of a machine, that holds the longest request.
+
+    Raises:
+        InputError: the one that is asked for holds none.
+    """
+    arch, size = setup.model.architecture, machine(setup.hardware, setup.system.title)[0]
+    tokens = np.asarray(lengths.own * lengths.prompt + lengths.output)
+    mean = float(np.asarray(lengths.weight) @ tokens)
+    asked = [layout] if layout else [x for x in layouts(arch, min(size, 8), size=size) if x.pp == 1]
+    for one in asked:
+        degrees = {"tp": one.tp, "ep": one.ep, "attention_dp": one.attention_dp}
+        try:
+            server = server_of(model, arch, setup.hardware, degrees, sizes, mean)
+            if server.tokens < np.max(tokens):
+                allowed = (
+                    f"one whose cache of {server.tokens:,.0f} tokens holds the longest request"
+                )
+                raise refuse("layout", str(one), f"{allowed}, {np.max(tokens):,.0f}")
+        except InputError:
+            if layout:
+                raise
+            continue
+        yield OfflinePlan(setup, one, server, lengths)
+
+
+class IdleHours(NamedTuple):
+    """What an online fleet leaves to offline work: by period replicas that are idle, requests."""
+
+    paid: float
+    idle: np.ndarray
+    requests: np.ndarray
+    period: float
+
+
+def idle_hours(
+    plan: OfflinePlan, model: Serving, traffic: Traffic, asked: FleetOptions, paid: float | None
+) -> IdleHours:
+    """Offline requests on the ``paid`` replicas that an online fleet does not need, by period.
+
+    A replica is needed where fewer break the limits (``fewest``). One that is idle for T seconds
+    ends (T - loss) requests of the long run, the loss being that of filling and draining its batch.
+
+    Raises:
+        InputError: limits that no replica keeps, or fewer paid replicas than the traffic needs.
+    """
+    given, steps, period = fleet_conditions(plan.setup, model, plan.layout, traffic, asked)
+    rates = given.rates.reshape(-1, steps)
+    need = np.asarray(fewest(rates, given.replica, given.life, given.limits))
+    if paid is not None and paid < need.max():
+        raise refuse("replicas", paid, f"at least the {need.max():g} of the busiest period")
+    paid = float(need.max()) if paid is None else paid
+    few, many = plan.makespan(MANY, 1.0), plan.makespan(2.0 * MANY, 1.0)
+    loss, idle = 2.0 * few - many, paid - need
+    ends = np.zeros(len(idle))
+    for level in np.arange(paid):
+        spell = idle > level
+        # numbers of the spells of one replica, by period
+        number = np.cumsum(np.diff(spell, prepend=False) & spell) * spell
+        seconds = np.bincount(number) * period
+        share = np.maximum(1.0 - loss / np.maximum(seconds, period), 0.0)
+        ends += np.where(spell, share[number], 0.0)
+    return IdleHours(paid, idle, ends * period * MANY / (many - few), period)
