@@ -111,12 +111,13 @@ class OfflinePlan(NamedTuple):
             reserved=jnp.asarray(float(rules.mixed and not rules.preempts)),
             block=jnp.asarray(rules.block),
             prompts_first=jnp.asarray(float(not rules.mixed)),
+            empty=jnp.asarray(float(rules.overlap)),
         )
-        # where passes overlap, a slot is free a step later
-        lengths = self.lengths._replace(output=self.lengths.output + float(rules.overlap))
         numbers = (jnp.asarray(x) for x in (requests, replicas, stop_at or 1.0))
         fixed = (stop_at is not None,)
-        return once(_job, self.server.pass_, lengths, limits, *numbers, fixed=fixed, points=SOME)
+        return once(
+            _job, self.server.pass_, self.lengths, limits, *numbers, fixed=fixed, points=SOME
+        )
 
     def makespan(self, requests: float, replicas: float) -> float:
         """Seconds until the last of all requests has ended."""

@@ -116,6 +116,12 @@ def is_bound(out: str, folder: Path) -> None:
     assert number(r"^static +1 replica +([\d.]+)", out) >= usd
 
 
+def is_done(out: str, folder: Path) -> None:
+    # 16 GB of weights are read for a token of each of 1,024 requests at most
+    hours = number(r"replica: ([\d.]+) hours", out)
+    assert hours > 1e6 * 256 / 1024 * READING_MS / 3.6e6
+
+
 def replays(out: str, folder: Path) -> None:
     tpot = number(r"^time per output token +([\d.]+)", out)
     assert READING_MS < tpot < 10 * READING_MS
@@ -305,6 +311,10 @@ ASKED = {
     "fleet": Asked(
         "fleet llama-3.1-8b --hardware h100_sxm --traffic TRACE.csv --period 60 --tp 1",
         "over the bound", is_bound, {"TRACE.csv": TRACE},
+    ),
+    "offline": Asked(
+        "offline llama-3.1-8b --hardware h100_sxm --tp 1 --prompts 1m --isl 512 --osl 256+-256",
+        "output tokens/s", is_done,
     ),
     "models": Asked("models llama-3.1-8b", r"llama-3\.1-8b +llama +32 +8\.03"),
     "hardware": Asked("hardware h100_sxm", r"chip\.memory_bandwidth +3350000000000 +bytes/s"),

@@ -41,6 +41,7 @@ class ServerLimits(NamedTuple):
     block: Array | float = 0.0  # tokens of a block of cache
     prompts_first: Array | float = 0.0  # 1: steps with prompts decode nobody
     phase: Array | float = 0.5  # share of the step that runs at an arrival which is to come
+    empty: Array | float = 0.0  # steps that a slot stays empty where passes overlap
 
 
 class MeanService(NamedTuple):

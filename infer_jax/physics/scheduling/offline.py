@@ -19,11 +19,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from infer_jax.physics.scheduling.kinds import ServerLimits
+from infer_jax.physics.scheduling.admission import memory
+from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
 
 CELLS = 512  # of the longest output; three times as many are followed
 WAVES = 4.0  # mean outputs that the requests which are followed take at least
-RAREST = 0.01  # requests: longer outputs than so many are expected to have are left out
+RAREST = 0.001  # requests: longer outputs than so many are expected to have are left out
 NO_LIMIT = 1e30
 # (decoding, their tokens in all, prompt tokens, pairs of one of these and one before) -> seconds
 PassTime = Callable[[Array, Array, Array, Array], Array]
@@ -32,7 +33,7 @@ PassTime = Callable[[Array, Array, Array, Array], Array]
 class Lengths(NamedTuple):
     """Requests that stand for all, in order of output: weights (they sum to 1) and tokens of each.
 
-    ``output``: steps in a slot; ``squared``: mean square of prompts; ``own``: share of a prompt
+    ``squared``: mean square of prompts; ``own``: share of a prompt
     that no other request has, which is computed and held.
     """
 
@@ -101,18 +102,26 @@ class Offline(NamedTuple):
         return jnp.sum(jnp.maximum(self.tail - jnp.where(self.tail > 0.0, useful, 0.0), 0.0))
 
 
-def typical(lengths: Lengths, server: ServerLimits) -> Array:
+class Typical(NamedTuple):
+    """While others wait, in the mean: requests that run, and tokens of cache left unused."""
+
+    running: Array
+    unused: Array
+
+
+def typical(lengths: Lengths, server: ServerLimits) -> Typical:
     """Requests that run while others wait, in the mean: by slots, cache, or tokens of a step.
 
-    The longer an output, the more of the running ones it is: E[O h] / E[O] tokens are held by one.
+    ``memory`` has those that the cache holds, and what the first that waits leaves unused.
     """
+    kinds = Kinds(lengths.weight, lengths.own * lengths.prompt, jnp.zeros(()), lengths.output)
+    held = memory(kinds, server._replace(reserved=(1.0 + server.reserved) / 2.0))
     out = lengths.mean(lengths.output)
-    grown = (1.0 + server.reserved) / 2.0 * lengths.output + server.block / 2.0
-    held = lengths.mean(lengths.output * (lengths.own * lengths.prompt + grown)) / out
+    unused = server.cache - held.limit * lengths.mean(lengths.output * held.tokens) / out
     fed = server.budget * out / (lengths.fresh + out)
     fed = jnp.where(jnp.asarray(server.prompts_first) > 0.5, NO_LIMIT, fed)
-    room = jnp.maximum(server.cache / held, 1.0)
-    return jnp.minimum(jnp.minimum(jnp.asarray(server.slots), fed), room)
+    most = jnp.minimum(jnp.minimum(jnp.asarray(server.slots), fed), jnp.maximum(held.limit, 1.0))
+    return Typical(most, unused)
 
 
 def course(
@@ -134,14 +143,14 @@ def course(
     rarer = jnp.cumsum(lengths.weight[::-1])[::-1] * every > RAREST
     longest = jnp.max(jnp.where(rarer & (lengths.weight > 0.0), lengths.output, 1.0))
     steps = lax.stop_gradient(jnp.maximum(longest, WAVES * out) / CELLS)
-    each, ages = typical(lengths, server), _ages(lengths, server, steps)
+    (each, unused), ages = typical(lengths, server), _ages(lengths, server, steps)
     most = jnp.floor(lax.stop_gradient(CELLS * steps / out)) - 1.0
     skipped = jnp.maximum(jnp.floor(lax.stop_gradient(count / each)) - most, 0.0)
     followed = count - skipped * each
     none = jnp.zeros_like(followed)
     start = _State(jnp.zeros_like(begun), begun, followed, none)
     stop = jnp.maximum(until - skipped * each, 0.0)
-    left, rows = _follow(ages, lengths.fresh, server, steps, start, stop)
+    left, rows = _follow(ages, lengths.fresh, server, steps, start, stop, unused)
     running, read, fed, waiting, queue, ended, part = rows
     # a wave from the middle of one to that of the next, so that lockstep does not cut it
     admitted, cells = followed - queue, jnp.arange(len(queue), dtype=queue.dtype)
@@ -174,7 +183,13 @@ class _State(NamedTuple):
 
 
 def _follow(
-    ages: Ages, fresh: Array, server: ServerLimits, steps: Array, start: _State, until: Array
+    ages: Ages,
+    fresh: Array,
+    server: ServerLimits,
+    steps: Array,
+    start: _State,
+    until: Array,
+    unused: Array,
 ) -> tuple[Array, tuple[Array, ...]]:
     """Requests left by age, and rows of cells: running, read, fed, waiting, new, ended, part."""
     going = ages.share[1:] / jnp.where(ages.share[:-1] > 0.0, ages.share[:-1], 1.0)
@@ -186,7 +201,12 @@ def _follow(
         over = jnp.sum(aged * here.held) - server.cache
         out = aged * _in_order(here.held * aged, jnp.maximum(over, 0.0))
         waits = state._replace(run=aged - out, back=state.back + out, ended=state.ended + gone)
-        after, computed = _admit(waits, here, fresh, server, steps, jnp.maximum(-over, 0.0))
+        slots = server.slots - server.empty * gone / steps
+        # a request that runs alone has all of the cache
+        space = jnp.where(jnp.sum(waits.run) < 0.5, -over, -over - unused)
+        after, computed = _admit(
+            waits, here, fresh, server, steps, (slots, jnp.maximum(space, 0.0))
+        )
         ended = after.ended - state.ended
         part = (until - state.ended) / jnp.where(ended > 0.0, ended, 1.0)
         part = jnp.where(after.ended <= until, 1.0, jnp.clip(part, 0.0, 1.0))
@@ -202,17 +222,18 @@ def _follow(
 
 
 def _admit(
-    state: _State, ages: Ages, fresh: Array, server: ServerLimits, steps: Array, space: Array
-) -> tuple[_State, Array]:
-    """With those that find a slot, ``space`` and tokens of the cell's steps; tokens computed.
+    state: _State, ages: Ages, fresh: Array, server: ServerLimits, steps: Array,
+    left: tuple[Array, Array],
+) -> tuple[_State, Array]:  # fmt: skip
+    """With those that find slots, cache (``left``) and tokens of the steps; tokens computed.
 
     Who ran before comes first, the oldest of them at first. What ends in its first cell runs for a
     part of it.
     """
-    run, back, queue, ended = state
+    (run, back, queue, ended), (slots, space) = state, left
     room = jnp.maximum(steps * (server.budget - jnp.sum(run)), 0.0)
     room = jnp.where(jnp.asarray(server.prompts_first) < 0.5, room, NO_LIMIT)
-    places = server.slots - jnp.sum(run)
+    places = jnp.maximum(slots - jnp.sum(run), 0.0)
     old, held, again = (x[::-1] for x in (back, ages.held, ages.computed))
     limits = _in_order(old, places), _in_order(old * held, space), _in_order(old * again, room)
     come = back * jnp.stack(limits).min(axis=0)[::-1]
@@ -290,8 +311,6 @@ def offline(
     often = -jnp.expm1(-done.fed / jnp.minimum(lengths.fresh, room))
     often = jnp.maximum(often, done.fed / room)
     fed = done.fed / jnp.where(often > 0.0, often, 1.0)
-    fed = jnp.where(first, room, fed)
-    often = jnp.where(first, done.fed / room, often)
     plain = step(decoding, read, none, none)
     beside = jnp.where(first, none, decoding), jnp.where(first, none, read)
     prompts = step(*beside, fed, fed * pairs) - jnp.where(first, none, plain)

@@ -1,0 +1,108 @@
+"""``offline``: plans in order of cost, deadlines, idle hours, rollout steps, and bad input."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import infer_jax as ij
+from infer_jax.errors import InputError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = ("llama-3.1-8b", "h100_sxm")
+JOB = {"prompts": 20_000, "isl": 512, "osl": "256±256", "tp": 1}
+
+
+@pytest.fixture(scope="module")
+def job():
+    return ij.offline(*NAMES, **JOB)
+
+
+def test_dollars_are_rent_and_tokens_those_of_all_requests(job):
+    [row], rent = job.rows(), float(ij.load_system("h100_sxm").hardware.price)
+    assert row["usd"] == pytest.approx(rent * row["makespan_s"] / 3600.0)
+    # 20,000 outputs of 256 tokens in the mean, the longest of which end at the context of the model
+    assert job.to_dict()["output_tokens"] == pytest.approx(20_000 * 256, rel=0.01)
+    assert row["tokens_per_s"] * row["makespan_s"] == pytest.approx(20_000 * 256, rel=0.01)
+    assert 100.0 < row["joules"] / row["makespan_s"] < 700.0  # W of an H100
+    assert 0.0 < row["tail_s"] < row["makespan_s"] and row["wasted_percent"] > 0.0
+    left = [x["left_s"] for x in job.to_dict()["tail"]]
+    assert left == sorted(left, reverse=True)
+
+
+def test_plans_are_in_order_of_cost_on_every_system():
+    rows = ij.offline("llama-3.1-8b", ["h100_sxm", "h200_sxm"], **(JOB | {"tp": None})).rows()
+    assert [x["usd"] for x in rows] == sorted(x["usd"] for x in rows)
+    assert {x["plan"] for x in rows} >= {"TP1 h100_sxm", "TP4 h100_sxm", "TP2 h200_sxm"}
+
+
+def test_the_fewest_replicas_are_done_in_time(job):
+    hours = job.rows()[0]["makespan_s"] / 3600.0 / 2.5
+    [row] = ij.offline(*NAMES, **JOB, within=hours).rows()
+    fewer = ij.offline(*NAMES, **JOB, replicas=row["replicas"] - 1).rows()[0]
+    assert row["makespan_s"] <= 3600.0 * hours < fewer["makespan_s"]
+
+
+def test_idle_hours_are_those_that_the_fleet_does_not_need():
+    asked = {**JOB, "traffic": EXAMPLES / "traffic.toml", "tpot": 0.05}
+    found = ij.offline(*NAMES, **asked)
+    fleet = ij.fleet(*NAMES, traffic=EXAMPLES / "traffic.toml", tpot=0.05, tp=1)
+    static = next(x for x in fleet.rows() if x["policy"] == "static")
+    assert found.to_dict()["paid_replicas"] == max(static["replicas"])
+    # a replica that is idle for an hour ends as much as one of the long run, less one batch
+    long = ij.offline(*NAMES, **(JOB | {"prompts": 2e6})).rows()[0]["makespan_s"] / 2e6
+    hours = found.to_dict()["idle_hours"]
+    for hour in hours:
+        most = 3600.0 * hour["idle"] / long
+        assert 0.9 * most <= hour["per_hour"] <= 1.01 * most
+    need = fleet.fleet.need.reshape(-1, 24)
+    np.testing.assert_allclose([x["idle"] for x in hours], (need.max() - need).mean(axis=0))
+
+
+def test_a_step_that_stops_is_shorter_and_a_group_computes_its_prompt_once():
+    asked = {**JOB, "prompts": 64, "isl": 4000, "osl": "1000±1000"}
+    alone = ij.offline(*NAMES, **(asked | {"prompts": 512}))
+    group = ij.offline(*NAMES, **asked, group=8, stop_at=0.7)
+    assert group.to_dict()["requests"] == alone.to_dict()["requests"] == 512
+    assert group.rows()[0]["makespan_s"] < alone.rows()[0]["makespan_s"]
+    every, stops = group.to_dict()["steps"]
+    assert stops["seconds"] < every["seconds"] and every["stale_percent"] == 0.0
+    assert 0.0 < stops["stale_percent"] < 100.0
+
+
+def test_lengths_of_a_trace_and_of_its_description_take_as_long(tmp_path):
+    from infer_jax.arrivals import draw, read_traffic
+
+    drawn = draw(read_traffic(EXAMPLES / "traffic.toml"), seed=1, periods=slice(0, 2))
+    rows = zip(drawn.arrivals, drawn.isl, drawn.osl, strict=True)
+    place = tmp_path / "trace.csv"
+    lines = "".join(f"{t},{i:.0f},{o:.0f}\n" for t, i, o in rows)
+    place.write_text("arrival_s,prompt_tokens,output_tokens\n" + lines)
+    both = [
+        ij.offline(*NAMES, prompts=20_000, tp=1, trace=x).rows()[0]["makespan_s"]
+        for x in (place, EXAMPLES / "traffic.toml")
+    ]
+    assert both[0] == pytest.approx(both[1], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"prompts": None}, "How many prompts"),
+        ({"prompts": 0}, "prompts"),
+        ({"trace": "nowhere.csv"}, "or lengths, not both"),
+        ({"trace": "nowhere.csv", "isl": None, "osl": None}, "nowhere.csv"),
+        ({"tp": None, "layout": "2 x TP1"}, "one replica"),
+        ({"tp": None, "layout": "TP2 PP2"}, "single stage"),
+        ({"within": 1.0, "replicas": 2}, "without"),
+        ({"within": 1e-5}, "more hours"),
+        ({"isl": 200_000}, "longest context"),
+        ({"stop_at": 0.0}, "a share of the responses"),
+        ({"osl": 130_000, "set": "hardware.chip.memory=24e9"}, "holds the longest"),
+        ({"traffic": EXAMPLES / "traffic.toml", "replicas": 1}, "busiest period"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(changes, said):
+    with pytest.raises(InputError, match=said) as refused:
+        ij.offline(*NAMES, **(JOB | changes))
+    assert "\n" not in str(refused.value)
