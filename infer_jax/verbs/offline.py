@@ -83,7 +83,7 @@ def offline(
             raise refuse("within", within, f"without {option(name)}")
     split = LayoutOptions.of(layout, {"tp": tp, "ep": ep})
     one = split.pool.layout if split.pool else None
-    if split.pool is not None and (split.pool.copies > 1 or one != one.plain or one.pp > 1):
+    if one is not None and (split.copies > 1 or one != one.plain or one.pp > 1):
         raise refuse("layout", layout, "one replica of a single stage, without chunks and drafts")
     name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
     setups = [

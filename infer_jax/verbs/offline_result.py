@@ -200,7 +200,7 @@ class OfflineResult(Result):
         if self.idle is not None:
             yield ""
             yield from self._idle_hours(best, self.idle)
-        yield Notes(self._notes())
+        yield Notes([*self._notes()])
 
     def _wasted(self, one: PlannedJob) -> float:
         return 100.0 * float(one.job.wasted) / one.makespan

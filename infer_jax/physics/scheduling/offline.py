@@ -22,8 +22,9 @@ from jaxtyping import Float
 from infer_jax.physics.scheduling.admission import memory
 from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
 
-CELLS = 512  # of the longest output; three times as many are followed
-WAVES = 4.0  # mean outputs that the requests which are followed take at least
+CELLS = 256  # of the longest output
+FIRST_LOOK = 3 * CELLS // 2  # cells in which requests wait; as many follow for the drain
+WAVES = 4.0  # mean outputs that these cells are at least
 RAREST = 0.001  # requests: longer outputs than so many are expected to have are left out
 NO_LIMIT = 1e30
 # (decoding, their tokens in all, prompt tokens, pairs of one of these and one before) -> seconds
@@ -133,32 +134,35 @@ def course(
 ) -> Course:
     """What a server does with ``count`` requests that wait, and ``begun`` ones by age before them.
 
-    Of many the first waves and the last are followed, and one between them counts for all others:
-    it is as long as any where outputs vary, and where they do not, all go in lockstep. ``until``:
-    requests at whose end it stops. Gradients are those of the fluid, of a number of waves.
+    Of many only some waves are followed, as many as a first look has seen it admit. Their later
+    half, in whole waves, for equal outputs go in lockstep, counts for the steps of those left out.
+    ``until``: requests at whose end it stops.
     """
     out = lengths.mean(lengths.output)
     begun = jnp.zeros(CELLS, lengths.output.dtype) if begun is None else begun
-    every = count + jnp.sum(begun)
-    rarer = jnp.cumsum(lengths.weight[::-1])[::-1] * every > RAREST
+    rarer = jnp.cumsum(lengths.weight[::-1])[::-1] * (count + jnp.sum(begun)) > RAREST
     longest = jnp.max(jnp.where(rarer & (lengths.weight > 0.0), lengths.output, 1.0))
     steps = lax.stop_gradient(jnp.maximum(longest, WAVES * out) / CELLS)
     (each, unused), ages = typical(lengths, server), _ages(lengths, server, steps)
-    most = jnp.floor(lax.stop_gradient(CELLS * steps / out)) - 1.0
-    skipped = jnp.maximum(jnp.floor(lax.stop_gradient(count / each)) - most, 0.0)
+    loop = _Loop(ages, lengths.fresh, server, steps, unused)
+    start = _State(jnp.zeros_like(begun), begun, jnp.asarray(count), jnp.zeros_like(out))
+    _, look = _follow(loop, start, jnp.asarray(NO_LIMIT), FIRST_LOOK)
+    beyond = (count - jnp.sum(look.admitted)) / each - 1e-3  # of a wave: sums are rounded
+    skipped = jnp.minimum(jnp.maximum(jnp.ceil(beyond), 0.0), jnp.floor(count / each))
+    skipped = lax.stop_gradient(skipped)
     followed = count - skipped * each
-    none = jnp.zeros_like(followed)
-    start = _State(jnp.zeros_like(begun), begun, followed, none)
     stop = jnp.maximum(until - skipped * each, 0.0)
-    left, rows = _follow(ages, lengths.fresh, server, steps, start, stop, unused)
-    running, read, fed, waiting, queue, ended, part = rows
-    # a wave from the middle of one to that of the next, so that lockstep does not cut it
-    admitted, cells = followed - queue, jnp.arange(len(queue), dtype=queue.dtype)
-    middle = jnp.maximum(jnp.floor(lax.stop_gradient(followed / each)) - 2.0, 0.0) + 0.5
-    ends = jnp.interp(jnp.stack([middle, middle + 1.0]) * each, admitted, cells + 1.0)
-    inside = jnp.clip(jnp.minimum(ends[1], cells + 1.0) - jnp.maximum(ends[0], cells), 0.0, 1.0)
-    weight = part * (1.0 + skipped * inside)
-    return Course(steps, weight, running, read, fed, waiting, ended, left)
+    end, rows = _follow(loop, start._replace(queue=followed), stop, 2 * FIRST_LOOK)
+    # from the middle of a wave to that of a later one, so that lockstep does not cut it
+    waves, cells = jnp.floor(lax.stop_gradient(followed / each)), jnp.arange(2.0 * FIRST_LOOK)
+    first, last = jnp.floor(waves / 2.0), jnp.maximum(waves - 1.0, jnp.floor(waves / 2.0) + 1.0)
+    levels = (jnp.stack([first, last]) - 0.5) * each
+    low, high = jnp.interp(levels, jnp.cumsum(rows.admitted), cells + 1.0)
+    inside = jnp.clip(jnp.minimum(high, cells + 1.0) - jnp.maximum(low, cells), 0.0, 1.0)
+    more = skipped * each * out / jnp.maximum(steps * jnp.sum(inside * rows.running), 1e-9)
+    weight = rows.part * (1.0 + more * inside)
+    columns = (rows.running, rows.read, rows.fed, rows.waiting, rows.ended)
+    return Course(steps, weight, *columns, left=end.run + end.back)
 
 
 def _ages(lengths: Lengths, server: ServerLimits, steps: Array) -> Ages:
@@ -182,20 +186,35 @@ class _State(NamedTuple):
     ended: Array
 
 
-def _follow(
-    ages: Ages,
-    fresh: Array,
-    server: ServerLimits,
-    steps: Array,
-    start: _State,
-    until: Array,
-    unused: Array,
-) -> tuple[Array, tuple[Array, ...]]:
-    """Requests left by age, and rows of cells: running, read, fed, waiting, new, ended, part."""
+class _Loop(NamedTuple):
+    """What does not change from cell to cell; ``unused``: tokens of cache left by who waits."""
+
+    ages: Ages
+    fresh: Array
+    server: ServerLimits
+    steps: Array
+    unused: Array
+
+
+class _Row(NamedTuple):
+    """A cell of a course; ``part``: the share of it until the course stops."""
+
+    running: Array
+    read: Array
+    fed: Array
+    waiting: Array
+    admitted: Array  # that never ran before
+    ended: Array
+    part: Array
+
+
+def _follow(loop: _Loop, start: _State, until: Array, cells: int) -> tuple[_State, _Row]:
+    """The state after some cells, and each of them; it stops when ``until`` requests have ended."""
+    ages, _, server, steps, unused = loop
     going = ages.share[1:] / jnp.where(ages.share[:-1] > 0.0, ages.share[:-1], 1.0)
     here = Ages(*(x[:-1] for x in ages))
 
-    def cell(state: _State, _: None) -> tuple[_State, tuple[Array, ...]]:
+    def cell(state: _State, _: None) -> tuple[_State, _Row]:
         aged = jnp.concatenate([jnp.zeros_like(going[:1]), (state.run * going)[:-1]])
         gone = jnp.sum(state.run) - jnp.sum(aged)
         over = jnp.sum(aged * here.held) - server.cache
@@ -204,33 +223,35 @@ def _follow(
         slots = server.slots - server.empty * gone / steps
         # a request that runs alone has all of the cache
         space = jnp.where(jnp.sum(waits.run) < 0.5, -over, -over - unused)
-        after, computed = _admit(
-            waits, here, fresh, server, steps, (slots, jnp.maximum(space, 0.0))
-        )
+        left = slots, jnp.maximum(space, 0.0)
+        after, computed = _admit(loop._replace(ages=here), waits, left)
         ended = after.ended - state.ended
         part = (until - state.ended) / jnp.where(ended > 0.0, ended, 1.0)
         part = jnp.where(after.ended <= until, 1.0, jnp.clip(part, 0.0, 1.0))
         kept = _State(*(x + part * (y - x) for x, y in zip(state, after, strict=True)))
-        run, waiting = after.run, jnp.sum(kept.back) + kept.queue
-        numbers = jnp.sum(run), jnp.sum(run * here.read), computed / steps, waiting
-        return kept, (*numbers, kept.queue, ended, part)
+        row = _Row(
+            running=jnp.sum(after.run),
+            read=jnp.sum(after.run * here.read),
+            fed=computed / steps,
+            waiting=jnp.sum(kept.back) + kept.queue,
+            admitted=state.queue - after.queue,
+            ended=ended,
+            part=part,
+        )
+        return kept, row
 
     # reverse mode keeps the state of every cell, and computes the rest again
-    again = jax.checkpoint(cell, prevent_cse=False)
-    end, rows = lax.scan(again, start, length=3 * CELLS)
-    return end.run + end.back, rows
+    return lax.scan(jax.checkpoint(cell, prevent_cse=False), start, length=cells)
 
 
-def _admit(
-    state: _State, ages: Ages, fresh: Array, server: ServerLimits, steps: Array,
-    left: tuple[Array, Array],
-) -> tuple[_State, Array]:  # fmt: skip
+def _admit(loop: _Loop, state: _State, left: tuple[Array, Array]) -> tuple[_State, Array]:
     """With those that find slots, cache (``left``) and tokens of the steps; tokens computed.
 
     Who ran before comes first, the oldest of them at first. What ends in its first cell runs for a
     part of it.
     """
-    (run, back, queue, ended), (slots, space) = state, left
+    (ages, fresh, server, steps, _), (run, back, queue, ended) = loop, state
+    slots, space = left
     room = jnp.maximum(steps * (server.budget - jnp.sum(run)), 0.0)
     room = jnp.where(jnp.asarray(server.prompts_first) < 0.5, room, NO_LIMIT)
     places = jnp.maximum(slots - jnp.sum(run), 0.0)
