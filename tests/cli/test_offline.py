@@ -43,20 +43,24 @@ def test_the_fewest_replicas_are_done_in_time(job):
     assert row["makespan_s"] <= 3600.0 * hours < fewer["makespan_s"]
 
 
-def test_idle_hours_are_those_that_the_fleet_does_not_need():
-    asked = {**JOB, "traffic": EXAMPLES / "traffic.toml", "tpot": 0.05}
-    found = ij.offline(*NAMES, **asked)
-    fleet = ij.fleet(*NAMES, traffic=EXAMPLES / "traffic.toml", tpot=0.05, tp=1)
-    static = next(x for x in fleet.rows() if x["policy"] == "static")
-    assert found.to_dict()["paid_replicas"] == max(static["replicas"])
-    # a replica that is idle for an hour ends as much as one of the long run, less one batch
+def test_idle_replicas_work_while_the_traffic_needs_fewer():
+    from infer_jax.arrivals import read_traffic
+
+    found = ij.offline(*NAMES, **JOB, traffic=EXAMPLES / "traffic.toml", tpot=0.05).to_dict()
+    more = ij.offline(*NAMES, **JOB, traffic=EXAMPLES / "traffic.toml", tpot=0.05, replicas=5)
+    rates = np.asarray(read_traffic(EXAMPLES / "traffic.toml").rates).reshape(-1, 24).mean(axis=0)
+    idle = np.array([x["idle"] for x in found["idle_hours"]])
+    order = np.argsort(rates)
+    assert idle[order[0]] > idle[order[-1]]
+    # two replicas more are idle all the time
+    extra = more.to_dict()["requests_per_day"] - found["requests_per_day"]
     long = ij.offline(*NAMES, **(JOB | {"prompts": 2e6})).rows()[0]["makespan_s"] / 2e6
-    hours = found.to_dict()["idle_hours"]
-    for hour in hours:
+    added = 5 - found["paid_replicas"]
+    assert added > 0 and extra == pytest.approx(added * 86_400.0 / long, rel=0.01)
+    # one that is idle for an hour ends as much as one of the long run, less one batch
+    for hour in found["idle_hours"]:
         most = 3600.0 * hour["idle"] / long
         assert 0.9 * most <= hour["per_hour"] <= 1.01 * most
-    need = fleet.fleet.need.reshape(-1, 24)
-    np.testing.assert_allclose([x["idle"] for x in hours], (need.max() - need).mean(axis=0))
 
 
 def test_a_step_that_stops_is_shorter_and_a_group_computes_its_prompt_once():
