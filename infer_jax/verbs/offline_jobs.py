@@ -18,16 +18,16 @@ from infer_jax.compiling import SOME, once
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Serving
 from infer_jax.estimators.serving.price import PassLaw, RankedLaw, experts_time, own_time, pass_time
-from infer_jax.fleets import fewest
+from infer_jax.fleets import ServiceLimits, steps_of
 from infer_jax.physics.scheduling.kinds import ServerLimits
 from infer_jax.physics.scheduling.offline import Lengths, course, offline, rollouts
 from infer_jax.planning import Layout, layouts
 from infer_jax.planning.layout import machine
+from infer_jax.results.problems import refuse
+from infer_jax.servers.instance import ReplayedInstance, Sizes, pass_watts, server_of
 from infer_jax.specs.lengths import lognormal
-from infer_jax.verbs.fleet_replica import FleetOptions, fleet_conditions
+from infer_jax.verbs.fleet_replica import find_replica, steps_of_traffic
 from infer_jax.verbs.inputs import Setup
-from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.replay_server import ReplayedInstance, Sizes, pass_watts, server_of
 from infer_jax.verbs.texts import Tokens
 
 # probabilities between which requests are of one length: ever finer towards the longest outputs
@@ -210,19 +210,20 @@ class IdleHours(NamedTuple):
 
 
 def idle_hours(
-    plan: OfflinePlan, model: Serving, traffic: Traffic, asked: FleetOptions, paid: float | None
+    plan: OfflinePlan, name: str, traffic: Traffic, limits: ServiceLimits, paid: float | None
 ) -> IdleHours:
     """Offline requests on the ``paid`` replicas that an online fleet does not need, by period.
 
-    A replica is needed where fewer break the limits (``fewest``). One that is idle for T seconds
-    ends (T - loss) requests of the long run, the loss being that of filling and draining its batch.
+    A replica is needed where fewer break the limits at some time of a period. One that is idle for
+    T seconds ends as many as in T - loss of the long run: its batch is filled and drained.
 
     Raises:
         InputError: limits that no replica keeps, or fewer paid replicas than the traffic needs.
     """
-    given, steps, period = fleet_conditions(plan.setup, model, plan.layout, traffic, asked)
-    rates = given.rates.reshape(-1, steps)
-    need = np.asarray(fewest(rates, given.replica, given.life, given.limits))
+    online = find_replica(plan.setup, name, plan.layout, traffic, limits).replica
+    period = float(traffic.period)
+    rates = np.reshape(steps_of_traffic(traffic, 0)[0], (-1, steps_of(period)))
+    need = np.maximum(np.ceil(rates.max(axis=1) / float(online.rate_within(limits))), 1.0)
     if paid is not None and paid < need.max():
         raise refuse("replicas", paid, f"at least the {need.max():g} of the busiest period")
     paid = float(need.max()) if paid is None else paid

@@ -10,11 +10,13 @@ import numpy as np
 
 from infer_jax.arrivals import read_traffic
 from infer_jax.estimators import Trust
+from infer_jax.fleets import ServiceLimits
 from infer_jax.planning import Layout
 from infer_jax.results import Column, Notes, Result, Row, Rows, Section, option
 from infer_jax.results.numbers import count, digits, quantity, scaled_format
+from infer_jax.results.problems import refuse
+from infer_jax.servers.instance import Sizes
 from infer_jax.verbs import inputs
-from infer_jax.verbs.fleet_replica import FleetOptions
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.offline_jobs import (
     IdleHours,
@@ -24,8 +26,6 @@ from infer_jax.verbs.offline_jobs import (
     job_lengths,
     offline_plans,
 )
-from infer_jax.verbs.problems import refuse
-from infer_jax.verbs.replay_server import Sizes
 from infer_jax.verbs.texts import Tokens
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -65,8 +65,7 @@ IDLE = (
 class JobOptions(NamedTuple):
     """What is asked of a job; see the options of ``offline``.
 
-    ``sizes``: sequences, tokens of a pass, share of the memory; ``limits``: seconds of TTFT and
-    TPOT of an online fleet.
+    ``sizes``: sequences, tokens of a pass, share of the memory; ``limits`` of an online fleet.
     """
 
     prompts: float
@@ -79,7 +78,7 @@ class JobOptions(NamedTuple):
     group: float
     stop_at: float | None
     traffic: str | os.PathLike[str] | None
-    limits: tuple[float, float | None]
+    limits: ServiceLimits
 
 
 class PlannedJob(NamedTuple):
@@ -138,9 +137,8 @@ def offline_result(
     if asked.stop_at is not None:
         step = best.job(requests, replicas, asked.stop_at)
     if asked.traffic is not None:
-        limits = FleetOptions(*asked.limits, 0.99, 0.0, None, None, 0.0, 1.0, 1.0, 0.0, 0)
         found = read_traffic(asked.traffic)
-        idle = idle_hours(best, model, found, limits, asked.replicas)
+        idle = idle_hours(best, name, found, asked.limits, asked.replicas)
     trust = inputs.trust(name, model, best.setup)
     return OfflineResult(asked, jobs, trust, step, idle)
 
