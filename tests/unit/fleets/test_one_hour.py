@@ -83,9 +83,10 @@ def test_an_hour_of_ragpulse_needs_the_replicas_and_dollars_of_a_slip_of_paper()
     within = float(replica.rate_within(limits))
     assert within == pytest.approx(each, rel=0.01)
     assert mixes(np.array([within]), np.array([3.6]), np.array([99.0]), rate)[-1] == replicas
-    numbers = (jnp.asarray(x) for x in (15.0, float(replicas), 1.0, 0.301))
+    step, first, pue, grid = (jnp.asarray(x) for x in (15.0, float(replicas), 1.0, 0.301))
     plan = Schedule.of(replicas=jnp.full(240, float(replicas)))
-    found = outcome(2, 240, plan, Conditions(replica, life, limits, steps, *numbers))
+    given = Conditions(replica, life, limits, steps, step, first, pue, grid)
+    found = outcome(2, 240, plan, given)
     assert float(found.cost.usd) == pytest.approx(24.0 * dollars)  # of a day
     own = rate / replicas
     good = 1.0 - own / 5.0 * math.exp(-(5.0 - own) * 0.9)
