@@ -1,12 +1,22 @@
 """``ij.fleet``: replicas hour by hour under traffic, what autoscalers cost, and what breaks."""
 
+import dataclasses
 from typing import Annotated
 
 from infer_jax import verbs
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import SHARE, Number, Option, Rents, above_zero, either, seconds_of
+from infer_jax.verbs.option import (
+    SHARE,
+    Number,
+    Option,
+    Rents,
+    above_zero,
+    count,
+    either,
+    seconds_of,
+)
 
 USUAL_TTFT, START, UNLIMITED = 2.0, 120.0, 1e6  # s
 AVAILABLE = Rents(opt.GPUS, "40")
@@ -41,6 +51,7 @@ def fleet(
     reserved: Annotated[float, Option.of("SHARE", SHARE)] = 0.6,
     pue: Annotated[float, Option.of("X", Number(1.0, 10.0))] = 1.0,
     grid: Annotated[float, Option.of("KG/KWH", Number(0.0, 2.0))] = 0.301,
+    replay: Annotated[int, Option.of("N", count(0, 1000))] = 0,
     seed: Annotated[int, Option.of("N", opt.SEED)] = 0,
     out: Annotated[opt.Place | None, Option.of("FILE")] = None,
     set: opt.Changes = None,
@@ -67,16 +78,17 @@ def fleet(
         reserved: Price of a reserved replica, as a share of that on demand.
         pue: Power of the building over that of its machines.
         grid: Emissions of the electricity, CO2; the world's where not given (ACT, ISCA 2022).
-        seed: Of the surges of traffic.
+        replay: Periods of the best policy, the worst ones, that are replayed request by request.
+        seed: Of the surges of traffic, and of requests that are replayed.
         out: A picture: .png, .svg, .pdf or .html.
 
     Raises:
         InputError: a model, system or traffic that cannot be read, limits that an idle replica
-            breaks, a plan that no engine runs or that does not fit.
+            breaks, a plan that no engine runs or that does not fit, one that is not replayed.
     """
     from infer_jax.arrivals import read_traffic
     from infer_jax.fleets import ServiceLimits
-    from infer_jax.verbs import fleet_replica, inputs, pictures
+    from infer_jax.verbs import fleet_replay, fleet_replica, inputs, pictures
     from infer_jax.verbs.fleet_result import FleetResult
     from infer_jax.verbs.progress import busy
 
@@ -105,10 +117,14 @@ def fleet(
         found,
         max_replicas,
     )
+    servers = [fleet_replay.replayed_server(x, name, found) for x in replicas if replay]
     with busy("running every policy"):
         policies = list(fleet.policies())
     trust = inputs.trust(name, inputs.serving(name, setups[0]), setups[0])
     result = FleetResult(setups[0], name, trust, found, replicas, fleet, policies, reserved)
+    if replay:
+        rows = fleet_replay.replay_worst(servers, found, fleet, result.best, replay, seed)
+        result = dataclasses.replace(result, replays=rows)
     if out is not None:
         result.draw(out)
     return result

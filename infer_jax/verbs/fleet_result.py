@@ -1,7 +1,7 @@
 """The answer of ``fleet``: replicas by hour, every policy beside the bound, and what breaks."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, percent, scaled_format
 from infer_jax.results.numbers import digits, quantity
 from infer_jax.verbs.fleet_policies import DAY, HOUR, Fleet, Policy, why_broken
+from infer_jax.verbs.fleet_replay import REPLAYED
 from infer_jax.verbs.fleet_replica import FleetReplica
 from infer_jax.verbs.pictures import EstimatorResult, caption
 
@@ -75,6 +76,7 @@ class FleetResult(EstimatorResult):
     fleet: Fleet
     policies: list[Policy]
     reserved: float
+    replays: list[Row] = field(default_factory=list)  # of periods of the best policy
     rows_key = "policies"
 
     @cached_property
@@ -128,6 +130,10 @@ class FleetResult(EstimatorResult):
         if broken := list(self._broken()):
             yield Rows("breaks", broken, BROKEN)
         yield from self._over_time()
+        if self.replays:
+            rows = [{"at": self._time(int(str(x["period"]))), **x} for x in self.replays]
+            yield Rows("replays", rows, REPLAYED)
+            yield self._confirmed()
         yield ""
         others = [f"{self._words(self._reserve(x)[0])} at {100 * x:.0f} %" for x in PRICES
                   if x != self.reserved]  # fmt: skip
@@ -292,6 +298,16 @@ class FleetResult(EstimatorResult):
         ]
         return (*TIMES, *pools, HOURS[-1])
 
+    def _confirmed(self) -> str:
+        """How many of the replayed periods keep the limits, in a sentence."""
+        wanted = float(self.fleet.given.limits.goodput)
+        kept = sum(float(str(x["goodput"])) >= wanted for x in self.replays)
+        periods = quantity(len(self.replays), "period")
+        return (
+            f"Of the worst {periods} of {self.best.name}, replayed request by request, {kept} keep "
+            f"the limits for {100 * wanted:.4g} % of the requests."
+        )
+
     def _notes(self) -> list[str]:
         given = self.fleet.given
         delay, away = float(given.life.start_delay), float(given.life.departures)
@@ -310,6 +326,13 @@ class FleetResult(EstimatorResult):
         if away:
             share = 100 * float(given.life.serving)
             notes.append(f"Replicas are lost {away:g} times an hour: {share:.3g} % of them serve.")
+        if self.replays:
+            notes.append(
+                "Replayed: requests drawn at the rates of the worst periods of the best policy and "
+                "half an hour before, by the engine's scheduler in copies that come and go; a "
+                "router sends each to the copy with the fewest. There every request has its own "
+                "TPOT, by the law all of a step have the mean."
+            )
         return [*notes, *(note for x in self.replicas for note in x.setup.notes)]
 
     def _figure(self) -> Figure:

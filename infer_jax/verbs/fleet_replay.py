@@ -1,0 +1,85 @@
+"""The worst periods of a fleet's best policy, replayed request by request beside the law."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from infer_jax.arrivals import Traffic
+from infer_jax.fleets.confirmation import ReplayedRequests, replay_course
+from infer_jax.results import Column, Row, percent, scaled_format
+from infer_jax.results.problems import refuse
+from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of
+from infer_jax.verbs import inputs
+from infer_jax.verbs.fleet_policies import Fleet, Policy
+from infer_jax.verbs.fleet_replica import FleetReplica
+from infer_jax.verbs.plan_replay import UNSUPPORTED
+from infer_jax.verbs.progress import busy
+
+WARM = 1800.0  # s before a period from which on it is replayed, for copies start empty
+REPLAYED = (
+    Column("replayed", "", "at"),
+    Column("requests", "", "requests", "{:,}".format),
+    Column("TTFT", "ms, law", "law_ttft_s", scaled_format(1e3)),
+    Column("", "replay", "ttft_s", scaled_format(1e3)),
+    Column("mean TPOT", "ms, law", "law_tpot_s", scaled_format(1e3)),
+    Column("", "replay", "tpot_s", scaled_format(1e3)),
+    Column("good", "%, law", "law_goodput", percent),
+    Column("", "replay", "goodput", percent),
+)
+
+
+def replayed_server(replica: FleetReplica, name: str, traffic: Traffic) -> ReplayedInstance:
+    """A replica as it is replayed.
+
+    Raises:
+        InputError: a layout whose instances are not replayed, or no room for a cache.
+    """
+    setup, layout = replica.setup, replica.layout
+    for field, what in UNSUPPORTED:
+        if getattr(layout, field) > 1:
+            raise refuse("replay", str(layout), f"without {what}: they are not replayed")
+    serving, arch = inputs.serving(name, setup), setup.model.architecture
+    tokens = sum(float(np.asarray(traffic.lengths[x])) for x in ("isl", "osl"))
+    degrees = {"tp": layout.tp, "ep": layout.ep}
+    return server_of(serving, arch, setup.hardware, degrees, Sizes(), tokens)
+
+
+def replay_worst(
+    servers: Sequence[ReplayedInstance], traffic: Traffic, fleet: Fleet, policy: Policy,
+    count: int, seed: int,
+) -> list[Row]:  # fmt: skip
+    """The ``count`` periods with the fewest good requests, of these the longest TTFT first.
+
+    ``servers``: one of each pool, which gets the requests that it has by the law.
+    """
+    found, limits = policy.outcome, fleet.given.limits
+    order = np.lexsort((-np.asarray(found.ttft), np.asarray(found.shares)))[:count]
+    seconds, steps = float(fleet.given.seconds), fleet.steps
+    rates = np.stack([np.asarray(x.rate) for x in policy.courses])
+    tpots = np.stack([np.asarray(pool.replica.at(x.in_flight).tpot)
+                      for pool, x in zip(fleet.pools, policy.courses, strict=True)])  # fmt: skip
+    rows = list[Row]()
+    for at in order.tolist():
+        own = slice(at * steps, (at + 1) * steps)
+        before = max(own.start - round(WARM / seconds), 0)
+        part = slice(before, own.stop)
+        with busy("replaying the worst periods"):
+            every = [
+                replay_course(server, traffic, course, seconds, part, (seed, i))
+                for i, (server, course) in enumerate(zip(servers, policy.courses, strict=True))
+            ]
+        both = ReplayedRequests(*(np.concatenate(x) for x in zip(*every, strict=True)))
+        here = both.between((own.start - before) * seconds, np.inf)
+        if not len(here.ttft):
+            continue
+        rows.append({
+            "period": at,
+            "requests": len(here.ttft),
+            "law_ttft_s": found.ttft[at],
+            "ttft_s": here.ttft_within(float(limits.goodput)),
+            "law_tpot_s": np.average(tpots[:, own], weights=rates[:, own]),
+            "tpot_s": here.tpot.mean(),
+            "law_goodput": found.shares[at],
+            "goodput": here.share_good(limits),
+        })  # fmt: skip
+    return rows
