@@ -13,7 +13,7 @@ PERIOD = Number(1.0, 7 * 86400.0, what="seconds")
 
 @verb
 def traffic(
-    trace: Annotated[opt.Place, Option.of("TRACE|TOML", by_place=True)],
+    trace: Annotated[opt.Place, Option.of("TRACE|TOML|FOLDER", by_place=True)],
     *,
     period: Annotated[float, Option.of("SECONDS", PERIOD)] = 3600.0,
     draw: Annotated[opt.Place | None, Option.of("FILE")] = None,
@@ -30,7 +30,7 @@ def traffic(
     kilobytes: rates of periods, quantiles of lengths, how they depend on each other.
 
     Args:
-        trace: Requests as recorded, or a description of them, .toml.
+        trace: Requests as recorded, a description of them, .toml, or a folder of ServeGen.
         period: Seconds of a period that has a rate of its own.
         draw: Write a trace that is drawn from the description, .csv.
         model: Replay a model on the first requests of either trace, too, and compare TTFT.

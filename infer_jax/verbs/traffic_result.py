@@ -11,8 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from infer_jax.arrivals import LEVELS, Likeness, Traffic, compare_traces, draw
-from infer_jax.arrivals.description import describe, rate_errors, read_traffic
+from infer_jax.arrivals.description import (
+    describe,
+    rate_errors,
+    read_traffic,
+    traffic_of_clients,
+)
 from infer_jax.catalog.files import write_text
+from infer_jax.catalog.servegen import Clients, read_clients
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.catalog.traffic_file import write_description
 from infer_jax.plots.rendering import FigureResult
@@ -47,11 +53,16 @@ class TrafficResult(FigureResult):
     trace: Trace | None
     drawn: Trace
     likeness: tuple[Likeness, ...] = ()
+    clients: Clients | None = None
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], period: float, seed: int) -> "TrafficResult":
         """A trace that is described, or a description, and a trace drawn from it."""
         file = Path(path).name
+        if Path(path).is_dir():
+            clients = read_clients(path)
+            traffic = traffic_of_clients(clients, period)
+            return cls(file, traffic, None, draw(traffic, seed), (), clients)
         if Path(path).suffix == ".toml":
             traffic = read_traffic(path)
             return cls(file, traffic, None, draw(traffic, seed))
@@ -107,6 +118,7 @@ class TrafficResult(FigureResult):
         """Rates, bursts, lengths, sessions; then the drawn trace beside the real one."""
         traffic, trace, rates = self.traffic, self.trace, self.traffic.rates
         count = "" if trace is None else f"{len(trace):,} requests, "
+        count = count if self.clients is None else f"{self.clients.count:,} clients, "
         mean, peak, period = float(rates.mean()), float(rates.max()), float(traffic.period)
         start = float(traffic.start)
         yield (
@@ -116,6 +128,8 @@ class TrafficResult(FigureResult):
         yield {"requests": None if trace is None else len(trace)}
         if trace is not None:
             yield {"damaged_rows": trace.damaged, "unanswered": trace.dropped}
+        if self.clients is not None:
+            yield {"clients": self.clients.count, "damaged_rows": self.clients.damaged}
         yield {"period_s": period, "mean_rate_per_s": mean, "peak_rate_per_s": peak}
         names = ("variability", "surge", "sojourn", "dependence", "reuse")
         yield {x + "_s" * (x == "sojourn"): float(getattr(traffic, x)) for x in names}
@@ -168,6 +182,8 @@ class TrafficResult(FigureResult):
         notes, trace, sessions = list[str](), self.trace, self.traffic.sessions
         if trace is not None and trace.damaged:
             notes.append(f"{trace.damaged:,} damaged rows were left out.")
+        if self.clients is not None and self.clients.damaged:
+            notes.append(f"{self.clients.damaged:,} damaged rows and windows were left out.")
         if trace is not None and trace.dropped:
             notes.append(f"{trace.dropped:,} requests without an answer were left out.")
         if sessions is not None:
