@@ -11,6 +11,8 @@ BLOCK = 512  # tokens a hashed block of Mooncake's traces
 class Form(NamedTuple):
     """Columns of a format and the unit of its times in seconds; 0: a date and a time of day.
 
+    ``arrival`` is empty where requests are there at the start.
+
     ``session``: the column of a conversation's number; ``block``: tokens of a hashed block.
     """
 
@@ -32,6 +34,8 @@ FORMS = (
     Form("mooncake", "timestamp", "input_length", "output_length", 1e-3, "session_id"),
     # github.com/alibaba-edu/qwen-bailian-usagetraces-anon: a turn names the one before it
     Form("bailian", "timestamp", "input_length", "output_length", 1.0, "chat_id", 16),
+    # github.com/alibaba/ServeGen, data/offline/README.md: one batch task each, without times
+    Form("servegen offline", "", "input_length", "output_length", 1.0),
     Form("vidur", "arrived_at", "num_prefill_tokens", "num_decode_tokens", 1.0),
     Form("llmservingsim", "arrival_time_ns", "input_toks", "output_toks", 1e-9),
     Form("llmservingsim run", "arrival_time", "input_toks", "output_toks", 1.0),
@@ -55,9 +59,15 @@ def form_of(file: str, columns: Mapping[str, object]) -> Form:
     Raises:
         InputError: none has any of them, or the nearest one lacks a column.
     """
-    form = max(FORMS, key=lambda x: sum(name in columns for name in (*x[1:4], x.session)))
-    missing = [name for name in form[1:4] if name not in columns]
-    if len(missing) == 3:
+
+    def lacks(form: Form) -> list[str]:
+        return [name for name in form[1:4] if name and name not in columns]
+
+    form = max(
+        FORMS, key=lambda x: (sum(name in columns for name in (*x[1:4], x.session)), -len(lacks(x)))
+    )
+    missing = lacks(form)
+    if len(missing) == sum(map(bool, form[1:4])):
         raise InputError(file, "columns", ", ".join(map(str, columns)), FORMATS)
     if missing:
         allowed = f"the columns {', '.join(form[1:4])} ({form.source})"

@@ -248,7 +248,7 @@ def _of_rows(file: str, rows: list[Cells], skip_damaged: bool) -> Trace:
     return Trace(
         file=file,
         source=form.source,
-        arrivals=arrivals - arrivals[0],
+        arrivals=arrivals - arrivals[0] if form.arrival else np.zeros(0),
         isl=isl,
         osl=osl,
         hashes=tuple(request.hashes for request in answered) if any(hashed) else (),
@@ -270,7 +270,7 @@ def _table(
     error names its line.
     """
     names = [name for name in form[1:4] if name] + [x for x in (form.session,) if x in header]
-    table = read_table(text, names, form.second)
+    table = read_table(text, names, form.second) if form.arrival else None
     if table is None:
         return None
     answered = table.output > 0.0
@@ -348,6 +348,8 @@ def _measured(requests: list[Request], arrivals: np.ndarray) -> dict[str, np.nda
 
 def _arrival(cells: Cells, form: Form) -> float:
     """Seconds since an origin common to the trace."""
+    if not form.arrival:
+        return 0.0
     if form.second:
         value = cells.number(form.arrival, form.second)
         if value is None:

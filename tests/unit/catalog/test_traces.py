@@ -200,3 +200,16 @@ def test_loads_that_cannot_be(tmp_path):
     assert float(timeless.workload(batch=2).batch) == 2.0
     with pytest.raises(InputError, match="arrival times"):
         timeless.workload()
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.csv"])
+def test_a_batch_task_of_servegen_has_lengths_and_no_times(tmp_path, name):
+    """Two requests of data/offline/trace_d.jsonl, as published."""
+    rows = [{"request_id": 0, "type": "text", "input_length": 61, "output_length": 2370},
+            {"request_id": 1, "type": "text", "input_length": 54, "output_length": 2031}]  # fmt: skip
+    lines = [",".join(rows[0]), *(",".join(map(str, x.values())) for x in rows)]
+    text = "\n".join(map(json.dumps, rows) if name.endswith("l") else lines)
+    (tmp_path / name).write_text(text + "\n")
+    trace = read_trace(tmp_path / name)
+    assert trace.isl.tolist() == [61, 54] and trace.osl.tolist() == [2370, 2031]
+    assert not len(trace.arrivals) and trace.source == "servegen offline"
