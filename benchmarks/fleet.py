@@ -30,8 +30,9 @@ def conditions(days: float) -> Conditions:
     steps = int(days * DAY / STEP)
     rates = 20.0 - 15.0 * np.cos(2.0 * np.pi * np.arange(steps) * STEP / DAY)
     life, limits = Lifecycle.of(start_delay=120.0), ServiceLimits.of(ttft=5.0)
-    numbers = (jnp.asarray(x) for x in (rates, STEP, 10.0, 1.0, 0.3))
-    return Conditions(exponential_replica(), life, limits, *numbers)
+    numbers = dict(rates=rates, seconds=STEP, first=10.0, pue=1.0, grid=0.3)
+    arrays = {name: jnp.asarray(x) for name, x in numbers.items()}
+    return Conditions(exponential_replica(), life, limits, **arrays)
 
 
 def seconds(work: Callable[[], Any]) -> float:
