@@ -66,7 +66,8 @@ class Pool(NamedTuple):
 class Scaling(NamedTuple):
     """Replicas that are always there, by pool, and the pool that autoscalers scale above them.
 
-    It is number ``at``, and has at most ``most`` replicas; ``given``: its conditions.
+    It is number ``at``, -1 where no two pools serve all that comes, and has at most ``most``
+    replicas; ``given``: its conditions.
     """
 
     base: np.ndarray
@@ -244,7 +245,7 @@ class Fleet:
             assert replicas is not None
             detail = self.in_words(replicas[0]) if name == "static" else words
             yield self.run_schedule(name, detail, self.in_time(replicas))
-        for kind in AUTOSCALERS:
+        for kind in AUTOSCALERS if self.scaling.at >= 0 else ():
             best, usual = self.tune(kind), kind.published
             for parameter in dict.fromkeys((usual, best)):
                 if parameter is not None:

@@ -117,12 +117,11 @@ class FleetResult(EstimatorResult):
         if several:
             yield Rows("pools", rows, POOLS)
             base, at, *_ = fleet.scaling
-            above = f", above {fleet.in_words(base)} that are always there" * bool(base.any())
+            above = f" above {fleet.in_words(base)} that are always there" * bool(base.any())
+            scales = f"Autoscalers scale {fleet.pools[at].name}{above}"
+            scales = "No two of them serve all that comes: no autoscaler" if at < 0 else scales
             yield ""
-            yield (
-                f"Without it: the rent of the bound, over that with all. Autoscalers scale "
-                f"{fleet.pools[at].name}{above}."
-            )
+            yield f"Without it: the rent of the bound, over that with all. {scales}."
         mark = self.policies.index(self.best)
         yield Rows("policies", [self._row(x) for x in self.policies], POLICIES, mark=mark)
         yield ""

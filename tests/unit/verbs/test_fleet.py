@@ -1,5 +1,6 @@
 """The verb ``fleet``: bad input in a sentence, and policies of a replica in closed form."""
 
+import dataclasses
 from typing import Any, cast
 
 import jax.numpy as jnp
@@ -110,6 +111,18 @@ def test_an_autoscaler_stands_above_the_base_of_another_pool_and_who_pays_off_is
     rent = 24.0 * float((fleet.prices @ bound.replicas).mean())
     assert rent <= float(bound.outcome.cost.usd) < 1.1 * rent  # replicas that leave are paid
     assert len(told["reserved_replicas"]) == 2 and "TP1 l40s" in str(found)
+
+
+def test_without_two_pools_that_serve_all_no_autoscaler_is_compared(day):
+    """Three pools of a replica each: schedules have all three in the busiest hour."""
+    fleet, _ = day
+    few = [fleet.pools[0]._replace(name=x, most=1.0) for x in "abc"]
+    rates = fleet.given.rates * (2.5 * fleet.serves[0] / np.max(fleet.given.rates))
+    three = dataclasses.replace(fleet, given=fleet.given._replace(rates=rates), pools=tuple(few))
+    policies = list(three.policies())
+    assert [x.name for x in policies] == ["perfect autoscaler", "static", "schedule"]
+    assert policies[1].detail == "1 x a + 1 x b + 1 x c"
+    assert all(float(np.min(x.outcome.shares)) >= 0.95 for x in policies)
 
 
 def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monkeypatch):
