@@ -86,9 +86,13 @@ def fleet(
         InputError: a model, system or traffic that cannot be read, limits that an idle replica
             breaks, a plan that no engine runs or that does not fit, one that is not replayed.
     """
+    import jax.numpy as jnp
+    import numpy as np
+
     from infer_jax.arrivals import read_traffic
-    from infer_jax.fleets import ServiceLimits
+    from infer_jax.fleets import Conditions, Lifecycle, ServiceLimits
     from infer_jax.verbs import fleet_replay, fleet_replica, inputs, pictures
+    from infer_jax.verbs.fleet_policies import Fleet
     from infer_jax.verbs.fleet_result import FleetResult
     from infer_jax.verbs.progress import busy
 
@@ -106,22 +110,23 @@ def fleet(
     times = {name: seconds_of(x) for name, x in (("ttft", ttft), ("tpot", tpot)) if x is not None}
     limits = ServiceLimits.of(**{"ttft": USUAL_TTFT, "tpot": UNLIMITED, **times}, goodput=goodput)
     found = read_traffic(traffic, period)
+    life = Lifecycle.of(start_delay=either(seconds_of(start_delay), START), departures=departures)
+    gpus = inputs.rents_of(available, systems, "available")
     every = fleet_replica.steps_of_traffic(found, seed)
-    plans = fleet_replica.plans_of(setups, layout, {"tp": tp, "pp": pp, "ep": ep})
-    replicas = [fleet_replica.find_replica(x, name, plan, found, limits) for x, plan in plans]
-    fleet = fleet_replica.fleet_of(
-        replicas,
-        (either(seconds_of(start_delay), START), load_bandwidth, departures),
-        inputs.rents_of(available, systems, "available"),
-        (limits, *every, pue, grid),
-        found,
-        max_replicas,
-    )
+    replicas = [
+        fleet_replica.find_replica(one, name, plan, found, limits, life, load_bandwidth,
+                                   gpus.get(one.system.name, np.inf))
+        for one, plan in fleet_replica.plans_of(setups, layout, {"tp": tp, "pp": pp, "ep": ep})
+    ]  # fmt: skip
+    one, pue_, grid_ = (jnp.asarray(x) for x in (1.0, pue, grid))
+    given = Conditions(replicas[0].replica, replicas[0].life, limits, *every, one, pue_, grid_)
+    numbers = np.asarray(found.rates), float(found.period)
+    fleet = Fleet(given, tuple(replicas), *numbers, max_replicas)
     servers = [fleet_replay.replayed_server(x, name, found) for x in replicas if replay]
     with busy("running every policy"):
         policies = list(fleet.policies())
     trust = inputs.trust(name, inputs.serving(name, setups[0]), setups[0])
-    result = FleetResult(setups[0], name, trust, found, replicas, fleet, policies, reserved)
+    result = FleetResult(setups[0], name, trust, found, fleet, policies, reserved)
     if replay:
         rows = fleet_replay.replay_worst(servers, found, fleet, result.best, replay, seed)
         result = dataclasses.replace(result, replays=rows)

@@ -19,7 +19,6 @@ from infer_jax.fleets import (
     Lifecycle,
     Outcome,
     Predictive,
-    Replica,
     Schedule,
     base_and_burst,
     by_hour,
@@ -33,6 +32,7 @@ from infer_jax.fleets import (
 from infer_jax.results.numbers import quantity
 from infer_jax.results.problems import refuse
 from infer_jax.typed_jax import trees
+from infer_jax.verbs.fleet_replica import FleetReplica
 
 R = TypeVar("R")
 LANES = 96  # parameters of an autoscaler that are tried
@@ -52,15 +52,6 @@ class Policy(NamedTuple):
     def replicas(self) -> np.ndarray:
         """Replicas by pool and step."""
         return np.stack([np.asarray(x.wanted) for x in self.courses])
-
-
-class Pool(NamedTuple):
-    """Replicas of one plan on one system, of which there are ``most``."""
-
-    name: str
-    replica: Replica
-    life: Lifecycle
-    most: float = np.inf
 
 
 class Scaling(NamedTuple):
@@ -114,7 +105,7 @@ class Fleet:
     """
 
     given: Conditions
-    pools: tuple[Pool, ...]
+    pools: tuple[FleetReplica, ...]
     rates: np.ndarray
     period: float
     most: float | None = None

@@ -11,7 +11,6 @@ from infer_jax.arrivals import Traffic
 from infer_jax.compiling import SOME, once
 from infer_jax.estimators.serving import Deployment, ServerEstimate, shape
 from infer_jax.fleets import (
-    Conditions,
     Lifecycle,
     Replica,
     ServiceLimits,
@@ -20,6 +19,7 @@ from infer_jax.fleets import (
     surges,
     tabulate,
 )
+from infer_jax.fleets.fluid import HOUR
 from infer_jax.fleets.replica import POINTS
 from infer_jax.planning import Layout, Requirements
 from infer_jax.planning.instances import PlannedServer, degrees, instance_estimates
@@ -27,7 +27,6 @@ from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import inputs
-from infer_jax.verbs.fleet_policies import HOUR, Fleet, Pool
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import LayoutOptions, check_split
@@ -38,16 +37,13 @@ MOST_STEPS = 1_000_000  # half a year in steps of 15 s
 
 
 class FleetReplica(NamedTuple):
-    """A replica of a fleet: its layout, its table, the bytes of its weights, and its GPUs.
-
-    ``found``: whether the layout is the cheapest plan's.
-    """
+    """The replicas of a plan in a fleet, of which there are ``most``; ``found``: by ``plan``."""
 
     setup: Setup
     layout: Layout
     replica: Replica
-    weights: float
-    chips: float
+    life: Lifecycle
+    most: float
     found: bool
 
     @property
@@ -94,45 +90,20 @@ def plans_of(
     return [(setup, pool.layout if pool else None) for setup, pool in every]
 
 
-def fleet_of(
-    replicas: Sequence[FleetReplica], start: tuple[float, float | None, float],
-    available: Mapping[str, float], given: tuple[ServiceLimits, Array, Array, float, float],
-    traffic: Traffic, most: float | None,
-) -> Fleet:  # fmt: skip
-    """The question about pools of such replicas.
-
-    ``start``: seconds until a replica serves, GB/s of the link that its weights come over,
-    departures an hour; ``available``: GPUs of systems; ``given``: limits, requests/s and seconds
-    of steps, PUE and kg of CO2 for a kWh; ``most``: replicas of an autoscaler.
-
-    Raises:
-        InputError: fewer GPUs than a replica has.
-    """
-    limits, rates, seconds, pue, grid = given
-    delay, bandwidth, departures = start
-    pools = list[Pool]()
-    for one in replicas:
-        link = 0.0 if bandwidth is None else one.weights / (GIGA * bandwidth)
-        life = Lifecycle.of(start_delay=delay + link, departures=departures)
-        gpus = available.get(one.setup.system.name, np.inf)
-        if gpus < one.chips:
-            raise refuse("available", gpus, f"at least the {one.chips:g} GPUs of {one.name}")
-        pools.append(Pool(one.name, one.replica, life, float(np.floor(gpus / one.chips))))
-    one, pue, grid = (jnp.asarray(x) for x in (1.0, pue, grid))
-    first = pools[0]
-    conditions = Conditions(first.replica, first.life, limits, rates, seconds, one, pue, grid)
-    return Fleet(conditions, tuple(pools), np.asarray(traffic.rates), float(traffic.period), most)
-
-
 def find_replica(
-    setup: Setup, name: str, layout: Layout | None, traffic: Traffic, limits: ServiceLimits
-) -> FleetReplica:
+    setup: Setup, name: str, layout: Layout | None, traffic: Traffic, limits: ServiceLimits,
+    life: Lifecycle | None = None, bandwidth: float | None = None, gpus: float = np.inf,
+) -> FleetReplica:  # fmt: skip
     """The replica of a layout; of the cheapest plan for the busiest period where None is given.
 
+    ``bandwidth`` of the link that its weights come over, GB/s, adds to the start of its ``life``;
+    ``gpus``: those that there are.
+
     Raises:
-        InputError: a replica that has no memory for a request, or breaks the limits while it is
-            idle.
+        InputError: a replica that has no memory for a request or needs more GPUs, or breaks the
+            limits while it is idle.
     """
+    life = life or Lifecycle.of()
     found, busiest = layout is None, float(np.max(traffic.rates))
     inputs.check_context(setup.model, traffic.workload(busiest))
     serving, arch = inputs.serving(name, setup), setup.model.architecture
@@ -161,9 +132,12 @@ def find_replica(
         if least > (limit := float(getattr(limits, field))):
             allowed = f"above {1e3 * least:.4g}ms, the {words} of an idle replica"
             raise refuse(field, f"{1e3 * limit:.4g}ms", allowed)
-    chips = float(answers[0].chips[0])
-    weights = float(answers[0].memory["weights"][0]) * chips
-    return FleetReplica(setup, layout, replica, weights, chips, found)
+    if gpus < layout.chips:
+        raise refuse("available", gpus, f"at least the {layout.chips:g} GPUs of {layout}")
+    if bandwidth is not None:
+        weights = float(answers[0].memory["weights"][0]) * layout.chips
+        life = life.with_(start_delay=life.start_delay + weights / (GIGA * bandwidth))
+    return FleetReplica(setup, layout, replica, life, float(np.floor(gpus / layout.chips)), found)
 
 
 def _cheapest(

@@ -17,7 +17,6 @@ from infer_jax.results import Column, Notes, Row, Rows, Section, percent, scaled
 from infer_jax.results.numbers import digits, quantity
 from infer_jax.verbs.fleet_policies import DAY, HOUR, Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED
-from infer_jax.verbs.fleet_replica import FleetReplica
 from infer_jax.verbs.pictures import EstimatorResult, caption
 
 MOST_ROWS = 48  # periods that are printed one by one
@@ -72,7 +71,6 @@ class FleetResult(EstimatorResult):
     """Replicas over the periods of traffic under every policy, the bound first."""
 
     traffic: Traffic
-    replicas: list[FleetReplica]
     fleet: Fleet
     policies: list[Policy]
     reserved: float
@@ -93,7 +91,7 @@ class FleetResult(EstimatorResult):
     def sections(self) -> Iterator[Section]:
         """The answer in a sentence, every policy, what breaks, hours, and what to reserve."""
         fleet, rows = self.fleet, self._pools()
-        given, several, first = fleet.given, len(rows) > 1, self.replicas[0]
+        given, several, first = fleet.given, len(rows) > 1, self.fleet.pools[0]
         count, share = self._reserve(self.reserved)
         yield self._headline()
         if not several:
@@ -146,7 +144,7 @@ class FleetResult(EstimatorResult):
     @property
     def _systems(self) -> str:
         """The names of the systems."""
-        return " and ".join(dict.fromkeys(x.setup.system.name for x in self.replicas))
+        return " and ".join(dict.fromkeys(x.setup.system.name for x in self.fleet.pools))
 
     def _headline(self) -> str:
         fleet, limits = self.fleet, self.fleet.given.limits
@@ -332,7 +330,7 @@ class FleetResult(EstimatorResult):
                 "router sends each to the copy with the fewest. There every request has its own "
                 "TPOT, by the law all of a step have the mean."
             )
-        return [*notes, *(note for x in self.replicas for note in x.setup.notes)]
+        return [*notes, *(note for x in self.fleet.pools for note in x.setup.notes)]
 
     def _figure(self) -> Figure:
         """Rates, replicas, TTFT and dollars of every policy over time."""
@@ -357,6 +355,6 @@ class FleetResult(EstimatorResult):
             usd_per_hour=float(fleet.prices[0]),
             best=self.best.name,
             title=f"{self.setup.model.name} on {self._systems}: replicas and what they cost",
-            caption=caption([x.setup for x in self.replicas], self.traffic.workload(1.0),
+            caption=caption([x.setup for x in self.fleet.pools], self.traffic.workload(1.0),
                             self.estimator, self._answer()),
         )  # fmt: skip

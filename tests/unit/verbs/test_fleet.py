@@ -1,7 +1,7 @@
 """The verb ``fleet``: bad input in a sentence, and policies of a replica in closed form."""
 
 import dataclasses
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +9,9 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.errors import InputError
-from infer_jax.fleets import Conditions, Lifecycle, ServiceLimits, ramp
+from infer_jax.fleets import Conditions, Lifecycle, Replica, ServiceLimits, ramp
 from infer_jax.verbs import fleet_policies
-from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, Pool, why_broken
+from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, why_broken
 from tests.unit.fleets.toys import exponential_replica
 
 TRAFFIC = """
@@ -61,6 +61,15 @@ def test_bad_input_is_refused_in_one_sentence(case, traffic):
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
+class Toys(NamedTuple):
+    """A pool of toy replicas: what is read of ``FleetReplica``."""
+
+    name: str
+    replica: Replica
+    life: Lifecycle
+    most: float = np.inf
+
+
 @pytest.fixture(scope="module")
 def day():
     """Six hours in periods of ten minutes, up to 12 requests/s, for replicas of M/M/4."""
@@ -69,7 +78,7 @@ def day():
     one = jnp.asarray(1.0)
     given = Conditions(exponential_replica(), Lifecycle.of(), limits, ramp(jnp.asarray(rates), 40),
                        15.0 * one, one, one, 0.3 * one)  # fmt: skip
-    fleet = Fleet(given, (Pool("", given.replica, given.life),), rates, 600.0)
+    fleet = Fleet(given, cast(Any, (Toys("", given.replica, given.life),)), rates, 600.0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(fleet_policies, "LANES", 8)
         return fleet, list(fleet.policies())
@@ -116,9 +125,11 @@ def test_an_autoscaler_stands_above_the_base_of_another_pool_and_who_pays_off_is
 def test_without_two_pools_that_serve_all_no_autoscaler_is_compared(day):
     """Three pools of a replica each: schedules have all three in the busiest hour."""
     fleet, _ = day
-    few = [fleet.pools[0]._replace(name=x, most=1.0) for x in "abc"]
+    few = [Toys(x, fleet.given.replica, fleet.given.life, 1.0) for x in "abc"]
     rates = fleet.given.rates * (2.5 * fleet.serves[0] / np.max(fleet.given.rates))
-    three = dataclasses.replace(fleet, given=fleet.given._replace(rates=rates), pools=tuple(few))
+    three = dataclasses.replace(
+        fleet, given=fleet.given._replace(rates=rates), pools=cast(Any, tuple(few))
+    )
     policies = list(three.policies())
     assert [x.name for x in policies] == ["perfect autoscaler", "static", "schedule"]
     assert policies[1].detail == "1 x a + 1 x b + 1 x c"
