@@ -205,8 +205,9 @@ def test_loads_that_cannot_be(tmp_path):
 @pytest.mark.parametrize("name", ["d.jsonl", "d.csv"])
 def test_a_batch_task_of_servegen_has_lengths_and_no_times(tmp_path, name):
     """Two requests of data/offline/trace_d.jsonl, as published."""
-    rows = [{"request_id": 0, "type": "text", "input_length": 61, "output_length": 2370},
-            {"request_id": 1, "type": "text", "input_length": 54, "output_length": 2031}]  # fmt: skip
+    names = ("request_id", "type", "input_length", "output_length")
+    cells = ((0, "text", 61, 2370), (1, "text", 54, 2031))
+    rows = [dict(zip(names, x, strict=True)) for x in cells]
     lines = [",".join(rows[0]), *(",".join(map(str, x.values())) for x in rows)]
     text = "\n".join(map(json.dumps, rows) if name.endswith("l") else lines)
     (tmp_path / name).write_text(text + "\n")
