@@ -29,6 +29,10 @@ class Sessions(Spec):
     news: Float[np.ndarray, " q"] = number(
         "tokens that a turn adds to what was said, at LEVELS", unit="tokens", kind="count", low=1.0
     )
+    branches: Array = number(
+        "requests that a turn forks once it is answered, in the mean; they share all that was said",
+        kind="count", default=0.0,
+    )  # fmt: skip
 
 
 @spec

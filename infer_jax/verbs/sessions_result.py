@@ -68,18 +68,19 @@ def read_tiers(texts: Sequence[str]) -> list[Tier]:
 
 
 def turns_of(traffic: Traffic, rate: Array | float) -> Turns:
-    """Conversations whose turns come to one replica ``rate`` times a second."""
+    """Conversations whose turns and branches come to one replica ``rate`` times a second."""
     sessions = traffic.sessions
     assert sessions is not None
     levels, gaps = jnp.asarray(LEVELS), jnp.asarray(sessions.gaps)
     widths = np.diff(LEVELS)
     news = float(widths @ (np.asarray(sessions.news)[1:] + np.asarray(sessions.news)[:-1]) / 2)
     mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])  # pyright: ignore
-    count = jnp.asarray(sessions.turns)
-    # the first prompt that makes the mean of all prompts what it is
-    first = jnp.maximum(mean - (count - 1.0) * (news + output), 1.0)
-    rate = jnp.asarray(rate) / count
-    return Turns(rate, count, first, jnp.asarray(news), jnp.asarray(output), levels, gaps)
+    count, branches = jnp.asarray(sessions.turns), jnp.asarray(sessions.branches)
+    # the first prompt that makes the mean of all prompts what it is: a branch is a turn longer
+    longer = count - 1.0 + branches / (1.0 + branches)
+    first = jnp.maximum(mean - longer * (news + output), 1.0)
+    rate, news, output = (jnp.asarray(x) for x in (rate / (count * (1.0 + branches)), news, output))
+    return Turns(rate, count, first, news, output, levels, gaps, branches)
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,11 +97,13 @@ class SessionsResult(Result):
     def sections(self) -> Iterator[Section]:
         """The conversations, then a row for every tier."""
         facts, link = self.facts, self.facts["break_even_link_gb_per_s"]
+        count = facts["branches"]
+        forks = f", each of which forks {count:.3g} branches" if count else ""
         yield (
             f"{self.setup.model.name} on {self.layout} {self.setup.system.name}: "
             f"{facts['request_rate_per_s']:.3g} requests/s of sessions of {facts['turns']:.3g} "
-            f"turns; a turn that returns finds {facts['returning_tokens']:,.0f} tokens, if they "
-            f"are kept, or computes them in {facts['compute_ms']:.3g} ms."
+            f"turns{forks}; a turn that returns finds {facts['returning_tokens']:,.0f} tokens, if "
+            f"they are kept, or computes them in {facts['compute_ms']:.3g} ms."
         )
         yield self.trust.says
         yield facts
@@ -138,6 +141,7 @@ def sessions_result(
     alone = _, latency, most = served(0.0, rate)
     turns = turns_of(traffic, rate)
     count, context = float(turns.count), returning_context(turns)
+    each = 1.0 + float(turns.branches)  # requests of a turn
     token_bytes, seconds, room = once(_replica, *parts, context, turns.news)
     # what runs has its part of the cache
     mean = jnp.asarray(traffic.lengths["isl"]) + turns.output / 2.0  # pyright: ignore
@@ -150,8 +154,8 @@ def sessions_result(
         if i > 1:
             rent += tiers[i - 2].price
             fetch = float(context * token_bytes) / tiers[i - 2].bandwidth
-            waits += float(hits.turns[i - 1] * turns.again) * fetch
-        dollars = rent / 3600.0 / capacity * count
+            waits += float(hits.turns[i - 1] * turns.again) / each * fetch
+        dollars = rent / 3600.0 / capacity * count * each
         row = {
             "tier": name,
             "stays_s": float(hits.stays[i - 1]) if i else 0.0,
@@ -168,6 +172,7 @@ def sessions_result(
     facts = {
         "request_rate_per_s": rate,
         "turns": count,
+        "branches": each - 1.0,
         "returning_tokens": float(context),
         "compute_ms": 1e3 * float(seconds),
         "break_even_link_gb_per_s": float(break_even_bandwidth(token_bytes, context, seconds))

@@ -45,6 +45,23 @@ def test_dollars_are_rents_over_what_is_served(agents):
     assert agents.rows()[2]["fetch_ms"] == pytest.approx(1e3 * fetched, rel=1e-3)
 
 
+def test_branches_share_what_was_said_and_fill_the_cache(tmp_path, agents):
+    text = ASKED["traffic"].read_text()
+    (tmp_path / "branches.toml").write_text(text.replace("turns = 20", "turns = 20\nbranches = 2"))
+    asked = ASKED | {"traffic": tmp_path / "branches.toml", "request_rate": 0.75}
+    forked = ij.sessions("llama-3.1-8b", "h100_sxm", **asked)
+    assert "each of which forks 2" in str(forked) and forked.to_dict()["branches"] == 2.0
+    device, alone = forked.rows()[1], agents.rows()[1]
+    # at so many requests/s a third of the turns come, which the device keeps for longer; two of
+    # three requests find all that was said whatever it keeps
+    assert device["stays_s"] > alone["stays_s"]
+    assert device["computed_percent"] < 100.0 / 3.0
+    # a session has three times the requests
+    rent = float(ij.load_system("h100_sxm").hardware.price)
+    dollars = rent / 3600.0 / device["capacity_per_s"] * 60.0
+    assert device["usd_per_session"] == pytest.approx(dollars, rel=2e-3)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

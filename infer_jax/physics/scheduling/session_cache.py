@@ -19,7 +19,9 @@ from infer_jax.physics.root import crossing
 class Turns(NamedTuple):
     """Conversations of one kind. The turns of one are geometric in number.
 
-    ``gaps``: seconds from a turn to the next, at the probabilities ``levels``, from 0 to 1.
+    ``gaps``: seconds from a turn to the next, at the probabilities ``levels``, from 0 to 1;
+    ``branches``: requests that a turn forks once it is answered, in the mean: subagents, parallel
+    tools. Each begins with all that was said, adds ``news``, and is never continued.
     """
 
     rate: Array  # conversations that begin a second, 1/s
@@ -29,6 +31,7 @@ class Turns(NamedTuple):
     output: Array  # tokens of an answer
     levels: Float[Array, " q"]
     gaps: Float[Array, " q"]
+    branches: Array | float = 0.0
 
     @property
     def again(self) -> Array:
@@ -47,9 +50,15 @@ class Turns(NamedTuple):
         )
 
     @property
+    def forked(self) -> Array:
+        """Tokens that branches leave beyond what they share, which nobody uses again, 1/s."""
+        return self.rate * self.count * self.branches * (self.news + self.output)
+
+    @property
     def prompts(self) -> Array:
-        """Prompt tokens of all turns, 1/s: what the turn before left, and what is new."""
-        return self.rate * (self.first + (self.count - 1.0) * self.news) + self.again * self.left
+        """Prompt tokens of all requests, 1/s: what the turn before left, and what is new."""
+        new = self.first + (self.count * (1.0 + self.branches) - 1.0) * self.news
+        return self.rate * new + (self.again + self.branches) * self.left
 
     def within(self, time: Array) -> Array:
         """Share of gaps within a time (s); the logarithm of a gap is linear in it."""
@@ -73,7 +82,10 @@ class Turns(NamedTuple):
 
 
 class TierHits(NamedTuple):
-    """Of each tier in order: how long a context stays in it and those before, and what it finds."""
+    """Of each tier in order: how long a context stays in it and those before, and what it finds.
+
+    Branches find what they share on the device, the first tier: it has just been computed.
+    """
 
     stays: Float[Array, " k"]  # s after the last turn
     turns: Float[Array, " k"]  # share of the turns that follow another
@@ -83,9 +95,9 @@ class TierHits(NamedTuple):
 def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
     """What the turns of conversations find in tiers of ``room`` tokens each, in order.
 
-    T_k solves left (q E min(gap, T) + (1 - q) T) = room_1 + ... + room_k: left tokens a second, of
-    which a share q is used again. A turn finds its context in tier k if its gap is between
-    T_(k - 1) and T_k.
+    T_k solves left (q E min(gap, T) + (1 - q) T) + forked T = room_1 + ... + room_k: left tokens a
+    second, of which a share q is used again, and those of branches, of which none are. A turn finds
+    its context in tier k if its gap is between T_(k - 1) and T_k.
 
     >>> from jax import numpy as jnp
     >>> some = Turns(*map(jnp.asarray, (0.1, 2.0, 100.0, 50.0, 50.0)), jnp.array([0.0, 1.0]),
@@ -97,9 +109,10 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
 
     def characteristic_time(tokens: Array) -> Array:
         seconds = tokens / turns.left  # in which turns leave as many tokens
+        lost = 1.0 / turns.count + turns.forked / turns.left
 
         def surplus(time: Array) -> Array:
-            return turns.again * turns.waited(time) + time / turns.count - seconds
+            return turns.again * turns.waited(time) + lost * time - seconds
 
         # there what nobody uses again fills the room alone
         most = turns.gaps[-1] + turns.count * seconds
@@ -107,7 +120,8 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
 
     stays = jax.vmap(characteristic_time)(jnp.cumsum(room))
     shares = jnp.diff(jax.vmap(turns.within)(stays), prepend=0.0)
-    return TierHits(stays, shares, turns.again * turns.left * shares)
+    tokens = (turns.again * turns.left * shares).at[0].add(turns.branches * turns.left)
+    return TierHits(stays, shares, tokens)
 
 
 def returning_context(turns: Turns) -> Array:

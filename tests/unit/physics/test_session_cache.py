@@ -20,10 +20,10 @@ from infer_jax.physics.scheduling.session_cache import (
 LEVELS = jnp.linspace(0.0, 1.0, 11)
 
 
-def turns(rate=0.5, count=4.0, gaps=(5.0, 600.0)):
+def turns(rate=0.5, count=4.0, gaps=(5.0, 600.0), branches=0.0):
     times = jnp.geomspace(gaps[0], gaps[1], len(LEVELS))
     numbers = (jnp.asarray(x) for x in (rate, count, 1000.0, 200.0, 300.0))
-    return Turns(*numbers, levels=LEVELS, gaps=times)  # pyright: ignore[reportCallIssue]
+    return Turns(*numbers, LEVELS, times, jnp.asarray(branches))  # pyright: ignore[reportCallIssue]
 
 
 def simulated(kind, rooms, seed=0, sessions=6000):
@@ -35,9 +35,11 @@ def simulated(kind, rooms, seed=0, sessions=6000):
         gaps = np.exp(np.interp(random.random(count - 1), kind.levels, np.log(kind.gaps)))
         for k, time in enumerate(begins + np.concatenate([[0.0], np.cumsum(gaps)])):
             events.append((time, number, 1300.0 + 500.0 * k, k > 0))
+            for i in range(int(kind.branches)):  # what they add, which nobody uses again
+                events.append((time + 1e-6 * (i + 1), (number, k, i), 500.0, False))
     kept, found, returning = OrderedDict(), np.zeros(len(rooms)), 0
     warm = events[len(events) // 5][0]
-    for time, number, size, follows in sorted(events):
+    for time, number, size, follows in sorted(events, key=lambda x: x[0]):
         if follows and time > warm:
             returning += 1
             if number in kept:
@@ -56,9 +58,11 @@ def simulated(kind, rooms, seed=0, sessions=6000):
     return found / returning
 
 
-@pytest.mark.parametrize("rooms", [(1.5e5, 1.5e5), (4e4, 3e5)])
-def test_turns_find_what_a_simulation_of_the_tiers_finds(rooms):
-    kind = turns()
+@pytest.mark.parametrize(
+    ("rooms", "branches"), [((1.5e5, 1.5e5), 0.0), ((4e4, 3e5), 0.0), ((1.5e5, 1.5e5), 3.0)]
+)
+def test_turns_find_what_a_simulation_of_the_tiers_finds(rooms, branches):
+    kind = turns(branches=branches)
     law = tier_hits(kind, jnp.array(rooms)).turns
     np.testing.assert_allclose(law, simulated(kind, rooms, sessions=2500), atol=0.03)
 
@@ -97,6 +101,23 @@ def test_by_hand():
     assert float(break_even_bandwidth(*map(jnp.asarray, (1e5, 1e3, 0.05)))) == pytest.approx(2e9)
     gap = break_even_gap(*map(jnp.asarray, (0.01, 1e3, 1e5, 1e-12)))
     assert float(gap) == pytest.approx(100.0)
+
+
+@pytest.mark.usefixtures("x64")
+def test_branches_by_hand():
+    """As above, and every turn forks 3 requests that add 200 + 300 tokens to all that was said."""
+    kind = turns(2.0, 2.0, (100.0, 100.0), branches=3.0)
+    assert float(kind.left) == 7200.0 and float(returning_context(kind)) == 1800.0
+    # 2 x 2 turns a second x 3 branches of 500 tokens
+    assert float(kind.forked) == 6000.0
+    # new are 2 x 1,000, of 2 turns and 12 branches 200 each; 12 branches begin with 1,800
+    assert float(kind.prompts) == 2000.0 + 14 * 200.0 + 3600.0 + 12 * 1800.0
+    # kept for 50 s nothing returns, and branches find what they share
+    hits = tier_hits(kind, jnp.array([13_200.0 * 50]))
+    assert float(hits.stays[0]) == pytest.approx(50.0)
+    assert float(hits.turns[0]) == 0.0 and float(hits.tokens[0]) == pytest.approx(12 * 1800.0)
+    slope = jax.grad(lambda b: tier_hits(kind._replace(branches=b), jnp.array([1e5])).stays[0])(0.0)
+    assert float(slope) == pytest.approx(-1e5 / 7200.0 * 2000.0 / 7200.0, rel=1e-6)
 
 
 @pytest.mark.usefixtures("x64")
