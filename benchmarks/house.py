@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_523,
-    "lines of code of the package": 41_941,
-    "lines of the package": 72_950,
+    "lines of code of the front": 10_528,
+    "lines of code of the package": 41_957,
+    "lines of the package": 72_974,
     "files of the package": 500,
     "lines of experiments": 11_294,
-    "lines of tests": 33_157,
+    "lines of tests": 33_196,
     "functions and classes with bare names": 9,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
