@@ -170,18 +170,21 @@ class OfflineResult(Result):
     @property
     def output(self) -> float:
         """Output tokens of all requests."""
+        return self.requests * self._mean("output")
+
+    def _mean(self, column: str) -> float:
+        """Mean tokens of a request."""
         lengths = self.jobs[0].plan.lengths
-        return self.requests * float(lengths.mean(lengths.output))
+        return float(np.average(getattr(lengths, column), weights=lengths.weight))
 
     def sections(self) -> Iterator[Section]:
         """The answer in sentences, plans, the tail, and what else was asked."""
         best = self.jobs[0]
-        lengths = best.plan.lengths
         setup, seconds = best.plan.setup, best.makespan
         yield (
             f"{setup.model.name}: {quantity(self.requests, 'request')} of "
-            f"{float(lengths.mean(lengths.prompt)):,.4g} tokens in and "
-            f"{float(lengths.mean(lengths.output)):,.4g} out in the mean, all there at the start."
+            f"{self._mean('prompt'):,.4g} tokens in and {self._mean('output'):,.4g} out in the "
+            "mean, all there at the start."
         )
         yield self.trust.says
         yield (
