@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_528,
-    "lines of code of the package": 41_957,
-    "lines of the package": 72_974,
+    "lines of code of the front": 10_529,
+    "lines of code of the package": 41_958,
+    "lines of the package": 72_977,
     "files of the package": 500,
     "lines of experiments": 11_294,
     "lines of tests": 33_196,
