@@ -66,6 +66,8 @@ def traffic_of(random: np.random.Generator, hours: int = HOURS, period: float = 
 
 def day(seed: int, hours: int = HOURS, period: float = HOUR) -> Hours:
     """One day by law and by replay."""
+    import jax.numpy as jnp
+
     from infer_jax.fleets import ServiceLimits
     from infer_jax.fleets.confirmation import replay_course
     from infer_jax.planning import Layout
@@ -91,20 +93,22 @@ def day(seed: int, hours: int = HOURS, period: float = HOUR) -> Hours:
         found = next(x for x in fleet.policies() if x.name == policy)
     else:
         kind = next(x for x in AUTOSCALERS if x.name == policy)
-        held = float(one.replica.at_rate(np.asarray(carries)).in_flight)
+        held = float(one.replica.at_rate(jnp.asarray(carries)).in_flight)
         parameter = 0.5 * held if policy == "Kubernetes HPA" else random.uniform(1.2, 1.6)
         found = fleet.run_autoscaler(policy, "", fleet.made(kind, parameter))
     course, seconds = found.courses[0], float(fleet.given.seconds)
     server = replayed_server(one, name, traffic)
-    replays = []
+    replays, count = list[np.ndarray](), 0
     for other in (0, 1):
         run = replay_course(server, traffic, course, seconds, slice(None), (seed, other))
+        count = len(run.ttft)
         each = (run.between(i * period, (i + 1) * period) for i in range(1, hours))
         replays.append(np.array([x.ttft_within(0.99) for x in each]))
     share = np.asarray(course.rate) / np.asarray(course.ready) / carries
     load = share.reshape(hours, -1).max(axis=1)[1:]
-    words = f"{model}, {policy}, {len(run.ttft):,} requests"
-    return Hours(np.asarray(found.outcome.ttft)[1:], *replays, 2.0, load, words)
+    words = f"{model}, {policy}, {count:,} requests"
+    law, (first, second) = np.asarray(found.outcome.ttft)[1:], replays
+    return Hours(law, first, second, float(limits.ttft), load, words)
 
 
 def figures_of(days: list[Hours]) -> dict[str, Any]:
