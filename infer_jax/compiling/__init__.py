@@ -4,6 +4,7 @@ from infer_jax.compiling.programs import (
     MANY as MANY,
     QUICK as QUICK,
     SOME as SOME,
+    full as full,
     host_device as host_device,
     in_same_precision as in_same_precision,
     of_gradients as of_gradients,

@@ -40,6 +40,11 @@ def quick(platform: str) -> Options | None:
     return accepted_options(QUICK) if platform == "cpu" else None
 
 
+def full(platform: str) -> Options | None:
+    """``FULL`` on a CPU."""
+    return accepted_options(FULL) if platform == "cpu" else None
+
+
 def wide(platform: str) -> Options | None:
     """For programs over many points, on a CPU: the widest vectors there are.
 

@@ -5,11 +5,15 @@ together; the loop goes on with the event that comes first, of any copy, or the 
 changes one copy in a turn.
 """
 
+from collections.abc import Callable
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from infer_jax.compiling import full
 from infer_jax.errors import InputError
 from infer_jax.replays.cluster import Cluster, Planned, ServerGroup
 from infer_jax.replays.decode_run import StepTime, decode_run, steps_until
@@ -60,7 +64,11 @@ def replay_copies(
     return group.replay(copies, width, turns)
 
 
-_copies_program = jax.jit(replay_copies, static_argnames=("copies", "router", "width", "turns"))
+@cache
+def _copies_program(platform: str) -> Callable[..., RoutedLog]:
+    """Compiled fully, whatever the environment says: it runs for long."""
+    static = ("copies", "router", "width", "turns")
+    return jax.jit(replay_copies, static_argnames=static, compiler_options=full(platform))
 
 
 def serve_copies(
@@ -97,7 +105,8 @@ def serve_copies(
                 "serve_copies", "windows", f"none open at {at}", "one at every request"
             )
     how = {"copies": int(copies), "router": router}
-    return serve_by(_copies_program, step, rules, requests, concurrency, begins, windows, **how)
+    program = _copies_program(jax.default_backend())
+    return serve_by(program, step, rules, requests, concurrency, begins, windows, **how)
 
 
 class CopyGroup(ServerGroup):

@@ -78,7 +78,8 @@ def fleet(
         reserved: Price of a reserved replica, as a share of that on demand.
         pue: Power of the building over that of its machines.
         grid: Emissions of the electricity, CO2; the world's where not given (ACT, ISCA 2022).
-        replay: Periods of the best policy, the worst ones, that are replayed request by request.
+        replay: Periods of the best policy, the worst ones, that are replayed request by request;
+            while they break a limit, those of the next one.
         seed: Of the surges of traffic, and of requests that are replayed.
         out: A picture: .png, .svg, .pdf or .html.
 
@@ -124,12 +125,12 @@ def fleet(
     fleet = Fleet(given, tuple(replicas), *numbers, max_replicas)
     servers = [fleet_replay.replayed_server(x, name, found) for x in replicas if replay]
     with busy("running every policy"):
-        policies = list(fleet.policies())
+        policies = [*fleet.policies(), *fleet.schedules(*(fleet_replay.MARGINS if replay else ()))]
     trust = inputs.trust(name, inputs.serving(name, setups[0]), setups[0])
     result = FleetResult(setups[0], name, trust, found, fleet, policies, reserved)
     if replay:
-        rows = fleet_replay.replay_worst(servers, found, fleet, result.best, replay, seed)
-        result = dataclasses.replace(result, replays=rows)
+        done = fleet_replay.confirm(servers, found, fleet, policies[1:], replay, seed)
+        result = dataclasses.replace(result, replays=done)
     if out is not None:
         result.draw(out)
     return result

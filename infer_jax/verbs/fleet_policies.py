@@ -228,20 +228,26 @@ class Fleet:
     def policies(self) -> Iterator[Policy]:
         """Every policy, the bound first."""
         yield self.run_schedule("perfect autoscaler", "", self.bound, IDEAL)
-        count, words = self.cycle
-        busiest = np.full_like(self.peaks, self.peaks.max())
-        hourly = np.asarray(by_hour(jnp.asarray(self.peaks), count))
-        for name, rates in (("static", busiest), ("schedule", hourly)):
-            replicas = self.cheapest(rates)
-            assert replicas is not None
-            detail = self.in_words(replicas[0]) if name == "static" else words
-            yield self.run_schedule(name, detail, self.in_time(replicas))
+        busiest = self.cheapest(np.full_like(self.peaks, self.peaks.max()))
+        assert busiest is not None
+        yield self.run_schedule("static", self.in_words(busiest[0]), self.in_time(busiest))
+        yield from self.schedules(0.0)
         for kind in AUTOSCALERS if self.scaling.at >= 0 else ():
             best, usual = self.tune(kind), kind.published
             for parameter in dict.fromkeys((usual, best)):
                 if parameter is not None:
                     words = kind.parameter.format(parameter) + " (default)" * (parameter == usual)
                     yield self.run_autoscaler(kind.name, words, self.made(kind, parameter))
+
+    def schedules(self, *margins: float) -> Iterator[Policy]:
+        """Schedules for so much more traffic, 0.1 for a tenth, where there are the replicas."""
+        count, words = self.cycle
+        hourly = np.asarray(by_hour(jnp.asarray(self.peaks), count))
+        for margin in margins:
+            replicas = self.cheapest(hourly * (1.0 + margin))
+            if replicas is not None:
+                more = f", for {100 * margin:g} % more" * (margin > 0.0)
+                yield self.run_schedule("schedule", words + more, self.in_time(replicas))
 
     def run_autoscaler(self, name: str, detail: str, policy: Autoscaler) -> Policy:
         """An autoscaler above the base."""
@@ -255,6 +261,11 @@ class Fleet:
             return quantity(replicas[0], "replica")
         counts = zip(replicas, self.pools, strict=True)
         return " + ".join(f"{n:g} x {x.name}" for n, x in counts if n)
+
+    def rank(self, policy: Policy) -> tuple[float, float]:
+        """Good requests of the worst period, up to the share that is wanted, then cheapness."""
+        share, wanted = float(np.min(policy.outcome.shares)), float(self.given.limits.goodput)
+        return min(share, wanted), -float(policy.outcome.cost.usd)
 
     def made(self, kind: Tuned, parameter: float) -> Autoscaler:
         """An autoscaler that has at most as many replicas as are allowed."""

@@ -1,6 +1,7 @@
-"""The worst periods of a fleet's best policy, replayed request by request beside the law."""
+"""The worst periods of a fleet's policies, replayed request by request beside the law."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from infer_jax.verbs.plan_replay import UNSUPPORTED
 from infer_jax.verbs.progress import busy
 
 WARM = 1800.0  # s before a period from which on it is replayed, for copies start empty
+MARGINS = (0.1, 0.25)  # traffic that schedules are made for beside, where they are replayed
 REPLAYED = (
     Column("replayed", "", "at"),
     Column("requests", "", "requests", "{:,}".format),
@@ -25,7 +27,21 @@ REPLAYED = (
     Column("", "replay", "tpot_s", scaled_format(1e3)),
     Column("good", "%, law", "law_goodput", percent),
     Column("", "replay", "goodput", percent),
+    Column("each", "%", "goodput_of_each", percent, spare=True),
 )
+
+
+class Replayed(NamedTuple):
+    """A policy and its worst periods, and in how many of these a replay keeps the limits."""
+
+    policy: Policy
+    rows: list[Row]
+    kept: int
+
+    @property
+    def keeps(self) -> bool:
+        """Whether all of them keep the limits."""
+        return self.kept == len(self.rows)
 
 
 def replayed_server(replica: FleetReplica, name: str, traffic: Traffic) -> ReplayedInstance:
@@ -44,10 +60,27 @@ def replayed_server(replica: FleetReplica, name: str, traffic: Traffic) -> Repla
     return server_of(serving, arch, setup.hardware, degrees, Sizes(), tokens)
 
 
+def confirm(
+    servers: Sequence[ReplayedInstance], traffic: Traffic, fleet: Fleet,
+    policies: Sequence[Policy], count: int, seed: int,
+) -> list[Replayed]:  # fmt: skip
+    """Policies that keep the limits by the law, the cheapest first, until a replay keeps them, too.
+
+    Where none keeps them by the law, the nearest.
+    """
+    order = sorted(policies, key=fleet.rank, reverse=True)
+    best = fleet.rank(order[0])[0]
+    done = list[Replayed]()
+    for policy in order:
+        if fleet.rank(policy)[0] == best and not (done and done[-1].keeps):
+            done.append(replay_worst(servers, traffic, fleet, policy, count, seed))
+    return done
+
+
 def replay_worst(
     servers: Sequence[ReplayedInstance], traffic: Traffic, fleet: Fleet, policy: Policy,
     count: int, seed: int,
-) -> list[Row]:  # fmt: skip
+) -> Replayed:  # fmt: skip
     """The ``count`` periods with the fewest good requests, of these the longest TTFT first.
 
     ``servers``: one of each pool, which gets the requests that it has by the law.
@@ -73,6 +106,8 @@ def replay_worst(
         if not len(here.ttft):
             continue
         rows.append({
+            "policy": policy.name,
+            "detail": policy.detail,
             "period": at,
             "requests": len(here.ttft),
             "law_ttft_s": found.ttft[at],
@@ -80,6 +115,8 @@ def replay_worst(
             "law_tpot_s": np.average(tpots[:, own], weights=rates[:, own]),
             "tpot_s": here.tpot.mean(),
             "law_goodput": found.shares[at],
-            "goodput": here.share_good(limits),
+            "goodput": here.share_good(limits, seconds),
+            "goodput_of_each": here.share_each_good(limits),
         })  # fmt: skip
-    return rows
+    kept = [float(str(x["goodput"])) >= float(limits.goodput) for x in rows]
+    return Replayed(policy, rows, sum(kept))

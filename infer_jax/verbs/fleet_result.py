@@ -16,7 +16,7 @@ from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, percent, scaled_format
 from infer_jax.results.numbers import digits, quantity
 from infer_jax.verbs.fleet_policies import DAY, HOUR, Fleet, Policy, why_broken
-from infer_jax.verbs.fleet_replay import REPLAYED
+from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.pictures import EstimatorResult, caption
 
 MOST_ROWS = 48  # periods that are printed one by one
@@ -74,19 +74,18 @@ class FleetResult(EstimatorResult):
     fleet: Fleet
     policies: list[Policy]
     reserved: float
-    replays: list[Row] = field(default_factory=list)  # of periods of the best policy
+    replays: list[Replayed] = field(default_factory=list)  # of the cheapest, up to one that holds
     rows_key = "policies"
 
     @cached_property
     def best(self) -> Policy:
-        """The cheapest policy that keeps the limits, without the bound; else the nearest one."""
-        return max(self.policies[1:], key=self._rank)
+        """The cheapest policy that keeps the limits, without the bound; else the nearest one.
 
-    def _rank(self, policy: Policy) -> tuple[float, float]:
-        """Good requests of the worst period, up to the share that is wanted, then cheapness."""
-        share = float(np.min(policy.outcome.shares))
-        wanted = float(self.fleet.given.limits.goodput)
-        return min(share, wanted), -float(policy.outcome.cost.usd)
+        Of those that were replayed the one that kept them in most periods.
+        """
+        if self.replays:
+            return max(self.replays, key=lambda x: x.kept).policy
+        return max(self.policies[1:], key=self.fleet.rank)
 
     def sections(self) -> Iterator[Section]:
         """The answer in a sentence, every policy, what breaks, hours, and what to reserve."""
@@ -128,9 +127,13 @@ class FleetResult(EstimatorResult):
             yield Rows("breaks", broken, BROKEN)
         yield from self._over_time()
         if self.replays:
-            rows = [{"at": self._time(int(str(x["period"]))), **x} for x in self.replays]
-            yield Rows("replays", rows, REPLAYED)
-            yield self._confirmed()
+            every = [{"at": self._time(int(str(x["period"]))), **x}
+                     for one in self.replays for x in one.rows]  # fmt: skip
+            yield Rows("replays", every)
+            names = self.best.name, self.best.detail
+            own = [x for x in every if (x["policy"], x["detail"]) == names]
+            yield Rows("", own, REPLAYED)
+            yield from ("", self._confirmed())
         yield ""
         others = [f"{self._words(self._reserve(x)[0])} at {100 * x:.0f} %" for x in PRICES
                   if x != self.reserved]  # fmt: skip
@@ -221,8 +224,12 @@ class FleetResult(EstimatorResult):
 
     def _answer(self) -> str:
         best, bound = self.best, float(self.policies[0].outcome.cost.usd)
-        share, wanted = self._rank(best)[0], float(self.fleet.given.limits.goodput)
+        share, wanted = self.fleet.rank(best)[0], float(self.fleet.given.limits.goodput)
         kept = "Cheapest that keeps the limits in every period:"
+        if self.replays:
+            kept = "Cheapest that keeps the limits in every period, and in those that are replayed:"
+            if not self.replays[-1].keeps:
+                kept = "No policy keeps the limits in the periods that are replayed; nearest is"
         if share < wanted:
             kept = f"No policy keeps the limits for {100 * wanted:.4g} % of every period's requests"
             kept += "; nearest is"
@@ -296,13 +303,15 @@ class FleetResult(EstimatorResult):
         return (*TIMES, *pools, HOURS[-1])
 
     def _confirmed(self) -> str:
-        """How many of the replayed periods keep the limits, in a sentence."""
-        wanted = float(self.fleet.given.limits.goodput)
-        kept = sum(float(str(x["goodput"])) >= wanted for x in self.replays)
-        periods = quantity(len(self.replays), "period")
+        """In how many of their worst periods policies keep the limits by replay, in a sentence."""
+        wanted = 100 * float(self.fleet.given.limits.goodput)
+        counts = "; ".join(
+            f"{x.policy.name} ({x.policy.detail}) in {x.kept} of {len(x.rows)}"
+            for x in self.replays
+        )
         return (
-            f"Of the worst {periods} of {self.best.name}, replayed request by request, {kept} keep "
-            f"the limits for {100 * wanted:.4g} % of the requests."
+            "Worst periods replayed request by request keep the limits for "
+            f"{wanted:.4g} % of the requests: {counts}."
         )
 
     def _notes(self) -> list[str]:
@@ -325,16 +334,17 @@ class FleetResult(EstimatorResult):
             notes.append(f"Replicas are lost {away:g} times an hour: {share:.3g} % of them serve.")
         if self.replays:
             notes.append(
-                "Replayed: requests drawn at the rates of the worst periods of the best policy and "
-                "half an hour before, by the engine's scheduler in copies that come and go; a "
-                "router sends each to the copy with the fewest. There every request has its own "
-                "TPOT, by the law all of a step have the mean."
+                "Replayed: requests drawn at the rates of the worst periods and half an hour "
+                "before, by the engine's scheduler in copies that come and go; a router sends each "
+                "to the copy with the fewest. Near capacity a queue grows by chance, which the law "
+                "leaves out: dearer policies are replayed until one keeps the limits. Good of "
+                "each: with the request's own TPOT in place of the mean of a step."
             )
         return [*notes, *(note for x in self.fleet.pools for note in x.setup.notes)]
 
     def _figure(self) -> Figure:
         """Rates, replicas, TTFT and dollars of every policy over time."""
-        fleet, best = self.fleet, {x.name: x for x in sorted(self.policies, key=self._rank)}
+        fleet, best = self.fleet, {x.name: x for x in sorted(self.policies, key=self.fleet.rank)}
         chosen = {x.name: best[x.name] for x in self.policies}
         usual = {x.name: self._by_period(x) for x in (self.policies[0], self.best)}
         return plot_fleet(

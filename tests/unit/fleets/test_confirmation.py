@@ -65,12 +65,14 @@ def test_one_replica_waits_as_erlang_says():
 
 
 def test_a_share_of_requests_keeps_both_limits():
-    """By hand: one of four is late, another slow."""
+    """By hand: one of four is late, another slow; it is so alone, and not with the one before."""
     ttft, tpot = np.array([1.0, 1.0, 3.0, 1.0]), np.array([0.01, 0.06, 0.01, 0.0])
     every = ReplayedRequests(np.arange(4.0), ttft, tpot)
     limits = ServiceLimits.of(ttft=2.0, tpot=0.05)
-    assert every.share_good(limits) == 0.5
-    assert every.between(2.0, 4.0).share_good(limits) == 0.5
+    assert every.share_each_good(limits) == 0.5
+    assert every.between(2.0, 4.0).share_each_good(limits) == 0.5
+    assert every.share_good(limits, 1.0) == 0.5
+    assert every.share_good(limits, 2.0) == 0.75
     assert every.ttft_within(0.5) == 1.0
 
 
