@@ -68,11 +68,11 @@ def day(seed: int, hours: int = HOURS, period: float = HOUR) -> Hours:
     """One day by law and by replay."""
     import jax.numpy as jnp
 
-    from infer_jax.fleets import ServiceLimits
+    from infer_jax.fleets import Conditions, Lifecycle, ServiceLimits
     from infer_jax.fleets.confirmation import replay_course
     from infer_jax.planning import Layout
     from infer_jax.verbs import fleet_replica, inputs
-    from infer_jax.verbs.fleet_policies import AUTOSCALERS
+    from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet
     from infer_jax.verbs.fleet_replay import replayed_server
 
     random = np.random.default_rng(seed)
@@ -81,14 +81,15 @@ def day(seed: int, hours: int = HOURS, period: float = HOUR) -> Hours:
     traffic = traffic_of(random, hours, period)
     setup = inputs.setup(model, system, None, None, None, None, None)
     limits = ServiceLimits.of(ttft=2.0, tpot=1e6, goodput=0.99)
-    one = fleet_replica.find_replica(setup, name, Layout(float(tp), 1.0, 1.0, 1.0), traffic, limits)
+    layout, life = Layout(float(tp), 1.0, 1.0, 1.0), Lifecycle.of(start_delay=120.0)
+    one = fleet_replica.find_replica(setup, name, layout, traffic, limits, life)
     carries = float(one.replica.rate_within(limits))
     rates = np.asarray(traffic.rates)
     traffic = traffic.with_(rates=rates / rates.max() * carries * random.uniform(1.3, 3.5))
     every = fleet_replica.steps_of_traffic(traffic, seed)
-    fleet = fleet_replica.fleet_of(
-        [one], (120.0, None, 0.0), {}, (limits, *every, 1.0, 0.3), traffic, None
-    )
+    first, pue, grid = (jnp.asarray(x) for x in (1.0, 1.0, 0.3))
+    given = Conditions(one.replica, one.life, limits, *every, first, pue, grid)
+    fleet = Fleet(given, (one,), np.asarray(traffic.rates), period)
     if policy in POLICIES[:2]:
         found = next(x for x in fleet.policies() if x.name == policy)
     else:
@@ -162,7 +163,10 @@ def fleets(
     period: Annotated[float, typer.Option(help="Seconds of an hour of a day.")] = HOUR,
 ) -> dict[str, Any]:
     """p99 of TTFT by hour, law beside replay."""
-    return figures_of(list(days_of(days, seed, period)))
+    found = figures_of(list(days_of(days, seed, period)))
+    for name, value in found.items():
+        print(f"{name} {value:,.4g}")
+    return found
 
 
 if __name__ == "__main__":
