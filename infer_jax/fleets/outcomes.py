@@ -18,6 +18,7 @@ from infer_jax.fleets.fluid import (
     simulate,
 )
 from infer_jax.fleets.replica import Replica, Service, ServiceLimits
+from infer_jax.replays import loops
 
 LANES = 16  # policies that are simulated at once: more do not fit into the cache of a core
 
@@ -90,9 +91,7 @@ def lanes(depth: int, steps: int, policies: Autoscaler, given: Conditions) -> tu
         _, cost, every = _run(depth, steps, policy, given)
         return cost.usd, jnp.min(jax.vmap(goodput)(every.rate, every.share))
 
-    if jax.default_backend() != "cpu":
-        return jax.vmap(one)(policies)
-    return lax.map(one, policies, batch_size=LANES)
+    return loops.lanes(one, policies, batch=LANES)
 
 
 def _run(

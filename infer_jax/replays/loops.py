@@ -99,10 +99,11 @@ def serve_by(
         turns *= 2
 
 
-def lanes(replay_lane: Callable[..., T], *arguments: object) -> T:
+def lanes(replay_lane: Callable[..., T], *arguments: object, batch: int | None = None) -> T:
     """``replay_lane`` of each lane, all arguments with a leading axis, alike in structure.
 
-    On a processor lane after lane, each in the core's own cache; on an accelerator side by side
+    On a processor lane after lane, each in the core's own cache, or ``batch`` of them at once; on
+    an accelerator side by side
     (``side_by_side`` is the faster way there).
     What ``replay_lane`` does not return (the path of a log, say) is not kept.
 
@@ -111,7 +112,7 @@ def lanes(replay_lane: Callable[..., T], *arguments: object) -> T:
     [1.0, 2.0, 3.0]
     """
     if jax.default_backend() == "cpu":
-        return lax.map(lambda lane: replay_lane(*lane), arguments)
+        return lax.map(lambda lane: replay_lane(*lane), arguments, batch_size=batch)
     return jax.vmap(replay_lane)(*arguments)
 
 

@@ -1,6 +1,5 @@
 """``ij.fleet``: replicas hour by hour under traffic, what autoscalers cost, and what breaks."""
 
-import dataclasses
 from typing import Annotated
 
 from infer_jax import verbs
@@ -18,7 +17,7 @@ from infer_jax.verbs.option import (
     seconds_of,
 )
 
-USUAL_TTFT, START, UNLIMITED = 2.0, 120.0, 1e6  # s
+START = 120.0  # s
 AVAILABLE = Rents(opt.GPUS, "40")
 GOODPUT = Number(0.5, 0.9999, what="a share of the requests")
 
@@ -91,7 +90,7 @@ def fleet(
     import numpy as np
 
     from infer_jax.arrivals import read_traffic
-    from infer_jax.fleets import Conditions, Lifecycle, ServiceLimits
+    from infer_jax.fleets import Conditions, Lifecycle
     from infer_jax.verbs import fleet_replay, fleet_replica, inputs, pictures
     from infer_jax.verbs.fleet_policies import Fleet
     from infer_jax.verbs.fleet_result import FleetResult
@@ -108,8 +107,7 @@ def fleet(
         for one in systems
     ]
     name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
-    times = {name: seconds_of(x) for name, x in (("ttft", ttft), ("tpot", tpot)) if x is not None}
-    limits = ServiceLimits.of(**{"ttft": USUAL_TTFT, "tpot": UNLIMITED, **times}, goodput=goodput)
+    limits = fleet_replica.limits_of(seconds_of(ttft), seconds_of(tpot), goodput)
     found = read_traffic(traffic, period)
     life = Lifecycle.of(start_delay=either(seconds_of(start_delay), START), departures=departures)
     gpus = inputs.rents_of(available, systems, "available")
@@ -127,10 +125,9 @@ def fleet(
     with busy("running every policy"):
         policies = [*fleet.policies(), *fleet.schedules(*(fleet_replay.MARGINS if replay else ()))]
     trust = inputs.trust(name, inputs.serving(name, setups[0]), setups[0])
-    result = FleetResult(setups[0], name, trust, found, fleet, policies, reserved)
-    if replay:
-        done = fleet_replay.confirm(servers, found, fleet, policies[1:], replay, seed)
-        result = dataclasses.replace(result, replays=done)
+    real = policies[1:]  # without the bound
+    replays = fleet_replay.confirm(servers, found, fleet, real, replay, seed) if replay else []
+    result = FleetResult(setups[0], name, trust, found, fleet, policies, reserved, replays)
     if out is not None:
         result.draw(out)
     return result

@@ -29,6 +29,7 @@ from infer_jax.fleets import (
     mixes,
     outcome,
 )
+from infer_jax.fleets.bill import DAY
 from infer_jax.results.numbers import quantity
 from infer_jax.results.problems import refuse
 from infer_jax.typed_jax import trees
@@ -36,7 +37,7 @@ from infer_jax.verbs.fleet_replica import FleetReplica
 
 R = TypeVar("R")
 LANES = 96  # parameters of an autoscaler that are tried
-HOUR, DAY, WEEK = 3600.0, 86_400.0, 7 * 86_400.0
+WEEK = 7 * DAY
 IDEAL = Lifecycle.of(start_delay=0.0)
 
 

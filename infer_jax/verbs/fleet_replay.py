@@ -72,8 +72,11 @@ def confirm(
     best = fleet.rank(order[0])[0]
     done = list[Replayed]()
     for policy in order:
-        if fleet.rank(policy)[0] == best and not (done and done[-1].keeps):
-            done.append(replay_worst(servers, traffic, fleet, policy, count, seed))
+        if fleet.rank(policy)[0] < best:
+            break
+        done.append(replay_worst(servers, traffic, fleet, policy, count, seed))
+        if done[-1].keeps:
+            break
     return done
 
 

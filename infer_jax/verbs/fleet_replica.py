@@ -21,18 +21,20 @@ from infer_jax.fleets import (
 )
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.fleets.replica import POINTS
-from infer_jax.planning import Layout, Requirements
+from infer_jax.planning import USUAL_TTFT, Layout, Requirements
 from infer_jax.planning.instances import PlannedServer, degrees, instance_estimates
 from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Setup
+from infer_jax.verbs.option import either
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import LayoutOptions, check_split
 from infer_jax.verbs.texts import unique_texts
 
 GIGA = 1e9
+UNLIMITED = 1e6  # s, of a TPOT without a limit
 MOST_STEPS = 1_000_000  # half a year in steps of 15 s
 
 
@@ -50,6 +52,12 @@ class FleetReplica(NamedTuple):
     def name(self) -> str:
         """What it runs on, in words."""
         return f"{self.layout} {self.setup.system.name}"
+
+
+def limits_of(ttft: float | None, tpot: float | None, goodput: float = 0.99) -> ServiceLimits:
+    """What a good request keeps: where not given the usual limit of TTFT, and none of TPOT."""
+    ttft, tpot = either(ttft, USUAL_TTFT), either(tpot, UNLIMITED)
+    return ServiceLimits.of(ttft=ttft, tpot=tpot, goodput=goodput)
 
 
 def steps_of_traffic(traffic: Traffic, seed: int) -> tuple[Array, Array]:

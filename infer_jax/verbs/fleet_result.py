@@ -11,11 +11,13 @@ import numpy as np
 
 from infer_jax.arrivals import Traffic
 from infer_jax.fleets import reserve
+from infer_jax.fleets.bill import DAY
+from infer_jax.fleets.fluid import HOUR
 from infer_jax.plots.fleet import plot_fleet
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, percent, scaled_format
 from infer_jax.results.numbers import digits, quantity
-from infer_jax.verbs.fleet_policies import DAY, HOUR, Fleet, Policy, why_broken
+from infer_jax.verbs.fleet_policies import Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.pictures import EstimatorResult, caption
 
@@ -84,8 +86,17 @@ class FleetResult(EstimatorResult):
         Of those that were replayed the one that kept them in most periods.
         """
         if self.replays:
-            return max(self.replays, key=lambda x: x.kept).policy
+            return self.steadiest.policy
         return max(self.policies[1:], key=self.fleet.rank)
+
+    @property
+    def steadiest(self) -> Replayed:
+        """Of the policies that were replayed the first that kept the limits in most periods."""
+        return max(self.replays, key=lambda x: x.kept)
+
+    def _replayed(self, one: Replayed) -> list[Row]:
+        """The replayed periods of a policy, and when they are."""
+        return [{"at": self._time(int(str(x["period"]))), **x} for x in one.rows]
 
     def sections(self) -> Iterator[Section]:
         """The answer in a sentence, every policy, what breaks, hours, and what to reserve."""
@@ -127,12 +138,8 @@ class FleetResult(EstimatorResult):
             yield Rows("breaks", broken, BROKEN)
         yield from self._over_time()
         if self.replays:
-            every = [{"at": self._time(int(str(x["period"]))), **x}
-                     for one in self.replays for x in one.rows]  # fmt: skip
-            yield Rows("replays", every)
-            names = self.best.name, self.best.detail
-            own = [x for x in every if (x["policy"], x["detail"]) == names]
-            yield Rows("", own, REPLAYED)
+            yield Rows("replays", [x for one in self.replays for x in self._replayed(one)])
+            yield Rows("", self._replayed(self.steadiest), REPLAYED)
             yield from ("", self._confirmed())
         yield ""
         others = [f"{self._words(self._reserve(x)[0])} at {100 * x:.0f} %" for x in PRICES

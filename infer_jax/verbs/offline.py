@@ -8,7 +8,6 @@ from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Number, Option, above_zero, count, either, seconds_of
 
-USUAL_TTFT, UNLIMITED = 2.0, 1e6  # s, of the requests of an online fleet
 STOP = Number(0.01, 1.0, what="a share of the responses in flight")
 
 
@@ -66,9 +65,9 @@ def offline(
     >>> job.rows()[0]["plan"], job.to_dict()["requests"]
     ('TP1 h100_sxm', 10000)
     """
-    from infer_jax.fleets import ServiceLimits
     from infer_jax.results import option
     from infer_jax.verbs import inputs
+    from infer_jax.verbs.fleet_replica import limits_of
     from infer_jax.verbs.offline_result import JobOptions, offline_result
     from infer_jax.verbs.requests import ISL, OSL
     from infer_jax.verbs.split import LayoutOptions
@@ -106,8 +105,6 @@ def offline(
             group=group,
             stop_at=stop_at,
             traffic=traffic,
-            limits=ServiceLimits.of(
-                ttft=either(seconds_of(ttft), USUAL_TTFT), tpot=either(seconds_of(tpot), UNLIMITED)
-            ),
+            limits=limits_of(seconds_of(ttft), seconds_of(tpot)),
         ),
     )

@@ -11,6 +11,8 @@ import numpy as np
 from infer_jax.arrivals import read_traffic
 from infer_jax.estimators import Trust
 from infer_jax.fleets import ServiceLimits
+from infer_jax.fleets.bill import DAY
+from infer_jax.fleets.fluid import HOUR
 from infer_jax.planning import Layout
 from infer_jax.results import Column, Notes, Result, Row, Rows, Section, option
 from infer_jax.results.numbers import count, digits, quantity, scaled_format
@@ -28,7 +30,6 @@ from infer_jax.verbs.offline_jobs import (
 )
 from infer_jax.verbs.texts import Tokens
 
-HOUR, DAY = 3600.0, 86_400.0
 DEADLINES = 5  # plans for which replicas are counted, the cheapest by themselves
 SHARES = (0.5, 0.9, 0.99, 0.999)  # of the requests, in the table of the tail
 PLANS = (

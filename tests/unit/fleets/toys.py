@@ -5,9 +5,11 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.fleets import Replica, Service
+from infer_jax.fleets import Replica, Service, ServiceLimits
 from infer_jax.fleets.replica import loads
 from infer_jax.physics.scheduling import LEVELS
+
+LIMITS = ServiceLimits.of(ttft=3.0, tpot=0.05, goodput=0.99)
 
 
 def erlang_c(offered: float, servers: int) -> float:
