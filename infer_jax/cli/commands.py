@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib import import_module
 from inspect import Parameter, getdoc, signature
 from types import NoneType
 from typing import Annotated, get_args
@@ -12,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from infer_jax.cli import importing
-from infer_jax.cli.table import VERBS, Verb
+from infer_jax.cli.table import VERBS, Verb, function_of
 from infer_jax.errors import InputError, MissingOptionError
 from infer_jax.results import Result
 from infer_jax.results.wording import from_command
@@ -50,9 +49,7 @@ class VerbCommand(TyperCommand):
 
 def command_of(name: str) -> Callable[..., None]:
     """The function of a command, with the signature that typer reads; it imports no JAX."""
-    row = VERBS[name]
-    module = f"cli.{row.module}" if row.module else f"verbs.{name}"
-    verb: Callable[..., Result] = getattr(import_module(f"infer_jax.{module}"), name)
+    verb: Callable[..., Result] = function_of(name)
 
     def command(*, quiet: bool, **options: object) -> None:
         with importing():  # JAX, too
@@ -72,7 +69,7 @@ def command_of(name: str) -> Callable[..., None]:
             with slides(slide):
                 RUNS.get(name, run_verb)(verb, given)
 
-    parameters = dict(_parameters(verb, row))
+    parameters = dict(_parameters(verb, VERBS[name]))
     command.__signature__ = signature(command).replace(parameters=[*parameters.values()])  # pyright: ignore
     command.__annotations__ = {name: x.annotation for name, x in parameters.items()}
     return command

@@ -15,18 +15,26 @@ from typer.core import TyperCommand, TyperGroup
 
 import infer_jax
 from infer_jax.cli import INTERRUPTED, importing
-from infer_jax.cli.table import VERBS
+from infer_jax.cli.table import VERBS, line_of
 from infer_jax.errors import InputError, printable
 
 NAME = "infer-jax: "
 LONGEST = 240  # characters of a wrong value, or of the parser's sentence, that an error repeats
 
 
+class ListedVerb(TyperCommand):
+    """A verb in the list of all, before its options are known."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Its line, whole."""
+        return line_of(self.name or "")
+
+
 class Verbs(TyperGroup):
     """The group of verbs, which reports every problem of the user in one sentence."""
 
     def __init__(self, *, commands: dict[str, Any], **settings: Any):
-        verbs = {name: TyperCommand(name, short_help=x.line) for name, x in VERBS.items()}
+        verbs = {name: ListedVerb(name) for name in VERBS}
         super().__init__(commands={**verbs, **commands}, **settings)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -40,7 +48,7 @@ class Verbs(TyperGroup):
             function = command_of(name)
         program = typer.Typer(add_completion=False, rich_markup_mode=None)
         example = f"Example: infer-jax {VERBS[name].example}".replace("-", HYPHEN)
-        program.command(name, cls=VerbCommand, help=VERBS[name].line, epilog=example)(function)
+        program.command(name, cls=VerbCommand, help=line_of(name), epilog=example)(function)
         return name, typer.main.get_command(program), rest
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:

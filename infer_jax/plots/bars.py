@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from infer_jax.estimators import Phase
+from infer_jax.estimators import Estimate, Phase
 from infer_jax.plots.style import (
     DIAMOND,
     INK,
@@ -37,6 +37,7 @@ from infer_jax.plots.style import (
 )
 from infer_jax.results.numbers import digits
 from infer_jax.results.wording import term
+from infer_jax.specs import outputs
 
 Numbers = Mapping[str, float]
 HEIGHT, GAP, ROW = 0.36, 0.72, 0.21  # inches: bar, between panels, legend
@@ -50,6 +51,7 @@ OVERLAP = "the time; pale: hidden behind others"
 OVERLAPPING = 1e-3  # terms overlap where their sum exceeds the time by this share
 FREE: Look = ("#e9e9e9", "")
 NONE: Numbers = MappingProxyType({})
+PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
 
 
 class Panel(NamedTuple):
@@ -76,13 +78,30 @@ class Panel(NamedTuple):
         return max(bar.get(name, 0.0) for bar in self.bars.values()) / (self.longest or 1.0)
 
 
-def milliseconds(passes: Mapping[str, Phase]) -> tuple[dict[str, Numbers], Numbers]:
-    """Bars of passes by their labels: terms in ms, and the time of those whose terms overlap."""
-    bars: dict[str, Numbers] = {
-        label: {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
-        for label, phase in passes.items()
-    }
-    return bars, overlapping(bars, {k: 1e3 * float(phase.time) for k, phase in passes.items()})
+def time_panels(
+    estimates: Mapping[str, Estimate],
+    marks: Mapping[str, Numbers] = MappingProxyType({}),
+    limits: Numbers = NONE,
+) -> list[Panel]:
+    """Both times of estimates by their labels, in ms, as bars of their terms.
+
+    ``marks``: what was measured, ms, by output and label; ``limits``: seconds, by output.
+    """
+    panels: list[Panel] = []
+    for output in outputs(next(iter(estimates.values()))):
+        if (stage := PASSES.get(output.name)) is not None:
+            phases: dict[str, Phase] = {k: getattr(x, stage) for k, x in estimates.items()}
+            bars: dict[str, Numbers] = {
+                label: {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
+                for label, phase in phases.items()
+            }
+            ends = overlapping(bars, {k: 1e3 * float(phase.time) for k, phase in phases.items()})
+            most = [1e3 * x for name, x in limits.items() if name == output.name]
+            lines = {f"limit, {digits(x, 4)} ms": x for x in most}
+            panels.append(
+                Panel(output.title, "ms", bars, marks.get(output.name, NONE), ends, lines)
+            )
+    return panels
 
 
 def overlapping(bars: Mapping[str, Numbers], times: Numbers) -> Numbers:

@@ -12,7 +12,7 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.plots.bars import OVERLAP as HIDDEN, Panel, milliseconds, plot_bars
+from infer_jax.plots.bars import OVERLAP as HIDDEN, PASSES, plot_bars, time_panels
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Rows, Section, Table, number, option
@@ -36,7 +36,6 @@ ERRORS = (
 )
 ABSENT, RATIO = "-", "second over first"
 SAME = 1e-3  # share of a time that is left without a word, or by which two differ so
-PASSES = {"ttft": "prefill", "tpot": "decode"}  # an output, and the pass whose terms it has
 ARRIVING = (
     "Requests that arrive by themselves are priced as if as many were kept in flight "
     "as were on average; their time to first token waits by another law."
@@ -187,7 +186,7 @@ class EstimatorsCompared(FigureResult):
         where = names if len(systems) > 1 else systems[0].system.title
         times = "each estimator sees the time go" if len(self.estimators) > 1 else "the time goes"
         title = f"{systems[0].model.name} on {where}: where {times}"
-        return plot_bars(_panels(estimates), end=HIDDEN, title=title, caption=caption)
+        return plot_bars(time_panels(estimates), end=HIDDEN, title=title, caption=caption)
 
 
 @dataclass(frozen=True, repr=False)
@@ -297,27 +296,13 @@ class RunsCompared(pictures.EstimatorResult):
         labelled = dict(zip(labels, runs, strict=True))
         times = {label: {x.name: s for x, s in _measured(r)} for label, (r, _) in labelled.items()}
         marks = {x: {k: 1e3 * t[x] for k, t in times.items() if x in t} for x in PASSES}
-        panels = _panels({label: estimate for label, (_, estimate) in labelled.items()}, marks)
+        panels = time_panels({label: estimate for label, (_, estimate) in labelled.items()}, marks)
         more = f"The first {PRINTED} of {len(self.runs)} runs." * (len(self.runs) > PRINTED)
         bars = "Bars: the predicted time by its parts."
         caption = self.caption(None, bars, more)
         name = f"{self.setup.model.name} on {self.setup.system.title}"
         title = f"{name}: predicted times beside measured ones"
         return plot_bars(panels, mark="measured", end=HIDDEN, title=title, caption=caption)
-
-
-def _panels(
-    estimates: Mapping[str, Estimate], marks: Mapping[str, Mapping[str, float]] | None = None
-) -> list[Panel]:
-    """Bars of both times of estimates by label; ``marks``: by output and label, ms."""
-    panels: list[Panel] = []
-    for output in outputs(next(iter(estimates.values()))):
-        if output.name in PASSES:
-            passes = {label: getattr(x, PASSES[output.name]) for label, x in estimates.items()}
-            bars, ends = milliseconds(passes)
-            own = {} if marks is None else marks[output.name]
-            panels.append(Panel(output.title, "ms", bars, own, ends))
-    return panels
 
 
 def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:

@@ -11,8 +11,8 @@ from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import bands
+from infer_jax.plots.bars import OVERLAP, plot_bars, time_panels
 from infer_jax.plots.style import Figure
-from infer_jax.plots.timeline import StackedTime, plot_timeline
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number, option
 from infer_jax.results.numbers import digits, quantity, size
 from infer_jax.results.parts import ANSWERS
@@ -299,7 +299,7 @@ class EstimateResult(pictures.EstimatorResult):
         return rows
 
     def _figure(self) -> Figure:
-        """Both times as timelines of their terms, in ms.
+        """Both times as bars of their terms.
 
         Raises:
             InputError: more requests arrive than are completed: there are no times.
@@ -308,25 +308,14 @@ class EstimateResult(pictures.EstimatorResult):
             capacity = float(self.estimate.decode.limits["arrivals"].capacity) * self.load.copies
             allowed = f"a rate below {digits(capacity)} for a picture of times"
             raise refuse("request_rate", f"{self.load.rate:.6g}", allowed)
-        estimate, load = self.estimate, self.load
-        passes: list[StackedTime] = []
-        times = zip(outputs(estimate), (estimate.prefill, estimate.decode), strict=False)
-        for time, phase in times:
-            limit = self.limits.get(time.name)
-            limits = {} if limit is None else {f"limit, {number(1e3 * limit)} ms": 1e3 * limit}
-            terms = {term(name): 1e3 * float(x) for name, x in phase.terms.items()}
-            passes.append(StackedTime(time.title, 1e3 * float(phase.time), terms, limits))
-        overlap = any(one.overlaps for one in passes)
-        caption = self.caption(
-            load.requests.work,
-            f"{load.batch:.6g} requests in flight in an instance.",
-            "Parts of a pass overlap: all begin at 0."
-            if overlap
-            else "A part begins where the one before it ends, the longest first.",
+        running = f"{self.load.batch:.6g} requests in flight in an instance."
+        gpus = f"{float(self.estimate.chips):g} {self.setup.system.title}"
+        return plot_bars(
+            time_panels({"": self.estimate}, limits=self.limits),
+            end=OVERLAP,
+            title=f"{self.setup.model.name} on {gpus}: where the time goes",
+            caption=self.caption(self.load.requests.work, running),
         )
-        gpus = f"{float(estimate.chips):g} {self.setup.system.title}"
-        title = f"{self.setup.model.name} on {gpus}: where the time goes"
-        return plot_timeline(passes, title=title, caption=caption)
 
 
 def _phase(phase: Phase, *, timed: bool = True) -> dict[str, object]:

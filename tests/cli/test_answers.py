@@ -4,7 +4,7 @@ import jax
 import pytest
 
 import infer_jax as ij
-from infer_jax.cli.table import VERBS
+from infer_jax.cli.table import VERBS, line_of
 from infer_jax.estimators import VARIANTS
 from infer_jax.footprint import EngineSettings, memory
 from infer_jax.physics import decoder
@@ -136,7 +136,7 @@ def test_the_tab_key_completes_verbs_and_names(words, result, monkeypatch):
 def test_no_words_are_a_question_for_help_which_has_every_verb_in_full():
     assert run().out == run("--help").out
     words = " ".join(run().out.split())
-    assert all(f"{name} {verb.line}" in words for name, verb in VERBS.items())
+    assert all(f"{name} {line_of(name)}" in words for name in VERBS)
 
 
 def test_durations():

@@ -13,7 +13,6 @@ from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, PlanSeries
 from infer_jax.plots.style import heading_and_caption, save, slides
-from infer_jax.plots.timeline import StackedTime, plot_timeline
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 
 TITLE = "a model of a long name on 16 chips of a system whose name is long, in two lines"
@@ -135,9 +134,6 @@ def slide_of(name):
     if name == "bars":
         panel = Panel("time per output token", "ms", dict.fromkeys("abcdefghijkl", terms))
         return plot_bars([panel, panel], title=TITLE, caption=CAPTION)
-    if name == "timeline":
-        times = [StackedTime(x, 25.0, terms, {"limit, 20 ms": 20.0}) for x in ("TTFT", "TPOT")]
-        return plot_timeline(times, title=TITLE, caption=CAPTION)
     if name == "tornado":
         bars = [TornadoBar(f"a number {i}", "hardware", 0.1, float(i)) for i in range(14)]
         columns = {"TPOT": bars, "TTFT": bars, "$/Mtok": bars}
@@ -153,7 +149,7 @@ def slide_of(name):
     return plot_plans(chart_of(systems, chosen=4), title=TITLE, caption=CAPTION)
 
 
-@pytest.mark.parametrize("name", ["bars", "timeline", "tornado", "path", "plans"])
+@pytest.mark.parametrize("name", ["bars", "tornado", "path", "plans"])
 def test_a_slide_has_its_size_and_nothing_is_cut_off(name, tmp_path):
     """16 : 9 at 1,600 pixels, a caption of one line, at most two bands."""
     from PIL import Image
