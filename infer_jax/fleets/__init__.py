@@ -16,6 +16,7 @@ from infer_jax.fleets.bill import (
     usd_by_step as usd_by_step,
 )
 from infer_jax.fleets.bound import (
+    Supply as Supply,
     base_and_burst as base_and_burst,
     by_hour as by_hour,
     cheapest as cheapest,

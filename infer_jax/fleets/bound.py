@@ -1,7 +1,9 @@
 """Which replicas keep the limits at least cost: the bound of any autoscaler, what schedules want.
 
-A mix has a number of replicas of each pool, whose requests/s within limits are ``each``.
+A mix has a number of replicas of each pool.
 """
+
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,26 +12,58 @@ from jax import Array, lax
 from infer_jax.physics.numerics import Smoothing, ceiling
 
 
-def mixes(each: np.ndarray, prices: np.ndarray, most: np.ndarray, rate: float) -> np.ndarray:
+class Supply(NamedTuple):
+    """The replicas that there can be, arrays over pools; ``gpus``: those of its system in all.
+
+    Those of one system cost the same each, so that of its pools the cheapest mix has fewest.
+    """
+
+    each: np.ndarray  # requests/s of a replica within limits
+    prices: np.ndarray  # USD/h of a replica
+    chips: np.ndarray  # GPUs of a replica
+    systems: np.ndarray  # names, or numbers
+    gpus: np.ndarray
+
+    def room(self, replicas: np.ndarray) -> np.ndarray:
+        """Replicas of each pool alone for which there are GPUs beside these ``replicas``."""
+        used = (self.systems[:, None] == self.systems) @ (self.chips * replicas)
+        return np.floor((self.gpus - used) / self.chips)
+
+    def without(self, pool: int) -> "Supply":
+        """The others than the pool of that number."""
+        return Supply(*(np.delete(x, pool) for x in self))
+
+
+def mixes(supply: Supply, rate: float) -> np.ndarray:
     """Mixes that serve more than any that costs no more, cheapest first: [mixes, pools].
 
-    The last is the first that serves ``rate`` requests/s, where ``most`` replicas of each pool do;
-    the first has a replica. Exact: pool by pool, every mix of those before with every number of
-    replicas, of which the best are kept (dominance, as in the knapsack problem: Kellerer, Pferschy
-    and Pisinger 2004, 3.4).
+    The last is the first that serves ``rate`` requests/s, where there are the GPUs for one; the
+    first has a replica. Exact: system by system, every mix of those before with every mix of its
+    pools, of which the best are kept (dominance, as in the knapsack problem: Kellerer, Pferschy and
+    Pisinger 2004, 3.4).
 
-    >>> mixes(np.array([3.0, 1.0]), np.array([2.0, 1.0]), np.array([9.0, 9.0]), 4.0).tolist()
+    >>> one, many = np.ones(2), np.full(2, 9.0)
+    >>> mixes(Supply(np.array([3.0, 1.0]), np.array([2.0, 1.0]), one, one, many), 4.0).tolist()
     [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
-    found = np.zeros((1, len(each)))
-    for i, (own, at_most) in enumerate(zip(each, most, strict=True)):
-        count = np.arange(min(np.ceil(rate / own) + 1.0, at_most) + 1.0)
-        every = np.repeat(found, len(count), axis=0)
-        every[:, i] = np.tile(count, len(found))
-        order = np.lexsort((-(every @ each), every @ prices))
-        every, serves = every[order], (every @ each)[order]
+    none = np.zeros((1, len(supply.each)))
+
+    def best(some: np.ndarray, more: np.ndarray, gpus: float = np.inf) -> np.ndarray:
+        every = (some[:, None] + more).reshape(-1, len(supply.each))
+        every = every[every @ supply.chips <= gpus]
+        order = np.lexsort((-(every @ supply.each), every @ supply.prices))
+        every, serves = every[order], (every @ supply.each)[order]
         before = np.concatenate([[-1.0], np.maximum.accumulate(serves)[:-1]])
-        found = every[(serves > before) & (before < rate)]
+        return every[(serves > before) & (before < rate)]
+
+    found = none
+    for system in dict.fromkeys(supply.systems.tolist()):
+        own = none
+        for i in np.flatnonzero(supply.systems == system):
+            most = min(np.ceil(rate / supply.each[i]) + 1.0, supply.room(none[0])[i])
+            counts = np.arange(most + 1.0)[:, None] * (np.arange(len(supply.each)) == i)
+            own = best(own, counts, supply.gpus[i])
+        found = best(found, own)
     return found[1:]
 
 
@@ -47,24 +81,24 @@ def cheapest(rates: Array, each: Array, found: Array, smoothing: Smoothing = Non
     return found[before] + part[:, None] * (found[at] - found[before])
 
 
-def base_and_burst(
-    rates: np.ndarray, each: np.ndarray, prices: np.ndarray, most: np.ndarray
-) -> tuple[np.ndarray, int]:
+def base_and_burst(rates: np.ndarray, supply: Supply) -> tuple[np.ndarray, int]:
     """Replicas of one pool that are always there, [pools], and the pool that is scaled above them.
 
     Those that cost least where the other follows ``rates`` (requests/s) as well as it can, with one
     replica at least: the newsvendor's question (see ``reserve``) for whole replicas of two kinds,
     by trying every number. The second is -1 where no two pools serve all.
     """
-    best, found = np.inf, (np.zeros(len(each)), -1)
-    for scaled in range(len(each)):
-        for base in range(len(each)):
-            full = min(np.ceil(rates.max() / each[base]), most[base]) if base != scaled else 0.0
-            for count in np.arange(full + 1.0):
-                rest = np.maximum(np.ceil((rates - count * each[base]) / each[scaled]), 1.0)
-                usd = count * prices[base] + rest.mean() * prices[scaled]
-                if rest.max() <= most[scaled] and usd < best:
-                    best, found = usd, (count * (np.arange(len(each)) == base), scaled)
+    each, prices, pools = supply.each, supply.prices, np.arange(len(supply.each))
+    best, found = np.inf, (0.0 * each, -1)
+    for scaled in pools.tolist():
+        for pool in pools:
+            most = min(np.ceil(rates.max() / each[pool]), supply.room(0.0 * each)[pool])
+            for count in np.arange(most + 1.0 if pool != scaled else 1.0):
+                base = count * (pools == pool)
+                rest = np.maximum(np.ceil((rates - base @ each) / each[scaled]), 1.0)
+                usd = base @ prices + rest.mean() * prices[scaled]
+                if rest.max() <= supply.room(base)[scaled] and usd < best:
+                    best, found = usd, (base, scaled)
     return found
 
 

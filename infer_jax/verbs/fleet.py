@@ -18,6 +18,10 @@ from infer_jax.verbs.option import (
 )
 
 START = 120.0  # s
+TRIED, FEW = (
+    6,
+    3,
+)  # layouts that are tried where none is given, of one system and of each of several
 AVAILABLE = Rents(opt.GPUS, "40")
 GOODPUT = Number(0.5, 0.9999, what="a share of the requests")
 
@@ -58,9 +62,9 @@ def fleet(
     """How many replicas keep the limits hour by hour, and what does each way of scaling cost?
 
     ``ttft`` is a limit that in every period the share ``goodput`` of the requests keeps, 0.99: the
-    p99. Without a layout, a replica is what ``plan`` finds for the busiest period. Of several
-    systems, or layouts, a fleet has replicas of each, layouts in the order of systems. Times are
-    seconds, or texts with a unit such as "30ms".
+    p99. Without a layout, replicas are those of the plans for the busiest period whose schedule
+    costs least. Of several systems, or layouts, a fleet has replicas of each, layouts in the order
+    of systems. Times are seconds, or texts with a unit such as "30ms".
 
     Args:
         traffic: What arrives: a description as `traffic` writes it, .toml, or a trace.
@@ -86,11 +90,12 @@ def fleet(
         InputError: a model, system or traffic that cannot be read, limits that an idle replica
             breaks, a plan that no engine runs or that does not fit, one that is not replayed.
     """
-    import jax.numpy as jnp
+    from itertools import product
+
     import numpy as np
 
     from infer_jax.arrivals import read_traffic
-    from infer_jax.fleets import Conditions, Lifecycle
+    from infer_jax.fleets import Lifecycle
     from infer_jax.verbs import fleet_replay, fleet_replica, inputs, pictures
     from infer_jax.verbs.fleet_policies import Fleet
     from infer_jax.verbs.fleet_result import FleetResult
@@ -111,23 +116,25 @@ def fleet(
     found = read_traffic(traffic, period)
     life = Lifecycle.of(start_delay=either(seconds_of(start_delay), START), departures=departures)
     gpus = inputs.rents_of(available, systems, "available")
-    every = fleet_replica.steps_of_traffic(found, seed)
-    replicas = [
-        fleet_replica.find_replica(one, name, plan, found, limits, life, load_bandwidth,
-                                   gpus.get(one.system.name, np.inf))
+    count = TRIED if len(setups) == 1 else FEW
+    every = [
+        fleet_replica.find_replicas(one, name, plan, found, limits, count, life, load_bandwidth,
+                                    gpus.get(one.system.name, np.inf))
         for one, plan in fleet_replica.plans_of(setups, layout, {"tp": tp, "pp": pp, "ep": ep})
     ]  # fmt: skip
-    one, pue_, grid_ = (jnp.asarray(x) for x in (1.0, pue, grid))
-    given = Conditions(replicas[0].replica, replicas[0].life, limits, *every, one, pue_, grid_)
-    numbers = np.asarray(found.rates), float(found.period)
-    fleet = Fleet(given, tuple(replicas), *numbers, max_replicas)
-    servers = [fleet_replay.replayed_server(x, name, found) for x in replicas if replay]
+    if replay:
+        every = [[*filter(fleet_replay.is_replayed, each)] or each for each in every]
+    fleets = [
+        Fleet.of(found, pools, limits, max_replicas, pue, grid, seed) for pools in product(*every)
+    ]
+    fleet = min(fleets, key=lambda x: x.usd_of_schedule)
+    servers = [fleet_replay.replayed_server(x, name, found) for x in fleet.pools if replay]
     with busy("running every policy"):
         policies = [*fleet.policies(), *fleet.schedules(*(fleet_replay.MARGINS if replay else ()))]
     trust = inputs.trust(name, inputs.serving(name, setups[0]), setups[0])
     real = policies[1:]  # without the bound
     replays = fleet_replay.confirm(servers, found, fleet, real, replay, seed) if replay else []
-    result = FleetResult(setups[0], name, trust, found, fleet, policies, reserved, replays)
+    result = FleetResult(setups[0], name, trust, found, fleet, fleets, policies, reserved, replays)
     if out is not None:
         result.draw(out)
     return result

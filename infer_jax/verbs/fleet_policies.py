@@ -1,6 +1,6 @@
 """The policies that ``fleet`` compares: the bound, what is decided beforehand, and autoscalers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
+from infer_jax.arrivals import Traffic
 from infer_jax.compiling import MANY, once
 from infer_jax.fleets import (
     Autoscaler,
@@ -20,6 +21,8 @@ from infer_jax.fleets import (
     Outcome,
     Predictive,
     Schedule,
+    ServiceLimits,
+    Supply,
     base_and_burst,
     by_hour,
     cheapest,
@@ -33,7 +36,7 @@ from infer_jax.fleets.bill import DAY
 from infer_jax.results.numbers import quantity
 from infer_jax.results.problems import refuse
 from infer_jax.typed_jax import trees
-from infer_jax.verbs.fleet_replica import FleetReplica
+from infer_jax.verbs.fleet_replica import FleetReplica, steps_of_traffic
 
 R = TypeVar("R")
 LANES = 96  # parameters of an autoscaler that are tried
@@ -111,6 +114,18 @@ class Fleet:
     period: float
     most: float | None = None
 
+    @classmethod
+    def of(
+        cls, traffic: Traffic, pools: Sequence[FleetReplica], limits: ServiceLimits,
+        most: float | None, pue: float, grid: float, seed: int,
+    ) -> "Fleet":  # fmt: skip
+        """Of traffic, whose surges a ``seed`` draws; ``pue`` and ``grid`` (kg/kWh) of its power."""
+        rates, seconds = steps_of_traffic(traffic, seed)
+        one, pue_, grid_ = map(jnp.asarray, (1.0, pue, grid))
+        first = pools[0].replica, pools[0].life
+        given = Conditions(*first, limits, rates, seconds, one, pue_, grid_)
+        return cls(given, tuple(pools), np.asarray(traffic.rates), float(traffic.period), most)
+
     @property
     def steps(self) -> int:
         """Steps of a period."""
@@ -153,20 +168,19 @@ class Fleet:
         """USD an hour of a replica of each pool."""
         return np.array([float(x.replica.usd_per_hour) for x in self.pools])
 
-    def cheapest(
-        self, rates: np.ndarray, *, ideal: bool = False, without: int | None = None
-    ) -> np.ndarray | None:
-        """The cheapest replicas for each rate; None where all that there are serve less.
+    def supply(self, *, ideal: bool = False) -> Supply:
+        """The replicas that there can be; ``ideal``: that are never taken away."""
+        up = 1.0 if ideal else np.array([float(x.life.serving) for x in self.pools])
+        columns = zip(*((x.chips, x.system, x.gpus) for x in self.pools), strict=True)
+        return Supply(self.serves * up, self.prices, *map(np.array, columns))
 
-        ``ideal``: they are never taken away; ``without`` the pool of that number.
-        """
-        up = [1.0 if ideal else float(x.life.serving) for x in self.pools]
-        most = [0.0 if i == without else x.most for i, x in enumerate(self.pools)]
-        each = self.serves * np.array(up)
-        found = mixes(each, self.prices, np.array(most), float(rates.max()))
-        if not len(found) or found[-1] @ each < rates.max():
+    def cheapest(self, rates: np.ndarray, supply: Supply | None = None) -> np.ndarray | None:
+        """The cheapest replicas for each rate; None where all that there are serve less."""
+        supply = supply or self.supply()
+        found = mixes(supply, float(rates.max()))
+        if not len(found) or found[-1] @ supply.each < rates.max():
             return None
-        return np.asarray(cheapest(*map(jnp.asarray, (rates, each, found))))
+        return np.asarray(cheapest(*map(jnp.asarray, (rates, supply.each, found))))
 
     @cached_property
     def bound(self) -> np.ndarray:
@@ -175,7 +189,7 @@ class Fleet:
         Raises:
             InputError: all that there are serve less than the largest rate.
         """
-        found = self.cheapest(np.asarray(self.given.rates), ideal=True)
+        found = self.cheapest(np.asarray(self.given.rates), self.supply(ideal=True))
         if found is None or self.cheapest(self.peaks) is None:
             allowed = f"GPUs for {self.peaks.max():.4g} requests/s within the limits"
             raise refuse("available", "too few", allowed)
@@ -184,14 +198,13 @@ class Fleet:
     @cached_property
     def scaling(self) -> Scaling:
         """What autoscalers scale, of two pools or more above the base that costs least."""
-        each = self.serves * np.array([float(x.life.serving) for x in self.pools])
-        limit = np.array([x.most for x in self.pools])
-        base, at = base_and_burst(np.asarray(self.given.rates), each, self.prices, limit)
-        rest = np.maximum(np.ceil((self.peaks - base @ each) / each[at]), 1.0)
+        supply = self.supply()
+        base, at = base_and_burst(np.asarray(self.given.rates), supply)
+        rest = np.maximum(np.ceil((self.peaks - base @ supply.each) / supply.each[at]), 1.0)
         most = 2.0 * float(rest.max()) if self.most is None else self.most
         every = np.broadcast_to(base, self.bound.shape)
         given = self.conditions(every, at)._replace(first=jnp.asarray(rest[0]))
-        return Scaling(base, at, min(most, float(limit[at])), given)
+        return Scaling(base, at, min(most, float(supply.room(base)[at])), given)
 
     def conditions(
         self, wanted: np.ndarray, at: int = 0, life: Lifecycle | None = None
@@ -228,7 +241,10 @@ class Fleet:
 
     def policies(self) -> Iterator[Policy]:
         """Every policy, the bound first."""
-        yield self.run_schedule("perfect autoscaler", "", self.bound, IDEAL)
+        bound = self.run_schedule("perfect autoscaler", "", self.bound, IDEAL)
+        # a bound: those that leave are not paid until their last requests are done
+        cost = bound.outcome.cost._replace(usd=self.rent(self.bound))
+        yield bound._replace(outcome=bound.outcome._replace(cost=cost))
         busiest = self.cheapest(np.full_like(self.peaks, self.peaks.max()))
         assert busiest is not None
         yield self.run_schedule("static", self.in_words(busiest[0]), self.in_time(busiest))
@@ -240,15 +256,29 @@ class Fleet:
                     words = kind.parameter.format(parameter) + " (default)" * (parameter == usual)
                     yield self.run_autoscaler(kind.name, words, self.made(kind, parameter))
 
+    def rent(self, replicas: np.ndarray) -> float:
+        """USD a day of so many replicas."""
+        return 24.0 * float((replicas @ self.prices).mean())
+
+    def scheduled(self, margin: float = 0.0) -> np.ndarray | None:
+        """Replicas of each step of a schedule, for so much more traffic than there was."""
+        hourly = np.asarray(by_hour(jnp.asarray(self.peaks), self.cycle[0]))
+        replicas = self.cheapest(hourly * (1.0 + margin))
+        return None if replicas is None else self.in_time(replicas)
+
+    @cached_property
+    def usd_of_schedule(self) -> float:
+        """USD a day of its schedule; infinite where all that there are serve less."""
+        replicas = self.scheduled()
+        return np.inf if replicas is None else self.rent(replicas)
+
     def schedules(self, *margins: float) -> Iterator[Policy]:
         """Schedules for so much more traffic, 0.1 for a tenth, where there are the replicas."""
-        count, words = self.cycle
-        hourly = np.asarray(by_hour(jnp.asarray(self.peaks), count))
         for margin in margins:
-            replicas = self.cheapest(hourly * (1.0 + margin))
+            replicas = self.scheduled(margin)
             if replicas is not None:
                 more = f", for {100 * margin:g} % more" * (margin > 0.0)
-                yield self.run_schedule("schedule", words + more, self.in_time(replicas))
+                yield self.run_schedule("schedule", self.cycle[1] + more, replicas)
 
     def run_autoscaler(self, name: str, detail: str, policy: Autoscaler) -> Policy:
         """An autoscaler above the base."""

@@ -44,6 +44,11 @@ class Replayed(NamedTuple):
         return self.kept == len(self.rows)
 
 
+def is_replayed(replica: FleetReplica) -> bool:
+    """Whether replicas of its layout can be replayed."""
+    return all(getattr(replica.layout, field) <= 1 for field, _ in UNSUPPORTED)
+
+
 def replayed_server(replica: FleetReplica, name: str, traffic: Traffic) -> ReplayedInstance:
     """A replica as it is replayed.
 

@@ -1,7 +1,7 @@
 """The replicas of a fleet, and their tables."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +9,7 @@ from jax import Array
 
 from infer_jax.arrivals import Traffic
 from infer_jax.compiling import SOME, once
+from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, ServerEstimate, shape
 from infer_jax.fleets import (
     Lifecycle,
@@ -39,19 +40,28 @@ MOST_STEPS = 1_000_000  # half a year in steps of 15 s
 
 
 class FleetReplica(NamedTuple):
-    """The replicas of a plan in a fleet, of which there are ``most``; ``found``: by ``plan``."""
+    """The replicas of a plan in a fleet; ``gpus``: those that there are of its system."""
 
     setup: Setup
     layout: Layout
     replica: Replica
     life: Lifecycle
-    most: float
-    found: bool
+    gpus: float
+
+    @property
+    def system(self) -> str:
+        """Its system by name."""
+        return self.setup.system.name
+
+    @property
+    def chips(self) -> float:
+        """GPUs of a replica."""
+        return self.layout.chips
 
     @property
     def name(self) -> str:
         """What it runs on, in words."""
-        return f"{self.layout} {self.setup.system.name}"
+        return f"{self.layout} {self.system}"
 
 
 def limits_of(ttft: float | None, tpot: float | None, goodput: float = 0.99) -> ServiceLimits:
@@ -98,11 +108,32 @@ def plans_of(
     return [(setup, pool.layout if pool else None) for setup, pool in every]
 
 
-def find_replica(
+def find_replicas(
     setup: Setup, name: str, layout: Layout | None, traffic: Traffic, limits: ServiceLimits,
+    count: int, *more: Any,
+) -> list[FleetReplica]:  # fmt: skip
+    """The replica of a layout; where None is given, of the ``count`` cheapest plans at the peak.
+
+    Raises:
+        InputError: as ``find_replica``, of all of them.
+    """
+    busiest, found, refused = float(np.max(traffic.rates)), list[FleetReplica](), None
+    inputs.check_context(setup.model, traffic.workload(busiest))
+    for one in [layout] if layout else _cheapest(setup, name, traffic, busiest, limits, count):
+        try:
+            found.append(find_replica(setup, name, one, traffic, limits, *more))
+        except InputError as error:
+            refused = refused or error
+    if refused and not found:
+        raise refused
+    return found
+
+
+def find_replica(
+    setup: Setup, name: str, layout: Layout, traffic: Traffic, limits: ServiceLimits,
     life: Lifecycle | None = None, bandwidth: float | None = None, gpus: float = np.inf,
 ) -> FleetReplica:  # fmt: skip
-    """The replica of a layout; of the cheapest plan for the busiest period where None is given.
+    """The replica of a layout.
 
     ``bandwidth`` of the link that its weights come over, GB/s, adds to the start of its ``life``;
     ``gpus``: those that there are.
@@ -112,10 +143,7 @@ def find_replica(
             limits while it is idle.
     """
     life = life or Lifecycle.of()
-    found, busiest = layout is None, float(np.max(traffic.rates))
-    inputs.check_context(setup.model, traffic.workload(busiest))
     serving, arch = inputs.serving(name, setup), setup.model.architecture
-    layout = layout or _cheapest(setup, name, traffic, busiest, limits)
     check_split(arch, layout)
     rows, models = degrees([layout], np.zeros(POINTS, int)), (once(shape, arch), None)
     server = PlannedServer(serving, models, setup.hardware, traffic.workload(1.0), Deployment.of())
@@ -145,13 +173,13 @@ def find_replica(
     if bandwidth is not None:
         weights = float(answers[0].memory["weights"][0]) * layout.chips
         life = life.with_(start_delay=life.start_delay + weights / (GIGA * bandwidth))
-    return FleetReplica(setup, layout, replica, life, float(np.floor(gpus / layout.chips)), found)
+    return FleetReplica(setup, layout, replica, life, gpus)
 
 
 def _cheapest(
-    setup: Setup, name: str, traffic: Traffic, rate: float, limits: ServiceLimits
-) -> Layout:
-    """The layout of the cheapest plan for the busiest period, as ``plan`` finds it.
+    setup: Setup, name: str, traffic: Traffic, rate: float, limits: ServiceLimits, count: int
+) -> list[Layout]:
+    """The layouts of the cheapest plans for the busiest period, as ``plan`` finds them.
 
     Its limit of TTFT is of p99, or of p95 where fewer requests are to keep it.
 
@@ -175,7 +203,7 @@ def _cheapest(
         rents={setup.system.name: float(setup.hardware.price)},
         engine_version=setup.engine_version,
         modes=("aggregated",),
-        top=1,
+        top=count,
         set=setup.changes.texts,
     )
     answer = plans(question)
@@ -183,4 +211,4 @@ def _cheapest(
         near = answer.missed[0].layout if answer.missed else "none"
         allowed = f"more: no plan for {rate:.4g} requests/s keeps the limits, the nearest is {near}"
         raise refuse("ttft", f"{1e3 * ttft:.4g}ms", f"{allowed}; or {option('layout')}")
-    return answer.best.pools[0].layout
+    return [x.pools[0].layout for x in answer.met]

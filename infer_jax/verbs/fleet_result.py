@@ -21,6 +21,7 @@ from infer_jax.verbs.fleet_policies import Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.pictures import EstimatorResult, caption
 
+MOST_LAYOUTS = 6  # that are printed
 MOST_ROWS = 48  # periods that are printed one by one
 PRICES = (0.4, 0.6, 0.8)  # of reserved replicas, over that on demand
 NAMES = Column("policy", "", "policy", left=True), Column("", "", "detail", left=True)
@@ -47,7 +48,7 @@ POOLS = (
     Column("bound by", "", "binds"),
     Column("rent", "$/h", "usd_per_hour"),
     Column("1,000 requests", "$", "usd_per_1000"),
-    Column("there are", "", "most", "{:g}".format, if_any=True),
+    Column("there are", "GPUs", "available_gpus", "{:g}".format, if_any=True),
     Column("in the bound", "mean", "mean"),
     Column("", "most", "most_used", "{:g}".format),
     Column("without it", "%", "rise_without",
@@ -74,6 +75,7 @@ class FleetResult(EstimatorResult):
 
     traffic: Traffic
     fleet: Fleet
+    fleets: Sequence[Fleet]  # of other layouts, too, where none was given
     policies: list[Policy]
     reserved: float
     replays: list[Replayed] = field(default_factory=list)  # of the cheapest, up to one that holds
@@ -105,12 +107,12 @@ class FleetResult(EstimatorResult):
         count, share = self._reserve(self.reserved)
         yield self._headline()
         if not several:
-            source = ", the cheapest plan for the busiest period" if first.found else ""
             yield (
-                f"A replica ({first.layout}{source}) carries {rows[0]['rate_per_s']:.4g} "
-                f"requests/s within the limits, bound by {rows[0]['binds']}; "
-                f"{float(given.replica.capacity):.4g} at most."
+                f"A replica ({first.layout}) carries {rows[0]['rate_per_s']:.4g} requests/s within "
+                f"the limits, bound by {rows[0]['binds']}; {float(given.replica.capacity):.4g} at "
+                "most."
             )
+        yield from self._compared()
         yield {
             **self.names,
             "layout": str(first.layout),
@@ -151,6 +153,16 @@ class FleetResult(EstimatorResult):
         )
         yield Notes(self._notes())
 
+    def _compared(self) -> Iterator[Section]:
+        """What schedules of other layouts cost, where none was given."""
+        if len(self.fleets) == 1:
+            return
+        names = [" + ".join(str(x.layout) for x in fleet.pools) for fleet in self.fleets]
+        costs = sorted(zip((x.usd_of_schedule for x in self.fleets), names, strict=True))
+        yield Rows("layouts", [{"layout": x, "usd_per_day_of_schedule": usd} for usd, x in costs])
+        each = ", ".join(f"{x} {usd:,.0f}" for usd, x in costs[:MOST_LAYOUTS] if usd < np.inf)
+        yield f"Of the cheapest plans for the busiest period, by a schedule's $/day: {each}."
+
     @property
     def _systems(self) -> str:
         """The names of the systems."""
@@ -180,7 +192,8 @@ class FleetResult(EstimatorResult):
             with jax.enable_x64(True):
                 slow = limits.replace(ttft=np.asarray(1e9))
                 rate, by_tpot = (float(pool.replica.rate_within(x)) for x in (limits, slow))
-                rest = fleet.cheapest(np.asarray(fleet.given.rates), ideal=True, without=i)
+                supply = fleet.supply(ideal=True).without(i)
+                rest = fleet.cheapest(np.asarray(fleet.given.rates), supply)
             full = rate >= 0.98 * float(pool.replica.capacity)
             price = fleet.prices[i]
             rows.append({
@@ -189,12 +202,12 @@ class FleetResult(EstimatorResult):
                 "binds": "capacity" if full else "TPOT" if by_tpot <= rate else "TTFT",
                 "usd_per_hour": price,
                 "usd_per_1000": price / rate / 3.6,
-                "most": pool.most if np.isfinite(pool.most) else None,
+                "available_gpus": pool.gpus if np.isfinite(pool.gpus) else None,
                 "mean": used[i].mean(),
                 "most_used": used[i].max(),
                 "rise_without": "too few"
                 if rest is None
-                else float((rest @ fleet.prices).mean() / (fleet.bound @ fleet.prices).mean() - 1),
+                else float((rest @ supply.prices).mean() / (fleet.bound @ fleet.prices).mean() - 1),
             })  # fmt: skip
         return rows
 

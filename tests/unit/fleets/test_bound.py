@@ -1,10 +1,12 @@
 """The cheapest replicas of several pools: by hand, by brute force, and their slopes."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.fleets import Lifecycle, base_and_burst, by_hour, cheapest, in_time, mixes
+from infer_jax.fleets import Lifecycle, Supply, base_and_burst, by_hour, cheapest, in_time, mixes
 from tests.unit.fleets.toys import LIMITS, exponential_replica
 from tests.unit.physics.derivatives import agree_at, finite_at, numbers
 
@@ -13,12 +15,12 @@ def test_the_cheapest_replicas_of_one_pool_and_schedules_by_hand():
     """1.5 requests/s of a replica within limits: 1, 2 and 4 for 0, 2.9 and 5.9."""
     replica = exponential_replica()
     limits = LIMITS.with_(ttft=1e3, tpot=0.01 + 0.03 * 0.75)
-    each = np.asarray(replica.planned_rate(limits))[None]
+    each, one = np.asarray(replica.planned_rate(limits))[None], np.ones(1)
     assert each == pytest.approx([1.5], rel=1e-9)
     spot = Lifecycle.of(departures=15.0, start_delay=120.0)  # serves 2/3 of the time
     rates = np.array([0.0, 2.9, 5.9])
     for share, expected in ((1.0, [1, 2, 4]), (float(spot.serving), [1, 3, 6])):
-        found = mixes(each * share, np.ones(1), np.array([np.inf]), 5.9)
+        found = mixes(Supply(each * share, one, one, one, np.array([np.inf])), 5.9)
         replicas = cheapest(jnp.asarray(rates), jnp.asarray(each * share), jnp.asarray(found))
         assert replicas[:, 0].tolist() == expected
     needed = jnp.asarray([1.0, 5.0, 2.0, 3.0, 4.0])
@@ -26,51 +28,67 @@ def test_the_cheapest_replicas_of_one_pool_and_schedules_by_hand():
     assert in_time(needed[:2], 3, 2).tolist() == [1.0, 5.0, 5.0, 5.0, 5.0, 5.0]
 
 
-def random_pools(draw):
-    """Requests/s and rents of replicas of some pools, how many there are, and a rate they serve."""
+def random_supply(draw):
+    """Pools of one to three systems, every mix of which there are the GPUs, and a rate of one."""
     count = draw.integers(1, 4)
-    each, prices = draw.uniform(0.5, 5.0, count), draw.uniform(0.5, 4.0, count)
-    most = draw.integers(1, 6, count).astype(float)
-    return each, prices, most, float(draw.uniform(0.2, 1.0) * (most @ each))
+    each, systems = draw.uniform(0.5, 5.0, count), draw.integers(0, 3, count)
+    chips = draw.integers(1, 4, count).astype(float)
+    prices, gpus = draw.uniform(0.5, 4.0, 3)[systems] * chips, draw.integers(3, 9, 3) * 1.0
+    every = np.stack(np.meshgrid(*(np.arange(9.0) for _ in each), indexing="ij"), -1)
+    every = every.reshape(-1, count)[1:]
+    used = every @ (chips[:, None] * (systems[:, None] == np.arange(3)))
+    every = every[np.all(used <= gpus, axis=1)]
+    rate = float(draw.uniform(0.2, 1.0) * (every @ each).max())
+    return Supply(each, prices, chips, systems, gpus[systems]), every, rate
 
 
 def test_no_mix_of_replicas_that_serves_a_rate_costs_less():
-    """Every number of replicas of each pool, by brute force, in 60 random cases."""
+    """Every number of replicas for which there are GPUs, by brute force, in 60 random cases."""
     for seed in range(60):
         draw = np.random.default_rng(seed)
-        each, prices, most, rate = random_pools(draw)
-        every = np.stack(np.meshgrid(*(np.arange(n + 1) for n in most), indexing="ij"), -1)
-        every = every.reshape(-1, len(each))
-        every = every[every.sum(axis=1) > 0]
+        supply, every, rate = random_supply(draw)
         rates = np.r_[0.0, draw.uniform(0.0, rate, 20), rate]
-        found = mixes(each, prices, most, rate)
-        chosen = np.asarray(cheapest(*map(jnp.asarray, (rates, each, found))))
-        assert np.all(chosen @ each >= rates) and np.all(chosen <= most)
+        found = mixes(supply, rate)
+        chosen = np.asarray(cheapest(*map(jnp.asarray, (rates, supply.each, found))))
+        assert np.all(chosen @ supply.each >= rates)
+        assert {*map(tuple, chosen.tolist())} <= {*map(tuple, every.tolist())}
         for x, mix in zip(rates, chosen, strict=True):
-            least = min(y @ prices for y in every if y @ each >= x)
-            assert mix @ prices == pytest.approx(least, rel=1e-12)
+            least = min(y @ supply.prices for y in every if y @ supply.each >= x)
+            assert mix @ supply.prices == pytest.approx(least, rel=1e-12)
+
+
+def test_layouts_of_a_system_have_its_gpus_between_them():
+    """Replicas of 2 and of 4 GPUs, of which there are 8: four small ones, two large, or a mix."""
+    two = Supply(*map(np.array, ([1.0, 1.9], [2.0, 4.0], [2.0, 4.0], ["a", "a"], [8.0, 8.0])))
+    assert mixes(two, 99.0)[-1].tolist() == [4, 0]
+    assert mixes(two._replace(each=np.array([1.0, 2.1])), 99.0)[-1].tolist() == [0, 2]
+    assert two.room(np.array([1.0, 0.0])).tolist() == [3, 1]
+    base, scaled = base_and_burst(np.array([0.5, 3.9]), two)
+    assert base @ two.chips + np.ceil((3.9 - base @ two.each) / two.each[scaled]) * (
+        two.chips[scaled]
+    ) <= 8  # fmt: skip
 
 
 def test_the_base_below_a_pool_that_is_scaled_is_the_cheapest():
+    """Every number of one pool and the other as large as the rates need, by brute force."""
     for seed in range(20):
         draw = np.random.default_rng(seed)
-        each, prices, most, rate = random_pools(draw)
-        rates = draw.uniform(0.0, rate, 40)
-        base, scaled = base_and_burst(rates, each, prices, most)
-        costs = {}
-        for at in range(len(each)):
-            for other in range(len(each)):
-                for count in range(int(most[other]) + 1 if other != at else 1):
-                    rest = [max(int(np.ceil((x - count * each[other]) / each[at])), 1)
-                            for x in rates]  # fmt: skip
-                    if max(rest) <= most[at]:
-                        usd = count * prices[other] + np.mean(rest) * prices[at]
-                        costs[at, other if count else at, count] = usd
+        supply, every, rate = random_supply(draw)
+        rates, there = draw.uniform(0.0, rate, 40), {*map(tuple, every.tolist())}
+        base, scaled = base_and_burst(rates, supply)
+        costs, pools = {}, np.eye(len(supply.each))
+        for at, other in np.ndindex(len(pools), len(pools)):
+            for count in range(9) if at != other else [0]:
+                always = count * pools[other]
+                lack = (rates - always @ supply.each) / supply.each[at]
+                rest = np.array([max(math.ceil(x), 1) for x in lack])
+                if (*(always + rest.max() * pools[at]),) in there:
+                    usd = always @ supply.prices + rest.mean() * supply.prices[at]
+                    costs[at, (*always,)] = usd
         if scaled < 0:
             assert not costs
-            continue
-        other = int(np.argmax(base)) if base.any() else scaled
-        assert costs[scaled, other, int(base.max())] == pytest.approx(min(costs.values()))
+        else:
+            assert costs[scaled, (*base,)] == pytest.approx(min(costs.values()))
 
 
 def mix_cost(first, second, level):

@@ -13,7 +13,7 @@ import pytest
 
 from infer_jax.arrivals import describe
 from infer_jax.catalog.traces import read_trace
-from infer_jax.fleets import Conditions, Lifecycle, Schedule, ServiceLimits, mixes, outcome
+from infer_jax.fleets import Conditions, Lifecycle, Schedule, ServiceLimits, Supply, mixes, outcome
 from tests.unit.fleets.toys import exponential_replica
 
 HEAD = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -82,7 +82,8 @@ def test_an_hour_of_ragpulse_needs_the_replicas_and_dollars_of_a_slip_of_paper()
     steps = jnp.full(240, rate)
     within = float(replica.rate_within(limits))
     assert within == pytest.approx(each, rel=0.01)
-    assert mixes(np.array([within]), np.array([3.6]), np.array([99.0]), rate)[-1] == replicas
+    supply = Supply(*(np.array([x]) for x in (within, 3.6, 1.0, 0, 99.0)))
+    assert mixes(supply, rate)[-1] == replicas
     step, first, pue, grid = (jnp.asarray(x) for x in (15.0, float(replicas), 1.0, 0.301))
     plan = Schedule.of(replicas=jnp.full(240, float(replicas)))
     given = Conditions(replica, life, limits, steps, step, first, pue, grid)

@@ -67,7 +67,9 @@ class Toys(NamedTuple):
     name: str
     replica: Replica
     life: Lifecycle
-    most: float = np.inf
+    gpus: float = np.inf
+    system: str = "toys"
+    chips: float = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -115,17 +117,45 @@ def test_an_autoscaler_stands_above_the_base_of_another_pool_and_who_pays_off_is
     horizontal = next(x for x in found.policies if x.name == "Kubernetes HPA")
     assert np.all(horizontal.replicas[0] == base[0]) and len(set(horizontal.replicas[1])) > 1
     cheap, dear = told["pools"]
-    assert cheap["most"] == 3 and cheap["rise_without"] > 0 and dear["rise_without"] == "too few"
-    bound = found.policies[0]
-    rent = 24.0 * float((fleet.prices @ bound.replicas).mean())
-    assert rent <= float(bound.outcome.cost.usd) < 1.1 * rent  # replicas that leave are paid
+    assert (
+        cheap["available_gpus"] == 3
+        and cheap["rise_without"] > 0
+        and dear["rise_without"] == "too few"
+    )
+    bound, schedule = (found.policies[i] for i in (0, 2))
+    rents = [24.0 * float((fleet.prices @ x.replicas).mean()) for x in (bound, schedule)]
+    # a bound pays nobody who finishes last requests
+    assert float(bound.outcome.cost.usd) == pytest.approx(rents[0], rel=1e-9)
+    assert rents[1] < float(schedule.outcome.cost.usd) < 1.1 * rents[1]
     assert len(told["reserved_replicas"]) == 2 and "TP1 l40s" in str(found)
+
+
+def test_without_a_layout_the_cheapest_plan_of_the_peak_is_not_taken_where_a_fleet_of_another_is(
+    traffic,
+):
+    found = ij.fleet("llama-3.1-8b", "h100_sxm", traffic=traffic("20, 100, 40"), ttft=0.1,
+                     tpot=0.01)  # fmt: skip
+    told, costs = cast(Any, found.to_dict()), [x.usd_of_schedule for x in found.fleets]
+    names = [str(x.pools[0].layout) for x in found.fleets]  # as a search for the peak has them
+    assert len({*names}) == len(names) > 3 and costs[0] > 1.2 * min(costs)
+    assert told["layout"] == names[int(np.argmin(costs))] == told["layouts"][0]["layout"]
+    schedule = found.policies[2]
+    assert np.min(schedule.outcome.shares) >= 0.99
+    assert min(costs) == pytest.approx(float(schedule.outcome.cost.usd), rel=0.02)
+    assert f"{names[0]} {costs[0]:,.0f}" in str(found)
+
+
+def test_layouts_of_one_system_have_its_gpus_between_them(traffic):
+    given = {"traffic": traffic("10, 60, 25"), "layout": ["TP1", "TP2"], "available": "h100_sxm=6"}
+    found = ij.fleet("llama-3.1-8b", "h100_sxm", **given)
+    for policy in found.policies:
+        assert np.all(np.array([1.0, 2.0]) @ policy.replicas <= 6), policy.name
 
 
 def test_without_two_pools_that_serve_all_no_autoscaler_is_compared(day):
     """Three pools of a replica each: schedules have all three in the busiest hour."""
     fleet, _ = day
-    few = [Toys(x, fleet.given.replica, fleet.given.life, 1.0) for x in "abc"]
+    few = [Toys(x, fleet.given.replica, fleet.given.life, 1.0, x) for x in "abc"]
     rates = fleet.given.rates * (2.5 * fleet.serves[0] / np.max(fleet.given.rates))
     three = dataclasses.replace(
         fleet, given=fleet.given._replace(rates=rates), pools=cast(Any, tuple(few))
