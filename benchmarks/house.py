@@ -27,13 +27,13 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_447,
-    "lines of code of the package": 41_884,
-    "lines of the package": 72_921,
+    "lines of code of the front": 10_501,
+    "lines of code of the package": 41_955,
+    "lines of the package": 73_039,
     "files of the package": 499,
     "lines of experiments": 11_470,
-    "lines of tests": 33_249,
-    "functions and classes with bare names": 9,
+    "lines of tests": 33_298,
+    "functions and classes with bare names": 10,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
     "functions that ij.plan runs through": 246,
