@@ -16,7 +16,7 @@ import infer_jax as ij
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import reference
-from tests.cli.running import answer, as_command, run
+from tests.cli.running import as_command, run
 
 SERVER = ("llama-3.1-8b", "h100_sxm")
 TRUE = {"decode_factor": 1.25, "first_factor": 0.7, "vllm.eager": 3.5}
@@ -121,17 +121,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say(x64, tmp_path):
             ends = fit.server.interval(share)
             inside[share] += sum(ends[n][0] < x < ends[n][1] for n, x in TRUE.items())
     assert inside[0.8] >= 21 and inside[0.95] >= 27
-
-
-def test_the_command_prints_what_the_verb_answers(fitted):
-    folder, out, fit = fitted
-    words = ("calibrate", str(folder), "--config", SERVER[0], "--hardware", SERVER[1],
-             "--prompts", str(USED), *(f"--parameter={x}" for x in TRUE))  # fmt: skip
-    said = answer(*words, "--out", str(out))
-    fields, text = as_command(fit)
-    assert {"schema": said["schema"], **fields} == said
-    assert f"{COUNT - USED} requests left out" in text
-    assert "replayed one by one" in " ".join(text.split())
 
 
 def test_a_replay_with_the_profile_is_near_the_server(fitted):

@@ -71,18 +71,6 @@ def test_memory_says_that_one_gpu_is_taken_where_none_is_given():
         assert run("memory", *POINT[:3], *given).out.splitlines()[0].endswith(said)
 
 
-def test_an_estimate_shows_what_is_there():
-    dense = run("estimate", *POINT).out
-    assert "expert ranks" not in dense and "requests" in dense
-    spent = dense[dense.index("spent on") :].splitlines()[2:]
-    rows = [line.split() for line in spent[: spent.index("")]]
-    rows = [row for row in rows if not row[0].startswith("MFU")]
-    times = [float(x) for row in rows for x in row[-4:] if x[0].isdigit()]
-    assert times and all(x == 0 or x > 1e-9 for x in times)
-    mixed = run("estimate", "qwen3-30b-a3b", *POINT[1:]).out
-    assert "expert ranks" in mixed
-
-
 @pytest.mark.parametrize(
     ("words", "field", "value"),
     [(("--tp", "3"), "--tp", "3"), (("--tp", "x"), "--tp", "x"),

@@ -134,20 +134,6 @@ def test_without_matplotlib_it_says_so(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        ({"paper": True, "total_gpus": 8}, "total_gpus"),
-        ({"out": "a.txt"}, "out"),
-        ({"estimator": "serving"}, "estimator is 'serving'"),
-    ],
-)
-def test_problems_are_of_keyword_arguments(options, field):
-    with pytest.raises(ij.InputError, match=rf"^frontier: {field}") as wrong:
-        ij.frontier(*POINT, **options)
-    assert "--" not in str(wrong.value).replace("--no-picture", "")
-
-
 def test_several_systems_answer_and_are_drawn_together(best, tmp_path):
     systems = [POINT[1], "h200_sxm"]
     both = ij.frontier(POINT[0], systems, total_gpus=8)

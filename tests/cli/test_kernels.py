@@ -5,8 +5,7 @@ What `measure` answers takes a minute: tests/installed/test_verbs.py asks it.
 
 import pytest
 
-import infer_jax as ij
-from tests.cli.running import answered_once, as_command, run
+from tests.cli.running import answered_once, run
 
 QWEN = ("kernels", "qwen3-30b-a3b", "--hardware", "h20_sxm")
 
@@ -30,19 +29,6 @@ def test_a_pass_is_a_sum_of_kernels(said):
     kinds = {row["kernel"]: row["bound"] for row in result["prefill"]}
     assert kinds["attention"] == kinds["experts"] == "compute"
     assert result["feasible"] and result["largest_batch"] >= 400
-
-
-def test_the_verb_is_what_the_command_prints(said):
-    said, text = said
-    sums = ij.kernels(QWEN[1], QWEN[3], ep=4, batch=400, isl=4096, osl=2048)
-    assert {"schema": said["schema"], **as_command(sums)[0]} == said
-    assert as_command(sums)[1].split() == text.split()
-    assert len(sums.rows()) == len(said["prefill"]) + len(said["decode"])
-    model, system = ij.load_model(QWEN[1]), ij.load_system(QWEN[3])
-    given = ij.kernels(model, system, ep=4, batch=400, isl=4096, osl=2048)
-    assert float(given.estimate.tpot) == float(sums.estimate.tpot)
-    with pytest.raises(ij.InputError, match=r"^kernels: tp is"):
-        ij.kernels(model, system, tp=3)
 
 
 @pytest.mark.parametrize("more", [(), ("--as-published",)])

@@ -90,14 +90,6 @@ def test_a_sweep_marks_its_rows_and_asks_no_energy_of_a_chip_whose_power_is_unkn
     assert energies["dark"] is None
 
 
-def test_report_says_it_too(tmp_path):
-    words = ("report", "llama-3.1-8b", "--hardware", "h20_sxm", *ONE, "--out", "page.html")
-    output = answer(*words)
-    assert output["trust"]["borrowed_from"] == "Hopper"
-    page = (tmp_path / "page.html").read_text()
-    assert "coefficients borrowed from Hopper" in page and "<td>~" in page.replace(' class="n"', "")
-
-
 def test_a_command_is_of_the_release_that_it_names():
     words = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
     old = answer(*words, "--engine-version", "0.12.0")

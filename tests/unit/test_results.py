@@ -23,7 +23,7 @@ from infer_jax.results import (
     option,
     percent,
 )
-from tests.cli.running import answer, answered_once, as_command
+from tests.cli.running import answered_once, as_command
 
 ROOT = Path(__file__).parents[2]
 POINT = ("llama-3.1-8b", "h100_sxm")
@@ -122,58 +122,29 @@ ASKED: dict[str, tuple[dict[str, Any], str]] = {
         {"estimator": "economics.planned", "tp": 1}, "--estimator economics.planned --tp 1",
     ),
     "compare with runs": ({"measured": RUNS, "tp": 1}, f"--measured {RUNS} --tp 1"),
+    "sensitivity": (
+        {"tp": 1, "batch": 8, "estimator": "economics.planned"},
+        "--tp 1 --batch 8 --estimator economics.planned",
+    ),
+    "kernels": ({"batch": 8}, "--batch 8"),
+    "layout": ({"total_gpus": 64, "batch": 512}, "--total-gpus 64 --batch 512"),
 }  # fmt: skip
+PALM = ("palm-540b-padded", "tpu_v4")
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_a_verb_answers_what_its_command_prints(name):
+def test_a_verb_answers_what_its_command_prints(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")  # as wide as a result prints where there is no terminal
     (options, words), verb = ASKED[name], name.partition(" ")[0]
-    result = getattr(ij, verb)(*POINT, **options)
-    said, text = answered_once(verb, *WORDS, *words.split())
+    model, system = PALM if verb == "layout" else POINT
+    result = getattr(ij, verb)(model, system, **options)
+    said, text = answered_once(verb, model, "--hardware", system, *words.split())
     assert as_command(result)[0] == said
     assert as_command(result)[1].split() == text.split()
     if verb == "estimate":
         assert said["tpot_ms"] == 1e3 * float(result.estimate.tpot)
     elif "runs" in name:
         assert len(result.rows()) == len(said["runs"])
-
-
-def test_estimate_takes_specs_and_names_problems_as_keywords():
-    system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
-    by_name = ij.estimate(*POINT, tp=1, batch=16).estimate
-    given = ij.estimate(model.architecture, system, tp=1, batch=16)
-    assert float(given.estimate.tpot) == float(by_name.tpot)
-    with pytest.raises(ij.InputError, match=r"^estimate: concurrency is 8"):
-        ij.estimate(*POINT, tp=1, batch=4, concurrency=8)
-    with pytest.raises(ij.InputError, match=r"^estimate: batch is '1.5'"):
-        ij.estimate(*POINT, tp=1, batch=1.5)
-    with pytest.raises(ij.InputError, match=r"^estimate: tpot is"):
-        ij.estimate(*POINT, tp=1, tpot=0.0)
-
-
-def test_a_comparison_is_of_two_estimators_or_of_runs_alone():
-    with pytest.raises(ij.InputError, match=r"^compare: batch is given; .* measured"):
-        ij.compare(*POINT, measured=RUNS, batch=4)
-    with pytest.raises(ij.InputError, match="What is to be compared"):
-        ij.compare(*POINT, tp=1)
-
-
-def test_sensitivity_answers_what_its_command_prints(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")  # as wide as a result prints where there is no terminal
-    given = ("--tp", "1", "--batch", "8", "--estimator", "economics.planned")
-    result = ij.sensitivity(*POINT, tp=1, batch=8, estimator="economics.planned")
-    said, text = answered_once("sensitivity", *WORDS, *given)
-    assert {**as_command(result)[0]} == said
-    assert as_command(result)[1].split() == text.split()
-    assert len(result.rows()) == len(said["points"][0]["elasticities"])
-    pytest.importorskip("matplotlib")
-    mine, theirs = tmp_path / "mine.svg", tmp_path / "theirs.svg"
-    assert result.plot(mine).axes  # pyright: ignore[reportAttributeAccessIssue]
-    drawn = answer("sensitivity", *WORDS, *given, "--out", str(theirs))
-    assert drawn["notes"] == said["notes"]
-    assert mine.stat().st_size == pytest.approx(theirs.stat().st_size, rel=0.01)
-    with pytest.raises(ij.InputError, match=r"^sensitivity: along is 3; allowed: no tp"):
-        ij.sensitivity(*POINT, tp=1, along=3)
 
 
 ALONE = """if True:

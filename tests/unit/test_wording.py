@@ -1,12 +1,11 @@
 """Options in notes are keyword arguments where Python asks, and stay options for the command."""
 
 import re
-from typing import Any
 
 import pytest
 
 import infer_jax as ij
-from infer_jax.results import Table, option
+from infer_jax.results import option
 from infer_jax.results.wording import from_command
 
 # an option as a shell has it, outside of commands and of what engines call theirs
@@ -36,30 +35,7 @@ def test_what_python_prints_names_no_option_of_the_shell(ask, options):
     assert [x for x in SHELL.findall(text) if x.startswith("--")] == []
 
 
-@pytest.mark.parametrize("none", ["none", float("inf")])
-def test_a_plan_says_how_its_usual_limit_is_taken_away(none):
-    asked: dict[str, Any] = {"total_gpus": 2, "mode": "aggregated", "isl": 2000, "osl": 200}
-    asked["tpot"] = "12ms"
-    usual = ij.plan("llama-3.1-8b", "h100_sxm", **asked)
-    assert 'ttft="none" takes it away' in " ".join(str(usual).split())
-    without = ij.plan("llama-3.1-8b", "h100_sxm", **asked, ttft=none).to_dict()
-    assert without["usual_ttft_ms"] is None and "takes it away" not in str(without["notes"])
-
-
 @pytest.mark.parametrize("time", ["soon", "300", "-3ms", "0s", "nan ms", "none"])
 def test_a_time_without_a_unit_or_a_sense_is_refused(time):
     with pytest.raises(ij.InputError, match=r"^estimate: ttft is .*; allowed: a number above 0"):
         ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, ttft=time)
-
-
-def test_the_best_plan_is_one_line():
-    best = ij.plan("llama-3.1-8b", "h100_sxm", total_gpus=2, tpot=0.012, mode="aggregated").best
-    assert best is not None and len(repr(best)) < 160 and "\n" not in repr(best)
-    assert "1 x TP2 on h100_sxm" in repr(best) and f"TPOT {1e3 * best.tpot:.4g} ms" in repr(best)
-
-
-def test_no_two_rows_of_an_estimate_have_the_same_title():
-    parts = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, batch=16).parts()
-    table = next(part for part in parts if isinstance(part, Table))
-    titles = [row[0] for row in table.rows]
-    assert len(titles) == len({*titles}) and "GPU energy of output tokens" in titles

@@ -89,15 +89,6 @@ def test_gradients_are_finite_and_true(work):
             np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=2e-6, err_msg=path)
 
 
-def test_float32_stays_float32():
-    everything = (Serving.of(), mixture(), HARDWARE, asked(), plan())
-    narrow = jax.tree.map(lambda x: np.asarray(x, np.float32), everything)
-    found, whole = estimate(*narrow), estimate(*everything)
-    assert {x.dtype for x in jax.tree.leaves(found)} == {np.dtype(np.float32)}
-    np.testing.assert_allclose(found.ttft, whole.ttft, rtol=1e-4)
-    np.testing.assert_allclose(found.tpot, whole.tpot, rtol=1e-5)
-
-
 def test_more_requests_in_flight_are_slower_and_not_less():
     """Times rise with concurrency, beyond memory too; throughput does not fall."""
     counts = np.geomspace(1, 3e4, ROWS)

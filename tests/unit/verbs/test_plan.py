@@ -10,7 +10,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.engines import ENGINES
-from infer_jax.planning import Choice, Replay, ReplayTimes
+from infer_jax.planning import Choice
 from infer_jax.results.numbers import digits
 from infer_jax.servers import samples
 from infer_jax.verbs.inputs import systems_of
@@ -46,18 +46,6 @@ def test_it_answers_what_its_command_prints(plans):
     assert {"schema": printed["schema"], **as_command(plans)[0]} == printed
     assert as_command(plans)[1].split() == text.split()
     assert plans.best.layout in plans._repr_html_() and "vllm serve" in plans._repr_html_()
-
-
-def test_a_row_a_plan(plans):
-    pandas = pytest.importorskip("pandas")
-    table = plans.to_pandas()
-    assert isinstance(table, pandas.DataFrame) and len(table) == len(plans.plans) == 3
-    assert list(table["layout"]) == [c.layout for c in plans.plans]
-    assert table["blended_cost_per_mtok_usd"].is_monotonic_increasing
-    assert plans.best is plans.plans[0] and not plans.near_misses and plans.feasible
-    missed = ij.plan(MODEL, SYSTEM, **FEW, ttft=1e-4)
-    assert missed.best is None and not missed.feasible and not missed.launch
-    assert len(missed.to_pandas()) == len(missed.near_misses) > 0
 
 
 def test_profiles_and_specs_answer_as_names_do(plans):
@@ -256,11 +244,6 @@ def test_plans_of_two_systems_have_no_rent_that_decides():
     assert plans.plans and not plans.searched.break_evens
 
 
-def test_no_system_is_refused():
-    with pytest.raises(ij.InputError, match="hardware is missing; allowed: one system or more"):
-        ij.plan(MODEL, [], total_gpus=2)
-
-
 def test_its_page_has_every_plan_of_the_frontier_and_the_one_to_take(plans, tmp_path):
     pytest.importorskip("vl_convert")
     out = tmp_path / "plan.html"
@@ -326,38 +309,6 @@ def test_a_plan_whose_requests_break_its_limits_too_often_goes_down(monkeypatch)
     for row in table:
         missing = 1.0 - row["replay_within_limits"] / 0.95
         assert row["replay_broken"] == ({"goodput": missing} if missing > 0.0 else {})
-
-
-def test_plans_that_draft_are_replayed_with_their_drafts():
-    """A request gets 2.4 to 3.4 tokens a pass: with one, TPOT would be twice that of the law."""
-    few: dict[str, Any] = FEW | {"total_gpus": 1}
-    plans = ij.plan(
-        MODEL, SYSTEM, **few, concurrency=20, acceptance=0.9, heads=True, replay=True, top=1
-    )
-    row, best = dict(plans.rows()[0]), plans.best
-    assert best is not None and best.pools[0].layout.drafts > 0
-    assert row["not_replayed"] is None
-    assert row["replay_tpot_ms"] == pytest.approx(1e3 * best.tpot, rel=0.1)
-
-
-def test_it_says_where_law_and_replay_are_apart(plans):
-    first, second, third = plans.plans
-    by_law = (first.ttft, 1.1 * first.ttft, 0.0125, 0.02)
-    given = [
-        replace(first, replay=Replay(ReplayTimes(*by_law))),
-        replace(second, replay=Replay(ReplayTimes(1.5 * second.ttft, 1.0, second.tpot, 0.02))),
-        replace(third, replay=Replay(None, "two pools")),
-    ]
-    both = replace(plans, searched=replace(plans.searched, met=given))
-    text, table = " ".join(str(both).split()), both.rows()
-    assert f"{first.layout} keeps TPOT within 12 ms by law and not by replay: 12.5 ms." in text
-    assert f"{second.layout}: by replay TTFT is 50 % longer than by law." in text
-    assert f"Not replayed: {third.layout} (two pools)." in text
-    assert f"{first.layout}: by replay" not in text
-    assert table[0]["replay_p99_tpot_ms"] == 20.0 and table[2]["replay_ttft_ms"] is None
-    assert [row["not_replayed"] for row in table] == [None, None, "two pools"]
-    assert any("50 % longer" in note for note in both.to_dict()["notes"])
-    assert "replay_ttft_ms" not in plans.rows()[0]
 
 
 def test_two_pools_are_replayed_with_all_their_instances():

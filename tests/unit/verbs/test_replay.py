@@ -5,22 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
 
 import infer_jax as ij
 from infer_jax.errors import InputError
-from infer_jax.estimators import VARIANTS, Variant
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.replays.requests import drawn_arrivals, drawn_lengths
 from infer_jax.replays.runs import BATCHES, statistic
 from infer_jax.servers.instance import Sizes, server_of
-from infer_jax.specs import spec
-from infer_jax.verbs.replay_checks import request_stream
 from tests.cli.running import answer, as_command
 
 TRACE = Path(__file__).parents[2] / "data" / "traces" / "llmservingsim_run.jsonl"
@@ -63,26 +59,6 @@ def test_times_are_those_of_the_scheduler_with_the_estimators_own_pass(loaded):
     np.testing.assert_allclose(run.last, last, rtol=2e-4)
     ttft = 1e3 * (first - run.arrival)
     assert loaded.to_dict()["ttft_ms"]["p90"] == pytest.approx(np.percentile(ttft, 90), rel=2e-4)
-
-
-@spec
-class Tokenised(Serving):
-    """``Serving`` whose requests are tokenised for half a second before they are queued."""
-
-    def arrival_terms(self, engine, plan):
-        return {**super().arrival_terms(engine, plan), "tokeniser": jnp.asarray(0.5)}
-
-
-def test_a_term_before_the_queue_reaches_estimate_and_replay(flying, monkeypatch):
-    monkeypatch.setitem(VARIANTS, "tokenised", Variant(Tokenised.of, "a slow tokeniser", "here"))
-    loads: list[dict[str, Any]] = [{"concurrency": 6}, {"request_rate": 60}]
-    for load in loads:
-        terms = ij.estimate(*SERVER, tp=1, estimator="tokenised", **load).estimate.prefill.terms
-        assert float(terms["tokeniser"]) == 0.5
-    slow = ij.replay(*SERVER, estimator="tokenised", **CLOSED)
-    assert slow.server.front == pytest.approx(flying.server.front + 0.5)
-    first, later = (float(x.runs[0].first.min() - x.runs[0].arrival.min()) for x in (flying, slow))
-    assert later == pytest.approx(first + 0.5)
 
 
 def _direct(c, *batch):
@@ -163,17 +139,6 @@ def test_a_cap_holds_requests_back_and_times_begin_when_they_are_sent(loaded):
     assert "at 60 requests/s, at most 4 in flight" in str(capped)
     wide = ij.replay(*SERVER, **OPEN, concurrency=30).runs[0]
     np.testing.assert_array_equal(wide.last, free.last)
-
-
-def test_it_says_what_is_replayed_and_that_a_closed_loop_begins_with_a_burst(flying, loaded):
-    assert "Lengths: 200 to 400 tokens in and 20 to 40 out, equally likely" in str(loaded)
-    blocks = f"{flying.server.tokens / 16:,.0f} blocks of 16 tokens each"
-    assert f"at most 8 sequences and 512 tokens in a pass, a cache of {blocks}" in str(flying)
-    assert "warmup=6 leaves them out" in " ".join(str(flying).split())
-    warm = ij.replay(*SERVER, **CLOSED, warmup=6)
-    assert "leaves them out" not in str(warm) and "leaves them out" not in str(loaded)
-    usual = request_stream(concurrency=4, caching=False)
-    assert usual.words == "1,024 (default) tokens in and 128 (default) out"
 
 
 def test_attention_ranks_have_queues_of_their_own_on_one_clock():

@@ -7,7 +7,6 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.results.wording import from_command
-from tests.cli.running import answer, as_command
 
 from .test_replay import CLOSED, DRAFTED, DRAWN, OPEN, SERVER, SPLIT
 
@@ -91,18 +90,6 @@ def test_a_request_alone_goes_through_two_pools():
     fields = one.to_dict()
     assert fields["total_gpus"] == 4 and fields["prefill"] == {"tp": 1, "instances": 2}
     assert "2 x TP1 > 1 x TP2" in str(one) and len(one.runs[0].series) == 3
-
-
-def test_two_pools_answer_what_their_command_prints():
-    words = ["replay", SERVER[0], "--hardware", SERVER[1], "--concurrency", "6"]
-    for name, x in ({**DRAWN, **SPLIT}).items():
-        words += [f"--{name.replace('_', '-')}", str(x)] if name != "tp" else []
-    both = ij.replay(*SERVER, **{**CLOSED, "tp": None}, **SPLIT)
-    printed = answer(*words)
-    assert as_command(both)[0] == printed
-    gaps = both.runs[0].gaps
-    assert gaps.count.sum() == pytest.approx((both.runs[0].output - 1).sum())
-    assert both.energy is not None and both.energy > 0
 
 
 def test_prompts_that_begin_alike_go_to_one_copy():

@@ -64,22 +64,6 @@ def test_profiles_answer_as_names_do_and_name_no_command(report):
     assert "infer-jax memory" in report.page
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"out": "page.txt"}, r"^report: out is 'page.txt'; allowed: a name that ends in .png"),
-        ({"batch": 4}, "^report: batch is 4; allowed: with tp"),
-        ({"tp": 1.5}, "^report: tp is '1.5'; allowed: a whole number"),
-        ({"tp": 1, "ttft": 0}, "^report: ttft is 0; allowed: a number above 0"),
-        ({"estimator": "economics"}, "estimator is 'economics'; allowed: one that takes a split"),
-    ],
-)
-def test_what_it_refuses_is_named_as_a_keyword(options, said):
-    with pytest.raises(ij.InputError, match=said) as wrong:
-        ij.report(MODEL, SYSTEM, **options)
-    assert "--" not in str(wrong.value)
-
-
 def test_a_notebook_shows_its_page(report):
     shown = report._repr_html_()
     frame = re.fullmatch(

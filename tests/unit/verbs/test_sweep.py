@@ -199,31 +199,3 @@ def test_all_points_lie_behind_the_frontier_of_each_system():
         best = {p for p in points if not any(q[0] > p[0] and q[1] < p[1] for q in points)}
         assert set(map(tuple, line.get_xydata())) == best
     assert axes.get_ylabel() == "USD per million output tokens"
-
-
-@pytest.fixture(scope="module")
-def fronts():
-    """Frontiers of hundreds of rows of neighbouring batches, all of the shorter of two prompts."""
-    work = ij.Workload.of(isl=4096, osl=512)
-    work = work.replace(isl=Axis.values(1024, 4096), batch=Axis.integers(1, 128))
-    systems = [ij.load_system(name) for name in ("h100_sxm", "h200_sxm")]
-    plan = ij.Plan.of().replace(tp=Axis.values(2, 4, 8))
-    space = Space(ij.load_model("llama-3.1-70b", quant="fp8"), systems, work, plan)
-    return ij.sweep(space, keep=Pareto("speed", "cost", per="hardware"), estimator=PLANNED)
-
-
-def test_printed_rows_of_a_frontier_are_spread_over_it(fronts):
-    """Of every system, of the fastest and the cheapest row, and no gap in both is left empty."""
-    result, shown = fronts, fronts._to_print()  # pyright: ignore[reportPrivateUsage]
-    assert len(result) > 100 and shown == sorted({*shown}) and len(shown) == 10
-    columns = result.columns
-    for system in ("h100_sxm", "h200_sxm"):
-        own = np.flatnonzero(columns["hardware"] == system)
-        printed = np.intersect1d(own, shown)
-        for name in ("speed", "cost"):
-            every, few = (np.log(columns[name][x]) for x in (own, printed))
-            assert np.ptp(few) > 0.85 * np.ptp(every)
-            assert np.diff(np.sort(few)).max() < 0.6 * np.ptp(every)
-    text = " ".join(str(result).split())
-    assert f"10 of {len(result)} rows, spread over all" in text
-    assert "of 2 lengths the others are slower and dearer" in text
