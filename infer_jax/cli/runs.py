@@ -16,13 +16,13 @@ import typer
 from infer_jax import verbs
 from infer_jax.catalog.files import check_folder
 from infer_jax.compiling import keep_programs
-from infer_jax.errors import InputError
 from infer_jax.plots.rendering import FigureResult
-from infer_jax.results import Notes, Part, Result
+from infer_jax.results import Notes, Result
 from infer_jax.results.numbers import to_json_types
 from infer_jax.results.result import SCHEMA
 from infer_jax.results.text import show
 from infer_jax.verbs import pictures
+from infer_jax.verbs.option import option_of
 from infer_jax.verbs.progress import is_shown
 
 ONE_PIECE = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=100000000"
@@ -73,25 +73,18 @@ def loops_in_one_piece() -> Iterator[None]:
             os.environ["XLA_FLAGS"] = before
 
 
-def show_result(
-    result: Result, *, as_json: bool, picture: str | None = None, lacking: str = ""
-) -> None:
-    """Print a result, as JSON where that is asked for, and the file of its picture.
+def show_result(result: Result, *, as_json: bool, lacking: str = "") -> None:
+    """Print a result, as JSON where that is asked for.
 
-    ``lacking``: why there is no picture, where one was asked for.
+    ``lacking``: why there is no picture, where one was to be drawn.
     """
     if as_json:
-        drawn = {} if picture is None else {"picture": picture}
-        drawn |= {"picture": None, "why_no_picture": lacking} if lacking else {}
-        print_json({**result.to_dict(), **drawn})
+        why = {"picture": None, "why_no_picture": lacking} if lacking else {}
+        print_json({**result.to_dict(), **why})
         return
     from rich.console import Console
 
-    parts = [*result.parts()]
-    if last := f"Picture: {picture}." if picture is not None else lacking:
-        notes = [x for part in parts if isinstance(part, Notes) for x in part.sentences]
-        above: list[Part] = [part for part in parts if not isinstance(part, Notes)]
-        parts = [*above, Notes([*notes, last])]
+    parts = [*result.parts(), *([Notes([lacking])] if lacking else [])]
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     show(parts, Console(highlight=False, width=PIPED if piped else None), notes=is_shown())
 
@@ -125,24 +118,21 @@ def run_verb(
     """
     own = signature(verb).parameters
     arguments = {name: x for name, x in options.items() if name in own}
-    if options.get("no_picture"):
-        arguments.pop("out", None)
-    undrawn = "out" in own or options.get("no_picture") or "out" not in options
-    out, lacks = None if undrawn else str(options["out"]), ""
-    if out is not None:
-        by_itself = "no_picture" in options  # drawn unless it cannot be, without being asked for
-        pictures.check(out, otherwise=None if by_itself else "", page=page)
-        lacks = "" if page and out.lower().endswith(".html") else pictures.missing()
-        if lacks and not by_itself:
-            raise InputError("command line", "--out", out, lacks)
+    out, lacks, unasked = None, "", "no_picture" in options
+    if "out" not in own or option_of(own["out"].annotation) is None:  # the command draws
+        out = arguments.pop("out", options.get("out"))
+    if out is not None and not options.get("no_picture"):
+        out = str(out)
+        pictures.check(out, page=page, unasked=unasked)
+        if unasked and not (page and out.lower().endswith(".html")):
+            lacks = pictures.missing()
     prepare(every_device=every_device)
     result = verb(**arguments)
-    if lacks or not getattr(result, "drawable", True):
-        out = None
-    if out is not None:
+    drawn = isinstance(out, str) and not lacks and getattr(result, "drawable", True)
+    if drawn and not options.get("no_picture"):
         assert isinstance(result, FigureResult)
-        result.draw(out)
-    show_result(result, as_json=bool(options["as_json"]), picture=out, lacking=lacks)
+        result.draw(str(out))
+    show_result(result, as_json=bool(options["as_json"]), lacking=lacks)
     if must and not getattr(result, must):
         raise typer.Exit(1)
 
@@ -187,6 +177,7 @@ def _plan(verb: Verb, options: Options) -> None:
 
 RUNS: Mapping[str, Callable[[Verb, Options], object]] = {
     "plan": _plan,
+    "frontier": partial(run_verb, page=True),
     "replay": _replay,
     "measure": partial(run_verb, every_device=True),
     "doctor": partial(run_verb, every_device=True, must="agrees"),

@@ -23,12 +23,15 @@ class Verb(NamedTuple):
     drawn: str = ""
 
 
+PLACE = "Where the picture goes: .png, .svg, .pdf or .html."
 PICTURE = "A picture of the answer, too: .png, .svg, .pdf or .html."
 
 
 VERBS = {
     "frontier": Verb(
-        "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096", drawn="frontier.png"
+        "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096",
+        picture=PLACE,
+        drawn="frontier.png",
     ),
     "estimate": Verb(
         "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32", picture=PICTURE
@@ -45,7 +48,7 @@ VERBS = {
     "measure": Verb("measure --out my_chip.toml"),
     "offload": Verb(
         "offload opt-175b --hardware t4_host --isl 512 --osl 32",
-        picture="Where the picture goes: .png, .svg, .pdf or .html.",
+        picture=PLACE,
         drawn="offload.png",
     ),
     "plan": Verb(

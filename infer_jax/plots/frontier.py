@@ -1,7 +1,7 @@
 """Draws frontiers: tokens per second of a request against its price, or of a job against time."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -9,7 +9,6 @@ from jax.typing import ArrayLike
 from infer_jax.estimators import Estimate
 from infer_jax.plots.style import (
     INK,
-    Axes,
     Figure,
     Options,
     Words,
@@ -38,52 +37,34 @@ class Curve(NamedTuple):
     words: str = ""
 
 
-def _draw(axes: Axes, curves: Mapping[str, Curve]) -> None:
-    """Draw frontiers into axes: speed (tokens/s, linear) against cost (USD, logarithmic).
+def plot_frontier(curves: Mapping[str, Curve], **words: Unpack[Words]) -> Figure:
+    """A picture of frontiers: speed (tokens/s, linear) against cost (USD, logarithmic).
 
-    Every curve has a tone, a dash and a marker of its own, so that grey suffices.
-    """
-    for i, (label, (speed, cost, marked, words)) in enumerate(curves.items()):
-        order = np.argsort(speed)
-        look: Options = line(i)
-        marker, shape = look.pop("marker"), {}
-        if marked is not None:
-            shape = {"marker": marker}
-            dot = {"color": look["color"], "markeredgecolor": "white", "markersize": 9}
-            axes.plot(speed[marked], cost[marked], zorder=3, **shape, **dot)
-            write_below(axes, (speed[marked], cost[marked]), words)
-        axes.plot(speed[order], cost[order], **look)
-        axes.plot([], [], **look, **shape, label=label)
-    axes.set_yscale("log")
-    axes.set_xlim(left=0)
-    axes.set_xlabel(SPEED)
-    axes.yaxis.set_major_formatter(_dollars)
-    axes.yaxis.set_minor_formatter("")
-    axes.legend(loc="best")
-
-
-def plot_frontier(
-    curves: Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]], **words: Unpack[Words]
-) -> Figure:
-    """A picture of frontiers, one panel or several; ``words``: title and caption.
-
-    ``curves`` maps labels to curves, or panel titles to such mappings.
+    Every curve has a tone, a dash and a marker of its own, so that grey suffices. ``words``: title
+    and caption.
 
     Raises:
         InputError: matplotlib is missing.
     """
-    first = next(iter(curves.values()), None)
-    groups: Any = {"": curves} if first is None or isinstance(first, Curve) else curves
     with style():
-        figure, all_axes = panels(len(groups), **words)
-        for axes, (name, group) in zip(all_axes, groups.items(), strict=True):
-            _draw(axes, group)
-            if name:
-                axes.set_title(name, color=INK)
-        all_axes[0].set_ylabel(COST)
-        all_axes[0].set_ylim(_limits([c for group in groups.values() for c in group.values()]))
-        for axes in all_axes:
-            readable(axes, 200.0, _dollars)
+        figure, (axes,) = panels(1, **words)
+        for i, (label, (speed, cost, marked, beside)) in enumerate(curves.items()):
+            order = np.argsort(speed)
+            look: Options = line(i)
+            marker, shape = look.pop("marker"), {}
+            if marked is not None:
+                shape = {"marker": marker}
+                dot = {"color": look["color"], "markeredgecolor": "white", "markersize": 9}
+                axes.plot(speed[marked], cost[marked], zorder=3, **shape, **dot)
+                write_below(axes, (speed[marked], cost[marked]), beside)
+            axes.plot(speed[order], cost[order], **look)
+            axes.plot([], [], **look, **shape, label=label)
+        axes.set(yscale="log", xlabel=SPEED, ylabel=COST, ylim=_limits([*curves.values()]))
+        axes.set_xlim(left=0)
+        axes.yaxis.set_major_formatter(_dollars)
+        axes.yaxis.set_minor_formatter("")
+        axes.legend(loc="best")
+        readable(axes, 200.0, _dollars)
     return figure
 
 

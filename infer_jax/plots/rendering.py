@@ -5,7 +5,7 @@ import io
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from string import Template
@@ -13,18 +13,21 @@ from string import Template
 from infer_jax.catalog.files import write_text
 from infer_jax.errors import InputError
 from infer_jax.plots.style import Figure, heading_and_caption, save, slides
-from infer_jax.results import Result
+from infer_jax.results import Notes, Part, Result
 
 KINDS = (".png", ".svg", ".pdf", ".html")  # pictures, and a page that holds one
 
 
-def picture_endings(kinds: tuple[str, ...] = KINDS) -> str:
+def picture_endings(kinds: Iterable[str] = KINDS) -> str:
     """Which names a picture can have, in words."""
     return f"a name that ends in {', '.join(kinds)}"
 
 
 class FigureResult(Result):
-    """A result that has a figure."""
+    """A result that has a figure; ``pictures``: the files that it was drawn to."""
+
+    pictures: tuple[str, ...] = ()
+    written_as = "picture"  # what such a file is, and its field in JSON
 
     @abstractmethod
     def _figure(self) -> Figure:
@@ -53,6 +56,22 @@ class FigureResult(Result):
             InputError: as ``plot``.
         """
         self._write(Path(out), self._figure)
+        object.__setattr__(self, "pictures", (*self.pictures, os.fspath(out)))
+
+    def parts(self) -> Iterator[Part]:
+        """What is printed, and last of the notes the files of the pictures."""
+        parts = [*super().parts()]
+        if self.pictures:
+            notes = parts.pop() if parts and isinstance(parts[-1], Notes) else Notes([])
+            assert isinstance(notes, Notes)
+            written = f"{self.written_as.capitalize()}: {', '.join(self.pictures)}."
+            parts.append(Notes([*notes.sentences, written]))
+        yield from parts
+
+    def to_dict(self) -> dict[str, object]:
+        """``Result.to_dict``, with the files of the pictures."""
+        written = {self.written_as: ", ".join(self.pictures)} if self.pictures else {}
+        return {**super().to_dict(), **written}
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """A notebook's last expression: the picture, where it can be drawn, above the text."""

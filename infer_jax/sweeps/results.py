@@ -47,7 +47,7 @@ class SweepResult(FigureResult):
 
     ``provenance``: its program, estimators, sources and points; ``trust``: known errors of each
     estimator on each system; ``source``: the file that the sweep was read from; ``out``: the file
-    that the rows were written to, if any; ``drawn``: the files of its pictures.
+    that the rows were written to, if any.
     """
 
     ready: Prepared
@@ -58,7 +58,6 @@ class SweepResult(FigureResult):
     source: str = ""
     trust: Sequence[Trust] = ()
     out: str | None = None
-    drawn: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -144,12 +143,11 @@ class SweepResult(FigureResult):
 
     def sections(self) -> Iterator[Section]:
         """The number of points, known errors, the first rows; in JSON provenance and all rows."""
-        notes, pictures = {"notes": list(self.notes)}, ", ".join(self.drawn)
+        notes = {"notes": list(self.notes)}
         yield {
             **self.provenance,
             **notes,
             "out": self.out,
-            **({"picture": pictures} if pictures else {}),
             "trust": [{"estimator": trust.estimator, **trust.fields()} for trust in self.trust],
             "met": self.met,
             "rows": self.rows(),
@@ -177,7 +175,6 @@ class SweepResult(FigureResult):
                 count = f"{PRINTED_ROWS} of {len(self)} rows"
                 yield f"{count}, {kind}; {option('out', 'FILE.csv')} and {option('json')} have all."
         files = [f"Written to {self.out}."] if self.out else []
-        files += [f"Picture: {pictures}."] if pictures else []
         yield Notes([*self.notes, *self._single_lengths(), *files])
         yield notes  # JSON has the notes of the run alone
 

@@ -122,11 +122,11 @@ def calibrate(
             server = calibrate_server(start, arch, machine, runs, names)
         else:
             server = calibrate_requests(cast("Serving", start), arch, machine, logs, names)
-    result = verbs.CalibrateResult(setup, name, server, why_not)
+    result = verbs.CalibrateResult(setup, name, server, why_not, target or "")
     for picture in drawn:  # which may fail
         result.draw(picture)
     if target is not None:
         words = result.fitted_in_words, result.summary
         text = profile_text(setup.model, setup.system, server, *words, Path(target))
         write_text(target, text)
-    return replace(result, out=target or "", drawn=drawn)
+    return result

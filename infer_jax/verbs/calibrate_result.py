@@ -1,6 +1,6 @@
 """The result of ``calibrate``: errors, coefficients, the worst runs, what to measure next."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -115,8 +115,8 @@ class CalibrateResult(FigureResult):
 
     ``server.fit.values`` are the coefficients, ``intervals`` their 80 % intervals, in SI units;
     ``server.estimator`` is the fitted estimator. ``name``: what the estimator is called;
-    ``why_not``: why the runs were not replayed, where the closed form was fitted; ``out`` and
-    ``drawn``: the files of the profile and of the pictures.
+    ``why_not``: why the runs were not replayed, where the closed form was fitted; ``out``:
+    the file of the profile.
     """
 
     rows_key = "parameters"
@@ -126,7 +126,6 @@ class CalibrateResult(FigureResult):
     server: Calibrated
     why_not: str | None = None
     out: str = ""
-    drawn: Sequence[str] = ()
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -197,8 +196,6 @@ class CalibrateResult(FigureResult):
         yield Rows("next", next_runs, NEXT if next_runs else ())
         ends = [f"{name.upper()} {low:.2f} to {high:.2f}" for name, (low, high) in bands.items()]
         yield from ("", f"80 % of new runs: measured over predicted is {', '.join(ends)}.")
-        if self.drawn:
-            yield {"picture": ", ".join(self.drawn)}
         yield Notes(self.notes)
 
     def _figure(self) -> Figure:
@@ -238,11 +235,8 @@ class CalibrateResult(FigureResult):
     @cached_property
     def notes(self) -> list[str]:
         """Files written, coefficients that the runs do not determine, and assumptions."""
-        files, use = [], f"{option('hardware', self.out)} {option('estimator', self.name)}"
-        if self.out:
-            files.append(f"Written to {self.out}. Use it: {use}.")
-        if self.drawn:
-            files.append(f"Picture: {', '.join(self.drawn)}.")
+        use = f"{option('hardware', self.out)} {option('estimator', self.name)}"
+        files = [f"Written to {self.out}. Use it: {use}."] if self.out else []
         how = REPLAYED
         if self.why_not is not None:
             how = f"Fitted by the closed form of means: {self.why_not}."

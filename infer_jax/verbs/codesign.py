@@ -97,7 +97,7 @@ def codesign(
     if folder is not None:
         ends = [""] if len(designs) == 1 else map(str, range(1, len(designs) + 1))
         designs = tuple(map(write_design, (Path(folder) / end for end in ends), designs))
-    found = CodesignResult(designs, drawn, flips)
+    found = CodesignResult(designs, flips)
     for picture in drawn:
         found.draw(picture)
     return found

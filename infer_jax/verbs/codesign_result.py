@@ -253,22 +253,19 @@ class DesignResult(FigureResult):
 class CodesignResult(FigureResult):
     """The designs of a spec: one, or one for each value of a limit along a frontier.
 
-    ``drawn``: the files of the pictures that were asked for; ``flips``: where a small change of the
-    limit flips the design.
+    ``flips``: where a small change of the limit flips the design.
     """
 
     designs: tuple[DesignResult, ...]
-    drawn: tuple[str, ...] = ()
     flips: tuple[Flip, ...] = ()
 
     def fields(self) -> Mapping[str, object]:
         """Of one design its own; of a frontier a list."""
         designs = [one.fields() for one in self.designs]
-        drawn = {"picture": ", ".join(self.drawn)} if self.drawn else {}
         if len(designs) == 1:
-            return {**designs[0], **drawn}
+            return designs[0]
         along, flips = self.designs[0].spec.along, [flip._asdict() for flip in self.flips]
-        return {"frontier": designs, "along": along, "flips": flips, **drawn}
+        return {"frontier": designs, "along": along, "flips": flips}
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """One row a term of one design; of a frontier one row a design, with all its terms."""
@@ -287,8 +284,6 @@ class CodesignResult(FigureResult):
             yield from frontier_sections(name, limits, [x.design for x in self.designs], self.flips)
         for one in self.designs:
             yield from one.parts()
-        if self.drawn:
-            yield Notes([f"Picture: {', '.join(self.drawn)}."])
 
     def _figure(self) -> Figure:
         """The path to the design; of a frontier, the objective over the limit that varies."""

@@ -7,7 +7,7 @@ from infer_jax.results import option
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import Option, either, seconds_of
+from infer_jax.verbs.option import Option, either, seconds_of, without_none
 
 
 @verb
@@ -66,9 +66,9 @@ def estimate(
     >>> bool(answer.estimate.feasible), 15e-3 < float(answer.estimate.tpot) < 25e-3
     (True, True)
     """
+    from infer_jax.estimators.serving.plan import deployment
     from infer_jax.verbs import inputs
     from infer_jax.verbs.drafts import DraftOptions, estimate_with_best_drafts
-    from infer_jax.verbs.estimate_result import EstimateLoad, estimate_result
     from infer_jax.verbs.requests import read_requests, with_benchmark
     from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
 
@@ -101,7 +101,9 @@ def estimate(
     inputs.check_context(setup.model, work)
     options = DraftOptions(draft, acceptance, heads)
     answer = estimate_with_best_drafts(model, setup, work, plan, options)
-    times = {"ttft": seconds_of(ttft), "tpot": seconds_of(tpot)}
-    limits = {name: limit for name, limit in times.items() if limit is not None}
-    load = EstimateLoad(requests._replace(work=work), request_rate, dp, running, prompts)
-    return estimate_result(setup, name, model, load, answer, limits, plan)
+    if answer.drafts:
+        plan = deployment(plan).replace(drafts=answer.drafts)
+    known = inputs.trust(name, model, setup, plan)
+    limits = without_none(ttft=seconds_of(ttft), tpot=seconds_of(tpot))
+    load = requests._replace(work=work), request_rate, dp, running, prompts
+    return verbs.EstimateResult(setup, name, known, answer, limits, *load)

@@ -1,15 +1,14 @@
 """The answer of ``estimate``: outputs, where the time goes, limits, and what was assumed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from jax import Array
 
-from infer_jax.estimators import Estimate, Estimator, Phase
+from infer_jax.estimators import Estimate, Phase
 from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import bands
 from infer_jax.plots.bars import OVERLAP, plot_bars, time_panels
 from infer_jax.plots.style import Figure
@@ -18,9 +17,9 @@ from infer_jax.results.numbers import digits, quantity, size
 from infer_jax.results.parts import ANSWERS
 from infer_jax.results.problems import refuse
 from infer_jax.results.wording import term
-from infer_jax.specs import Experts, Plan, outputs
+from infer_jax.specs import Experts, outputs
 from infer_jax.specs.plan import LAYOUTS
-from infer_jax.verbs import inputs, limits, pictures
+from infer_jax.verbs import limits, pictures
 from infer_jax.verbs.drafts import DraftedEstimate
 from infer_jax.verbs.requests import RequestOptions
 
@@ -33,6 +32,7 @@ CROWDED = (
 PILING = "The queue grows without end: no time has a mean. Throughput and prices are of those."
 BENCHMARK = "Of {:.6g} requests the first {:.6g} come all at once: mean TTFT holds their wait."
 RUNNING_ON = "Mean and median of TTFT differ by the start of a benchmark alone: {} counts it."
+RANKS = "expert ranks"  # a limit
 OF_PROFILE = "the calibration of this profile"
 OF_OTHERS = "rows left out of the fit with all others of their publisher"
 ROUNDING = 1e-9  # seconds; smaller terms, such as an empty queue, are rounding errors
@@ -52,41 +52,49 @@ LIMITS = (Column("limit", "", "limit"),
           Column("met", "", "met", left=True))  # fmt: skip
 
 
-@dataclass(frozen=True)
-class EstimateLoad:
-    """The requests of one of ``copies`` instances, and how many run in it.
-
-    ``rate``: requests a second in all; None where ``batch`` is kept in flight. ``prompts``:
-    requests of a benchmark; None of a server that runs on.
-    """
-
-    requests: RequestOptions
-    rate: float | None
-    copies: float
-    batch: float
-    prompts: float | None = None
-
-
 @dataclass(frozen=True, repr=False)
 class EstimateResult(pictures.EstimatorResult):
     """The answer for one configuration: ``estimate`` has every output in SI units, and both passes.
 
-    ``limits``: limits in seconds, by output.
+    ``limits``: limits in seconds, by output; ``requests``: those of one of ``copies`` instances;
+    ``rate``: requests a second in all, None where ``running`` are kept in flight in an instance;
+    ``prompts``: requests of a benchmark, None of a server that runs on.
     """
 
-    load: EstimateLoad
     drafted: DraftedEstimate
-    estimate: Estimate
     limits: Mapping[str, float]
+    requests: RequestOptions
+    rate: float | None
+    copies: float
+    running: float
+    prompts: float | None
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Every output and both passes; of a dense model without the limits of experts."""
+        answer = self.drafted.estimate
+        if any(isinstance(x.feedforward, Experts) for x in self.setup.model.architecture.blocks):
+            return answer
+
+        def dense(phase: Phase) -> Phase:
+            return phase.replace(limits={k: x for k, x in phase.limits.items() if k != RANKS})
+
+        return answer.replace(prefill=dense(answer.prefill), decode=dense(answer.decode))
+
+    @cached_property
+    def batch(self) -> float:
+        """Requests that run in an instance, by Little's law where they arrive at a rate."""
+        if isinstance(self.estimate, ServerEstimate) and self.rate is not None:
+            return float(self.rate / self.copies * self.estimate.latency)
+        return self.running
 
     @cached_property
     def intervals(self) -> Mapping[str, Sequence[float]]:
         """The range of 80 % of measured runs in ms, by output."""
         if not isinstance(self.estimate, ServerEstimate):
             return {}
-        load, gaps = self.load, gap_share(self.estimate.decode.terms)
-        work = load.requests.work
-        return bands.intervals_of(self.estimate, self.trust, load.batch, work, gaps=gaps)
+        gaps, work = gap_share(self.estimate.decode.terms), self.requests.work
+        return bands.intervals_of(self.estimate, self.trust, self.batch, work, gaps=gaps)
 
     @property
     def overloaded(self) -> bool:
@@ -95,8 +103,8 @@ class EstimateResult(pictures.EstimatorResult):
 
     def sections(self) -> Iterator[Section]:
         """The configuration, its outputs, where the time goes, limits, notes."""
-        estimate, load = self.estimate, self.load
-        work, copies, timed = load.requests.work, load.copies, not self.overloaded
+        estimate, copies = self.estimate, self.copies
+        work, timed = self.requests.work, not self.overloaded
         times = f" x {copies:g} copies" if copies > 1 else ""
         gpus = f"{float(estimate.chips):g} {self.setup.system.name}"
         yield f"{self.setup.model.name} on {gpus}{times}"
@@ -108,12 +116,12 @@ class EstimateResult(pictures.EstimatorResult):
             "isl_tokens": float(work.isl),
             "osl_tokens": float(work.osl),
             "prefix_tokens": float(work.prefix),
-            "lengths": load.requests.lengths,
-            "request_rate_per_s": load.rate,
-            "prompts": load.prompts,
+            "lengths": self.requests.lengths,
+            "request_rate_per_s": self.rate,
+            "prompts": self.prompts,
             "drafts": self.drafted.drafts,
-            "batch": load.batch if timed else None,
-            "concurrency": load.batch * copies if timed else None,
+            "batch": self.batch if timed else None,
+            "concurrency": self.batch * copies if timed else None,
             "gpus": estimate.chips,
             "copies": copies,
             "total_gpus": estimate.chips * copies,
@@ -148,7 +156,7 @@ class EstimateResult(pictures.EstimatorResult):
     def _answers(self) -> list[Fact]:
         """Every output and, of those per chip, the sum over all chips; a table prints some."""
         printed, absent = outputs(self.estimate, view="estimate"), "-" if self.overloaded else None
-        chips = self.estimate.chips * self.load.copies
+        chips = self.estimate.chips * self.copies
         facts: list[Fact] = []
         for x in outputs(self.estimate):
             mark = self.trust.mark if x.kind in MARKED and not x.drawn else ""
@@ -179,9 +187,7 @@ class EstimateResult(pictures.EstimatorResult):
 
     def notes(self) -> list[str]:
         """What times and rates include, and assumptions."""
-        load = self.load
-        work = load.requests.work
-        own = [*load.requests.notes, *self.drafted.notes]
+        work, own = self.requests.work, [*self.requests.notes, *self.drafted.notes]
         if isinstance(self.estimate, ServerEstimate):
             own = self._server_notes(own)
         else:
@@ -189,7 +195,7 @@ class EstimateResult(pictures.EstimatorResult):
             fresh = float(work.isl) - float(work.prefix)
             own = [
                 f"Prefill of {fresh:.12g} new tokens of one "
-                f"request on an idle instance; decode of one token for a batch of {load.batch:.6g} "
+                f"request on an idle instance; decode of one token for a batch of {self.batch:.6g} "
                 f"at {context:.12g} tokens of context, isl + (osl - 1) / 2.",
                 "Memory and compute overlap, so that shares may add up to more than 100 %.",
                 *own,
@@ -198,21 +204,21 @@ class EstimateResult(pictures.EstimatorResult):
 
     def _server_notes(self, own: Sequence[str]) -> list[str]:
         """What both times of a loaded server include, and their measured ranges."""
-        estimate, load = self.estimate, self.load
+        estimate = self.estimate
         assert isinstance(estimate, ServerEstimate)
-        sent = f"keeps {quantity(load.batch, 'request')} in flight"
+        sent = f"keeps {quantity(self.batch, 'request')} in flight"
         arriving = estimate.decode.limits.get("arrivals")
-        if arriving is not None and load.rate is not None:
+        if arriving is not None and self.rate is not None:
             if self.overloaded:
                 return list(own)
-            sent = f"is sent {load.rate:.6g} requests/s, so that it {sent}"
+            sent = f"is sent {self.rate:.6g} requests/s, so that it {sent}"
             if float(arriving.need / arriving.capacity) > NEAR:
                 own = [CROWDED.format(100.0 * NEAR), *own]
         levels = [f"{name} {number(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
         banded = (x for x in outputs(estimate) if f"{x.name}_interval80_ms" in self.intervals)
         waits = RUNNING_ON.format(option("prompts")) if arriving is None else ""
-        if load.prompts is not None:
-            waits = BENCHMARK.format(load.prompts, load.batch * load.copies)
+        if self.prompts is not None:
+            waits = BENCHMARK.format(self.prompts, self.batch * self.copies)
         return [
             f"A server that {sent}; both times hold the prefills of other requests and all waits, "
             f"and are means but for the median of TTFT. {waits}".rstrip(),
@@ -305,16 +311,16 @@ class EstimateResult(pictures.EstimatorResult):
             InputError: more requests arrive than are completed: there are no times.
         """
         if self.overloaded:
-            capacity = float(self.estimate.decode.limits["arrivals"].capacity) * self.load.copies
+            capacity = float(self.estimate.decode.limits["arrivals"].capacity) * self.copies
             allowed = f"a rate below {digits(capacity)} for a picture of times"
-            raise refuse("request_rate", f"{self.load.rate:.6g}", allowed)
-        running = f"{self.load.batch:.6g} requests in flight in an instance."
+            raise refuse("request_rate", f"{self.rate:.6g}", allowed)
+        running = f"{self.batch:.6g} requests in flight in an instance."
         gpus = f"{float(self.estimate.chips):g} {self.setup.system.title}"
         return plot_bars(
             time_panels({"": self.estimate}, limits=self.limits),
             end=OVERLAP,
             title=f"{self.setup.model.name} on {gpus}: where the time goes",
-            caption=self.caption(self.load.requests.work, running),
+            caption=self.caption(self.requests.work, running),
         )
 
 
@@ -336,29 +342,3 @@ def _layout(phase: Phase) -> str:
     if "layout" in named and named["layout"] in "01":
         named["layout"] = LAYOUTS[int(named["layout"])]
     return ", ".join(f"{name} {x}" for name, x in named.items())
-
-
-def estimate_result(
-    setup: inputs.Setup,
-    name: str,
-    model: Estimator,
-    load: EstimateLoad,
-    drafted: DraftedEstimate,
-    limits: Mapping[str, float],
-    plan: Plan,
-) -> EstimateResult:
-    """The answer with its known errors, and the requests that run at once."""
-    answer = drafted.estimate
-    if not any(isinstance(x.feedforward, Experts) for x in setup.model.architecture.blocks):
-        answer = answer.replace(prefill=_dense(answer.prefill), decode=_dense(answer.decode))
-    if isinstance(answer, ServerEstimate) and load.rate is not None:  # by Little's law
-        load = replace(load, batch=float(load.rate / load.copies * answer.latency))
-    if drafted.drafts:
-        plan = deployment(plan).replace(drafts=drafted.drafts)
-    known = inputs.trust(name, model, setup, plan)
-    return EstimateResult(setup, name, known, load, drafted, answer, limits)
-
-
-def _dense(phase: Phase) -> Phase:
-    """A pass without the limits of experts, of a model that has none."""
-    return phase.replace(limits={k: x for k, x in phase.limits.items() if k != "expert ranks"})

@@ -104,7 +104,7 @@ def fleet(
     if traffic is None:
         raise refuse("traffic", "missing", "a trace, or a description as `traffic` writes it")
     if out is not None:
-        pictures.check(out, otherwise="")
+        pictures.check(out)
     systems, _ = inputs.systems_of(hardware, None)
     rents = inputs.rents_of(price, systems)
     setups = [

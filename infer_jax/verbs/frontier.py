@@ -1,8 +1,6 @@
 """``ij.frontier``: the GPU counts and batches with the best speed at each price."""
 
-from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Annotated
 
 from infer_jax import verbs
@@ -35,7 +33,7 @@ def frontier(
     paper: Annotated[bool, Option.of()] = False,
     real_degrees: Annotated[bool, Option.of()] = False,
     all: Annotated[bool, Option.of()] = False,  # the option's name
-    out: Annotated[opt.Place | None, Option.of("FILE", default="frontier.png")] = None,
+    out: opt.Place | None = None,
     set: opt.Changes = None,
 ) -> "verbs.FrontierResult | verbs.FrontiersResult":
     """Which GPU counts and batches are worth choosing: tokens/s per request against $/Mtok.
@@ -53,7 +51,6 @@ def frontier(
             its grid of 400 x 400 real numbers, its 1000 latency thresholds.
         real_degrees: TP, PP and EP as real numbers, the best that the estimator's search finds.
         all: Print every row of the frontier.
-        out: The picture: .png, .svg, .pdf or .html.
 
     Raises:
         InputError: a model or system that cannot be read, an estimator that does not search the
@@ -95,13 +92,6 @@ def frontier(
     if len(fronts) > 1:
         notes = dict.fromkeys(note for front in fronts.values() for note in front.notes)
         answer = verbs.FrontiersResult(fronts, [*notes])
-    if out is None or not any(len(x.points) for x in fronts.values()):
-        return answer
-    lacking = "" if Path(out).suffix.lower() == ".html" else pictures.missing()
-    if lacking:
-        return replace(answer, picture={"picture": None}, notes=[*answer.notes, lacking])
-    place = " in place of the earlier file" if Path(out).exists() else ""
-    answer.draw(out)
-    others = f"{option('out')} names another, {option('no_picture')} writes none"
-    note = f"Picture: {out} was written{place}; {others}."
-    return replace(answer, picture={"picture": str(out)}, notes=[*answer.notes, note])
+    if out is not None and answer.drawable:
+        answer.draw(out)
+    return answer

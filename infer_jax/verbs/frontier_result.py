@@ -1,7 +1,7 @@
 """The result of ``frontier``, of one system or several: points, tables, pictures and pages."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -41,8 +41,7 @@ class FrontierResult(EstimatorResult):
     """The points that no other beats in both speed and cost, fastest first.
 
     ``points`` has their columns (speed, cost, chips, batch, ...), ``preferred`` the row with the
-    largest speed^preference / cost; None where ``why`` says why there is no point. ``picture``:
-    its file, for JSON, where one was to be written.
+    largest speed^preference / cost; None where ``why`` says why there is no point.
     """
 
     rows_key = "rows"
@@ -53,12 +52,16 @@ class FrontierResult(EstimatorResult):
     why: str
     all: bool
     notes: Sequence[str]
-    picture: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @cached_property
     def preferred(self) -> int | None:
         """The row of the preferred point."""
         return self.points.preferred_row(self.preference) if len(self.points) else None
+
+    @property
+    def drawable(self) -> bool:
+        """Whether there is a point to draw."""
+        return self.preferred is not None
 
     def words(self) -> str:
         """The preferred point in two lines: its layout, and what it answers."""
@@ -105,7 +108,6 @@ class FrontierResult(EstimatorResult):
         else:
             rows = [self.row(i) for i in range(len(self.points))]
             yield {"frontier_points": len(rows), "rows": rows, "preferred": rows[preferred]}
-            yield self.picture
             printed = self._printed_rows(preferred)
             mark = [*printed].index(preferred)
             yield table([rows[i] for i in printed], (PREFERRED, *COLUMNS), mark)
@@ -142,7 +144,11 @@ class FrontiersResult(FigureResult):
 
     fronts: Mapping[str, FrontierResult]
     notes: Sequence[str]
-    picture: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def drawable(self) -> bool:
+        """Whether there is a point to draw."""
+        return any(x.drawable for x in self.fronts.values())
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """Every point of every frontier, with its series, system and formats."""
@@ -166,7 +172,6 @@ class FrontiersResult(FigureResult):
         for answer in answers.values():
             del answer["notes"]  # which stand once below all
         yield {"frontiers": [{"series": label, **answer} for label, answer in answers.items()]}
-        yield self.picture
         rows = [row for label, x in self.fronts.items() for row in _ends(label, x)]
         if rows:
             heads = Column("frontier", "", "frontier"), Column("point", "", "point")

@@ -282,6 +282,11 @@ def either(value: T | None, otherwise: T) -> T:
     return otherwise if value is None else value
 
 
+def without_none(**values: T | None) -> dict[str, T]:
+    """The values that are given."""
+    return {name: x for name, x in values.items() if x is not None}
+
+
 def seconds_of(limit: float | str | None) -> float | None:
     """Seconds of a limit, whose text ``@verb`` has already read."""
     assert not isinstance(limit, str)

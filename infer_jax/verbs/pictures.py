@@ -21,33 +21,34 @@ Names = Place | Sequence[Place]  # of files
 
 
 def check(
-    out: str | os.PathLike[str],
-    kinds: tuple[str, ...] = KINDS,
-    otherwise: str | None = None,
-    name: str = "out",
-    page: bool = False,
+    out: Place, kinds: Sequence[str] = KINDS, *, page: bool = False, unasked: bool = False
 ) -> None:
     """Check, before computing, that a picture or file of these kinds can be written there.
 
-    ``page``: whether an .html file is a page of charts, which needs packages of its own.
+    ``page``: an .html file is a page of charts, which needs packages of its own; ``unasked``: it is
+    written where nobody asks for it, but not where matplotlib is missing.
 
     Raises:
-        InputError: another suffix, a folder, or a folder that cannot be written.
+        InputError: another suffix, a folder, or a folder that cannot be written; a package is not
+            installed.
     """
     path = Path(out)
-    if path.suffix.lower() not in kinds:
-        raise refuse(name, str(out), picture_endings(kinds))
+    ending = path.suffix.lower()
+    if ending not in kinds:
+        raise refuse("out", str(out), picture_endings(kinds))
     try:
         good = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
     except (OSError, ValueError):  # a null byte, a name too long
         good = False
     if not good:
-        otherwise = f", or {option('no_picture')}" if otherwise is None else otherwise
-        raise refuse(name, str(out), f"a file in a folder that can be written{otherwise}")
-    if page and path.suffix.lower() == ".html":
+        otherwise = f", or {option('no_picture')}" if unasked else ""
+        raise refuse("out", str(out), f"a file in a folder that can be written{otherwise}")
+    if page and ending == ".html":
         from infer_jax.pages import vega  # which needs packages that pictures do not
 
         vega.check()
+    elif not unasked and ending in KINDS and (lacking := missing()):
+        raise refuse("out", str(out), lacking)
 
 
 def split(
@@ -73,9 +74,7 @@ def split(
     if len(rest) > 1:
         raise refuse("out", rest[1], f"a second picture alone: {picture_endings()}")
     for name in drawn:
-        check(name, otherwise="")
-    if drawn and (lacks := missing()):
-        raise refuse("out", drawn[0], lacks)
+        check(name)
     return (rest[0] if rest else None), drawn
 
 

@@ -134,7 +134,7 @@ def replay(
     setup = inputs.setup(config, hardware, quant, kv_dtype, None, set, engine_version)
     check_name("engine", engine, ENGINES)
     if out is not None:
-        pictures.check(out, (*pictures.KINDS, ".csv"), "")
+        pictures.check(out, (*pictures.KINDS, ".csv"))
     pools = {"prefill_tp": prefill_tp, "prefill_instances": prefill_instances}
     pools |= {"decode_tp": decode_tp, "decode_instances": decode_instances}
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
@@ -168,11 +168,11 @@ def replay(
                   stream.caching)  # fmt: skip
     cluster = checks.cluster_of(setup, model, plan, split, router, sizes, stream, drafted)
     counted, runs = np.arange(count) >= warmup, []
-    with progress.steps("replaying", int(seeds)) as done:
+    with progress.busy("replaying") as show:
         for i in range(int(seeds)):
             requests = with_drafts(drafted, stream.draw(count, (int(seed), i)), seed, i)
             runs.append(cluster.run(requests, concurrency, counted))
-            done()
+            show(f"replayed {i + 1} of {seeds:.0f} runs")
     limits = {name: seconds_of(limit) for name, limit in (("ttft", ttft), ("tpot", tpot))}
     result = verbs.ReplayResult(
         setup=setup,

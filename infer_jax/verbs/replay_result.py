@@ -224,7 +224,7 @@ class ReplayResult(pictures.EstimatorResult, ReplayedRuns):
             InputError: a file that cannot be written.
         """
         if Path(out).suffix.lower() != ".csv":
-            self.plot(out)
+            self.draw(out)
             return
         rows, text = self.rows(), io.StringIO()
         table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")

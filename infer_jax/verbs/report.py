@@ -1,11 +1,9 @@
 """``ij.report``: one HTML page that answers which system and plan to take, and why."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 from infer_jax import verbs
-from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
@@ -70,9 +68,7 @@ def report(
 
     vega.check()
     if out is not None:
-        pictures.check(out, otherwise="")
-        if Path(out).suffix.lower() != ".html" and (lacking := pictures.missing()):
-            raise refuse("out", str(out), lacking)
+        pictures.check(out, page=True)
     systems, _ = inputs.systems_of(hardware, None)
     question = Question(
         config,
@@ -91,7 +87,7 @@ def report(
     split = verbs.LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     answers = choose(question, split, batch)
     with busy("compiling and evaluating"):
-        result = verbs.ReportResult(answers, page(answers), None if out is None else str(out))
+        result = verbs.ReportResult(answers, page(answers))
     if out is not None:
         result.draw(out)
     return result

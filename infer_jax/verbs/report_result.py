@@ -19,11 +19,11 @@ from infer_jax.verbs.report_page import figure, lead
 
 @dataclass(frozen=True, repr=False)
 class ReportResult(FigureResult):
-    """The ``answers`` about one plan, and the page that holds them, also as a file ``out``."""
+    """The ``answers`` about one plan, and the page that holds them."""
 
     answers: Report
     page: str
-    out: str | None
+    written_as = "report"
 
     def sections(self) -> Iterator[Section]:
         """The answer in a paragraph and where the page is; for JSON all that the page has."""
@@ -35,11 +35,9 @@ class ReportResult(FigureResult):
             yield trust_of_pools()
         yield answer
         yield from unlikely_times({"ttft": limits.ttft, "tpot": limits.tpot})
-        if self.out is not None:
-            yield f"Report: {self.out}."
         yield {
             **report.setup.names,
-            "report": self.out,
+            "report": None,
             "answer": answer,
             "estimator": question.estimator,
             "trust": report.trust.fields(),

@@ -11,7 +11,7 @@ from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Number, Option
-from infer_jax.verbs.progress import bar, busy
+from infer_jax.verbs.progress import busy, is_watched
 
 if TYPE_CHECKING:
     from jax import Device
@@ -99,7 +99,11 @@ def sweep(
     if rows is not None:
         tables.check(rows, ready.mark)
         checkpoint = checkpoint or Path(rows).with_name(f".{Path(rows).name}.checkpoint.npz")
-    with bar() as own_bar:
+    with busy("sweeping") as show:
+
+        def report(p: "Progress") -> None:
+            show(f"{p.done / p.total:.1%}, {p.rate:.3g} points/s, {p.seconds_left:.0f} s left")
+
         result = sweeps.start(
             ready,
             chunk=chunk,
@@ -107,12 +111,12 @@ def sweep(
             checkpoint=checkpoint,
             every=every,
             memory=memory,
-            progress=progress or own_bar,
+            progress=progress or (report if is_watched() else None),
         )
     source = "" if isinstance(space, sweeps.Space | Mapping) else str(space)
     first = not jax.process_index()
-    files = {"out": rows if first else None, "drawn": drawn if first else ()}
-    result = replace(result, source=source, trust=trusts_of(request, ready), **files)
+    out = rows if first else None
+    result = replace(result, source=source, trust=trusts_of(request, ready), out=out)
     if first:
         if rows is not None:
             result.write(rows)

@@ -55,7 +55,7 @@ def traffic(
     from infer_jax.verbs.traffic_result import TrafficResult, write_csv
 
     if out is not None:
-        pictures.check(out, (*pictures.KINDS, ".toml"), "")
+        pictures.check(out, (*pictures.KINDS, ".toml"))
     if draw is not None and Path(draw).suffix != ".csv":
         raise refuse("draw", str(draw), "a .csv file")
     if (model is None) != (hardware is None):
