@@ -1,7 +1,7 @@
 """The answer of ``fleet``: replicas by hour, every policy beside the bound, and what breaks."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -23,6 +23,7 @@ from infer_jax.verbs.pictures import EstimatorResult, caption
 
 MOST_LAYOUTS = 6  # that are printed
 MOST_ROWS = 48  # periods that are printed one by one
+NO_LIMIT = 1e9  # s
 PRICES = (0.4, 0.6, 0.8)  # of reserved replicas, over that on demand
 NAMES = Column("policy", "", "policy", left=True), Column("", "", "detail", left=True)
 POLICIES = (
@@ -71,40 +72,34 @@ HOURS = (
 
 @dataclass(frozen=True, repr=False)
 class FleetResult(EstimatorResult):
-    """Replicas over the periods of traffic under every policy, the bound first."""
+    """Replicas over the periods of traffic under every policy, the bound first.
+
+    ``fleets``: of other layouts, too, where none was given; ``replays``: of the cheapest policies,
+    up to one that holds.
+    """
 
     traffic: Traffic
     fleet: Fleet
-    fleets: Sequence[Fleet]  # of other layouts, too, where none was given
+    fleets: Sequence[Fleet]
     policies: list[Policy]
     reserved: float
-    replays: list[Replayed] = field(default_factory=list)  # of the cheapest, up to one that holds
+    replays: list[Replayed]
     rows_key = "policies"
 
     @cached_property
     def best(self) -> Policy:
         """The cheapest policy that keeps the limits, without the bound; else the nearest one.
 
-        Of those that were replayed the one that kept them in most periods.
+        Of those that were replayed the first that kept them in most periods.
         """
         if self.replays:
-            return self.steadiest.policy
+            return max(self.replays, key=lambda x: x.kept).policy
         return max(self.policies[1:], key=self.fleet.rank)
-
-    @property
-    def steadiest(self) -> Replayed:
-        """Of the policies that were replayed the first that kept the limits in most periods."""
-        return max(self.replays, key=lambda x: x.kept)
-
-    def _replayed(self, one: Replayed) -> list[Row]:
-        """The replayed periods of a policy, and when they are."""
-        return [{"at": self._time(int(str(x["period"]))), **x} for x in one.rows]
 
     def sections(self) -> Iterator[Section]:
         """The answer in a sentence, every policy, what breaks, hours, and what to reserve."""
         fleet, rows = self.fleet, self._pools()
         given, several, first = fleet.given, len(rows) > 1, self.fleet.pools[0]
-        count, share = self._reserve(self.reserved)
         yield self._headline()
         if not several:
             yield (
@@ -122,7 +117,7 @@ class FleetResult(EstimatorResult):
             "start_delay_s": given.life.start_delay,
             "departures_per_hour": given.life.departures,
             "best": f"{self.best.name}, {self.best.detail}",
-            "reserved_replicas": count if several else count[0],
+            "reserved_replicas": self._by_pool(self._reserve(self.reserved)[0]),
         }
         if several:
             yield Rows("pools", rows, POOLS)
@@ -139,34 +134,24 @@ class FleetResult(EstimatorResult):
         if broken := list(self._broken()):
             yield Rows("breaks", broken, BROKEN)
         yield from self._over_time()
-        if self.replays:
-            yield Rows("replays", [x for one in self.replays for x in self._replayed(one)])
-            yield Rows("", self._replayed(self.steadiest), REPLAYED)
-            yield from ("", self._confirmed())
+        yield from self._replayed()
         yield ""
-        others = [f"{self._words(self._reserve(x)[0])} at {100 * x:.0f} %" for x in PRICES
-                  if x != self.reserved]  # fmt: skip
-        yield (
-            f"At {100 * self.reserved:g} % of the price on demand, it pays to reserve "
-            f"{fleet.in_words(np.array(count))} ({', '.join(others)}); the rent of the best policy "
-            f"is then {digits(100 * share)} % of that on demand."
-        )
-        yield Notes(self._notes())
+        yield self._to_reserve()
+        yield Notes([*self._notes()])
 
     def _compared(self) -> Iterator[Section]:
         """What schedules of other layouts cost, where none was given."""
-        if len(self.fleets) == 1:
-            return
-        names = [" + ".join(str(x.layout) for x in fleet.pools) for fleet in self.fleets]
-        costs = sorted(zip((x.usd_of_schedule for x in self.fleets), names, strict=True))
-        yield Rows("layouts", [{"layout": x, "usd_per_day_of_schedule": usd} for usd, x in costs])
-        each = ", ".join(f"{x} {usd:,.0f}" for usd, x in costs[:MOST_LAYOUTS] if usd < np.inf)
-        yield f"Of the cheapest plans for the busiest period, by a schedule's $/day: {each}."
+        if len(self.fleets) > 1:
+            names = [" + ".join(str(x.layout) for x in fleet.pools) for fleet in self.fleets]
+            costs = sorted(zip((x.usd_of_schedule for x in self.fleets), names, strict=True))
+            rows = [{"layout": name, "usd_per_day_of_schedule": usd} for usd, name in costs]
+            yield Rows("layouts", rows)
+            each = ", ".join(f"{x} {usd:,.0f}" for usd, x in costs[:MOST_LAYOUTS] if usd < np.inf)
+            yield f"Of the cheapest plans for the busiest period, by a schedule's $/day: {each}."
 
     @property
     def _systems(self) -> str:
-        """The names of the systems."""
-        return " and ".join(dict.fromkeys(x.setup.system.name for x in self.fleet.pools))
+        return " and ".join(dict.fromkeys(x.system for x in self.fleet.pools))
 
     def _headline(self) -> str:
         fleet, limits = self.fleet, self.fleet.given.limits
@@ -180,22 +165,18 @@ class FleetResult(EstimatorResult):
             f"busiest period; {kept}."
         )
 
-    def _words(self, counts: list[float]) -> str:
-        """Replicas, in few words."""
-        return f"{counts[0]:g}" if len(counts) == 1 else self.fleet.in_words(np.array(counts))
-
     def _pools(self) -> list[Row]:
         """What a replica of each pool carries and costs, and what the bound has of it."""
         fleet, limits, used = self.fleet, self.fleet.given.limits, self.policies[0].replicas
-        rows = list[Row]()
-        for i, pool in enumerate(fleet.pools):
+        rows, bound = list[Row](), fleet.bound @ fleet.prices
+        for i, (pool, price) in enumerate(zip(fleet.pools, fleet.prices, strict=True)):
             with jax.enable_x64(True):
-                slow = limits.replace(ttft=np.asarray(1e9))
+                slow = limits.replace(ttft=np.asarray(NO_LIMIT))
                 rate, by_tpot = (float(pool.replica.rate_within(x)) for x in (limits, slow))
                 supply = fleet.supply(ideal=True).without(i)
                 rest = fleet.cheapest(np.asarray(fleet.given.rates), supply)
             full = rate >= 0.98 * float(pool.replica.capacity)
-            price = fleet.prices[i]
+            rise = None if rest is None else (rest @ supply.prices).mean() / bound.mean() - 1.0
             rows.append({
                 "replica": pool.name,
                 "rate_per_s": rate,
@@ -205,23 +186,39 @@ class FleetResult(EstimatorResult):
                 "available_gpus": pool.gpus if np.isfinite(pool.gpus) else None,
                 "mean": used[i].mean(),
                 "most_used": used[i].max(),
-                "rise_without": "too few"
-                if rest is None
-                else float((rest @ supply.prices).mean() / (fleet.bound @ fleet.prices).mean() - 1),
+                "rise_without": "too few" if rise is None else rise,
             })  # fmt: skip
         return rows
 
-    def _reserve(self, price: float) -> tuple[list[float], float]:
+    def _reserve(self, price: float) -> tuple[np.ndarray, float]:
         """Replicas of each pool to reserve at a price, and the rent in all over that on demand."""
         with jax.enable_x64(True):
             found = [reserve(jnp.asarray(x), jnp.asarray(price)) for x in self.best.replicas]
         rents = self.fleet.prices * self.best.replicas.mean(axis=1)
         costs = np.array([float(x.cost) for x in found])
-        return [float(x.replicas) for x in found], float(costs @ rents / rents.sum())
+        return np.array([float(x.replicas) for x in found]), float(costs @ rents / rents.sum())
+
+    def _to_reserve(self) -> str:
+        """How many to reserve at the price, and at some others."""
+        count, share = self._reserve(self.reserved)
+        others = [(x, self._reserve(x)[0]) for x in PRICES if x != self.reserved]
+        words = "{:g}".format if len(count) == 1 else self.fleet.in_words
+        each = ", ".join(
+            f"{words(n[0] if len(n) == 1 else n)} at {100 * x:.0f} %" for x, n in others
+        )
+        return (
+            f"At {100 * self.reserved:g} % of the price on demand, it pays to reserve "
+            f"{self.fleet.in_words(count)} ({each}); the rent of the best policy is then "
+            f"{digits(100 * share)} % of that on demand."
+        )
 
     def _by_period(self, policy: Policy) -> np.ndarray:
         """Mean replicas of a policy: [periods, pools]."""
         return policy.replicas.reshape(len(self.fleet.pools), -1, self.fleet.steps).mean(axis=2).T
+
+    def _by_pool(self, values: np.ndarray) -> object:
+        """Numbers by pool, [..., pools], as lists; without pools where there is one."""
+        return (values[..., 0] if len(self.fleet.pools) == 1 else values).tolist()
 
     def _waste(self, policy: Policy) -> float:
         """Its cost over that of the bound, less 1."""
@@ -239,17 +236,16 @@ class FleetResult(EstimatorResult):
             "goodput": found.goodput,
             "worst_goodput": np.min(found.shares),
             "worst_ttft_s": np.max(found.ttft),
-            "replicas": self._lists(self._by_period(policy)),
+            "replicas": self._by_pool(self._by_period(policy)),
         }
 
     def _answer(self) -> str:
         best, bound = self.best, float(self.policies[0].outcome.cost.usd)
         share, wanted = self.fleet.rank(best)[0], float(self.fleet.given.limits.goodput)
-        kept = "Cheapest that keeps the limits in every period:"
-        if self.replays:
-            kept = "Cheapest that keeps the limits in every period, and in those that are replayed:"
-            if not self.replays[-1].keeps:
-                kept = "No policy keeps the limits in the periods that are replayed; nearest is"
+        replayed = ", and in those that are replayed" * bool(self.replays)
+        kept = f"Cheapest that keeps the limits in every period{replayed}:"
+        if self.replays and not self.replays[-1].keeps:
+            kept = "No policy keeps the limits in the periods that are replayed; nearest is"
         if share < wanted:
             kept = f"No policy keeps the limits for {100 * wanted:.4g} % of every period's requests"
             kept += "; nearest is"
@@ -278,21 +274,15 @@ class FleetResult(EstimatorResult):
             return f"{datetime.fromtimestamp(start + seconds, UTC):%a %H:%M}"
         return f"{int(seconds // HOUR)} h {int(seconds % HOUR // 60):02d}"
 
-    def _lists(self, replicas: np.ndarray) -> object:
-        """Numbers by pool, [..., pools], as lists; without pools where there is one."""
-        return (replicas[..., 0] if len(self.fleet.pools) == 1 else replicas).tolist()
-
     def _over_time(self) -> Iterator[Rows]:
         """Every period; printed where they are few, else by the hour of the day."""
         fleet, best, replicas = self.fleet, self.best.outcome, self._by_period(self.best)
         least = fleet.bound.reshape(len(replicas), fleet.steps, -1)
-        count, ttft = len(fleet.rates), np.asarray(best.ttft)
+        count, ttft, means = len(fleet.rates), np.asarray(best.ttft), least.mean(axis=1)
         times = [self._time(i) for i in range(count)]
-        columns = {"rate": fleet.rates, "fewest": least.mean(axis=1), "replicas": replicas,
-                   "ttft_s": ttft, "goodput": best.shares}  # fmt: skip
-        most = {"rate": fleet.rates, "fewest": least.max(axis=1), "replicas": replicas}
         yield Rows("periods", [
-            {"at": at, **{k: self._lists(x[i]) if x[i].ndim else x[i] for k, x in columns.items()}}
+            {"at": at, "rate": fleet.rates[i], "fewest": self._by_pool(means[i]),
+             "replicas": self._by_pool(replicas[i]), "ttft_s": ttft[i], "goodput": best.shares[i]}
             for i, at in enumerate(times)
         ])  # fmt: skip
         begins = float(self.traffic.start) % DAY + np.arange(count) * fleet.period
@@ -300,16 +290,17 @@ class FleetResult(EstimatorResult):
         names = [f"{h:02d}:00" for h in group]
         if count <= MOST_ROWS and len(set(names)) < count:
             names, group = times, np.arange(count)
-        rows = list[Row]()
-        for one in sorted(set(group.tolist())):
-            part, row = group == one, dict[str, object]()
-            for name, values in most.items():
-                mean, top = columns[name][part].mean(axis=0), values[part].max(axis=0)
-                row[name], row[f"most_{name}"] = (
-                    x if name == "rate" else self._lists(x) for x in (mean, top)
-                )
-            rows.append({"at": names[int(np.argmax(part))], **row, "ttft_s": ttft[part].max()})
-        yield Rows("hours", rows, self._columns())
+        parts = [group == one for one in sorted(set(group.tolist()))]
+        yield Rows("hours", [{
+            "at": names[int(np.argmax(part))],
+            "rate": fleet.rates[part].mean(),
+            "most_rate": fleet.rates[part].max(),
+            "fewest": self._by_pool(means[part].mean(axis=0)),
+            "most_fewest": self._by_pool(least[part].max(axis=(0, 1))),
+            "replicas": self._by_pool(replicas[part].mean(axis=0)),
+            "most_replicas": self._by_pool(replicas[part].max(axis=0)),
+            "ttft_s": ttft[part].max(),
+        } for part in parts], self._columns())  # fmt: skip
 
     def _columns(self) -> Sequence[Column]:
         """Columns of the hours: of several pools the means of each."""
@@ -322,62 +313,66 @@ class FleetResult(EstimatorResult):
         ]
         return (*TIMES, *pools, HOURS[-1])
 
-    def _confirmed(self) -> str:
-        """In how many of their worst periods policies keep the limits by replay, in a sentence."""
-        wanted = 100 * float(self.fleet.given.limits.goodput)
-        counts = "; ".join(
-            f"{x.policy.name} ({x.policy.detail}) in {x.kept} of {len(x.rows)}"
-            for x in self.replays
-        )
-        return (
-            "Worst periods replayed request by request keep the limits for "
-            f"{wanted:.4g} % of the requests: {counts}."
-        )
-
-    def _notes(self) -> list[str]:
-        given = self.fleet.given
-        delay, away = float(given.life.start_delay), float(given.life.departures)
-        most = self.fleet.scaling.most
-        notes = [
-            f"Replicas serve {delay:.4g} s after they are wanted, and leave when their requests "
-            "are done; requests are spread evenly, and wait in one queue.",
-            "The bound knows the rate of every step, starts in no time and loses nothing. "
-            f"Autoscalers follow their published rules, with {most:g} replicas at most; "
-            "targets and headrooms that are not as published are the cheapest of those tried on "
-            "this traffic, which tomorrow's may differ from.",
-            "Waste: cost over that of the bound. Worst: the period with the fewest good requests, "
-            f"and with the longest {self.fleet.p} of TTFT. "
-            f"CO2 at {float(given.grid):g} kg for a kWh.",
+    def _replayed(self) -> Iterator[Section]:
+        """Periods of the best policy by replay, and in how many each policy keeps the limits."""
+        rows = [
+            {"at": self._time(int(str(x["period"]))), **x} for y in self.replays for x in y.rows
         ]
-        if away:
-            share = 100 * float(given.life.serving)
-            notes.append(f"Replicas are lost {away:g} times an hour: {share:.3g} % of them serve.")
         if self.replays:
-            notes.append(
-                "Replayed: requests drawn at the rates of the worst periods and half an hour "
-                "before, by the engine's scheduler in copies that come and go; a router sends each "
-                "to the copy with the fewest. Near capacity a queue grows by chance, which the law "
-                "leaves out: dearer policies are replayed until one keeps the limits. Good of "
-                "each: with the request's own TPOT in place of the mean of a step."
+            yield Rows("replays", rows)
+            best = self.best.name, self.best.detail
+            yield Rows("", [x for x in rows if (x["policy"], x["detail"]) == best], REPLAYED)
+            wanted = 100 * float(self.fleet.given.limits.goodput)
+            counts = "; ".join(
+                f"{x.policy.name} ({x.policy.detail}) in {x.kept} of {len(x.rows)}"
+                for x in self.replays
             )
-        return [*notes, *(note for x in self.fleet.pools for note in x.setup.notes)]
+            yield ""
+            yield (
+                "Worst periods replayed request by request keep the limits for "
+                f"{wanted:.4g} % of the requests: {counts}."
+            )
+
+    def _notes(self) -> Iterator[str]:
+        given = self.fleet.given
+        yield (
+            f"Replicas serve {float(given.life.start_delay):.4g} s after they are wanted, and "
+            "leave when their requests are done; requests are spread evenly, and wait in one queue."
+        )
+        yield (
+            "Autoscalers follow their published rules, with "
+            f"{self.fleet.scaling.most:g} replicas at most; targets and headrooms that are not as "
+            "published are the cheapest of those tried on this traffic."
+        )
+        yield (
+            "Waste: cost over that of the bound. Worst: the period with the fewest good requests, "
+            f"and with the longest {self.fleet.p} of TTFT. CO2 at {float(given.grid):g} kg for a "
+            "kWh."
+        )
+        if away := float(given.life.departures):
+            share = 100 * float(given.life.serving)
+            yield f"Replicas are lost {away:g} times an hour: {share:.3g} % of them serve."
+        if self.replays:
+            yield "Good of each: with the request's own TPOT in place of the mean of a step."
+        for pool in self.fleet.pools:
+            yield from pool.setup.notes
 
     def _figure(self) -> Figure:
         """Rates, replicas, TTFT and dollars of every policy over time."""
         fleet, best = self.fleet, {x.name: x for x in sorted(self.policies, key=self.fleet.rank)}
-        chosen = {x.name: best[x.name] for x in self.policies}
-        usual = {x.name: self._by_period(x) for x in (self.policies[0], self.best)}
+        usual = [self._by_period(x) for x in (self.policies[0], self.best)]
+        curves = {
+            x.name: (
+                self._by_period(best[x.name]) @ fleet.prices,
+                np.asarray(best[x.name].outcome.ttft),
+                float(best[x.name].outcome.cost.usd),
+            )
+            for x in self.policies
+        }
         return plot_fleet(
             fleet.rates,
-            {
-                name: (
-                    self._by_period(x) @ fleet.prices,
-                    np.asarray(x.outcome.ttft),
-                    float(x.outcome.cost.usd),
-                )
-                for name, x in chosen.items()
-            },
-            {pool.name: [x[:, i] for x in usual.values()] for i, pool in enumerate(fleet.pools)},
+            curves,
+            {pool.name: [x[:, i] for x in usual] for i, pool in enumerate(fleet.pools)},
             fleet.period,
             float(self.traffic.start),
             limit=float(fleet.given.limits.ttft),
@@ -385,6 +380,6 @@ class FleetResult(EstimatorResult):
             usd_per_hour=float(fleet.prices[0]),
             best=self.best.name,
             title=f"{self.setup.model.name} on {self._systems}: replicas and what they cost",
-            caption=caption([x.setup for x in self.fleet.pools], self.traffic.workload(1.0),
+            caption=caption([x.setup for x in fleet.pools], self.traffic.workload(1.0),
                             self.estimator, self._answer()),
         )  # fmt: skip

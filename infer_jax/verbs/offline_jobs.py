@@ -1,7 +1,7 @@
 """Offline work on one layout: its lengths, its server, and what the job takes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,15 +10,13 @@ import numpy as np
 from jax import Array
 from jax.tree_util import Partial
 
-from infer_jax.arrivals import Traffic
-from infer_jax.arrivals.description import read_traffic
+from infer_jax.arrivals import read_traffic
 from infer_jax.arrivals.traffic import GOLDEN, correlated
 from infer_jax.catalog.traces import read_trace
 from infer_jax.compiling import SOME, once
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import Serving
 from infer_jax.estimators.serving.price import PassLaw, RankedLaw, experts_time, own_time, pass_time
-from infer_jax.fleets import ServiceLimits, steps_of
+from infer_jax.fleets.fluid import HOUR
 from infer_jax.physics.scheduling.kinds import ServerLimits
 from infer_jax.physics.scheduling.offline import Lengths, course, offline, rollouts
 from infer_jax.planning import Layout, layouts
@@ -26,14 +24,14 @@ from infer_jax.planning.layout import machine
 from infer_jax.results.problems import refuse
 from infer_jax.servers.instance import ReplayedInstance, Sizes, pass_watts, server_of
 from infer_jax.specs.lengths import lognormal
-from infer_jax.verbs.fleet_replica import find_replica, steps_of_traffic
+from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.texts import Tokens
 
 # probabilities between which requests are of one length: ever finer towards the longest outputs
 EDGES = np.r_[np.linspace(0.0, 0.98, 600), 1.0 - np.geomspace(0.02, 1e-9, 400)[1:], 1.0]
 MOST_REPLICAS = 2.0**20
-MANY = 1e6  # requests of the long run
+DEADLINES = 5  # plans for which replicas are counted, the cheapest by themselves
 
 
 def job_lengths(
@@ -173,13 +171,14 @@ def _pass_seconds(
 
 
 def offline_plans(
-    setup: Setup, model: Serving, layout: Layout | None, sizes: Sizes, lengths: Lengths
+    setup: Setup, name: str, layout: Layout | None, sizes: Sizes, lengths: Lengths
 ) -> Iterator[OfflinePlan]:
     """The layout that is asked for, or every one of a machine, that holds the longest request.
 
     Raises:
         InputError: the one that is asked for holds none.
     """
+    model = inputs.serving(name, setup)
     arch, size = setup.model.architecture, machine(setup.hardware, setup.system.title)[0]
     tokens = np.asarray(lengths.own * lengths.prompt + lengths.output)
     mean = float(np.asarray(lengths.weight) @ tokens)
@@ -200,41 +199,47 @@ def offline_plans(
         yield OfflinePlan(setup, one, server, lengths)
 
 
-class IdleHours(NamedTuple):
-    """What an online fleet leaves to offline work: by period replicas that are idle, requests."""
+class PlannedJob(NamedTuple):
+    """A job on one plan."""
 
-    paid: float
-    idle: np.ndarray
-    requests: np.ndarray
-    period: float
+    plan: OfflinePlan
+    replicas: float
+    job: Job
+
+    @property
+    def makespan(self) -> float:
+        """Seconds until the last request has ended."""
+        return float(np.sum(self.job.seconds))
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of all replicas."""
+        return self.replicas * self.plan.layout.chips
+
+    @property
+    def usd(self) -> float:
+        """Rent of all replicas until the end."""
+        return self.gpus * float(self.plan.setup.hardware.price) * self.makespan / HOUR
 
 
-def idle_hours(
-    plan: OfflinePlan, name: str, traffic: Traffic, limits: ServiceLimits, paid: float | None
-) -> IdleHours:
-    """Offline requests on the ``paid`` replicas that an online fleet does not need, by period.
-
-    A replica is needed where fewer break the limits at some time of a period. One that is idle for
-    T seconds ends as many as in T - loss of the long run: its batch is filled and drained.
+def planned_jobs(
+    plans: Sequence[OfflinePlan], requests: float, replicas: float, hours: float | None
+) -> list[PlannedJob]:
+    """The job on every plan, the cheapest first; on as few replicas as are done in some hours.
 
     Raises:
-        InputError: limits that no replica keeps, or fewer paid replicas than the traffic needs.
+        InputError: no plan holds the longest request, or none is done in time.
     """
-    online = find_replica(plan.setup, name, plan.layout, traffic, limits).replica
-    period = float(traffic.period)
-    rates = np.reshape(steps_of_traffic(traffic, 0)[0], (-1, steps_of(period)))
-    need = np.maximum(np.ceil(rates.max(axis=1) / float(online.rate_within(limits))), 1.0)
-    if paid is not None and paid < need.max():
-        raise refuse("replicas", paid, f"at least the {need.max():g} of the busiest period")
-    paid = float(need.max()) if paid is None else paid
-    few, many = plan.makespan(MANY, 1.0), plan.makespan(2.0 * MANY, 1.0)
-    loss, idle = 2.0 * few - many, paid - need
-    ends = np.zeros(len(idle))
-    for level in np.arange(paid):
-        spell = idle > level
-        # numbers of the spells of one replica, by period
-        number = np.cumsum(np.diff(spell, prepend=False) & spell) * spell
-        seconds = np.bincount(number) * period
-        share = np.maximum(1.0 - loss / np.maximum(seconds, period), 0.0)
-        ends += np.where(spell, share[number], 0.0)
-    return IdleHours(paid, idle, ends * period * MANY / (many - few), period)
+    jobs = [PlannedJob(x, replicas, x.job(requests, replicas)) for x in plans]
+    if not jobs:
+        raise refuse("hardware", "of no system", "one that holds the longest request")
+    jobs.sort(key=lambda x: x.usd)
+    if hours is not None:
+        counts = [
+            (x.plan, x.plan.replicas_within(requests, HOUR * hours)) for x in jobs[:DEADLINES]
+        ]
+        jobs = [PlannedJob(x, n, x.job(requests, n)) for x, n in counts if n is not None]
+        if not jobs:
+            raise refuse("within", hours, "more hours: the longest outputs alone take more")
+        jobs.sort(key=lambda x: x.usd)
+    return jobs

@@ -57,10 +57,30 @@ def test_idle_replicas_work_while_the_traffic_needs_fewer():
     long = ij.offline(*NAMES, **(JOB | {"prompts": 2e6})).rows()[0]["makespan_s"] / 2e6
     added = 5 - found["paid_replicas"]
     assert added > 0 and extra == pytest.approx(added * 86_400.0 / long, rel=0.01)
+    # the busier the hour, the less of the replicas that serve is left
+    assert all(0.0 < x["per_hour_beside_traffic"] < 4e5 for x in found["idle_hours"])
     # one that is idle for an hour ends as much as one of the long run, less one batch
     for hour in found["idle_hours"]:
         most = 3600.0 * hour["idle"] / long
         assert 0.9 * most <= hour["per_hour"] <= 1.01 * most
+
+
+def test_replicas_that_serve_take_as_much_more_as_keeps_the_limits(tmp_path):
+    """Of equal requests: what replicas carry, as ``fleet`` says it, less what comes."""
+    place = tmp_path / "traffic.toml"
+    tokens = ", ".join(["300"] * 16)
+    place.write_text(
+        f"period_s = 3600\nrates_per_s = [10, 30, 20]\n[lengths]\nprompt_tokens = [{tokens}]\n"
+        f"output_tokens = [{tokens}]\n"
+    )
+    asked = {"traffic": place, "ttft": 1.0, "tpot": 0.03, "tp": 1}
+    found = ij.offline(*NAMES, prompts=1e6, isl=300, osl=300, **asked).to_dict()
+    each = ij.fleet(*NAMES, **asked).to_dict()["replica_rate_per_s"]
+    online = np.array([10.0, 30.0, 20.0])
+    need = np.array([found["paid_replicas"] - x["idle"] for x in found["idle_hours"]])
+    assert np.all(need >= online / each)
+    beside = [x["per_hour_beside_traffic"] for x in found["idle_hours"]]
+    assert beside == pytest.approx(3600.0 * (need * each - online), rel=0.02)
 
 
 def test_a_step_that_stops_is_shorter_and_a_group_computes_its_prompt_once():

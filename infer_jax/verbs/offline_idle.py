@@ -1,0 +1,106 @@
+"""Offline work beside an online fleet: on its idle replicas, and on those that are not full."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from infer_jax.arrivals import Traffic
+from infer_jax.arrivals.description import dependence, levels_of
+from infer_jax.arrivals.traffic import GOLDEN, POINTS, correlated
+from infer_jax.errors import InputError
+from infer_jax.fleets import ServiceLimits, steps_of
+from infer_jax.results.problems import refuse
+from infer_jax.verbs.fleet_replica import find_replica, steps_of_traffic
+from infer_jax.verbs.offline_jobs import OfflinePlan
+
+MANY = 1e6  # requests of the long run
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of offline requests among all that a replica serves
+
+
+class IdleHours(NamedTuple):
+    """What an online fleet leaves to offline work, by period.
+
+    Replicas that are idle, and offline requests that these end, and those that serve.
+    """
+
+    paid: float
+    idle: np.ndarray
+    ended: np.ndarray
+    beside: np.ndarray
+    period: float
+
+    @property
+    def requests(self) -> np.ndarray:
+        """Offline requests of each period."""
+        return self.ended + self.beside
+
+
+def idle_hours(
+    plan: OfflinePlan, name: str, traffic: Traffic, limits: ServiceLimits, paid: float | None
+) -> IdleHours:
+    """Offline requests on the ``paid`` replicas of an online fleet, by period.
+
+    A replica is needed where fewer break the limits at some time of a period. One that is idle for
+    T seconds ends as many as in T - loss of the long run: its batch is filled and drained. Those
+    that serve take as many more as keep the limits of both together.
+
+    Raises:
+        InputError: limits that no replica keeps, or fewer paid replicas than the traffic needs.
+    """
+    online, offline = _frontier(plan, name, traffic, limits)
+    period = float(traffic.period)
+    rates = np.reshape(steps_of_traffic(traffic, 0)[0], (-1, steps_of(period)))
+    need = np.maximum(np.ceil(rates.max(axis=1) / online[0]), 1.0)
+    if paid is not None and paid < need.max():
+        raise refuse("replicas", paid, f"at least the {need.max():g} of the busiest period")
+    paid = float(need.max()) if paid is None else paid
+    few, many = plan.makespan(MANY, 1.0), plan.makespan(2.0 * MANY, 1.0)
+    loss, idle = 2.0 * few - many, paid - need
+    ends = np.zeros(len(idle))
+    for level in np.arange(paid):
+        spell = idle > level
+        # numbers of the spells of one replica, by period
+        number = np.cumsum(np.diff(spell, prepend=False) & spell) * spell
+        seconds = np.bincount(number) * period
+        share = np.maximum(1.0 - loss / np.maximum(seconds, period), 0.0)
+        ends += np.where(spell, share[number], 0.0)
+    more = np.interp(rates / need[:, None], online[::-1], offline[::-1]).mean(axis=1) * need
+    return IdleHours(paid, idle, ends * period * MANY / (many - few), more * period, period)
+
+
+def _frontier(
+    plan: OfflinePlan, name: str, traffic: Traffic, limits: ServiceLimits
+) -> tuple[np.ndarray, np.ndarray]:
+    """The most requests/s of both kinds that a replica serves within the limits, at ``SHARES``.
+
+    By the open loop of the mixture, whose requests all keep the limits: beyond a share that even an
+    idle replica breaks them with, none.
+    """
+    numbers = np.arange(POINTS)
+    first = (numbers + 0.5) / POINTS
+    second, which = (np.modf(0.5 + x * numbers)[0] for x in (GOLDEN, 2**0.5))
+    own = traffic.lengths_at(correlated(first, second, float(traffic.dependence)))
+    job = plan.lengths
+    rows = np.searchsorted(np.cumsum(job.weight), first * float(np.sum(job.weight)))
+    shared = np.mean(own[0]) * float(traffic.reuse), np.mean((1.0 - job.own) * job.prompt[rows])
+    online, offline = [], []
+    for share in SHARES:
+        isl, osl = (
+            np.concatenate([x[which >= share], np.asarray(y)[rows][which < share]])
+            for x, y in zip(own, (job.prompt, job.output), strict=True)
+        )
+        cached = (1.0 - share) * shared[0] + share * shared[1]
+        mixed = traffic if not share else traffic.with_(
+            prompts=levels_of(isl), outputs=levels_of(osl), dependence=dependence(isl, osl),
+            reuse=cached / isl.mean(),
+        )  # fmt: skip
+        try:
+            replica = find_replica(plan.setup, name, plan.layout, mixed, limits).replica
+        except InputError:
+            if not share:
+                raise
+            break
+        rate = float(replica.rate_within(limits))
+        online.append((1.0 - share) * rate)
+        offline.append(share * rate)
+    return np.array(online), np.array(offline)
