@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_435,
-    "lines of code of the package": 41_886,
-    "lines of the package": 72_947,
-    "files of the package": 499,
+    "lines of code of the front": 10_445,
+    "lines of code of the package": 41_896,
+    "lines of the package": 72_956,
+    "files of the package": 500,
     "lines of experiments": 11_470,
-    "lines of tests": 32_997,
+    "lines of tests": 33_017,
     "functions and classes with bare names": 10,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 59,
