@@ -1,12 +1,10 @@
 """Comparing a program's points with ours: what is read, what agrees, which exit code."""
 
-import contextlib
-import io
 import json
 import math
-from typing import NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
 from experiments import _check, _claims, _columns
 from experiments._columns import Input, Output
@@ -68,69 +66,41 @@ def test_ties_agree_with_either_side_and_are_counted_apart(compare):
     assert report.worst["area"] == (0.0, 4)
 
 
-class Ran(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-def run(*words) -> Ran:
-    """One command of the economics experiment, as the shell would call it."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        pytest.raises(SystemExit) as ended,
-    ):
-        app([str(word) for word in words])
-    return Ran(int(ended.value.code or 0), out.getvalue(), err.getvalue())
-
-
 POINT = "estimator,model,gpu,n_gpu,batch,latency_s"
 # 16-bit Llama 3 8B on one H100 at level 2: 8.03e9 parameters over 0.75 * 3.3e12 bytes/s, and
 # four all-reduces of 6 us in each of 32 layers
 PARAMETERS = 2 * 128256 * 4096 + 32 * (48 * 128 * 4096 + 32 * 128 * 4096 + 3 * 4096 * 14336)
 SECONDS = 2 * PARAMETERS / (0.75 * 3.3e12) + 32 * 4 * 6e-6
-
-
-def test_a_file_that_agrees_exits_0_and_ends_with_json(tmp_path):
-    file = tmp_path / "points.csv"
-    lines = [POINT, f"toy,Llama_3_8B,H100,1,1,{SECONDS!r}", "toy,GPT_4,H100,1,1,inf"]
-    file.write_text("\n".join([*lines, "toy,GPT_9,H100,1,1,1", "toy,GPT_4,abacus,1,1,1"]))
-    ran = run("check", file, "--json")
-    assert (ran.code, ran.err) == (0, "")
-    last = json.loads(ran.out.splitlines()[-1])
-    assert (last["rows"], last["compared"], last["agrees"]) == (4, 2, True)
-    assert last["skipped"] == {
-        "model 'GPT_9' is not the paper's": 1,
-        "gpu 'abacus' is not the paper's": 1,
-    }
-    assert last["worst_error"]["latency_s"] < 1e-14
-
-
-def test_a_file_that_disagrees_exits_1(tmp_path):
-    file = tmp_path / "points.csv"
-    file.write_text(f"{POINT}\ntoy,Llama_3_8B,H100,1,1,{SECONDS * 1.000001!r}\n")
-    ran = run("check", file, "--json")
-    assert ran.code == 1 and json.loads(ran.out.splitlines()[-1])["disagreements"] == 1
+RIGHT = f"{POINT}\ntoy,Llama_3_8B,H100,1,1,{SECONDS!r}\ntoy,GPT_4,H100,1,1,inf"
+WRONG = f"{POINT}\ntoy,Llama_3_8B,H100,1,1,{SECONDS * 1.000001!r}\n"
+SKIPPED = {"model 'GPT_9' is not the paper's": 1, "gpu 'abacus' is not the paper's": 1}
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "estimator,latency_s\ntoy,1\n", f"{POINT}\ntoy,,,x,1,1"]
-)
-def test_a_file_that_cannot_be_read_exits_2_with_one_sentence(tmp_path, text):
+    ("text", "code"),
+    [(f"{RIGHT}\ntoy,GPT_9,H100,1,1,1\ntoy,GPT_4,abacus,1,1,1", 0), (WRONG, 1), (None, 2), ("", 2),
+     ("estimator,latency_s\ntoy,1\n", 2), (f"{POINT}\ntoy,,,x,1,1", 2)],
+)  # fmt: skip
+def test_a_file_agrees_or_not_or_cannot_be_read(tmp_path, text, code):
+    """The last line is JSON; what cannot be read is one sentence."""
     file = tmp_path / "points.csv"
     if text is not None:
         file.write_text(text)
-    ran = run("check", file, "--json")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.count("\n") == 1 and "points.csv: " in ran.err
+    ran = CliRunner().invoke(app, ["check", str(file), "--json"])
+    assert ran.exit_code == code
+    if code == 2:
+        assert ran.stdout == "" and ran.stderr.count("\n") == 1 and "points.csv: " in ran.stderr
+        return
+    last = json.loads(ran.stdout.splitlines()[-1])
+    assert last["agrees"] == (code == 0) and last["disagreements"] == code
+    if last["agrees"]:
+        assert (last["rows"], last["compared"], last["skipped"]) == (4, 2, SKIPPED)
+        assert last["worst_error"]["latency_s"] < 1e-14
 
 
 def test_unknown_tables_exit_2():
-    assert run("tables", 7).err == "command line: table is '7'; allowed: 1, 2, 3, 4, 5, 6\n"
+    said = "command line: table is '7'; allowed: 1, 2, 3, 4, 5, 6\n"
+    assert CliRunner().invoke(app, ["tables", "7"]).stderr == said
 
 
 @pytest.mark.parametrize(

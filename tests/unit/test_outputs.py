@@ -1,6 +1,7 @@
 """An output is declared once, beside its field; every view reads the declaration."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
 from infer_jax.specs import Output, number, spec
 from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, grows
-from tests.cli.running import answer, answered_once, run
+from tests.cli.running import answer, answered_once
 
 PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
 WORDS = ("llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "1024", "--osl", "128", "--tp", "1")
@@ -38,11 +39,6 @@ def carbon():
     del VARIANTS[NAME]
 
 
-@pytest.fixture(scope="module")
-def estimated(carbon):
-    return answer("estimate", *WORDS, "--batch", "16", "--estimator", NAME)
-
-
 def test_an_output_that_follows_from_others_follows_their_changes():
     model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
     work, plan = ij.Workload.of(isl=1024, osl=128, batch=16), ij.Plan.of(tp=1)
@@ -54,48 +50,33 @@ def test_an_output_that_follows_from_others_follows_their_changes():
     assert one.replace(tpot=0.04, speed=7.0).replace(cost=1.0).speed == 7.0
 
 
-def test_estimate_has_the_new_output(carbon, estimated):
-    hardware = ij.load_system("h100_sxm").hardware
-    joules = 1e6 * float(hardware.power) * 1e-3 * estimated["tpot_ms"] / 16
-    assert estimated["carbon_per_mtok_g"] == pytest.approx(joules / 3.6e6 * 400.0)
-    said = run("estimate", *WORDS, "--batch", "16", "--estimator", NAME).out
-    (row,) = (line for line in said.splitlines() if "CO2 of output tokens" in line)
-    assert row.split()[-2:] == [f"{estimated['carbon_per_mtok_g']:.4g}", "g/Mtok"]
-    assert run("estimate", *WORDS, "--estimator", "economics.planned").out.count("CO2") == 0
-
-
-def test_compare_has_the_new_output(carbon, estimated, monkeypatch):
-    both = (*WORDS, "--batch", "16", "--estimator", "economics.planned", "--estimator", NAME)
+def test_every_view_has_the_new_output(carbon, monkeypatch):
+    """A row of estimate and compare, slopes, a column of a sweep and a line of a page."""
     monkeypatch.setenv("COLUMNS", "140")
-    output, said = answered_once("compare", *both)
-    plain, mine = output["estimators"]
-    assert mine["answers"]["carbon_per_mtok_g"] == estimated["carbon_per_mtok_g"]
-    assert "carbon_per_mtok_g" not in plain["answers"]
-    assert re.search(r"CO2 of output tokens +g/Mtok +- +\d", said)
-
-
-def test_sensitivity_and_its_picture_have_the_new_output(carbon, tmp_path):
-    asked = (*WORDS, "--batch", "16", "--estimator", NAME)
-    output, printed = answered_once("sensitivity", *asked)
-    (point,) = output["points"]
-    mine = {e["path"]: e["slope"] for e in point["elasticities"] if e["output"] == "carbon"}
-    # grams are power x time x intensity
-    assert mine["hardware.power"] == pytest.approx(1.0)
-    assert mine["estimator.intensity"] == pytest.approx(1.0)
-    assert "\ng/Mtok\n" in printed
-
-
-def test_a_sweep_and_a_report_have_the_new_output(carbon, estimated, tmp_path):
+    asked = (*WORDS, "--batch", "16", "--estimator")
+    one, said = answered_once("estimate", *asked, NAME)
     system, model = ij.load_system("h100_sxm"), ij.load_model("llama-3.1-8b")
+    joules = 1e6 * float(system.hardware.power) * 1e-3 * one["tpot_ms"] / 16
+    assert one["carbon_per_mtok_g"] == pytest.approx(joules / 3.6e6 * 400.0)
+    (row,) = (line for line in said.splitlines() if "CO2 of output tokens" in line)
+    assert row.split()[-2:] == [f"{one['carbon_per_mtok_g']:.4g}", "g/Mtok"]
+    both, said = answered_once("compare", *asked, "economics.planned", "--estimator", NAME)
+    plain, mine = (each["answers"] for each in both["estimators"])
+    assert mine["carbon_per_mtok_g"] == one["carbon_per_mtok_g"] and "carbon" not in str(plain)
+    assert re.search(r"CO2 of output tokens +g/Mtok +- +\d", said)
+    (point,) = answer("sensitivity", *asked, NAME)["points"]
+    slopes = {e["path"]: e["slope"] for e in point["elasticities"] if e["output"] == "carbon"}
+    # grams are power x time x intensity
+    assert slopes["hardware.power"] == slopes["estimator.intensity"] == pytest.approx(1.0)
     work = ij.Workload.of(isl=1024, osl=128).replace(batch=Axis.values(1, 4, 16))
     space = Space(arch=model, hardware=system, workload=work, plan=ij.Plan.of(tp=1))
-    kept = ij.sweep(space, keep=Pareto("speed", "carbon"), estimator=carbon())
+    keep = Pareto("speed", "carbon")
+    kept = ij.sweep(space, keep=keep, estimator=carbon())
     assert kept.units["carbon"] == "g/Mtok"
-    assert np.min(kept.columns["carbon"]) == pytest.approx(estimated["carbon_per_mtok_g"])
+    assert np.min(kept.columns["carbon"]) == pytest.approx(one["carbon_per_mtok_g"])
     dark = system.hardware.replace(power=0.0 * system.hardware.power)
     with pytest.raises(ij.InputError, match=r"carbon.*power_w"):
-        unlit = Space(arch=model, hardware=dark, workload=work, plan=ij.Plan.of(tp=1))
-        ij.sweep(unlit, keep=Pareto("speed", "carbon"), estimator=carbon())
+        ij.sweep(replace(space, hardware=dark), keep=keep, estimator=carbon())
     page = ij.report("llama-3.1-8b", "h100_sxm", tp=1, batch=16, estimator=NAME).page
     assert "CO2 of output tokens" in page and "g/Mtok" in page
 

@@ -155,6 +155,7 @@ def test_where_no_chip_keeps_its_limits_often_all_are_compared():
     assert reliable(np.array([[1, 0, 0, 0], [0, 0, 0, 0]]) > 0).tolist() == [True, True]
 
 
+@pytest.mark.slow
 def test_cases_of_a_mixture_are_laid_out_apart():
     """With weights drawn the cost is that of each case's own best layout, weighed."""
     answer = ij.codesign(spec=MIXED)

@@ -46,6 +46,7 @@ def swept(table):
     return float(np.asarray(found.rows()[0][spec.keeps[0].by])), spec.space.size
 
 
+@pytest.mark.slow
 def test_model_chip_and_layout_are_the_best_of_their_lattice():
     table = tables()
     best, points = swept(table)
