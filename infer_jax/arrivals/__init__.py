@@ -3,8 +3,4 @@
 from infer_jax.arrivals.description import describe as describe, read_traffic as read_traffic
 from infer_jax.arrivals.drawing import draw as draw
 from infer_jax.arrivals.likeness import Likeness as Likeness, compare_traces as compare_traces
-from infer_jax.arrivals.traffic import (
-    LEVELS as LEVELS,
-    Sessions as Sessions,
-    Traffic as Traffic,
-)
+from infer_jax.arrivals.traffic import LEVELS as LEVELS, Sessions as Sessions, Traffic as Traffic

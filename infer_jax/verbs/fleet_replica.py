@@ -11,15 +11,7 @@ from infer_jax.arrivals import Traffic
 from infer_jax.compiling import SOME, once
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, ServerEstimate, shape
-from infer_jax.fleets import (
-    Lifecycle,
-    Replica,
-    ServiceLimits,
-    ramp,
-    steps_of,
-    surges,
-    tabulate,
-)
+from infer_jax.fleets import Lifecycle, Replica, ServiceLimits, ramp, steps_of, surges, tabulate
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.fleets.replica import POINTS
 from infer_jax.planning import USUAL_TTFT, Layout, Requirements

@@ -11,12 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from infer_jax.arrivals import LEVELS, Likeness, Traffic, compare_traces, draw
-from infer_jax.arrivals.description import (
-    describe,
-    rate_errors,
-    read_traffic,
-    traffic_of_clients,
-)
+from infer_jax.arrivals.description import describe, rate_errors, read_traffic, traffic_of_clients
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.servegen import Clients, read_clients
 from infer_jax.catalog.traces import Trace, read_trace
