@@ -179,7 +179,6 @@ def traffic_of_clients(clients: Clients, period: float = HOUR) -> Traffic:
 
 
 def _weighted_levels(shares: Shares) -> np.ndarray:
-    """Tokens at ``LEVELS``, at least one."""
     upto = np.cumsum(shares.weight) / shares.weight.sum()
     at = np.searchsorted(upto, np.array(LEVELS) - 1e-12)
     return np.maximum(shares.tokens[np.minimum(at, len(upto) - 1)], 1.0)

@@ -76,11 +76,10 @@ class Traffic(Spec):
         return len(self.rates) * float(self.period)
 
     @property
-    def span(self) -> str:
-        """All periods in words: 7 days, 36 hours."""
-        units = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-        unit, name = next(x for x in units if self.seconds >= 2 * x[0] or x[0] == 1.0)
-        return f"{self.seconds / unit:.3g} {name}"
+    def hours(self) -> np.ndarray:
+        """The hour of the day in which each period begins, UTC."""
+        begins = float(self.start) + np.arange(len(self.rates)) * float(self.period)
+        return (begins // 3600.0 % 24.0).astype(int)
 
     def dispersion(self, rate: Array | float, window: Array | float) -> Array:
         """Variance over mean of the requests in a window (s): 1 is Poisson.

@@ -59,7 +59,6 @@ def read_table(text: str, names: Sequence[str], second: float) -> TraceTable | N
 
 
 def _numbers(column: "ChunkedArray") -> np.ndarray:
-    """Floats of a column of texts; NaN where a cell is none."""
     try:
         return column.cast("float64").to_numpy()
     except ValueError:  # of one cell: each is read by itself

@@ -92,7 +92,6 @@ def _draw_pools(
     axes: Sequence[Axes], at: np.ndarray, pools: Mapping[str, Sequence[np.ndarray]],
     looks: Mapping[str, Options], names: tuple[str, str],
 ) -> None:  # fmt: skip
-    """Replicas of each pool under the bound and under another policy, by their names."""
     for (pool, curves), axis in zip(pools.items(), axes, strict=True):
         for wanted, name in zip(curves, names, strict=True):
             axis.stairs(wanted, at, fill=name == names[0], **looks[name])
@@ -115,7 +114,6 @@ def _looks(names: list[str], best: str) -> dict[str, Options]:
 
 
 def _draw_limit(axes: Axes, limit: float, limited: str, policies: Curves) -> None:
-    """TTFT on a logarithmic axis, its limit a line with words, and what is beyond it shaded."""
     values = 1e3 * np.concatenate([ttft for _, ttft, _ in policies.values()])
     low, high = values[values > 0].min(), max(values.max(), limit)
     axes.set(yscale="log", ylabel=limited, ylim=(0.7 * low, 2.0 * high))

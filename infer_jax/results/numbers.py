@@ -87,6 +87,19 @@ def size(count: SupportsFloat) -> str:
     return f"{value:.0f} bytes"
 
 
+def duration(seconds: SupportsFloat) -> str:
+    """A time in the unit of which it has two or more, of seconds where none.
+
+    >>> duration(7 * 86400.0), duration(86400.0), duration(95.0), duration(0.5)
+    ('7 days', '24 hours', '95 s', '0.500 s')
+    """
+    value = float(seconds)
+    for unit, factor in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if value >= 2.0 * factor:
+            return f"{digits(value / factor)} {unit}"
+    return f"{digits(value)} s"
+
+
 def quantity(count: SupportsFloat, thing: str) -> str:
     """A number of things, in words: one or several.
 

@@ -72,31 +72,33 @@ class Scaling(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """A kind of autoscaler: its published parameter, if any, and those that are tried."""
+    """A kind of autoscaler: its published parameter, if any, and between which others are tried.
+
+    Of None those in flight of a replica, from a tenth of what keeps the limits to all it holds.
+    """
 
     name: str
     make: Callable[[float], Autoscaler]
     parameter: str  # in words, of a number
     published: float | None
-    tried: Callable[[Conditions, float], np.ndarray]
+    between: tuple[float, float] | None
 
-
-def _in_flight(given: Conditions, rate: float) -> np.ndarray:
-    """Requests in flight of a replica, of a tenth to all of what it holds."""
-    grid = np.asarray(given.replica.service.in_flight)
-    return np.geomspace(0.1 * float(given.replica.at_rate(jnp.asarray(rate)).in_flight), grid[-1],
-                        LANES)  # fmt: skip
+    def tried(self, given: Conditions) -> np.ndarray:
+        """The parameters."""
+        held = given.replica.at_rate(given.replica.planned_rate(given.limits)).in_flight
+        most = float(given.replica.service.in_flight[-1])
+        return np.geomspace(*(self.between or (0.1 * float(held), most)), LANES)
 
 
 AUTOSCALERS = (
     Tuned("Kubernetes HPA", lambda x: Horizontal.of(target=x), "{:.3g} in flight each",
-          None, _in_flight),
+          None, None),
     Tuned("KEDA", lambda x: EventDriven.of(target=x), "{:.3g} waiting each", 5.0,
-          lambda given, rate: np.geomspace(1e-3, 10.0, LANES)),
+          (1e-3, 10.0)),
     Tuned("Dynamo planner", lambda x: Predictive.of(headroom=x), "last rate x {:.3g}", 1.0,
-          lambda given, rate: np.geomspace(1.0, 2.5, LANES)),
+          (1.0, 2.5)),
     Tuned("Dynamo planner", lambda x: Predictive.of(headroom=x, trend=1.0), "trend x {:.3g}",
-          1.0, lambda given, rate: np.geomspace(1.0, 2.5, LANES)),
+          1.0, (1.0, 2.5)),
 )  # fmt: skip
 
 
@@ -308,7 +310,7 @@ class Fleet:
         Where several keep it at one price, the one that keeps most.
         """
         given = self.scaling.given
-        tried = kind.tried(given, float(given.replica.planned_rate(given.limits)))
+        tried = kind.tried(given)
         every = trees.stack(*(self.made(kind, float(x)) for x in tried))
         usd, share = map(np.asarray, self.compute(lanes, every, given))
         enough = np.minimum(share, float(given.limits.goodput))

@@ -11,12 +11,11 @@ import numpy as np
 
 from infer_jax.arrivals import Traffic
 from infer_jax.fleets import reserve
-from infer_jax.fleets.bill import DAY
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.plots.fleet import plot_fleet
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, percent, scaled_format
-from infer_jax.results.numbers import digits, quantity
+from infer_jax.results.numbers import digits, duration
 from infer_jax.verbs.fleet_policies import Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.pictures import EstimatorResult, caption
@@ -140,7 +139,6 @@ class FleetResult(EstimatorResult):
         yield Notes([*self._notes()])
 
     def _compared(self) -> Iterator[Section]:
-        """What schedules of other layouts cost, where none was given."""
         if len(self.fleets) > 1:
             names = [" + ".join(str(x.layout) for x in fleet.pools) for fleet in self.fleets]
             costs = sorted(zip((x.usd_of_schedule for x in self.fleets), names, strict=True))
@@ -155,12 +153,11 @@ class FleetResult(EstimatorResult):
 
     def _headline(self) -> str:
         fleet, limits = self.fleet, self.fleet.given.limits
-        total, tpot = fleet.total, float(limits.tpot)
-        long = quantity(total / DAY, "day") if total >= DAY else quantity(total / HOUR, "hour")
+        tpot = float(limits.tpot)
         kept = f"{fleet.p} of TTFT within {1e3 * float(limits.ttft):,.12g} ms"
         kept += f", TPOT within {1e3 * tpot:.4g} ms" if tpot < HOUR else ""
         return (
-            f"{self.setup.model.name} on {self._systems}: {long} of traffic, "
+            f"{self.setup.model.name} on {self._systems}: {duration(fleet.total)} of traffic, "
             f"{fleet.rates.mean():.4g} requests/s in the mean, {fleet.rates.max():.4g} in the "
             f"busiest period; {kept}."
         )
@@ -199,7 +196,6 @@ class FleetResult(EstimatorResult):
         return np.array([float(x.replicas) for x in found]), float(costs @ rents / rents.sum())
 
     def _to_reserve(self) -> str:
-        """How many to reserve at the price, and at some others."""
         count, share = self._reserve(self.reserved)
         others = [(x, self._reserve(x)[0]) for x in PRICES if x != self.reserved]
         words = "{:g}".format if len(count) == 1 else self.fleet.in_words
@@ -221,7 +217,6 @@ class FleetResult(EstimatorResult):
         return (values[..., 0] if len(self.fleet.pools) == 1 else values).tolist()
 
     def _waste(self, policy: Policy) -> float:
-        """Its cost over that of the bound, less 1."""
         return float(policy.outcome.cost.usd) / float(self.policies[0].outcome.cost.usd) - 1.0
 
     def _row(self, policy: Policy) -> Row:
@@ -285,8 +280,7 @@ class FleetResult(EstimatorResult):
              "replicas": self._by_pool(replicas[i]), "ttft_s": ttft[i], "goodput": best.shares[i]}
             for i, at in enumerate(times)
         ])  # fmt: skip
-        begins = float(self.traffic.start) % DAY + np.arange(count) * fleet.period
-        group = (begins // HOUR % 24).astype(int)
+        group = self.traffic.hours
         names = [f"{h:02d}:00" for h in group]
         if count <= MOST_ROWS and len(set(names)) < count:
             names, group = times, np.arange(count)
@@ -303,7 +297,6 @@ class FleetResult(EstimatorResult):
         } for part in parts], self._columns())  # fmt: skip
 
     def _columns(self) -> Sequence[Column]:
-        """Columns of the hours: of several pools the means of each."""
         if len(self.fleet.pools) == 1:
             return HOURS
         pools = [
@@ -358,7 +351,6 @@ class FleetResult(EstimatorResult):
             yield from pool.setup.notes
 
     def _figure(self) -> Figure:
-        """Rates, replicas, TTFT and dollars of every policy over time."""
         fleet, best = self.fleet, {x.name: x for x in sorted(self.policies, key=self.fleet.rank)}
         usual = [self._by_period(x) for x in (self.policies[0], self.best)]
         curves = {

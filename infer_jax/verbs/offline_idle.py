@@ -18,7 +18,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of offline requests among all that a rep
 
 
 class IdleHours(NamedTuple):
-    """What an online fleet leaves to offline work, by period.
+    """What an online fleet leaves to offline work: arrays over periods.
 
     Replicas that are idle, and offline requests that these end, and those that serve.
     """
@@ -28,11 +28,7 @@ class IdleHours(NamedTuple):
     ended: np.ndarray
     beside: np.ndarray
     period: float
-
-    @property
-    def requests(self) -> np.ndarray:
-        """Offline requests of each period."""
-        return self.ended + self.beside
+    hours: np.ndarray  # of the day
 
 
 def idle_hours(
@@ -65,7 +61,8 @@ def idle_hours(
         share = np.maximum(1.0 - loss / np.maximum(seconds, period), 0.0)
         ends += np.where(spell, share[number], 0.0)
     more = np.interp(rates / need[:, None], online[::-1], offline[::-1]).mean(axis=1) * need
-    return IdleHours(paid, idle, ends * period * MANY / (many - few), more * period, period)
+    ended = ends * period * MANY / (many - few)
+    return IdleHours(paid, idle, ended, more * period, period, traffic.hours)
 
 
 def _frontier(

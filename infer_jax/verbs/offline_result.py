@@ -9,7 +9,7 @@ from infer_jax.estimators import Trust
 from infer_jax.fleets.bill import DAY
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.results import Column, Notes, Result, Row, Rows, Section, option
-from infer_jax.results.numbers import count, digits, quantity, scaled_format
+from infer_jax.results.numbers import count, digits, duration, quantity, scaled_format
 from infer_jax.verbs.offline_idle import IdleHours
 from infer_jax.verbs.offline_jobs import Job, PlannedJob
 
@@ -65,7 +65,6 @@ class OfflineResult(Result):
         return self.requests * self._mean("output")
 
     def _mean(self, column: str) -> float:
-        """Mean tokens of a request."""
         lengths = self.jobs[0].plan.lengths
         return float(np.average(getattr(lengths, column), weights=lengths.weight))
 
@@ -80,10 +79,10 @@ class OfflineResult(Result):
         )
         yield self.trust.says
         yield (
-            f"{best.plan.label} on {quantity(best.replicas, 'replica')}: {_words(seconds)}, "
+            f"{best.plan.label} on {quantity(best.replicas, 'replica')}: {duration(seconds)}, "
             f"${best.usd:,.4g}, {self.output / seconds:,.0f} output tokens/s. The batch empties in "
-            f"the last {_words(float(best.job.tail))}, and {self._wasted(best):.2g} % of the rent "
-            "is wasted by that."
+            f"the last {duration(best.job.tail)}, and {self._wasted(best):.2g} % of the rent is "
+            "wasted by that."
         )
         yield {"requests": self.requests, "output_tokens": self.output}
         yield Rows("plans", [self._row(x) for x in self.jobs], PLANS, mark=0)
@@ -126,7 +125,6 @@ class OfflineResult(Result):
             }
 
     def _steps(self, one: PlannedJob, step: Job) -> Iterator[Row]:
-        """A step that waits for all responses, and one that stops early."""
         stops = f"stops at {100.0 * (self.stop_at or 1.0):g} %"
         for name, job in (("waits for all", one.job), (stops, step)):
             seconds = float(np.sum(job.seconds))
@@ -155,16 +153,18 @@ class OfflineResult(Result):
             "requests_per_day_beside_traffic": beside,
             "paid_replicas": idle.paid,
         }
-        hours = np.arange(len(idle.idle)) * idle.period // HOUR % 24
         hourly = HOUR / idle.period
+        columns = {
+            "idle": idle.idle,
+            "per_hour": idle.ended * hourly,
+            "per_hour_beside_traffic": idle.beside * hourly,
+        }
         rows = [
             {
-                "hour": f"{hour:02.0f}:00",
-                "idle": float(np.mean(idle.idle[hours == hour])),
-                "per_hour": float(np.mean(idle.ended[hours == hour])) * hourly,
-                "per_hour_beside_traffic": float(np.mean(idle.beside[hours == hour])) * hourly,
+                "hour": f"{h:02d}:00",
+                **{k: float(x[idle.hours == h].mean()) for k, x in columns.items()},
             }
-            for hour in np.unique(hours)
+            for h in np.unique(idle.hours)
         ]
         yield Rows("idle_hours", rows, IDLE)
 
@@ -181,11 +181,3 @@ class OfflineResult(Result):
         if self.idle is not None:
             yield "A replica is idle where fewer keep the limits of the traffic."
             yield "Beside traffic, both kinds wait in one queue, and together keep its limits."
-
-
-def _words(seconds: float) -> str:
-    """Seconds in the unit that suits them."""
-    for unit, size in (("days", DAY), ("hours", HOUR), ("minutes", 60.0)):
-        if seconds >= 2.0 * size:
-            return f"{digits(seconds / size)} {unit}"
-    return f"{digits(seconds)} s"

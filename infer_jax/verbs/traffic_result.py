@@ -20,6 +20,7 @@ from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.plots.traffic import plot_traffic
 from infer_jax.results import Column, Notes, Row, Rows, Section
+from infer_jax.results.numbers import duration
 
 SHOWN = {f"{100 * x:g}": LEVELS.index(x) for x in (0.1, 0.5, 0.9, 0.99)}  # quantiles of a table
 HOURS = (
@@ -101,9 +102,8 @@ class TrafficResult(FigureResult):
         rates, period = self.traffic.rates, float(self.traffic.period)
         if period > 3600.0 or self.traffic.seconds < 2 * 3600.0:
             return []
-        begins = float(self.traffic.start) + np.arange(len(rates)) * period
-        hour = (begins // 3600.0 % 24).astype(int)
-        parts = {h: rates[hour == h] for h in dict.fromkeys(hour.tolist())}
+        hours = self.traffic.hours
+        parts = {h: rates[hours == h] for h in dict.fromkeys(hours.tolist())}
         return [
             _rounded({"hour": f"{h:02d}", "mean": x.mean(), "least": x.min(), "most": x.max()})
             for h, x in parts.items()
@@ -145,13 +145,11 @@ class TrafficResult(FigureResult):
         yield Notes(self._notes())
 
     def _span(self) -> str:
-        """How long, and from when, in words."""
         start = float(self.traffic.start)
         since = f" from {datetime.fromtimestamp(start, UTC):%Y-%m-%d %H:%M} UTC" if start else ""
-        return self.traffic.span + since
+        return duration(self.traffic.seconds) + since
 
     def _bursts(self) -> str:
-        """How requests cluster, in words."""
         traffic = self.traffic
         gaps, surge = float(traffic.variability), float(traffic.surge)
         text = f"Arrivals within a period: gaps of variability {gaps:.3g} (1 is Poisson)"
@@ -161,7 +159,6 @@ class TrafficResult(FigureResult):
         return text + "."
 
     def _lengths(self) -> list[Row]:
-        """Quantiles of lengths, and of sessions."""
         traffic, sessions = self.traffic, self.traffic.sessions
         kinds = [("prompt", "tokens", traffic.prompts), ("output", "tokens", traffic.outputs)]
         if sessions is not None:
@@ -173,7 +170,6 @@ class TrafficResult(FigureResult):
         ]
 
     def _notes(self) -> list[str]:
-        """What was left out, and what a drawn trace does not have."""
         notes, trace, sessions = list[str](), self.trace, self.traffic.sessions
         if trace is not None and trace.damaged:
             notes.append(f"{trace.damaged:,} damaged rows were left out.")
@@ -202,7 +198,6 @@ class TrafficResult(FigureResult):
             self.draw(out)
 
     def _figure(self) -> Figure:
-        """Rates over time; how lengths are spread, of the trace and of the drawn one."""
         traffic = self.traffic
         return plot_traffic(
             np.asarray(traffic.rates),
@@ -230,5 +225,4 @@ def write_csv(out: str | os.PathLike[str], trace: Trace) -> None:
 
 
 def _rounded(row: Row) -> Row:
-    """Numbers of a row with four digits."""
     return {k: x if isinstance(x, str) else float(f"{float(x):.4g}") for k, x in row.items()}

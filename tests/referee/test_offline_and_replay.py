@@ -23,11 +23,10 @@ def sample(random, mean, ratio, count, most):
 def compared(random, engine, model, tp, isl, osl, count, slots, seeds):
     """Law over replay less 1, and the standard error of the replays' mean; (mean, spread) each."""
     setup = inputs.setup(model, "h100_sxm", "fp8", None, None)
-    serving = inputs.serving(f"serving.{engine}", setup)
     spread = [tokens(f"{mean}±{round(mean * ratio)}", 1) for mean, ratio in (isl, osl)]
     lengths = job_lengths(*spread, None, LONGEST)
     layout = LayoutOptions.of(None, {"tp": tp}).pool.layout
-    [plan] = offline_plans(setup, serving, layout, Sizes(slots=slots), lengths)
+    [plan] = offline_plans(setup, f"serving.{engine}", layout, Sizes(slots=slots), lengths)
     law, real = plan.makespan(count, 1.0), []
     for _ in range(seeds):
         prompts = sample(random, *isl, count, LONGEST - 1.0)

@@ -171,9 +171,8 @@ def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monk
     monkeypatch.setattr(fleet_policies, "LANES", 6)
     kind = AUTOSCALERS[0]
     best = fleet.tune(kind)
-    rate = float(fleet.given.replica.rate_within(fleet.given.limits))
     costs = {}
-    for target in kind.tried(fleet.given, rate):
+    for target in kind.tried(fleet.given):
         found = fleet.run_autoscaler("", "", fleet.made(kind, float(target))).outcome
         costs[float(target)] = float(found.cost.usd), float(np.min(found.shares)) >= 0.95
     enough = {x: usd for x, (usd, keeps) in costs.items() if keeps}
