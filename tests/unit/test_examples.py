@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import infer_jax
-from tests.installed.pages import commands
 
 ROOT = Path(infer_jax.__file__).parents[1]
 EXAMPLES, DOCS = ROOT / "examples", ROOT / "docs"
@@ -71,20 +70,6 @@ def test_an_example_without_its_extra_ends_in_one_sentence(name, package, extra,
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     said = str(ended.value)
     assert package in said and f"[{extra}]" in said and "\n" not in said
-
-
-def test_architecture_search():
-    """As its page prints it, which tests/installed/test_pages.py compares with what it prints."""
-    asked = "python examples/architecture_search.py"
-    (shown,) = (c.shown for c in commands(DOCS / "codesign.md") if c.text == asked and c.shown)
-    rows = dict(line.split(maxsplit=1) for line in shown if line != "...")
-
-    def ends(name):
-        return [float(x) for x in rows[name].split("->")]
-
-    assert ends("parameters")[1] == pytest.approx(8e9, rel=0.02)
-    assert ends("tpot")[1] <= 0.030
-    assert ends("cost")[1] < ends("cost")[0]
 
 
 def test_calibrate_server(capsys):

@@ -259,9 +259,8 @@ def test_a_token_with_drafts_is_that_of_the_wrapper(x64):
         assert sum(map(float, ours.terms.values())) == pytest.approx(float(ours.time), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    "rate", [None, pytest.param(2.0, marks=pytest.mark.slow)], ids=["closed", "open"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [None, 2.0], ids=["closed", "open"])
 def test_a_draft_model_costs_memory_prefills_and_passes(x64, rate):
     serving = Serving.of(acceptance=0.8)
     work = asked(arrivals=None if rate is None else Arrivals.of(rate=rate))

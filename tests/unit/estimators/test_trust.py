@@ -13,7 +13,6 @@ from infer_jax.catalog.published import (
     unseen_errors,
 )
 from infer_jax.estimators import make, measured_within, trust
-from infer_jax.verbs import inputs
 
 
 def said(name, system, model="qwen3-32b", **asked):
@@ -112,14 +111,6 @@ def test_a_format_of_few_rows_is_said_and_one_of_none_has_the_errors_of_what_was
     assert f", {count} of them with weights of 8 bits; median error of fitted" in few.says
     by_verb = ij.estimate("llama-3.1-8b", "h200_sxm", tp=1, batch=1)
     assert "with weights of 16 bits" in by_verb.trust.says
-
-
-def test_a_model_of_attention_alone_has_no_weights_whose_rows_are_counted():
-    setup = inputs.setup("llama-3.1-8b", ij.load_system("h200_sxm"), None, None, None, None)
-    blocks = tuple(x.replace(feedforward=None) for x in setup.model.architecture.blocks)
-    bare = replace(setup.model, architecture=setup.model.architecture.replace(blocks=blocks))
-    known = inputs.trust("serving", make("serving"), replace(setup, model=bare))
-    assert known.rows and "with weights of" not in known.says
 
 
 def test_a_profile_of_its_own_server_is_not_borrowed(tmp_path):

@@ -71,17 +71,3 @@ def test_a_notebook_shows_its_page(report):
     )
     assert frame and html.unescape(frame[1]) == report.page
     assert report.to_dict()["plan"]["chunk"] is None, "prompts are not cut"
-
-
-def test_a_limit_that_no_plan_keeps_has_its_page(tmp_path):
-    """No system has a frontier then; the chart has the nearest plan, alone."""
-    pytest.importorskip("matplotlib")
-    nearest = ij.report(MODEL, SYSTEM, tp=1, batch=16, ttft="0.1ms", out=tmp_path / "page.html")
-    said = nearest.to_dict()
-    assert said["frontiers"] == [] and "No plan meets every limit" in str(said["answer"])
-    shown = nearest.answers.chart
-    assert [axis.key for axis in shown.up()] == ["usd", "usd_out", "rate"]
-    assert [plan.series for plan in shown.plans if not plan.line] == [SYSTEM]
-    assert (tmp_path / "page.html").read_text() == nearest.page
-    (axes,) = nearest.plot().axes
-    assert nearest.answers.chosen.layout in axes.texts[0].get_text()
