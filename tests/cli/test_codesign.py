@@ -159,23 +159,6 @@ def test_the_verb_is_what_the_command_prints(designed, tmp_path):
         ij.codesign(spec="spec.toml", tpot=0.03)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["codesign", "spec.toml", "--tpot", "30ms"], "--tpot"),
-        (["codesign", "bad.toml"], "free.experts"),
-        (["codesign", "out.toml"], "bounds that hold the start"),
-    ],
-)
-def test_a_wrong_file_is_told(words, said, tmp_path):
-    (tmp_path / "spec.toml").write_text(SPEC)
-    (tmp_path / "bad.toml").write_text(SPEC.replace("width = [1024, 4096]", "experts = [1, 4]"))
-    (tmp_path / "out.toml").write_text(SPEC.replace("width = [1024, 4096]", "width = [2560, 4096]"))
-    ran = run(*words)
-    assert ran.code == 2
-    assert said in ran.err and ran.err.count("\n") == 1
-
-
 def test_a_design_that_breaks_limits_under_the_second_estimator_says_so_first(designed):
     """2 ms a token are below the launches of a server: 16 layers of 73 us are 1.2 ms alone."""
     output, text, _ = designed

@@ -48,13 +48,3 @@ def test_no_plan_no_folder(tmp_path):
     found = ij.plan("llama-3.1-8b", "h100_sxm", total_gpus=2, tpot=1e-6, mode="aggregated")
     with pytest.raises(ij.InputError, match="within the limits"):
         found.deploy(tmp_path / "service")
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"deployment": 3}', '{"deployment": {"engine": 1}}']
-)
-def test_what_is_no_plan_is_refused(text, tmp_path):
-    (tmp_path / "plan.json").write_text(text)
-    ran = run("deploy", str(tmp_path / "plan.json"), "--out", str(tmp_path / "service"))
-    assert ran.code == 2 and ran.err.count("\n") == 1 and "Traceback" not in ran.err
-    assert not (tmp_path / "service").exists()

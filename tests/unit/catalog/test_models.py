@@ -9,7 +9,7 @@ from counting import parameters
 
 from infer_jax.catalog.models import BUNDLED, Model, list_models, load_model
 from infer_jax.errors import InputError
-from infer_jax.specs import UNBOUNDED, Dense, Experts, Linear, leaves
+from infer_jax.specs import leaves
 
 SHIPPED = {name: load_model(name) for name in list_models()}
 
@@ -127,26 +127,6 @@ def test_a_bundled_model(name):
         assert counted == pytest.approx(total, rel=0.06)
         used, embedding = parameters(arch, active=True), float(arch.vocabulary * arch.width)
         assert min(abs(used - active), abs(used - embedding - active)) <= 0.2 * active
-
-
-def test_layers_that_differ_are_blocks_of_their_own():
-    def blocks(name) -> Any:
-        return load_model(name).architecture.blocks
-
-    dense, mixture = blocks("deepseek-v3")
-    assert (float(dense.count), float(mixture.count)) == (3, 58)
-    assert isinstance(dense.feedforward, Dense) and isinstance(mixture.feedforward, Experts)
-    sliding, full = blocks("gpt-oss-120b")
-    assert (float(sliding.attention.window), float(full.attention.window)) == (128, UNBOUNDED)
-    sliding, full = blocks("gemma-3-27b")
-    assert (float(sliding.count), float(full.count)) == (52, 10)  # every sixth of 62 is full
-    linear, full = blocks("qwen3-next-80b-a3b")
-    assert (float(linear.count), float(full.count)) == (36, 12)
-    assert isinstance(linear.attention, Linear) and float(full.attention.query_gate) == 1
-    mamba, mlp, attention = blocks("nemotron-h-8b")
-    assert [float(b.count) for b in (mamba, mlp, attention)] == [24, 24, 4]
-    assert mamba.feedforward is None and mlp.attention is None
-    assert float(load_model("llama-3.2-1b").architecture.tied) == 1
 
 
 def test_a_folder_and_a_file_are_read(tmp_path):

@@ -103,25 +103,6 @@ def test_more_requests_in_flight_are_slower_and_not_less():
     np.testing.assert_allclose(limit.need - limit.capacity, counts - life.places)
 
 
-def test_terms_add_up_and_definitions_agree():
-    work = asked(batch=300.0, prefix=500.0)
-    life = estimate(Serving.of(), mixture(), HARDWARE, work, plan())
-    np.testing.assert_allclose(sum(life.prefill.terms.values()), life.ttft, rtol=1e-12)
-    np.testing.assert_allclose(sum(life.decode.terms.values()), life.tpot, rtol=1e-12)
-    latency = life.ttft + 399.0 * life.tpot
-    np.testing.assert_allclose(life.tpot_with_first, latency / 400.0, rtol=1e-12)
-    # Little's law, and what is paid is paid by someone
-    rate = life.throughput * life.chips / 400.0
-    np.testing.assert_allclose(rate * latency, 300.0, rtol=1e-12)
-    paid = life.chips * HARDWARE.price / 3600.0 / rate
-    np.testing.assert_allclose(life.cost * 400 + life.input_cost * 2500, 1e6 * paid, rtol=1e-12)
-    np.testing.assert_allclose(life.blended_cost * 3400, 1e6 * paid, rtol=1e-12)
-    joules = life.chips * life.power / rate
-    both = life.energy * 400 + life.input_energy * 2500
-    np.testing.assert_allclose(both, 1e6 * joules, rtol=1e-12)
-    assert 80.0 < life.power < 700.0
-
-
 def test_chunks_prefixes_pages_and_stages():
     base, cached = {"batch": 2000.0}, {"batch": 2000.0, "prefix": 2000.0}
     each = {

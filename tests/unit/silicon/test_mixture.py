@@ -139,6 +139,7 @@ def test_cases_that_are_wrong_are_refused_in_one_sentence(changes, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_design_for_a_mixture_is_the_best_of_its_lattice():
     found = ij.codesign(spec=DESIGN)
     batch = {"values": list(spec_of("file", DESIGN).space.axes["workload.batch"].steps)}

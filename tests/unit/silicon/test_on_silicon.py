@@ -263,6 +263,7 @@ def test_dies_of_a_package_share_its_cores_and_ends():
     agree_at(price, (jnp.asarray(2.5), jnp.asarray(140.5)))
 
 
+@pytest.mark.slow
 def test_designs_have_whole_dies_cores_stacks_and_arrays():
     """The best of its lattice; with a model and batches, too: tests/unit/design/test_joint.py."""
     spec = {**CHIPLETS, "objective": {"best": "cost"}, "limits": {"tpot": 0.02}}

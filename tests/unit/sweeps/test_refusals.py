@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import sys
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -96,6 +98,23 @@ def test_an_outsized_frontier_stops_early_and_names_the_ways_out(monkeypatch):
     assert seen and seen[-1] < 2 * 400 * 400
     with pytest.raises(InputError, match="more than 100 rows"):
         sweep(Toy.of(), space, keep, memory=2000, chunk=256)
+
+
+def test_spaces_and_results_are_short_to_read(monkeypatch):
+    axis = Axis.integers(1, 4096)
+    space = Space(arch(), [hardware(), hardware(2.0)], workload(batch=axis), plan(tp=axis))
+    assert len(space) == space.size == 2 * 4096**2
+    assert repr(space) == ("Space(33,554,432 points: hardware 2, workload.batch 4,096, "
+                           "plan.tp 4,096)")  # fmt: skip
+    result = small(plan=plan(tp=TP))
+    assert repr(result).startswith("2 points, 2 feasible, ") and "1 kept." in repr(result)
+    frames = types.SimpleNamespace(DataFrame=lambda x: types.SimpleNamespace(held=x, attrs={}))
+    monkeypatch.setitem(sys.modules, "pandas", frames)
+    frame = result.to_pandas()
+    assert frame.held.keys() == result.columns.keys() and frame.attrs["units"]["cost"] == "USD/Mtok"
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"infer_jax\[pandas\]"):
+        result.to_pandas()
 
 
 def test_intervals_of_a_calibrated_profile_travel_on():
