@@ -145,7 +145,7 @@ class FleetResult(EstimatorResult):
             rows = [{"layout": name, "usd_per_day_of_schedule": usd} for usd, name in costs]
             yield Rows("layouts", rows)
             each = ", ".join(f"{x} {usd:,.0f}" for usd, x in costs[:MOST_LAYOUTS] if usd < np.inf)
-            yield f"Of the cheapest plans for the busiest period, by a schedule's $/day: {each}."
+            yield f"Layouts of plans for the busiest period, by their schedule's $/day: {each}."
 
     @property
     def _systems(self) -> str:
