@@ -85,6 +85,11 @@ class Job(NamedTuple):
     wasted: Array  # s of it beyond those of a full batch
     stale: Array  # share of tokens of steps before
 
+    @property
+    def makespan(self) -> float:
+        """Seconds until the last request has ended."""
+        return float(np.sum(self.seconds))
+
 
 class OfflinePlan(NamedTuple):
     """A layout on a system, its server, and the lengths of the job."""
@@ -117,20 +122,16 @@ class OfflinePlan(NamedTuple):
             _job, self.server.pass_, self.lengths, limits, *numbers, fixed=fixed, points=SOME
         )
 
-    def makespan(self, requests: float, replicas: float) -> float:
-        """Seconds until the last of all requests has ended."""
-        return float(np.sum(self.job(requests, replicas).seconds))
-
     def replicas_within(self, requests: float, seconds: float) -> float | None:
         """The fewest replicas that are done in some time; None where none are."""
         low, high = 0.0, 1.0
-        while self.makespan(requests, high) > seconds:
+        while self.job(requests, high).makespan > seconds:
             low, high = high, 2.0 * high
             if high > min(MOST_REPLICAS, 2.0 * requests):
                 return None
         while high - low > 1.0:
             middle = np.floor((low + high) / 2.0)
-            fits = self.makespan(requests, middle) <= seconds
+            fits = self.job(requests, middle).makespan <= seconds
             low, high = (low, middle) if fits else (middle, high)
         return high
 
@@ -207,11 +208,6 @@ class PlannedJob(NamedTuple):
     job: Job
 
     @property
-    def makespan(self) -> float:
-        """Seconds until the last request has ended."""
-        return float(np.sum(self.job.seconds))
-
-    @property
     def gpus(self) -> float:
         """GPUs of all replicas."""
         return self.replicas * self.plan.layout.chips
@@ -219,7 +215,7 @@ class PlannedJob(NamedTuple):
     @property
     def usd(self) -> float:
         """Rent of all replicas until the end."""
-        return self.gpus * float(self.plan.setup.hardware.price) * self.makespan / HOUR
+        return self.gpus * float(self.plan.setup.hardware.price) * self.job.makespan / HOUR
 
 
 def planned_jobs(

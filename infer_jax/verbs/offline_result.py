@@ -71,7 +71,7 @@ class OfflineResult(Result):
     def sections(self) -> Iterator[Section]:
         """The answer in sentences, plans, the tail, and what else was asked."""
         best = self.jobs[0]
-        setup, seconds = best.plan.setup, best.makespan
+        setup, seconds = best.plan.setup, best.job.makespan
         yield (
             f"{setup.model.name}: {quantity(self.requests, 'request')} of "
             f"{self._mean('prompt'):,.4g} tokens in and {self._mean('output'):,.4g} out in the "
@@ -95,15 +95,15 @@ class OfflineResult(Result):
         yield Notes([*self._notes()])
 
     def _wasted(self, one: PlannedJob) -> float:
-        return 100.0 * float(one.job.wasted) / one.makespan
+        return 100.0 * float(one.job.wasted) / one.job.makespan
 
     def _row(self, one: PlannedJob) -> Row:
         return {
             "plan": one.plan.label,
             "replicas": one.replicas,
             "gpus": one.gpus,
-            "makespan_s": one.makespan,
-            "tokens_per_s": self.output / one.makespan,
+            "makespan_s": one.job.makespan,
+            "tokens_per_s": self.output / one.job.makespan,
             "usd": one.usd,
             "usd_per_million": 1e6 * one.usd / self.output,
             "joules": one.gpus * float(np.sum(one.job.seconds * one.job.watts)) or None,
@@ -120,18 +120,17 @@ class OfflineResult(Result):
             yield {
                 "finished_percent": 100.0 * share,
                 "after_s": after,
-                "left_s": max(one.makespan - after, 0.0),
+                "left_s": max(one.job.makespan - after, 0.0),
                 "in_flight": float(one.job.running[max(cell - 1, 0)]),
             }
 
     def _steps(self, one: PlannedJob, step: Job) -> Iterator[Row]:
         stops = f"stops at {100.0 * (self.stop_at or 1.0):g} %"
         for name, job in (("waits for all", one.job), (stops, step)):
-            seconds = float(np.sum(job.seconds))
             yield {
                 "step": name,
-                "seconds": seconds,
-                "tokens_per_s": self.output / seconds,
+                "seconds": job.makespan,
+                "tokens_per_s": self.output / job.makespan,
                 "stale_percent": 100.0 * float(job.stale),
             }
 

@@ -53,7 +53,7 @@ def sessions(
     from infer_jax.estimators.serving.plan import deployment
     from infer_jax.results.problems import refuse
     from infer_jax.verbs import inputs
-    from infer_jax.verbs.sessions_result import read_tiers, sessions_result
+    from infer_jax.verbs.sessions_result import SessionsResult, read_tiers, tier_rows
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, None, set)
     name = either(estimator, inputs.BEST)
@@ -70,4 +70,5 @@ def sessions(
     inputs.check_context(setup.model, found.workload(1.0))
     trust = inputs.trust(name, model, setup, plan)
     tiers = read_tiers([] if tier is None else [tier] if isinstance(tier, str) else tier)
-    return sessions_result(setup, model, plan, found, tiers, request_rate, trust, str(split))
+    rows = tier_rows(setup, model, plan, found, tiers, request_rate)
+    return SessionsResult(setup, str(split), trust, *rows)

@@ -119,17 +119,11 @@ class SessionsResult(Result):
         )
 
 
-def sessions_result(
-    setup: Setup,
-    model: Serving,
-    plan: Deployment,
-    traffic: Traffic,
-    tiers: Sequence[Tier],
+def tier_rows(
+    setup: Setup, model: Serving, plan: Deployment, traffic: Traffic, tiers: Sequence[Tier],
     rate: float | None,
-    trust: Trust,
-    layout: str,
-) -> SessionsResult:
-    """What a replica finds and serves without a cache, with its own, and with every tier more."""
+) -> tuple[Row, tuple[Row, ...]]:  # fmt: skip
+    """The conversations; what a replica serves without a cache, and with each tier more."""
     parts = model, setup.model.architecture, setup.hardware, plan
 
     def served(prefix: float, rate: float) -> tuple[float, float, float]:
@@ -175,10 +169,10 @@ def sessions_result(
         "branches": each - 1.0,
         "returning_tokens": float(context),
         "compute_ms": 1e3 * float(seconds),
-        "break_even_link_gb_per_s": float(break_even_bandwidth(token_bytes, context, seconds))
-        / 1e9,
+        "break_even_link_gb_per_s": 1e-9
+        * float(break_even_bandwidth(token_bytes, context, seconds)),
     }
-    return SessionsResult(setup, layout, trust, facts, tuple(rows))
+    return facts, tuple(rows)
 
 
 def _served(

@@ -171,10 +171,10 @@ class TrafficResult(FigureResult):
 
     def _notes(self) -> list[str]:
         notes, trace, sessions = list[str](), self.trace, self.traffic.sessions
-        if trace is not None and trace.damaged:
-            notes.append(f"{trace.damaged:,} damaged rows were left out.")
-        if self.clients is not None and self.clients.damaged:
-            notes.append(f"{self.clients.damaged:,} damaged rows and windows were left out.")
+        source = self.clients if trace is None else trace
+        if source is not None and source.damaged:
+            windows = " and windows" * (trace is None)
+            notes.append(f"{source.damaged:,} damaged rows{windows} were left out.")
         if trace is not None and trace.dropped:
             notes.append(f"{trace.dropped:,} requests without an answer were left out.")
         if sessions is not None:

@@ -27,7 +27,7 @@ def compared(random, engine, model, tp, isl, osl, count, slots, seeds):
     lengths = job_lengths(*spread, None, LONGEST)
     layout = LayoutOptions.of(None, {"tp": tp}).pool.layout
     [plan] = offline_plans(setup, f"serving.{engine}", layout, Sizes(slots=slots), lengths)
-    law, real = plan.makespan(count, 1.0), []
+    law, real = plan.job(count).makespan, []
     for _ in range(seeds):
         prompts = sample(random, *isl, count, LONGEST - 1.0)
         outputs = np.minimum(sample(random, *osl, count, LONGEST), LONGEST - prompts)
