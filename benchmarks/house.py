@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_442,
-    "lines of code of the package": 41_892,
-    "lines of the package": 72_924,
+    "lines of code of the front": 10_434,
+    "lines of code of the package": 41_884,
+    "lines of the package": 72_914,
     "files of the package": 500,
     "lines of experiments": 11_470,
     "lines of tests": 32_570,
