@@ -139,7 +139,35 @@ def _waits(
     near = near + p.length**2 / 12.0 + (more * kinds.mean(p.cost)) ** 2
     # exact for Poisson arrivals, and for others before an exponential server
     third = p.rate * kinds.mean(blocking**3) * pole(p.load) / 3.0
-    return running, gate, queue, near + queue**2 + burst * third
+    in_order = near + queue**2 + burst * third
+    gate_share = kinds.mean(1.0 / s.chunks)
+    variance = gate_share * _gated_variance(kinds, server, p) + (1.0 - gate_share) * in_order
+    return running, gate, queue, variance
+
+
+def _gated_variance(kinds: Kinds, server: ServerLimits, p: Prompts) -> Array:
+    """Variance of the wait where a step feeds whole prompts, all that came during the one before.
+
+    A step of l seconds has l' = base + the cost of its prompts after it, whose k-th cumulant is
+    rate E[cost^k] l beyond the base: variance V and third central moment M of steps follow,
+
+        V = r c2 L / (1 - u^2),  M = (r c3 L + 3 u r c2 V) / (1 - u^3),  u = r c1.
+
+    An arrival finds steps in proportion to their length, of mean m = L + V / L and square
+    q = L^2 + 3 V + M / L, and waits for the rest of it and for what comes during it: of variance
+    q (1/3 + u + u^2) + r c2 m - (m / 2 + u m)^2. Gated vacations: Takagi, Queueing Analysis 1
+    (1991), 2.3. Arrivals that cluster add their excess to c2.
+    """
+    u, length, phase = p.share, p.length, jnp.asarray(server.phase)
+    excess = p.excess * burst_share(p.arrivals_per_step, p.variability)
+    second = kinds.mean(p.cost**2) + excess * kinds.mean(p.cost) ** 2
+    second = p.rate * jnp.maximum(second, 0.0)
+    varied = second * length * pole(u**2)
+    skewed = p.rate * kinds.mean(p.cost**3) * length + 3.0 * u * second * varied
+    mean = length + varied / length
+    square = length**2 + 3.0 * varied + skewed * pole(u**3) / length
+    rest = 4.0 * phase**2 / 3.0 + 2.0 * phase * u + u**2
+    return square * rest + second * mean - ((phase + u) * mean) ** 2
 
 
 def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Array, Array]:
