@@ -23,7 +23,7 @@ from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, sh
 from infer_jax.fleets import ServiceLimits, tabulate
 from infer_jax.fleets.replica import POINTS
 from infer_jax.planning import Layout
-from infer_jax.planning.instances import PlannedServer, degrees, instance_estimates
+from infer_jax.planning.instances import PlannedServer, degrees, varied_estimates
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 from infer_jax.verbs import inputs
 
@@ -123,10 +123,11 @@ def rate_per_dollar(name: str, system: str, lengths: tuple[float, float]) -> dic
     for words in LAYOUTS:
         rows = degrees([Layout.of(f"{words} chunk512")], np.zeros(POINTS, int))
 
-        def estimate(rate: object, rows: dict = rows) -> ServerEstimate:
-            return once(instance_estimates, served, rows, np.asarray(rate), points=SOME)
+        def estimate(rate: Array, varied: Array, rows: dict = rows) -> ServerEstimate:
+            loads = np.asarray(rate), np.asarray(varied)
+            return once(varied_estimates, served, rows, *loads, points=SOME)
 
-        table = tabulate(estimate, setup.hardware)  # pyright: ignore[reportArgumentType]
+        table = tabulate(estimate, setup.hardware, np.asarray(1.0))
         found[words] = float(table.rate_within(LIMITS) / table.usd_per_hour)
     return found
 

@@ -18,11 +18,18 @@ class Supply(NamedTuple):
     Those of one system cost the same each, so that of its pools the cheapest mix has fewest.
     """
 
-    each: np.ndarray  # requests/s of a replica within limits
+    each: np.ndarray  # requests/s of a replica within limits: [copies, pools]
+    copies: np.ndarray  # of all pools that share what arrives, rising
     prices: np.ndarray  # USD/h of a replica
     chips: np.ndarray  # GPUs of a replica
     systems: np.ndarray  # names, or numbers
     gpus: np.ndarray
+
+    def serve(self, replicas: np.ndarray) -> np.ndarray:
+        """Requests/s that ``replicas`` [..., pools] serve, linear in 1 / copies as a table is."""
+        x = -1.0 / np.maximum(replicas.sum(-1), 1.0)
+        each = [np.interp(x, -1.0 / self.copies, column) for column in self.each.T]
+        return (replicas * np.stack(each, axis=-1)).sum(-1)
 
     def room(self, replicas: np.ndarray) -> np.ndarray:
         """Replicas of each pool alone for which there are GPUs beside these ``replicas``."""
@@ -31,7 +38,8 @@ class Supply(NamedTuple):
 
     def without(self, pool: int) -> "Supply":
         """The others than the pool of that number."""
-        return Supply(*(np.delete(x, pool) for x in self))
+        others = np.arange(len(self.prices)) != pool
+        return Supply(self.each[:, others], self.copies, *(x[others] for x in self[2:]))
 
 
 def mixes(supply: Supply, rate: float) -> np.ndarray:
@@ -43,16 +51,19 @@ def mixes(supply: Supply, rate: float) -> np.ndarray:
     Pisinger 2004, 3.4).
 
     >>> one, many = np.ones(2), np.full(2, 9.0)
-    >>> mixes(Supply(np.array([3.0, 1.0]), np.array([2.0, 1.0]), one, one, many), 4.0).tolist()
+    >>> each, price = np.array([[3.0, 1.0]]), np.array([2.0, 1.0])
+    >>> mixes(Supply(each, np.ones(1), price, one, one, many), 4.0).tolist()
     [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
-    none = np.zeros((1, len(supply.each)))
+    pools = np.arange(len(supply.prices))
+    none = np.zeros((1, len(pools)))
 
     def best(some: np.ndarray, more: np.ndarray, gpus: float = np.inf) -> np.ndarray:
-        every = (some[:, None] + more).reshape(-1, len(supply.each))
+        every = (some[:, None] + more).reshape(-1, len(pools))
         every = every[every @ supply.chips <= gpus]
-        order = np.lexsort((-(every @ supply.each), every @ supply.prices))
-        every, serves = every[order], (every @ supply.each)[order]
+        serves = supply.serve(every)
+        order = np.lexsort((-serves, every @ supply.prices))
+        every, serves = every[order], serves[order]
         before = np.concatenate([[-1.0], np.maximum.accumulate(serves)[:-1]])
         return every[(serves > before) & (before < rate)]
 
@@ -60,20 +71,21 @@ def mixes(supply: Supply, rate: float) -> np.ndarray:
     for system in dict.fromkeys(supply.systems.tolist()):
         own = none
         for i in np.flatnonzero(supply.systems == system):
-            most = min(np.ceil(rate / supply.each[i]) + 1.0, supply.room(none[0])[i])
-            counts = np.arange(most + 1.0)[:, None] * (np.arange(len(supply.each)) == i)
+            most = min(np.ceil(rate / supply.each[:, i].min()) + 1.0, supply.room(none[0])[i])
+            counts = np.arange(most + 1.0)[:, None] * (pools == i)
             own = best(own, counts, supply.gpus[i])
         found = best(found, own)
     return found[1:]
 
 
-def cheapest(rates: Array, each: Array, found: Array, smoothing: Smoothing = None) -> Array:
+def cheapest(rates: Array, serves: Array, found: Array, smoothing: Smoothing = None) -> Array:
     """The first of the mixes ``found`` that serves each rate (requests/s): [rates, pools].
+
+    ``serves``: requests/s of each mix, rising.
 
     With a smoothing replicas rise from mix to mix in ramps, of one pool as ``ceiling`` does;
     else gradients are 0. Beyond the last mix it is the last.
     """
-    serves = found @ each
     at = jnp.clip(jnp.searchsorted(serves, rates), 0, len(found) - 1)
     before = jnp.maximum(at - 1, 0)
     gap = jnp.where(at > 0, serves[at] - serves[before], 1.0)
@@ -88,18 +100,27 @@ def base_and_burst(rates: np.ndarray, supply: Supply) -> tuple[np.ndarray, int]:
     replica at least: the newsvendor's question (see ``reserve``) for whole replicas of two kinds,
     by trying every number. The second is -1 where no two pools serve all.
     """
-    each, prices, pools = supply.each, supply.prices, np.arange(len(supply.each))
-    best, found = np.inf, (0.0 * each, -1)
+    prices, pools = supply.prices, np.arange(len(supply.prices))
+    fewest = supply.each.min(axis=0)
+    best, found = np.inf, (0.0 * prices, -1)
     for scaled in pools.tolist():
         for pool in pools:
-            most = min(np.ceil(rates.max() / each[pool]), supply.room(0.0 * each)[pool])
+            most = min(np.ceil(rates.max() / fewest[pool]), supply.room(0.0 * prices)[pool])
             for count in np.arange(most + 1.0 if pool != scaled else 1.0):
                 base = count * (pools == pool)
-                rest = np.maximum(np.ceil((rates - base @ each) / each[scaled]), 1.0)
+                rest = rest_of(rates, base, scaled, supply)
                 usd = base @ prices + rest.mean() * prices[scaled]
                 if rest.max() <= supply.room(base)[scaled] and usd < best:
                     best, found = usd, (base, scaled)
     return found
+
+
+def rest_of(rates: np.ndarray, base: np.ndarray, scaled: int, supply: Supply) -> np.ndarray:
+    """Replicas of pool ``scaled`` above the ``base`` that serve each rate, one at least."""
+    most = np.ceil(rates.max() / supply.each[:, scaled].min()) + 1.0
+    counts = np.arange(most + 1.0)
+    more = counts[:, None] * (np.arange(len(base)) == scaled)
+    return np.maximum(np.searchsorted(supply.serve(base + more), rates), 1.0)
 
 
 def by_hour(replicas: Array, cycle: int) -> Array:

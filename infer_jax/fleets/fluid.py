@@ -86,7 +86,7 @@ def simulate(
         return coming * share, jnp.where(serve > 0.0, serve, 1.0)
 
     coming, among = spread(start, rates[0], others[0])
-    begun = replica.at_rate(coming / among).in_flight * start
+    begun = replica.at_rate(coming / among, among).in_flight * start
     history = jnp.full(depth, 1.0) * first
     state = policy.begin(first, depth, replica, limits)
     nothing = jnp.zeros_like(rates[0])
@@ -97,8 +97,8 @@ def simulate(
         state, history, ready, in_flight, rate = carry
         i, coming, others = now
         before = spread(ready, rate, others)[1]
-        waits = replica.at(in_flight / before).waiting * ready
-        waits = waits + jnp.maximum(in_flight - replica.service.in_flight[-1] * ready, 0.0)
+        waits = replica.at(in_flight / before, before).waiting * ready
+        waits = waits + jnp.maximum(in_flight - replica.full(before) * ready, 0.0)
         seen = Observed(i, seconds, rate, in_flight, waits, ready, history[0])
         state, wanted = policy.decide(state, seen)
         history = jnp.concatenate([wanted[None], history[:-1]])
@@ -106,14 +106,14 @@ def simulate(
         # those that leave finish what they have
         in_flight = in_flight * jnp.minimum(serve / before, 1.0)
         coming, among = spread(serve, coming, others)
-        here = replica.after(in_flight / among, coming / among, seconds)
+        here = replica.after(in_flight / among, coming / among, seconds, among)
         return (state, history, serve, here * serve, coming), (wanted, serve, here, coming)
 
     numbers = jnp.arange(len(rates), dtype=rates.dtype)
     carry = (state, history, start, begun, nothing)
     _, (wanted, ready, held, coming) = lax.scan(step, carry, (numbers, rates, others))
     leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
-    backlog = jnp.maximum(held - replica.service.in_flight[-1], 0.0) * ready
+    backlog = jnp.maximum(held - replica.full(ready), 0.0) * ready
     wait = backlog_wait(backlog, ready * replica.capacity, seconds)
     return Course(coming, wanted, ready, held, leaving, backlog, wait)
 
@@ -133,7 +133,7 @@ def backlog_wait(backlog: Array, capacity: Array, seconds: Array) -> Array:
 
 def service_of(course: Course, replica: Replica) -> Service:
     """What requests meet once a replica has taken them, by step."""
-    return replica.at(course.in_flight)
+    return replica.at(course.in_flight, course.ready)
 
 
 def good(

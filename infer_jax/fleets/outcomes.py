@@ -108,7 +108,7 @@ def _run(
         return simulate(policy, replica, life, limits, rates, seconds, first, depth, beside)
 
     def serves(i: int, course: Course) -> Array:
-        return course.ready * pools[i][1].planned_rate(limits)
+        return course.ready * pools[i][1].planned_rate(limits, course.ready)
 
     if given.beside:
         # those that are decided beforehand serve whatever comes

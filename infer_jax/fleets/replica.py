@@ -23,6 +23,10 @@ POINTS = 64  # loads of a table
 # changes, over (1 - load)^-2 services, so that what waits beyond is counted and not stationary
 FULLEST = 0.99
 IDLE = 1e-6  # requests/s of a replica whose requests never meet
+COPIES = (1.0, 2.0, 4.0, 16.0, math.inf)  # of a table
+# what a router to the shortest queue leaves of Poisson arrivals at one of very many copies, and how
+# much less that is at capacity: not derived, but fitted to replays
+UNEVEN, FULLER = 0.8, 0.6
 SHARPEST = 0.02  # width of a distribution without waits, as a share of its median
 DEPTHS = tuple(-math.log1p(-level) for level in LEVELS)  # -log(1 - level)
 
@@ -79,22 +83,41 @@ class Service(NamedTuple):
 class Replica(NamedTuple):
     """One replica: its service at a grid of rates, the most it serves, and its rent.
 
-    The first row is an idle replica, the last one serves ``FULLEST`` of ``capacity``, requests/s.
+    Rows of ``levels`` are [copies, rates]: the first axis is of the number of ``copies`` that
+    share what arrives, of which each has more even arrivals the more there are. The first rate is
+    that of an idle replica, the last one ``FULLEST`` of ``capacity``, requests/s.
     """
 
-    service: Service
+    levels: Service
+    copies: Array  # from 1 on, rising
     capacity: Array
     usd_per_hour: Array
 
-    def at(self, in_flight: Array) -> Service:
+    @classmethod
+    def of(cls, service: Service, capacity: Array, usd_per_hour: Array) -> "Replica":
+        """One whose service does not depend on how many there are."""
+        return cls(jax.tree.map(lambda x: x[None], service), jnp.ones(1), capacity, usd_per_hour)
+
+    @property
+    def service(self) -> Service:
+        """That of a replica which is alone."""
+        return jax.tree.map(lambda x: x[0], self.levels)
+
+    def at(self, in_flight: Array, copies: Array | float = 1.0) -> Service:
         """The service with so many requests in flight; of more than the table has, its last row."""
-        return _read(self.service, self.service.in_flight, in_flight)
+        return self._between(lambda x: _read(x, x.in_flight, in_flight), copies)
 
-    def at_rate(self, rate: Array) -> Service:
+    def at_rate(self, rate: Array, copies: Array | float = 1.0) -> Service:
         """The service of so many requests/s in the long run; of more than it has, its last row."""
-        return _read(self.service, self.service.rate, rate)
+        return self._between(lambda x: _read(x, x.rate, rate), copies)
 
-    def after(self, in_flight: Array, arriving: Array, seconds: Array) -> Array:
+    def full(self, copies: Array | float = 1.0) -> Array:
+        """Requests in flight beyond which they wait outside."""
+        return self._between(lambda x: x.in_flight[-1], copies)
+
+    def after(
+        self, in_flight: Array, arriving: Array, seconds: Array, copies: Array | float = 1.0
+    ) -> Array:
         """Requests in flight after some time in which ``arriving`` requests/s come.
 
         n' + dt f(n') = n + dt a, f(n) the rate at which n in flight are answered in the long run
@@ -102,33 +125,55 @@ class Replica(NamedTuple):
         that no step is too long; beyond the table f is the capacity, and the fluid's slope is the
         mean of both where they meet.
         """
-        grid, coming = self.service, in_flight + seconds * arriving
-        level = grid.in_flight + seconds * grid.rate
-        full = grid.in_flight[-1] + seconds * self.capacity
-        return jnp.interp(coming, level, grid.in_flight) + jnp.maximum(coming - full, 0.0)
+        coming = in_flight + seconds * arriving
 
-    def rate_within(self, limits: ServiceLimits) -> Array:
+        def held(grid: Service) -> Array:
+            level = grid.in_flight + seconds * grid.rate
+            beyond = coming - grid.in_flight[-1] - seconds * self.capacity
+            return jnp.interp(coming, level, grid.in_flight) + jnp.maximum(beyond, 0.0)
+
+        return self._between(held, copies)
+
+    def rate_within(self, limits: ServiceLimits, copies: Array | float = 1.0) -> Array:
         """The most requests/s within ``limits``; 0 where an idle replica breaks them."""
-        ttft = self.service.ttft_within(limits.goodput)
-        return self._rate_at(ttft, limits.ttft, limits.tpot)
 
-    def planned_rate(self, limits: ServiceLimits) -> Array:
+        def most(service: Service) -> Array:
+            ttft = service.ttft_within(limits.goodput)
+            return _rate_at(service, ttft, limits.ttft, limits.tpot)
+
+        return self._between(most, copies)
+
+    def planned_rate(self, limits: ServiceLimits, copies: Array | float = 1.0) -> Array:
         """Requests/s that it is counted with: within ``limits``, or where none are all."""
-        within = self.rate_within(limits)
+        within = self.rate_within(limits, copies)
         return jnp.where(within > 0.0, within, self.capacity)
 
     def mean_rate_within(self, ttft: Array, tpot: Array) -> Array:
-        """The most requests/s whose mean TTFT and TPOT are within limits."""
-        return self._rate_at(self.service.ttft, ttft, tpot)
+        """The most requests/s of one alone whose mean TTFT and TPOT are within limits."""
+        return _rate_at(self.service, self.service.ttft, ttft, tpot)
 
-    def _rate_at(self, times: Array, ttft: Array, tpot: Array) -> Array:
-        """The largest rate up to which neither ``times`` nor TPOT is above its limit, else 0."""
-        rates = list[Array]()
-        for values, limit in ((times, ttft), (self.service.tpot, tpot)):
-            rising = lax.cummax(values)
-            within = jnp.interp(limit, rising, self.service.rate)
-            rates.append(jnp.where(rising[0] <= limit, within, 0.0))
-        return jnp.minimum(*rates)
+    def _between(self, read: Callable[[Service], Columns], copies: Array | float) -> Columns:
+        """What is read of every level, linear in 1 / copies between them."""
+        rows, x = jax.vmap(read)(self.levels), -1.0 / jnp.maximum(jnp.asarray(copies), 1.0)
+        units, grid = jnp.eye(len(self.copies)), -1.0 / self.copies
+        parts = jax.vmap(lambda unit: jnp.interp(x, grid, unit))(units)
+
+        def mean(column: Array) -> Array:
+            both, size = (parts, column), max(parts.ndim, column.ndim)
+            share, value = (x.reshape(x.shape + (1,) * (size - x.ndim)) for x in both)
+            return jnp.sum(share * value, axis=0)
+
+        return jax.tree.map(mean, rows)
+
+
+def _rate_at(service: Service, times: Array, ttft: Array, tpot: Array) -> Array:
+    """The largest rate up to which neither ``times`` nor TPOT is above its limit, else 0."""
+    rates = list[Array]()
+    for values, limit in ((times, ttft), (service.tpot, tpot)):
+        rising = lax.cummax(values)
+        within = jnp.interp(limit, rising, service.rate)
+        rates.append(jnp.where(rising[0] <= limit, within, 0.0))
+    return jnp.minimum(*rates)
 
 
 def share_good(
@@ -164,17 +209,41 @@ def loads() -> np.ndarray:
     return np.r_[np.linspace(0.0, 0.5, POINTS // 2, endpoint=False), near]
 
 
-def tabulate(estimate: Callable[[Array], ServerEstimate], hardware: Hardware) -> Replica:
-    """The table of an instance, from its estimates at several arrival rates, requests/s.
+def routed_variability(variability: Array, copies: Array, load: Array) -> Array:
+    """Variability of the arrivals at one of ``copies`` behind a router to the shortest queue.
 
-    ``estimate`` is evaluated twice at ``POINTS`` rates: for the capacity, then for the table.
+    c^2 / n + (1 - 1 / n) (0.8 - 0.6 u), u the load. c^2 / n is what every n-th arrival has, as of
+    a router that goes round (Cox, Renewal Theory, 1962). With the second term p99 of TTFT is within
+    15 % in 95 % of 144 replays, 2, 4 and 16 copies of four models at up to what keeps p99 below 2 s.
     """
-    idle = estimate(jnp.full(POINTS, IDLE))
+    even = 1.0 / copies
+    return even * variability + (1.0 - even) * (UNEVEN - FULLER * load)
+
+
+def tabulate(
+    estimate: Callable[[Array, Array], ServerEstimate], hardware: Hardware, variability: Array
+) -> Replica:
+    """The table of an instance, from its estimates at arrival rates, requests/s, and variabilities.
+
+    ``estimate`` is evaluated at ``POINTS`` rates: for the capacity, then for each of ``COPIES``
+    that share arrivals of this ``variability``.
+    """
+    idle = estimate(jnp.full(POINTS, IDLE), jnp.full(POINTS, variability))
     capacity = jnp.asarray(idle.decode.limits["arrivals"].capacity)[0]
-    rate = jnp.asarray(loads()) * capacity
-    answer = jax.tree.map(jnp.asarray, estimate(jnp.maximum(rate, IDLE)))
+    load, chips = jnp.asarray(loads()), jnp.asarray(idle.chips)[0]
+
+    def level(copies: float) -> Service:
+        varied = routed_variability(variability, jnp.asarray(copies), load)
+        answer = estimate(jnp.maximum(load * capacity, IDLE), varied)
+        return _service(load * capacity, jax.tree.map(jnp.asarray, answer))
+
+    levels = jax.tree.map(lambda *x: jnp.stack(x), *map(level, COPIES))
+    return Replica(levels, jnp.asarray(COPIES), capacity, chips * jnp.asarray(hardware.price))
+
+
+def _service(rate: Array, answer: ServerEstimate) -> Service:
     waits = answer.prefill.terms["queue"] + answer.prefill.terms["other prefills"]
-    service = Service(
+    return Service(
         rate=rate,
         in_flight=rate * answer.latency,
         waiting=rate * waits,
@@ -184,4 +253,3 @@ def tabulate(estimate: Callable[[Array], ServerEstimate], hardware: Hardware) ->
         latency=answer.latency,
         power=answer.power * answer.chips,
     )
-    return Replica(service, capacity, answer.chips[0] * jnp.asarray(hardware.price))

@@ -115,6 +115,20 @@ def instance_estimates(
     return jax.vmap(served.estimate)(degrees, load)
 
 
+def varied_estimates(
+    served: PlannedServer, degrees: dict[str, Array], rate: Array, variability: Array
+) -> ServerEstimate:
+    """Rows of instances, each at its requests/s, of which each has a variability."""
+    assert served.work.arrivals is not None
+    arrivals = served.work.arrivals
+
+    def one(degrees: dict[str, Array], rate: Array, variability: Array) -> ServerEstimate:
+        work = served.work.replace(arrivals=arrivals.replace(variability=variability))
+        return served._replace(work=work).estimate(degrees, rate)
+
+    return jax.vmap(one)(degrees, rate, variability)
+
+
 def instance_rows(space: PlanSpace, legal: list[Layout]) -> Rows:
     """Every layout at every batch, or with the replicas that share the load or keep the limits."""
     if space.requirements.rate is not None:

@@ -33,6 +33,7 @@ from infer_jax.fleets import (
     outcome,
 )
 from infer_jax.fleets.bill import DAY
+from infer_jax.fleets.bound import rest_of
 from infer_jax.results.numbers import quantity
 from infer_jax.results.problems import refuse
 from infer_jax.typed_jax import trees
@@ -86,7 +87,7 @@ class Tuned(NamedTuple):
     def tried(self, given: Conditions) -> np.ndarray:
         """The parameters."""
         held = given.replica.at_rate(given.replica.planned_rate(given.limits)).in_flight
-        most = float(given.replica.service.in_flight[-1])
+        most = float(given.replica.full())
         return np.geomspace(*(self.between or (0.1 * float(held), most)), LANES)
 
 
@@ -162,8 +163,9 @@ class Fleet:
 
     @cached_property
     def serves(self) -> np.ndarray:
-        """Requests/s of a replica of each pool within the limits, while it serves."""
-        return np.array([float(x.replica.planned_rate(self.given.limits)) for x in self.pools])
+        """Requests/s of a replica within the limits, while it serves: [copies, pools]."""
+        replicas, limits = [x.replica for x in self.pools], self.given.limits
+        return np.stack([x.planned_rate(limits, x.copies) for x in replicas], axis=1)
 
     @cached_property
     def prices(self) -> np.ndarray:
@@ -174,15 +176,17 @@ class Fleet:
         """The replicas that there can be; ``ideal``: that are never taken away."""
         up = 1.0 if ideal else np.array([float(x.life.serving) for x in self.pools])
         columns = zip(*((x.chips, x.system, x.gpus) for x in self.pools), strict=True)
-        return Supply(self.serves * up, self.prices, *map(np.array, columns))
+        copies = np.asarray(self.pools[0].replica.copies)
+        return Supply(self.serves * up, copies, self.prices, *map(np.array, columns))
 
     def cheapest(self, rates: np.ndarray, supply: Supply | None = None) -> np.ndarray | None:
         """The cheapest replicas for each rate; None where all that there are serve less."""
         supply = supply or self.supply()
         found = mixes(supply, float(rates.max()))
-        if not len(found) or found[-1] @ supply.each < rates.max():
+        serves = supply.serve(found)
+        if not len(found) or serves[-1] < rates.max():
             return None
-        return np.asarray(cheapest(*map(jnp.asarray, (rates, supply.each, found))))
+        return np.asarray(cheapest(*map(jnp.asarray, (rates, serves, found))))
 
     @cached_property
     def bound(self) -> np.ndarray:
@@ -202,7 +206,7 @@ class Fleet:
         """What autoscalers scale, of two pools or more above the base that costs least."""
         supply = self.supply()
         base, at = base_and_burst(np.asarray(self.given.rates), supply)
-        rest = np.maximum(np.ceil((self.peaks - base @ supply.each) / supply.each[at]), 1.0)
+        rest = rest_of(self.peaks, base, at, supply)
         most = 2.0 * float(rest.max()) if self.most is None else self.most
         every = np.broadcast_to(base, self.bound.shape)
         given = self.conditions(every, at)._replace(first=jnp.asarray(rest[0]))
@@ -323,7 +327,8 @@ def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:
     part = slice(at * fleet.steps, (at + 1) * fleet.steps)
     pools = zip(policy.courses, fleet.pools, strict=True)
     ready = np.stack([np.asarray(x.ready) / float(pool.life.serving) for x, pool in pools])
-    ready, wanted = (fleet.serves @ x[:, part] for x in (ready, policy.replicas))
+    supply = fleet.supply(ideal=True)
+    ready, wanted = (supply.serve(x[:, part].T) for x in (ready, policy.replicas))
     broken = "TTFT, " * bool(found.ttft[at] > limits.ttft)
     broken = broken + "TPOT, " * bool(found.tpot[at] > limits.tpot) or "TTFT, "
     starting = float(np.max(1.0 - ready / wanted))

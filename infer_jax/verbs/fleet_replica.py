@@ -15,7 +15,7 @@ from infer_jax.fleets import Lifecycle, Replica, ServiceLimits, ramp, steps_of, 
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.fleets.replica import POINTS
 from infer_jax.planning import USUAL_TTFT, Layout, Requirements
-from infer_jax.planning.instances import PlannedServer, degrees, instance_estimates
+from infer_jax.planning.instances import PlannedServer, degrees, varied_estimates
 from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.results.problems import refuse
@@ -141,12 +141,13 @@ def find_replica(
     server = PlannedServer(serving, models, setup.hardware, traffic.workload(1.0), Deployment.of())
     answers = list[ServerEstimate]()
 
-    def estimate(rate: Array) -> ServerEstimate:
-        answers.append(once(instance_estimates, server, rows, np.asarray(rate), points=SOME))
+    def estimate(rate: Array, variability: Array) -> ServerEstimate:
+        loads = np.asarray(rate), np.asarray(variability)
+        answers.append(once(varied_estimates, server, rows, *loads, points=SOME))
         return answers[-1]
 
     with busy("evaluating a replica at every load"):
-        replica = tabulate(estimate, setup.hardware)
+        replica = tabulate(estimate, setup.hardware, jnp.asarray(traffic.variability))
     memory = answers[0].decode.limits["memory"]
     need, room = (float(np.asarray(x)[0]) for x in (memory.need, memory.capacity))
     if need > room:

@@ -47,13 +47,20 @@ def single_server_wait(
     service (``mean`` and ``second`` moment). Of others ``burst`` times that for exponential S,
     exactly, and times 2 (c_a^2 + c_s^2) / ((c_a^2 + 1) (1 + c_s^2)) for other S, c_a^2 the
     ``variability`` of arrivals, c_s^2 that of S: exact in heavy traffic (Kingman 1961,
-    Mathematical Proceedings 57). ``load`` is given, for it is not rate E[S] where service is
+    Mathematical Proceedings 57). More regular than Poisson, times the exponential of
+    -2 (1 - load) (1 - c_a^2)^2 / (3 load) (1 / (c_a^2 + c_s^2) - 1 / (c_a^2 + 1)), what Kraemer and
+    Langenbach-Belz (1976, 8th International Teletraffic Congress) have for S beyond exponential S. ``load`` is given, for it is not rate E[S] where service is
     faster when more wait; ``burst`` is ``bursts(load, variability)`` if not given. Source:
     Kleinrock, Queueing Systems 1 (1975), 5.6 and 6.4.
     """
     varied = second + (variability - 1.0) * mean**2
     times = (bursts(load, variability) if burst is None else burst) / (variability + 1.0)
-    return rate * jnp.maximum(varied, 0.0) * times * pole(load)
+    regular = jnp.maximum(1.0 - variability, 0.0)
+    unlike = variability + jnp.maximum(second / mean**2 - 1.0, 0.0)
+    far = jnp.clip(1.0 - load, 0.0, 1.0) / jnp.maximum(load, 1e-3)
+    sooner = 1.0 / jnp.maximum(unlike, 1e-2) - 1.0 / (variability + 1.0)
+    less = jnp.exp(-2.0 / 3.0 * far * regular**2 * sooner)
+    return rate * jnp.maximum(varied, 0.0) * times * less * pole(load)
 
 
 def closed_wait(requests: Array, demand: Array, elsewhere: Array) -> Array:

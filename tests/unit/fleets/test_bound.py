@@ -15,17 +15,28 @@ def test_the_cheapest_replicas_of_one_pool_and_schedules_by_hand():
     """1.5 requests/s of a replica within limits: 1, 2 and 4 for 0, 2.9 and 5.9."""
     replica = exponential_replica()
     limits = LIMITS.with_(ttft=1e3, tpot=0.01 + 0.03 * 0.75)
-    each, one = np.asarray(replica.planned_rate(limits))[None], np.ones(1)
-    assert each == pytest.approx([1.5], rel=1e-9)
+    each, one = np.asarray(replica.planned_rate(limits))[None, None], np.ones(1)
+    assert each == pytest.approx(np.full((1, 1), 1.5), rel=1e-9)
     spot = Lifecycle.of(departures=15.0, start_delay=120.0)  # serves 2/3 of the time
     rates = np.array([0.0, 2.9, 5.9])
     for share, expected in ((1.0, [1, 2, 4]), (float(spot.serving), [1, 3, 6])):
-        found = mixes(Supply(each * share, one, one, one, np.array([np.inf])), 5.9)
-        replicas = cheapest(jnp.asarray(rates), jnp.asarray(each * share), jnp.asarray(found))
+        supply = Supply(each * share, one, one, one, one, np.array([np.inf]))
+        found = mixes(supply, 5.9)
+        replicas = cheapest(*map(jnp.asarray, (rates, supply.serve(found), found)))
         assert replicas[:, 0].tolist() == expected
     needed = jnp.asarray([1.0, 5.0, 2.0, 3.0, 4.0])
     assert by_hour(needed, 2).tolist() == [4.0, 5.0, 4.0, 5.0, 4.0]
     assert in_time(needed[:2], 3, 2).tolist() == [1.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+
+
+def test_replicas_that_share_arrivals_serve_more_each():
+    """One serves 1 request/s, two 1.5 each, very many 2: by hand, linear in 1 / copies."""
+    each, copies, one = np.array([[1.0], [2.0]]), np.array([1.0, np.inf]), np.ones(1)
+    supply = Supply(each, copies, one, one, one, np.array([np.inf]))
+    assert supply.serve(np.array([[1.0], [2.0], [4.0]])) == pytest.approx([1.0, 3.0, 7.0])
+    found = mixes(supply, 7.0)
+    replicas = cheapest(*map(jnp.asarray, (np.array([1.1, 3.0, 6.9]), supply.serve(found), found)))
+    assert replicas[:, 0].tolist() == [2, 2, 4]
 
 
 def random_supply(draw):
@@ -39,7 +50,7 @@ def random_supply(draw):
     used = every @ (chips[:, None] * (systems[:, None] == np.arange(3)))
     every = every[np.all(used <= gpus, axis=1)]
     rate = float(draw.uniform(0.2, 1.0) * (every @ each).max())
-    return Supply(each, prices, chips, systems, gpus[systems]), every, rate
+    return Supply(each[None], np.ones(1), prices, chips, systems, gpus[systems]), every, rate
 
 
 def test_no_mix_of_replicas_that_serves_a_rate_costs_less():
@@ -49,24 +60,24 @@ def test_no_mix_of_replicas_that_serves_a_rate_costs_less():
         supply, every, rate = random_supply(draw)
         rates = np.r_[0.0, draw.uniform(0.0, rate, 20), rate]
         found = mixes(supply, rate)
-        chosen = np.asarray(cheapest(*map(jnp.asarray, (rates, supply.each, found))))
-        assert np.all(chosen @ supply.each >= rates)
+        chosen = np.asarray(cheapest(*map(jnp.asarray, (rates, supply.serve(found), found))))
+        assert np.all(supply.serve(chosen) >= rates)
         assert {*map(tuple, chosen.tolist())} <= {*map(tuple, every.tolist())}
         for x, mix in zip(rates, chosen, strict=True):
-            least = min(y @ supply.prices for y in every if y @ supply.each >= x)
+            least = min(y @ supply.prices for y in every if supply.serve(y) >= x)
             assert mix @ supply.prices == pytest.approx(least, rel=1e-12)
 
 
 def test_layouts_of_a_system_have_its_gpus_between_them():
     """Replicas of 2 and of 4 GPUs, of which there are 8: four small ones, two large, or a mix."""
-    two = Supply(*map(np.array, ([1.0, 1.9], [2.0, 4.0], [2.0, 4.0], ["a", "a"], [8.0, 8.0])))
+    each, rest = [[1.0, 1.9]], ([2.0, 4.0], [2.0, 4.0], ["a", "a"], [8.0, 8.0])
+    two = Supply(*map(np.array, (each, [1.0], *rest)))
     assert mixes(two, 99.0)[-1].tolist() == [4, 0]
-    assert mixes(two._replace(each=np.array([1.0, 2.1])), 99.0)[-1].tolist() == [0, 2]
+    assert mixes(two._replace(each=np.array([[1.0, 2.1]])), 99.0)[-1].tolist() == [0, 2]
     assert two.room(np.array([1.0, 0.0])).tolist() == [3, 1]
     base, scaled = base_and_burst(np.array([0.5, 3.9]), two)
-    assert base @ two.chips + np.ceil((3.9 - base @ two.each) / two.each[scaled]) * (
-        two.chips[scaled]
-    ) <= 8  # fmt: skip
+    more = np.ceil((3.9 - base @ two.each[0]) / two.each[0, scaled])
+    assert base @ two.chips + more * two.chips[scaled] <= 8
 
 
 def test_the_base_below_a_pool_that_is_scaled_is_the_cheapest():
@@ -76,11 +87,12 @@ def test_the_base_below_a_pool_that_is_scaled_is_the_cheapest():
         supply, every, rate = random_supply(draw)
         rates, there = draw.uniform(0.0, rate, 40), {*map(tuple, every.tolist())}
         base, scaled = base_and_burst(rates, supply)
-        costs, pools = {}, np.eye(len(supply.each))
+        costs, each = {}, supply.each[0]
+        pools = np.eye(len(each))
         for at, other in np.ndindex(len(pools), len(pools)):
             for count in range(9) if at != other else [0]:
                 always = count * pools[other]
-                lack = (rates - always @ supply.each) / supply.each[at]
+                lack = (rates - always @ each) / each[at]
                 rest = np.array([max(math.ceil(x), 1) for x in lack])
                 if (*(always + rest.max() * pools[at]),) in there:
                     usd = always @ supply.prices + rest.mean() * supply.prices[at]
@@ -96,7 +108,7 @@ def mix_cost(first, second, level):
     each = jnp.stack([first, second])
     found = jnp.asarray([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [2.0, 0.0], [2.0, 1.0]])
     rates = level * jnp.asarray([0.0, 0.31, 0.77, 1.13, 1.5])
-    replicas = cheapest(rates, each, found, smoothing=jnp.ones_like(level))
+    replicas = cheapest(rates, found @ each, found, smoothing=jnp.ones_like(level))
     return jnp.sum(replicas @ jnp.asarray([3.0, 1.1]))
 
 
@@ -105,10 +117,10 @@ def test_smooth_mixes_have_slopes_and_are_exact_as_their_steps_narrow():
     finite_at(mix_cost, *(numbers(*x) for x in ((3.0, 1.0, 0.0), (3.0, 1.0, 3.0), (2.0, 2.0, 9.0))))
     found = jnp.asarray([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     each, rates = jnp.asarray([3.0, 1.0]), jnp.asarray([0.4, 1.5, 3.0, 3.7])
-    exact = cheapest(rates, each, found)
+    exact = cheapest(rates, found @ each, found)
     assert exact.tolist() == [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
-    near = cheapest(rates, each, found, smoothing=jnp.asarray(1e-3))
+    near = cheapest(rates, found @ each, found, smoothing=jnp.asarray(1e-3))
     assert near == pytest.approx(np.asarray(exact), abs=1e-9)
-    assert cheapest(rates[3:], each, found, smoothing=jnp.asarray(1.0))[0].tolist() == (
+    assert cheapest(rates[3:], found @ each, found, smoothing=jnp.asarray(1.0))[0].tolist() == (
         pytest.approx([1.0, 0.7])
     )

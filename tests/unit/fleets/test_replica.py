@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from infer_jax.fleets import ServiceLimits, share_good, tabulate
-from infer_jax.fleets.replica import FULLEST, IDLE, POINTS
+from infer_jax.fleets.replica import COPIES, FULLEST, IDLE, POINTS, Replica, routed_variability
 from infer_jax.physics import scheduling
 from infer_jax.physics.scheduling import LEVELS
-from tests.unit.fleets.toys import erlang_c, exponential_replica, wait_at
+from tests.unit.fleets.toys import LIMITS, erlang_c, exponential_replica, wait_at
 from tests.unit.physics.derivatives import agree_at, finite_at, numbers
 
 
@@ -128,8 +128,15 @@ def test_a_table_is_the_estimates_from_idle_to_nearly_full():
     hardware: Any = type("Hardware", (), {"price": 3.0})()
     asked = []
     answer: Any = Answer
-    replica = tabulate(lambda rate: asked.append(rate) or answer(rate), hardware)
-    assert [len(x) for x in asked] == [POINTS, POINTS] and float(asked[0][0]) == IDLE
+
+
+    def estimate(rate, variability):
+        asked.append((rate, variability))
+        return answer(rate)
+
+    replica = tabulate(estimate, hardware, jnp.asarray(2.0))
+    assert len(asked) == 1 + len(COPIES) and all(len(x) == POINTS for x, _ in asked)
+    assert float(asked[0][0][0]) == IDLE and np.all(np.asarray(asked[1][1]) == 2.0)
     service, rate = replica.service, np.asarray(replica.service.rate)
     assert rate[0] == 0.0 and rate[-1] == pytest.approx(FULLEST * 8.0)
     assert np.all(np.diff(rate) > 0)
@@ -138,6 +145,34 @@ def test_a_table_is_the_estimates_from_idle_to_nearly_full():
     assert float(replica.usd_per_hour) == 6.0
     assert service.power == pytest.approx(600.0 * np.ones(POINTS))
     assert service.ttft_at.shape == (POINTS, len(LEVELS))
+
+
+def test_a_service_between_numbers_of_copies_is_linear_in_their_inverse():
+    """Of tables whose TTFT is 1, 3 and 7 times one's: 3/4 and 1/2 of the way by 1 / copies."""
+    one = exponential_replica()
+    levels = jax.tree.map(lambda x: jnp.stack([x, x, x]), one.service)
+    factors = jnp.asarray([1.0, 3.0, 7.0])
+    levels = levels._replace(ttft=levels.ttft * factors[:, None])
+    many = Replica(levels, jnp.asarray([1.0, 2.0, jnp.inf]), one.capacity, one.usd_per_hour)
+    held = jnp.asarray(3.0)
+    alone = float(one.at(held).ttft)
+    for copies, factor in ((0.5, 1.0), (1.0, 1.0), (4 / 3, 2.0), (2.0, 3.0), (4.0, 5.0), (1e9, 7.0)):
+        assert float(many.at(held, copies).ttft) == pytest.approx(alone * factor, rel=1e-6)
+        assert float(many.at(held, copies).tpot) == pytest.approx(float(one.at(held).tpot))
+    each = float(one.rate_within(LIMITS))
+    assert many.rate_within(LIMITS, jnp.asarray([1.0, 3.0])) == pytest.approx([each, each])
+
+
+def routed(variability, copies, load):
+    return routed_variability(variability, copies, load)
+
+
+def test_arrivals_at_a_copy_are_all_arrivals_of_one_and_more_even_at_many():
+    assert float(routed_variability(jnp.asarray(2.0), jnp.asarray(1.0), jnp.asarray(0.5))) == 2.0
+    many = [float(routed(*map(jnp.asarray, (2.0, n, 0.5)))) for n in (1.0, 2.0, 4.0, 1e9, jnp.inf)]
+    assert np.all(np.diff(many[:4]) < 0) and many[4] == pytest.approx(0.5)
+    agree_at(routed, *(numbers(*x) for x in ((2.0, 3.0, 0.4), (1.0, 1.0, 0.0))))
+    finite_at(routed, numbers(0.0, jnp.inf, 1.0))
 
 
 def test_the_open_loop_of_the_house_is_erlangs_where_its_requests_are_exponential():

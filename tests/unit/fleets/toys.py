@@ -43,4 +43,4 @@ def exponential_replica(servers: int = 4, mu: float = 0.5, first: float = 0.1) -
         "power": 100.0 + 600.0 * rate / capacity * ones,
     }
     service = Service(**{name: jnp.asarray(x) for name, x in columns.items()})
-    return Replica(service, jnp.asarray(capacity), jnp.asarray(3.6))
+    return Replica.of(service, jnp.asarray(capacity), jnp.asarray(3.6))
