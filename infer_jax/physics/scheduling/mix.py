@@ -8,7 +8,13 @@ from jax import Array, lax
 
 from infer_jax.physics.scheduling.admission import memory
 from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
-from infer_jax.physics.scheduling.queueing import burst_share, bursts, pole, single_server_wait
+from infer_jax.physics.scheduling.queueing import (
+    SHORTEST,
+    burst_share,
+    bursts,
+    pole,
+    single_server_wait,
+)
 from infer_jax.physics.scheduling.steps import Step, Steps, added_time
 from infer_jax.typed_jax import trees
 
@@ -147,7 +153,8 @@ def _waits(
     in_order = near + queue**2 + burst * third
     gate_share = kinds.mean(1.0 / s.chunks)
     # of arrivals that are not Poisson the variance grows with the mean, by a power
-    together = _gated_variance(kinds, server, p) * ((gate + queue) / random) ** GROWTH
+    longer = (gate + queue + SHORTEST) / (random + SHORTEST)
+    together = _gated_variance(kinds, server, p) * longer**GROWTH
     return running, gate, queue, gate_share * together + (1.0 - gate_share) * in_order
 
 

@@ -17,6 +17,7 @@ from infer_jax.physics.root import crossing
 TANGENT_LOAD = 0.995  # load from which 1 / (1 - load) follows its tangent
 SHARPEST = 0.02  # width of a jump in a distribution, as a share of the shortest time
 TENTH, STEEP, FLATTER = 0.44, 0.84, 0.4  # how soon after an arrival the excess comes: clustered
+SHORTEST = 1e-12  # s, of a service that is told from none
 FARTHEST = 40.0  # scales beyond which nothing of a tail is left
 FULLEST, CLOSER = 1.0 - 1e-6, 6  # load of a closed loop's queue at most; steps to its rate
 RAREST = 1e-6  # deviations that a mean wait is at least taken for: its chance is then 2e-12
@@ -56,7 +57,7 @@ def single_server_wait(
     varied = second + (variability - 1.0) * mean**2
     times = (bursts(load, variability) if burst is None else burst) / (variability + 1.0)
     regular = jnp.maximum(1.0 - variability, 0.0)
-    unlike = variability + jnp.maximum(second / mean**2 - 1.0, 0.0)
+    unlike = variability + jnp.maximum(second / jnp.maximum(mean**2, SHORTEST**2) - 1.0, 0.0)
     far = jnp.clip(1.0 - load, 0.0, 1.0) / jnp.maximum(load, 1e-3)
     sooner = 1.0 / jnp.maximum(unlike, 1e-2) - 1.0 / (variability + 1.0)
     less = jnp.exp(-2.0 / 3.0 * far * regular**2 * sooner)
