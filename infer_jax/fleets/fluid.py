@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.fleets.autoscalers import Autoscaler, Observed, State, extreme
-from infer_jax.fleets.replica import Replica, Service, ServiceLimits, share_good
+from infer_jax.fleets.replica import STAGES, Replica, Service, ServiceLimits, share_good
 from infer_jax.physics.numerics import Smoothing
 from infer_jax.physics.root import crossing
 from infer_jax.specs import Spec, number, spec
@@ -91,30 +91,28 @@ def simulate(
     state = policy.begin(first, depth, replica, limits)
     nothing = jnp.zeros_like(rates[0])
 
-    def step(
-        carry: tuple[State, Array, Array, Array, Array], now: tuple[Array, Array, Array]
-    ) -> tuple[tuple[State, Array, Array, Array, Array], tuple[Array, Array, Array, Array]]:
-        state, history, ready, in_flight, rate = carry
+    def step(carry, now):
+        state, history, ready, held, queue, rate = carry
         i, coming, others = now
         before = spread(ready, rate, others)[1]
-        waits = replica.at(in_flight / before, before).waiting * ready
-        waits = waits + jnp.maximum(in_flight - replica.full(before) * ready, 0.0)
-        seen = Observed(i, seconds, rate, in_flight, waits, ready, history[0])
+        waits = replica.at(jnp.sum(held) / before, before).waiting * ready + queue
+        seen = Observed(i, seconds, rate, jnp.sum(held) + queue, waits, ready, history[0])
         state, wanted = policy.decide(state, seen)
         history = jnp.concatenate([wanted[None], history[:-1]])
         serve = life.serving * extreme(history, after, largest=False)
         # those that leave finish what they have
-        in_flight = in_flight * jnp.minimum(serve / before, 1.0)
+        held = held * jnp.minimum(serve / before, 1.0)
         coming, among = spread(serve, coming, others)
-        here = replica.after(in_flight / among, coming / among, seconds, among)
-        return (state, history, serve, here * serve, coming), (wanted, serve, here, coming)
+        here, queue = replica.after(held / among, queue / among, coming / among, seconds, among)
+        out = (wanted, serve, jnp.sum(here), queue * serve, coming)
+        return (state, history, serve, here * serve, queue * serve, coming), out
 
     numbers = jnp.arange(len(rates), dtype=rates.dtype)
-    carry = (state, history, start, begun, nothing)
-    _, (wanted, ready, held, coming) = lax.scan(step, carry, (numbers, rates, others))
+    carry = (state, history, start, jnp.full(STAGES, begun / STAGES), nothing, nothing)
+    _, (wanted, ready, held, backlog, coming) = lax.scan(step, carry, (numbers, rates, others))
     leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
-    backlog = jnp.maximum(held - replica.full(ready), 0.0) * ready
-    wait = backlog_wait(backlog, ready * replica.capacity, seconds)
+    fed = coming * seconds - jnp.diff(backlog, prepend=0.0)
+    wait = backlog_wait(backlog, jnp.maximum(fed / seconds, 1e-9), seconds)
     return Course(coming, wanted, ready, held, leaving, backlog, wait)
 
 

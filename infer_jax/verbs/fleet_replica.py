@@ -147,7 +147,12 @@ def find_replica(
         return answers[-1]
 
     with busy("evaluating a replica at every load"):
-        replica = tabulate(estimate, setup.hardware, jnp.asarray(traffic.variability))
+        one = traffic.with_(outputs=np.ones_like(traffic.outputs)).workload(1.0)
+        alone = server._replace(work=one)
+        loads = np.full(POINTS, 1e-6), np.ones(POINTS)
+        found_ = once(varied_estimates, alone, rows, *loads, points=SOME)
+        prompts = float(np.asarray(found_.decode.limits["arrivals"].capacity)[0])
+        replica = tabulate(estimate, setup.hardware, jnp.asarray(traffic.variability), prompts)
     memory = answers[0].decode.limits["memory"]
     need, room = (float(np.asarray(x)[0]) for x in (memory.need, memory.capacity))
     if need > room:
