@@ -13,6 +13,7 @@ from infer_jax.physics.root import crossing
 from infer_jax.specs import Spec, number, spec
 
 HOUR = 3600.0
+SLOWEST = 1e-9  # requests/s at which a queue is served at least
 
 
 @spec
@@ -44,10 +45,21 @@ class Course(NamedTuple):
     rate: Array  # requests/s that come
     wanted: Array  # replicas that are paid for: those that serve, and those that start
     ready: Array  # those that serve
-    in_flight: Array  # requests in one that serves, at the end of the step
+    in_flight: Array  # requests that one which serves holds, at the end of the step
     leaving: Array  # replicas that leave in the step
-    backlog: Array  # requests beyond what full replicas hold
+    backlog: Array  # requests that no replica has begun
     wait: Array  # s that a request of this step waits until a replica takes it
+
+
+class _Now(NamedTuple):
+    """A pool at the beginning of a step."""
+
+    state: State
+    wanted: Array  # replicas, the newest wish first
+    ready: Array
+    held: Array  # requests in all replicas, by stage
+    queue: Array
+    rate: Array  # requests/s of the step before
 
 
 def depth_of(life: Lifecycle, seconds: float, window: float = 300.0) -> int:
@@ -91,7 +103,7 @@ def simulate(
     state = policy.begin(first, depth, replica, limits)
     nothing = jnp.zeros_like(rates[0])
 
-    def step(carry, now):
+    def step(carry: _Now, now: tuple[Array, Array, Array]) -> tuple[_Now, tuple[Array, ...]]:
         state, history, ready, held, queue, rate = carry
         i, coming, others = now
         before = spread(ready, rate, others)[1]
@@ -104,15 +116,15 @@ def simulate(
         held = held * jnp.minimum(serve / before, 1.0)
         coming, among = spread(serve, coming, others)
         here, queue = replica.after(held / among, queue / among, coming / among, seconds, among)
-        out = (wanted, serve, jnp.sum(here), queue * serve, coming)
-        return (state, history, serve, here * serve, queue * serve, coming), out
+        later = wanted, serve, jnp.sum(here), queue * serve, coming
+        return _Now(state, history, serve, here * serve, queue * serve, coming), later
 
     numbers = jnp.arange(len(rates), dtype=rates.dtype)
-    carry = (state, history, start, jnp.full(STAGES, begun / STAGES), nothing, nothing)
+    carry = _Now(state, history, start, jnp.full(STAGES, begun / STAGES), nothing, nothing)
     _, (wanted, ready, held, backlog, coming) = lax.scan(step, carry, (numbers, rates, others))
     leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
-    fed = coming * seconds - jnp.diff(backlog, prepend=0.0)
-    wait = backlog_wait(backlog, jnp.maximum(fed / seconds, 1e-9), seconds)
+    fed = coming - jnp.diff(backlog, prepend=0.0) / seconds
+    wait = backlog_wait(backlog, jnp.maximum(fed, SLOWEST), seconds)
     return Course(coming, wanted, ready, held, leaving, backlog, wait)
 
 

@@ -27,8 +27,8 @@ COPIES = (1.0, 2.0, 4.0, 16.0, math.inf)  # of a table
 # what a router to the shortest queue leaves of Poisson arrivals at one of very many copies, and how
 # much less that is at capacity: not derived, but fitted to replays
 UNEVEN, FULLER = 0.85, 0.6
-FED = 0.9  # of the rate of prompts alone, beside decoding
-STAGES = 3
+FED = 0.9  # of the rate of prompts alone, at most, beside requests that decode
+STAGES = 3  # of an answer: its time varies by 1 / 3, squared over its mean's square
 SHARPEST = 0.02  # width of a distribution without waits, as a share of its median
 DEPTHS = tuple(-math.log1p(-level) for level in LEVELS)  # -log(1 - level)
 
@@ -94,7 +94,7 @@ class Replica(NamedTuple):
     copies: Array  # from 1 on, rising
     capacity: Array
     usd_per_hour: Array
-    prompts: Array  # requests/s of prompts alone
+    prompts: Array  # the most of them a second, were nothing decoded
 
     @classmethod
     def of(
@@ -123,43 +123,52 @@ class Replica(NamedTuple):
         return self._between(lambda x: x.in_flight[-1], copies)
 
     def after(
-        self, held: Array, waiting: Array, arriving: Array, seconds: Array,
+        self, held: Array, queue: Array, arriving: Array, seconds: Array,
         copies: Array | float = 1.0,
     ) -> tuple[Array, Array]:  # fmt: skip
-        """Requests ``held``, by stage, and those ``waiting`` for room, after some time.
+        """Requests ``held`` in each stage of their answer and in the ``queue``, after some time.
 
-        In that time ``arriving`` requests/s come.
+        In ``seconds`` ``arriving`` requests/s come. Those and the queue are fed as fast as prompts
+        alone are, ``FED`` of m requests/s so that decoding goes on, and while the replica holds
+        less than its table does. An answer takes stages of one length, so that a burst of requests
+        leaves as one (the method of stages: Cox 1955, Mathematical Proceedings 51), together
+
+            n / f(n) (1 - f(n) / m) / (1 - r / m)
+
+        seconds, f answers/s of the long run with n in flight and r/s those that are fed: requests
+        decode in what prompts leave. Implicit, so that no step is too long.
         """
-        settled = self._settled(jnp.sum(held) + waiting, arriving, seconds, copies)
-        full = self.full(copies)
-        near = self.at(jnp.minimum(settled, full), copies)
-        coming = waiting + seconds * arriving
-        room = jnp.maximum(full - jnp.sum(held), 0.0) + seconds * near.rate
+        in_flight = self._settled(jnp.sum(held) + queue, arriving, seconds, copies)
+        full, coming = self.full(copies), queue + seconds * arriving
+        there = jnp.minimum(in_flight, full)
+        near = self.at(there, copies)
+        rate = jnp.where(in_flight < full, near.rate, self.capacity)
+        latency = jnp.where(rate > 0.0, there / jnp.where(rate > 0.0, rate, 1.0), near.latency)
+        room = jnp.maximum(full - jnp.sum(held), 0.0) + seconds * rate
         fed = jnp.minimum(jnp.minimum(coming, seconds * FED * self.prompts), room)
-        busy = (1.0 - fed / seconds / self.prompts) / (1.0 - near.rate / self.prompts)
-        rate = len(held) / near.latency * busy
-        turns = seconds * rate
-        kept = 1.0 / (1.0 + turns)
+        decoding, usual = (
+            1.0 - jnp.minimum(x / self.prompts, FED) for x in (fed / seconds, rate)
+        )
+        turns = seconds * len(held) / latency * decoding / usual
+        stays, goes = 1.0 / (1.0 + turns), turns / (1.0 + turns)
 
-        def next_stage(before: Array, stage: Array) -> tuple[Array, Array]:
-            here = (stage + turns * before) * kept
-            return here, here
+        def stage(before: Array, here: Array) -> tuple[Array, Array]:
+            left = here * stays + before * goes
+            return left, left
 
-        _, left = lax.scan(next_stage, jnp.zeros_like(waiting), held)
-        share = 1.0 - (turns * kept) ** len(held)
-        fed = jnp.minimum(fed, jnp.maximum(full - jnp.sum(left), 0.0) / share)
-        parts = (turns * kept) ** jnp.arange(len(held)) * kept
+        _, left = lax.scan(stage, jnp.zeros_like(queue), held)
+        parts = stays * goes ** jnp.arange(len(held))
+        fed = jnp.minimum(fed, jnp.maximum(full - jnp.sum(left), 0.0) / jnp.sum(parts))
         return left + fed * parts, coming - fed
 
     def _settled(
         self, in_flight: Array, arriving: Array, seconds: Array, copies: Array | float
     ) -> Array:
-        """Requests in flight after some time in which ``arriving`` requests/s come.
+        """Requests in flight after some time, were each answered at once as in the long run.
 
-        n' + dt f(n') = n + dt a, f(n) the rate at which n in flight are answered in the long run
-        (pointwise stationary fluid flow; Wang, Tipper and Banerjee 1996, INFOCOM). Implicit, so
-        that no step is too long; beyond the table f is the capacity, and the fluid's slope is the
-        mean of both where they meet.
+        n' + dt f(n') = n + dt a (pointwise stationary fluid flow; Wang, Tipper and Banerjee 1996,
+        INFOCOM). Beyond the table f is the capacity, and the fluid's slope is the mean of both
+        where they meet.
         """
         coming = in_flight + seconds * arriving
 
@@ -259,15 +268,14 @@ def routed_variability(variability: Array, copies: Array, load: Array) -> Array:
 def tabulate(
     estimate: Callable[[Array, Array], ServerEstimate], hardware: Hardware, variability: Array,
     prompts: Array | float = jnp.inf,
-) -> Replica:
+) -> Replica:  # fmt: skip
     """The table of an instance, from its estimates at arrival rates, requests/s, and variabilities.
 
     ``estimate`` is evaluated at ``POINTS`` rates: for the capacity, then for each of ``COPIES``
-    that share arrivals of this ``variability``.
+    that share arrivals of this ``variability``. ``prompts``: those that it computes alone a second.
     """
     idle = estimate(jnp.full(POINTS, IDLE), jnp.full(POINTS, variability))
-    capacity = jnp.asarray(idle.decode.limits["arrivals"].capacity)[0]
-    load, chips = jnp.asarray(loads()), jnp.asarray(idle.chips)[0]
+    load, chips, capacity = jnp.asarray(loads()), jnp.asarray(idle.chips)[0], capacity_of(idle)
 
     def level(copies: float) -> Service:
         varied = routed_variability(variability, jnp.asarray(copies), load)
@@ -277,6 +285,11 @@ def tabulate(
     levels = jax.tree.map(lambda *x: jnp.stack(x), *map(level, COPIES))
     rent = chips * jnp.asarray(hardware.price)
     return Replica(levels, jnp.asarray(COPIES), capacity, rent, jnp.asarray(prompts))
+
+
+def capacity_of(answer: ServerEstimate) -> Array:
+    """The most requests/s, of the first row of estimates of one instance."""
+    return jnp.asarray(answer.decode.limits["arrivals"].capacity)[0]
 
 
 def _service(rate: Array, answer: ServerEstimate) -> Service:

@@ -13,7 +13,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, ServerEstimate, shape
 from infer_jax.fleets import Lifecycle, Replica, ServiceLimits, ramp, steps_of, surges, tabulate
 from infer_jax.fleets.fluid import HOUR
-from infer_jax.fleets.replica import POINTS
+from infer_jax.fleets.replica import IDLE, POINTS, capacity_of
 from infer_jax.planning import USUAL_TTFT, Layout, Requirements
 from infer_jax.planning.instances import PlannedServer, degrees, varied_estimates
 from infer_jax.results import option
@@ -147,11 +147,11 @@ def find_replica(
         return answers[-1]
 
     with busy("evaluating a replica at every load"):
-        one = traffic.with_(outputs=np.ones_like(traffic.outputs)).workload(1.0)
-        alone = server._replace(work=one)
-        loads = np.full(POINTS, 1e-6), np.ones(POINTS)
-        found_ = once(varied_estimates, alone, rows, *loads, points=SOME)
-        prompts = float(np.asarray(found_.decode.limits["arrivals"].capacity)[0])
+        # one token each: what prompts alone would be
+        first = traffic.with_(outputs=np.ones_like(traffic.outputs)).workload(1.0)
+        rate = np.full(POINTS, IDLE), np.ones(POINTS)
+        alone = once(varied_estimates, server._replace(work=first), rows, *rate, points=SOME)
+        prompts = capacity_of(alone)
         replica = tabulate(estimate, setup.hardware, jnp.asarray(traffic.variability), prompts)
     memory = answers[0].decode.limits["memory"]
     need, room = (float(np.asarray(x)[0]) for x in (memory.need, memory.capacity))

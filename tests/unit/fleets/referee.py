@@ -16,17 +16,47 @@ def interpolate(x, grid, values):
 
 
 class Server:
-    """One replica: requests in flight and waiting at each of some rates, and its capacity."""
+    """One replica: what it has at each of some rates, its capacity, that of prompts alone."""
 
     def __init__(self, replica):
         service = replica.service
-        self.rate, self.held, self.waiting = (
-            [float(x) for x in getattr(service, name)] for name in ("rate", "in_flight", "waiting")
+        self.rate, self.held, self.waiting, self.latency = (
+            [float(x) for x in getattr(service, name)]
+            for name in ("rate", "in_flight", "waiting", "latency")
         )
-        self.capacity = float(replica.capacity)
+        self.capacity, self.prompts = float(replica.capacity), float(replica.prompts)
 
-    def after(self, held, coming, seconds):
-        """Bisection on what is there afterwards: held + coming - answered."""
+    def after(self, stages, queue, coming, seconds):
+        """Requests in three stages of their answer, and those that no replica has begun.
+
+        A number ``come`` and leave stage by stage, each a share 1 - 1 / (1 + turns) of what is in
+        it, those that come in the same step, too.
+        """
+        most = self.held[-1]
+        total = self.settled(sum(stages) + queue, coming, seconds)
+        near = min(total, most)
+        rate = interpolate(near, self.held, self.rate) if total < most else self.capacity
+        latency = near / rate if rate > 0.0 else self.latency[0]
+        coming = queue + seconds * coming
+        fed = min(coming, 0.9 * self.prompts * seconds, most - sum(stages) + seconds * rate)
+        slowed = (1.0 - min(fed / seconds / self.prompts, 0.9)) / (
+            1.0 - min(rate / self.prompts, 0.9)
+        )
+        turns = 3.0 * seconds / latency * slowed
+
+        def pass_on(first):
+            before, left = first, []
+            for stage in stages if first == 0.0 else [0.0] * 3:
+                before = (stage + (turns if left or first == 0.0 else 1.0) * before) / (1.0 + turns)
+                left.append(before)
+            return left
+
+        kept, one = pass_on(0.0), pass_on(1.0)
+        fed = min(fed, max(most - sum(kept), 0.0) / sum(one))
+        return [x + fed * y for x, y in zip(kept, one, strict=True)], coming - fed
+
+    def settled(self, held, coming, seconds):
+        """Bisection on what would be there, were all answered as in the long run."""
 
         def answered(n):
             return interpolate(n, self.held, self.rate) if n < self.held[-1] else None
@@ -121,21 +151,20 @@ def fleet(autoscaler, server, delay, away, rates, seconds, first):
     ``away``: departures per hour. A wish of step j counts from j * seconds on.
     """
     up = 1.0 / (1.0 + away * delay / 3600.0)
-    wishes, ready, last_rate = [], first * up, 0.0
-    held = interpolate(rates[0] / ready, server.rate, server.held) * ready
+    wishes, ready, last_rate, queue = [], first * up, 0.0, 0.0
+    stages = [interpolate(rates[0] / ready, server.rate, server.held) * ready / 3.0] * 3
     course = []
     for j, rate in enumerate(rates):
-        full = server.held[-1] * ready
-        waiting = interpolate(held / ready, server.held, server.waiting) * ready
-        waiting += max(held - full, 0.0)
-        replicas = wishes[-1] if wishes else first
+        waiting = interpolate(sum(stages) / ready, server.held, server.waiting) * ready + queue
+        replicas, held = wishes[-1] if wishes else first, sum(stages) + queue
         wanted = autoscaler.wants(j * seconds, seconds, held, waiting, ready, replicas, last_rate)
         wishes.append(wanted)
         serve = up * started(wishes, first, delay / seconds)
-        held *= min(serve / ready, 1.0)
-        held = server.after(held / serve, rate / serve, seconds) * serve
+        stages = [x * min(serve / ready, 1.0) / serve for x in stages]
+        stages, queue = server.after(stages, queue / serve, rate / serve, seconds)
+        stages, queue = [x * serve for x in stages], queue * serve
         ready, last_rate = serve, rate
-        course.append((wanted, serve, held))
+        course.append((wanted, serve, sum(stages) + queue))
     return course
 
 

@@ -75,8 +75,9 @@ def test_good_requests_are_none_beyond_the_limit_of_tpot():
 
 def replica_leaves(held, coming, limit):
     """A number of each reading, for gradients."""
-    replica = exponential_replica()
-    after = replica.after(held, coming, jnp.asarray(15.0))
+    replica = exponential_replica()._replace(prompts=jnp.asarray(5.0))
+    stages, queue = replica.after(jnp.full(3, held / 3.0), 0.1 * held, coming, jnp.asarray(15.0))
+    after = jnp.sum(stages) + queue
     here = replica.at(after)
     wait = limit * 0.1
     good = here.share_within(limit - wait) + here.ttft_within(0.995) + here.waiting
@@ -153,7 +154,8 @@ def test_a_service_between_numbers_of_copies_is_linear_in_their_inverse():
     levels = jax.tree.map(lambda x: jnp.stack([x, x, x]), one.service)
     factors = jnp.asarray([1.0, 3.0, 7.0])
     levels = levels._replace(ttft=levels.ttft * factors[:, None])
-    many = Replica(levels, jnp.asarray([1.0, 2.0, jnp.inf]), one.capacity, one.usd_per_hour)
+    copies = jnp.asarray([1.0, 2.0, jnp.inf])
+    many = Replica(levels, copies, one.capacity, one.usd_per_hour, one.prompts)
     held = jnp.asarray(3.0)
     alone = float(one.at(held).ttft)
     for copies, factor in ((0.5, 1.0), (1.0, 1.0), (4 / 3, 2.0), (2.0, 3.0), (4.0, 5.0), (1e9, 7.0)):
@@ -170,7 +172,7 @@ def routed(variability, copies, load):
 def test_arrivals_at_a_copy_are_all_arrivals_of_one_and_more_even_at_many():
     assert float(routed_variability(jnp.asarray(2.0), jnp.asarray(1.0), jnp.asarray(0.5))) == 2.0
     many = [float(routed(*map(jnp.asarray, (2.0, n, 0.5)))) for n in (1.0, 2.0, 4.0, 1e9, jnp.inf)]
-    assert np.all(np.diff(many[:4]) < 0) and many[4] == pytest.approx(0.5)
+    assert np.all(np.diff(many[:4]) < 0) and many[4] == pytest.approx(0.55)
     agree_at(routed, *(numbers(*x) for x in ((2.0, 3.0, 0.4), (1.0, 1.0, 0.0))))
     finite_at(routed, numbers(0.0, jnp.inf, 1.0))
 
