@@ -146,9 +146,7 @@ class Replica(NamedTuple):
         latency = jnp.where(rate > 0.0, there / jnp.where(rate > 0.0, rate, 1.0), near.latency)
         room = jnp.maximum(full - jnp.sum(held), 0.0) + seconds * rate
         fed = jnp.minimum(jnp.minimum(coming, seconds * FED * self.prompts), room)
-        decoding, usual = (
-            1.0 - jnp.minimum(x / self.prompts, FED) for x in (fed / seconds, rate)
-        )
+        decoding, usual = (1.0 - jnp.minimum(x / self.prompts, FED) for x in (fed / seconds, rate))
         turns = seconds * len(held) / latency * decoding / usual
         stays, goes = 1.0 / (1.0 + turns), turns / (1.0 + turns)
 
@@ -259,7 +257,7 @@ def routed_variability(variability: Array, copies: Array, load: Array) -> Array:
 
     c^2 / n + (1 - 1 / n) (0.85 - 0.6 u), u the load. c^2 / n is what every n-th arrival has, as of
     a router that goes round (Cox, Renewal Theory, 1962). With the second term p99 of TTFT is within
-    15 % in 92 % of 144 replays, 2, 4 and 16 copies of four models at up to what keeps p99 below 2 s.
+    15 % in 92 % of 144 replays: 2, 4 and 16 copies of four models, p99 up to 2 s.
     """
     even = 1.0 / copies
     return even * variability + (1.0 - even) * (UNEVEN - FULLER * load)

@@ -19,8 +19,8 @@ from infer_jax.physics.scheduling.steps import Step, Steps, added_time
 from infer_jax.typed_jax import trees
 
 SETTLED = 12  # rounds in which the length of a step of prompts settles
-# power of the mean wait by which its variance grows where arrivals are not Poisson: not derived, but
-# right to a fifth in simulated steps of loads from 0.2 to 0.8, variability from 1/4 to 2
+# power of the mean wait by which its variance grows where arrivals are not Poisson: not derived,
+# but right to a fifth in simulated steps of loads from 0.2 to 0.8, variability from 1/4 to 2
 GROWTH = 1.25
 MAX_EXPECTED = 30.0  # of the logarithm of steps with prompts in a row, so that float32 holds them
 

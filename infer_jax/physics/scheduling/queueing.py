@@ -48,11 +48,15 @@ def single_server_wait(
     service (``mean`` and ``second`` moment). Of others ``burst`` times that for exponential S,
     exactly, and times 2 (c_a^2 + c_s^2) / ((c_a^2 + 1) (1 + c_s^2)) for other S, c_a^2 the
     ``variability`` of arrivals, c_s^2 that of S: exact in heavy traffic (Kingman 1961,
-    Mathematical Proceedings 57). More regular than Poisson, times the exponential of
-    -2 (1 - load) (1 - c_a^2)^2 / (3 load) (1 / (c_a^2 + c_s^2) - 1 / (c_a^2 + 1)), what Kraemer and
-    Langenbach-Belz (1976, 8th International Teletraffic Congress) have for S beyond exponential S. ``load`` is given, for it is not rate E[S] where service is
-    faster when more wait; ``burst`` is ``bursts(load, variability)`` if not given. Source:
-    Kleinrock, Queueing Systems 1 (1975), 5.6 and 6.4.
+    Mathematical Proceedings 57). Arrivals more regular than Poisson, and S other than exponential:
+    times the exponential of
+
+        -2 (1 - load) (1 - c_a^2)^2 / (3 load) (1 / (c_a^2 + c_s^2) - 1 / (c_a^2 + 1)),
+
+    as Kraemer and Langenbach-Belz have it (1976, 8th International Teletraffic Congress). ``load``
+    is given, for it is not rate E[S] where service is faster when more wait; ``burst`` is
+    ``bursts(load, variability)`` if not given. Source: Kleinrock, Queueing Systems 1 (1975), 5.6
+    and 6.4.
     """
     varied = second + (variability - 1.0) * mean**2
     times = (bursts(load, variability) if burst is None else burst) / (variability + 1.0)

@@ -130,7 +130,6 @@ def test_a_table_is_the_estimates_from_idle_to_nearly_full():
     asked = []
     answer: Any = Answer
 
-
     def estimate(rate, variability):
         asked.append((rate, variability))
         return answer(rate)
@@ -158,7 +157,14 @@ def test_a_service_between_numbers_of_copies_is_linear_in_their_inverse():
     many = Replica(levels, copies, one.capacity, one.usd_per_hour, one.prompts)
     held = jnp.asarray(3.0)
     alone = float(one.at(held).ttft)
-    for copies, factor in ((0.5, 1.0), (1.0, 1.0), (4 / 3, 2.0), (2.0, 3.0), (4.0, 5.0), (1e9, 7.0)):
+    for copies, factor in (
+        (0.5, 1.0),
+        (1.0, 1.0),
+        (4 / 3, 2.0),
+        (2.0, 3.0),
+        (4.0, 5.0),
+        (1e9, 7.0),
+    ):
         assert float(many.at(held, copies).ttft) == pytest.approx(alone * factor, rel=1e-6)
         assert float(many.at(held, copies).tpot) == pytest.approx(float(one.at(held).tpot))
     each = float(one.rate_within(LIMITS))
