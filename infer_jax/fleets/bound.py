@@ -28,8 +28,10 @@ class Supply(NamedTuple):
     def serve(self, replicas: np.ndarray) -> np.ndarray:
         """Requests/s that ``replicas`` [..., pools] serve, linear in 1 / copies as a table is."""
         x = -1.0 / np.maximum(replicas.sum(-1), 1.0)
-        each = [np.interp(x, -1.0 / self.copies, column) for column in self.each.T]
-        return (replicas * np.stack(each, axis=-1)).sum(-1)
+        total = np.zeros_like(x)
+        for i, column in enumerate(self.each.T):
+            total = total + replicas[..., i] * np.interp(x, -1.0 / self.copies, column)
+        return total
 
     def room(self, replicas: np.ndarray) -> np.ndarray:
         """Replicas of each pool alone for which there are GPUs beside these ``replicas``."""
