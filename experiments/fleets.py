@@ -125,6 +125,9 @@ def figures_of(days: list[Hours]) -> dict[str, Any]:
     def near(errors: np.ndarray) -> float:
         return float(np.mean(np.abs(errors) <= NEAR)) if len(errors) else float("nan")
 
+    def quantile(values: np.ndarray, share: float) -> float:
+        return float(np.quantile(values, share)) if len(values) else float("nan")
+
     return {
         "days": len(days),
         "hours": len(law),
@@ -133,11 +136,15 @@ def figures_of(days: list[Hours]) -> dict[str, Any]:
         "hours that no step overloads": int(calm.sum()),
         "of these, share within": near(off[calm]),
         "of these, the same of two replays": near((again / replay - 1.0)[calm]),
-        "of these, median of law over replay": float(np.median(1.0 + off[calm])),
+        "of these, law over replay in 95 of 100, from": quantile(1.0 + off[calm], 0.025),
+        "to": quantile(1.0 + off[calm], 0.975),
         "of the others, share within": near(off[~calm]),
         "of the others, the same of two replays": near((again / replay - 1.0)[~calm]),
         "hours on the wrong side of the limit": int(wrong.sum()),
         "of these, law breaks it": int((wrong & (law > limit)).sum()),
+        "of these, no step overloads": int((wrong & calm).sum()),
+        "of these, law over limit, least": quantile(law[wrong & calm] / limit, 0.0),
+        "of these, law over limit, most": quantile(law[wrong & calm] / limit, 1.0),
         "the same between two replays": int(((again <= limit) != (replay <= limit)).sum()),
         "hours that break it by replay": int((replay > limit).sum()),
     }
