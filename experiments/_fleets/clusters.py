@@ -7,16 +7,15 @@ means of the traces that its program reads, prices those that the program has
 (vidur 0.0.26, config_optimizer/analyzer/constants.py).
 """
 
-import json
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import jax
 import numpy as np
 from jax import Array
 
-from infer_jax.catalog import Model, load_model
+from experiments._replay.server import model_of
+from infer_jax.catalog import Model
 from infer_jax.catalog.foreign import read_json
 from infer_jax.compiling import SOME, once
 from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, shape
@@ -39,10 +38,7 @@ TP8, LAYOUTS = Deployment.of(tp=8), ("tp4", "tp2 pp2", "tp4 pp2")
 @cache
 def model(name: str) -> Model:
     """A model of the papers by the numbers of its config.json."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "config.json")
-        path.write_text(json.dumps(CONFIGS[name]))
-        return load_model(path)
+    return model_of(CONFIGS[name])
 
 
 @jax.jit

@@ -16,10 +16,8 @@ All prompts and outputs of a row count as equally long. A row is of one rate, or
 followed each other.
 """
 
-import json
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -76,12 +74,8 @@ def staged_requests(rows: list[dict[str, str]], seed: int) -> tuple[Requests, np
 
 def architecture(name: str) -> Architecture:
     """A model by the name that the rows have."""
-    if name not in CONFIGS:
-        return load_model(name).architecture
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "config.json")
-        path.write_text(json.dumps(CONFIGS[name]))
-        return load_model(path).architecture
+    known = replay.model_of(CONFIGS[name]) if name in CONFIGS else load_model(name)
+    return known.architecture
 
 
 class Experiment:

@@ -1,13 +1,16 @@
 """A server as a measurement describes it: model, machine, engine arguments, and its replay."""
 
-import re
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax.tree_util import Partial
 
-from infer_jax.catalog import System, list_systems, load_system
+from infer_jax.catalog import Model, System, list_systems, load_model, load_system
+from infer_jax.catalog.names import chip_of
 from infer_jax.estimators.serving import Deployment, Serving, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.footprint import EngineSettings, Overheads, memory
@@ -35,24 +38,24 @@ def overheads(version: str) -> Overheads:
     return next(kept for first, kept in OVERHEADS.items() if own >= first)()
 
 
-MAKES, FORMS = r"nvidia|amd|instinct|geforce|[^a-z0-9]", ("", "sxm", "nvl72")
-
-
 def profile(name: str) -> System:
-    """The bundled system of a chip's name, whatever its blanks, dashes and the make before it.
+    """The bundled system of a chip's name.
 
     Raises:
         ValueError: a name that means none.
-
-    >>> profile("RTXPRO6000").name, profile("NVIDIA H100").name
-    ('rtx_pro_6000', 'h100_sxm')
     """
-    known = {one.replace("_", ""): one for one in list_systems()}
-    plain = re.sub(MAKES, "", name.casefold())
-    found = next((known[plain + form] for form in FORMS if plain + form in known), None)
-    if not plain or found is None:
+    found = chip_of(name, list_systems())
+    if found is None:
         raise ValueError(f"hardware {name!r} has no profile")
     return load_system(found)
+
+
+def model_of(config: object) -> Model:
+    """A model by the numbers of its config.json, as on Hugging Face."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "config.json")
+        path.write_text(json.dumps(config))
+        return load_model(path)
 
 
 class Server(NamedTuple):

@@ -15,7 +15,7 @@ from experiments._validation import replays, runs
 from infer_jax.calibration.pooled import readers, rows
 from infer_jax.calibration.pooled.readers import TableReader
 from infer_jax.catalog import list_models
-from infer_jax.catalog.measurements.names import model_named
+from infer_jax.catalog.models import model_named
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, WideExperts

@@ -14,7 +14,7 @@ from infer_jax.calibration.pooled import rows
 from infer_jax.calibration.pooled.rows import BF16, FP8, PooledRow, StoredFormats, UnusableRowError
 from infer_jax.catalog import System, list_models
 from infer_jax.catalog.measurements import Run, read_runs
-from infer_jax.catalog.measurements.names import model_named
+from infer_jax.catalog.models import model_named
 from infer_jax.catalog.names import format_of
 from infer_jax.estimators.serving import ENGINES, GENERATIONS, Deployment, ServingWorkload
 

@@ -66,6 +66,15 @@ def list_models() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in BUNDLED.glob("*.json")))
 
 
+def model_named(name: str | None) -> str | None:
+    """The bundled model of a Hugging Face name, or None where none has its shape.
+
+    >>> model_named("meta-llama/Llama-3.1-8B-Instruct"), model_named("nvidia/Qwen3-32B-NVFP4")
+    ('llama-3.1-8b', 'qwen3-32b')
+    """
+    return None if name is None else shape_of(name, list_models())
+
+
 def load_model(
     name_or_path: str | os.PathLike[str],
     *,

@@ -25,6 +25,8 @@ FORMATS = {
     "bf16": "bf16", "gptq": "gptq", "int8": "int8", "w8a8": "int8", "int4": "int4", "w4a16": "int4",
 }  # fmt: skip
 BY_BLOCK = "qwen/"
+# what a name of a chip has before and between its words, and the forms that it may leave out
+MAKES, FORMS = r"nvidia|amd|instinct|geforce|[^a-z0-9]", ("", "sxm", "nvl72")
 SHORTEST = 3  # fewest letters of a name for which a similar one is suggested
 
 
@@ -58,14 +60,16 @@ def format_of(name: str) -> str | None:
 
 
 def chip_of(name: str, known: Collection[str]) -> str | None:
-    """The one of ``known`` systems that a name means: its form, letters' case and dashes apart.
+    """The one of ``known`` systems that a name means, whatever its blanks, dashes and make.
 
     >>> chip_of("H100", ["h100_pcie", "h100_sxm"]), chip_of("gb200", ["gb200_nvl72"])
     ('h100_sxm', 'gb200_nvl72')
+    >>> chip_of("NVIDIA RTXPRO6000", ["rtx_pro_6000"])
+    'rtx_pro_6000'
     """
-    plain = re.sub(r"[\s-]+", "_", name.strip().casefold())
-    wanted = (plain, f"{plain}_sxm", f"{plain}_nvl72")
-    return next((one for one in wanted if one in known), None)
+    short = {one.replace("_", ""): one for one in known}
+    plain = re.sub(MAKES, "", name.casefold())
+    return next((short[plain + form] for form in FORMS if plain and plain + form in short), None)
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from infer_jax.catalog import units
 from infer_jax.catalog.measured_points import Calibration, MeasuredPoint
-from infer_jax.catalog.sense import bounds_broken
+from infer_jax.catalog.units import bounds_broken
 from infer_jax.errors import InputError
 from infer_jax.specs import Chip, Hardware, Spec, value_of
 

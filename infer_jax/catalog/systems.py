@@ -8,6 +8,7 @@ estimator. `docs/hardware-profiles.md` describes the format.
 import dataclasses
 import difflib
 import os
+import re
 import typing
 from collections.abc import Sequence
 from itertools import pairwise
@@ -100,6 +101,18 @@ def profiles_folder() -> Path:
 def list_systems() -> tuple[str, ...]:
     """The names of all shipped profiles, sorted."""
     return tuple(sorted(path.stem for path in profiles_folder().glob("*.toml")))
+
+
+def system_named(name: str | None) -> str | None:
+    """The bundled profile that a hardware name in a file means, or the name as it is.
+
+    >>> system_named("H200"), system_named("gb200-nv"), system_named("abacus")
+    ('h200_sxm', 'gb200_nvl72', 'abacus')
+    """
+    if name is None:
+        return None
+    known, first = list_systems(), re.split("[-_]", name)[0]
+    return chip_of(name, known) or chip_of(first, known) or name
 
 
 def load_system(name_or_path: str | os.PathLike[str]) -> System:

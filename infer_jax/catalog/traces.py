@@ -22,10 +22,10 @@ from infer_jax.catalog.trace_forms import (
     PARENT,
     UNANSWERED,
     Form,
+    columns_of_runs,
     form_of,
+    read_table,
 )
-from infer_jax.catalog.trace_runs import columns_of_runs
-from infer_jax.catalog.trace_table import read_table
 from infer_jax.errors import InputError
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.lengths import samples

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from infer_jax.catalog.measurements import Run
-from infer_jax.catalog.measurements.names import model_named, system_named
-from infer_jax.catalog.models import list_models
-from infer_jax.catalog.systems import list_systems
+from infer_jax.catalog.models import list_models, model_named
+from infer_jax.catalog.systems import list_systems, system_named
 from infer_jax.design.what_ifs import stored_bytes
 from infer_jax.errors import InputError
 from infer_jax.results import option

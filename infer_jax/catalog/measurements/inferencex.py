@@ -6,8 +6,8 @@ attention rank of its own. Lengths are nominal: requests are drawn between 80 an
 """
 
 from infer_jax.catalog.measurements.cells import Cells, read_run
-from infer_jax.catalog.measurements.names import system_named
 from infer_jax.catalog.measurements.run import Run, Speculation, WorkerPool
+from infer_jax.catalog.systems import system_named
 
 COLUMNS = {"version": "image", "concurrency": "conc"}
 ENGINES = {"trt": "trtllm", "tensorrt": "trtllm", "sglang": "sglang", "vllm": "vllm"}

@@ -14,7 +14,6 @@ from infer_jax.catalog.measurements import (
     request_log,
     sglang,
     silicon,
-    silicon_runs,
     table,
     vllm,
 )
@@ -257,7 +256,7 @@ def _of_file(path: Path) -> Iterator[Run]:
     elif aiperf.recognises_table(text):
         yield aiperf.read_table(file, text)
     elif silicon.recognises(text):
-        yield from silicon_runs.runs(path)
+        yield from silicon.runs(path)
     elif table.recognises(text):
         yield from table.read(file, text)
     elif text.lstrip()[:1] in "{[":

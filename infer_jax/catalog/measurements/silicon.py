@@ -1,21 +1,29 @@
-"""Measured serving runs in aiconfigurator's optional package, as published.
+"""Measured serving runs in aiconfigurator's optional package, as published and corrected.
 
 ``silicon_sample.csv`` inside the package ``aiconfigurator-core`` (NVIDIA, Apache-2.0) holds
 measured serving runs, aggregated and disaggregated. It is read where it is installed and never
-copied. Corrected layouts and loads are in `infer_jax.catalog.measurements.silicon_runs`.
+copied. The importer of those rows wrote two fields in ways that cannot be used: parallel degrees,
+which `layout` corrects, and the load, which `concurrency` corrects. Some disaggregated runs are
+listed as aggregated ones (`is_flattened_pair`).
 """
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import Parsed
 from infer_jax.catalog.measurements.cells import Cells, read_rows
+from infer_jax.catalog.measurements.run import Run, Statistic, WorkerPool
+from infer_jax.catalog.models import load_model, model_named
+from infer_jax.catalog.systems import system_named
 from infer_jax.errors import InputError
+from infer_jax.specs import Experts
 
 TABLE = "silicon_sample.csv"
 FIXED = "gap-analysis/data"  # in the provenance of runs whose prompts all have one length
@@ -23,22 +31,9 @@ DEGREES = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 COLUMNS = ("id", "silicon_data_source", "backend", "backend_version", "model_path", "system")
 COLUMNS += ("precision", "mode", "isl", "osl", "batch_size", *DEGREES, "pp_size")
 COLUMNS += ("silicon_ttft_ms", "silicon_tpot_ms")
-# texts and numbers above 0 of a row, by field
-TEXTS = {
-    "id": "id",
-    "provenance": "silicon_data_source",
-    "backend": "backend",
-    "version": "backend_version",
-    "model_path": "model_path",
-    "system": "system",
-    "precision": "precision",
-}
-POSITIVE = {
-    "isl": "isl",
-    "osl": "osl",
-    "ttft_ms": "silicon_ttft_ms",
-    "tpot_ms": "silicon_tpot_ms",
-}
+TEXTS = ("id", "provenance", "backend", "version", "model_path", "system", "precision")  # fields
+POSITIVE = ("isl", "osl", "ttft_ms", "tpot_ms")  # of numbers above 0
+LOAD = "silicon_concurrency"  # in the provenance
 
 
 class PublishedPool(NamedTuple):
@@ -129,24 +124,25 @@ def _published(cells: Cells) -> Published:
             "pp_size", cells.values["pp_size"], "1: pipelined rows are not understood"
         )
     numbers: Parsed = {}
-    for field, name in POSITIVE.items():
+    for field in POSITIVE:
+        name = f"silicon_{field}" if field.endswith("_ms") else field
         value = _number(cells, name)
         if not value:
             raise cells.error(name, cells.values.get(name, ""), "a number above 0")
         numbers[field] = value
     return Published(
-        **{field: str(cells.values.get(name, "")) for field, name in TEXTS.items()},
+        **{x: str(cells.values.get(name, "")) for x, name in zip(TEXTS, COLUMNS, strict=False)},
         **numbers,
         line=cells.line,
         disaggregated=mode == "disagg",
         batch=_number(cells, "batch_size"),
         degrees=tuple(_number(cells, name) for name in DEGREES),
-        prefill=_pool(cells, "prefill"),
-        decode=_pool(cells, "decode"),
+        prefill=_published_pool(cells, "prefill"),
+        decode=_published_pool(cells, "decode"),
     )
 
 
-def _pool(cells: Cells, stage: str) -> PublishedPool:
+def _published_pool(cells: Cells, stage: str) -> PublishedPool:
     names = ("num_workers", "batch_size", *DEGREES)
     workers, batch, *degrees = (_number(cells, f"{stage}_{name}") for name in names)
     return PublishedPool(workers, batch, tuple(degrees))
@@ -157,3 +153,128 @@ def _number(cells: Cells, name: str) -> float | None:
     if value is not None and value >= 1e12:
         raise cells.error(name, value, "a number of at least 0, below 1e12")
     return value
+
+
+class ServerDegrees(NamedTuple):
+    """Parallel degrees of one server (or one worker of a pool); tp x dp GPUs."""
+
+    tp: float
+    dp: float
+    moe_tp: float
+    moe_ep: float
+
+    @property
+    def gpus(self) -> float:
+        """GPUs that the attention grid covers."""
+        return self.tp * self.dp
+
+
+def runs(path: str | os.PathLike[str] | None = None) -> Iterator[Run]:
+    """The rows whose deployment is known, as runs with corrected layouts and concurrency.
+
+    Left out: flattened rows, disaggregated ones without worker counts, and those on GB200
+    without a precision (two runs of one label differ fivefold).
+
+    Raises:
+        InputError: as ``published_rows``.
+    """
+    path = path or package_folder() / TABLE
+    for row in published_rows(path):
+        pools = not row.disaggregated or (row.prefill.workers and row.decode.workers)
+        labelled = row.precision or row.system != "gb200"
+        if pools and labelled and not is_flattened_pair(row):
+            yield _run(str(path), row)
+
+
+def is_flattened_pair(row: Published) -> bool:
+    """True for disaggregated GB200 runs that stand in the table as one server of 12 GPUs up."""
+    deepseek = "deepseek" in row.model_path.casefold()
+    return row.system == "gb200" and deepseek and (row.degrees[0] or 1.0) >= 12.0
+
+
+def layout(row: Published, mixture: bool) -> ServerDegrees:
+    """The parallel degrees that were run, from those published in an aggregated row.
+
+    The importer multiplied tp or dp by the expert degree in some random-length rows, as rows
+    that hold the same measurement twice prove. Expert degrees of a dense model (``mixture``
+    False) mean nothing and are read as tensor parallelism.
+    """
+    tp, dp, moe_tp, moe_ep = (x or 1.0 for x in row.degrees)
+    if not mixture:
+        return ServerDegrees(tp, dp, tp * dp, 1.0)
+    if not row.fixed_length:
+        if moe_tp == moe_ep > 1.0 and tp * dp == moe_tp * moe_ep:
+            tp, dp = (1.0, moe_ep) if dp > 1.0 else (moe_ep, 1.0)
+            moe_tp = 1.0
+        elif tp == dp > 1.0 and moe_ep == tp * dp:
+            tp, moe_tp, moe_ep = 1.0, 1.0, dp
+    if tp * dp != moe_tp * moe_ep and dp == 1.0 and (moe_tp * moe_ep) % tp == 0.0:
+        dp = moe_tp * moe_ep / tp
+    return ServerDegrees(tp, dp, moe_tp, moe_ep)
+
+
+def concurrency(row: Published, dp: float) -> float:
+    """Requests in flight of one server: by the provenance, else batch x dp.
+
+    A fixed-length row may be of several replicas together; then batch x dp is the smaller.
+
+    Raises:
+        InputError: neither is given.
+    """
+    of_batch = None if row.batch is None else row.batch * dp
+    loads = [x for x in (stated_load(row), of_batch) if x is not None]
+    if not loads:
+        raise InputError(row.id, "batch_size", "missing", "a number, or silicon_concurrency=")
+    return min(loads) if row.fixed_length else loads[0]
+
+
+def stated_load(row: Published) -> float | None:
+    """Requests in flight by the provenance; None where it has none.
+
+    Raises:
+        InputError: not a number.
+    """
+    return Cells(row.id, row.line, {"concurrency": row.fact(LOAD)}).number("concurrency")
+
+
+def _run(file: str, row: Published) -> Run:
+    fields: dict[str, Any] = {}
+    if row.disaggregated:
+        fields["concurrency"] = stated_load(row)
+        fields["pools"] = (_pool("prefill", row.prefill), _pool("decode", row.decode))
+    else:
+        grid = layout(row, mixture(row.model_path))
+        fields |= {"tp": grid.tp, "dp": grid.dp, "ep": grid.moe_ep}
+        fields["concurrency"] = concurrency(row, grid.dp)
+    if not row.fixed_length:
+        fields["notes"] = ("lengths are nominal: drawn from 80 to 100 % of them",)
+    return Run(
+        file=file,
+        line=row.line,
+        source="silicon",
+        engine=row.backend,
+        version=row.version or None,
+        model=row.model_path,
+        system=system_named(row.system),
+        date=row.date or None,
+        precision=row.precision or None,
+        isl=row.isl,
+        osl=row.osl,
+        ttft=Statistic(row.ttft_ms / 1e3),
+        tpot=Statistic(row.tpot_ms / 1e3),
+        **fields,
+    )
+
+
+def _pool(role: str, pool: PublishedPool) -> WorkerPool:
+    tp, dp, moe_ep = pool.degrees[0], pool.degrees[1] or 1.0, pool.degrees[3]
+    chips = tp * dp * pool.workers if tp and pool.workers else None
+    return WorkerPool(role, pool.workers, chips, tp, 1.0, dp, moe_ep or 1.0)
+
+
+@cache
+def mixture(model_path: str) -> bool:
+    """True where a model is bundled as a mixture of experts."""
+    name = model_named(model_path)
+    blocks = load_model(name).architecture.blocks if name else ()
+    return any(isinstance(block.feedforward, Experts) for block in blocks)

@@ -1,13 +1,9 @@
-from infer_jax.catalog.published.economics import (
-    economics_hardware as economics_hardware,
-    economics_hardware_names as economics_hardware_names,
-    economics_model as economics_model,
-    economics_model_names as economics_model_names,
-)
 from infer_jax.catalog.published.fitted import (
     Errors as Errors,
     Fitted as Fitted,
     Measured as Measured,
+    OperatorPrior as OperatorPrior,
+    operator_priors as operator_priors,
     power_errors as power_errors,
     power_shares as power_shares,
     serving_coefficients as serving_coefficients,
@@ -22,11 +18,11 @@ from infer_jax.catalog.published.kernels import (
     kernels_hardware_names as kernels_hardware_names,
     kernels_model as kernels_model,
 )
-from infer_jax.catalog.published.operators import (
-    OperatorPrior as OperatorPrior,
-    operator_priors as operator_priors,
-)
-from infer_jax.catalog.published.partitioning import (
+from infer_jax.catalog.published.papers import (
+    economics_hardware as economics_hardware,
+    economics_hardware_names as economics_hardware_names,
+    economics_model as economics_model,
+    economics_model_names as economics_model_names,
     partitioning_hardware as partitioning_hardware,
     partitioning_model as partitioning_model,
     partitioning_model_names as partitioning_model_names,

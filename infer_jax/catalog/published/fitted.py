@@ -1,4 +1,7 @@
-"""The fitted coefficients of the serving and power models, with intervals and errors."""
+"""The fitted coefficients of the serving and power models, with intervals and errors.
+
+Priors of kernels are of ``python -m infer_jax.calibration.pooled --operators --ship FILE``.
+"""
 
 from functools import cache
 from typing import NamedTuple
@@ -148,3 +151,27 @@ def power_errors(generation: str = "unseen") -> PowerErrors:
     table = tables("power")["errors"]
     row = table.get(generation, table["unseen"])
     return PowerErrors(row["rows"], row["median_error"], factors(row))
+
+
+class OperatorPrior(NamedTuple):
+    """A coefficient of kernels in SI units, as tables of measured operators have it.
+
+    ``spread``: standard deviation of its logarithm over ``tables`` of chips, engines and formats;
+    ``error``: median relative error of the law on their rows.
+    """
+
+    value: float
+    spread: float
+    tables: int
+    error: float
+
+
+@cache
+def operator_priors() -> dict[str, OperatorPrior]:
+    """By dotted path in ``Serving``.
+
+    >>> operator_priors()["hopper.gemm_16"].value < 1.0
+    True
+    """
+    rows = tables("operators")["coefficients"].items()
+    return {name: OperatorPrior(**row) for name, row in rows}

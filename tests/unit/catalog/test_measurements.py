@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from infer_jax.catalog.measurements import Run, WorkerPool, read_kernels, read_runs
-from infer_jax.catalog.measurements.names import model_named, system_named
+from infer_jax.catalog.models import model_named
+from infer_jax.catalog.systems import system_named
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "measurements"
 

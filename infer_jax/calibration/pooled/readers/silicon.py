@@ -21,7 +21,7 @@ from infer_jax.calibration.pooled.rows import (
     prefill_batches,
     rows_of,
 )
-from infer_jax.catalog.measurements import silicon, silicon_runs
+from infer_jax.catalog.measurements import silicon
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment, ServingWorkload
@@ -68,7 +68,7 @@ def _refuse(run: SiliconRun, other: str = "") -> None:
     Raises:
         UnusableRowError: there is one.
     """
-    stated = silicon_runs.stated_load(run.published) is not None
+    stated = silicon.stated_load(run.published) is not None
     reasons = ("" if run.unique else REPEATED, run.anomaly, "" if stated else UNSTATED, other)
     if reason := next(filter(None, reasons), ""):
         raise UnusableRowError(reason.replace("_", " "))

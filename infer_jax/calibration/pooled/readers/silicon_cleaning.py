@@ -21,9 +21,8 @@ from infer_jax.calibration.pooled.rows import (
     nvfp4_formats,
     system_named,
 )
-from infer_jax.catalog.measurements import silicon, silicon_runs
-from infer_jax.catalog.measurements.silicon import Published, PublishedPool
-from infer_jax.catalog.measurements.silicon_runs import ServerDegrees
+from infer_jax.catalog.measurements import silicon
+from infer_jax.catalog.measurements.silicon import Published, PublishedPool, ServerDegrees
 from infer_jax.errors import InputError
 from infer_jax.physics import decoder
 
@@ -192,11 +191,11 @@ def aggregated(path: str | os.PathLike[str] | None = None) -> tuple[SiliconRun, 
         if row.disaggregated:
             continue
         run = SiliconRun(published=row, formats=formats(row), first=row.id)
-        if silicon_runs.is_flattened_pair(row):
+        if silicon.is_flattened_pair(row):
             runs.append(replace(run, anomaly="flattened_disaggregated"))
             continue
-        layout = silicon_runs.layout(row, is_mixture(run.model))
-        load = silicon_runs.concurrency(row, layout.dp)
+        layout = silicon.layout(row, is_mixture(run.model))
+        load = silicon.concurrency(row, layout.dp)
         run = replace(run, layout=layout, concurrency=load)
         key = (*run.configuration, load, row.precision, *_times(row))
         runs.append(replace(run, first=seen.setdefault(key, row.id)))
@@ -303,14 +302,14 @@ def _has_workers(row: Published) -> bool:
 
 def _measurement(row: Published) -> tuple:
     """Equal for two entries of one measurement; layouts, which importers differ on, left out."""
-    load = row.fact(silicon_runs.LOAD)
+    load = row.fact(silicon.LOAD)
     place = (model_family(row), row.system, row.backend, row.precision)
     return (*place, row.isl, row.osl, load, *_times(row))
 
 
 def _pools(row: Published, source: Published, first: str) -> SiliconPools:
     prefill, decode = _workers(source.prefill), _workers(source.decode)
-    load = row.fact(silicon_runs.LOAD)
+    load = row.fact(silicon.LOAD)
     slots = decode.count * decode.layout.dp * decode.batch
     return SiliconPools(
         published=row,
