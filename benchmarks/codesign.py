@@ -19,8 +19,7 @@ from benchmarks.design_spaces import BLOCK, ESTIMATORS, SYSTEM
 from infer_jax.catalog import load_model, load_system
 from infer_jax.compiling import of_gradients
 from infer_jax.design import QualityWrapper, Search
-from infer_jax.design.ascent import with_slope
-from infer_jax.design.lagrangian import begin, lagrangian
+from infer_jax.design.ascent import begin, lagrangian, with_slope
 from infer_jax.design.problem import MIN_TEMPERATURE, DesignProblem
 from infer_jax.estimators import make
 from infer_jax.specs import Plan, Workload

@@ -8,8 +8,14 @@ packages cost what foundries ask for them, seven times as much.
 from typing import NamedTuple
 
 from infer_jax.silicon.bill import loss
-from infer_jax.silicon.nodes import Node
-from infer_jax.silicon.wafers import Wafer, clustered_yield, die_cost, die_yield, dies_per_wafer
+from infer_jax.silicon.nodes import (
+    Node,
+    Wafer,
+    clustered_yield,
+    die_cost,
+    die_yield,
+    dies_per_wafer,
+)
 
 SCALE, PRICE, BUMP, BOND = 4.0, 5e3, 5e3, 0.99  # of a substrate: by area of dies, USD/m2, y_3
 MICRO_BUMP = 1e4  # USD/m2 of dies on an interposer

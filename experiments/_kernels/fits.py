@@ -1,16 +1,28 @@
-"""Which rows of InferSim's kernel tables is each curve fitted to, and what is known of a row?"""
+"""Which rows of InferSim's kernel tables is each curve fitted to, and what is known of a row?
+
+Which kernels did aiconfigurator measure? Its optional package's tables as families to fit.
+
+One engine's kernels (TensorRT-LLM) on one chip: FP8 products, attention with heads of 128,
+balanced FP8 experts, latent attention, and NCCL's all-reduce. Tables are large: a fixed sample
+is taken. Times are in milliseconds.
+"""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from infer_jax.catalog.kernel_tables import KernelTables, read_headless
+from infer_jax.errors import InputError
+from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.curves import CHUNK, HELD
 from infer_jax.kernel_timing import Family, families
 from infer_jax.kernel_timing.families import FP8, labels
 from infer_jax.physics import efficiency as eff
-from infer_jax.specs import Chip
+from infer_jax.physics.network import collectives
+from infer_jax.specs import Chip, Hardware, Hierarchy
 
 NOMINAL = {"h20": 296e12, "h800": 1979e12}  # FLOP/s that the tables' MFU are shares of
 # contiguous groups are padded to 128 rows in the H20's table of these experts, and its MFU counts
@@ -121,4 +133,143 @@ def _unsplit(rows: np.ndarray, chip: Chip) -> Family:
         (2 * width * stored * context, batch * kv, bandwidth),
         seconds,
         labels(n, kv, width),
+    )
+
+
+SAMPLE = 600  # rows of a family
+ENGINE, NCCL = "trtllm/1.3.0rc20", "2.29.2"
+LARGEST_GROUP = 32.0  # queries a key-value head; more run another kernel, four times slower
+Columns = dict[str, np.ndarray]
+
+
+def packaged(system: str, hardware: Hardware) -> Iterator[Family]:
+    """The families of one system.
+
+    Raises:
+        InputError: the package is not installed, or has no such system.
+    """
+    result = find_spec("aiconfigurator_core")
+    if result is None or result.origin is None:
+        allowed = "pip install aiconfigurator-core pyarrow"
+        raise InputError("aiconfigurator-core", "", "not installed", allowed)
+    root = Path(result.origin).parent / "systems" / "data" / system
+    if not root.is_dir():
+        known = ", ".join(sorted(p.name for p in root.parent.iterdir()))
+        raise InputError("aiconfigurator-core", "system", system, known)
+    chip = hardware.chip
+    yield _gemm(root, chip)
+    yield _moe(root, chip)
+    yield from _attention(root, chip)
+    yield from _latent(root, chip)
+    yield _all_reduce(root, hardware)
+
+
+def _read(path: Path, names: str, same: dict[str, Any], **least: float) -> Columns:
+    """A fixed sample of the rows with the ``same`` values, and with at least the ``least``.
+
+    Columns ``names``, and ``seconds``.
+    """
+    try:
+        import pyarrow.compute as pc  # pyright: ignore[reportMissingImports]
+        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        allowed = "pip install 'infer_jax[parquet]'"
+        raise InputError("pyarrow", "", "not installed", allowed) from None
+    table, compute = parquet.read_table(path), pc
+    for test, wanted in (("equal", same), ("greater_equal", least)):
+        for name, value in wanted.items():
+            table = table.filter(getattr(compute, test)(table[name], value))
+    chosen = np.random.default_rng(0).permutation(table.num_rows)[:SAMPLE]
+    table = table.take(np.sort(chosen))
+    columns = {n: np.asarray(table[n].to_pylist(), float) for n in (*names.split(), "latency")}
+    return columns | {"seconds": 1e-3 * columns["latency"]}
+
+
+def _gemm(root: Path, chip: Chip) -> Family:
+    path = root / "gemm" / ENGINE / "gemm_perf.parquet"
+    rows = _read(path, "m k n", {"gemm_dtype": "fp8"}, n=512, k=512)
+    m, k, n, seconds = (rows[name] for name in ("m", "k", "n", "seconds"))
+    return families.products("gemm", m, k, n, seconds, FP8, chip)
+
+
+def _moe(root: Path, chip: Chip) -> Family:
+    shape = "hidden_size inter_size topk num_experts"
+    kind = {"moe_dtype": "fp8", "distribution": "balanced"}
+    kind["kernel_source"] = "moe_torch_flow_cutlass"
+    path = root / "moe" / ENGINE / "moe_perf.parquet"
+    rows = _read(path, f"num_tokens {shape} moe_tp_size moe_ep_size", kind)
+    experts, visits = rows["num_experts"], rows["num_tokens"] * rows["topk"]
+    active = np.minimum(experts, visits) / rows["moe_ep_size"]  # none twice before all once
+    width, inner = rows["hidden_size"], rows["inter_size"] / rows["moe_tp_size"]
+    return families.grouped(
+        "grouped",
+        np.stack([np.maximum(active, 1.0)] * 2),
+        np.stack([np.maximum(visits / experts, 1.0)] * 2),
+        np.stack([width, inner]),
+        np.stack([2.0 * inner, width]),
+        rows["seconds"],
+        labels(*(rows[name] for name in shape.split())),
+        FP8,
+        chip,
+    )
+
+
+def _attention(root: Path, chip: Chip) -> Iterator[Family]:
+    """Heads of 128 that see all tokens, in 16 bits."""
+    folder, width, names = root / "attention" / ENGINE, 128.0, "num_heads num_key_value_heads"
+    plain = {"kv_cache_dtype": "bfloat16", "attn_dtype": "bfloat16", "head_dim": 128}
+    plain["window_size"] = 0
+
+    path = folder / "generation_attention_perf.parquet"
+    rows = _read(path, f"{names} batch_size step", plain, step=255)
+    small = rows["num_heads"] <= LARGEST_GROUP * rows["num_key_value_heads"]
+    rows = {name: values[small] for name, values in rows.items()}
+    heads, kv, batch = (rows[name] for name in (*names.split(), "batch_size"))
+    pairs, seconds = batch * rows["step"], rows["seconds"]
+    flops, moved = 4 * heads * width * pairs, 2 * kv * width * HELD * pairs
+    yield families.attending("gqa_decode", flops, moved, batch, seconds, labels(heads, kv), chip)
+
+    path = folder / "context_attention_perf.parquet"
+    rows = _read(path, f"{names} batch_size isl", plain, isl=256)
+    heads, kv, length = (rows[name] for name in (*names.split(), "isl"))
+    flops, seconds = 2 * heads * width * rows["batch_size"] * length * length, rows["seconds"]
+    yield families.prompting("gqa_prefill", flops, length, seconds, labels(heads, kv), chip)
+
+
+def _latent(root: Path, chip: Chip) -> Iterator[Family]:
+    folder, names = root / "mla" / ENGINE, "num_heads batch_size"
+    plain = {"kv_cache_dtype": "bfloat16", "mla_dtype": "bfloat16"}
+
+    rows = _read(folder / "generation_mla_perf.parquet", f"{names} step", plain, step=255)
+    heads, batch, context, seconds = (rows[x] for x in (*names.split(), "step", "seconds"))
+    wide, held = 2 * 512 + 64, (512 + 64) * HELD
+    flops, moved = 2 * heads * wide * batch * context, batch * (held * context + heads * wide * 2)
+    sizes = (flops, moved, batch, seconds, labels(heads))
+    yield families.attending("mla_decode", *sizes, chip, alone=True)
+
+    rows = _read(folder / "context_mla_perf.parquet", f"{names} isl", plain, isl=256)
+    heads, length, seconds = (rows[x] for x in ("num_heads", "isl", "seconds"))
+    flops = heads * (128 + 64 + 128) * length**2 * rows["batch_size"]
+    yield families.prompting("mla_prefill", flops, length, seconds, labels(heads), chip)
+
+
+def _all_reduce(root: Path, hardware: Hardware) -> Family:
+    """Our all-reduce inside the fast domain, fitted in the share of the link it reaches."""
+    path = root / "comm" / "nccl" / NCCL / "nccl_perf.parquet"
+    rows = _read(path, "num_gpus message_size", {"op_name": "all_reduce", "nccl_dtype": "half"})
+    network = hardware.network
+    assert isinstance(network, Hierarchy)
+
+    def law(ranks: Any, elements: Any, model: Kernels) -> Any:
+        half = 0.5 * model.link_share
+        link = collectives.Link(
+            intra=half * network.domain_bandwidth, inter=half * network.network_bandwidth
+        )
+        size, protocols = 2.0 * elements, model.protocols
+        return collectives.nccl_tree(ranks, 1.0, size, link, protocols, reduces=True)  # pyright: ignore[reportArgumentType]
+
+    ranks, start = rows["num_gpus"], Kernels.corrected()
+    columns = (ranks, rows["message_size"])
+    return Family(
+        "all_reduce", law, start, ("link_share",), columns, rows["seconds"], labels(ranks)
     )

@@ -17,8 +17,7 @@ import numpy as np
 
 from experiments._check import Answer, Recipe
 from experiments._columns import Input, Output, Value, count, flag, positive, quantity
-from experiments._kernels.columns import COLUMNS, KIND, KINDS, columns_of
-from experiments._kernels.missing import Lack, lacks
+from experiments._kernels.columns import COLUMNS, KIND, KINDS, Lack, columns_of, lacks
 from infer_jax.catalog import published
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
 from infer_jax.catalog.published import kernels_constants, kernels_hardware, kernels_model

@@ -16,7 +16,7 @@ from experiments._kernels.points import columns
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import kernels_constants, kernels_hardware, kernels_model
 from infer_jax.estimators.kernels import Curves, Kernels, Tables
-from infer_jax.estimators.kernels.kernel import Kernel
+from infer_jax.estimators.kernels.efficiency import Kernel
 from infer_jax.specs import Chip
 
 DEFAULTS = {"target_isl": 4096.0, "target_osl": 2048.0, "num_nodes": 1.0, "tp_size": 1.0}

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from experiments._columns import printed_rows
-from experiments._kernels import files, fits, packaged
+from experiments._kernels import files, fits
 from experiments._kernels.printed import curves_of
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.kernel_tables import load_kernel_tables
@@ -63,7 +63,7 @@ def fitted_system(name: str, folder: Path | None) -> dict[str, FittedFamily]:
             chip = load_system(DEVICES[name]).hardware.chip
             families = fits.tabulated(load_kernel_tables(folder, name), chip, folder)
         elif name in list_systems():
-            families = packaged.packaged(name, load_system(name).hardware)
+            families = fits.packaged(name, load_system(name).hardware)
         else:
             allowed = ", ".join([*DEVICES, *SYSTEMS])
             raise InputError("command line", "system", name, allowed)

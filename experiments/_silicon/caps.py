@@ -6,8 +6,7 @@ import numpy as np
 
 from experiments._silicon.claims import World, most_of
 from experiments._silicon.frame import FITTED, IDEAL, Study
-from experiments._silicon.page import Page
-from experiments._silicon.pictures import Bars, draw_bars
+from experiments._silicon.page import Bars, Page, draw_bars
 from infer_jax.plots.style import Figure
 
 BASE = "H200"

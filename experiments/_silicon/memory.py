@@ -4,8 +4,7 @@ import numpy as np
 
 from experiments._silicon.claims import most_of
 from experiments._silicon.frame import FITTED, IDEAL, Study
-from experiments._silicon.page import Page
-from experiments._silicon.pictures import draw_lines
+from experiments._silicon.page import Page, draw_lines
 from infer_jax.plots.style import Figure
 from infer_jax.silicon.accelerator import resident_memory
 from infer_jax.silicon.bill import HOURS, KILOWATT

@@ -5,9 +5,8 @@ import numpy as np
 
 from experiments._silicon.claims import Prices, World
 from experiments._silicon.frame import FITTED, IDEAL
-from experiments._silicon.page import Page
+from experiments._silicon.page import Page, draw_lines
 from experiments._silicon.passes import Pass, PassStudy
-from experiments._silicon.pictures import draw_lines
 from infer_jax.physics import decoder
 from infer_jax.plots.style import Figure
 

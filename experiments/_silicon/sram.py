@@ -5,9 +5,8 @@ from jax import Array
 
 from experiments._silicon.claims import Claim, Prices, World
 from experiments._silicon.frame import FACTORS, FITTED, IDEAL, flip
-from experiments._silicon.page import Page
+from experiments._silicon.page import Page, draw_lines
 from experiments._silicon.passes import Given, Pass, Passed, PassStudy, model, one_pass
-from experiments._silicon.pictures import draw_lines
 from infer_jax.catalog.published.tables import tables
 from infer_jax.design.quality import depth
 from infer_jax.estimators import make

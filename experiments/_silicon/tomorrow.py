@@ -9,9 +9,8 @@ import numpy as np
 
 from experiments._silicon.claims import Prices, World
 from experiments._silicon.frame import FITTED, IDEAL
-from experiments._silicon.page import Page
+from experiments._silicon.page import Page, draw_lines
 from experiments._silicon.passes import Pass, PassStudy, model
-from experiments._silicon.pictures import draw_lines
 from infer_jax.design.quality import law
 from infer_jax.plots.style import Figure
 from infer_jax.specs import Architecture

@@ -3,22 +3,119 @@
 What is assumed of ML.ENERGY's rows: prompts of 300 tokens, tensor parallel where it is no
 expert-parallel mixture. Of wide experts: attention data parallel on every GPU, pools never short of
 work. tests/golden/README.md has their sources.
+
+Results of benchmark clients as rows: vLLM's, SGLang's, AIPerf's, as ``calibrate`` reads them.
+
+A file says model, engine, lengths, load and times. What it may lack: the chip, which is then the
+one that its folder or its own name has (``h200_gpt_oss/``), degrees, which are then one chip's, and
+formats, which are then those of the model's name. A run that drafted without saying how many is
+left out, and so is one that an open loop or two pools served.
 """
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from experiments._replay.server import profile
 from experiments._report import GOLDEN, SHARED
-from experiments._validation import replays, runs
+from experiments._validation import replays
 from infer_jax.calibration.pooled import readers, rows
 from infer_jax.calibration.pooled.readers import TableReader
-from infer_jax.catalog import list_models
+from infer_jax.calibration.pooled.rows import BF16, FP8, PooledRow, StoredFormats, UnusableRowError
+from infer_jax.catalog import System, list_models
+from infer_jax.catalog.measurements import Run, read_runs
 from infer_jax.catalog.models import model_named
+from infer_jax.catalog.names import format_of
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Disaggregated
-from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, WideExperts
+from infer_jax.estimators.serving import (
+    ENGINES,
+    GENERATIONS,
+    Deployment,
+    Serving,
+    ServingWorkload,
+    WideExperts,
+)
+
+SUFFIXES = (".json", ".jsonl")
+DRAFTING = {"spec", "mtp", "eagle", "eagle3", "medusa", "ngram"}  # words of a file's name
+
+
+def read_client(path: Path) -> rows.RowsRead:
+    """The closed loops of a file.
+
+    Raises:
+        InputError: a file that no client wrote, or a malformed value.
+    """
+    return rows.rows_of(read_runs(path), _row)
+
+
+def _row(run: Run) -> PooledRow:
+    if run.loop != "closed" or not run.isl or not run.osl:
+        raise UnusableRowError("no closed loop of known lengths")
+    words = re.split(r"[^a-z0-9]+", " ".join(Path(run.file).parts[-2:]).casefold())
+    if run.pools or run.speculation or DRAFTING & set(words):
+        raise UnusableRowError("two pools, or drafts whose number is not said")
+    model = model_named(run.model)
+    if model not in list_models():
+        raise UnusableRowError(f"model {run.model!r} is not bundled")
+    if run.engine not in ENGINES:
+        raise UnusableRowError(f"engine {run.engine!r} is not known here")
+    system = _system(run, words)
+    degrees = {"tp": run.tp, "pp": run.pp, "attention_dp": run.dp, "ep": run.ep}
+    plan = Deployment.of(**{name: x or 1.0 for name, x in degrees.items()})
+    load, completed = run.concurrency or 1.0, run.completed or 0.0
+    waves = max(completed / load, 1.0)
+    formats = _formats_of_run(model, run, system)
+    return PooledRow(
+        id=run.place,
+        dataset="benchmark files",
+        served=rows.ServedModel(model, formats),
+        system=system.name,
+        engine=run.engine,
+        workload=ServingWorkload.of(isl=run.isl, osl=run.osl, batch=load, waves=waves),
+        plan=plan,
+        measured=_measured(run, float(plan.instance)),
+        group=f"{model} {system.name} {run.engine} {run.version or ''}".strip(),
+        date=(run.date or "")[:10],
+    )
+
+
+def _system(run: Run, words: list[str]) -> System:
+    """The chip that a run says, or the one word of its path that means one."""
+    for name in [run.system] if run.system else words:
+        try:
+            return profile(name)
+        except ValueError:
+            continue
+    raise UnusableRowError("the chip is not said, or has no profile")
+
+
+def _formats_of_run(model: str, run: Run, system: System) -> StoredFormats:
+    named = run.precision or format_of(run.model or "") or "bf16"
+    if model.startswith("gpt-oss"):
+        own = system.coefficients.get("serving", {}).get("generation", 0.0)
+        return rows.gpt_oss_formats_of_run(8.0 if GENERATIONS[int(own)] == "blackwell" else 16.0)
+    if named in ("fp4", "nvfp4"):
+        return rows.nvfp4_formats_of_run(model)
+    if named in ("fp8", "fp8_block"):
+        dynamic = 2.0 if rows.is_mixture(model) or named == "fp8_block" else 0.0
+        return StoredFormats(FP8, FP8, FP8, 2.0, dynamic)
+    if named in ("bf16", "fp16", "bfloat16", "float16"):
+        return StoredFormats(BF16, BF16, BF16, 2.0, 0.0)
+    raise UnusableRowError(f"precision {named!r} is not known here")
+
+
+def _measured(run: Run, chips: float) -> dict[str, float]:
+    """Means where a file has them, else medians; throughput per chip."""
+    found = {"tpot": run.tpot.typical, "ttft": run.ttft.typical, "e2e": run.e2el.typical}
+    found |= {"ttft_mean": run.ttft.mean, "ttft_median": run.ttft.at(50.0), "power": run.power}
+    found["throughput"] = run.output_throughput and run.output_throughput / chips
+    if not found["tpot"]:
+        raise UnusableRowError("TPOT is missing")
+    return {name: float(x) for name, x in found.items() if x}
+
 
 MEASURED = SHARED / "data" / "measured"
 WIDE_EXPERTS = GOLDEN / "wide_experts.csv"
@@ -180,7 +277,7 @@ def read(path: Path) -> rows.RowsRead:
         InputError: unreadable, or of no kind in ``TABLES``.
     """
     if not path.is_dir():
-        return runs.read(path) if path.suffix in runs.SUFFIXES else readers.read(path, TABLES)
+        return read_client(path) if path.suffix in SUFFIXES else readers.read(path, TABLES)
     if not (path / replays.FILE).is_file():
         allowed = f"a folder with {replays.FILE}, config.json and requests.jsonl"
         raise InputError(str(path), "folder", "no measured server", allowed)
@@ -195,6 +292,6 @@ def sources(folder: Path = MEASURED) -> dict[str, Callable[[], rows.RowsRead]]:
     """
     found = readers.sources(folder, TABLES)
     others = [path.parent for path in folder.glob(f"*/*/{replays.FILE}")]
-    others += [path for suffix in runs.SUFFIXES for path in folder.glob(f"*/*{suffix}")]
+    others += [path for suffix in SUFFIXES for path in folder.glob(f"*/*{suffix}")]
     found |= {str(path.relative_to(folder)): partial(read, path) for path in sorted(others)}
     return found | {WIDE_EXPERTS.name: partial(read, WIDE_EXPERTS)}

@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments import _report
 from infer_jax.calibration.error_bands import left_out_log_errors
-from infer_jax.calibration.pooled import fitting, likelihood
+from infer_jax.calibration.pooled import likelihood
 from infer_jax.calibration.pooled.likelihood import PooledTimes, problem
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.catalog.foreign import read_toml
@@ -50,7 +50,7 @@ def losses(
     times: PooledTimes, values: Mapping[str, float], groups: list[str]
 ) -> tuple[float, float]:
     """Half the sums of squares of a fit with fixed ``values``: of all, and of left-out ones."""
-    fit = fitting.solve_starts(problem(times, fixed=values), times, 1)
+    fit = likelihood.solve_starts(problem(times, fixed=values), times, 1)
     used = fit.weights > 0
 
     def loss(errors: np.ndarray) -> float:

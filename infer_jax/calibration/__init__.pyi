@@ -20,7 +20,6 @@ from infer_jax.calibration.expected_value import (
     perfect_information as perfect_information,
     shadow_price as shadow_price,
 )
-from infer_jax.calibration.fitting import at as at, fit as fit
 from infer_jax.calibration.linearised import Linearised as Linearised
 from infer_jax.calibration.losses import (
     CAUCHY as CAUCHY,
@@ -31,6 +30,8 @@ from infer_jax.calibration.losses import (
 from infer_jax.calibration.problem import (
     FitProblem as FitProblem,
     Prior as Prior,
+    at as at,
+    fit as fit,
     residuals as residuals,
 )
 from infer_jax.calibration.proposals import (

@@ -6,8 +6,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from jax.typing import ArrayLike
 
-from infer_jax.calibration.fitting import at
-from infer_jax.calibration.problem import FitProblem, Predict, ProblemOptions
+from infer_jax.calibration.problem import FitProblem, Predict, ProblemOptions, at
 from infer_jax.calibration.uncertainty import Fit
 from infer_jax.errors import InputError
 

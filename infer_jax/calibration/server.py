@@ -14,9 +14,8 @@ import numpy as np
 
 from infer_jax.calibration.cross_validation import refits
 from infer_jax.calibration.error_bands import FREEDOM, student
-from infer_jax.calibration.fitting import at
 from infer_jax.calibration.linearised import Linearised
-from infer_jax.calibration.problem import FitProblem, Predict, Prior
+from infer_jax.calibration.problem import FitProblem, Predict, Prior, at
 from infer_jax.calibration.proposals import Proposal, next_runs, possible_runs
 from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, load_of, measured, predictor
 from infer_jax.calibration.uncertainty import (
@@ -356,3 +355,30 @@ def expected_spread(times: np.ndarray, left_out: np.ndarray | None) -> tuple[np.
     runs = 0.0 if left_out is None else count
     pooled = TYPICAL_RUNS * typical + np.sum(errors**2, axis=1)
     return np.sqrt(pooled / (TYPICAL_RUNS + runs)), TYPICAL_RUNS + float(np.min(runs))
+
+
+def first_runs(
+    estimator: Estimator, arch: Architecture, hardware: Hardware, load: InstanceLoad, most: float
+) -> tuple[Proposal, ...]:
+    """The runs that would narrow predictions most, by what is believed of all servers.
+
+    As ``proposals.next_runs`` after a fit to no run, whose covariance is that of the priors.
+    ``load``: an instance with the longest requests that it takes; ``most``: as many run at most.
+    """
+    work = load.workload
+    loads = (InstanceLoad(work.with_(prefix=0.0), load.plan), *possible_runs(arch, [load]))
+    runs = [(x, x.workload) for x in loads]
+    longest = float(work.isl + work.osl)
+    possible = [x for x, w in runs if float(w.isl + w.osl) <= longest and float(w.batch) <= most]
+    names = estimator.server_coefficients(arch, [load.plan], list(OUTPUTS))
+    count = 2 * len(possible)
+    problem = FitProblem.of(
+        predictor(arch, hardware, possible),
+        np.ones(count),
+        estimator,
+        names,
+        priors=priors(estimator, names),
+        scale=np.repeat(SCALES, len(possible)),
+    )
+    fit = at(problem, problem.chosen.free(estimator), np.zeros(count))
+    return next_runs(fit, np.diag(1.0 / fit.precision), possible, np.asarray(SCALES))

@@ -29,7 +29,6 @@ from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.silicon.chips import SiliconSystem
 from infer_jax.specs import Architecture, value_of
 from infer_jax.sweeps.axis import Axis
-from infer_jax.sweeps.cases import divide_cases
 from infer_jax.sweeps.legality import cases_are_legal
 from infer_jax.sweeps.paths import Point, by_path, is_list, is_names, is_table
 from infer_jax.sweeps.reading import (
@@ -39,6 +38,7 @@ from infer_jax.sweeps.reading import (
     Requirement,
     Table,
     axis_of,
+    divide_cases,
     is_number,
     is_text,
     read_table,

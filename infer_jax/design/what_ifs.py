@@ -9,7 +9,7 @@ from infer_jax.design.curvature import Curvature, curvatures
 from infer_jax.design.sensitivity import Change, Elasticity, outputs
 from infer_jax.estimators import Economics
 from infer_jax.estimators.economics import GridInputs, evaluate_layouts
-from infer_jax.estimators.economics.axes import BATCHES, gpu_counts, searched_layouts
+from infer_jax.estimators.economics.grid import BATCHES, gpu_counts, searched_layouts
 from infer_jax.estimators.serving import shape
 from infer_jax.results.problems import refuse
 from infer_jax.silicon.accelerator import Accelerator

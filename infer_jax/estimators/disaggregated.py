@@ -7,7 +7,7 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Estimate, Limit, Phase, decode_context, fresh_tokens
 from infer_jax.estimators.estimator import Estimator, Wrapper
-from infer_jax.estimators.serving.workload import requests
+from infer_jax.estimators.serving.plan import requests
 from infer_jax.physics import decoder, pipelining
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.price import usd_per_million_tokens

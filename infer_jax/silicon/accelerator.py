@@ -15,14 +15,15 @@ from infer_jax.silicon.area import Base, Die, DieArea, core_area, die_area
 from infer_jax.silicon.bill import (
     Assembly,
     Bill,
+    Fab,
     Ownership,
     assembly_yield,
     bill_of_materials,
+    die_emissions,
     loss,
     rent,
     sale_price,
 )
-from infer_jax.silicon.carbon import Fab, die_emissions
 from infer_jax.silicon.interfaces import (
     RETICLE,
     Interface,
@@ -34,7 +35,15 @@ from infer_jax.silicon.interfaces import (
     perimeter,
     switch_share,
 )
-from infer_jax.silicon.nodes import Node, values
+from infer_jax.silicon.nodes import (
+    Node,
+    Wafer,
+    die_cost,
+    die_yield,
+    dies_per_wafer,
+    harvested_yield,
+    values,
+)
 from infer_jax.silicon.power import (
     OperationEnergy,
     PowerParts,
@@ -44,7 +53,6 @@ from infer_jax.silicon.power import (
     operand_energy,
     product_energy,
 )
-from infer_jax.silicon.wafers import Wafer, die_cost, die_yield, dies_per_wafer, harvested_yield
 from infer_jax.specs import Chip, Hardware, Hierarchy, Spec, number, part, spec
 
 

@@ -7,8 +7,7 @@ from infer_jax.estimators import Estimate, Estimator, Phase
 from infer_jax.estimators.estimator import AnyPlan, Wrapper
 from infer_jax.physics.numerics import Smoothing
 from infer_jax.silicon.accelerator import Accelerator, chip_limits, embodied_emissions
-from infer_jax.silicon.bill import HOURS
-from infer_jax.silicon.carbon import KWH
+from infer_jax.silicon.bill import HOURS, KWH
 from infer_jax.specs import (
     Architecture,
     ForwardPass,

@@ -1,36 +1,41 @@
 """Reads a SPACE.toml: a space, an estimator and what to keep."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from infer_jax.catalog import Model, System, list_models, list_systems, load_model, load_system
 from infer_jax.catalog.foreign import read_toml
+from infer_jax.catalog.published import serving_measured
 from infer_jax.catalog.units import sensible_changes
 from infer_jax.errors import InputError
-from infer_jax.estimators import Estimator
+from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.estimators.registry import variant
-from infer_jax.silicon.chips import load_silicon
+from infer_jax.silicon.chips import SiliconSystem, load_silicon
 from infer_jax.silicon.mixture import POOLS
 from infer_jax.silicon.on_silicon import COUNTED, OnSilicon, scaled_dies
 from infer_jax.specs import leaves
 from infer_jax.sweeps.axis import Axis
-from infer_jax.sweeps.cases import FORMATS, divide_cases, mixture_reader
 from infer_jax.sweeps.constraint import FORMS, RELATIONS, Constraint, Predicate
 from infer_jax.sweeps.histogram import Histogram, Quantiles
 from infer_jax.sweeps.legality import dies_are_whole
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import is_list, is_names, is_table
+from infer_jax.sweeps.preparing import Prepared, prepare
 from infer_jax.sweeps.reading import (
+    FORMATS,
     NUMBER,
     Body,
     Requirement,
     Table,
     axes_of,
+    divide_cases,
     is_number,
     is_text,
+    mixture_reader,
     problems_of,
     read_table,
     requests_of,
@@ -258,3 +263,65 @@ def _keep(where: str, table: Table) -> Reducer:
         except TypeError:
             allowed = f"with {', '.join(options)}"
             raise InputError("", name, "without its options", allowed) from None
+
+
+# also a file, or its tables
+SpaceLike = Space | str | os.PathLike[str] | Mapping[str, object]
+Estimators = str | Estimator | Sequence[str | Estimator]
+WHAT_TO_KEEP = "what to keep, such as Pareto('speed', 'cost'), TopK(10, 'cost') or Best('cost')"
+
+
+def request_of(
+    space: SpaceLike, keep: Reducer | None, estimator: Estimators | None, feasible: str | None
+) -> SweepFile:
+    """The sweep to run: of a file, or of a space and the other arguments.
+
+    Each system has its own coefficients.
+    """
+    if isinstance(space, Space):
+        if keep is None:
+            raise InputError("sweep", "keep", "missing", WHAT_TO_KEEP)
+        request = SweepFile([], space, keep, "feasible", ())
+        estimator = DEFAULT if estimator is None else estimator
+    elif isinstance(space, Mapping):
+        request = space_of("sweep", space, keep)
+    else:
+        request = load_space(Path(space), keep)
+    if estimator is not None:
+        single = isinstance(estimator, str | Estimator)
+        several = [estimator] if single else list(estimator)
+        made = [variant(x).make() if isinstance(x, str) else x for x in several]
+        names = tuple(x if isinstance(x, str) else x.innermost.table for x in several)
+        request = request._replace(estimator=made[0] if single else made, names=names)
+    return request._replace(feasible=feasible) if feasible else request
+
+
+def prepare_sweep(request: SweepFile, precision: str, legal: bool) -> Prepared:
+    """The grid of a sweep, checked."""
+    space, keep, feasible = request.space, request.keep, request.feasible
+    return prepare(
+        request.estimator, space, keep, precision=precision, feasible=feasible, legal=legal
+    )
+
+
+def trusts_of(request: SweepFile, ready: Prepared) -> list[Trust]:
+    """How far each estimator is trusted on each system, and for a model that was not measured."""
+    systems = [x for x in ready.named.values() if isinstance(x, System)]
+    models = [x.name for x in ready.named.values() if isinstance(x, Model)]
+
+    def unmeasured(system: System) -> str:
+        own, measured = system.calibration, serving_measured().models
+        known = measured if own is None else (own.model,)
+        return next((name for name in models if name not in known), *models[:1] or [""])
+
+    return [
+        trust(
+            name,
+            estimator.fitted_to(system.coefficients).innermost,
+            system,
+            unmeasured(system),
+            isinstance(system, SiliconSystem),
+        )
+        for name, estimator in zip(request.names, ready.estimators, strict=True)
+        for system in systems
+    ]

@@ -80,9 +80,8 @@ def calibrate(
     >>> low < fit.server.fit.values["decode_factor"] < high
     True
     """
-    from infer_jax.calibration.benches import benches
     from infer_jax.calibration.profile import profile_text
-    from infer_jax.calibration.replayed import calibrate_requests
+    from infer_jax.calibration.replayed import benches, calibrate_requests
     from infer_jax.calibration.runs import drafting_runs, engine_of
     from infer_jax.calibration.server import calibrate_server
     from infer_jax.catalog.files import write_text

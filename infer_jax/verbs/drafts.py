@@ -11,7 +11,7 @@ from infer_jax.catalog.acceptance import AcceptanceCurve, read_acceptance
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.serving import Serving
-from infer_jax.estimators.serving.drafted import fastest_drafts
+from infer_jax.estimators.serving.model import fastest_drafts
 from infer_jax.physics.speculation import acceptance_by_position, heads_acceptance
 from infer_jax.results import option
 from infer_jax.results.problems import ask, refuse

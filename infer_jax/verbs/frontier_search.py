@@ -6,7 +6,7 @@ import numpy as np
 
 from infer_jax.estimators import Economics, Limit
 from infer_jax.estimators.economics import Grid, GridInputs, evaluate_layouts
-from infer_jax.estimators.economics.axes import (
+from infer_jax.estimators.economics.grid import (
     BATCHES,
     LARGEST,
     gpu_counts,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving.plan import deployment
-from infer_jax.estimators.serving.workload import requests as serving_requests
+from infer_jax.estimators.serving.plan import deployment, requests as serving_requests
 from infer_jax.results import option
 from infer_jax.results.problems import refuse
 from infer_jax.specs import Arrivals, Plan, Workload

@@ -68,8 +68,8 @@ def with_loads(rollout: Rollout) -> Rollout:
     Raises:
         InputError: no engine starts the plan.
     """
-    from infer_jax.calibration.first_runs import first_runs  # which plans need not load
     from infer_jax.calibration.runs import InstanceLoad
+    from infer_jax.calibration.server import first_runs  # which plans need not load
 
     rollout = rollout.startable()
     if calibrate_obstacle(rollout):

@@ -80,7 +80,7 @@ def sweep(
     import jax
 
     from infer_jax.sweeps import tables
-    from infer_jax.sweeps.request import prepare_sweep, request_of, trusts_of
+    from infer_jax.sweeps.toml import prepare_sweep, request_of, trusts_of
     from infer_jax.verbs import pictures
 
     request = request_of(space, keep, estimator, feasible)
@@ -134,7 +134,7 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> "Explanati
     Raises:
         InputError: a file that is no space, an index that the grid does not have.
     """
-    from infer_jax.sweeps.request import prepare_sweep, request_of
+    from infer_jax.sweeps.toml import prepare_sweep, request_of
 
     with busy("reading the space"):
         ready = prepare_sweep(request_of(space, None, None, None), precision, True)

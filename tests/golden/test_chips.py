@@ -11,7 +11,7 @@ import infer_jax as ij
 from experiments import chiplet_actuary as actuary, chips
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published.tables import tables
-from infer_jax.silicon import accelerator, area, bill, carbon, power, wafers
+from infer_jax.silicon import accelerator, area, bill, nodes, power
 from infer_jax.silicon.chips import known_chips, load_accelerator
 from infer_jax.silicon.interfaces import (
     RETICLE,
@@ -21,9 +21,8 @@ from infer_jax.silicon.interfaces import (
     perimeter,
     stack,
 )
-from infer_jax.silicon.nodes import UNSEEN, deviations, node, values
+from infer_jax.silicon.nodes import UNSEEN, deviations, harvested_yield, node, values
 from infer_jax.silicon.spread import ratios
-from infer_jax.silicon.wafers import harvested_yield
 from infer_jax.specs import Hierarchy
 
 HERE = Path(__file__).parent / "silicon"
@@ -97,12 +96,12 @@ def test_wires_and_transistors_of_the_table_of_parts():
 
 def test_die_costs_are_those_of_the_table_of_llmcompass():
     # Table IV: USD of a die, whole dies on a wafer without margins, all of them good
-    bare = wafers.Wafer.of(**BARE)
+    bare = nodes.Wafer.of(**BARE)
     for where, printed in (("Table IV, latency", 80), ("192 KB", 151), ("throughput", 142)):
         row = next(x for x in lines("llmcompass_areas") if x["where"].endswith(where))
         size = area.die_area(*die_and_ends(row), node("n7")).total
-        count = np.floor(float(wafers.dies_per_wafer(size, bare)))
-        cost = wafers.die_cost(count, 1.0, node("n7"))
+        count = np.floor(float(nodes.dies_per_wafer(size, bare)))
+        cost = nodes.die_cost(count, 1.0, node("n7"))
         assert float(cost) == pytest.approx(printed, abs=0.5)
     # and of 80 GB of HBM2E, by a consumer estimate of October 2023
     assert float(memory_price(stack("hbm2e"), 5.0, 2023.0)) == pytest.approx(560, abs=0.5)
@@ -136,15 +135,15 @@ def test_edge_holds_as_many_lanes_as_is_published():
 )
 def test_dies_and_yields_are_those_of_chiplet_actuary(row):
     figures = {key: float(x) for key, x in row.items()}
-    name, wafer = f"n{row['node_nm']}", wafers.Wafer()
+    name, wafer = f"n{row['node_nm']}", nodes.Wafer()
     if name == "n55":  # their interposers' process, of which the library has no more
         at = node("n28").replace(wafer=1937.0, defects=700.0)
     else:
         at = node(name).replace(**({"wafer": 30000.0} if name == "n3" else {}))
     size = jnp.asarray(figures["area_mm2"] * MM2)
-    working = wafers.die_yield(size, at, wafer)
-    count = wafers.dies_per_wafer(size, wafer)
-    found = (working, count, *(wafers.die_cost(count, x, at) for x in (1.0, working)))
+    working = nodes.die_yield(size, at, wafer)
+    count = nodes.dies_per_wafer(size, wafer)
+    found = (working, count, *(nodes.die_cost(count, x, at) for x in (1.0, working)))
     printed = [figures[x] for x in ("yield", "dies", "raw_usd", "good_usd")]
     assert [float(x) for x in found] == pytest.approx(printed, rel=1e-8)
 
@@ -184,21 +183,21 @@ def test_claims_of_chiplet_actuary():
 
 def test_emissions_are_those_of_act():
     """The life-cycle analyses that ACT compares with: its program's outputs, kg."""
-    old = carbon.Fab.of(grid=0.820, abated=0.95)  # coal
+    old = bill.Fab.of(grid=0.820, abated=0.95)  # coal
     n28 = node("n28")
-    cpu = carbon.die_emissions(jnp.asarray(46.4 * MM2), n28, old) + old.package
+    cpu = bill.die_emissions(jnp.asarray(46.4 * MM2), n28, old) + old.package
     assert float(cpu) == pytest.approx(0.89929371, rel=1e-7)  # Fairphone 3; its makers say 1.07
-    chips = carbon.die_emissions(jnp.asarray(166.68 * MM2), n28, old) + 20 * old.package
+    chips = bill.die_emissions(jnp.asarray(166.68 * MM2), n28, old) + 20 * old.package
     assert float(chips) == pytest.approx(5.69164389, rel=1e-7)  # 5.3
     # DDR3 of 50 nm and NAND of 30 nm, kg/GB, over the share that works (its eq. 6 to 8)
     stored = (4 * 0.600 + 64 * 0.031) / float(old.working)
     assert stored + 2 * float(old.package) == pytest.approx(5.31028571, rel=1e-7)  # 11
-    server = carbon.die_emissions(jnp.asarray(698 * MM2), n28, old) + 2 * old.package
+    server = bill.die_emissions(jnp.asarray(698 * MM2), n28, old) + 2 * old.package
     assert 2 * float(server) == pytest.approx(23.14340571, rel=1e-7)  # Dell R740; 47
     # the case of its unit tests, written out there: 145 mm2 at 10 nm, 95 % abated
-    fab = carbon.Fab.of(abated=0.95, working=0.943543)
+    fab = bill.Fab.of(abated=0.95, working=0.943543)
     expected = (1.475 * 1.45 * 583 + 240 * 1.45 + 500 * 1.45) / 0.943543 + 150
-    found = carbon.die_emissions(jnp.asarray(145 * MM2), node("n10"), fab) + fab.package
+    found = bill.die_emissions(jnp.asarray(145 * MM2), node("n10"), fab) + fab.package
     assert float(found) * 1e3 == pytest.approx(expected, rel=1e-12)
 
 
@@ -207,9 +206,9 @@ IMEC = {"n28": 0.91, "n14": 0.97, "n10": 1.09, "n7": 1.44, "n5": 1.54, "n3": 1.7
 
 
 def test_a_second_source_of_emissions_is_within_what_is_said():
-    fab = carbon.Fab.of(working=1.0)
+    fab = bill.Fab.of(working=1.0)
     ratios = {
-        name: second * 1e4 / float(carbon.emissions_by_area(node(name), fab))
+        name: second * 1e4 / float(bill.emissions_by_area(node(name), fab))
         for name, second in IMEC.items()
     }
     assert min(ratios.values()) > 0.63 and max(ratios.values()) < 0.79, ratios
@@ -363,11 +362,9 @@ def test_bills_are_within_what_is_published():
     assert float(192e9 * hbm.price) == pytest.approx(2900, rel=0.01)
     assert float(80e9 * stack("hbm3").price) == pytest.approx(1350, rel=0.01)
     # logic: a die of 814 mm2 with 12 of 144 cores to spare; 300 USD
-    wafer, size, n5 = wafers.Wafer(), jnp.asarray(814 * MM2), node("n5")
+    wafer, size, n5 = nodes.Wafer(), jnp.asarray(814 * MM2), node("n5")
     core = np.exp(-float(n5.defects) * 814 * MM2 / 144)
-    cost = wafers.die_cost(
-        wafers.dies_per_wafer(size, wafer), harvested_yield(core, 144.0, 12.0), n5
-    )
+    cost = nodes.die_cost(nodes.dies_per_wafer(size, wafer), harvested_yield(core, 144.0, 12.0), n5)
     assert float(cost) == pytest.approx(float(rows["H100"]["logic_usd"]), rel=0.03)
     assert float(rows["H100"]["memory_usd"]) / float(rows["H100"]["total_usd"]) == pytest.approx(
         0.41, abs=0.005

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from infer_jax.silicon import area, power, wafers
+from infer_jax.silicon import area, nodes, power
 from infer_jax.silicon.nodes import node
 from tests.golden.test_chips import BARE, die_and_ends, lines
 
@@ -24,13 +24,13 @@ CHEAPER = 0.583  # the throughput design, Section V-B: with its die, its memory 
 def design(where):
     """FLOP/s of fp16 and the cost of a die, USD, of a row of the table of areas."""
     row = next(x for x in lines("llmcompass_areas") if x["where"].endswith(where))
-    count = wafers.dies_per_wafer(
-        area.die_area(*die_and_ends(row), node("n7")).total, wafers.Wafer.of(**BARE)
+    count = nodes.dies_per_wafer(
+        area.die_area(*die_and_ends(row), node("n7")).total, nodes.Wafer.of(**BARE)
     )
     speed = power.flops(
         float(row["cores"]), float(row["lanes"]), float(row["array"]), float(row["array"]), 1.41e9
     )
-    return float(speed), float(wafers.die_cost(float(np.floor(count)), 1.0, node("n7")))
+    return float(speed), float(nodes.die_cost(float(np.floor(count)), 1.0, node("n7")))
 
 
 def layer_time(batch, new, context, flops, bandwidth):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from experiments._silicon.claims import Claim, World
+from experiments._silicon.decode import shadow_prices
 from experiments._silicon.frame import DRAWS, FITTED, IDEAL, KEPT, STUDIES, Study
-from experiments._silicon.multipliers import shadow_prices
 from experiments.silicon import studied
 from infer_jax.estimators.serving import GENERATIONS, Serving
 from infer_jax.silicon.accelerator import chip_limits

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments._validation import board, folds, splits
-from infer_jax.calibration.pooled import left_out, likelihood, shipping
+from infer_jax.calibration.pooled import likelihood, publishers, shipping
 from infer_jax.calibration.pooled.__main__ import app
-from infer_jax.calibration.pooled.left_out import NewErrors
 from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
+from infer_jax.calibration.pooled.publishers import NewErrors
 from infer_jax.calibration.pooled.readers import silicon
 from infer_jax.calibration.pooled.rows import BF16, Mode, PooledRow, ServedModel, StoredFormats
 from infer_jax.catalog.published import unseen_errors
@@ -159,7 +159,7 @@ def test_the_shipped_errors_of_what_is_new_are_what_the_command_computes(tmp_pat
     """Within 0.2 points: fits end within a tolerance."""
     if not silicon.is_installed():
         pytest.skip("aiconfigurator-core is not installed")
-    found = left_out.new_errors(board.read([]).rows)
+    found = publishers.new_errors(board.read([]).rows)
     for kind, errors in unseen_errors().items():
         assert len(found[kind].tpot) == errors.rows
         for name, median in errors.median.items():

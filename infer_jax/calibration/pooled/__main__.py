@@ -97,14 +97,14 @@ def _fit(rows: list[PooledRow], starts: int | None, text: str) -> str:
 
     ``starts``: None: no fit, the errors are of the shipped one, whose file is ``text``.
     """
-    from infer_jax.calibration.pooled import fitting, left_out, shipping
+    from infer_jax.calibration.pooled import likelihood, publishers, shipping
     from infer_jax.calibration.pooled.likelihood import FINE, PooledTimes, problem
     from infer_jax.calibration.uncertainty import covariance, identifiability, interval
 
     begin, fit = time.perf_counter(), None
     if starts is not None:
         times = PooledTimes.of(rows)
-        fit = fitting.solve_starts(problem(times, FINE), times, starts)
+        fit = likelihood.solve_starts(problem(times, FINE), times, starts)
         servers = times.labels(lambda row: row.group).tolist()
         _say(f"fit of {len(servers)} times in {len(set(servers))} servers", begin)
         bounds = interval(fit, covariance(fit, servers), 0.8)
@@ -121,7 +121,7 @@ def _fit(rows: list[PooledRow], starts: int | None, text: str) -> str:
         losses = ", ".join(f"{x:.2f}" for x in fit.losses)
         _console().print(f"Half the sum of squares at the end of each start: {losses}.")
         text = shipping.fit_file(fit, times)
-    new = left_out.new_errors(rows, fit, lambda what: _say(what, begin))
+    new = publishers.new_errors(rows, fit, lambda what: _say(what, begin))
     _table(
         "Errors of what is new to the fit",
         ("new", "left out in turn", "rows", "TPOT, median %", "TTFT, median %"),

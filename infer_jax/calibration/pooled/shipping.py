@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from infer_jax.calibration.error_bands import left_out_log_errors
-from infer_jax.calibration.pooled.left_out import NewErrors, offered_loops
 from infer_jax.calibration.pooled.likelihood import (
     MEDIAN,
     PRIORS,
@@ -15,6 +14,7 @@ from infer_jax.calibration.pooled.likelihood import (
     TTFT,
     PooledTimes,
 )
+from infer_jax.calibration.pooled.publishers import NewErrors, offered_loops
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
 from infer_jax.calibration.uncertainty import QUANTILES, Fit, covariance, identifiability, interval
 from infer_jax.catalog import list_models

@@ -1,15 +1,22 @@
 from infer_jax.catalog.published.fitted import (
+    ErrorLaw as ErrorLaw,
     Errors as Errors,
     Fitted as Fitted,
     Measured as Measured,
     OperatorPrior as OperatorPrior,
+    Within as Within,
+    facts as facts,
+    law_of as law_of,
+    laws as laws,
     operator_priors as operator_priors,
     power_errors as power_errors,
     power_shares as power_shares,
     serving_coefficients as serving_coefficients,
     serving_errors as serving_errors,
     serving_measured as serving_measured,
+    unseen as unseen,
     unseen_errors as unseen_errors,
+    widen_bands as widen_bands,
 )
 from infer_jax.catalog.published.kernels import (
     PublishedChip as PublishedChip,
@@ -27,15 +34,6 @@ from infer_jax.catalog.published.papers import (
     partitioning_model as partitioning_model,
     partitioning_model_names as partitioning_model_names,
     partitioning_parameters as partitioning_parameters,
-)
-from infer_jax.catalog.published.spreads import (
-    ErrorLaw as ErrorLaw,
-    Within as Within,
-    facts as facts,
-    law_of as law_of,
-    laws as laws,
-    unseen as unseen,
-    widen_bands as widen_bands,
 )
 from infer_jax.catalog.published.tables import (
     MicroBenchmark as MicroBenchmark,

@@ -7,10 +7,8 @@ from infer_jax import footprint
 from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.estimators.kernels import layers as corrected_layers, published as as_published
 from infer_jax.estimators.kernels.budget import budget
-from infer_jax.estimators.kernels.coefficients import Coefficients
-from infer_jax.estimators.kernels.efficiency import MEASURED
-from infer_jax.estimators.kernels.kernel import Kernel
-from infer_jax.estimators.kernels.plan import KernelsPlan
+from infer_jax.estimators.kernels.coefficients import Coefficients, KernelsPlan
+from infer_jax.estimators.kernels.efficiency import MEASURED, Kernel
 from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import EngineSettings, Launched, MeanLengths, Overheads
 from infer_jax.physics.decoder import total

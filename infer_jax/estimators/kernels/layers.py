@@ -11,10 +11,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.estimators.kernels.coefficients import Coefficients
-from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed
-from infer_jax.estimators.kernels.kernel import Kernel, kernel_at_efficiency
-from infer_jax.estimators.kernels.plan import KernelsPlan
+from infer_jax.estimators.kernels.coefficients import Coefficients, KernelsPlan
+from infer_jax.estimators.kernels.efficiency import (
+    Gemm,
+    Kernel,
+    Rating,
+    Routed,
+    kernel_at_efficiency,
+)
 from infer_jax.physics import attention as att, feedforward as ffn
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import Matrix, rate

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Estimate, decode_context, passes_of
-from infer_jax.estimators.kernels.kernel import Kernel
+from infer_jax.estimators.kernels.coefficients import KernelsPlan
+from infer_jax.estimators.kernels.efficiency import Kernel
 from infer_jax.estimators.kernels.model import Kernels
-from infer_jax.estimators.kernels.plan import KernelsPlan
 from infer_jax.results import Row
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan, Workload
 

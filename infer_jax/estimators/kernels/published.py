@@ -15,8 +15,14 @@ from jax import Array
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels.coefficients import Coefficients
-from infer_jax.estimators.kernels.efficiency import Gemm, Rating, Routed, measured
-from infer_jax.estimators.kernels.kernel import Kernel, kernel_at_efficiency
+from infer_jax.estimators.kernels.efficiency import (
+    Gemm,
+    Kernel,
+    Rating,
+    Routed,
+    kernel_at_efficiency,
+    measured,
+)
 from infer_jax.physics import attention as att
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import rate

@@ -1,4 +1,10 @@
-"""The inputs of the offloading laws: the mean layer, the block and the system."""
+"""The inputs of the offloading laws: the mean layer, the block and the system.
+
+Bytes and FLOP of the mean layer of a model.
+
+A block's time is a sum over layers of largest terms; layers that differ are taken as their
+mean, which is exact for a model of equal layers. Buffers are those of the largest layer.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,11 +12,123 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.estimators.offloading.layer import MeanLayer
 from infer_jax.estimators.offloading.plan import Offload
+from infer_jax.physics import attention as att, layers as table
+from infer_jax.physics.decoder import total
+from infer_jax.physics.memory.compression import padding_ratio
 from infer_jax.physics.memory.offload_schedule import diagonal_tokens
 from infer_jax.physics.memory.tiers import Placement
-from infer_jax.specs import Hardware, Spec, Workload, number, spec
+from infer_jax.specs import (
+    Architecture,
+    Experts,
+    Feedforward,
+    Hardware,
+    Spec,
+    Workload,
+    number,
+    spec,
+)
+
+
+class Buffers(NamedTuple):
+    """Bytes that one token of the largest layer needs while it is computed.
+
+    ``inner``: input, queries, keys and values; ``hidden``: one hidden state; ``query``: all
+    heads' queries; ``cache``: a token's keys; ``score``: one score of every head; ``mlp``:
+    input and hidden layer of the feedforward.
+    """
+
+    inner: Array
+    hidden: Array
+    query: Array
+    cache: Array
+    score: Array
+    mlp: Array
+
+
+class MeanLayer(NamedTuple):
+    """The mean layer of a model; bytes of its weights as ``bits`` say, the cache likewise."""
+
+    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
+    width: Array
+    weights: Array  # bytes as stored
+    loaded: Array  # bytes as multiplied, in the format of activations
+    flops: Array  # per token
+    buffers: Buffers
+    cache: Callable[[Array], Array]  # stored bytes of one sequence's context, by its tokens
+    decompressed: Callable[[Array], Array]  # the same, decompressed for attention
+    attend: Callable[[Array, Array], Array]  # FLOP by the numbers of queries and keys
+
+
+def hidden_layer(feedforward: Feedforward) -> Array:
+    """Numbers per token of the widest hidden layer that is computed."""
+    if isinstance(feedforward, Experts):
+        return feedforward.active * feedforward.width + feedforward.shared.width
+    return feedforward.width
+
+
+def buffers(arch: Architecture) -> Buffers:
+    """Bytes a token needs in the largest of the layers."""
+    size, zero = arch.activations.bytes, jnp.asarray(0.0)
+    inner, query, cache, score, mlp = arch.width, zero, zero, zero, zero
+    for block in arch.blocks:
+        if block.attention is not None:
+            heads, queries, keys = att.of(block.attention).operands
+            inner = jnp.maximum(inner, arch.width + att.of(block.attention).output_width)
+            query, cache = jnp.maximum(query, queries), jnp.maximum(cache, keys)
+            score = jnp.maximum(score, heads)
+        if block.feedforward is not None:
+            mlp = jnp.maximum(mlp, arch.width + hidden_layer(block.feedforward))
+    return Buffers(*(size * x for x in (inner, arch.width, query, cache, score, mlp)))
+
+
+def mean_layer(
+    arch: Architecture, weight_bytes: Array, cache_bytes: Array, group: Array
+) -> MeanLayer:
+    """The mean layer. ``weight_bytes``, ``cache_bytes``: stored bytes per element, 0: the
+    model's own format; cache is compressed in groups of ``group`` elements, which pad a head.
+
+    Embedding and head are left out, as FlexGen (arXiv 2303.06865, Section 4.1) leaves them.
+    """
+    rows = table.rows(arch)
+    count = total(row.count for row in rows)
+    mixing = [
+        (att.of(b.attention), row)
+        for b, row in zip(arch.blocks, rows, strict=True)
+        if b.attention is not None
+    ]
+    elements = total(row.count * row.elements for row in rows) / count
+
+    def decompressed(context: Array) -> Array:
+        each = (row.count * layer.held_bytes(arch.cache, context) for layer, row in mixing)
+        return total(each) / count
+
+    def cache(context: Array) -> Array:
+        squeezed = total(
+            row.count
+            * padding_ratio(layer.grouped_width, group)
+            * layer.held_bytes(arch.cache, context)
+            for layer, row in mixing
+        )
+        squeezed = squeezed * cache_bytes / arch.cache.bytes / count
+        return jnp.where(cache_bytes > 0, squeezed, decompressed(context))
+
+    def attend(queries: Array, keys: Array) -> Array:
+        each = (row.count * layer.absorbed_flops(queries, keys) for layer, row in mixing)
+        return total(each) / count
+
+    own = total(row.count * row.matrix_bytes for row in rows) / count
+    return MeanLayer(
+        count=count,
+        width=arch.width,
+        weights=jnp.where(weight_bytes > 0, elements * weight_bytes, own),
+        loaded=elements * arch.activations.bytes,
+        flops=2.0 * total(row.count * row.used for row in rows) / count,
+        buffers=buffers(arch),
+        cache=cache,
+        decompressed=decompressed,
+        attend=attend,
+    )
 
 
 @spec

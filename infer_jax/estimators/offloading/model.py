@@ -23,8 +23,7 @@ from infer_jax.estimators.offloading.coefficients import (
     WORK,
     Coefficients,
 )
-from infer_jax.estimators.offloading.job import Job, Peaks, Terms, job, largest
-from infer_jax.estimators.offloading.layer import mean_layer
+from infer_jax.estimators.offloading.job import Job, Peaks, Terms, job, largest, mean_layer
 from infer_jax.estimators.offloading.placing import best_placement
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics.memory.compression import grouped_bytes

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.estimate import Limit, Phase
-from infer_jax.estimators.partitioning.coefficients import Coefficients
-from infer_jax.estimators.partitioning.slices import Sharding, Slice
+from infer_jax.estimators.partitioning.slices import Coefficients, Sharding, Slice
 from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total
 from infer_jax.physics.layers import row

@@ -10,12 +10,12 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Phase, stop_gradients
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.partitioning.coefficients import Coefficients
 from infer_jax.estimators.partitioning.forward_pass import cache_share, one_pass
 from infer_jax.estimators.partitioning.slices import (
     ATTENTION,
     LAYOUTS,
     TRIED,
+    Coefficients,
     Sharding,
     axes_tried,
     sharding_of,

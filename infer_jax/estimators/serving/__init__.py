@@ -22,7 +22,7 @@ from infer_jax.estimators.serving.model import Serving as Serving
 from infer_jax.estimators.serving.one_pass import Pass as Pass
 from infer_jax.estimators.serving.plan import (
     Deployment as Deployment,
+    ServingWorkload as ServingWorkload,
     WideExperts as WideExperts,
 )
 from infer_jax.estimators.serving.server_estimate import ServerEstimate as ServerEstimate
-from infer_jax.estimators.serving.workload import ServingWorkload as ServingWorkload

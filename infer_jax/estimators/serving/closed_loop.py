@@ -12,15 +12,15 @@ from jax import Array
 from infer_jax.estimators.estimate import Limit
 from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.context import Context
+from infer_jax.estimators.serving.open_loop import admission_passes, balance_passes, fetch
 from infer_jax.estimators.serving.passes import Passes, pass_yield, passes
+from infer_jax.estimators.serving.plan import ServingWorkload
 from infer_jax.estimators.serving.server_estimate import (
     RequestTokens,
     ServerEstimate,
     ServerLoad,
     server_estimate,
 )
-from infer_jax.estimators.serving.waits import admission_passes, balance_passes, fetch
-from infer_jax.estimators.serving.workload import ServingWorkload
 from infer_jax.physics.decoder import total
 from infer_jax.physics.scheduling import interference
 from infer_jax.physics.scheduling.admission import running

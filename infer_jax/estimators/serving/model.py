@@ -6,6 +6,7 @@ prefills of others, admission and memory, too. Derivation and fit: docs/theories
 
 from collections.abc import Collection, Mapping, Sequence
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -13,6 +14,7 @@ from infer_jax.catalog.published import power_shares, serving_coefficients
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator
+from infer_jax.estimators.search import chosen
 from infer_jax.estimators.serving import memory
 from infer_jax.estimators.serving.closed_loop import closed_loop
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, Laws
@@ -21,10 +23,9 @@ from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, G
 from infer_jax.estimators.serving.lowered import Shape, shape
 from infer_jax.estimators.serving.one_pass import Pass, one_pass, one_token
 from infer_jax.estimators.serving.open_loop import open_loop
-from infer_jax.estimators.serving.plan import Deployment, deployment
+from infer_jax.estimators.serving.plan import Deployment, deployment, requests
 from infer_jax.estimators.serving.server_coefficients import ladder, spreads
 from infer_jax.estimators.serving.server_estimate import RequestTokens, ServerEstimate
-from infer_jax.estimators.serving.workload import requests
 from infer_jax.footprint import Overheads
 from infer_jax.physics.chance import TENTH
 from infer_jax.physics.decoder import total
@@ -38,6 +39,7 @@ from infer_jax.specs import (
     leaves,
     spec,
 )
+from infer_jax.typed_jax import trees
 
 
 @spec
@@ -253,3 +255,25 @@ class Serving(Coefficients, Estimator):
         if work.arrivals is not None:
             return open_loop(ctx, work, work.arrivals)
         return closed_loop(ctx, work)
+
+
+def fastest_drafts(
+    estimator: Serving,
+    arch: Architecture,
+    draft: Architecture | None,
+    hardware: Hardware,
+    work: Workload,
+    plan: Plan,
+    counts: Array,
+) -> tuple[ServerEstimate, Array]:
+    """The estimate with the least TPOT of those with ``counts`` drafts, and its number of them."""
+    model, small = shape(arch), None if draft is None else shape(draft)
+
+    def drafted_estimate(drafts: Array) -> ServerEstimate:
+        drafted = deployment(plan).replace(drafts=drafts)
+        return estimator.estimate_shape(model, hardware, work, drafted, small)
+
+    every = jax.vmap(drafted_estimate)(counts)
+    # limits are of the plan, not of its drafts alone: where none fits, the fastest is shown
+    best = chosen(1.0 - every.feasible, every.tpot)
+    return trees.take(every, best), counts[best]

@@ -6,11 +6,11 @@ from jax import Array
 from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.launches import eager_launch
 from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhead
 from infer_jax.estimators.serving.passes import (
     attention_and_launch,
     decode_step,
+    eager_launch,
     micro_batch,
     pass_yield,
 )

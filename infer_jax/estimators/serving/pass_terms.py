@@ -12,16 +12,62 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from infer_jax.estimators.serving import wide_experts
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.plan import Deployment
+from infer_jax.estimators.serving.plan import Deployment, WideExperts
 from infer_jax.physics import matmul, routing
 from infer_jax.physics.decoder import total
 from infer_jax.physics.expert_products import moved_bytes, multiplied_rows
 from infer_jax.physics.layers import Weights
-from infer_jax.physics.network import switch_collectives
+from infer_jax.physics.network import dispatch, switch_collectives
 from infer_jax.physics.numerics import maximum
 from infer_jax.typed_jax import trees
+
+
+def exchange_time(ctx: Context, wide: WideExperts, rows: Array) -> Array:
+    """Seconds in each layer of sending a group's ``rows`` tokens to experts and back.
+
+    Dispatch and combine of DeepEP (``physics.network.dispatch``); each chip sends its share of the
+    group's tokens, in the numbers that experts multiply, and gets 16-bit ones back.
+    """
+    plan, shape = ctx.plan, ctx.shape
+    ranks, own = plan.tp * plan.attention_dp, rows * shape.width / plan.tp
+    sizes = (own * dispatch.sent_bytes(shape.layers.routed.bits), own * dispatch.COMBINED)
+    copies = shape.exchanged * (1.0 - ctx.coefficients.idle_slots)
+    uses, nodes = copies * rows * plan.attention_dp, dispatch.nodes_of(ranks, ctx.wire)
+    crowds = dispatch.Crowds(*(load_ratio(ctx, wide, uses, places) for places in (plan.ep, nodes)))
+
+    def both_ways(size: Array) -> Array:
+        quick = dispatch.low_latency(ranks, copies, size, ctx.wire, crowds.rank)
+        thorough = dispatch.normal(ranks, copies, size, ctx.wire, wide.nodes, crowds)
+        return jnp.where(wide.kernels > 0.5, quick, thorough)
+
+    return total(both_ways(size) for size in sizes)
+
+
+def exposed_exchange(ctx: Context, wide: WideExperts, computing: Array, exchange: Array) -> Array:
+    """Seconds that ``exchange`` (X) adds to those of ``computing`` (C).
+
+    smax(C + u X, X) - C where two micro-batches alternate, one exchanging while the other computes;
+    X without. Normal kernels take a share u of a chip's processors while they run, low-latency
+    ones none (deepseek-ai/profile-data at ae7fc07, README).
+    """
+    taken = jnp.where(wide.kernels > 0.5, 0.0, ctx.coefficients.handing_over)
+    overlapped = maximum(computing + taken * exchange, exchange, 1.0 / ctx.coefficients.overlap)
+    return jnp.where(wide.two_batch > 0.5, overlapped - computing, exchange)
+
+
+def load_ratio(ctx: Context, wide: WideExperts, uses: Array, places: Array) -> Array:
+    """Load of the busiest rank over the mean load, in each layer; ``places``: ranks, or nodes.
+
+    ``uses``: pairs of a token and an expert that it visits. With copies of popular experts, the
+    lesser of that and of experts placed by popularity (``routing.replicated_load``).
+    """
+    experts, skew = ctx.shape.layers.experts, ctx.coefficients.skew
+    uneven = routing.popularity_spread(experts, skew) * jnp.sqrt(places / experts)
+    dealt = routing.busiest(uses / places, places, ctx.coefficients.imbalance, uneven)
+    placed = routing.replicated_load(experts, wide.copies, places, skew)
+    return jnp.where(wide.copies > 0.0, jnp.minimum(dealt, placed), dealt)
+
 
 NODE = 8.0  # chips of one node; a switch that joins more is a rack's
 # of reading and computing of decode attention: a kernel streams keys while it multiplies others, so
@@ -93,7 +139,7 @@ def through_layers(ctx: Context, rows: Array, attention_and_launch: Array | floa
     rack = jnp.where(ctx.wire.domain > NODE, coef.rack_exchange, 1.0)
     exchange = 2.0 * (ctx.engine.exchange * rack + exchange)
     if wide is not None:
-        exchange = wide_experts.exchange_time(ctx, wide, rows)
+        exchange = exchange_time(ctx, wide, rows)
     exchanging = (plan.attention_dp > 1.0) & (jnp.max(layer.mixture) > 0.5)
     # attention and feedforward side by side are reduced together
     second = layer.has_feedforward * (1.0 - ctx.shape.parallel * layer.has_attention)
@@ -114,7 +160,7 @@ def through_layers(ctx: Context, rows: Array, attention_and_launch: Array | floa
         cost, activations = cost.scaled(batches), activations * batches
         terms = {name: x * batches for name, x in terms.items()}
         computing = attention_and_launch + cost.time + terms["elementwise"] + terms["all-reduce"]
-        terms["exchange"] = wide_experts.exposed_exchange(ctx, wide, computing, terms["exchange"])
+        terms["exchange"] = exposed_exchange(ctx, wide, computing, terms["exchange"])
     stages = (plan.pp - 1.0) * (coef.hop + activations / plan.tp / between)
     terms = terms | cost.terms | {"stages": stages}
     terms |= coef.further_terms(rows, terms)
@@ -149,7 +195,7 @@ def products(ctx: Context, rows: Array) -> Cost:
     crowd = routing.busiest(uses / plan.ep, plan.ep, coef.imbalance, uneven)
     grouped = coef.grouped
     if plan.wide is not None:
-        crowd, grouped = wide_experts.load_ratio(ctx, plan.wide, uses, plan.ep), coef.segmented
+        crowd, grouped = load_ratio(ctx, plan.wide, uses, plan.ep), coef.segmented
         hit = hit * (1.0 + plan.wide.copies / layer.experts)
     uses_of_chip = uses * crowd / plan.ep
     # of each: weights, copies that are read, rows multiplied with a copy, chips that share the

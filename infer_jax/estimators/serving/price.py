@@ -9,10 +9,11 @@ from jax import Array
 
 from infer_jax.estimators.serving import pass_terms
 from infer_jax.estimators.serving.context import Context
-from infer_jax.estimators.serving.launches import eager_launch, graph_tokens
 from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhead
 from infer_jax.estimators.serving.passes import (
     attention_and_launch,
+    eager_launch,
+    graph_tokens,
     pass_yield,
     verifying_head,
 )

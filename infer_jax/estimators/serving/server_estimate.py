@@ -10,7 +10,7 @@ from infer_jax.estimators.serving import memory, pass_terms
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.one_pass import layout
 from infer_jax.estimators.serving.passes import Passes
-from infer_jax.estimators.serving.workload import ServingWorkload
+from infer_jax.estimators.serving.plan import ServingWorkload
 from infer_jax.physics import energy
 from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.specs import Output, number, part, spec

@@ -11,6 +11,8 @@ from infer_jax.replays.reference.engine import (
     ReferenceEngine as ReferenceEngine,
     ReferencePass as ReferencePass,
     ReferenceRequest as ReferenceRequest,
+    Trtllm as Trtllm,
+    Vllm as Vllm,
     one_token as one_token,
 )
 from infer_jax.replays.reference.loops import (
@@ -21,5 +23,3 @@ from infer_jax.replays.reference.loops import (
     serve_plainly as serve_plainly,
 )
 from infer_jax.replays.reference.sglang import Sglang as Sglang
-from infer_jax.replays.reference.trtllm import Trtllm as Trtllm
-from infer_jax.replays.reference.vllm import Vllm as Vllm

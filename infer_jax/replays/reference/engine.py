@@ -102,3 +102,138 @@ class ReferenceEngine:
     def take_back(self, r: ReferenceRequest) -> None:
         self.running.remove(r)
         r.held, r.computed, r.lost, r.preempted = 0, 0, r.built, r.preempted + 1
+
+
+@dataclass
+class Vllm(ReferenceEngine):
+    """vLLM V1's ``Scheduler.schedule``."""
+
+    entire: bool = True  # scheduler_reserve_full_isl
+    chunked: bool = True
+    drafts: int = 0
+
+    def lookahead(self, r: ReferenceRequest) -> int:
+        """Tokens of room beside those that a pass feeds: drafts of the next, and doubtful ones."""
+        if not r.decodes():
+            return 0
+        doubtful = self.overlap and r.got is not None
+        return self.drafts + (1 + self.drafts - (r.got or 0) if doubtful else 0)
+
+    def compose(self) -> ReferencePass:
+        budget, fed, taken_back = self.budget, ReferencePass([], []), False
+        index = 0
+        while index < len(self.running) and budget > 0:
+            r = self.running[index]
+            if r.built == r.output:  # its last token is in flight
+                index += 1
+                if not r.sure:  # nobody knows
+                    fed.decodes.append(r)
+                    budget -= 1 + self.drafts
+                continue
+            drafted = self.drafts if r.decodes() else 0
+            new, ahead = min(r.tokens - r.computed + drafted, budget), self.lookahead(r)
+            while self.size(r.computed + new + ahead) - r.held > self.free():
+                victim = [v for v in self.running if v.built < v.output][-1]
+                self.take_back(victim)
+                self.waiting.appendleft(victim)
+                taken_back = True
+                if victim is r:
+                    break
+            else:
+                r.held = max(r.held, self.size(r.computed + new + ahead))
+                budget -= self._feed(r, new, fed)
+                index += 1
+                continue
+            break
+        while not taken_back and self.waiting and budget > 0 and len(self.running) < self.slots:
+            r = self.waiting[0]
+            if not self.chunked and r.tokens - r.cached > budget:
+                break
+            new = min(r.tokens - r.cached, budget)
+            wanted = self.size(r.tokens if self.entire else r.cached + new)
+            spare = self.watermark if self.running else 0
+            if wanted > self.free() - spare:
+                break
+            self.running.append(self.waiting.popleft())
+            r.computed = r.cached
+            r.held = self.size(r.cached + new)
+            budget -= self._feed(r, new, fed)
+        return fed
+
+    def _feed(self, r: ReferenceRequest, new: int, fed: ReferencePass) -> int:
+        if r.decodes():
+            fed.decodes.append(r)
+        else:
+            fed.parts.append((r, new))
+        return new
+
+
+@dataclass
+class Trtllm(ReferenceEngine):
+    """TensorRT-LLM's capacity scheduler and the micro-batch scheduler after it."""
+
+    evicts: bool = False  # MAX_UTILIZATION in place of GUARANTEED_NO_EVICT
+    chunked: bool = True
+    drafts: int = 0
+
+    def compose(self) -> ReferencePass:
+        fitting = self._utilised() if self.evicts else self._guaranteed()
+        budget, fed = self.budget, ReferencePass([], [])
+        for r in fitting:
+            # else its last token is in flight, and the engine knows
+            if r.decodes() and (r.built < r.output or not r.sure):
+                fed.decodes.append(r)
+        budget -= (1 + self.drafts) * len(fed.decodes)
+        for r in fitting:
+            rest = r.prompt + r.lost - r.computed
+            if r.decodes():
+                continue
+            if rest > budget and not self.chunked:
+                break
+            new = rest if rest <= budget else budget // self.block * self.block
+            budget -= new
+            if new:
+                fed.parts.append((r, new))
+            if new < rest:
+                break  # the engine goes on to prompts that fit what is left of a unit: see the docs
+        # a request that no pass has begun is not started
+        begun = {id(r) for r, _ in fed.parts}
+        for r in fitting:
+            if r not in self.running and id(r) in begun:
+                self.waiting.remove(r)
+                self.running.append(r)
+        self.running.sort(key=lambda r: r.index)
+        return fed
+
+    def _guaranteed(self) -> list[ReferenceRequest]:
+        """Those that run, and of the others all up to the first whose whole life does not fit."""
+        fitting, free = list(self.running), self.blocks
+        free -= sum(self.size(r.prompt + r.output) for r in fitting)
+        for r in self.waiting:
+            wanted = self.size(r.prompt + r.output)
+            if len(fitting) >= self.slots or wanted > free:
+                break
+            fitting.append(r)
+            free -= wanted
+        return fitting
+
+    def _utilised(self) -> list[ReferenceRequest]:
+        """In order of arrival while blocks last; else the last that has started is paused."""
+        active = sorted([*self.running, *self.waiting], key=lambda r: r.index)
+        fitting: list[ReferenceRequest] = []
+        used, index, end = 0, 0, len(active)
+        while index < end:
+            r = active[index]
+            wanted = self.size(r.tokens if r.decodes() else r.prompt + r.lost)
+            others = sum(s.held for s in active[index + 1 : end] if s in self.running)
+            if len(fitting) < self.slots and used + wanted + others <= self.blocks:
+                fitting.append(r)
+                r.held, used, index = wanted, used + wanted, index + 1
+                continue
+            started = [i for i in range(index, end) if active[i] in self.running]
+            if not started:
+                break
+            end = started[-1]
+            self.take_back(active[end])
+            self.waiting.appendleft(active[end])
+        return fitting

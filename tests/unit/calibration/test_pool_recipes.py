@@ -2,7 +2,7 @@
 
 import pytest
 
-from infer_jax.calibration.pooled.readers.pool_recipes import KEY, started_as
+from infer_jax.calibration.pooled.readers.inferencex import KEY, started_as
 from infer_jax.catalog.published.tables import tables
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import Deployment

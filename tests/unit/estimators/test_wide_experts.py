@@ -10,8 +10,8 @@ from infer_jax.estimators.serving import (
     Serving,
     WideExperts,
     memory,
+    pass_terms,
     shape,
-    wide_experts,
 )
 from tests.contract.cases import mixture, nodes
 
@@ -31,7 +31,7 @@ def test_of_two_micro_batches_one_hides_what_the_other_sends(kernels):
     taken = 24 / 132 if kernels == "normal" else 0.0
 
     def added(computing, exchange):
-        return wide_experts.exposed_exchange(c, how, computing, exchange)
+        return pass_terms.exposed_exchange(c, how, computing, exchange)
 
     for computing, exchange in ((3.0, 1.0), (1.0, 3.0), (2.0, 2.0), (0.0, 1.0), (1.0, 0.0)):
         point = jnp.asarray(computing), jnp.asarray(exchange)
@@ -39,13 +39,13 @@ def test_of_two_micro_batches_one_hides_what_the_other_sends(kernels):
         assert max(computing + taken * exchange, exchange) <= whole * (1 + 1e-6)
         assert whole <= computing + (1.0 + taken) * exchange + 1e-6
         assert np.all(np.isfinite(jax.grad(added, argnums=(0, 1))(*point)))
-    assert wide_experts.exposed_exchange(*context(kernels=kernels), ONE, 2.0 * ONE) == 2.0
+    assert pass_terms.exposed_exchange(*context(kernels=kernels), ONE, 2.0 * ONE) == 2.0
 
 
 def test_copies_even_out_ranks_and_take_memory():
     (none, _), (some, _) = both = context(), context(copies=8)
     uses = jnp.asarray(1e6)
-    uneven, even = (wide_experts.load_ratio(c, how, uses, c.plan.ep) for c, how in both)
+    uneven, even = (pass_terms.load_ratio(c, how, uses, c.plan.ep) for c, how in both)
     layers = none.shape.layers
     mixed = np.asarray(layers.mixture) > 0.5
     assert np.all(np.asarray(even)[mixed] < np.asarray(uneven)[mixed]) and np.all(even >= 1.0)

@@ -6,7 +6,7 @@ import pytest
 
 from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.kernels import Kernels
-from infer_jax.estimators.kernels.plan import KernelsPlan
+from infer_jax.estimators.kernels.coefficients import KernelsPlan
 from infer_jax.physics import attention, layers
 from infer_jax.physics.attention.row import Launches
 from infer_jax.specs import (

@@ -8,7 +8,7 @@ import pytest
 from infer_jax.catalog import load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import make
-from infer_jax.silicon import accelerator, bill, interfaces, wafers
+from infer_jax.silicon import accelerator, bill, interfaces, nodes
 from infer_jax.silicon.bill import Ownership
 from infer_jax.silicon.chips import load_accelerator
 from infer_jax.silicon.nodes import values
@@ -136,8 +136,8 @@ def test_what_the_laws_leave_out_is_a_ratio_of_area_power_and_bill():
 def test_spare_cores_and_whole_dies():
     """108 of 128 cores: nearly all dies sell; all of 128: few. Raw cost bounds both."""
     chip, cost = a100(), [float(accelerator.good_die_cost(a100(active=x))) for x in (108, 127, 128)]
-    dies = wafers.dies_per_wafer(accelerator.areas(chip).total, chip.wafer)
-    assert float(wafers.die_cost(dies, 1.0, chip.node)) < cost[0] < cost[1] < cost[2]
+    dies = nodes.dies_per_wafer(accelerator.areas(chip).total, chip.wafer)
+    assert float(nodes.die_cost(dies, 1.0, chip.node)) < cost[0] < cost[1] < cost[2]
 
 
 def parts(chip):

@@ -9,7 +9,7 @@ import pytest
 
 from infer_jax.catalog.published.tables import tables
 from infer_jax.errors import InputError
-from infer_jax.silicon import bill, carbon, interfaces, power
+from infer_jax.silicon import bill, interfaces, power
 from infer_jax.silicon.nodes import figures, node
 
 from ..physics.derivatives import agree_at, finite_at
@@ -120,11 +120,11 @@ def test_newer_nodes_hold_more_and_draw_less():
 
 
 def test_carbon_of_a_die_and_its_slopes():
-    agree_at(carbon.die_emissions, (8e-4, node("n5"), carbon.Fab()))
-    finite_at(carbon.die_emissions, (0.0, node("n5"), carbon.Fab.of(working=0.0)))
+    agree_at(bill.die_emissions, (8e-4, node("n5"), bill.Fab()))
+    finite_at(bill.die_emissions, (0.0, node("n5"), bill.Fab.of(working=0.0)))
     # without electricity, all working: gases at 95 % and 99 % abated, and 500 g/cm2 of materials
-    clean = [carbon.Fab.of(grid=0.0, working=1.0, abated=x) for x in (0.95, 0.99)]
-    ends = [float(carbon.emissions_by_area(node("n7"), fab)) for fab in clean]
+    clean = [bill.Fab.of(grid=0.0, working=1.0, abated=x) for x in (0.95, 0.99)]
+    ends = [float(bill.emissions_by_area(node("n7"), fab)) for fab in clean]
     assert ends == pytest.approx([8500.0, 7000.0], rel=1e-12)
 
 

@@ -10,8 +10,13 @@ from collections.abc import Hashable, Sequence
 from itertools import permutations
 
 from infer_jax.calibration.pooled.readers import silicon_cleaning as cleaning
-from infer_jax.calibration.pooled.readers.inferencex import DRAFTS, POLLING, WAVES, balance_timeout
-from infer_jax.calibration.pooled.readers.pool_recipes import started_as
+from infer_jax.calibration.pooled.readers.inferencex import (
+    DRAFTS,
+    POLLING,
+    WAVES,
+    balance_timeout,
+    started_as,
+)
 from infer_jax.calibration.pooled.readers.silicon_cleaning import SiliconPools, SiliconRun
 from infer_jax.calibration.pooled.rows import (
     PooledRow,

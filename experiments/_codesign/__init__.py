@@ -1,1 +1,0 @@
-"""What experiments/codesign.py runs: spaces, the comparison with brute force, case studies."""

@@ -1,1 +1,0 @@
-"""The parts of ``experiments/economics.py``: points, fronts, tables, figures, claims."""

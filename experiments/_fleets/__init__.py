@@ -1,1 +1,0 @@
-"""What others published of fleets, computed by the library: one file a source."""

@@ -1,1 +1,0 @@
-"""Servers that were measured request by request, or at given rates, replayed."""

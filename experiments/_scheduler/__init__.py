@@ -1,1 +1,0 @@
-"""Closed forms of a closed loop beside the replay of vLLM's scheduler."""

@@ -1,1 +1,0 @@
-"""The studies of ``experiments/silicon.py``, in one frame."""
