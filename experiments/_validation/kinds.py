@@ -96,9 +96,9 @@ def _formats_of_run(model: str, run: Run, system: System) -> StoredFormats:
     named = run.precision or format_of(run.model or "") or "bf16"
     if model.startswith("gpt-oss"):
         own = system.coefficients.get("serving", {}).get("generation", 0.0)
-        return rows.gpt_oss_formats_of_run(8.0 if GENERATIONS[int(own)] == "blackwell" else 16.0)
+        return rows.gpt_oss_formats(8.0 if GENERATIONS[int(own)] == "blackwell" else 16.0)
     if named in ("fp4", "nvfp4"):
-        return rows.nvfp4_formats_of_run(model)
+        return rows.nvfp4_formats(model)
     if named in ("fp8", "fp8_block"):
         dynamic = 2.0 if rows.is_mixture(model) or named == "fp8_block" else 0.0
         return StoredFormats(FP8, FP8, FP8, 2.0, dynamic)
