@@ -10,7 +10,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _report
-from experiments._codesign import elasticity, studies
+from experiments._codesign import studies
 
 app = _report.program(__doc__, no_args_is_help=True)
 
@@ -18,7 +18,7 @@ app = _report.program(__doc__, no_args_is_help=True)
 @_report.command(app)
 def elasticities() -> dict[str, Any]:
     """The closed form's elasticities, level 4's beside them, and three changes of hardware."""
-    return elasticity.tables()
+    return studies.elasticity_tables()
 
 
 @_report.command(app, x64=True)

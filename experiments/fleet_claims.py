@@ -14,15 +14,15 @@ import typer
 
 from experiments import _report
 from experiments._claims import Claim, Ours, beside, show
-from experiments._fleets import caches, clusters, ragpulse
+from experiments._fleets import clusters, ragpulse
 from infer_jax.catalog.files import write_text
 
 app = _report.program(__doc__)
 FILE = Path(ragpulse.__file__).with_name("claims.csv")
 SOURCES: dict[str, Callable[[], Ours]] = {
     "ragpulse": ragpulse.figures,
-    "mooncake": caches.mooncake,
-    "lmcache": caches.lmcache,
+    "mooncake": clusters.mooncake,
+    "lmcache": clusters.lmcache,
     "splitwise": clusters.splitwise,
     "vidur": clusters.vidur,
     "servegen": ragpulse.provisioning,

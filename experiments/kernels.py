@@ -10,7 +10,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _check, _report
-from experiments._kernels import files, points, printed, sheets
+from experiments._kernels import points, printed, sheets
 
 app = _report.program(__doc__, no_args_is_help=True)
 TablesFolder = Annotated[
@@ -37,7 +37,7 @@ def check(
     defaults were taken is listed. An empty cell is a value the tool does not give. Without a file:
     all stored runs, or, where only the checkout is at hand, those it carries.
     """
-    file, tables, configs = files.stored(file, tables, configs)
+    file, tables, configs = points.stored(file, tables, configs)
     recipe, evaluation = points.recipe(tables, configs)
     headline = _check.check(file, recipe)
     if evaluation.refused:
@@ -54,8 +54,8 @@ def check(
 @_report.command(app)
 def tables(tables: TablesFolder = None, configs: ConfigsFolder = None) -> dict[str, Any]:
     """Print Table 2, the balance points, the bounds of all its kernels and the curves' errors."""
-    tables = files.measured(tables, "--tables")
-    cells = list(printed.table_2(tables, files.measured(configs, "--configs")))
+    tables = points.measured(tables, "--tables")
+    cells = list(printed.table_2(tables, points.measured(configs, "--configs")))
     balances, stored = list(printed.balances()), list(sheets.stored(tables))
     headline = _table_2(cells) | {"bounds": _bounds(cells), "balance": _balances(balances)}
     headline["agrees"] = headline["agrees"] and all(b.agrees for b in balances)

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from experiments._check import Answer, Recipe
 from experiments._columns import Input, Output, Value, count, flag, positive, quantity
 from experiments._kernels.columns import COLUMNS, KIND, KINDS, Lack, columns_of, lacks
+from experiments._report import GOLDEN, SHARED
 from infer_jax.catalog import published
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
 from infer_jax.catalog.published import kernels_constants, kernels_hardware, kernels_model
@@ -25,6 +26,41 @@ from infer_jax.compiling import quick
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels, Tables
 from infer_jax.specs import Architecture, Hardware
+
+
+class Files(NamedTuple):
+    """A CSV of runs, a folder of kernel tables in the authors' layout, one of NAME_config.json."""
+
+    points: Path
+    tables: Path
+    configs: Path
+
+
+DATA = SHARED / "data"
+ALL = Files(
+    SHARED / "golden" / "kernels_points.csv", DATA / "infersim_bench", DATA / "infersim_configs"
+)
+# the runs that the project carries: on devices without tables, of models with cited configs
+CITED = Files(GOLDEN / "kernels_points.csv", GOLDEN / "infersim", GOLDEN / "infersim")
+
+
+def stored(*given: Path | None) -> Files:
+    """What was given; the rest from all the authors' files where they lie, else from the cited."""
+    known = ALL if all(path.exists() for path in ALL) else CITED
+    return Files(*(one or other for one, other in zip(given, known, strict=True)))
+
+
+def measured(given: Path | None, option: str) -> Path:
+    """The folder of ``--tables`` or ``--configs``, else that beside the checkout.
+
+    Raises:
+        InputError: neither is there.
+    """
+    folder = given or getattr(ALL, option.removeprefix("--"))
+    if given is None and not folder.exists():
+        raise InputError("command line", option, "missing", "a folder of the authors' files")
+    return folder
+
 
 CHUNK = 16  # rows of a call: one program a structure
 CHOSEN = "from target_tgs and target_tpot"

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from experiments._columns import printed_rows
-from experiments._kernels import files, fits
+from experiments._kernels import fits, points
 from experiments._kernels.printed import curves_of
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.kernel_tables import load_kernel_tables
@@ -59,7 +59,7 @@ def fitted_system(name: str, folder: Path | None) -> dict[str, FittedFamily]:
     """
     with jax.enable_x64(True):
         if name in DEVICES:
-            folder = files.measured(folder, "--tables")
+            folder = points.measured(folder, "--tables")
             chip = load_system(DEVICES[name]).hardware.chip
             families = fits.tabulated(load_kernel_tables(folder, name), chip, folder)
         elif name in list_systems():

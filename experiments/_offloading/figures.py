@@ -15,7 +15,7 @@ from experiments._offloading.measured import TOKENS, opt_model, row_by_row
 from experiments._offloading.predicted import HARDWARE, TEXTS, stacked
 from experiments._report import OUT
 from infer_jax.estimators.offloading import Offload, Offloading
-from infer_jax.estimators.offloading.improved import Attained
+from infer_jax.estimators.offloading.coefficients import Attained
 from infer_jax.estimators.offloading.search import search
 from infer_jax.physics import collaborative
 from infer_jax.plots.frontier import plot_tradeoff

@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._columns import printed_rows
-from experiments._validation import decisions, estimates, kinds, peer, twins
+from experiments._validation import decisions, estimates, folds, kinds, peer
 from experiments._validation.split_scores import BAND, NOTES, mean_of_label
 from infer_jax.calibration import Score, statistics
 from infer_jax.calibration.pooled import answers, readers
@@ -169,7 +169,7 @@ def by_dataset(
     parts = {name: labels == name for name in dict.fromkeys(labels.tolist())}
     for name, own in list(parts.items()):
         known = [] if kinds_of is None else sorted(set(kinds_of[own].tolist()))
-        if len(known) > 1 or known == [twins.TWIN]:
+        if len(known) > 1 or known == [folds.TWIN]:
             parts |= {f"{name}, {kind}": own & (kinds_of == kind) for kind in known}
     for dataset, inside in parts.items():
         for metric in (name for name in METRICS if name in found):
@@ -249,7 +249,7 @@ def read(files: list[Path], once: bool = True) -> RowsRead:
     found, begin = RowsRead(), time.perf_counter()
     for name, reader in readers.items():
         one = reader()
-        again = twins.is_repeated(one.rows, found.rows if once else [])
+        again = folds.is_repeated(one.rows, found.rows if once else [])
         one.rows = [row for row, twice in zip(one.rows, again, strict=True) if not twice]
         one.skipped.update({"a run that another file has, too": int(again.sum())})
         found.add(one)
@@ -261,7 +261,7 @@ def read(files: list[Path], once: bool = True) -> RowsRead:
 def scored(rows: list[PooledRow], every: Mapping[str, Columns]) -> dict[str, Scores]:
     """The scores of every estimator, by its name; and the shipped fit's where a peer answers."""
     scores, fits = {}, readers.sources(kinds.MEASURED) if kinds.MEASURED.is_dir() else {}
-    known = twins.told_apart(rows, [row for read in fits.values() for row in read().rows])
+    known = folds.told_apart(rows, [row for read in fits.values() for row in read().rows])
     for name, found in every.items():
         banded = bands(rows, found) if name == SHIPPED else None
         scores[name] = by_dataset(rows, found, banded, known if name == SHIPPED else None)

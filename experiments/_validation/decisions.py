@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import _report
-from experiments._validation import estimates, twins
+from experiments._validation import estimates, folds
 from experiments._validation.split_scores import NOTES, Predicted, quantile
 from infer_jax.calibration.pooled.answers import Columns, answers
 from infer_jax.calibration.pooled.likelihood import METRICS, PACE, RATE, TTFT, PooledTimes
@@ -101,7 +101,7 @@ def regret(rows: Sequence[PooledRow], columns: Mapping[str, np.ndarray], among: 
     bound = columns.get("bound", columns["tpot"])
     tpot, load = measured["tpot"], np.asarray([float(r.workload.batch) for r in rows if r.workload])
     newest = np.argsort(np.argsort(np.asarray([row.date for row in rows]), kind="stable"))
-    runs = rows_by_label((r.publisher, r.date, r.lengths, twins.layout(r)) for r in rows)
+    runs = rows_by_label((r.publisher, r.date, r.lengths, folds.layout(r)) for r in rows)
     alike = {i: own for own in runs.values() for i in own}
     lost, broken = [], []
     for group in _questions(rows, among):

@@ -11,8 +11,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._columns import printed_rows
-from experiments._validation.folds import Fold
-from experiments._validation.twins import NEW, TWIN
+from experiments._validation.folds import NEW, TWIN, Fold
 from infer_jax.calibration import interval_score
 from infer_jax.calibration.pooled.likelihood import METRICS, PACE, TTFT, PooledTimes
 from infer_jax.catalog.files import write_text

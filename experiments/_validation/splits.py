@@ -24,12 +24,12 @@ from experiments._validation.folds import (
     Fold,
     applied,
     folds_of,
+    has_twin,
     split,
     split_by_file,
     without,
 )
 from experiments._validation.split_scores import SHARES, Predicted
-from experiments._validation.twins import has_twin
 from infer_jax.calibration.pooled import likelihood
 from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
 from infer_jax.calibration.pooled.publishers import UnseenErrors, without_publishers

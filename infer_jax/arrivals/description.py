@@ -10,9 +10,8 @@ import numpy as np
 from jax.scipy.special import ndtri
 
 from infer_jax.arrivals.traffic import LEVELS, Sessions, Traffic, surge_dispersion
-from infer_jax.catalog.servegen import Clients, Shares, read_clients
 from infer_jax.catalog.traces import Trace, read_trace
-from infer_jax.catalog.traffic_file import read_description
+from infer_jax.catalog.traffic_file import Clients, Shares, read_clients, read_description
 from infer_jax.errors import InputError
 
 HOUR = 3600.0

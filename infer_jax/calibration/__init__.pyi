@@ -21,12 +21,6 @@ from infer_jax.calibration.expected_value import (
     shadow_price as shadow_price,
 )
 from infer_jax.calibration.linearised import Linearised as Linearised
-from infer_jax.calibration.losses import (
-    CAUCHY as CAUCHY,
-    SOFT_L1 as SOFT_L1,
-    Loss as Loss,
-    robust as robust,
-)
 from infer_jax.calibration.problem import (
     FitProblem as FitProblem,
     Prior as Prior,
@@ -54,11 +48,15 @@ from infer_jax.calibration.statistics import (
     spearman as spearman,
 )
 from infer_jax.calibration.uncertainty import (
+    CAUCHY as CAUCHY,
+    SOFT_L1 as SOFT_L1,
     Fit as Fit,
     Identifiability as Identifiability,
     Identified as Identified,
+    Loss as Loss,
     correlation as correlation,
     covariance as covariance,
     identifiability as identifiability,
     interval as interval,
+    robust as robust,
 )

@@ -20,8 +20,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from infer_jax.calibration.bounds import Parameters, parameters
-from infer_jax.calibration.losses import SOFT_L1, Loss
-from infer_jax.calibration.uncertainty import Fit, check_clusters
+from infer_jax.calibration.uncertainty import SOFT_L1, Fit, Loss, check_clusters
 from infer_jax.compiling import of_rows
 from infer_jax.errors import InputError
 

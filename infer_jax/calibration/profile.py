@@ -1,13 +1,17 @@
-"""The profile of a calibrated server, over the profile that the fit started from."""
+"""The profile of a calibrated server, over that which the fit started from, and its caveats."""
 
+import dataclasses
 import datetime
 import json
 import math
 import os
 from pathlib import Path
 
-from infer_jax.calibration.runs import OUTPUTS, in_flight, load_of, measured
-from infer_jax.calibration.server import Calibrated
+import numpy as np
+
+from infer_jax.calibration.runs import OUTPUTS, drafting_runs, in_flight, load_of, measured, trends
+from infer_jax.calibration.server import OUTLIER_ERRORS, Calibrated
+from infer_jax.calibration.statistics import predictive_checks
 from infer_jax.catalog import Model, System, list_systems
 from infer_jax.catalog.measured_points import MeasuredPoint, entry as entry_of
 from infer_jax.catalog.measurements import Run
@@ -94,3 +98,89 @@ def _base(system: System, out: Path) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(printable(text), ensure_ascii=False)
+
+
+OUTLIERS = 5  # runs named that disagree most
+PATTERN_RUNS = 5  # fewest runs whose residuals are checked for patterns
+FAR = 2.0  # deviations of a prior that a coefficient seldom moves
+ARRIVALS = (
+    "Runs with arrivals: their TPOT is compared at the requests that were in flight, rate "
+    "x latency; their TTFT is left out, as waits of arrivals follow another law."
+)
+DRAFTING = (
+    "ITL is much longer than TPOT: several tokens came at once. If these are drafts, the factors "
+    "hold their acceptance, and are of no server without them."
+)
+MEDIANS = (
+    "TTFT of {} is a median, as {} no mean, and is fitted to predicted medians; of others a mean."
+)
+
+
+def caveats(server: Calibrated) -> list[str]:
+    """Sentences on coefficients that the runs do not determine, and on unexplained errors."""
+    fit, identified = server.fit, server.identified
+    moved = np.abs(fit.free - np.asarray(fit.parameters.free(server.start)))
+    moved = dict(zip(fit.parameters.names, moved * np.sqrt(fit.precision), strict=True))
+    far = {name: deviations for name, deviations in moved.items() if deviations > FAR}
+    unknown = [one.name for one in identified.parameters if one.verdict != "identified"]
+    own = tuple(f"{name}:" for name in unknown)
+    notes = [sentence for sentence in identified.sentences if not sentence.startswith(own)]
+    if silent := [name for name in unknown if name not in far]:
+        notes.append(
+            f"Of {', '.join(silent)} these runs say little: what was believed before stands."
+        )
+    notes += [
+        f"{name} is {deviations:.1f} deviations from what was believed before: this server differs "
+        "from others, or spends time on what the estimator does not have."
+        for name, deviations in far.items()
+    ]
+    if 0.0 < server.share < 1.0:
+        notes.append(
+            "Runs left out are predicted as well, within the error of the comparison, by "
+            f"coefficients that go {100.0 * server.share:g} % of the way to the best fit: no more "
+            "of it is believed."
+        )
+    if server.outliers and len(server.runs) > 1:
+        places = ", ".join(server.runs[i].place for i in server.outliers[:OUTLIERS])
+        notes.append(
+            f"Runs disagree: {len(server.outliers)} of {len(server.runs)} are {OUTLIER_ERRORS:g} "
+            f"usual errors or more from the fit to all of them, as runs of different builds are: "
+            f"{places}."
+        )
+    if server.requests is None and any(run.loop == "open" for run in server.runs):
+        notes.append(ARRIVALS)
+    if drafting_runs(server.runs):
+        notes.append(DRAFTING)
+    if by_median := sum(load.median > 0.0 for load in server.loads):
+        runs = ("a run", "it has") if by_median == 1 else (f"{by_median} runs", "they have")
+        notes.append(MEDIANS.format(*runs))
+    if server.times.left_out is None:
+        notes.append("One run cannot be left out: the errors are of the run that was fitted.")
+    return notes + ([] if server.requests is not None else _patterns(server))
+
+
+def _patterns(server: Calibrated) -> list[str]:
+    """Patterns in the residuals of TPOT alone and of TTFT alone that the fit does not explain.
+
+    Left out are times of fewer than ``PATTERN_RUNS`` runs, which show none. Fits to single requests
+    are not checked, as their errors are serially correlated.
+    """
+    notes: list[str] = []
+    weights = server.fit.weights.reshape(2, -1)
+    for k, name in enumerate(OUTPUTS):
+        fitted = np.flatnonzero(weights[k])
+        if len(fitted) < PATTERN_RUNS:
+            continue
+        rows = k * weights.shape[1] + fitted
+        fields = ("predicted", "measured", "weights", "jacobian", "scale")
+        arrays = {field: getattr(server.fit, field)[rows] for field in fields}
+        fit = dataclasses.replace(server.fit, **arrays, clusters=None)
+        along = trends([server.runs[i] for i in fitted])
+        notes += [
+            f"{name.upper()}: the residuals' {c.name} is {c.measured:.2g}; it would be {c.low:.2g} "
+            f"to {c.high:.2g} if the model were right and the errors ordinary."
+            for c in predictive_checks(fit, server.covered, float(server.spread[k]), along)
+            # errors smaller than typical ones need no note
+            if not c.passes and (c.measured > c.high or c.name.startswith("trend"))
+        ]
+    return notes

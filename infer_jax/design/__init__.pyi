@@ -1,8 +1,7 @@
-from infer_jax.design.change_steps import change_path as change_path
 from infer_jax.design.config_json import export as export
 from infer_jax.design.curvature import Curvature as Curvature, curvatures as curvatures
 from infer_jax.design.design import Design as Design, Search as Search, optimise as optimise
-from infer_jax.design.frontier import flips as flips, follow as follow
+from infer_jax.design.frontier import change_path as change_path, flips as flips, follow as follow
 from infer_jax.design.quality import LAWS as LAWS, law as law
 from infer_jax.design.quality_wrapper import QualityWrapper as QualityWrapper
 from infer_jax.design.sensitivity import (

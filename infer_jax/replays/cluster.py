@@ -15,11 +15,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from infer_jax.replays.decode_run import StepTime
+from infer_jax.replays.decode_run import Rows, StepTime
 from infer_jax.replays.log import RoutedLog, routed_log_of
 from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.routers import Beginnings, QueueLoad, Windows, chosen
-from infer_jax.replays.rows import Rows
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import ComposedPass, PassRun, Server, server_of
 from infer_jax.replays.state import Record, State, note, put

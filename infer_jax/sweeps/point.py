@@ -19,7 +19,7 @@ from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Estimate, Phase
-from infer_jax.estimators.jaxpr_split import independent, only
+from infer_jax.estimators.search import independent, only
 from infer_jax.sweeps.constraint import Predicate, holds
 from infer_jax.sweeps.paths import Point, by_path, declared, estimate_at, look, numbers, unit_of
 from infer_jax.sweeps.space import Group, Slot

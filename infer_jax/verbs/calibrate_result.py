@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.caveats import caveats
+from infer_jax.calibration.profile import caveats
 from infer_jax.calibration.runs import OUTPUTS
 from infer_jax.calibration.server import Calibrated
 from infer_jax.plots.parity import Parity, plot_parity

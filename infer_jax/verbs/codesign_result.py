@@ -9,10 +9,9 @@ import jax
 import numpy as np
 
 from infer_jax.design.ascent import TOLERANCE
-from infer_jax.design.change_steps import ChangePath
 from infer_jax.design.design import Design
 from infer_jax.design.expected import ExpectedDesign
-from infer_jax.design.frontier import Flip
+from infer_jax.design.frontier import ChangePath, Flip
 from infer_jax.design.problem import estimate_of
 from infer_jax.design.quality_wrapper import QualityEstimate
 from infer_jax.design.sensitivity import known_outputs

@@ -11,11 +11,10 @@ import numpy as np
 
 from infer_jax.catalog.files import write_text
 from infer_jax.design.ascent import AscentProgress
-from infer_jax.design.change_steps import ChangePath, change_path
 from infer_jax.design.config_json import export, template
 from infer_jax.design.design import Design, Search
 from infer_jax.design.expected import expected_design
-from infer_jax.design.frontier import Flip, flips, follow
+from infer_jax.design.frontier import ChangePath, Flip, change_path, flips, follow
 from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.errors import InputError

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import SupportsFloat
 
-from infer_jax.design.change_steps import ChangePath
 from infer_jax.design.design import Design
 from infer_jax.design.expected import CLEAR, ExpectedDesign, Information
-from infer_jax.design.frontier import Flip
+from infer_jax.design.frontier import ChangePath, Flip
 from infer_jax.plots.style import name_of
 from infer_jax.results import Column, Rows, Section, table
 from infer_jax.results.numbers import digits, is_truth

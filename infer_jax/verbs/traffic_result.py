@@ -13,9 +13,8 @@ import numpy as np
 from infer_jax.arrivals import LEVELS, Likeness, Traffic, compare_traces, draw
 from infer_jax.arrivals.description import describe, rate_errors, read_traffic, traffic_of_clients
 from infer_jax.catalog.files import write_text
-from infer_jax.catalog.servegen import Clients, read_clients
 from infer_jax.catalog.traces import Trace, read_trace
-from infer_jax.catalog.traffic_file import write_description
+from infer_jax.catalog.traffic_file import Clients, read_clients, write_description
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.plots.traffic import plot_traffic

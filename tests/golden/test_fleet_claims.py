@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments._columns import printed_rows
-from experiments._fleets import caches, ragpulse
+from experiments._fleets import clusters, ragpulse
 from experiments._report import GOLDEN
 from experiments.fleet_claims import FILE, claims
 
@@ -73,9 +73,9 @@ def test_hits_of_blocks_are_those_of_a_simulated_cache():
     hot, wait, capacity = 0.3, 200.0, 10_000
     random, blocks = (
         np.random.default_rng(0),
-        caches.REQUESTS * (caches.TOKENS / caches.BLOCK + 0.5),
+        clusters.REQUESTS * (clusters.TOKENS / clusters.BLOCK + 0.5),
     )
-    again = (caches.ALL - hot) / (1.0 - hot)
+    again = (clusters.ALL - hot) / (1.0 - hot)
     # blocks that are new come so often that with those that come again there are as many as asked
     begins = np.cumsum(random.exponential(1.0 / ((1.0 - hot) * (1.0 - again) * blocks), 150_000))
     uses = [(t, i) for i, t in enumerate(begins)]
@@ -91,7 +91,7 @@ def test_hits_of_blocks_are_those_of_a_simulated_cache():
         if len(kept) > capacity:
             kept.popitem(last=False)
     simulated = hot + (1.0 - hot) * found / counted
-    assert caches.block_hits(capacity, hot, wait) == pytest.approx(simulated, abs=0.01)
+    assert clusters.block_hits(capacity, hot, wait) == pytest.approx(simulated, abs=0.01)
 
 
 # what others make of it otherwise, each with its reason in the file of claims

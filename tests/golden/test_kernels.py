@@ -9,9 +9,9 @@ checkout, where there is one.
 import pytest
 
 from experiments import _check
-from experiments._kernels import files, points, printed, sheets
+from experiments._kernels import points, printed, sheets
 
-BENCH = files.ALL.tables
+BENCH = points.ALL.tables
 
 
 def bench():
@@ -30,21 +30,21 @@ def agrees(file, tables, configs):
 
 
 def test_runs_without_look_ups(x64):
-    evaluation = agrees(*files.CITED)
+    evaluation = agrees(*points.CITED)
     assert not evaluation.refused
     assert len(evaluation.defaults) > 5
 
 
 def test_runs_of_the_authors_tool(x64):
     bench()
-    evaluation = agrees(*files.ALL)
+    evaluation = agrees(*points.ALL)
     assert evaluation.refused
     assert evaluation.defaults
 
 
 def test_table_2(x64):
     """The tool's throughputs to the digit, and curves within a tenth of them."""
-    for cell in printed.table_2(bench(), files.ALL.configs):
+    for cell in printed.table_2(bench(), points.ALL.configs):
         assert round(cell.tables) == int(cell.row["tool"]), cell.row
         assert abs(cell.curves / cell.tables - 1) < 0.10, cell.row
 

@@ -13,7 +13,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from infer_jax.calibration.linearised import Linearised
-from infer_jax.calibration.losses import CAUCHY
 from infer_jax.calibration.pooled.answers import (
     LAWS,
     OWN_HEADS,
@@ -25,7 +24,7 @@ from infer_jax.calibration.pooled.answers import (
 )
 from infer_jax.calibration.pooled.rows import PooledRow
 from infer_jax.calibration.problem import Prior, at
-from infer_jax.calibration.uncertainty import Fit
+from infer_jax.calibration.uncertainty import CAUCHY, Fit
 from infer_jax.catalog.published import operator_priors, serving_coefficients
 from infer_jax.estimators.serving import ENGINES, Serving
 

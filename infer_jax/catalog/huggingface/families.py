@@ -18,11 +18,14 @@ from infer_jax.catalog.huggingface.attention import (
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.huggingface.irregular import (
     falcon,
+    gated_delta,
     gemma4,
     gpt2,
+    kimi_delta,
     nemotron_h,
     nemotron_nas,
     opt,
+    selective,
 )
 from infer_jax.catalog.huggingface.layers import (
     BOTH,
@@ -40,7 +43,6 @@ from infer_jax.catalog.huggingface.layers import (
     periodic,
     windows,
 )
-from infer_jax.catalog.huggingface.recurrent import gated_delta, kimi_delta, selective
 from infer_jax.specs import UNBOUNDED
 
 LINEAR, CHUNKED = "linear_attention", "chunked_attention"

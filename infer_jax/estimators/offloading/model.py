@@ -14,13 +14,15 @@ from jax import Array
 
 from infer_jax.estimators.estimate import Estimate, Limit, Phase
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.offloading import improved, published
+from infer_jax.estimators.offloading import published
 from infer_jax.estimators.offloading.coefficients import (
+    HIDDEN,
     IMPROVED,
     LINKS,
     PAPER,
     RELEASED,
     WORK,
+    Attained,
     Coefficients,
 )
 from infer_jax.estimators.offloading.job import Job, Peaks, Terms, job, largest, mean_layer
@@ -100,8 +102,8 @@ class Offloading(Coefficients, Estimator):
     def improved(cls, solve: bool = True) -> "Offloading":
         """Rooflines of GPU and CPU memory, compression, GPU attention, partial overlap."""
         return cls.of(
-            rates=improved.Attained.of(),
-            hidden=improved.HIDDEN,
+            rates=Attained.of(),
+            hidden=HIDDEN,
             laws=IMPROVED,
             solve=solve,
             hidden_on_disk=False,  # no runtime does it

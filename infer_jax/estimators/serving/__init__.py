@@ -2,27 +2,29 @@
 
 The way of a TTFT: ``model`` chooses coefficients, chip and engine (``context``) and asks the law of
 the load, ``closed_loop`` or ``open_loop``; that asks ``passes`` what decode steps and prompts take,
-which are sums of ``pass_terms`` and ``launches``; ``waits`` come before the first pass; and
-``server_estimate`` makes throughput, price, power and limits of the times. ``one_pass`` is a pass
-alone, ``price`` one as a replayed scheduler composes it.
+which are sums of ``pass_terms`` and of launches; waits come before the first pass; and
+``server_estimate`` makes throughput, price, power and limits of the times. ``price`` is
+one pass as a replayed scheduler composes it.
 """
 
+from infer_jax.estimators.serving.context import (
+    Shape as Shape,
+    shape as shape,
+    with_formats as with_formats,
+)
 from infer_jax.estimators.serving.engines import (
     ENGINES as ENGINES,
     GENERATIONS as GENERATIONS,
     Engine as Engine,
     Generation as Generation,
 )
-from infer_jax.estimators.serving.lowered import (
-    Shape as Shape,
-    shape as shape,
-    with_formats as with_formats,
-)
 from infer_jax.estimators.serving.model import Serving as Serving
-from infer_jax.estimators.serving.one_pass import Pass as Pass
 from infer_jax.estimators.serving.plan import (
     Deployment as Deployment,
     ServingWorkload as ServingWorkload,
     WideExperts as WideExperts,
 )
-from infer_jax.estimators.serving.server_estimate import ServerEstimate as ServerEstimate
+from infer_jax.estimators.serving.server_estimate import (
+    Pass as Pass,
+    ServerEstimate as ServerEstimate,
+)

@@ -18,14 +18,18 @@ from infer_jax.estimators.search import chosen
 from infer_jax.estimators.serving import memory
 from infer_jax.estimators.serving.closed_loop import closed_loop
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, Laws
-from infer_jax.estimators.serving.context import Context, select
+from infer_jax.estimators.serving.context import Context, Shape, select, shape
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
-from infer_jax.estimators.serving.lowered import Shape, shape
-from infer_jax.estimators.serving.one_pass import Pass, one_pass, one_token
 from infer_jax.estimators.serving.open_loop import open_loop
 from infer_jax.estimators.serving.plan import Deployment, deployment, requests
 from infer_jax.estimators.serving.server_coefficients import ladder, spreads
-from infer_jax.estimators.serving.server_estimate import RequestTokens, ServerEstimate
+from infer_jax.estimators.serving.server_estimate import (
+    Pass,
+    RequestTokens,
+    ServerEstimate,
+    one_pass,
+    one_token,
+)
 from infer_jax.footprint import Overheads
 from infer_jax.physics.chance import TENTH
 from infer_jax.physics.decoder import total

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from infer_jax.catalog.published import serving_coefficients
-from infer_jax.estimators.serving.lowered import Shape
+from infer_jax.estimators.serving.context import Shape
 from infer_jax.specs import Plan
 
 # typical log error of a run once its server's offset is known, of TPOT and TTFT. Source: 5.4 and

@@ -11,7 +11,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.arrivals import LEVELS, draw, read_traffic
-from infer_jax.catalog.servegen import read_clients
+from infer_jax.catalog.traffic_file import read_clients
 from infer_jax.errors import InputError
 
 FIRST = "0,2,3,Weibull,0.4,0.4\n600,0,0,,0,0\n1200,1,2,Gamma,0.25,4.0\n1800,1,2,Gamma,0.25,4.0\n"

@@ -12,7 +12,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.compiling import jax_internals, once, programs, quick, store
-from infer_jax.compiling.structure import UndescribableError, described, name_of, rebuilt
+from infer_jax.compiling.programs import UndescribableError, described, name_of, rebuilt
 from infer_jax.estimators import VARIANTS
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.footprint import EngineSettings, memory

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from infer_jax.design import Search
-from infer_jax.design.change_steps import change_path
-from infer_jax.design.frontier import flips, follow
+from infer_jax.design.frontier import change_path, flips, follow
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Best, Space
 from tests.unit.design.bowls import Bowl, Toll, hardware
