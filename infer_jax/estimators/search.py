@@ -14,7 +14,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.core import eval_jaxpr
+from jax.core import eval_jaxpr  # pyright: ignore[reportUnknownVariableType]
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.interpreters import partial_eval
 
