@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from infer_jax.catalog import Model, System
     from infer_jax.doctor import Verdicts
 
-Name = Annotated[
-    str | None, Option("One of them, with all that is known of it.", "[NAME]", by_place=True)
-]
+Name = Annotated[str | None, Option("One of them, with all known of it.", "[NAME]", by_place=True)]
 MODELS = (
     Column("model", "", "name"),
     Column("type", "", "type"),

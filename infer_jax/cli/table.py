@@ -11,16 +11,16 @@ class Verb(NamedTuple):
 
     Args:
         example: its words.
-        module: of ``infer_jax.cli``, where it is no verb of the library.
         picture: help of ``--out``, where the command, and not its verb, draws the answer.
         drawn: the file of the picture where none is named, in which case ``--no-picture`` is
             an option.
+        module: of ``infer_jax.cli``, where it is no verb of the library.
     """
 
     example: str
-    module: str = ""
     picture: str = ""
     drawn: str = ""
+    module: str = ""
 
 
 PLACE = "Where the picture goes: .png, .svg, .pdf or .html."
@@ -29,32 +29,19 @@ PICTURE = "A picture of the answer, too: .png, .svg, .pdf or .html."
 
 VERBS = {
     "frontier": Verb(
-        "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096",
-        picture=PLACE,
-        drawn="frontier.png",
+        "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096", PLACE, "frontier.png"
     ),
-    "estimate": Verb(
-        "estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32", picture=PICTURE
-    ),
-    "memory": Verb(
-        "memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192", picture=PICTURE
-    ),
-    "layout": Verb(
-        "layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512", picture=PICTURE
-    ),
+    "estimate": Verb("estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32", PICTURE),
+    "memory": Verb("memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192", PICTURE),
+    "layout": Verb("layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512", PICTURE),
     "kernels": Verb(
-        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 2048", picture=PICTURE
+        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 2048", PICTURE
     ),
     "measure": Verb("measure --out my_chip.toml"),
-    "offload": Verb(
-        "offload opt-175b --hardware t4_host --isl 512 --osl 32",
-        picture=PLACE,
-        drawn="offload.png",
-    ),
+    "offload": Verb("offload opt-175b --hardware t4_host --isl 512 --osl 32", PLACE, "offload.png"),
     "plan": Verb(
         "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
-        picture="A picture of the plans: .png, .svg, .pdf or .html; or the folder that starts the "
-        "first.",
+        picture="A picture: .png, .svg, .pdf or .html; or the folder that starts the first plan.",
     ),
     "deploy": Verb("deploy PLAN.json --out my_service"),
     "replay": Verb("replay llama-3.1-8b --hardware h100_sxm --tp 1 --request-rate 8 --prompts 400"),
@@ -78,14 +65,14 @@ VERBS = {
     "compare": Verb(
         "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving "
         "--estimator economics.planned",
-        picture=PICTURE,
+        PICTURE,
     ),
     "sensitivity": Verb(
         "sensitivity llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",
         picture="A tornado picture: .png, .svg, .pdf or .html.",
     ),
     "codesign": Verb("codesign SPEC.toml --out design"),
-    "chip": Verb("chip h100_sxm", picture=PICTURE),
+    "chip": Verb("chip h100_sxm", PICTURE),
     "sweep": Verb("sweep SPACE.toml --out result.parquet"),
 }
 

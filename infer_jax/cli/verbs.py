@@ -128,9 +128,7 @@ app = typer.Typer(
 def infer_jax_verbs(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
-        ),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """What LLM inference takes: time, memory and money, from a differentiable model."""

@@ -98,9 +98,8 @@ def time_panels(
             ends = overlapping(bars, {k: 1e3 * float(phase.time) for k, phase in phases.items()})
             most = [1e3 * x for name, x in limits.items() if name == output.name]
             lines = {f"limit, {digits(x, 4)} ms": x for x in most}
-            panels.append(
-                Panel(output.title, "ms", bars, marks.get(output.name, NONE), ends, lines)
-            )
+            measured = marks.get(output.name, NONE)
+            panels.append(Panel(output.title, "ms", bars, measured, ends, lines))
     return panels
 
 

@@ -9,11 +9,7 @@ from typing import Any, NamedTuple
 
 from infer_jax.catalog.measured_points import latency
 
-BAND = (
-    "80 % of measured servers: one that takes longer for a token is dearer by as much, for it has "
-    "the same requests in flight"
-)
-
+BAND = "80 % of measured servers: one that takes longer for a token is dearer by as much"
 COPIES = " 2 x TP4 is two instances of four GPUs each."
 
 

@@ -88,10 +88,6 @@ DIAMOND: Options = {
 
 NAMES = {
     "arch.width": "hidden size",
-    "arch.activations.bytes": "bytes of an activation",
-    "arch.cache.bytes": "bytes of a KV cache element",
-    "arch.embedding.bytes": "bytes of an embedding weight",
-    "arch.head.bytes": "bytes of an output head weight",
     "active": "cores of a die",
     "limit": "power",
     "count": "layers",
@@ -104,15 +100,12 @@ NAMES = {
     "attention.query_rank": "rank of queries",
     "attention.rope_width": "head size with rotary positions",
     "attention.nope_width": "head size without positions",
-    "attention.weights.bytes": "bytes of an attention weight",
     "feedforward.width": "feedforward size",
     "feedforward.inward": "feedforward matrices inward",
-    "feedforward.weights.bytes": "bytes of a feedforward weight",
     "feedforward.experts": "experts",
     "feedforward.active": "active experts",
     "feedforward.shared.width": "size of shared experts",
     "feedforward.shared.inward": "shared experts' matrices inward",
-    "feedforward.shared.weights.bytes": "bytes of a shared expert's weight",
     "chip.flops_16": "16-bit FLOP/s",
     "chip.flops_8": "8-bit FLOP/s",
     "chip.flops_4": "4-bit FLOP/s",
@@ -385,8 +378,8 @@ def name_of(path: str) -> str:
     ('KV heads', 'memory bandwidth')
     >>> name_of("plan.decode.tp"), name_of("plan.prefill_copies")
     ('tensor parallel, TP, decode pool', 'instances, prefill pool')
-    >>> name_of("arch.blocks.1.count")
-    'layers, block 2'
+    >>> name_of("arch.blocks.1.count"), name_of("arch.blocks.*.attention.weights.bytes")
+    ('layers, block 2', 'bytes of attention weights')
     """
     block = re.match(r"arch\.blocks\.(\d+)\.", path)
     if block is not None:  # one of them, as a design has it
@@ -397,4 +390,6 @@ def name_of(path: str) -> str:
         return f"{name_of(f'plan.{pool[2]}')}, {pool[1]} pool"
     short = path.removeprefix("arch.blocks.*.").removeprefix("hardware.")
     spelt = short.removeprefix("arch.").replace(".", " ").replace("_", " ").replace("* ", "")
+    if spelt.endswith(" bytes"):
+        spelt = f"bytes of {spelt.removesuffix(' bytes')}"
     return NAMES.get(short, spelt)

@@ -24,6 +24,20 @@ def _as_written(name: str) -> str:
     return option(bare) if bare != name or (name.islower() and name.isidentifier()) else name
 
 
+def forbid(allowed: str, **options: object) -> None:
+    """Raise InputError for the first of these options that is given; ``allowed``: in its place."""
+    for name, value in options.items():
+        if value is not None:
+            raise refuse(name, value, allowed)
+
+
+def exclude(**options: object) -> None:
+    """Raise InputError where more than one of these options is given."""
+    names = [name for name, value in options.items() if value is not None]
+    if len(names) > 1:
+        raise refuse(names[-1], options[names[-1]], f"one of {', '.join(map(option, options))}")
+
+
 def check_name(name: str, value: str | None, names: Iterable[str]) -> None:
     """Raise InputError unless ``value`` is None or one of ``names``."""
     names = tuple(names)

@@ -64,9 +64,7 @@ def _print_table(table: Table, console: "Console") -> None:
             overflow="fold",
         )
     for i, row in enumerate(rows):
-        printed.add_row(
-            *(Text(printable(cell)) for cell in row), style="bold" if i == mark else None
-        )
+        printed.add_row(*(Text(printable(x)) for x in row), style="bold" if i == mark else None)
     console.print(printed)
     if dropped:
         console.print(printable(f"Too narrow for: {', '.join(dropped)}."), markup=False)

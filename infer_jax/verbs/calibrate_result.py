@@ -11,7 +11,7 @@ import numpy as np
 from infer_jax.calibration.profile import caveats
 from infer_jax.calibration.runs import OUTPUTS
 from infer_jax.calibration.server import Calibrated
-from infer_jax.plots.parity import Parity, plot_parity
+from infer_jax.plots.points import Parity, plot_parity
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, option
@@ -35,10 +35,7 @@ TITLES = {
     "after": "calibrated",
     "held_out": "calibrated, run left out",
 }
-REPLAYED = (
-    "Requests were replayed one by one by the engine's scheduler; those of one run are not "
-    "independent, so that intervals are of batches of successive ones."
-)
+REPLAYED = "Requests were replayed one by one; intervals are of batches of successive ones."
 
 
 def _digits(value: float, text: str = "") -> str:
@@ -86,9 +83,7 @@ WORST_PREDICTED = (
         for k, name in enumerate(OUTPUTS)
         for column in (
             Column(name.upper(), "ms", f"{name}_measured_ms", _digits),
-            Column(
-                "off", "%", lambda row, k=k: row["error_percent"][k], lambda x: _digits(x, "+.1f")
-            ),
+            Column("off", "%", lambda r, k=k: r["error_percent"][k], lambda x: _digits(x, "+.1f")),
         )
     ),
 )
@@ -248,10 +243,7 @@ class CalibrateResult(FigureResult):
         both = {n: (x.median, y.median) for n, y in after.items() if y and (x := before[n])}
         if both and all(old <= new for old, new in both.values()):
             words = [f"{n.upper()} {y:.1f} % (before: {x:.1f} %)" for n, (x, y) in both.items()]
-            yield (
-                "This fit is no better than what it started from: runs left out are off by "
-                f"{' and '.join(words)}."
-            )
+            yield f"This fit is no better than what it started from: {' and '.join(words)}."
 
     @property
     def fitted_in_words(self) -> str:

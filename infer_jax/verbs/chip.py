@@ -1,15 +1,13 @@
 """``ij.chip``: area, power, bill and data sheet of a chip from what it is made of."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.results.problems import refuse
 from infer_jax.results.wording import by_command
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.chip_result import ChipResult
 
 
 @verb
@@ -17,7 +15,7 @@ def chip(
     silicon: Annotated[opt.Place, Option.of("NAME|FILE", by_place=True)],
     *,
     seed: Annotated[int, Option.of("N", opt.SEED)] = 0,
-) -> "ChipResult":
+) -> "verbs.ChipResult":
     """What is a chip of this silicon: die area, power, bill of materials and data sheet?
 
     Beside what is published of a chip that exists. 80 % of draws of the laws' coefficients lie
@@ -39,7 +37,6 @@ def chip(
     from infer_jax.errors import InputError
     from infer_jax.silicon.chips import load_silicon
     from infer_jax.silicon.figures import chip_figures
-    from infer_jax.verbs.chip_result import ChipResult
 
     try:
         system = load_silicon(silicon)
@@ -47,4 +44,4 @@ def chip(
         if error.where != "silicon" or error.field != "accelerator":
             raise
         raise refuse("NAME" if by_command() else "silicon", error.value, error.allowed) from None
-    return ChipResult(system, *chip_figures(system, seed))
+    return verbs.ChipResult(system, *chip_figures(system, seed))

@@ -13,9 +13,7 @@ from infer_jax.silicon.figures import FIGURES, published_of
 COLUMNS = (
     Column("", "", "title"),
     Column("by law", "", "value"),
-    Column(
-        "80 %", "", lambda row: f"{row['low']:.4g} to {row['high']:.4g}" if row["low"] else None
-    ),
+    Column("80 %", "", lambda x: f"{x['low']:.4g} to {x['high']:.4g}" if x["low"] else None),
     Column("published", "", "published"),
     Column("within", "", "within"),
     Column("", "", "unit"),
@@ -120,14 +118,9 @@ class ChipResult(FigureResult):
         """What the figures are of."""
         return [
             *(() if self.system.areas else self.system.filled[1:]),
-            "Power: 16-bit products, memory and links at full rates; board power is all of it but "
-            "power at rest, of the products that draw the most. Sustained FLOP/s are those within "
-            "the limit of the chip.",
-            "Between the ends are 80 % of draws of the coefficients, each with the spread of its "
-            "sources, and of what the laws leave out: of dies, board power and bills, by the chips "
-            "that are published. By law: without it.",
-            "Rent at cost: parts paid off over the years of its owner, and electricity; without "
-            "its maker's margin, server and network unless a description has them.",
+            "Power: products, memory and links at full rates; sustained FLOP/s are within it.",
+            "Between the ends are 80 % of draws of coefficients and of what the laws leave out.",
+            "Rent at cost: parts and electricity, without margin, server and network by default.",
         ]
 
     def _figure(self) -> Figure:

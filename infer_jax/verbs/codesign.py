@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Union
 
+from infer_jax import verbs
 from infer_jax.results import option
-from infer_jax.results.problems import refuse
+from infer_jax.results.problems import forbid, refuse
 from infer_jax.results.wording import by_command
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import Option, seconds_of
+from infer_jax.verbs.option import Option, seconds_of, without_none
 
 if TYPE_CHECKING:
     from infer_jax.design.toml import DesignSpec
-    from infer_jax.verbs.codesign_result import CodesignResult
 
 # a file, its tables, or what is read of it
 SpecLike = Union[opt.Place, "DesignSpec", Mapping[str, object]]
@@ -34,7 +34,7 @@ def codesign(
     target_throughput: Annotated[float | None, Option.of("TOK/S", opt.RATE)] = None,
     out: Annotated[opt.Places | None, Option.of("FOLDER|FILE", many=True)] = None,
     seed: Annotated[int | None, Option.of("N", opt.SEED)] = None,
-) -> "CodesignResult":
+) -> "verbs.CodesignResult":
     """Which shape, split and batch would be better: least cost at a speed, within limits?
 
     ``spec`` is a SPEC.toml, its tables as dictionaries, or what ``design.load_spec`` reads of it.
@@ -68,7 +68,6 @@ def codesign(
     from infer_jax.design.names import default_tables
     from infer_jax.design.toml import spec_of
     from infer_jax.verbs import pictures
-    from infer_jax.verbs.codesign_result import CodesignResult
     from infer_jax.verbs.codesign_search import design_results, read_spec, write_design
 
     model = "model" if by_command() else "config"
@@ -76,17 +75,14 @@ def codesign(
     options = {model: config, "hardware": hardware, "estimator": estimator}
     options |= {"ttft": ttft, "tpot": tpot, "target_throughput": target_throughput}
     if spec is not None:
-        for name, value in options.items():
-            if value is not None:
-                raise refuse(name, value, "none with a SPEC.toml, which has its own")
+        forbid("none with a SPEC.toml, which has its own", **options)
         design_spec = read_spec(spec)
     elif config is None or hardware is None:
         needed = f"a file, or {option(model)} and {option('hardware')}"
         raise refuse("SPEC.toml", "missing", needed)
     else:
-        limits = {"ttft": seconds_of(ttft), "tpot": seconds_of(tpot)}
-        limits |= {"throughput": target_throughput}
-        limits = {name: x for name, x in limits.items() if x is not None}
+        times = {"ttft": seconds_of(ttft), "tpot": seconds_of(tpot)}
+        limits = without_none(**times, throughput=target_throughput)
         if not limits:
             ways = f"{option('ttft')}, {option('tpot')} or {option('target_throughput')}"
             raise refuse("tpot", "missing", f"a limit: {ways}")
@@ -97,7 +93,7 @@ def codesign(
     if folder is not None:
         ends = [""] if len(designs) == 1 else map(str, range(1, len(designs) + 1))
         designs = tuple(map(write_design, (Path(folder) / end for end in ends), designs))
-    found = CodesignResult(designs, flips)
+    found = verbs.CodesignResult(designs, flips)
     for picture in drawn:
         found.draw(picture)
     return found

@@ -63,10 +63,7 @@ CONSTRAINTS = {  # in words: of what, what of the SI unit is printed, and in whi
     "aspect": ("hidden size over layers", 1.0, ""),
 }
 BOUND = "Bold: on a bound of the search; a wider one may change it further."
-CAPTION = (
-    "Search: the objective of every restart by step, of numbers that are not whole yet; the "
-    "design is rounded and priced exactly. The quality of answers is not predicted."
-)
+CAPTION = "The design is rounded and priced exactly. The quality of answers is not predicted."
 TERMS = tuple(output.name for output in outputs(QualityEstimate))
 ANSWERS = ("ttft", "tpot", "cost", "throughput")  # of the second estimator
 
@@ -300,12 +297,11 @@ class CodesignResult(FigureResult):
         unit = known.printed_unit if known else unit_of(name, designs[0].point, designs[0].estimate)
         unit = "" if unit == "1" else f", {unit}"
         spec = first.spec
-        facts = [spec.system, _constraints(spec), f"estimator {spec.names[0]}"]
         return plot_points(
             series,
             labels=(f"limit of {title}{unit}", _objective(first.design)),
             title=f"{spec.model} redesigned for limits of {title}",
-            caption=facts_caption(facts),
+            caption=facts_caption([spec.system, _constraints(spec), f"estimator {spec.names[0]}"]),
         )
 
 

@@ -99,9 +99,7 @@ def write_design(folder: Path, one: DesignResult) -> DesignResult:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            str(folder), option("out"), error.strerror, "a folder to write to"
-        ) from None
+        raise InputError(str(folder), option("out"), error.strerror, "one to write to") from None
     design = {k: v for k, v in one.fields().items() if k != "config"}
     for name, table in (("design.json", design), ("config.json", one.config)):
         if table is not None:

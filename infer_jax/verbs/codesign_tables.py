@@ -38,10 +38,8 @@ def path_sections(path: ChangePath, by: str) -> Iterator[Section]:
         return
     columns = PATH if any(step.others for step in path.steps) else PATH[:-1]
     yield from ("", table(path.steps, columns), "")
-    yield (
-        f"Each is moved as far as the limits allow. Together {by} is better by a factor of "
-        f"{path.total:.3f}: {path.interaction:.3f} times the product of each alone."
-    )
+    factors = f"{path.total:.3f}: {path.interaction:.3f} times the product of each alone"
+    yield f"Together {by} is better by a factor of {factors}."
 
 
 def frontier_sections(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from infer_jax import verbs
 from infer_jax.results import option
-from infer_jax.results.problems import refuse
+from infer_jax.results.problems import exclude, forbid, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either
@@ -74,9 +74,7 @@ def compare(
 
     systems, _ = inputs.systems_of(hardware, None)
     rents = inputs.rents_of(price, systems)
-    sides = [
-        inputs.setup(config, one, quant, kv_dtype, rents.get(one.name), set) for one in systems
-    ]
+    sides = [inputs.setup(config, x, quant, kv_dtype, rents.get(x.name), set) for x in systems]
     names = [estimator] if isinstance(estimator, str) else [*(estimator or ())]
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     flags = enable_expert_parallel, enable_dp_attention
@@ -93,10 +91,7 @@ def compare(
                 copies = f"; copies are of {option('layout', words)}" * (name == "dp")
                 raise refuse(name, value, f"only with {option('measured')}{copies}")
         loads = {"batch": batch, "concurrency": concurrency, "request_rate": request_rate}
-        known = {name: value for name, value in loads.items() if value is not None}
-        if len(known) > 1:
-            name, value = [*known.items()][-1]
-            raise refuse(name, value, f"one of {', '.join(map(option, loads))}")
+        exclude(**loads)
         several = len(sides) > 1 or len(splits) > 1
         names = estimator_names(names, total_gpus, several=several)
         work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
@@ -104,16 +99,14 @@ def compare(
         answer = compare_estimators(
             sides, names, splits, work, concurrency, total_gpus, request_rate
         )
-        return replace(answer, assumed=not known)
+        return replace(answer, assumed=not any(loads.values()))
     with_runs = option("measured")
     if len(splits) > 1:
         raise refuse("layout", str(splits[1]), f"one with {with_runs}: that of the runs")
     if len(sides) > 1:
         others = ", ".join(one.system.name for one in sides)
         raise refuse("hardware", others, f"one system with {with_runs}: the one that was measured")
-    for name, value in (("batch", batch), ("total_gpus", total_gpus)):
-        if value is not None:
-            raise refuse(name, "given", f"none with {with_runs}: runs say what was run")
+    forbid(f"none with {with_runs}: runs say what was run", batch=batch, total_gpus=total_gpus)
     if len(names) > 1:
         raise refuse("estimator", names[1], f"one of them with {with_runs}")
     places = [measured] if isinstance(measured, str | os.PathLike) else measured

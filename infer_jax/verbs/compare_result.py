@@ -36,14 +36,8 @@ ERRORS = (
 )
 ABSENT, RATIO = "-", "second over first"
 SAME = 1e-3  # share of a time that is left without a word, or by which two differ so
-ARRIVING = (
-    "Requests that arrive by themselves are priced as if as many were kept in flight "
-    "as were on average; their time to first token waits by another law."
-)
-OVERLAP = (
-    "Terms of one name need not be the same work in two estimators; where memory and "
-    "compute overlap, terms add up to more than the time."
-)
+ARRIVING = "Requests that arrive by themselves are priced as if so many were kept in flight."
+OVERLAP = "Terms of one name need not be the same work; where they overlap, they exceed the time."
 
 
 class Prediction(NamedTuple):
@@ -310,11 +304,8 @@ def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
     both = [[float(getattr(x, name)) for name in PASSES] for x in (estimate, going)]
     if any(abs(a / b - 1.0) >= SAME for a, b in zip(*both, strict=True)):
         times = [f"{n.upper()} {digits(1e3 * x)} ms" for n, x in zip(PASSES, both[1], strict=True)]
-        yield (
-            f"A server that runs on, as `estimate` has it: means {', '.join(times)}. Predicted of "
-            f"the run: its first {run.concurrency:g} requests come all at once, lengths vary as "
-            "its own do."
-        )
+        start = f"its first {run.concurrency:g} requests come all at once"
+        yield f"A server that runs on has means {', '.join(times)}; of the run {start}."
 
 
 def _answers(estimate: Estimate, setup: inputs.Setup) -> dict[str, Array | float | None]:

@@ -49,8 +49,7 @@ def drafting(model: Model, wanted: DraftOptions) -> Drafting | None:
     own, acceptance = float(model.architecture.draft_layers), str(wanted.acceptance)
     if small is None and not own and not heads:
         allowed = (
-            f"{option('draft')} MODEL, or {option('heads')} where such heads were trained for it "
-            "(EAGLE, MTP); its config.json has none (num_nextn_predict_layers)"
+            f"{option('draft')} MODEL, or {option('heads')}: it has no num_nextn_predict_layers"
         )
         raise refuse("acceptance", acceptance, allowed)
     curve, source = _acceptance(model, acceptance, flat=small is not None)
@@ -59,10 +58,7 @@ def drafting(model: Model, wanted: DraftOptions) -> Drafting | None:
     elif own:
         notes = [f"Drafts are of the model's own heads: {own:g} in its config.json, used again."]
     else:
-        notes = [
-            "Drafts are of heads of one layer that the model itself does not bring "
-            f"({option('heads')})."
-        ]
+        notes = [f"Drafts are of heads of one layer beside the model ({option('heads')})."]
     return Drafting(None if small is None else small.architecture, curve, [*notes, source])
 
 
@@ -77,14 +73,8 @@ def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[np.ndarray | fl
     if not 0.0 <= first <= 1.0:
         raise refuse("acceptance", text, "a probability from 0 to 1, or a file of curves")
     if flat:
-        source = (
-            f"{first:g} of drafts accepted at every position; a file of curves says it of each."
-        )
-        return first, source
-    source = (
-        f"{first:g} of first drafts accepted, of later ones the less that InferenceX measured of "
-        "DeepSeek-V4-Pro; a file of curves says it of each."
-    )
+        return first, f"{first:g} of drafts accepted at every position."
+    source = f"{first:g} of first drafts accepted, fewer later (InferenceX, DeepSeek-V4-Pro)."
     return np.asarray(heads_acceptance(jnp.asarray(first))), source
 
 
@@ -139,9 +129,8 @@ def estimate_with_best_drafts(
     with busy("compiling and evaluating"):
         estimator = estimator.with_(acceptance=drafts.acceptance)
         counts = np.array([fixed] if fixed else drafts.counts)
-        best, count = once(
-            fastest_drafts, estimator, arch, drafts.draft, hardware, work, plan, counts
-        )
+        parts = estimator, arch, drafts.draft, hardware, work, plan
+        best, count = once(fastest_drafts, *parts, counts)
     why = "as the layout says" if fixed else f"the fastest of 0 to {len(counts) - 1} that fit"
     note = f"{float(count):g} drafts a pass, {why}."
     return DraftedEstimate(best, [note, *drafts.notes], float(count))

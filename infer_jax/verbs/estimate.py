@@ -4,7 +4,7 @@ from typing import Annotated
 
 from infer_jax import verbs
 from infer_jax.results import option
-from infer_jax.results.problems import refuse
+from infer_jax.results.problems import exclude, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either, seconds_of, without_none
@@ -80,24 +80,17 @@ def estimate(
     plan, name = plan_of(setup.model.architecture, split, total_gpus, wanted)
     model = inputs.estimator(name, setup)
     check_search(model, name, total_gpus)
-    if batch is not None and concurrency is not None:
-        allowed = f"{option('batch')} or {option('concurrency')}, not both"
-        raise refuse("concurrency", concurrency, allowed)
+    exclude(batch=batch, concurrency=concurrency, request_rate=request_rate)
     requests = read_requests(isl, osl, prefix, request_rate, trace)
     running = either(batch, 1.0) if concurrency is None else concurrency / dp
     work = requests.work.replace(batch=running)
     if request_rate is not None and work.arrivals is not None:
-        if batch is not None or concurrency is not None:
-            loads = f"{option('batch')}, {option('concurrency')} and {option('request_rate')}"
-            raise refuse("request_rate", request_rate, f"one of {loads}")
         if not model.batches:
             raise refuse("request_rate", request_rate, f"with {option('estimator', 'serving')}")
         arriving = work.arrivals.replace(rate=work.arrivals.rate / dp)  # at one of the copies
         work = work.replace(arrivals=arriving)
     turns = {"polling": polling, "balance_timeout": balance_timeout}
-    work, plan = with_benchmark(
-        model, work, plan, prompts if prompts is None else prompts / dp, turns
-    )
+    work, plan = with_benchmark(model, work, plan, prompts and prompts / dp, turns)
     inputs.check_context(setup.model, work)
     options = DraftOptions(draft, acceptance, heads)
     answer = estimate_with_best_drafts(model, setup, work, plan, options)

@@ -25,10 +25,7 @@ from infer_jax.verbs.requests import RequestOptions
 
 MARKED = ("time", "rate", "price")  # kinds that are marked where coefficients are borrowed
 NEAR = 0.8  # of the rate that is carried
-CROWDED = (
-    "Above {:g} % of the rate that it can carry, waits feed on themselves, and these means and a "
-    "replay of the same server differ more than at lower rates: see infer-jax replay."
-)
+CROWDED = "Above {:g} % of the rate that it can carry, means are rough: see infer-jax replay."
 PILING = "The queue grows without end: no time has a mean. Throughput and prices are of those."
 BENCHMARK = "Of {:.6g} requests the first {:.6g} come all at once: mean TTFT holds their wait."
 RUNNING_ON = "Mean and median of TTFT differ by the start of a benchmark alone: {} counts it."
@@ -166,13 +163,11 @@ class EstimateResult(pictures.EstimatorResult):
             def text(value: Array | None, mark: str = mark) -> str:
                 return mark + number(absent if value is None else value)
 
-            titles = (x.title, x.whole) if x in printed else ("", "")
-            facts.append(
-                Fact(x.json_key, value, titles[0], x.printed_unit, text, self._note(x.name))
-            )
+            title, sums = (x.title, x.whole) if x in printed else ("", "")
+            facts.append(Fact(x.json_key, value, title, x.printed_unit, text, self._note(x.name)))
             if x.whole:
                 whole = None if value is None else value * chips
-                facts.append(Fact(x.whole_key, whole, titles[1], x.printed_unit, text))
+                facts.append(Fact(x.whole_key, whole, sums, x.printed_unit, text))
         return facts
 
     def _meets(self, name: str) -> bool:
@@ -194,9 +189,8 @@ class EstimateResult(pictures.EstimatorResult):
             context = float(work.isl) + (float(work.osl) - 1) / 2
             fresh = float(work.isl) - float(work.prefix)
             own = [
-                f"Prefill of {fresh:.12g} new tokens of one "
-                f"request on an idle instance; decode of one token for a batch of {self.batch:.6g} "
-                f"at {context:.12g} tokens of context, isl + (osl - 1) / 2.",
+                f"Prefill of {fresh:.12g} new tokens of one request; decode of a batch of "
+                f"{self.batch:.6g} at {context:.12g} tokens of context, isl + (osl - 1) / 2.",
                 "Memory and compute overlap, so that shares may add up to more than 100 %.",
                 *own,
             ]
@@ -220,11 +214,9 @@ class EstimateResult(pictures.EstimatorResult):
         if self.prompts is not None:
             waits = BENCHMARK.format(self.prompts, self.batch * self.copies)
         return [
-            f"A server that {sent}; both times hold the prefills of other requests and all waits, "
-            f"and are means but for the median of TTFT. {waits}".rstrip(),
+            f"A server that {sent}; times are means and hold all waits. {waits}".rstrip(),
             *([f"Percentiles of the time to first token: {', '.join(levels)}."] if levels else []),
-            "Time per output token is (latency - time to first token) / (osl - 1); with the first "
-            f"token, latency / osl, it is {number(1e3 * estimate.tpot_with_first)} ms.",
+            f"Latency / osl, with the first token, is {number(1e3 * estimate.tpot_with_first)} ms.",
             *(
                 f"80 % of measured runs: {output.short} {number(low)} to {number(high)} ms, by "
                 f"{OF_PROFILE if self.trust.covers() else OF_OTHERS}."

@@ -62,7 +62,7 @@ def frontier(
     (True, 8)
     """
     from infer_jax.verbs import inputs, pictures
-    from infer_jax.verbs.frontier_search import PAPERS, PLANNED, FrontierSearch, ideal_frontier
+    from infer_jax.verbs.frontier_result import PAPERS, PLANNED, FrontierSearch, ideal_frontier
 
     if out is not None:
         pictures.check(out, page=True)
@@ -80,9 +80,7 @@ def frontier(
     engine_degrees = not (real_degrees or paper or estimator)
     name = PLANNED if engine_degrees else PAPERS if paper else inputs.SEARCHING
     if paper and total_gpus is not None:
-        raise refuse(
-            "total_gpus", total_gpus, f"none with {option('paper')}, whose grid goes to 2^18"
-        )
+        raise refuse("total_gpus", total_gpus, f"none with {option('paper')}, of up to 2^18")
     search = FrontierSearch(
         estimator or name, engine_degrees, paper, draft, acceptance, total_gpus, demand,
         seconds_of(tpot), preference, all,

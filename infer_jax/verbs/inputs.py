@@ -14,7 +14,7 @@ from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import Serving
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.results import option
-from infer_jax.results.problems import refuse
+from infer_jax.results.problems import forbid, refuse
 from infer_jax.results.wording import by_command
 from infer_jax.specs import Architecture, Experts, Hardware, Plan, Workload
 from infer_jax.specs.fields import fresh
@@ -159,9 +159,8 @@ def model_of(config: ModelLike, quant: str | None, kv_dtype: str | None) -> Mode
         config = Model("architecture", config, "", "given as numbers", "as given")
     if not isinstance(config, Model):
         return named_model("CONFIG" if by_command() else "config", str(config), quant, kv_dtype)
-    for name, value in (("quant", quant), ("kv_dtype", kv_dtype)):
-        if value is not None:
-            raise refuse(name, value, "with a model by name: one given as numbers has its own")
+    allowed = "with a model by name: one given as numbers has its own"
+    forbid(allowed, quant=quant, kv_dtype=kv_dtype)
     return replace(config, architecture=fresh(config.architecture))
 
 

@@ -151,8 +151,7 @@ class KernelsResult(FigureResult):
             f"Prefill of {float(self.prefill_tokens / plan.ep):.6g} tokens {where}; decode of "
             f"{quantity(work.batch, 'request')} in all, at "
             f"{float(decode_context(work)):.6g} tokens of context.",
-            "A kernel's row is one layer on one GPU for one micro-batch; its bound compares FLOP "
-            "per byte with the chip's peak over its bandwidth.",
+            "A kernel's row is one layer on one GPU for one micro-batch.",
             "Efficiencies are fitted curves; their errors stand in the profile.",
             *["As published: units, reserves and quirks of the authors' program."] * self.published,
             *self.setup.notes,

@@ -115,8 +115,7 @@ class LayoutResult(FigureResult):
             None,
             ESTIMATOR,
             f"A pass of {quantity(self.batch, 'sequence')}, {tokens}.",
-            "Weights stay on their chips or are gathered over axes of the slice of x by y by z; x "
-            "cuts the model width, y and z the hidden one.",
+            "Of a slice of x by y by z, x cuts the model width, y and z the hidden one.",
         )
         where = f"{self.gpus:g} of {self.setup.system.title}"
         title = f"{self.setup.model.name} on {where}: {self.phase} time by layout"

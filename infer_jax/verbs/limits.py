@@ -45,10 +45,8 @@ def unlikely_times(limits: Mapping[str, float | None]) -> list[str]:
             number, unit, other = 1e3 * limit, "ms", "second"
         title = name.replace("_", " ").replace("ttft", "TTFT").replace("tpot", "TPOT")
         given = option(name, f"{number:.6g}{'s' if short else 'ms'}")
-        notes.append(
-            f"The limit of {title} is {number:.6g} {unit}; {given}, with a unit, is "
-            f"{quantity(number, other)}."
-        )
+        meant = f"{given}, with a unit, is {quantity(number, other)}"
+        notes.append(f"The limit of {title} is {number:.6g} {unit}; {meant}.")
     return notes
 
 

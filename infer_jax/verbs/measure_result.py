@@ -105,10 +105,8 @@ class MeasureResult(FigureResult):
             "XLA compiled these kernels; a serving engine's own are others, mostly faster.",
         ]
         if names := useless(self.curves):
-            notes.append(
-                f"Errors of {', '.join(names)} are above {USELESS} % in the median: these "
-                "curves say nothing. Time them again on a device that nothing else uses."
-            )
+            few = f"Errors of {', '.join(names)} are above {USELESS} % in the median"
+            notes.append(f"{few}: time them again on a device that nothing else uses.")
         if self.lost:
             notes.append(f"{self.lost} shapes did not fit into memory and were left out.")
         if self.out:

@@ -98,8 +98,8 @@ def memory(
     held, cache = once(own.account_of, arch, setup.hardware, *parts)
     filled = None if batch is None else own.Batch.of(batch, isl, osl, held, cache, group <= slots)
     notes = [
-        f"Per GPU of a server of at most {slots:,.12g} sequences and {tokens:,.12g} tokens in a "
-        "pass; cache tokens and concurrency are of one group of tp x pp GPUs.",
+        f"Per GPU of at most {slots:,.12g} sequences and {tokens:,.12g} tokens in a pass; the "
+        "cache is of one group of tp x pp GPUs.",
         *[note for note in setup.notes if "USD/h" not in note],
     ]
     if group > slots:

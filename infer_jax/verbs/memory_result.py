@@ -174,14 +174,9 @@ class MemoryResult(FigureResult):
                 None,
                 "",
                 "" if batch is None else f"{count(batch.isl)} tokens in, {count(batch.osl)} out.",
-                "Memory as a vLLM server accounts for it; requests of up to "
-                f"{float(engine.context):,.12g} tokens: the cache has room for "
-                f"{max(float(held.tokens), 0.0):,.0f}.",
+                f"The cache has room for {max(float(held.tokens), 0.0):,.0f} tokens.",
                 "" if held.fits else f"One request is {size(-float(held.slack))} short.",
-                f"Budget: what the server may use, {float(engine.utilization):.0%} of the memory "
-                "that the driver shows (visible).",
-                "TP, DP, EP, PP: GPUs that share a layer, groups of attention, parts of the "
-                "experts, stages.",
+                f"Budget: {float(engine.utilization):.0%} of what the driver shows (visible).",
             ),
         )
 

@@ -193,8 +193,7 @@ class OffloadResult(FigureResult):
             self.setup,
             self.workload,
             self.estimator,
-            "A job is a block of requests that run together; a point is a block with its best "
-            "placement of weights, cache and states.",
+            "A point is a block of requests with its best placement of weights, cache and states.",
         )
         title = f"{self.setup.model.name} on {float(self.gpus):g} {self.setup.system.title}"
         return plot_tradeoff(curve, requests, title=title, caption=caption)

@@ -60,10 +60,7 @@ ESTIMATOR = Option(
 )
 EstimatorName = Annotated[str | None, ESTIMATOR]
 EstimatorLike = Annotated[Union[str, "estimators.Estimator", None], ESTIMATOR]
-CHANGES = (
-    "Change a number first: hardware.chip.memory_bandwidth=8e12 or *1.5; `*` stands for any "
-    "block. Repeat for several."
-)
+CHANGES = "Change a number first: hardware.chip.memory_bandwidth=8e12 or *1.5; may be repeated."
 Changes = Annotated[str | Sequence[str] | None, Option(CHANGES, "PATH=VALUE", many=True)]
 RENT = "Rent of one GPU; the profile's where not given."
 PRICE = above_zero("a price")
@@ -104,10 +101,7 @@ SPREAD_OSL = f"{OSL.help[:-1]}, 512 where not given; {SPREAD}."
 SpreadIsl = Annotated[float | str | None, Option(SPREAD_ISL, "TOKENS", SpreadTokens())]
 SpreadOsl = Annotated[float | str | None, Option(SPREAD_OSL, "TOKENS", SpreadTokens())]
 Prefix = Annotated[float, Option("Tokens of the prompt that are in the cache.", "TOKENS", count(0))]
-RECORD = (
-    "Requests as they were recorded: lengths, cached prompts and burstiness; in place of --isl, "
-    "--osl and --prefix."
-)
+RECORD = "Recorded requests: lengths, cached prompts, bursts; in place of --isl, --osl, --prefix."
 Trace = Annotated[Place | None, Option(RECORD, "FILE")]
 Batch = Annotated[float | None, Option("Requests running at once in one instance.", "N", WHOLE)]
 IN_COPIES = Option("Requests running at once in all dp copies.", "N", WHOLE)
@@ -130,10 +124,7 @@ Tpot = Annotated[float | str | None, Option(TPOT, "TIME", TIME)]
 Draft = Annotated[str | None, Option("A model that drafts (speculative decoding).", "CONFIG")]
 HEADS = "Prediction heads (EAGLE, MTP) were trained for the model, which brings none."
 Heads = Annotated[bool, Option(HEADS)]
-ACCEPTANCE = (
-    "Try drafts: the probability that the first is accepted, or a YAML file of acceptance "
-    "lengths; drafted by --draft or by the model's own heads."
-)
+ACCEPTANCE = "Try drafts: the probability that the first is accepted, or a YAML file of lengths."
 Acceptance = Annotated[float | str | None, Option(ACCEPTANCE, "P|FILE", PROBABILITY)]
 
 # a server's own

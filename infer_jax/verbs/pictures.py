@@ -107,13 +107,11 @@ def missing() -> str:
     return ""
 
 
-def caption(
-    setup: Setup | Sequence[Setup], work: Workload | None, estimator: str, *more: str
-) -> str:
+def caption(setup: Setup | Sequence[Setup], work: Workload | None, name: str, *more: str) -> str:
     """The facts below a picture: lengths, format, price, estimator, ``more``, and the date."""
     every = [setup] if isinstance(setup, Setup) else setup
     formats = ", ".join(dict.fromkeys(one.model.quantisation for one in every))
-    by = f"estimator{'s' * (' and ' in estimator)} {estimator}" if estimator else ""
+    by = f"estimator{'s' * (' and ' in name)} {name}" if name else ""
     return facts_caption((lengths(work), formats, rents(every), by), *more)
 
 

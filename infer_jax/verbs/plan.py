@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from infer_jax import verbs
 from infer_jax.results import option
-from infer_jax.results.problems import refuse
+from infer_jax.results.problems import exclude, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import (
@@ -16,6 +16,7 @@ from infer_jax.verbs.option import (
     Time,
     above_zero,
     look_up,
+    without_none,
 )
 from infer_jax.verbs.options import HardwareLike
 from infer_jax.verbs.texts import unique_texts
@@ -135,9 +136,7 @@ def plan(
     check_options(mode, requirements, decode_hardware, chunks)
     _check_goodput(goodput, requirements, replay=replay)
     requests = read_requests(isl, osl, prefix, request_rate, trace)
-    if estimator and compare_engines:
-        allowed = f"without {option('estimator')}, which has an engine of its own"
-        raise refuse("compare_engines", "given", allowed)
+    exclude(estimator=estimator, compare_engines=compare_engines or None)
     if other_rates and request_rate is None:
         raise refuse("other_rates", "given", f"with {option('request_rate')}")
     tail = min(requirements.tails.values())
@@ -159,7 +158,7 @@ def plan(
         pue=pue,
         modes=(mode,) if mode else MODES[:1] if pools_excluded else MODES,
         chunks=chunks or [UNBOUNDED],
-        common=Deployment.of(**({} if max_num_seqs is None else {"max_sequences": max_num_seqs})),
+        common=Deployment.of(**without_none(max_sequences=max_num_seqs)),
         drafts=drafts.drafting(model, drafts.DraftOptions(draft, acceptance, heads)),
         draft=draft,
         top=int(top),

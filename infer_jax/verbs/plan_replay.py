@@ -31,14 +31,10 @@ from infer_jax.verbs.progress import busy
 COUNT = 5  # plans that are replayed
 NOTABLE = 0.25  # share from which a difference is worth a sentence
 OTHERS = f"only the first {COUNT} plans are"
-NOT_WORSE = (
-    "Plans that were not replayed stand below those whose replay keeps the limits because nothing "
-    "has checked them, not because they are worse."
-)
+NOT_WORSE = "Plans that were not replayed stand lower because nothing has checked them."
 ABOUT = (
-    f"Replays are of one instance with its share of the load, or of both pools: {ARRIVALS} "
-    f"requests that arrive at random, or {WAVES} for each one in flight; the first "
-    f"{100 * SETTLING:.0f} % are not counted."
+    f"Replays are of one instance, or of both pools: {ARRIVALS} requests that arrive at random, or "
+    f"{WAVES} for each one in flight; the first {100 * SETTLING:.0f} % are not counted."
 )
 GROUPS = ("attention_dp", "attention groups that wait for each other")
 UNSUPPORTED = (("pp", "micro-batches of a pipeline"), GROUPS)
@@ -93,9 +89,7 @@ def _with_slack(plans: Plans, broken: Sequence[Choice]) -> list[Choice]:
         own = [c for c in broken if c.label == label]
         if not own:
             continue
-        tighter = {
-            name: limit / max(ratio(c, name) for c in own) for name, limit in plans.limits.items()
-        }
+        tighter = {x: limit / max(ratio(c, x) for c in own) for x, limit in plans.limits.items()}
         limits = replace(plans.question.requirements, **tighter, usual_ttft=False)
         layouts = {layout(c) for c in own}
         more = search_on(plans.question, label, search.systems, limits).met

@@ -221,11 +221,8 @@ class PlanResult(FigureResult):
         if able is None:
             return [f"No engine's command is printed: see {option('json')}."]
         if able is not own:
-            yield (
-                f"What follows starts the same layout on another engine, {able.engine}: the times "
-                f"and costs above are of {own.engine}, not of {able.engine} "
-                f"({option('engine')} asks for its own)."
-            )
+            which = f"what follows starts the same layout on {able.engine}"
+            yield f"Times and costs are of {own.engine}; {which} ({option('engine')})."
         for step in able.steps:
             where = f", {step.where}" if step.where else ""
             yield from ("", f"On {able.engine} {able.version}, {best.layout}{where}:")
@@ -269,8 +266,7 @@ class PlanResult(FigureResult):
             f"{' and '.join(question.modes)}.",
             *(text for text, applies in statements.items() if text and applies),
             "Times are means of servers that run on.",
-            f"{currency} and joules are per million tokens: of both sides, blended, where not of "
-            f"input or output; a GPU is paid while it is rented. Energy is of the {power}.",
+            f"{currency} and joules are per million tokens. Energy is of the {power}.",
             *inputs.mixed_rents([x.setup for x in plans.systems.values()]),
             *dict.fromkeys(note.replace(" USD/h", f" {currency}/h") for note in assumed),
         ]
@@ -291,8 +287,7 @@ class PlanResult(FigureResult):
             how = f"{option('ttft')} sets another, {option('ttft', 'none')} takes it away."
             return f"TTFT is kept within {seconds}, a usual limit; {how}"
         if self.searched.met:
-            why = f"No plan that meets the other limits keeps TTFT within {seconds}, the usual "
-            return why + "limit: none is set."
+            return f"No plan that meets the other limits keeps TTFT within {seconds}: none is set."
         return ""
 
     def _replay_notes(self) -> list[str]:

@@ -31,7 +31,7 @@ from infer_jax.planning import (
 )
 from infer_jax.planning.layout import largest
 from infer_jax.results import option
-from infer_jax.results.problems import ask, refuse
+from infer_jax.results.problems import ask, exclude, refuse
 from infer_jax.servers.drafting import Drafting
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs
@@ -116,9 +116,7 @@ def check_options(
 ) -> None:
     """Raise InputError where an option is of another mode, or needs another option."""
     rate, pools = requirements.rate, mode == "disaggregated"
-    if requirements.concurrency is not None and rate is not None:
-        allowed = f"{option('concurrency')} or {option('request-rate')}, not both"
-        raise refuse("request_rate", rate, allowed)
+    exclude(concurrency=requirements.concurrency, request_rate=rate)
     if not math.isfinite(requirements.chips) and requirements.concurrency is rate is None:
         question = "How many GPUs are there, or how much traffic is to be served?"
         ways = f"{option('total-gpus')}, {option('concurrency')} or {option('request-rate')}"
@@ -284,9 +282,7 @@ def plan_system(question: Question, system: System, form: str | None) -> PlanSys
     side = Side(setup.system.name, hardware, serving, where[0], starter)
     size = math.inf if total is None else largest(setup.hardware, total)
     if question.region != 1.0:
-        notes.append(
-            f"{side.name}: rents are {question.region:g} times those, by {option('region-factor')}."
-        )
+        notes.append(f"{side.name}: rents times {question.region:g}, {option('region-factor')}.")
     if size > 2:
         notes.append(f"{side.name}: {machine_rule(where[0])}.")
     if total is not None and size < total:
@@ -329,10 +325,8 @@ def search_on(
     def judged(c: Choice) -> Choice:
         roles = ("",) if len(c.pools) == 1 else ("prefill", "decode")
         ends = zip((systems[0], systems[-1]), c.pools, roles, strict=False)
-        obstacles = (x.starter.obstacle(pool.layout, role) for x, pool, role in ends)
-        c = replace(
-            labelled(c, question, label, systems), obstacle=next(filter(None, obstacles), "")
-        )
+        reasons = (x.starter.obstacle(pool.layout, role) for x, pool, role in ends)
+        c = replace(labelled(c, question, label, systems), obstacle=next(filter(None, reasons), ""))
         if search_with is not None:
             return c
         holds, slow = bands.odds(c, question.requirements, usual=found.usual)

@@ -4,10 +4,18 @@ from typing import Annotated
 
 from infer_jax import verbs
 from infer_jax.results import option
-from infer_jax.results.problems import check_name, refuse
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import SHARE, Option, above_zero, count, either, seconds_of
+from infer_jax.verbs.option import (
+    SHARE,
+    Option,
+    above_zero,
+    count,
+    either,
+    seconds_of,
+    without_none,
+)
 from infer_jax.verbs.options import WHOLE
 
 FLAGS = ("--concurrency", "--max-concurrency")
@@ -32,7 +40,7 @@ def replay(
     decode_instances: Annotated[float | None, Option.of("N", WHOLE)] = None,
     quant: opt.Quant = None,
     kv_dtype: opt.KvDtype = None,
-    engine: Annotated[str | None, Option.of("NAME")] = None,
+    engine: opt.Engine = None,
     engine_version: opt.EngineVersion = None,
     max_num_seqs: Annotated[float | None, Option.of("N", WHOLE)] = None,
     max_num_batched_tokens: opt.PassTokens = None,
@@ -78,7 +86,6 @@ def replay(
         prefill_instances: Instances that prefill; or 1.
         decode_tp: GPUs of an instance that decodes.
         decode_instances: Instances that decode; or 1.
-        engine: Whose scheduler: vllm, sglang or trtllm; the estimator's where not given.
         max_num_seqs: Sequences that run at once at most; the engine's default where not given.
         block_size: Tokens of a cache block; 16 of vLLM, 1 of SGLang, 32 of TensorRT-LLM.
         enable_chunked_prefill: Prompts are fed in parts; vLLM and SGLang do, TensorRT-LLM does not
@@ -124,7 +131,6 @@ def replay(
     """
     import numpy as np
 
-    from infer_jax.engines import ENGINES
     from infer_jax.servers.instance import Sizes
     from infer_jax.servers.stream import with_drafts
     from infer_jax.specs import UNBOUNDED
@@ -132,7 +138,6 @@ def replay(
     from infer_jax.verbs.drafts import DraftOptions
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, None, set, engine_version)
-    check_name("engine", engine, ENGINES)
     if out is not None:
         pictures.check(out, (*pictures.KINDS, ".csv"))
     pools = {"prefill_tp": prefill_tp, "prefill_instances": prefill_instances}
@@ -173,7 +178,6 @@ def replay(
             requests = with_drafts(drafted, stream.draw(count, (int(seed), i)), seed, i)
             runs.append(cluster.run(requests, concurrency, counted))
             show(f"replayed {i + 1} of {seeds:.0f} runs")
-    limits = {name: seconds_of(limit) for name, limit in (("ttft", ttft), ("tpot", tpot))}
     result = verbs.ReplayResult(
         setup=setup,
         estimator=name,
@@ -181,7 +185,7 @@ def replay(
         cluster=cluster,
         stream=stream,
         runs=runs,
-        limits={name: limit for name, limit in limits.items() if limit is not None},
+        limits=without_none(ttft=seconds_of(ttft), tpot=seconds_of(tpot)),
     )
     if out is not None:
         result.write(out)

@@ -16,7 +16,7 @@ from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import Layout, PlanPool
 from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.results import option
-from infer_jax.results.problems import ask, check_name, refuse
+from infer_jax.results.problems import ask, check_name, forbid, refuse
 from infer_jax.servers.cluster import ReplayedCluster, pools_of
 from infer_jax.servers.drafting import Drafting
 from infer_jax.servers.instance import Sizes, server_of, with_host
@@ -110,9 +110,8 @@ def cluster_of(
             raise refuse("ep", ranks, f"1 with {option('draft')}: {heads}")
         router = router or ENGINES[model.engine_name].router
     server = server_of(model, arch, hardware, degrees, sizes, tokens, drafts)
-    return ReplayedCluster(
-        with_host(server, sizes.host, setup.system.name, tp, tokens), plan, router
-    )
+    server = with_host(server, sizes.host, setup.system.name, tp, tokens)
+    return ReplayedCluster(server, plan, router)
 
 
 def check_run(
@@ -129,8 +128,7 @@ def check_run(
     if options["dp"] > min(count, either(stream.concurrency, count)):
         raise refuse("dp", options["dp"], "at most as many copies as requests")
     if options["seeds"] > 1 and not (stream.random or drafts):
-        allowed = "1: nothing is drawn, so that all runs are alike"
-        raise refuse("seeds", options["seeds"], allowed)
+        raise refuse("seeds", options["seeds"], "1: nothing is drawn, so that all runs are alike")
     if drafts and stream.caching:
         raise refuse("enable_prefix_caching", "yes", f"without {option('drafts')}")
 
@@ -143,8 +141,7 @@ def check_context(model: Model, stream: RequestStream, count: int) -> None:
     """
     trace = stream.trace
     if trace is None:
-        longest = inputs.workload(stream.prefix + stream.isl, stream.osl, 0.0)
-        inputs.check_context(model, longest)
+        inputs.check_context(model, inputs.workload(stream.prefix + stream.isl, stream.osl, 0.0))
         return
     worst = int(np.argmax((trace.isl + trace.osl)[:count]))
     isl, osl = (float(x[worst]) for x in (trace.isl, trace.osl))
@@ -180,10 +177,8 @@ def request_stream(
         raise refuse("num_prefixes", num_prefixes, f"with {option('prefix_len')}")
     read = None
     if trace is not None:
-        lengths = {"isl": isl, "osl": osl, "range_ratio": range_ratio, "prefix_len": prefix_len}
-        for name, value in lengths.items():
-            if value is not None:
-                raise refuse(name, value, f"{option('trace')} or lengths, not both")
+        allowed = f"{option('trace')} or lengths, not both"
+        forbid(allowed, isl=isl, osl=osl, range_ratio=range_ratio, prefix_len=prefix_len)
         read = read_trace(trace)
         isl, osl = read.isl.mean(), read.osl.mean()
     alike = prefix_len is not None if read is None else bool(read.hashes)
@@ -200,12 +195,10 @@ def request_stream(
         ways += f"{option('trace')} FILE with times"
         raise ask("concurrency", "When do requests come?", ways)
     burstiness = None if stream.burstiness == 1.0 else stream.burstiness
-    for name, value in {"ramp_up": stream.ramp_up, "burstiness": burstiness}.items():
-        if value is not None and stream.rate is None:
-            raise refuse(name, value, f"with {option('request_rate')}")
-        if value is not None and stream.timed:
-            allowed = f"without {option('trace')}: its requests come as they were recorded"
-            raise refuse(name, value, allowed)
+    if stream.rate is None or stream.timed:
+        allowed = f"with {option('request_rate')}"
+        allowed += f", without the times of {option('trace')}" * stream.timed
+        forbid(allowed, ramp_up=stream.ramp_up, burstiness=burstiness)
     return stream
 
 

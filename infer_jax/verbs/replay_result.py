@@ -126,9 +126,7 @@ class ReplayResult(pictures.EstimatorResult, ReplayedRuns):
                  "prompts in the cache" if self.stream.caching else "", "% of tokens", digits),
         ]  # fmt: skip
         if self.has_cache:
-            used, kept = (
-                100.0 * mean(lambda run, x=x: run.time_mean(x)) for x in ("cache", "kept")
-            )
+            used, kept = (100 * mean(lambda run, x=x: run.time_mean(x)) for x in ("cache", "kept"))
             title, unit = "kept in the cache", "% of blocks on average"
             facts.append(Fact("cache_mean_percent", used))
             facts.append(Fact("cache_kept_mean_percent", kept, title, unit, digits))
@@ -155,31 +153,23 @@ class ReplayResult(pictures.EstimatorResult, ReplayedRuns):
         warm = int((~runs[0].counted).sum())
         routed = f"requests are routed by {cluster.router} ({option('router')})"
         notes = [
-            (True, "The estimator's errors are of its own means, not of replays, which were "
-             "compared with measured servers of vLLM alone (docs/replay.md)."),
-            (True, f"Times of a request hold {digits(1e3 * server.front)} ms of network and "
-             "tokeniser."),
-            (drafts and self.tokens_per_pass, "The time between tokens is that between passes, "
-             f"which yield {either(self.tokens_per_pass, 0.0):.2f} tokens in the mean."),
+            (True, "The estimator's errors are of its own means, not of replays (docs/replay.md)."),
+            (True, f"Times hold {digits(1e3 * server.front)} ms of network and tokeniser."),
+            (drafts, "The time between tokens is that between passes."),
             *((True, note) for note in (drafts.notes if drafts else ())),
-            (cluster.ranks > 1, f"{cluster.ranks} attention ranks run their passes together; "
-             f"{routed}."),
+            (cluster.ranks > 1, f"{cluster.ranks} attention ranks pass together; {routed}."),
             (cluster.router and cluster.ranks == 1, f"Copies share nothing: {routed}."),
             *self._notes_on_cache(),
             (dropped, f"{dropped} requests of the trace that failed are left out."),
-            (flight and stream.rate is not None, f"A request that comes while {flight:g} are in "
-             "flight is held back, and its times begin when it is sent."),
+            (flight and stream.rate is not None, f"Requests beyond {flight:g} in flight are held "
+             "back, and their times begin when they are sent."),
             (stream.rate is None and warm < flight < len(runs[0].prompt), f"The first {flight:g} "
-             "requests are sent all at once and wait for each other; "
-             f"{option('warmup', int(flight))} leaves them out."),
-            (cluster.pools, "The pool that decodes computes a prompt's last token again; a cache "
-             "is handed over alone on its link."),
+             f"are sent all at once; {option('warmup', int(flight))} leaves them out."),
+            (cluster.pools, "A prompt's last token is computed again where it is decoded."),
             (cluster.dealt, "Requests are dealt to the copies in turn."),
             (len(runs) > 1, f"Means over {len(runs)} runs, after ± their standard errors."),
-            (len(runs) == 1 and self.random, "After ± is the standard error of a mean; "
-             f"{option('seeds')} says it of percentiles, too."),
-            (any(run.preempted.any() for run in runs), "Times between tokens leave out what "
-             "requests wait after a preemption."),
+            (len(runs) == 1 and self.random, f"After ±: standard errors; see {option('seeds')}."),
+            (any(x.preempted.any() for x in runs), "Times between tokens hold no preemptions."),
         ]  # fmt: skip
         own = (note for note in self.setup.notes if "USD/h" not in note)
         return [*unlikely_times(self.limits), *(text for holds, text in notes if holds), *own]
@@ -190,14 +180,12 @@ class ReplayResult(pictures.EstimatorResult, ReplayedRuns):
         uncached, looked_up = option("no_enable_prefix_caching"), stream.caching and self.has_cache
         return [
             (not stream.caching and not stream.alike, "No prefix is cached."),
-            (not stream.caching and stream.alike, "Prompts begin alike, and none is looked up in "
-             f"the cache, as with {uncached}."),
+            (not stream.caching and stream.alike, f"Prompts begin alike, as with {uncached}."),
             (stream.caching and not looked_up, "Prompts begin with what earlier ones left in the "
              f"cache, in order of arrival; {uncached}: none does."),
             (looked_up, f"Prompts are looked up in the cache; {uncached}: none is."),
-            (looked_up and float(rules.host), f"Host memory holds {float(rules.host):,.0f} blocks "
-             f"that left the cache, of which each takes {digits(1e3 * float(rules.fetch))} ms "
-             "back."),
+            (looked_up and float(rules.host), f"Host memory holds {float(rules.host):,.0f} blocks, "
+             f"of which each takes {digits(1e3 * float(rules.fetch))} ms back."),
         ]  # fmt: skip
 
     def _figure(self) -> Figure:

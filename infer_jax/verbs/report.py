@@ -62,7 +62,7 @@ def report(
     from infer_jax.planning import Requirements
     from infer_jax.verbs import inputs, pictures
     from infer_jax.verbs.plan_search import Question
-    from infer_jax.verbs.report_choice import choose
+    from infer_jax.verbs.report_answers import choose
     from infer_jax.verbs.report_page import page
     from infer_jax.verbs.requests import read_requests
 

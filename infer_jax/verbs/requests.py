@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from infer_jax.errors import InputError
+from infer_jax.estimators import Estimator
 from infer_jax.estimators.serving.plan import deployment, requests as serving_requests
 from infer_jax.results import option
-from infer_jax.results.problems import refuse
+from infer_jax.results.problems import forbid, refuse
 from infer_jax.specs import Arrivals, Plan, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
+from infer_jax.verbs.option import without_none
 from infer_jax.verbs.texts import tokens
 
 if TYPE_CHECKING:
     from infer_jax.catalog.traces import Trace
-    from infer_jax.estimators import Estimator
 
 
 class RequestOptions(NamedTuple):
@@ -53,9 +54,8 @@ def read_requests(
             cannot be read.
     """
     if trace is not None:
-        for name, value in (("isl", isl), ("osl", osl), ("prefix", prefix or None)):
-            if value is not None:
-                raise refuse(name, value, f"{option('trace')} or lengths, not both")
+        allowed = f"{option('trace')} or lengths, not both"
+        forbid(allowed, isl=isl, osl=osl, prefix=prefix or None)
         return _recorded(os.fspath(trace), rate)
     isl = tokens(ISL if isl is None else isl, 1)
     osl = tokens(OSL if osl is None else osl, 1)
@@ -68,10 +68,8 @@ def read_requests(
         return RequestOptions(work, "equal", [], isl + osl)
     ratios = [length.deviation / length for length in (isl, osl)]
     if not any(ratios):
-        note = (
-            "All requests are of equal lengths, and percentiles of TTFT those of Poisson arrivals "
-            f"alone; {option('isl', '2200±600')} or {option('trace')} says how they differ."
-        )
+        ways = f"{option('isl', '2200±600')} or {option('trace')}"
+        note = f"All requests are of equal lengths; {ways} says how they differ."
         work = work.replace(arrivals=Arrivals.of(rate=rate))
         return RequestOptions(work, "equal", [note], isl + osl)
     laws = [lognormal(ratio) if ratio else fixed() for ratio in ratios]
@@ -85,7 +83,7 @@ def read_requests(
 
 
 def with_benchmark(
-    model: "Estimator",
+    model: Estimator,
     work: Workload,
     plan: Plan,
     prompts: float | None,
@@ -99,10 +97,9 @@ def with_benchmark(
     Raises:
         InputError: an estimator without a scheduler, arrivals, fewer requests than are in flight.
     """
-    for name, value in (("prompts", prompts), *turns.items()):
-        if value is not None and not model.batches:
-            raise refuse(name, value, f"with {option('estimator', 'serving')}")
-    if known := {name: passes for name, passes in turns.items() if passes is not None}:
+    if not model.batches:
+        forbid(f"with {option('estimator', 'serving')}", prompts=prompts, **turns)
+    if known := without_none(**turns):
         plan = deployment(plan).with_(**known)
     if prompts is None:
         return work, plan

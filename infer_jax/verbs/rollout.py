@@ -81,8 +81,7 @@ def with_loads(rollout: Rollout) -> Rollout:
         try:
             setup = inputs.setup(rollout.config, rollout.systems[0], *rollout.formats, None)
         except InputError as error:
-            gap = f"Loads for a calibration: {error}."
-            return rollout._replace(gaps=(*rollout.gaps, gap))
+            return rollout._replace(gaps=(*rollout.gaps, f"Loads for a calibration: {error}."))
         found = first_runs(
             inputs.estimator(inputs.BEST, setup).for_engine(rollout.engine),
             setup.model.architecture,

@@ -29,12 +29,9 @@ def agree(runs: Sequence[Run], setup: Setup) -> None:
             raise InputError(run.place, "model", run.model, allowed)
         name = setup.system.name
         if system is not None and name in list_systems() and system != name:
-            raise InputError(
-                run.place, "system", run.system, f"{name}, as {option('hardware')} says"
-            )
+            raise InputError(run.place, "system", run.system, f"{name}, by {option('hardware')}")
         stored = STORED.get((run.precision or "").lower())
         own = stored_bytes(setup.model.architecture)
         if stored is not None and not 1.0 / DIFFERENT < stored / own < DIFFERENT:
-            allowed = f"what {option('config')} is stored in, {own:.2g} bytes a weight; "
-            allowed += f"see {option('quant')}"
+            allowed = f"{own:.2g} bytes a weight, as of {option('config')}; see {option('quant')}"
             raise InputError(run.place, "precision", run.precision, allowed)

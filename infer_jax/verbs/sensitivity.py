@@ -1,16 +1,14 @@
 """``ij.sensitivity``: elasticities with respect to bandwidth, latency, heads, batch, price."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from infer_jax import verbs
 from infer_jax.results import option
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, count, either
 from infer_jax.verbs.progress import busy
-
-if TYPE_CHECKING:
-    from infer_jax.verbs.sensitivity_result import SensitivityResult
 
 HEADS = ("arch", "hardware", "estimator", "workload", "plan")  # what paths of ``set`` begin with
 TOP = 12  # rows of each output's table
@@ -45,7 +43,7 @@ def sensitivity(
     coefficients: Annotated[bool, Option.of()] = False,
     second: Annotated[bool, Option.of()] = False,
     set: opt.Changes = None,
-) -> "SensitivityResult":
+) -> "verbs.SensitivityResult":
     """What is 10 % more of anything worth: bandwidth, latency, heads, batch, the price?
 
     ``top``: printed rows of a table; ``coefficients``: print those of the estimator, too.

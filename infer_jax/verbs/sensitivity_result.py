@@ -65,8 +65,7 @@ class PointSlopes(NamedTuple):
     @property
     def load(self) -> dict[str, object]:
         """GPUs and batch."""
-        plan = self.point.plan
-        return {"gpus": plan.instance, "batch": self.point.workload.batch}
+        return {"gpus": self.point.plan.instance, "batch": self.point.workload.batch}
 
     def rows(self) -> list[dict[str, object]]:
         """The elasticities for JSON."""
@@ -142,20 +141,15 @@ class SensitivityResult(pictures.EstimatorResult):
 
     def notes(self) -> list[str]:
         """What is held, and what tables leave out; docs/sensitivity.md has what the columns are."""
-        own = f", as are the estimator's coefficients ({option('coefficients')})"
+        own = f", and the estimator's coefficients ({option('coefficients')})"
         notes = [
-            "1 % more of a number gives as many % more of the output as its slope says; everything "
-            "else is held, the layout found by a search included.",
-            f"The paths that {option('set')} takes are in {option('json')}"
-            f"{'' if self.coefficients else own}.",
+            "1 % more of a number gives as many % more of the output as its slope, all else held.",
+            f"{option('json')} has the paths of {option('set')}{'' if self.coefficients else own}.",
         ]
         if any("bits" in change for change in self.what_if):
             notes.append("Weights at half the bytes are read so; their matmuls stay as they are.")
         if self.chips:
-            notes.append(
-                f"Another chip is as its profile has it, rent included; {BORROWED} marks borrowed "
-                "coefficients."
-            )
+            notes.append(f"Other chips are as their profiles say; {BORROWED}: borrowed numbers.")
         if unfit := [chip.name for chip in self.chips if not chip.feasible]:
             notes.append(f"It does not fit on so many of {', '.join(unfit)}.")
         if not float(self.points[0].point.hardware.power):
@@ -233,9 +227,7 @@ class SensitivityResult(pictures.EstimatorResult):
         work, plan = point.workload, deployment(point.plan)
         caption = self.caption(
             work,
-            f"{float(work.batch):.6g} requests in flight, {plan.label}. "
-            "A bar is evaluated, all other numbers held; whole numbers may be fractions in "
-            "between. The estimator's own coefficients are left out.",
+            f"{float(work.batch):.6g} requests in flight, {plan.label}. All else is held.",
         )
         gpus = f"{float(plan.instance):g} {self.setup.system.title}"
         title = f"{self.setup.model.name} on {gpus}: what 10 % more of each number changes"
@@ -284,9 +276,7 @@ def other_chips(point: Point, setup: inputs.Setup, name: str) -> list[OtherChip]
     for other in list_systems():
         if other == setup.system.name:
             continue
-        there = inputs.setup(
-            setup.model, other, None, None, None, engine_version=setup.engine_version
-        )
+        there = inputs.setup(setup.model, other, None, None, None, None, setup.engine_version)
         try:
             model = inputs.estimator(name, there)
         except InputError:

@@ -29,7 +29,7 @@ def test_the_verb_is_what_the_command_prints(said):
     pytest.importorskip("matplotlib")
     figure = best.plot()
     caption = " ".join(figure.texts[-1].get_text().split())
-    assert "512 tokens in, 32 out" in caption and "a block of requests that run" in caption
+    assert "512 tokens in, 32 out" in caption and "a block of requests with its" in caption
     none = ij.offload("opt-6.7b", "t4_host", latency=1e-3)
     assert none.block is None and not none.to_dict()["feasible"]
     why = str(none.to_dict()["why"])

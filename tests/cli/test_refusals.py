@@ -87,7 +87,7 @@ REFUSED = {
     ),
     "copies do not divide": ((*ESTIMATE, "--total-gpus", "9", "--dp", "2"), ""),
     "a batch of arrivals": (
-        (*ONE, "--request-rate", "1", "--batch", "4"), "one of --batch, --concurrency and"
+        (*ONE, "--request-rate", "1", "--batch", "4"), "one of --batch, --concurrency"
     ),
     "searches, given a split": ((*ONE, "--estimator", "economics"), ""),
     "plans, given a total": (
@@ -168,7 +168,7 @@ REFUSED = {
     "no design": (("codesign",), "SPEC.toml"),
     "a design without limits": (LOOP, "--tpot"),
     "plan, no GPUs": (PLAN, "How many GPUs are there"),
-    "plan, two loads": ((*PLAN, "--concurrency", "8", "--request-rate", "2"), "not both"),
+    "plan, two loads": ((*PLAN, "--concurrency", "8", "--request-rate", "2"), "one of --conc"),
     "no such mode": ((*FOUR, "--mode", "split"), "aggregated, disaggregated"),
     "no such engine": ((*FOUR, "--engine", "hf"), "trtllm, sglang, vllm"),
     "plan, long prefix": ((*FOUR, "--prefix", "3000"), "--prefix"),
