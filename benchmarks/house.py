@@ -27,16 +27,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_442,
-    "lines of code of the package": 41_971,
-    "lines of the package": 72_854,
-    "files of the package": 457,
+    "lines of code of the front": 10_253,
+    "lines of code of the package": 41_782,
+    "lines of the package": 72_649,
+    "files of the package": 453,
     "lines of experiments": 11_403,
     "lines of tests": 32_725,
     "functions and classes with bare names": 14,
     "files that use private modules of JAX": 1,
-    "files that ij.plan runs through": 56,
-    "functions that ij.plan runs through": 245,
+    "files that ij.plan runs through": 57,
+    "functions that ij.plan runs through": 247,
 }
 PLAN = """
 import sys
