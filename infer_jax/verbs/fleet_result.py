@@ -14,8 +14,8 @@ from infer_jax.fleets import reserve
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.plots.fleet import plot_fleet
 from infer_jax.plots.style import Figure
-from infer_jax.results import Column, Notes, Row, Rows, Section, percent, scaled_format
-from infer_jax.results.numbers import digits, duration
+from infer_jax.results import Column, Notes, Row, Rows, Section, option, percent, scaled_format
+from infer_jax.results.numbers import digits, duration, quantity
 from infer_jax.verbs.fleet_policies import Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.pictures import EstimatorResult, caption
@@ -23,6 +23,8 @@ from infer_jax.verbs.pictures import EstimatorResult, caption
 MOST_LAYOUTS = 6  # that are printed
 MOST_ROWS = 48  # periods that are printed one by one
 NO_LIMIT = 1e9  # s
+# share of p99 that law and replay are apart by in an hour of ten (experiments/fleets.py)
+BAND = 0.15
 PRICES = (0.4, 0.6, 0.8)  # of reserved replicas, over that on demand
 NAMES = Column("policy", "", "policy", left=True), Column("", "", "detail", left=True)
 POLICIES = (
@@ -116,6 +118,7 @@ class FleetResult(EstimatorResult):
             "start_delay_s": given.life.start_delay,
             "departures_per_hour": given.life.departures,
             "best": f"{self.best.name}, {self.best.detail}",
+            "periods_near_limit": self._near_limit(),
             "reserved_replicas": self._by_pool(self._reserve(self.reserved)[0]),
         }
         if several:
@@ -245,7 +248,19 @@ class FleetResult(EstimatorResult):
             kept = f"No policy keeps the limits for {100 * wanted:.4g} % of every period's requests"
             kept += "; nearest is"
         cost = f"${float(best.outcome.cost.usd):,.0f} a day, {100 * self._waste(best):.0f} %"
-        return f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${bound:,.0f}."
+        answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${bound:,.0f}."
+        if not (near := self._near_limit()) or self.replays:
+            return answer
+        return (
+            f"{answer} In {quantity(near, 'period')} its {self.fleet.p} of TTFT is within "
+            f"{100 * BAND:g} % of the limit, which is how well the law knows it: "
+            f"{option('replay')} looks."
+        )
+
+    def _near_limit(self) -> int:
+        """Periods of the best policy whose TTFT is as near to its limit as the law is known."""
+        ttft, limit = np.asarray(self.best.outcome.ttft), float(self.fleet.given.limits.ttft)
+        return int(np.sum(np.abs(ttft / limit - 1.0) <= BAND))
 
     def _broken(self) -> Iterator[Row]:
         """Policies whose requests of some period break the limits, and why in the worst."""

@@ -136,6 +136,8 @@ def test_without_a_layout_the_cheapest_plan_of_the_peak_is_not_taken_where_a_fle
     found = ij.fleet("llama-3.1-8b", "h100_sxm", traffic=traffic("20, 100, 40"), ttft=0.1,
                      tpot=0.01)  # fmt: skip
     told, costs = cast(Any, found.to_dict()), [x.usd_of_schedule for x in found.fleets]
+    near = [abs(x["ttft_s"] / 0.1 - 1.0) <= 0.15 for x in told["periods"]]
+    assert told["periods_near_limit"] == sum(near)
     names = [str(x.pools[0].layout) for x in found.fleets]  # as a search for the peak has them
     assert len({*names}) == len(names) > 3 and costs[0] > 1.2 * min(costs)
     assert told["layout"] == names[int(np.argmin(costs))] == told["layouts"][0]["layout"]
