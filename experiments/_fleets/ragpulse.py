@@ -138,7 +138,9 @@ def replica_of(fleet: Fleet, isl: Array, osl: Array, prefix: Array) -> Replica:
         return Service(rate, rate * latency, rate * wait, answer.ttft, jnp.stack(times),
                        answer.tpot, latency, jnp.zeros_like(rate))  # fmt: skip
 
-    return Replica.of(jax.lax.map(row, rates), jnp.asarray(capacity), hardware.price * 8.0)
+    # first tokens wait for the pool that prefills, where nothing is held for long
+    rent = hardware.price * 8.0
+    return Replica.of(jax.lax.map(row, rates), jnp.asarray(capacity), rent, stages=1)
 
 
 def _outcome(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.fleets.autoscalers import Autoscaler, Observed, State, extreme
-from infer_jax.fleets.replica import STAGES, Replica, Service, ServiceLimits, share_good
+from infer_jax.fleets.replica import Replica, Service, ServiceLimits, share_good
 from infer_jax.physics.numerics import Smoothing
 from infer_jax.physics.root import crossing
 from infer_jax.specs import Spec, number, spec
@@ -120,7 +120,7 @@ def simulate(
         return _Now(state, history, serve, here * serve, queue * serve, coming), later
 
     numbers = jnp.arange(len(rates), dtype=rates.dtype)
-    carry = _Now(state, history, start, jnp.full(STAGES, begun / STAGES), nothing, nothing)
+    carry = _Now(state, history, start, begun * replica.stages, nothing, nothing)
     _, (wanted, ready, held, backlog, coming) = lax.scan(step, carry, (numbers, rates, others))
     leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
     fed = coming - jnp.diff(backlog, prepend=0.0) / seconds

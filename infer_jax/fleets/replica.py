@@ -95,15 +95,16 @@ class Replica(NamedTuple):
     capacity: Array
     usd_per_hour: Array
     prompts: Array  # the most of them a second, were nothing decoded
+    stages: Array  # the share of an answer's time that each takes
 
     @classmethod
     def of(
-        cls, service: Service, capacity: Array, usd_per_hour: Array,
-        prompts: Array | float = jnp.inf,
-    ) -> "Replica":  # fmt: skip
-        """One whose service does not depend on how many there are."""
+        cls, service: Service, capacity: Array, usd_per_hour: Array, stages: int = STAGES
+    ) -> "Replica":
+        """One whose service depends neither on how many there are nor on how fast prompts come."""
         levels = jax.tree.map(lambda x: x[None], service)
-        return cls(levels, jnp.ones(1), capacity, usd_per_hour, jnp.asarray(prompts))
+        alone = jnp.ones(1), capacity, usd_per_hour, jnp.asarray(jnp.inf)
+        return cls(levels, *alone, jnp.full(stages, 1.0 / stages))
 
     @property
     def service(self) -> Service:
@@ -282,7 +283,8 @@ def tabulate(
 
     levels = jax.tree.map(lambda *x: jnp.stack(x), *map(level, COPIES))
     rent = chips * jnp.asarray(hardware.price)
-    return Replica(levels, jnp.asarray(COPIES), capacity, rent, jnp.asarray(prompts))
+    stages = jnp.full(STAGES, 1.0 / STAGES)
+    return Replica(levels, jnp.asarray(COPIES), capacity, rent, jnp.asarray(prompts), stages)
 
 
 def capacity_of(answer: ServerEstimate) -> Array:

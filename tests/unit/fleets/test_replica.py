@@ -154,7 +154,7 @@ def test_a_service_between_numbers_of_copies_is_linear_in_their_inverse():
     factors = jnp.asarray([1.0, 3.0, 7.0])
     levels = levels._replace(ttft=levels.ttft * factors[:, None])
     copies = jnp.asarray([1.0, 2.0, jnp.inf])
-    many = Replica(levels, copies, one.capacity, one.usd_per_hour, one.prompts)
+    many = Replica(levels, copies, one.capacity, one.usd_per_hour, one.prompts, one.stages)
     held = jnp.asarray(3.0)
     alone = float(one.at(held).ttft)
     for copies, factor in (
