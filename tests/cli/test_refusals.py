@@ -86,6 +86,9 @@ REFUSED = {
         ("estimate", "mixtral-8x7b", *H100, "--tp", "1", "--ep", "3"), "1, 2, 4, 8"
     ),
     "copies do not divide": ((*ESTIMATE, "--total-gpus", "9", "--dp", "2"), ""),
+    "two loads": (
+        (*ONE, "--batch", "4", "--concurrency", "8"), "--batch or --concurrency, not both"
+    ),
     "a batch of arrivals": (
         (*ONE, "--request-rate", "1", "--batch", "4"), "one of --batch, --concurrency"
     ),
