@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_253,
-    "lines of code of the package": 41_782,
-    "lines of the package": 72_649,
+    "lines of code of the front": 10_265,
+    "lines of code of the package": 41_796,
+    "lines of the package": 72_666,
     "files of the package": 453,
-    "lines of experiments": 11_403,
-    "lines of tests": 32_725,
+    "lines of experiments": 11_405,
+    "lines of tests": 32_730,
     "functions and classes with bare names": 14,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 57,
