@@ -171,21 +171,21 @@ class Replica(NamedTuple):
         """
         coming = in_flight + seconds * arriving
 
-        def held(grid: Service) -> Array:
+        def in_flight_after(grid: Service) -> Array:
             level = grid.in_flight + seconds * grid.rate
             beyond = coming - grid.in_flight[-1] - seconds * self.capacity
             return jnp.interp(coming, level, grid.in_flight) + jnp.maximum(beyond, 0.0)
 
-        return self._between(held, copies)
+        return self._between(in_flight_after, copies)
 
     def rate_within(self, limits: ServiceLimits, copies: Array | float = 1.0) -> Array:
         """The most requests/s within ``limits``; 0 where an idle replica breaks them."""
 
-        def most(service: Service) -> Array:
+        def rate_of(service: Service) -> Array:
             ttft = service.ttft_within(limits.goodput)
             return _rate_at(service, ttft, limits.ttft, limits.tpot)
 
-        return self._between(most, copies)
+        return self._between(rate_of, copies)
 
     def planned_rate(self, limits: ServiceLimits, copies: Array | float = 1.0) -> Array:
         """Requests/s that it is counted with: within ``limits``, or where none are all."""

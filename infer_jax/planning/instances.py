@@ -122,11 +122,11 @@ def varied_estimates(
     assert served.work.arrivals is not None
     arrivals = served.work.arrivals
 
-    def one(degrees: dict[str, Array], rate: Array, variability: Array) -> ServerEstimate:
+    def estimate(degrees: dict[str, Array], rate: Array, variability: Array) -> ServerEstimate:
         work = served.work.replace(arrivals=arrivals.replace(variability=variability))
         return served._replace(work=work).estimate(degrees, rate)
 
-    return jax.vmap(one)(degrees, rate, variability)
+    return jax.vmap(estimate)(degrees, rate, variability)
 
 
 def instance_rows(space: PlanSpace, legal: list[Layout]) -> Rows:
