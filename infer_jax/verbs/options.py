@@ -128,7 +128,7 @@ ACCEPTANCE = "Try drafts: the probability that the first is accepted, or a YAML 
 Acceptance = Annotated[float | str | None, Option(ACCEPTANCE, "P|FILE", PROBABILITY)]
 
 # a server's own
-ENGINE = OneOf(look_up("estimators.serving", "ENGINES"))
+ENGINE = OneOf(look_up("engines", "ENGINES"))
 ENGINE_HELP = "vllm, sglang or trtllm; the profile's, else vllm, where not given."
 Engine = Annotated[str | None, Option(ENGINE_HELP, "NAME", ENGINE)]
 GPU_MEMORY = "Share of the memory the server may use; vLLM's default where not given."

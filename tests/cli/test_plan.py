@@ -203,12 +203,12 @@ def test_the_best_plan_comes_with_what_starts_it():
     assert f"--max-num-seqs {best['concurrency_per_replica']:g}" in step["command"]
     assert output["launch"]["TensorRT-LLM"]["not_printed"]  # it casts nothing while it loads
     assert step["command"] in printed and f"vLLM {launch['version']}, {best['layout']}" in printed
-    assert "another engine" not in printed
+    assert "starts the same layout on" not in printed
     # TensorRT-LLM casts nothing while it loads: said where its command would stand
     ran = run(*words, "--engine", "trtllm")
     says = " ".join(ran.out.split())
-    why, other = says.index("No TensorRT-LLM command for"), says.index("on another engine, vLLM")
-    assert why < other < says.index("vllm serve") and "are of TensorRT-LLM, not of vLLM" in says
+    why, other = (says.index(x) for x in ("No TensorRT-LLM command for", "the same layout on vLLM"))
+    assert why < other < says.index("vllm serve") and "Times and costs are of TensorRT-LLM" in says
     ran = run(*words, "--set", "estimator.engine=1")  # SGLang, without --engine
     assert "sglang.launch_server" in ran.out and "vllm serve" not in ran.out
     words = (*words[:4], "--request-rate", "4", *words[6:], "--isl", "4000±2000")

@@ -87,7 +87,7 @@ REFUSED = {
     ),
     "copies do not divide": ((*ESTIMATE, "--total-gpus", "9", "--dp", "2"), ""),
     "two loads": (
-        (*ONE, "--batch", "4", "--concurrency", "8"), "--batch or --concurrency, not both"
+        (*ONE, "--batch", "4", "--concurrency", "8"), "allowed: one of --batch, --concurrency"
     ),
     "a batch of arrivals": (
         (*ONE, "--request-rate", "1", "--batch", "4"), "one of --batch, --concurrency"
@@ -173,7 +173,7 @@ REFUSED = {
     "plan, no GPUs": (PLAN, "How many GPUs are there"),
     "plan, two loads": ((*PLAN, "--concurrency", "8", "--request-rate", "2"), "one of --conc"),
     "no such mode": ((*FOUR, "--mode", "split"), "aggregated, disaggregated"),
-    "no such engine": ((*FOUR, "--engine", "hf"), "trtllm, sglang, vllm"),
+    "no such engine": ((*FOUR, "--engine", "hf"), "vllm, sglang, trtllm"),
     "plan, long prefix": ((*FOUR, "--prefix", "3000"), "--prefix"),
     "plan, no probability": ((*FOUR, "--heads", "--acceptance", "2"), "from 0 to 1"),
     "plan, no heads": ((*FOUR, "--acceptance", "0.8"), "num_nextn_predict_layers"),

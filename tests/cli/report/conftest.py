@@ -26,4 +26,4 @@ def written(factory, *words):
         patch.chdir(folder)
         patch.setenv("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS") or "cpu")
         output = answer(*words)
-        yield output, (folder / "report.html").read_text(encoding="utf-8")
+    yield output, (folder / "report.html").read_text(encoding="utf-8")
