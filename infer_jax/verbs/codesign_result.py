@@ -64,6 +64,7 @@ CONSTRAINTS = {  # in words: of what, what of the SI unit is printed, and in whi
 }
 BOUND = "Bold: on a bound of the search; a wider one may change it further."
 CAPTION = "The design is rounded and priced exactly. The quality of answers is not predicted."
+MOST_STEPS = 12  # of a path that are drawn one by one
 TERMS = tuple(output.name for output in outputs(QualityEstimate))
 ANSWERS = ("ttft", "tpot", "cost", "throughput")  # of the second estimator
 
@@ -216,14 +217,18 @@ class DesignResult(FigureResult):
         )
 
     def _path(self) -> list[Change]:
-        """The objective before and after each step of the path."""
+        """The objective before and after each step of the path; of many, all of a number at once."""
         unit, sense = self._unit(self.keep.by), -int(self.design.sign)
-        changes: list[Change] = []
+        changes, gains = list[Change](), dict[object, float]()
+        several, ends = len(self.path.steps) > MOST_STEPS, dict[object, str]()
+        for i, step in enumerate(self.path.steps):
+            key = step.path if several else i
+            gains[key] = gains.get(key, 1.0) * step.gain
+            ends[key] = f"{name_of(step.path)} \N{RIGHTWARDS ARROW} {cell(step.after)}"
         here = self.design.objective * self.path.total**self.design.sign
-        for step in self.path.steps:
-            before, here = here, here / step.gain**self.design.sign
-            title = f"{name_of(step.path)} \N{RIGHTWARDS ARROW} {cell(step.after)}"
-            changes.append(Change(title, before, here, unit, sense))
+        for key, gain in gains.items():
+            before, here = here, here / gain**self.design.sign
+            changes.append(Change(ends[key], before, here, unit, sense))
         return changes
 
     def _changed(self) -> list[Change]:
