@@ -217,7 +217,7 @@ class DesignResult(FigureResult):
         )
 
     def _path(self) -> list[Change]:
-        """The objective before and after each step of the path; of many, all of a number at once."""
+        """The objective before and after each step; of many, all of a number at once."""
         unit, sense = self._unit(self.keep.by), -int(self.design.sign)
         changes, gains = list[Change](), dict[object, float]()
         several, ends = len(self.path.steps) > MOST_STEPS, dict[object, str]()
