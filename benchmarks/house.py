@@ -27,9 +27,9 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_270,
-    "lines of code of the package": 41_801,
-    "lines of the package": 72_671,
+    "lines of code of the front": 10_267,
+    "lines of code of the package": 41_800,
+    "lines of the package": 72_674,
     "files of the package": 453,
     "lines of experiments": 11_405,
     "lines of tests": 32_730,

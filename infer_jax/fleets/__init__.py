@@ -22,6 +22,7 @@ from infer_jax.fleets.bound import (
     cheapest as cheapest,
     in_time as in_time,
     mixes as mixes,
+    rest_of as rest_of,
 )
 from infer_jax.fleets.fluid import (
     Course as Course,

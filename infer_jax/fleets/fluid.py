@@ -55,7 +55,7 @@ class _Now(NamedTuple):
     """A pool at the beginning of a step."""
 
     state: State
-    wanted: Array  # replicas, the newest wish first
+    history: Array  # replicas that were wanted, the newest first
     ready: Array
     held: Array  # requests in all replicas, by stage
     queue: Array

@@ -104,7 +104,7 @@ class Replica(NamedTuple):
         """One whose service depends neither on how many there are nor on how fast prompts come."""
         levels = jax.tree.map(lambda x: x[None], service)
         alone = jnp.ones(1), capacity, usd_per_hour, jnp.asarray(jnp.inf)
-        return cls(levels, *alone, jnp.full(stages, 1.0 / stages))
+        return cls(levels, *alone, equal_stages(stages))
 
     @property
     def service(self) -> Service:
@@ -210,6 +210,11 @@ class Replica(NamedTuple):
         return jax.tree.map(mean, rows)
 
 
+def equal_stages(count: int) -> Array:
+    """The share of an answer's time that each of ``count`` stages of one length takes."""
+    return jnp.full(count, 1.0 / count)
+
+
 def _rate_at(service: Service, times: Array, ttft: Array, tpot: Array) -> Array:
     """The largest rate up to which neither ``times`` nor TPOT is above its limit, else 0."""
     rates = list[Array]()
@@ -283,8 +288,8 @@ def tabulate(
 
     levels = jax.tree.map(lambda *x: jnp.stack(x), *map(level, COPIES))
     rent = chips * jnp.asarray(hardware.price)
-    stages = jnp.full(STAGES, 1.0 / STAGES)
-    return Replica(levels, jnp.asarray(COPIES), capacity, rent, jnp.asarray(prompts), stages)
+    copies, stages = jnp.asarray(COPIES), equal_stages(STAGES)
+    return Replica(levels, copies, capacity, rent, jnp.asarray(prompts), stages)
 
 
 def capacity_of(answer: ServerEstimate) -> Array:

@@ -18,10 +18,7 @@ from infer_jax.verbs.option import (
 )
 
 START = 120.0  # s
-TRIED, FEW = (
-    6,
-    3,
-)  # layouts that are tried where none is given, of one system and of each of several
+TRIED, FEW = 6, 3  # layouts that are tried where none is given: of one system, of each of several
 AVAILABLE = Rents(opt.GPUS, "40")
 GOODPUT = Number(0.5, 0.9999, what="a share of the requests")
 

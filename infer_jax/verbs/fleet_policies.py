@@ -31,9 +31,9 @@ from infer_jax.fleets import (
     lanes,
     mixes,
     outcome,
+    rest_of,
 )
 from infer_jax.fleets.bill import DAY
-from infer_jax.fleets.bound import rest_of
 from infer_jax.results.numbers import quantity
 from infer_jax.results.problems import refuse
 from infer_jax.typed_jax import trees

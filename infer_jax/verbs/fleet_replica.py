@@ -147,7 +147,7 @@ def find_replica(
         return answers[-1]
 
     with busy("evaluating a replica at every load"):
-        # one token each: what prompts alone would be
+        # one token each: what prompts alone would be, in as many rows so that one program does
         first = traffic.with_(outputs=np.ones_like(traffic.outputs)).workload(1.0)
         rate = np.full(POINTS, IDLE), np.ones(POINTS)
         alone = once(varied_estimates, server._replace(work=first), rows, *rate, points=SOME)
