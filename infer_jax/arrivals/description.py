@@ -17,6 +17,8 @@ from infer_jax.errors import InputError
 HOUR = 3600.0
 FEWEST = 5.0  # requests that a window expects at least: of fewer, gaps cannot be told from surges
 WINDOWS = 8  # of a period at least
+LEAST = 0.05  # of a period: less of one at either end of a trace is too little for a rate
+CALMEST, WILDEST = 0.01, 100.0  # variabilities of gaps
 SOJOURNS = np.geomspace(2.0, 1800.0, 28)  # seconds that are tried
 
 
@@ -25,7 +27,7 @@ class Rates(NamedTuple):
 
     rates: np.ndarray
     covered: np.ndarray
-    offset: float  # s from the begin of the first period to the first request
+    offset: float  # s from the begin of the first period to the first request, which may be earlier
 
 
 def rates_of(trace: Trace, period: float) -> Rates:
@@ -38,11 +40,13 @@ def rates_of(trace: Trace, period: float) -> Rates:
         allowed = "requests at different times"
         raise InputError(trace.file, "arrival times", "none or all equal", allowed)
     offset = 0.0 if trace.start is None else trace.start % period
+    if period - offset < min(LEAST * period, trace.arrivals[-1]):
+        offset -= period
     times = trace.arrivals + offset
-    counts = np.bincount((times / period).astype(int))
+    counts = np.bincount((times[times >= 0.0] / period).astype(int))
     begins = np.arange(len(counts)) * period
     covered = np.minimum(begins + period, times[-1]) - np.maximum(begins, offset)
-    if len(counts) > 1 and covered[-1] < 0.05 * period:  # too little for a rate of its own
+    if len(counts) > 1 and covered[-1] < LEAST * period:
         counts, covered = counts[:-1], covered[:-1]
     return Rates(counts / np.maximum(covered, 1e-9), covered, offset)
 
@@ -97,7 +101,7 @@ def dispersions(trace: Trace, known: Rates, period: float) -> tuple[np.ndarray, 
     windows, found = list[float](), list[float]()
     window = FEWEST / mean
     while window <= longest:
-        begins = np.arange(known.offset, times[-1] - window, window)
+        begins = np.arange(max(known.offset, 0.0), times[-1] - window, window)
         count = np.histogram(times, np.append(begins, begins[-1] + window))[0]
         which = np.minimum((begins / period).astype(int), len(rates) - 1)
         ends = np.minimum(((begins + window) / period).astype(int), len(rates) - 1)
@@ -120,7 +124,7 @@ def fit_bursts(
 
     By least squares of relative errors; Poisson where no window has enough requests.
     """
-    windows, found = np.asarray(windows), np.asarray(found)
+    windows, found = np.asarray(windows), np.maximum(found, CALMEST)
     if not len(windows):
         return 1.0, 0.0, 60.0
     best = (np.inf, float(np.mean(found)), 0.0, 60.0)
@@ -130,7 +134,7 @@ def fit_bursts(
         gaps, square = np.linalg.lstsq(columns.T, np.ones_like(windows), rcond=None)[0]
         square = float(np.clip(square, 0.0, 1.0))
         rest = 1.0 - square * columns[1]
-        gaps = float(np.clip((columns[0] @ rest) / (columns[0] @ columns[0]), 0.01, 100.0))
+        gaps = float(np.clip((columns[0] @ rest) / (columns[0] @ columns[0]), CALMEST, WILDEST))
         error = float(np.sum((gaps * columns[0] + square * columns[1] - 1.0) ** 2))
         if error < best[0]:
             best = (error, gaps, square**0.5, float(sojourn))
@@ -198,11 +202,12 @@ def read_traffic(path: str | os.PathLike[str], period: float = HOUR) -> Traffic:
     return describe(read_trace(path, skip_damaged=True), period)
 
 
-def rate_errors(traffic: Traffic) -> np.ndarray:
+def rate_errors(traffic: Traffic, covered: np.ndarray | None = None) -> np.ndarray:
     """Standard error of each period's rate, requests/s: of counts that scatter as bursts do.
 
-    sqrt(D r / T) of D the dispersion in a period of T seconds.
+    sqrt(D r / T) of D the dispersion in the T seconds that are ``covered``, else all of a period.
     """
-    rates, period = np.asarray(traffic.rates), float(traffic.period)
-    spread = np.asarray(traffic.dispersion(jnp.asarray(rates), period))
-    return np.sqrt(spread * rates / period)
+    rates = np.asarray(traffic.rates)
+    seconds = np.full(len(rates), float(traffic.period)) if covered is None else covered
+    spread = np.asarray(traffic.dispersion(jnp.asarray(rates), jnp.asarray(seconds)))
+    return np.sqrt(spread * rates / seconds)

@@ -6,6 +6,7 @@ rows with pyarrow, which an extra installs.
 
 import io
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -180,7 +181,7 @@ def read_table(text: str, names: Sequence[str], second: float) -> TraceTable | N
     arrival, *lengths = (table.column(name) for name in names[:3])
     seconds = _numbers(arrival) * second if second else _seconds(arrival)
     prompt, output = map(_numbers, lengths)
-    whole = np.isfinite(seconds)
+    whole = np.isfinite(seconds) & ((seconds >= 0.0) | (second == 0.0))
     for values in (prompt, output):
         whole &= np.isfinite(values) & (values >= 0.0)
     session = None
@@ -204,17 +205,35 @@ def _number(text: str | None) -> float:
 
 
 def _seconds(column: "ChunkedArray") -> np.ndarray:
-    """Seconds since 1970 of dates and times of day in UTC; NaN where a cell is none."""
-    texts = [x and x.removesuffix("Z").removesuffix("+00:00") for x in column.to_pylist()]
-    try:
-        times = np.array(texts, "datetime64[ns]")
-    except ValueError:
-        times = np.array([_time(x) for x in texts])
-    return np.where(np.isnat(times), np.nan, times.astype(np.int64) / 1e9)
+    """Seconds since 1970 of dates and times of day; NaN where a cell is none."""
+    import pyarrow as pa
+
+    for kind in (pa.timestamp("ns"), pa.timestamp("ns", "UTC")):  # none with a zone, or all
+        try:
+            times = column.cast(kind).to_numpy()
+        except pa.ArrowInvalid:
+            continue
+        return np.where(np.isnat(times), np.nan, times.astype(np.int64) / 1e9)
+    return np.array([_date(x) for x in column.to_pylist()])
 
 
-def _time(text: str | None) -> np.datetime64:
+def _date(text: str | None) -> float:
     try:
-        return np.datetime64(text or "NaT", "ns")
+        return date_seconds(text or "")
     except ValueError:
-        return np.datetime64("NaT", "ns")
+        return np.nan
+
+
+def date_seconds(text: str) -> float:
+    """Seconds since 1970 of a date and a time of day, UTC where it names no other zone.
+
+    Raises:
+        ValueError: no date, such as a number of seconds.
+
+    >>> date_seconds("1970-01-01 00:01:00"), date_seconds("1970-01-01T08:01:00+08:00")
+    (60.0, 60.0)
+    """
+    if text[4:5] != "-":  # 1611011500012, in ms, would be a day of 1611
+        raise ValueError(text)
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

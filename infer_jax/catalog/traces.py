@@ -8,7 +8,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from infer_jax.catalog.trace_forms import (
     UNANSWERED,
     Form,
     columns_of_runs,
+    date_seconds,
     form_of,
     read_table,
 )
@@ -228,13 +228,14 @@ def _of_rows(file: str, rows: list[Cells], skip_damaged: bool) -> Trace:
         InputError: as ``read_trace``.
     """
     form = form_of(file, rows[0].values)
-    requests, roots = list[Request](), dict[object, object]()
+    requests, roots, wrong = list[Request](), dict[object, object](), list[InputError]()
     for cells in rows:
         try:
             requests.append(_request(cells, form, roots))
-        except InputError:
-            if not skip_damaged:
-                raise
+        except InputError as error:
+            wrong.append(error)
+            if not skip_damaged or len(wrong) == len(rows):
+                raise wrong[0] from None
     answered = [r for r in requests if r.output or form.source != UNANSWERED]
     if not answered:
         raise InputError(file, form.output, "0 in every row", "requests that were answered")
@@ -253,7 +254,7 @@ def _of_rows(file: str, rows: list[Cells], skip_damaged: bool) -> Trace:
         osl=osl,
         hashes=tuple(request.hashes for request in answered) if any(hashed) else (),
         block=form.block,
-        sessions=_numbered(ids) if None not in ids else np.zeros(0, int),
+        sessions=_numbered(ids),
         dropped=len(requests) - len(answered),
         damaged=len(rows) - len(requests),
         start=None if form.second else float(arrivals[0]),
@@ -300,13 +301,19 @@ def _table(
 
 
 def _numbered(ids: Sequence[object] | np.ndarray) -> np.ndarray:
-    """Numbers of conversations in the order in which they begin.
+    """Numbers of conversations in the order in which they begin; empty where none has an id.
 
-    >>> _numbered(["b", "a", "b"]).tolist()
-    [0, 1, 0]
+    A request without one is a conversation by itself.
+
+    >>> _numbered(["b", "", "b", None]).tolist(), _numbered([None, ""]).tolist()
+    ([0, 1, 0, 2], [])
     """
+    bare = [x is None or x == "" for x in ids]
+    if all(bare):
+        return np.zeros(0, int)
     known: dict[object, int] = {}
-    return np.array([known.setdefault(x, len(known)) for x in ids], int)
+    names = [object() if none else x for x, none in zip(ids, bare, strict=True)]
+    return np.array([known.setdefault(x, len(known)) for x in names], int)
 
 
 def _request(cells: Cells, form: Form, roots: dict[object, object]) -> Request:
@@ -357,6 +364,6 @@ def _arrival(cells: Cells, form: Form) -> float:
         return value
     text = cells.text(form.arrival) or ""
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+        return date_seconds(text)
     except ValueError:
         raise cells.error(form.arrival, text, "a time as 2023-11-16 18:15:46.680590") from None

@@ -11,7 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from infer_jax.arrivals import LEVELS, Likeness, Traffic, compare_traces, draw
-from infer_jax.arrivals.description import describe, rate_errors, read_traffic, traffic_of_clients
+from infer_jax.arrivals.description import (
+    LEAST,
+    Rates,
+    describe,
+    rate_errors,
+    rates_of,
+    read_traffic,
+    traffic_of_clients,
+)
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.catalog.traffic_file import Clients, read_clients, write_description
@@ -19,11 +27,11 @@ from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.plots.traffic import plot_traffic
 from infer_jax.results import Column, Notes, Row, Rows, Section
-from infer_jax.results.numbers import duration
+from infer_jax.results.numbers import duration, percent, quantity
+from infer_jax.results.problems import refuse
 
 SHOWN = {f"{100 * x:g}": LEVELS.index(x) for x in (0.1, 0.5, 0.9, 0.99)}  # quantiles of a table
 HOURS = (
-    Column("hour", "UTC", "hour"),
     Column("mean", "requests/s", "mean"),
     Column("least", "", "least"),
     Column("most", "", "most"),
@@ -73,7 +81,11 @@ class TrafficResult(FigureResult):
         tp: float | None,
         prompts: int,
     ) -> "TrafficResult":
-        """With TTFT of a replay of the first requests of either trace."""
+        """With TTFT of a replay of the first requests of either trace.
+
+        Raises:
+            InputError: a description, which has no requests, or what ``replay`` refuses.
+        """
         import infer_jax as ij
 
         def times_of(trace: Trace) -> Mapping[str, float]:
@@ -87,7 +99,7 @@ class TrafficResult(FigureResult):
             return times
 
         if self.trace is None:
-            return self
+            raise refuse("model", str(model), "with a trace: a description has no requests")
         real, drawn = times_of(self.trace), times_of(self.drawn)
         rows = (
             Likeness(f"TTFT of a replay, {name}", "ms", real[name], drawn[name])
@@ -114,6 +126,7 @@ class TrafficResult(FigureResult):
         count = "" if trace is None else f"{len(trace):,} requests, "
         count = count if self.clients is None else f"{self.clients.count:,} clients, "
         mean, peak, period = float(rates.mean()), float(rates.max()), float(traffic.period)
+        mean = mean if trace is None else len(trace) / float(trace.arrivals[-1])
         start = float(traffic.start)
         yield (
             f"{self.file}: {count}{self._span()}; {mean:.4g} requests/s in the mean, "
@@ -130,10 +143,11 @@ class TrafficResult(FigureResult):
         yield self._bursts()
         yield Rows("periods", [
             {"begins_s": start + i * period, "rate_per_s": float(rate), "error_per_s": float(error)}
-            for i, (rate, error) in enumerate(zip(rates, rate_errors(traffic), strict=True))
+            for i, (rate, error) in enumerate(zip(rates, self._errors, strict=True))
         ])  # fmt: skip
         if self.hours:
-            yield Rows("hours", self.hours, HOURS)
+            of = "UTC" if start else "of 24"  # since the first request of a trace without dates
+            yield Rows("hours", self.hours, (Column("hour", of, "hour"), *HOURS))
         yield Rows("lengths", self._lengths(), LENGTHS)
         if self.likeness:
             alike = [
@@ -143,10 +157,42 @@ class TrafficResult(FigureResult):
             yield Rows("likeness", alike, ALIKE)
         yield Notes(self._notes())
 
+    @property
+    def _known(self) -> Rates | None:
+        """The rates of a trace, and the seconds of each period that it covers."""
+        return None if self.trace is None else rates_of(self.trace, float(self.traffic.period))
+
+    @property
+    def _errors(self) -> np.ndarray:
+        return rate_errors(self.traffic, None if self._known is None else self._known.covered)
+
     def _span(self) -> str:
-        start = float(self.traffic.start)
+        """How long a trace is, or the periods of a description are; since when."""
+        trace, start, seconds = self.trace, float(self.traffic.start), self.traffic.seconds
+        if trace is not None:
+            start, seconds = trace.start or 0.0, float(trace.arrivals[-1])
         since = f" from {datetime.fromtimestamp(start, UTC):%Y-%m-%d %H:%M} UTC" if start else ""
-        return duration(self.traffic.seconds) + since
+        return duration(seconds) + since
+
+    def _parts(self) -> Iterator[str]:
+        """Which periods a trace covers in part, and what is in none."""
+        if self.trace is None or self._known is None:
+            return
+        (_, covered, offset), period = self._known, float(self.traffic.period)
+        ends = {"first": covered[0], "last": covered[-1]}
+        if len(covered) == 1:
+            ends = {"only": covered[0]}
+        some = {name: x / period for name, x in ends.items() if x < (1.0 - LEAST) * period}
+        if some:
+            words = " and ".join(f"{percent(x)} % of the {name}" for name, x in some.items())
+            yield f"The trace covers {words} period; a drawn one goes on at the rate of this part."
+        times = self.trace.arrivals + offset
+        left = int(np.sum((times < 0.0) | (times >= len(covered) * period)))
+        if left:
+            yield (
+                f"{quantity(left, 'request')} of less than {percent(LEAST)} % of a period at "
+                "either end count for no rate."
+            )
 
     def _bursts(self) -> str:
         traffic = self.traffic
@@ -169,7 +215,7 @@ class TrafficResult(FigureResult):
         ]
 
     def _notes(self) -> list[str]:
-        notes, trace, sessions = list[str](), self.trace, self.traffic.sessions
+        notes, trace, sessions = list(self._parts()), self.trace, self.traffic.sessions
         source = self.clients if trace is None else trace
         if source is not None and source.damaged:
             windows = " and windows" * (trace is None)
@@ -200,7 +246,7 @@ class TrafficResult(FigureResult):
         traffic = self.traffic
         return plot_traffic(
             np.asarray(traffic.rates),
-            rate_errors(traffic),
+            self._errors,
             float(traffic.period),
             float(traffic.start),
             [x for x in (self.trace, self.drawn) if x is not None],

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import infer_jax as ij
 from infer_jax.arrivals import LEVELS, Sessions, Traffic, compare_traces, describe, draw
-from infer_jax.arrivals.description import fit_bursts, rates_of, read_traffic
+from infer_jax.arrivals.description import fit_bursts, rate_errors, rates_of, read_traffic
 from infer_jax.arrivals.drawing import arrivals
 from infer_jax.catalog.traces import Trace
 from infer_jax.catalog.traffic_file import write_description
 from infer_jax.errors import InputError
+from infer_jax.verbs.traffic_result import TrafficResult
 
 TOKENS = np.geomspace(20.0, 8000.0, len(LEVELS))
 
@@ -120,6 +122,58 @@ def test_rates_are_counts_over_the_seconds_that_a_trace_covers():
     np.testing.assert_allclose(known.rates, [3 / 30, 3 / 59])
     with pytest.raises(InputError, match="different times"):
         rates_of(dataclasses.replace(trace, arrivals=np.zeros(6)), 60.0)
+
+
+def test_a_moment_of_a_period_at_either_end_has_no_rate():
+    """A request just before the hour, then one every 10 s for an hour, and two just after it."""
+    times = np.r_[0.0, 0.5 + 10.0 * np.arange(360), 3601.0, 3602.0]
+    ones = np.ones(len(times))
+    trace = Trace("t", "plain", times, ones, ones, start=2 * 3600.0 - 0.5)
+    np.testing.assert_allclose(rates_of(trace, 3600.0).rates, [0.1])
+    found = describe(trace)
+    assert float(found.start) == 7200.0 and found.rates.tolist() == [0.1]
+    # two minutes over the full hour: none of both parts is too little, and the later one has most
+    short = dataclasses.replace(trace, arrivals=times[:13], isl=ones[:13], osl=ones[:13])
+    np.testing.assert_allclose(rates_of(short, 3600.0).rates, [12 / 110.0])
+
+
+def test_the_error_of_a_rate_is_of_the_seconds_that_are_counted():
+    """Counts of Poisson scatter by their root: of n in T seconds the rate by sqrt(n) / T."""
+    calm = traffic(rates=[10.0, 10.0], period=3600.0)
+    np.testing.assert_allclose(rate_errors(calm), np.sqrt(36000.0) / 3600.0)
+    errors = rate_errors(calm, np.array([3600.0, 300.0]))
+    np.testing.assert_allclose(errors, [np.sqrt(36000.0) / 3600.0, np.sqrt(3000.0) / 300.0])
+
+
+def test_evenly_spaced_requests_are_described():
+    """As of a load generator: counts of windows do not vary at all."""
+    times, ones = np.arange(400.0), np.ones(400)
+    found = describe(Trace("t", "plain", times, ones, ones))
+    assert float(found.variability) < 0.02 and float(found.surge) < 0.1
+
+
+def test_what_a_trace_covers_is_said(tmp_path):
+    """Five minutes of a request every 2 s, of which a session's id stands in each tenth row."""
+    rows = [f"{2 * i},10,5,{'a' if i % 10 == 0 else ''}" for i in range(151)]
+    (tmp_path / "t.csv").write_text(
+        "\n".join(["arrival_s,prompt_tokens,output_tokens,session", *rows])
+    )
+    found = ij.traffic(tmp_path / "t.csv")
+    text, told = str(found), found.to_dict()
+    assert "151 requests, 5 minutes;" in text and "covers 8.33 % of the only period" in text
+    assert told["mean_rate_per_s"] == pytest.approx(151 / 300)
+    # the others are sessions by themselves
+    assert float(found.traffic.sessions.turns) == pytest.approx(151 / (1 + 135))
+    with pytest.raises(InputError, match="a description has no requests"):
+        found.write(tmp_path / "t.toml")
+        ij.traffic(tmp_path / "t.toml", model="llama-3.1-8b", hardware="h100_sxm")
+
+
+def test_hours_are_of_a_clock_where_there_is_one():
+    day = traffic(rates=[1.0] * 24, period=3600.0)
+    for start, word in ((0.0, "of 24"), (1794182400.0, "UTC")):
+        found = TrafficResult("t", day.with_(start=start), None, draw(day, 1))
+        assert f"{word} " in str(found) and ("UTC" in str(found)) == bool(start)
 
 
 def test_a_workload_has_the_lengths_and_a_slope_by_its_rate():

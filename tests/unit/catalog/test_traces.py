@@ -77,6 +77,31 @@ def test_damaged_rows_are_counted_or_refused_with_their_line(by_columns, tmp_pat
     assert trace.start == pytest.approx(1715299201.5)
 
 
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_rows_mean_the_same_with_and_without_columns(by_columns, tmp_path, monkeypatch):
+    """Time zones, requests without a session, times below 0, and seconds in place of dates."""
+    if not by_columns:
+        monkeypatch.setattr("infer_jax.catalog.traces.read_table", lambda *_: None)
+
+    def read(*rows):
+        file = tmp_path / "trace.csv"
+        file.write_text("\n".join(rows))
+        return read_trace(file, skip_damaged=True)
+
+    zoned = "2026-11-02 09:00:00+08:00,1,1", "2026-11-02 03:00:30+02:00,1,1"
+    plain = "2026-11-02 01:00:00,1,1", "2026-11-02T01:00:30Z,1,1"
+    for rows in (zoned, plain):
+        found = read(AZURE.strip(), *rows)
+        assert found.arrivals.tolist() == [0, 30] and found.start == 1793581200
+    with pytest.raises(InputError, match="line 2, TIMESTAMP is '1793581200'"):
+        read(AZURE.strip(), "1793581200,1,1", "1793581201,1,1")
+    own = "arrival_s,prompt_tokens,output_tokens,session"
+    sessions = read(own, "1,1,1,a", "2,1,1,", "3,1,1,a", "4,1,1,").sessions
+    assert sessions.tolist() == [0, 1, 0, 2]
+    assert not len(read(own, "1,1,1,", "2,1,1,").sessions)
+    assert read(own, "-1,1,1,", "2,1,1,").damaged == 1
+
+
 def test_a_run_has_the_times_of_the_server():
     trace = read_trace(DATA / "llmservingsim_run.jsonl")
     # request b was queued at once: 50.5 s of the engine's clock are 0.5 s after the first arrival
