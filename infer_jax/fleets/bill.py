@@ -52,7 +52,7 @@ class Reserved(NamedTuple):
 
 
 def reserve(replicas: Array, price: Array) -> Reserved:
-    """Replicas to reserve at a ``price`` that is a share of the one on demand.
+    """Replicas to reserve at a ``price`` that is a share of the one on demand; of none at all, 0.
 
     A replica is worth reserving if it is used for more than that share of the time: the quantile
     1 - price of the replicas over time, the newsvendor's critical ratio (Arrow, Harris and
@@ -60,4 +60,6 @@ def reserve(replicas: Array, price: Array) -> Reserved:
     """
     count = jnp.quantile(replicas, 1.0 - price, method="higher")
     paid = price * count + jnp.mean(jnp.maximum(replicas - count, 0.0))
-    return Reserved(count, paid / jnp.mean(replicas))
+    mean = jnp.mean(replicas)
+    some = mean > 0.0
+    return Reserved(count, jnp.where(some, paid / jnp.where(some, mean, 1.0), 1.0))

@@ -332,5 +332,9 @@ def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:
     broken = "TTFT, " * bool(found.ttft[at] > limits.ttft)
     broken = broken + "TPOT, " * bool(found.tpot[at] > limits.tpot) or "TTFT, "
     starting = float(np.max(1.0 - ready / wanted))
-    late = f"{100 * starting:.0f} % still start" if starting > 0.05 else "too few are wanted"
-    return f"{broken[:-2]}: {late}"
+    if starting > 0.05:
+        return f"{broken[:-2]}: {100 * starting:.0f} % still start"
+    most = fleet.scaling.base.sum() + fleet.scaling.most
+    scaled = policy.name in {x.name for x in AUTOSCALERS}
+    bounded = scaled and policy.replicas[:, part].sum(axis=0).max() >= most
+    return f"{broken[:-2]}: " + (f"too few, {most:g} at most" if bounded else "too few are wanted")

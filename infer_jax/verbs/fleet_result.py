@@ -26,12 +26,24 @@ NO_LIMIT = 1e9  # s
 # share of p99 that law and replay are apart by in an hour of ten (experiments/fleets.py)
 BAND = 0.15
 PRICES = (0.4, 0.6, 0.8)  # of reserved replicas, over that on demand
+
+
+def rounded_percent(share: float) -> int:
+    """A share as whole per cent, in which -1e-16 is 0 and not -0."""
+    return round(100.0 * float(share))
+
+
+def money(value: float) -> str:
+    """Dollars, or megajoules: whole from 10 on, with three significant digits below."""
+    return f"{value:,.0f}" if abs(value) >= 10.0 else digits(value)
+
+
 NAMES = Column("policy", "", "policy", left=True), Column("", "", "detail", left=True)
 POLICIES = (
     *NAMES,
-    Column("cost", "$/day", "usd_per_day", lambda x: f"{x:,.0f}"),
-    Column("waste", "%", "waste", lambda x: f"{100 * x:+.0f}"),
-    Column("energy", "MJ/day", "joules_per_day", lambda x: f"{1e-6 * x:,.0f}", spare=True),
+    Column("cost", "$/day", "usd_per_day", money),
+    Column("waste", "%", "waste", lambda x: f"{rounded_percent(x):+d}"),
+    Column("energy", "MJ/day", "joules_per_day", lambda x: money(1e-6 * x), spare=True),
     Column("CO2", "kg/day", "grams_per_day", scaled_format(1e-3), spare=True),
     Column("good", "%", "goodput", lambda x: f"{100 * x:.2f}"),
     Column("worst", "%", "worst_goodput", percent),
@@ -54,7 +66,7 @@ POOLS = (
     Column("in the bound", "mean", "mean"),
     Column("", "most", "most_used", "{:g}".format),
     Column("without it", "%", "rise_without",
-           lambda x: x if isinstance(x, str) else f"{100 * x:+.0f}"),
+           lambda x: x if isinstance(x, str) else f"{rounded_percent(x):+d}"),
 )  # fmt: skip
 TIMES = (
     Column("from", "", "at"),
@@ -104,9 +116,9 @@ class FleetResult(EstimatorResult):
         yield self._headline()
         if not several:
             yield (
-                f"A replica ({first.layout}) carries {rows[0]['rate_per_s']:.4g} requests/s within "
-                f"the limits, bound by {rows[0]['binds']}; {float(given.replica.capacity):.4g} at "
-                "most."
+                f"A replica ({first.layout}) carries {digits(rows[0]['rate_per_s'], 4)} requests/s "
+                f"within the limits, bound by {rows[0]['binds']}; "
+                f"{digits(given.replica.capacity, 4)} at most."
             )
         yield from self._compared()
         yield {
@@ -158,11 +170,13 @@ class FleetResult(EstimatorResult):
         fleet, limits = self.fleet, self.fleet.given.limits
         tpot = float(limits.tpot)
         kept = f"{fleet.p} of TTFT within {1e3 * float(limits.ttft):,.12g} ms"
-        kept += f", TPOT within {1e3 * tpot:.4g} ms" if tpot < HOUR else ""
+        kept += f", TPOT within {1e3 * tpot:,.12g} ms" if tpot < HOUR else ""
+        mean, peak = digits(fleet.rates.mean(), 4), digits(fleet.rates.max(), 4)
+        most, step = digits(fleet.peaks.max(), 4), digits(fleet.given.seconds)
         return (
             f"{self.setup.model.name} on {self._systems}: {duration(fleet.total)} of traffic, "
-            f"{fleet.rates.mean():.4g} requests/s in the mean, {fleet.rates.max():.4g} in the "
-            f"busiest period; {kept}."
+            f"{mean} requests/s in the mean, {peak} in the busiest period, {most} in its busiest "
+            f"{step} s; {kept}."
         )
 
     def _pools(self) -> list[Row]:
@@ -247,8 +261,10 @@ class FleetResult(EstimatorResult):
         if share < wanted:
             kept = f"No policy keeps the limits for {100 * wanted:.4g} % of every period's requests"
             kept += "; nearest is"
-        cost = f"${float(best.outcome.cost.usd):,.0f} a day, {100 * self._waste(best):.0f} %"
-        answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${bound:,.0f}."
+        cost = (
+            f"${money(float(best.outcome.cost.usd))} a day, {rounded_percent(self._waste(best))} %"
+        )
+        answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${money(bound)}."
         if not (near := self._near_limit()) or self.replays:
             return answer
         return (
@@ -287,7 +303,9 @@ class FleetResult(EstimatorResult):
     def _over_time(self) -> Iterator[Rows]:
         """Every period; printed where they are few, else by the hour of the day."""
         fleet, best, replicas = self.fleet, self.best.outcome, self._by_period(self.best)
-        least = fleet.bound.reshape(len(replicas), fleet.steps, -1)
+        least, most = (
+            x.reshape(len(replicas), fleet.steps, -1) for x in (fleet.bound, self.best.replicas.T)
+        )
         count, ttft, means = len(fleet.rates), np.asarray(best.ttft), least.mean(axis=1)
         times = [self._time(i) for i in range(count)]
         yield Rows("periods", [
@@ -296,7 +314,7 @@ class FleetResult(EstimatorResult):
             for i, at in enumerate(times)
         ])  # fmt: skip
         group = self.traffic.hours
-        names = [f"{h:02d}:00" for h in group]
+        names = [f"{h:02d}:00" if self.traffic.start else f"{h} h" for h in group]
         if count <= MOST_ROWS and len(set(names)) < count:
             names, group = times, np.arange(count)
         parts = [group == one for one in sorted(set(group.tolist()))]
@@ -307,7 +325,7 @@ class FleetResult(EstimatorResult):
             "fewest": self._by_pool(means[part].mean(axis=0)),
             "most_fewest": self._by_pool(least[part].max(axis=(0, 1))),
             "replicas": self._by_pool(replicas[part].mean(axis=0)),
-            "most_replicas": self._by_pool(replicas[part].max(axis=0)),
+            "most_replicas": self._by_pool(most[part].max(axis=(0, 1))),
             "ttft_s": ttft[part].max(),
         } for part in parts], self._columns())  # fmt: skip
 

@@ -229,6 +229,9 @@ def test_as_many_are_reserved_as_are_cheapest():
         paid = price * float(found.replicas) + np.maximum(used - float(found.replicas), 0).mean()
         assert paid == pytest.approx(min(costs), rel=1e-12)
         assert float(found.cost) == pytest.approx(min(costs) / used.mean(), rel=1e-12)
+    # a kind of which there are never any costs nothing, reserved or not
+    none = reserve(jnp.zeros(9), jnp.asarray(0.6))
+    assert float(none.replicas) == 0.0 and np.isfinite(none.cost)
 
 
 def test_the_ttft_of_a_period_is_that_of_its_requests_together():

@@ -12,6 +12,7 @@ from infer_jax.errors import InputError
 from infer_jax.fleets import Conditions, Lifecycle, Replica, ServiceLimits, ramp
 from infer_jax.verbs import fleet_policies
 from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, why_broken
+from infer_jax.verbs.fleet_result import money, rounded_percent
 from tests.unit.fleets.toys import exponential_replica
 
 TRAFFIC = """
@@ -143,6 +144,11 @@ def test_without_a_layout_the_cheapest_plan_of_the_peak_is_not_taken_where_a_fle
     assert told["layout"] == names[int(np.argmin(costs))] == told["layouts"][0]["layout"]
     schedule = found.policies[2]
     assert np.min(schedule.outcome.shares) >= 0.99
+    # the most are those of a step, as of the bound, and not the largest mean of a period
+    most = [x["most_replicas"] for x in told["hours"]]
+    assert max(most) == found.best.replicas.max() and [x["at"] for x in told["hours"]][1] == "1 h"
+    peak = f"{float(np.max(found.fleet.given.rates)):.4g} in its busiest 15 s"
+    assert peak in " ".join(str(found).split())
     assert min(costs) == pytest.approx(float(schedule.outcome.cost.usd), rel=0.02)
     assert f"{names[0]} {costs[0]:,.0f}" in str(found)
 
@@ -181,11 +187,19 @@ def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monk
     assert best == min(enough, key=lambda x: enough[x])
 
 
+def test_small_costs_keep_their_digits_and_nothing_is_minus_nothing():
+    assert [money(x) for x in (0.4231, 76.8, 144157.9)] == ["0.423", "77", "144,158"]
+    assert f"{rounded_percent(-1e-16):+d} {rounded_percent(-0.026):+d}" == "+0 -3"
+
+
 def test_what_breaks_has_its_limit_and_its_reason(day):
     fleet, policies = day
     planner = next(x for x in policies if x.name == "Dynamo planner" and "default" in x.detail)
     at = int(np.argmin(planner.outcome.shares))
     assert planner.outcome.shares[at] < 0.95
+    one = dataclasses.replace(fleet, most=1.0)
+    few = one.run_autoscaler(planner.name, "", one.made(AUTOSCALERS[2], 1.0))
+    assert why_broken(one, few, at) == "TTFT: too few, 1 at most"
     words = why_broken(fleet, planner, at)
     assert words.startswith("TTFT: ")
     assert "still start" in words or "too few" in words
