@@ -150,9 +150,13 @@ def sessions_of(trace: Trace) -> Sessions | None:
     if not same.any():
         return None
     before, after = order[:-1][same], order[1:][same]
-    news = trace.isl[after] - trace.isl[before] - trace.osl[before]
+    grown = trace.isl[after] - trace.isl[before]
+    # where a prompt grows by less than the answer, as without its reasoning, none of that is in it
+    news = np.where(grown > trace.osl[before], grown - trace.osl[before], grown)
+    counts = np.unique(trace.sessions, return_counts=True)[1]
     return Sessions.of(
-        turns=len(trace) / len(np.unique(trace.sessions)),
+        turns=len(trace) / len(counts),
+        depth=float(counts @ (counts - 1.0)) / 2.0 / len(trace),
         gaps=levels_of(np.maximum(trace.arrivals[after] - trace.arrivals[before], 1e-3)),
         news=levels_of(np.maximum(news, 1.0)),
     )

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from infer_jax.arrivals.traffic import Traffic, correlated, quantile
+from infer_jax.arrivals.traffic import Sessions, Traffic, correlated, mean_between, quantile
 from infer_jax.catalog.traces import BLOCK, Trace
 
+LASTING = 6.0  # turns before one and gaps between, in the mean, from which sessions begin
+MOST_BEFORE = 1e6  # requests of these
 SHARED = 1 << 40  # hashes of what all prompts begin with lie above those of sessions
 
 
@@ -27,15 +29,17 @@ def draw(traffic: Traffic, seed: int | Sequence[int] = 0, periods: slice = slice
     """
     random = np.random.default_rng(seed)
     rates = np.atleast_1d(np.asarray(traffic.rates, float))[periods]
-    sessions = traffic.sessions
-    turns = 1.0 if sessions is None else float(sessions.turns)
-    times = arrivals(traffic, rates / turns, random)
+    sessions, period = traffic.sessions, float(traffic.period)
+    turns, before = (1.0, 0) if sessions is None else (float(sessions.turns), _warm(traffic, rates))
+    times = arrivals(traffic, np.r_[np.full(before, rates[0]), rates] / turns, random)
     isl, osl = lengths(traffic, random, len(times))
     ids, hashes = np.zeros(0, int), ()
     if sessions is not None:
         times, isl, osl, ids = _turns(traffic, random, times, isl, osl)
-        inside = times < len(rates) * float(traffic.period)
+        times = times - before * period
+        inside = (times >= 0.0) & (times < len(rates) * period)
         times, isl, osl, ids = (x[inside] for x in (times, isl, osl, ids))
+        ids = np.unique(ids, return_inverse=True)[1]
         blocks = max(int(isl.max(initial=0.0)) // BLOCK, 1)
         hashes = tuple(
             tuple(range(i * blocks, i * blocks + int(n) // BLOCK))
@@ -48,6 +52,15 @@ def draw(traffic: Traffic, seed: int | Sequence[int] = 0, periods: slice = slice
         file="drawn", source="drawn", arrivals=times, isl=isl, osl=osl, hashes=hashes, sessions=ids,
         start=start,
     )  # fmt: skip
+
+
+def _warm(traffic: Traffic, rates: np.ndarray) -> int:
+    """Periods before the first one in which sessions begin that last into it."""
+    sessions = traffic.sessions
+    assert sessions is not None
+    rest = LASTING * sessions.before * mean_between(sessions.gaps)
+    rest = min(rest, MOST_BEFORE / max(float(rates[0]), 1e-9))
+    return int(np.ceil(rest / float(traffic.period)))
 
 
 def arrivals(traffic: Traffic, rates: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -96,12 +109,12 @@ def _turns(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Requests of sessions whose first turns these are, in order of arrival, and their numbers.
 
-    Turns after the first are geometric in number; the first prompt of a session is as short as
-    leaves the mean of all prompts what it is.
+    The first prompt of a session is as short as leaves the mean of all prompts what it is, one
+    token at least.
     """
     sessions = traffic.sessions
     assert sessions is not None
-    more = random.geometric(1.0 / max(float(sessions.turns), 1.0), len(times)) - 1
+    more = _turns_after(sessions, random, len(times))
     owner = np.repeat(np.arange(len(times)), more)
     begins = np.cumsum(more) - more
     gaps = quantile(np.asarray(sessions.gaps), random.random(len(owner)))
@@ -111,7 +124,9 @@ def _turns(
     index = np.arange(len(owner))
     grown = said[index] - said[begins[owner]]  # by the turns between the first and this one
     first = quantile(np.asarray(traffic.prompts), random.random(len(times)) * 0.5)
-    first = np.maximum(np.round(first), 1.0)
+    added = mean_between(sessions.news) + mean_between(traffic.outputs)
+    mean = max(mean_between(traffic.prompts) - sessions.before * added, 1.0)
+    first = np.maximum(np.round(first * mean / max(first.mean(), 1.0)), 1.0)
     waits = np.concatenate([[0.0], np.cumsum(gaps)])
     later = times[owner] + waits[index + 1] - waits[begins[owner]]
     prompts = first[owner] + osl[owner] + grown + news
@@ -122,6 +137,21 @@ def _turns(
     ]  # fmt: skip
     order = np.argsort(columns[0], kind="stable")
     return tuple(x[order] for x in columns)  # pyright: ignore
+
+
+def _turns_after(sessions: Sessions, random: np.random.Generator, count: int) -> np.ndarray:
+    """Turns after the first of each session: geometric, or gamma with the depth that is known.
+
+    Of N turns E N (N - 1) is 2 E N times the depth. Gamma's are rounded up or down by chance, which
+    keeps their mean.
+    """
+    more = float(sessions.turns) - 1.0
+    if not float(sessions.depth) > 0.0 or not more > 0.0:
+        return random.geometric(1.0 / (more + 1.0), count) - 1
+    square = 2.0 * (more + 1.0) * sessions.before - more  # of those after the first, in the mean
+    variance = max(square - more**2, 1e-6 * more**2)
+    drawn = random.gamma(more**2 / variance, variance / more, count)
+    return np.floor(drawn + random.random(count)).astype(int)
 
 
 def _shared(isl: np.ndarray, reuse: float) -> tuple[tuple[int, ...], ...]:

@@ -43,7 +43,8 @@ def figures(trace: Trace, period: float) -> dict[str, tuple[str, float]]:
             value = float(np.quantile(values, level))
             found[f"{name}, {100 * level:g} %"] = ("tokens", value)
     found["dependence of the two"] = ("", dependence(trace.isl, trace.osl))
-    found["prompt tokens seen before"] = ("%", 100.0 * trace.hit_ratio())
+    if trace.hashes or not len(trace.sessions):  # of sessions without hashes nobody knows
+        found["prompt tokens seen before"] = ("%", 100.0 * trace.hit_ratio())
     return found
 
 

@@ -33,6 +33,16 @@ class Sessions(Spec):
         "requests that a turn forks once it is answered, in the mean; they share all that was said",
         kind="count", default=0.0,
     )  # fmt: skip
+    depth: Array = number(
+        "turns before a turn, in the mean; 0: one less than turns, as of geometric numbers of them",
+        kind="count", default=0.0,
+    )  # fmt: skip
+
+    @property
+    def before(self) -> float:
+        """Turns before a turn, in the mean; half of the others at least."""
+        others = float(self.turns) - 1.0
+        return max(float(self.depth), 0.5 * others) if float(self.depth) > 0.0 else others
 
 
 @spec
@@ -133,6 +143,15 @@ def surge_dispersion(rate: Array | float, window: Array | float, sojourn: Array 
 def quantile(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """The value at each level of probability, its logarithm linear between ``LEVELS``."""
     return np.exp(np.interp(levels, LEVELS, np.log(np.maximum(values, 1e-3))))
+
+
+def mean_between(values: np.ndarray, points: int = POINTS) -> float:
+    """The mean of what has these ``values`` at ``LEVELS``, its logarithm linear between them.
+
+    >>> round(mean_between(np.full(len(LEVELS), 5.0)), 9)
+    5.0
+    """
+    return float(quantile(values, (np.arange(points) + 0.5) / points).mean())
 
 
 def correlated(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:

@@ -147,7 +147,7 @@ TABLES = {
     "lengths": {"prompt_tokens": "prompts", "output_tokens": "outputs",
                 "dependence": "dependence", "reuse": "reuse"},
     "sessions": {"turns": "turns", "gap_s": "gaps", "new_tokens": "news",
-                 "branches": "branches"},
+                 "branches": "branches", "depth": "depth"},
 }  # fmt: skip
 LISTS = {"rates": 0, "prompts": 16, "outputs": 16, "gaps": 16, "news": 16}  # their lengths; 0: any
 NEEDED = ("rates_per_s", "period_s", "lengths.prompt_tokens", "lengths.output_tokens")

@@ -1,6 +1,6 @@
 """The answer of ``sessions``: what every tier of cache more finds, saves and costs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,11 +9,13 @@ import numpy as np
 from jax import Array
 
 from infer_jax.arrivals import LEVELS, Traffic
+from infer_jax.arrivals.traffic import mean_between
 from infer_jax.compiling import once
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment, Serving, memory, shape
 from infer_jax.physics import decoder
 from infer_jax.physics.scheduling.session_cache import (
+    TierHits,
     Turns,
     break_even_bandwidth,
     returning_context,
@@ -26,6 +28,8 @@ from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.texts import number
 
 USUAL = 0.7  # of what a replica serves without a cache
+CLOSE = 1e-5  # a share that is none
+ROUNDS = 200  # at most, in which what is found settles: ten, except close to where it collapses
 COLUMNS = (
     Column("cache", "up to", "tier"),
     Column("kept for", "s", "stays_s"),
@@ -71,16 +75,34 @@ def turns_of(traffic: Traffic, rate: Array | float) -> Turns:
     """Conversations whose turns and branches come to one replica ``rate`` times a second."""
     sessions = traffic.sessions
     assert sessions is not None
-    levels, gaps = jnp.asarray(LEVELS), jnp.asarray(sessions.gaps)
-    widths = np.diff(LEVELS)
-    news = float(widths @ (np.asarray(sessions.news)[1:] + np.asarray(sessions.news)[:-1]) / 2)
+    levels, gaps, news = (
+        jnp.asarray(LEVELS),
+        jnp.asarray(sessions.gaps),
+        mean_between(sessions.news),
+    )
     mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])  # pyright: ignore
-    count, branches = jnp.asarray(sessions.turns), jnp.asarray(sessions.branches)
+    count, branches = float(sessions.turns), float(sessions.branches)
     # the first prompt that makes the mean of all prompts what it is: a branch is a turn longer
-    longer = count - 1.0 + branches / (1.0 + branches)
-    first = jnp.maximum(mean - longer * (news + output), 1.0)
-    rate, news, output = (jnp.asarray(x) for x in (rate / (count * (1.0 + branches)), news, output))
-    return Turns(rate, count, first, news, output, levels, gaps, branches)
+    grown = (sessions.before + branches / (1.0 + branches)) * (news + output)
+    kept = kept_share(traffic)
+    first = max(mean - kept * grown, 1.0)
+    news, output = kept * news, kept * output
+    rate, *numbers = map(
+        jnp.asarray, (rate / (count * (1.0 + branches)), count, first, news, output)
+    )
+    more = jnp.asarray(branches), jnp.asarray(sessions.before)
+    return Turns(rate, *numbers, levels, gaps, *more)
+
+
+def kept_share(traffic: Traffic) -> float:
+    """The share of what turns add that later prompts can have, as long as they are in the mean."""
+    sessions = traffic.sessions
+    assert sessions is not None
+    mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])  # pyright: ignore
+    branches = float(sessions.branches)
+    deep = sessions.before + branches / (1.0 + branches)
+    grown = deep * (mean_between(sessions.news) + output)
+    return min(1.0, (mean - 1.0) / grown) if grown > 0.0 else 1.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,8 +130,13 @@ class SessionsResult(Result):
         yield self.trust.says
         yield facts
         yield Rows("tiers", self.tiers, COLUMNS)
+        kept = facts["kept_percent"]
+        short = [
+            f"Prompts are too short for all that turns add: later ones have {kept:.3g} % of it."
+        ]
         yield Notes(
             [
+                *(short if kept < 100.0 else []),
                 f"A link of {link:.3g} GB/s fetches as fast as the replica computes.",
                 "Each tier gives up what was not used for longest; what runs has its part of the "
                 "device. A session's dollars are those of a full replica and of its tiers.",
@@ -132,34 +159,31 @@ def tier_rows(
         return float(ttft), float(latency), float(capacity)
 
     rate = USUAL * served(0.0, 1.0)[2] if rate is None else rate
-    alone = _, latency, most = served(0.0, rate)
     turns = turns_of(traffic, rate)
     count, context = float(turns.count), returning_context(turns)
     each = 1.0 + float(turns.branches)  # requests of a turn
     token_bytes, seconds, room = once(_replica, *parts, context, turns.news)
-    # what runs has its part of the cache
-    mean = jnp.asarray(traffic.lengths["isl"]) + turns.output / 2.0  # pyright: ignore
-    free = jnp.maximum(room - min(rate, most) * latency * mean, 0.0)
-    hits = tier_hits(turns, jnp.asarray([free, *(x.size / token_bytes for x in tiers)]))
-    rent, waits, last, rows = float(setup.hardware.price * plan.chips), 0.0, np.inf, list[Row]()
+    fetches = [float(context * token_bytes) / x.bandwidth for x in tiers]
+    rent, last, rows = float(setup.hardware.price * plan.chips), np.inf, list[Row]()
     for i, name in enumerate(("none", "device", *(x.name for x in tiers))):
-        got, fetch = float(jnp.sum(hits.tokens[:i])) / rate, None
-        ttft, _, capacity = served(got, rate) if i else alone
-        if i > 1:
-            rent += tiers[i - 2].price
-            fetch = float(context * token_bytes) / tiers[i - 2].bandwidth
-            waits += float(hits.turns[i - 1] * turns.again) / each * fetch
-        dollars = rent / 3600.0 / capacity * count * each
+        there = tiers[: max(i - 1, 0)]
+        rooms = [float(room), *(x.size / float(token_bytes) for x in there)]
+        rooms += [0.0] * (len(tiers) - len(there))
+        hits, got = _found(served, traffic, turns, rate, rooms)
+        got = got if i else 0.0
+        ttft, _, capacity = served(got, rate)
+        fetched = np.asarray(hits.turns)[1:] * float(turns.again) / each
+        dollars = (rent + sum(x.price for x in there)) / 3600.0 / capacity * count * each
         row = {
             "tier": name,
             "stays_s": float(hits.stays[i - 1]) if i else 0.0,
             "found_percent": 100.0 * float(jnp.sum(hits.turns[:i])),
             "computed_percent": 100.0 * (1.0 - got * rate / float(turns.prompts)),
-            "fetch_ms": None if fetch is None else 1e3 * fetch,
-            "ttft_ms": 1e3 * (ttft + waits) if capacity > rate else None,
+            "fetch_ms": 1e3 * fetches[i - 2] if i > 1 else None,
+            "ttft_ms": 1e3 * (ttft + float(fetched @ fetches)) if capacity > rate else None,
             "capacity_per_s": capacity,
             "usd_per_session": dollars,
-            "pays": dollars < last if i else None,
+            "pays": dollars < (1.0 - CLOSE) * last if i else None,
         }
         rows.append({k: float(f"{x:.4g}") if isinstance(x, float) else x for k, x in row.items()})
         last = dollars
@@ -167,12 +191,35 @@ def tier_rows(
         "request_rate_per_s": rate,
         "turns": count,
         "branches": each - 1.0,
+        "kept_percent": 100.0 * kept_share(traffic),
         "returning_tokens": float(context),
         "compute_ms": 1e3 * float(seconds),
         "break_even_link_gb_per_s": 1e-9
         * float(break_even_bandwidth(token_bytes, context, seconds)),
     }
     return facts, tuple(rows)
+
+
+def _found(
+    served: Callable[[float, float], tuple[float, float, float]], traffic: Traffic, turns: Turns,
+    rate: float, rooms: Sequence[float],
+) -> tuple[TierHits, float]:  # fmt: skip
+    """What the device and other tiers of ``rooms`` have, and tokens of a request that are found.
+
+    What runs has its part of the device, for as long as requests take with what is found: from all
+    on, less and less, to the state of a replica whose cache is warm.
+    """
+    isl, osl = (float(traffic.lengths[x]) for x in ("isl", "osl"))  # pyright: ignore
+    got, hits = float(turns.followed + turns.branches * turns.left) / rate, None
+    for _ in range(ROUNDS):
+        _, latency, most = served(got, rate)
+        free = max(rooms[0] - min(rate, most) * latency * (isl + osl / 2.0), 0.0)
+        hits = once(tier_hits, turns, jnp.asarray([free, *rooms[1:]]))
+        before, got = got, min(float(jnp.sum(hits.tokens)) / rate, got)
+        if before - got <= CLOSE * before:
+            break
+    assert hits is not None
+    return hits, got
 
 
 def _served(

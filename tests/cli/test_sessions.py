@@ -2,10 +2,16 @@
 
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax.arrivals import Sessions, Traffic
+from infer_jax.arrivals.description import read_traffic
 from infer_jax.errors import InputError
+from infer_jax.physics.scheduling.session_cache import tier_hits
+from infer_jax.verbs.sessions_result import _found, turns_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ASKED = {"tp": 1, "traffic": EXAMPLES / "agents.toml"}
@@ -75,3 +81,38 @@ def test_branches_share_what_was_said_and_fill_the_cache(tmp_path, agents):
 def test_bad_input_is_refused_in_one_sentence(changes, said):
     with pytest.raises(InputError, match=said):
         ij.sessions("llama-3.1-8b", "h100_sxm", **(ASKED | changes))
+
+
+def test_prompts_are_as_long_as_they_are_whatever_turns_add():
+    """Of a hundred turns of 100 + 100 tokens, in prompts of 1,000 in the mean."""
+    one = [np.full(16, x) for x in (1000.0, 100.0)]
+    gaps, news = np.full(16, 10.0), np.full(16, 100.0)
+    for turns, depth in ((100.0, 0.0), (3.0, 0.0), (3.0, 1.0)):
+        sessions = Sessions.of(turns=turns, gaps=gaps, news=news, depth=depth)
+        kind = Traffic.of(rates=[1.0], period=60.0, prompts=one[0], outputs=one[1],
+                          sessions=sessions)  # fmt: skip
+        found = turns_of(kind, 2.0)
+        assert float(found.prompts) == pytest.approx(2.0 * 1000.0, rel=1e-6)
+        assert float(found.followed) < float(found.prompts)
+    # three turns each: 800, 1,000 and 1,200
+    assert float(found.first) == pytest.approx(800.0) and float(found.context) == pytest.approx(
+        1000
+    )
+
+
+def test_what_runs_has_its_part_of_the_device_at_what_is_found():
+    """A replica that takes 1 s where contexts are found, and 100 s where they are not."""
+    kind = read_traffic(ASKED["traffic"])
+    turns = turns_of(kind, 1.0)
+    request = float(kind.lengths["isl"]) + float(kind.lengths["osl"]) / 2
+
+    def served(got, rate):
+        return 0.0, 1.0 if got > 0.5 * float(turns.context) else 100.0, 10.0
+
+    # room for what runs for 1 s, and for contexts of a minute; of 100 s nothing is left
+    room = request + 60.0 * float(turns.left)
+    hits, got = _found(served, kind, turns, 1.0, [room])
+    alone = tier_hits(turns, jnp.asarray([room - request]))
+    assert got == pytest.approx(float(alone.tokens[0]), rel=1e-4) and got > 0
+    assert float(hits.turns[0]) == pytest.approx(float(alone.turns[0]), rel=1e-4)
+    assert 100.0 * request > room

@@ -17,11 +17,14 @@ from infer_jax.physics.root import crossing
 
 
 class Turns(NamedTuple):
-    """Conversations of one kind. The turns of one are geometric in number.
+    """Conversations of one kind.
 
     ``gaps``: seconds from a turn to the next, at the probabilities ``levels``, from 0 to 1;
     ``branches``: requests that a turn forks once it is answered, in the mean: subagents, parallel
     tools. Each begins with all that was said, adds ``news``, and is never continued.
+
+    ``depth``: turns before a turn, in the mean: E N (N - 1) / (2 E N) of N turns, (count - 1) / 2
+    where all have as many; of None N is geometric, for which it is count - 1.
     """
 
     rate: Array  # conversations that begin a second, 1/s
@@ -32,6 +35,7 @@ class Turns(NamedTuple):
     levels: Float[Array, " q"]
     gaps: Float[Array, " q"]
     branches: Array | float = 0.0
+    depth: Array | None = None
 
     @property
     def again(self) -> Array:
@@ -39,15 +43,36 @@ class Turns(NamedTuple):
         return 1.0 - 1.0 / self.count
 
     @property
+    def before(self) -> Array:
+        """Turns before a turn, in the mean."""
+        return self.count - 1.0 if self.depth is None else self.depth
+
+    @property
     def left(self) -> Array:
         """Tokens that all turns leave in the cache, 1/s.
 
-        Turn k leaves first + output + (k - 1) (news + output), and is reached with q^(k - 1).
+        Turn k leaves first + output + (k - 1) (news + output).
         """
-        later = self.count * (self.count - 1.0)
-        return self.rate * (
-            self.count * (self.first + self.output) + later * (self.news + self.output)
-        )
+        grown = self.before * (self.news + self.output)
+        return self.rate * self.count * (self.first + self.output + grown)
+
+    @property
+    def context(self) -> Array:
+        """Tokens that the turns leave which are followed by another, in the mean.
+
+        Before one of these are E (N - 1) (N - 2) / (2 E (N - 1)) = depth count / (count - 1) - 1
+        turns, of geometric N as many as before any.
+        """
+        more = self.count - 1.0
+        safe = jnp.where(more > 0.0, more, 1.0)
+        turns = jnp.maximum(self.before * self.count / safe - 1.0, 0.0)
+        turns = more if self.depth is None else jnp.where(more > 0.0, turns, 0.0)
+        return self.first + self.output + turns * (self.news + self.output)
+
+    @property
+    def followed(self) -> Array:
+        """Tokens that turns leave which are followed by another, 1/s."""
+        return self.rate * (self.count - 1.0) * self.context
 
     @property
     def forked(self) -> Array:
@@ -58,7 +83,7 @@ class Turns(NamedTuple):
     def prompts(self) -> Array:
         """Prompt tokens of all requests, 1/s: what the turn before left, and what is new."""
         new = self.first + (self.count * (1.0 + self.branches) - 1.0) * self.news
-        return self.rate * new + (self.again + self.branches) * self.left
+        return self.rate * new + self.followed + self.branches * self.left
 
     def within(self, time: Array) -> Array:
         """Share of gaps within a time (s); the logarithm of a gap is linear in it."""
@@ -96,7 +121,8 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
     """What the turns of conversations find in tiers of ``room`` tokens each, in order.
 
     T_k solves left (q E min(gap, T) + (1 - q) T) + forked T = room_1 + ... + room_k: left tokens a
-    second, of which a share q is used again, and those of branches, of which none are. A turn finds
+    second, of which a share q, ``followed``, is used again, and those of branches, of which none
+    are. A turn finds
     its context in tier k if its gap is between T_(k - 1) and T_k.
 
     >>> from jax import numpy as jnp
@@ -109,10 +135,11 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
 
     def characteristic_time(tokens: Array) -> Array:
         seconds = tokens / turns.left  # in which turns leave as many tokens
-        lost = 1.0 / turns.count + turns.forked / turns.left
+        used = turns.followed / turns.left
+        lost = 1.0 - used + turns.forked / turns.left
 
         def surplus(time: Array) -> Array:
-            return turns.again * turns.waited(time) + lost * time - seconds
+            return used * turns.waited(time) + lost * time - seconds
 
         # there what nobody uses again fills the room alone
         most = turns.gaps[-1] + turns.count * seconds
@@ -120,7 +147,7 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
 
     stays = jax.vmap(characteristic_time)(jnp.cumsum(room))
     shares = jnp.diff(jax.vmap(turns.within)(stays), prepend=0.0)
-    tokens = (turns.again * turns.left * shares).at[0].add(turns.branches * turns.left)
+    tokens = (turns.followed * shares).at[0].add(turns.branches * turns.left)
     return TierHits(stays, shares, tokens)
 
 
@@ -131,7 +158,7 @@ def returning_context(turns: Turns) -> Array:
     >>> float(returning_context(some))  # of turns 1, 2, ...: 150, 250, ... with 1/2, 1/4, ...
     250.0
     """
-    return turns.left / (turns.rate * turns.count)
+    return turns.context
 
 
 def break_even_bandwidth(token_bytes: Array, tokens: Array, compute_time: Array) -> Array:

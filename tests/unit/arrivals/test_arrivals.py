@@ -82,6 +82,34 @@ def test_sessions_have_their_turns_and_each_begins_with_all_that_was_said():
     assert trace.hit_ratio() > 0.3  # a turn finds the whole blocks of the one before
 
 
+@pytest.mark.parametrize("depth", [0.0, 2.0])
+def test_a_drawn_trace_begins_among_sessions_and_keeps_the_mean_prompt(depth):
+    """Sessions of five turns and 4,000 s, geometric in number or all alike, drawn for an hour."""
+    gaps, news = np.full(len(LEVELS), 1000.0), np.full(len(LEVELS), 50.0)
+    sessions = Sessions.of(turns=5.0, gaps=gaps, news=news, depth=depth)
+    source = traffic(rates=[20.0], period=3600.0, sessions=sessions, outputs=np.full(16, 100.0))
+    trace = draw(source, 3)
+    assert len(trace) / 3600.0 == pytest.approx(20.0, rel=0.1)
+    first = np.sum(trace.arrivals < 600.0) / 600.0
+    assert first == pytest.approx(20.0, rel=0.15)
+    # between the levels the logarithm of a length is linear
+    grid = np.interp((np.arange(10**5) + 0.5) / 10**5, LEVELS, np.log(TOKENS))
+    assert trace.isl.mean() == pytest.approx(np.exp(grid).mean(), rel=0.08)
+    assert np.unique(trace.sessions).tolist() == list(range(trace.sessions.max() + 1))
+    if depth:
+        assert np.unique(trace.sessions, return_counts=True)[1].max() <= 5
+
+
+def test_sessions_have_the_depth_of_their_turns_and_what_an_answer_leaves():
+    """Two sessions of one and three turns; an answer of which the next prompt has nothing."""
+    times, ids = np.arange(4.0), np.array([0, 1, 1, 1])
+    isl, osl = np.array([10.0, 10.0, 50.0, 55.0]), np.array([5.0, 30.0, 99.0, 5.0])
+    found = describe(Trace("t", "plain", times, isl, osl, sessions=ids)).sessions
+    assert found is not None
+    assert float(found.turns) == 2.0 and float(found.depth) == 3 / 4  # 0 + 0 + 1 + 2, of four
+    assert found.news[0] == 5.0 and found.news[-1] == 10.0  # 55 - 50, and 50 - 10 - 30
+
+
 def test_a_description_is_written_and_read_back(tmp_path):
     sessions = Sessions.of(turns=2.0, gaps=np.arange(1.0, 17.0), news=TOKENS)
     source = traffic(start=1.7e9, dependence=-0.2, sessions=sessions)

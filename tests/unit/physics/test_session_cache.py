@@ -21,10 +21,11 @@ LEVELS = jnp.linspace(0.0, 1.0, 11)
 jitted_hits = jax.jit(tier_hits)
 
 
-def turns(rate=0.5, count=4.0, gaps=(5.0, 600.0), branches=0.0):
+def turns(rate=0.5, count=4.0, gaps=(5.0, 600.0), branches=0.0, depth=None):
     times = jnp.geomspace(gaps[0], gaps[1], len(LEVELS))
     numbers = (jnp.asarray(x) for x in (rate, count, 1000.0, 200.0, 300.0))
-    return Turns(*numbers, LEVELS, times, jnp.asarray(branches))  # pyright: ignore[reportCallIssue]
+    more = jnp.asarray(branches), depth if depth is None else jnp.asarray(depth)
+    return Turns(*numbers, LEVELS, times, *more)  # pyright: ignore[reportCallIssue]
 
 
 def simulated(kind, rooms, seed=0, sessions=6000):
@@ -33,6 +34,7 @@ def simulated(kind, rooms, seed=0, sessions=6000):
     events = []
     for number, begins in enumerate(np.cumsum(random.exponential(1 / float(kind.rate), sessions))):
         count = random.geometric(1 / float(kind.count))
+        count = count if kind.depth is None else int(kind.count)
         gaps = np.exp(np.interp(random.random(count - 1), kind.levels, np.log(kind.gaps)))
         for k, time in enumerate(begins + np.concatenate([[0.0], np.cumsum(gaps)])):
             events.append((time, number, 1300.0 + 500.0 * k, k > 0))
@@ -60,10 +62,16 @@ def simulated(kind, rooms, seed=0, sessions=6000):
 
 
 @pytest.mark.parametrize(
-    ("rooms", "branches"), [((1.5e5, 1.5e5), 0.0), ((4e4, 3e5), 0.0), ((1.5e5, 1.5e5), 3.0)]
+    ("rooms", "branches", "depth"),
+    [
+        ((1.5e5, 1.5e5), 0.0, None),
+        ((4e4, 3e5), 0.0, None),
+        ((1.5e5, 1.5e5), 3.0, None),
+        ((1.5e5, 1.5e5), 0.0, 1.5),  # four turns each
+    ],
 )
-def test_turns_find_what_a_simulation_of_the_tiers_finds(rooms, branches):
-    kind = turns(branches=branches)
+def test_turns_find_what_a_simulation_of_the_tiers_finds(rooms, branches, depth):
+    kind = turns(branches=branches, depth=depth)
     law = tier_hits(kind, jnp.array(rooms)).turns
     np.testing.assert_allclose(law, simulated(kind, rooms, sessions=2500), atol=0.03)
 
@@ -102,6 +110,23 @@ def test_by_hand():
     assert float(break_even_bandwidth(*map(jnp.asarray, (1e5, 1e3, 0.05)))) == pytest.approx(2e9)
     gap = break_even_gap(*map(jnp.asarray, (0.01, 1e3, 1e5, 1e-12)))
     assert float(gap) == pytest.approx(100.0)
+
+
+@pytest.mark.usefixtures("x64")
+def test_turns_of_one_number_by_hand():
+    """Four turns each: prompts of 1000, 1500, 2000 and 2500, and answers of 300."""
+    kind = turns(2.0, 4.0, (100.0, 100.0), depth=1.5)
+    assert float(kind.left) == 2 * (7000.0 + 4 * 300.0)
+    # the first three are followed
+    assert float(returning_context(kind)) == 1800.0 and float(kind.followed) == 2 * 3 * 1800.0
+    assert float(kind.prompts) == pytest.approx(2 * 7000.0)
+    # kept for 50 s nothing is found; for 101 s all that is followed, and the last one of each lies
+    hits = tier_hits(kind, jnp.array([2 * 8200.0 * 50, 1e9]))
+    assert float(hits.stays[0]) == pytest.approx(50.0) and float(hits.turns[0]) == 0.0
+    assert float(hits.tokens[1]) == pytest.approx(2 * 3 * 1800.0)
+    one = turns(2.0, 1.0, (100.0, 100.0), depth=0.0)
+    slope = jax.grad(lambda x: returning_context(one._replace(count=x)))(1.0)
+    assert float(returning_context(one)) == 1300.0 and np.isfinite(slope)
 
 
 @pytest.mark.usefixtures("x64")
