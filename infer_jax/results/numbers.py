@@ -45,6 +45,25 @@ def count(value: SupportsFloat) -> str:
     return f"{number:,.0f}" if abs(number) >= 100.0 else f"{number:.3g}"
 
 
+def whole(value: SupportsFloat) -> str:
+    """A number of dollars or joules: whole from 10 on, with three significant digits below.
+
+    >>> whole(144157.9), whole(76.8), whole(0.4231)
+    ('144,158', '77', '0.423')
+    """
+    number = float(value)
+    return f"{number:,.0f}" if abs(number) >= 10.0 else digits(number)
+
+
+def rounded_percent(share: SupportsFloat) -> int:
+    """A share as whole per cent, in which -1e-16 is 0 and not -0.
+
+    >>> f"{rounded_percent(-1e-16):+d} {rounded_percent(-0.026):+d}"
+    '+0 -3'
+    """
+    return round(100.0 * float(share))
+
+
 def scaled_format(factor: float, count: int = 3) -> Callable[[SupportsFloat], str]:
     """A format of numbers in another unit: of FLOP in GFLOP by 1e-9.
 

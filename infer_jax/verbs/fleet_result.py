@@ -15,7 +15,7 @@ from infer_jax.fleets.fluid import HOUR
 from infer_jax.plots.fleet import plot_fleet
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, option, percent, scaled_format
-from infer_jax.results.numbers import digits, duration, quantity
+from infer_jax.results.numbers import digits, duration, quantity, rounded_percent, whole
 from infer_jax.verbs.fleet_policies import Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.pictures import EstimatorResult, caption
@@ -26,24 +26,12 @@ NO_LIMIT = 1e9  # s
 # share of p99 that law and replay are apart by in an hour of ten (experiments/fleets.py)
 BAND = 0.15
 PRICES = (0.4, 0.6, 0.8)  # of reserved replicas, over that on demand
-
-
-def rounded_percent(share: float) -> int:
-    """A share as whole per cent, in which -1e-16 is 0 and not -0."""
-    return round(100.0 * float(share))
-
-
-def money(value: float) -> str:
-    """Dollars, or megajoules: whole from 10 on, with three significant digits below."""
-    return f"{value:,.0f}" if abs(value) >= 10.0 else digits(value)
-
-
 NAMES = Column("policy", "", "policy", left=True), Column("", "", "detail", left=True)
 POLICIES = (
     *NAMES,
-    Column("cost", "$/day", "usd_per_day", money),
+    Column("cost", "$/day", "usd_per_day", whole),
     Column("waste", "%", "waste", lambda x: f"{rounded_percent(x):+d}"),
-    Column("energy", "MJ/day", "joules_per_day", lambda x: money(1e-6 * x), spare=True),
+    Column("energy", "MJ/day", "joules_per_day", lambda x: whole(1e-6 * x), spare=True),
     Column("CO2", "kg/day", "grams_per_day", scaled_format(1e-3), spare=True),
     Column("good", "%", "goodput", lambda x: f"{100 * x:.2f}"),
     Column("worst", "%", "worst_goodput", percent),
@@ -262,9 +250,9 @@ class FleetResult(EstimatorResult):
             kept = f"No policy keeps the limits for {100 * wanted:.4g} % of every period's requests"
             kept += "; nearest is"
         cost = (
-            f"${money(float(best.outcome.cost.usd))} a day, {rounded_percent(self._waste(best))} %"
+            f"${whole(float(best.outcome.cost.usd))} a day, {rounded_percent(self._waste(best))} %"
         )
-        answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${money(bound)}."
+        answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${whole(bound)}."
         if not (near := self._near_limit()) or self.replays:
             return answer
         return (

@@ -12,7 +12,6 @@ from infer_jax.errors import InputError
 from infer_jax.fleets import Conditions, Lifecycle, Replica, ServiceLimits, ramp
 from infer_jax.verbs import fleet_policies
 from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, why_broken
-from infer_jax.verbs.fleet_result import money, rounded_percent
 from tests.unit.fleets.toys import exponential_replica
 
 TRAFFIC = """
@@ -185,11 +184,6 @@ def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monk
         costs[float(target)] = float(found.cost.usd), float(np.min(found.shares)) >= 0.95
     enough = {x: usd for x, (usd, keeps) in costs.items() if keeps}
     assert best == min(enough, key=lambda x: enough[x])
-
-
-def test_small_costs_keep_their_digits_and_nothing_is_minus_nothing():
-    assert [money(x) for x in (0.4231, 76.8, 144157.9)] == ["0.423", "77", "144,158"]
-    assert f"{rounded_percent(-1e-16):+d} {rounded_percent(-0.026):+d}" == "+0 -3"
 
 
 def test_what_breaks_has_its_limit_and_its_reason(day):
