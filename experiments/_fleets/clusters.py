@@ -139,7 +139,7 @@ def rate_per_dollar(name: str, system: str, lengths: tuple[float, float]) -> dic
             loads = np.asarray(rate), np.asarray(varied)
             return once(varied_estimates, served, rows, *loads, points=SOME)
 
-        table = tabulate(estimate, setup.hardware, np.asarray(1.0))
+        table = tabulate(estimate, setup.hardware, 1.0)
         found[words] = float(table.rate_within(LIMITS) / table.usd_per_hour)
     return found
 

@@ -4,8 +4,8 @@ The open loop of an estimator is evaluated once from idle to nearly full; a flee
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from infer_jax.physics.scheduling import LEVELS
 from infer_jax.specs import Hardware, Spec, number, spec
 
 Columns = TypeVar("Columns")
+Real = Array | np.ndarray | float
 POINTS = 64  # loads of a table
 # share of capacity where a table ends: at higher loads a queue settles more slowly than traffic
 # changes, over (1 - load)^-2 services, so that what waits beyond is counted and not stationary
@@ -119,6 +120,11 @@ class Replica(NamedTuple):
         """The service of so many requests/s in the long run; of more than it has, its last row."""
         return self._between(lambda x: _read(x, x.rate, rate), copies)
 
+    def idle_times(self, goodput: Array) -> tuple[Array, Array]:
+        """TTFT that the share ``goodput`` of the requests keeps, s, and mean TPOT, s, when idle."""
+        idle = self.at_rate(jnp.zeros_like(self.capacity))
+        return idle.ttft_within(goodput), idle.tpot
+
     def full(self, copies: Array | float = 1.0) -> Array:
         """Requests in flight beyond which they wait outside."""
         return self._between(lambda x: x.in_flight[-1], copies)
@@ -192,6 +198,10 @@ class Replica(NamedTuple):
         within = self.rate_within(limits, copies)
         return jnp.where(within > 0.0, within, self.capacity)
 
+    def planned_in_flight(self, limits: ServiceLimits) -> tuple[Array, Array]:
+        """Requests in flight at the planned rate, and beyond which they wait outside."""
+        return self.at_rate(self.planned_rate(limits)).in_flight, self.full()
+
     def mean_rate_within(self, ttft: Array, tpot: Array) -> Array:
         """The most requests/s of one alone whose mean TTFT and TPOT are within limits."""
         return _rate_at(self.service, self.service.ttft, ttft, tpot)
@@ -258,7 +268,7 @@ def loads() -> np.ndarray:
     return np.r_[np.linspace(0.0, 0.5, POINTS // 2, endpoint=False), near]
 
 
-def routed_variability(variability: Array, copies: Array, load: Array) -> Array:
+def routed_variability(variability: Real, copies: Real, load: Real) -> Real:
     """Variability of the arrivals at one of ``copies`` behind a router to the shortest queue.
 
     c^2 / n + (1 - 1 / n) (0.85 - 0.6 u), u the load. c^2 / n is what every n-th arrival has, as of
@@ -270,41 +280,42 @@ def routed_variability(variability: Array, copies: Array, load: Array) -> Array:
 
 
 def tabulate(
-    estimate: Callable[[Array, Array], ServerEstimate], hardware: Hardware, variability: Array,
-    prompts: Array | float = jnp.inf,
+    estimate: Callable[[Any, Any], ServerEstimate], hardware: Hardware,
+    variability: float, prompts: float = math.inf, copies: Sequence[float] = COPIES,
 ) -> Replica:  # fmt: skip
     """The table of an instance, from its estimates at arrival rates, requests/s, and variabilities.
 
-    ``estimate`` is evaluated at ``POINTS`` rates: for the capacity, then for each of ``COPIES``
+    ``estimate`` is evaluated at ``POINTS`` rates: for the capacity, then for each of the ``copies``
     that share arrivals of this ``variability``. ``prompts``: those that it computes alone a second.
     """
-    idle = estimate(jnp.full(POINTS, IDLE), jnp.full(POINTS, variability))
-    load, chips, capacity = jnp.asarray(loads()), jnp.asarray(idle.chips)[0], capacity_of(idle)
+    idle = estimate(np.full(POINTS, IDLE), np.full(POINTS, variability))
+    load, chips, capacity = loads(), np.asarray(idle.chips)[0], capacity_of(idle)
 
     def level(copies: float) -> Service:
-        varied = routed_variability(variability, jnp.asarray(copies), load)
-        answer = estimate(jnp.maximum(load * capacity, IDLE), varied)
-        return _service(load * capacity, jax.tree.map(jnp.asarray, answer))
+        varied = routed_variability(variability, copies, load)
+        return _service(load * capacity, estimate(np.maximum(load * capacity, IDLE), varied))
 
-    levels = jax.tree.map(lambda *x: jnp.stack(x), *map(level, COPIES))
-    rent = chips * jnp.asarray(hardware.price)
-    copies, stages = jnp.asarray(COPIES), equal_stages(STAGES)
-    return Replica(levels, copies, capacity, rent, jnp.asarray(prompts), stages)
+    levels: Any = jax.tree.map(lambda *x: np.stack(x), *map(level, copies))
+    rent, stages = chips * np.asarray(hardware.price), np.full(STAGES, 1.0 / STAGES)
+    rest: Any = (np.asarray(x, load.dtype) for x in (copies, capacity, rent, prompts, stages))
+    return Replica(levels, *rest)
 
 
-def capacity_of(answer: ServerEstimate) -> Array:
+def capacity_of(answer: ServerEstimate) -> float:
     """The most requests/s, of the first row of estimates of one instance."""
-    return jnp.asarray(answer.decode.limits["arrivals"].capacity)[0]
+    return float(np.asarray(answer.decode.limits["arrivals"].capacity)[0])
 
 
-def _service(rate: Array, answer: ServerEstimate) -> Service:
+def _service(rate: Any, answer: Any) -> Service:
+    """Of NumPy's arrays, as programs that are kept answer."""
+    ttft_at: Any = np.stack([answer.percentiles[f"p{100 * x:g}"] for x in LEVELS], axis=-1)
     waits = answer.prefill.terms["queue"] + answer.prefill.terms["other prefills"]
     return Service(
         rate=rate,
         in_flight=rate * answer.latency,
         waiting=rate * waits,
         ttft=answer.ttft,
-        ttft_at=jnp.stack([answer.percentiles[f"p{100 * x:g}"] for x in LEVELS], axis=-1),
+        ttft_at=ttft_at,
         tpot=answer.tpot,
         latency=answer.latency,
         power=answer.power * answer.chips,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.arrivals import Traffic
-from infer_jax.compiling import MANY, once
+from infer_jax.compiling import once
 from infer_jax.fleets import (
     Autoscaler,
     Conditions,
@@ -20,6 +20,7 @@ from infer_jax.fleets import (
     Lifecycle,
     Outcome,
     Predictive,
+    Replica,
     Schedule,
     ServiceLimits,
     Supply,
@@ -41,6 +42,7 @@ from infer_jax.verbs.fleet_replica import FleetReplica, steps_of_traffic
 
 R = TypeVar("R")
 LANES = 96  # parameters of an autoscaler that are tried
+STEP_POINTS = 5  # of a step of the scan, which takes 20 times as long unoptimised
 WEEK = 7 * DAY
 IDEAL = Lifecycle.of(start_delay=0.0)
 
@@ -86,9 +88,10 @@ class Tuned(NamedTuple):
 
     def tried(self, given: Conditions) -> np.ndarray:
         """The parameters."""
-        held = given.replica.at_rate(given.replica.planned_rate(given.limits)).in_flight
-        most = float(given.replica.full())
-        return np.geomspace(*(self.between or (0.1 * float(held), most)), LANES)
+        if self.between:
+            return np.geomspace(*self.between, LANES)
+        held, most = once(Replica.planned_in_flight, given.replica, given.limits)
+        return np.geomspace(0.1 * float(held), float(most), LANES)
 
 
 AUTOSCALERS = (
@@ -165,7 +168,7 @@ class Fleet:
     def serves(self) -> np.ndarray:
         """Requests/s of a replica within the limits, while it serves: [copies, pools]."""
         replicas, limits = [x.replica for x in self.pools], self.given.limits
-        return np.stack([x.planned_rate(limits, x.copies) for x in replicas], axis=1)
+        return np.stack([once(Replica.planned_rate, x, limits, x.copies) for x in replicas], axis=1)
 
     @cached_property
     def prices(self) -> np.ndarray:
@@ -228,7 +231,8 @@ class Fleet:
         """A law of policies under conditions."""
         slowest = max((x.life for x in self.pools), key=lambda x: float(x.start_delay))
         fixed = depth_of(slowest, float(given.seconds)), self.steps
-        return once(law, policy, given, fixed=fixed, points=MANY)
+        points = STEP_POINTS * len(given.rates) * (LANES if law is lanes else 1)
+        return once(law, policy, given, fixed=fixed, points=points)
 
     def run_schedule(
         self, name: str, detail: str, wanted: np.ndarray, life: Lifecycle | None = None

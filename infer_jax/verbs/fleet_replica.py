@@ -13,7 +13,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, ServerEstimate, shape
 from infer_jax.fleets import Lifecycle, Replica, ServiceLimits, ramp, steps_of, surges, tabulate
 from infer_jax.fleets.fluid import HOUR
-from infer_jax.fleets.replica import IDLE, POINTS, capacity_of
+from infer_jax.fleets.replica import COPIES, IDLE, POINTS, capacity_of
 from infer_jax.planning import USUAL_TTFT, Layout, Requirements
 from infer_jax.planning.instances import PlannedServer, degrees, varied_estimates
 from infer_jax.results import option
@@ -124,11 +124,12 @@ def find_replicas(
 def find_replica(
     setup: Setup, name: str, layout: Layout, traffic: Traffic, limits: ServiceLimits,
     life: Lifecycle | None = None, bandwidth: float | None = None, gpus: float = np.inf,
+    copies: Sequence[float] = COPIES,
 ) -> FleetReplica:  # fmt: skip
     """The replica of a layout.
 
     ``bandwidth`` of the link that its weights come over, GB/s, adds to the start of its ``life``;
-    ``gpus``: those that there are.
+    ``gpus``: those that there are; ``copies``: of the table.
 
     Raises:
         InputError: a replica that has no memory for a request or needs more GPUs, or breaks the
@@ -141,9 +142,8 @@ def find_replica(
     server = PlannedServer(serving, models, setup.hardware, traffic.workload(1.0), Deployment.of())
     answers = list[ServerEstimate]()
 
-    def estimate(rate: Array, variability: Array) -> ServerEstimate:
-        loads = np.asarray(rate), np.asarray(variability)
-        answers.append(once(varied_estimates, server, rows, *loads, points=SOME))
+    def estimate(rate: np.ndarray, variability: np.ndarray) -> ServerEstimate:
+        answers.append(once(varied_estimates, server, rows, rate, variability, points=SOME))
         return answers[-1]
 
     with busy("evaluating a replica at every load"):
@@ -151,17 +151,17 @@ def find_replica(
         first = traffic.with_(outputs=np.ones_like(traffic.outputs)).workload(1.0)
         rate = np.full(POINTS, IDLE), np.ones(POINTS)
         alone = once(varied_estimates, server._replace(work=first), rows, *rate, points=SOME)
-        prompts = capacity_of(alone)
-        replica = tabulate(estimate, setup.hardware, jnp.asarray(traffic.variability), prompts)
+        prompts, variability = capacity_of(alone), float(traffic.variability)
+        replica = tabulate(estimate, setup.hardware, variability, prompts, copies)
     memory = answers[0].decode.limits["memory"]
     need, room = (float(np.asarray(x)[0]) for x in (memory.need, memory.capacity))
     if need > room:
         allowed = f"one whose {size(need)} of a GPU fit into {size(room)}"
         raise refuse("layout", str(layout), allowed)
-    idle, share = replica.at_rate(jnp.asarray(0.0)), float(limits.goodput)
+    share, idle = float(limits.goodput), once(Replica.idle_times, replica, limits.goodput)
     for field, least, words in (
-        ("ttft", float(idle.ttft_within(share)), f"p{100 * share:.4g} of TTFT"),
-        ("tpot", float(idle.tpot), "TPOT"),
+        ("ttft", float(idle[0]), f"p{100 * share:.4g} of TTFT"),
+        ("tpot", float(idle[1]), "TPOT"),
     ):
         if least > (limit := float(getattr(limits, field))):
             allowed = f"above {1e3 * least:.4g}ms, the {words} of an idle replica"

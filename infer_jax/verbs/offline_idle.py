@@ -1,5 +1,6 @@
 """Offline work beside an online fleet: on its idle replicas, and on those that are not full."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -7,8 +8,9 @@ import numpy as np
 from infer_jax.arrivals import Traffic
 from infer_jax.arrivals.description import dependence, levels_of
 from infer_jax.arrivals.traffic import GOLDEN, POINTS, correlated
+from infer_jax.compiling import once
 from infer_jax.errors import InputError
-from infer_jax.fleets import ServiceLimits, steps_of
+from infer_jax.fleets import Replica, ServiceLimits, steps_of
 from infer_jax.results.problems import refuse
 from infer_jax.verbs.fleet_replica import find_replica, steps_of_traffic
 from infer_jax.verbs.offline_jobs import OfflinePlan
@@ -43,10 +45,11 @@ def idle_hours(
     Raises:
         InputError: limits that no replica keeps, or fewer paid replicas than the traffic needs.
     """
-    online, offline = _frontier(plan, name, traffic, limits)
+    served = _frontier(plan, name, traffic, limits)
+    alone = next(served)
     period = float(traffic.period)
     rates = np.reshape(steps_of_traffic(traffic, 0)[0], (-1, steps_of(period)))
-    need = np.maximum(np.ceil(rates.max(axis=1) / online[0]), 1.0)
+    need = np.maximum(np.ceil(rates.max(axis=1) / alone[0]), 1.0)
     if paid is not None and paid < need.max():
         raise refuse("replicas", paid, f"at least the {need.max():g} of the busiest period")
     paid = float(need.max()) if paid is None else paid
@@ -60,6 +63,7 @@ def idle_hours(
         seconds = np.bincount(number) * period
         share = np.maximum(1.0 - loss / np.maximum(seconds, period), 0.0)
         ends += np.where(spell, share[number], 0.0)
+    online, offline = np.array([alone, *served]).T
     more = np.interp(rates / need[:, None], online[::-1], offline[::-1]).mean(axis=1) * need
     ended = ends * period * MANY / (many - few)
     return IdleHours(paid, idle, ended, more * period, period, traffic.hours)
@@ -67,7 +71,7 @@ def idle_hours(
 
 def _frontier(
     plan: OfflinePlan, name: str, traffic: Traffic, limits: ServiceLimits
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Iterator[tuple[float, float]]:
     """The most requests/s of both kinds that a replica serves within the limits, at ``SHARES``.
 
     By the open loop of the mixture, whose requests all keep the limits: beyond a share that even an
@@ -80,7 +84,6 @@ def _frontier(
     job = plan.lengths
     rows = np.searchsorted(np.cumsum(job.weight), first * float(np.sum(job.weight)))
     shared = np.mean(own[0]) * float(traffic.reuse), np.mean((1.0 - job.own) * job.prompt[rows])
-    online, offline = [], []
     for share in SHARES:
         isl, osl = (
             np.concatenate([x[which >= share], np.asarray(y)[rows][which < share]])
@@ -92,12 +95,10 @@ def _frontier(
             reuse=cached / isl.mean(),
         )  # fmt: skip
         try:
-            replica = find_replica(plan.setup, name, plan.layout, mixed, limits).replica
+            found = find_replica(plan.setup, name, plan.layout, mixed, limits, copies=(1.0,))
         except InputError:
             if not share:
                 raise
-            break
-        rate = float(replica.rate_within(limits))
-        online.append((1.0 - share) * rate)
-        offline.append(share * rate)
-    return np.array(online), np.array(offline)
+            return
+        rate = float(once(Replica.rate_within, found.replica, limits))
+        yield (1.0 - share) * rate, share * rate

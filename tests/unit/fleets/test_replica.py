@@ -134,7 +134,7 @@ def test_a_table_is_the_estimates_from_idle_to_nearly_full():
         asked.append((rate, variability))
         return answer(rate)
 
-    replica = tabulate(estimate, hardware, jnp.asarray(2.0))
+    replica = tabulate(estimate, hardware, 2.0)
     assert len(asked) == 1 + len(COPIES) and all(len(x) == POINTS for x, _ in asked)
     assert float(asked[0][0][0]) == IDLE and np.all(np.asarray(asked[1][1]) == 2.0)
     service, rate = replica.service, np.asarray(replica.service.rate)

@@ -1,6 +1,8 @@
 """Waits in steps that feed every prompt that came during the one before, against a simulation."""
 
+from bisect import bisect
 from functools import cache
+from math import ceil
 
 import jax
 import jax.numpy as jnp
@@ -34,16 +36,23 @@ law = jax.jit(found, compiler_options=PROGRAM)
 
 @cache
 def simulated(rate, variability):
-    """Seconds to the first token of prompts whose gaps are gamma."""
+    """Seconds to the first token of prompts whose gaps are gamma.
+
+    Steps without prompts, of one length each, are counted and not gone through.
+    """
     draw = np.random.default_rng(11)
     arrival = np.cumsum(draw.gamma(1.0 / variability, variability / rate, COUNT))
     cost = EACH * draw.choice(TOKENS, COUNT, p=WEIGHTS)
+    until, fed = arrival.tolist(), np.r_[0.0, np.cumsum(cost)].tolist()
     begin = end = 0
     clock, times = 0.0, np.zeros(COUNT)
     while end < COUNT:
-        clock += BASE + cost[begin:end].sum()
-        times[begin:end] = clock - arrival[begin:end]
-        begin, end = end, int(np.searchsorted(arrival, clock))
+        if begin == end:
+            clock += BASE * max(ceil((until[end] - clock) / BASE), 1)
+        else:
+            clock += BASE + fed[end] - fed[begin]
+            times[begin:end] = clock - arrival[begin:end]
+        begin, end = end, bisect(until, clock)
     return times[: begin or COUNT]
 
 

@@ -23,6 +23,14 @@ output_tokens = [{tokens}]
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _few_parameters():
+    """Of an autoscaler few are tried: the more are compiled for longer."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fleet_policies, "LANES", 8)
+        yield
+
+
 @pytest.fixture
 def traffic(tmp_path):
     """A file of traffic at a rate."""
@@ -81,9 +89,7 @@ def day():
     given = Conditions(exponential_replica(), Lifecycle.of(), limits, ramp(jnp.asarray(rates), 40),
                        15.0 * one, one, one, 0.3 * one)  # fmt: skip
     fleet = Fleet(given, cast(Any, (Toys("", given.replica, given.life),)), rates, 600.0)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fleet_policies, "LANES", 8)
-        return fleet, list(fleet.policies())
+    return fleet, list(fleet.policies())
 
 
 def test_no_policy_that_keeps_the_limits_costs_less_than_the_bound(day):
