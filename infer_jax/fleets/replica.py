@@ -280,7 +280,7 @@ def routed_variability(variability: Real, copies: Real, load: Real) -> Real:
 
 
 def tabulate(
-    estimate: Callable[[Any, Any], ServerEstimate], hardware: Hardware,
+    estimate: Callable[..., ServerEstimate], hardware: Hardware,
     variability: float, prompts: float = math.inf, copies: Sequence[float] = COPIES,
 ) -> Replica:  # fmt: skip
     """The table of an instance, from its estimates at arrival rates, requests/s, and variabilities.

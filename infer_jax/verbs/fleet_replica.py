@@ -55,6 +55,10 @@ class FleetReplica(NamedTuple):
         """What it runs on, in words."""
         return f"{self.layout} {self.system}"
 
+    def rate_within(self, limits: ServiceLimits) -> float:
+        """The most requests/s within limits of one that is alone; 0 where an idle one breaks them."""
+        return float(once(Replica.rate_within, self.replica, limits))
+
 
 def limits_of(ttft: float | None, tpot: float | None, goodput: float = 0.99) -> ServiceLimits:
     """What a good request keeps: where not given the usual limit of TTFT, and none of TPOT."""

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.arrivals import Traffic
-from infer_jax.compiling import once
-from infer_jax.fleets import Replica, reserve
+from infer_jax.fleets import reserve
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.plots.fleet import plot_fleet
 from infer_jax.plots.style import Figure
@@ -175,9 +174,7 @@ class FleetResult(EstimatorResult):
         for i, (pool, price) in enumerate(zip(fleet.pools, fleet.prices, strict=True)):
             with jax.enable_x64(True):
                 slow = limits.replace(ttft=np.asarray(NO_LIMIT))
-                rate, by_tpot = (
-                    float(once(Replica.rate_within, pool.replica, x)) for x in (limits, slow)
-                )
+                rate, by_tpot = (pool.rate_within(x) for x in (limits, slow))
                 supply = fleet.supply(ideal=True).without(i)
                 rest = fleet.cheapest(np.asarray(fleet.given.rates), supply)
             full = rate >= 0.98 * float(pool.replica.capacity)

@@ -8,9 +8,8 @@ import numpy as np
 from infer_jax.arrivals import Traffic
 from infer_jax.arrivals.description import dependence, levels_of
 from infer_jax.arrivals.traffic import GOLDEN, POINTS, correlated
-from infer_jax.compiling import once
 from infer_jax.errors import InputError
-from infer_jax.fleets import Replica, ServiceLimits, steps_of
+from infer_jax.fleets import ServiceLimits, steps_of
 from infer_jax.results.problems import refuse
 from infer_jax.verbs.fleet_replica import find_replica, steps_of_traffic
 from infer_jax.verbs.offline_jobs import OfflinePlan
@@ -100,5 +99,5 @@ def _frontier(
             if not share:
                 raise
             return
-        rate = float(once(Replica.rate_within, found.replica, limits))
+        rate = found.rate_within(limits)
         yield (1.0 - share) * rate, share * rate
