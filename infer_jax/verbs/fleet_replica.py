@@ -56,7 +56,7 @@ class FleetReplica(NamedTuple):
         return f"{self.layout} {self.system}"
 
     def rate_within(self, limits: ServiceLimits) -> float:
-        """The most requests/s within limits of one that is alone; 0 where an idle one breaks them."""
+        """The most requests/s within limits of one alone; 0 where an idle one breaks them."""
         return float(once(Replica.rate_within, self.replica, limits))
 
 
