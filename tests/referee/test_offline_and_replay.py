@@ -53,6 +53,14 @@ def test_they_agree(engine, model, isl, osl, count, slots):
     assert abs(found) < 0.03 + 2.0 * error
 
 
+@pytest.mark.usefixtures("x64")
+def test_they_agree_where_requests_outgrow_the_cache_many_times_over():
+    """Prompts of 20 tokens, all of which start, and 3,000 of output, for 6,000 requests."""
+    asked = "vllm", "qwen3-32b", 1, (20, 0.0), (3000, 0.0), 6000, 1024, 1
+    found, _ = compared(np.random.default_rng(0), *asked)
+    assert abs(found) < 0.05
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_they_agree_on_many_jobs():

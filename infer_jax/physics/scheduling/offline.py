@@ -134,8 +134,9 @@ def course(
 ) -> Course:
     """What a server does with ``count`` requests that wait, and ``begun`` ones by age before them.
 
-    Of many only some waves are followed, as many as a first look has seen it admit. Their later
-    half, in whole waves, for equal outputs go in lockstep, counts for the steps of those left out.
+    Of many only some waves are followed, as many as a first look has seen it admit, or end where
+    some make room for others. Their later half, in whole waves, for equal outputs go in lockstep,
+    counts for the tokens of those left out.
     ``until``: requests at whose end it stops.
     """
     out = lengths.mean(lengths.output)
@@ -146,18 +147,23 @@ def course(
     (each, unused), ages = typical(lengths, server), _ages(lengths, server, steps)
     loop = _Loop(ages, lengths.fresh, server, steps, unused)
     start = _State(jnp.zeros_like(begun), begun, jnp.asarray(count), jnp.zeros_like(out))
-    _, look = _follow(loop, start, jnp.asarray(NO_LIMIT), FIRST_LOOK)
-    beyond = (count - jnp.sum(look.admitted)) / each - 1e-3  # of a wave: sums are rounded
+    seen, look = _follow(loop, start, jnp.asarray(NO_LIMIT), FIRST_LOOK)
+    # where some had to make room, it is followed as far as tokens are seen to be generated
+    pushed_out = jnp.sum(seen.back) > jnp.sum(begun) + 0.5
+    done = jnp.where(pushed_out, jnp.sum(look.running) * steps / out, NO_LIMIT)
+    beyond = count - jnp.minimum(jnp.sum(look.admitted), done)
+    beyond = beyond / each - 1e-3  # of a wave: sums are rounded
     skipped = jnp.minimum(jnp.maximum(jnp.ceil(beyond), 0.0), jnp.floor(count / each))
     skipped = lax.stop_gradient(skipped)
     followed = count - skipped * each
     stop = jnp.maximum(until - skipped * each, 0.0)
     end, rows = _follow(loop, start._replace(queue=followed), stop, 2 * FIRST_LOOK)
-    # from the middle of a wave to that of a later one, so that lockstep does not cut it
+    # from the middle of a wave of tokens to that of a later one, so that lockstep does not cut it
     waves, cells = jnp.floor(lax.stop_gradient(followed / each)), jnp.arange(2.0 * FIRST_LOOK)
     first, last = jnp.floor(waves / 2.0), jnp.maximum(waves - 1.0, jnp.floor(waves / 2.0) + 1.0)
     levels = (jnp.stack([first, last]) - 0.5) * each
-    low, high = jnp.interp(levels, jnp.cumsum(rows.admitted), cells + 1.0)
+    done = jnp.cumsum(rows.running) * steps / out  # requests, by their tokens
+    low, high = jnp.interp(levels, done, cells + 1.0)
     inside = jnp.clip(jnp.minimum(high, cells + 1.0) - jnp.maximum(low, cells), 0.0, 1.0)
     more = skipped * each * out / jnp.maximum(steps * jnp.sum(inside * rows.running), 1e-9)
     weight = rows.part * (1.0 + more * inside)

@@ -107,6 +107,27 @@ def test_they_take_as_long_as_lists_on_slots(mean, variation, count, slots):
     assert abs(law - np.mean(lists)) < 0.02 * np.mean(lists) + error
 
 
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("variation", [0.0, 0.7, 2.0])
+@pytest.mark.parametrize("cache", [3e4, 3e5, FREE])
+@pytest.mark.parametrize("count", [30.0, 4000.0, 1e6])
+def test_every_token_of_every_request_is_generated(variation, cache, count):
+    """A running request has one in a step, also where all start at once and outgrow the cache."""
+    some = lengths(4000.0, variation, prompt=20.0, longest=25_000.0)
+    done = course(some, server(256.0, cache=cache), jnp.asarray(count))
+    tokens = float(done.steps * jnp.sum(done.weight * done.running))
+    assert tokens == pytest.approx(count * float(some.mean(some.output)), rel=0.02)
+
+
+@pytest.mark.usefixtures("x64")
+def test_outputs_that_outgrow_the_cache_take_as_long_as_what_it_holds_lets_them():
+    """Equal outputs of 4,000 in a cache of 100,000: those that run have 2,000 each in the mean."""
+    some, limits = lengths(4000.0), server(1024.0, cache=100_000.0)
+    found = float(makespan(some, limits, 20_000.0, constant)) / PASS
+    # 50 run where ages are even; some steps are lost, for a pass makes room for all of the next
+    assert 20_000 * 4000 / 50 < found < 1.5 * 20_000 * 4000 / 50
+
+
 def steps_of(random, mean, variation, count, share, slots, longest):
     """Mean steps of forty rollout steps, and the share of tokens that were carried over."""
     carried, times, stale = [], [], []
