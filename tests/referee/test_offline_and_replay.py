@@ -53,6 +53,7 @@ def test_they_agree(engine, model, isl, osl, count, slots):
     assert abs(found) < 0.03 + 2.0 * error
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_they_agree_where_requests_outgrow_the_cache_many_times_over():
     """Prompts of 20 tokens, all of which start, and 3,000 of output, for 6,000 requests."""
