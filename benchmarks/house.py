@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_345,
-    "lines of code of the package": 41_943,
-    "lines of the package": 72_929,
+    "lines of code of the package": 41_947,
+    "lines of the package": 72_935,
     "files of the package": 453,
     "lines of experiments": 11_405,
-    "lines of tests": 32_953,
+    "lines of tests": 32_983,
     "functions and classes with bare names": 14,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 57,
