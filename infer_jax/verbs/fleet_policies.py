@@ -151,10 +151,12 @@ class Fleet:
     def cycle(self) -> tuple[int, str]:
         """Periods after which a schedule repeats, and what it is by, in words.
 
-        A day, a week of two weeks and more, or all of less than two days.
+        A day, a week of two weeks and more; or all of less than two days, and of periods of which
+        no whole number makes a day.
         """
         cycle = WEEK if self.total >= 2 * WEEK else DAY if self.total >= 2 * DAY else self.total
-        count = max(round(cycle / self.period), 1)
+        whole = abs(cycle / self.period - round(cycle / self.period)) < 1e-6
+        count = max(round(cycle / self.period), 1) if whole else len(self.rates)
         if count == len(self.rates):
             return count, "by a forecast that is right"
         return count, "by hour of the " + ("week" if cycle == WEEK else "day")

@@ -98,7 +98,8 @@ def offline(
     ]
     inside, outside = tokens(either(isl, ISL), 1), tokens(either(osl, OSL), 1)
     longest = float(setups[0].model.architecture.max_positions)
-    lengths = job_lengths(inside, outside, trace, longest)._replace(own=np.asarray(1.0 / group))
+    lengths, cut = job_lengths(inside, outside, trace, longest)
+    lengths = lengths._replace(own=np.asarray(1.0 / group))
     sizes = Sizes(slots=max_num_seqs, budget=max_num_batched_tokens,
                   utilization=gpu_memory_utilization)  # fmt: skip
     requests, share = prompts * group, replicas if replicas and traffic is None else 1.0
@@ -111,4 +112,4 @@ def offline(
         limits = limits_of(seconds_of(ttft), seconds_of(tpot))
         idle = idle_hours(best, name, read_traffic(traffic), limits, replicas)
     trust = inputs.trust(name, inputs.serving(name, best.setup), best.setup)
-    return OfflineResult(jobs, trust, requests, group, stop_at, step, idle)
+    return OfflineResult(jobs, trust, requests, group, stop_at, step, idle, cut)

@@ -36,10 +36,10 @@ DEADLINES = 5  # plans for which replicas are counted, the cheapest by themselve
 
 def job_lengths(
     isl: Tokens, osl: Tokens, trace: str | os.PathLike[str] | None, longest: float
-) -> Lengths:
+) -> tuple[Lengths, float]:
     """Lengths of a trace, of a description of traffic (.toml), or log-normal with these spreads.
 
-    Outputs end at the ``longest`` context of the model.
+    Requests end at the ``longest`` context of the model; the second is the share that is cut.
 
     Raises:
         InputError: a file that is neither, or prompts that the model does not take.
@@ -58,20 +58,26 @@ def job_lengths(
         prompt, output = traffic.lengths_at(pair[::-1])
     else:
         read = read_trace(trace, skip_damaged=True)
-        order = np.argsort(read.osl, kind="stable")
-        ends = np.unique(np.round(EDGES * len(order)).astype(int))
-        weight, first = np.diff(ends) / len(order), ends[:-1]
-        prompt, output = (
-            np.add.reduceat(x[order], first) / np.diff(ends) for x in (read.isl, read.osl)
-        )
+        prompt, output = read.isl, read.osl
+        weight = np.full(len(prompt), 1.0 / len(prompt))
     if np.min(prompt) >= longest:
         raise refuse("isl", float(np.min(prompt)), f"less than {longest:.12g}, the longest context")
+    cut = float(weight @ (prompt + output > longest))
     prompt, output = np.clip(prompt, 1.0, longest - 1.0), np.maximum(output, 1.0)
     output = np.minimum(output, longest - prompt)
-    order = np.argsort(output, kind="stable")
-    columns = (jnp.asarray(x[order]) for x in (weight, prompt, output))
-    squared = float(weight @ prompt**2)
-    return Lengths(*columns, squared=jnp.asarray(squared), own=jnp.asarray(1.0))
+    order, squared = np.argsort(output, kind="stable"), jnp.asarray(float(weight @ prompt**2))
+    columns = [x[order] for x in (weight, prompt, output)]
+    if len(order) > len(levels):
+        columns = _groups(*columns)
+    return Lengths(*map(jnp.asarray, columns), squared=squared, own=jnp.asarray(1.0)), cut
+
+
+def _groups(weight: np.ndarray, prompt: np.ndarray, output: np.ndarray) -> list[np.ndarray]:
+    """Requests in order of output, those between two of ``EDGES`` together: means of each group."""
+    ends = np.unique(np.round(EDGES * len(weight)).astype(int))
+    first, counts = ends[:-1], np.diff(ends)
+    means = [np.add.reduceat(x, first) / counts for x in (prompt, output)]
+    return [np.add.reduceat(weight, first), *means]
 
 
 class Job(NamedTuple):

@@ -9,10 +9,12 @@ from infer_jax.estimators import Trust
 from infer_jax.fleets.bill import DAY
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.results import Column, Notes, Result, Row, Rows, Section, option
-from infer_jax.results.numbers import count, digits, duration, quantity, scaled_format
+from infer_jax.results.numbers import count, digits, duration, percent, quantity, scaled_format
 from infer_jax.verbs.offline_idle import IdleHours
 from infer_jax.verbs.offline_jobs import Job, PlannedJob
 
+TINY = 1e-6  # a share that is none
+FEW = 1e-3  # a share of cut requests of which nothing is said
 SHARES = (0.5, 0.9, 0.99, 0.999)  # of the requests, in the table of the tail
 PLANS = (
     Column("plan", "", "plan"),
@@ -48,7 +50,10 @@ IDLE = (
 
 @dataclass(frozen=True, repr=False)
 class OfflineResult(Result):
-    """A job on every plan, the cheapest first; its tail, a step that stops early, idle hours."""
+    """A job on every plan, the cheapest first; its tail, a step that stops early, idle hours.
+
+    ``cut``: the share of the requests that the longest context cuts.
+    """
 
     rows_key = "plans"
     jobs: Sequence[PlannedJob]
@@ -58,6 +63,7 @@ class OfflineResult(Result):
     stop_at: float | None
     step: Job | None
     idle: IdleHours | None
+    cut: float = 0.0
 
     @property
     def output(self) -> float:
@@ -74,7 +80,7 @@ class OfflineResult(Result):
         setup, seconds = best.plan.setup, best.job.makespan
         yield (
             f"{setup.model.name}: {quantity(self.requests, 'request')} of "
-            f"{self._mean('prompt'):,.4g} tokens in and {self._mean('output'):,.4g} out in the "
+            f"{count(self._mean('prompt'))} tokens in and {count(self._mean('output'))} out in the "
             "mean, all there at the start."
         )
         yield self.trust.says
@@ -131,7 +137,7 @@ class OfflineResult(Result):
                 "step": name,
                 "seconds": job.makespan,
                 "tokens_per_s": self.output / job.makespan,
-                "stale_percent": 100.0 * float(job.stale),
+                "stale_percent": 100.0 * float(job.stale) if job.stale > TINY else 0.0,
             }
 
     def _idle_hours(self, best: PlannedJob, idle: IdleHours) -> Iterator[Section]:
@@ -168,6 +174,11 @@ class OfflineResult(Result):
         yield Rows("idle_hours", rows, IDLE)
 
     def _notes(self) -> Iterator[str]:
+        if self.cut > FEW:
+            yield (
+                f"{percent(self.cut)} % of the requests are longer than the model's context, and "
+                "are cut to it; a server refuses prompts that long."
+            )
         yield "Requests start in the order given, of which nobody knows the lengths beforehand."
         yield f"{option('replicas')} share the job evenly and are paid until the last one is done."
         if self.group > 1:

@@ -8,6 +8,8 @@ import pytest
 import infer_jax as ij
 from infer_jax.errors import InputError
 from infer_jax.verbs import fleet_policies
+from infer_jax.verbs.offline_jobs import job_lengths
+from infer_jax.verbs.texts import Tokens
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("llama-3.1-8b", "h100_sxm")
@@ -109,6 +111,20 @@ def test_lengths_of_a_trace_and_of_its_description_take_as_long(tmp_path):
         for x in (place, EXAMPLES / "traffic.toml")
     ]
     assert both[0] == pytest.approx(both[1], rel=0.03)
+
+
+def test_requests_beyond_the_context_are_cut_one_by_one_and_counted(tmp_path):
+    """Every other prompt of 3,000 has 200,000 tokens, where 131,072 fit with an output of one."""
+    rows = "".join(f"{i},{200_000 if i % 2 else 1000},100\n" for i in range(3000))
+    (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+    given = Tokens(1.0), Tokens(1.0), tmp_path / "t.csv", 131_072.0
+    lengths, cut = job_lengths(*given)
+    assert cut == pytest.approx(0.5)
+    assert float(lengths.mean(lengths.prompt)) == pytest.approx((1000 + 131_071) / 2)
+    assert float(lengths.squared) == pytest.approx((1000**2 + 131_071**2) / 2)
+    assert float(lengths.mean(lengths.output)) == pytest.approx((100 + 1) / 2)
+    found = str(ij.offline(*NAMES, prompts=100, tp=1, trace=given[2]))
+    assert "50 % of the requests are longer than the model's context" in " ".join(found.split())
 
 
 @pytest.mark.parametrize(

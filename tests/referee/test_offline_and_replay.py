@@ -24,7 +24,7 @@ def compared(random, engine, model, tp, isl, osl, count, slots, seeds):
     """Law over replay less 1, and the standard error of the replays' mean; (mean, spread) each."""
     setup = inputs.setup(model, "h100_sxm", "fp8", None, None)
     spread = [tokens(f"{mean}±{round(mean * ratio)}", 1) for mean, ratio in (isl, osl)]
-    lengths = job_lengths(*spread, None, LONGEST)
+    lengths, _ = job_lengths(*spread, None, LONGEST)
     layout = LayoutOptions.of(None, {"tp": tp}).pool.layout
     [plan] = offline_plans(setup, f"serving.{engine}", layout, Sizes(slots=slots), lengths)
     law, real = plan.job(count).makespan, []

@@ -192,6 +192,17 @@ def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monk
     assert best == min(enough, key=lambda x: enough[x])
 
 
+def test_a_schedule_repeats_by_days_only_where_periods_make_one(day):
+    fleet, _ = day
+    for count, period, said in (
+        (72, 3600.0, (24, "by hour of the day")),
+        (48, 7000.0, (48, "by a forecast that is right")),  # four days, of 12.3 periods each
+        (14, 86400.0, (7, "by hour of the week")),
+    ):
+        other = dataclasses.replace(fleet, rates=np.ones(count), period=period)
+        assert other.cycle == said
+
+
 def test_what_breaks_has_its_limit_and_its_reason(day):
     fleet, policies = day
     planner = next(x for x in policies if x.name == "Dynamo planner" and "default" in x.detail)
