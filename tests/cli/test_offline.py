@@ -124,7 +124,7 @@ def test_requests_beyond_the_context_are_cut_one_by_one_and_counted(tmp_path):
     assert float(lengths.squared) == pytest.approx((1000**2 + 131_071**2) / 2)
     assert float(lengths.mean(lengths.output)) == pytest.approx((100 + 1) / 2)
     found = str(ij.offline(*NAMES, prompts=100, tp=1, trace=given[2]))
-    assert "50 % of the requests are longer than the model's context" in " ".join(found.split())
+    assert "50.0 % of the requests are longer than the model's context" in " ".join(found.split())
 
 
 @pytest.mark.parametrize(
