@@ -32,8 +32,8 @@ def perfect_information(
         return 0.0
     hats = np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))], axis=1)
     jumps = [np.where(x > step, 1.0, 0.0) for step in steps if x.min() < step < x.max()]
-    basis = np.concatenate([hats, *(jump[:, None] for jump in jumps)], axis=1)
-    fitted = basis @ np.linalg.lstsq(basis, benefits, rcond=None)[0]
+    basis = orthonormal([hats, *(jump[:, None] for jump in jumps)])
+    fitted = basis @ (basis.T @ benefits)
     # residuals average to 0, so both terms are of the same regression
     return max(float(np.max(fitted, axis=1).mean() - np.max(fitted.mean(axis=0))), 0.0)
 
@@ -60,8 +60,7 @@ def information_value(
     for x in parameters.T:
         knots = np.unique(np.quantile(x, np.linspace(0.0, 1.0, pieces)))
         columns += [np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))[1:]], axis=1)]
-    basis, sizes, _ = np.linalg.svd(np.concatenate(columns, axis=1), full_matrices=False)
-    basis = basis[:, sizes > 1e-9 * sizes[0]]
+    basis = orthonormal(columns)
 
     def gains(rows: Float[np.ndarray, "draws options"]) -> Float[np.ndarray, " draws"]:
         fitted = basis @ (basis.T @ rows)
@@ -71,6 +70,18 @@ def information_value(
     noise = [float(gains(random.permutation(benefits)).mean()) for _ in range(SHUFFLES)]
     value, error = mean_of_halves(gains(benefits))
     return value - float(np.mean(noise)), float(np.hypot(error, np.std(noise)))
+
+
+def orthonormal(columns: Sequence[Float[np.ndarray, "draws _"]]) -> Float[np.ndarray, "draws _"]:
+    """A basis of what columns span: a regression on them is ``basis @ (basis.T @ y)``.
+
+    From the eigenvectors of their few products, which for many draws takes a tenth of the time of
+    ``lstsq``; directions of less than a hundred-thousandth of the longest are left out.
+    """
+    every = np.concatenate(columns, axis=1)
+    squares, turns = np.linalg.eigh(every.T @ every)
+    kept = squares > 1e-10 * squares[-1]
+    return every @ (turns[:, kept] / np.sqrt(squares[kept]))
 
 
 def mean_of_halves(values: Float[np.ndarray, " draws"]) -> tuple[float, float]:
