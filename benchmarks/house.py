@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_357,
-    "lines of code of the package": 41_959,
-    "lines of the package": 72_955,
+    "lines of code of the package": 41_962,
+    "lines of the package": 72_966,
     "files of the package": 453,
     "lines of experiments": 11_405,
     "lines of tests": 33_010,
