@@ -1,6 +1,6 @@
 """The replicas of a fleet, and their tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax.arrivals import Traffic
+from infer_jax.arrivals.traffic import quantile
 from infer_jax.compiling import SOME, once
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, ServerEstimate, shape
@@ -16,7 +17,7 @@ from infer_jax.fleets.fluid import HOUR
 from infer_jax.fleets.replica import COPIES, IDLE, POINTS, capacity_of
 from infer_jax.planning import USUAL_TTFT, Layout, Requirements
 from infer_jax.planning.instances import PlannedServer, degrees, varied_estimates
-from infer_jax.results import option
+from infer_jax.results import option, percent
 from infer_jax.results.numbers import size
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import inputs
@@ -28,6 +29,7 @@ from infer_jax.verbs.texts import unique_texts
 
 GIGA = 1e9
 UNLIMITED = 1e6  # s, of a TPOT without a limit
+LEVELS_TRIED = 10_000  # prompts that stand for all
 MOST_STEPS = 1_000_000  # half a year in steps of 15 s
 
 
@@ -81,6 +83,28 @@ def steps_of_traffic(traffic: Traffic, seed: int) -> tuple[Array, Array]:
     factors = surges(seed, len(rates) * steps, seconds, jnp.asarray(traffic.surge),
                      jnp.asarray(traffic.sojourn))  # fmt: skip
     return ramp(jnp.asarray(rates), steps) * factors, seconds
+
+
+def traffic_notes(traffic: Traffic, longest: float) -> Iterator[str]:
+    """What a fleet takes its traffic for: whole prompts, up to the ``longest`` context.
+
+    >>> from infer_jax.arrivals import read_traffic
+    >>> [note] = traffic_notes(read_traffic("examples/agents.toml"), 1e6)
+    >>> note
+    'Turns of sessions compute all of their prompts here; `sessions` says what a cache saves.'
+    """
+    if traffic.sessions is not None and not float(traffic.reuse):
+        yield (
+            "Turns of sessions compute all of their prompts here; `sessions` says what a cache "
+            "saves."
+        )
+    levels = (np.arange(LEVELS_TRIED) + 0.5) / LEVELS_TRIED
+    beyond = float(np.mean(quantile(np.asarray(traffic.prompts), levels) >= longest))
+    if beyond:
+        yield (
+            f"{percent(beyond)} % of the prompts are longer than the model's context of "
+            f"{longest:,.0f} tokens: a server refuses them, and here they are computed."
+        )
 
 
 def plans_of(

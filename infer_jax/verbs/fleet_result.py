@@ -18,6 +18,7 @@ from infer_jax.results import Column, Notes, Row, Rows, Section, option, percent
 from infer_jax.results.numbers import digits, duration, quantity, rounded_percent, whole
 from infer_jax.verbs.fleet_policies import Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
+from infer_jax.verbs.fleet_replica import traffic_notes
 from infer_jax.verbs.pictures import EstimatorResult, caption
 
 MOST_LAYOUTS = 6  # that are printed
@@ -368,6 +369,7 @@ class FleetResult(EstimatorResult):
             yield f"Replicas are lost {away:g} times an hour: {share:.3g} % of them serve."
         if self.replays:
             yield "Good of each: with the request's own TPOT in place of the mean of a step."
+        yield from traffic_notes(self.traffic, float(self.setup.model.architecture.max_positions))
         for pool in self.fleet.pools:
             yield from pool.setup.notes
 

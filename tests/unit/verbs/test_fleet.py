@@ -192,6 +192,17 @@ def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monk
     assert best == min(enough, key=lambda x: enough[x])
 
 
+def test_prompts_beyond_the_context_are_said(traffic):
+    """Up to the level 0.95 they rise to 4,000 tokens, so that a twentieth is beyond."""
+    from infer_jax.arrivals import read_traffic
+    from infer_jax.verbs.fleet_replica import traffic_notes
+
+    prompts = np.r_[np.full(11, 1000.0), 1000.0, 4000.0, 8000.0, 8000.0, 8000.0]
+    some = read_traffic(traffic(1.0)).with_(prompts=prompts)
+    assert "5 % of the prompts" in "".join(traffic_notes(some, 4000.0))
+    assert not [*traffic_notes(some, 9000.0)]
+
+
 def test_a_schedule_repeats_by_days_only_where_periods_make_one(day):
     fleet, _ = day
     for count, period, said in (
