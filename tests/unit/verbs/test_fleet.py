@@ -159,8 +159,9 @@ def test_without_a_layout_the_cheapest_plan_of_the_peak_is_not_taken_where_a_fle
 
 
 def test_layouts_of_one_system_have_its_gpus_between_them(traffic):
-    given = {"traffic": traffic("10, 60, 25"), "layout": ["TP1", "TP2"], "available": "h100_sxm=6"}
-    found = ij.fleet("llama-3.1-8b", "h100_sxm", **given)
+    # as many periods as above: programs of two pools over them are compiled once
+    given: dict[str, Any] = {"traffic": traffic("10, 60, 25, 15"), "available": "h100_sxm=6"}
+    found = ij.fleet("llama-3.1-8b", "h100_sxm", layout=["TP1", "TP2"], **given)
     for policy in found.policies:
         assert np.all(np.array([1.0, 2.0]) @ policy.replicas <= 6), policy.name
 
