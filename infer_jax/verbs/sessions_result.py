@@ -91,7 +91,7 @@ def turns_of(traffic: Traffic, rate: Array | float) -> Turns:
         jnp.asarray, (rate / (count * (1.0 + branches)), count, first, news, output)
     )
     more = jnp.asarray(branches), jnp.asarray(sessions.before)
-    return Turns(rate, *numbers, levels, gaps, *more)
+    return Turns(rate, *numbers, levels, gaps, *more)  # pyright: ignore[reportCallIssue]
 
 
 def kept_share(traffic: Traffic) -> float:

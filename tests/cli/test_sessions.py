@@ -104,7 +104,8 @@ def test_what_runs_has_its_part_of_the_device_at_what_is_found():
     """A replica that takes 1 s where contexts are found, and 100 s where they are not."""
     kind = read_traffic(ASKED["traffic"])
     turns = turns_of(kind, 1.0)
-    request = float(kind.lengths["isl"]) + float(kind.lengths["osl"]) / 2
+    isl, osl = (float(np.asarray(kind.lengths[x])) for x in ("isl", "osl"))
+    request = isl + osl / 2
 
     def served(got, rate):
         return 0.0, 1.0 if got > 0.5 * float(turns.context) else 100.0, 10.0

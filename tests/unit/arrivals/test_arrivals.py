@@ -191,7 +191,8 @@ def test_what_a_trace_covers_is_said(tmp_path):
     assert "151 requests, 5 minutes;" in text and "covers 8.33 % of the only period" in text
     assert told["mean_rate_per_s"] == pytest.approx(151 / 300)
     # the others are sessions by themselves
-    assert float(found.traffic.sessions.turns) == pytest.approx(151 / (1 + 135))
+    sessions = found.traffic.sessions
+    assert sessions is not None and float(sessions.turns) == pytest.approx(151 / (1 + 135))
     with pytest.raises(InputError, match="a description has no requests"):
         found.write(tmp_path / "t.toml")
         ij.traffic(tmp_path / "t.toml", model="llama-3.1-8b", hardware="h100_sxm")
