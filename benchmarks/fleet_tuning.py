@@ -76,7 +76,9 @@ def smooth_cost(kind: Kind, most: float, given: Conditions, free: Array) -> Arra
     replica, life, limits, rates, seconds, first, pue, grid, _ = given
     course = simulate(policy, replica, life, limits, rates, seconds, first, DEPTH)
     share = good(course, replica, limits, jnp.asarray(0.02))
-    hours = jax.vmap(goodput)(course.rate.reshape(-1, STEPS), share.reshape(-1, STEPS))
+    hours = jax.vmap(goodput)(
+        *(x.reshape(len(rates) // STEPS, -1) for x in (course.arriving, share))
+    )
     usd = daily_cost(course, replica, seconds, pue, grid).usd
     return usd + LACK * jnp.sum(jnp.maximum(limits.goodput - hours, 0.0))
 

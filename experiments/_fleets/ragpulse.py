@@ -140,7 +140,7 @@ def replica_of(fleet: Fleet, isl: Array, osl: Array, prefix: Array) -> Replica:
 
     # first tokens wait for the pool that prefills, where nothing is held for long
     rent = hardware.price * 8.0
-    return Replica.of(jax.lax.map(row, rates), jnp.asarray(capacity), rent, stages=1)
+    return Replica.of(jax.lax.map(row, rates), jnp.asarray(capacity), rent, variation=1.0)
 
 
 def _outcome(
@@ -171,9 +171,9 @@ def hour_answers(
         def of_day(rates: Array) -> tuple[Array, ...]:
             found = _outcome(replica, LIMITS, rates, scaled if name == "scaled" else steady)
             (course,) = found.courses
-            met, weight = service_of(course, replica), rates / jnp.sum(rates)
+            met, weight = service_of(course, replica), course.arriving / jnp.sum(rates)
             gpus = jnp.mean(course.wanted) * fleet.pools.chips
-            ttft = met.ttft + course.wait
+            ttft = jnp.maximum(met.ttft, met.prefill + jnp.mean(course.waits, axis=-1))
             return found.goodput, jnp.sum(weight * ttft), jnp.sum(weight * met.tpot), gpus
 
         return jax.vmap(of_day)(rates)

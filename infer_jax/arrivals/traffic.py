@@ -13,6 +13,7 @@ from infer_jax.specs.fields import Spec, number, part, spec
 from infer_jax.specs.lengths import samples
 
 # probabilities at which lengths are known; between them their logarithm is linear
+FINE = 4096  # points of a distribution whose variance is asked
 LEVELS = (0.0, 0.01, 0.05, *(x / 10 for x in range(1, 10)), 0.95, 0.99, 0.999, 1.0)
 POINTS = 4096  # requests that stand for all of them in a workload
 GOLDEN = 0.5 * (5**0.5 - 1)
@@ -106,6 +107,12 @@ class Traffic(Spec):
     def lengths_at(self, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Prompt and output tokens of requests at these two levels of probability each."""
         return quantile(self.prompts, levels[0]), quantile(self.outputs, levels[1])
+
+    @property
+    def output_variation(self) -> float:
+        """The squared coefficient of variation of output tokens."""
+        tokens = quantile(self.outputs, (np.arange(FINE) + 0.5) / FINE)
+        return float(tokens.var() / tokens.mean() ** 2)
 
     @cached_property
     def lengths(self) -> dict[str, object]:

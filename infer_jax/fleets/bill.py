@@ -25,7 +25,10 @@ def usd_by_step(course: Course, replica: Replica, seconds: Array) -> Array:
 
     (wanted dt + leaving x latency) x rent.
     """
-    last = course.leaving * service_of(course, replica).latency
+    latency, some = service_of(course, replica).latency, course.ready > 0.0
+    share = course.replicas / jnp.where(some, course.ready, 1.0)[:, None]
+    mean = jnp.where(some, jnp.sum(share * latency, axis=1), latency[:, 0])
+    last = course.leaving * mean
     return (course.wanted * seconds + last) * replica.usd_per_hour / HOUR
 
 
@@ -39,7 +42,8 @@ def daily_cost(
     """
     service, days = service_of(course, replica), len(course.rate) * seconds / DAY
     idle = (course.wanted - course.ready) * replica.service.power[0]
-    joules = jnp.sum(course.ready * service.power + idle) * seconds * pue / days
+    serving = jnp.sum(course.replicas * service.power, axis=1)
+    joules = jnp.sum(serving + idle) * seconds * pue / days
     usd = jnp.sum(usd_by_step(course, replica, seconds)) / days
     return DailyCost(usd, joules, joules / KWH * grid * 1e3)
 

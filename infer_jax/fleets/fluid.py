@@ -3,16 +3,19 @@
 import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.fleets.autoscalers import Autoscaler, Observed, State, extreme
-from infer_jax.fleets.replica import Replica, Service, ServiceLimits, share_good
+from infer_jax.fleets.cohorts import Cohorts, or_one
+from infer_jax.fleets.replica import SHARPEST, Replica, Service, ServiceLimits, share_good
 from infer_jax.physics.numerics import Smoothing
 from infer_jax.physics.root import crossing
 from infer_jax.specs import Spec, number, spec
 
 HOUR = 3600.0
+BUSY = 0.9  # load up to which waits settle within a step
 SLOWEST = 1e-9  # requests/s at which a queue is served at least
 
 
@@ -40,15 +43,17 @@ class Lifecycle(Spec):
 
 
 class Course(NamedTuple):
-    """A fleet step by step, arrays of one length."""
+    """A pool step by step: arrays over steps, the last five over steps and cohorts of replicas."""
 
     rate: Array  # requests/s that come
     wanted: Array  # replicas that are paid for: those that serve, and those that start
     ready: Array  # those that serve
-    in_flight: Array  # requests that one which serves holds, at the end of the step
     leaving: Array  # replicas that leave in the step
-    backlog: Array  # requests that no replica has begun
-    wait: Array  # s that a request of this step waits until a replica takes it
+    replicas: Array  # those that serve, of each cohort
+    arriving: Array  # requests/s that come to it
+    running: Array  # requests that one of its replicas answers, at the end of the step
+    busy: Array  # s for which that has been nearly all that it can
+    waits: Array  # s until the step's first and last request are admitted, last axis
 
 
 class _Now(NamedTuple):
@@ -56,9 +61,7 @@ class _Now(NamedTuple):
 
     state: State
     history: Array  # replicas that were wanted, the newest first
-    ready: Array
-    held: Array  # requests in all replicas, by stage
-    queue: Array
+    cohorts: Cohorts
     rate: Array  # requests/s of the step before
 
 
@@ -79,53 +82,58 @@ def simulate(
     """The course of a pool under a policy, from ``first`` replicas that have served for long.
 
     A replica serves if it has been wanted for the start delay without a break: of the last wishes
-    the least, for what is still starting is given up first. Requests are spread evenly. ``rates``:
-    requests/s of each step, ``seconds`` its length, ``depth`` from ``depth_of``; ``beside``:
-    requests/s that other pools serve within the limits, by step, where there are others: each gets
-    requests in proportion to what it serves. Gradients are those of whole replicas, 0, unless the
-    policy has a smoothing.
+    the least, for what is still starting is given up first. Requests go to the replicas with the
+    fewest. ``rates``: requests/s of each step, ``seconds`` its length, ``depth`` from ``depth_of``;
+    ``beside``: requests/s that other pools serve within the limits, by step, where there are
+    others: each gets requests in proportion to what it serves. Gradients are those of whole
+    replicas, 0, unless the policy has a smoothing.
     """
     after = life.start_delay / seconds + 1.0
-    start = first * life.serving
-    each, others = replica.planned_rate(limits), jnp.zeros_like(rates) if beside is None else beside
+    start, each = first * life.serving, replica.planned_rate(limits)
+    others = jnp.zeros_like(rates) if beside is None else beside
 
-    def spread(serve: Array, coming: Array, others: Array) -> tuple[Array, Array]:
-        """Requests/s of the pool, and replicas that they are divided by, 1 where there are none."""
-        if beside is None:
-            return coming, serve
-        own = serve * each
-        share = own / jnp.where(own + others > 0.0, own + others, 1.0)
-        return coming * share, jnp.where(serve > 0.0, serve, 1.0)
+    def part(serve: Array, coming: Array, others: Array) -> Array:
+        """Requests/s of the pool."""
+        return coming * serve * each / or_one(serve * each + others)
 
-    coming, among = spread(start, rates[0], others[0])
-    begun = replica.at_rate(coming / among, among).in_flight * start
+    rate = part(start, rates[0], others[0]) / or_one(start)
+    running = replica.at_rate(rate, or_one(start)).running * start
     history = jnp.full(depth, 1.0) * first
     state = policy.begin(first, depth, replica, limits)
-    nothing = jnp.zeros_like(rates[0])
 
     def step(carry: _Now, now: tuple[Array, Array, Array]) -> tuple[_Now, tuple[Array, ...]]:
-        state, history, ready, held, queue, rate = carry
+        state, history, cohorts, rate = carry
         i, coming, others = now
-        before = spread(ready, rate, others)[1]
-        waits = replica.at(jnp.sum(held) / before, before).waiting * ready + queue
-        seen = Observed(i, seconds, rate, jnp.sum(held) + queue, waits, ready, history[0])
+        ready, count = jnp.sum(cohorts.replicas), jnp.sum(cohorts.running, axis=-1)
+        chance = replica.at(count / or_one(cohorts.replicas), or_one(ready)).waiting
+        waiting = jnp.sum(chance * cohorts.replicas + cohorts.queue)
+        seen = Observed(i, seconds, rate, jnp.sum(count) + waiting, waiting, ready, history[0])
         state, wanted = policy.decide(state, seen)
         history = jnp.concatenate([wanted[None], history[:-1]])
         serve = life.serving * extreme(history, after, largest=False)
-        # those that leave finish what they have
-        held = held * jnp.minimum(serve / before, 1.0)
-        coming, among = spread(serve, coming, others)
-        here, queue = replica.after(held / among, queue / among, coming / among, seconds, among)
-        later = wanted, serve, jnp.sum(here), queue * serve, coming
-        return _Now(state, history, serve, here * serve, queue * serve, coming), later
+        coming, cohorts = part(serve, coming, others), cohorts.scale(serve)
+        cohorts, *moved = cohorts.serve(replica, coming * seconds, seconds, or_one(serve))
+        came, admitted = (x / seconds for x in moved)
+        one = cohorts.each
+        every = cohorts.replicas, came, jnp.sum(one.running, axis=-1), one.queue, admitted
+        return _Now(state, history, cohorts.merge(), coming), (coming, wanted, serve, *every)
 
     numbers = jnp.arange(len(rates), dtype=rates.dtype)
-    carry = _Now(state, history, start, begun * replica.stages, nothing, nothing)
-    _, (wanted, ready, held, backlog, coming) = lax.scan(step, carry, (numbers, rates, others))
+    cohorts = Cohorts.of(start, running * replica.stages)
+    carry = _Now(state, history, cohorts, jnp.zeros_like(start))
+    _, course = lax.scan(step, carry, (numbers, rates, others))
+    coming, wanted, ready, replicas, came, running, queue, admitted = course
     leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
-    fed = coming - jnp.diff(backlog, prepend=0.0) / seconds
-    wait = backlog_wait(backlog, jnp.maximum(fed, SLOWEST), seconds)
-    return Course(coming, wanted, ready, held, leaving, backlog, wait)
+    # a queue that ends within a step leaves time to admit more; once young replicas are as the
+    # others, what waited there is admitted as it is at those
+    can = jnp.where(queue > 0.0, admitted, jnp.maximum(admitted, replica.capacity))
+    can = jnp.maximum(jnp.where(replicas > 0.0, can, can[:, :1]), SLOWEST)
+    last = jax.vmap(backlog_wait, (1, 1, None), 1)(queue, can, seconds)
+    waits = jnp.stack([jnp.concatenate([0.0 * last[:1], last[:-1]]), last], axis=-1)
+    full = replica.at_rate(BUSY * replica.capacity + 0.0 * ready, ready).running
+    calm = lax.cummax(jnp.where(running < full[:, None], numbers[:, None], -1.0))
+    busy = seconds * (numbers[:, None] - calm)
+    return Course(coming, wanted, ready, leaving, replicas, came, running, busy, waits)
 
 
 def backlog_wait(backlog: Array, capacity: Array, seconds: Array) -> Array:
@@ -142,15 +150,25 @@ def backlog_wait(backlog: Array, capacity: Array, seconds: Array) -> Array:
 
 
 def service_of(course: Course, replica: Replica) -> Service:
-    """What requests meet once a replica has taken them, by step."""
-    return replica.at(course.in_flight, course.ready)
+    """What requests meet once a replica has admitted them, by step and cohort.
+
+    By what runs; but waits by chance are those of a load that settles while it is ``busy``, which
+    takes (1 - load)^-2 services, where that is above ``BUSY``.
+    """
+    copies = course.ready[:, None]
+    near = replica.at(course.running, copies)
+    settles = 1.0 - 1.0 / jnp.sqrt(jnp.maximum(replica.capacity * course.busy, 1.0))
+    most = replica.capacity * jnp.maximum(settles, BUSY)
+    calm = replica.at_rate(jnp.minimum(near.rate, most), copies)
+    waiting = near.rate * calm.waiting / jnp.maximum(calm.rate, SLOWEST)
+    return near._replace(ttft=calm.ttft, ttft_at=calm.ttft_at, waiting=waiting)
 
 
 def good(
     course: Course, replica: Replica, limits: ServiceLimits, smoothing: Smoothing = None
 ) -> Array:
-    """Share of the requests of each step that keep both limits."""
-    return share_good(service_of(course, replica), limits, course.wait, smoothing)
+    """Share of the requests of each step and cohort that keep both limits."""
+    return share_good(service_of(course, replica), limits, course.waits, smoothing)
 
 
 def goodput(rate: Array, share: Array) -> Array:
@@ -160,17 +178,18 @@ def goodput(rate: Array, share: Array) -> Array:
     return jnp.where(some, jnp.sum(rate * share) / jnp.where(some, total, 1.0), 1.0)
 
 
-def period_ttft(rate: Array, wait: Array, service: Service, share: Array) -> Array:
+def period_ttft(rate: Array, waits: Array, service: Service, share: Array) -> Array:
     """Seconds within which ``share`` of a period's requests have their first token.
 
-    The root of sum_i a_i P(TTFT_i + w_i <= t) = share sum_i a_i over its steps and pools; of a
+    The root of sum_i a_i P(TTFT_i <= t) = share sum_i a_i over its steps, cohorts and pools; of a
     period without requests, that of its replicas.
     """
     weight = jnp.where(jnp.sum(rate) > 0.0, rate, 1.0)
-    high = jnp.max(service.ttft_within(share) + wait)
+    longest = service.prefill + (1.0 + SHARPEST) * jnp.max(waits, axis=-1)
+    high = jnp.max(jnp.maximum(service.ttft_within(share), longest))
 
     def beyond(t: Array) -> Array:
-        inside = service.share_within(t - wait) - share
+        inside = service.share_within(t, waits) - share
         return jnp.sum(weight * inside) / jnp.sum(weight)
 
     return crossing(beyond, jnp.zeros_like(high), high)

@@ -57,10 +57,10 @@ class Outcome(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """What requests meet in every step of every pool."""
+    """What requests meet in every step of every cohort of every pool."""
 
     rate: Array
-    wait: Array
+    waits: Array
     share: Array
     service: Service
 
@@ -69,7 +69,7 @@ def outcome(depth: int, steps: int, policy: Autoscaler, given: Conditions) -> Ou
     """A policy under the conditions, in periods of ``steps``; ``depth`` from ``depth_of``."""
     courses, cost, every = _run(depth, steps, policy, given)
     ttft = lax.map(
-        lambda now: period_ttft(now.rate, now.wait, now.service, given.limits.goodput), every
+        lambda now: period_ttft(now.rate, now.waits, now.service, given.limits.goodput), every
     )
     return Outcome(
         courses=courses,
@@ -122,10 +122,11 @@ def _run(
     for one, (_, replica, *_) in zip(courses, pools, strict=True):
         costs.append(daily_cost(one, replica, seconds, given.pue, given.grid))
         service = service_of(one, replica)
-        rows.append(_Steps(one.rate, one.wait, good(one, replica, limits), service))
+        rows.append(_Steps(one.arriving, one.waits, good(one, replica, limits), service))
 
     def by_period(*columns: Array) -> Array:
-        shaped = [x.reshape(-1, steps, *x.shape[1:]) for x in columns]
+        periods = len(rates) // steps
+        shaped = [x.reshape(periods, -1, *x.shape[2:]) for x in columns]
         return jnp.concatenate(shaped, axis=1)
 
     cost = jax.tree.map(lambda *x: sum(x), *costs) if given.beside else costs[0]

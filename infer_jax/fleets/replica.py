@@ -26,10 +26,11 @@ FULLEST = 0.99
 IDLE = 1e-6  # requests/s of a replica whose requests never meet
 COPIES = (1.0, 2.0, 4.0, 16.0, math.inf)  # of a table
 # what a router to the shortest queue leaves of Poisson arrivals at one of very many copies, and how
-# much less that is at capacity: not derived, but fitted to replays
-UNEVEN, FULLER = 0.85, 0.6
+# much less at capacity and where requests are in prefill: not derived, but fitted to replays
+UNEVEN, FULLER, PREFILL = 1.3, 0.9, 10.0
 FED = 0.9  # of the rate of prompts alone, at most, beside requests that decode
-STAGES = 3  # of an answer: its time varies by 1 / 3, squared over its mean's square
+STAGES = 4  # of an answer, at most
+LEAST = 1e-9  # share of a stage
 SHARPEST = 0.02  # width of a distribution without waits, as a share of its median
 DEPTHS = tuple(-math.log1p(-level) for level in LEVELS)  # -log(1 - level)
 
@@ -68,11 +69,35 @@ class Service(NamedTuple):
         inside = jnp.vectorize(lambda t: jnp.interp(depth, depths, t), signature="(k)->()")
         return inside(times) + jnp.maximum(depth - depths[-1], 0.0) * scale
 
-    def share_within(self, time: Array) -> Array:
-        """Share of the requests whose first token comes within ``time`` s; 0 where that is < 0."""
+    def share_within(self, time: Array | float, waits: Array | None = None) -> Array:
+        """Share of the requests whose first token comes within ``time`` s.
+
+        ``waits``: s until the first and the last of them are admitted, last axis, with those of the
+        others evenly between. TTFT is then the longer one: as tabulated, where requests wait by
+        chance, or such a wait and ``prefill``.
+        """
         times, depths, scale = self._tail
         inside = jnp.vectorize(lambda x, t: jnp.interp(x, t, depths), signature="(),(k)->()")
-        return -jnp.expm1(-(inside(time, times) + jnp.maximum(time - times[..., -1], 0.0) / scale))
+        depth = inside(time, times) + jnp.maximum(time - times[..., -1], 0.0) / scale
+        share = -jnp.expm1(-depth)
+        if waits is None:
+            return share
+        low, high = jnp.min(waits, axis=-1), jnp.max(waits, axis=-1)
+        some = high > 0.0
+        width = jnp.maximum(high - low, SHARPEST * jnp.where(some, high, 1.0))
+        admitted = jnp.clip((time - self.prefill - low) / width, 0.0, 1.0)
+        return share * jnp.where(some, admitted, 1.0)
+
+    @property
+    def running(self) -> Array:
+        """Requests that do not wait."""
+        return self.in_flight - self.waiting
+
+    @property
+    def prefill(self) -> Array:
+        """Mean TTFT without waits, s."""
+        some = self.rate > 0.0
+        return self.ttft - jnp.where(some, self.waiting / jnp.where(some, self.rate, 1.0), 0.0)
 
     @property
     def _tail(self) -> tuple[Array, Array, Array]:
@@ -81,6 +106,19 @@ class Service(NamedTuple):
         slope = (self.ttft_at[..., -1] - self.ttft_at[..., -2]) / (DEPTHS[-1] - DEPTHS[-2])
         scale = jnp.maximum(slope, SHARPEST * self.ttft_at[..., 0])
         return times, jnp.asarray((0.0, *DEPTHS), times.dtype), scale
+
+
+class Step(NamedTuple):
+    """What becomes of a replica's requests in some seconds, before others are admitted."""
+
+    left: Array  # requests that still run, by stage of their answer
+    parts: Array  # of one that is admitted meanwhile: the rest of it is answered
+    most: Array  # requests that can be admitted
+
+    def admit(self, coming: Array) -> tuple[Array, Array]:
+        """Requests that run, by stage, and those of ``coming`` that wait."""
+        count = jnp.minimum(coming, self.most)
+        return self.left + count * self.parts, coming - count
 
 
 class Replica(NamedTuple):
@@ -100,21 +138,24 @@ class Replica(NamedTuple):
 
     @classmethod
     def of(
-        cls, service: Service, capacity: Array, usd_per_hour: Array, stages: int = STAGES
+        cls, service: Service, capacity: Array, usd_per_hour: Array, variation: float = 0.0
     ) -> "Replica":
-        """One whose service depends neither on how many there are nor on how fast prompts come."""
+        """One whose service depends neither on how many there are nor on how fast prompts come.
+
+        Its answers' ``variation`` is that of ``stages_of``.
+        """
         levels = jax.tree.map(lambda x: x[None], service)
         alone = jnp.ones(1), capacity, usd_per_hour, jnp.asarray(jnp.inf)
-        return cls(levels, *alone, equal_stages(stages))
+        return cls(levels, *alone, jnp.asarray(stages_of(variation)))
 
     @property
     def service(self) -> Service:
         """That of a replica which is alone."""
         return jax.tree.map(lambda x: x[0], self.levels)
 
-    def at(self, in_flight: Array, copies: Array | float = 1.0) -> Service:
-        """The service with so many requests in flight; of more than the table has, its last row."""
-        return self._between(lambda x: _read(x, x.in_flight, in_flight), copies)
+    def at(self, running: Array, copies: Array | float = 1.0) -> Service:
+        """The service while so many requests run; of more than the table has, its last row."""
+        return self._between(lambda x: _read(x, x.running, running), copies)
 
     def at_rate(self, rate: Array, copies: Array | float = 1.0) -> Service:
         """The service of so many requests/s in the long run; of more than it has, its last row."""
@@ -126,63 +167,61 @@ class Replica(NamedTuple):
         return idle.ttft_within(goodput), idle.tpot
 
     def full(self, copies: Array | float = 1.0) -> Array:
-        """Requests in flight beyond which they wait outside."""
-        return self._between(lambda x: x.in_flight[-1], copies)
+        """Requests that run at most; others wait."""
+        return self._between(lambda x: x.running[-1], copies)
 
-    def after(
-        self, held: Array, queue: Array, arriving: Array, seconds: Array,
-        copies: Array | float = 1.0,
-    ) -> tuple[Array, Array]:  # fmt: skip
-        """Requests ``held`` in each stage of their answer and in the ``queue``, after some time.
+    def step(
+        self, running: Array, coming: Array, seconds: Array, copies: Array | float = 1.0
+    ) -> Step:
+        """What becomes of ``running`` requests, by stage of their answer, in some seconds.
 
-        In ``seconds`` ``arriving`` requests/s come. Those and the queue are fed as fast as prompts
-        alone are, ``FED`` of m requests/s so that decoding goes on, and while the replica holds
-        less than its table does. An answer takes stages of one length, so that a burst of requests
-        leaves as one (the method of stages: Cox 1955, Mathematical Proceedings 51), together
+        About so many are ``coming``, with those that wait. They are admitted as fast as prompts
+        alone are computed, ``FED`` of m requests/s so that decoding goes on, and while no more run
+        than in the table. An answer takes its ``stages`` one by one, so that a burst of requests
+        leaves as one (Cox 1955, Mathematical Proceedings 51), together
 
             n / f(n) (1 - f(n) / m) / (1 - r / m)
 
-        seconds, f answers/s of the long run with n in flight and r/s those that are fed: requests
-        decode in what prompts leave. Implicit, so that no step is too long.
+        seconds, f answers/s of the long run with n running and r/s those that are admitted, which
+        leave the rest of the time to decoding. Implicit, so that no step is too long.
         """
-        in_flight = self._settled(jnp.sum(held) + queue, arriving, seconds, copies)
-        full, coming = self.full(copies), queue + seconds * arriving
-        there = jnp.minimum(in_flight, full)
+        full, count = self.full(copies), jnp.sum(running)
+        most = seconds * FED * self.prompts
+        after = self._settled(count + jnp.minimum(coming, most), seconds, copies)
+        there = jnp.minimum(after, full)
         near = self.at(there, copies)
-        rate = jnp.where(in_flight < full, near.rate, self.capacity)
-        latency = jnp.where(rate > 0.0, there / jnp.where(rate > 0.0, rate, 1.0), near.latency)
-        room = jnp.maximum(full - jnp.sum(held), 0.0) + seconds * rate
-        fed = jnp.minimum(jnp.minimum(coming, seconds * FED * self.prompts), room)
-        decoding, usual = (1.0 - jnp.minimum(x / self.prompts, FED) for x in (fed / seconds, rate))
-        turns = seconds * len(held) / latency * decoding / usual
-        stays, goes = 1.0 / (1.0 + turns), turns / (1.0 + turns)
+        rate = jnp.where(after < full, near.rate, self.capacity)
+        time = jnp.where(rate > 0.0, there / jnp.where(rate > 0.0, rate, 1.0), near.latency)
+        most = jnp.minimum(most, jnp.maximum(full - count, 0.0) + seconds * rate)
+        admitted = jnp.minimum(coming, most) / seconds
+        decoding, usual = (1.0 - jnp.minimum(x / self.prompts, FED) for x in (admitted, rate))
+        turns = seconds / (time * self.stages) * decoding / usual
 
-        def stage(before: Array, here: Array) -> tuple[Array, Array]:
-            left = here * stays + before * goes
-            return left, left
+        def stage(comes: Array, here: tuple[Array, Array]) -> tuple[Array, Array]:
+            count, turns = here
+            left = (count + comes) / (1.0 + turns)
+            return turns * left, left
 
-        _, left = lax.scan(stage, jnp.zeros_like(queue), held)
-        parts = stays * goes ** jnp.arange(len(held))
-        fed = jnp.minimum(fed, jnp.maximum(full - jnp.sum(left), 0.0) / jnp.sum(parts))
-        return left + fed * parts, coming - fed
+        nothing = jnp.zeros_like(coming)
+        _, left = lax.scan(stage, nothing, (running, turns))
+        _, parts = lax.scan(stage, nothing + 1.0, (0.0 * running, turns))
+        room = jnp.maximum(full - jnp.sum(left), 0.0)
+        return Step(left, parts, jnp.minimum(most, room / jnp.sum(parts)))
 
-    def _settled(
-        self, in_flight: Array, arriving: Array, seconds: Array, copies: Array | float
-    ) -> Array:
-        """Requests in flight after some time, were each answered at once as in the long run.
+    def _settled(self, coming: Array, seconds: Array, copies: Array | float) -> Array:
+        """Requests that run after some time, were each answered at once as in the long run.
 
-        n' + dt f(n') = n + dt a (pointwise stationary fluid flow; Wang, Tipper and Banerjee 1996,
-        INFOCOM). Beyond the table f is the capacity, and the fluid's slope is the mean of both
-        where they meet.
+        n' + dt f(n') = n, with those that come (pointwise stationary fluid flow; Wang, Tipper and
+        Banerjee 1996, INFOCOM). Beyond the table f is the capacity, and the fluid's slope is the
+        mean of both where they meet.
         """
-        coming = in_flight + seconds * arriving
 
-        def in_flight_after(grid: Service) -> Array:
-            level = grid.in_flight + seconds * grid.rate
-            beyond = coming - grid.in_flight[-1] - seconds * self.capacity
-            return jnp.interp(coming, level, grid.in_flight) + jnp.maximum(beyond, 0.0)
+        def running_after(grid: Service) -> Array:
+            level = grid.running + seconds * grid.rate
+            beyond = coming - grid.running[-1] - seconds * self.capacity
+            return jnp.interp(coming, level, grid.running) + jnp.maximum(beyond, 0.0)
 
-        return self._between(in_flight_after, copies)
+        return self._between(running_after, copies)
 
     def rate_within(self, limits: ServiceLimits, copies: Array | float = 1.0) -> Array:
         """The most requests/s within ``limits``; 0 where an idle replica breaks them."""
@@ -220,9 +259,19 @@ class Replica(NamedTuple):
         return jax.tree.map(mean, rows)
 
 
-def equal_stages(count: int) -> Array:
-    """The share of an answer's time that each of ``count`` stages of one length takes."""
-    return jnp.full(count, 1.0 / count)
+def stages_of(variation: float) -> np.ndarray:
+    """The share of an answer's time that each of ``STAGES`` k takes, of which one is longer.
+
+    With exponential stages of shares s_i the time of an answer has the squared coefficient of
+    variation sum s_i^2, here ``variation`` between 1 / k, all alike, and 1, one alone.
+
+    >>> [round(x, 3) for x in stages_of(0.5).tolist()]
+    [0.683, 0.106, 0.106, 0.106]
+    """
+    more = STAGES * min(max(variation, 1.0 / STAGES), 1.0) - 1.0
+    first = (1.0 + math.sqrt((STAGES - 1.0) * more)) / STAGES
+    rest = max((1.0 - first) / (STAGES - 1.0), LEAST)
+    return np.array([first, *[rest] * (STAGES - 1)])
 
 
 def _rate_at(service: Service, times: Array, ttft: Array, tpot: Array) -> Array:
@@ -236,14 +285,15 @@ def _rate_at(service: Service, times: Array, ttft: Array, tpot: Array) -> Array:
 
 
 def share_good(
-    service: Service, limits: ServiceLimits, wait: Array | float = 0.0, smoothing: Smoothing = None
-) -> Array:
-    """Share of the requests that keep both limits, ``wait`` s before a replica takes them.
+    service: Service, limits: ServiceLimits, waits: Array | None = None,
+    smoothing: Smoothing = None,
+) -> Array:  # fmt: skip
+    """Share of the requests that keep both limits; ``waits`` as ``Service.share_within`` has them.
 
     The laws have the mean TPOT alone: beyond its limit no request is good, or with a smoothing a
     share that falls over so much of the limit.
     """
-    ttft = service.share_within(limits.ttft - wait)
+    ttft = service.share_within(limits.ttft, waits)
     if smoothing is None:
         return jnp.where(service.tpot <= limits.tpot, ttft, 0.0)
     return ttft * jax.nn.sigmoid((1.0 - service.tpot / limits.tpot) / smoothing)
@@ -268,35 +318,43 @@ def loads() -> np.ndarray:
     return np.r_[np.linspace(0.0, 0.5, POINTS // 2, endpoint=False), near]
 
 
-def routed_variability(variability: Real, copies: Real, load: Real) -> Real:
+def routed_variability(variability: Real, copies: Real, load: Real, prefill: Real) -> Real:
     """Variability of the arrivals at one of ``copies`` behind a router to the shortest queue.
 
-    c^2 / n + (1 - 1 / n) (0.85 - 0.6 u), u the load. c^2 / n is what every n-th arrival has, as of
-    a router that goes round (Cox, Renewal Theory, 1962). With the second term p99 of TTFT is within
-    15 % in 92 % of 144 replays: 2, 4 and 16 copies of four models, p99 up to 2 s.
+    c^2 / n + (1 - 1 / n) max(1.3 - 0.9 u - 10 f, 0), u the load and f the share of its time that a
+    request is in ``prefill``: of those the router's counts tell, not of how many prompts wait where
+    most requests decode. c^2 / n is what every n-th arrival has, as of a router that goes round
+    (Cox, Renewal Theory, 1962). With the second term p99 of TTFT is within 15 % in 98 % of 144
+    replays: 2, 4 and 16 copies of four models, p99 up to 2 s.
     """
     even = 1.0 / copies
-    return even * variability + (1.0 - even) * (UNEVEN - FULLER * load)
+    left = np.maximum(UNEVEN - FULLER * load - PREFILL * prefill, 0.0)
+    return even * variability + (1.0 - even) * left
 
 
 def tabulate(
-    estimate: Callable[..., ServerEstimate], hardware: Hardware,
-    variability: float, prompts: float = math.inf, copies: Sequence[float] = COPIES,
+    estimate: Callable[..., ServerEstimate], hardware: Hardware, variability: float,
+    prompts: float = math.inf, variation: float = 0.0, copies: Sequence[float] = COPIES,
 ) -> Replica:  # fmt: skip
     """The table of an instance, from its estimates at arrival rates, requests/s, and variabilities.
 
     ``estimate`` is evaluated at ``POINTS`` rates: for the capacity, then for each of the ``copies``
-    that share arrivals of this ``variability``. ``prompts``: those that it computes alone a second.
+    that share arrivals of this ``variability``. ``prompts``: those that it computes alone a second;
+    ``variation``: that of the time of an answer, as of ``stages_of``.
     """
     idle = estimate(np.full(POINTS, IDLE), np.full(POINTS, variability))
     load, chips, capacity = loads(), np.asarray(idle.chips)[0], capacity_of(idle)
 
-    def level(copies: float) -> Service:
-        varied = routed_variability(variability, copies, load)
+    def level(varied: Real) -> Service:
         return _service(load * capacity, estimate(np.maximum(load * capacity, IDLE), varied))
 
-    levels: Any = jax.tree.map(lambda *x: np.stack(x), *map(level, copies))
-    rent, stages = chips * np.asarray(hardware.price), np.full(STAGES, 1.0 / STAGES)
+    alone = level(np.full(POINTS, variability))
+    prefill = alone.ttft / alone.latency
+    many = (routed_variability(variability, n, load, prefill) for n in copies if n > 1.0)
+    levels: Any = jax.tree.map(
+        lambda *x: np.stack(x), *([alone] if copies[0] == 1.0 else []), *map(level, many)
+    )
+    rent, stages = chips * np.asarray(hardware.price), stages_of(variation)
     rest: Any = (np.asarray(x, load.dtype) for x in (copies, capacity, rent, prompts, stages))
     return Replica(levels, *rest)
 

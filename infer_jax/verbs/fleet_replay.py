@@ -96,8 +96,8 @@ def replay_worst(
     found, limits = policy.outcome, fleet.given.limits
     order = np.lexsort((-np.asarray(found.ttft), np.asarray(found.shares)))[:count]
     seconds, steps = float(fleet.given.seconds), fleet.steps
-    rates = np.stack([np.asarray(x.rate) for x in policy.courses])
-    tpots = np.stack([np.asarray(pool.replica.at(x.in_flight).tpot)
+    rates = np.stack([np.asarray(x.arriving) for x in policy.courses])
+    tpots = np.stack([np.asarray(pool.replica.at(x.running).tpot)
                       for pool, x in zip(fleet.pools, policy.courses, strict=True)])  # fmt: skip
     rows = list[Row]()
     for at in order.tolist():

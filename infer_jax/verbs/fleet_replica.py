@@ -180,7 +180,8 @@ def find_replica(
         rate = np.full(POINTS, IDLE), np.ones(POINTS)
         alone = once(varied_estimates, server._replace(work=first), rows, *rate, points=SOME)
         prompts, variability = capacity_of(alone), float(traffic.variability)
-        replica = tabulate(estimate, setup.hardware, variability, prompts, copies)
+        more = traffic.output_variation, copies
+        replica = tabulate(estimate, setup.hardware, variability, prompts, *more)
     memory = answers[0].decode.limits["memory"]
     need, room = (float(np.asarray(x)[0]) for x in (memory.need, memory.capacity))
     if need > room:
