@@ -43,7 +43,7 @@ class Lifecycle(Spec):
 
 
 class Course(NamedTuple):
-    """A pool step by step: arrays over steps, the last five over steps and cohorts of replicas."""
+    """A pool step by step: arrays over steps, the last six over steps and cohorts of replicas."""
 
     rate: Array  # requests/s that come
     wanted: Array  # replicas that are paid for: those that serve, and those that start
@@ -52,6 +52,7 @@ class Course(NamedTuple):
     replicas: Array  # those that serve, of each cohort
     arriving: Array  # requests/s that come to it
     running: Array  # requests that one of its replicas answers, at the end of the step
+    queue: Array  # those that wait at it, but for waits by chance
     busy: Array  # s for which that has been nearly all that it can
     waits: Array  # s until the step's first and last request are admitted, last axis
 
@@ -62,6 +63,7 @@ class _Now(NamedTuple):
     state: State
     history: Array  # replicas that were wanted, the newest first
     cohorts: Cohorts
+    busy: Array  # s, of each cohort
     rate: Array  # requests/s of the step before
 
 
@@ -102,10 +104,10 @@ def simulate(
     state = policy.begin(first, depth, replica, limits)
 
     def step(carry: _Now, now: tuple[Array, Array, Array]) -> tuple[_Now, tuple[Array, ...]]:
-        state, history, cohorts, rate = carry
+        state, history, cohorts, busy, rate = carry
         i, coming, others = now
         ready, count = jnp.sum(cohorts.replicas), jnp.sum(cohorts.running, axis=-1)
-        chance = replica.at(count / or_one(cohorts.replicas), or_one(ready)).waiting
+        chance = _settled(replica, count / or_one(cohorts.replicas), busy, or_one(ready)).waiting
         waiting = jnp.sum(chance * cohorts.replicas + cohorts.queue)
         seen = Observed(i, seconds, rate, jnp.sum(count) + waiting, waiting, ready, history[0])
         state, wanted = policy.decide(state, seen)
@@ -115,14 +117,17 @@ def simulate(
         cohorts, *moved = cohorts.serve(replica, coming * seconds, seconds, or_one(serve))
         came, admitted = (x / seconds for x in moved)
         one = cohorts.each
-        every = cohorts.replicas, came, jnp.sum(one.running, axis=-1), one.queue, admitted
-        return _Now(state, history, cohorts.merge(), coming), (coming, wanted, serve, *every)
+        count = jnp.sum(one.running, axis=-1)
+        full = replica.at_rate(BUSY * replica.capacity, or_one(serve)).running
+        busy = jnp.where(count < full, 0.0, busy + seconds)
+        every = cohorts.replicas, came, count, one.queue, busy, admitted
+        return _Now(state, history, cohorts.merge(), busy, coming), (coming, wanted, serve, *every)
 
     numbers = jnp.arange(len(rates), dtype=rates.dtype)
     cohorts = Cohorts.of(start, running * replica.stages)
-    carry = _Now(state, history, cohorts, jnp.zeros_like(start))
+    carry = _Now(state, history, cohorts, jnp.zeros(2), jnp.zeros_like(start))
     _, course = lax.scan(step, carry, (numbers, rates, others))
-    coming, wanted, ready, replicas, came, running, queue, admitted = course
+    coming, wanted, ready, replicas, came, running, queue, busy, admitted = course
     leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
     # a queue that ends within a step leaves time to admit more; once young replicas are as the
     # others, what waited there is admitted as it is at those
@@ -130,10 +135,7 @@ def simulate(
     can = jnp.maximum(jnp.where(replicas > 0.0, can, can[:, :1]), SLOWEST)
     last = jax.vmap(backlog_wait, (1, 1, None), 1)(queue, can, seconds)
     waits = jnp.stack([jnp.concatenate([0.0 * last[:1], last[:-1]]), last], axis=-1)
-    full = replica.at_rate(BUSY * replica.capacity + 0.0 * ready, ready).running
-    calm = lax.cummax(jnp.where(running < full[:, None], numbers[:, None], -1.0))
-    busy = seconds * (numbers[:, None] - calm)
-    return Course(coming, wanted, ready, leaving, replicas, came, running, busy, waits)
+    return Course(coming, wanted, ready, leaving, replicas, came, running, queue, busy, waits)
 
 
 def backlog_wait(backlog: Array, capacity: Array, seconds: Array) -> Array:
@@ -150,15 +152,19 @@ def backlog_wait(backlog: Array, capacity: Array, seconds: Array) -> Array:
 
 
 def service_of(course: Course, replica: Replica) -> Service:
-    """What requests meet once a replica has admitted them, by step and cohort.
+    """What requests meet once a replica has admitted them, by step and cohort."""
+    return _settled(replica, course.running, course.busy, course.ready[:, None])
 
-    By what runs; but waits by chance are those of a load that settles while it is ``busy``, which
-    takes (1 - load)^-2 services, where that is above ``BUSY``.
+
+def _settled(replica: Replica, running: Array, busy: Array, copies: Array) -> Service:
+    """The service while so many requests run.
+
+    Waits by chance are those of a load that settles in the time for which the replica is ``busy``,
+    (1 - load)^-2 services, where that is above ``BUSY``.
     """
-    copies = course.ready[:, None]
-    near = replica.at(course.running, copies)
-    settles = 1.0 - 1.0 / jnp.sqrt(jnp.maximum(replica.capacity * course.busy, 1.0))
-    most = replica.capacity * jnp.maximum(settles, BUSY)
+    near = replica.at(running, copies)
+    load = 1.0 - 1.0 / jnp.sqrt(jnp.maximum(replica.capacity * busy, 1.0))
+    most = replica.capacity * jnp.maximum(load, BUSY)
     calm = replica.at_rate(jnp.minimum(near.rate, most), copies)
     waiting = near.rate * calm.waiting / jnp.maximum(calm.rate, SLOWEST)
     return near._replace(ttft=calm.ttft, ttft_at=calm.ttft_at, waiting=waiting)

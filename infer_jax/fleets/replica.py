@@ -328,8 +328,8 @@ def routed_variability(variability: Real, copies: Real, load: Real, prefill: Rea
     replays: 2, 4 and 16 copies of four models, p99 up to 2 s.
     """
     even = 1.0 / copies
-    left = np.maximum(UNEVEN - FULLER * load - PREFILL * prefill, 0.0)
-    return even * variability + (1.0 - even) * left
+    left = UNEVEN - FULLER * load - PREFILL * prefill
+    return even * variability + (1.0 - even) * 0.5 * (left + abs(left))  # NumPy's or JAX's
 
 
 def tabulate(

@@ -17,7 +17,7 @@ STEP = 15.0  # s
 
 def course_of(rate: float, replicas: int, steps: int) -> Course:
     every = np.full(steps, rate), *2 * [np.full(steps, float(replicas))]
-    return Course(*map(jnp.asarray, (*every, *4 * [np.zeros(steps)])))
+    return Course(*map(jnp.asarray, (*every, *7 * [np.zeros(steps)])))
 
 
 def test_one_replica_and_three():

@@ -20,61 +20,137 @@ class Server:
 
     def __init__(self, replica):
         service = replica.service
-        self.rate, self.held, self.waiting, self.latency = (
+        self.rate, self.waiting, self.latency, in_flight = (
             [float(x) for x in getattr(service, name)]
-            for name in ("rate", "in_flight", "waiting", "latency")
+            for name in ("rate", "waiting", "latency", "in_flight")
         )
+        self.running = [x - y for x, y in zip(in_flight, self.waiting, strict=True)]
         self.capacity, self.prompts = float(replica.capacity), float(replica.prompts)
+        self.stages = [float(x) for x in replica.stages]
 
-    def after(self, stages, queue, coming, seconds):
-        """Requests in three stages of their answer, and those that no replica has begun.
+    def step(self, running, coming, seconds):
+        """Requests that still run, by stage; parts of one that is admitted; the most that are."""
+        full, count, fastest = self.running[-1], sum(running), 0.9 * self.prompts * seconds
+        after = self.settled(count + min(coming, fastest), seconds)
+        near = min(after, full)
+        rate = interpolate(near, self.running, self.rate) if after < full else self.capacity
+        time = near / rate if rate > 0.0 else self.latency[0]
+        most = min(fastest, max(full - count, 0.0) + seconds * rate)
+        admitted = min(coming, most) / seconds
+        slowed = (1.0 - min(admitted / self.prompts, 0.9)) / (1.0 - min(rate / self.prompts, 0.9))
+        turns = [seconds / (time * share) * slowed for share in self.stages]
 
-        A number ``come`` and leave stage by stage, each a share 1 - 1 / (1 + turns) of what is in
-        it, those that come in the same step, too.
-        """
-        most = self.held[-1]
-        total = self.settled(sum(stages) + queue, coming, seconds)
-        near = min(total, most)
-        rate = interpolate(near, self.held, self.rate) if total < most else self.capacity
-        latency = near / rate if rate > 0.0 else self.latency[0]
-        coming = queue + seconds * coming
-        fed = min(coming, 0.9 * self.prompts * seconds, most - sum(stages) + seconds * rate)
-        slowed = (1.0 - min(fed / seconds / self.prompts, 0.9)) / (
-            1.0 - min(rate / self.prompts, 0.9)
-        )
-        turns = 3.0 * seconds / latency * slowed
-
-        def pass_on(first):
-            before, left = first, []
-            for stage in stages if first == 0.0 else [0.0] * 3:
-                before = (stage + (turns if left or first == 0.0 else 1.0) * before) / (1.0 + turns)
-                left.append(before)
+        def pass_on(moving, counts):
+            left = []
+            for n, turn in zip(counts, turns, strict=True):
+                left.append((n + moving) / (1.0 + turn))
+                moving = turn * left[-1]
             return left
 
-        kept, one = pass_on(0.0), pass_on(1.0)
-        fed = min(fed, max(most - sum(kept), 0.0) / sum(one))
-        return [x + fed * y for x, y in zip(kept, one, strict=True)], coming - fed
+        left, parts = pass_on(0.0, running), pass_on(1.0, [0.0] * len(running))
+        return left, parts, min(most, max(full - sum(left), 0.0) / sum(parts))
 
-    def settled(self, held, coming, seconds):
-        """Bisection on what would be there, were all answered as in the long run."""
-
-        def answered(n):
-            return interpolate(n, self.held, self.rate) if n < self.held[-1] else None
-
-        total = held + seconds * coming
-        if total >= self.held[-1] + seconds * self.capacity:
+    def settled(self, total, seconds):
+        """Bisection on what would run, were all answered as in the long run."""
+        full = self.running[-1]
+        if total >= full + seconds * self.capacity:
             return total - seconds * self.capacity
-        if total >= self.held[-1] + seconds * self.rate[-1]:
-            return self.held[-1]
-        low, high = 0.0, self.held[-1]
+        if total >= full + seconds * self.rate[-1]:
+            return full
+        low, high = 0.0, full
         for _ in range(200):
             middle = 0.5 * (low + high)
-            rate = answered(middle)
-            if rate is None or middle + seconds * rate > total:
+            if middle + seconds * interpolate(middle, self.running, self.rate) > total:
                 high = middle
             else:
                 low = middle
         return 0.5 * (low + high)
+
+
+class Cohort:
+    """Replicas that hold alike: how many, requests of each by stage, and those that wait at it."""
+
+    def __init__(self, server, count, running):
+        self.server, self.count, self.running, self.queue = server, count, running, 0.0
+        self.busy = 0.0
+
+    @property
+    def each(self):
+        return sum(self.running) + self.queue
+
+    @property
+    def total(self):
+        return self.count * self.each
+
+    def scale(self, count):
+        """Those that leave take along what they hold; those that begin hold nothing."""
+        share = min(self.count / count, 1.0) if count > 0.0 else 0.0
+        self.running, self.queue = [x * share for x in self.running], self.queue * share
+        self.count = count
+
+    def waiting(self):
+        """By chance, of no higher load than settles while it is busy, and in the queue."""
+        server = self.server
+        rate = interpolate(sum(self.running), server.running, server.rate)
+        load = max(0.9, 1.0 - max(server.capacity * self.busy, 1.0) ** -0.5)
+        calm = min(rate, load * server.capacity)
+        chance = interpolate(calm, server.rate, server.waiting)
+        return self.count * (chance * rate / max(calm, 1e-9) + self.queue)
+
+    def grow_older(self, seconds):
+        server = self.server
+        full = interpolate(0.9 * server.capacity, server.rate, server.running)
+        self.busy = self.busy + seconds if sum(self.running) >= full else 0.0
+
+
+def shortest(old, young, held, part, coming):
+    """Requests to the young: bisection on when replicas of both hold alike."""
+    if young.count == 0.0:
+        return 0.0
+    if old.count == 0.0:
+        return coming
+
+    def more(x):
+        at = held[1] + part[1] * x / young.count, held[0] + part[0] * (coming - x) / old.count
+        return at[0] > at[1]
+
+    if more(0.0) or not more(coming):
+        return 0.0 if more(0.0) else coming
+    low, high = 0.0, coming
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if more(middle) else (middle, high)
+    return 0.5 * (low + high)
+
+
+def serve(server, old, young, coming, seconds):
+    """A step of both cohorts, in which so many requests come."""
+    both = old, young
+    first = shortest(old, young, [x.each for x in both], [1.0, 1.0], coming)
+    guesses = (coming - first, first)
+    steps = []
+    for cohort, guess in zip(both, guesses, strict=True):
+        more = guess / cohort.count if cohort.count else 0.0
+        steps.append(server.step(cohort.running, cohort.queue + more, seconds))
+    held = [sum(step[0]) + x.queue for step, x in zip(steps, both, strict=True)]
+    got = shortest(old, young, held, [sum(step[1]) for step in steps], coming)
+    for cohort, (left, parts, most), come in zip(both, steps, (coming - got, got), strict=True):
+        waiting = cohort.queue + (come / cohort.count if cohort.count else 0.0)
+        admitted = min(waiting, most)
+        cohort.running = [x + admitted * y for x, y in zip(left, parts, strict=True)]
+        cohort.queue = waiting - admitted
+
+
+def merge(old, young):
+    """One cohort, once a young replica holds what an old one does."""
+    if young.count and young.each >= (1.0 - 1e-6) * old.each:
+        count = old.count + young.count
+        shares = old.count / count, young.count / count
+        old.running = [shares[0] * x + shares[1] * y
+                       for x, y in zip(old.running, young.running, strict=True)]  # fmt: skip
+        old.queue = shares[0] * old.queue + shares[1] * young.queue
+        old.count, young.count, young.queue = count, 0.0, 0.0
+        young.running = [0.0] * len(young.running)
 
 
 class Pods:
@@ -146,25 +222,31 @@ class Planner:
 
 
 def fleet(autoscaler, server, delay, away, rates, seconds, first):
-    """Replicas wanted, replicas that serve, and requests in flight in all, of every step.
+    """Replicas wanted, replicas that serve, and requests that they hold, of every step.
 
     ``away``: departures per hour. A wish of step j counts from j * seconds on.
     """
     up = 1.0 / (1.0 + away * delay / 3600.0)
-    wishes, ready, last_rate, queue = [], first * up, 0.0, 0.0
-    stages = [interpolate(rates[0] / ready, server.rate, server.held) * ready / 3.0] * 3
+    wishes, last_rate, nothing = [], 0.0, [0.0] * len(server.stages)
+    running = interpolate(rates[0] / (first * up), server.rate, server.running)
+    old = Cohort(server, first * up, [running * x for x in server.stages])
+    young = Cohort(server, 0.0, nothing)
     course = []
     for j, rate in enumerate(rates):
-        waiting = interpolate(sum(stages) / ready, server.held, server.waiting) * ready + queue
-        replicas, held = wishes[-1] if wishes else first, sum(stages) + queue
+        waiting, ready = old.waiting() + young.waiting(), old.count + young.count
+        held = waiting + sum(x.count * sum(x.running) for x in (old, young))
+        replicas = wishes[-1] if wishes else first
         wanted = autoscaler.wants(j * seconds, seconds, held, waiting, ready, replicas, last_rate)
         wishes.append(wanted)
-        serve = up * started(wishes, first, delay / seconds)
-        stages = [x * min(serve / ready, 1.0) / serve for x in stages]
-        stages, queue = server.after(stages, queue / serve, rate / serve, seconds)
-        stages, queue = [x * serve for x in stages], queue * serve
-        ready, last_rate = serve, rate
-        course.append((wanted, serve, sum(stages) + queue))
+        count = up * started(wishes, first, delay / seconds)
+        young.scale(max(count - old.count, 0.0))
+        old.scale(min(old.count, count))
+        serve(server, old, young, rate * seconds, seconds)
+        course.append((wanted, count, old.total + young.total))
+        old.grow_older(seconds)
+        young.grow_older(seconds)
+        merge(old, young)
+        last_rate = rate
     return course
 
 

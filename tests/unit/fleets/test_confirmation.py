@@ -27,7 +27,7 @@ class Exponential:
 
 def course_of(rate: np.ndarray, ready: np.ndarray) -> Course:
     nothing = np.zeros_like(rate)
-    return Course(*map(jnp.asarray, (rate, ready, ready, *4 * [nothing])))
+    return Course(*map(jnp.asarray, (rate, ready, ready, *7 * [nothing])))
 
 
 def traffic_of(outputs: np.ndarray) -> Traffic:

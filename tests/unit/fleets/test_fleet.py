@@ -25,6 +25,7 @@ from infer_jax.fleets import (
     period_ttft,
     ramp,
     reserve,
+    service_of,
     simulate,
     usd_by_step,
 )
@@ -103,42 +104,40 @@ def test_the_course_is_that_of_the_published_rules_in_plain_python(kind):
         wanted, ready, held = np.array(expected).T
         np.testing.assert_allclose(course.wanted, wanted, rtol=1e-9, err_msg=str(seed))
         np.testing.assert_allclose(course.ready, ready, rtol=1e-9, err_msg=str(seed))
-        whole = np.asarray(course.in_flight * course.ready + course.backlog)
+        whole = np.sum((course.running + course.queue) * course.replicas, axis=1)
         np.testing.assert_allclose(whole, held, rtol=1e-9, atol=1e-9, err_msg=str(seed))
         moved += len(set(wanted))
     assert moved > 140  # they scale
 
 
 def test_a_constant_rate_settles_where_erlang_says():
-    """Three M/M/4 of 1.8 requests/s each: their mean number in flight, for hours."""
+    """Three M/M/4 of 1.8 requests/s each: their mean number in service, for hours."""
     replica = exponential_replica()
     policy = Schedule.of(replicas=1.0).replace(replicas=jnp.full(2000, 3.0))
     course = course_of(policy, np.full(2000, 5.4), 3.0)
-    exact = float(jnp.interp(1.8, replica.service.rate, replica.service.in_flight))
-    assert course.in_flight == pytest.approx(np.full(2000, exact), rel=1e-9)
-    assert np.all(np.asarray(course.wait) == 0.0)
+    assert course.running[:, 0] == pytest.approx(np.full(2000, 1.8 / 0.5), rel=1e-9)
+    assert service_of(course, replica).rate[:, 0] == pytest.approx(np.full(2000, 1.8), rel=1e-9)
+    assert np.all(np.asarray(course.waits) == 0.0)
 
 
 def test_an_overloaded_hour_by_hand():
     """2 replicas answer 4 requests/s of 5 that come: after an hour 3600 wait, for 900 s.
 
-    The table holds what a replica at 0.99 of its capacity has in flight; beyond it all that comes
-    and is not answered waits. In the second hour 3 come, and the queue is gone after an hour.
+    As many run as at 0.99 of the capacity; all others that come wait. In the second hour 3 come,
+    and the queue is gone after an hour.
     """
     hour = 240
     rates = np.r_[np.full(hour, 5.0), np.full(hour, 3.0)]
     policy = Schedule.of(replicas=1.0).replace(replicas=jnp.full(2 * hour, 2.0))
     replica = exponential_replica()
     course = course_of(policy, rates, 2.0)
-    full = 2.0 * float(replica.service.in_flight[-1])
-    begun = full  # the first rate is beyond what two serve: they begin full
-    backlog = np.asarray(course.backlog)
-    assert backlog[hour - 1] == pytest.approx(begun - full + 3600.0 * 1.0, rel=1e-9)
-    assert float(course.wait[hour - 1]) == pytest.approx(3600.0 / 4.0, rel=1e-9)
+    backlog = np.sum(course.queue * course.replicas, axis=1)  # they begin full, without a queue
+    assert backlog[hour - 1] == pytest.approx(3600.0, rel=1e-9)
+    assert course.waits[hour - 1, 0].tolist() == pytest.approx([3585.0 / 4.0, 900.0], rel=1e-9)
     assert backlog[2 * hour - 1] == pytest.approx(0.0, abs=1e-6)
-    shares = good(course, replica, LIMITS)
+    shares = good(course, replica, LIMITS)[:, 0]
     # only the first steps' requests are still within 3 s, and none of the queue's
-    assert np.all(np.asarray(shares)[1 : 2 * hour - 1] <= 0.99) and float(shares[100]) == 0.0
+    assert np.all(np.asarray(shares)[1 : 2 * hour - 1] <= 0.99) and np.all(shares[100] == 0.0)
     # 2 replicas at 3.6 USD/h over two hours
     one = jnp.asarray(1.0)
     usd = float(jnp.sum(usd_by_step(course, replica, jnp.asarray(SECONDS))))
@@ -155,7 +154,7 @@ def test_replicas_that_leave_are_paid_until_their_requests_are_done():
     policy = Schedule.of(replicas=1.0).replace(replicas=jnp.asarray([3.0] * 4 + [1.0] * 4))
     course, replica = course_of(policy, rates, 3.0), exponential_replica()
     usd = np.asarray(usd_by_step(course, replica, jnp.asarray(SECONDS))) / 3.6 * 3600.0
-    latency = float(replica.at(course.in_flight[4]).latency)
+    latency = float(replica.at(course.running[4, 0]).latency)
     extra = np.where(np.arange(8) == 4, 2.0 * latency, 0.0)
     assert usd == pytest.approx(np.array([45.0] * 4 + [15.0] * 4) + extra)
 
@@ -239,20 +238,60 @@ def test_the_ttft_of_a_period_is_that_of_its_requests_together():
     rates = np.r_[np.full(40, 5.0), np.full(40, 1.0), np.zeros(40)]
     policy = Schedule.of(replicas=1.0).replace(replicas=jnp.full(120, 2.0))
     course, replica = course_of(policy, rates, 2.0), exponential_replica()
-    service = replica.at(course.in_flight)
-    rows = jax.tree.map(
-        lambda x: x.reshape(3, 40, *x.shape[1:]), (course.rate, course.wait, service)
-    )
+    columns = course.arriving, course.waits, service_of(course, replica)
+    rows = jax.tree.map(lambda x: x.reshape(3, 80, *x.shape[2:]), columns)
     for share in (0.5, 0.99):
         within = partial(period_ttft, share=jnp.asarray(share))
         found = jax.lax.map(lambda x, law=within: law(*x), rows)
         for i in range(2):
-            part = slice(40 * i, 40 * i + 40)
-            here = replica.at(course.in_flight[part])
-            ends = [found[i] * (1.0 + x) - course.wait[part] for x in (-1e-6, 1e-6)]
-            below, above = (np.average(here.share_within(t), weights=rates[part]) for t in ends)
+            rate, waits, here = jax.tree.map(lambda x, i=i: x[i], rows)
+            ends = [found[i] * (1.0 + x) for x in (-1e-6, 1e-6)]
+            below, above = (np.average(here.share_within(t, waits), weights=rate) for t in ends)
             assert below <= share <= above  # of an idle replica most come at once
         assert np.isfinite(float(found[2]))
+
+
+def test_what_waits_at_a_replica_stays_there_when_another_begins():
+    """By hand: 1 serves 2/s of 3/s for 10 minutes, then 2 are there and 3/s come.
+
+    The new one gets all until both hold alike. Of the 600 that wait at the old one the last has
+    300 s before it, whatever begins.
+    """
+    rates, alone = np.full(200, 3.0), 40
+    wanted = np.r_[np.full(alone, 1.0), np.full(160, 2.0)]
+    policy = Schedule.of().replace(replicas=jnp.asarray(wanted))
+    course = course_of(policy, rates, 1.0, Lifecycle.of(start_delay=0.0))
+    queue, replicas = np.asarray(course.queue), np.asarray(course.replicas)
+    assert queue[alone - 1, 0] == pytest.approx(600.0, rel=1e-9)
+    assert course.waits[alone - 1, 0, 1] == pytest.approx(300.0, rel=1e-9)
+    # of 600 a third is left once the other's queue is as long: 600 - 2t = t, after 200 s
+    apart = replicas[:, 1] > 0.0
+    assert apart.sum() == pytest.approx(200.0 / SECONDS, abs=1.0)
+    assert np.all(np.asarray(course.arriving)[alone : alone + 12] == [0.0, 3.0])
+    assert np.all(replicas.sum(axis=1) == wanted)
+    assert course.arriving.sum(axis=1) == pytest.approx(rates, rel=1e-12)
+    # then both answer 4/s: of 400 that wait one less every second
+    ago = SECONDS * (alone + np.arange(20, 30) - (alone - 1)) - 200.0
+    waiting = np.sum(queue * replicas, axis=1)[alone + 20 : alone + 30]
+    assert waiting == pytest.approx(400.0 - ago, abs=8.0)
+    first = course.waits[alone, 1]
+    assert first[0] == 0.0 and first[1] < SECONDS
+
+
+def test_waits_by_chance_settle_while_a_replica_is_busy():
+    """At 0.98 of capacity those of an hour, in the first seconds of a peak those of 0.9."""
+    replica, rates = exponential_replica(), np.r_[np.full(40, 1.0), np.full(4000, 1.96)]
+    policy = Schedule.of(replicas=1.0).replace(replicas=jnp.full(4040, 1.0))
+    course = course_of(policy, rates, 1.0)
+    ttft = np.asarray(service_of(course, replica).ttft)[:, 0]
+    at = [float(replica.at_rate(jnp.asarray(2.0 * x)).ttft) for x in (0.5, 0.9, 0.98)]
+    assert ttft[39] == pytest.approx(at[0], rel=1e-9)
+    busy = np.asarray(course.busy)[:, 0]
+    begins = int(np.argmax(busy > 0.0))
+    assert ttft[begins] == pytest.approx(at[1], rel=0.05)
+    settled = np.sqrt(2.0 * busy) > 1.0 / (1.0 - 0.98)  # (1 - load)^-2 services
+    assert ttft[settled] == pytest.approx(np.full(settled.sum(), at[2]), rel=1e-3)
+    assert np.all(np.diff(ttft[40:]) > -1e-9)
 
 
 def total(target, delay, away, level, ttft):
@@ -264,7 +303,7 @@ def total(target, delay, away, level, ttft):
     limits, seconds = ServiceLimits.of().replace(ttft=ttft), 15.0 * one
     replica, first = exponential_replica(), 2.0 * one
     course = simulate(policy, replica, life, limits, level * shape, seconds, first, DEPTH)
-    share = goodput(course.rate, good(course, replica, limits, 0.1 * one))
+    share = goodput(course.arriving, good(course, replica, limits, 0.1 * one))
     return jnp.sum(usd_by_step(course, replica, seconds)) + share
 
 

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from infer_jax.fleets import ServiceLimits, share_good, tabulate
-from infer_jax.fleets.replica import COPIES, FULLEST, IDLE, POINTS, Replica, routed_variability
+from infer_jax.fleets.replica import (
+    COPIES,
+    FULLEST,
+    IDLE,
+    POINTS,
+    Replica,
+    routed_variability,
+    stages_of,
+)
 from infer_jax.physics import scheduling
 from infer_jax.physics.scheduling import LEVELS
 from tests.unit.fleets.toys import LIMITS, erlang_c, exponential_replica, wait_at
@@ -76,17 +84,17 @@ def test_good_requests_are_none_beyond_the_limit_of_tpot():
 def replica_leaves(held, coming, limit):
     """A number of each reading, for gradients."""
     replica = exponential_replica()._replace(prompts=jnp.asarray(5.0))
-    stages, queue = replica.after(jnp.full(3, held / 3.0), 0.1 * held, coming, jnp.asarray(15.0))
-    after = jnp.sum(stages) + queue
-    here = replica.at(after)
-    wait = limit * 0.1
-    good = here.share_within(limit - wait) + here.ttft_within(0.995) + here.waiting
+    coming, seconds = 0.1 * held + 15.0 * coming, jnp.asarray(15.0)
+    running, queue = replica.step(held * replica.stages, coming, seconds).admit(coming)
+    after = jnp.sum(running) + queue
+    here, waits = replica.at(after), limit * jnp.array([0.05, 0.2])
+    good = here.share_within(limit, waits) + here.ttft_within(0.995) + here.waiting
     return good + replica.rate_within(ServiceLimits.of().replace(ttft=limit)) + after
 
 
 def test_gradients_agree_and_stay_finite_at_the_ends_of_the_table():
     agree_at(replica_leaves, *(numbers(*x) for x in ((2.0, 1.1, 3.0), (40.0, 2.5, 2.0))))
-    edge = float(exponential_replica().service.in_flight[-1])
+    edge = float(exponential_replica().service.running[-1])
     points = ((0.0, 0.0, 2.0), (edge, 0.0, 2.0), (edge, 2.0, 1e-3), (1e5, 0.0, 0.0))
     finite_at(replica_leaves, *(numbers(*x) for x in points))
 
@@ -171,16 +179,23 @@ def test_a_service_between_numbers_of_copies_is_linear_in_their_inverse():
     assert many.rate_within(LIMITS, jnp.asarray([1.0, 3.0])) == pytest.approx([each, each])
 
 
-def routed(variability, copies, load):
-    return routed_variability(variability, copies, load)
-
-
 def test_arrivals_at_a_copy_are_all_arrivals_of_one_and_more_even_at_many():
-    assert float(routed_variability(jnp.asarray(2.0), jnp.asarray(1.0), jnp.asarray(0.5))) == 2.0
-    many = [float(routed(*map(jnp.asarray, (2.0, n, 0.5)))) for n in (1.0, 2.0, 4.0, 1e9, jnp.inf)]
-    assert np.all(np.diff(many[:4]) < 0) and many[4] == pytest.approx(0.55)
-    agree_at(routed, *(numbers(*x) for x in ((2.0, 3.0, 0.4), (1.0, 1.0, 0.0))))
-    finite_at(routed, numbers(0.0, jnp.inf, 1.0))
+    """2 of one; of very many 1.3 - 0.45 - 0.2 at half a load, a fiftieth of the time in prefill."""
+    law = routed_variability
+    assert float(law(2.0, 1.0, 0.5, 0.02)) == 2.0
+    many = [float(law(*map(jnp.asarray, (2.0, n, 0.5, 0.02)))) for n in (1.0, 2.0, 4.0, 1e9)]
+    assert np.all(np.diff(many) < 0) and many[-1] == pytest.approx(0.65)
+    assert float(law(2.0, jnp.inf, 0.5, 0.02)) == pytest.approx(0.65)
+    assert law(1.0, 4.0, 0.9, 0.2) == 0.25  # not less than of a router that goes round
+    agree_at(law, *(numbers(*x) for x in ((2.0, 3.0, 0.4, 0.01), (1.0, 1.0, 0.0, 0.5))))
+    finite_at(law, numbers(0.0, jnp.inf, 1.0, 0.0), numbers(1.0, 2.0, 1.0, 0.04))
+
+
+def test_stages_have_the_variation_that_is_asked_for_within_what_they_can():
+    for asked, exact in ((0.0, 0.25), (0.25, 0.25), (0.4, 0.4), (0.9, 0.9), (1.0, 1.0), (3.0, 1.0)):
+        shares = stages_of(asked)
+        assert shares.sum() == pytest.approx(1.0) and np.all(shares > 0.0)
+        assert np.sum(shares**2) == pytest.approx(exact, rel=1e-6)
 
 
 def test_the_open_loop_of_the_house_is_erlangs_where_its_requests_are_exponential():
