@@ -1,6 +1,7 @@
 """A fleet over time: replicas that are wanted, that serve, and the requests that wait for them."""
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -103,11 +104,14 @@ def simulate(
     history = jnp.full(depth, 1.0) * first
     state = policy.begin(first, depth, replica, limits)
 
+    edge = partial(replica.blend, replica.rows_at_rate(BUSY * replica.capacity))
+
     def step(carry: _Now, now: tuple[Array, Array, Array]) -> tuple[_Now, tuple[Array, ...]]:
         state, history, cohorts, busy, rate = carry
         i, coming, others = now
         ready, count = jnp.sum(cohorts.replicas), jnp.sum(cohorts.running, axis=-1)
-        chance = _settled(replica, count / or_one(cohorts.replicas), busy, or_one(ready)).waiting
+        chance = replica.at(count / or_one(cohorts.replicas), or_one(ready)).waiting
+        chance = jnp.minimum(chance, _growth(replica, busy) * edge(or_one(ready)).waiting)
         waiting = jnp.sum(chance * cohorts.replicas + cohorts.queue)
         seen = Observed(i, seconds, rate, jnp.sum(count) + waiting, waiting, ready, history[0])
         state, wanted = policy.decide(state, seen)
@@ -118,8 +122,7 @@ def simulate(
         came, admitted = (x / seconds for x in moved)
         one = cohorts.each
         count = jnp.sum(one.running, axis=-1)
-        full = replica.at_rate(BUSY * replica.capacity, or_one(serve)).running
-        busy = jnp.where(count < full, 0.0, busy + seconds)
+        busy = jnp.where(count < edge(or_one(serve)).running, 0.0, busy + seconds)
         every = cohorts.replicas, came, count, one.queue, busy, admitted
         return _Now(state, history, cohorts.merge(), busy, coming), (coming, wanted, serve, *every)
 
@@ -152,22 +155,33 @@ def backlog_wait(backlog: Array, capacity: Array, seconds: Array) -> Array:
 
 
 def service_of(course: Course, replica: Replica) -> Service:
-    """What requests meet once a replica has admitted them, by step and cohort."""
-    return _settled(replica, course.running, course.busy, course.ready[:, None])
+    """What requests meet once a replica has admitted them, by step and cohort.
 
-
-def _settled(replica: Replica, running: Array, busy: Array, copies: Array) -> Service:
-    """The service while so many requests run.
-
-    Waits by chance are those of a load that settles in the time for which the replica is ``busy``,
-    (1 - load)^-2 services, where that is above ``BUSY``.
+    By what runs; but waits by chance take time to grow beyond those of a load of ``BUSY``.
     """
-    near = replica.at(running, copies)
-    load = 1.0 - 1.0 / jnp.sqrt(jnp.maximum(replica.capacity * busy, 1.0))
-    most = replica.capacity * jnp.maximum(load, BUSY)
-    calm = replica.at_rate(jnp.minimum(near.rate, most), copies)
-    waiting = near.rate * calm.waiting / jnp.maximum(calm.rate, SLOWEST)
-    return near._replace(ttft=calm.ttft, ttft_at=calm.ttft_at, waiting=waiting)
+    copies = course.ready[:, None]
+    near = replica.at(course.running, copies)
+    edge = replica.at_rate(BUSY * replica.capacity + 0.0 * copies, copies)
+    growth = _growth(replica, course.busy)
+
+    def calm(time: Array, least: Array, most: Array, growth: Array) -> Array:
+        return jnp.minimum(time, least + growth * jnp.maximum(most - least, 0.0))
+
+    return near._replace(
+        ttft=calm(near.ttft, near.prefill, edge.ttft, growth),
+        ttft_at=calm(near.ttft_at, near.prefill[..., None], edge.ttft_at, growth[..., None]),
+        waiting=jnp.minimum(near.waiting, growth * edge.waiting),
+    )
+
+
+def _growth(replica: Replica, busy: Array) -> Array:
+    """Waits by chance over those of a load of ``BUSY``, in a replica that is ``busy`` for so long.
+
+    At a load u they are as 1 / (1 - u) (Kingman 1961, Mathematical Proceedings 57), and settle in
+    (1 - u)^-2 services: until then they grow as the root of the time.
+    """
+    services = jnp.maximum(replica.capacity * busy, 1.0)
+    return jnp.maximum((1.0 - BUSY) * jnp.sqrt(services), 1.0)
 
 
 def good(

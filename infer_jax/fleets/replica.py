@@ -245,11 +245,14 @@ class Replica(NamedTuple):
         """The most requests/s of one alone whose mean TTFT and TPOT are within limits."""
         return _rate_at(self.service, self.service.ttft, ttft, tpot)
 
-    def _between(self, read: Callable[[Service], Columns], copies: Array | float) -> Columns:
-        """What is read of every level, linear in 1 / copies between them."""
-        rows, x = jax.vmap(read)(self.levels), -1.0 / jnp.maximum(jnp.asarray(copies), 1.0)
-        units, grid = jnp.eye(len(self.copies)), -1.0 / self.copies
-        parts = jax.vmap(lambda unit: jnp.interp(x, grid, unit))(units)
+    def rows_at_rate(self, rate: Array) -> Service:
+        """The service of so many requests/s, for each of ``copies``."""
+        return jax.vmap(lambda x: _read(x, x.rate, rate))(self.levels)
+
+    def blend(self, rows: Columns, copies: Array | float) -> Columns:
+        """Columns of every level's ``rows``, linear in 1 / copies between them."""
+        x, units = -1.0 / jnp.maximum(jnp.asarray(copies), 1.0), jnp.eye(len(self.copies))
+        parts = jax.vmap(lambda unit: jnp.interp(x, -1.0 / self.copies, unit))(units)
 
         def mean(column: Array) -> Array:
             both, size = (parts, column), max(parts.ndim, column.ndim)
@@ -257,6 +260,10 @@ class Replica(NamedTuple):
             return jnp.sum(share * value, axis=0)
 
         return jax.tree.map(mean, rows)
+
+    def _between(self, read: Callable[[Service], Columns], copies: Array | float) -> Columns:
+        """What is read of every level, blended."""
+        return self.blend(jax.vmap(read)(self.levels), copies)
 
 
 def stages_of(variation: float) -> np.ndarray:

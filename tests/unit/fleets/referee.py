@@ -89,13 +89,12 @@ class Cohort:
         self.count = count
 
     def waiting(self):
-        """By chance, of no higher load than settles while it is busy, and in the queue."""
+        """By chance, growing in time beyond what 0.9 of the capacity has, and in the queue."""
         server = self.server
-        rate = interpolate(sum(self.running), server.running, server.rate)
-        load = max(0.9, 1.0 - max(server.capacity * self.busy, 1.0) ** -0.5)
-        calm = min(rate, load * server.capacity)
-        chance = interpolate(calm, server.rate, server.waiting)
-        return self.count * (chance * rate / max(calm, 1e-9) + self.queue)
+        most = interpolate(0.9 * server.capacity, server.rate, server.waiting)
+        most *= max(0.1 * max(server.capacity * self.busy, 1.0) ** 0.5, 1.0)
+        chance = interpolate(sum(self.running), server.running, server.waiting)
+        return self.count * (min(chance, most) + self.queue)
 
     def grow_older(self, seconds):
         server = self.server
