@@ -110,7 +110,7 @@ def simulate(
         state, history, cohorts, busy, rate = carry
         i, coming, others = now
         ready, count = jnp.sum(cohorts.replicas), jnp.sum(cohorts.running, axis=-1)
-        chance = replica.at(count / or_one(cohorts.replicas), or_one(ready)).waiting
+        chance = replica.waiting_at(count / or_one(cohorts.replicas), or_one(ready))
         chance = jnp.minimum(chance, _growth(replica, busy) * edge(or_one(ready)).waiting)
         waiting = jnp.sum(chance * cohorts.replicas + cohorts.queue)
         seen = Observed(i, seconds, rate, jnp.sum(count) + waiting, waiting, ready, history[0])

@@ -157,6 +157,10 @@ class Replica(NamedTuple):
         """The service while so many requests run; of more than the table has, its last row."""
         return self._between(lambda x: _read(x, x.running, running), copies)
 
+    def waiting_at(self, running: Array, copies: Array) -> Array:
+        """Requests that wait by chance while so many run."""
+        return self._between(lambda x: _read(x.waiting, x.running, running), copies)
+
     def at_rate(self, rate: Array, copies: Array | float = 1.0) -> Service:
         """The service of so many requests/s in the long run; of more than it has, its last row."""
         return self._between(lambda x: _read(x, x.rate, rate), copies)
@@ -189,9 +193,11 @@ class Replica(NamedTuple):
         most = seconds * FED * self.prompts
         after = self._settled(count + jnp.minimum(coming, most), seconds, copies)
         there = jnp.minimum(after, full)
-        near = self.at(there, copies)
-        rate = jnp.where(after < full, near.rate, self.capacity)
-        time = jnp.where(rate > 0.0, there / jnp.where(rate > 0.0, rate, 1.0), near.latency)
+        rate, idle = self.blend(
+            jax.vmap(lambda x: (_read(x.rate, x.running, there), x.latency[0]))(self.levels), copies
+        )
+        rate = jnp.where(after < full, rate, self.capacity)
+        time = jnp.where(rate > 0.0, there / jnp.where(rate > 0.0, rate, 1.0), idle)
         most = jnp.minimum(most, jnp.maximum(full - count, 0.0) + seconds * rate)
         admitted = jnp.minimum(coming, most) / seconds
         decoding, usual = (1.0 - jnp.minimum(x / self.prompts, FED) for x in (admitted, rate))
@@ -219,7 +225,7 @@ class Replica(NamedTuple):
         def running_after(grid: Service) -> Array:
             level = grid.running + seconds * grid.rate
             beyond = coming - grid.running[-1] - seconds * self.capacity
-            return jnp.interp(coming, level, grid.running) + jnp.maximum(beyond, 0.0)
+            return _read(grid.running, level, coming) + jnp.maximum(beyond, 0.0)
 
         return self._between(running_after, copies)
 
@@ -307,16 +313,20 @@ def share_good(
 
 
 def _read(columns: Columns, grid: Array, x: Array) -> Columns:
-    """Rows between those of the table, linear in ``grid``; its ends beyond them."""
+    """Rows between those of the table, linear in ``grid``; its ends beyond them.
+
+    As one table of which two rows are read: a column each took twice as long.
+    """
+    leaves, tree = jax.tree.flatten(columns)
+    table = jnp.concatenate([grid[:, None], *(y.reshape(len(grid), -1) for y in leaves)], axis=1)
     above = jnp.clip(jnp.searchsorted(grid, x, side="right"), 1, len(grid) - 1)
-    low, high = grid[above - 1], grid[above]
-    share = jnp.clip((x - low) / jnp.where(high > low, high - low, 1.0), 0.0, 1.0)
-
-    def between(column: Array) -> Array:
-        part = share[..., None] if column.ndim > 1 else share
-        return column[above - 1] + part * (column[above] - column[above - 1])
-
-    return jax.tree.map(between, columns)
+    low, high = table[above - 1], table[above]
+    gap = high[..., 0] - low[..., 0]
+    share = jnp.clip((x - low[..., 0]) / jnp.where(gap > 0.0, gap, 1.0), 0.0, 1.0)
+    row, ends = low + share[..., None] * (high - low), np.cumsum([1, *(y[0].size for y in leaves)])
+    parts = [row[..., i:j] for i, j in zip(ends[:-1], ends[1:], strict=True)]
+    shaped = (y.reshape(x.shape + z.shape[1:]) for y, z in zip(parts, leaves, strict=True))
+    return jax.tree.unflatten(tree, list(shaped))
 
 
 def loads() -> np.ndarray:
