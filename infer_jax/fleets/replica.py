@@ -3,6 +3,7 @@
 The open loop of an estimator is evaluated once from idle to nearly full; a fleet reads the table.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -324,7 +325,7 @@ def _read(columns: Columns, grid: Array, x: Array) -> Columns:
     gap = high[..., 0] - low[..., 0]
     share = jnp.clip((x - low[..., 0]) / jnp.where(gap > 0.0, gap, 1.0), 0.0, 1.0)
     row, ends = low + share[..., None] * (high - low), np.cumsum([1, *(y[0].size for y in leaves)])
-    parts = [row[..., i:j] for i, j in zip(ends[:-1], ends[1:], strict=True)]
+    parts = [row[..., i:j] for i, j in itertools.pairwise(ends.tolist())]
     shaped = (y.reshape(x.shape + z.shape[1:]) for y, z in zip(parts, leaves, strict=True))
     return jax.tree.unflatten(tree, list(shaped))
 

@@ -41,7 +41,7 @@ from infer_jax.typed_jax import trees
 from infer_jax.verbs.fleet_replica import FleetReplica, steps_of_traffic
 
 R = TypeVar("R")
-LANES = 96  # parameters of an autoscaler that are tried
+LANES, ROUNDS = 32, 2  # parameters of an autoscaler that are tried at once, and how often
 STEP_POINTS = 5  # of a step of the scan, which takes 20 times as long unoptimised
 WEEK = 7 * DAY
 IDEAL = Lifecycle.of(start_delay=0.0)
@@ -86,12 +86,10 @@ class Tuned(NamedTuple):
     published: float | None
     between: tuple[float, float] | None
 
-    def tried(self, given: Conditions) -> np.ndarray:
-        """The parameters."""
-        if self.between:
-            return np.geomspace(*self.between, LANES)
+    def bounds(self, given: Conditions) -> tuple[float, float]:
+        """Between which parameters others are tried."""
         held, most = once(Replica.planned_in_flight, given.replica, given.limits)
-        return np.geomspace(0.1 * float(held), float(most), LANES)
+        return self.between or (0.1 * float(held), float(most))
 
 
 AUTOSCALERS = (
@@ -317,14 +315,22 @@ class Fleet:
     def tune(self, kind: Tuned) -> float:
         """The parameter that costs least and keeps the limits in every period, else the best one.
 
-        Where several keep it at one price, the one that keeps most.
+        Where several keep it at one price, the one that keeps most. ``LANES`` are tried at once,
+        then as many between the neighbours of the best.
         """
-        given = self.scaling.given
-        tried = kind.tried(given)
-        every = trees.stack(*(self.made(kind, float(x)) for x in tried))
-        usd, share = map(np.asarray, self.compute(lanes, every, given))
-        enough = np.minimum(share, float(given.limits.goodput))
-        return float(tried[np.lexsort((-share, usd, -enough))[0]])
+        given, rows = self.scaling.given, list[np.ndarray]()
+        low, high = kind.bounds(given)
+        for _ in range(ROUNDS):
+            tried = np.geomspace(low, high, LANES)
+            every = trees.stack(*(self.made(kind, float(x)) for x in tried))
+            usd, share = map(np.asarray, self.compute(lanes, every, given))
+            rows.append(np.stack([tried, usd, share]))
+            tried, usd, share = np.concatenate(rows, axis=1)
+            enough = np.minimum(share, float(given.limits.goodput))
+            best = float(tried[np.lexsort((-share, usd, -enough))[0]])
+            step = (high / low) ** (1.0 / (LANES - 1))
+            low, high = best / step, best * step
+        return best
 
 
 def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:

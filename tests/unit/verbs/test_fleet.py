@@ -180,17 +180,24 @@ def test_without_two_pools_that_serve_all_no_autoscaler_is_compared(day):
     assert all(float(np.min(x.outcome.shares)) >= 0.95 for x in policies)
 
 
-def test_the_parameter_of_an_autoscaler_is_the_cheapest_that_was_tried(day, monkeypatch):
+def test_the_parameter_of_an_autoscaler_is_the_cheapest_of_a_grid_and_of_one_about_its_best(
+    day, monkeypatch
+):
     fleet, _ = day
     monkeypatch.setattr(fleet_policies, "LANES", 6)
     kind = AUTOSCALERS[0]
-    best = fleet.tune(kind)
-    costs = {}
-    for target in kind.tried(fleet.given):
-        found = fleet.run_autoscaler("", "", fleet.made(kind, float(target))).outcome
-        costs[float(target)] = float(found.cost.usd), float(np.min(found.shares)) >= 0.95
-    enough = {x: usd for x, (usd, keeps) in costs.items() if keeps}
-    assert best == min(enough, key=lambda x: enough[x])
+    best, (low, high) = fleet.tune(kind), kind.bounds(fleet.given)
+
+    def usd(target: float) -> float:
+        """Of one that keeps the limits."""
+        found = fleet.run_autoscaler("", "", fleet.made(kind, target)).outcome
+        return float(found.cost.usd) if float(np.min(found.shares)) >= 0.95 else np.inf
+
+    coarse = {x: usd(x) for x in np.geomspace(low, high, 6).tolist()}
+    first = min(coarse, key=lambda x: coarse[x])
+    step = (high / low) ** 0.2
+    fine = [usd(x) for x in np.geomspace(first / step, first * step, 6).tolist()]
+    assert usd(best) == min(*coarse.values(), *fine) < np.inf
 
 
 def test_prompts_beyond_the_context_are_said(traffic):
