@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_371,
-    "lines of code of the package": 41_976,
-    "lines of the package": 72_992,
-    "files of the package": 453,
+    "lines of code of the front": 10_377,
+    "lines of code of the package": 42_089,
+    "lines of the package": 73_217,
+    "files of the package": 454,
     "lines of experiments": 11_405,
-    "lines of tests": 33_024,
+    "lines of tests": 33_167,
     "functions and classes with bare names": 14,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 57,
