@@ -132,13 +132,22 @@ def simulate(
     _, course = lax.scan(step, carry, (numbers, rates, others))
     coming, wanted, ready, replicas, came, running, queue, busy, admitted = course
     leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
-    # a queue that ends within a step leaves time to admit more; once young replicas are as the
-    # others, what waited there is admitted as it is at those
-    can = jnp.where(queue > 0.0, admitted, jnp.maximum(admitted, replica.capacity))
+    waits = _waits(queue, admitted, replicas, replica.capacity, seconds)
+    return Course(coming, wanted, ready, leaving, replicas, came, running, queue, busy, waits)
+
+
+def _waits(
+    queue: Array, admitted: Array, replicas: Array, capacity: Array, seconds: Array
+) -> Array:
+    """Seconds until each step's first and last request are admitted, of every cohort.
+
+    A queue that ends within a step leaves time to admit more; once young replicas are as the
+    others, what waited there is admitted as it is at those.
+    """
+    can = jnp.where(queue > 0.0, admitted, jnp.maximum(admitted, capacity))
     can = jnp.maximum(jnp.where(replicas > 0.0, can, can[:, :1]), SLOWEST)
     last = jax.vmap(backlog_wait, (1, 1, None), 1)(queue, can, seconds)
-    waits = jnp.stack([jnp.concatenate([0.0 * last[:1], last[:-1]]), last], axis=-1)
-    return Course(coming, wanted, ready, leaving, replicas, came, running, queue, busy, waits)
+    return jnp.stack([jnp.concatenate([0.0 * last[:1], last[:-1]]), last], axis=-1)
 
 
 def backlog_wait(backlog: Array, capacity: Array, seconds: Array) -> Array:
