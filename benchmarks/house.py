@@ -28,8 +28,8 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_377,
-    "lines of code of the package": 42_089,
-    "lines of the package": 73_217,
+    "lines of code of the package": 42_092,
+    "lines of the package": 73_226,
     "files of the package": 454,
     "lines of experiments": 11_405,
     "lines of tests": 33_167,
