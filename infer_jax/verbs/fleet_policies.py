@@ -296,6 +296,13 @@ class Fleet:
         first, *rest = found.courses
         return Policy(name, detail, found, (*rest[:at], first, *rest[at:]))
 
+    def overloaded(self, policy: Policy) -> np.ndarray:
+        """Periods with a step that asks for more than the replicas which serve carry."""
+        ready = np.stack([np.asarray(x.ready) for x in policy.courses], axis=-1)
+        carries = self.supply(ideal=True).serve(ready) * (1.0 + 1e-6)
+        asked = np.asarray(self.given.rates) > carries
+        return np.any(asked.reshape(-1, self.steps), axis=1)
+
     def in_words(self, replicas: np.ndarray) -> str:
         """A number of replicas, of each pool where there are several."""
         if len(self.pools) == 1:

@@ -258,14 +258,18 @@ class FleetResult(EstimatorResult):
             return answer
         return (
             f"{answer} In {quantity(near, 'period')} its {self.fleet.p} of TTFT is within "
-            f"{100 * BAND:g} % of the limit, which is how well the law knows it: "
-            f"{option('replay')} looks."
+            f"{100 * BAND:g} % of the limit, which is how well the law knows it, or replicas are "
+            f"asked for more than they carry, where chance decides: {option('replay')} looks."
         )
 
     def _near_limit(self) -> int:
-        """Periods of the best policy whose TTFT is as near to its limit as the law is known."""
+        """Periods of the best policy of which the law does not know whether they keep the limit.
+
+        Its TTFT is near, or some step overloads its replicas.
+        """
         ttft, limit = np.asarray(self.best.outcome.ttft), float(self.fleet.given.limits.ttft)
-        return int(np.sum(np.abs(ttft / limit - 1.0) <= BAND))
+        near = np.abs(ttft / limit - 1.0) <= BAND
+        return int(np.sum(near | self.fleet.overloaded(self.best)))
 
     def _broken(self) -> Iterator[Row]:
         """Policies whose requests of some period break the limits, and why in the worst."""

@@ -143,7 +143,7 @@ def test_without_a_layout_the_cheapest_plan_of_the_peak_is_not_taken_where_a_fle
                      tpot=0.01)  # fmt: skip
     told, costs = cast(Any, found.to_dict()), [x.usd_of_schedule for x in found.fleets]
     near = [abs(x["ttft_s"] / 0.1 - 1.0) <= 0.15 for x in told["periods"]]
-    assert told["periods_near_limit"] == sum(near)
+    assert told["periods_near_limit"] == np.sum(near | found.fleet.overloaded(found.best))
     names = [str(x.pools[0].layout) for x in found.fleets]  # as a search for the peak has them
     assert len({*names}) == len(names) > 3 and costs[0] > 1.2 * min(costs)
     assert told["layout"] == names[int(np.argmin(costs))] == told["layouts"][0]["layout"]
@@ -198,6 +198,26 @@ def test_the_parameter_of_an_autoscaler_is_the_cheapest_of_a_grid_and_of_one_abo
     step = (high / low) ** 0.2
     fine = [usd(x) for x in np.geomspace(first / step, first * step, 6).tolist()]
     assert usd(best) == min(*coarse.values(), *fine) < np.inf
+
+
+def test_periods_are_overloaded_where_a_step_asks_for_more_than_its_replicas_carry(day):
+    fleet, policies = day
+    each = float(fleet.pools[0].replica.rate_within(fleet.given.limits))
+    for policy in policies:
+        course, copies = policy.courses[0], np.asarray(fleet.pools[0].replica.copies)
+        assert copies[0] == 1.0
+        ready, asked = np.asarray(course.ready), np.asarray(fleet.given.rates)
+        for at, is_over in enumerate(fleet.overloaded(policy)):
+            part = slice(at * fleet.steps, (at + 1) * fleet.steps)
+            alone = ready[part] == 1.0  # of more copies each carries something else
+            if np.any(asked[part][alone] > 1.001 * each):
+                assert is_over
+            if np.all(alone) and np.all(asked[part] < 0.999 * each):
+                assert not is_over
+    static = next(x for x in policies if x.name == "static")
+    assert not fleet.overloaded(static).any()
+    fewest = fleet.run_schedule("one", "", np.ones((len(asked), 1)))
+    assert fleet.overloaded(fewest).any()
 
 
 def test_prompts_beyond_the_context_are_said(traffic):
