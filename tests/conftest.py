@@ -7,7 +7,6 @@ $JAX_COMPILATION_CACHE_DIR, else in pytest's own cache folder (``pytest --cache-
 import gc
 import os
 import tempfile
-import threading
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -44,11 +43,10 @@ def pytest_configure(config):
 
 
 def pytest_sessionstart():
-    """``jnp.where`` is a part of what calls it, and programs are lowered in one MLIR context.
+    """``jnp.where`` is a part of what calls it, not a function of its own.
 
-    XLA puts ``where`` there in any case; until then, as a function of its own, it is a twelfth of
-    tracing and compiling. To make a context and let it go is a fifth of compiling a small program.
-    A release of JAX that names them otherwise is as it is.
+    XLA puts it there in any case; until then it is a twelfth of tracing and compiling. A release of
+    JAX that names it otherwise is as it is.
     """
     with suppress(AttributeError, ImportError):
         names = ("util", "reductions", "ufuncs")
@@ -56,26 +54,6 @@ def pytest_sessionstart():
         inline = jax.jit(modules[0]._where.__wrapped__, inline=True)
         for module in modules:
             module._where = inline
-    with suppress(AttributeError, ImportError):
-        lowering: Any = import_module("jax._src.interpreters.mlir")
-        make = lowering.make_ir_context
-
-        def context() -> object:
-            if not hasattr(_lowered, "context"):
-                _lowered.context = make()
-            return _lowered.context
-
-        lowering.make_ir_context = context
-
-
-_lowered = threading.local()  # the context of each thread
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_context():
-    """Each file has an MLIR context of its own, which keeps the constants of its programs."""
-    yield
-    _lowered.__dict__.pop("context", None)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -130,7 +108,7 @@ def _every_program():
 
 
 MOST_PIECES = 40_000  # of memory: Linux gives a process 65,530 (vm.max_map_count)
-GROWN = 6 << 30  # bytes: a search goes through millions of objects and gives little back
+GROWN = 2 << 30  # bytes: a search goes through millions of objects and gives little back
 
 
 @pytest.fixture(autouse=True, scope="module")
