@@ -41,6 +41,8 @@ from infer_jax.typed_jax import trees
 from infer_jax.verbs.fleet_replica import FleetReplica, steps_of_traffic
 
 R = TypeVar("R")
+# share of p99 that law and replay are apart by in an hour of ten (experiments/fleets.py)
+BAND = 0.15
 LANES, ROUNDS = 32, 2  # parameters of an autoscaler that are tried at once, and how often
 STEP_POINTS = 5  # of a step of the scan, which takes 20 times as long unoptimised
 WEEK = 7 * DAY
@@ -302,6 +304,15 @@ class Fleet:
         carries = self.supply(ideal=True).serve(ready) * (1.0 + 1e-6)
         asked = np.asarray(self.given.rates) > carries
         return np.any(asked.reshape(-1, self.steps), axis=1)
+
+    def count_near_limit(self, policy: Policy) -> int:
+        """Periods of which the law does not know whether TTFT is within its limit.
+
+        It is near, or some step overloads the replicas.
+        """
+        ttft, limit = np.asarray(policy.outcome.ttft), float(self.given.limits.ttft)
+        near = np.abs(ttft / limit - 1.0) <= BAND
+        return int(np.sum(near | self.overloaded(policy)))
 
     def in_words(self, replicas: np.ndarray) -> str:
         """A number of replicas, of each pool where there are several."""

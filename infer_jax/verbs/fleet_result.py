@@ -16,7 +16,7 @@ from infer_jax.plots.fleet import plot_fleet
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, option, percent, scaled_format
 from infer_jax.results.numbers import digits, duration, quantity, rounded_percent, whole
-from infer_jax.verbs.fleet_policies import Fleet, Policy, why_broken
+from infer_jax.verbs.fleet_policies import BAND, Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.fleet_replica import traffic_notes
 from infer_jax.verbs.pictures import EstimatorResult, caption
@@ -24,8 +24,6 @@ from infer_jax.verbs.pictures import EstimatorResult, caption
 MOST_LAYOUTS = 6  # that are printed
 MOST_ROWS = 48  # periods that are printed one by one
 NO_LIMIT = 1e9  # s
-# share of p99 that law and replay are apart by in an hour of ten (experiments/fleets.py)
-BAND = 0.15
 PRICES = (0.4, 0.6, 0.8)  # of reserved replicas, over that on demand
 NAMES = Column("policy", "", "policy", left=True), Column("", "", "detail", left=True)
 POLICIES = (
@@ -119,7 +117,7 @@ class FleetResult(EstimatorResult):
             "start_delay_s": given.life.start_delay,
             "departures_per_hour": given.life.departures,
             "best": f"{self.best.name}, {self.best.detail}",
-            "periods_near_limit": self._near_limit(),
+            "periods_near_limit": self.fleet.count_near_limit(self.best),
             "reserved_replicas": self._by_pool(self._reserve(self.reserved)[0]),
         }
         if several:
@@ -254,22 +252,13 @@ class FleetResult(EstimatorResult):
             f"${whole(float(best.outcome.cost.usd))} a day, {rounded_percent(self._waste(best))} %"
         )
         answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${whole(bound)}."
-        if not (near := self._near_limit()) or self.replays:
+        if not (near := self.fleet.count_near_limit(self.best)) or self.replays:
             return answer
         return (
             f"{answer} In {quantity(near, 'period')} its {self.fleet.p} of TTFT is within "
             f"{100 * BAND:g} % of the limit, which is how well the law knows it, or replicas are "
             f"asked for more than they carry, where chance decides: {option('replay')} looks."
         )
-
-    def _near_limit(self) -> int:
-        """Periods of the best policy of which the law does not know whether they keep the limit.
-
-        Its TTFT is near, or some step overloads its replicas.
-        """
-        ttft, limit = np.asarray(self.best.outcome.ttft), float(self.fleet.given.limits.ttft)
-        near = np.abs(ttft / limit - 1.0) <= BAND
-        return int(np.sum(near | self.fleet.overloaded(self.best)))
 
     def _broken(self) -> Iterator[Row]:
         """Policies whose requests of some period break the limits, and why in the worst."""
