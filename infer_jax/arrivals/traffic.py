@@ -13,9 +13,9 @@ from infer_jax.specs.fields import Spec, number, part, spec
 from infer_jax.specs.lengths import samples
 
 # probabilities at which lengths are known; between them their logarithm is linear
-FINE = 4096  # points of a distribution whose variance is asked
 LEVELS = (0.0, 0.01, 0.05, *(x / 10 for x in range(1, 10)), 0.95, 0.99, 0.999, 1.0)
 POINTS = 4096  # requests that stand for all of them in a workload
+MIDDLES = (np.arange(POINTS) + 0.5) / POINTS  # their levels of probability
 GOLDEN = 0.5 * (5**0.5 - 1)
 
 
@@ -111,15 +111,14 @@ class Traffic(Spec):
     @property
     def output_variation(self) -> float:
         """The squared coefficient of variation of output tokens."""
-        tokens = quantile(self.outputs, (np.arange(FINE) + 0.5) / FINE)
+        tokens = quantile(self.outputs, MIDDLES)
         return float(tokens.var() / tokens.mean() ** 2)
 
     @cached_property
     def lengths(self) -> dict[str, object]:
         """What a workload has of lengths: means, and how they spread and depend on each other."""
-        first = (np.arange(POINTS) + 0.5) / POINTS
         second = np.modf(0.5 + GOLDEN * np.arange(POINTS))[0]
-        isl, osl = self.lengths_at(correlated(first, second, float(self.dependence)))
+        isl, osl = self.lengths_at(correlated(MIDDLES, second, float(self.dependence)))
         shared = isl * float(self.reuse)
         means = {"isl": isl.mean(), "osl": osl.mean(), "prefix": shared.mean()}
         return {**means, "lengths": samples(isl, osl, shared)}
@@ -152,13 +151,13 @@ def quantile(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return np.exp(np.interp(levels, LEVELS, np.log(np.maximum(values, 1e-3))))
 
 
-def mean_between(values: np.ndarray, points: int = POINTS) -> float:
+def mean_between(values: np.ndarray) -> float:
     """The mean of what has these ``values`` at ``LEVELS``, its logarithm linear between them.
 
     >>> round(mean_between(np.full(len(LEVELS), 5.0)), 9)
     5.0
     """
-    return float(quantile(values, (np.arange(points) + 0.5) / points).mean())
+    return float(quantile(values, MIDDLES).mean())
 
 
 def correlated(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax.fleets.cohorts import or_one
 from infer_jax.fleets.fluid import HOUR, Course, service_of
 from infer_jax.fleets.replica import Replica
 
@@ -25,10 +26,9 @@ def usd_by_step(course: Course, replica: Replica, seconds: Array) -> Array:
 
     (wanted dt + leaving x latency) x rent.
     """
-    latency, some = service_of(course, replica).latency, course.ready > 0.0
-    share = course.replicas / jnp.where(some, course.ready, 1.0)[:, None]
-    mean = jnp.where(some, jnp.sum(share * latency, axis=1), latency[:, 0])
-    last = course.leaving * mean
+    latency = service_of(course, replica).latency
+    mean = jnp.sum(course.replicas * latency, axis=1) / or_one(course.ready)
+    last = course.leaving * jnp.where(course.ready > 0.0, mean, latency[:, 0])
     return (course.wanted * seconds + last) * replica.usd_per_hour / HOUR
 
 

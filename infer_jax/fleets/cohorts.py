@@ -24,7 +24,7 @@ class Cohorts(NamedTuple):
 
     @classmethod
     def of(cls, replicas: Array, running: Array) -> "Cohorts":
-        """Old replicas alone, with so many requests ``running`` in all, by stage."""
+        """Old replicas alone; ``running``: requests of all, by stage."""
         first = jnp.array([1.0, 0.0])
         return cls(replicas * first, running * first[:, None], 0.0 * replicas * first)
 
@@ -39,7 +39,7 @@ class Cohorts(NamedTuple):
         return jnp.sum(self.running, axis=-1) + self.queue
 
     def scale(self, replicas: Array) -> "Cohorts":
-        """The same pool of so many ``replicas``: the last that came leave first.
+        """The pool with this number of ``replicas``: the last that came leave first.
 
         They finish what they hold.
         """
@@ -51,7 +51,7 @@ class Cohorts(NamedTuple):
     def serve(
         self, replica: Replica, coming: Array, seconds: Array, copies: Array
     ) -> tuple["Cohorts", Array, Array]:
-        """The cohorts after some ``seconds``, in which so many requests are ``coming`` in all.
+        """The cohorts after some ``seconds``, in which ``coming`` requests arrive in all.
 
         With it those that came to each cohort, and those that a replica of each admitted.
         """

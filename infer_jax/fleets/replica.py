@@ -180,9 +180,9 @@ class Replica(NamedTuple):
     ) -> Step:
         """What becomes of ``running`` requests, by stage of their answer, in some seconds.
 
-        About so many are ``coming``, with those that wait. They are admitted as fast as prompts
-        alone are computed, ``FED`` of m requests/s so that decoding goes on, and while no more run
-        than in the table. An answer takes its ``stages`` one by one, so that a burst of requests
+        Those ``coming``, with those that wait, are admitted as fast as prompts alone are computed,
+        ``FED`` of m requests/s so that decoding goes on, and while no more run than in the table.
+        An answer takes its ``stages`` one by one, so that a burst of requests
         leaves as one (Cox 1955, Mathematical Proceedings 51), together
 
             n / f(n) (1 - f(n) / m) / (1 - r / m)
@@ -245,7 +245,7 @@ class Replica(NamedTuple):
         return jnp.where(within > 0.0, within, self.capacity)
 
     def planned_in_flight(self, limits: ServiceLimits) -> tuple[Array, Array]:
-        """Requests in flight at the planned rate, and beyond which they wait outside."""
+        """Requests in flight at the planned rate, and how many run at most."""
         return self.at_rate(self.planned_rate(limits)).in_flight, self.full()
 
     def mean_rate_within(self, ttft: Array, tpot: Array) -> Array:

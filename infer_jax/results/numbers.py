@@ -45,10 +45,10 @@ def count(value: SupportsFloat) -> str:
     return f"{number:,.0f}" if abs(number) >= 100.0 else f"{number:.3g}"
 
 
-def whole(value: SupportsFloat) -> str:
+def amount(value: SupportsFloat) -> str:
     """A number of dollars or joules: whole from 10 on, with three significant digits below.
 
-    >>> whole(144157.9), whole(76.8), whole(0.4231)
+    >>> amount(144157.9), amount(76.8), amount(0.4231)
     ('144,158', '77', '0.423')
     """
     number = float(value)

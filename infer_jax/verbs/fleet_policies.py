@@ -298,7 +298,7 @@ class Fleet:
         first, *rest = found.courses
         return Policy(name, detail, found, (*rest[:at], first, *rest[at:]))
 
-    def overloaded(self, policy: Policy) -> np.ndarray:
+    def overloaded_periods(self, policy: Policy) -> np.ndarray:
         """Periods with a step that asks for more than the replicas which serve carry."""
         ready = np.stack([np.asarray(x.ready) for x in policy.courses], axis=-1)
         carries = self.supply(ideal=True).serve(ready) * (1.0 + 1e-6)
@@ -312,7 +312,7 @@ class Fleet:
         """
         ttft, limit = np.asarray(policy.outcome.ttft), float(self.given.limits.ttft)
         near = np.abs(ttft / limit - 1.0) <= BAND
-        return int(np.sum(near | self.overloaded(policy)))
+        return int(np.sum(near | self.overloaded_periods(policy)))
 
     def in_words(self, replicas: np.ndarray) -> str:
         """A number of replicas, of each pool where there are several."""

@@ -15,7 +15,7 @@ from infer_jax.fleets.fluid import HOUR
 from infer_jax.plots.fleet import plot_fleet
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, option, percent, scaled_format
-from infer_jax.results.numbers import digits, duration, quantity, rounded_percent, whole
+from infer_jax.results.numbers import amount, digits, duration, quantity, rounded_percent
 from infer_jax.verbs.fleet_policies import BAND, Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.fleet_replica import traffic_notes
@@ -28,9 +28,9 @@ PRICES = (0.4, 0.6, 0.8)  # of reserved replicas, over that on demand
 NAMES = Column("policy", "", "policy", left=True), Column("", "", "detail", left=True)
 POLICIES = (
     *NAMES,
-    Column("cost", "$/day", "usd_per_day", whole),
+    Column("cost", "$/day", "usd_per_day", amount),
     Column("waste", "%", "waste", lambda x: f"{rounded_percent(x):+d}"),
-    Column("energy", "MJ/day", "joules_per_day", lambda x: whole(1e-6 * x), spare=True),
+    Column("energy", "MJ/day", "joules_per_day", lambda x: amount(1e-6 * x), spare=True),
     Column("CO2", "kg/day", "grams_per_day", scaled_format(1e-3), spare=True),
     Column("good", "%", "goodput", lambda x: f"{100 * x:.2f}"),
     Column("worst", "%", "worst_goodput", percent),
@@ -248,10 +248,8 @@ class FleetResult(EstimatorResult):
         if share < wanted:
             kept = f"No policy keeps the limits for {100 * wanted:.4g} % of every period's requests"
             kept += "; nearest is"
-        cost = (
-            f"${whole(float(best.outcome.cost.usd))} a day, {rounded_percent(self._waste(best))} %"
-        )
-        answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${whole(bound)}."
+        cost = f"${amount(best.outcome.cost.usd)} a day, {rounded_percent(self._waste(best))} %"
+        answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${amount(bound)}."
         if not (near := self.fleet.count_near_limit(self.best)) or self.replays:
             return answer
         return (

@@ -75,18 +75,13 @@ def turns_of(traffic: Traffic, rate: Array | float) -> Turns:
     """Conversations whose turns and branches come to one replica ``rate`` times a second."""
     sessions = traffic.sessions
     assert sessions is not None
-    levels, gaps, news = (
-        jnp.asarray(LEVELS),
-        jnp.asarray(sessions.gaps),
-        mean_between(sessions.news),
-    )
+    levels, gaps = jnp.asarray(LEVELS), jnp.asarray(sessions.gaps)
     mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])  # pyright: ignore
     count, branches = float(sessions.turns), float(sessions.branches)
-    # the first prompt that makes the mean of all prompts what it is: a branch is a turn longer
-    grown = (sessions.before + branches / (1.0 + branches)) * (news + output)
+    # the first prompt that makes the mean of all prompts what it is
     kept = kept_share(traffic)
-    first = max(mean - kept * grown, 1.0)
-    news, output = kept * news, kept * output
+    first = max(mean - kept * _grown(traffic), 1.0)
+    news, output = kept * mean_between(sessions.news), kept * output
     rate, *numbers = map(
         jnp.asarray, (rate / (count * (1.0 + branches)), count, first, news, output)
     )
@@ -96,13 +91,17 @@ def turns_of(traffic: Traffic, rate: Array | float) -> Turns:
 
 def kept_share(traffic: Traffic) -> float:
     """The share of what turns add that later prompts can have, as long as they are in the mean."""
+    grown, mean = _grown(traffic), float(traffic.lengths["isl"])  # pyright: ignore
+    return min(1.0, (mean - 1.0) / grown) if grown > 0.0 else 1.0
+
+
+def _grown(traffic: Traffic) -> float:
+    """Tokens that turns add before a request, in the mean; a branch is a turn longer."""
     sessions = traffic.sessions
     assert sessions is not None
-    mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])  # pyright: ignore
     branches = float(sessions.branches)
     deep = sessions.before + branches / (1.0 + branches)
-    grown = deep * (mean_between(sessions.news) + output)
-    return min(1.0, (mean - 1.0) / grown) if grown > 0.0 else 1.0
+    return deep * (mean_between(sessions.news) + float(traffic.lengths["osl"]))  # pyright: ignore
 
 
 @dataclass(frozen=True, repr=False)

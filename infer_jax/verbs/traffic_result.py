@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -157,12 +158,12 @@ class TrafficResult(FigureResult):
             yield Rows("likeness", alike, ALIKE)
         yield Notes(self._notes())
 
-    @property
+    @cached_property
     def _known(self) -> Rates | None:
         """The rates of a trace, and the seconds of each period that it covers."""
         return None if self.trace is None else rates_of(self.trace, float(self.traffic.period))
 
-    @property
+    @cached_property
     def _errors(self) -> np.ndarray:
         return rate_errors(self.traffic, None if self._known is None else self._known.covered)
 

@@ -143,7 +143,7 @@ def test_without_a_layout_the_cheapest_plan_of_the_peak_is_not_taken_where_a_fle
                      tpot=0.01)  # fmt: skip
     told, costs = cast(Any, found.to_dict()), [x.usd_of_schedule for x in found.fleets]
     near = [abs(x["ttft_s"] / 0.1 - 1.0) <= 0.15 for x in told["periods"]]
-    assert told["periods_near_limit"] == np.sum(near | found.fleet.overloaded(found.best))
+    assert told["periods_near_limit"] == np.sum(near | found.fleet.overloaded_periods(found.best))
     names = [str(x.pools[0].layout) for x in found.fleets]  # as a search for the peak has them
     assert len({*names}) == len(names) > 3 and costs[0] > 1.2 * min(costs)
     assert told["layout"] == names[int(np.argmin(costs))] == told["layouts"][0]["layout"]
@@ -207,7 +207,7 @@ def test_periods_are_overloaded_where_a_step_asks_for_more_than_its_replicas_car
         course, copies = policy.courses[0], np.asarray(fleet.pools[0].replica.copies)
         assert copies[0] == 1.0
         ready, asked = np.asarray(course.ready), np.asarray(fleet.given.rates)
-        for at, is_over in enumerate(fleet.overloaded(policy)):
+        for at, is_over in enumerate(fleet.overloaded_periods(policy)):
             part = slice(at * fleet.steps, (at + 1) * fleet.steps)
             alone = ready[part] == 1.0  # of more copies each carries something else
             if np.any(asked[part][alone] > 1.001 * each):
@@ -215,9 +215,9 @@ def test_periods_are_overloaded_where_a_step_asks_for_more_than_its_replicas_car
             if np.all(alone) and np.all(asked[part] < 0.999 * each):
                 assert not is_over
     static = next(x for x in policies if x.name == "static")
-    assert not fleet.overloaded(static).any()
+    assert not fleet.overloaded_periods(static).any()
     fewest = fleet.run_schedule("one", "", np.ones((len(asked), 1)))
-    assert fleet.overloaded(fewest).any()
+    assert fleet.overloaded_periods(fewest).any()
 
 
 def test_prompts_beyond_the_context_are_said(traffic):
