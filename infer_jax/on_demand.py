@@ -1,11 +1,14 @@
-"""Public names of a package, each imported on first use: a command loads what it uses."""
+"""Imports on first use: public names of a package, and packages that an extra installs."""
 
 import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from infer_jax.errors import InputError
 
 
 def attach_stub(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -33,3 +36,17 @@ def attach_stub(package: str) -> tuple[Callable[[str], Any], Callable[[], list[s
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get, lambda: sorted({*homes, *parts, *declared})
+
+
+def load_optional(where: str, module: str, extra: str, otherwise: str = "") -> ModuleType:
+    """A module of an optional package; ``otherwise``: what can be done without it.
+
+    Raises:
+        InputError: it is not installed; names the ``extra`` of infer_jax that installs it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        allowed = f"pip install 'infer_jax[{extra}]'{otherwise}"
+        name = (error.name or module).partition(".")[0]
+        raise InputError(where, name, "not installed", allowed) from None

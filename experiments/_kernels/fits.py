@@ -8,13 +8,14 @@ is taken. Times are in milliseconds.
 """
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from infer_jax.catalog.archives import read_parquet
 from infer_jax.catalog.kernel_tables import KernelTables, read_headless
+from infer_jax.catalog.measurements.silicon import package_folder
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.curves import CHUNK, HELD
@@ -148,11 +149,7 @@ def packaged(system: str, hardware: Hardware) -> Iterator[Family]:
     Raises:
         InputError: the package is not installed, or has no such system.
     """
-    result = find_spec("aiconfigurator_core")
-    if result is None or result.origin is None:
-        allowed = "pip install aiconfigurator-core pyarrow"
-        raise InputError("aiconfigurator-core", "", "not installed", allowed)
-    root = Path(result.origin).parent / "systems" / "data" / system
+    root = package_folder() / "data" / system
     if not root.is_dir():
         known = ", ".join(sorted(p.name for p in root.parent.iterdir()))
         raise InputError("aiconfigurator-core", "system", system, known)
@@ -169,19 +166,12 @@ def _read(path: Path, names: str, same: dict[str, Any], **least: float) -> Colum
 
     Columns ``names``, and ``seconds``.
     """
-    try:
-        import pyarrow.compute as pc  # pyright: ignore[reportMissingImports]
-        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        allowed = "pip install 'infer_jax[parquet]'"
-        raise InputError("pyarrow", "", "not installed", allowed) from None
-    table, compute = parquet.read_table(path), pc
-    for test, wanted in (("equal", same), ("greater_equal", least)):
-        for name, value in wanted.items():
-            table = table.filter(getattr(compute, test)(table[name], value))
-    chosen = np.random.default_rng(0).permutation(table.num_rows)[:SAMPLE]
-    table = table.take(np.sort(chosen))
-    columns = {n: np.asarray(table[n].to_pylist(), float) for n in (*names.split(), "latency")}
+    numbers = (*names.split(), "latency")
+    table = read_parquet(path, [*dict.fromkeys((*numbers, *same, *least))])
+    equal = [table[name] == value for name, value in same.items()]
+    rows = np.flatnonzero(np.all([*equal, *(table[k] >= x for k, x in least.items())], axis=0))
+    rows = rows[np.sort(np.random.default_rng(0).permutation(len(rows))[:SAMPLE])]
+    columns = {name: table[name][rows].astype(float) for name in numbers}
     return columns | {"seconds": 1e-3 * columns["latency"]}
 
 

@@ -42,15 +42,6 @@ SUFFIXES = (".json", ".jsonl")
 DRAFTING = {"spec", "mtp", "eagle", "eagle3", "medusa", "ngram"}  # words of a file's name
 
 
-def read_client(path: Path) -> rows.RowsRead:
-    """The closed loops of a file.
-
-    Raises:
-        InputError: a file that no client wrote, or a malformed value.
-    """
-    return rows.rows_of(read_runs(path), _row)
-
-
 def _row(run: Run) -> PooledRow:
     if run.loop != "closed" or not run.isl or not run.osl:
         raise UnusableRowError("no closed loop of known lengths")
@@ -253,20 +244,16 @@ def _local_row(cells: rows.Cells) -> rows.PooledRow:
     )
 
 
-OWN = (
-    ("local runs", "quantisation engine hw_class gpu gpus prompt output out_tok_s", _local_row),
-    ("ML.ENERGY", "gpu_model weight_precision num_gpus avg_batch_size avg_power_watts", _power_row),
-    (
-        "wide experts",
-        "phase ranks tokens context copies kernels two_batch balanced pool",
-        _node_row,
-    ),
-)
+COLUMNS = {
+    "local runs": "quantisation engine hw_class gpu gpus prompt output out_tok_s",
+    "ML.ENERGY": "gpu_model weight_precision num_gpus avg_batch_size avg_power_watts",
+    "wide experts": "phase ranks tokens context copies kernels two_batch balanced pool",
+}
 TABLES = (
     *readers.TABLES,
     TableReader("rates on H100", replays.COLUMNS, replays.read_rates),
-    *(TableReader(name, tuple(columns.split()), partial(rows.rows_of, read=row))
-      for name, columns, row in OWN),
+    *(TableReader.of(name, tuple(COLUMNS[name].split()), row)
+      for name, row in zip(COLUMNS, (_local_row, _power_row, _node_row), strict=True)),
 )  # fmt: skip
 
 
@@ -277,7 +264,9 @@ def read(path: Path) -> rows.RowsRead:
         InputError: unreadable, or of no kind in ``TABLES``.
     """
     if not path.is_dir():
-        return read_client(path) if path.suffix in SUFFIXES else readers.read(path, TABLES)
+        if path.suffix in SUFFIXES:
+            return rows.rows_of(read_runs(path), _row)
+        return readers.read(path, TABLES)
     if not (path / replays.FILE).is_file():
         allowed = f"a folder with {replays.FILE}, config.json and requests.jsonl"
         raise InputError(str(path), "folder", "no measured server", allowed)

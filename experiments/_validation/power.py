@@ -24,7 +24,7 @@ from jax import Array
 from experiments import _report
 from experiments._validation.board import score
 from infer_jax.calibration import CAUCHY, Linearised, Prior, at, covariance, identifiability
-from infer_jax.calibration.cross_validation import label_masks, refits
+from infer_jax.calibration.cross_validation import cross_validate, label_masks
 from infer_jax.calibration.pooled import answers
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.calibration.pooled.shipping import error_cells
@@ -186,7 +186,7 @@ def left_out(rows: Rows, way: str) -> np.ndarray:
     made = problem(rows.timed)
     labels = rows.groups if way == "servers" else rows.predicted.generation.astype(str)
     found = np.full(len(rows.rows), np.nan)
-    for fold in refits(made, label_masks(labels), weights=weights(rows), steps=STEPS):
+    for fold in cross_validate(made, label_masks(labels), weights=weights(rows), steps=STEPS):
         tree: Any = made.chosen.insert(made.tree, jnp.asarray(fold.free))
         found[fold.inside] = np.asarray(metered_shares(tree, rows.predicted.take(fold.inside)))
     return found

@@ -12,24 +12,19 @@ from infer_jax.errors import InputError
 
 
 class LeftOutFold(NamedTuple):
-    """One fold: its name, a mask of its rows, and the fit on the other rows.
-
-    The fit predicts every row, also those of the fold.
-    """
+    """One fold: its name, a mask of its rows, and the solution on the other rows."""
 
     name: str
     inside: np.ndarray
-    fit: Fit
-
-
-class Refit(NamedTuple):
-    """The solution without one fold: its name, a mask of its rows, coordinates, weights, losses."""
-
-    name: str
-    inside: np.ndarray
-    free: np.ndarray
+    problem: FitProblem
+    free: np.ndarray  # coordinates
     weight: np.ndarray
     losses: np.ndarray
+
+    @property
+    def fit(self) -> Fit:
+        """The fit on the other rows, which predicts every row, also those of the fold."""
+        return at(self.problem, self.free, self.weight, self.losses)
 
 
 def fold_masks(folds: Sequence[Hashable], rows: int) -> dict[str, np.ndarray]:
@@ -72,26 +67,6 @@ def random_groups(
     return {f"seed {s}": np.isin(of, drawn) for s, drawn in enumerate(draws)}
 
 
-def refits(
-    problem: FitProblem,
-    folds: Mapping[str, np.ndarray],
-    *,
-    weights: ArrayLike | None = None,
-    starts: ArrayLike | None = None,
-    steps: int = 200,
-) -> Iterator[Refit]:
-    """The solution on the rows outside of each fold, one after the other; compiled once.
-
-    ``folds``, ``weights`` and ``starts`` are those of ``cross_validate``.
-    """
-    counted = problem.weighted(weights)
-    begin = problem.starts(1, 0.0, 0) if starts is None else starts
-    for name, inside in folds.items():
-        weight = np.where(inside, 0.0, counted)
-        ends, costs = problem.solve(begin, weight, steps)
-        yield Refit(name, np.asarray(inside, bool), ends[0], weight, np.sort(costs[0]))
-
-
 def cross_validate(
     problem: FitProblem,
     folds: Mapping[str, np.ndarray],
@@ -100,7 +75,7 @@ def cross_validate(
     starts: ArrayLike | None = None,
     steps: int = 200,
 ) -> Iterator[LeftOutFold]:
-    """A fit for each fold on the rows outside it, one after the other; compiled once.
+    """The solution for each fold on the rows outside it, one after the other; compiled once.
 
     Args:
         problem: the fitting problem.
@@ -112,12 +87,14 @@ def cross_validate(
         InputError: a fold without rows to fit, or as ``fit``.
     """
     counted = problem.weighted(weights)
+    begin = problem.starts(1, 0.0, 0) if starts is None else starts
     for name, inside in folds.items():
-        if not np.where(inside, 0.0, counted).any():
+        weight = np.where(inside, 0.0, counted)
+        if not weight.any():
             raise InputError("fit", f"fold {name}", "all rows", "rows left to fit")
-    for fold in refits(problem, folds, weights=weights, starts=starts, steps=steps):
-        fitted = at(problem, fold.free, fold.weight, fold.losses)
-        yield LeftOutFold(fold.name, fold.inside, fitted)
+        ends, costs = problem.solve(begin, weight, steps)
+        mask = np.asarray(inside, bool)
+        yield LeftOutFold(name, mask, problem, ends[0], weight, np.sort(costs[0]))
 
 
 def predict_held_out(

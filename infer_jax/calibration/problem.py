@@ -23,6 +23,7 @@ from infer_jax.calibration.bounds import Parameters, parameters
 from infer_jax.calibration.uncertainty import SOFT_L1, Fit, Loss, check_clusters
 from infer_jax.compiling import of_rows
 from infer_jax.errors import InputError
+from infer_jax.on_demand import load_optional
 
 if TYPE_CHECKING:
     from lineax import AbstractLinearSolver
@@ -250,14 +251,9 @@ def levenberg_marquardt(
     Raises:
         InputError: the solver is not installed.
     """
-    try:
-        import optimistix as optx
-    except ImportError:
-        allowed = "pip install 'infer_jax[fit]'"
-        raise InputError("fit", "optimistix", "not installed", allowed) from None
-    method = optx.LevenbergMarquardt(tolerance, tolerance * 1e-2)
-    if linear_solver is not None:
-        method = optx.LevenbergMarquardt(tolerance, tolerance * 1e-2, linear_solver=linear_solver)
+    optx = load_optional("fit", "optimistix", "fit")
+    chosen = {} if linear_solver is None else {"linear_solver": linear_solver}
+    method = optx.LevenbergMarquardt(tolerance, tolerance * 1e-2, **chosen)
 
     def descent(start: Array, *data: Any) -> tuple[Array, Array]:
         solution = optx.least_squares(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from infer_jax.calibration.cross_validation import refits
+from infer_jax.calibration.cross_validation import cross_validate
 from infer_jax.calibration.error_bands import FREEDOM, student
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem, Predict, Prior, at
@@ -277,7 +277,7 @@ def times_left_out(
     fold = np.tile(np.arange(weights.size // 2) % FOLDS, 2)
     folds = {str(k): fold == k for k in range(min(runs, FOLDS))}
     predicted = np.empty((len(STEP_SHARES), weights.size))
-    for refit in refits(problem, folds, weights=weights, starts=free, steps=STEPS):
+    for refit in cross_validate(problem, folds, weights=weights, starts=free, steps=STEPS):
         for row, share in zip(predicted, STEP_SHARES, strict=True):
             logs, _ = problem.derivatives(partial_step(problem, refit.free, share))
             row[refit.inside] = np.exp(np.asarray(logs))[refit.inside]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float, Real
+from jaxtyping import Real
 
 from infer_jax.calibration.uncertainty import Fit, rows_by_label
 from infer_jax.errors import InputError
@@ -70,7 +70,9 @@ def score(
 
 def spearman(first: Rows, second: Rows) -> float:
     """Correlation of ranks, ties by their mean rank; 0 where either side is all equal."""
-    x, y = _ranks(first), _ranks(second)
+    from scipy.stats import rankdata  # of jax's own requirements
+
+    x, y = rankdata(first), rankdata(second)
     if not np.ptp(x) or not np.ptp(y):
         return 0.0
     return float(np.corrcoef(x, y)[0, 1])
@@ -84,12 +86,6 @@ def interval_score(measured: Rows, low: Rows, high: Rows, share: float = 0.8) ->
     at, down, up = (np.log(np.asarray(x)) for x in (measured, low, high))
     outside = np.maximum(down - at, 0.0) + np.maximum(at - up, 0.0)
     return float(np.mean(up - down + 2.0 / (1.0 - share) * outside))
-
-
-def _ranks(values: Rows) -> Float[np.ndarray, " rows"]:
-    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2.0)[index]
 
 
 class Offsets(NamedTuple):

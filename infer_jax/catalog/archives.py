@@ -20,6 +20,7 @@ import numpy as np
 
 from infer_jax.catalog.files import read_bytes
 from infer_jax.errors import InputError
+from infer_jax.on_demand import load_optional
 
 LARGEST = 4 * 2**30  # bytes
 MAX_MEMBERS = 4096
@@ -82,12 +83,8 @@ def read_parquet(
 def _parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
     """pyarrow's Parquet reader as a context, whose errors become an InputError."""
     where = str(path)
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        allowed = "pip install 'infer_jax[parquet]'"
-        raise InputError(where, "pyarrow", "not installed", allowed) from None
+    pyarrow = load_optional(where, "pyarrow", "parquet")
+    parquet = load_optional(where, "pyarrow.parquet", "parquet")
     if not Path(path).is_file():  # a pipe would wait for ever
         raise InputError(where, "", "no file", "a Parquet file")
     try:

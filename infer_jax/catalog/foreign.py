@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from infer_jax.catalog.files import LARGEST, read_text
 from infer_jax.errors import InputError
+from infer_jax.on_demand import load_optional
 
 Parsed = dict[str, Any]  # a file by its keys, of values that are checked where they are read
 MAX_DEPTH = 64  # tables within tables: configs nest 8 deep, results of benchmarks 6
@@ -66,11 +67,7 @@ def read_yaml(path: str | os.PathLike[str], largest: int = MAX_TABLE // 4) -> ob
         InputError: PyYAML is not installed, unreadable, not YAML, an alias, too deep.
     """
     where, text = str(path), read_text(path, largest)
-    try:
-        import yaml  # pyright: ignore[reportMissingModuleSource, reportMissingImports]
-    except ImportError:
-        allowed = "pip install 'infer_jax[yaml]'"
-        raise InputError(where, "PyYAML", "not installed", allowed) from None
+    yaml = load_optional(where, "yaml", "yaml")
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # makes texts, and no other object
 
     def load(text: str) -> object:

@@ -25,6 +25,7 @@ from jax import Array
 from infer_jax.compiling import of_gradients
 from infer_jax.design.problem import MIN_TEMPERATURE, DesignProblem
 from infer_jax.errors import InputError
+from infer_jax.on_demand import load_optional
 
 FIRST, GROWTH, LARGEST = 10.0, 4.0, 1e5  # penalties, in units of log(objective) per log(excess)^2
 SHRUNK = 0.5  # a violation that has not fallen to this share raises its penalty
@@ -190,11 +191,7 @@ def with_slope(
 
 
 def _optimiser(method: str, steps: int) -> Optimiser:
-    try:
-        import optax
-    except ImportError:
-        allowed = "pip install 'infer_jax[codesign]'"
-        raise InputError("codesign", "optax", "not installed", allowed) from None
+    optax = load_optional("codesign", "optax", "codesign")
     if method == "lbfgs":
         search = optax.scale_by_backtracking_linesearch(12)
         return optax.lbfgs(linesearch=search)

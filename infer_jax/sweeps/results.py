@@ -15,6 +15,7 @@ from infer_jax.catalog import System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Trust
 from infer_jax.estimators.known_errors import BORROWED
+from infer_jax.on_demand import load_optional
 from infer_jax.plots.rendering import FigureResult, date_caption
 from infer_jax.results import Column as Heading, Notes, Section, Table, option, table
 from infer_jax.results.numbers import digits
@@ -131,14 +132,10 @@ class SweepResult(FigureResult):
         Raises:
             InputError: pandas is not installed.
         """
-        try:
-            import pandas  # pyright: ignore[reportMissingTypeStubs]
-        except ImportError:
-            allowed = "pip install 'infer_jax[pandas]', or columns, which are NumPy arrays"
-            raise InputError("to_pandas", "pandas", "not installed", allowed) from None
-        frame = pandas.DataFrame(self.columns)
-        frame.attrs.update(units=dict(self.units), provenance=self.provenance,
-                           notes=list(self.notes))  # fmt: skip
+        otherwise = ", or columns, which are NumPy arrays"
+        frame = load_optional("to_pandas", "pandas", "pandas", otherwise).DataFrame(self.columns)
+        facts = {"units": dict(self.units), "provenance": self.provenance}
+        frame.attrs.update(facts, notes=list(self.notes))
         return frame
 
     def sections(self) -> Iterator[Section]:

@@ -14,6 +14,7 @@ import numpy as np
 from infer_jax.catalog.files import read_text, replace_file, write_text
 from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
+from infer_jax.on_demand import load_optional
 
 MAX_BYTES, HEAD = 2**31, 2**22  # of a result in JSON, of the first line of one in CSV
 KINDS = (".parquet", ".csv", ".json")
@@ -38,12 +39,9 @@ def check(path: str | os.PathLike[str], mark: str) -> None:
 
 
 def _pyarrow() -> ModuleType:
-    try:
-        import_module("pyarrow.parquet")
-        return import_module("pyarrow")
-    except ImportError:
-        allowed = "pip install 'infer_jax[parquet]', or a name that ends in .csv or .json"
-        raise InputError("sweep", "out", "Parquet without pyarrow", allowed) from None
+    otherwise = ", or a name that ends in .csv or .json"
+    load_optional("sweep", "pyarrow.parquet", "parquet", otherwise)
+    return import_module("pyarrow")
 
 
 def _mark(path: Path) -> str:

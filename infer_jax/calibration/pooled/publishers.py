@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.calibration.cross_validation import label_masks, refits
+from infer_jax.calibration.cross_validation import cross_validate, label_masks
 from infer_jax.calibration.error_bands import counts, learn_error_law
 from infer_jax.calibration.pooled.answers import answers, shipped_fit
 from infer_jax.calibration.pooled.likelihood import (
@@ -164,10 +164,11 @@ def without_publishers(
     seen = np.ones(len(times.seconds), bool) if seen is None else seen
     folds = label_masks(times.labels(lambda row: row.publisher), seen)
     errors = np.full(len(times.seconds), np.nan)
-    for fold in refits(made, folds, weights=weights(times, seen), starts=start, steps=STEPS):
+    folds = {name: inside for name, inside in folds.items() if (seen & ~inside).any()}
+    counted = weights(times, seen)
+    for fold in cross_validate(made, folds, weights=counted, starts=start, steps=STEPS):
         own = fold.inside & seen
-        if (seen & ~own).any():
-            errors[own] = (np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
+        errors[own] = (np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
     return errors
 
 
@@ -225,7 +226,7 @@ def refit_errors(
     for name, (label, of_amd) in KINDS.items():
         scored, labels = loops & (amd == of_amd), times.labels(label)
         folds, ratios = label_masks(labels, scored), np.full(len(times.seconds), np.nan)
-        for fold in refits(made, folds, weights=weights(times), starts=start, steps=STEPS):
+        for fold in cross_validate(made, folds, weights=weights(times), starts=start, steps=STEPS):
             own = fold.inside & scored
             ratios[own] = np.exp(np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
             say(f"without {fold.name}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from infer_jax.calibration.pooled.readers import gpt_oss, inferencex, offline, silicon
-from infer_jax.calibration.pooled.rows import RowsRead
+from infer_jax.calibration.pooled.rows import Cells, PooledRow, RowsRead, rows_of
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import csv_rows
 from infer_jax.errors import InputError
@@ -22,12 +22,19 @@ class TableReader(NamedTuple):
     columns: tuple[str, ...]
     read: Callable[[Lines], RowsRead]
 
+    @classmethod
+    def of(
+        cls, name: str, columns: tuple[str, ...], row: Callable[[Cells], PooledRow]
+    ) -> "TableReader":
+        """The reader of a table whose lines are read one by one."""
+        return cls(name, columns, partial(rows_of, read=row))
+
 
 TABLES = (
-    TableReader("InferenceX", inferencex.COLUMNS, inferencex.read),
-    TableReader("TensorRT-LLM maximum throughput", offline.TRTLLM_COLUMNS, offline.read_trtllm),
-    TableReader("ROCm vLLM", offline.ROCM_COLUMNS, offline.read_rocm),
-    TableReader("gpt-oss on H200", gpt_oss.COLUMNS, gpt_oss.read),
+    TableReader.of("InferenceX", inferencex.COLUMNS, inferencex.row),
+    TableReader.of("TensorRT-LLM maximum throughput", offline.TRTLLM_COLUMNS, offline.trtllm),
+    TableReader.of("ROCm vLLM", offline.ROCM_COLUMNS, offline.rocm),
+    TableReader.of("gpt-oss on H200", gpt_oss.COLUMNS, gpt_oss.row),
     TableReader("MLPerf", offline.MLPERF_COLUMNS, offline.read_mlperf),
 )
 

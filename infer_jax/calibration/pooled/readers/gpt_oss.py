@@ -12,14 +12,12 @@ import re
 from infer_jax.calibration.pooled.rows import (
     Cells,
     PooledRow,
-    RowsRead,
     ServedModel,
     UnusableRowError,
     gpt_oss_formats,
     lookup,
     number,
     optional_number,
-    rows_of,
     text,
 )
 from infer_jax.estimators.serving import Deployment, ServingWorkload
@@ -30,22 +28,18 @@ DRAFTS = 7.0
 WAVES = 5.0  # completed over in flight below which a run is a start and an end
 
 
-def read(lines: list[dict[str, str | None]]) -> RowsRead:
-    """The rows of a file's lines."""
-    return rows_of(lines, _row)
-
-
 def acceptance(rate: float, drafts: float = DRAFTS) -> float:
     """The chance a of each draft at which ``rate`` of all are accepted: a + a^2 + ... = rate d."""
-    low, high = 0.0, 1.0
-    for _ in range(50):  # the sum grows with a
-        middle = (low + high) / 2.0
-        above = sum(middle ** (j + 1) for j in range(int(drafts))) > rate * drafts
-        low, high = (low, middle) if above else (middle, high)
-    return low
+    from scipy.optimize import brentq  # of jax's own requirements
+
+    def excess(a: float) -> float:
+        return sum(a ** (j + 1) for j in range(int(drafts))) - rate * drafts
+
+    return float(brentq(excess, 0.0, 1.0, xtol=1e-15))  # pyright: ignore
 
 
-def _row(cells: Cells) -> PooledRow:
+def row(cells: Cells) -> PooledRow:
+    """A run, of the cells of its line."""
     label = text(cells, "label")
     match = re.search(r"(?:^|_)c(\d+)(?:_|$)", label)
     if match is None or not float(match[1]):

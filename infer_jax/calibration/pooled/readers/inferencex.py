@@ -30,7 +30,6 @@ from infer_jax.calibration.pooled.rows import (
     MXFP4,
     Cells,
     PooledRow,
-    RowsRead,
     ServedModel,
     StoredFormats,
     UnusableRowError,
@@ -41,7 +40,6 @@ from infer_jax.calibration.pooled.rows import (
     nvfp4_formats,
     optional_number,
     prefill_batches,
-    rows_of,
     text,
 )
 from infer_jax.catalog.published.tables import tables
@@ -147,11 +145,6 @@ METRICS = {
 POLLING_MODELS = ("deepseek-r1", "qwen3.5-397b-a17b")
 
 
-def read(lines: list[dict[str, str | None]]) -> RowsRead:
-    """The rows of a file's lines."""
-    return rows_of(lines, _row)
-
-
 def formats(model: str, hardware: str, engine: str, precision: str) -> StoredFormats:
     """Number formats of the checkpoint and engine, of which rows state one precision alone.
 
@@ -171,7 +164,8 @@ def formats(model: str, hardware: str, engine: str, precision: str) -> StoredFor
     return nvfp4_formats(model)
 
 
-def _row(cells: Cells) -> PooledRow:
+def row(cells: Cells) -> PooledRow:
+    """A run, of the cells of its line."""
     model = lookup(MODELS, cells, "model")
     hardware, system = text(cells, "hardware"), lookup(SYSTEMS, cells, "hardware")
     framework = text(cells, "framework")

@@ -95,16 +95,6 @@ WAVES = 8.0  # of prompts that wait beside those that run: a run of ten minutes 
 MAX_WEIGHTS = 0.5  # of a chip's memory, which weights fill at most
 
 
-def read_trtllm(lines: Lines) -> RowsRead:
-    """TensorRT-LLM's rows of maximum throughput."""
-    return rows_of(lines, _trtllm)
-
-
-def read_rocm(lines: Lines) -> RowsRead:
-    """ROCm's rows of throughput and of the latency of a batch."""
-    return rows_of(lines, _rocm)
-
-
 def read_mlperf(lines: Lines) -> RowsRead:
     """MLPerf's offline rows, each run once."""
     seen: set[tuple[str, str]] = set()
@@ -135,7 +125,8 @@ def _at_once(cells: Cells, requests: str) -> ServingWorkload:
     return ServingWorkload.of(**lengths, batch=number(cells, requests), fixed=1.0, waves=1.0)
 
 
-def _trtllm(cells: Cells) -> PooledRow:
+def trtllm(cells: Cells) -> PooledRow:
+    """A row of TensorRT-LLM's maximum throughput."""
     model = _model(cells)
     system = lookup(TRTLLM_SYSTEMS, cells, "system")
     weights, shown = text(cells, "weights"), text(cells, "shown_layout")
@@ -178,7 +169,8 @@ def _layout(shown: str, gpus: float, mixture: bool) -> Deployment:
     return Deployment.of(tp=tp, pp=pp, attention_dp=groups, ep=groups)
 
 
-def _rocm(cells: Cells) -> PooledRow:
+def rocm(cells: Cells) -> PooledRow:
+    """A row of ROCm's throughput, or of the latency of a batch."""
     kind = text(cells, "kind")
     if kind not in ("thr", "lat"):
         raise UnusableRowError(f"kind {kind!r} is neither thr nor lat")
