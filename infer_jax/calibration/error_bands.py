@@ -21,7 +21,6 @@ MAX_CLUSTER_ROWS = 12.0  # rows that a cluster counts as, at most
 # deviations of priors: of the log scale, of what a fact adds to it; of the mean error
 SCALE, SLOPE, MEAN = 0.5, 0.3, 0.1
 SHARES = (50, 80, 95)  # per cent
-MAX_STEPS = 60  # Newton steps
 
 
 def left_out_log_errors(
@@ -110,40 +109,31 @@ def counts(clusters: Sequence[Hashable]) -> Float[np.ndarray, " rows"]:
 def _log_scale(
     errors: np.ndarray, table: np.ndarray, weight: np.ndarray, believed: float
 ) -> np.ndarray:
-    """Coefficients of the log scale at the most probable point, by damped Newton (Fisher) steps.
+    """Coefficients of the log scale at the most probable point.
 
     The mean error is a parameter, too, so that a common bias does not count as scale.
     """
+    from scipy.optimize import minimize  # of jax's own requirements
+
     n = table.shape[1]
     middle = np.append([believed], np.zeros(n))
     deviation = np.append([SCALE], np.full(n, SLOPE))
     deviation[-1] = MEAN
-    point = np.append(middle[:n], 0.0)
 
     def cost(at: np.ndarray) -> float:
         z = (errors - at[n]) * np.exp(-table @ at[:n])
         row = table @ at[:n] + (FREEDOM + 1.0) / 2.0 * np.log1p(z**2 / FREEDOM)
         return float(weight @ row + np.sum(((at - middle) / deviation) ** 2) / 2.0)
 
-    lowest = cost(point)
-    for _ in range(MAX_STEPS):
-        scale = np.exp(table @ point[:n])
-        z = (errors - point[n]) / scale
+    def slope(at: np.ndarray) -> np.ndarray:
+        scale = np.exp(table @ at[:n])
+        z = (errors - at[n]) / scale
         pull = (FREEDOM + 1.0) * z / (FREEDOM + z**2)
-        slope = np.append(table.T @ (weight * (1.0 - pull * z)), -weight @ (pull / scale))
-        slope += (point - middle) / deviation**2
-        # expected curvatures of Student's t: 2 f / (f + 3) of log scale, (f + 1) / (f + 3) of mean
-        bend = np.zeros((n + 1, n + 1))
-        bend[:n, :n] = 2.0 * FREEDOM / (FREEDOM + 3.0) * (table.T * weight) @ table
-        bend[n, n] = (FREEDOM + 1.0) / (FREEDOM + 3.0) * (weight @ scale**-2)
-        step = np.linalg.solve(bend + np.diag(deviation**-2), slope)
-        size = 1.0
-        while cost(point - size * step) > lowest and size > 1e-4:
-            size *= 0.5
-        point, lowest = point - size * step, cost(point - size * step)
-        if np.max(np.abs(size * step)) < 1e-7:
-            break
-    return point[:n]
+        rows = np.append(table.T @ (weight * (1.0 - pull * z)), -weight @ (pull / scale))
+        return rows + (at - middle) / deviation**2
+
+    start = np.append(middle[:n], 0.0)
+    return minimize(cost, start, jac=slope, method="BFGS", options={"gtol": 1e-9}).x[:n]
 
 
 def _ends(scores: np.ndarray, weight: np.ndarray, share: float) -> tuple[float, float]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from infer_jax.catalog.foreign import read_yaml
 from infer_jax.errors import InputError
 
@@ -69,14 +71,10 @@ def make_nonincreasing(steps: list[float]) -> tuple[float, ...]:
     >>> make_nonincreasing([0.8, 0.2, 0.4])
     (0.8, 0.30000000000000004, 0.30000000000000004)
     """
-    pools: list[tuple[float, int]] = []  # (sum, count) of steps
-    for step in steps:
-        total, count = step, 1
-        while pools and pools[-1][0] / pools[-1][1] < total / count:
-            before, more = pools.pop()
-            total, count = total + before, count + more
-        pools.append((total, count))
-    return tuple(min(max(total / n, 0.0), 1.0) for total, n in pools for _ in range(n))
+    from scipy.optimize import isotonic_regression  # of jax's own requirements
+
+    found = isotonic_regression(steps, increasing=False).x
+    return tuple(np.clip(found, 0.0, 1.0).tolist())
 
 
 def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]:
