@@ -28,10 +28,10 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_376,
-    "lines of code of the package": 42_089,
-    "lines of the package": 73_234,
+    "lines of code of the package": 42_038,
+    "lines of the package": 73_182,
     "files of the package": 454,
-    "lines of experiments": 11_405,
+    "lines of experiments": 11_384,
     "lines of tests": 33_165,
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
