@@ -30,7 +30,8 @@ def conditions(days: float) -> Conditions:
     steps = int(days * DAY / STEP)
     rates = 20.0 - 15.0 * np.cos(2.0 * np.pi * np.arange(steps) * STEP / DAY)
     life, limits = Lifecycle.of(start_delay=120.0), ServiceLimits.of(ttft=5.0)
-    numbers = {"rates": rates, "seconds": STEP, "first": 10.0, "pue": 1.0, "grid": 0.3}
+    numbers = {"rates": rates, "seconds": STEP, "first": 10.0, "pue": 1.0, "grid": 0.3,
+               "dispersion": 2.0}  # fmt: skip
     arrays = {name: jnp.asarray(x) for name, x in numbers.items()}
     return Conditions(exponential_replica(), life, limits, **arrays)
 

@@ -27,12 +27,12 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_376,
-    "lines of code of the package": 42_038,
-    "lines of the package": 73_182,
+    "lines of code of the front": 10_391,
+    "lines of code of the package": 42_076,
+    "lines of the package": 73_245,
     "files of the package": 454,
-    "lines of experiments": 11_384,
-    "lines of tests": 33_165,
+    "lines of experiments": 11_395,
+    "lines of tests": 33_191,
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 57,

@@ -151,7 +151,7 @@ def _outcome(
     step, first, one = (jnp.asarray(x) for x in (STEP, first, 1.0))
     life = Lifecycle.of(start_delay=0.0)
     return outcome(2, len(rates), policy, Conditions(
-        replica, life, limits, rates, step, first, one, one))  # fmt: skip
+        replica, life, limits, rates, step, first, one, one, one))  # fmt: skip
 
 
 def hour_answers(

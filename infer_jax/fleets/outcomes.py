@@ -18,9 +18,14 @@ from infer_jax.fleets.fluid import (
     simulate,
 )
 from infer_jax.fleets.replica import Replica, Service, ServiceLimits
+from infer_jax.physics.numerics import square_root
 from infer_jax.replays import loops
 
 LANES = 16  # policies that are simulated at once: more do not fit into the cache of a core
+ERROR = 0.15  # share by which the law of p99 may be off where chance has no part
+SURE = 3.0  # standard errors of what chance does
+WINDOW = 300.0  # s for which that many more or fewer requests come
+SETTLED = 1e9  # s of load after which waits by chance are those of the long run
 
 
 class FixedPool(NamedTuple):
@@ -42,6 +47,7 @@ class Conditions(NamedTuple):
     first: Array  # replicas at the beginning
     pue: Array
     grid: Array  # kg of CO2 for a kWh
+    dispersion: Array  # squared CoV of gaps between requests, and that of the work of one
     beside: tuple[FixedPool, ...] = ()
 
 
@@ -53,51 +59,88 @@ class Outcome(NamedTuple):
     goodput: Array  # share of all requests that keep the limits
     shares: Array  # the same of each period; 1 without requests
     ttft: Array  # of each period, within which the wanted share of its requests has a first token
+    ttft_band: Array  # between which that is, as far as chance and the law's error leave it open
     tpot: Array  # the largest mean of a step, by period
 
 
-class _Steps(NamedTuple):
-    """What requests meet in every step of every cohort of every pool."""
+class _Period(NamedTuple):
+    """What a period costs, and what requests meet in its steps at every cohort of every pool."""
 
+    cost: DailyCost
     rate: Array
     waits: Array
     share: Array
     service: Service
 
+    @property
+    def goodput(self) -> Array:
+        """Share of its requests that keep the limits."""
+        return goodput(self.rate, self.share)
+
 
 def outcome(depth: int, steps: int, policy: Autoscaler, given: Conditions) -> Outcome:
-    """A policy under the conditions, in periods of ``steps``; ``depth`` from ``depth_of``."""
-    courses, cost, every = _run(depth, steps, policy, given)
-    ttft = lax.map(
-        lambda now: period_ttft(now.rate, now.waits, now.service, given.limits.goodput), every
-    )
-    return Outcome(
-        courses=courses,
-        cost=cost,
-        goodput=goodput(every.rate, every.share),
-        shares=jax.vmap(goodput)(every.rate, every.share),
-        ttft=ttft,
-        tpot=jnp.max(every.service.tpot, axis=1),
-    )
+    """A policy under the conditions, in periods of ``steps``; ``depth`` from ``depth_of``.
+
+    The band of TTFT: from the law of traffic that is by ``SURE`` standard errors of the requests of
+    ``WINDOW`` s less, sqrt(rate x dispersion / window) of a rate, up to that of so much more whose
+    waits have settled; each at the end of the interval of the share of so many requests (Wilson
+    1927, Journal of the American Statistical Association 22), and ``ERROR`` beyond.
+    """
+    chance = SURE * square_root(given.rates * given.dispersion / WINDOW)
+    rates = jnp.maximum(given.rates + jnp.array([0.0, -1.0, 1.0])[:, None] * chance, 0.0)
+    count, wanted = given.rates.reshape(-1, steps).sum(1) * given.seconds, given.limits.goodput
+    shares = jnp.stack([wanted + 0.0 * count, *_interval(wanted, count)])
+
+    def law(rates: Array, settled: Array, shares: Array) -> Outcome:
+        now = given._replace(rates=rates)
+        courses = _courses(depth, policy, now)
+
+        def of_period(x: tuple[tuple[Course, ...], Array]) -> tuple[Array, ...]:
+            found = _period(x[0], now, settled)
+            ttft = period_ttft(found.rate, found.waits, found.service, x[1])
+            return found.cost, jnp.sum(found.rate), found.goodput, ttft, found.service.tpot.max()
+
+        cost, rate, share, ttft, tpot = lax.map(of_period, (_by_period(courses, steps), shares))
+        cost = jax.tree.map(jnp.mean, cost)
+        return Outcome(courses, cost, goodput(rate, share), share, ttft, ttft, tpot)
+
+    every = jax.vmap(law)(rates, jnp.array([False, False, True]), shares)
+    low, high = every.ttft[1] / (1.0 + ERROR), every.ttft[2] * (1.0 + ERROR)
+    return jax.tree.map(lambda x: x[0], every)._replace(ttft_band=jnp.stack([low, high]))
 
 
-def lanes(depth: int, steps: int, policies: Autoscaler, given: Conditions) -> tuple[Array, Array]:
-    """USD a day, and the share of good requests in the worst period, of stacked policies.
+def _interval(share: Array, count: Array) -> tuple[Array, Array]:
+    """Wilson's score interval of a share of so many requests, one at least."""
+    count = jnp.maximum(count, 1.0)
+    middle, every = share * count + SURE**2 / 2.0, count + SURE**2
+    spread = SURE * jnp.sqrt(share * (1.0 - share) * count + SURE**2 / 4.0)
+    return (middle - spread) / every, (middle + spread) / every
 
-    On an accelerator all at once, which takes it as long as one.
+
+def lanes(
+    depth: int, steps: int, policies: Autoscaler, given: Conditions
+) -> tuple[Array, Array, Array]:
+    """Of stacked policies USD a day, the share of good requests in the worst period, and replicas.
+
+    Replicas are those that are wanted in each step: a schedule of them has the same course. On an
+    accelerator all at once, which takes it as long as one.
     """
 
-    def one(policy: Autoscaler) -> tuple[Array, Array]:
-        _, cost, every = _run(depth, steps, policy, given)
-        return cost.usd, jnp.min(jax.vmap(goodput)(every.rate, every.share))
+    def one(policy: Autoscaler) -> tuple[Array, Array, Array]:
+        courses = _courses(depth, policy, given)
+
+        def of_period(courses: tuple[Course, ...]) -> tuple[Array, Array]:
+            found = _period(courses, given)
+            return found.cost.usd, found.goodput
+
+        usd, share = lax.map(of_period, _by_period(courses, steps))
+        return jnp.mean(usd), jnp.min(share), courses[0].wanted
 
     return loops.lanes(one, policies, batch=LANES)
 
 
-def _run(
-    depth: int, steps: int, policy: Autoscaler, given: Conditions
-) -> tuple[tuple[Course, ...], DailyCost, _Steps]:
-    """Courses of all pools, what they cost together, and their steps: [periods, steps x pools]."""
+def _courses(depth: int, policy: Autoscaler, given: Conditions) -> tuple[Course, ...]:
+    """Courses of all pools, the scaled one first."""
     limits, rates, seconds = given.limits, given.rates, given.seconds
     pools = [(policy, given.replica, given.life, given.first)]
     pools += [(Schedule.of().replace(replicas=x.wanted), x.replica, x.life, x.wanted[0])
@@ -110,24 +153,32 @@ def _run(
     def serves(i: int, course: Course) -> Array:
         return course.ready * pools[i][1].planned_rate(limits, course.ready)
 
-    if given.beside:
-        # those that are decided beforehand serve whatever comes
-        others = [serves(i, course(i, 0.0 * rates, None)) for i in range(1, len(pools))]
-        first = course(0, rates, sum(others, 0.0 * rates))
-        total = serves(0, first) + sum(others)
-        courses = first, *(course(i, rates, total - x) for i, x in enumerate(others, 1))
-    else:
-        courses = (course(0, rates, None),)
-    rows, costs = list[_Steps](), list[DailyCost]()
-    for one, (_, replica, *_) in zip(courses, pools, strict=True):
-        costs.append(daily_cost(one, replica, seconds, given.pue, given.grid))
-        service = service_of(one, replica)
-        rows.append(_Steps(one.arriving, one.waits, good(one, replica, limits), service))
+    if not given.beside:
+        return (course(0, rates, None),)
+    # those that are decided beforehand serve whatever comes
+    others = [serves(i, course(i, 0.0 * rates, None)) for i in range(1, len(pools))]
+    first = course(0, rates, sum(others, 0.0 * rates))
+    total = serves(0, first) + sum(others)
+    return first, *(course(i, rates, total - x) for i, x in enumerate(others, 1))
 
-    def by_period(*columns: Array) -> Array:
-        periods = len(rates) // steps
-        shaped = [x.reshape(periods, -1, *x.shape[2:]) for x in columns]
-        return jnp.concatenate(shaped, axis=1)
 
-    cost = jax.tree.map(lambda *x: sum(x), *costs) if given.beside else costs[0]
-    return courses, cost, jax.tree.map(by_period, *rows)
+def _by_period(courses: tuple[Course, ...], steps: int) -> tuple[Course, ...]:
+    """Courses with an axis of periods. One after another they need little memory."""
+    return jax.tree.map(lambda x: x.reshape(-1, steps, *x.shape[1:]), courses)
+
+
+def _period(
+    courses: tuple[Course, ...], given: Conditions, settled: Array | bool = False
+) -> _Period:
+    """A period of all pools.
+
+    ``settled``: whether waits by chance are as after a long time, whatever the load was before.
+    """
+    found, replicas = list[_Period](), [given.replica, *(x.replica for x in given.beside)]
+    for one, replica in zip(courses, replicas, strict=True):
+        cost = daily_cost(one, replica, given.seconds, given.pue, given.grid)
+        met = one._replace(busy=jnp.where(settled, SETTLED, one.busy))
+        share, service = good(met, replica, given.limits), service_of(met, replica)
+        found.append(_Period(cost, one.arriving, one.waits, share, service))
+    both = jax.tree.map(lambda *x: jnp.concatenate(x), *(x._replace(cost=()) for x in found))
+    return both._replace(cost=jax.tree.map(lambda *x: sum(x), *(x.cost for x in found)))

@@ -37,6 +37,7 @@ def plot_fleet(
     *,
     limit: float,
     limited: str,
+    band: np.ndarray,
     usd_per_hour: float,
     best: str,
     **words: Unpack[Words],
@@ -45,8 +46,8 @@ def plot_fleet(
 
     ``policies``: the bound first, which is a grey area; ``pools``: replicas of the bound and of the
     best policy, drawn where there are several pools; ``limit`` (s) of what is ``limited``, in
-    words; ``best``: the policy that is drawn strongest; ``start``: seconds since 1970, or 0;
-    ``words``: title and caption.
+    words; ``best``: the policy that is drawn strongest, with the ``band`` [2, periods] of its TTFT;
+    ``start``: seconds since 1970, or 0; ``words``: title and caption.
 
     Raises:
         InputError: matplotlib is missing.
@@ -81,6 +82,15 @@ def plot_fleet(
             scales = partial(np.multiply, usd_per_hour), partial(np.multiply, 1.0 / usd_per_hour)
             replicas.secondary_yaxis("right", functions=scales).set_ylabel("$ per hour")
         if others:
+            others[0].stairs(
+                1e3 * band[1],
+                at,
+                baseline=1e3 * band[0],
+                fill=True,
+                color=looks[best]["color"],
+                alpha=0.15,
+                linewidth=0,
+            )
             _draw_limit(others[0], 1e3 * limit, limited, policies)
             others[1].set(ylabel="$ so far", ylim=(0.0, None))
             others[1].yaxis.set_major_formatter("{x:,.0f}")

@@ -41,8 +41,6 @@ from infer_jax.typed_jax import trees
 from infer_jax.verbs.fleet_replica import FleetReplica, steps_of_traffic
 
 R = TypeVar("R")
-# share of p99 that law and replay are apart by in an hour of ten (experiments/fleets.py)
-BAND = 0.15
 LANES, ROUNDS = 32, 2  # parameters of an autoscaler that are tried at once, and how often
 STEP_POINTS = 5  # of a step of the scan, which takes 20 times as long unoptimised
 WEEK = 7 * DAY
@@ -126,10 +124,10 @@ class Fleet:
         most: float | None, pue: float, grid: float, seed: int,
     ) -> "Fleet":  # fmt: skip
         """Of traffic, whose surges a ``seed`` draws; ``pue`` and ``grid`` (kg/kWh) of its power."""
-        rates, seconds = steps_of_traffic(traffic, seed)
-        one, pue_, grid_ = map(jnp.asarray, (1.0, pue, grid))
-        first = pools[0].replica, pools[0].life
-        given = Conditions(*first, limits, rates, seconds, one, pue_, grid_)
+        dispersion = float(traffic.variability) + traffic.output_variation
+        numbers = map(jnp.asarray, (1.0, pue, grid, dispersion))
+        first, steps = (pools[0].replica, pools[0].life), steps_of_traffic(traffic, seed)
+        given = Conditions(*first, limits, *steps, *numbers)
         return cls(given, tuple(pools), np.asarray(traffic.rates), float(traffic.period), most)
 
     @property
@@ -236,13 +234,15 @@ class Fleet:
         points = STEP_POINTS * len(given.rates) * (LANES if law is lanes else 1)
         return once(law, policy, given, fixed=fixed, points=points)
 
-    def run_schedule(
-        self, name: str, detail: str, wanted: np.ndarray, life: Lifecycle | None = None
-    ) -> Policy:
-        """Replicas that are decided beforehand, of each step."""
-        policy = Schedule.of().replace(replicas=wanted[:, 0])
-        found = self.compute(outcome, policy, self.conditions(wanted, life=life))
-        return Policy(name, detail, found, found.courses)
+    def run(
+        self, name: str, detail: str, wanted: np.ndarray, *, at: int = 0,
+        life: Lifecycle | None = None,
+    ) -> Policy:  # fmt: skip
+        """What so many replicas of each step keep; ``at``: the pool that others stand beside."""
+        policy = Schedule.of().replace(replicas=wanted[:, at])
+        found = self.compute(outcome, policy, self.conditions(wanted, at, life))
+        first, *rest = found.courses
+        return Policy(name, detail, found, (*rest[:at], first, *rest[at:]))
 
     def in_time(self, replicas: np.ndarray) -> np.ndarray:
         """Replicas of each step, those of its period serving when it begins."""
@@ -253,20 +253,19 @@ class Fleet:
 
     def policies(self) -> Iterator[Policy]:
         """Every policy, the bound first."""
-        bound = self.run_schedule("perfect autoscaler", "", self.bound, IDEAL)
+        bound = self.run("perfect autoscaler", "", self.bound, life=IDEAL)
         # a bound: those that leave are not paid until their last requests are done
         cost = bound.outcome.cost._replace(usd=self.rent(self.bound))
         yield bound._replace(outcome=bound.outcome._replace(cost=cost))
         busiest = self.cheapest(np.full_like(self.peaks, self.peaks.max()))
         assert busiest is not None
-        yield self.run_schedule("static", self.in_words(busiest[0]), self.in_time(busiest))
+        yield self.run("static", self.in_words(busiest[0]), self.in_time(busiest))
         yield from self.schedules(0.0)
         for kind in AUTOSCALERS if self.scaling.at >= 0 else ():
-            best, usual = self.tune(kind), kind.published
-            for parameter in dict.fromkeys((usual, best)):
-                if parameter is not None:
-                    words = kind.parameter.format(parameter) + " (default)" * (parameter == usual)
-                    yield self.run_autoscaler(kind.name, words, self.made(kind, parameter))
+            for parameter, wanted in self.tune(kind).items():
+                usual = " (default)" * (parameter == kind.published)
+                detail = kind.parameter.format(parameter) + usual
+                yield self.run(kind.name, detail, wanted, at=self.scaling.at)
 
     def rent(self, replicas: np.ndarray) -> float:
         """USD a day of so many replicas."""
@@ -290,29 +289,13 @@ class Fleet:
             replicas = self.scheduled(margin)
             if replicas is not None:
                 more = f", for {100 * margin:g} % more" * (margin > 0.0)
-                yield self.run_schedule("schedule", self.cycle[1] + more, replicas)
+                yield self.run("schedule", self.cycle[1] + more, replicas)
 
-    def run_autoscaler(self, name: str, detail: str, policy: Autoscaler) -> Policy:
-        """An autoscaler above the base."""
-        at, found = self.scaling.at, self.compute(outcome, policy, self.scaling.given)
-        first, *rest = found.courses
-        return Policy(name, detail, found, (*rest[:at], first, *rest[at:]))
-
-    def overloaded_periods(self, policy: Policy) -> np.ndarray:
-        """Periods with a step that asks for more than the replicas which serve carry."""
-        ready = np.stack([np.asarray(x.ready) for x in policy.courses], axis=-1)
-        carries = self.supply(ideal=True).serve(ready) * (1.0 + 1e-6)
-        asked = np.asarray(self.given.rates) > carries
-        return np.any(asked.reshape(-1, self.steps), axis=1)
-
-    def count_near_limit(self, policy: Policy) -> int:
-        """Periods of which the law does not know whether TTFT is within its limit.
-
-        It is near, or some step overloads the replicas.
-        """
-        ttft, limit = np.asarray(policy.outcome.ttft), float(self.given.limits.ttft)
-        near = np.abs(ttft / limit - 1.0) <= BAND
-        return int(np.sum(near | self.overloaded_periods(policy)))
+    def count_open(self, policy: Policy) -> int:
+        """Periods of which the law leaves open whether TTFT is within its limit."""
+        low, high = np.asarray(policy.outcome.ttft_band)
+        limit = float(self.given.limits.ttft)
+        return int(np.sum((low <= limit) & (limit <= high)))
 
     def in_words(self, replicas: np.ndarray) -> str:
         """A number of replicas, of each pool where there are several."""
@@ -326,29 +309,39 @@ class Fleet:
         share, wanted = float(np.min(policy.outcome.shares)), float(self.given.limits.goodput)
         return min(share, wanted), -float(policy.outcome.cost.usd)
 
-    def made(self, kind: Tuned, parameter: float) -> Autoscaler:
-        """An autoscaler that has at most as many replicas as are allowed."""
-        return kind.make(parameter).with_(maximum=self.scaling.most)
+    def follow(self, autoscalers: Sequence[Autoscaler]) -> tuple[np.ndarray, ...]:
+        """Of each USD a day, good requests of the worst period, replicas: [steps, pools].
 
-    def tune(self, kind: Tuned) -> float:
-        """The parameter that costs least and keeps the limits in every period, else the best one.
-
-        Where several keep it at one price, the one that keeps most. ``LANES`` are tried at once,
-        then as many between the neighbours of the best.
+        Each has at most as many replicas as are allowed.
         """
-        given, rows = self.scaling.given, list[np.ndarray]()
-        low, high = kind.bounds(given)
+        at, most, given = self.scaling.at, self.scaling.most, self.scaling.given
+        every = trees.stack(*(x.with_(maximum=most) for x in autoscalers))
+        usd, share, scaled = map(np.asarray, self.compute(lanes, every, given))
+        shape = (len(usd), *self.bound.shape)
+        wanted = np.broadcast_to(self.scaling.base, shape).copy()
+        wanted[:, :, at] = scaled
+        return usd, share, wanted
+
+    def tune(self, kind: Tuned) -> dict[float, np.ndarray]:
+        """Replicas of each step by parameter: of the published one, and of the one that is best.
+
+        That costs least and keeps the limits in every period, or keeps them best; of several that
+        keep them at one price it keeps most. ``LANES`` are tried at once, then as many between the
+        neighbours of the best.
+        """
+        low, high = kind.bounds(self.scaling.given)
+        usual = [] if kind.published is None else [kind.published]
+        tried, columns = list[float](), list[tuple[np.ndarray, ...]]()
+        enough = float(self.given.limits.goodput)
         for _ in range(ROUNDS):
-            tried = np.geomspace(low, high, LANES)
-            every = trees.stack(*(self.made(kind, float(x)) for x in tried))
-            usd, share = map(np.asarray, self.compute(lanes, every, given))
-            rows.append(np.stack([tried, usd, share]))
-            tried, usd, share = np.concatenate(rows, axis=1)
-            enough = np.minimum(share, float(given.limits.goodput))
-            best = float(tried[np.lexsort((-share, usd, -enough))[0]])
+            new = [*usual, *np.geomspace(low, high, LANES - len(usual)).tolist()]
+            columns.append(self.follow([kind.make(x) for x in new]))
+            tried += new
+            usd, share, wanted = (np.concatenate(x) for x in zip(*columns, strict=True))
+            best = int(np.lexsort((-share, usd, -np.minimum(share, enough)))[0])
             step = (high / low) ** (1.0 / (LANES - 1))
-            low, high = best / step, best * step
-        return best
+            low, high = tried[best] / step, tried[best] * step
+        return {tried[i]: wanted[i] for i in ([0] if usual else []) + [best]}
 
 
 def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:

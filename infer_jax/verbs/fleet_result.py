@@ -12,11 +12,12 @@ import numpy as np
 from infer_jax.arrivals import Traffic
 from infer_jax.fleets import reserve
 from infer_jax.fleets.fluid import HOUR
+from infer_jax.fleets.outcomes import ERROR, SURE, WINDOW
 from infer_jax.plots.fleet import plot_fleet
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, option, percent, scaled_format
 from infer_jax.results.numbers import amount, digits, duration, quantity, rounded_percent
-from infer_jax.verbs.fleet_policies import BAND, Fleet, Policy, why_broken
+from infer_jax.verbs.fleet_policies import Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.fleet_replica import traffic_notes
 from infer_jax.verbs.pictures import EstimatorResult, caption
@@ -67,6 +68,7 @@ HOURS = (
     Column("best policy", "mean", "replicas"),
     Column("", "most", "most_replicas"),
     Column("its TTFT", "ms", "ttft_s", scaled_format(1e3)),
+    Column("", "at most", "most_ttft_s", scaled_format(1e3)),
 )
 
 
@@ -117,7 +119,7 @@ class FleetResult(EstimatorResult):
             "start_delay_s": given.life.start_delay,
             "departures_per_hour": given.life.departures,
             "best": f"{self.best.name}, {self.best.detail}",
-            "periods_near_limit": self.fleet.count_near_limit(self.best),
+            "periods_near_limit": self.fleet.count_open(self.best),
             "reserved_replicas": self._by_pool(self._reserve(self.reserved)[0]),
         }
         if several:
@@ -250,12 +252,11 @@ class FleetResult(EstimatorResult):
             kept += "; nearest is"
         cost = f"${amount(best.outcome.cost.usd)} a day, {rounded_percent(self._waste(best))} %"
         answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${amount(bound)}."
-        if not (near := self.fleet.count_near_limit(self.best)) or self.replays:
+        if not (count := self.fleet.count_open(self.best)) or self.replays:
             return answer
         return (
-            f"{answer} In {quantity(near, 'period')} its {self.fleet.p} of TTFT is within "
-            f"{100 * BAND:g} % of the limit, which is how well the law knows it, or replicas are "
-            f"asked for more than they carry, where chance decides: {option('replay')} looks."
+            f"{answer} In {quantity(count, 'period')} chance decides whether its {self.fleet.p} of "
+            f"TTFT is within the limit, which lies in the law's band: {option('replay')} looks."
         )
 
     def _broken(self) -> Iterator[Row]:
@@ -287,10 +288,12 @@ class FleetResult(EstimatorResult):
             x.reshape(len(replicas), fleet.steps, -1) for x in (fleet.bound, self.best.replicas.T)
         )
         count, ttft, means = len(fleet.rates), np.asarray(best.ttft), least.mean(axis=1)
+        band = np.asarray(best.ttft_band).T
         times = [self._time(i) for i in range(count)]
         yield Rows("periods", [
             {"at": at, "rate": fleet.rates[i], "fewest": self._by_pool(means[i]),
-             "replicas": self._by_pool(replicas[i]), "ttft_s": ttft[i], "goodput": best.shares[i]}
+             "replicas": self._by_pool(replicas[i]), "ttft_s": ttft[i],
+             "ttft_band_s": band[i].tolist(), "goodput": best.shares[i]}
             for i, at in enumerate(times)
         ])  # fmt: skip
         group = self.traffic.hours
@@ -307,6 +310,7 @@ class FleetResult(EstimatorResult):
             "replicas": self._by_pool(replicas[part].mean(axis=0)),
             "most_replicas": self._by_pool(most[part].max(axis=(0, 1))),
             "ttft_s": ttft[part].max(),
+            "most_ttft_s": band[part, 1].max(),
         } for part in parts], self._columns())  # fmt: skip
 
     def _columns(self) -> Sequence[Column]:
@@ -317,7 +321,7 @@ class FleetResult(EstimatorResult):
             for i, pool in enumerate(self.fleet.pools)
             for key, word in (("fewest", "bound"), ("replicas", "best"))
         ]
-        return (*TIMES, *pools, HOURS[-1])
+        return (*TIMES, *pools, *HOURS[-2:])
 
     def _replayed(self) -> Iterator[Section]:
         """Periods of the best policy by replay, and in how many each policy keeps the limits."""
@@ -349,6 +353,10 @@ class FleetResult(EstimatorResult):
             "Autoscalers follow their published rules, with "
             f"{self.fleet.scaling.most:g} replicas at most; targets and headrooms that are not as "
             "published are the cheapest of those tried on this traffic."
+        )
+        yield (
+            f"TTFT at most: the end of the law's band, {100 * ERROR:g} % beyond what it says of "
+            f"{SURE:g} standard errors more requests in {WINDOW / 60.0:g} minutes."
         )
         yield (
             "Waste: cost over that of the bound. Worst: the period with the fewest good requests, "
@@ -383,6 +391,7 @@ class FleetResult(EstimatorResult):
             float(self.traffic.start),
             limit=float(fleet.given.limits.ttft),
             limited=f"{fleet.p} TTFT, ms",
+            band=np.asarray(self.best.outcome.ttft_band),
             usd_per_hour=float(fleet.prices[0]),
             best=self.best.name,
             title=f"{self.setup.model.name} on {self._systems}: replicas and what they cost",

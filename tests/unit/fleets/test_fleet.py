@@ -177,8 +177,9 @@ def test_ramps_keep_the_mean_of_every_period_and_never_fall_below_zero():
 def conditions(rates, first):
     """Those of a pool of the toy's replicas, without others."""
     one = jnp.asarray(1.0)
-    return Conditions(exponential_replica(), Lifecycle.of(), LIMITS.with_(ttft=8.0),
-                      jnp.asarray(rates), SECONDS * one, first * one, one, one)  # fmt: skip
+    limits, rates = LIMITS.with_(ttft=8.0), jnp.asarray(rates)
+    numbers = (x * one for x in (SECONDS, first, 1.0, 1.0, 2.0))
+    return Conditions(exponential_replica(), Lifecycle.of(), limits, rates, *numbers)
 
 
 def test_pools_of_one_kind_are_one_pool():
@@ -190,7 +191,7 @@ def test_pools_of_one_kind_are_one_pool():
     beside = (FixedPool(given.replica, given.life, jnp.full(120, 2.0)),)
     policy = Schedule.of().replace(replicas=jnp.full(120, 3.0))
     both = outcome(DEPTH, 20, policy, given._replace(beside=beside))
-    for name in ("cost", "goodput", "shares", "ttft", "tpot"):
+    for name in ("cost", "goodput", "shares", "ttft", "ttft_band", "tpot"):
         for x, y in zip(*(jax.tree.leaves(getattr(z, name)) for z in (alone, both)), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-9)
     assert min(float(x) for x in alone.shares) < 0.5
@@ -213,9 +214,45 @@ def test_each_pool_gets_requests_by_what_it_serves_and_none_where_it_has_no_repl
     assert np.count_nonzero(other.ready) == 38  # 30 s later than they are wanted
     assert np.all(np.isfinite(np.concatenate([np.ravel(x) for x in jax.tree.leaves(found)])))
     stacked = jax.tree.map(lambda x: jnp.asarray(x)[None], Horizontal.of(target=2.0))
-    usd, worst = lanes(DEPTH, 20, stacked, given)
+    usd, worst, wanted = lanes(DEPTH, 20, stacked, given)
+    np.testing.assert_array_equal(wanted[0], first.wanted)
     assert float(usd[0]) == pytest.approx(float(found.cost.usd), rel=1e-12)
     assert float(worst[0]) == pytest.approx(float(jnp.min(found.shares)), rel=1e-12)
+
+
+def test_the_band_of_ttft_is_that_of_steady_traffic_with_three_errors_less_and_more():
+    """Of a pool that is steady, by its table; the shares by scipy's interval of a proportion."""
+    from scipy.special import ndtr
+    from scipy.stats import binomtest
+
+    rate, copies, hour = 6.0, 4.0, 3600.0
+    given = conditions(np.full(240, rate), copies)._replace(seconds=jnp.asarray(hour / 240))
+    given = given._replace(limits=given.limits.with_(goodput=0.95))
+    policy = Schedule.of().replace(replicas=jnp.full(240, copies))
+    low, high = outcome(DEPTH, 240, policy, given).ttft_band[:, 0]
+    count, level = int(rate * hour), 1.0 - 2.0 * float(ndtr(-3.0))
+    share = binomtest(round(0.95 * count), count).proportion_ci(level, method="wilson")
+    error = 3.0 * np.sqrt(2.0 * rate * 300.0) / 300.0  # of Poisson arrivals with exponential work
+    for found, rate_, share_, factor in (
+        (low, rate - error, share.low, 1.0 / 1.15), (high, rate + error, share.high, 1.15),
+    ):  # fmt: skip
+        met = given.replica.at_rate(jnp.asarray(rate_ / copies), copies)
+        assert float(found) == pytest.approx(factor * float(met.ttft_within(share_)), rel=5e-3)
+    assert float(high) > 1.5 * float(low)
+
+
+def test_the_band_without_requests_is_finite_and_so_is_its_gradient():
+    """Periods with none, with one and with more than replicas serve."""
+    rates = np.repeat([0.0, 0.003, 30.0], 20)
+    policy = Schedule.of().replace(replicas=jnp.full(60, 2.0))
+
+    def ends(rates):
+        return jnp.sum(outcome(DEPTH, 20, policy, conditions(rates, 2.0)).ttft_band)
+
+    value, slope = jax.value_and_grad(ends)(jnp.asarray(rates))
+    assert np.isfinite(value) and np.all(np.isfinite(slope)) and np.any(slope != 0.0)
+    low, high = outcome(DEPTH, 20, policy, conditions(rates, 2.0)).ttft_band
+    assert np.all(low > 0.0) and np.all(low < high)
 
 
 def test_as_many_are_reserved_as_are_cheapest():

@@ -9,7 +9,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.errors import InputError
-from infer_jax.fleets import Conditions, Lifecycle, Replica, ServiceLimits, ramp
+from infer_jax.fleets import Conditions, Lifecycle, Replica, ServiceLimits, outcome, ramp
 from infer_jax.verbs import fleet_policies
 from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, why_broken
 from tests.unit.fleets.toys import exponential_replica
@@ -87,7 +87,7 @@ def day():
     limits = ServiceLimits.of(ttft=4.0, tpot=1.0, goodput=0.95)
     one = jnp.asarray(1.0)
     given = Conditions(exponential_replica(), Lifecycle.of(), limits, ramp(jnp.asarray(rates), 40),
-                       15.0 * one, one, one, 0.3 * one)  # fmt: skip
+                       15.0 * one, one, one, 0.3 * one, 2.0 * one)  # fmt: skip
     fleet = Fleet(given, cast(Any, (Toys("", given.replica, given.life),)), rates, 600.0)
     return fleet, list(fleet.policies())
 
@@ -97,7 +97,8 @@ def test_no_policy_that_keeps_the_limits_costs_less_than_the_bound(day):
     bound = policies[0].outcome
     for policy in policies:
         if np.min(policy.outcome.shares) >= 0.95:
-            assert policy.outcome.cost.usd >= bound.cost.usd, policy.name
+            # the bound keeps them in every step, which may cost a little more than in every period
+            assert policy.outcome.cost.usd >= 0.98 * bound.cost.usd, policy.name
     names = [x.name for x in policies]
     assert names[:3] == ["perfect autoscaler", "static", "schedule"]
     assert {x.name for x in AUTOSCALERS} == set(names[3:])
@@ -142,8 +143,11 @@ def test_without_a_layout_the_cheapest_plan_of_the_peak_is_not_taken_where_a_fle
     found = ij.fleet("llama-3.1-8b", "h100_sxm", traffic=traffic("20, 100, 40"), ttft=0.1,
                      tpot=0.01)  # fmt: skip
     told, costs = cast(Any, found.to_dict()), [x.usd_of_schedule for x in found.fleets]
-    near = [abs(x["ttft_s"] / 0.1 - 1.0) <= 0.15 for x in told["periods"]]
-    assert told["periods_near_limit"] == np.sum(near | found.fleet.overloaded_periods(found.best))
+    bands = [x["ttft_band_s"] for x in told["periods"]]
+    assert told["periods_near_limit"] == sum(low <= 0.1 <= high for low, high in bands)
+    assert all(
+        low < x["ttft_s"] < high for x, (low, high) in zip(told["periods"], bands, strict=True)
+    )
     names = [str(x.pools[0].layout) for x in found.fleets]  # as a search for the peak has them
     assert len({*names}) == len(names) > 3 and costs[0] > 1.2 * min(costs)
     assert told["layout"] == names[int(np.argmin(costs))] == told["layouts"][0]["layout"]
@@ -186,11 +190,16 @@ def test_the_parameter_of_an_autoscaler_is_the_cheapest_of_a_grid_and_of_one_abo
     fleet, _ = day
     monkeypatch.setattr(fleet_policies, "LANES", 6)
     kind = AUTOSCALERS[0]
-    best, (low, high) = fleet.tune(kind), kind.bounds(fleet.given)
+    ((best, wanted),), (low, high) = fleet.tune(kind).items(), kind.bounds(fleet.given)
 
     def usd(target: float) -> float:
         """Of one that keeps the limits."""
-        found = fleet.run_autoscaler("", "", fleet.made(kind, target)).outcome
+        policy = kind.make(target).with_(maximum=fleet.scaling.most)
+        found = fleet.compute(outcome, policy, fleet.scaling.given)
+        if target == best:  # a schedule of what it wants is the same
+            same = fleet.run("", "", wanted).outcome
+            np.testing.assert_allclose(same.ttft, found.ttft, rtol=1e-9)
+            assert float(same.cost.usd) == pytest.approx(float(found.cost.usd), rel=1e-9)
         return float(found.cost.usd) if float(np.min(found.shares)) >= 0.95 else np.inf
 
     coarse = {x: usd(x) for x in np.geomspace(low, high, 6).tolist()}
@@ -198,26 +207,6 @@ def test_the_parameter_of_an_autoscaler_is_the_cheapest_of_a_grid_and_of_one_abo
     step = (high / low) ** 0.2
     fine = [usd(x) for x in np.geomspace(first / step, first * step, 6).tolist()]
     assert usd(best) == min(*coarse.values(), *fine) < np.inf
-
-
-def test_periods_are_overloaded_where_a_step_asks_for_more_than_its_replicas_carry(day):
-    fleet, policies = day
-    each = float(fleet.pools[0].replica.rate_within(fleet.given.limits))
-    for policy in policies:
-        course, copies = policy.courses[0], np.asarray(fleet.pools[0].replica.copies)
-        assert copies[0] == 1.0
-        ready, asked = np.asarray(course.ready), np.asarray(fleet.given.rates)
-        for at, is_over in enumerate(fleet.overloaded_periods(policy)):
-            part = slice(at * fleet.steps, (at + 1) * fleet.steps)
-            alone = ready[part] == 1.0  # of more copies each carries something else
-            if np.any(asked[part][alone] > 1.001 * each):
-                assert is_over
-            if np.all(alone) and np.all(asked[part] < 0.999 * each):
-                assert not is_over
-    static = next(x for x in policies if x.name == "static")
-    assert not fleet.overloaded_periods(static).any()
-    fewest = fleet.run_schedule("one", "", np.ones((len(asked), 1)))
-    assert fleet.overloaded_periods(fewest).any()
 
 
 def test_prompts_beyond_the_context_are_said(traffic):
@@ -248,7 +237,7 @@ def test_what_breaks_has_its_limit_and_its_reason(day):
     at = int(np.argmin(planner.outcome.shares))
     assert planner.outcome.shares[at] < 0.95
     one = dataclasses.replace(fleet, most=1.0)
-    few = one.run_autoscaler(planner.name, "", one.made(AUTOSCALERS[2], 1.0))
+    few = one.run(planner.name, "", one.follow([AUTOSCALERS[2].make(1.0)])[2][0])
     assert why_broken(one, few, at) == "TTFT: too few, 1 at most"
     words = why_broken(fleet, planner, at)
     assert words.startswith("TTFT: ")
