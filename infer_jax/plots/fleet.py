@@ -89,6 +89,7 @@ def plot_fleet(
                 fill=True,
                 color=looks[best]["color"],
                 alpha=0.15,
+                label=f"{best}, band of its TTFT",
                 linewidth=0,
             )
             _draw_limit(others[0], 1e3 * limit, limited, policies)
