@@ -27,10 +27,10 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_391,
-    "lines of code of the package": 42_076,
-    "lines of the package": 73_245,
-    "files of the package": 454,
+    "lines of code of the front": 10_386,
+    "lines of code of the package": 42_073,
+    "lines of the package": 73_258,
+    "files of the package": 455,
     "lines of experiments": 11_395,
     "lines of tests": 33_191,
     "functions and classes with bare names": 13,

@@ -42,10 +42,9 @@ from infer_jax.fleets.outcomes import (
     outcome as outcome,
 )
 from infer_jax.fleets.rates import ramp as ramp, steps_of as steps_of, surges as surges
-from infer_jax.fleets.replica import (
-    Replica as Replica,
+from infer_jax.fleets.replica import Replica as Replica, tabulate as tabulate
+from infer_jax.fleets.service import (
     Service as Service,
     ServiceLimits as ServiceLimits,
     share_good as share_good,
-    tabulate as tabulate,
 )

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.fleets.replica import Replica, ServiceLimits
+from infer_jax.fleets.replica import Replica
+from infer_jax.fleets.service import ServiceLimits
 from infer_jax.physics.numerics import Smoothing, ceiling
 from infer_jax.specs import Spec, number, part, spec
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from infer_jax.arrivals import Traffic, draw
 from infer_jax.fleets.fluid import Course
-from infer_jax.fleets.replica import ServiceLimits
+from infer_jax.fleets.service import ServiceLimits
 from infer_jax.replays import Requests, serve_copies
 from infer_jax.replays.prefixes import power_of_two
 from infer_jax.replays.requests import FAR_FUTURE

@@ -10,7 +10,8 @@ from jax import Array, lax
 
 from infer_jax.fleets.autoscalers import Autoscaler, Observed, State, extreme
 from infer_jax.fleets.cohorts import Cohorts, or_one
-from infer_jax.fleets.replica import SHARPEST, Replica, Service, ServiceLimits, share_good
+from infer_jax.fleets.replica import Replica
+from infer_jax.fleets.service import SHARPEST, Service, ServiceLimits, share_good
 from infer_jax.physics.numerics import Smoothing
 from infer_jax.physics.root import crossing
 from infer_jax.specs import Spec, number, spec

@@ -17,7 +17,8 @@ from infer_jax.fleets.fluid import (
     service_of,
     simulate,
 )
-from infer_jax.fleets.replica import Replica, Service, ServiceLimits
+from infer_jax.fleets.replica import Replica
+from infer_jax.fleets.service import Service, ServiceLimits
 from infer_jax.physics.numerics import square_root
 from infer_jax.replays import loops
 
@@ -95,7 +96,9 @@ def outcome(depth: int, steps: int, policy: Autoscaler, given: Conditions) -> Ou
         now = given._replace(rates=rates)
         courses = _courses(depth, policy, now)
 
-        def of_period(x: tuple[tuple[Course, ...], Array]) -> tuple[Array, ...]:
+        def of_period(
+            x: tuple[tuple[Course, ...], Array],
+        ) -> tuple[DailyCost, Array, Array, Array, Array]:
             found = _period(x[0], now, settled)
             ttft = period_ttft(found.rate, found.waits, found.service, x[1])
             return found.cost, jnp.sum(found.rate), found.goodput, ttft, found.service.tpot.max()

@@ -66,7 +66,7 @@ def plot_fleet(
         if several and others:
             _draw_pools(others[: len(pools)], at, pools, looks, (bound, best))
             others = others[len(pools) :]
-        for name, (rent, ttft, daily) in policies.items():
+        for name, (rent, _, daily) in policies.items():
             usd = np.r_[0.0, np.cumsum(rent * period / HOUR)]
             label = f"{name}, ${daily:,.0f} a day"
             fill, look = name == bound, looks[name]
@@ -75,24 +75,15 @@ def plot_fleet(
             if others and fill:
                 others[1].fill_between(at, usd, linewidth=0, **look)
             elif others:
-                others[0].stairs(1e3 * ttft, at, baseline=None, **look)
                 others[1].plot(at, usd, **look)
         replicas.set(ylabel="$ per hour" if several else "replicas", ylim=(0.0, None))
         if not several:
             scales = partial(np.multiply, usd_per_hour), partial(np.multiply, 1.0 / usd_per_hour)
             replicas.secondary_yaxis("right", functions=scales).set_ylabel("$ per hour")
         if others:
-            others[0].stairs(
-                1e3 * band[1],
-                at,
-                baseline=1e3 * band[0],
-                fill=True,
-                color=looks[best]["color"],
-                alpha=0.15,
-                label=f"{best}, band of its TTFT",
-                linewidth=0,
-            )
-            _draw_limit(others[0], 1e3 * limit, limited, policies)
+            ttft = {x: 1e3 * y for x, (_, y, _) in policies.items() if x != bound}
+            _draw_ttft(others[0], at, ttft, looks, best, 1e3 * band, 1e3 * limit)
+            others[0].set_ylabel(limited)
             others[1].set(ylabel="$ so far", ylim=(0.0, None))
             others[1].yaxis.set_major_formatter("{x:,.0f}")
         replicas.figure.legend(loc="outside upper left", ncols=2)
@@ -124,10 +115,19 @@ def _looks(names: list[str], best: str) -> dict[str, Options]:
     return looks
 
 
-def _draw_limit(axes: Axes, limit: float, limited: str, policies: Curves) -> None:
-    values = 1e3 * np.concatenate([ttft for _, ttft, _ in policies.values()])
+def _draw_ttft(
+    axes: Axes, at: np.ndarray, ttft: Mapping[str, np.ndarray], looks: Mapping[str, Options],
+    best: str, band: np.ndarray, limit: float,
+) -> None:  # fmt: skip
+    """TTFT of each policy, the band of the best one, and the limit, in ms."""
+    words, color = f"{best}, band of its TTFT", looks[best]["color"]
+    axes.stairs(band[1], at, baseline=band[0], fill=True, color=color, alpha=0.15, linewidth=0,
+                label=words)  # fmt: skip
+    for name, each in ttft.items():
+        axes.stairs(each, at, baseline=None, **looks[name])
+    values = np.concatenate([*ttft.values()])
     low, high = values[values > 0].min(), max(values.max(), limit)
-    axes.set(yscale="log", ylabel=limited, ylim=(0.7 * low, 2.0 * high))
+    axes.set(yscale="log", ylim=(0.7 * low, 2.0 * high))
     readable(axes)
     axes.axhspan(limit, 2.0 * high, color=SERIES[1], alpha=0.07, linewidth=0)
     axes.axhline(limit, color=QUIET, linewidth=1.3, linestyle=(0, (4, 2)))

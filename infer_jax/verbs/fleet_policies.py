@@ -125,9 +125,9 @@ class Fleet:
     ) -> "Fleet":  # fmt: skip
         """Of traffic, whose surges a ``seed`` draws; ``pue`` and ``grid`` (kg/kWh) of its power."""
         dispersion = float(traffic.variability) + traffic.output_variation
-        numbers = map(jnp.asarray, (1.0, pue, grid, dispersion))
+        one, pue_, grid_, work = map(jnp.asarray, (1.0, pue, grid, dispersion))
         first, steps = (pools[0].replica, pools[0].life), steps_of_traffic(traffic, seed)
-        given = Conditions(*first, limits, *steps, *numbers)
+        given = Conditions(*first, limits, *steps, one, pue_, grid_, work)
         return cls(given, tuple(pools), np.asarray(traffic.rates), float(traffic.period), most)
 
     @property

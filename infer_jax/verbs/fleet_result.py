@@ -283,35 +283,32 @@ class FleetResult(EstimatorResult):
 
     def _over_time(self) -> Iterator[Rows]:
         """Every period; printed where they are few, else by the hour of the day."""
-        fleet, best, replicas = self.fleet, self.best.outcome, self._by_period(self.best)
-        least, most = (
-            x.reshape(len(replicas), fleet.steps, -1) for x in (fleet.bound, self.best.replicas.T)
+        fleet, best, count = self.fleet, self.best.outcome, len(self.fleet.rates)
+        bound, replicas = (
+            x.reshape(count, fleet.steps, -1)[..., 0 if len(fleet.pools) == 1 else slice(None)]
+            for x in (fleet.bound, self.best.replicas.T)
         )
-        count, ttft, means = len(fleet.rates), np.asarray(best.ttft), least.mean(axis=1)
-        band = np.asarray(best.ttft_band).T
+        ttft, (low, high) = np.asarray(best.ttft), np.asarray(best.ttft_band)
+        means = {"rate": fleet.rates, "fewest": bound.mean(1), "replicas": replicas.mean(1)}
+        most = {"most_rate": fleet.rates, "most_fewest": bound.max(1),
+                "most_replicas": replicas.max(1), "ttft_s": ttft, "most_ttft_s": high}  # fmt: skip
         times = [self._time(i) for i in range(count)]
+        every = means | {"ttft_s": ttft, "ttft_band_s": np.stack([low, high], 1),
+                         "goodput": np.asarray(best.shares)}  # fmt: skip
         yield Rows("periods", [
-            {"at": at, "rate": fleet.rates[i], "fewest": self._by_pool(means[i]),
-             "replicas": self._by_pool(replicas[i]), "ttft_s": ttft[i],
-             "ttft_band_s": band[i].tolist(), "goodput": best.shares[i]}
+            {"at": at, **{name: x[i].tolist() for name, x in every.items()}}
             for i, at in enumerate(times)
         ])  # fmt: skip
         group = self.traffic.hours
         names = [f"{h:02d}:00" if self.traffic.start else f"{h} h" for h in group]
         if count <= MOST_ROWS and len(set(names)) < count:
             names, group = times, np.arange(count)
-        parts = [group == one for one in sorted(set(group.tolist()))]
-        yield Rows("hours", [{
-            "at": names[int(np.argmax(part))],
-            "rate": fleet.rates[part].mean(),
-            "most_rate": fleet.rates[part].max(),
-            "fewest": self._by_pool(means[part].mean(axis=0)),
-            "most_fewest": self._by_pool(least[part].max(axis=(0, 1))),
-            "replicas": self._by_pool(replicas[part].mean(axis=0)),
-            "most_replicas": self._by_pool(most[part].max(axis=(0, 1))),
-            "ttft_s": ttft[part].max(),
-            "most_ttft_s": band[part, 1].max(),
-        } for part in parts], self._columns())  # fmt: skip
+        parts = {names[int(np.argmax(group == x))]: group == x for x in np.unique(group)}
+        yield Rows("hours", [
+            {"at": at, **{name: x[part].mean(0).tolist() for name, x in means.items()},
+             **{name: x[part].max(0).tolist() for name, x in most.items()}}
+            for at, part in parts.items()
+        ], self._columns())  # fmt: skip
 
     def _columns(self) -> Sequence[Column]:
         if len(self.fleet.pools) == 1:
@@ -325,29 +322,27 @@ class FleetResult(EstimatorResult):
 
     def _replayed(self) -> Iterator[Section]:
         """Periods of the best policy by replay, and in how many each policy keeps the limits."""
-        rows = [
-            {"at": self._time(int(str(x["period"]))), **x} for y in self.replays for x in y.rows
-        ]
-        if self.replays:
-            yield Rows("replays", rows)
-            best = self.best.name, self.best.detail
-            yield Rows("", [x for x in rows if (x["policy"], x["detail"]) == best], REPLAYED)
-            wanted = 100 * float(self.fleet.given.limits.goodput)
-            counts = "; ".join(
-                f"{x.policy.name} ({x.policy.detail}) in {x.kept} of {len(x.rows)}"
-                for x in self.replays
-            )
-            yield ""
-            yield (
-                "Worst periods replayed request by request keep the limits for "
-                f"{wanted:.4g} % of the requests: {counts}."
-            )
+        if not self.replays:
+            return
+        timed = [[{"at": self._time(x["period"]), **x} for x in y.rows] for y in self.replays]
+        yield Rows("replays", [x for rows in timed for x in rows])
+        best = max(range(len(timed)), key=lambda i: self.replays[i].kept)
+        yield Rows("", timed[best], REPLAYED)
+        counts = "; ".join(
+            f"{x.policy.name} ({x.policy.detail}) in {x.kept} of {len(x.rows)}"
+            for x in self.replays
+        )
+        yield ""
+        yield (
+            "Worst periods replayed request by request keep the limits for "
+            f"{100 * float(self.fleet.given.limits.goodput):.4g} % of the requests: {counts}."
+        )
 
     def _notes(self) -> Iterator[str]:
         given = self.fleet.given
         yield (
             f"Replicas serve {float(given.life.start_delay):.4g} s after they are wanted, and "
-            "leave when their requests are done; requests are spread evenly, and wait in one queue."
+            "leave when their requests are done; each request waits at the replica with the fewest."
         )
         yield (
             "Autoscalers follow their published rules, with "

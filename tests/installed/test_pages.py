@@ -59,7 +59,7 @@ SLOW = {
     "python experiments/economics.py claims": "a minute of fronts; tests/golden has some",
     "python experiments/economics.py tables": "a minute of compiling; tests/golden has the tables",
     "python experiments/fleet_claims.py": "four minutes of compiling, in tests/golden by source",
-    "python experiments/fleets.py": "fifty days of replays; tests/referee has a short one",
+    "python experiments/fleets.py --seed 50": "fifty days of replays; tests/referee has one",
     "python experiments/kernels.py check": "as tests/golden does",
     "python experiments/kernels.py tables": "half a minute of compiling, as tests/golden does",
     "python experiments/kernels.py fits": "fits the curves of each system anew",
