@@ -3,7 +3,6 @@
 import functools
 import inspect
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infer_jax.errors import InputError
+from infer_jax.results.numbers import to_json_types
 
 Json = Annotated[bool, typer.Option("--json", help="End with the figures as JSON on one line.")]
 OUT = Path(__file__).parent / "out"
@@ -121,19 +121,8 @@ def finish(agrees: bool, headline: dict[str, Any], as_json: bool) -> None:
     """End an experiment: the headline as JSON on the last line if asked; exit 0 or 1."""
     if as_json:
         sys.stdout.flush()
-        print(json.dumps(_finite(headline), allow_nan=False))
+        print(json.dumps(to_json_types(headline), allow_nan=False))
     raise SystemExit(0 if agrees else 1)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity: it is written as text."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
 
 
 @contextmanager

@@ -10,7 +10,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _check, _report
-from experiments._kernels import points, printed, sheets
+from experiments._kernels import points, printed
 
 app = _report.program(__doc__, no_args_is_help=True)
 TablesFolder = Annotated[
@@ -56,7 +56,7 @@ def tables(tables: TablesFolder = None, configs: ConfigsFolder = None) -> dict[s
     """Print Table 2, the balance points, the bounds of all its kernels and the curves' errors."""
     tables = points.measured(tables, "--tables")
     cells = list(printed.table_2(tables, points.measured(configs, "--configs")))
-    balances, stored = list(printed.balances()), list(sheets.stored(tables))
+    balances, stored = list(printed.balances()), list(printed.stored(tables))
     headline = _table_2(cells) | {"bounds": _bounds(cells), "balance": _balances(balances)}
     headline["agrees"] = headline["agrees"] and all(b.agrees for b in balances)
     rows = [(f"{x.system} {x.family}", x.rows, _percent(x.seen)) for x in stored]
@@ -123,9 +123,9 @@ def fits(
     aiconfigurator-core. Fails where a median error is above that of the earlier fit.
     """
     headline, agrees = {}, True
-    for name in names or [*sheets.DEVICES, *sheets.SYSTEMS]:
-        results = sheets.fitted_system(name, tables)
-        lines = list(sheets.lines(name, results))
+    for name in names or [*printed.DEVICES, *printed.SYSTEMS]:
+        results = printed.fitted_system(name, tables)
+        lines = list(printed.lines(name, results))
         agrees &= not any(x.worse for x in lines)
         rows = [
             (x.family, x.rows, x.shapes, *map(_percent, (x.seen, x.unseen)),
@@ -138,7 +138,7 @@ def fits(
         if out is not None:
             path = out / f"{name}.kernels.toml"
             out.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(sheets.sheet(results)) + "\n", encoding="utf-8")
+            path.write_text("\n".join(printed.sheet(results)) + "\n", encoding="utf-8")
             print(path)
     return headline | {"agrees": agrees}
 

@@ -46,8 +46,7 @@ def validation(
         typer.Option("--decisions", help="Only what choices lose; with a split, that as well."),
     ] = False,
     peer: Annotated[
-        int,
-        typer.Option(min=0, help="Rows that aisimulate is asked, drawn at random; 0: none."),
+        int, typer.Option(min=0, help="Rows that aisimulate is asked, drawn at random; 0: none.")
     ] = 300,
     confidence: Annotated[
         float | None,

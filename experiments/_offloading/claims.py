@@ -7,8 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments._claims import Claim, Ours, beside
-from experiments._offloading.measured import BREAKDOWN, CPU, RUNS, Run, opt_model, row_by_row
-from experiments._offloading.predicted import HARDWARE, breakdown, inputs, rates, stacked
+from experiments._offloading.measured import (
+    BREAKDOWN,
+    CPU,
+    HARDWARE,
+    RUNS,
+    Run,
+    breakdown,
+    inputs,
+    opt_model,
+    rates,
+    row_by_row,
+    stacked,
+)
 from experiments._offloading.tables import IMPROVED
 from infer_jax.physics import decoder
 

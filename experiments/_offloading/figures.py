@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments._offloading.measured import TOKENS, opt_model, row_by_row
-from experiments._offloading.predicted import HARDWARE, TEXTS, stacked
+from experiments._offloading.measured import HARDWARE, TEXTS, TOKENS, opt_model, row_by_row, stacked
 from experiments._report import OUT
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.coefficients import Attained

@@ -10,8 +10,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments._offloading.measured import BASELINES, BREAKDOWN, DISK, RUNS, SHAPES, Run
-from experiments._offloading.predicted import TEXTS, breakdown, predict
+from experiments._offloading.measured import (
+    BASELINES,
+    BREAKDOWN,
+    DISK,
+    RUNS,
+    SHAPES,
+    TEXTS,
+    Run,
+    breakdown,
+    predict,
+)
 from experiments._report import show, verdict
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.estimators.offloading.published import GIB, READ

@@ -43,9 +43,8 @@ def run(study: Study) -> tuple[Page, Figure]:
         case: [[float(x[0]) for x in dearer(w, case)] for w in (fitted, ideal)]
         for case in study.cases
     }
-    heads = [f"{case}, {word}" for case in study.cases for word in ("fitted", "ideal")]
     columns = [column for both in ratios.values() for column in both]
-    page.table(("rule", *heads), [[r, *x] for r, *x in zip(rules, *columns, strict=True)])
+    page.table(("rule", *study.heads), [[r, *x] for r, *x in zip(rules, *columns, strict=True)])
     page.section("Which chips")
     rows: list[list[object]] = []
     for name, own in study.designs.items():

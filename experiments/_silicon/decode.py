@@ -10,7 +10,7 @@ from jax import Array
 from scipy.optimize import nnls
 
 from experiments._silicon.claims import most_of
-from experiments._silicon.frame import FITTED, IDEAL, Study
+from experiments._silicon.frame import ESTIMATORS, FITTED, IDEAL, Study
 from experiments._silicon.page import Bars, Page, draw_bars
 from infer_jax.compiling import quick
 from infer_jax.design.design import Search
@@ -115,7 +115,7 @@ def run(study: Study) -> tuple[Page, Figure]:
         rows += [[name, f"`{k}`", x] for k, x in found.items() if x > 0.005]
     page.table(("design", "limit", "%"), rows)
     page.section("What today's chips waste", study.table["wastes"])
-    for word, which in (("fitted", FITTED), ("ideal", IDEAL)):
+    for word, which in ESTIMATORS.items():
         worth = [[what, *worth_of(study, which, moves)] for what, moves in WORTH.items()]
         page.table((word, *names), worth)
     page.claims(study)
@@ -126,7 +126,7 @@ def run(study: Study) -> tuple[Page, Figure]:
             [most_of(study.drawn[which](n)) for n in names],
             [float(np.median(study.drawn[which](n))) for n in names],
         )
-        for word, which in (("fitted", FITTED), ("ideal", IDEAL))
+        for word, which in ESTIMATORS.items()
     }
     title = "What a decode chip costs its users"
     return page, draw_bars(bars, title=title, caption=study.table["caption"])

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from experiments._silicon.frame import FITTED, IDEAL, Study
+from experiments._silicon.frame import ESTIMATORS, FITTED, IDEAL, Study
 from experiments._silicon.page import Page, draw_lines
 from infer_jax.plots.style import Figure
 from infer_jax.silicon.accelerator import link_bandwidth
@@ -51,7 +51,7 @@ def run(study: Study) -> tuple[Page, Figure]:
                 [float(x) for x in sizes],
                 [float(study.central[which](f"{kind} {x}", case)[0]) for x in sizes],
             )
-            for word, which in (("fitted", FITTED), ("ideal", IDEAL))
+            for word, which in ESTIMATORS.items()
             for kind in kinds
         }
         for case in study.cases

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments._silicon.frame import FITTED, IDEAL, Study
+from experiments._silicon.frame import ESTIMATORS, FITTED, IDEAL, Study
 from experiments._silicon.page import Page, draw_lines
 from infer_jax.plots.style import Figure
 from infer_jax.silicon.accelerator import data_sheet
@@ -26,9 +26,8 @@ def run(study: Study) -> tuple[Page, Figure]:
         for case in study.cases:
             row += [float(w(name, case)[0] / w("without", case)[0]) for w in (fitted, ideal)]
         rows.append(row)
-    heads = [f"{case}, {word}" for case in study.cases for word in ("fitted", "ideal")]
-    rates = ("4 bits, PFLOP/s", "8 bits")
-    page.table(("chip", "die, mm2", "bill, USD", *rates, *heads), rows)
+    heads = ("chip", "die, mm2", "bill, USD", "4 bits, PFLOP/s", "8 bits", *study.heads)
+    page.table(heads, rows)
     lengths = lines_of(study, "both", "isl", DOUBLINGS)
     speeds = lines_of(study, "decode", "tpot", SLOWER)
     page.section("By prompt, and by speed", study.table["caption"])
@@ -56,7 +55,7 @@ def lines_of(study: Study, case: str, path: str, factors: np.ndarray) -> Lines:
     across = getattr(study.cases[case], path) * factors
     across = 1.0 / across if path == "tpot" else across
     found: Lines = {}
-    for word, which in (("fitted", FITTED), ("ideal", IDEAL)):
+    for word, which in ESTIMATORS.items():
         places = [(name, case) for name in study.systems]
         world = study.moved({path: factors}, which, places)
         for name in ("halves", "own units"):

@@ -40,6 +40,7 @@ STUDIES: dict[str, Any] = read_toml(HERE / "studies.toml")
 METHOD: dict[str, str] = STUDIES.pop("method")  # of draws, in words
 KEPT = HERE / "designs.json"  # what the searches found
 FITTED, IDEAL = "serving", "economics.planned"
+ESTIMATORS = {"fitted": FITTED, "ideal": IDEAL}
 DRAWS = 256
 HALVINGS = 12  # of the range of batches, in which the largest within the limits is sought
 LARGEST = 4096.0
@@ -151,6 +152,11 @@ class Study:
             system = load_silicon(silicon if "." not in silicon else HERE / silicon)
             measured = system.name in known_chips() and FITTED in system.coefficients
             self.add(name, system, {}, seen=measured)
+
+    @property
+    def heads(self) -> list[str]:
+        """Columns: each case by each estimator."""
+        return [f"{case}, {word}" for case in self.cases for word in ESTIMATORS]
 
     def start(self) -> None:
         """The model and the cases."""

@@ -40,7 +40,6 @@ def run(study: Study) -> tuple[Page, Figure]:
         [name, *worth] for name, worth in worth_of(study, list(years)).items()
     ])  # fmt: skip
     page.section("When a stack more pays", study.table["pays"])
-    heads = [f"{case}, {word}" for case in study.cases for word in ("fitted", "ideal")]
     rows = []
     for name in years:
         pairs = [
@@ -49,7 +48,7 @@ def run(study: Study) -> tuple[Page, Figure]:
             for w in (fitted, study.central[IDEAL])
         ]
         rows.append([name, *pairs])
-    page.table(("chip", *heads), rows)
+    page.table(("chip", *study.heads), rows)
     page.claims(study)
     across = list(years.values())
     drawn, parts = study.drawn[FITTED], {}

@@ -6,6 +6,7 @@ from functools import cached_property
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import brentq
 
 from experiments._silicon.claims import Prices, World
 from experiments._silicon.frame import FITTED, IDEAL
@@ -99,12 +100,13 @@ def loss(name: str, arch: Architecture, tokens: float) -> jax.Array:
 
 def as_good(arch: Architecture, base: Architecture, name: str, tokens: float) -> Architecture:
     """A model with so many layers that its predicted loss is that of another."""
-    aim, ends = float(loss(name, base, tokens)), [np.log(0.1), np.log(10.0)]
-    for _ in range(30):
-        middle = 0.5 * (ends[0] + ends[1])
-        better = float(loss(name, changed(arch, "count", float(np.exp(middle))), tokens)) < aim
-        ends[1 if better else 0] = middle
-    return changed(arch, "count", float(np.exp(middle)))
+    aim = float(loss(name, base, tokens))
+
+    def worse(log: float) -> float:
+        return float(loss(name, changed(arch, "count", float(np.exp(log))), tokens)) - aim
+
+    found = brentq(worse, np.log(0.1), np.log(10.0), xtol=1e-9)
+    return changed(arch, "count", float(np.exp(found)))  # pyright: ignore
 
 
 def least(at: np.ndarray, cost: np.ndarray) -> np.ndarray:

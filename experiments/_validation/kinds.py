@@ -154,10 +154,7 @@ def _power_row(cells: rows.Cells) -> rows.PooledRow:
 # bubbles between prompts of a pool that serves; decoding pools were always full
 POOL_SHARE = float(Disaggregated.of(target=Serving.of()).prefill_share)
 # attention and experts of DeepSeek's own checkpoint, or a cache in FP8 and experts in NVFP4
-FORMATS = {
-    "fp8": BLOCKS,
-    "fp4": rows.StoredFormats(rows.FP8, rows.NVFP4, rows.NVFP4, 1.0, 1.0),
-}
+FORMATS = {"fp8": BLOCKS, "fp4": rows.StoredFormats(rows.FP8, rows.NVFP4, rows.NVFP4, 1.0, 1.0)}
 PHASES = {"prefill": "prefill", "decode": "decode"}
 KERNELS = {name: name for name in ("normal", "low_latency")}
 ANSWERS = {"no": 0.0, "yes": 1.0}

@@ -16,11 +16,11 @@ from infer_jax.calibration.error_bands import (
     learn_error_law as learn_error_law,
     left_out_log_errors as left_out_log_errors,
 )
-from infer_jax.calibration.expected_value import (
+from infer_jax.calibration.linearised import Linearised as Linearised
+from infer_jax.calibration.posterior import (
     perfect_information as perfect_information,
     shadow_price as shadow_price,
 )
-from infer_jax.calibration.linearised import Linearised as Linearised
 from infer_jax.calibration.problem import (
     FitProblem as FitProblem,
     Prior as Prior,
@@ -28,14 +28,8 @@ from infer_jax.calibration.problem import (
     fit as fit,
     residuals as residuals,
 )
-from infer_jax.calibration.proposals import (
-    Worth as Worth,
-    next_measurements as next_measurements,
-)
-from infer_jax.calibration.residual import (
-    Residual as Residual,
-    learn_residual as learn_residual,
-)
+from infer_jax.calibration.proposals import Worth as Worth, next_measurements as next_measurements
+from infer_jax.calibration.residual import Residual as Residual, learn_residual as learn_residual
 from infer_jax.calibration.server import calibrate_server as calibrate_server
 from infer_jax.calibration.statistics import (
     Check as Check,

@@ -9,10 +9,11 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from infer_jax.calibration.expected_value import perfect_information, shadow_price
 from infer_jax.calibration.posterior import (
     Interval,
     normal_scores,
+    perfect_information,
+    shadow_price,
     shipped_intervals,
     with_draws,
 )

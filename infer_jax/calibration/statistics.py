@@ -35,10 +35,7 @@ class Score(NamedTuple):
 
 
 def score(
-    predicted: Rows,
-    measured: Rows,
-    low: Rows | None = None,
-    high: Rows | None = None,
+    predicted: Rows, measured: Rows, low: Rows | None = None, high: Rows | None = None
 ) -> Score:
     """The score of predictions, and of their 80 % bands where given; NaN: a row without a band.
 

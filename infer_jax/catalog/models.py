@@ -76,10 +76,7 @@ def model_named(name: str | None) -> str | None:
 
 
 def load_model(
-    name_or_path: str | os.PathLike[str],
-    *,
-    quant: str | None = None,
-    kv_dtype: str | None = None,
+    name_or_path: str | os.PathLike[str], *, quant: str | None = None, kv_dtype: str | None = None
 ) -> Model:
     """A bundled model by name, or the model a config.json describes.
 

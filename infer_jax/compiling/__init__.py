@@ -13,7 +13,4 @@ from infer_jax.compiling.programs import (
     quick as quick,
     wide as wide,
 )
-from infer_jax.compiling.store import (
-    cache_folder as cache_folder,
-    keep_programs as keep_programs,
-)
+from infer_jax.compiling.store import cache_folder as cache_folder, keep_programs as keep_programs

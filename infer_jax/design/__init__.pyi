@@ -1,5 +1,4 @@
 from infer_jax.design.config_json import export as export
-from infer_jax.design.curvature import Curvature as Curvature, curvatures as curvatures
 from infer_jax.design.design import Design as Design, Search as Search, optimise as optimise
 from infer_jax.design.frontier import change_path as change_path, flips as flips, follow as follow
 from infer_jax.design.quality import LAWS as LAWS, law as law
@@ -12,3 +11,4 @@ from infer_jax.design.sensitivity import (
     what_if as what_if,
 )
 from infer_jax.design.toml import load_spec as load_spec
+from infer_jax.design.what_ifs import Curvature as Curvature, curvatures as curvatures

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from infer_jax.calibration.expected_value import information_value, mean_of_halves
+from infer_jax.calibration.posterior import information_value, mean_of_halves
 from infer_jax.design.design import Design
 from infer_jax.design.draws import Draws, DrawSpec
 from infer_jax.design.problem import DesignProblem

@@ -12,14 +12,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax.compiling import SOME, once
-from infer_jax.estimators.serving import (
-    Deployment,
-    Pass,
-    ServerEstimate,
-    Serving,
-    Shape,
-    shape,
-)
+from infer_jax.estimators.serving import Deployment, Pass, ServerEstimate, Serving, Shape, shape
 from infer_jax.planning.choice import PlanSpace, Requirements, Side
 from infer_jax.planning.layout import Column, Layout
 from infer_jax.planning.pricing import (

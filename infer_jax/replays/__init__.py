@@ -3,10 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from infer_jax.replays.copies import (
-    replay_copies as replay_copies,
-    serve_copies as serve_copies,
-)
+from infer_jax.replays.copies import replay_copies as replay_copies, serve_copies as serve_copies
 from infer_jax.replays.decode_first import (
     BlockReuse as BlockReuse,
     GuaranteedNoEvict as GuaranteedNoEvict,

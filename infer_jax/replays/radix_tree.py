@@ -71,10 +71,7 @@ def _part(prefixes: Prefixes, at: Array, i: Array, shared: int) -> tuple[Array, 
 
 
 def _up(
-    tree: RadixTree,
-    run: Array,
-    change: Callable[[RadixTree, Array], RadixTree],
-    down: bool = False,
+    tree: RadixTree, run: Array, change: Callable[[RadixTree, Array], RadixTree], down: bool = False
 ) -> RadixTree:
     """The tree with each run from ``run`` up to the root changed, or down to the node's end."""
 

@@ -12,16 +12,7 @@ from infer_jax.replays.drafts import start_drafts, tokens_to_come
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.scheduler import Scheduler
-from infer_jax.replays.state import (
-    UNREACHED,
-    State,
-    catch_up,
-    departures,
-    empty,
-    get,
-    put,
-    where,
-)
+from infer_jax.replays.state import UNREACHED, State, catch_up, departures, empty, get, put, where
 
 
 class ComposedPass(NamedTuple):

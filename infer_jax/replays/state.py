@@ -262,11 +262,7 @@ def total(values: Array) -> Array:
 
 
 def departures(
-    slots: Slots,
-    done: Array,
-    tokens: Array,
-    blocks: tuple[Array, Array],
-    sums: SlotSums,
+    slots: Slots, done: Array, tokens: Array, blocks: tuple[Array, Array], sums: SlotSums
 ) -> tuple[Departures, SlotSums, Array, Array]:
     """Those that leave, ``sums`` over the others, their soonest end, and the first free slot.
 

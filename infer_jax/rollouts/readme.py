@@ -19,10 +19,7 @@ COMMAND = re.compile(r"^# ((?:HOST|[.]/|docker |kubectl |helm ).*)$", re.MULTILI
 
 
 def page(
-    rollout: Rollout,
-    texts: Mapping[str, str],
-    kinds: Mapping[str, str],
-    missing: Mapping[str, str],
+    rollout: Rollout, texts: Mapping[str, str], kinds: Mapping[str, str], missing: Mapping[str, str]
 ) -> str:
     """The page.
 

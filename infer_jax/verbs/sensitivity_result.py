@@ -10,7 +10,6 @@ from jax import Array
 
 from infer_jax.catalog import list_systems
 from infer_jax.compiling import once
-from infer_jax.design.curvature import Curvature
 from infer_jax.design.sensitivity import (
     BLENDED,
     Elasticity,
@@ -19,7 +18,7 @@ from infer_jax.design.sensitivity import (
     outputs_and_fit,
     relative_changes,
 )
-from infer_jax.design.what_ifs import FIXED, worth
+from infer_jax.design.what_ifs import FIXED, Curvature, worth
 from infer_jax.errors import InputError
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving.plan import deployment

@@ -9,7 +9,7 @@ checkout, where there is one.
 import pytest
 
 from experiments import _check
-from experiments._kernels import points, printed, sheets
+from experiments._kernels import points, printed
 
 BENCH = points.ALL.tables
 
@@ -61,6 +61,6 @@ def test_balance_points(x64):
 
 def test_stored_curves_describe_the_tables(x64):
     """Median errors in sample are no worse than those of an earlier fit of the same forms."""
-    for line in sheets.stored(bench()):
-        output = sheets.EARLIER.get((line.system, line.family))
+    for line in printed.stored(bench()):
+        output = printed.EARLIER.get((line.system, line.family))
         assert output is None or line.seen[0] <= output[0] + 0.05, line

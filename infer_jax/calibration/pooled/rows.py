@@ -12,13 +12,7 @@ import numpy as np
 from infer_jax.catalog import System, load_model, load_system
 from infer_jax.engines.engine import BUDGET, months_before
 from infer_jax.estimators.disaggregated import Pools
-from infer_jax.estimators.serving import (
-    Deployment,
-    ServingWorkload,
-    Shape,
-    shape,
-    with_formats,
-)
+from infer_jax.estimators.serving import Deployment, ServingWorkload, Shape, shape, with_formats
 from infer_jax.specs import Architecture, Experts, Format
 
 BLOCKS = 3  # kinds of layers that all stacked models are padded to; a model with more is left out
@@ -32,10 +26,7 @@ AMD = ("mi300x", "mi325x", "mi355x")  # profiles of AMD's chips
 
 def prefill_batches(ranks: float, isl: float) -> dict[str, float]:
     """Prompts of a pass of a prefill instance: one on each rank, and as many as its tokens hold."""
-    return {
-        "prefill_batch": ranks,
-        "full_batch": ranks * max(BUDGET // isl, 1.0),
-    }
+    return {"prefill_batch": ranks, "full_batch": ranks * max(BUDGET // isl, 1.0)}
 
 
 class StoredFormats(NamedTuple):

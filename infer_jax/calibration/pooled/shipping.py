@@ -6,14 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from infer_jax.calibration.error_bands import left_out_log_errors
-from infer_jax.calibration.pooled.likelihood import (
-    MEDIAN,
-    PRIORS,
-    SYMBOLS,
-    TIES,
-    TTFT,
-    PooledTimes,
-)
+from infer_jax.calibration.pooled.likelihood import MEDIAN, PRIORS, SYMBOLS, TIES, TTFT, PooledTimes
 from infer_jax.calibration.pooled.publishers import NewErrors, offered_loops
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
 from infer_jax.calibration.uncertainty import QUANTILES, Fit, covariance, identifiability, interval

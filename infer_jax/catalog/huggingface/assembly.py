@@ -11,15 +11,7 @@ from infer_jax.catalog.huggingface.layers import ConfigLayer, Decoder
 from infer_jax.catalog.huggingface.quantisation import Quantisation
 from infer_jax.errors import InputError
 from infer_jax.results.wording import by_command
-from infer_jax.specs import (
-    UNBOUNDED,
-    Architecture,
-    Attention,
-    Block,
-    Feedforward,
-    Sparse,
-    leaves,
-)
+from infer_jax.specs import UNBOUNDED, Architecture, Attention, Block, Feedforward, Sparse, leaves
 
 # numbers and lists of a config that all families read, or that say nothing of its shape
 COMMON = ("vocab_size", "max_position_embeddings", "n_positions", "model_max_length")

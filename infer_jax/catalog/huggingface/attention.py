@@ -30,11 +30,7 @@ COMPRESSED = {
     "output_groups": "o_groups",
     "output_rank": "o_lora_rank",
 }
-INDEXER = {
-    "top_k": "index_topk",
-    "index_heads": "index_n_heads",
-    "index_width": "index_head_dim",
-}
+INDEXER = {"top_k": "index_topk", "index_heads": "index_n_heads", "index_width": "index_head_dim"}
 POOL = ("wkv", "wgate")  # matrices that pool tokens into an entry
 INDEXED_RATIO = 4  # tokens of an entry that an indexer chooses (DeepSeek-V4)
 

@@ -63,11 +63,7 @@ def mamba(facts: Facts) -> Piece:
     inner = n.value_heads * n.value_width
     channels = inner + 2 * n.key_heads * n.key_width
     projected = channels + inner + n.value_heads
-    sizes = {
-        "in_proj": width * projected,
-        "conv1d": channels * taps,
-        "out_proj": inner * width,
-    }
+    sizes = {"in_proj": width * projected, "conv1d": channels * taps, "out_proj": inner * width}
     state = _state(facts, "mamba_ssm_cache_dtype")
     spec = Linear.of(**vars(n), conv_width=taps, head_gates=1, delta=0, state=state)
     vectors = 3 * n.value_heads + inner  # decay, skip and time-step bias; gated norm

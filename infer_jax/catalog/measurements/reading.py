@@ -207,9 +207,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def read_runs(
-    paths: Paths,
-    sidecar: str | os.PathLike[str] | None = None,
-    **facts: object,
+    paths: Paths, sidecar: str | os.PathLike[str] | None = None, **facts: object
 ) -> tuple[Run, ...]:
     """The runs in files of any known format, checked, completed and without duplicates.
 

@@ -104,11 +104,7 @@ def kernels_model(
     else:
         blocks = (Block.of(count=layers, attention=attention, feedforward=feedforward),)
     return Architecture.of(
-        width=width,
-        vocabulary=0.0,
-        tied=1.0,
-        blocks=blocks,
-        cache=FP8 if fp8_kv else BF16,
+        width=width, vocabulary=0.0, tied=1.0, blocks=blocks, cache=FP8 if fp8_kv else BF16
     )
 
 

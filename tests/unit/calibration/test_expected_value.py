@@ -5,8 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from infer_jax.calibration.expected_value import perfect_information, shadow_price
-from infer_jax.calibration.posterior import normal_scores, shipped_intervals, with_draws
+from infer_jax.calibration.posterior import (
+    normal_scores,
+    perfect_information,
+    shadow_price,
+    shipped_intervals,
+    with_draws,
+)
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.estimators.serving import Serving
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.calibration.expected_value import information_value
-from infer_jax.calibration.posterior import new_chip_laws, normal_scores
+from infer_jax.calibration.posterior import information_value, new_chip_laws, normal_scores
 from infer_jax.catalog.published import unseen_errors
 from infer_jax.design.design import Search
 from infer_jax.design.draws import Draws, read_draws
