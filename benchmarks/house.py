@@ -28,11 +28,11 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 10_386,
-    "lines of code of the package": 42_073,
-    "lines of the package": 73_258,
-    "files of the package": 455,
-    "lines of experiments": 11_395,
-    "lines of tests": 33_191,
+    "lines of code of the package": 42_032,
+    "lines of the package": 73_165,
+    "files of the package": 453,
+    "lines of experiments": 11_384,
+    "lines of tests": 33_195,
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 57,
