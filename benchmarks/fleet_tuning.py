@@ -5,7 +5,7 @@
 Of the example week: several parameters of each autoscaler at once, by Adam through the law of real
 replicas (``smoothing`` 1), from the published ones and from random starts; then, beside every end,
 the first parameter in lanes of the exact law, in which alone a fleet costs what is printed. Set
-against it are the lanes that ``infer-jax fleet`` tries, of the first parameter alone, and as many
+against it are lanes of the first parameter alone, as ``infer-jax fleet`` tries them, and as many
 exact lanes around the starts, without a gradient.
 """
 
@@ -98,7 +98,7 @@ def descend(kind: Kind, most: float, given: Conditions, starts: np.ndarray, step
 def cheapest(kind: Kind, most: float, given: Conditions, free: np.ndarray) -> float:
     """USD a day of the cheapest that keeps the limits in every hour, by the exact law."""
     policies = kind.policies(jnp.asarray(free).T, None, most)
-    usd, share = jax.jit(partial(lanes, DEPTH, STEPS))(policies, given)
+    usd, share, _ = jax.jit(partial(lanes, DEPTH, STEPS))(policies, given)
     return float(np.min(np.where(share >= given.limits.goodput, usd, np.inf)))
 
 
