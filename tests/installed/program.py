@@ -58,6 +58,8 @@ import json, os, signal, sys
 sys.path[:] = [place for place in sys.path if place]
 from infer_jax.cli import main
 import jax, infer_jax.cli.verbs, infer_jax.verbs.inputs
+from infer_jax.compiling import store
+store.MAX_FILES, store.MAX_BYTES = 100_000, 100_000_000_000  # the tests' programs lie there, too
 import matplotlib.backends.backend_agg, matplotlib.figure, typer
 for line in sys.stdin:
     asked = json.loads(line)

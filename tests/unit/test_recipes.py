@@ -1,4 +1,4 @@
-"""The recipes of the docs, done: their files in a copy of the package, and tried there."""
+"""The recipes of the docs, done: their files in one copy of the package, and tried there."""
 
 import json
 import os
@@ -17,8 +17,13 @@ ROOT = Path(infer_jax.__file__).parents[1]
 STEP = re.compile(r"^### \d+\. `([^`]+)`$(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```(python|json|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
-PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
-
+# each recipe, and at most how many files it takes
+RECIPES = {
+    "write-an-estimator": 3,
+    "add-a-serving-term": 4,
+    "add-an-output": 2,
+    "add-a-kind-of-attention": 8,
+}
 pytestmark = pytest.mark.skipif(
     not (ROOT / "docs").exists(), reason="installed without the checkout"
 )
@@ -43,13 +48,15 @@ def recipe(page: str) -> list[Change]:
     ]
 
 
-def done(changes: list[Change], folder: Path) -> None:
-    """Write a copy of the house with these changes; what they do not touch is linked."""
+@pytest.fixture(scope="module")
+def house(tmp_path_factory) -> Path:
+    """A copy of the house with every recipe followed; what they do not touch is linked."""
+    folder = tmp_path_factory.mktemp("house")
     for name in ("hw_profiles", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
     for name in ("infer_jax", "tests"):
         shutil.copytree(ROOT / name, folder / name)  # with what Python has compiled of them
-    for path, kind, text in changes:
+    for path, kind, text in (change for page in RECIPES for change in recipe(page)):
         file = folder / path
         if kind != "diff":
             assert not file.exists(), f"{path} is there already"
@@ -60,6 +67,7 @@ def done(changes: list[Change], folder: Path) -> None:
         known = file.read_text(encoding="utf-8")
         assert known.count(before) == 1, f"{path} has not, or more than once: {before}"
         file.write_text(known.replace(before, after), encoding="utf-8")
+    return folder
 
 
 def ran(folder: Path, *arguments: str) -> str:
@@ -72,41 +80,50 @@ def ran(folder: Path, *arguments: str) -> str:
     return result.stdout
 
 
-def test_an_estimator_is_three_files(tmp_path):
-    changes = recipe("write-an-estimator")
-    assert len({change.path for change in changes}) == 3
-    done(changes, tmp_path)
-    asked = ("-k", "roofline or declared or variant")
-    said = ran(tmp_path, *PYTEST, "tests/contract/test_contract.py", *asked)
+@pytest.mark.parametrize("page", RECIPES)
+def test_a_recipe_is_few_files(page):
+    files = {change.path for change in recipe(page)}
+    assert 1 < len(files) <= RECIPES[page]
+
+
+# the estimator under the contract, the term, and the kind of attention with its bundled model
+ASKED = (
+    "(test_contract and (roofline or declared or variant)) or test_sampling"
+    " or (test_attention and hort) or (test_models and (say_what or lfm2 or LFM2 or every_bundled))"
+    " or (test_house and (kinds_of_attention or branches))"
+)
+
+
+def test_their_tests_pass(house):
+    files = ("contract/test_contract.py", "unit/physics/test_attention.py")
+    files += ("unit/estimators/test_sampling.py", "unit/catalog/test_models.py")
+    files += ("unit/test_house.py",)
+    words = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", ASKED)
+    said = ran(house, *words, *(f"tests/{file}" for file in files))
     passed = re.search(r"(\d+) passed", said)
-    assert passed and int(passed[1]) > 12, said
-    asked = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--json")
-    wide, narrow = (
-        json.loads(ran(tmp_path, "-m", "infer_jax", *asked, "--estimator", "roofline", *form))
-        for form in ((), ("--quant", "fp8"))
-    )
-    assert "Estimator roofline: nothing but the data sheet." in wide["trust"]["says"]
-    # products in fp8 are at twice the rate, but for the head
-    short, long = (x["prefill"]["terms"]["compute_ms"] for x in (narrow, wide))
-    assert 0.5 < float(short) / float(long) < 0.56
+    assert passed and int(passed[1]) > 18, said
 
 
-def test_a_serving_term_is_four_files(tmp_path):
-    changes = recipe("add-a-serving-term")
-    assert len({change.path for change in changes}) <= 4
-    done(changes, tmp_path)
-    said = ran(tmp_path, *PYTEST, "tests/unit/estimators/test_sampling.py")
-    assert "1 passed" in said
-
-
-OUTPUT = """
+ANSWERS = """
 import jax
 from infer_jax import Plan, Workload
 from infer_jax.catalog import load_model, load_system
-from infer_jax.estimators import Disaggregated, Pools
+from infer_jax.estimators import Disaggregated, Offload, Pools, make
+from infer_jax.specs import ShortConvolution
 from tests.cli.running import answer, run
 from tests.contract.cases import ESTIMATORS, JOBS, block, dense, nodes, offloaded, plan
+from tests.unit.physics.derivatives import agree_at, finite_at
+from tests.unit.physics.test_attention import CACHE, SHORT, everything
 
+# the estimator: products in fp8 are at twice the rate, but for the head
+asked = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2")
+asked += ("--estimator", "roofline")
+wide, narrow = answer(*asked), answer(*asked, "--quant", "fp8")
+assert "Estimator roofline: nothing but the data sheet." in wide["trust"]["says"]
+short, long = (x["prefill"]["terms"]["compute_ms"] for x in (narrow, wide))
+assert 0.5 < short / long < 0.56, (short, long)
+
+# the output, of estimators of every kind, and in the rows of verbs
 work, each = Workload.of(isl=1000, osl=100, batch=8), Plan.of(tp=2)
 pools = Pools.of(prefill=each, decode=each, prefill_copies=1, decode_copies=2, prefill_batch=1)
 cases = [(ESTIMATORS[name].make(), nodes(), plan()) for name in
@@ -128,29 +145,10 @@ assert "GPU hours of output tokens" in run("estimate", *asked, "--tp", "1", "--b
 found = answer("plan", *asked, "--total-gpus", "2", "--mode", "aggregated")["plans"][0]
 rate = found["throughput_per_gpu_tokens_per_s"]
 assert abs(found["gpu_hours_per_mtok_h"] * rate * 3600.0 / 1e6 - 1.0) < 1e-3
-print("everywhere")
-"""
-
-
-def test_an_output_is_two_files(tmp_path):
-    """An output of all estimates: computed by those of every kind, and a row of the verbs."""
-    changes = recipe("add-an-output")
-    assert {change.path for change in changes} == {
-        "infer_jax/physics/price.py",
-        "infer_jax/estimators/estimate.py",
-    }
-    done(changes, tmp_path)
-    assert ran(tmp_path, "-c", OUTPUT) == "everywhere\n"
-
-
-KIND = """
-import jax
-from infer_jax import make
-from infer_jax.catalog import load_model, load_system
-from infer_jax.estimators import Offload
-from infer_jax.specs import Plan, ShortConvolution, Workload
-from tests.cli.running import answer
-
+# the kind of attention: its slopes, and every estimator
+agree_at(everything, (SHORT, CACHE, 7.3, 3001.7, 640.0))
+bad = ((0.0, 0.0), (1.0, 0.0), (0.0, 10.0), (1.0, 2.0**30))
+finite_at(everything, *((SHORT, CACHE, *tokens, 64.0) for tokens in bad))
 arch = load_model("LiquidAI/LFM2-1.2B").architecture
 work, two = Workload.of(isl=6000, osl=400, batch=24), Plan.of(tp=2)
 asked = dict.fromkeys(("serving", "kernels", "partitioning.planned", "economics.planned"), two)
@@ -172,15 +170,6 @@ print("everywhere")
 """
 
 
-def test_a_kind_of_attention_is_at_most_eight_files(tmp_path):
-    """A kind that no code of this house knows: laws, a model to serve, and every estimator."""
-    changes = recipe("add-a-kind-of-attention")
-    assert len({change.path for change in changes}) <= 8
-    done(changes, tmp_path)
-    files = ("unit/physics/test_attention.py", "unit/catalog/test_models.py", "unit/test_house.py")
-    asked = "hort or gradients or finite or say_what or lfm2 or LFM2 or every_bundled"
-    asked += " or kinds_of_attention or branches"
-    said = ran(tmp_path, *PYTEST, *(f"tests/{file}" for file in files), "-k", asked)
-    passed = re.search(r"(\d+) passed", said)
-    assert passed and int(passed[1]) >= 6, said
-    assert ran(tmp_path, "-c", KIND) == "everywhere\n"
+def test_every_verb_and_estimator_answers(house):
+    """A new output is computed by all estimators, and all take a new kind of attention."""
+    assert ran(house, "-c", ANSWERS) == "everywhere\n"

@@ -1,5 +1,7 @@
 """Is a gradient right, and is it finite where it may not be?"""
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -8,8 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# programs here run once: what makes them shorter takes longer than it saves
-PROGRAM = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "algsimp"}
+# programs here run once: what makes them shorter takes longer than it saves, and the passes that
+# XLA_FLAGS leave out stay out
+LEFT_OUT = re.findall(r"--xla_disable_hlo_passes=(\S+)", os.environ.get("XLA_FLAGS", ""))
+PROGRAM = {
+    "xla_backend_optimization_level": 0,
+    "xla_disable_hlo_passes": ",".join(["algsimp", *LEFT_OUT]),
+}
 
 
 def numbers(*values: Any) -> tuple[jax.Array, ...]:
