@@ -38,22 +38,14 @@ def agree_at(function: Callable[..., Any], *points: Sequence[Any], tolerance=1e-
     each all arguments, that are of one structure are one program.
     """
     for shape, point in _of_one_structure(points):
-
-        def flat(x, shape=shape):
-            return function(*jax.tree.unflatten(shape, list(x)))
-
-        def at_point(x, direction, flat=flat):
-            value, slope = jax.linearize(flat, x)
-            (slopes,) = jax.linear_transpose(slope, x)(jnp.ones_like(value))
-            return value, slopes, slope(direction)
-
         steps = np.where(point == 0.0, 1.0, 1e-5 * np.abs(point))
         direction = np.abs(point) + 1.0
         one = np.eye(point.shape[1])
         moved = point[:, None] + np.concatenate([one, -one]) * steps[:, None]
-        both = jax.jit(jax.vmap(at_point), compiler_options=PROGRAM)
-        value, slopes, along = map(np.asarray, both(point, direction))
-        values = jax.jit(jax.vmap(flat), compiler_options=PROGRAM)(moved.reshape(-1, len(one)))
+        both, law = _with_slopes(function, shape, True), _law(function, shape)
+        found = [both(list(x), list(d)) for x, d in zip(point, direction, strict=True)]
+        value, slopes, along = (np.array(x, float) for x in zip(*found, strict=True))
+        values = jax.jit(jax.vmap(law), compiler_options=PROGRAM)(*moved.reshape(-1, len(one)).T)
         up, down = np.split(np.reshape(values, moved.shape[:2]), 2, axis=1)
         expected = (up - down) / (2.0 * steps)
         scale = np.abs(slopes) + np.abs(value)[:, None] / np.where(point == 0.0, 1.0, np.abs(point))
@@ -70,12 +62,12 @@ def finite(function: Callable[..., Any], *args: Any) -> None:
 def finite_at(function: Callable[..., Any], *points: Sequence[Any]) -> None:
     """Value and gradient at every leaf are finite, in float64 and in float32, at every point."""
     for shape, point in _of_one_structure(points):
-        for wide in (True, False):
-            with jax.enable_x64(wide):
-                given = jax.tree.unflatten(shape, list(jnp.asarray(point.T, float)))
-                found = jax.tree.leaves(_with_slopes(function, len(given), wide)(*given))
-                for x in found:
-                    assert np.all(np.isfinite(x)), (wide, point[~np.isfinite(x)])
+        for kind in (np.float64, np.float32):
+            with jax.enable_x64(kind is np.float64):
+                law = _with_slopes(function, shape, kind is np.float64)
+                for x in point.astype(kind):
+                    found = law(list(x), list(x))
+                    assert all(np.all(np.isfinite(y)) for y in jax.tree.leaves(found)), (kind, x)
 
 
 def _of_one_structure(points: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, np.ndarray]]:
@@ -88,12 +80,19 @@ def _of_one_structure(points: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, np
         yield shape, np.array(rows)
 
 
+def _law(function: Callable[..., Any], shape: Any) -> Callable[..., Any]:
+    """The function of the leaves of its arguments."""
+    return lambda *leaves: function(*jax.tree.unflatten(shape, leaves))
+
+
 @cache
-def _with_slopes(function: Callable[..., Any], arguments: int, wide: bool) -> Callable[..., Any]:
-    """Compiled once for points of the same structure; each width is a program of its own."""
+def _with_slopes(function: Callable[..., Any], shape: Any, forward: bool) -> Callable[..., Any]:
+    """(value, slopes[, slope along a direction]) at a point: one program of all its tests."""
+    law = _law(function, shape)
 
-    def law(*args):
-        return function(*args)
+    def at_point(x, direction):
+        value, slope = jax.linearize(lambda x: law(*x), x)
+        (slopes,) = jax.linear_transpose(slope, x)(jnp.ones_like(value))
+        return (value, slopes, slope(direction)) if forward else (value, slopes)
 
-    slopes = jax.vmap(jax.value_and_grad(law, tuple(range(arguments))))
-    return jax.jit(slopes, compiler_options=PROGRAM)
+    return jax.jit(at_point, compiler_options=PROGRAM)
