@@ -26,6 +26,7 @@ def test_a_study_writes_its_page(name):
     assert len(written.splitlines()) <= 150 and figure.get_suptitle()
 
 
+@pytest.mark.slow
 def test_limits_that_have_a_price_are_reached():
     kept = json.loads(KEPT.read_text("utf-8"))["decode"]
     study = Study("decode", kept, light=True)

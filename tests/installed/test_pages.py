@@ -50,6 +50,9 @@ SLOW = {
     "infer-jax calibrate RTXPRO6000": "fits replays; tests/cli has a made log, with its replay",
     "infer-jax codesign --model deepseek-v3": "a loop of designs of a large model; the files run",
     "infer-jax fleet llama-3.1-8b --hardware h100_sxm --hardware l40s": "a week of policies twice",
+    "infer-jax fleet llama-3.1-8b --hardware h100_sxm --traffic examples/traffic.toml": (
+        "a week of policies, a minute and a half; a morning of them runs, with its replays"
+    ),
     "infer-jax measure": "times kernels for a minute, as test_verbs.py does",
     "infer-jax replay llama-3.1-8b --hardware my_server.toml": "needs the calibration above",
     "python benchmarks/": "measures speed for minutes",

@@ -1,6 +1,5 @@
 """The recipes of the docs, done: their files in one copy of the package, and tried there."""
 
-import json
 import os
 import re
 import shutil

@@ -66,7 +66,7 @@ def finite_at(function: Callable[..., Any], *points: Sequence[Any]) -> None:
             with jax.enable_x64(kind is np.float64):
                 law = _with_slopes(function, shape, kind is np.float64)
                 for x in point.astype(kind):
-                    found = law(list(x), list(x))
+                    found = law(list(x), list(np.ones_like(x)))
                     assert all(np.all(np.isfinite(y)) for y in jax.tree.leaves(found)), (kind, x)
 
 
