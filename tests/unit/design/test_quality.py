@@ -183,7 +183,7 @@ def over_trained(served):
     }
     arch, work = load_model("llama-3.2-1b").architecture, Workload.of(isl=1, osl=1, batch=1)
     space = Space(arch, chips, work, Plan.of(), axes=axes)
-    result = optimise(estimator, space, Best("lifetime", under={"loss": 2.2}), restarts=6)
+    result = optimise(estimator, space, Best("lifetime", under={"loss": 2.2}), restarts=2)
     assert result.terms["loss"] <= 2.2
     return result.terms["active"], result.values["estimator.tokens"], result.terms["lifetime"]
 

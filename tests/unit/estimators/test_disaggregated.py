@@ -11,6 +11,7 @@ from infer_jax.estimators.disaggregated import OUTSIDE, Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload
 from infer_jax.specs import Arrivals, ForwardPass, Hardware, Hierarchy, Plan, Workload
 from tests.contract.cases import dense, mixture, nodes
+from tests.stepwise import stepwise
 from tests.unit.estimators.compiled import estimate, step
 from tests.unit.physics.derivatives import PROGRAM
 
@@ -241,5 +242,7 @@ def test_gradients_of_split_layers_are_finite():
 
     forward = ForwardPass.of(sequences=600, cached_tokens=4000)
     wrapper = AttentionFeedforward.of(target=Serving.of())
-    result = jax.jit(jax.grad(log_time))((wrapper, nodes(), forward, halves()))
+    result = stepwise(jax.grad(log_time))(
+        jax.tree.map(jnp.asarray, (wrapper, nodes(), forward, halves()))
+    )
     assert np.all([np.isfinite(g) for g in jax.tree.leaves(result)])

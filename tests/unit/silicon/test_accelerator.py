@@ -163,17 +163,21 @@ def part_by_part(*chips):
     return [(chip, *row) for chip in chips for row in np.eye(6)]
 
 
+def switched(**changes):
+    """Chiplets behind a switch: with the chip of one die every part there is."""
+    switch = interfaces.Switch.of(**values("switches", "nvswitch3"))
+    return chiplets(**changes).replace(switch=switch)
+
+
 def test_gradients_at_ordinary_points():
-    bound = a100(limit=250, active=107.5, voltage=0.6).replace(
-        switch=interfaces.Switch.of(**values("switches", "nvswitch3"))
-    )
-    agree_at(weighed, *part_by_part(a100(), bound, chiplets(limit=500, active=37.5)))
+    bound = a100(limit=250, active=107.5, voltage=0.6)
+    agree_at(weighed, *part_by_part(a100(), bound, switched(limit=500, active=37.5)))
 
 
 def test_gradients_are_finite_without_dies_stacks_and_links():
     bare = a100(dies=0, stacks=0, active=0, clock=0, limit=0)
     ends = {name: np.asarray(0.0) for name in ("cores", "memories", "links")}
-    alone = chiplets(dies=0, stacks=0).at({"base.buffer": 0.0, "base.memories": 0.0})
+    alone = switched(dies=0, stacks=0).at({"base.buffer": 0.0, "base.memories": 0.0})
     finite_at(weighed, *part_by_part(bare.replace(die=bare.die.replace(**ends)), alone))
 
 
