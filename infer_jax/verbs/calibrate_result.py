@@ -23,17 +23,11 @@ from infer_jax.verbs.inputs import Setup
 WORST = 5  # runs named as the worst predicted
 SHARES = (0.5, 0.8, 0.95)  # of the intervals
 TIMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "latency_ms": "latency"}
-KINDS = {
-    "sheet": "data sheet",
-    "before": "profile",
-    "after": "calibrated",
-    "held_out": "left out",
-}
-TITLES = {
-    "sheet": "data sheet alone",
-    "before": "profile as it was",
-    "after": "calibrated",
-    "held_out": "calibrated, run left out",
+KINDS = {  # of predictions: the head of a column, and the name of a row
+    "sheet": ("data sheet", "data sheet alone"),
+    "before": ("profile", "profile as it was"),
+    "after": ("calibrated", "calibrated"),
+    "held_out": ("left out", "calibrated, run left out"),
 }
 REPLAYED = "Requests were replayed one by one; intervals are of batches of successive ones."
 
@@ -50,30 +44,25 @@ def _unit(row: Row) -> tuple[str, float]:
     return row["unit"].replace("1", ""), 1.0
 
 
+def _in_unit(row: Row, *values: float) -> str:
+    """Values of a coefficient, or the ends of its interval, in the unit that it is printed in."""
+    return " to ".join(digits(_unit(row)[1] * x) for x in values)
+
+
 PREDICTIONS = (
-    Column("predicted by", "", "kind", TITLES.__getitem__),
+    Column("predicted by", "", "kind", lambda kind: KINDS[kind][1]),
     *(
-        Column(
-            f"{name.upper()} {title}",
-            "%",
-            lambda row, n=name, x=x: getattr(row[n], x, np.nan),
-            _digits,
-        )
+        Column(f"{name.upper()} {title}", "%", f"{name}.{value}", _digits)
         for name in OUTPUTS
-        for title, x in (("error", "median"), ("worst", "worst"))
+        for title, value in (("error", "median"), ("worst", "worst"))
     ),
 )
 PARAMETERS = (
     Column("parameter", "", "name"),
     Column("unit", "", lambda row: _unit(row)[0]),
-    Column("before", "", lambda row: _unit(row)[1] * row["before"], digits),
-    Column("fitted", "", lambda row: _unit(row)[1] * row["value"], digits),
-    Column(
-        "80 % interval",
-        "",
-        lambda row: " to ".join(digits(_unit(row)[1] * x) for x in row["interval80"]),
-        left=False,
-    ),
+    Column("before", "", lambda row: _in_unit(row, row["before"]), left=False),
+    Column("fitted", "", lambda row: _in_unit(row, row["value"]), left=False),
+    Column("80 % interval", "", lambda row: _in_unit(row, *row["interval80"]), left=False),
     Column("by these runs", "", "verdict", lambda x: x if x == "identified" else "not identified"),
 )
 WORST_PREDICTED = (
@@ -98,10 +87,18 @@ NEXT = (
 
 
 class OutputErrors(NamedTuple):
-    """Median and worst |predicted / measured - 1| of one output, in percent."""
+    """Median and worst |predicted / measured - 1| of one output, in percent; NaN: not measured."""
 
     median: float
     worst: float
+
+    @classmethod
+    def of(cls, wrong: np.ndarray) -> "OutputErrors":
+        """Of the errors of every run, some NaN."""
+        known = wrong[np.isfinite(wrong)]
+        return (
+            cls(float(np.median(known)), float(known.max())) if len(known) else cls(np.nan, np.nan)
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,19 +125,14 @@ class CalibrateResult(FigureResult):
         return self.server.interval(0.8)
 
     @cached_property
-    def errors(self) -> dict[str, dict[str, OutputErrors | None]]:
+    def errors(self) -> dict[str, dict[str, OutputErrors]]:
         """Errors of every prediction (``sheet``, ``before``, ``after``, ``held_out``) by output."""
         times = self.server.times
-        errors: dict[str, dict[str, OutputErrors | None]] = {}
-        for kind, predicted in times.predictions.items():
-            wrong = 100.0 * np.abs(predicted / times.measured - 1.0)
-            errors[kind] = {
-                name: None
-                if np.isnan(row).all()
-                else OutputErrors(float(np.nanmedian(row)), float(np.nanmax(row)))
-                for name, row in zip(OUTPUTS, wrong, strict=True)
-            }
-        return errors
+        wrong = {k: 100.0 * np.abs(x / times.measured - 1.0) for k, x in times.predictions.items()}
+        return {
+            kind: dict(zip(OUTPUTS, map(OutputErrors.of, rows), strict=True))
+            for kind, rows in wrong.items()
+        }
 
     def sections(self) -> Iterator[Section]:
         """Errors of the predictions, coefficients, the worst runs, what to measure next."""
@@ -156,7 +148,9 @@ class CalibrateResult(FigureResult):
             "measured_times": self.fitted_times,
             "errors": {
                 kind: {
-                    name: x and {"median_percent": x.median, "worst_percent": x.worst}
+                    name: {f"{which}_percent": value for which, value in x._asdict().items()}
+                    if np.isfinite(x.median)
+                    else None
                     for name, x in errors.items()
                 }
                 for kind, errors in self.errors.items()
@@ -220,12 +214,9 @@ class CalibrateResult(FigureResult):
         if self.server.requests is not None:
             return f"replayed, {request_errors(self.server.requests.statistics())}"
         kind = "held_out" if "held_out" in self.errors else "after"
-        errors = [
-            f"{name.upper()} {one.median:.1f} %"
-            for name, one in self.errors[kind].items()
-            if one is not None
-        ]
-        return f"median error {' and '.join(errors)} on {TITLES[kind]}"
+        both = self.errors[kind].items()
+        errors = [f"{name.upper()} {x.median:.1f} %" for name, x in both if np.isfinite(x.median)]
+        return f"median error {' and '.join(errors)} on {KINDS[kind][1]}"
 
     @cached_property
     def notes(self) -> list[str]:
@@ -240,7 +231,7 @@ class CalibrateResult(FigureResult):
     def _no_better(self) -> Iterator[str]:
         """A sentence where runs left out are predicted no better than before the fit."""
         before, after = self.errors["before"], self.errors.get("held_out", {})
-        both = {n: (x.median, y.median) for n, y in after.items() if y and (x := before[n])}
+        both = {n: (before[n].median, y.median) for n, y in after.items() if np.isfinite(y.median)}
         if both and all(old <= new for old, new in both.values()):
             words = [f"{n.upper()} {y:.1f} % (before: {x:.1f} %)" for n, (x, y) in both.items()]
             yield f"This fit is no better than what it started from: {' and '.join(words)}."
@@ -284,12 +275,14 @@ class CalibrateResult(FigureResult):
         wrong = np.nan_to_num(np.abs(np.log(predicted / measured))).max(axis=0)
         rows: list[Row] = []
         for i in np.argsort(-wrong)[:WORST]:
-            run, times = self.server.runs[i], dict[str, float]()
-            for k, name in enumerate(OUTPUTS):
-                times[f"{name}_measured_ms"] = 1e3 * measured[k, i]
-                times[f"{name}_predicted_ms"] = 1e3 * predicted[k, i]
+            run, both = self.server.runs[i], {"measured": measured, "predicted": predicted}
             load = {"concurrency": run.concurrency, "isl_tokens": run.isl, "osl_tokens": run.osl}
-            off = [100.0 * x for x in predicted[:, i] / measured[:, i] - 1.0]
+            times = {
+                f"{name}_{kind}_ms": 1e3 * x[k, i]
+                for k, name in enumerate(OUTPUTS)
+                for kind, x in both.items()
+            }
+            off = list(100.0 * (predicted[:, i] / measured[:, i] - 1.0))
             rows.append({"run": run.place, **load, **times, "error_percent": off})
         return rows
 
@@ -307,7 +300,7 @@ def request_table(statistics: Row) -> tuple[list[Row], list[Column]]:
     return rows, [
         Column(count, "", "title"),
         Column("measured", "ms", "measured"),
-        *(Column(KINDS[kind], "%", kind, "{:+.1f}".format) for kind in kinds),
+        *(Column(KINDS[kind][0], "%", kind, "{:+.1f}".format) for kind in kinds),
     ]
 
 

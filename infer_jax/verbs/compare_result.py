@@ -139,14 +139,9 @@ class EstimatorsCompared(FigureResult):
         both = [_answers(x.estimate, x.setup) for x in self.answers]
         texts = {x.json_key: [x.title, x.printed_unit] for x in compared}
         yield from ("", _side_by_side(both, columns, texts))
+        timed = [None if is_overloaded(x.estimate) else x.estimate for x in self.answers]
         for name in PASSES.values():
-            passes = [
-                {} if is_overloaded(x.estimate) else _milliseconds(getattr(x.estimate, name))
-                for x in self.answers
-            ]
-            for terms in passes:
-                small = SAME * sum(terms.values())
-                terms.update({n: 0.0 for n, x in terms.items() if x < small})
+            passes = [{} if x is None else _milliseconds(getattr(x, name), SAME) for x in timed]
             largest = {n: max(x.get(n, 0.0) for x in passes) for terms in passes for n in terms}
             names = sorted((n for n in largest if largest[n]), key=lambda n: -largest[n])
             columns = [Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads)]
@@ -163,8 +158,8 @@ class EstimatorsCompared(FigureResult):
 
     def _figure(self) -> Figure:
         """Both times by every estimator and system, as bars of their terms."""
-        every = zip(self.labels, (x.estimate for x in self.answers), strict=True)
-        estimates = {label: x for label, x in every if not is_overloaded(x)}
+        every = zip(self.labels, self.answers, strict=True)
+        estimates = {label: x.estimate for label, x in every if not is_overloaded(x.estimate)}
         if not estimates:
             raise refuse("request_rate", f"{self.rate:.6g}", "one that a system completes")
         unlike = len({frozenset(x.estimate.decode.terms) for x in self.answers}) > 1
@@ -234,22 +229,22 @@ class RunsCompared(pictures.EstimatorResult):
 
         The median and the mean of their sizes, and the median with its sign.
         """
-        ratios = dict[Output, list[float]]()
+        signed = dict[Output, list[float]]()
         for run, estimate in zip(self.runs, self.estimates, strict=True):
             predicted = _answers(estimate, self.setup)
             for output, value in _measured(run):
                 mine = predicted.get(output.json_key)
                 if mine is not None and value > 0.0:
-                    ratios.setdefault(output, []).append(float(mine) / (output.factor * value))
-        signed = {x: 100.0 * (np.array(each) - 1.0) for x, each in ratios.items()}
+                    error = 100.0 * (float(mine) / (output.factor * value) - 1.0)
+                    signed.setdefault(output, []).append(error)
         return [
             {
                 "answer": x.json_key,
                 "title": x.title,
                 "runs": len(each),
-                "median_error_percent": float(np.median(abs(each))),
-                "mean_error_percent": float(np.mean(abs(each))),
-                "median_signed_error_percent": float(np.median(each)),
+                "median_error_percent": np.median(np.abs(each)),
+                "mean_error_percent": np.mean(np.abs(each)),
+                "median_signed_error_percent": np.median(each),
             }
             for x, each in signed.items()
         ]
@@ -265,26 +260,26 @@ class RunsCompared(pictures.EstimatorResult):
         both = [theirs, _answers(estimate, self.setup)]
         texts = {x.json_key: [x.title, x.printed_unit] for x in measured}
         yield from ("", _side_by_side(both, columns, texts, "predicted over measured"))
-        for name, title in (("prefill", "first token"), ("decode", "every other token")):
-            terms = _milliseconds(getattr(estimate, name))
-            small = 1e-4 * sum(terms.values())
-            texts = [
-                f"{term(k)} {digits(x)} ms"
-                for k, x in sorted(terms.items(), key=lambda item: -item[1])
-                if x > small
-            ]
+        for phase, title in (
+            (estimate.prefill, "first token"),
+            (estimate.decode, "every other token"),
+        ):
+            terms = sorted(_milliseconds(phase, 1e-4).items(), key=lambda item: -item[1])
+            texts = [f"{term(k)} {digits(x)} ms" for k, x in terms if x]
             yield f"Predicted {title}: {', '.join(texts)}."
 
     def _figure(self) -> Figure:
         """Predicted times of the first runs as bars of terms, with what was measured."""
         runs = list(zip(self.runs, self.estimates, strict=True))[:PRINTED]
         runs.sort(key=lambda pair: (pair[0].concurrency or 0.0, pair[0].request_rate or 0.0))
-        labels = [
-            f"{run.concurrency:g} in flight\n{run.isl:,.6g} in, {run.osl:,.6g} out"
-            if run.request_rate is None
-            else f"{run.request_rate:g} requests/s\n{run.isl:,.6g} in, {run.osl:,.6g} out"
-            for run, _ in runs
+        loads = [
+            f"{x.concurrency:g} in flight"
+            if x.request_rate is None
+            else f"{x.request_rate:g} requests/s"
+            for x, _ in runs
         ]
+        lengths = [f"{run.isl:,.6g} in, {run.osl:,.6g} out" for run, _ in runs]
+        labels = [f"{load}\n{length}" for load, length in zip(loads, lengths, strict=True)]
         if len(set(labels)) < len(labels):  # alike: told apart by their number
             labels = [f"{i + 1}. {label}" for i, label in enumerate(labels)]
         labelled = dict(zip(labels, runs, strict=True))
@@ -344,8 +339,11 @@ def _measured(run: Run) -> Iterator[tuple[Output, float]]:
             yield output, value
 
 
-def _milliseconds(phase: Phase) -> dict[str, float]:
-    return {name: 1e3 * float(term) for name, term in phase.terms.items()}
+def _milliseconds(phase: Phase, least: float = 0.0) -> dict[str, float]:
+    """The terms of a pass in ms; 0 for those below a share ``least`` of all."""
+    terms = {name: 1e3 * float(term) for name, term in phase.terms.items()}
+    small = least * sum(terms.values())
+    return {name: x if x >= small else 0.0 for name, x in terms.items()}
 
 
 def _marked(head: str, trust: Trust) -> str:

@@ -96,7 +96,11 @@ def memory(
     lengths = MeanLengths(*map(jnp.asarray, (isl, osl, float(served.held_output), 0.0)))
     parts = plan, settings, overheads, lengths, jnp.asarray(group)
     held, cache = once(own.account_of, arch, setup.hardware, *parts)
-    filled = None if batch is None else own.Batch.of(batch, isl, osl, held, cache, group <= slots)
+    fixed, filled = float(held.budget - held.available), None
+    if batch is not None:
+        average = float(cache.average)
+        fits = group <= slots and fixed + average <= float(held.budget)
+        filled = own.Batch(batch, isl, osl, average, float(cache.most), fixed, fits)
     notes = [
         f"Per GPU of at most {slots:,.12g} sequences and {tokens:,.12g} tokens in a pass; the "
         "cache is of one group of tp x pp GPUs.",

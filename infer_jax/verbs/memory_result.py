@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -35,13 +36,12 @@ SIZES = (
 )
 
 
-@dataclass(frozen=True, repr=False)
-class Batch:
-    """Memory that a batch takes on one GPU, in bytes.
+class Batch(NamedTuple):
+    """Memory of one GPU with a batch in it, in bytes.
 
     ``cache``: of requests in flight on average, as every memory limit counts them; ``most``: of all
-    requests at their full length at once. ``used``, ``used_most``: the same with weights,
-    activations and reserve.
+    requests at their full length at once; ``fixed``: weights, activations and reserve; ``fits``:
+    the server runs so many at once, and has the memory.
     """
 
     batch: float
@@ -49,41 +49,35 @@ class Batch:
     osl: float
     cache: float
     most: float
-    used: float
-    used_most: float
+    fixed: float
     fits: bool
 
-    @classmethod
-    def of(
-        cls, batch: float, isl: float, osl: float, held: StartupMemory, cache: Filled, runs: bool
-    ) -> "Batch":
-        """What a batch fills; ``runs``: the server runs so many at once."""
-        fixed, budget = float(held.budget - held.available), float(held.budget)
-        average, most = float(cache.average), float(cache.most)
-        used = fixed + average
-        return cls(batch, isl, osl, average, most, used, fixed + most, runs and used <= budget)
+    @property
+    def used(self) -> float:
+        """Bytes in use, on average."""
+        return self.fixed + self.cache
 
-    def fields(self) -> dict[str, object]:
-        """What JSON has of the batch, apart from its sizes."""
-        lengths = {"isl_tokens": self.isl, "osl_tokens": self.osl}
-        return {"batch": self.batch, **lengths, "batch_fits": self.fits,
-                "batch_cache_at_most_bytes": self.most}  # fmt: skip
-
-    def sizes(self) -> list[Fact]:
-        """What the batch takes."""
+    def facts(self) -> list[Fact]:
+        """What the batch is, and what it takes."""
         requests = f"{self.batch:g} requests"
         return [
+            Fact("batch", self.batch),
+            Fact("isl_tokens", self.isl),
+            Fact("osl_tokens", self.osl),
+            Fact("batch_fits", self.fits),
+            Fact("batch_cache_at_most_bytes", self.most),
             Fact("batch_cache_bytes", self.cache, f"cache of {requests}, on average"),
             Fact("used_bytes", self.used, f"filled with {requests}, on average"),
-            Fact("used_at_most_bytes", self.used_most, "the same with all at their ends"),
+            Fact("used_at_most_bytes", self.fixed + self.most, "the same with all at their ends"),
         ]
 
     def sentence(self, budget: float) -> str:
         """Whether the batch fits into ``budget`` bytes, and what it fills of them."""
+        most = size(self.fixed + self.most)
         return (
             f"{self.batch:g} requests of {self.isl:g} + {self.osl:g} tokens "
             f"{'fill' if self.fits else 'do not fit:'} {size(self.used)} of {size(budget)} "
-            f"({self.used / budget:.0%}) on average, {size(self.used_most)} with all at their ends."
+            f"({self.used / budget:.0%}) on average, {most} with all at their ends."
         )
 
 
@@ -115,11 +109,6 @@ class MemoryResult(FigureResult):
             yield f"Does not fit: one request of {context} tokens is {short} a GPU short."
         if batch is not None:
             yield batch.sentence(float(held.budget))
-        places = {
-            "kv_blocks": held.blocks,
-            "kv_cache_size_tokens": held.tokens,
-            "maximum_concurrency": held.concurrency,
-        }
         yield {
             **self.setup.names,
             "tp": plan.tp,
@@ -133,15 +122,16 @@ class MemoryResult(FigureResult):
             "fits": bool(held.fits),
             "weights": {f"{kind}_bytes": x for kind, x in held.weights.items()},
             "visible_bytes": held.visible,
-            **{name: jnp.maximum(x, 0.0) for name, x in places.items()},
-            **({} if batch is None else batch.fields()),
+            "kv_blocks": jnp.maximum(held.blocks, 0.0),
+            "kv_cache_size_tokens": jnp.maximum(held.tokens, 0.0),
+            "maximum_concurrency": jnp.maximum(held.concurrency, 0.0),
         }
         facts = [
             *(Fact("", x, f"weights: {kind}") for kind, x in held.weights.items() if float(x)),
             Fact("weights_bytes", held.weight_bytes, "weights"),
             Fact("activations_bytes", held.activations, "peak of activations"),
             Fact("reserve_bytes", held.reserve, "reserve outside the cache"),
-            *([] if batch is None else batch.sizes()),
+            *(batch.facts() if batch else ()),
             Fact("available_bytes", held.available, FREE),
             Fact("budget_bytes", held.budget, "budget"),
             Fact("kv_per_token_bytes", held.token_bytes, "cache of one token"),
@@ -154,13 +144,13 @@ class MemoryResult(FigureResult):
     def _figure(self) -> Figure:
         """The memory of one GPU as a bar of its contents, in GB."""
         held, batch, engine = self.memory, self.filled, self.engine
-        cache = 0.0 if batch is None else batch.cache
+        cache = {} if batch is None else {f"KV cache of {batch.batch:g} requests": batch.cache}
         sizes = {
             **{f"weights: {kind}": float(x) for kind, x in held.weights.items()},
             "peak of activations": float(held.activations),
             "reserve outside the cache": float(held.reserve),
-            **({} if batch is None else {f"KV cache of {batch.batch:g} requests": cache}),
-            FREE: max(float(held.available) - cache, 0.0),
+            **cache,
+            FREE: max(float(held.available) - sum(cache.values()), 0.0),
         }
         gigabytes = {name: x / 1e9 for name, x in sizes.items() if x > 0.0}
         ends = {"budget": float(held.budget) / 1e9, "visible": float(held.visible) / 1e9}
@@ -173,7 +163,7 @@ class MemoryResult(FigureResult):
                 self.setup,
                 None,
                 "",
-                "" if batch is None else f"{count(batch.isl)} tokens in, {count(batch.osl)} out.",
+                f"{count(batch.isl)} tokens in, {count(batch.osl)} out." if batch else "",
                 f"The cache has room for {max(float(held.tokens), 0.0):,.0f} tokens.",
                 "" if held.fits else f"One request is {size(-float(held.slack))} short.",
                 f"Budget: {float(engine.utilization):.0%} of what the driver shows (visible).",
