@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from experiments import _report
-from infer_jax.cli.runs import loops_in_one_piece
+from infer_jax.compiling.settings import loops_in_one_piece
 
 app = _report.program(__doc__)
 

@@ -21,14 +21,13 @@ from infer_jax.calibration.error_bands import left_out_log_errors
 from infer_jax.calibration.runs import InstanceLoad, load_of
 from infer_jax.calibration.server import (
     Calibrated,
-    MeasuredTimes,
-    RequestTimes,
     cautious_covariance,
     check_times,
     coefficients_to_fit,
     expected_spread,
     solve,
 )
+from infer_jax.calibration.times import MeasuredTimes, RequestTimes
 from infer_jax.catalog.measurements import Run
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.estimators import Estimator

@@ -18,6 +18,7 @@ from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem, Predict, Prior, at
 from infer_jax.calibration.proposals import Proposal, next_runs, possible_runs
 from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, load_of, measured, predictor
+from infer_jax.calibration.times import MeasuredTimes, RequestTimes
 from infer_jax.calibration.uncertainty import (
     QUANTILES,
     Fit,
@@ -29,8 +30,6 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.estimators.serving.server_coefficients import RUN_ERRORS
-from infer_jax.replays.runs import statistic
-from infer_jax.results import Row
 from infer_jax.specs import Architecture, Hardware, leaves
 
 SCALES = tuple(RUN_ERRORS[name] for name in OUTPUTS)  # typical log error of a run
@@ -38,59 +37,9 @@ SCALES = tuple(RUN_ERRORS[name] for name in OUTPUTS)  # typical log error of a r
 # rows of each of 37 servers of silicon_sample.csv then held 78 to 83 % of their other rows, with
 # a Student quantile up to 4 % narrower than that of `bands`
 TYPICAL_RUNS = 3.0
-KEYS = ("ttft_ms", "tpot_ms", "latency_ms")  # of the statistics of requests
 STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
 STEP_SHARES = (0.0, 0.5, 1.0)  # shares of the step to the fit that may be taken, shortest first
 OUTLIER_ERRORS = 4.0  # usual errors from the fit beyond which a run disagrees with the others
-
-
-@dataclass(frozen=True)
-class MeasuredTimes:
-    """TPOT and TTFT of runs or requests in seconds, 2 x runs; NaN where not measured.
-
-    ``predictions``, by name in JSON: ``sheet``, at data-sheet rates, where the estimator has them;
-    ``before``, with the coefficients as they were; ``after``, with the fit; ``held_out``, each by a
-    fit without it (of requests without the batch around each, to first order), from two runs on.
-    """
-
-    measured: np.ndarray
-    predictions: Mapping[str, np.ndarray]
-
-    @property
-    def left_out(self) -> np.ndarray | None:
-        """Times predicted by fits to the other runs; None where there is one run."""
-        return self.predictions.get("held_out")
-
-    @property
-    def unseen(self) -> np.ndarray:
-        """Times predicted by fits to the other runs; of a single run by the fit to it."""
-        return self.predictions.get("held_out", self.predictions["after"])
-
-
-@dataclass(frozen=True)
-class RequestTimes(MeasuredTimes):
-    """Times of single requests; which were ``fitted``, and the ``output`` tokens of each."""
-
-    fitted: np.ndarray
-    output: np.ndarray
-
-    def statistics(self) -> Row:
-        """Means and percentiles of TTFT, TPOT and latency in ms, as measured and by prediction.
-
-        Of the requests that were not fitted if there are any, else of all.
-        """
-        fitted = bool(self.fitted.all())
-        which = self.fitted if fitted else ~self.fitted
-        times: dict[str, dict[str, Mapping[str, float]]] = {key: {} for key in KEYS}
-        for source, seconds in {"measured": self.measured, **self.predictions}.items():
-            if source == "held_out" and not fitted:
-                continue
-            tpot, ttft = seconds[:, which]
-            latency = ttft + np.nan_to_num(tpot) * (self.output[which] - 1)
-            for key, x in zip(KEYS, (ttft, tpot, latency), strict=True):
-                values = statistic([x[np.isfinite(x)]]).values
-                times[key][source] = {name: 1e3 * value for name, value in values.items()}
-        return {"count": int(which.sum()), "fitted": fitted, **times}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from infer_jax.catalog.foreign import read_yaml
 from infer_jax.errors import InputError
+from infer_jax.results.problems import refuse
 
 if TYPE_CHECKING:
     from infer_jax.catalog.measurements.run import Speculation
@@ -92,6 +93,32 @@ def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]
             lengths = sorted(_point(where, at, drafts, x) for drafts, x in table.items())
             curves.append(AcceptanceCurve(model, mode, tuple(lengths)))
     return tuple(curves)
+
+
+def named_curve(text: str, model: str) -> AcceptanceCurve:
+    """The curve in a file, or the one that FILE:MODEL.MODE names; of several that of the model.
+
+    Raises:
+        InputError: no such file, or none or several curves in it that are meant.
+    """
+    path, _, wanted = text.partition(":") if not os.path.exists(text) else (text, "", "")
+    if not os.path.exists(path):
+        raise refuse("acceptance", text, "a probability from 0 to 1, or a file of curves")
+    curves = {f"{c.model}.{c.mode}": c for c in read_acceptance(path)}
+
+    def plain(name: str) -> str:
+        return "".join(c for c in name.casefold() if c.isalnum())
+
+    if wanted:
+        names = [name for name in curves if name == wanted]
+    elif len(curves) == 1:
+        names = [*curves]
+    else:
+        names = [n for n in curves if plain(n.rpartition(".")[0]) == plain(model)]
+    if len(names) != 1:
+        allowed = f"one curve: {path}:{next(iter(curves))}, of {', '.join(curves)}"
+        raise refuse("acceptance", text, allowed)
+    return curves[names[0]]
 
 
 def curve_of(run: "Speculation", model: str = "") -> AcceptanceCurve:

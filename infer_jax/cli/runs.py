@@ -3,19 +3,17 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 
-import jax
 import typer
 
 from infer_jax import verbs
 from infer_jax.catalog.files import check_folder
-from infer_jax.compiling import keep_programs
+from infer_jax.compiling.settings import loops_in_one_piece, prepare
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Notes, Result
 from infer_jax.results.numbers import to_json_types
@@ -25,52 +23,9 @@ from infer_jax.verbs import pictures
 from infer_jax.verbs.option import option_of
 from infer_jax.verbs.progress import is_shown
 
-ONE_PIECE = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=100000000"
 PIPED = 160  # characters of a line that another program or a file gets
 Verb = Callable[..., Result]
 Options = Mapping[str, object]
-
-
-def prepare(*, every_device: bool = False) -> None:
-    """Set up JAX for one command; call it before anything is traced.
-
-    64-bit numbers, and a folder that keeps compiled programs between commands. Unless
-    ``every_device`` or JAX_PLATFORMS says otherwise, the CPU alone is used: one
-    configuration or a small grid takes it milliseconds, an accelerator seconds to wake.
-    """
-    jax.config.update("jax_enable_x64", True)
-    if not every_device and not os.environ.get("JAX_PLATFORMS"):
-        jax.config.update("jax_platforms", "cpu")
-    keep_programs()
-
-
-def use_all_cores() -> None:
-    """Set up JAX for a sweep: each core of a CPU is a device."""
-    prepare(every_device=True)
-    with suppress(RuntimeError):  # devices are in use already, in a program that embeds this
-        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
-
-
-@contextmanager
-def loops_in_one_piece() -> Iterator[None]:
-    """Let XLA make one piece of machine code of large loops, in programs compiled within.
-
-    It reads the option once, with the first program of a process, and ignores one it does not know.
-    A replay of 20,000 requests then takes 4.1 s of a core and not 6.7 s, start included, and 6.9 s
-    and not 10 s where it is compiled first.
-    """
-    before = os.environ.get("XLA_FLAGS")
-    if "xla_backend_extra_options" in (before or ""):  # the user's own
-        yield
-        return
-    os.environ["XLA_FLAGS"] = f"{before or ''} {ONE_PIECE}".strip()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["XLA_FLAGS"]
-        else:
-            os.environ["XLA_FLAGS"] = before
 
 
 def show_result(result: Result, *, as_json: bool, lacking: str = "") -> None:
@@ -147,7 +102,7 @@ def _sweep(verb: Verb, options: Options) -> None:
     from infer_jax.sweeps.checkpoint import Stopped
     from infer_jax.verbs.sweep import explain
 
-    use_all_cores()
+    prepare(every_device=True, every_core=True)
     try:
         run_verb(explain if "at" in options else verb, options, every_device=True)
     except Stopped as stopped:

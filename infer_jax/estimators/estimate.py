@@ -43,6 +43,16 @@ class Limit(Spec):
         excess = jnp.maximum(self.need - self.capacity, 0.0)
         return excess / jnp.where(self.capacity > 0, self.capacity, 1.0)
 
+    def fields(self, name: str) -> dict[str, object]:
+        """The limit of that name for JSON: bytes where it is one of memory, else plain numbers."""
+        unit = "_bytes" if name.endswith("memory") else ""
+        return {
+            f"need{unit}": self.need,
+            f"capacity{unit}": self.capacity,
+            f"slack{unit}": self.slack,
+            "met": bool(self.need <= self.capacity),
+        }
+
 
 @spec
 class Phase(Spec):
@@ -67,6 +77,19 @@ class Phase(Spec):
         for limit in self.limits.values():
             worst = jnp.maximum(worst, limit.shortfall)
         return worst
+
+    def fields(self, *, timed: bool = True) -> dict[str, object]:
+        """The pass for JSON, times in ms; ``timed``: whether it has any."""
+        terms = self.terms if timed else {}
+        return {
+            "time_ms": 1e3 * self.time if timed else None,
+            "terms": {f"{name}_ms": 1e3 * x for name, x in terms.items()},
+            "shares": {name: x / self.time for name, x in terms.items()},
+            "mfu": self.mfu,
+            "feasible": bool(self.feasible),
+            "limits": {name: limit.fields(name) for name, limit in self.limits.items()},
+            "layout": dict(self.layout),
+        }
 
 
 # the energy of estimates that have one
@@ -145,6 +168,12 @@ class Estimate(Spec):
     def feasible(self) -> Array:
         """True where every limit of both phases holds."""
         return self.prefill.feasible & self.decode.feasible
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more requests arrive than are completed, so that no time has a mean."""
+        limits = [*self.prefill.limits.items(), *self.decode.limits.items()]
+        return any(bool(x.need > x.capacity) for name, x in limits if name.endswith("arrivals"))
 
 
 def decode_context(workload: Workload) -> Array:

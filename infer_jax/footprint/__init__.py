@@ -23,5 +23,6 @@ from infer_jax.footprint.settings import (
 from infer_jax.footprint.startup import (
     StartupMemory as StartupMemory,
     memory as memory,
+    memory_with_requests as memory_with_requests,
     startup_figures as startup_figures,
 )

@@ -5,7 +5,7 @@ from operator import add
 
 from jax import Array
 
-from infer_jax.footprint.chip import Account, account
+from infer_jax.footprint.chip import Account, Filled, MeanLengths, account, bytes_of_requests
 from infer_jax.footprint.settings import EngineSettings, Overheads, default_numbers
 from infer_jax.physics.memory.resident import Ranks, resident
 from infer_jax.physics.numerics import Smoothing, flooring
@@ -88,6 +88,20 @@ def memory(
     ranks = Ranks(plan.tp, plan.ep, plan.pp)
     chip = account(resident(arch), hardware, ranks, engine, overheads, smoothing=smoothing)
     return startup_figures(chip, engine, smoothing)
+
+
+def memory_with_requests(
+    arch: Architecture,
+    hardware: Hardware,
+    ranks: Ranks,
+    engine: EngineSettings,
+    overheads: Overheads,
+    lengths: MeanLengths,
+    requests: Array,
+) -> tuple[StartupMemory, Filled]:
+    """What a server prints at start-up, and the cache of ``requests`` of an attention group."""
+    chip = account(resident(arch), hardware, ranks, engine, overheads)
+    return startup_figures(chip, engine), bytes_of_requests(chip, requests, lengths)
 
 
 def startup_figures(

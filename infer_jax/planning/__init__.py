@@ -22,6 +22,7 @@ from infer_jax.planning.layout import (
     layouts as layouts,
     machine as machine,
     machine_rule as machine_rule,
+    nearest_layouts as nearest_layouts,
 )
 from infer_jax.planning.pools import pool_plans as pool_plans
 from infer_jax.planning.pricing import (

@@ -14,6 +14,7 @@ from infer_jax import legal
 from infer_jax.physics.divisions import divisions
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy, layout_label
 
+NAMED = 128  # chips up to which layouts that run are named in place of others
 MAX_STAGES = 16  # pipeline stages that are tried
 TRAY = 4  # GPUs of a machine of an NVL72 rack: 18 compute trays of 4 (nvidia.com, GB200 NVL72)
 MACHINE = 8  # GPUs of a machine where the profile does not say
@@ -116,6 +117,19 @@ def layouts(
     fits = legal.holds(arch, columns) & fills_machines(columns.chips, size)
     runs = np.broadcast_to(fits, len(candidates))
     return [Layout(*row) for row, fit in zip(candidates, runs, strict=True) if fit]
+
+
+def nearest_layouts(arch: Architecture, layout: Layout) -> list[Layout]:
+    """At most three layouts that engines run, of as many chips or else of the nearest number.
+
+    None where there are more than ``NAMED`` chips.
+    """
+    if layout.chips > NAMED:
+        return []
+    able = [x for x in layouts(arch, int(2 * layout.chips)) if x.pp == layout.pp and x.unusual < 2]
+    chips = min((x.chips for x in able), key=lambda n: (abs(n - layout.chips), -n), default=0.0)
+    same = [x for x in able if x.chips == chips]
+    return sorted(same, key=lambda x: (abs(x.tp - layout.tp), x.unusual))[:3]
 
 
 def _divisors(number: int, limit: int) -> list[int]:

@@ -17,10 +17,11 @@ from infer_jax.plots import Curve, plot_frontier
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.points import plot_cloud, plot_maps, plot_points
 from infer_jax.plots.rendering import rent
-from infer_jax.plots.style import Words, name_of, words
+from infer_jax.plots.style import Words, words
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.specs.declared_outputs import Output
+from infer_jax.specs.words import name_of
 from infer_jax.sweeps.columns import Column
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.preparing import Prepared

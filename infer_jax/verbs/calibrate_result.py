@@ -1,16 +1,16 @@
 """The result of ``calibrate``: errors, coefficients, the worst runs, what to measure next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from infer_jax.calibration.profile import caveats
 from infer_jax.calibration.runs import OUTPUTS
 from infer_jax.calibration.server import Calibrated
+from infer_jax.calibration.times import OutputErrors
 from infer_jax.plots.points import Parity, plot_parity
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
@@ -86,21 +86,6 @@ NEXT = (
 )
 
 
-class OutputErrors(NamedTuple):
-    """Median and worst |predicted / measured - 1| of one output, in percent; NaN: not measured."""
-
-    median: float
-    worst: float
-
-    @classmethod
-    def of(cls, wrong: np.ndarray) -> "OutputErrors":
-        """Of the errors of every run, some NaN."""
-        known = wrong[np.isfinite(wrong)]
-        return (
-            cls(float(np.median(known)), float(known.max())) if len(known) else cls(np.nan, np.nan)
-        )
-
-
 @dataclass(frozen=True, repr=False)
 class CalibrateResult(FigureResult):
     """The fit of one server: errors, coefficients with intervals, what to measure next.
@@ -124,15 +109,10 @@ class CalibrateResult(FigureResult):
         """The 80 % interval of each coefficient by its name."""
         return self.server.interval(0.8)
 
-    @cached_property
-    def errors(self) -> dict[str, dict[str, OutputErrors]]:
+    @property
+    def errors(self) -> Mapping[str, Mapping[str, OutputErrors]]:
         """Errors of every prediction (``sheet``, ``before``, ``after``, ``held_out``) by output."""
-        times = self.server.times
-        wrong = {k: 100.0 * np.abs(x / times.measured - 1.0) for k, x in times.predictions.items()}
-        return {
-            kind: dict(zip(OUTPUTS, map(OutputErrors.of, rows), strict=True))
-            for kind, rows in wrong.items()
-        }
+        return self.server.times.errors
 
     def sections(self) -> Iterator[Section]:
         """Errors of the predictions, coefficients, the worst runs, what to measure next."""

@@ -20,10 +20,11 @@ from infer_jax.errors import InputError
 from infer_jax.plots.path import Change, SearchTrack, plot_path
 from infer_jax.plots.points import plot_points
 from infer_jax.plots.rendering import FigureResult, facts_caption, rent
-from infer_jax.plots.style import Figure, name_of
+from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, table
 from infer_jax.results.numbers import count
 from infer_jax.specs import outputs
+from infer_jax.specs.words import name_of
 from infer_jax.sweeps.chart import limit_in_words
 from infer_jax.sweeps.constraint import Constraint
 from infer_jax.sweeps.paths import Point, grows, look, unit_of

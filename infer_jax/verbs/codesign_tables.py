@@ -6,9 +6,9 @@ from typing import SupportsFloat
 from infer_jax.design.design import Design
 from infer_jax.design.expected import CLEAR, ExpectedDesign, Information
 from infer_jax.design.frontier import ChangePath, Flip
-from infer_jax.plots.style import name_of
 from infer_jax.results import Column, Rows, Section, table
 from infer_jax.results.numbers import digits, is_truth
+from infer_jax.specs.words import name_of
 
 
 def numeric(value: object) -> float | None:

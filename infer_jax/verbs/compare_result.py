@@ -21,7 +21,7 @@ from infer_jax.results.problems import refuse
 from infer_jax.results.wording import term
 from infer_jax.specs import Output, Workload, outputs
 from infer_jax.verbs import inputs, pictures
-from infer_jax.verbs.limits import is_known, is_overloaded
+from infer_jax.verbs.limits import is_known
 
 PRINTED = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
@@ -139,7 +139,7 @@ class EstimatorsCompared(FigureResult):
         both = [_answers(x.estimate, x.setup) for x in self.answers]
         texts = {x.json_key: [x.title, x.printed_unit] for x in compared}
         yield from ("", _side_by_side(both, columns, texts))
-        timed = [None if is_overloaded(x.estimate) else x.estimate for x in self.answers]
+        timed = [None if x.estimate.overloaded else x.estimate for x in self.answers]
         for name in PASSES.values():
             passes = [{} if x is None else _milliseconds(getattr(x, name), SAME) for x in timed]
             largest = {n: max(x.get(n, 0.0) for x in passes) for terms in passes for n in terms}
@@ -148,7 +148,7 @@ class EstimatorsCompared(FigureResult):
             if names:
                 yield from ("", _side_by_side(passes, columns, {n: [term(n)] for n in names}))
         for label, answer in labels:
-            if is_overloaded(answer.estimate):
+            if answer.estimate.overloaded:
                 yield from ("", f"{label} is overloaded: more requests arrive than it completes.")
             elif not answer.estimate.feasible:
                 yield from ("", f"Not feasible by {label}: see infer-jax estimate.")
@@ -159,7 +159,7 @@ class EstimatorsCompared(FigureResult):
     def _figure(self) -> Figure:
         """Both times by every estimator and system, as bars of their terms."""
         every = zip(self.labels, self.answers, strict=True)
-        estimates = {label: x.estimate for label, x in every if not is_overloaded(x.estimate)}
+        estimates = {label: x.estimate for label, x in every if not x.estimate.overloaded}
         if not estimates:
             raise refuse("request_rate", f"{self.rate:.6g}", "one that a system completes")
         unlike = len({frozenset(x.estimate.decode.terms) for x in self.answers}) > 1

@@ -1,13 +1,12 @@
 """Speculative decoding: the drafter, the numbers of drafts tried, and their acceptance."""
 
-import os
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.catalog import Model
-from infer_jax.catalog.acceptance import AcceptanceCurve, read_acceptance
+from infer_jax.catalog.acceptance import named_curve
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.serving import Serving
@@ -64,40 +63,26 @@ def drafting(model: Model, wanted: DraftOptions) -> Drafting | None:
 
 def _acceptance(model: Model, text: str, *, flat: bool) -> tuple[np.ndarray | float, str]:
     """Acceptance by position, or one for all positions, and its source in words."""
-    try:
-        first = float(text)
-    except ValueError:
-        curve = _curve(model, text)
+    first = _probability(text, "a probability from 0 to 1, or a file of curves")
+    if first is None:
+        curve = named_curve(text, model.name)
         accepted = acceptance_by_position(jnp.asarray(curve.per_position))
         return np.asarray(accepted), f"Acceptance by position: {curve.model}, {curve.mode}."
-    if not 0.0 <= first <= 1.0:
-        raise refuse("acceptance", text, "a probability from 0 to 1, or a file of curves")
     if flat:
         return first, f"{first:g} of drafts accepted at every position."
     source = f"{first:g} of first drafts accepted, fewer later (InferenceX, DeepSeek-V4-Pro)."
     return np.asarray(heads_acceptance(jnp.asarray(first))), source
 
 
-def _curve(model: Model, text: str) -> AcceptanceCurve:
-    """The curve in a file, or the one that FILE:MODEL.MODE names; else that of the model."""
-    path, _, wanted = text.partition(":") if not os.path.exists(text) else (text, "", "")
-    if not os.path.exists(path):
-        raise refuse("acceptance", text, "a probability from 0 to 1, or a file of curves")
-    curves = {f"{c.model}.{c.mode}": c for c in read_acceptance(path)}
-
-    def plain(name: str) -> str:
-        return "".join(c for c in name.casefold() if c.isalnum())
-
-    if wanted:
-        names = [name for name in curves if name == wanted]
-    elif len(curves) == 1:
-        names = [*curves]
-    else:
-        names = [n for n in curves if plain(n.rpartition(".")[0]) == plain(model.name)]
-    if len(names) != 1:
-        allowed = f"one curve: {path}:{next(iter(curves))}, of {', '.join(curves)}"
+def _probability(text: str, allowed: str) -> float | None:
+    """The probability that an acceptance is; None where it names a file."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not 0.0 <= number <= 1.0:
         raise refuse("acceptance", text, allowed)
-    return curves[names[0]]
+    return number
 
 
 class DraftedEstimate(NamedTuple):
@@ -152,12 +137,9 @@ def _wrapped(estimator: Estimator, wanted: DraftOptions) -> tuple[Estimator, lis
         raise refuse("heads", "given", f"with {of_servers}")
     if wanted.acceptance is None:
         return inputs.speculative(estimator, wanted.draft, None, paper=False)
-    try:
-        acceptance = float(wanted.acceptance)
-    except ValueError:
-        acceptance = -1.0
-    if not 0.0 <= acceptance <= 1.0:
-        allowed = f"a probability from 0 to 1; files of curves with {of_servers}"
+    allowed = f"a probability from 0 to 1; files of curves with {of_servers}"
+    acceptance = _probability(str(wanted.acceptance), allowed)
+    if acceptance is None:
         raise refuse("acceptance", wanted.acceptance, allowed)
     if wanted.draft is None:
         raise ask("draft", "Which model drafts?", f"{option('draft')} MODEL, or {of_servers}")

@@ -93,15 +93,10 @@ class EstimateResult(pictures.EstimatorResult):
         gaps, work = gap_share(self.estimate.decode.terms), self.requests.work
         return bands.intervals_of(self.estimate, self.trust, self.batch, work, gaps=gaps)
 
-    @property
-    def overloaded(self) -> bool:
-        """Whether more requests arrive than are completed."""
-        return limits.is_overloaded(self.estimate)
-
     def sections(self) -> Iterator[Section]:
         """The configuration, its outputs, where the time goes, limits, notes."""
         estimate, copies = self.estimate, self.copies
-        work, timed = self.requests.work, not self.overloaded
+        work, timed = self.requests.work, not self.estimate.overloaded
         times = f" x {copies:g} copies" if copies > 1 else ""
         gpus = f"{float(estimate.chips):g} {self.setup.system.name}"
         yield f"{self.setup.model.name} on {gpus}{times}"
@@ -141,8 +136,8 @@ class EstimateResult(pictures.EstimatorResult):
                 }
                 for name, limit in self.limits.items()
             },
-            "prefill": _phase(estimate.prefill, timed=timed),
-            "decode": _phase(estimate.decode, timed=timed),
+            "prefill": estimate.prefill.fields(timed=timed),
+            "decode": estimate.decode.fields(timed=timed),
         }
         if timed:
             yield Rows("", self._terms(), SPENT)
@@ -152,7 +147,10 @@ class EstimateResult(pictures.EstimatorResult):
 
     def _answers(self) -> list[Fact]:
         """Every output and, of those per chip, the sum over all chips; a table prints some."""
-        printed, absent = outputs(self.estimate, view="estimate"), "-" if self.overloaded else None
+        printed, absent = (
+            outputs(self.estimate, view="estimate"),
+            "-" if self.estimate.overloaded else None,
+        )
         chips = self.estimate.chips * self.copies
         facts: list[Fact] = []
         for x in outputs(self.estimate):
@@ -172,7 +170,9 @@ class EstimateResult(pictures.EstimatorResult):
 
     def _meets(self, name: str) -> bool:
         """Whether an output is within its limit."""
-        return not self.overloaded and bool(getattr(self.estimate, name) <= self.limits[name])
+        return not self.estimate.overloaded and bool(
+            getattr(self.estimate, name) <= self.limits[name]
+        )
 
     def _note(self, name: str) -> str:
         """The limit of an output, if it has one, and whether it is met."""
@@ -203,7 +203,7 @@ class EstimateResult(pictures.EstimatorResult):
         sent = f"keeps {quantity(self.batch, 'request')} in flight"
         arriving = estimate.decode.limits.get("arrivals")
         if arriving is not None and self.rate is not None:
-            if self.overloaded:
+            if self.estimate.overloaded:
                 return list(own)
             sent = f"is sent {self.rate:.6g} requests/s, so that it {sent}"
             if float(arriving.need / arriving.capacity) > NEAR:
@@ -302,7 +302,7 @@ class EstimateResult(pictures.EstimatorResult):
         Raises:
             InputError: more requests arrive than are completed: there are no times.
         """
-        if self.overloaded:
+        if self.estimate.overloaded:
             capacity = float(self.estimate.decode.limits["arrivals"].capacity) * self.copies
             allowed = f"a rate below {digits(capacity)} for a picture of times"
             raise refuse("request_rate", f"{self.rate:.6g}", allowed)
@@ -314,19 +314,6 @@ class EstimateResult(pictures.EstimatorResult):
             title=f"{self.setup.model.name} on {gpus}: where the time goes",
             caption=self.caption(self.requests.work, running),
         )
-
-
-def _phase(phase: Phase, *, timed: bool = True) -> dict[str, object]:
-    terms = phase.terms if timed else {}
-    return {
-        "time_ms": 1e3 * phase.time if timed else None,
-        "terms": {f"{name}_ms": 1e3 * term for name, term in terms.items()},
-        "shares": {name: term / phase.time for name, term in terms.items()},
-        "mfu": phase.mfu,
-        "feasible": bool(phase.feasible),
-        "limits": {name: limits.limit_of(name, limit) for name, limit in phase.limits.items()},
-        "layout": dict(phase.layout),
-    }
 
 
 def _layout(phase: Phase) -> str:

@@ -83,7 +83,7 @@ class KernelsResult(FigureResult):
             "gpus": answer.chips,
             "batch": float(self.workload.batch),
             "feasible": bool(answer.feasible),
-            "memory": limits.limit_of("memory", memory),
+            "memory": memory.fields("memory"),
             "balance_flop_per_byte": {f"{bits}_bit": x for bits, x in self._balance.items()},
             "terms": {
                 stage: {f"{name}_ms": x for name, x in terms.items()}

@@ -13,17 +13,10 @@ SHORT: Mapping[str, float] = dict.fromkeys(("ttft", "p95_ttft", "p99_ttft"), 0.0
 LONG = {"ttft": 100.0, "p95_ttft": 100.0, "p99_ttft": 100.0, "tpot": 1.0}
 
 
-def is_overloaded(estimate: Estimate) -> bool:
-    """Whether more requests arrive than are completed, so that no time has a mean."""
-    both = {**estimate.prefill.limits, **estimate.decode.limits}
-    arrivals = [limit for name, limit in both.items() if name.endswith("arrivals")]
-    return any(bool(limit.need > limit.capacity) for limit in arrivals)
-
-
 def is_known(output: Output, estimate: Estimate) -> bool:
     """Whether an output has a value: no time, speed or number in flight when overloaded."""
     timed = output.kind == "time" or output.name in ("speed", "in_flight")
-    return not (timed and is_overloaded(estimate))
+    return not (timed and estimate.overloaded)
 
 
 def unlikely_times(limits: Mapping[str, float | None]) -> list[str]:
@@ -48,17 +41,6 @@ def unlikely_times(limits: Mapping[str, float | None]) -> list[str]:
         meant = f"{given}, with a unit, is {quantity(number, other)}"
         notes.append(f"The limit of {title} is {number:.6g} {unit}; {meant}.")
     return notes
-
-
-def limit_of(name: str, limit: Limit) -> dict[str, object]:
-    """A limit for JSON: bytes where it is one of memory, else plain numbers."""
-    unit = "_bytes" if name.endswith("memory") else ""
-    return {
-        f"need{unit}": limit.need,
-        f"capacity{unit}": limit.capacity,
-        f"slack{unit}": limit.capacity - limit.need,
-        "met": bool(limit.need <= limit.capacity),
-    }
 
 
 def broken(name: str, limit: Limit) -> str:

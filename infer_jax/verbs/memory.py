@@ -54,7 +54,8 @@ def memory(
 
     from infer_jax.compiling import once
     from infer_jax.estimators.serving.plan import deployment
-    from infer_jax.footprint import MeanLengths
+    from infer_jax.footprint import MeanLengths, memory_with_requests
+    from infer_jax.physics.memory.resident import Ranks
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs, memory_result as own
 
@@ -94,8 +95,9 @@ def memory(
     if gpu_memory_utilization is not None:
         settings = settings.with_(utilization=gpu_memory_utilization)
     lengths = MeanLengths(*map(jnp.asarray, (isl, osl, float(served.held_output), 0.0)))
-    parts = plan, settings, overheads, lengths, jnp.asarray(group)
-    held, cache = once(own.account_of, arch, setup.hardware, *parts)
+    ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
+    parts = ranks, settings, overheads, lengths, jnp.asarray(group)
+    held, cache = once(memory_with_requests, arch, setup.hardware, *parts)
     fixed, filled = float(held.budget - held.available), None
     if batch is not None:
         average = float(cache.average)

@@ -5,27 +5,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
 
 from infer_jax.catalog import System
 from infer_jax.estimators.serving import Deployment, Serving
-from infer_jax.footprint import (
-    EngineSettings,
-    Filled,
-    MeanLengths,
-    Overheads,
-    StartupMemory,
-    account,
-    bytes_of_requests as fill,
-    startup_figures,
-)
-from infer_jax.physics.memory.resident import Ranks, resident
+from infer_jax.footprint import EngineSettings, Overheads, StartupMemory
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Answers, Column, Fact, Notes, Section, option
 from infer_jax.results.numbers import count, size
-from infer_jax.specs import Architecture, Hardware
 from infer_jax.verbs import inputs, pictures
 
 FREE = "left for the cache"
@@ -181,18 +169,3 @@ def server_settings(system: System) -> tuple[EngineSettings, Overheads]:
 def serving_of(system: System) -> Serving:
     """The serving estimator with the coefficients of a profile."""
     return Serving.of().fitted(system.coefficients.get("serving", {}))
-
-
-def account_of(
-    arch: Architecture,
-    hardware: Hardware,
-    plan: Deployment,
-    engine: EngineSettings,
-    overheads: Overheads,
-    lengths: MeanLengths,
-    requests: Array,
-) -> tuple[StartupMemory, Filled]:
-    """What a server prints at start-up, and the cache of ``requests`` of an attention group."""
-    ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
-    gpu = account(resident(arch), hardware, ranks, engine, overheads)
-    return startup_figures(gpu, engine), fill(gpu, requests, lengths)

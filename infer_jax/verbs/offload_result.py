@@ -18,7 +18,7 @@ from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, perce
 from infer_jax.results.numbers import quantity, size
 from infer_jax.results.problems import refuse
 from infer_jax.specs import Architecture, Hardware, Workload
-from infer_jax.verbs import inputs, limits, pictures
+from infer_jax.verbs import inputs, pictures
 
 TIERS = ("gpu", "cpu", "disk")
 KINDS = ("weights", "cache", "hidden")
@@ -81,8 +81,7 @@ class BestBlock(NamedTuple):
             "placement": self.placement,
             "terms": {x: {f"{k}_s": t for k, t in phase.terms.items()} for x, phase in named},
             "peaks": {
-                x: {k: limits.limit_of(k, limit) for k, limit in phase.limits.items()}
-                for x, phase in named
+                x: {k: limit.fields(k) for k, limit in phase.limits.items()} for x, phase in named
             },
         }
         needs = [

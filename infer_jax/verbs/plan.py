@@ -116,8 +116,9 @@ def plan(
     from infer_jax.engines import ENGINES
     from infer_jax.estimators.serving import Deployment
     from infer_jax.planning import MODES, Requirements
+    from infer_jax.planning.rates import rate_changes
     from infer_jax.specs import UNBOUNDED
-    from infer_jax.verbs import drafts, inputs, plan_rates
+    from infer_jax.verbs import drafts, inputs
     from infer_jax.verbs.plan_search import Question, check_options, plans
     from infer_jax.verbs.requests import read_requests
 
@@ -170,7 +171,8 @@ def plan(
     others = ENGINES if compare_engines else ()
     engines = {x: plans(replace(question, estimator=f"serving.{x}")) for x in others}
     if other_rates and answer.best is not None:
-        rates = [*plan_rates.rate_changes(question, answer.best)]
+        at_rate = (lambda rate: plans(question.at_rate(rate)).best), request_rate
+        rates = [*rate_changes(*at_rate, answer.best)]
     if replay:
         from infer_jax.verbs.plan_replay import replay_plans
 

@@ -1,7 +1,6 @@
 """The answer of ``plan``: plans within the limits, or the nearest misses, and how they start."""
 
 import os
-import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,33 +9,35 @@ from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.estimators.known_errors import NAMES, pools as trust_of_pools
 from infer_jax.launch import Launch, launches
-from infer_jax.planning import USUAL_TTFT, Choice, Layout, bands
+from infer_jax.planning import USUAL_TTFT, Choice, Layout
+from infer_jax.planning.fields import break_even_fields, machine_fields, plan_fields
+from infer_jax.planning.rates import RateChange
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
-from infer_jax.results.numbers import digits
 from infer_jax.rollouts import Rollout, write
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, limits
 from infer_jax.verbs.plan_columns import (
     bill_columns,
-    break_even_fields,
     engine_columns,
     evenly_spaced,
-    idle_gpus,
-    machine_fields,
-    plan_fields,
     replay_columns,
     time_columns,
 )
-from infer_jax.verbs.plan_rates import RateChange, rates_in_words
-from infer_jax.verbs.plan_search import Plans, PlanSystem, Question
+from infer_jax.verbs.plan_search import Plans, Question
+from infer_jax.verbs.plan_sentences import (
+    doubts,
+    idle_gpus,
+    missing_products,
+    other_rents,
+    preferences,
+    rates_in_words,
+)
 from infer_jax.verbs.rollout import rollout_of, with_loads
 
 ONE_GPU = Layout(1.0, 1.0, 1.0, 1.0)
 BANDS = "In brackets: what 80 % of measured runs are in, by the calibration or as said above."
-EVEN = 0.5  # odds from which a plan rather keeps its limits than not
-SAFE = 0.8  # odds below which a first plan is worth a sentence
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,7 +110,9 @@ class PlanResult(FigureResult):
         """A plan for JSON; ``plans``: those that it was found with, if of another engine."""
         plans = plans or self.searched
         replayed = bool(plans.replayed)
-        return plan_fields(c, plans.question, replayed=replayed) | machine_fields(c, plans)
+        sides, question = [x.side for x in plans.systems_of(c)], plans.question
+        fields = plan_fields(c, question.currency, question.total, replayed=replayed)
+        return fields | machine_fields(c, sides, question.currency)
 
     def sections(self) -> Iterator[Section]:
         """The plans with their times, costs and bills, how the best one starts, and notes."""
@@ -123,7 +126,7 @@ class PlanResult(FigureResult):
         yield from (system.trust.says for system in plans.systems.values())
         if any(c.mode == "disaggregated" for c in shown):
             yield trust_of_pools()
-        yield from (x for s in plans.searches.values() for x in _missing_products(s.systems))
+        yield from (x for s in plans.searches.values() for x in missing_products(s.systems))
         yield self._facts()
         yield ""
         if not plans.met and not plans.decision:
@@ -139,7 +142,7 @@ class PlanResult(FigureResult):
             sentences += doubts(plans)
         sentences += [] if frontier else other_rents(plans)
         if self.rates is not None:
-            sentences.append(rates_in_words(question, self.rates))
+            sentences.append(rates_in_words(question.requirements.rate or 0.0, self.rates))
             yield {"other_rates": [self._rate_fields(x) for x in self.rates]}
         if sentences:
             yield from ("", *sentences)
@@ -202,7 +205,9 @@ class PlanResult(FigureResult):
             **(plans.decision.fields() if plans.decision else {}),
             **({"folder": self.folder} if self.folder else {}),
             "frontier" if frontier else "plans": [self._row(c) for c in plans.met],
-            "break_even": [] if frontier else break_even_fields(plans.break_evens, question),
+            "break_even": []
+            if frontier
+            else break_even_fields(plans.break_evens, question.currency),
             "near_misses": [self._row(c) for c in plans.missed],
             "deployment": self.rollout and self.rollout.to_dict(),
             "launch": {launch.engine: launch.to_dict() for launch in self.launch.values()},
@@ -321,74 +326,3 @@ class PlanResult(FigureResult):
         from infer_jax.verbs.plan_page import page
 
         return page(self.searched, self.notes())
-
-
-def preferences(plans: Plans) -> list[str]:
-    """Which plan dollars alone would put first, and what keeps it from there."""
-    best = plans.best
-    cheapest = min(
-        (c for c in plans.met if not (c.replay and c.replay.excess)),
-        key=lambda c: (bool(c.obstacle), c.usd_per_mtok),
-        default=None,
-    )
-    if best is None or cheapest is None or cheapest.usd_per_mtok >= best.usd_per_mtok:
-        return []
-    why = bands.unmeasured_reason(cheapest)
-    if not why:  # it stands lower for another reason, which its row says
-        return []
-    less = 100.0 * (1.0 - cheapest.usd_per_mtok / best.usd_per_mtok)
-    return [
-        f"{cheapest.layout} on {cheapest.system} is predicted to cost {less:.2g} % less, but "
-        f"{why}: 80 % of runs like it stay below {cheapest.slow:.3g} times the predicted TPOT, "
-        f"and the choice rests on that. A run of it decides; {option('confidence')} weighs both."
-    ]
-
-
-def other_rents(plans: Plans) -> list[str]:
-    """The rents at which another system would come first."""
-    if not plans.break_evens or plans.best is None:
-        return []
-    first, sign = plans.systems[plans.best.system].side, plans.question.sign
-    parts = list[str]()
-    for x in plans.break_evens:
-        mean = f"; below {digits(x.equal)} if both are as fast as predicted"
-        now = f"{x.rent:g} now{'' if x.below == x.equal else mean}"
-        parts.append(f"{x.choice.system} wins below {digits(x.below)} {sign}/h ({now})")
-    most, now = plans.break_evens[0].above, float(first.hardware.price)
-    return [
-        f"At other rents of a GPU: {', '.join(parts)}; {first.name} stays first up to "
-        f"{digits(most)} {sign}/h ({now:g} now)."
-    ]
-
-
-def doubts(plans: Plans) -> list[str]:
-    """How probably the first plan keeps its limits, where that is not safe, and which does."""
-    best = plans.best
-    if best is None or best.holds is None or best.holds >= SAFE:
-        return []
-    wanted = EVEN if best.holds < EVEN else SAFE
-    likelier = min(
-        (c for c in plans.met if (c.holds or 0.0) >= wanted and not c.obstacle),
-        key=lambda c: c.usd_per_mtok,
-        default=None,
-    )
-    sentence = f"{best.layout} keeps the limits with a probability of {100.0 * best.holds:.2g} %"
-    if likelier is not None:
-        more = 100.0 * (likelier.usd_per_mtok / best.usd_per_mtok - 1.0)
-        sentence += (
-            f"; {likelier.layout} on {likelier.system}, which costs {more:.2g} % more, with "
-            f"{100.0 * (likelier.holds or 0.0):.2g} %"
-        )
-    ways = f"{option('replay')} or a run of it decides; {option('confidence', SAFE)} asks for more."
-    return [f"{sentence}. {ways}"]
-
-
-def _missing_products(systems: Sequence[PlanSystem]) -> Iterator[str]:
-    """Formats that the chip of a system does not multiply."""
-    for system in systems:
-        products = set(re.findall(r"(\d+)-bit products", system.setup.model.quantisation))
-        filled = dict(re.findall(r"flops_(\d+) missing: filled with flops_(\d+)",
-                                 " ".join(system.setup.system.filled)))  # fmt: skip
-        for bits in sorted(products & set(filled)):
-            name, instead = system.side.name, filled[bits]
-            yield f"{name} has no {bits}-bit products: {instead}-bit ones are priced."

@@ -95,6 +95,13 @@ class Question:
         """The sign of the currency."""
         return "$" if self.currency == "USD" else self.currency
 
+    def at_rate(self, rate: float) -> "Question":
+        """The same question at another rate of requests, which it has."""
+        work, limits = self.requests.work, replace(self.requirements, rate=rate)
+        assert work.arrivals is not None
+        work = work.replace(arrivals=work.arrivals.replace(rate=rate))
+        return replace(self, requests=self.requests._replace(work=work), requirements=limits)
+
     def read(self, system: System, form: str | None) -> Setup:
         """The model and one system as they are read."""
         own = self.kv_dtype, self.rents.get(system.name), self.set, self.engine_version

@@ -23,17 +23,19 @@ from infer_jax.pages import charts, vega
 from infer_jax.pages.charts import chart_page
 from infer_jax.pages.vega import NOT_USED
 from infer_jax.planning import USUAL_TTFT
+from infer_jax.planning.fields import degrees_fields, plan_fields
 from infer_jax.plots.plan_chart import in_words
 from infer_jax.plots.plans import plot_plans
 from infer_jax.plots.rendering import FigureResult
-from infer_jax.plots.style import CACHE, HOST, MEMORY, WEIGHTS, Figure, name_of
+from infer_jax.plots.style import CACHE, HOST, MEMORY, WEIGHTS, Figure
 from infer_jax.results import Section
 from infer_jax.results.numbers import digits, size
 from infer_jax.results.wording import by_command, term
 from infer_jax.specs import leaves, outputs
+from infer_jax.specs.words import name_of
 from infer_jax.verbs import pictures
 from infer_jax.verbs.limits import unlikely_times
-from infer_jax.verbs.plan_columns import degrees_fields, plan_fields, shares
+from infer_jax.verbs.plan_columns import shares
 from infer_jax.verbs.plan_page import command, plan_command
 from infer_jax.verbs.report_answers import HOURS, Report
 
@@ -320,7 +322,7 @@ class ReportResult(FigureResult):
             "costs": report.costs,
             "systems": [
                 {
-                    **plan_fields(c, question),
+                    **plan_fields(c, total=question.total),
                     "feasible": not c.excess,
                     "batch": c.batch,
                     "cost_per_month_usd": HOURS * c.usd_per_hour,
@@ -331,7 +333,7 @@ class ReportResult(FigureResult):
             "frontiers": [
                 {
                     "series": label,
-                    **plan_fields(c, question),
+                    **plan_fields(c, total=question.total),
                     "speed_tokens_per_s": 1.0 / c.tpot,
                     "command": plan_command(c, question, report.words[label]),
                 }

@@ -22,11 +22,13 @@ from infer_jax.design.what_ifs import FIXED, Curvature, worth
 from infer_jax.errors import InputError
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving.plan import deployment
-from infer_jax.plots.style import Figure, name_of
+from infer_jax.plots.style import Figure
 from infer_jax.plots.tornado import TornadoBar, plot_tornado
 from infer_jax.results import Column, Notes, Section, option, table
+from infer_jax.specs.words import name_of
 from infer_jax.sweeps.paths import Point
 from infer_jax.verbs import inputs, pictures
+from infer_jax.verbs.curvatures import curvature_sections
 
 FRONTIER_AXES = ("tpot", "cost")
 SMALL = 1e-3  # elasticities that are not drawn
@@ -44,14 +46,6 @@ ELASTICITIES = (
         Column(title, "%", field, lambda x: "-" if np.isnan(x) else f"{100 * x:+.2f}")
         for title, field in (("+10 %", "tenth"), ("x2", "double"))
     ),
-)
-
-CURVATURES = (
-    Column("how slopes move", "", "path", name_of, left=True),
-    Column("slope", "", "slope", "{:+.3f}".format),
-    Column("with itself", "+10 %", "own", "{:+.3f}".format),
-    Column("most with another", "+10 %", "by", "{:+.3f}".format),
-    Column("which", "", "other", name_of, left=True),
 )
 
 
@@ -231,33 +225,6 @@ class SensitivityResult(pictures.EstimatorResult):
         gpus = f"{float(plan.instance):g} {self.setup.system.title}"
         title = f"{self.setup.model.name} on {gpus}: what 10 % more of each number changes"
         return plot_tornado(panels, title=title, caption=caption)
-
-
-def curvature_sections(one: Curvature) -> Iterator[Section]:
-    """How the leading slopes of an output move, and the pairs that act on each other most."""
-    tenth = math.log(1.1)
-    rows = [
-        {
-            "path": path,
-            "slope": slope,
-            "own": tenth * one.matrix[i, i],
-            "other": other,
-            "by": tenth * x,
-        }
-        for i, (path, slope) in enumerate(zip(one.paths, one.slopes, strict=True))
-        for other, x in [one.strongest(path)]
-    ]
-    yield ""
-    yield table(rows, CURVATURES)
-    slopes = dict(zip(one.paths, one.slopes, strict=True))
-    for first, second, term in one.extremes:
-        counts = ["more" if slopes[x] * term > 0 else "less" for x in (second, first)]
-        ends = [f"{slopes[x]:+.3f} to {slopes[x] + tenth * term:+.3f}" for x in (second, first)]
-        names = name_of(first), name_of(second)
-        yield (
-            f"{names[0]} and {names[1]}: with 10 % more of the first the second counts {counts[0]} "
-            f"({ends[0]}), with 10 % more of the second the first {counts[1]} ({ends[1]})."
-        )
 
 
 def other_chips(point: Point, setup: inputs.Setup, name: str) -> list[OtherChip]:

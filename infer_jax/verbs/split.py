@@ -7,7 +7,7 @@ from typing import NamedTuple
 from infer_jax import legal
 from infer_jax.estimators import VARIANTS, Estimator
 from infer_jax.estimators.serving import Deployment
-from infer_jax.planning import Layout, PlanPool, layouts, read_pools
+from infer_jax.planning import Layout, PlanPool, nearest_layouts, read_pools
 from infer_jax.results import option
 from infer_jax.results.numbers import quantity
 from infer_jax.results.problems import ask, refuse
@@ -16,7 +16,6 @@ from infer_jax.verbs import inputs, options as opt
 from infer_jax.verbs.option import either
 
 PRINTED = 'as `plan` prints it: "TP4 DP2 EP8" or "2 x TP4", or an engine\'s flags: "-tp 4"'
-LARGEST = 128  # chips up to which a refusal names layouts that run
 NAMES = {"attention_dp": "dp"}  # degrees as a layout has them
 
 
@@ -196,18 +195,15 @@ def check_split(arch: Architecture, layout: Layout, words: str = "") -> None:
 
 def _others(arch: Architecture, layout: Layout) -> str:
     """Layouts that engines run, of as many GPUs or else of the nearest number, for a sentence."""
-    if layout.chips > LARGEST:
+    nearest = nearest_layouts(arch, layout)
+    if not nearest:
         return ""
-    able = [x for x in layouts(arch, int(2 * layout.chips)) if x.pp == layout.pp and x.unusual < 2]
-    gpus = min((x.chips for x in able), key=lambda n: (abs(n - layout.chips), -n), default=0.0)
-    same = [x for x in able if x.chips == gpus]
-    nearest = sorted(same, key=lambda x: (abs(x.tp - layout.tp), x.unusual))
-    names = " or ".join(f'"{x}"' for x in nearest[:3])
+    names, gpus = " or ".join(f'"{x}"' for x in nearest), nearest[0].chips
     where = "as many GPUs" if gpus == layout.chips else quantity(gpus, "GPU")
     copies = layout._replace(attention_dp=1.0, ep=1.0)
     if layout.attention_dp > 1.0 and layout.ep == 1.0 and not legal.broken(arch, copies):
         names += f' or "{layout.attention_dp:.12g} x {copies}", which is copies'
-    return f"; on {where} {option('layout')} {names}" if names else ""
+    return f"; on {where} {option('layout')} {names}"
 
 
 def check_search(estimator: Estimator, name: str, total: float | None) -> None:
