@@ -30,6 +30,7 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.estimators.serving.server_coefficients import RUN_ERRORS
+from infer_jax.results import Row
 from infer_jax.specs import Architecture, Hardware, leaves
 
 SCALES = tuple(RUN_ERRORS[name] for name in OUTPUTS)  # typical log error of a run
@@ -37,6 +38,7 @@ SCALES = tuple(RUN_ERRORS[name] for name in OUTPUTS)  # typical log error of a r
 # rows of each of 37 servers of silicon_sample.csv then held 78 to 83 % of their other rows, with
 # a Student quantile up to 4 % narrower than that of `bands`
 TYPICAL_RUNS = 3.0
+SHARES = (0.5, 0.8, 0.95)  # of the intervals of coefficients
 STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
 STEP_SHARES = (0.0, 0.5, 1.0)  # shares of the step to the fit that may be taken, shortest first
 OUTLIER_ERRORS = 4.0  # usual errors from the fit beyond which a run disagrees with the others
@@ -84,6 +86,39 @@ class Calibrated:
         """Bounds of measured over predicted of a new run, outputs x 2."""
         reach = QUANTILES[share] * student(self.freedom, share) * self.spread
         return np.exp(np.stack([-reach, reach], axis=1))
+
+    def parameters(self) -> list[Row]:
+        """The coefficients for JSON, with their intervals, in SI units."""
+        start = {path: (meta["unit"], float(x)) for path, meta, x in leaves(self.start)}
+        ends = {share: self.interval(share) for share in SHARES}
+        return [
+            {
+                "name": one.name,
+                "unit": start[one.name][0],
+                "before": start[one.name][1],
+                "value": self.fit.values[one.name],
+                **{f"interval{100 * s:.0f}": list(e[one.name]) for s, e in ends.items()},
+                "learnt": one.learnt,
+                "verdict": one.verdict,
+            }
+            for one in self.identified.parameters
+        ]
+
+    def worst_predicted(self, count: int) -> list[Row]:
+        """The runs that fits to the others (or to all, if there is one) predict worst, for JSON."""
+        both = {"measured": self.times.measured, "predicted": self.times.unseen}
+        ratios, rows = both["predicted"] / both["measured"], list[Row]()
+        for i in np.argsort(-np.nan_to_num(np.abs(np.log(ratios))).max(axis=0))[:count]:
+            run = self.runs[i]
+            load = {"concurrency": run.concurrency, "isl_tokens": run.isl, "osl_tokens": run.osl}
+            times = {
+                f"{name}_{kind}_ms": 1e3 * x[k, i]
+                for k, name in enumerate(OUTPUTS)
+                for kind, x in both.items()
+            }
+            errors = list(100.0 * (ratios[:, i] - 1.0))
+            rows.append({"run": run.place, **load, **times, "error_percent": errors})
+        return rows
 
 
 def calibrate_server(

@@ -33,7 +33,7 @@ from infer_jax.catalog.sheets import (
     text_of,
 )
 from infer_jax.errors import InputError, WrongPartError
-from infer_jax.specs import Chip, Hardware, Spec
+from infer_jax.specs import Chip, Hardware, Spec, leaves
 
 MAX_BASES = 8  # files below a file
 PARTS = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
@@ -74,6 +74,35 @@ class System:
         if name in Hardware.__dataclass_fields__:
             raise WrongPartError(f"System {self.name!r}", name, "hardware")
         raise AttributeError(f"'System' object has no attribute {name!r}")
+
+    def numbers(self) -> list[dict[str, object]]:
+        """Every number of the hardware with its unit and source, for JSON."""
+        return [
+            {"field": k, "value": float(x), "unit": m["unit"], "source": self.sources.get(k, "")}
+            for k, m, x in leaves(self.hardware)
+        ]
+
+    def fields(self) -> dict[str, object]:
+        """The system for JSON, in SI units."""
+        chip = self.hardware.chip
+        domain = getattr(self.hardware.network, "domain", None)  # none of a torus
+        return {
+            "name": self.name,
+            "title": self.title,
+            "released": self.released,
+            "flops_16": float(chip.flops_16),
+            "flops_8": float(chip.flops_8),
+            "flops_4": float(chip.flops_4),
+            "memory_bytes": float(chip.memory),
+            "memory_bandwidth_bytes_per_s": float(chip.memory_bandwidth),
+            "domain": None if domain is None else float(domain),
+            "price_per_hour_usd": float(self.hardware.price),
+            "rent_class": self.rent_class or None,
+            "numbers": self.numbers(),
+            "coefficients": self.coefficients,
+            "filled": list(self.filled),
+            "notes": self.notes,
+        }
 
     def bands(self, estimator: str = "serving") -> dict[str, tuple[float, float]]:
         """Factors on a predicted ``ttft`` and ``tpot`` between which 80 % of measured runs are.

@@ -8,7 +8,7 @@ from infer_jax.results import Column, Notes, Result, Rows, Section, number, scal
 from infer_jax.verbs.option import Option
 
 if TYPE_CHECKING:
-    from infer_jax.catalog import Model, System
+    from infer_jax.catalog import Model
     from infer_jax.doctor import Verdicts
 
 Name = Annotated[str | None, Option("One of them, with all known of it.", "[NAME]", by_place=True)]
@@ -101,46 +101,14 @@ def hardware(name: Name = None) -> Listing:
     from infer_jax.verbs.inputs import named_system
 
     if not name:
-        rows = [_system_fields(named_system("NAME", x)) for x in list_systems()]
+        rows = [named_system("NAME", x).fields() for x in list_systems()]
         more = Notes(["Every number with its source: infer-jax hardware NAME."])
         return Listing([Rows("hardware", rows, SYSTEMS), more])
     system = named_system("NAME", name)
-    row, numbers = Rows("hardware", [_system_fields(system)]), _numbers(system)
+    row, numbers = Rows("hardware", [system.fields()]), system.numbers()
     sources = [f"{x['field']}: {x['source']}" for x in numbers if x["source"]]
     notes = [*sources, *system.filled, *([system.notes] if system.notes else [])]
     return Listing([system.title, row, Rows("", numbers, NUMBERS), Notes(notes)])
-
-
-def _system_fields(system: "System") -> dict[str, object]:
-    chip = system.hardware.chip
-    domain = getattr(system.hardware.network, "domain", None)  # none of a torus
-    return {
-        "name": system.name,
-        "title": system.title,
-        "released": system.released,
-        "flops_16": float(chip.flops_16),
-        "flops_8": float(chip.flops_8),
-        "flops_4": float(chip.flops_4),
-        "memory_bytes": float(chip.memory),
-        "memory_bandwidth_bytes_per_s": float(chip.memory_bandwidth),
-        "domain": None if domain is None else float(domain),
-        "price_per_hour_usd": float(system.hardware.price),
-        "rent_class": system.rent_class or None,
-        "numbers": _numbers(system),
-        "coefficients": system.coefficients,
-        "filled": list(system.filled),
-        "notes": system.notes,
-    }
-
-
-def _numbers(system: "System") -> list[dict[str, object]]:
-    from infer_jax.specs import leaves
-
-    sources = system.sources
-    return [
-        {"field": path, "value": float(x), "unit": meta["unit"], "source": sources.get(path, "")}
-        for path, meta, x in leaves(system.hardware)
-    ]
 
 
 def estimators() -> Listing:

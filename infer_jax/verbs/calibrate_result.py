@@ -16,12 +16,10 @@ from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, option
 from infer_jax.results.numbers import digits
-from infer_jax.specs import leaves
 from infer_jax.verbs import pictures
 from infer_jax.verbs.inputs import Setup
 
 WORST = 5  # runs named as the worst predicted
-SHARES = (0.5, 0.8, 0.95)  # of the intervals
 TIMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "latency_ms": "latency"}
 KINDS = {  # of predictions: the head of a column, and the name of a row
     "sheet": ("data sheet", "data sheet alone"),
@@ -147,9 +145,9 @@ class CalibrateResult(FigureResult):
             statistics = requests.statistics()
             yield {"requests": statistics}
             yield Rows("", *request_table(statistics))
-        yield Rows("parameters", self._parameters(), PARAMETERS)
+        yield Rows("parameters", self.server.parameters(), PARAMETERS)
         several = requests is None or len(server.runs) > 1
-        yield Rows("worst", self._worst(), WORST_PREDICTED if several else ())
+        yield Rows("worst", self.server.worst_predicted(WORST), WORST_PREDICTED if several else ())
         next_runs = [
             {
                 "concurrency": load.workload.batch,
@@ -230,41 +228,6 @@ class CalibrateResult(FigureResult):
         if requests is not None:
             times = requests.measured[:, requests.fitted]
         return int(np.isfinite(times).sum())
-
-    def _parameters(self) -> list[Row]:
-        """The coefficients with their intervals, in SI units."""
-        server = self.server
-        start = {path: (meta["unit"], float(x)) for path, meta, x in leaves(server.start)}
-        ends = {share: server.interval(share) for share in SHARES}
-        return [
-            {
-                "name": one.name,
-                "unit": start[one.name][0],
-                "before": start[one.name][1],
-                "value": server.fit.values[one.name],
-                **{f"interval{100 * s:.0f}": list(e[one.name]) for s, e in ends.items()},
-                "learnt": one.learnt,
-                "verdict": one.verdict,
-            }
-            for one in server.identified.parameters
-        ]
-
-    def _worst(self) -> list[Row]:
-        """The runs that the fit on the others (or on all, if there is one) predicts worst."""
-        measured, predicted = self.server.times.measured, self.server.times.unseen
-        wrong = np.nan_to_num(np.abs(np.log(predicted / measured))).max(axis=0)
-        rows: list[Row] = []
-        for i in np.argsort(-wrong)[:WORST]:
-            run, both = self.server.runs[i], {"measured": measured, "predicted": predicted}
-            load = {"concurrency": run.concurrency, "isl_tokens": run.isl, "osl_tokens": run.osl}
-            times = {
-                f"{name}_{kind}_ms": 1e3 * x[k, i]
-                for k, name in enumerate(OUTPUTS)
-                for kind, x in both.items()
-            }
-            off = list(100.0 * (predicted[:, i] / measured[:, i] - 1.0))
-            rows.append({"run": run.place, **load, **times, "error_percent": off})
-        return rows
 
 
 def request_table(statistics: Row) -> tuple[list[Row], list[Column]]:

@@ -324,19 +324,8 @@ def _predicted(estimate: Estimate, setup: inputs.Setup) -> dict[str, object]:
 
 def _measured(run: Run) -> Iterator[tuple[Output, float]]:
     """The outputs of a server that a run has measured, in the units of an estimate."""
-    speed = run.output_throughput
-    figures = {
-        "ttft": run.ttft.mean,
-        "ttft_median": run.ttft.at(50.0),
-        "tpot": run.tpot.typical,
-        "latency": run.e2el.typical,
-        "throughput": speed / run.chips if speed and run.chips else None,
-        "power": run.power,
-    }
-    for output in OF_SERVERS:
-        value = figures.get(output.name)
-        if value is not None:
-            yield output, value
+    figures = run.figures
+    return ((x, value) for x in OF_SERVERS if (value := figures.get(x.name)) is not None)
 
 
 def _milliseconds(phase: Phase, least: float = 0.0) -> dict[str, float]:

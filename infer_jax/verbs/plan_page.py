@@ -21,6 +21,17 @@ from infer_jax.verbs import pictures
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.plan_search import Plans, Question, frontiers
 
+# options that a command names, after those of the model
+OF_MODEL = ("hardware", "quant", "kv-dtype", "set")
+LENGTHS = ("isl", "osl", "prefix")
+POINT = ("price", "engine-version", *LENGTHS, "layout", "batch", "estimator")
+OPTIONS = {
+    "estimate": POINT,
+    "sensitivity": POINT,
+    "frontier": ("isl", "osl", "price", "total-gpus"),
+    "memory": ("layout", "max-model-len", "max-num-seqs", "max-num-batched-tokens"),
+    "plan": ("price", "total-gpus", "engine-version", *LENGTHS, "mode", "ttft", "tpot"),
+}
 LINE = 76  # letters of a command's line, which a page does not break
 Words = Mapping[str, object]  # options that every command of a page has, by name
 
@@ -152,14 +163,20 @@ def words_of(
     }
 
 
-def command(verb: str, config: object, options: Words) -> str:
-    r"""A command of this program, its lines no longer than a page shows.
+def command(verb: str, words: Words, **more: object) -> str:
+    r"""A command of this program, its lines no longer than a page shows; "" without ``words``.
 
-    >>> command("estimate", "llama-3.1-8b", {"hardware": "h100_sxm", "tp": 2.0, "price": None})
-    'infer-jax estimate llama-3.1-8b --hardware h100_sxm --tp 2'
+    ``more``: values of its other options, of which it takes those that it has.
+
+    >>> command("frontier", {"config": "llama-3.1-8b", "hardware": "h100_sxm"}, isl=2.0, batch=3)
+    'infer-jax frontier llama-3.1-8b --hardware h100_sxm --isl 2'
     """
-    lines = [shlex.join(("infer-jax", verb, str(config)))]
-    for name, values in options.items():
+    if not words:
+        return ""
+    options = words | {name.replace("_", "-"): value for name, value in more.items()}
+    lines = [shlex.join(("infer-jax", verb, str(options["config"])))]
+    for name in (*OF_MODEL, *OPTIONS[verb]):
+        values = options.get(name)
         for value in values if isinstance(values, list | tuple) else (values,):
             if value is None:
                 continue
@@ -177,17 +194,16 @@ def plan_command(c: Choice, question: Question, words: Words) -> str:
 
     ``estimate`` where the plan is of one pool, else the search that puts it first.
     """
-    if not words:
-        return ""
-    work = question.requests.work
-    options = {**words, "isl": work.isl, "osl": work.osl}
-    options |= {"prefix": work.prefix} if float(work.prefix) else {}
-    config = options.pop("config")
+    lengths = lengths_of(question)
     if len(c.pools) == 1:
-        del options["total-gpus"]
-        options |= {"layout": c.layout, "batch": c.batch, "estimator": question.estimator}
-        return command("estimate", config, options)
+        own = {"layout": c.layout, "batch": c.batch, "estimator": question.estimator}
+        return command("estimate", words, **lengths, **own)
     # limits that its times just meet
     limits = {x: f"{1e3 * getattr(c, x) * 1.0005:.5g}ms" for x in ("ttft", "tpot")}
-    options["total-gpus"] = question.total
-    return command("plan", config, {**options, "mode": c.mode, **limits})
+    return command("plan", words, **lengths, total_gpus=question.total, mode=c.mode, **limits)
+
+
+def lengths_of(question: Question) -> dict[str, object]:
+    """The lengths of the requests as options."""
+    work = question.requests.work
+    return {"isl": work.isl, "osl": work.osl, "prefix": work.prefix if float(work.prefix) else None}

@@ -16,7 +16,7 @@ from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup
 from infer_jax.launch import Launch, LaunchedService, budget, launches
 from infer_jax.planning import USUAL_TTFT, Choice, bands
 from infer_jax.planning.given import given_choice, plain_plan, point_of, prompt_prices
-from infer_jax.plots.plan_chart import PlanChart, PlanPoint, RunPoint, chart_numbers
+from infer_jax.plots.plan_chart import PlanChart, RunPoint, chart_numbers
 from infer_jax.results import Row, option
 from infer_jax.results.problems import refuse
 from infer_jax.specs import Workload
@@ -31,7 +31,7 @@ from infer_jax.verbs.frontier_result import (
 from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.memory_result import server_settings
 from infer_jax.verbs.option import either
-from infer_jax.verbs.plan_page import Words, command, plan_point, words_of
+from infer_jax.verbs.plan_page import Words, command, lengths_of, plan_point, words_of
 from infer_jax.verbs.plan_search import Question, considered, frontiers, plans, servers
 from infer_jax.verbs.split import LayoutOptions, plan_of
 
@@ -196,7 +196,8 @@ class Report:
             ideal = {chosen.label: hidden[0]}
             names |= {hidden[0]: self.setup.system.name}
         for label, name in ideal.items():
-            points += self._ideal_points(label, name)
+            shell = command("frontier", words[label], **lengths_of(question))
+            points += ideal_points(name, self.ideals[label].points, shell)
         limits = question.requirements
         return PlanChart.of(
             points,
@@ -207,14 +208,6 @@ class Report:
             runs=measured_runs(series, question.requests.work),
             label=pictures.plans_title(self.setup.model.name, list(names.values())),
         )
-
-    def _ideal_points(self, label: str, series: str) -> list[PlanPoint]:
-        """The frontier of ideal servers, of decode alone, as ``series``."""
-        work, options, shell = self.question.requests.work, dict(self.words[label]), ""
-        if options:
-            config = options.pop("config")
-            shell = command("frontier", config, {**options, "isl": work.isl, "osl": work.osl})
-        return ideal_points(series, self.ideals[label].points, shell)
 
 
 def measured_runs(systems: Mapping[str, Setup], work: Workload) -> list[RunPoint]:

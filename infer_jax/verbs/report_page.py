@@ -36,7 +36,7 @@ from infer_jax.specs.words import name_of
 from infer_jax.verbs import pictures
 from infer_jax.verbs.limits import unlikely_times
 from infer_jax.verbs.plan_columns import shares
-from infer_jax.verbs.plan_page import command, plan_command
+from infer_jax.verbs.plan_page import command, lengths_of, plan_command
 from infer_jax.verbs.report_answers import HOURS, Report
 
 COMMANDS = ("frontier", "estimate", "memory", "sensitivity")  # verbs that sections name
@@ -165,26 +165,20 @@ def _ms(seconds: SupportsFloat) -> str:
 
 def section_command(report: Report, verb: str) -> str:
     """The command that answers one section by itself, where a plain plan says it."""
-    chosen, work = report.chosen, report.point.workload
-    layout, options = chosen.pools[-1].layout, dict(report.words[chosen.label])
-    if not options:  # a model or a system that no command can name
+    chosen, engine, question = report.chosen, report.engine, report.question
+    if report.pooled and verb in ("estimate", "sensitivity"):
         return ""
-    config, total, price = options.pop("config"), options.pop("total-gpus"), options.pop("price")
-    split = {"layout": str(layout)}
-    if verb in ("memory", "frontier"):
-        del options["engine-version"]
-    if verb == "memory":
-        engine = report.engine
-        options |= split | {"max-model-len": engine.context, "max-num-seqs": engine.sequences}
-        return command(verb, config, {**options, "max-num-batched-tokens": engine.batched_tokens})
-    options |= {"isl": work.isl, "osl": work.osl, "price": price}
-    if verb == "frontier":
-        return command(verb, config, {**options, "total-gpus": total})
-    if report.pooled:
-        return ""
-    options |= {**split, "batch": chosen.batch, "estimator": report.question.estimator}
-    options |= {"prefix": work.prefix} if float(work.prefix) else {}
-    return command(verb, config, options)
+    return command(
+        verb,
+        report.words[chosen.label],
+        **lengths_of(question),
+        layout=str(chosen.pools[-1].layout),
+        batch=chosen.batch,
+        estimator=question.estimator,
+        max_model_len=engine.context,
+        max_num_seqs=engine.sequences,
+        max_num_batched_tokens=engine.batched_tokens,
+    )
 
 
 def _time(report: Report) -> Iterator[PageFigure]:

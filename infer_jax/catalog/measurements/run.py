@@ -154,6 +154,19 @@ class Run:
         """File, and line where a file holds many runs."""
         return f"{self.file}, {self.unit} {self.line}" if self.line else self.file
 
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """What was measured, by the names of a server's outputs and in their units."""
+        speed = self.output_throughput
+        return {
+            "ttft": self.ttft.mean,
+            "ttft_median": self.ttft.at(50.0),
+            "tpot": self.tpot.typical,
+            "latency": self.e2el.typical,
+            "throughput": speed / self.chips if speed and self.chips else None,
+            "power": self.power,
+        }
+
     def require(self, *names: str) -> None:
         """Raise where a fact is missing, saying how to give it.
 
