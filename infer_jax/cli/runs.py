@@ -4,15 +4,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from inspect import signature
 from pathlib import Path
 
 import typer
 
-from infer_jax import verbs
-from infer_jax.catalog.files import check_folder
 from infer_jax.compiling.settings import loops_in_one_piece, prepare
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.results import Notes, Result
@@ -115,19 +112,10 @@ def _plan(verb: Verb, options: Options) -> None:
     out = str(options.get("out", ""))
     if not out or (Path(out).suffix and not out.endswith(os.sep)):
         return run_verb(verb, options, page=True, must="feasible")
-    check_folder(out)
-
-    @wraps(verb)
-    def deployed(*args: object, **arguments: object) -> Result:
-        result = verb(*args, **arguments)
-        assert isinstance(result, verbs.PlanResult)
-        if not result.feasible:
-            return result
-        result.deploy(out)
-        return replace(result, folder=out)
+    from infer_jax.verbs.rollout import written_to
 
     rest = {name: x for name, x in options.items() if name != "out"}
-    return run_verb(deployed, rest, must="feasible")
+    return run_verb(written_to(out, verb), rest, must="feasible")
 
 
 RUNS: Mapping[str, Callable[[Verb, Options], object]] = {

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from infer_jax.catalog import System
 from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
@@ -29,11 +30,13 @@ from infer_jax.replays import (
     serve_ranks,
 )
 from infer_jax.replays.requests import ArrivingRequests
+from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.replays.runs import Gaps, ReplayRun, Series, gaps_of
-from infer_jax.results import Fact
-from infer_jax.results.problems import refuse
+from infer_jax.results import Fact, option
+from infer_jax.results.problems import check_name, refuse
 from infer_jax.servers.drafting import Drafting
-from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of
+from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of, with_host
+from infer_jax.servers.stream import RequestStream
 from infer_jax.specs import Architecture, Hardware
 
 COLUMNS = ("arrival", "admitted", "first", "last", "preempted", "cached")  # of requests
@@ -257,3 +260,51 @@ def _by_server(routed: RoutedLog, mine: np.ndarray) -> list[tuple[Log, np.ndarra
     """The log of each server behind a router, and which of the requests ``mine`` it had."""
     server = np.asarray(routed.server)[: len(mine)]
     return [(log, mine[server == k]) for k, log in enumerate(routed.servers())]
+
+
+def cluster_of(
+    model: Serving,
+    arch: Architecture,
+    system: System,
+    hardware: Hardware,
+    plan: Deployment,
+    split: Sequence[PlanPool],
+    router: str | None,
+    sizes: Sizes,
+    stream: RequestStream,
+    drafts: Drafting | None,
+) -> ReplayedCluster:
+    """The servers of a plan: copies of an instance, of its attention ranks, or two pools.
+
+    ``system``: of which ``hardware`` is, with what was changed; ``split``: the pools, if any.
+
+    Raises:
+        InputError: a router without ranks or copies, an unknown one, or one by prefix without
+            prefixes; ranks with a prefix cache, or with drafts of another model; servers that are
+            not replayed, or without room for a cache.
+    """
+    tokens, tp, ranks = stream.mean_tokens, float(plan.tp), float(plan.attention_dp)
+    if router is not None and ranks <= 1 and (split or float(plan.dp) <= 1):
+        allowed = f"with {option('ep')} or {option('dp')} of 2 and more: several servers, "
+        raise refuse("router", router, f"{allowed}in one pool")
+    if ranks > 1 and router in BY_PREFIX:
+        allowed = f"with copies ({option('dp')}): ranks' caches are not replayed"
+        raise refuse("router", router, allowed)
+    check_name("router", router, BY_LOAD if ranks > 1 else ROUTERS)
+    if router in BY_PREFIX and not stream.caching:
+        raise refuse("router", router, f"with {option('enable_prefix_caching')}")
+    if split:
+        pools = pools_of(split, model, arch, hardware, (sizes, sizes), tokens, drafts)
+        return ReplayedCluster(pools.decode, plan, router, pools)
+    degrees = {"tp": tp, "ep": float(plan.ep), "attention_dp": ranks}
+    if ranks > 1:
+        if stream.caching:
+            allowed = f"1 with {option('enable_prefix_caching')}: ranks' caches are not replayed"
+            raise refuse("ep", ranks, allowed)
+        if drafts is not None and drafts.draft is not None:
+            heads = f"on ranks the model's own heads draft ({option('heads')})"
+            raise refuse("ep", ranks, f"1 with {option('draft')}: {heads}")
+        router = router or ENGINES[model.engine_name].router
+    server = server_of(model, arch, hardware, degrees, sizes, tokens, drafts)
+    server = with_host(server, sizes.host, system.name, tp, tokens)
+    return ReplayedCluster(server, plan, router)

@@ -1,12 +1,14 @@
 """The requests of a replay, of a trace or drawn as benchmarks draw them, and their drafts."""
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
-from infer_jax.catalog.traces import BLOCK, Trace
+from infer_jax.catalog.traces import BLOCK, Trace, read_trace
 from infer_jax.replays import drawn_drafts
 from infer_jax.replays.requests import (
     ArrivingRequests,
@@ -15,7 +17,7 @@ from infer_jax.replays.requests import (
     shortest,
 )
 from infer_jax.results import option
-from infer_jax.results.problems import refuse
+from infer_jax.results.problems import ask, forbid, refuse
 from infer_jax.servers.drafting import Drafting
 
 ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws them
@@ -47,6 +49,61 @@ class RequestStream:
     rate: float | None = None
     burstiness: float = 1.0
     ramp_up: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        trace: str | os.PathLike[str] | None = None,
+        isl: float | None = None,
+        osl: float | None = None,
+        range_ratio: float | None = None,
+        caching: bool | None = None,
+        prefix_len: float | None = None,
+        num_prefixes: float | None = None,
+        **arrivals: Any,
+    ) -> Self:
+        """The requests that options ask for; ``arrivals``: when they come, as the class has it.
+
+        ``caching``: whether prompts are looked up in the cache; None: if they begin alike, as
+        engines do by themselves.
+
+        Raises:
+            InputError: lengths beside a trace, prefixes without a length, a cache of prompts that
+                share nothing, a trace that cannot be read, requests without a time to come, or what
+                belongs to drawn arrivals without these.
+        """
+        if prefix_len is None and num_prefixes is not None:
+            raise refuse("num_prefixes", num_prefixes, f"with {option('prefix_len')}")
+        read = None
+        if trace is not None:
+            allowed = f"{option('trace')} or lengths, not both"
+            forbid(allowed, isl=isl, osl=osl, range_ratio=range_ratio, prefix_len=prefix_len)
+            read = read_trace(trace)
+            isl, osl = read.isl.mean(), read.osl.mean()
+        stream = cls(
+            isl=ISL if isl is None else isl,
+            osl=OSL if osl is None else osl,
+            ratio=1.0 if range_ratio is None else range_ratio,
+            trace=read,
+            prefix=int(prefix_len or 0),
+            prefixes=int(num_prefixes or 1),
+            **arrivals,
+        )
+        alike = prefix_len is not None or stream.alike
+        if caching and not alike:
+            allowed = f"with {option('prefix_len')}, or a {option('trace')} that hashes its prompts"
+            raise refuse("enable_prefix_caching", "yes", f"{allowed}, as Mooncake's")
+        if stream.concurrency is None and stream.rate is None and not stream.timed:
+            ways = f"{option('concurrency', 64)}, or {option('request_rate', 8)}, or "
+            ways += f"{option('trace')} FILE with times"
+            raise ask("concurrency", "When do requests come?", ways)
+        if stream.rate is None or stream.timed:
+            burstiness = None if stream.burstiness == 1.0 else stream.burstiness
+            allowed = f"with {option('request_rate')}"
+            allowed += f", without the times of {option('trace')}" * stream.timed
+            forbid(allowed, ramp_up=stream.ramp_up, burstiness=burstiness)
+        return replace(stream, caching=alike if caching is None else caching)
 
     @property
     def timed(self) -> bool:

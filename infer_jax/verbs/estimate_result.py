@@ -70,13 +70,13 @@ class EstimateResult(pictures.EstimatorResult):
     def estimate(self) -> Estimate:
         """Every output and both passes; of a dense model without the limits of experts."""
         answer = self.drafted.estimate
-        if any(isinstance(x.feedforward, Experts) for x in self.setup.model.architecture.blocks):
-            return answer
-
-        def dense(phase: Phase) -> Phase:
-            return phase.replace(limits={k: x for k, x in phase.limits.items() if k != RANKS})
-
-        return answer.replace(prefill=dense(answer.prefill), decode=dense(answer.decode))
+        if not any(
+            isinstance(x.feedforward, Experts) for x in self.setup.model.architecture.blocks
+        ):
+            for stage, phase in (("prefill", answer.prefill), ("decode", answer.decode)):
+                own = {name: x for name, x in phase.limits.items() if name != RANKS}
+                answer = answer.replace(**{stage: phase.replace(limits=own)})
+        return answer
 
     @cached_property
     def batch(self) -> float:
@@ -241,29 +241,19 @@ class EstimateResult(pictures.EstimatorResult):
 
     def _terms(self) -> list[dict[str, object]]:
         """Terms, the largest share first; of a server without those that are nothing."""
-        phases = dict(self._phases())
-
-        def share(name: str) -> float:
-            return max(float(p.terms[name] / p.time) for p in phases.values() if name in p.terms)
-
-        names = sorted({n: 0 for p in phases.values() for n in p.terms}, key=lambda n: -share(n))
-        if isinstance(self.estimate, ServerEstimate):
-            names = [
-                n for n in names if any(p.terms.get(n, 0.0) >= ROUNDING for p in phases.values())
-            ]
-        rows: list[dict[str, object]] = []
-        for name in names:
-            row: dict[str, object] = {"term": term(name)}
-            for stage, phase in phases.items():
-                if (spent := phase.terms.get(name)) is not None:
-                    row |= {stage: spent, f"{stage} %": 0.0}
-                    if spent >= ROUNDING:
-                        row[f"{stage} %"] = 100.0 * spent / phase.time
-            rows.append(row)
+        phases, server = dict(self._phases()), isinstance(self.estimate, ServerEstimate)
+        rows, largest = dict[str, dict[str, object]](), dict[str, float]()  # by term
+        for stage, phase in phases.items():
+            for name, spent in phase.terms.items():
+                share = 100.0 * float(spent / phase.time) if spent >= ROUNDING else 0.0
+                row = rows.setdefault(name, {"term": term(name)})
+                row |= {stage: spent, f"{stage} %": share}
+                largest[name] = max(largest.get(name, 0.0), share)
+        names = sorted(largest, key=lambda name: -largest[name])
         times = {"prefill": self.estimate.ttft, "decode": self.estimate.tpot}
-        mfu = "MFU, waits included" if isinstance(self.estimate, ServerEstimate) else "MFU"
+        mfu = "MFU, waits included" if server else "MFU"
         return [
-            *rows,
+            *(rows[name] for name in names if largest[name] or not server),
             {"term": "time", **times, "prefill %": "100", "decode %": "100"},
             {"term": mfu, **{f"{k} %": number(100 * p.mfu) for k, p in phases.items()}},
         ]

@@ -144,6 +144,8 @@ def words_of(
         and list(question.chunks) == [UNBOUNDED]
         and question.total is not None
     )
+    if not in_command:
+        return {label: {} for label in setups}
     changes, folder = question.set, profiles_folder().resolve()
     return {
         label: {
@@ -156,8 +158,6 @@ def words_of(
             "engine-version": question.engine_version,
             "set": changes if changes is None or isinstance(changes, str) else list(changes),
         }
-        if in_command
-        else {}
         for label, setup in setups.items()
         for system in [setup.system]
     }

@@ -131,8 +131,9 @@ def replay(
     """
     import numpy as np
 
+    from infer_jax.servers.cluster import cluster_of
     from infer_jax.servers.instance import Sizes
-    from infer_jax.servers.stream import with_drafts
+    from infer_jax.servers.stream import RequestStream, with_drafts
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs, pictures, progress, replay_checks as checks
     from infer_jax.verbs.drafts import DraftOptions
@@ -157,7 +158,7 @@ def replay(
     drafted = checks.drafts_of(setup.model, drafts, DraftOptions(draft, acceptance, heads))
     if enable_prefix_caching is None and (drafted is not None or float(plan.attention_dp) > 1):
         enable_prefix_caching = False  # which schedulers look up, and the replay of these does not
-    stream = checks.request_stream(
+    stream = RequestStream.of(
         trace=trace, isl=isl, osl=osl, range_ratio=range_ratio, caching=enable_prefix_caching,
         prefix_len=prefix_len, num_prefixes=num_prefixes, concurrency=concurrency,
         rate=request_rate, burstiness=burstiness, ramp_up=ramp_up,
@@ -171,7 +172,8 @@ def replay(
     sizes = Sizes(max_num_seqs, max_num_batched_tokens, block_size, gpu_memory_utilization,
                   enable_chunked_prefill, async_scheduling, kv_offloading_size,
                   stream.caching)  # fmt: skip
-    cluster = checks.cluster_of(setup, model, plan, split, router, sizes, stream, drafted)
+    served = model, setup.model.architecture, setup.system, setup.hardware
+    cluster = cluster_of(*served, plan, split, router, sizes, stream, drafted)
     counted, runs = np.arange(count) >= warmup, []
     with progress.busy("replaying") as show:
         for i in range(int(seeds)):

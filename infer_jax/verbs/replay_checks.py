@@ -1,26 +1,19 @@
 """What a replay is of: its plan, servers, requests and drafts, checked before one is drawn."""
 
-import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from infer_jax import legal
 from infer_jax.catalog import Model
-from infer_jax.catalog.traces import read_trace
-from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
-from infer_jax.estimators.serving import Deployment, Serving
+from infer_jax.estimators.serving import Deployment
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import Layout, PlanPool
-from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.results import option
-from infer_jax.results.problems import ask, check_name, forbid, refuse
-from infer_jax.servers.cluster import ReplayedCluster, pools_of
+from infer_jax.results.problems import ask, refuse
 from infer_jax.servers.drafting import Drafting
-from infer_jax.servers.instance import Sizes, server_of, with_host
-from infer_jax.servers.stream import ISL, OSL, RequestStream
+from infer_jax.servers.stream import RequestStream
 from infer_jax.specs import Architecture
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import DraftOptions, drafting
@@ -69,51 +62,6 @@ def layout_of(
     return plan, ()
 
 
-def cluster_of(
-    setup: inputs.Setup,
-    model: Serving,
-    plan: Deployment,
-    split: Sequence[PlanPool],
-    router: str | None,
-    sizes: Sizes,
-    stream: RequestStream,
-    drafts: Drafting | None,
-) -> ReplayedCluster:
-    """The servers: copies of an instance, of its attention ranks, or two pools.
-
-    Raises:
-        InputError: a router without ranks or copies, an unknown one, or one by prefix without
-            prefixes; ranks with a prefix cache, or with drafts of another model; servers that are
-            not replayed, or without room for a cache.
-    """
-    arch, hardware, tokens = setup.model.architecture, setup.hardware, stream.mean_tokens
-    tp, ranks = float(plan.tp), float(plan.attention_dp)
-    if router is not None and ranks <= 1 and (split or float(plan.dp) <= 1):
-        allowed = f"with {option('ep')} or {option('dp')} of 2 and more: several servers, "
-        raise refuse("router", router, f"{allowed}in one pool")
-    if ranks > 1 and router in BY_PREFIX:
-        allowed = f"with copies ({option('dp')}): ranks' caches are not replayed"
-        raise refuse("router", router, allowed)
-    check_name("router", router, BY_LOAD if ranks > 1 else ROUTERS)
-    if router in BY_PREFIX and not stream.caching:
-        raise refuse("router", router, f"with {option('enable_prefix_caching')}")
-    if split:
-        pools = pools_of(split, model, arch, hardware, (sizes, sizes), tokens, drafts)
-        return ReplayedCluster(pools.decode, plan, router, pools)
-    degrees = {"tp": tp, "ep": float(plan.ep), "attention_dp": ranks}
-    if ranks > 1:
-        if stream.caching:
-            allowed = f"1 with {option('enable_prefix_caching')}: ranks' caches are not replayed"
-            raise refuse("ep", ranks, allowed)
-        if drafts is not None and drafts.draft is not None:
-            heads = f"on ranks the model's own heads draft ({option('heads')})"
-            raise refuse("ep", ranks, f"1 with {option('draft')}: {heads}")
-        router = router or ENGINES[model.engine_name].router
-    server = server_of(model, arch, hardware, degrees, sizes, tokens, drafts)
-    server = with_host(server, sizes.host, setup.system.name, tp, tokens)
-    return ReplayedCluster(server, plan, router)
-
-
 def check_run(
     stream: RequestStream, drafts: Drafting | None, count: int, options: dict[str, float]
 ) -> None:
@@ -150,56 +98,6 @@ def check_context(model: Model, stream: RequestStream, count: int) -> None:
         tokens = f"{isl:.12g} tokens in and {osl:.12g} out"
         allowed = rule.allowed() + inputs.context_hint()
         raise InputError(trace.file, f"request {worst + 1} by arrival", tokens, allowed)
-
-
-def request_stream(
-    *,
-    trace: str | os.PathLike[str] | None = None,
-    isl: float | None = None,
-    osl: float | None = None,
-    range_ratio: float | None = None,
-    caching: bool | None = None,
-    prefix_len: float | None = None,
-    num_prefixes: float | None = None,
-    **arrivals: Any,
-) -> RequestStream:
-    """The requests that options ask for; ``arrivals``: when they come, as ``RequestStream`` has it.
-
-    ``caching``: whether prompts are looked up in the cache; None: if they begin alike, as engines
-    do by themselves.
-
-    Raises:
-        InputError: lengths beside a trace, prefixes without a length, a cache of prompts that
-            share nothing, a trace that cannot be read, requests without a time to come, or what
-            belongs to drawn arrivals without these.
-    """
-    if prefix_len is None and num_prefixes is not None:
-        raise refuse("num_prefixes", num_prefixes, f"with {option('prefix_len')}")
-    read = None
-    if trace is not None:
-        allowed = f"{option('trace')} or lengths, not both"
-        forbid(allowed, isl=isl, osl=osl, range_ratio=range_ratio, prefix_len=prefix_len)
-        read = read_trace(trace)
-        isl, osl = read.isl.mean(), read.osl.mean()
-    alike = prefix_len is not None if read is None else bool(read.hashes)
-    if caching and not alike:
-        allowed = f"with {option('prefix_len')}, or a {option('trace')} that hashes its prompts"
-        raise refuse("enable_prefix_caching", "yes", f"{allowed}, as Mooncake's")
-    stream = RequestStream(
-        isl=either(isl, ISL), osl=either(osl, OSL), ratio=either(range_ratio, 1.0), trace=read,
-        caching=either(caching, alike), prefix=int(either(prefix_len, 0)),
-        prefixes=int(either(num_prefixes, 1)), **arrivals,
-    )  # fmt: skip
-    if stream.concurrency is None and stream.rate is None and not stream.timed:
-        ways = f"{option('concurrency', 64)}, or {option('request_rate', 8)}, or "
-        ways += f"{option('trace')} FILE with times"
-        raise ask("concurrency", "When do requests come?", ways)
-    burstiness = None if stream.burstiness == 1.0 else stream.burstiness
-    if stream.rate is None or stream.timed:
-        allowed = f"with {option('request_rate')}"
-        allowed += f", without the times of {option('trace')}" * stream.timed
-        forbid(allowed, ramp_up=stream.ramp_up, burstiness=burstiness)
-    return stream
 
 
 def drafts_of(model: Model, count: float | None, drafter: DraftOptions) -> Drafting | None:

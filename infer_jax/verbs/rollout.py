@@ -2,15 +2,20 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 
 import jax
 
+from infer_jax import verbs
+from infer_jax.catalog.files import check_folder
 from infer_jax.catalog.systems import profiles_folder
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, ServingWorkload
 from infer_jax.planning import Choice
+from infer_jax.results import Result
 from infer_jax.rollouts import Load, Rollout
 from infer_jax.rollouts.bench import calibrate_obstacle
 from infer_jax.verbs import inputs
@@ -58,6 +63,25 @@ def _promises(plans: Plans, c: Choice) -> Iterator[tuple[str, str, str]]:
     yield "Rent", "", f"{plans.question.sign}{c.usd_per_hour:.4g} per hour"
     if c.holds is not None:
         yield "Probability that all limits hold", "", f"{100.0 * c.holds:.3g} %"
+
+
+def written_to(folder: str, verb: Callable[..., "verbs.PlanResult"]) -> Callable[..., Result]:
+    """``verb``, whose first plan is written to a new folder that starts it.
+
+    Raises:
+        InputError: a folder that cannot be written.
+    """
+    check_folder(folder)
+
+    @wraps(verb)
+    def deployed(*args: object, **options: object) -> Result:
+        result = verb(*args, **options)
+        if not result.feasible:
+            return result
+        result.deploy(folder)
+        return replace(result, folder=folder)
+
+    return deployed
 
 
 def with_loads(rollout: Rollout) -> Rollout:
