@@ -167,12 +167,13 @@ def plan(
         goodput=goodput,
         confidence=confidence,
     )
-    answer, rates = plans(question), None
+    answer = plans(question)
     others = ENGINES if compare_engines else ()
     engines = {x: plans(replace(question, estimator=f"serving.{x}")) for x in others}
-    if other_rates and answer.best is not None:
-        at_rate = (lambda rate: plans(question.at_rate(rate)).best), request_rate
-        rates = [*rate_changes(*at_rate, answer.best)]
+    rates, best = None, answer.best
+    if other_rates and request_rate is not None and best is not None:
+        found = rate_changes(lambda rate: plans(question.at_rate(rate)).best, request_rate, best)
+        rates = [*found]
     if replay:
         from infer_jax.verbs.plan_replay import replay_plans
 

@@ -173,7 +173,7 @@ def command(verb: str, words: Words, **more: object) -> str:
     """
     if not words:
         return ""
-    options = words | {name.replace("_", "-"): value for name, value in more.items()}
+    options = {**words, **{name.replace("_", "-"): value for name, value in more.items()}}
     lines = [shlex.join(("infer-jax", verb, str(options["config"])))]
     for name in (*OF_MODEL, *OPTIONS[verb]):
         values = options.get(name)

@@ -65,7 +65,7 @@ def _promises(plans: Plans, c: Choice) -> Iterator[tuple[str, str, str]]:
         yield "Probability that all limits hold", "", f"{100.0 * c.holds:.3g} %"
 
 
-def written_to(folder: str, verb: Callable[..., "verbs.PlanResult"]) -> Callable[..., Result]:
+def written_to(folder: str, verb: Callable[..., Result]) -> Callable[..., Result]:
     """``verb``, whose first plan is written to a new folder that starts it.
 
     Raises:
@@ -76,6 +76,7 @@ def written_to(folder: str, verb: Callable[..., "verbs.PlanResult"]) -> Callable
     @wraps(verb)
     def deployed(*args: object, **options: object) -> Result:
         result = verb(*args, **options)
+        assert isinstance(result, verbs.PlanResult)
         if not result.feasible:
             return result
         result.deploy(folder)
