@@ -122,6 +122,20 @@ class Measurement(NamedTuple):
     unknown: str
     unknown_share: float
 
+    def fields(self) -> dict[str, object]:
+        """The run for JSON."""
+        return {
+            "output": self.output,
+            "mode": self.choice.mode,
+            "hardware": self.choice.system,
+            "layout": self.choice.layout,
+            "concurrency_per_replica": self.choice.batch,
+            "worth_over_cost": self.worth,
+            "share_of_certainty": self.share,
+            "unknown": self.unknown,
+            "unknown_share_of_certainty": self.unknown_share,
+        }
+
 
 def next_run(
     best: Choice,

@@ -87,6 +87,21 @@ class Calibrated:
         reach = QUANTILES[share] * student(self.freedom, share) * self.spread
         return np.exp(np.stack([-reach, reach], axis=1))
 
+    @property
+    def fitted_times(self) -> int:
+        """Measured times that were fitted."""
+        measured, requests = self.times.measured, self.requests
+        if requests is not None:
+            measured = requests.measured[:, requests.fitted]
+        return int(np.isfinite(measured).sum())
+
+    @property
+    def fitted_in_words(self) -> str:
+        """The numbers of fitted times and runs, in words."""
+        runs, requests = len(self.runs), self.requests
+        of = "" if requests is None else f"{int(requests.fitted.sum()):,} requests of "
+        return f"{self.fitted_times:,} times of {of}{runs} run{'s' if runs > 1 else ''}"
+
     def parameters(self) -> list[Row]:
         """The coefficients for JSON, with their intervals, in SI units."""
         start = {path: (meta["unit"], float(x)) for path, meta, x in leaves(self.start)}

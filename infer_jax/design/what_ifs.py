@@ -21,8 +21,8 @@ from infer_jax.design.sensitivity import (
     outputs,
 )
 from infer_jax.estimators import Economics
-from infer_jax.estimators.economics import GridInputs, evaluate_layouts
-from infer_jax.estimators.economics.grid import BATCHES, gpu_counts, searched_layouts
+from infer_jax.estimators.economics import GridInputs
+from infer_jax.estimators.economics.grid import searched_grid
 from infer_jax.estimators.serving import shape
 from infer_jax.results.problems import refuse
 from infer_jax.silicon.accelerator import Accelerator
@@ -182,8 +182,7 @@ def frontier_of(point: Point, count: int) -> list[Point]:
     if not point.estimator.searches:
         raise refuse("along", count, "an estimator that searches the split: economics")
     shared = GridInputs(point.estimator, point.arch, point.hardware, point.workload)
-    layouts = searched_layouts(gpu_counts(point.hardware))
-    front = evaluate_layouts(shared, layouts, BATCHES).frontier()
+    front = searched_grid(shared)[0].frontier()
     if not len(front):
         raise refuse("along", count, "a model that fits on some number of these chips")
     wanted = np.linspace(front.speed[-1], front.speed[0], count)

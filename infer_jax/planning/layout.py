@@ -119,6 +119,15 @@ def layouts(
     return [Layout(*row) for row, fit in zip(candidates, runs, strict=True) if fit]
 
 
+def ideal_layouts(arch: Architecture, total: float) -> Float[np.ndarray, "layouts 3"]:
+    """TP, PP and EP of the layouts on at most ``total`` chips that ideal servers are tried with.
+
+    EP attention groups of TP ranks share the experts, as in the plan of ``estimate``.
+    """
+    able = layouts(arch, int(total))
+    return np.array([(x.tp, x.pp, x.ep) for x in able if x.ep == x.attention_dp])
+
+
 def nearest_layouts(arch: Architecture, layout: Layout) -> list[Layout]:
     """At most three layouts that engines run, of as many chips or else of the nearest number.
 

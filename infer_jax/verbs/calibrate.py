@@ -125,7 +125,7 @@ def calibrate(
     for picture in drawn:  # which may fail
         result.draw(picture)
     if target is not None:
-        words = result.fitted_in_words, result.summary
+        words = server.fitted_in_words, result.summary
         text = profile_text(setup.model, setup.system, server, *words, Path(target))
         write_text(target, text)
     return result

@@ -117,13 +117,13 @@ class CalibrateResult(FigureResult):
         setup, server, requests = self.setup, self.server, self.server.requests
         engine, bands = server.start.engine_name, dict(zip(OUTPUTS, server.band(), strict=True))
         under = f" under {engine}" if engine else ""
-        yield f"{setup.model.name}{under} on {setup.system.name}: {self.fitted_in_words}"
+        yield f"{setup.model.name}{under} on {setup.system.name}: {self.server.fitted_in_words}"
         yield {
             **({"out": self.out} if self.out else {}),
             **setup.names,
             **({"engine": engine} if engine else {}),
             "runs": len(server.runs),
-            "measured_times": self.fitted_times,
+            "measured_times": self.server.fitted_times,
             "errors": {
                 kind: {
                     name: {f"{which}_percent": value for which, value in x._asdict().items()}
@@ -213,21 +213,6 @@ class CalibrateResult(FigureResult):
         if both and all(old <= new for old, new in both.values()):
             words = [f"{n.upper()} {y:.1f} % (before: {x:.1f} %)" for n, (x, y) in both.items()]
             yield f"This fit is no better than what it started from: {' and '.join(words)}."
-
-    @property
-    def fitted_in_words(self) -> str:
-        """The numbers of fitted times and runs, in words."""
-        runs, requests = len(self.server.runs), self.server.requests
-        of = "" if requests is None else f"{int(requests.fitted.sum()):,} requests of "
-        return f"{self.fitted_times:,} times of {of}{runs} run{'s' if runs > 1 else ''}"
-
-    @property
-    def fitted_times(self) -> int:
-        """Measured times that were fitted."""
-        requests, times = self.server.requests, self.server.times.measured
-        if requests is not None:
-            times = requests.measured[:, requests.fitted]
-        return int(np.isfinite(times).sum())
 
 
 def request_table(statistics: Row) -> tuple[list[Row], list[Column]]:

@@ -10,17 +10,11 @@ from jaxtyping import Int
 
 from infer_jax.errors import InputError
 from infer_jax.estimators import Economics, Limit
-from infer_jax.estimators.economics import Grid, GridInputs, evaluate_layouts
-from infer_jax.estimators.economics.grid import (
-    BATCHES,
-    LARGEST,
-    gpu_counts,
-    paper_grid,
-    searched_layouts,
-)
+from infer_jax.estimators.economics import Grid, GridInputs
+from infer_jax.estimators.economics.grid import LARGEST, searched_grid
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.pages.charts import chart_page
-from infer_jax.planning import layouts
+from infer_jax.planning.layout import ideal_layouts
 from infer_jax.plots import Curve, plot_frontier
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, chart_numbers
 from infer_jax.plots.rendering import FigureResult, facts_caption
@@ -89,20 +83,7 @@ class FrontierResult(EstimatorResult):
 
     def row(self, i: int) -> dict[str, object]:
         """One point with its layout and the terms of its time, by its names in JSON."""
-        front = self.points
-        terms = {name: float(t[i]) for name, t in front.terms.items()}
-        return {
-            "speed_tokens_per_s": front.speed[i],
-            "output_cost_per_mtok_usd": front.cost[i],
-            "gpus": front.chips[i],
-            "batch": front.batch[i],
-            **{name: float(x[i]) for name, x in front.layout.items()},
-            "mfu": front.mfu[i],
-            "tpot_ms": 1e3 * front.time[i],
-            "terms": {f"{name}_ms": 1e3 * t for name, t in terms.items()},
-            "binds": max(terms, key=lambda name: terms[name]),
-            "preferred": i == self.preferred,
-        }
+        return {**self.points.row(i), "preferred": i == self.preferred}
 
     def sections(self) -> Iterator[Section]:
         """The points, the preferred one marked; at most 25 are printed unless all are asked for."""
@@ -356,19 +337,12 @@ def ideal_frontier(setup: Setup, work: Workload, search: FrontierSearch) -> Fron
         allowed = f"economics or a variant of it, with {option('paper')}"
         raise refuse("estimator", economics.table, allowed)
     kind, degrees = "numbers of GPUs", "real numbers that its search finds"
-    batches = BATCHES
+    given, total, legal = GridInputs(ideal, arch, setup.hardware, work), search.total, None
     with busy("compiling and evaluating"):
         if search.engine_degrees:
-            # EP attention groups of TP ranks share the experts, as in the plan of ``estimate``
-            legal = layouts(arch, int(either(search.total, LARGEST)))
-            tried = np.array([(x.tp, x.pp, x.ep) for x in legal if x.ep == x.attention_dp])
+            legal = ideal_layouts(arch, either(total, LARGEST))
             kind, degrees = "layouts", "degrees that engines run"
-        elif isinstance(economics, Economics) and paper:
-            chips, batches = paper_grid(economics, arch, setup.hardware)
-            tried = searched_layouts(chips)
-        else:
-            tried = searched_layouts(gpu_counts(setup.hardware, search.total))
-        grid = evaluate_layouts(GridInputs(ideal, arch, setup.hardware, work), tried, batches)
+        grid, tried, batches = searched_grid(given, legal, total, paper=paper)
     front = grid.under(search.demand)
     if len(front):
         front = front.thresholds() if paper else front.frontier()
@@ -386,8 +360,8 @@ def ideal_frontier(setup: Setup, work: Workload, search: FrontierSearch) -> Fron
         notes=[
             *limits.unlikely_times({"tpot": search.tpot}),
             f"Decode at {float(decode_context(work)):.12g} tokens of context, isl + (osl - 1) / 2.",
-            f"Over {len(tried)} {kind} of up to {grid.chips.max():.12g} GPUs, each at "
-            f"{len(batches)} batches; TP, PP and EP are {degrees}.",
+            f"Over {tried} {kind} of up to {grid.chips.max():.12g} GPUs, each at "
+            f"{batches} batches; TP, PP and EP are {degrees}.",
             *drafting,
             *setup.notes,
             *([PREFIX] if float(work.prefix) else []),

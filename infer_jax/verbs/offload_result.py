@@ -120,16 +120,7 @@ class OffloadResult(FigureResult):
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """The frontier of blocks, fastest first: none beats another in latency and throughput."""
-        grid = self.grid
-        return [
-            {
-                "latency_s": grid.time[i],
-                RATE: grid.throughput[i],
-                "gpu_batch": grid.gpu_batch[i],
-                "batches": grid.batches[i],
-            }
-            for i in grid.frontier()
-        ]
+        return self.grid.rows(self.grid.frontier())
 
     def sections(self) -> Iterator[Section]:
         """The block, or why there is none."""

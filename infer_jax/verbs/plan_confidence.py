@@ -33,18 +33,7 @@ class Decision(NamedTuple):
             "highest_confidence": self.reached,
             "by_mean": mean
             and {"layout": mean.layout, "hardware": mean.system, "limits_hold": mean.holds},
-            "measure_next": run
-            and {
-                "output": run.output,
-                "mode": run.choice.mode,
-                "hardware": run.choice.system,
-                "layout": run.choice.layout,
-                "concurrency_per_replica": run.choice.batch,
-                "worth_over_cost": run.worth,
-                "share_of_certainty": run.share,
-                "unknown": run.unknown,
-                "unknown_share_of_certainty": run.unknown_share,
-            },
+            "measure_next": run and run.fields(),
         }
 
     def sentences(self, best: Choice | None, sign: str) -> Iterator[str]:

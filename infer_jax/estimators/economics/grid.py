@@ -100,6 +100,21 @@ class Grid:
         limits[0] = fastest
         return front.take(np.unique(front.time.searchsorted(limits, side="right") - 1))
 
+    def row(self, i: int) -> dict[str, object]:
+        """One row with its layout and the terms of its time, for JSON."""
+        terms = {name: float(t[i]) for name, t in self.terms.items()}
+        return {
+            "speed_tokens_per_s": self.speed[i],
+            "output_cost_per_mtok_usd": self.cost[i],
+            "gpus": self.chips[i],
+            "batch": self.batch[i],
+            **{name: float(x[i]) for name, x in self.layout.items()},
+            "mfu": self.mfu[i],
+            "tpot_ms": 1e3 * self.time[i],
+            "terms": {f"{name}_ms": 1e3 * t for name, t in terms.items()},
+            "binds": max(terms, key=lambda name: terms[name]),
+        }
+
     def preferred_row(self, preference: float = 3.0) -> int:
         """The row that maximises speed^preference / cost (Erdil 2025, Eq. 45)."""
         with np.errstate(divide="ignore"):  # at cost 0 the fastest
@@ -244,6 +259,29 @@ Values = Float[np.ndarray, " values"]
 BATCHES: Values = np.unique(
     np.concatenate([np.arange(1.0, 65.0), np.round(np.geomspace(64, 2**18, 12 * 24 + 1))])
 )
+
+
+def searched_grid(
+    given: GridInputs,
+    layouts: Float[np.ndarray, "layouts 3"] | None = None,
+    total: float | None = None,
+    *,
+    paper: bool = False,
+) -> tuple[Grid, int, int]:
+    """These layouts at every batch, how many layouts, and how many batches.
+
+    None: those of numbers of GPUs up to ``total``, whose degrees the estimator's search finds;
+    ``paper``: GPUs and batches are those of the economics paper.
+    """
+    batches = BATCHES
+    if layouts is None and paper:
+        economics = given.estimator.innermost
+        assert isinstance(economics, Economics)
+        chips, batches = paper_grid(economics, given.arch, given.hardware)
+        layouts = searched_layouts(chips)
+    elif layouts is None:
+        layouts = searched_layouts(gpu_counts(given.hardware, total))
+    return evaluate_layouts(given, layouts, batches), len(layouts), len(batches)
 
 
 def searched_layouts(chips: Values) -> Float[np.ndarray, "layouts 3"]:

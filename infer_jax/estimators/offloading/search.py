@@ -58,6 +58,18 @@ class Blocks:
         rate = np.round(np.log(self.throughput[held]), 12)
         return held[frontier_rows(self.time[held], -rate)]
 
+    def rows(self, points: np.ndarray) -> list[dict[str, object]]:
+        """Some points for JSON."""
+        return [
+            {
+                "latency_s": self.time[i],
+                "throughput_tokens_per_s": self.throughput[i],
+                "gpu_batch": self.gpu_batch[i],
+                "batches": self.batches[i],
+            }
+            for i in points
+        ]
+
     @property
     def why(self) -> str:
         """The memories that the smallest block exceeds, where nothing fits."""
