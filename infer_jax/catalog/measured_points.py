@@ -37,6 +37,20 @@ class MeasuredPoint(NamedTuple):
         """Seconds of a whole request."""
         return latency(self.ttft, self.tpot, self.osl)
 
+    @property
+    def requests_per_s(self) -> float:
+        """Requests that end in a second, by Little's law."""
+        return self.concurrency / self.latency
+
+    @property
+    def throughput(self) -> float:
+        """Output tokens per second and GPU."""
+        return self.requests_per_s * self.osl / self.gpus
+
+    def usd_per_mtok(self, price: float) -> float:
+        """USD per million tokens, in and out, at a ``price`` of a GPU-hour."""
+        return 1e6 * (self.gpus * price / 3600.0) / (self.requests_per_s * (self.isl + self.osl))
+
 
 class Calibration(NamedTuple):
     """The servers that a profile was calibrated to: their model, its formats, their layouts."""

@@ -75,6 +75,11 @@ class System:
             raise WrongPartError(f"System {self.name!r}", name, "hardware")
         raise AttributeError(f"'System' object has no attribute {name!r}")
 
+    @property
+    def shipped(self) -> bool:
+        """Whether its profile is one of those that ship."""
+        return self.path.resolve().parent == profiles_folder().resolve()
+
     def numbers(self) -> list[dict[str, object]]:
         """Every number of the hardware with its unit and source, for JSON."""
         return [

@@ -175,6 +175,11 @@ class Estimate(Spec):
         limits = [*self.prefill.limits.items(), *self.decode.limits.items()]
         return any(bool(x.need > x.capacity) for name, x in limits if name.endswith("arrivals"))
 
+    def knows(self, output: Output) -> bool:
+        """Whether an output has a value: no time, speed or number in flight when overloaded."""
+        timed = output.kind == "time" or output.name in ("speed", "in_flight")
+        return not (timed and self.overloaded)
+
 
 def decode_context(workload: Workload) -> Array:
     """Tokens in the cache half way through the output: isl + (osl - 1) / 2."""

@@ -16,6 +16,8 @@ from infer_jax.planning.pricing import excess_of, plan_outputs
 from infer_jax.specs import Architecture, Hardware, Plan, Workload
 from infer_jax.sweeps.paths import Point
 
+HOURS = 730.0  # of a month: 365 x 24 / 12
+
 
 def deployed(estimator: Estimator, pools: Sequence[PlanPool]) -> tuple[Estimator, Plan | Pools]:
     """The estimator of a plan of one kind of instances, or of two pools, and its plan."""
@@ -79,6 +81,20 @@ def given_choice(system: str, pool: PlanPool, point: Point, limits: Requirements
         blended=total / float(work.isl + work.osl),
         **plan_outputs(rows, excess, 0),
     )
+
+
+def costs_fields(c: Choice, point: Point, estimate: Estimate) -> dict[str, float]:
+    """USD per hour and month and per million tokens of a plan, for JSON."""
+    computed, cached, tokens = prompt_prices(point, estimate)
+    return {
+        "per_hour_usd": c.usd_per_hour,
+        "per_month_usd": HOURS * c.usd_per_hour,
+        "blended_per_mtok_usd": c.usd_per_mtok,
+        "input_per_mtok_usd": computed,
+        "cached_input_per_mtok_usd": cached,
+        "cached_input_tokens": tokens,
+        "output_per_mtok_usd": float(estimate.cost),
+    }
 
 
 def prompt_prices(point: Point, estimate: Estimate) -> tuple[float, float, float]:

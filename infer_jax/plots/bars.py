@@ -36,8 +36,8 @@ from infer_jax.plots.style import (
     write,
 )
 from infer_jax.results.numbers import digits
-from infer_jax.results.wording import term
 from infer_jax.specs import outputs
+from infer_jax.specs.words import term
 
 Numbers = Mapping[str, float]
 HEIGHT, GAP, ROW = 0.36, 0.72, 0.21  # inches: bar, between panels, legend

@@ -1,19 +1,9 @@
-"""Options in sentences: ``--total-gpus`` on the command line, ``total_gpus=`` in Python.
-
-And terms of a time in the field's words, for tables and pictures; JSON has their short names.
-"""
+"""Options in sentences: ``--total-gpus`` on the command line, ``total_gpus=`` in Python."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-TERMS = {
-    "front": "network and tokeniser",
-    "admission": "wait until scheduled",
-    "beside decodes": "decodes beside the prompt",
-    "first wave": "first wave of the benchmark",
-    "host": "host between passes",
-}
 OWN = ("no_overlap",)  # keywords that begin so
 _from_command = ContextVar("asked from the command line", default=False)
 
@@ -52,12 +42,3 @@ def option(name: str, value: object = None) -> str:
         return f"{name[3:]}=False"
     written = f'"{value}"' if isinstance(value, str) else value
     return name if value is None else f"{name}={written}"
-
-
-def term(name: str) -> str:
-    """A term of a time, in words.
-
-    >>> term("front"), term("attention")
-    ('network and tokeniser', 'attention')
-    """
-    return TERMS.get(name, name)

@@ -105,6 +105,24 @@ class RequestStream:
             forbid(allowed, ramp_up=stream.ramp_up, burstiness=burstiness)
         return replace(stream, caching=alike if caching is None else caching)
 
+    def check_run(
+        self, count: int, drafts: Drafting | None, *, warmup: float, dp: float, seeds: float
+    ) -> None:
+        """Check that a run of ``count`` requests is one, on ``dp`` copies.
+
+        Raises:
+            InputError: a warm-up of all requests, more copies than requests, several runs that are
+                alike, or a prefix cache with drafts.
+        """
+        if warmup >= count:
+            raise refuse("warmup", warmup, f"fewer than the requests of a run, {count}")
+        if dp > min(count, count if self.concurrency is None else self.concurrency):
+            raise refuse("dp", dp, "at most as many copies as requests")
+        if seeds > 1 and not (self.random or drafts):
+            raise refuse("seeds", seeds, "1: nothing is drawn, so that all runs are alike")
+        if drafts and self.caching:
+            raise refuse("enable_prefix_caching", "yes", f"without {option('drafts')}")
+
     @property
     def timed(self) -> bool:
         """Whether a trace says when its requests came."""

@@ -1,7 +1,17 @@
-"""Numbers of specs by the words of the field, for tables, pictures and pages."""
+"""Numbers of specs and terms of a time by the words of the field, for tables, pictures and pages.
+
+JSON has their short names.
+"""
 
 import re
 
+TERMS = {
+    "front": "network and tokeniser",
+    "admission": "wait until scheduled",
+    "beside decodes": "decodes beside the prompt",
+    "first wave": "first wave of the benchmark",
+    "host": "host between passes",
+}
 NAMES = {
     "arch.width": "hidden size",
     "active": "cores of a die",
@@ -67,3 +77,12 @@ def name_of(path: str) -> str:
     if spelt.endswith(" bytes"):
         spelt = f"bytes of {spelt.removesuffix(' bytes')}"
     return NAMES.get(short, spelt)
+
+
+def term(name: str) -> str:
+    """A term of a time, in words.
+
+    >>> term("front"), term("attention")
+    ('network and tokeniser', 'attention')
+    """
+    return TERMS.get(name, name)

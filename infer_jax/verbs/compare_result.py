@@ -18,10 +18,9 @@ from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Rows, Section, Table, number, option
 from infer_jax.results.numbers import digits, quantity
 from infer_jax.results.problems import refuse
-from infer_jax.results.wording import term
 from infer_jax.specs import Output, Workload, outputs
+from infer_jax.specs.words import term
 from infer_jax.verbs import inputs, pictures
-from infer_jax.verbs.limits import is_known
 
 PRINTED = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
@@ -306,7 +305,7 @@ def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
 def _answers(estimate: Estimate, setup: inputs.Setup) -> dict[str, Array | float | None]:
     """The outputs that are compared, by their names with units; no times when overloaded."""
     compared, power = outputs(estimate, view="compare"), setup.hardware.power
-    return {x.json_key: x.value(estimate, power) for x in compared if is_known(x, estimate)}
+    return {x.json_key: x.value(estimate, power) for x in compared if estimate.knows(x)}
 
 
 def _predicted(estimate: Estimate, setup: inputs.Setup) -> dict[str, object]:

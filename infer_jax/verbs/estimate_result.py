@@ -16,9 +16,9 @@ from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, numbe
 from infer_jax.results.numbers import digits, quantity, size
 from infer_jax.results.parts import ANSWERS
 from infer_jax.results.problems import refuse
-from infer_jax.results.wording import term
 from infer_jax.specs import Experts, outputs
 from infer_jax.specs.plan import LAYOUTS
+from infer_jax.specs.words import term
 from infer_jax.verbs import limits, pictures
 from infer_jax.verbs.drafts import DraftedEstimate
 from infer_jax.verbs.requests import RequestOptions
@@ -155,7 +155,7 @@ class EstimateResult(pictures.EstimatorResult):
         facts: list[Fact] = []
         for x in outputs(self.estimate):
             mark = self.trust.mark if x.kind in MARKED and not x.drawn else ""
-            known = limits.is_known(x, self.estimate)
+            known = self.estimate.knows(x)
             value = x.value(self.estimate, self.setup.hardware.power) if known else None
 
             def text(value: Array | None, mark: str = mark) -> str:

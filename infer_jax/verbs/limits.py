@@ -3,20 +3,13 @@
 import math
 from collections.abc import Mapping
 
-from infer_jax.estimators import Estimate, Limit
+from infer_jax.estimators import Limit
 from infer_jax.results import option
 from infer_jax.results.numbers import digits, quantity, size
-from infer_jax.specs import Output
 
 # seconds from which a limit is probably a number of milliseconds, and below which one of seconds
 SHORT: Mapping[str, float] = dict.fromkeys(("ttft", "p95_ttft", "p99_ttft"), 0.01)
 LONG = {"ttft": 100.0, "p95_ttft": 100.0, "p99_ttft": 100.0, "tpot": 1.0}
-
-
-def is_known(output: Output, estimate: Estimate) -> bool:
-    """Whether an output has a value: no time, speed or number in flight when overloaded."""
-    timed = output.kind == "time" or output.name in ("speed", "in_flight")
-    return not (timed and estimate.overloaded)
 
 
 def unlikely_times(limits: Mapping[str, float | None]) -> list[str]:

@@ -16,6 +16,11 @@ MAX_ROWS = 25  # lines of a printed frontier
 TIMES = {"ttft": "TTFT", "p95_ttft": "p95 of TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
 
 
+def odds(share: float) -> str:
+    """A probability as it is printed."""
+    return f"{100.0 * share:.3g} %"
+
+
 def time_columns(rows: Sequence[Choice], plans: Plans, *, frontier: bool) -> list[Column]:
     """What plans are, their times and costs; a ``frontier`` shows the speed in place of TPOT."""
     pools = any(c.mode == "disaggregated" for c in rows)
@@ -31,9 +36,6 @@ def time_columns(rows: Sequence[Choice], plans: Plans, *, frontier: bool) -> lis
 
         return Column(TIMES[name], "ms", text, left=False, if_any=True)
 
-    def odds(c: Choice) -> float | None:
-        return None if c.holds is None else 100.0 * c.holds
-
     return [
         Column("plan", "prefill > decode" if pools else "", _name(plans)),
         *_system_column(rows),
@@ -43,7 +45,7 @@ def time_columns(rows: Sequence[Choice], plans: Plans, *, frontier: bool) -> lis
         *([Column("speed", "tok/s", lambda c: 1.0 / c.tpot)] if frontier else []),
         Column("output", "tok/s/GPU", "throughput"),
         Column("blended", f"{plans.question.sign}/Mtok", "usd_per_mtok"),
-        Column("limits", "hold", odds, "{:.3g} %".format, if_any=True),
+        Column("limits", "hold", "holds", odds, if_any=True),
         Column("binds", "", "binds") if plans.met else Column("breaks", "", "excess", shares, True),
     ]
 
@@ -84,7 +86,7 @@ def bill_columns(rows: Sequence[Choice], plans: Plans) -> list[Column]:
 
 def engine_columns(question: Question) -> list[Column]:
     """What ``plan_fields`` has of the cheapest plan of each engine."""
-    unit, odds = question.currency.lower(), lambda share: f"{100.0 * share:.3g} %"
+    unit = question.currency.lower()
     return [
         Column("engine", "", "engine"),
         Column("plan", "", lambda row: row.get("layout") or row["why_none"]),

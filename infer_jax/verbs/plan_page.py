@@ -8,7 +8,6 @@ from typing import SupportsFloat, cast
 
 import numpy as np
 
-from infer_jax.catalog.systems import profiles_folder
 from infer_jax.pages.charts import chart_page
 from infer_jax.planning import Choice, bands
 from infer_jax.plots.plan_chart import PlanChart, PlanPoint, chart_numbers, in_words
@@ -146,11 +145,11 @@ def words_of(
     )
     if not in_command:
         return {label: {} for label in setups}
-    changes, folder = question.set, profiles_folder().resolve()
+    changes = question.set
     return {
         label: {
             "config": str(question.config),
-            "hardware": system.name if system.path.resolve().parent == folder else str(system.path),
+            "hardware": system.name if system.shipped else str(system.path),
             "quant": setup.quant,
             "kv-dtype": question.kv_dtype,
             "price": question.rents.get(system.name),

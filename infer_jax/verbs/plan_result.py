@@ -143,7 +143,8 @@ class PlanResult(FigureResult):
         sentences += [] if frontier else other_rents(plans)
         if self.rates is not None:
             sentences.append(rates_in_words(question.requirements.rate or 0.0, self.rates))
-            yield {"other_rates": [self._rate_fields(x) for x in self.rates]}
+            rates = [(x, x.choice and self._row(x.choice)) for x in self.rates]
+            yield {"other_rates": [{**x.fields(), "plan": plan} for x, plan in rates]}
         if sentences:
             yield from ("", *sentences)
         if self.engines:
@@ -166,10 +167,6 @@ class PlanResult(FigureResult):
             printed += yield from self._commands(best)
         yield Notes(printed)
         yield {"notes": [*notes, *by_replay]}  # of JSON, which has the commands' own beside them
-
-    def _rate_fields(self, x: RateChange) -> dict[str, object]:
-        plan = None if x.choice is None else self._row(x.choice)
-        return {"request_rate_per_s": x.rate, "same_plan_at_per_s": x.same, "plan": plan}
 
     def _engine_rows(self) -> list[dict[str, object]]:
         """The cheapest plan of every engine that is compared, or why it has none."""

@@ -333,7 +333,7 @@ def search_on(
         roles = ("",) if len(c.pools) == 1 else ("prefill", "decode")
         ends = zip((systems[0], systems[-1]), c.pools, roles, strict=False)
         reasons = (x.starter.obstacle(pool.layout, role) for x, pool, role in ends)
-        c = replace(labelled(c, question, label, systems), obstacle=next(filter(None, reasons), ""))
+        c = replace(labelled(c, label, systems), obstacle=next(filter(None, reasons), ""))
         if search_with is not None:
             return c
         holds, slow = bands.odds(c, question.requirements, usual=found.usual)
@@ -342,16 +342,13 @@ def search_on(
     return found._replace(met=[*map(judged, found.met)], missed=[*map(judged, found.missed)])
 
 
-def labelled(c: Choice, question: Question, label: str, systems: Sequence[PlanSystem]) -> Choice:
+def labelled(c: Choice, label: str, systems: Sequence[PlanSystem]) -> Choice:
     """A plan with its label, formats and intervals, and no energy where a power is not known."""
-    first, power = systems[0], min(float(x.setup.hardware.power) for x in systems)
-    trusts, pools = [x.trust for x in systems], c.mode == "disaggregated"
-    times = {x.name: value for x, value in c.outputs.items() if x.banded}
-    known = {"pools": pools, "gaps": c.gaps, "layout": c.pools[0].layout}
-    ends = bands.intervals(trusts, times, c.batch, (c.isl, c.osl), **known)
+    power = min(float(x.setup.hardware.power) for x in systems)
     outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
-    formats = first.setup.model.quantisation
-    return replace(c, label=label, formats=formats, trusts=trusts, intervals=ends, outputs=outputs)
+    formats = systems[0].setup.model.quantisation
+    c = replace(c, label=label, formats=formats, outputs=outputs)
+    return bands.with_intervals(c, [x.trust for x in systems])
 
 
 def frontiers(
@@ -362,8 +359,7 @@ def frontiers(
     with jax.enable_x64(True):
         return {
             label: [
-                labelled(c, question, label, each)
-                for c in search(plan_space(question, each, limits)).met
+                labelled(c, label, each) for c in search(plan_space(question, each, limits)).met
             ]
             for label, each in systems.items()
         }

@@ -165,7 +165,7 @@ def replay(
     )  # fmt: skip
     count = stream.count(prompts)
     checks.check_context(setup.model, stream, count)
-    checks.check_run(stream, drafted, count, {"warmup": warmup, "dp": dp, "seeds": seeds})
+    stream.check_run(count, drafted, warmup=warmup, dp=dp, seeds=seeds)
     if kv_offloading_size is not None and (split or not stream.caching):
         allowed = f"with {option('enable_prefix_caching')}, in one pool"
         raise refuse("kv_offloading_size", kv_offloading_size, allowed)

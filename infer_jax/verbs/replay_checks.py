@@ -62,25 +62,6 @@ def layout_of(
     return plan, ()
 
 
-def check_run(
-    stream: RequestStream, drafts: Drafting | None, count: int, options: dict[str, float]
-) -> None:
-    """Check that a run of ``count`` requests is one, by its ``warmup``, ``dp`` and ``seeds``.
-
-    Raises:
-        InputError: a warm-up of all requests, more copies than requests, several runs that are
-            alike, or a prefix cache with drafts.
-    """
-    if options["warmup"] >= count:
-        raise refuse("warmup", options["warmup"], f"fewer than the requests of a run, {count}")
-    if options["dp"] > min(count, either(stream.concurrency, count)):
-        raise refuse("dp", options["dp"], "at most as many copies as requests")
-    if options["seeds"] > 1 and not (stream.random or drafts):
-        raise refuse("seeds", options["seeds"], "1: nothing is drawn, so that all runs are alike")
-    if drafts and stream.caching:
-        raise refuse("enable_prefix_caching", "yes", f"without {option('drafts')}")
-
-
 def check_context(model: Model, stream: RequestStream, count: int) -> None:
     """Check that every request is within the model's longest context.
 

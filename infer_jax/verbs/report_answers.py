@@ -15,7 +15,7 @@ from infer_jax.estimators.registry import variant
 from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup_memory
 from infer_jax.launch import Launch, LaunchedService, budget, launches
 from infer_jax.planning import USUAL_TTFT, Choice, bands
-from infer_jax.planning.given import given_choice, plain_plan, point_of, prompt_prices
+from infer_jax.planning.given import costs_fields, given_choice, plain_plan, point_of
 from infer_jax.plots.plan_chart import PlanChart, RunPoint, chart_numbers
 from infer_jax.results import Row, option
 from infer_jax.results.problems import refuse
@@ -36,7 +36,6 @@ from infer_jax.verbs.plan_search import Question, considered, frontiers, plans, 
 from infer_jax.verbs.split import LayoutOptions, plan_of
 
 ALIKE = 0.1  # share by which lengths of a measured run may differ from those of the report
-HOURS = 730.0  # of a month: 365 x 24 / 12
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,16 +104,7 @@ class Report:
     @cached_property
     def costs(self) -> Mapping[str, float]:
         """USD per hour and month and per million tokens, for JSON."""
-        computed, cached, tokens = prompt_prices(self.point, self.estimate)
-        return {
-            "per_hour_usd": self.chosen.usd_per_hour,
-            "per_month_usd": HOURS * self.chosen.usd_per_hour,
-            "blended_per_mtok_usd": self.chosen.usd_per_mtok,
-            "input_per_mtok_usd": computed,
-            "cached_input_per_mtok_usd": cached,
-            "cached_input_tokens": tokens,
-            "output_per_mtok_usd": float(self.estimate.cost),
-        }
+        return costs_fields(self.chosen, self.point, self.estimate)
 
     @cached_property
     def service(self) -> LaunchedService:
@@ -213,25 +203,21 @@ class Report:
 def measured_runs(systems: Mapping[str, Setup], work: Workload) -> list[RunPoint]:
     """Measured runs of this model whose lengths are these within a tenth, each system's once."""
     labels = {systems[x].system.name: x for x in reversed(list(systems))}
-    runs = []
+    points = list[RunPoint]()
     for label in reversed(labels.values()):
         setup = systems[label]
         for run in setup.system.measured:
             pairs = (run.isl, float(work.isl)), (run.osl, float(work.osl))
-            if run.model == setup.model.name and all(abs(a / b - 1.0) <= ALIKE for a, b in pairs):
-                runs.append((label, run, float(setup.hardware.price)))
-    return [
-        RunPoint(
-            label,
-            f"{run.model} on {label}: {run.concurrency:.4g} requests in flight on {run.gpus:g} "
-            f"GPUs, TTFT {1e3 * run.ttft:.4g} ms, TPOT {1e3 * run.tpot:.4g} ms",
-            chart_numbers(run.ttft, run.tpot, run.osl, usd, requests * run.osl / run.gpus),
-        )
-        for label, run, price in runs
-        for requests in [run.concurrency / run.latency]  # a second
-        # by the rent of today
-        for usd in [1e6 * (run.gpus * price / 3600.0) / (requests * (run.isl + run.osl))]
-    ]
+            if run.model != setup.model.name or any(abs(a / b - 1.0) > ALIKE for a, b in pairs):
+                continue
+            what = (
+                f"{run.model} on {label}: {run.concurrency:.4g} requests in flight on {run.gpus:g} "
+                f"GPUs, TTFT {1e3 * run.ttft:.4g} ms, TPOT {1e3 * run.tpot:.4g} ms"
+            )
+            usd = run.usd_per_mtok(float(setup.hardware.price))  # by the rent of today
+            numbers = chart_numbers(run.ttft, run.tpot, run.osl, usd, run.throughput)
+            points.append(RunPoint(label, what, numbers))
+    return points
 
 
 GPUS = 8.0  # the GPUs of a plan where none are given: one server

@@ -14,7 +14,6 @@ import jax
 import infer_jax
 from infer_jax.catalog import System
 from infer_jax.catalog.files import write_text
-from infer_jax.catalog.systems import profiles_folder
 from infer_jax.design.sensitivity import known_outputs
 from infer_jax.design.what_ifs import worth
 from infer_jax.estimators.known_errors import pools as trust_of_pools
@@ -24,20 +23,21 @@ from infer_jax.pages.charts import chart_page
 from infer_jax.pages.vega import NOT_USED
 from infer_jax.planning import USUAL_TTFT
 from infer_jax.planning.fields import degrees_fields, plan_fields
+from infer_jax.planning.given import HOURS
 from infer_jax.plots.plan_chart import in_words
 from infer_jax.plots.plans import plot_plans
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import CACHE, HOST, MEMORY, WEIGHTS, Figure
 from infer_jax.results import Section
 from infer_jax.results.numbers import digits, size
-from infer_jax.results.wording import by_command, term
+from infer_jax.results.wording import by_command
 from infer_jax.specs import leaves, outputs
-from infer_jax.specs.words import name_of
+from infer_jax.specs.words import name_of, term
 from infer_jax.verbs import pictures
 from infer_jax.verbs.limits import unlikely_times
 from infer_jax.verbs.plan_columns import shares
 from infer_jax.verbs.plan_page import command, lengths_of, plan_command
-from infer_jax.verbs.report_answers import HOURS, Report
+from infer_jax.verbs.report_answers import Report
 
 COMMANDS = ("frontier", "estimate", "memory", "sensitivity")  # verbs that sections name
 TOP = 10  # bars of each output's sensitivity
@@ -56,19 +56,6 @@ class PageFigure(NamedTuple):
     columns: Mapping[str, str]
     rows: Sequence[Mapping[str, object]]
     words: Sequence[bool] = (True, False, False, False, False)
-
-
-def figure(report: Report) -> Figure:
-    """Speed against dollars of every system and format, the plan and the limit of TPOT.
-
-    Raises:
-        InputError: matplotlib is missing.
-    """
-    compared = [report.systems[c.label] for c in report.candidates]
-    work, estimator = report.point.workload, report.question.estimator
-    formats, rents = [setup.model.quantisation for setup in compared], pictures.rents(compared)
-    caption = pictures.plans_caption(report.chart, work, formats, rents, estimator)
-    return plot_plans(report.chart, title=report.chart.label, caption=caption)
 
 
 def page(report: Report) -> str:
@@ -275,8 +262,7 @@ def _roofline(report: Report) -> PageFigure:
 
 def _profile(system: System) -> str:
     """The profile of a system: the file, and whether it is shipped."""
-    shipped = system.path.resolve().parent == profiles_folder().resolve()
-    return f"{system.path.name}, shipped" if shipped else str(system.path)
+    return f"{system.path.name}, shipped" if system.shipped else str(system.path)
 
 
 @dataclass(frozen=True, repr=False)
@@ -340,8 +326,13 @@ class ReportResult(FigureResult):
         }
 
     def _figure(self) -> Figure:
-        """Speed against dollars of every frontier, with the plan."""
-        return figure(self.answers)
+        """Speed against dollars of every system and format, the plan and the limit of TPOT."""
+        report = self.answers
+        compared = [report.systems[c.label] for c in report.candidates]
+        formats, rents = [x.model.quantisation for x in compared], pictures.rents(compared)
+        facts = report.point.workload, formats, rents, report.question.estimator
+        caption = pictures.plans_caption(report.chart, *facts)
+        return plot_plans(report.chart, title=report.chart.label, caption=caption)
 
     def _write(self, out: Path, figure: Callable[[], Figure]) -> None:
         """Write the page, or its first chart alone."""

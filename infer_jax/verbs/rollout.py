@@ -11,7 +11,6 @@ import jax
 
 from infer_jax import verbs
 from infer_jax.catalog.files import check_folder
-from infer_jax.catalog.systems import profiles_folder
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, ServingWorkload
 from infer_jax.planning import Choice
@@ -32,13 +31,12 @@ def rollout_of(plans: Plans, choice: Choice) -> Rollout:
     service, used = plans.service_of(choice), [x.system for x in setups]
     if not service.checkpoint.missing and any(x.path == Path() for x in used):
         service = service._replace(checkpoint=service.checkpoint._replace(missing=NO_GPU))
-    shipped = profiles_folder()
     config, rate, last = question.config, question.requirements.rate, choice.pools[-1]
     flying = question.requirements.concurrency or last.batch * last.copies
     return Rollout(
         choice.engine,
         service,
-        tuple(x.name if x.path.parent == shipped else str(x.path) for x in used),
+        tuple(x.name if x.shipped else str(x.path) for x in used),
         os.fspath(config) if isinstance(config, str | os.PathLike) else plans.model.name,
         f"{plans.model.name}: {choice.layout} on {choice.system}",
         Load(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import infer_jax as ij
-from infer_jax.results.wording import term
+from infer_jax.specs.words import term
 from infer_jax.verbs import pictures
 from infer_jax.verbs.compare_result import EstimatorsCompared
 from infer_jax.verbs.kernels_result import KERNELS
