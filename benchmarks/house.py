@@ -27,16 +27,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 10_386,
-    "lines of code of the package": 42_032,
-    "lines of the package": 73_165,
-    "files of the package": 453,
+    "lines of code of the front": 9_897,
+    "lines of code of the package": 42_045,
+    "lines of the package": 73_272,
+    "files of the package": 459,
     "lines of experiments": 11_384,
-    "lines of tests": 33_202,
+    "lines of tests": 33_210,
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 57,
-    "functions that ij.plan runs through": 247,
+    "functions that ij.plan runs through": 249,
 }
 PLAN = """
 import sys
