@@ -17,6 +17,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "infer_jax"
 FRONT = ("verbs", "cli", "plots", "pages", "results")
+# subjects of later work, which are counted apart: files of the package. The verbs kernels, measure
+# and codesign were there before it, smaller by little; they go with their subjects
+LATER = {
+    "kernels": ("verbs/kernels*.py", "kernel_timing/*.py"),
+    "launch and measure": (
+        "verbs/measure*.py", "verbs/deploy.py", "verbs/rollout.py", "rollouts/*.py",
+    ),
+    "chips": (
+        "verbs/chip*.py", "verbs/codesign*.py", "plots/path.py", "silicon/*.py",
+        "verbs/curvatures.py", "design/draws.py", "design/expected.py",
+        "design/frontier.py",
+    ),
+    "fleets": (
+        "verbs/fleet*.py", "verbs/traffic*.py", "verbs/sessions*.py", "verbs/offline*.py",
+        "plots/fleet.py", "plots/traffic.py", "fleets/*.py", "arrivals/*.py",
+        "physics/scheduling/offline.py", "physics/scheduling/session_cache.py",
+        "catalog/traffic_file.py", "catalog/trace_forms.py",
+    ),
+}  # fmt: skip
 # participles, adverbs and pronouns that name no quantity, action or thing of the field
 BARE = re.compile(
     "about|ahead|alone|apart|asked|begun|beside|both|come|counted|drawn|each|either|everything|far|"
@@ -28,7 +47,13 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
     "lines of code of the front": 9_897,
+    "lines of code of the front without what stands apart": 6_996,
     "lines of code of the package": 42_045,
+    "lines of code of the package without what stands apart": 35_171,
+    "lines of code of kernels": 551,
+    "lines of code of launch and measure": 817,
+    "lines of code of chips": 2_059,
+    "lines of code of fleets": 3_447,
     "lines of the package": 73_272,
     "files of the package": 459,
     "lines of experiments": 11_384,
@@ -73,6 +98,14 @@ def code_lines(path: Path) -> int:
     return count - sum(map(_lines, imports))
 
 
+def later_files() -> dict[str, list[Path]]:
+    """The files of every subject of ``LATER``."""
+    return {
+        subject: sorted(path for pattern in patterns for path in PACKAGE.glob(pattern))
+        for subject, patterns in LATER.items()
+    }
+
+
 def _lines(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
@@ -110,9 +143,18 @@ def counts(plan: bool = True) -> dict[str, int]:
     """What is counted, by the names of ``LIMITS``; ``plan``: also what ``ij.plan`` runs through."""
     package = files("infer_jax")
     front = [x for x in package if x.relative_to(PACKAGE).parts[0].removesuffix(".py") in FRONT]
+    later, code = later_files(), {path: code_lines(path) for path in package}
+    apart = {path for paths in later.values() for path in paths}
     result = {
-        "lines of code of the front": sum(map(code_lines, front)),
-        "lines of code of the package": sum(map(code_lines, package)),
+        "lines of code of the front": sum(code[x] for x in front),
+        "lines of code of the front without what stands apart": sum(
+            code[x] for x in front if x not in apart
+        ),
+        "lines of code of the package": sum(code.values()),
+        "lines of code of the package without what stands apart": sum(
+            code[x] for x in package if x not in apart
+        ),
+        **{f"lines of code of {k}": sum(code[x] for x in paths) for k, paths in later.items()},
         "lines of the package": all_lines("infer_jax"),
         "files of the package": len(package),
         "lines of experiments": all_lines("experiments"),
@@ -132,9 +174,9 @@ def main() -> None:
     if "--json" in sys.argv:
         print(json.dumps(result))
         return
-    print(f"{'':40}{'today':>10}{'at most':>10}")
+    print(f"{'':54}{'today':>10}{'at most':>10}")
     for name, count in result.items():
-        print(f"{name:40}{count:10,}{LIMITS[name]:10,}")
+        print(f"{name:54}{count:10,}{LIMITS[name]:10,}")
 
 
 if __name__ == "__main__":

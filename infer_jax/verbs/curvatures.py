@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from infer_jax.design.curvature import Curvature
+from infer_jax.design.what_ifs import Curvature
 from infer_jax.results import Column, Section, table
 from infer_jax.specs.words import name_of
 
