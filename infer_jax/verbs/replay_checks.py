@@ -97,8 +97,8 @@ def drafts_of(model: Model, count: float | None, drafter: DraftOptions) -> Draft
     if count is None:
         question = "How many tokens does a pass draft for each request?"
         raise ask("drafts", question, option("drafts", 3))
-    if np.ndim(made.acceptance) and count > len(np.asarray(made.acceptance)):
-        positions = len(np.asarray(made.acceptance))
+    positions = np.size(made.acceptance)
+    if np.ndim(made.acceptance) and count > positions:
         allowed = f"at most {positions}: of later positions no acceptance is known"
         raise refuse("drafts", count, allowed)
     return made._replace(count=int(count))

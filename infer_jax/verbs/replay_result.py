@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from infer_jax.catalog.files import replace_file
+from infer_jax.catalog.files import write_text
 from infer_jax.plots.replay import plot_replay
 from infer_jax.plots.style import Figure
 from infer_jax.replays.runs import STATISTICS
@@ -218,8 +218,7 @@ class ReplayResult(pictures.EstimatorResult, ReplayedRuns):
         table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-        with replace_file(Path(out)) as partial:
-            Path(partial).write_text(text.getvalue())
+        write_text(out, text.getvalue())
 
 
 def _in_ms(seconds: Mapping[str, float]) -> dict[str, float]:
