@@ -45,6 +45,11 @@ class Batch(NamedTuple):
         """Bytes in use, on average."""
         return self.fixed + self.cache
 
+    @property
+    def used_most(self) -> float:
+        """Bytes in use with all requests at their full length at once."""
+        return self.fixed + self.most
+
     def facts(self) -> list[Fact]:
         """What the batch is, and what it takes."""
         requests = f"{self.batch:g} requests"
@@ -56,16 +61,15 @@ class Batch(NamedTuple):
             Fact("batch_cache_at_most_bytes", self.most),
             Fact("batch_cache_bytes", self.cache, f"cache of {requests}, on average"),
             Fact("used_bytes", self.used, f"filled with {requests}, on average"),
-            Fact("used_at_most_bytes", self.fixed + self.most, "the same with all at their ends"),
+            Fact("used_at_most_bytes", self.used_most, "the same with all at their ends"),
         ]
 
     def sentence(self, budget: float) -> str:
         """Whether the batch fits into ``budget`` bytes, and what it fills of them."""
-        most = size(self.fixed + self.most)
         return (
             f"{self.batch:g} requests of {self.isl:g} + {self.osl:g} tokens "
             f"{'fill' if self.fits else 'do not fit:'} {size(self.used)} of {size(budget)} "
-            f"({self.used / budget:.0%}) on average, {most} with all at their ends."
+            f"({self.used / budget:.0%}) on average, {size(self.used_most)} with all at their ends."
         )
 
 
