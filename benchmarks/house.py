@@ -46,15 +46,15 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_897,
-    "lines of code of the front without what stands apart": 6_996,
-    "lines of code of the package": 42_045,
-    "lines of code of the package without what stands apart": 35_171,
+    "lines of code of the front": 9_898,
+    "lines of code of the front without what stands apart": 6_997,
+    "lines of code of the package": 42_046,
+    "lines of code of the package without what stands apart": 35_172,
     "lines of code of kernels": 551,
     "lines of code of launch and measure": 817,
     "lines of code of chips": 2_059,
     "lines of code of fleets": 3_447,
-    "lines of the package": 73_272,
+    "lines of the package": 73_275,
     "files of the package": 459,
     "lines of experiments": 11_384,
     "lines of tests": 33_210,
