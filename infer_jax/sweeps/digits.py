@@ -28,7 +28,7 @@ def words_needed(size: int) -> int:
 
 def to_words(index: int, count: int) -> np.ndarray:
     """The ``count`` words of an index, most significant first."""
-    return np.array([(index >> 32 * i) & 0xFFFFFFFF for i in reversed(range(count))], np.uint32)
+    return np.frombuffer(index.to_bytes(4 * count), ">u4").astype(np.uint32)
 
 
 def to_index(words: Iterable[int]) -> int:
@@ -37,10 +37,7 @@ def to_index(words: Iterable[int]) -> int:
     >>> to_index(to_words(2**70 + 5, 3)) == 2**70 + 5
     True
     """
-    index = 0
-    for word in words:
-        index = index << 32 | int(word)
-    return index
+    return int.from_bytes(np.array([*words], ">u4").tobytes())
 
 
 def add(words: Sequence[Array], offset: Array) -> WideIndex:

@@ -96,6 +96,10 @@ class SweepFile(NamedTuple):
     feasible: str
     names: tuple[str, ...]  # of the estimators
 
+    def prepared(self, precision: str, legal: bool = True) -> Prepared:
+        """The grid of the sweep, checked."""
+        return prepare(*self[:3], precision=precision, feasible=self.feasible, legal=legal)
+
 
 def load_space(path: str | Path, keep: Reducer | None = None) -> SweepFile:
     """The sweep of a file; ``keep`` in place of what the file keeps.
@@ -294,14 +298,6 @@ def request_of(
         names = tuple(x if isinstance(x, str) else x.innermost.table for x in several)
         request = request._replace(estimator=made[0] if single else made, names=names)
     return request._replace(feasible=feasible) if feasible else request
-
-
-def prepare_sweep(request: SweepFile, precision: str, legal: bool) -> Prepared:
-    """The grid of a sweep, checked."""
-    space, keep, feasible = request.space, request.keep, request.feasible
-    return prepare(
-        request.estimator, space, keep, precision=precision, feasible=feasible, legal=legal
-    )
 
 
 def trusts_of(request: SweepFile, ready: Prepared) -> list[Trust]:

@@ -80,7 +80,7 @@ def sweep(
     import jax
 
     from infer_jax.sweeps import tables
-    from infer_jax.sweeps.toml import prepare_sweep, request_of, trusts_of
+    from infer_jax.sweeps.toml import request_of, trusts_of
     from infer_jax.verbs import pictures
 
     request = request_of(space, keep, estimator, feasible)
@@ -92,7 +92,7 @@ def sweep(
     if drawn and isinstance(request.keep, sweeps.Quantiles):
         raise refuse("out", drawn[0], "for a picture a file that keeps rows, or a histogram")
     with busy("reading the space"):
-        ready = prepare_sweep(request, precision, legal)
+        ready = request.prepared(precision, legal)
     if ready.size > MAX_POINTS:
         text = f"{ready.size:.3g} points"
         raise refuse("SPACE.toml", text, f"at most {MAX_POINTS:.1g}, days at 10^10 points a second")
@@ -134,10 +134,10 @@ def explain(space: SpaceLike, at: str, precision: str = "float32") -> "Explanati
     Raises:
         InputError: a file that is no space, an index that the grid does not have.
     """
-    from infer_jax.sweeps.toml import prepare_sweep, request_of
+    from infer_jax.sweeps.toml import request_of
 
     with busy("reading the space"):
-        ready = prepare_sweep(request_of(space, None, None, None), precision, True)
+        ready = request_of(space, None, None, None).prepared(precision)
     if not (at.isascii() and at.isdigit() and len(at) < 100):
         text = at if len(at) <= 100 else f"{at[:100]}..."
         raise refuse("at", text, "an index, a whole number from 0")

@@ -8,7 +8,7 @@ positions for states), so that no part of a pattern visits a position twice.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from re import _constants as op, _parser  # pyright: ignore[reportAttributeAccessIssue]
+from re import _compiler, _constants as op, _parser  # pyright: ignore[reportAttributeAccessIssue]
 from typing import Any
 
 MAX_LENGTH, MAX_DEPTH = 2000, 32  # characters of a pattern, groups within groups
@@ -19,23 +19,10 @@ SINGLE = (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN)
 BEGINNINGS = (op.AT_BEGINNING, op.AT_BEGINNING_STRING)
 ENDS = (op.AT_END, op.AT_END_STRING)
 ANCHORS = (*BEGINNINGS, *ENDS, op.AT_BOUNDARY, op.AT_NON_BOUNDARY)
-
-
-def is_word(letter: str) -> bool:
-    r"""Whether ``\w`` matches a character."""
-    return letter.isalnum() or letter == "_"
-
-
-CATEGORIES = {
-    op.CATEGORY_DIGIT: str.isdecimal,
-    op.CATEGORY_NOT_DIGIT: lambda c: not c.isdecimal(),
-    op.CATEGORY_SPACE: str.isspace,
-    op.CATEGORY_NOT_SPACE: lambda c: not c.isspace(),
-    op.CATEGORY_WORD: is_word,
-    op.CATEGORY_NOT_WORD: lambda c: not is_word(c),
-}
+WORD = re.compile(r"\w").match
 Part = tuple[object, Any]  # a part as the parser of re has it: its kind and its arguments
 Parts = Sequence[Part]
+Holds = Callable[[str], object]  # of a character
 
 
 class Work:
@@ -71,7 +58,7 @@ class Expression:
             raise ValueError("not a regular expression") from None
         if self.tree.state.flags & ~re.UNICODE:
             raise ValueError("flags")
-        _check(self.tree, 0)
+        _prepare(self.tree, 0)
 
     def matches(self, name: "Name") -> bool:
         """Whether the expression matches from the first character on.
@@ -82,11 +69,11 @@ class Expression:
         return bool(name.ends(self.tree, 1))
 
 
-def _check(parts: Iterable[Part], depth: int) -> None:
-    """Raise ValueError for a part that is not understood."""
+def _prepare(parts: Any, depth: int) -> None:
+    """Compile what matches one character; raise ValueError for a part that is not understood."""
     if depth > MAX_DEPTH:
         raise ValueError(f"over {MAX_DEPTH} groups within groups")
-    for kind, args in parts:
+    for i, (kind, args) in enumerate(parts):
         if kind is op.BRANCH:
             inner = args[1]
         elif kind in REPEATS:
@@ -95,12 +82,15 @@ def _check(parts: Iterable[Part], depth: int) -> None:
             inner = [args[3]]
         elif kind in (op.ASSERT, op.ASSERT_NOT) and args[0] > 0:
             inner = [args[1]]
-        elif kind in SINGLE or (kind is op.AT and args in ANCHORS):
+        elif kind is op.LITERAL or (kind is op.AT and args in ANCHORS):
             inner = []
+        elif kind in SINGLE:
+            one = _parser.SubPattern(parts.state, [(kind, args)])
+            parts[i], inner = (kind, _compiler.compile(one).match), []
         else:
             raise ValueError(f"with {kind}")
         for tree in inner:
-            _check(tree, depth + 1)
+            _prepare(tree, depth + 1)
 
 
 class Name:
@@ -109,7 +99,7 @@ class Name:
     def __init__(self, name: str, work: Work):
         self.length, self.work = len(name), work
         self.positions: dict[str, int] = {}
-        self.in_class: dict[int, int] = {}  # positions that a class matches, by its identity
+        self.in_class: dict[Holds, int] = {}  # positions that a class matches
         for i, letter in enumerate(name):
             self.positions[letter] = self.positions.get(letter, 0) | 1 << i
 
@@ -166,21 +156,16 @@ class Name:
             step *= 2
         return starts
 
-    def where(self, holds: Callable[[str], bool]) -> int:
+    def where(self, holds: Holds) -> int:
         """The positions of the characters of which something holds."""
-        return sum(bits for letter, bits in self.positions.items() if holds(letter))
+        if holds not in self.in_class:
+            found = (bits for letter, bits in self.positions.items() if holds(letter))
+            self.in_class[holds] = sum(found)
+        return self.in_class[holds]
 
     def matching(self, kind: object, args: Any) -> int:
         """The positions of the characters that one part of a pattern matches."""
-        if kind is op.LITERAL:
-            return self.positions.get(chr(args), 0)
-        if kind is op.ANY:
-            return self.where(lambda c: c != "\n")
-        if kind is op.NOT_LITERAL:
-            return self.where(lambda c: ord(c) != args)
-        if id(args) not in self.in_class:  # patterns outlive the name
-            self.in_class[id(args)] = self.where(lambda c: _is_in(args, c))
-        return self.in_class[id(args)]
+        return self.positions.get(chr(args), 0) if kind is op.LITERAL else self.where(args)
 
     def anchors(self, kind: object) -> int:
         """The positions, one more than characters, where ``^``, ``$`` or a word's edge is."""
@@ -188,19 +173,6 @@ class Name:
             return 1
         if kind in ENDS:
             return 1 << self.length
-        inside = self.where(is_word)
+        inside = self.where(WORD)
         edges = inside ^ inside << 1
         return edges if kind is op.AT_BOUNDARY else ~edges & ((1 << self.length + 1) - 1)
-
-
-def _is_in(items: Parts, letter: str) -> bool:
-    """Whether a class, ``[a-z]`` or ``\\d``, has a character."""
-    code, inside = ord(letter), False
-    for kind, args in items:
-        if kind is op.LITERAL:
-            inside |= code == args
-        elif kind is op.RANGE:
-            inside |= args[0] <= code <= args[1]
-        elif kind is op.CATEGORY:
-            inside |= CATEGORIES[args](letter)
-    return inside != (items[0][0] is op.NEGATE)
