@@ -1,7 +1,8 @@
 """Inputs of a point and terms of its estimate by dotted name, with their units."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard, cast
 
 import jax
@@ -46,14 +47,11 @@ def by_path(tree: Tree, is_leaf: Callable[[object], bool] | None = None) -> dict
     {'a.0': 1.0, 'a.1': 2.0}
     """
     flat = cast(  # JAX leaves the type of the keys open
-        Sequence[tuple[Iterable[object], Tree]],
+        list[tuple[Any, Tree]],
         jax.tree.leaves_with_path(tree, is_leaf),  # pyright: ignore[reportUnknownMemberType]
     )
-    names = ("name", "idx", "key")  # of the kinds of keys
-    return {
-        ".".join(str(next(getattr(k, n) for n in names if hasattr(k, n))) for k in keys): leaf
-        for keys, leaf in flat
-    }
+    name = partial(jax.tree_util.keystr, simple=True, separator=".")  # pyright: ignore[reportUnknownMemberType]
+    return {name(keys): leaf for keys, leaf in flat}
 
 
 def is_table(value: object) -> TypeGuard[dict[str, Tree]]:
@@ -82,8 +80,12 @@ def look(path: str, point: Point, estimate: Estimate | None) -> Tree:
     Raises:
         InputError: there is no such input or term.
     """
-    steps = path.split(".")
-    here = point if steps[0] in Point._fields else estimate
+    return _descend(path, path.split("."), point, estimate)
+
+
+def _descend(path: str, steps: Sequence[str], point: Point, estimate: Estimate | None) -> Tree:
+    """The value at the first ``steps`` of a path."""
+    here = point if path.split(".")[0] in Point._fields else estimate
     for step in steps:
         here = _child(here, step, path)
     return here
@@ -117,9 +119,7 @@ def children(here: object) -> list[str]:
 def declared(path: str, point: Point, estimate: Estimate | None) -> Output:
     """What the field of an input or a term declares: unit, kind, and whether more is better."""
     *above, last = path.split(".")
-    here = point if path.split(".")[0] in Point._fields else estimate
-    for step in above:
-        here = _child(here, step, path)
+    here = _descend(path, above, point, estimate)
     _child(here, last, path)
     if dataclasses.is_dataclass(here):
         for f in dataclasses.fields(here):
