@@ -47,7 +47,7 @@ def by_path(tree: Tree, is_leaf: Callable[[object], bool] | None = None) -> dict
     {'a.0': 1.0, 'a.1': 2.0}
     """
     flat = cast(  # JAX leaves the type of the keys open
-        list[tuple[Any, Tree]],
+        list[tuple[Tree, Tree]],
         jax.tree.leaves_with_path(tree, is_leaf),  # pyright: ignore[reportUnknownMemberType]
     )
     name = partial(jax.tree_util.keystr, simple=True, separator=".")  # pyright: ignore[reportUnknownMemberType]

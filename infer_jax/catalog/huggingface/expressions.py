@@ -69,7 +69,7 @@ class Expression:
         return bool(name.ends(self.tree, 1))
 
 
-def _prepare(parts: Any, depth: int) -> None:
+def _prepare(parts: _parser.SubPattern, depth: int) -> None:
     """Compile what matches one character; raise ValueError for a part that is not understood."""
     if depth > MAX_DEPTH:
         raise ValueError(f"over {MAX_DEPTH} groups within groups")
