@@ -1,23 +1,18 @@
 """Formats of request traces: their columns, units of time, sessions and hashed blocks.
 
-Detailed results of vLLM's and SGLang's benchmarks become columns, and so do CSVs of millions of
-rows with pyarrow, which an extra installs.
+Detailed results of vLLM's and SGLang's benchmarks become columns.
 """
 
-import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from infer_jax.catalog.foreign import Parsed
 from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.errors import InputError
-
-if TYPE_CHECKING:
-    from pyarrow import ChunkedArray
-
 
 BLOCK = 512  # tokens a hashed block of Mooncake's traces
 
@@ -77,9 +72,10 @@ def form_of(file: str, columns: Mapping[str, object]) -> Form:
     def lacks(form: Form) -> list[str]:
         return [name for name in form[1:4] if name and name not in columns]
 
-    form = max(
-        FORMS, key=lambda x: (sum(name in columns for name in (*x[1:4], x.session)), -len(lacks(x)))
-    )
+    def likeness(form: Form) -> tuple[int, int]:
+        return sum(name in columns for name in (*form[1:4], form.session)), -len(lacks(form))
+
+    form = max(FORMS, key=likeness)
     missing = lacks(form)
     if len(missing) == sum(map(bool, form[1:4])):
         raise InputError(file, "columns", ", ".join(map(str, columns)), FORMATS)
@@ -95,7 +91,7 @@ def columns_of_runs(runs: Sequence[Cells]) -> Parsed:
     Raises:
         InputError: lists of unequal length, an empty prompt or response.
     """
-    starts, prompts, outputs, waits, gaps = [], [], [], [], []
+    pairs, times, waits, gaps = list[tuple[float, float]](), (), (), []
     for cells in runs:
         sent, lengths = cells.numbers("input_lens"), cells.numbers("output_lens")
         if not sent or len(sent) != len(lengths):
@@ -105,27 +101,18 @@ def columns_of_runs(runs: Sequence[Cells]) -> Parsed:
             if not all(pair):
                 at = f"input_lens[{index}], output_lens[{index}]"
                 raise cells.error(at, pair, "at least one token each")
-        times = cells.numbers("start_times")
-        starts += times if len(times) == len(sent) else []
-        prompts += sent
-        outputs += lengths
-        waits += cells.numbers("ttfts")
-        gaps += _gaps(cells)
-    timed = len(runs) == 1 and len(starts) == len(prompts)  # clocks of several runs differ
-    order = np.argsort(starts, kind="stable") if timed else np.arange(len(prompts))
-    arrivals = np.array(starts)[order] if timed else np.zeros(0)
-    arrivals = arrivals - arrivals[:1].sum()
-    measured = {}
-    if timed and len(waits) == len(gaps) == len(prompts):
-        first = arrivals + np.array(waits)[order]
-        measured = {"first": first, "last": first + np.array(gaps)[order]}
-    return dict(
-        source="sglang" if "dataset_name" in runs[-1].values else "vllm",
-        arrivals=arrivals,
-        isl=np.array(prompts)[order],
-        osl=np.array(outputs)[order],
-        **measured,
-    )
+            pairs.append(pair)
+        times, waits, gaps = cells.numbers("start_times"), cells.numbers("ttfts"), _gaps(cells)
+    isl, osl = np.array(pairs).T
+    found: Parsed = {"source": "sglang" if "dataset_name" in runs[-1].values else "vllm"}
+    if len(runs) > 1 or len(times) != len(pairs):  # clocks of several runs differ
+        return {**found, "arrivals": np.zeros(0), "isl": isl, "osl": osl}
+    order = np.argsort(times, kind="stable")
+    arrivals = np.array(times)[order] - min(times)
+    if len(waits) == len(gaps) == len(pairs):
+        found["first"] = arrivals + np.array(waits)[order]
+        found["last"] = found["first"] + np.array(gaps)[order]
+    return {**found, "arrivals": arrivals, "isl": isl[order], "osl": osl[order]}
 
 
 def _gaps(cells: Cells) -> list[float]:
@@ -134,94 +121,11 @@ def _gaps(cells: Cells) -> list[float]:
     Raises:
         InputError: not a list of lists of numbers.
     """
-    lists = cells.values.get("itls", [])
-    if lists is not None and not isinstance(lists, list):
+    lists = cells.values.get("itls")
+    if not isinstance(lists, list | None):
         raise cells.error("itls", lists, "a list of the times between tokens of each request")
-    by_name = {f"itls[{i}]": values for i, values in enumerate(lists or [])}
-    inside = Cells(cells.file, cells.line, by_name, cells.unit)
-    return [sum(inside.numbers(name)) for name in by_name]
-
-
-class TraceTable(NamedTuple):
-    """Columns of a trace in the order of its rows, and which rows are whole."""
-
-    seconds: np.ndarray
-    prompt: np.ndarray
-    output: np.ndarray
-    session: np.ndarray | None  # any values, equal in one conversation
-    whole: np.ndarray  # a time and two lengths that are numbers; lengths may be 0
-    torn: int  # rows of another number of cells, which no column has
-
-
-def read_table(text: str, names: Sequence[str], second: float) -> TraceTable | None:
-    """The columns of a CSV: arrival, prompt, output and, where there is a fourth, session.
-
-    ``second``: the unit of the times in seconds; 0: dates and times of day. None where pyarrow is
-    not installed, or does not read the text as a table.
-    """
-    try:
-        import pyarrow as pa
-        from pyarrow import csv
-    except ImportError:
-        return None
-    torn = list[object]()
-
-    def skip(row: object) -> str:
-        torn.append(row)
-        return "skip"
-
-    kinds = dict.fromkeys(names, pa.string())
-    convert = csv.ConvertOptions(include_columns=[*names], column_types=kinds)
-    try:
-        data = io.BytesIO(text.encode())
-        parse = csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=False)
-        table = csv.read_csv(data, parse_options=parse, convert_options=convert)
-    except (pa.ArrowInvalid, pa.ArrowKeyError):
-        return None
-    arrival, *lengths = (table.column(name) for name in names[:3])
-    seconds = _numbers(arrival) * second if second else _seconds(arrival)
-    prompt, output = map(_numbers, lengths)
-    whole = np.isfinite(seconds) & ((seconds >= 0.0) | (second == 0.0))
-    for values in (prompt, output):
-        whole &= np.isfinite(values) & (values >= 0.0)
-    session = None
-    if len(names) > 3:
-        session = table.column(names[3]).to_numpy(zero_copy_only=False)
-    return TraceTable(seconds, prompt, output, session, whole, len(torn))
-
-
-def _numbers(column: "ChunkedArray") -> np.ndarray:
-    try:
-        return column.cast("float64").to_numpy()
-    except ValueError:  # of one cell: each is read by itself
-        return np.array([_number(x) for x in column.to_pylist()])
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return np.nan
-
-
-def _seconds(column: "ChunkedArray") -> np.ndarray:
-    """Seconds since 1970 of dates and times of day; NaN where a cell is none."""
-    import pyarrow as pa
-
-    for kind in (pa.timestamp("ns"), pa.timestamp("ns", "UTC")):  # none with a zone, or all
-        try:
-            times = column.cast(kind).to_numpy()
-        except pa.ArrowInvalid:
-            continue
-        return np.where(np.isnat(times), np.nan, times.astype(np.int64) / 1e9)
-    return np.array([_date(x) for x in column.to_pylist()])
-
-
-def _date(text: str | None) -> float:
-    try:
-        return date_seconds(text or "")
-    except ValueError:
-        return np.nan
+    inside = replace(cells, values={f"itls[{i}]": x for i, x in enumerate(lists or [])})
+    return [sum(inside.numbers(name)) for name in inside.values]
 
 
 def date_seconds(text: str) -> float:

@@ -12,7 +12,10 @@ chunk-K-dataset.json has windows of its own, {begin: {"input_tokens": "{tokens: 
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +29,9 @@ LARGEST = 64 * 2**20  # bytes of a file: the published ones have 8 MB at most
 SHARES = re.compile(r"\{(?:\s*\d+\s*:\s*\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*(?:,(?!\s*\})|(?=\})))*\}")
 LAWS = ("Gamma", "Weibull")
 FIELDS = ("input_tokens", "output_tokens")
+
+
+Lengths = dict[int, float]  # shares of requests by their tokens
 
 
 class Shares(NamedTuple):
@@ -60,39 +66,35 @@ def read_clients(folder: str | os.PathLike[str]) -> Clients:
     allowed = "chunk-K-trace.csv and chunk-K-dataset.json, as ServeGen has them"
     if not files:
         raise InputError(str(folder), "", "no clients", allowed)
-    rows, damaged = dict[float, np.ndarray](), 0
-    lengths = {name: dict[int, float]() for name in FIELDS}
+    rows, damaged = defaultdict[float, np.ndarray](lambda: np.zeros(2)), 0
+    lengths = [defaultdict[int, float](float) for _ in FIELDS]
     for file in files:
-        windows = list[tuple[float, float, float]]()
-        for row in csv_rows(str(file), read_text(file, LARGEST)):
-            window = _window(row[1])
-            damaged += window is None
-            windows += [] if window is None else [window]
-        begins, found, wrong = _lengths(file.with_name(file.name[:-9] + "dataset.json"))
-        damaged += wrong
-        asked = np.zeros(len(begins))
-        for begin, rate, variation in windows:
-            now = rows.setdefault(begin, np.zeros(2))
-            now += rate, rate * variation**2
-            at = int(np.searchsorted(begins, begin, side="right")) - 1  # as ServeGen looks it up
-            if at >= 0:
-                asked[at] += rate
-        for weight, pair in zip(asked, found, strict=True):
-            for name, shares in zip(FIELDS, pair, strict=True):
-                for tokens, share in zip(*map(np.ndarray.tolist, shares), strict=True):
-                    into = lengths[name]
-                    into[tokens] = into.get(tokens, 0.0) + weight * share
-    times, steps = np.array(sorted(rows)), np.diff(sorted(rows))
+        found, wrong = _lengths(file.with_name(file.name[:-9] + "dataset.json"))
+        damaged, begins = damaged + wrong, [begin for begin, _ in found]
+        asked = [0.0] * len(found)
+        for _, row in csv_rows(str(file), read_text(file, LARGEST)):
+            if (window := _window(row)) is None:
+                damaged += 1
+                continue
+            begin, rate, variation = window
+            rows[begin] += rate, rate * variation**2
+            if at := bisect_right(begins, begin):  # as ServeGen looks it up
+                asked[at - 1] += rate
+        for weight, (_, pair) in zip(asked, found, strict=True):
+            for into, shares in zip(lengths, pair, strict=True):
+                for tokens, share in shares.items():
+                    into[tokens] += weight * share
+    times, steps = sorted(rows), np.diff(sorted(rows))
     if not len(steps) or np.any(steps != steps[0]):
         raise InputError(str(folder), "begin of a window", "at unequal times", "equal windows")
     rates, varied = np.array([rows[x] for x in times]).T
-    prompts, outputs = (_sorted(lengths[name]) for name in FIELDS)
+    prompts, outputs = map(_sorted, lengths)
     if not rates.sum() > 0.0 or not len(prompts.tokens) or not len(outputs.tokens):
         raise InputError(str(folder), "", "no requests with lengths", allowed)
     return Clients(float(steps[0]), rates, varied, prompts, outputs, len(files), damaged)
 
 
-def _sorted(weights: dict[int, float]) -> Shares:
+def _sorted(weights: Mapping[int, float]) -> Shares:
     tokens = np.array(sorted(x for x in weights if weights[x] > 0.0))
     return Shares(tokens, np.array([weights[x] for x in tokens]))
 
@@ -100,44 +102,42 @@ def _sorted(weights: dict[int, float]) -> Shares:
 def _window(cells: list[str]) -> tuple[float, float, float] | None:
     """Begin, rate and variation of a row; None where it is damaged."""
     try:
-        begin, rate, variation = (float(x) for x in cells[:3])
-    except ValueError:
+        begin, rate, variation = map(float, cells[:3])
+        law = cells[3]
+    except (IndexError, ValueError):
         return None
-    silent = len(cells) == 6 and not cells[3].strip() and rate == 0.0
-    known = len(cells) == 6 and cells[3].strip() in LAWS and rate > 0.0
-    whole = np.isfinite([begin, rate, variation]).all() and min(begin, variation) >= 0.0
-    return (begin, rate, variation) if whole and (known or silent) else None
+    known = rate > 0.0 if law in LAWS else rate == 0.0 and not law
+    whole = len(cells) == 6 and all(0.0 <= x < np.inf for x in (begin, rate, variation))
+    return (begin, rate, variation) if whole and known else None
 
 
-def _lengths(file: Path) -> tuple[list[float], list[tuple[Shares, Shares]], int]:
-    """Begins of the windows that have lengths, prompts and outputs of each; what is damaged."""
+def _lengths(file: Path) -> tuple[list[tuple[float, list[Lengths]]], int]:
+    """Prompts and outputs of the windows that have some, by begin; how much is damaged."""
     try:
-        value = json_of(str(file), read_text(file, LARGEST), LARGEST)
+        windows = json_of(str(file), read_text(file, LARGEST), LARGEST)
     except InputError:  # missing, or a pointer to a file that was not fetched
-        return [], [], 1
-    found, damaged = list[tuple[float, tuple[Shares, Shares]]](), 0
-    for begin, texts in _items(value):
-        pair = [_shares(dict(_items(texts)).get(name)) for name in FIELDS]
-        if not str(begin).isdigit() or any(x is None for x in pair):
+        windows = None
+    if not isinstance(windows, dict):
+        return [], 1
+    found, damaged = list[tuple[float, list[Lengths]]](), 0
+    for begin, texts in windows.items():
+        texts = texts if isinstance(texts, dict) else {}
+        pair = [shares for x in FIELDS if (shares := _shares(texts.get(x))) is not None]
+        if not begin.isdigit() or len(pair) < len(FIELDS):
             damaged += 1
-        elif all(len(x.tokens) for x in pair if x is not None):  # nobody asked where they are empty
-            found.append((float(begin), (pair[0], pair[1])))  # pyright: ignore
-    found.sort(key=lambda x: x[0])
-    return [x for x, _ in found], [x for _, x in found], damaged + (not isinstance(value, dict))
+        elif all(pair):  # nobody asked where they are empty
+            found.append((float(begin), pair))
+    return sorted(found, key=itemgetter(0)), damaged
 
 
-def _items(value: object) -> Iterator[tuple[str, object]]:
-    yield from (value.items() if isinstance(value, dict) else ())
-
-
-def _shares(text: object) -> Shares | None:
+def _shares(text: object) -> Lengths | None:
     """The distribution of a text such as "{12: 0.25, 13: 0.75}"; None where it is none."""
     if not isinstance(text, str) or not SHARES.fullmatch(text.strip()):
         return None
-    pairs = [x.split(":") for x in text.strip()[1:-1].split(",") if x.strip()]
-    tokens, weight = np.array([int(x) for x, _ in pairs]), np.array([float(y) for _, y in pairs])
-    sums_up = not len(pairs) or abs(weight.sum() - 1.0) < 1e-6  # as ServeGen asks
-    return Shares(tokens, weight) if sums_up else None
+    pairs = (x.split(":") for x in text.strip()[1:-1].split(",") if x.strip())
+    shares = {int(tokens): float(share) for tokens, share in pairs}
+    sums_up = not shares or abs(sum(shares.values()) - 1.0) < 1e-6  # as ServeGen asks
+    return shares if sums_up else None
 
 
 # keys -> fields of `Traffic`, by table, and of its `Sessions`
@@ -160,30 +160,23 @@ def read_description(path: str | os.PathLike[str]) -> tuple[Fields, Fields]:
     Raises:
         InputError: unreadable, an unknown key, a list that is none or of another length.
     """
-    where, tables = str(path), read_toml(path)
-    found: dict[str, Fields] = {name: {} for name in TABLES}
-    for key, value in tables.items():
+    where, fields, sessions, given = str(path), Fields(), Fields(), set[str]()
+    for key, value in read_toml(path).items():
         name, inside = (key, value) if isinstance(value, dict) else ("", {key: value})
         if name not in TABLES:
             raise InputError(where, f"[{name}]", "unknown", "[bursts], [lengths], [sessions]")
-        found[name] |= _fields(where, name, inside)
+        into = sessions if name == "sessions" else fields
+        for key, value in inside.items():
+            at = f"{name}.{key}" if name else key
+            if key not in TABLES[name]:
+                raise InputError(where, at, "unknown", ", ".join(TABLES[name]))
+            field = TABLES[name][key]
+            into[field] = _numbers(where, at, value, LISTS[field]) if field in LISTS else value
+            given.add(at)
     for key in NEEDED:
-        name, _, last = key.rpartition(".")
-        if TABLES[name][last] not in found[name]:
+        if key not in given:
             raise InputError(where, key, "missing", "a description of traffic has it")
-    sessions = found.pop("sessions")
-    return {name: x for fields in found.values() for name, x in fields.items()}, sessions
-
-
-def _fields(where: str, name: str, table: Mapping[str, object]) -> Fields:
-    found: Fields = {}
-    for key, value in table.items():
-        at = f"{name}.{key}" if name else key
-        if key not in TABLES[name]:
-            raise InputError(where, at, "unknown", ", ".join(TABLES[name]))
-        field = TABLES[name][key]
-        found[field] = _numbers(where, at, value, LISTS[field]) if field in LISTS else value
-    return found
+    return fields, sessions
 
 
 def _numbers(where: str, at: str, value: object, count: int) -> np.ndarray:
