@@ -58,15 +58,13 @@ def describe(trace: Trace, period: float = HOUR) -> Traffic:
         InputError: as ``rates_of``.
     """
     known = rates_of(trace, period)
-    sessions = sessions_of(trace)
-    start = 0.0 if trace.start is None else trace.start - known.offset
-    spread = dispersions(trace, known, period)
-    gaps, surge, sojourn = fit_bursts(*spread)
-    fields = {"variability": gaps, "surge": surge, "sojourn": sojourn, "period": period}
-    fields |= {"start": start, "dependence": dependence(trace.isl, trace.osl)}
+    gaps, surge, sojourn = fit_bursts(*dispersions(trace, known, period))
     return Traffic.of(
-        rates=known.rates, prompts=levels_of(trace.isl), outputs=levels_of(trace.osl),
-        reuse=trace.hit_ratio(), sessions=sessions, **fields,
+        rates=known.rates, period=period, start=0.0 if trace.start is None else
+        trace.start - known.offset, variability=gaps, surge=surge, sojourn=sojourn,
+        prompts=levels_of(trace.isl), outputs=levels_of(trace.osl),
+        dependence=dependence(trace.isl, trace.osl), reuse=trace.hit_ratio(),
+        sessions=sessions_of(trace),
     )  # fmt: skip
 
 
@@ -77,14 +75,10 @@ def levels_of(values: np.ndarray) -> np.ndarray:
 
 def dependence(prompt: np.ndarray, output: np.ndarray) -> float:
     """Correlation of the normal scores of two lengths: ranks in place of tokens."""
-    scores = []
-    for values in (prompt, output):
-        order = np.argsort(np.argsort(values, kind="stable"), kind="stable")
-        _, back, count = np.unique(values, return_inverse=True, return_counts=True)
-        ranks = np.bincount(back, order) / count  # equal lengths have one rank
-        scores.append(np.asarray(ndtri((ranks[back] + 0.5) / len(values))))
-    deviations = [x.std() for x in scores]
-    if min(deviations) < 1e-9:
+    from scipy.stats import rankdata  # of jax's own requirements
+
+    scores = [np.asarray(ndtri((rankdata(x) - 0.5) / len(x))) for x in (prompt, output)]
+    if min(x.std() for x in scores) < 1e-9:
         return 0.0
     return float(np.clip(np.corrcoef(*scores)[0, 1], -0.999, 0.999))
 
@@ -98,23 +92,19 @@ def dispersions(trace: Trace, known: Rates, period: float) -> tuple[np.ndarray, 
     rates, times = known.rates, trace.arrivals + known.offset
     mean = float((rates**2 @ known.covered) / (rates @ known.covered))
     longest = min(period, float(known.covered.max())) / WINDOWS
-    windows, found = list[float](), list[float]()
-    window = FEWEST / mean
+    found, window = list[tuple[float, float]](), FEWEST / mean
     while window <= longest:
         begins = np.arange(max(known.offset, 0.0), times[-1] - window, window)
         count = np.histogram(times, np.append(begins, begins[-1] + window))[0]
         which = np.minimum((begins / period).astype(int), len(rates) - 1)
-        ends = np.minimum(((begins + window) / period).astype(int), len(rates) - 1)
-        inside = which == ends
-        expected = rates[which] * window
-        excess = float(np.sum((count - expected)[inside] ** 2))
+        inside = which == np.minimum(((begins + window) / period).astype(int), len(rates) - 1)
+        expected = (rates[which] * window)[inside]
         # the rate itself is of these requests: a share of window / period of their variance
-        kept = np.sum(expected[inside]) * (1.0 - window / period)
-        if inside.sum() >= WINDOWS and kept > 0:
-            windows.append(window)
-            found.append(excess / kept)
+        kept = np.sum(expected) * (1.0 - window / period)
+        if len(expected) >= WINDOWS and kept > 0:
+            found.append((window, float(np.sum((count[inside] - expected) ** 2)) / kept))
         window *= 2.0
-    return np.array(windows), np.array(found), mean
+    return *np.reshape(found, (-1, 2)).T, mean
 
 
 def fit_bursts(
@@ -127,25 +117,24 @@ def fit_bursts(
     windows, found = np.asarray(windows), np.maximum(found, CALMEST)
     if not len(windows):
         return 1.0, 0.0, 60.0
-    best = (np.inf, float(np.mean(found)), 0.0, 60.0)
+    tried = list[tuple[float, float, float, float]]()
     for sojourn in SOJOURNS:
         added = np.asarray(surge_dispersion(rate, jnp.asarray(windows), sojourn))
         columns = np.stack([np.ones_like(windows), added]) / found
-        gaps, square = np.linalg.lstsq(columns.T, np.ones_like(windows), rcond=None)[0]
+        square = np.linalg.lstsq(columns.T, np.ones_like(windows), rcond=None)[0][1]
         square = float(np.clip(square, 0.0, 1.0))
         rest = 1.0 - square * columns[1]
         gaps = float(np.clip((columns[0] @ rest) / (columns[0] @ columns[0]), CALMEST, WILDEST))
-        error = float(np.sum((gaps * columns[0] + square * columns[1] - 1.0) ** 2))
-        if error < best[0]:
-            best = (error, gaps, square**0.5, float(sojourn))
-    return best[1:]
+        error = float(np.sum((gaps * columns[0] - rest) ** 2))
+        tried.append((error, gaps, square**0.5, float(sojourn)))
+    return min(tried)[1:]
 
 
 def sessions_of(trace: Trace) -> Sessions | None:
     """Turns, gaps and new tokens of the conversations of a trace; None where it has none."""
     if not len(trace.sessions):
         return None
-    order = np.lexsort((np.arange(len(trace)), trace.sessions))
+    order = np.argsort(trace.sessions, kind="stable")
     same = np.diff(trace.sessions[order]) == 0
     if not same.any():
         return None
@@ -191,6 +180,24 @@ def _weighted_levels(shares: Shares) -> np.ndarray:
     return np.maximum(shares.tokens[np.minimum(at, len(upto) - 1)], 1.0)
 
 
+def read_source(
+    path: str | os.PathLike[str], period: float = HOUR
+) -> tuple[Traffic, Trace | Clients | None]:
+    """The traffic of a file or folder, and what it describes; None of a description.
+
+    Raises:
+        InputError: as ``read_traffic``.
+    """
+    if Path(path).is_dir():
+        clients = read_clients(path)
+        return traffic_of_clients(clients, period), clients
+    if Path(path).suffix == ".toml":
+        fields, sessions = read_description(path)
+        return Traffic.of(**fields, sessions=Sessions.of(**sessions) if sessions else None), None
+    trace = read_trace(path, skip_damaged=True)
+    return describe(trace, period), trace
+
+
 def read_traffic(path: str | os.PathLike[str], period: float = HOUR) -> Traffic:
     """The traffic of a file: a description (.toml), or a trace, which is described; of a folder.
 
@@ -198,12 +205,7 @@ def read_traffic(path: str | os.PathLike[str], period: float = HOUR) -> Traffic:
         InputError: as ``read_trace`` and ``read_clients``; a description with an unknown key or a
             wrong number.
     """
-    if Path(path).is_dir():
-        return traffic_of_clients(read_clients(path), period)
-    if Path(path).suffix == ".toml":
-        fields, sessions = read_description(path)
-        return Traffic.of(**fields, sessions=Sessions.of(**sessions) if sessions else None)
-    return describe(read_trace(path, skip_damaged=True), period)
+    return read_source(path, period)[0]
 
 
 def rate_errors(traffic: Traffic, covered: np.ndarray | None = None) -> np.ndarray:

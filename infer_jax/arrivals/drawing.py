@@ -29,66 +29,54 @@ def draw(traffic: Traffic, seed: int | Sequence[int] = 0, periods: slice = slice
     """
     random = np.random.default_rng(seed)
     rates = np.atleast_1d(np.asarray(traffic.rates, float))[periods]
-    sessions, period = traffic.sessions, float(traffic.period)
-    turns, before = (1.0, 0) if sessions is None else (float(sessions.turns), _warm(traffic, rates))
+    sessions, before, turns = traffic.sessions, 0, 1.0
+    if sessions is not None:
+        before, turns = _warm(sessions, rates, float(traffic.period)), float(sessions.turns)
     times = arrivals(traffic, np.r_[np.full(before, rates[0]), rates] / turns, random)
     isl, osl = lengths(traffic, random, len(times))
     ids, hashes = np.zeros(0, int), ()
     if sessions is not None:
-        times, isl, osl, ids = _turns(traffic, random, times, isl, osl)
-        times = times - before * period
-        inside = (times >= 0.0) & (times < len(rates) * period)
-        times, isl, osl, ids = (x[inside] for x in (times, isl, osl, ids))
+        columns = _turns(traffic, sessions, random, times, isl, osl)
+        times = columns[0] - before * float(traffic.period)
+        inside = (times >= 0.0) & (times < len(rates) * float(traffic.period))
+        times, isl, osl, ids = (x[inside] for x in (times, *columns[1:]))
         ids = np.unique(ids, return_inverse=True)[1]
-        blocks = max(int(isl.max(initial=0.0)) // BLOCK, 1)
-        hashes = tuple(
-            tuple(range(i * blocks, i * blocks + int(n) // BLOCK))
-            for i, n in zip(ids, isl, strict=True)
-        )
+        first = ids * max(int(isl.max(initial=0.0)) // BLOCK, 1)
+        hashes = tuple(map(tuple, map(range, first, first + isl.astype(int) // BLOCK)))
     elif float(traffic.reuse) > 0.0:
         hashes = _shared(isl, float(traffic.reuse))
-    start = float(traffic.start) or None
     return Trace(
         file="drawn", source="drawn", arrivals=times, isl=isl, osl=osl, hashes=hashes, sessions=ids,
-        start=start,
+        start=float(traffic.start) or None,
     )  # fmt: skip
 
 
-def _warm(traffic: Traffic, rates: np.ndarray) -> int:
+def _warm(sessions: Sessions, rates: np.ndarray, period: float) -> int:
     """Periods before the first one in which sessions begin that last into it."""
-    sessions = traffic.sessions
-    assert sessions is not None
     rest = LASTING * sessions.before * mean_between(sessions.gaps)
-    rest = min(rest, MOST_BEFORE / max(float(rates[0]), 1e-9))
-    return int(np.ceil(rest / float(traffic.period)))
+    return int(np.ceil(min(rest, MOST_BEFORE / max(float(rates[0]), 1e-9)) / period))
 
 
 def arrivals(traffic: Traffic, rates: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Seconds at which requests come, at these rates of successive periods."""
-    period, surge = float(traffic.period), float(traffic.surge)
-    total = len(rates) * period
-    edges = np.arange(len(rates) + 1) * period
+    period, surge, sojourn = (float(getattr(traffic, x)) for x in ("period", "surge", "sojourn"))
+    edges, factor = np.arange(len(rates) + 1) * period, 1.0
     if surge > 0.0:
-        spells = int(2.0 * total / float(traffic.sojourn)) + 16
-        turns = np.cumsum(random.exponential(float(traffic.sojourn), spells))
-        turns = turns[turns < total]
+        turns = np.cumsum(random.exponential(sojourn, int(2.0 * edges[-1] / sojourn) + 16))
+        turns = turns[turns < edges[-1]]
         edges = np.union1d(edges, turns)
         up = (np.searchsorted(turns, edges[:-1], side="right") + random.integers(2)) % 2
         factor = np.where(up > 0, 1.0 + surge, 1.0 - surge)
-    else:
-        factor = np.ones(len(rates))
     own = rates[np.minimum((edges[:-1] / period + 1e-12).astype(int), len(rates) - 1)] * factor
     expected = np.concatenate([[0.0], np.cumsum(own * np.diff(edges))])
     shape = 1.0 / max(float(traffic.variability), 1e-3)
     marks = np.zeros(0)
     while not len(marks) or marks[-1] < expected[-1]:
-        more = int(1.1 * (expected[-1] - marks[-1:].sum()) + 64)
-        gaps = random.gamma(shape, 1.0 / shape, more)
+        gaps = random.gamma(shape, 1.0 / shape, int(1.1 * (expected[-1] - marks[-1:].sum()) + 64))
         if not len(marks):  # the first gap of a process that has run for long
             gaps[0] *= random.random()
         marks = np.concatenate([marks, marks[-1:].sum() + np.cumsum(gaps)])
-    marks = marks[marks < expected[-1]]
-    return np.interp(marks, expected, edges)
+    return np.interp(marks[marks < expected[-1]], expected, edges)
 
 
 def lengths(
@@ -101,42 +89,31 @@ def lengths(
 
 
 def _turns(
-    traffic: Traffic,
-    random: np.random.Generator,
-    times: np.ndarray,
-    isl: np.ndarray,
-    osl: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    traffic: Traffic, sessions: Sessions, random: np.random.Generator,
+    times: np.ndarray, isl: np.ndarray, osl: np.ndarray,
+) -> list[np.ndarray]:  # fmt: skip
     """Requests of sessions whose first turns these are, in order of arrival, and their numbers.
 
     The first prompt of a session is as short as leaves the mean of all prompts what it is, one
     token at least.
     """
-    sessions = traffic.sessions
-    assert sessions is not None
-    more = _turns_after(sessions, random, len(times))
-    owner = np.repeat(np.arange(len(times)), more)
-    begins = np.cumsum(more) - more
+    more, ids = _turns_after(sessions, random, len(times)), np.arange(len(times))
+    owner, begins = np.repeat(ids, more), np.cumsum(more) - more
     gaps = quantile(np.asarray(sessions.gaps), random.random(len(owner)))
     news = np.round(quantile(np.asarray(sessions.news), random.random(len(owner))))
     outputs = lengths(traffic, random, len(owner))[1]
-    said = np.concatenate([[0.0], np.cumsum(news + outputs)])
-    index = np.arange(len(owner))
-    grown = said[index] - said[begins[owner]]  # by the turns between the first and this one
+    # what turns before each have said and waited for, of all sessions in a row
+    said, waits = (np.concatenate([[0.0], np.cumsum(x)]) for x in (news + outputs, gaps))
     first = quantile(np.asarray(traffic.prompts), random.random(len(times)) * 0.5)
     added = mean_between(sessions.news) + mean_between(traffic.outputs)
     mean = max(mean_between(traffic.prompts) - sessions.before * added, 1.0)
     first = np.maximum(np.round(first * mean / max(first.mean(), 1.0)), 1.0)
-    waits = np.concatenate([[0.0], np.cumsum(gaps)])
-    later = times[owner] + waits[index + 1] - waits[begins[owner]]
-    prompts = first[owner] + osl[owner] + grown + news
-    columns = [
-        np.concatenate(pair)
-        for pair in ((times, later), (first, prompts), (osl, outputs),
-                     (np.arange(len(times)), owner))
-    ]  # fmt: skip
+    later = times[owner] + waits[1:] - waits[begins[owner]]
+    prompts = first[owner] + osl[owner] + (said[:-1] - said[begins[owner]]) + news
+    pairs = (times, later), (first, prompts), (osl, outputs), (ids, owner)
+    columns = [np.concatenate(pair) for pair in pairs]
     order = np.argsort(columns[0], kind="stable")
-    return tuple(x[order] for x in columns)  # pyright: ignore
+    return [x[order] for x in columns]
 
 
 def _turns_after(sessions: Sessions, random: np.random.Generator, count: int) -> np.ndarray:
@@ -160,7 +137,6 @@ def _shared(isl: np.ndarray, reuse: float) -> tuple[tuple[int, ...], ...]:
     for tokens in isl:
         blocks = int(tokens) // BLOCK
         alike = min(round(reuse * tokens / BLOCK), blocks)
-        own = range(fresh, fresh + blocks - alike)
-        found.append((*range(SHARED, SHARED + alike), *own))
-        fresh += blocks - alike
+        begin, fresh = fresh, fresh + blocks - alike
+        found.append((*range(SHARED, SHARED + alike), *range(begin, fresh)))
     return tuple(found)

@@ -21,36 +21,31 @@ from infer_jax.plots.style import (
 )
 
 if TYPE_CHECKING:
+    from infer_jax.arrivals import Traffic
     from infer_jax.catalog.traces import Trace
 
 DAY, HOUR = 86400.0, 3600.0
 
 
 def plot_traffic(
-    rates: np.ndarray,
-    errors: np.ndarray,
-    period: float,
-    start: float,
-    traces: "Sequence[Trace]",
-    **words: Unpack[Words],
+    traffic: "Traffic", errors: np.ndarray, traces: "Sequence[Trace]", **words: Unpack[Words]
 ) -> Figure:
     """Requests per second by period; shares of requests by prompt and output tokens.
 
-    ``start``: seconds since 1970, or 0; ``traces``: the real one, if any, and the drawn one;
-    ``words``: title and caption.
+    ``errors``: of each rate; ``traces``: the real one, if any, and the drawn one; ``words``: title
+    and caption.
 
     Raises:
         InputError: matplotlib is missing.
     """
+    rates = np.asarray(traffic.rates)
     with style():
-        figure, axes = subplots(2, 1, height=6.0, **words)
-        over_time, lengths = axes
-        at = draw_periods(over_time, len(rates), period, start)
+        figure, (over_time, lengths) = subplots(2, 1, height=6.0, **words)
+        at = draw_periods(over_time, len(rates), float(traffic.period), float(traffic.start))
         over_time.stairs(rates, at, baseline=None, color=SERIES[0], linewidth=1.6)
         band = (np.maximum(rates - 1.96 * errors, 0.0), rates + 1.96 * errors)
-        low, high = (np.append(x, x[-1]) for x in band)
         look: Options = {"color": SERIES[0], "alpha": 0.25, "linewidth": 0}
-        over_time.fill_between(at, low, high, step="post", **look)
+        over_time.fill_between(at, *(np.append(x, x[-1]) for x in band), step="post", **look)
         over_time.set(ylabel="requests/s", ylim=(0.0, None))
         names = ("drawn",) if len(traces) == 1 else ("trace", "drawn from it")
         for name, trace, dash in zip(names, traces, (DASHES[0], DASHES[2]), strict=False):

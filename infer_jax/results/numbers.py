@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import SupportsFloat, cast
+from typing import Any, SupportsFloat, cast
 
 
 def to_json_types(value: object) -> object:
@@ -62,6 +62,15 @@ def rounded_percent(share: SupportsFloat) -> int:
     '+0 -3'
     """
     return round(100.0 * float(share))
+
+
+def round_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose numbers with a fraction have four significant digits.
+
+    >>> round_row({"name": "TTFT", "ms": 12.34567, "requests": 12345})
+    {'name': 'TTFT', 'ms': 12.35, 'requests': 12345}
+    """
+    return {k: float(f"{x:.4g}") if isinstance(x, float) else x for k, x in row.items()}
 
 
 def scaled_format(factor: float, count: int = 3) -> Callable[[SupportsFloat], str]:

@@ -3,11 +3,12 @@
 import dataclasses
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,28 +16,22 @@ from infer_jax.arrivals import LEVELS, Likeness, Traffic, compare_traces, draw
 from infer_jax.arrivals.description import (
     LEAST,
     Rates,
-    describe,
     rate_errors,
     rates_of,
-    read_traffic,
-    traffic_of_clients,
+    read_source,
 )
 from infer_jax.catalog.files import write_text
-from infer_jax.catalog.traces import Trace, read_trace
-from infer_jax.catalog.traffic_file import Clients, read_clients, write_description
+from infer_jax.catalog.traces import Trace
+from infer_jax.catalog.traffic_file import Clients, write_description
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.plots.traffic import plot_traffic
 from infer_jax.results import Column, Notes, Row, Rows, Section
-from infer_jax.results.numbers import duration, percent, quantity
+from infer_jax.results.numbers import duration, percent, quantity, round_row
 from infer_jax.results.problems import refuse
 
 SHOWN = {f"{100 * x:g}": LEVELS.index(x) for x in (0.1, 0.5, 0.9, 0.99)}  # quantiles of a table
-HOURS = (
-    Column("mean", "requests/s", "mean"),
-    Column("least", "", "least"),
-    Column("most", "", "most"),
-)
+HOURS = (Column("mean", "requests/s", "mean"), *(Column(x, "", x) for x in ("least", "most")))
 UNIT = Column("", "", "unit")
 LENGTHS = (Column("", "", "of"), *(Column(f"{x} %", "", f"p{x}") for x in SHOWN), UNIT)
 ALIKE = (
@@ -45,6 +40,7 @@ ALIKE = (
     Column("drawn from it", "", "drawn"),
     UNIT,
 )
+FIGURE = ("figure", *Likeness._fields[1:])  # a figure of two traces, in JSON
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,18 +58,12 @@ class TrafficResult(FigureResult):
     @classmethod
     def of(cls, path: str | os.PathLike[str], period: float, seed: int) -> "TrafficResult":
         """A trace that is described, or a description, and a trace drawn from it."""
-        file = Path(path).name
-        if Path(path).is_dir():
-            clients = read_clients(path)
-            traffic = traffic_of_clients(clients, period)
-            return cls(file, traffic, None, draw(traffic, seed), (), clients)
-        if Path(path).suffix == ".toml":
-            traffic = read_traffic(path)
-            return cls(file, traffic, None, draw(traffic, seed))
-        trace = read_trace(path, skip_damaged=True)
-        traffic = describe(trace, period)
-        drawn = draw(traffic, seed)
-        return cls(file, traffic, trace, drawn, tuple(compare_traces(trace, drawn, period)))
+        traffic, source = read_source(path, period)
+        name, drawn = Path(path).name, draw(traffic, seed)
+        if isinstance(source, Trace):
+            alike = tuple(compare_traces(source, drawn, period))
+            return cls(name, traffic, source, drawn, alike)
+        return cls(name, traffic, None, drawn, clients=source)
 
     def replayed(
         self,
@@ -89,58 +79,54 @@ class TrafficResult(FigureResult):
         """
         import infer_jax as ij
 
-        def times_of(trace: Trace) -> Mapping[str, float]:
+        if self.trace is None:
+            raise refuse("model", str(model), "with a trace: a description has no requests")
+        times = list[Any]()
+        for trace in (self.trace, self.drawn):
             with tempfile.TemporaryDirectory() as folder:
                 place = Path(folder) / "trace.csv"
                 write_csv(place, trace)
                 count = min(prompts, len(trace))
                 run = ij.replay(model, hardware, tp=tp, trace=place, prompts=count)
-            times = run.to_dict()["ttft_ms"]
-            assert isinstance(times, dict)
-            return times
-
-        if self.trace is None:
-            raise refuse("model", str(model), "with a trace: a description has no requests")
-        real, drawn = times_of(self.trace), times_of(self.drawn)
-        rows = (
-            Likeness(f"TTFT of a replay, {name}", "ms", real[name], drawn[name])
-            for name in ("mean", "p50", "p99")
-        )
+            times.append(run.to_dict()["ttft_ms"])
+        rows = [
+            Likeness(f"TTFT of a replay, {x}", "ms", *(time[x] for time in times))
+            for x in ("mean", "p50", "p99")
+        ]
         return dataclasses.replace(self, likeness=(*self.likeness, *rows))
 
     @property
     def hours(self) -> list[Row]:
         """Rates by hour of the day, where periods are no longer and there are some of a day."""
-        rates, period = self.traffic.rates, float(self.traffic.period)
-        if period > 3600.0 or self.traffic.seconds < 2 * 3600.0:
+        rates, hours = self.traffic.rates, self.traffic.hours
+        if float(self.traffic.period) > 3600.0 or self.traffic.seconds < 2 * 3600.0:
             return []
-        hours = self.traffic.hours
         parts = {h: rates[hours == h] for h in dict.fromkeys(hours.tolist())}
         return [
-            _rounded({"hour": f"{h:02d}", "mean": x.mean(), "least": x.min(), "most": x.max()})
+            round_row({"hour": f"{h:02d}", "mean": x.mean(), "least": x.min(), "most": x.max()})
             for h, x in parts.items()
         ]
 
     def sections(self) -> Iterator[Section]:
         """Rates, bursts, lengths, sessions; then the drawn trace beside the real one."""
-        traffic, trace, rates = self.traffic, self.trace, self.traffic.rates
-        count = "" if trace is None else f"{len(trace):,} requests, "
-        count = count if self.clients is None else f"{self.clients.count:,} clients, "
-        mean, peak, period = float(rates.mean()), float(rates.max()), float(traffic.period)
-        mean = mean if trace is None else len(trace) / float(trace.arrivals[-1])
-        start = float(traffic.start)
+        traffic, trace, clients, rates = self.traffic, self.trace, self.clients, self.traffic.rates
+        mean, period, start = float(rates.mean()), float(traffic.period), float(traffic.start)
+        count, source = "", dict[str, object](requests=None)
+        if trace is not None:
+            count, mean = f"{len(trace):,} requests, ", len(trace) / float(trace.arrivals[-1])
+            source = {"requests": len(trace), "damaged_rows": trace.damaged}
+            source["unanswered"] = trace.dropped
+        elif clients is not None:
+            count = f"{clients.count:,} clients, "
+            source |= {"clients": clients.count, "damaged_rows": clients.damaged}
         yield (
             f"{self.file}: {count}{self._span()}; {mean:.4g} requests/s in the mean, "
-            f"{peak:.4g} in the busiest {period:g} s."
+            f"{rates.max():.4g} in the busiest {period:g} s."
         )
-        yield {"requests": None if trace is None else len(trace)}
-        if trace is not None:
-            yield {"damaged_rows": trace.damaged, "unanswered": trace.dropped}
-        if self.clients is not None:
-            yield {"clients": self.clients.count, "damaged_rows": self.clients.damaged}
-        yield {"period_s": period, "mean_rate_per_s": mean, "peak_rate_per_s": peak}
+        yield source
+        yield {"period_s": period, "mean_rate_per_s": mean, "peak_rate_per_s": rates.max()}
         names = ("variability", "surge", "sojourn", "dependence", "reuse")
-        yield {x + "_s" * (x == "sojourn"): float(getattr(traffic, x)) for x in names}
+        yield {x + "_s" * (x == "sojourn"): getattr(traffic, x) for x in names}
         yield self._bursts()
         yield Rows("periods", [
             {"begins_s": start + i * period, "rate_per_s": float(rate), "error_per_s": float(error)}
@@ -149,21 +135,18 @@ class TrafficResult(FigureResult):
         if self.hours:
             of = "UTC" if start else "of 24"  # since the first request of a trace without dates
             yield Rows("hours", self.hours, (Column("hour", of, "hour"), *HOURS))
-        yield Rows("lengths", self._lengths(), LENGTHS)
+        yield Rows("lengths", [*self._lengths()], LENGTHS)
         if self.likeness:
-            alike = [
-                _rounded({"figure": x.name, "unit": x.unit, "real": x.real, "drawn": x.drawn})
-                for x in self.likeness
-            ]
-            yield Rows("likeness", alike, ALIKE)
-        yield Notes(self._notes())
+            alike = [dict(zip(FIGURE, x, strict=True)) for x in self.likeness]
+            yield Rows("likeness", [round_row(x) for x in alike], ALIKE)
+        yield Notes([*self._notes()])
 
     @cached_property
     def _known(self) -> Rates | None:
         """The rates of a trace, and the seconds of each period that it covers."""
         return None if self.trace is None else rates_of(self.trace, float(self.traffic.period))
 
-    @cached_property
+    @property
     def _errors(self) -> np.ndarray:
         return rate_errors(self.traffic, None if self._known is None else self._known.covered)
 
@@ -175,62 +158,59 @@ class TrafficResult(FigureResult):
         since = f" from {datetime.fromtimestamp(start, UTC):%Y-%m-%d %H:%M} UTC" if start else ""
         return duration(seconds) + since
 
-    def _parts(self) -> Iterator[str]:
-        """Which periods a trace covers in part, and what is in none."""
-        if self.trace is None or self._known is None:
-            return
-        (_, covered, offset), period = self._known, float(self.traffic.period)
-        ends = {"first": covered[0], "last": covered[-1]}
-        if len(covered) == 1:
-            ends = {"only": covered[0]}
-        some = {name: x / period for name, x in ends.items() if x < (1.0 - LEAST) * period}
-        if some:
-            words = " and ".join(f"{percent(x)} % of the {name}" for name, x in some.items())
-            yield f"The trace covers {words} period; a drawn one goes on at the rate of this part."
-        times = self.trace.arrivals + offset
-        left = int(np.sum((times < 0.0) | (times >= len(covered) * period)))
-        if left:
-            yield (
-                f"{quantity(left, 'request')} of less than {percent(LEAST)} % of a period at "
-                "either end count for no rate."
-            )
-
     def _bursts(self) -> str:
-        traffic = self.traffic
-        gaps, surge = float(traffic.variability), float(traffic.surge)
+        gaps, surge, sojourn = (
+            float(getattr(self.traffic, x)) for x in ("variability", "surge", "sojourn")
+        )
         text = f"Arrivals within a period: gaps of variability {gaps:.3g} (1 is Poisson)"
         if surge > 0.05:
             text += f", at a rate that goes up and down by {100 * surge:.0f} % for "
-            text += f"{float(traffic.sojourn):.3g} s each"
+            text += f"{sojourn:.3g} s each"
         return text + "."
 
-    def _lengths(self) -> list[Row]:
+    def _lengths(self) -> Iterator[Row]:
         traffic, sessions = self.traffic, self.traffic.sessions
         kinds = [("prompt", "tokens", traffic.prompts), ("output", "tokens", traffic.outputs)]
         if sessions is not None:
             kinds += [("a turn adds", "tokens", sessions.news),
                       ("to the next turn", "s", sessions.gaps)]  # fmt: skip
-        return [
-            {"of": name, "unit": unit, **_rounded({f"p{x}": values[i] for x, i in SHOWN.items()})}
-            for name, unit, values in kinds
-        ]
+        for name, unit, values in kinds:
+            levels = {f"p{x}": values[i] for x, i in SHOWN.items()}
+            yield round_row({"of": name, "unit": unit, **levels})
 
-    def _notes(self) -> list[str]:
-        notes, trace, sessions = list(self._parts()), self.trace, self.traffic.sessions
-        source = self.clients if trace is None else trace
+    def _notes(self) -> Iterator[str]:
+        """Which periods a trace covers in part, what is in none, and what was left out."""
+        trace, sessions, period = self.trace, self.traffic.sessions, float(self.traffic.period)
+        if trace is not None and self._known is not None:
+            _, covered, offset = self._known
+            ends = {"first": covered[0], "last": covered[-1]}
+            ends = ends if len(covered) > 1 else {"only": covered[0]}
+            part = {name: x for name, x in ends.items() if x < (1.0 - LEAST) * period}
+            words = " and ".join(f"{percent(x / period)} % of the {n}" for n, x in part.items())
+            if part:
+                yield (
+                    f"The trace covers {words} period; a drawn one goes on at the rate of this "
+                    "part."
+                )
+            times = trace.arrivals + offset
+            left = int(np.sum((times < 0.0) | (times >= len(covered) * period)))
+            if left:
+                yield (
+                    f"{quantity(left, 'request')} of less than {percent(LEAST)} % of a period at "
+                    "either end count for no rate."
+                )
+        source, windows = (trace, "") if self.clients is None else (self.clients, " and windows")
         if source is not None and source.damaged:
-            windows = " and windows" * (trace is None)
-            notes.append(f"{source.damaged:,} damaged rows{windows} were left out.")
+            yield f"{source.damaged:,} damaged rows{windows} were left out."
         if trace is not None and trace.dropped:
-            notes.append(f"{trace.dropped:,} requests without an answer were left out.")
+            yield f"{trace.dropped:,} requests without an answer were left out."
         if sessions is not None:
-            notes.append(f"A session has {float(sessions.turns):.3g} turns in the mean.")
+            yield f"A session has {float(sessions.turns):.3g} turns in the mean."
         elif float(self.traffic.reuse) > 0.0:
-            notes.append(
+            yield (
                 "The trace numbers no sessions: prompts of a drawn trace share one beginning, as "
                 "long as makes the share of tokens seen before the same."
             )
-        return notes
 
     def write(self, out: str | os.PathLike[str]) -> None:
         """Write a picture, or the description (.toml).
@@ -244,16 +224,12 @@ class TrafficResult(FigureResult):
             self.draw(out)
 
     def _figure(self) -> Figure:
-        traffic = self.traffic
-        return plot_traffic(
-            np.asarray(traffic.rates),
-            self._errors,
-            float(traffic.period),
-            float(traffic.start),
-            [x for x in (self.trace, self.drawn) if x is not None],
-            title="What arrives",
-            caption=f"{self.file}: {self._span()}. {self._bursts()}",
-        )
+        traces = [x for x in (self.trace, self.drawn) if x is not None]
+        words = {
+            "title": "What arrives",
+            "caption": f"{self.file}: {self._span()}. {self._bursts()}",
+        }
+        return plot_traffic(self.traffic, self._errors, traces, **words)
 
 
 def write_csv(out: str | os.PathLike[str], trace: Trace) -> None:
@@ -268,7 +244,3 @@ def write_csv(out: str | os.PathLike[str], trace: Trace) -> None:
         columns, names, form = [*columns, trace.sessions], f"{names},session", f"{form},%d"
     rows = (form % row for row in zip(*(x.tolist() for x in columns), strict=True))
     write_text(out, "\n".join([names, *rows]) + "\n")
-
-
-def _rounded(row: Row) -> Row:
-    return {k: x if isinstance(x, str) else float(f"{float(x):.4g}") for k, x in row.items()}
