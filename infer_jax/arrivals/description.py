@@ -80,7 +80,7 @@ def dependence(prompt: np.ndarray, output: np.ndarray) -> float:
     scores = [np.asarray(ndtri((rankdata(x) - 0.5) / len(x))) for x in (prompt, output)]
     if min(x.std() for x in scores) < 1e-9:
         return 0.0
-    return float(np.clip(np.corrcoef(*scores)[0, 1], -0.999, 0.999))
+    return float(np.clip(np.corrcoef(scores)[0, 1], -0.999, 0.999))
 
 
 def dispersions(trace: Trace, known: Rates, period: float) -> tuple[np.ndarray, np.ndarray, float]:
@@ -104,7 +104,8 @@ def dispersions(trace: Trace, known: Rates, period: float) -> tuple[np.ndarray, 
         if len(expected) >= WINDOWS and kept > 0:
             found.append((window, float(np.sum((count[inside] - expected) ** 2)) / kept))
         window *= 2.0
-    return *np.reshape(found, (-1, 2)).T, mean
+    windows, spread = np.reshape(found, (-1, 2)).T
+    return windows, spread, mean
 
 
 def fit_bursts(

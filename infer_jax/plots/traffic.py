@@ -45,7 +45,8 @@ def plot_traffic(
         over_time.stairs(rates, at, baseline=None, color=SERIES[0], linewidth=1.6)
         band = (np.maximum(rates - 1.96 * errors, 0.0), rates + 1.96 * errors)
         look: Options = {"color": SERIES[0], "alpha": 0.25, "linewidth": 0}
-        over_time.fill_between(at, *(np.append(x, x[-1]) for x in band), step="post", **look)
+        low, high = (np.append(x, x[-1]) for x in band)
+        over_time.fill_between(at, low, high, step="post", **look)
         over_time.set(ylabel="requests/s", ylim=(0.0, None))
         names = ("drawn",) if len(traces) == 1 else ("trace", "drawn from it")
         for name, trace, dash in zip(names, traces, (DASHES[0], DASHES[2]), strict=False):

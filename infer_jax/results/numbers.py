@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, SupportsFloat, cast
+from typing import SupportsFloat, cast
 
 
 def to_json_types(value: object) -> object:
@@ -64,7 +64,7 @@ def rounded_percent(share: SupportsFloat) -> int:
     return round(100.0 * float(share))
 
 
-def round_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def round_row(row: Mapping[str, object]) -> dict[str, object]:
     """A row whose numbers with a fraction have four significant digits.
 
     >>> round_row({"name": "TTFT", "ms": 12.34567, "requests": 12345})

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -81,14 +80,14 @@ class TrafficResult(FigureResult):
 
         if self.trace is None:
             raise refuse("model", str(model), "with a trace: a description has no requests")
-        times = list[Any]()
+        times = list[dict[str, float]]()
         for trace in (self.trace, self.drawn):
             with tempfile.TemporaryDirectory() as folder:
                 place = Path(folder) / "trace.csv"
                 write_csv(place, trace)
                 count = min(prompts, len(trace))
                 run = ij.replay(model, hardware, tp=tp, trace=place, prompts=count)
-            times.append(run.to_dict()["ttft_ms"])
+            times.append(run.to_dict()["ttft_ms"])  # pyright: ignore
         rows = [
             Likeness(f"TTFT of a replay, {x}", "ms", *(time[x] for time in times))
             for x in ("mean", "p50", "p99")
