@@ -32,7 +32,7 @@ def conditions(days: float) -> Conditions:
     life, limits = Lifecycle.of(start_delay=120.0), ServiceLimits.of(ttft=5.0)
     numbers = {"rates": rates, "seconds": STEP, "first": 10.0, "pue": 1.0, "grid": 0.3,
                "dispersion": 2.0}  # fmt: skip
-    arrays = {name: jnp.asarray(x) for name, x in numbers.items()}
+    arrays: Any = {name: jnp.asarray(x) for name, x in numbers.items()}
     return Conditions(exponential_replica(), life, limits, **arrays)
 
 

@@ -90,8 +90,8 @@ def day(seed: int, hours: int = HOURS, period: float = HOUR) -> Hours:
     traffic = traffic.with_(rates=rates / rates.max() * carries * random.uniform(1.3, 3.5))
     every = fleet_replica.steps_of_traffic(traffic, seed)
     dispersion = float(traffic.variability) + traffic.output_variation
-    numbers = (jnp.asarray(x) for x in (1.0, 1.0, 0.3, dispersion))
-    given = Conditions(one.replica, one.life, limits, *every, *numbers)
+    first, pue, grid, work = (jnp.asarray(x) for x in (1.0, 1.0, 0.3, dispersion))
+    given = Conditions(one.replica, one.life, limits, *every, first, pue, grid, work)
     fleet = Fleet(given, (one,), np.asarray(traffic.rates), period)
     if policy in POLICIES[:2]:
         found = next(x for x in fleet.policies() if x.name == policy)
@@ -114,7 +114,8 @@ def day(seed: int, hours: int = HOURS, period: float = HOUR) -> Hours:
     law, (low, high) = (
         np.asarray(x)[..., 1:] for x in (found.outcome.ttft, found.outcome.ttft_band)
     )
-    return Hours(law, *replays, low, high, float(limits.ttft), load, words)
+    replay, again = replays
+    return Hours(law, replay, again, low, high, float(limits.ttft), load, words)
 
 
 def figures_of(days: list[Hours]) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def fleets(
 
 
 if __name__ == "__main__":
-    from infer_jax.cli.runs import ONE_PIECE
+    from infer_jax.compiling.settings import ONE_PIECE
 
     os.environ.setdefault("XLA_FLAGS", ONE_PIECE)
     app()

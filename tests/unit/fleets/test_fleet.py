@@ -178,8 +178,9 @@ def conditions(rates, first):
     """Those of a pool of the toy's replicas, without others."""
     one = jnp.asarray(1.0)
     limits, rates = LIMITS.with_(ttft=8.0), jnp.asarray(rates)
-    numbers = (x * one for x in (SECONDS, first, 1.0, 1.0, 2.0))
-    return Conditions(exponential_replica(), Lifecycle.of(), limits, rates, *numbers)
+    step, pue, grid, work = (x * one for x in (SECONDS, 1.0, 1.0, 2.0))
+    return Conditions(exponential_replica(), Lifecycle.of(), limits, rates, step, first * one, pue,
+                      grid, work)  # fmt: skip
 
 
 def test_pools_of_one_kind_are_one_pool():

@@ -85,9 +85,9 @@ def test_an_hour_of_ragpulse_needs_the_replicas_and_dollars_of_a_slip_of_paper()
     one = (np.array([x]) for x in (1.0, 3.6, 1.0, 0, 99.0))
     supply = Supply(np.array([[within]]), *one)
     assert mixes(supply, rate)[-1] == replicas
-    first, *numbers = (jnp.asarray(x) for x in (float(replicas), 1.0, 0.301, 2.0))
+    first, pue, grid, work = (jnp.asarray(x) for x in (float(replicas), 1.0, 0.301, 2.0))
     plan = Schedule.of(replicas=jnp.full(240, float(replicas)))
-    given = Conditions(replica, life, limits, steps, jnp.asarray(15.0), first, *numbers)
+    given = Conditions(replica, life, limits, steps, jnp.asarray(15.0), first, pue, grid, work)
     found = outcome(2, 240, plan, given)
     assert float(found.cost.usd) == pytest.approx(24.0 * dollars)  # of a day
     own = rate / replicas
