@@ -1,18 +1,23 @@
 """Formats of request traces: their columns, units of time, sessions and hashed blocks.
 
-Detailed results of vLLM's and SGLang's benchmarks become columns.
+Detailed results of vLLM's and SGLang's benchmarks become columns, and so do CSVs of millions of
+rows with pyarrow, which an extra installs.
 """
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from infer_jax.catalog.foreign import Parsed
 from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray
 
 BLOCK = 512  # tokens a hashed block of Mooncake's traces
 
@@ -126,6 +131,88 @@ def _gaps(cells: Cells) -> list[float]:
         raise cells.error("itls", lists, "a list of the times between tokens of each request")
     inside = replace(cells, values={f"itls[{i}]": x for i, x in enumerate(lists or [])})
     return [sum(inside.numbers(name)) for name in inside.values]
+
+
+class TraceTable(NamedTuple):
+    """Columns of a trace in the order of its rows, and which rows are whole."""
+
+    seconds: np.ndarray
+    prompt: np.ndarray
+    output: np.ndarray
+    session: np.ndarray | None  # any values, equal in one conversation
+    whole: np.ndarray  # a time and two lengths that are numbers; lengths may be 0
+    torn: int  # rows of another number of cells, which no column has
+
+
+def read_table(text: str, names: Sequence[str], second: float) -> TraceTable | None:
+    """The columns of a CSV: arrival, prompt, output and, where there is a fourth, session.
+
+    ``second``: the unit of the times in seconds; 0: dates and times of day. None where pyarrow is
+    not installed, or does not read the text as a table.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import csv
+    except ImportError:
+        return None
+    torn = list[object]()
+
+    def skip(row: object) -> str:
+        torn.append(row)
+        return "skip"
+
+    kinds = dict.fromkeys(names, pa.string())
+    convert = csv.ConvertOptions(include_columns=[*names], column_types=kinds)
+    try:
+        data = io.BytesIO(text.encode())
+        parse = csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=False)
+        table = csv.read_csv(data, parse_options=parse, convert_options=convert)
+    except (pa.ArrowInvalid, pa.ArrowKeyError):
+        return None
+    arrival, *lengths = (table.column(name) for name in names[:3])
+    seconds = _numbers(arrival) * second if second else _seconds(arrival)
+    prompt, output = map(_numbers, lengths)
+    whole = np.isfinite(seconds) & ((seconds >= 0.0) | (second == 0.0))
+    for values in (prompt, output):
+        whole &= np.isfinite(values) & (values >= 0.0)
+    session = None
+    if len(names) > 3:
+        session = table.column(names[3]).to_numpy(zero_copy_only=False)
+    return TraceTable(seconds, prompt, output, session, whole, len(torn))
+
+
+def _numbers(column: "ChunkedArray") -> np.ndarray:
+    try:
+        return column.cast("float64").to_numpy()
+    except ValueError:  # of one cell: each is read by itself
+        return np.array([_number(x) for x in column.to_pylist()])
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return np.nan
+
+
+def _seconds(column: "ChunkedArray") -> np.ndarray:
+    """Seconds since 1970 of dates and times of day; NaN where a cell is none."""
+    import pyarrow as pa
+
+    for kind in (pa.timestamp("ns"), pa.timestamp("ns", "UTC")):  # none with a zone, or all
+        try:
+            times = column.cast(kind).to_numpy()
+        except pa.ArrowInvalid:
+            continue
+        return np.where(np.isnat(times), np.nan, times.astype(np.int64) / 1e9)
+    return np.array([_date(x) for x in column.to_pylist()])
+
+
+def _date(text: str | None) -> float:
+    try:
+        return date_seconds(text or "")
+    except ValueError:
+        return np.nan
 
 
 def date_seconds(text: str) -> float:

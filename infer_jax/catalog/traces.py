@@ -6,20 +6,14 @@ tokens by a number that stands for the block and all before it: equal numbers ar
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.catalog.foreign import csv_rows, json_lines
-from infer_jax.catalog.measurements.cells import (
-    MAX_BYTES,
-    MAX_NUMBER,
-    Cells,
-    contents,
-    read_rows,
-)
+from infer_jax.catalog.foreign import json_lines
+from infer_jax.catalog.measurements.cells import MAX_BYTES, Cells, contents, read_rows
 from infer_jax.catalog.trace_forms import (
     BLOCK as BLOCK,
     FORMATS,
@@ -30,6 +24,7 @@ from infer_jax.catalog.trace_forms import (
     columns_of_runs,
     date_seconds,
     form_of,
+    read_table,
 )
 from infer_jax.errors import InputError
 from infer_jax.specs import Arrivals, Workload
@@ -168,29 +163,42 @@ class Trace:
         return gaps
 
 
-# a row of a trace: arrival, prompt, output, hashes, seconds of ``MEASURED`` or nothing, session
-Request = tuple[float, float, float, tuple[int, ...], tuple[float, ...], object]
+class Request(NamedTuple):
+    """A row of a trace; ``measured``: seconds of ``MEASURED`` by the engine's clock; or nothing."""
+
+    arrival: float
+    prompt: float
+    output: float
+    hashes: tuple[int, ...]
+    measured: tuple[float, ...]
+    session: object = None
 
 
 def read_trace(path: str | os.PathLike[str], line: int = 0, *, skip_damaged: bool = False) -> Trace:
     """The requests of a trace in order of arrival, the first at time 0.
 
     ``line``: that of a run in a file of several detailed results; 0: all that the file has.
-    ``skip_damaged``: malformed rows are counted and left out.
+    ``skip_damaged``: malformed rows are counted and left out. With pyarrow tables of millions of
+    rows take seconds.
 
     Raises:
         InputError: an unknown format, a missing column, a malformed cell, an empty prompt or
             response (with its line), or ShareGPT's conversations, which are text.
     """
     file, text = str(path), contents(path)
-    if text.lstrip()[:1] not in "{[":
-        return _of_rows(file, *_table(file, text), skip_damaged)
-    rows = _documents(file, text, line)
-    if any("input_lens" in cells.values for cells in rows):
-        return Trace(file=file, **columns_of_runs(rows))
+    if text.lstrip()[:1] in "{[":
+        rows = _documents(file, text, line)
+        if any("input_lens" in cells.values for cells in rows):
+            return Trace(file=file, **columns_of_runs(rows))
+    else:
+        header = read_rows(file, text)[1]
+        table = _table(file, text, form_of(file, dict.fromkeys(header)), header, skip_damaged)
+        if table is not None:
+            return table
+        rows = list(read_rows(file, text)[2])
     if not rows:
         raise InputError(file, "", "no requests", FORMATS)
-    return _of_rows(file, form_of(file, rows[0].values), rows, skip_damaged)
+    return _of_rows(file, rows, skip_damaged)
 
 
 def _documents(file: str, text: str, line: int) -> list[Cells]:
@@ -213,81 +221,86 @@ def _documents(file: str, text: str, line: int) -> list[Cells]:
     return rows
 
 
-def _table(file: str, text: str) -> tuple[Form, Iterable[Cells | Request]]:
-    """The format of a CSV, and its rows: of plain numbers as requests, in a third of the time.
-
-    Raises:
-        InputError: not CSV, or of no format.
-    """
-    lines = csv_rows(file, text)
-    _, header = next(lines)
-    at = {name: i for i, name in enumerate(header)}
-    form = form_of(file, at)
-    if not form.arrival or not at.keys().isdisjoint(MEASURED):
-        return form, read_rows(file, text)[2]
-    time, prompt, output = (at[name] for name in form[1:4])
-    session, unit = at.get(form.session), form.second
-
-    def plain(row: list[str]) -> Request | None:
-        """A row of ordinary numbers; None where its cells have to be judged one by one."""
-        try:
-            arrival = unit * float(row[time]) if unit else date_seconds(row[time])
-            isl, osl = float(row[prompt]), float(row[output])
-            own = None if session is None else row[session]
-        except (IndexError, ValueError):
-            return None
-        good = 0.0 <= arrival < MAX_NUMBER and 1.0 <= isl < MAX_NUMBER and 1.0 <= osl < MAX_NUMBER
-        return (arrival, isl, osl, (), (), own) if good else None
-
-    return form, (plain(x) or Cells(file, n, dict(zip(header, x, strict=False))) for n, x in lines)
-
-
-def _of_rows(file: str, form: Form, rows: Iterable[Cells | Request], skip_damaged: bool) -> Trace:
+def _of_rows(file: str, rows: list[Cells], skip_damaged: bool) -> Trace:
     """A trace row by row.
 
     Raises:
         InputError: as ``read_trace``.
     """
+    form = form_of(file, rows[0].values)
     requests, roots, wrong = list[Request](), dict[object, object](), list[InputError]()
-    for row in rows:
+    for cells in rows:
         try:
-            requests.append(_request(row, form, roots) if isinstance(row, Cells) else row)
+            requests.append(_request(cells, form, roots))
         except InputError as error:
-            if not skip_damaged:
-                raise
             wrong.append(error)
-    if not requests:
-        raise wrong[0] if wrong else InputError(file, "", "no requests", FORMATS)
-    answered = [x for x in requests if x[2] or form.source != UNANSWERED]
+            if not skip_damaged or len(wrong) == len(rows):
+                raise wrong[0] from None
+    answered = [r for r in requests if r.output or form.source != UNANSWERED]
     if not answered:
         raise InputError(file, form.output, "0 in every row", "requests that were answered")
-    answered.sort(key=itemgetter(0))
-    times, isl, osl, hashes, measured, sessions = zip(*answered, strict=True)
-    if any(hashes) and not all(hashes):
-        bare = next(x for x in rows if isinstance(x, Cells) and not x.values.get("hash_ids"))
+    hashed = [bool(request.hashes) for request in answered]
+    if any(hashed) and not all(hashed):
+        bare = next(cells for cells in rows if not cells.values.get("hash_ids"))
         raise bare.error("hash_ids", "missing", "the blocks of every prompt, or of none")
-    arrivals, found = np.array(times), dict[str, np.ndarray]()
-    if all(measured):  # the engine's clock, shifted so that the shortest way to its queue takes 0 s
-        queued, first, last = np.array(measured).T
-        shift = np.min(queued - arrivals) + arrivals[0]
-        found = {"first": first - shift, "last": last - shift}
+    answered.sort(key=lambda request: request.arrival)
+    arrivals, isl, osl = np.array([request[:3] for request in answered]).T.copy()
+    ids = [request.session for request in answered]
     return Trace(
         file=file,
         source=form.source,
         arrivals=arrivals - arrivals[0] if form.arrival else np.zeros(0),
-        isl=np.array(isl),
-        osl=np.array(osl),
-        hashes=hashes if any(hashes) else (),
+        isl=isl,
+        osl=osl,
+        hashes=tuple(request.hashes for request in answered) if any(hashed) else (),
         block=form.block,
-        sessions=_numbered(sessions),
+        sessions=_numbered(ids),
         dropped=len(requests) - len(answered),
-        damaged=len(wrong),
+        damaged=len(rows) - len(requests),
         start=None if form.second else float(arrivals[0]),
-        **found,
+        **_measured(answered, arrivals),
     )
 
 
-def _numbered(ids: Sequence[object]) -> np.ndarray:
+def _table(
+    file: str, text: str, form: Form, header: Sequence[str], skip_damaged: bool
+) -> Trace | None:
+    """A trace of a CSV by columns; None where its rows have to be read one by one.
+
+    That is where pyarrow is not installed, or a row is damaged and not to be skipped: then the
+    error names its line.
+    """
+    names = [name for name in form[1:4] if name] + [x for x in (form.session,) if x in header]
+    table = read_table(text, names, form.second) if form.arrival else None
+    if table is None:
+        return None
+    answered = table.output > 0.0
+    whole = table.whole & (table.prompt > 0.0)
+    if form.source != UNANSWERED:
+        whole &= answered
+    damaged, kept = int(np.sum(~whole)) + table.torn, whole & answered
+    if not kept.any() or (damaged and not skip_damaged):
+        return None
+    rows = np.flatnonzero(kept)[np.argsort(table.seconds[kept], kind="stable")]
+    times = table.seconds[rows]
+    sessions = np.zeros(0, int)
+    if table.session is not None:
+        sessions = _numbered(table.session[rows])
+    return Trace(
+        file=file,
+        source=form.source,
+        arrivals=times - times[0],
+        isl=table.prompt[rows],
+        osl=table.output[rows],
+        block=form.block,
+        sessions=sessions,
+        dropped=int(np.sum(whole & ~answered)),
+        damaged=damaged,
+        start=None if form.second else float(times[0]),
+    )
+
+
+def _numbered(ids: Sequence[object] | np.ndarray) -> np.ndarray:
     """Numbers of conversations in the order in which they begin; empty where none has an id.
 
     A request without one is a conversation by itself.
@@ -295,10 +308,12 @@ def _numbered(ids: Sequence[object]) -> np.ndarray:
     >>> _numbered(["b", "", "b", None]).tolist(), _numbered([None, ""]).tolist()
     ([0, 1, 0, 2], [])
     """
-    known, bare = dict[object, int](), (None, "")
-    if all(x in bare for x in ids):
+    bare = [x is None or x == "" for x in ids]
+    if all(bare):
         return np.zeros(0, int)
-    return np.array([known.setdefault(object() if x in bare else x, len(known)) for x in ids], int)
+    known: dict[object, int] = {}
+    names = [object() if none else x for x, none in zip(ids, bare, strict=True)]
+    return np.array([known.setdefault(x, len(known)) for x in names], int)
 
 
 def _request(cells: Cells, form: Form, roots: dict[object, object]) -> Request:
@@ -320,9 +335,22 @@ def _request(cells: Cells, form: Form, roots: dict[object, object]) -> Request:
     session = cells.values.get(form.session)
     if isinstance(session, list | dict):
         raise cells.error(form.session, session, "a number or a name")
+    session = None if session in ("", None) else session
     if form.source == "bailian":  # chains of turns, of which each names the one before
         session = roots.setdefault(session, roots.get(cells.values.get(PARENT), session))
-    return arrival, numbers[0], numbers[1], tuple(hashes), tuple(logged), session
+    return Request(arrival, numbers[0], numbers[1], tuple(hashes), tuple(logged), session)
+
+
+def _measured(requests: list[Request], arrivals: np.ndarray) -> dict[str, np.ndarray]:
+    """Seconds of first and last tokens since the first arrival, if every request logs them.
+
+    The engine's clock is shifted so that the shortest time from arrival to queue is 0.
+    """
+    if not all(request.measured for request in requests):
+        return {}
+    queued, first, last = np.array([request.measured for request in requests]).T
+    shift = np.min(queued - arrivals) + arrivals[0]
+    return {"first": first - shift, "last": last - shift}
 
 
 def _arrival(cells: Cells, form: Form) -> float:

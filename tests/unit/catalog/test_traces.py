@@ -60,7 +60,10 @@ def test_conversations_are_numbered(name, text, sessions, seconds, tmp_path):
     assert trace.block == (16 if trace.source == "bailian" else 512)
 
 
-def test_damaged_rows_are_counted_or_refused_with_their_line(tmp_path):
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_damaged_rows_are_counted_or_refused_with_their_line(by_columns, tmp_path, monkeypatch):
+    if not by_columns:  # as without pyarrow
+        monkeypatch.setattr("infer_jax.catalog.traces.read_table", lambda *_: None)
     day = "2024-05-10 00:00"
     rows = [f"{day}:01.5+00:00,10,5", f"{day}:02,ten,5", "noon,10,5"]
     rows += [f"{day}:04,0,5", f"{day}:06,12,-5", f"{day}:07,12,6"]
@@ -74,8 +77,11 @@ def test_damaged_rows_are_counted_or_refused_with_their_line(tmp_path):
     assert trace.start == pytest.approx(1715299201.5)
 
 
-def test_rows_mean_what_their_cells_say(tmp_path):
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_rows_mean_the_same_with_and_without_columns(by_columns, tmp_path, monkeypatch):
     """Time zones, requests without a session, times below 0, and seconds in place of dates."""
+    if not by_columns:
+        monkeypatch.setattr("infer_jax.catalog.traces.read_table", lambda *_: None)
 
     def read(*rows):
         file = tmp_path / "trace.csv"
