@@ -97,14 +97,16 @@ def _best(on: OnSilicon, arch: Architecture, chip: Accelerator, case: Case) -> d
         return found.feasible & (found.ttft <= case.ttft) & (found.tpot <= case.tpot), out
 
     def of(tp: Array, groups: Array) -> dict[str, Array]:
-        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            middle = 0.5 * (ends[0] + ends[1])
-            holds = at(jnp.exp(middle), tp, groups)[0]
-            return jnp.where(holds, middle, ends[0]), jnp.where(holds, ends[1], middle)
+        def halve(i: Array, last: tuple[Array, Array, Array, Any]) -> Any:
+            low, high = last[:2]
+            middle = jnp.where(i < HALVINGS, 0.5 * (low + high), low)  # at last the answer
+            holds, out = at(jnp.exp(middle), tp, groups)
+            return jnp.where(holds, middle, low), jnp.where(holds, high, middle), holds, out
 
-        ends = jnp.zeros_like(tp), jnp.full_like(tp, jnp.log(case.most))
-        batch = jnp.exp(jax.lax.fori_loop(0, HALVINGS, halve, ends)[0])
-        holds, out = at(batch, tp, groups)
+        names = ("usd", "batch", "chips", "ttft", "tpot", "memory")
+        begin = jnp.zeros_like(tp), jnp.full_like(tp, jnp.log(case.most)), jnp.zeros(tp.shape, bool)
+        begin = *begin, dict.fromkeys(names, jnp.zeros_like(tp))
+        _, _, holds, out = jax.lax.fori_loop(0, HALVINGS + 1, halve, begin)
         return out | {"usd": jnp.where(holds, out["usd"], jnp.inf)}
 
     every, bill = jax.vmap(of)(case.tp, case.groups), chip_bill(chip)
