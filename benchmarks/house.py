@@ -56,7 +56,7 @@ LIMITS = {
     "lines of code of fleets": 3_365,
     "lines of the package": 73_174,
     "files of the package": 459,
-    "lines of experiments": 11_385,
+    "lines of experiments": 11_387,
     "lines of tests": 33_216,
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
