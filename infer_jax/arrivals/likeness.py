@@ -60,6 +60,6 @@ def compare_traces(real: Trace, drawn: Trace, period: float) -> list[Likeness]:
     first, second = figures(real, period), figures(drawn, period)
     found = [Likeness(*key, x, second[key]) for key, x in first.items() if key in second]
     for name, pair in (("prompts", (real.isl, drawn.isl)), ("outputs", (real.osl, drawn.osl))):
-        apart = 100.0 * float(ks_2samp(*pair, method="asymp")[0])
+        apart = 100.0 * float(ks_2samp(*pair, method="asymp")[0])  # pyright: ignore
         found.append(Likeness(f"{name}, largest difference of shares", "%", 0.0, apart))
     return found

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from infer_jax import verbs
-from infer_jax.results.problems import ask, refuse
+from infer_jax.results.problems import ask, forbid, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Number, Option, above_zero, count, either, seconds_of
@@ -81,9 +81,8 @@ def offline(
 
     if prompts is None:
         raise ask("prompts", "How many prompts?", option("prompts", "10m"))
-    for name, value in (("isl", isl), ("osl", osl)):
-        if trace is not None and value is not None:
-            raise refuse(name, value, f"{option('trace')} or lengths, not both")
+    if trace is not None:
+        forbid(f"{option('trace')} or lengths, not both", isl=isl, osl=osl)
     for name, value in (("replicas", replicas), ("traffic", traffic), ("stop_at", stop_at)):
         if within is not None and value is not None:
             raise refuse("within", within, f"without {option(name)}")
@@ -105,9 +104,8 @@ def offline(
     requests, share = prompts * group, replicas if replicas and traffic is None else 1.0
     plans = [x for setup in setups for x in offline_plans(setup, name, one, sizes, lengths)]
     jobs = planned_jobs(plans, requests, share, within)
-    best, step, idle = jobs[0].plan, None, None
-    if stop_at is not None:
-        step = best.job(requests, share, stop_at)
+    best, idle = jobs[0].plan, None
+    step = None if stop_at is None else best.job(requests, share, stop_at)
     if traffic is not None:
         limits = limits_of(seconds_of(ttft), seconds_of(tpot))
         idle = idle_hours(best, name, read_traffic(traffic), limits, replicas)

@@ -104,49 +104,33 @@ class OfflineResult(Result):
         return 100.0 * float(one.job.wasted) / one.job.makespan
 
     def _row(self, one: PlannedJob) -> Row:
-        return {
-            "plan": one.plan.label,
-            "replicas": one.replicas,
-            "gpus": one.gpus,
-            "makespan_s": one.job.makespan,
-            "tokens_per_s": self.output / one.job.makespan,
-            "usd": one.usd,
-            "usd_per_million": 1e6 * one.usd / self.output,
-            "joules": one.gpus * float(np.sum(one.job.seconds * one.job.watts)) or None,
-            "tail_s": float(one.job.tail),
-            "wasted_percent": self._wasted(one),
-        }
+        joules = one.gpus * float(np.sum(one.job.seconds * one.job.watts)) or None
+        output = self.output / one.job.makespan, one.usd, 1e6 * one.usd / self.output
+        row = (one.plan.label, one.replicas, one.gpus, one.job.makespan, *output, joules,
+               float(one.job.tail), self._wasted(one))  # fmt: skip
+        return _row(PLANS, *row)
 
     def _tail(self, one: PlannedJob) -> Iterator[Row]:
         """When shares of the requests have ended, and what runs then."""
         ended, time = np.cumsum(one.job.ended), np.cumsum(one.job.seconds)
         for share in SHARES:
-            after = float(np.interp(share * ended[-1], ended, time))
-            cell = int(np.searchsorted(ended, share * ended[-1]))
-            yield {
-                "finished_percent": 100.0 * share,
-                "after_s": after,
-                "left_s": max(one.job.makespan - after, 0.0),
-                "in_flight": float(one.job.running[max(cell - 1, 0)]),
-            }
+            after = np.interp(share * ended[-1], ended, time)
+            cell, left = np.searchsorted(ended, share * ended[-1]), one.job.makespan - after
+            row = 100.0 * share, after, max(left, 0.0), one.job.running[max(cell - 1, 0)]
+            yield _row(TAIL, *map(float, row))
 
     def _steps(self, one: PlannedJob, step: Job) -> Iterator[Row]:
         stops = f"stops at {100.0 * (self.stop_at or 1.0):g} %"
         for name, job in (("waits for all", one.job), (stops, step)):
-            yield {
-                "step": name,
-                "seconds": job.makespan,
-                "tokens_per_s": self.output / job.makespan,
-                "stale_percent": 100.0 * float(job.stale) if job.stale > TINY else 0.0,
-            }
+            stale = 100.0 * float(job.stale) if job.stale > TINY else 0.0
+            yield _row(STEPS, name, job.makespan, self.output / job.makespan, stale)
 
     def _idle_hours(self, best: PlannedJob, idle: IdleHours) -> Iterator[Section]:
         """What fits the hours in which replicas are paid and not needed, or not full."""
         days = len(idle.idle) * idle.period / DAY
         ended, beside = (float(np.sum(x)) / days for x in (idle.ended, idle.beside))
-        takes = "None fits"
-        if day := ended + beside:
-            takes = f"The job takes {digits(self.requests / day)} such days"
+        day = ended + beside
+        takes = f"The job takes {digits(self.requests / day)} such days" if day else "None fits"
         yield (
             f"Of {quantity(idle.paid, 'replica')} that are paid for the traffic, "
             f"{float(np.mean(idle.idle)):.3g} are idle in the mean and end {count(ended)} requests "
@@ -159,16 +143,9 @@ class OfflineResult(Result):
             "paid_replicas": idle.paid,
         }
         hourly = HOUR / idle.period
-        columns = {
-            "idle": idle.idle,
-            "per_hour": idle.ended * hourly,
-            "per_hour_beside_traffic": idle.beside * hourly,
-        }
+        columns = idle.idle, idle.ended * hourly, idle.beside * hourly
         rows = [
-            {
-                "hour": f"{h:02d}:00",
-                **{k: float(x[idle.hours == h].mean()) for k, x in columns.items()},
-            }
+            _row(IDLE, f"{h:02d}:00", *(float(x[idle.hours == h].mean()) for x in columns))
             for h in np.unique(idle.hours)
         ]
         yield Rows("idle_hours", rows, IDLE)
@@ -191,3 +168,8 @@ class OfflineResult(Result):
         if self.idle is not None:
             yield "A replica is idle where fewer keep the limits of the traffic."
             yield "Beside traffic, both kinds wait in one queue, and together keep its limits."
+
+
+def _row(columns: Sequence[Column], *values: object) -> Row:
+    """A row by the names of its columns."""
+    return dict(zip((str(x.value) for x in columns), values, strict=True))

@@ -22,6 +22,7 @@ from infer_jax.physics.scheduling.session_cache import (
     tier_hits,
 )
 from infer_jax.results import Column, Notes, Result, Row, Rows, Section, option
+from infer_jax.results.numbers import round_row
 from infer_jax.results.problems import refuse
 from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload
 from infer_jax.verbs.inputs import Setup
@@ -75,18 +76,15 @@ def turns_of(traffic: Traffic, rate: Array | float) -> Turns:
     """Conversations whose turns and branches come to one replica ``rate`` times a second."""
     sessions = traffic.sessions
     assert sessions is not None
-    levels, gaps = jnp.asarray(LEVELS), jnp.asarray(sessions.gaps)
     mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])  # pyright: ignore
     count, branches = float(sessions.turns), float(sessions.branches)
     # the first prompt that makes the mean of all prompts what it is
     kept = kept_share(traffic)
     first = max(mean - kept * _grown(traffic), 1.0)
     news, output = kept * mean_between(sessions.news), kept * output
-    rate, *numbers = map(
-        jnp.asarray, (rate / (count * (1.0 + branches)), count, first, news, output)
-    )
-    more = jnp.asarray(branches), jnp.asarray(sessions.before)
-    return Turns(rate, *numbers, levels, gaps, *more)  # pyright: ignore[reportCallIssue]
+    numbers = rate / (count * (1.0 + branches)), count, first, news, output
+    more = branches, sessions.before
+    return Turns(*map(jnp.asarray, (*numbers, LEVELS, sessions.gaps, *more)))
 
 
 def kept_share(traffic: Traffic) -> float:
@@ -130,19 +128,14 @@ class SessionsResult(Result):
         yield facts
         yield Rows("tiers", self.tiers, COLUMNS)
         kept = facts["kept_percent"]
-        short = [
-            f"Prompts are too short for all that turns add: later ones have {kept:.3g} % of it."
-        ]
-        yield Notes(
-            [
-                *(short if kept < 100.0 else []),
-                f"A link of {link:.3g} GB/s fetches as fast as the replica computes.",
-                "Each tier gives up what was not used for longest; what runs has its part of the "
-                "device. A session's dollars are those of a full replica and of its tiers.",
-                "Fetching is added to TTFT in full: engines overlap a part of it.",
-                f"{option('tier')} pays where a session costs less than without it.",
-            ]
-        )
+        short = f"Prompts are too short for all that turns add: later ones have {kept:.3g} % of it."
+        yield Notes([short] * (kept < 100.0) + [
+            f"A link of {link:.3g} GB/s fetches as fast as the replica computes.",
+            "Each tier gives up what was not used for longest; what runs has its part of the "
+            "device. A session's dollars are those of a full replica and of its tiers.",
+            "Fetching is added to TTFT in full: engines overlap a part of it.",
+            f"{option('tier')} pays where a session costs less than without it.",
+        ])  # fmt: skip
 
 
 def tier_rows(
@@ -184,7 +177,7 @@ def tier_rows(
             "usd_per_session": dollars,
             "pays": dollars < (1.0 - CLOSE) * last if i else None,
         }
-        rows.append({k: float(f"{x:.4g}") if isinstance(x, float) else x for k, x in row.items()})
+        rows.append(round_row(row))
         last = dollars
     facts = {
         "request_rate_per_s": rate,
