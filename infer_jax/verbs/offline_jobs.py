@@ -123,10 +123,8 @@ class OfflinePlan(NamedTuple):
             empty=jnp.asarray(float(rules.overlap)),
         )
         numbers = (jnp.asarray(x) for x in (requests, replicas, stop_at or 1.0))
-        fixed = (stop_at is not None,)
-        return once(
-            _job, self.server.pass_, self.lengths, limits, *numbers, fixed=fixed, points=SOME
-        )
+        given, fixed = (self.server.pass_, self.lengths, limits, *numbers), (stop_at is not None,)
+        return once(_job, *given, fixed=fixed, points=SOME)
 
     def replicas_within(self, requests: float, seconds: float) -> float | None:
         """The fewest replicas that are done in some time; None where none are."""
@@ -195,10 +193,9 @@ def offline_plans(
         try:
             server = server_of(model, arch, setup.hardware, degrees, sizes, mean)
             if server.tokens < np.max(tokens):
-                allowed = (
-                    f"one whose cache of {server.tokens:,.0f} tokens holds the longest request"
-                )
-                raise refuse("layout", str(one), f"{allowed}, {np.max(tokens):,.0f}")
+                room, longest = f"{server.tokens:,.0f}", f"{np.max(tokens):,.0f}"
+                allowed = f"one whose cache of {room} tokens holds the longest request, {longest}"
+                raise refuse("layout", str(one), allowed)
         except InputError:
             if layout:
                 raise
@@ -237,9 +234,8 @@ def planned_jobs(
         raise refuse("hardware", "of no system", "one that holds the longest request")
     jobs.sort(key=lambda x: x.usd)
     if hours is not None:
-        counts = [
-            (x.plan, x.plan.replicas_within(requests, HOUR * hours)) for x in jobs[:DEADLINES]
-        ]
+        first = [x.plan for x in jobs[:DEADLINES]]
+        counts = [(x, x.replicas_within(requests, HOUR * hours)) for x in first]
         jobs = [PlannedJob(x, n, x.job(requests, n)) for x, n in counts if n is not None]
         if not jobs:
             raise refuse("within", hours, "more hours: the longest outputs alone take more")

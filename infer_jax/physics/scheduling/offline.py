@@ -12,6 +12,7 @@ before all that wait (vllm/v1/core/sched/scheduler.py, ``Scheduler.schedule``).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -145,9 +146,9 @@ def course(
     longest = jnp.max(jnp.where(rarer & (lengths.weight > 0.0), lengths.output, 1.0))
     steps = lax.stop_gradient(jnp.maximum(longest, WAVES * out) / CELLS)
     (each, unused), ages = typical(lengths, server), _ages(lengths, server, steps)
-    loop = _Loop(ages, lengths.fresh, server, steps, unused)
+    follow = partial(_follow, ages, lengths.fresh, server, steps, unused)
     start = _State(jnp.zeros_like(begun), begun, jnp.asarray(count), jnp.zeros_like(out))
-    seen, look = _follow(loop, start, jnp.asarray(NO_LIMIT), FIRST_LOOK)
+    seen, look = follow(start, jnp.asarray(NO_LIMIT), FIRST_LOOK)
     # where some had to make room, it is followed as far as tokens are seen to be generated
     pushed_out = jnp.sum(seen.back) > jnp.sum(begun) + 0.5
     done = jnp.where(pushed_out, jnp.sum(look.running) * steps / out, NO_LIMIT)
@@ -157,7 +158,7 @@ def course(
     skipped = lax.stop_gradient(skipped)
     followed = count - skipped * each
     stop = jnp.maximum(until - skipped * each, 0.0)
-    end, rows = _follow(loop, start._replace(queue=followed), stop, 2 * FIRST_LOOK)
+    end, rows = follow(start._replace(queue=followed), stop, 2 * FIRST_LOOK)
     # from the middle of a wave of tokens to that of a later one, so that lockstep does not cut it
     waves, cells = jnp.floor(lax.stop_gradient(followed / each)), jnp.arange(2.0 * FIRST_LOOK)
     first, last = jnp.floor(waves / 2.0), jnp.maximum(waves - 1.0, jnp.floor(waves / 2.0) + 1.0)
@@ -192,16 +193,6 @@ class _State(NamedTuple):
     ended: Array
 
 
-class _Loop(NamedTuple):
-    """What does not change from cell to cell; ``unused``: tokens of cache left by who waits."""
-
-    ages: Ages
-    fresh: Array
-    server: ServerLimits
-    steps: Array
-    unused: Array
-
-
 class _Row(NamedTuple):
     """A cell of a course; ``part``: the share of it until the course stops."""
 
@@ -214,9 +205,14 @@ class _Row(NamedTuple):
     part: Array
 
 
-def _follow(loop: _Loop, start: _State, until: Array, cells: int) -> tuple[_State, _Row]:
-    """The state after some cells, and each of them; it stops when ``until`` requests have ended."""
-    ages, _, server, steps, unused = loop
+def _follow(
+    ages: Ages, fresh: Array, server: ServerLimits, steps: Array, unused: Array,
+    start: _State, until: Array, cells: int,
+) -> tuple[_State, _Row]:  # fmt: skip
+    """The state after some cells, and each of them; it stops when ``until`` requests have ended.
+
+    ``unused``: tokens of cache left by who waits.
+    """
     going = ages.share[1:] / jnp.where(ages.share[:-1] > 0.0, ages.share[:-1], 1.0)
     here = Ages(*(x[:-1] for x in ages))
 
@@ -230,7 +226,7 @@ def _follow(loop: _Loop, start: _State, until: Array, cells: int) -> tuple[_Stat
         # a request that runs alone has all of the cache
         space = jnp.where(jnp.sum(waits.run) < 0.5, -over, -over - unused)
         left = slots, jnp.maximum(space, 0.0)
-        after, computed = _admit(loop._replace(ages=here), waits, left)
+        after, computed = _admit(here, fresh, server, steps, waits, left)
         ended = after.ended - state.ended
         part = (until - state.ended) / jnp.where(ended > 0.0, ended, 1.0)
         part = jnp.where(after.ended <= until, 1.0, jnp.clip(part, 0.0, 1.0))
@@ -250,14 +246,16 @@ def _follow(loop: _Loop, start: _State, until: Array, cells: int) -> tuple[_Stat
     return lax.scan(jax.checkpoint(cell, prevent_cse=False), start, length=cells)
 
 
-def _admit(loop: _Loop, state: _State, left: tuple[Array, Array]) -> tuple[_State, Array]:
+def _admit(
+    ages: Ages, fresh: Array, server: ServerLimits, steps: Array,
+    state: _State, left: tuple[Array, Array],
+) -> tuple[_State, Array]:  # fmt: skip
     """With those that find slots, cache (``left``) and tokens of the steps; tokens computed.
 
     Who ran before comes first, the oldest of them at first. What ends in its first cell runs for a
     part of it.
     """
-    (ages, fresh, server, steps, _), (run, back, queue, ended) = loop, state
-    slots, space = left
+    (run, back, queue, ended), (slots, space) = state, left
     room = jnp.maximum(steps * (server.budget - jnp.sum(run)), 0.0)
     room = jnp.where(jnp.asarray(server.prompts_first) < 0.5, room, NO_LIMIT)
     places = jnp.maximum(slots - jnp.sum(run), 0.0)
