@@ -5,7 +5,7 @@ rows with pyarrow, which an extra installs.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -172,27 +172,29 @@ def read_table(text: str, names: Sequence[str], second: float) -> TraceTable | N
     arrival, *lengths = (table.column(name) for name in names[:3])
     seconds = _numbers(arrival) * second if second else _seconds(arrival)
     prompt, output = map(_numbers, lengths)
-    whole = np.isfinite(seconds) & ((seconds >= 0.0) | (second == 0.0))
-    for values in (prompt, output):
-        whole &= np.isfinite(values) & (values >= 0.0)
-    session = None
-    if len(names) > 3:
-        session = table.column(names[3]).to_numpy(zero_copy_only=False)
+    whole = np.isfinite(seconds + prompt + output) & (np.minimum(prompt, output) >= 0.0)
+    whole &= (seconds >= 0.0) | (second == 0.0)
+    session = table.column(names[3]).to_numpy(zero_copy_only=False) if len(names) > 3 else None
     return TraceTable(seconds, prompt, output, session, whole, len(torn))
 
 
 def _numbers(column: "ChunkedArray") -> np.ndarray:
     try:
         return column.cast("float64").to_numpy()
-    except ValueError:  # of one cell: each is read by itself
-        return np.array([_number(x) for x in column.to_pylist()])
+    except ValueError:  # of one cell
+        return _one_by_one(column, float)
 
 
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return np.nan
+def _one_by_one(column: "ChunkedArray", read: Callable[[str], float]) -> np.ndarray:
+    """The number of each cell; NaN where ``read`` refuses it."""
+
+    def number(text: str | None) -> float:
+        try:
+            return read(text or "")
+        except ValueError:
+            return np.nan
+
+    return np.array([number(x) for x in column.to_pylist()])
 
 
 def _seconds(column: "ChunkedArray") -> np.ndarray:
@@ -205,14 +207,7 @@ def _seconds(column: "ChunkedArray") -> np.ndarray:
         except pa.ArrowInvalid:
             continue
         return np.where(np.isnat(times), np.nan, times.astype(np.int64) / 1e9)
-    return np.array([_date(x) for x in column.to_pylist()])
-
-
-def _date(text: str | None) -> float:
-    try:
-        return date_seconds(text or "")
-    except ValueError:
-        return np.nan
+    return _one_by_one(column, date_seconds)
 
 
 def date_seconds(text: str) -> float:

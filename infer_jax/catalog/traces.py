@@ -282,10 +282,7 @@ def _table(
     if not kept.any() or (damaged and not skip_damaged):
         return None
     rows = np.flatnonzero(kept)[np.argsort(table.seconds[kept], kind="stable")]
-    times = table.seconds[rows]
-    sessions = np.zeros(0, int)
-    if table.session is not None:
-        sessions = _numbered(table.session[rows])
+    times, ids = table.seconds[rows], () if table.session is None else table.session[rows]
     return Trace(
         file=file,
         source=form.source,
@@ -293,7 +290,7 @@ def _table(
         isl=table.prompt[rows],
         osl=table.output[rows],
         block=form.block,
-        sessions=sessions,
+        sessions=_numbered(ids),
         dropped=int(np.sum(whole & ~answered)),
         damaged=damaged,
         start=None if form.second else float(times[0]),
@@ -308,12 +305,10 @@ def _numbered(ids: Sequence[object] | np.ndarray) -> np.ndarray:
     >>> _numbered(["b", "", "b", None]).tolist(), _numbered([None, ""]).tolist()
     ([0, 1, 0, 2], [])
     """
-    bare = [x is None or x == "" for x in ids]
-    if all(bare):
+    known, bare = dict[object, int](), (None, "")
+    if all(x in bare for x in ids):
         return np.zeros(0, int)
-    known: dict[object, int] = {}
-    names = [object() if none else x for x, none in zip(ids, bare, strict=True)]
-    return np.array([known.setdefault(x, len(known)) for x in names], int)
+    return np.array([known.setdefault(object() if x in bare else x, len(known)) for x in ids], int)
 
 
 def _request(cells: Cells, form: Form, roots: dict[object, object]) -> Request:
