@@ -239,26 +239,29 @@ def _of_rows(file: str, rows: list[Cells], skip_damaged: bool) -> Trace:
     answered = [r for r in requests if r.output or form.source != UNANSWERED]
     if not answered:
         raise InputError(file, form.output, "0 in every row", "requests that were answered")
-    hashed = [bool(request.hashes) for request in answered]
-    if any(hashed) and not all(hashed):
+    answered.sort(key=lambda request: request.arrival)
+    times, isl, osl, hashes, measured, ids = zip(*answered, strict=True)
+    if any(hashes) and not all(hashes):
         bare = next(cells for cells in rows if not cells.values.get("hash_ids"))
         raise bare.error("hash_ids", "missing", "the blocks of every prompt, or of none")
-    answered.sort(key=lambda request: request.arrival)
-    arrivals, isl, osl = np.array([request[:3] for request in answered]).T.copy()
-    ids = [request.session for request in answered]
+    arrivals, found = np.array(times), dict[str, np.ndarray]()
+    if all(measured):  # by the engine's clock, on which the shortest way to its queue takes no time
+        queued, first, last = np.array(measured).T
+        shift = np.min(queued - arrivals) + arrivals[0]
+        found = {"first": first - shift, "last": last - shift}
     return Trace(
         file=file,
         source=form.source,
         arrivals=arrivals - arrivals[0] if form.arrival else np.zeros(0),
-        isl=isl,
-        osl=osl,
-        hashes=tuple(request.hashes for request in answered) if any(hashed) else (),
+        isl=np.array(isl),
+        osl=np.array(osl),
+        hashes=hashes if any(hashes) else (),
         block=form.block,
         sessions=_numbered(ids),
         dropped=len(requests) - len(answered),
         damaged=len(rows) - len(requests),
         start=None if form.second else float(arrivals[0]),
-        **_measured(answered, arrivals),
+        **found,
     )
 
 
@@ -334,18 +337,6 @@ def _request(cells: Cells, form: Form, roots: dict[object, object]) -> Request:
     if form.source == "bailian":  # chains of turns, of which each names the one before
         session = roots.setdefault(session, roots.get(cells.values.get(PARENT), session))
     return Request(arrival, numbers[0], numbers[1], tuple(hashes), tuple(logged), session)
-
-
-def _measured(requests: list[Request], arrivals: np.ndarray) -> dict[str, np.ndarray]:
-    """Seconds of first and last tokens since the first arrival, if every request logs them.
-
-    The engine's clock is shifted so that the shortest time from arrival to queue is 0.
-    """
-    if not all(request.measured for request in requests):
-        return {}
-    queued, first, last = np.array([request.measured for request in requests]).T
-    shift = np.min(queued - arrivals) + arrivals[0]
-    return {"first": first - shift, "last": last - shift}
 
 
 def _arrival(cells: Cells, form: Form) -> float:

@@ -179,6 +179,7 @@ def tier_rows(
         }
         rows.append(round_row(row))
         last = dollars
+    link = break_even_bandwidth(token_bytes, context, seconds)
     facts = {
         "request_rate_per_s": rate,
         "turns": count,
@@ -186,8 +187,7 @@ def tier_rows(
         "kept_percent": 100.0 * kept_share(traffic),
         "returning_tokens": float(context),
         "compute_ms": 1e3 * float(seconds),
-        "break_even_link_gb_per_s": 1e-9
-        * float(break_even_bandwidth(token_bytes, context, seconds)),
+        "break_even_link_gb_per_s": 1e-9 * float(link),
     }
     return facts, tuple(rows)
 
