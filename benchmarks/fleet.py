@@ -48,7 +48,7 @@ def measure(policies: int, days: float) -> dict[str, Any]:
     given = conditions(days)
     steps = len(given.rates)
     depth, hour = depth_of(given.life, STEP), steps if steps < 240 else 240
-    law = jax.jit(partial(lanes, depth, hour))
+    law = jax.jit(partial(lanes, depth, hour, devices=jax.devices()))
     targets = jnp.linspace(1.0, 60.0, policies)
     every = Horizontal.of().replace(target=targets)
     every = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (policies,)), every)

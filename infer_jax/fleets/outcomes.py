@@ -1,5 +1,6 @@
 """What a policy costs and keeps under given traffic; many policies in lanes of one program."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -121,12 +122,13 @@ def _interval(share: Array, count: Array) -> tuple[Array, Array]:
 
 
 def lanes(
-    depth: int, steps: int, policies: Autoscaler, given: Conditions
-) -> tuple[Array, Array, Array]:
+    depth: int, steps: int, policies: Autoscaler, given: Conditions,
+    devices: Sequence[jax.Device] = (),
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """Of stacked policies USD a day, the share of good requests in the worst period, and replicas.
 
     Replicas are those that are wanted in each step: a schedule of them has the same course. On an
-    accelerator all at once, which takes it as long as one.
+    accelerator all at once, which takes it as long as one; several ``devices`` have equal parts.
     """
 
     def one(policy: Autoscaler) -> tuple[Array, Array, Array]:
@@ -139,7 +141,7 @@ def lanes(
         usd, share = lax.map(of_period, _by_period(courses, steps))
         return jnp.mean(usd), jnp.min(share), courses[0].wanted
 
-    return loops.lanes(one, policies, batch=LANES)
+    return loops.lanes(one, policies, batch=LANES, devices=devices)
 
 
 def _courses(depth: int, policy: Autoscaler, given: Conditions) -> tuple[Course, ...]:

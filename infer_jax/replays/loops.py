@@ -1,12 +1,13 @@
 """Replays a server, from arrays or from plain numbers: of one server, or of many at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.sharding import Mesh, PartitionSpec
 
 from infer_jax.errors import InputError
 from infer_jax.replays.decode_run import LONGEST, StepTime
@@ -99,21 +100,33 @@ def serve_by(
         turns *= 2
 
 
-def lanes(replay_lane: Callable[..., T], *arguments: object, batch: int | None = None) -> T:
+def lanes(
+    replay_lane: Callable[..., T], *arguments: object, batch: int | None = None,
+    devices: Sequence[jax.Device] = (),
+) -> T:  # fmt: skip
     """``replay_lane`` of each lane, all arguments with a leading axis, alike in structure.
 
     On a processor lane after lane, each in the core's own cache, or ``batch`` of them at once; on
-    an accelerator side by side
-    (``side_by_side`` is the faster way there).
+    an accelerator side by side (``side_by_side`` is the faster way there). Several ``devices`` have
+    equal parts of the lanes, where their number allows it.
     What ``replay_lane`` does not return (the path of a log, say) is not kept.
 
     >>> import jax.numpy as jnp
     >>> lanes(lambda a, b: a + b, jnp.arange(3), jnp.ones(3)).tolist()
     [1.0, 2.0, 3.0]
     """
-    if jax.default_backend() == "cpu":
-        return lax.map(lambda lane: replay_lane(*lane), arguments, batch_size=batch)
-    return jax.vmap(replay_lane)(*arguments)
+
+    def part(*arguments: object) -> T:
+        if jax.default_backend() == "cpu":
+            return lax.map(lambda lane: replay_lane(*lane), arguments, batch_size=batch)
+        return jax.vmap(replay_lane)(*arguments)
+
+    if len(devices) < 2 or len(jax.tree.leaves(arguments)[0]) % len(devices):
+        return part(*arguments)
+    split, mesh = PartitionSpec("lanes"), Mesh(np.array(devices), "lanes")
+    return jax.shard_map(part, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(
+        *arguments
+    )
 
 
 def side_by_side(

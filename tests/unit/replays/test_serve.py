@@ -1,5 +1,7 @@
 """Servers from plain numbers: what is refused, what compiles, what single precision keeps."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,6 +77,16 @@ def test_single_precision(x64):
     assert float(rough.mean(rough.ttft)) == pytest.approx(float(exact.mean(exact.ttft)), rel=1e-3)
     error = np.abs(np.asarray(rough.last)[:100] - np.asarray(exact.last)[:100])
     assert np.quantile(error, 0.9) < 1e-3
+
+
+@pytest.mark.parametrize("count", [8, 7])
+def test_lanes_are_the_same_on_all_devices(count):
+    """In equal parts, or all on one where their number allows none; with four devices, too."""
+    x, devices = np.arange(float(count)), jax.devices()
+    law = partial(lanes, lambda a, b: (a * b, a + b), devices=devices)
+    product, total = jax.jit(law)(x, x[::-1])
+    assert product.tolist() == (x * x[::-1]).tolist() and total.tolist() == [count - 1.0] * count
+    assert len(product.sharding.device_set) == (1 if count % len(devices) else len(devices))
 
 
 def test_lanes_are_servers():
