@@ -53,14 +53,16 @@ def print_json(fields: Mapping[str, object]) -> None:
 
 
 def run_verb(
-    verb: Verb, options: Options, *, every_device: bool = False, page: bool = False, must: str = ""
-) -> None:
+    verb: Verb, options: Options, *, every_device: bool = False, every_core: bool = False,
+    page: bool = False, must: str = "",
+) -> None:  # fmt: skip
     """Call ``verb``, print what it answers, and draw that where the verb itself takes no ``out``.
 
     Args:
         verb: the function.
         options: of the command; those that are no argument of the verb are read here.
         every_device: wake accelerators, too.
+        every_core: each core of a CPU is a device.
         page: an .html picture is a page of charts, which needs no matplotlib.
         must: a property of the answer; the command exits with 1 where it is False, for scripts.
 
@@ -78,7 +80,7 @@ def run_verb(
         pictures.check(out, page=page, unasked=unasked)
         if unasked and not (page and out.lower().endswith(".html")):
             lacks = pictures.missing()
-    prepare(every_device=every_device)
+    prepare(every_device=every_device, every_core=every_core)
     result = verb(**arguments)
     drawn = isinstance(out, str) and not lacks and getattr(result, "drawable", True)
     if drawn and not options.get("no_picture"):
@@ -121,6 +123,7 @@ def _plan(verb: Verb, options: Options) -> None:
 RUNS: Mapping[str, Callable[[Verb, Options], object]] = {
     "plan": _plan,
     "frontier": partial(run_verb, page=True),
+    "fleet": partial(run_verb, every_core=True),
     "replay": _replay,
     "measure": partial(run_verb, every_device=True),
     "doctor": partial(run_verb, every_device=True, must="agrees"),

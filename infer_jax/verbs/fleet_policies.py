@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from math import gcd
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -232,7 +233,8 @@ class Fleet:
         """A law of policies under conditions."""
         slowest = max((x.life for x in self.pools), key=lambda x: float(x.start_delay))
         fixed = depth_of(slowest, float(given.seconds)), self.steps
-        if law is lanes and len(devices := jax.devices()) > 1:  # of which no program is kept
+        devices = jax.devices()[: gcd(LANES, jax.device_count())]
+        if law is lanes and len(devices) > 1:  # of which no program is kept
             return jax.jit(partial(law, *fixed, devices=devices))(policy, given)
         points = STEP_POINTS * len(given.rates) * (LANES if law is lanes else 1)
         return once(law, policy, given, fixed=fixed, points=points)
