@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from math import gcd
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,12 @@ LANES, ROUNDS = 32, 2  # parameters of an autoscaler that are tried at once, and
 STEP_POINTS = 5  # of a step of the scan, which takes 20 times as long unoptimised
 WEEK = 7 * DAY
 IDEAL = Lifecycle.of(start_delay=0.0)
+
+
+@cache
+def shared_lanes(depth: int, steps: int, devices: tuple[jax.Device, ...]) -> Callable[..., Any]:
+    """``lanes`` on several devices: compiled once in a process, for programs kept are of one."""
+    return jax.jit(partial(lanes, depth, steps, devices=devices))
 
 
 class Policy(NamedTuple):
@@ -234,8 +240,8 @@ class Fleet:
         slowest = max((x.life for x in self.pools), key=lambda x: float(x.start_delay))
         fixed = depth_of(slowest, float(given.seconds)), self.steps
         devices = jax.devices()[: gcd(LANES, jax.device_count())]
-        if law is lanes and len(devices) > 1:  # of which no program is kept
-            return jax.jit(partial(law, *fixed, devices=devices))(policy, given)
+        if law is lanes and len(devices) > 1:
+            return shared_lanes(*fixed, tuple(devices))(policy, given)
         points = STEP_POINTS * len(given.rates) * (LANES if law is lanes else 1)
         return once(law, policy, given, fixed=fixed, points=points)
 
