@@ -46,15 +46,15 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_845,
+    "lines of code of the front": 9_847,
     "lines of code of the front without what stands apart": 7_000,
-    "lines of code of the package": 41_903,
+    "lines of code of the package": 41_905,
     "lines of code of the package without what stands apart": 35_148,
     "lines of code of kernels": 551,
     "lines of code of launch and measure": 817,
     "lines of code of chips": 2_059,
-    "lines of code of fleets": 3_328,
-    "lines of the package": 73_151,
+    "lines of code of fleets": 3_330,
+    "lines of the package": 73_154,
     "files of the package": 459,
     "lines of experiments": 11_387,
     "lines of tests": 33_228,

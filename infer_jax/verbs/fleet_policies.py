@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from math import gcd
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from infer_jax.arrivals import Traffic
 from infer_jax.compiling import once
@@ -50,7 +51,9 @@ IDEAL = Lifecycle.of(start_delay=0.0)
 
 
 @cache
-def shared_lanes(depth: int, steps: int, devices: tuple[jax.Device, ...]) -> Callable[..., Any]:
+def shared_lanes(
+    depth: int, steps: int, devices: tuple[jax.Device, ...]
+) -> Callable[..., tuple[Array, ...]]:
     """``lanes`` on several devices: compiled once in a process, for programs kept are of one."""
     return jax.jit(partial(lanes, depth, steps, devices=devices))
 
@@ -241,7 +244,7 @@ class Fleet:
         fixed = depth_of(slowest, float(given.seconds)), self.steps
         devices = jax.devices()[: gcd(LANES, jax.device_count())]
         if law is lanes and len(devices) > 1:
-            return shared_lanes(*fixed, tuple(devices))(policy, given)
+            return cast(R, shared_lanes(*fixed, tuple(devices))(policy, given))
         points = STEP_POINTS * len(given.rates) * (LANES if law is lanes else 1)
         return once(law, policy, given, fixed=fixed, points=points)
 
