@@ -70,7 +70,7 @@ def day(seed: int, hours: int = HOURS, period: float = HOUR) -> Hours:
     """One day by law and by replay."""
     import jax.numpy as jnp
 
-    from infer_jax.fleets import Conditions, Lifecycle, ServiceLimits
+    from infer_jax.fleets import Lifecycle, ServiceLimits
     from infer_jax.fleets.confirmation import replay_course
     from infer_jax.planning import Layout
     from infer_jax.verbs import fleet_replica, inputs
@@ -88,11 +88,7 @@ def day(seed: int, hours: int = HOURS, period: float = HOUR) -> Hours:
     carries = float(one.replica.rate_within(limits))
     rates = np.asarray(traffic.rates)
     traffic = traffic.with_(rates=rates / rates.max() * carries * random.uniform(1.3, 3.5))
-    every = fleet_replica.steps_of_traffic(traffic, seed)
-    dispersion = float(traffic.variability) + traffic.output_variation
-    first, pue, grid, work = (jnp.asarray(x) for x in (1.0, 1.0, 0.3, dispersion))
-    given = Conditions(one.replica, one.life, limits, *every, first, pue, grid, work)
-    fleet = Fleet(given, (one,), np.asarray(traffic.rates), period)
+    fleet = Fleet.of(traffic, (one,), limits, None, 1.0, 0.3, seed)
     if policy in POLICIES[:2]:
         found = next(x for x in fleet.policies() if x.name == policy)
     else:

@@ -101,9 +101,9 @@ def _sweep(verb: Verb, options: Options) -> None:
     from infer_jax.sweeps.checkpoint import Stopped
     from infer_jax.verbs.sweep import explain
 
-    prepare(every_device=True, every_core=True)
+    chosen = explain if "at" in options else verb
     try:
-        run_verb(explain if "at" in options else verb, options, every_device=True)
+        run_verb(chosen, options, every_device=True, every_core=True)
     except Stopped as stopped:
         print(f"infer-jax: {stopped}", file=sys.stderr)
         raise typer.Exit(128 + stopped.number) from None
