@@ -114,11 +114,16 @@ class Traffic(Spec):
         tokens = quantile(self.outputs, MIDDLES)
         return float(tokens.var() / tokens.mean() ** 2)
 
+    @property
+    def requests(self) -> tuple[np.ndarray, np.ndarray]:
+        """Prompt and output tokens of ``POINTS`` requests that stand for all, by prompt."""
+        second = np.modf(0.5 + GOLDEN * np.arange(POINTS))[0]
+        return self.lengths_at(correlated(MIDDLES, second, float(self.dependence)))
+
     @cached_property
     def lengths(self) -> dict[str, object]:
         """What a workload has of lengths: means, and how they spread and depend on each other."""
-        second = np.modf(0.5 + GOLDEN * np.arange(POINTS))[0]
-        isl, osl = self.lengths_at(correlated(MIDDLES, second, float(self.dependence)))
+        isl, osl = self.requests
         shared = isl * float(self.reuse)
         means = {"isl": isl.mean(), "osl": osl.mean(), "prefix": shared.mean()}
         return {**means, "lengths": samples(isl, osl, shared)}

@@ -65,15 +65,13 @@ def offline(
     >>> job.rows()[0]["plan"], job.to_dict()["requests"]
     ('TP1 h100_sxm', 10000)
     """
-    import numpy as np
-
     from infer_jax.arrivals import read_traffic
     from infer_jax.results import option
     from infer_jax.servers.instance import Sizes
     from infer_jax.verbs import inputs
     from infer_jax.verbs.fleet_replica import limits_of
     from infer_jax.verbs.offline_idle import idle_hours
-    from infer_jax.verbs.offline_jobs import job_lengths, offline_plans, planned_jobs
+    from infer_jax.verbs.offline_jobs import cheapest_jobs, job_lengths, offline_plans
     from infer_jax.verbs.offline_result import OfflineResult
     from infer_jax.verbs.requests import ISL, OSL
     from infer_jax.verbs.split import LayoutOptions
@@ -97,17 +95,16 @@ def offline(
     ]
     inside, outside = tokens(either(isl, ISL), 1), tokens(either(osl, OSL), 1)
     longest = float(setups[0].model.architecture.max_positions)
-    lengths, cut = job_lengths(inside, outside, trace, longest)
-    lengths = lengths._replace(own=np.asarray(1.0 / group))
+    lengths, cut = job_lengths(inside, outside, trace, longest, group)
     sizes = Sizes(slots=max_num_seqs, budget=max_num_batched_tokens,
                   utilization=gpu_memory_utilization)  # fmt: skip
     requests, share = prompts * group, replicas if replicas and traffic is None else 1.0
     plans = [x for setup in setups for x in offline_plans(setup, name, one, sizes, lengths)]
-    jobs = planned_jobs(plans, requests, share, within)
+    jobs = cheapest_jobs(plans, requests, share, within)
     best, idle = jobs[0].plan, None
     step = None if stop_at is None else best.job(requests, share, stop_at)
     if traffic is not None:
         limits = limits_of(seconds_of(ttft), seconds_of(tpot))
         idle = idle_hours(best, name, read_traffic(traffic), limits, replicas)
     trust = inputs.trust(name, inputs.serving(name, best.setup), best.setup)
-    return OfflineResult(jobs, trust, requests, group, stop_at, step, idle, cut)
+    return OfflineResult(jobs, trust, stop_at, step, idle, cut)

@@ -7,9 +7,10 @@ import numpy as np
 
 from infer_jax.arrivals import Traffic
 from infer_jax.arrivals.description import dependence, levels_of
-from infer_jax.arrivals.traffic import GOLDEN, POINTS, correlated
+from infer_jax.arrivals.traffic import MIDDLES, POINTS
 from infer_jax.errors import InputError
 from infer_jax.fleets import ServiceLimits, steps_of
+from infer_jax.fleets.fluid import HOUR
 from infer_jax.results.problems import refuse
 from infer_jax.verbs.fleet_replica import find_replica, steps_of_traffic
 from infer_jax.verbs.offline_jobs import OfflinePlan
@@ -21,15 +22,14 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of offline requests among all that a rep
 class IdleHours(NamedTuple):
     """What an online fleet leaves to offline work: arrays over periods.
 
-    Replicas that are idle, and offline requests that these end, and those that serve.
+    Replicas that are idle, and offline requests an hour that these end, and those that serve.
     """
 
     paid: float
+    hours: np.ndarray  # of the day
     idle: np.ndarray
     ended: np.ndarray
     beside: np.ndarray
-    period: float
-    hours: np.ndarray  # of the day
 
 
 def idle_hours(
@@ -64,24 +64,19 @@ def idle_hours(
         ends += np.where(spell, share[number], 0.0)
     online, offline = np.array([alone, *served]).T
     more = np.interp(rates / need[:, None], online[::-1], offline[::-1]).mean(axis=1) * need
-    ended = ends * period * MANY / (many - few)
-    return IdleHours(paid, idle, ended, more * period, period, traffic.hours)
+    return IdleHours(paid, traffic.hours, idle, HOUR * MANY / (many - few) * ends, HOUR * more)
 
 
 def _frontier(
     plan: OfflinePlan, name: str, traffic: Traffic, limits: ServiceLimits
-) -> Iterator[tuple[float, float]]:
+) -> Iterator[np.ndarray]:
     """The most requests/s of both kinds that a replica serves within the limits, at ``SHARES``.
 
     By the open loop of the mixture, whose requests all keep the limits: beyond a share that even an
     idle replica breaks them with, none.
     """
-    numbers = np.arange(POINTS)
-    first = (numbers + 0.5) / POINTS
-    second, which = (np.modf(0.5 + x * numbers)[0] for x in (GOLDEN, 2**0.5))
-    own = traffic.lengths_at(correlated(first, second, float(traffic.dependence)))
-    job = plan.lengths
-    rows = np.searchsorted(np.cumsum(job.weight), first * float(np.sum(job.weight)))
+    which, own, job = np.modf(0.5 + 2**0.5 * np.arange(POINTS))[0], traffic.requests, plan.lengths
+    rows = np.searchsorted(np.cumsum(job.weight), MIDDLES * float(np.sum(job.weight)))
     shared = np.mean(own[0]) * float(traffic.reuse), np.mean((1.0 - job.own) * job.prompt[rows])
     for share in SHARES:
         isl, osl = (
@@ -99,5 +94,4 @@ def _frontier(
             if not share:
                 raise
             return
-        rate = found.rate_within(limits)
-        yield (1.0 - share) * rate, share * rate
+        yield np.array([1.0 - share, share]) * found.rate_within(limits)

@@ -35,11 +35,16 @@ DEADLINES = 5  # plans for which replicas are counted, the cheapest by themselve
 
 
 def job_lengths(
-    isl: Tokens, osl: Tokens, trace: str | os.PathLike[str] | None, longest: float
+    isl: Tokens,
+    osl: Tokens,
+    trace: str | os.PathLike[str] | None,
+    longest: float,
+    group: float = 1.0,
 ) -> tuple[Lengths, float]:
     """Lengths of a trace, of a description of traffic (.toml), or log-normal with these spreads.
 
     Requests end at the ``longest`` context of the model; the second is the share that is cut.
+    ``group``: requests that share a prompt.
 
     Raises:
         InputError: a file that is neither, or prompts that the model does not take.
@@ -47,10 +52,9 @@ def job_lengths(
     weight, levels = np.diff(EDGES), (EDGES[1:] + EDGES[:-1]) / 2.0
     other = np.modf(0.5 + GOLDEN * np.arange(len(levels)))[0]
     if trace is None:
-        ratios = [x.deviation / x for x in (isl, osl)]
         prompt, output = (
-            x * lognormal(r)(at) / np.sqrt(1.0 + r**2)
-            for x, r, at in zip((isl, osl), ratios, (other, levels), strict=True)
+            x * lognormal(x.deviation / x)(at) / np.hypot(1.0, x.deviation / x)
+            for x, at in ((isl, other), (osl, levels))
         )
     elif Path(trace).suffix == ".toml":
         traffic = read_traffic(trace)
@@ -65,24 +69,21 @@ def job_lengths(
     cut = float(weight @ (prompt + output > longest))
     prompt, output = np.clip(prompt, 1.0, longest - 1.0), np.maximum(output, 1.0)
     output = np.minimum(output, longest - prompt)
-    order, squared = np.argsort(output, kind="stable"), jnp.asarray(float(weight @ prompt**2))
-    columns = [x[order] for x in (weight, prompt, output)]
-    if len(order) > len(levels):
-        columns = _groups(*columns)
-    return Lengths(*map(jnp.asarray, columns), squared=squared, own=jnp.asarray(1.0)), cut
-
-
-def _groups(weight: np.ndarray, prompt: np.ndarray, output: np.ndarray) -> list[np.ndarray]:
-    """Requests in order of output, those between two of ``EDGES`` together: means of each group."""
-    ends = np.unique(np.round(EDGES * len(weight)).astype(int))
-    first, counts = ends[:-1], np.diff(ends)
-    means = [np.add.reduceat(x, first) / counts for x in (prompt, output)]
-    return [np.add.reduceat(weight, first), *means]
+    squared = jnp.asarray(float(weight @ prompt**2))
+    columns = np.stack([weight, prompt, output])[:, np.argsort(output, kind="stable")]
+    if len(output) > len(levels):  # of a trace: those between two of EDGES together
+        begins = np.unique(np.round(EDGES * len(output)).astype(int))[:-1]
+        columns = np.add.reduceat(columns, begins, axis=1)
+        columns[1:] /= len(output) * columns[0]
+    return Lengths(*map(jnp.asarray, columns), squared=squared, own=jnp.asarray(1.0 / group)), cut
 
 
 class Job(NamedTuple):
-    """What one replica does, cell by cell: seconds, requests, watts of a chip; and of it all."""
+    """What replicas of a plan do. Of one, cell by cell: seconds, requests, watts of a chip."""
 
+    plan: "OfflinePlan"
+    requests: float
+    replicas: float
     seconds: Array
     ended: Array
     running: Array
@@ -96,6 +97,21 @@ class Job(NamedTuple):
         """Seconds until the last request has ended."""
         return float(np.sum(self.seconds))
 
+    @property
+    def output_tokens(self) -> float:
+        """Output tokens of all requests."""
+        return self.requests * self.plan.mean("output")
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of all replicas."""
+        return self.replicas * self.plan.layout.chips
+
+    @property
+    def usd(self) -> float:
+        """Rent of all replicas until the end."""
+        return self.gpus * float(self.plan.setup.hardware.price) * self.makespan / HOUR
+
 
 class OfflinePlan(NamedTuple):
     """A layout on a system, its server, and the lengths of the job."""
@@ -105,10 +121,9 @@ class OfflinePlan(NamedTuple):
     server: ReplayedInstance
     lengths: Lengths
 
-    @property
-    def label(self) -> str:
-        """The layout and the system."""
-        return f"{self.layout} {self.setup.system.name}"
+    def mean(self, column: str) -> float:
+        """Tokens of a request in the mean: those of its prompt, or its output."""
+        return float(np.average(getattr(self.lengths, column), weights=self.lengths.weight))
 
     def job(self, requests: float, replicas: float = 1.0, stop_at: float | None = None) -> Job:
         """So many requests on some replicas; or a step that ends when they have."""
@@ -124,44 +139,42 @@ class OfflinePlan(NamedTuple):
         )
         numbers = (jnp.asarray(x) for x in (requests, replicas, stop_at or 1.0))
         given, fixed = (self.server.pass_, self.lengths, limits, *numbers), (stop_at is not None,)
-        return once(_job, *given, fixed=fixed, points=SOME)
+        return Job(self, requests, replicas, *once(_job, *given, fixed=fixed, points=SOME))
 
-    def replicas_within(self, requests: float, seconds: float) -> float | None:
-        """The fewest replicas that are done in some time; None where none are."""
-        low, high = 0.0, 1.0
-        while self.job(requests, high).makespan > seconds:
-            low, high = high, 2.0 * high
-            if high > min(MOST_REPLICAS, 2.0 * requests):
+    def job_within(self, requests: float, seconds: float) -> Job | None:
+        """The job on the fewest replicas that are done in some time; None where none are."""
+        low, job = 0.0, self.job(requests)
+        while job.makespan > seconds:
+            low = job.replicas
+            if 2.0 * low > min(MOST_REPLICAS, 2.0 * requests):
                 return None
-        while high - low > 1.0:
-            middle = np.floor((low + high) / 2.0)
-            fits = self.job(requests, middle).makespan <= seconds
-            low, high = (low, middle) if fits else (middle, high)
-        return high
+            job = self.job(requests, 2.0 * low)
+        while job.replicas - low > 1.0:
+            middle = self.job(requests, np.floor((low + job.replicas) / 2.0))
+            low, job = (low, middle) if middle.makespan <= seconds else (middle.replicas, job)
+        return job
 
 
 def _job(
     stops: bool, law: PassLaw | RankedLaw, lengths: Lengths, limits: ServerLimits,
     requests: Array, replicas: Array, share: Array,
-) -> Job:  # fmt: skip
-    groups = replicas * law.context.plan.attention_dp
-    stale, each = jnp.zeros_like(requests), requests / groups
+) -> tuple[Array, ...]:  # fmt: skip
+    """The arrays of a ``Job``; ``stops``: of a step that ends with a ``share`` of its requests."""
+    ranks = law.context.plan.attention_dp
+    each, stale = requests / (replicas * ranks), jnp.zeros_like(requests)
     if stops:
         done, stale = rollouts(lengths, limits, each, share)
     else:
-        done = course(lengths, limits, each)
-    found = offline(done, Partial(_pass_seconds, law), lengths, limits, groups)
+        done, _ = course(lengths, limits, each)
+    found = offline(done, Partial(_pass_seconds, law), lengths, limits, replicas * ranks)
     pairs = lengths.squared / 2.0 / lengths.mean(lengths.prompt)
-    ones = jnp.ones_like(found.fed)
-    path = found.decoding, found.read, found.fed, found.fed * pairs, ones, 0.0 * ones
+    ones = jnp.ones_like(done.fed)
+    path = found.decoding, found.read, done.fed, done.fed * pairs, ones, 0.0 * ones
     if isinstance(law, RankedLaw):
         path = *path, found.seconds / jnp.maximum(done.weight * done.steps * found.some, 1e-9)
-    drawn = law.context.hardware.power > 0.0
-    watts = jnp.where(drawn, pass_watts(law, *path), 0.0)
-    ended = done.weight * done.ended
-    tail = jnp.sum(found.tail)
-    running = found.decoding * law.context.plan.attention_dp
-    return Job(found.seconds, ended, running, watts, tail, found.wasted, stale)
+    watts = jnp.where(law.context.hardware.power > 0.0, pass_watts(law, *path), 0.0)
+    cells = found.seconds, done.weight * done.ended, found.decoding * ranks, watts
+    return *cells, jnp.sum(found.tail), found.wasted, stale
 
 
 def _pass_seconds(
@@ -199,45 +212,25 @@ def offline_plans(
         except InputError:
             if layout:
                 raise
-            continue
-        yield OfflinePlan(setup, one, server, lengths)
+        else:
+            yield OfflinePlan(setup, one, server, lengths)
 
 
-class PlannedJob(NamedTuple):
-    """A job on one plan."""
-
-    plan: OfflinePlan
-    replicas: float
-    job: Job
-
-    @property
-    def gpus(self) -> float:
-        """GPUs of all replicas."""
-        return self.replicas * self.plan.layout.chips
-
-    @property
-    def usd(self) -> float:
-        """Rent of all replicas until the end."""
-        return self.gpus * float(self.plan.setup.hardware.price) * self.job.makespan / HOUR
-
-
-def planned_jobs(
+def cheapest_jobs(
     plans: Sequence[OfflinePlan], requests: float, replicas: float, hours: float | None
-) -> list[PlannedJob]:
+) -> list[Job]:
     """The job on every plan, the cheapest first; on as few replicas as are done in some hours.
 
     Raises:
         InputError: no plan holds the longest request, or none is done in time.
     """
-    jobs = [PlannedJob(x, replicas, x.job(requests, replicas)) for x in plans]
+    jobs = sorted((x.job(requests, replicas) for x in plans), key=lambda x: x.usd)
     if not jobs:
         raise refuse("hardware", "of no system", "one that holds the longest request")
-    jobs.sort(key=lambda x: x.usd)
-    if hours is not None:
-        first = [x.plan for x in jobs[:DEADLINES]]
-        counts = [(x, x.replicas_within(requests, HOUR * hours)) for x in first]
-        jobs = [PlannedJob(x, n, x.job(requests, n)) for x, n in counts if n is not None]
-        if not jobs:
-            raise refuse("within", hours, "more hours: the longest outputs alone take more")
-        jobs.sort(key=lambda x: x.usd)
+    if hours is None:
+        return jobs
+    found = (x.plan.job_within(requests, HOUR * hours) for x in jobs[:DEADLINES])
+    jobs = sorted((x for x in found if x is not None), key=lambda x: x.usd)
+    if not jobs:
+        raise refuse("within", hours, "more hours: the longest outputs alone take more")
     return jobs

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from infer_jax.estimators import Trust
-from infer_jax.fleets.bill import DAY
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.results import Column, Notes, Result, Row, Rows, Section, option
 from infer_jax.results.numbers import count, digits, duration, percent, quantity, scaled_format
 from infer_jax.verbs.offline_idle import IdleHours
-from infer_jax.verbs.offline_jobs import Job, PlannedJob
+from infer_jax.verbs.offline_jobs import Job
 
 TINY = 1e-6  # a share that is none
 FEW = 1e-3  # a share of cut requests of which nothing is said
@@ -56,81 +55,46 @@ class OfflineResult(Result):
     """
 
     rows_key = "plans"
-    jobs: Sequence[PlannedJob]
+    jobs: Sequence[Job]
     trust: Trust
-    requests: float
-    group: float
     stop_at: float | None
     step: Job | None
     idle: IdleHours | None
     cut: float = 0.0
 
-    @property
-    def output(self) -> float:
-        """Output tokens of all requests."""
-        return self.requests * self._mean("output")
-
-    def _mean(self, column: str) -> float:
-        lengths = self.jobs[0].plan.lengths
-        return float(np.average(getattr(lengths, column), weights=lengths.weight))
-
     def sections(self) -> Iterator[Section]:
         """The answer in sentences, plans, the tail, and what else was asked."""
-        best = self.jobs[0]
-        setup, seconds = best.plan.setup, best.job.makespan
+        best, rows = self.jobs[0], [_plan_row(x) for x in self.jobs]
+        prompt, output, first = best.plan.mean("prompt"), best.plan.mean("output"), rows[0]
         yield (
-            f"{setup.model.name}: {quantity(self.requests, 'request')} of "
-            f"{count(self._mean('prompt'))} tokens in and {count(self._mean('output'))} out in the "
-            "mean, all there at the start."
+            f"{best.plan.setup.model.name}: {quantity(best.requests, 'request')} of "
+            f"{count(prompt)} tokens in and {count(output)} out in the mean, all there at the "
+            "start."
         )
         yield self.trust.says
         yield (
-            f"{best.plan.label} on {quantity(best.replicas, 'replica')}: {duration(seconds)}, "
-            f"${best.usd:,.4g}, {self.output / seconds:,.0f} output tokens/s. The batch empties in "
-            f"the last {duration(best.job.tail)}, and {self._wasted(best):.2g} % of the rent is "
+            f"{first['plan']} on {quantity(best.replicas, 'replica')}: {duration(best.makespan)}, "
+            f"${best.usd:,.4g}, {first['tokens_per_s']:,.0f} output tokens/s. The batch empties in "
+            f"the last {duration(best.tail)}, and {first['wasted_percent']:.2g} % of the rent is "
             "wasted by that."
         )
-        yield {"requests": self.requests, "output_tokens": self.output}
-        yield Rows("plans", [self._row(x) for x in self.jobs], PLANS, mark=0)
-        yield Rows("tail", list(self._tail(best)), TAIL)
+        yield {"requests": best.requests, "output_tokens": best.output_tokens}
+        yield Rows("plans", rows, PLANS, mark=0)
+        yield Rows("tail", list(_tail(best)), TAIL)
         if self.step is not None:
-            yield Rows("steps", list(self._steps(best, self.step)), STEPS)
+            stops = f"stops at {100.0 * (self.stop_at or 1.0):g} %"
+            steps = [_step_row("waits for all", best), _step_row(stops, self.step)]
+            yield Rows("steps", steps, STEPS)
         if self.idle is not None:
             yield ""
             yield from self._idle_hours(best, self.idle)
         yield Notes([*self._notes()])
 
-    def _wasted(self, one: PlannedJob) -> float:
-        return 100.0 * float(one.job.wasted) / one.job.makespan
-
-    def _row(self, one: PlannedJob) -> Row:
-        joules = one.gpus * float(np.sum(one.job.seconds * one.job.watts)) or None
-        output = self.output / one.job.makespan, one.usd, 1e6 * one.usd / self.output
-        row = (one.plan.label, one.replicas, one.gpus, one.job.makespan, *output, joules,
-               float(one.job.tail), self._wasted(one))  # fmt: skip
-        return _row(PLANS, *row)
-
-    def _tail(self, one: PlannedJob) -> Iterator[Row]:
-        """When shares of the requests have ended, and what runs then."""
-        ended, time = np.cumsum(one.job.ended), np.cumsum(one.job.seconds)
-        for share in SHARES:
-            after = np.interp(share * ended[-1], ended, time)
-            cell, left = np.searchsorted(ended, share * ended[-1]), one.job.makespan - after
-            row = 100.0 * share, after, max(left, 0.0), one.job.running[max(cell - 1, 0)]
-            yield _row(TAIL, *map(float, row))
-
-    def _steps(self, one: PlannedJob, step: Job) -> Iterator[Row]:
-        stops = f"stops at {100.0 * (self.stop_at or 1.0):g} %"
-        for name, job in (("waits for all", one.job), (stops, step)):
-            stale = 100.0 * float(job.stale) if job.stale > TINY else 0.0
-            yield _row(STEPS, name, job.makespan, self.output / job.makespan, stale)
-
-    def _idle_hours(self, best: PlannedJob, idle: IdleHours) -> Iterator[Section]:
+    def _idle_hours(self, best: Job, idle: IdleHours) -> Iterator[Section]:
         """What fits the hours in which replicas are paid and not needed, or not full."""
-        days = len(idle.idle) * idle.period / DAY
-        ended, beside = (float(np.sum(x)) / days for x in (idle.ended, idle.beside))
+        ended, beside = (24.0 * float(np.mean(x)) for x in (idle.ended, idle.beside))
         day = ended + beside
-        takes = f"The job takes {digits(self.requests / day)} such days" if day else "None fits"
+        takes = f"The job takes {digits(best.requests / day)} such days" if day else "None fits"
         yield (
             f"Of {quantity(idle.paid, 'replica')} that are paid for the traffic, "
             f"{float(np.mean(idle.idle)):.3g} are idle in the mean and end {count(ended)} requests "
@@ -142,8 +106,7 @@ class OfflineResult(Result):
             "requests_per_day_beside_traffic": beside,
             "paid_replicas": idle.paid,
         }
-        hourly = HOUR / idle.period
-        columns = idle.idle, idle.ended * hourly, idle.beside * hourly
+        columns = idle.idle, idle.ended, idle.beside
         rows = [
             _row(IDLE, f"{h:02d}:00", *(float(x[idle.hours == h].mean()) for x in columns))
             for h in np.unique(idle.hours)
@@ -158,7 +121,7 @@ class OfflineResult(Result):
             )
         yield "Requests start in the order given, of which nobody knows the lengths beforehand."
         yield f"{option('replicas')} share the job evenly and are paid until the last one is done."
-        if self.group > 1:
+        if float(self.jobs[0].plan.lengths.own) < 1.0:
             yield "Responses of a group share the cache of their prompt, which is computed once."
         if self.step is not None:
             yield (
@@ -168,6 +131,30 @@ class OfflineResult(Result):
         if self.idle is not None:
             yield "A replica is idle where fewer keep the limits of the traffic."
             yield "Beside traffic, both kinds wait in one queue, and together keep its limits."
+
+
+def _plan_row(job: Job) -> Row:
+    joules = job.gpus * float(np.sum(job.seconds * job.watts)) or None
+    output, wasted = job.output_tokens, 100.0 * float(job.wasted) / job.makespan
+    costs = output / job.makespan, job.usd, 1e6 * job.usd / output, joules
+    plan = f"{job.plan.layout} {job.plan.setup.system.name}"
+    where = plan, job.replicas, job.gpus, job.makespan
+    return _row(PLANS, *where, *costs, float(job.tail), wasted)
+
+
+def _tail(job: Job) -> Iterator[Row]:
+    """When shares of the requests have ended, and what runs then."""
+    ended, time = np.cumsum(job.ended), np.cumsum(job.seconds)
+    for share in SHARES:
+        after = np.interp(share * ended[-1], ended, time)
+        cell, left = np.searchsorted(ended, share * ended[-1]), job.makespan - after
+        row = 100.0 * share, after, max(left, 0.0), job.running[max(cell - 1, 0)]
+        yield _row(TAIL, *map(float, row))
+
+
+def _step_row(name: str, job: Job) -> Row:
+    stale = 100.0 * float(job.stale) if job.stale > TINY else 0.0
+    return _row(STEPS, name, job.makespan, job.output_tokens / job.makespan, stale)
 
 
 def _row(columns: Sequence[Column], *values: object) -> Row:

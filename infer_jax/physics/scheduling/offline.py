@@ -56,9 +56,10 @@ class Lengths(NamedTuple):
 
 
 class Ages(NamedTuple):
-    """Requests that have run for j cells: the share that does, and tokens of one that does."""
+    """Requests that have run for j cells: the share that goes on, and tokens of one that has."""
 
-    share: Float[Array, " j"]
+    first: Array  # share of the first cell that a new one runs for
+    going: Float[Array, " j"]
     held: Float[Array, " j"]  # of the cache
     read: Float[Array, " j"]  # by the attention of a step
     computed: Float[Array, " j"]  # if it starts again
@@ -67,20 +68,20 @@ class Ages(NamedTuple):
 class Course(NamedTuple):
     """What a server does, cell by cell: ``steps`` steps each, ``weight`` times."""
 
-    steps: Array
-    weight: Float[Array, " k"]
+    steps: Float[Array, " k"]
+    weight: Float[Array, " k"]  # below 1 where the course stops within the cell
     running: Float[Array, " k"]  # requests
     read: Float[Array, " k"]  # tokens that they have in all
     fed: Float[Array, " k"]  # prompt tokens of a step
     waiting: Float[Array, " k"]  # requests
+    admitted: Float[Array, " k"]  # requests that never ran before
     ended: Float[Array, " k"]  # requests
-    left: Float[Array, " j"]  # by age, that have begun and not ended
 
 
 class Offline(NamedTuple):
     """Seconds of each cell of a course; ``tail``: those after the last request was admitted.
 
-    ``some``: the probability that any request is left; ``decoding``, ``read``, ``fed``: of a step.
+    ``some``: the probability that any request is left; ``decoding``, ``read``: of a step.
     """
 
     seconds: Float[Array, " k"]
@@ -88,7 +89,6 @@ class Offline(NamedTuple):
     some: Float[Array, " k"]
     decoding: Float[Array, " k"]
     read: Float[Array, " k"]
-    fed: Float[Array, " k"]
 
     @property
     def makespan(self) -> Array:
@@ -104,17 +104,11 @@ class Offline(NamedTuple):
         return jnp.sum(jnp.maximum(self.tail - jnp.where(self.tail > 0.0, useful, 0.0), 0.0))
 
 
-class Typical(NamedTuple):
-    """While others wait, in the mean: requests that run, and tokens of cache left unused."""
+def typical(lengths: Lengths, server: ServerLimits) -> tuple[Array, Array]:
+    """Requests that run while others wait, in the mean, and tokens of cache left unused then.
 
-    running: Array
-    unused: Array
-
-
-def typical(lengths: Lengths, server: ServerLimits) -> Typical:
-    """Requests that run while others wait, in the mean: by slots, cache, or tokens of a step.
-
-    ``memory`` has those that the cache holds, and what the first that waits leaves unused.
+    By slots, cache, or tokens of a step. ``memory`` has those that the cache holds, and what the
+    first that waits leaves unused.
     """
     kinds = Kinds(lengths.weight, lengths.own * lengths.prompt, jnp.zeros(()), lengths.output)
     held = memory(kinds, server._replace(reserved=(1.0 + server.reserved) / 2.0))
@@ -123,7 +117,7 @@ def typical(lengths: Lengths, server: ServerLimits) -> Typical:
     fed = server.budget * out / (lengths.fresh + out)
     fed = jnp.where(jnp.asarray(server.prompts_first) > 0.5, NO_LIMIT, fed)
     most = jnp.minimum(jnp.minimum(jnp.asarray(server.slots), fed), jnp.maximum(held.limit, 1.0))
-    return Typical(most, unused)
+    return most, unused
 
 
 def course(
@@ -132,12 +126,12 @@ def course(
     count: Array,
     begun: Float[Array, " j"] | None = None,
     until: Array | float = NO_LIMIT,
-) -> Course:
+) -> tuple[Course, Float[Array, " j"]]:
     """What a server does with ``count`` requests that wait, and ``begun`` ones by age before them.
 
-    Of many only some waves are followed, as many as a first look has seen it admit, or end where
-    some make room for others. Their later half, in whole waves, for equal outputs go in lockstep,
-    counts for the tokens of those left out.
+    The second are those by age that have begun and not ended. Of many only some waves are followed,
+    as many as a first look has seen it admit, or end where some make room for others. Their later
+    half, in whole waves, for equal outputs go in lockstep, counts for the tokens of those left out.
     ``until``: requests at whose end it stops.
     """
     out = lengths.mean(lengths.output)
@@ -153,9 +147,8 @@ def course(
     pushed_out = jnp.sum(seen.back) > jnp.sum(begun) + 0.5
     done = jnp.where(pushed_out, jnp.sum(look.running) * steps / out, NO_LIMIT)
     beyond = count - jnp.minimum(jnp.sum(look.admitted), done)
-    beyond = beyond / each - 1e-3  # of a wave: sums are rounded
-    skipped = jnp.minimum(jnp.maximum(jnp.ceil(beyond), 0.0), jnp.floor(count / each))
-    skipped = lax.stop_gradient(skipped)
+    waves = jnp.ceil(beyond / each - 1e-3)  # of a wave: sums are rounded
+    skipped = lax.stop_gradient(jnp.clip(waves, 0.0, jnp.floor(count / each)))
     followed = count - skipped * each
     stop = jnp.maximum(until - skipped * each, 0.0)
     end, rows = follow(start._replace(queue=followed), stop, 2 * FIRST_LOOK)
@@ -167,13 +160,11 @@ def course(
     low, high = jnp.interp(levels, done, cells + 1.0)
     inside = jnp.clip(jnp.minimum(high, cells + 1.0) - jnp.maximum(low, cells), 0.0, 1.0)
     more = skipped * each * out / jnp.maximum(steps * jnp.sum(inside * rows.running), 1e-9)
-    weight = rows.part * (1.0 + more * inside)
-    columns = (rows.running, rows.read, rows.fed, rows.waiting, rows.ended)
-    return Course(steps, weight, *columns, left=end.run + end.back)
+    return rows._replace(weight=rows.weight * (1.0 + more * inside)), end.run + end.back
 
 
 def _ages(lengths: Lengths, server: ServerLimits, steps: Array) -> Ages:
-    """By cell the share of requests that are not shorter, of the last cell its part."""
+    """Of requests that end within a cell the part of it counts."""
     age = jnp.arange(CELLS + 1, dtype=lengths.output.dtype) * steps
     there = lengths.weight * jnp.clip((lengths.output - age[:, None]) / steps, 0.0, 1.0)
     share = jnp.sum(there, axis=1)
@@ -181,7 +172,8 @@ def _ages(lengths: Lengths, server: ServerLimits, steps: Array) -> Ages:
     prompt, output = (there @ x / safe for x in (lengths.prompt, lengths.output))
     own = lengths.own * prompt
     held = own + jnp.maximum(age, server.reserved * output) + server.block / 2.0
-    return Ages(share, held, prompt + age, own + age)
+    columns = (share[1:] / safe[:-1], *(x[:-1] for x in (held, prompt + age, own + age)))
+    return Ages(share[0], *columns)
 
 
 class _State(NamedTuple):
@@ -193,52 +185,39 @@ class _State(NamedTuple):
     ended: Array
 
 
-class _Row(NamedTuple):
-    """A cell of a course; ``part``: the share of it until the course stops."""
-
-    running: Array
-    read: Array
-    fed: Array
-    waiting: Array
-    admitted: Array  # that never ran before
-    ended: Array
-    part: Array
-
-
 def _follow(
     ages: Ages, fresh: Array, server: ServerLimits, steps: Array, unused: Array,
     start: _State, until: Array, cells: int,
-) -> tuple[_State, _Row]:  # fmt: skip
+) -> tuple[_State, Course]:  # fmt: skip
     """The state after some cells, and each of them; it stops when ``until`` requests have ended.
 
     ``unused``: tokens of cache left by who waits.
     """
-    going = ages.share[1:] / jnp.where(ages.share[:-1] > 0.0, ages.share[:-1], 1.0)
-    here = Ages(*(x[:-1] for x in ages))
 
-    def cell(state: _State, _: None) -> tuple[_State, _Row]:
-        aged = jnp.concatenate([jnp.zeros_like(going[:1]), (state.run * going)[:-1]])
+    def cell(state: _State, _: None) -> tuple[_State, Course]:
+        aged = jnp.pad(state.run * ages.going, (1, 0))[:-1]
         gone = jnp.sum(state.run) - jnp.sum(aged)
-        over = jnp.sum(aged * here.held) - server.cache
-        out = aged * _in_order(here.held * aged, jnp.maximum(over, 0.0))
+        over = jnp.sum(aged * ages.held) - server.cache
+        out = aged * _in_order(ages.held * aged, jnp.maximum(over, 0.0))
         waits = state._replace(run=aged - out, back=state.back + out, ended=state.ended + gone)
         slots = server.slots - server.empty * gone / steps
         # a request that runs alone has all of the cache
         space = jnp.where(jnp.sum(waits.run) < 0.5, -over, -over - unused)
         left = slots, jnp.maximum(space, 0.0)
-        after, computed = _admit(here, fresh, server, steps, waits, left)
+        after, computed = _admit(ages, fresh, server, steps, waits, left)
         ended = after.ended - state.ended
         part = (until - state.ended) / jnp.where(ended > 0.0, ended, 1.0)
         part = jnp.where(after.ended <= until, 1.0, jnp.clip(part, 0.0, 1.0))
         kept = _State(*(x + part * (y - x) for x, y in zip(state, after, strict=True)))
-        row = _Row(
+        row = Course(
+            steps=steps,
+            weight=part,
             running=jnp.sum(after.run),
-            read=jnp.sum(after.run * here.read),
+            read=jnp.sum(after.run * ages.read),
             fed=computed / steps,
             waiting=jnp.sum(kept.back) + kept.queue,
             admitted=state.queue - after.queue,
             ended=ended,
-            part=part,
         )
         return kept, row
 
@@ -255,14 +234,14 @@ def _admit(
     Who ran before comes first, the oldest of them at first. What ends in its first cell runs for a
     part of it.
     """
-    (run, back, queue, ended), (slots, space) = state, left
+    (run, back, queue, ended), (slots, space), first = state, left, ages.first
     room = jnp.maximum(steps * (server.budget - jnp.sum(run)), 0.0)
     room = jnp.where(jnp.asarray(server.prompts_first) < 0.5, room, NO_LIMIT)
     places = jnp.maximum(slots - jnp.sum(run), 0.0)
     old, held, again = (x[::-1] for x in (back, ages.held, ages.computed))
     limits = _in_order(old, places), _in_order(old * held, space), _in_order(old * again, room)
     come = back * jnp.stack(limits).min(axis=0)[::-1]
-    first, computed = ages.share[0], jnp.sum(come * ages.computed)
+    computed = jnp.sum(come * ages.computed)
     places, space = places - jnp.sum(come), space - jnp.sum(come * ages.held)
     most = jnp.stack([places / first, space / (ages.held[0] * first), (room - computed) / fresh])
     new = jnp.clip(jnp.min(most), 0.0, queue)
@@ -277,37 +256,29 @@ def _in_order(needs: Array, left: Array) -> Array:
     return jnp.clip((left - before) / jnp.where(needs > 0.0, needs, 1.0), 0.0, 1.0)
 
 
-class Rollouts(NamedTuple):
-    """Steps of reinforcement learning that stop early: one of them, in the long run."""
-
-    course: Course
-    stale: Array  # share of the tokens that were generated in steps before
-
-
 def rollouts(
     lengths: Lengths, server: ServerLimits, count: Array, share: Array, rounds: int = 12
-) -> Rollouts:
+) -> tuple[Course, Array]:
     """A step that ends when ``count`` responses have, a ``share`` of those in flight.
 
     The others go on in the next step, before new ones, with their prompts and tokens computed anew
     by the new weights: partial rollouts (Kimi k1.5, arXiv 2501.12599, 2.6; APRIL, arXiv
     2509.18521, 3). In the long run every response is finished, and as many tokens are carried over
-    as were.
+    as were. The second is the share of tokens that were generated in steps before.
     """
     every = count / share
 
-    def step(carried: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Course]:
+    def step(carried: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         begun, queue = carried
-        done = course(lengths, server, queue, begun, until=count)
-        new = jnp.maximum(every - jnp.sum(done.left), 0.0)
-        return (done.left, new), done
+        left = course(lengths, server, queue, begun, until=count)[1]
+        return (left, jnp.maximum(every - jnp.sum(left), 0.0)), None
 
     none = jnp.zeros(CELLS, lengths.output.dtype)
     start = none, jnp.asarray(every, none.dtype)
-    carried, _ = lax.scan(step, start, length=rounds)
-    done = course(lengths, server, carried[1], carried[0], until=count)
-    tokens = jnp.sum(carried[0] * jnp.arange(CELLS)) * done.steps
-    return Rollouts(done, tokens / (count * lengths.mean(lengths.output)))
+    (begun, queue), _ = lax.scan(step, start, length=rounds)
+    done = course(lengths, server, queue, begun, until=count)[0]
+    tokens = jnp.sum(begun * jnp.arange(CELLS)) * done.steps[0]
+    return done, tokens / (count * lengths.mean(lengths.output))
 
 
 def offline(
@@ -340,4 +311,4 @@ def offline(
     beside = jnp.where(first, none, decoding), jnp.where(first, none, read)
     prompts = step(*beside, fed, fed * pairs) - jnp.where(first, none, plain)
     seconds = some * done.weight * done.steps * (plain + often * prompts)
-    return Offline(seconds, jnp.where(drains, seconds, 0.0), some, decoding, read, done.fed)
+    return Offline(seconds, jnp.where(drains, seconds, 0.0), some, decoding, read)
