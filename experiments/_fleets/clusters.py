@@ -184,7 +184,7 @@ def block_hits(capacity: float, hot: float, wait: float) -> float:
     blocks = REQUESTS * (TOKENS / BLOCK + 0.5)  # the last one is full by half
     again = (ALL - hot) / (1.0 - hot)
     rare = (1.0 - hot) * blocks
-    numbers = (rare * (1.0 - again), 1.0 / (1.0 - again), 1.0, 0.0, 0.0)
+    numbers = (rare * (1.0 - again), 1.0 / (1.0 - again), 1.0, 0.0, 0.0, again / (1.0 - again))
     gaps = np.maximum(-wait * np.log1p(-np.minimum(LEVELS, LONGEST)), 1e-3 * wait)
     turns = Turns(*map(jnp.asarray, numbers), jnp.asarray(LEVELS), jnp.asarray(gaps))  # pyright: ignore
     return hot + (ALL - hot) * float(tier_hits(turns, jnp.asarray([capacity])).turns[0])

@@ -18,7 +18,6 @@ from infer_jax.physics.scheduling.session_cache import (
     TierHits,
     Turns,
     break_even_bandwidth,
-    returning_context,
     tier_hits,
 )
 from infer_jax.results import Column, Notes, Result, Row, Rows, Section, option
@@ -72,34 +71,23 @@ def read_tiers(texts: Sequence[str]) -> list[Tier]:
     return tiers
 
 
-def turns_of(traffic: Traffic, rate: Array | float) -> Turns:
-    """Conversations whose turns and branches come to one replica ``rate`` times a second."""
+def turns_of(traffic: Traffic, rate: Array | float) -> tuple[Turns, float]:
+    """Conversations whose turns and branches come to one replica ``rate`` times a second.
+
+    And the share of what turns add that later prompts can have, as long as they are in the mean.
+    """
     sessions = traffic.sessions
     assert sessions is not None
     mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])  # pyright: ignore
-    count, branches = float(sessions.turns), float(sessions.branches)
+    count, branches, before = float(sessions.turns), float(sessions.branches), sessions.before
+    news = mean_between(sessions.news)
+    # tokens that turns add before a request; a branch is a turn longer
+    grown = (before + branches / (1.0 + branches)) * (news + output)
+    kept = min(1.0, (mean - 1.0) / grown) if grown > 0.0 else 1.0
     # the first prompt that makes the mean of all prompts what it is
-    kept = kept_share(traffic)
-    first = max(mean - kept * _grown(traffic), 1.0)
-    news, output = kept * mean_between(sessions.news), kept * output
-    numbers = rate / (count * (1.0 + branches)), count, first, news, output
-    more = branches, sessions.before
-    return Turns(*map(jnp.asarray, (*numbers, LEVELS, sessions.gaps, *more)))
-
-
-def kept_share(traffic: Traffic) -> float:
-    """The share of what turns add that later prompts can have, as long as they are in the mean."""
-    grown, mean = _grown(traffic), float(traffic.lengths["isl"])  # pyright: ignore
-    return min(1.0, (mean - 1.0) / grown) if grown > 0.0 else 1.0
-
-
-def _grown(traffic: Traffic) -> float:
-    """Tokens that turns add before a request, in the mean; a branch is a turn longer."""
-    sessions = traffic.sessions
-    assert sessions is not None
-    branches = float(sessions.branches)
-    deep = sessions.before + branches / (1.0 + branches)
-    return deep * (mean_between(sessions.news) + float(traffic.lengths["osl"]))  # pyright: ignore
+    first = max(mean - kept * grown, 1.0)
+    each = rate / (count * (1.0 + branches)), count, first, kept * news, kept * output, before
+    return Turns(*map(jnp.asarray, (*each, LEVELS, sessions.gaps, branches))), kept
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,42 +139,43 @@ def tier_rows(
         return float(ttft), float(latency), float(capacity)
 
     rate = USUAL * served(0.0, 1.0)[2] if rate is None else rate
-    turns = turns_of(traffic, rate)
-    count, context = float(turns.count), returning_context(turns)
+    turns, kept = turns_of(traffic, rate)
+    count, context = float(turns.count), float(turns.context)
     each = 1.0 + float(turns.branches)  # requests of a turn
-    token_bytes, seconds, room = once(_replica, *parts, context, turns.news)
-    fetches = [float(context * token_bytes) / x.bandwidth for x in tiers]
-    rent, last, rows = float(setup.hardware.price * plan.chips), np.inf, list[Row]()
-    for i, name in enumerate(("none", "device", *(x.name for x in tiers))):
-        there = tiers[: max(i - 1, 0)]
-        rooms = [float(room), *(x.size / float(token_bytes) for x in there)]
-        rooms += [0.0] * (len(tiers) - len(there))
+    held, seconds, room = map(float, once(_replica, *parts, turns.context, turns.news))
+    rent = float(setup.hardware.price * plan.chips)
+    places = [Tier("device", room * held, np.inf, 0.0), *tiers]
+    fetches = [context * held / x.bandwidth for x in places]
+    last, rows = np.inf, list[Row]()
+    for i, name in enumerate(("none", *(x.name for x in places))):
+        rent += places[i - 1].price if i else 0.0
+        rooms = [x.size / held if j < i else 0.0 for j, x in enumerate(places)]
         hits, got = _found(served, traffic, turns, rate, rooms)
         got = got if i else 0.0
         ttft, _, capacity = served(got, rate)
-        fetched = np.asarray(hits.turns)[1:] * float(turns.again) / each
-        dollars = (rent + sum(x.price for x in there)) / 3600.0 / capacity * count * each
+        fetched = np.asarray(hits.turns) @ fetches * float(turns.again) / each
+        dollars = rent / 3600.0 / capacity * count * each
         row = {
             "tier": name,
             "stays_s": float(hits.stays[i - 1]) if i else 0.0,
             "found_percent": 100.0 * float(jnp.sum(hits.turns[:i])),
             "computed_percent": 100.0 * (1.0 - got * rate / float(turns.prompts)),
-            "fetch_ms": 1e3 * fetches[i - 2] if i > 1 else None,
-            "ttft_ms": 1e3 * (ttft + float(fetched @ fetches)) if capacity > rate else None,
+            "fetch_ms": 1e3 * fetches[i - 1] if i > 1 else None,
+            "ttft_ms": 1e3 * (ttft + float(fetched)) if capacity > rate else None,
             "capacity_per_s": capacity,
             "usd_per_session": dollars,
             "pays": dollars < (1.0 - CLOSE) * last if i else None,
         }
         rows.append(round_row(row))
         last = dollars
-    link = break_even_bandwidth(token_bytes, context, seconds)
+    link = break_even_bandwidth(*map(jnp.asarray, (held, context, seconds)))
     facts = {
         "request_rate_per_s": rate,
         "turns": count,
         "branches": each - 1.0,
-        "kept_percent": 100.0 * kept_share(traffic),
-        "returning_tokens": float(context),
-        "compute_ms": 1e3 * float(seconds),
+        "kept_percent": 100.0 * kept,
+        "returning_tokens": context,
+        "compute_ms": 1e3 * seconds,
         "break_even_link_gb_per_s": 1e-9 * float(link),
     }
     return facts, tuple(rows)

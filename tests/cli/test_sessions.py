@@ -91,7 +91,7 @@ def test_prompts_are_as_long_as_they_are_whatever_turns_add():
         sessions = Sessions.of(turns=turns, gaps=gaps, news=news, depth=depth)
         kind = Traffic.of(rates=[1.0], period=60.0, prompts=one[0], outputs=one[1],
                           sessions=sessions)  # fmt: skip
-        found = turns_of(kind, 2.0)
+        found, _ = turns_of(kind, 2.0)
         assert float(found.prompts) == pytest.approx(2.0 * 1000.0, rel=1e-6)
         assert float(found.followed) < float(found.prompts)
     # three turns each: 800, 1,000 and 1,200
@@ -103,7 +103,7 @@ def test_prompts_are_as_long_as_they_are_whatever_turns_add():
 def test_what_runs_has_its_part_of_the_device_at_what_is_found():
     """A replica that takes 1 s where contexts are found, and 100 s where they are not."""
     kind = read_traffic(ASKED["traffic"])
-    turns = turns_of(kind, 1.0)
+    turns, _ = turns_of(kind, 1.0)
     isl, osl = (float(np.asarray(kind.lengths[x])) for x in ("isl", "osl"))
     request = isl + osl / 2
 

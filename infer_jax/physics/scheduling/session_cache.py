@@ -24,7 +24,7 @@ class Turns(NamedTuple):
     tools. Each begins with all that was said, adds ``news``, and is never continued.
 
     ``depth``: turns before a turn, in the mean: E N (N - 1) / (2 E N) of N turns, (count - 1) / 2
-    where all have as many; of None N is geometric, for which it is count - 1.
+    where all have as many, count - 1 where N is geometric.
     """
 
     rate: Array  # conversations that begin a second, 1/s
@@ -32,10 +32,10 @@ class Turns(NamedTuple):
     first: Array  # tokens of the first prompt
     news: Array  # tokens that each turn after it adds
     output: Array  # tokens of an answer
+    depth: Array
     levels: Float[Array, " q"]
     gaps: Float[Array, " q"]
     branches: Array | float = 0.0
-    depth: Array | None = None
 
     @property
     def again(self) -> Array:
@@ -43,17 +43,12 @@ class Turns(NamedTuple):
         return 1.0 - 1.0 / self.count
 
     @property
-    def before(self) -> Array:
-        """Turns before a turn, in the mean."""
-        return self.count - 1.0 if self.depth is None else self.depth
-
-    @property
     def left(self) -> Array:
         """Tokens that all turns leave in the cache, 1/s.
 
         Turn k leaves first + output + (k - 1) (news + output).
         """
-        grown = self.before * (self.news + self.output)
+        grown = self.depth * (self.news + self.output)
         return self.rate * self.count * (self.first + self.output + grown)
 
     @property
@@ -62,12 +57,15 @@ class Turns(NamedTuple):
 
         Before one of these are E (N - 1) (N - 2) / (2 E (N - 1)) = depth count / (count - 1) - 1
         turns, of geometric N as many as before any.
+
+        >>> some = Turns(*map(jnp.asarray, (0.1, 2.0, 100.0, 50.0, 50.0, 1.0)), jnp.zeros(2),
+        ...     jnp.ones(2))
+        >>> float(some.context)  # of turns 1, 2, ...: 150, 250, ... with 1/2, 1/4, ...
+        250.0
         """
         more = self.count - 1.0
-        safe = jnp.where(more > 0.0, more, 1.0)
-        turns = jnp.maximum(self.before * self.count / safe - 1.0, 0.0)
-        turns = more if self.depth is None else jnp.where(more > 0.0, turns, 0.0)
-        return self.first + self.output + turns * (self.news + self.output)
+        turns = self.depth * self.count / jnp.where(more > 0.0, more, 1.0) - 1.0
+        return self.first + self.output + jnp.maximum(turns, 0.0) * (self.news + self.output)
 
     @property
     def followed(self) -> Array:
@@ -126,7 +124,7 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
     its context in tier k if its gap is between T_(k - 1) and T_k.
 
     >>> from jax import numpy as jnp
-    >>> some = Turns(*map(jnp.asarray, (0.1, 2.0, 100.0, 50.0, 50.0)), jnp.array([0.0, 1.0]),
+    >>> some = Turns(*map(jnp.asarray, (0.1, 2.0, 100.0, 50.0, 50.0, 1.0)), jnp.array([0.0, 1.0]),
     ...     jnp.array([10.0, 1000.0]))
     >>> hits = tier_hits(some, jnp.array([1e3, 1e9]))
     >>> bool(hits.turns[0] < 0.5), round(float(hits.turns.sum()), 6)
@@ -137,13 +135,9 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
         seconds = tokens / turns.left  # in which turns leave as many tokens
         used = turns.followed / turns.left
         lost = 1.0 - used + turns.forked / turns.left
-
-        def surplus(time: Array) -> Array:
-            return used * turns.waited(time) + lost * time - seconds
-
         # there what nobody uses again fills the room alone
         most = turns.gaps[-1] + turns.count * seconds
-        return crossing(surplus, jnp.zeros_like(most), most)
+        return crossing(lambda t: used * turns.waited(t) + lost * t - seconds, 0.0 * most, most)
 
     stays = jax.vmap(characteristic_time)(jnp.cumsum(room))
     shares = jnp.diff(jax.vmap(turns.within)(stays), prepend=0.0)
@@ -151,26 +145,6 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
     return TierHits(stays, shares, tokens)
 
 
-def returning_context(turns: Turns) -> Array:
-    """Tokens that the turn before left, in the mean over turns that follow another.
-
-    >>> some = Turns(*map(jnp.asarray, (0.1, 2.0, 100.0, 50.0, 50.0)), jnp.zeros(2), jnp.ones(2))
-    >>> float(returning_context(some))  # of turns 1, 2, ...: 150, 250, ... with 1/2, 1/4, ...
-    250.0
-    """
-    return turns.context
-
-
 def break_even_bandwidth(token_bytes: Array, tokens: Array, compute_time: Array) -> Array:
     """Bytes/s of a link from which fetching a context takes as long as computing it again."""
     return token_bytes * tokens / compute_time
-
-
-def break_even_gap(
-    compute_price: Array, tokens: Array, token_bytes: Array, storage_price: Array
-) -> Array:
-    """Seconds for which keeping a context costs what computing it again does.
-
-    ``compute_price``: USD of computing it; ``storage_price``: USD of a byte for a second.
-    """
-    return compute_price / (tokens * token_bytes * storage_price)
