@@ -11,7 +11,7 @@ from jax.scipy.special import ndtri
 
 from infer_jax.arrivals.traffic import LEVELS, Sessions, Traffic, surge_dispersion
 from infer_jax.catalog.traces import Trace, read_trace
-from infer_jax.catalog.traffic_file import Clients, Shares, read_clients, read_description
+from infer_jax.catalog.traffic_file import Clients, read_clients, read_description
 from infer_jax.errors import InputError
 
 HOUR = 3600.0
@@ -115,19 +115,17 @@ def fit_bursts(
 
     By least squares of relative errors; Poisson where no window has enough requests.
     """
-    windows, found = np.asarray(windows), np.maximum(found, CALMEST)
+    from scipy.optimize import lsq_linear  # of jax's own requirements
+
+    ones, found = np.ones(len(windows)), np.maximum(found, CALMEST)
     if not len(windows):
         return 1.0, 0.0, 60.0
     tried = list[tuple[float, float, float, float]]()
     for sojourn in SOJOURNS:
-        added = np.asarray(surge_dispersion(rate, jnp.asarray(windows), sojourn))
-        columns = np.stack([np.ones_like(windows), added]) / found
-        square = np.linalg.lstsq(columns.T, np.ones_like(windows), rcond=None)[0][1]
-        square = float(np.clip(square, 0.0, 1.0))
-        rest = 1.0 - square * columns[1]
-        gaps = float(np.clip((columns[0] @ rest) / (columns[0] @ columns[0]), CALMEST, WILDEST))
-        error = float(np.sum((gaps * columns[0] - rest) ** 2))
-        tried.append((error, gaps, square**0.5, float(sojourn)))
+        added = surge_dispersion(rate, jnp.asarray(windows), sojourn)
+        columns = np.stack([ones, np.asarray(added)], axis=1) / found[:, None]
+        fit = lsq_linear(columns, ones, ([CALMEST, 0.0], [WILDEST, 1.0]), method="bvls")
+        tried.append((float(fit.cost), float(fit.x[0]), float(fit.x[1] ** 0.5), float(sojourn)))
     return min(tried)[1:]
 
 
@@ -166,19 +164,18 @@ def traffic_of_clients(clients: Clients, period: float = HOUR) -> Traffic:
     together = max(round(period / clients.window), 1)
     begins = np.arange(0, len(clients.rates), together)
     counts = np.diff(np.append(begins, len(clients.rates)))
+    levels = np.maximum(np.array(LEVELS) - 1e-12, 0.0)  # sums of weights are rounded
+    prompts, outputs = (
+        np.quantile(np.maximum([*x], 1.0), levels, method="inverted_cdf", weights=[*x.values()])
+        for x in (clients.prompts, clients.outputs)
+    )
     return Traffic.of(
         rates=np.add.reduceat(clients.rates, begins) / counts,
         period=together * clients.window,
         variability=clients.varied.sum() / clients.rates.sum(),
-        prompts=_weighted_levels(clients.prompts),
-        outputs=_weighted_levels(clients.outputs),
+        prompts=prompts,
+        outputs=outputs,
     )
-
-
-def _weighted_levels(shares: Shares) -> np.ndarray:
-    upto = np.cumsum(shares.weight) / shares.weight.sum()
-    at = np.searchsorted(upto, np.array(LEVELS) - 1e-12)
-    return np.maximum(shares.tokens[np.minimum(at, len(upto) - 1)], 1.0)
 
 
 def read_source(

@@ -13,15 +13,10 @@ WINDOWS = (1.0, 10.0, 60.0)  # seconds at which bursts are compared
 class Likeness(NamedTuple):
     """A figure of a real trace, and of one that was drawn."""
 
-    name: str
+    figure: str
     unit: str
     real: float
     drawn: float
-
-    @property
-    def ratio(self) -> float | None:
-        """Drawn over real."""
-        return self.drawn / self.real if self.real else None
 
 
 def figures(trace: Trace, period: float) -> dict[tuple[str, str], float]:

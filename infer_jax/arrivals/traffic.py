@@ -1,6 +1,6 @@
 """Traffic: how often requests come over days, how they cluster, how long they are, who returns."""
 
-from functools import cached_property
+from functools import cached_property, partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,18 +18,18 @@ POINTS = 4096  # requests that stand for all of them in a workload
 MIDDLES = (np.arange(POINTS) + 0.5) / POINTS  # their levels of probability
 GOLDEN = 0.5 * (5**0.5 - 1)
 
+Levels = Float[np.ndarray, " levels"]  # values at ``LEVELS``
+tokens = partial(number, unit="tokens", kind="count", low=1.0)
+share = partial(number, kind="fraction", high=1.0, default=0.0)
+
 
 @spec
 class Sessions(Spec):
     """Conversations: a turn's prompt is all that was said before and some new tokens."""
 
     turns: Array = number("requests of a session, in the mean", kind="count", low=1.0)
-    gaps: Float[np.ndarray, " q"] = number(
-        "time from a turn to the next, at LEVELS", unit="s", kind="time"
-    )
-    news: Float[np.ndarray, " q"] = number(
-        "tokens that a turn adds to what was said, at LEVELS", unit="tokens", kind="count", low=1.0
-    )
+    gaps: Levels = number("time from a turn to the next, at LEVELS", unit="s", kind="time")
+    news: Levels = tokens("tokens that a turn adds to what was said, at LEVELS")
     branches: Array = number(
         "requests that a turn forks once it is answered, in the mean; they share all that was said",
         kind="count", default=0.0,
@@ -60,25 +60,12 @@ class Traffic(Spec):
         "squared coefficient of variation of the time between arrivals of one rate: 1 is Poisson",
         kind="size", default=1.0,
     )  # fmt: skip
-    surge: Array = number(
-        "how far the rate goes up and down in surges, as a share of its period's",
-        kind="fraction", high=1.0, default=0.0,
-    )  # fmt: skip
+    surge: Array = share("how far the rate goes up and down in surges, as a share of its period's")
     sojourn: Array = number("mean time up, and down", unit="s", kind="time", default=60.0)
-    prompts: Float[np.ndarray, " q"] = number(
-        "prompt tokens at LEVELS", unit="tokens", kind="count", low=1.0
-    )
-    outputs: Float[np.ndarray, " q"] = number(
-        "output tokens at LEVELS", unit="tokens", kind="count", low=1.0
-    )
-    dependence: Array = number(
-        "correlation of the normal scores of prompt and output",
-        kind="fraction", low=-1.0, high=1.0, default=0.0,
-    )  # fmt: skip
-    reuse: Array = number(
-        "share of prompt tokens that earlier prompts began with", kind="fraction", high=1.0,
-        default=0.0,
-    )  # fmt: skip
+    prompts: Levels = tokens("prompt tokens at LEVELS")
+    outputs: Levels = tokens("output tokens at LEVELS")
+    dependence: Array = share("correlation of the normal scores of prompt and output", low=-1.0)
+    reuse: Array = share("share of prompt tokens that earlier prompts began with")
     sessions: Sessions | None = part("conversations", default_factory=lambda: None)
 
     @property

@@ -14,7 +14,6 @@ import os
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -29,29 +28,21 @@ LARGEST = 64 * 2**20  # bytes of a file: the published ones have 8 MB at most
 SHARES = re.compile(r"\{(?:\s*\d+\s*:\s*\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*(?:,(?!\s*\})|(?=\})))*\}")
 LAWS = ("Gamma", "Weibull")
 FIELDS = ("input_tokens", "output_tokens")
-
-
-Lengths = dict[int, float]  # shares of requests by their tokens
-
-
-class Shares(NamedTuple):
-    """A distribution: whole tokens, ascending, and requests/s (or a share) of each."""
-
-    tokens: np.ndarray
-    weight: np.ndarray
+Lengths = dict[int, float]  # shares of requests, or requests/s, by their tokens
 
 
 class Clients(NamedTuple):
     """All clients of a folder: by window requests/s, and these times the squared variation.
 
-    ``damaged``: rows, windows of lengths and files that could not be read.
+    ``prompts`` and ``outputs``: requests/s by tokens; ``damaged``: rows, windows of lengths and
+    files that could not be read.
     """
 
     window: float
     rates: np.ndarray
     varied: np.ndarray
-    prompts: Shares
-    outputs: Shares
+    prompts: Lengths
+    outputs: Lengths
     count: int
     damaged: int
 
@@ -67,7 +58,7 @@ def read_clients(folder: str | os.PathLike[str]) -> Clients:
     if not files:
         raise InputError(str(folder), "", "no clients", allowed)
     rows, damaged = defaultdict[float, np.ndarray](lambda: np.zeros(2)), 0
-    lengths = [defaultdict[int, float](float) for _ in FIELDS]
+    prompts, outputs = lengths = [defaultdict[int, float](float) for _ in FIELDS]
     for file in files:
         found, wrong = _lengths(file.with_name(file.name[:-9] + "dataset.json"))
         damaged, begins = damaged + wrong, [begin for begin, _ in found]
@@ -88,15 +79,9 @@ def read_clients(folder: str | os.PathLike[str]) -> Clients:
     if not len(steps) or np.any(steps != steps[0]):
         raise InputError(str(folder), "begin of a window", "at unequal times", "equal windows")
     rates, varied = np.array([rows[x] for x in times]).T
-    prompts, outputs = map(_sorted, lengths)
-    if not rates.sum() > 0.0 or not len(prompts.tokens) or not len(outputs.tokens):
+    if not rates.sum() > 0.0 or not all(sum(x.values()) > 0.0 for x in lengths):
         raise InputError(str(folder), "", "no requests with lengths", allowed)
     return Clients(float(steps[0]), rates, varied, prompts, outputs, len(files), damaged)
-
-
-def _sorted(weights: Mapping[int, float]) -> Shares:
-    tokens = np.array(sorted(x for x in weights if weights[x] > 0.0))
-    return Shares(tokens, np.array([weights[x] for x in tokens]))
 
 
 def _window(cells: list[str]) -> tuple[float, float, float] | None:
@@ -180,13 +165,10 @@ def read_description(path: str | os.PathLike[str]) -> tuple[Fields, Fields]:
 
 
 def _numbers(where: str, at: str, value: object, count: int) -> np.ndarray:
-    allowed = f"a list of {count or 'one or more'} numbers"
-    if not isinstance(value, list) or not all(type(x) in (int, float) for x in value):
-        raise InputError(where, at, value, allowed)
-    if not value or (count and len(value) != count):
-        raise InputError(where, at, f"{len(value)} numbers", allowed)
-    if count and np.any(np.diff(value) < 0):
-        raise InputError(where, at, value, "numbers that do not decrease")
+    good = isinstance(value, list) and value and all(type(x) in (int, float) for x in value)
+    if not good or (count and (len(value) != count or np.any(np.diff(value) < 0))):
+        allowed = f"{count} numbers that do not decrease" if count else "one or more numbers"
+        raise InputError(where, at, value, f"a list of {allowed}")
     return np.asarray(value, float)
 
 

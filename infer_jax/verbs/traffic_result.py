@@ -39,7 +39,6 @@ ALIKE = (
     Column("drawn from it", "", "drawn"),
     UNIT,
 )
-FIGURE = ("figure", *Likeness._fields[1:])  # a figure of two traces, in JSON
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,8 +135,7 @@ class TrafficResult(FigureResult):
             yield Rows("hours", self.hours, (Column("hour", of, "hour"), *HOURS))
         yield Rows("lengths", [*self._lengths()], LENGTHS)
         if self.likeness:
-            alike = [dict(zip(FIGURE, x, strict=True)) for x in self.likeness]
-            yield Rows("likeness", [round_row(x) for x in alike], ALIKE)
+            yield Rows("likeness", [round_row(x._asdict()) for x in self.likeness], ALIKE)
         yield Notes([*self._notes()])
 
     @cached_property

@@ -51,11 +51,8 @@ def test_rates_add_and_bursts_and_lengths_weigh_by_requests(folder):
     assert float(traffic.variability) == pytest.approx((18 + 8 + 24) / 28)
     # requests/s of prompts: 1 of 100, 1 of 200, 2 of 400, 18 of 800; the second client's first
     # window has no lengths
-    assert clients.prompts.tokens.tolist() == [100, 200, 400, 800]
-    assert clients.prompts.weight.tolist() == [1.0, 1.0, 2.0, 18.0]
-    assert dict(zip(clients.outputs.tokens.tolist(), clients.outputs.weight, strict=True)) == {
-        10: 2.0, 40: 2.0, 80: 4.5, 90: 13.5,
-    }  # fmt: skip
+    assert clients.prompts == {100: 1.0, 200: 1.0, 400: 2.0, 800: 18.0}
+    assert clients.outputs == {10: 2.0, 40: 2.0, 80: 4.5, 90: 13.5}
     at = dict(zip(LEVELS, np.asarray(traffic.prompts), strict=True))
     assert (at[0.0], at[0.05], at[0.1], at[0.2], at[1.0]) == (100, 200, 400, 800, 800)
 
@@ -79,7 +76,7 @@ def test_what_is_damaged_is_counted_and_left_out(folder, file, change, damaged):
     place.write_text(place.read_text().replace(*change))
     clients = read_clients(folder)
     assert clients.damaged == damaged
-    assert clients.prompts.weight.sum() < whole.prompts.weight.sum()
+    assert sum(clients.prompts.values()) < sum(whole.prompts.values())
     assert (clients.rates.sum() < whole.rates.sum()) == file.endswith(".csv")
 
 
