@@ -5,7 +5,8 @@
 Kubernetes' rule with targets from one request in flight to many, over steps of 15 s of a rate that
 goes up and down by the day, on a replica with four exponential servers. ``together``: the program
 that ``infer-jax fleet`` tunes with; ``one by one``: the same law of each alone, compiled once, as
-long as all take at the pace of the first few.
+long as all take at the pace of the first few; ``sweep``: as points of a sweep in float64 that keeps
+the frontier of cost and good requests, with compilation and the last decisions.
 """
 
 import argparse
@@ -19,8 +20,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.fleets import Conditions, Horizontal, Lifecycle, ServiceLimits, depth_of, lanes
+import infer_jax as ij
+from infer_jax.fleets import (
+    Conditions,
+    FleetEstimator,
+    Horizontal,
+    Lifecycle,
+    ServiceLimits,
+    depth_of,
+    lanes,
+)
+from infer_jax.sweeps import Axis, Pareto, Space
 from tests.unit.fleets.toys import exponential_replica
+from tests.unit.sweeps import toy
 
 STEP, DAY, FEW = 15.0, 86_400.0, 3
 
@@ -61,6 +73,13 @@ def measure(policies: int, days: float) -> dict[str, Any]:
 
     alone(0)
     by_one = seconds(lambda: [alone(i) for i in range(FEW)]) / FEW
+    policy = Horizontal.of().replace(target=Axis.linear(1.0, 60.0, policies))
+    estimator = FleetEstimator(policy=policy, given=given, chips=np.ones(1), depth=depth,
+                               steps=hour)  # fmt: skip
+    point = Space(toy.arch(), toy.hardware(), toy.workload(), toy.plan())
+    keep = Pareto("usd_per_day", "goodput")
+    options = {"precision": "float64", "keep": keep, "legal": False, "estimator": estimator}
+    swept = seconds(lambda: ij.sweep(point, **options).index)
     return {
         "device": str(jax.devices()[0].device_kind),
         "policies": policies,
@@ -69,6 +88,7 @@ def measure(policies: int, days: float) -> dict[str, Any]:
         "together_s": together,
         "steps_per_s": policies * steps / together,
         "one_by_one_s": policies * by_one,
+        "sweep_s": swept,
         "difference": float(max(abs(float(alone(i)[0]) / usd[i] - 1.0) for i in range(FEW))),
     }
 

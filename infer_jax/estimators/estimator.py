@@ -41,6 +41,7 @@ class Estimator(Spec):
     # whether it prices a server that batches (``serve``, ``token``), as plans, replays, arrivals,
     # and drafts need
     batches: ClassVar[bool] = False
+    lanes: ClassVar[int] = 0  # points that a sweep evaluates at once; 0: as many as suit the device
 
     @property
     def prices_passes(self) -> bool:

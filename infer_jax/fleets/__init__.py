@@ -24,6 +24,10 @@ from infer_jax.fleets.bound import (
     mixes as mixes,
     rest_of as rest_of,
 )
+from infer_jax.fleets.estimator import (
+    FleetEstimator as FleetEstimator,
+    PolicyEstimate as PolicyEstimate,
+)
 from infer_jax.fleets.fluid import (
     Course as Course,
     Lifecycle as Lifecycle,

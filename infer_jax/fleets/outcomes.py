@@ -94,23 +94,34 @@ def outcome(depth: int, steps: int, policy: Autoscaler, given: Conditions) -> Ou
     shares = jnp.stack([wanted + 0.0 * count, *_interval(wanted, count)])
 
     def law(rates: Array, settled: Array, shares: Array) -> Outcome:
-        now = given._replace(rates=rates)
-        courses = _courses(depth, policy, now)
-
-        def of_period(
-            x: tuple[tuple[Course, ...], Array],
-        ) -> tuple[DailyCost, Array, Array, Array, Array]:
-            found = _period(x[0], now, settled)
-            ttft = period_ttft(found.rate, found.waits, found.service, x[1])
-            return found.cost, jnp.sum(found.rate), found.goodput, ttft, found.service.tpot.max()
-
-        cost, rate, share, ttft, tpot = lax.map(of_period, (_by_period(courses, steps), shares))
-        cost = jax.tree.map(jnp.mean, cost)
-        return Outcome(courses, cost, goodput(rate, share), share, ttft, ttft, tpot)
+        return judge(depth, steps, policy, given._replace(rates=rates), shares, settled)
 
     every = jax.vmap(law)(rates, jnp.array([False, False, True]), shares)
     low, high = every.ttft[1] / (1.0 + ERROR), every.ttft[2] * (1.0 + ERROR)
     return jax.tree.map(lambda x: x[0], every)._replace(ttft_band=jnp.stack([low, high]))
+
+
+def judge(
+    depth: int, steps: int, policy: Autoscaler, given: Conditions, shares: Array | None = None,
+    settled: Array | bool = False,
+) -> Outcome:  # fmt: skip
+    """An ``outcome`` whose band is TTFT itself, a third of the work.
+
+    ``shares``: of each period those whose TTFT it is, the wanted one where None; ``settled``:
+    whether waits by chance are as after a long time, whatever the load was before.
+    """
+    courses = _courses(depth, policy, given)
+    if shares is None:
+        shares = given.limits.goodput + 0.0 * given.rates[::steps]
+
+    def of_period(x: tuple[tuple[Course, ...], Array]) -> tuple[DailyCost, Array, ...]:
+        found = _period(x[0], given, settled)
+        ttft = period_ttft(found.rate, found.waits, found.service, x[1])
+        return found.cost, jnp.sum(found.rate), found.goodput, ttft, found.service.tpot.max()
+
+    cost, rate, share, ttft, tpot = lax.map(of_period, (_by_period(courses, steps), shares))
+    cost, band = jax.tree.map(jnp.mean, cost), jnp.stack([ttft, ttft])
+    return Outcome(courses, cost, goodput(rate, share), share, ttft, band, tpot)
 
 
 def _interval(share: Array, count: Array) -> tuple[Array, Array]:
@@ -132,14 +143,8 @@ def lanes(
     """
 
     def one(policy: Autoscaler) -> tuple[Array, Array, Array]:
-        courses = _courses(depth, policy, given)
-
-        def of_period(courses: tuple[Course, ...]) -> tuple[Array, Array]:
-            found = _period(courses, given)
-            return found.cost.usd, found.goodput
-
-        usd, share = lax.map(of_period, _by_period(courses, steps))
-        return jnp.mean(usd), jnp.min(share), courses[0].wanted
+        found = judge(depth, steps, policy, given)
+        return found.cost.usd, jnp.min(found.shares), found.courses[0].wanted
 
     return loops.lanes(one, policies, batch=LANES, devices=devices)
 

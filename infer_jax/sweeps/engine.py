@@ -111,7 +111,8 @@ class SweepRun:
         self.devices = Devices(devices, self.dtype)
         usual = CHUNKS.get(devices[0].platform, 2**20)
         few = ready.size <= MIN_CHUNK * len(devices)  # lanes without a point are computed, too
-        self.mesh, self.chunk = self.devices.mesh, chunk or (MIN_CHUNK if few else usual)
+        self.mesh = self.devices.mesh
+        self.chunk = chunk or ready.lanes or (MIN_CHUNK if few else usual)
         self.spacing = max(SPACING, -(-self.total // DECISIONS))
         self.words = radix.words_needed(self.total)
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)

@@ -51,6 +51,11 @@ class Prepared(NamedTuple):
         return [self.estimator] if isinstance(self.estimator, Estimator) else list(self.estimator)
 
     @property
+    def lanes(self) -> int:
+        """Points that every estimator lets be evaluated at once; 0: any number."""
+        return min((x.lanes for x in self.estimators if x.lanes), default=0)
+
+    @property
     def groups(self) -> list[Group]:
         """The groups of points."""
         return [part.group for part in self.parts]

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from infer_jax.compiling import host_device, quick
+from infer_jax.compiling import host_device, quick, wide
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import Point, numbers
@@ -49,14 +49,15 @@ class RefinedPoints:
 
 
 def _estimates(
-    evaluation: Evaluation, extent: Extent, base: Point, steps: Sequence[Array]
+    evaluation: Evaluation, extent: Extent, block: int, base: Point, steps: Sequence[Array]
 ) -> Evaluated:
-    return jax.vmap(answers(evaluation, base, extent), axis_size=BLOCK)(steps)
+    return jax.vmap(answers(evaluation, base, extent), axis_size=block)(steps)
 
 
 @lru_cache
-def _compiled(platform: str) -> Callable[..., Evaluated]:
-    return jit(static=(0, 1), options=quick(platform))(_estimates)
+def _compiled(platform: str, *, few: bool) -> Callable[..., Evaluated]:
+    """``few``: points that an estimator lets be evaluated at once, because one takes long."""
+    return jit(static=(0, 1, 2), options=(wide if few else quick)(platform))(_estimates)
 
 
 def evaluate(ready: Prepared, index: Sequence[int]) -> RefinedPoints:
@@ -85,18 +86,19 @@ def evaluate(ready: Prepared, index: Sequence[int]) -> RefinedPoints:
 def estimates(part: Part, digits: np.ndarray, extent: Extent) -> Evaluated:
     """(terms, accepted, feasible, shortfall, estimate) at rows of digits, in float64."""
     count, group, evaluation = len(digits), part.group, part.program.evaluation
-    blocks = -(-count // BLOCK)
-    padded = np.concatenate([digits, np.repeat(digits[:1], blocks * BLOCK - count, 0)])
+    block = group.base.estimator.lanes or BLOCK
+    blocks = -(-count // block)
+    padded = np.concatenate([digits, np.repeat(digits[:1], blocks * block - count, 0)])
     host = host_device()
     if "." not in evaluation.feasible:
         extent = "all"  # one program for both uses
     with precise(np.float64), jax.default_device(host):
         # arrays of their own: JAX keeps one that a caller's program closed over in 32 bits so
         base = jax.tree.map(partial(np.array, dtype=np.float64), group.base)
-        run = _compiled(host.platform)
+        run = _compiled(host.platform, few=block < BLOCK)
         rows = [
-            jax.device_get(run(evaluation, extent, base, group.steps(block.T)))
-            for block in np.split(padded, blocks)
+            jax.device_get(run(evaluation, extent, block, base, group.steps(x.T)))
+            for x in np.split(padded, blocks)
         ]
     return jax.tree.map(lambda *x: np.concatenate(x)[:count], *rows)
 

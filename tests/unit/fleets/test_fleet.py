@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import infer_jax as ij
 from infer_jax.fleets import (
-    Conditions,
     EventDriven,
     FixedPool,
     Horizontal,
@@ -30,11 +30,14 @@ from infer_jax.fleets import (
     usd_by_step,
 )
 from infer_jax.fleets.fluid import backlog_wait
+from infer_jax.sweeps import Everything, Space
 from tests.unit.fleets import referee
-from tests.unit.fleets.toys import LIMITS, exponential_replica
+from tests.unit.fleets.toys import LIMITS, autoscalers, conditions, exponential_replica
 from tests.unit.physics.derivatives import agree_at, finite_at, numbers
+from tests.unit.sweeps import toy
 
 SECONDS, DEPTH = 15.0, 32
+POINT = Space(toy.arch(), toy.hardware(), toy.workload(), toy.plan())
 
 
 def run(policy, rates, first, life=None, seconds=SECONDS):
@@ -46,6 +49,7 @@ def run(policy, rates, first, life=None, seconds=SECONDS):
 
 
 course_of = jax.jit(run)
+outcome_of = jax.jit(partial(outcome, DEPTH, 20))
 
 
 def random_rates(draw, steps=40):
@@ -174,15 +178,6 @@ def test_ramps_keep_the_mean_of_every_period_and_never_fall_below_zero():
     assert np.all(np.asarray(ramp(jnp.full(3, 2.0), 4)) == 2.0)
 
 
-def conditions(rates, first):
-    """Those of a pool of the toy's replicas, without others."""
-    one = jnp.asarray(1.0)
-    limits, rates = LIMITS.with_(ttft=8.0), jnp.asarray(rates)
-    step, pue, grid, work = (x * one for x in (SECONDS, 1.0, 1.0, 2.0))
-    return Conditions(exponential_replica(), Lifecycle.of(), limits, rates, step, first * one, pue,
-                      grid, work)  # fmt: skip
-
-
 def test_pools_of_one_kind_are_one_pool():
     """Three replicas in a pool and two beside it, under a rate that goes up beyond them."""
     rates = np.r_[np.linspace(1.0, 12.0, 60), np.linspace(12.0, 1.0, 60)]
@@ -219,6 +214,31 @@ def test_each_pool_gets_requests_by_what_it_serves_and_none_where_it_has_no_repl
     np.testing.assert_array_equal(wanted[0], first.wanted)
     assert float(usd[0]) == pytest.approx(float(found.cost.usd), rel=1e-12)
     assert float(worst[0]) == pytest.approx(float(jnp.min(found.shares)), rel=1e-12)
+
+
+def test_a_sweep_of_autoscalers_is_every_one_of_them_alone():
+    """Points, frontier and chips of thirty policies, against ``outcome`` of each."""
+    every = autoscalers()
+    found = ij.sweep(POINT, estimator=every, precision="float64", legal=False,
+                     keep=Everything("usd_per_day", "goodput", "ttft", "chips"))  # fmt: skip
+    policies = [(x, y) for x in np.linspace(1.0, 4.0, 10) for y in (30.0, 60.0, 300.0)]
+    rows = {point: row for row, point in enumerate(found.index)}
+    assert 5 < len(rows) < 25
+    for point, (target, window) in enumerate(policies):
+        policy = Horizontal.of(target=target, stabilization=window)
+        alone = outcome_of(policy, every.given)
+        wanted = {
+            "usd_per_day": alone.cost.usd,
+            "goodput": jnp.min(alone.shares),
+            "ttft": jnp.max(alone.ttft),
+            "chips": 2.0 * jnp.mean(alone.courses[0].wanted),
+        }
+        assert (point in rows) == (float(wanted["goodput"]) >= 0.99), point
+        for name, value in wanted.items() if point in rows else ():
+            assert found.columns[name][rows[point]] == pytest.approx(float(value), rel=1e-9), name
+    tokens = float(jnp.mean(every.given.rates)) * 86400.0 * float(POINT.workload.osl)
+    usd = np.asarray(found.columns["usd_per_day"])
+    assert found.columns["cost"] == pytest.approx(1e6 * usd / tokens, rel=1e-12)
 
 
 def test_the_band_of_ttft_is_that_of_steady_traffic_with_three_errors_less_and_more():

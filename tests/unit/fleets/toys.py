@@ -5,9 +5,18 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from infer_jax.fleets import Replica, Service, ServiceLimits
+from infer_jax.fleets import (
+    Conditions,
+    FleetEstimator,
+    Horizontal,
+    Lifecycle,
+    Replica,
+    Service,
+    ServiceLimits,
+)
 from infer_jax.fleets.replica import loads
 from infer_jax.physics.scheduling import LEVELS
+from infer_jax.sweeps import Axis
 
 LIMITS = ServiceLimits.of(ttft=3.0, tpot=0.05, goodput=0.99)
 
@@ -44,3 +53,20 @@ def exponential_replica(servers: int = 4, mu: float = 0.5, first: float = 0.1) -
     }
     service = Service(**{name: jnp.asarray(x) for name, x in columns.items()})
     return Replica.of(service, jnp.asarray(capacity), jnp.asarray(3.6))
+
+
+def conditions(rates, first: float) -> Conditions:
+    """Those of a pool of the toy's replicas, without others, in steps of 15 s."""
+    one, limits = jnp.asarray(1.0), LIMITS.with_(ttft=8.0)
+    step, pue, grid, work = (x * one for x in (15.0, 1.0, 1.0, 2.0))
+    replica, life = exponential_replica(), Lifecycle.of()
+    return Conditions(replica, life, limits, jnp.asarray(rates), step, first * one, pue, grid, work)
+
+
+def autoscalers() -> FleetEstimator:
+    """Thirty of them under a rate that goes up and down again, for a sweep."""
+    rates = np.r_[np.linspace(1.0, 12.0, 60), np.linspace(12.0, 1.0, 60)]
+    tried = {"target": Axis.linear(1, 4, 10), "stabilization": Axis.values(30.0, 60.0, 300.0)}
+    policy, chips = Horizontal.of().replace(**tried), np.array([2.0])
+    return FleetEstimator(policy=policy, given=conditions(rates, 3.0), chips=chips, depth=32,
+                          steps=20)  # fmt: skip

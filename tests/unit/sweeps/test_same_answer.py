@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from infer_jax.sweeps import prepare, start
+from tests.unit.sweeps.worker import question
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -23,6 +26,15 @@ def begin(**settings):
     command = [sys.executable, "-m", "tests.unit.sweeps.worker", json.dumps(settings)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True)
+
+
+def begin_together(count, **settings):
+    """Processes of two devices each that sweep one grid."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    shared = {"processes": count, "port": port, "devices": 2, **settings}
+    return [begin(process=i, **shared) for i in range(count)]
 
 
 def end(process):
@@ -57,11 +69,7 @@ def test_devices_and_chunks(alone, settings):
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes(alone, count):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    joined = [begin(processes=count, process=i, port=port, devices=2) for i in range(count)]
-    for output in [end(process) for process in joined]:
+    for output in [end(process) for process in begin_together(count)]:
         assert output["devices"] == 2 * count
         assert output["answer"] == alone
         assert output["half"] == 0.5  # a program that runs once, on a device of the process
@@ -86,3 +94,22 @@ def test_killed_at_random_moments(alone, tmp_path, kills):
     assert output["misses"] == 0
     assert output["notes"] and "carried on at point" in output["notes"][0]
     assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == ["point.npz"]
+
+
+def test_autoscalers_on_two_hosts_killed_and_carried_on(tmp_path):
+    """The answer of one process, which all policies one by one have, too."""
+    estimator, space, keep, precision = question("autoscalers")
+    whole = start(prepare(estimator, space, keep, precision=precision))
+    file = tmp_path / "point.npz"
+    settings = {"subject": "autoscalers", "checkpoint": str(file), "every": 0.0}
+    joined = begin_together(2, chunk=2, target=1e-3, **settings)
+    while not file.exists():
+        assert joined[0].poll() is None, joined[0].stderr.read()[-2000:]
+        time.sleep(0.01)
+    for process in joined:
+        process.kill()
+        process.communicate()
+    for output in [end(process) for process in begin_together(2, **settings)]:
+        assert output["answer"]["index"] == whole.index and output["devices"] == 4
+        assert "carried on at point" in output["notes"][0]
+    assert len(whole) > 3

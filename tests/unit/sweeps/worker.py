@@ -8,8 +8,10 @@ import jax
 import numpy as np
 
 from infer_jax.compiling import once
+from infer_jax.estimators import Estimator
 from infer_jax.physics.memory import tiers
 from infer_jax.sweeps import Axis, Pareto, Space, engine, prepare, start
+from tests.unit.fleets.toys import autoscalers
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, workload
 
 
@@ -23,6 +25,14 @@ def space(count: int) -> Space:
     )
 
 
+def question(subject: str) -> tuple[Estimator, Space, Pareto, str]:
+    """Estimator, space, what is kept, and the precision."""
+    if subject == "autoscalers":
+        one = Space(arch(), hardware(), workload(), plan())
+        return autoscalers(), one, Pareto("usd_per_day", "goodput"), "float64"
+    return Toy.of(), space(40), Pareto("ttft", "cost", "max decode.mfu"), "float32"
+
+
 def main(settings: dict[str, Any]) -> None:
     """Run one sweep and print its answer."""
     jax.config.update("jax_num_cpu_devices", settings.get("devices", 1))
@@ -33,15 +43,16 @@ def main(settings: dict[str, Any]) -> None:
             f"localhost:{settings['port']}", settings["processes"], settings["process"]
         )
     engine.TARGET = settings.get("target", 1.0)
-    keep = Pareto("ttft", "cost", "max decode.mfu")
+    estimator, points, keep, precision = question(settings.get("subject", ""))
     result = start(
-        prepare(Toy.of(), space(40), keep, precision="float32"),
-        chunk=settings.get("chunk", 4096),
+        prepare(estimator, points, keep, precision=precision),
+        chunk=settings.get("chunk", None if estimator.lanes else 4096),
         checkpoint=settings.get("checkpoint"),
         every=settings.get("every", 30.0),
         progress=(lambda p: print(p.done, file=sys.stderr, flush=True)),
     )
-    values = [result.columns[n].tobytes().hex() for n in ("ttft", "cost", "decode.mfu")]
+    names = [term.removeprefix("max ") for term in keep.terms]
+    values = [result.columns[n].tobytes().hex() for n in names]
     counts, devices = result.provenance["counts"], len(result.provenance["devices"])
     output = {"index": result.index, "values": values, "counts": counts}
     misses = events.count("/jax/compilation_cache/cache_misses")

@@ -9,7 +9,16 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.errors import InputError
-from infer_jax.fleets import Conditions, Lifecycle, Replica, ServiceLimits, outcome, ramp
+from infer_jax.fleets import (
+    Conditions,
+    Horizontal,
+    Lifecycle,
+    Replica,
+    ServiceLimits,
+    outcome,
+    ramp,
+)
+from infer_jax.sweeps import Axis
 from infer_jax.verbs import fleet_policies
 from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, why_broken
 from tests.unit.fleets.toys import exponential_replica
@@ -135,6 +144,15 @@ def test_an_autoscaler_stands_above_the_base_of_another_pool_and_who_pays_off_is
     assert float(bound.outcome.cost.usd) == pytest.approx(rents[0], rel=1e-9)
     assert rents[1] < float(schedule.outcome.cost.usd) < 1.1 * rents[1]
     assert len(told["reserved_replicas"]) == 2 and "TP1 l40s" in str(found)
+    # a sweep of autoscalers has what each of them costs and keeps
+    targets = np.geomspace(20.0, 2000.0, 8)
+    usd, share, replicas = fleet.follow([Horizontal.of(target=x) for x in targets])
+    swept = found.sweep(Horizontal.of().replace(target=Axis.values(*targets)))
+    assert swept.index and 0 < sum(share >= 0.99) < len(targets)
+    assert np.all(share[swept.index] >= 0.99)
+    assert swept.columns["usd_per_day"] == pytest.approx(usd[swept.index], rel=1e-9)
+    assert swept.columns["goodput"] == pytest.approx(share[swept.index], rel=1e-9)
+    assert swept.columns["chips"] == pytest.approx(replicas.mean(1).sum(1)[swept.index], rel=1e-9)
 
 
 def test_without_a_layout_the_cheapest_plan_of_the_peak_is_not_taken_where_a_fleet_of_another_is(
