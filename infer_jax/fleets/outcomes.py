@@ -114,7 +114,9 @@ def judge(
     if shares is None:
         shares = given.limits.goodput + 0.0 * given.rates[::steps]
 
-    def of_period(x: tuple[tuple[Course, ...], Array]) -> tuple[DailyCost, Array, ...]:
+    def of_period(
+        x: tuple[tuple[Course, ...], Array],
+    ) -> tuple[DailyCost, Array, Array, Array, Array]:
         found = _period(x[0], given, settled)
         ttft = period_ttft(found.rate, found.waits, found.service, x[1])
         return found.cost, jnp.sum(found.rate), found.goodput, ttft, found.service.tpot.max()

@@ -19,7 +19,6 @@ from infer_jax.fleets import (
     Course,
     EventDriven,
     FixedPool,
-    FleetEstimator,
     Horizontal,
     Lifecycle,
     Outcome,
@@ -41,7 +40,6 @@ from infer_jax.fleets import (
 from infer_jax.fleets.bill import DAY
 from infer_jax.results.numbers import quantity
 from infer_jax.results.problems import refuse
-from infer_jax.sweeps import Axis
 from infer_jax.typed_jax import trees
 from infer_jax.verbs.fleet_replica import FleetReplica, steps_of_traffic
 
@@ -49,6 +47,7 @@ R = TypeVar("R")
 LANES, ROUNDS = 32, 2  # parameters of an autoscaler that are tried at once, and how often
 STEP_POINTS = 5  # of a step of the scan, which takes 20 times as long unoptimised
 WEEK = 7 * DAY
+WINDOW = 300.0  # s that a policy looks back, HPA's default
 IDEAL = Lifecycle.of(start_delay=0.0)
 
 
@@ -240,30 +239,10 @@ class Fleet:
         return self.given._replace(replica=self.pools[at].replica, life=lives[at], beside=beside,
                                    first=jnp.asarray(wanted[0, at]))  # fmt: skip
 
-    def depth(self, window: float = 300.0) -> int:
+    def depth(self, window: float = WINDOW) -> int:
         """Steps that are looked back: by replicas that start, and the ``window`` s of a policy."""
         slowest = max((x.life for x in self.pools), key=lambda x: float(x.start_delay))
         return depth_of(slowest, float(self.given.seconds), window)
-
-    def estimator(self, policy: Autoscaler) -> FleetEstimator:
-        """Policies for a sweep: ``policy`` has an ``Axis`` for each number that is tried.
-
-        Raises:
-            InputError: no two pools serve all that comes, so that none is scaled.
-        """
-        _, at, most, given = self.scaling
-        if at < 0:
-            raise refuse(
-                "policy", type(policy).__name__, "none: no two kinds of replicas serve all"
-            )
-        if not isinstance(policy.maximum, Axis):
-            policy = policy.replace(maximum=np.minimum(policy.maximum, most))
-        window = getattr(policy, "stabilization", 0.0)
-        window = max(window.steps) if isinstance(window, Axis) else float(window)
-        chips = [x.chips for x in (self.pools[at], *self.pools[:at], *self.pools[at + 1 :])]
-        depth = self.depth(max(window, 300.0))
-        return FleetEstimator(policy=policy, given=given, chips=np.array(chips), depth=depth,
-                              steps=self.steps)  # fmt: skip
 
     def compute(self, law: Callable[..., R], policy: Autoscaler, given: Conditions) -> R:
         """A law of policies under conditions."""

@@ -1,32 +1,28 @@
 """The answer of ``fleet``: replicas by hour, every policy beside the bound, and what breaks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.arrivals import Traffic
-from infer_jax.fleets import Autoscaler, reserve
+from infer_jax.fleets import reserve
 from infer_jax.fleets.fluid import HOUR
 from infer_jax.fleets.outcomes import ERROR, SURE, WINDOW
 from infer_jax.plots.fleet import plot_fleet
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, option, percent, scaled_format
 from infer_jax.results.numbers import amount, digits, duration, quantity, rounded_percent
-from infer_jax.specs import Plan
+from infer_jax.sweeps import SweepResult
 from infer_jax.verbs.fleet_policies import Fleet, Policy, why_broken
 from infer_jax.verbs.fleet_replay import REPLAYED, Replayed
 from infer_jax.verbs.fleet_replica import traffic_notes
+from infer_jax.verbs.fleet_sweep import sweep_autoscalers
 from infer_jax.verbs.pictures import EstimatorResult, caption
-
-if TYPE_CHECKING:
-    from infer_jax.sweeps import SweepResult
-    from infer_jax.sweeps.reducers import Reducer
 
 MOST_LAYOUTS = 6  # that are printed
 MOST_ROWS = 48  # periods that are printed one by one
@@ -104,25 +100,10 @@ class FleetResult(EstimatorResult):
             return max(self.replays, key=lambda x: x.kept).policy
         return max(self.policies[1:], key=self.fleet.rank)
 
-    def sweep(
-        self, policy: Autoscaler, *, keep: "Reducer | None" = None, **options: Any
-    ) -> "SweepResult":
-        """Which of many autoscalers pay: ``policy`` has an ``Axis`` for each number that is tried.
-
-        ``ij.sweep`` of ``FleetEstimator`` in float64, with its devices, processes, checkpoint and
-        other ``options``; without ``keep`` the frontier of USD a day and good requests.
-
-        Raises:
-            InputError: as ``ij.sweep``; no two kinds of replicas serve all that comes.
-        """
-        from infer_jax.sweeps import Pareto, Space
-        from infer_jax.verbs.sweep import sweep
-
-        arch, work = self.setup.model.architecture, self.traffic.workload(1.0)
-        space = Space(arch, self.setup.hardware, work, Plan.of())
-        keep = keep or Pareto("usd_per_day", "goodput")
-        fixed = {"estimator": self.fleet.estimator(policy), "keep": keep, "legal": False}
-        return sweep(space, **{"precision": "float64", **fixed, **options})
+    @property
+    def sweep(self) -> Callable[..., SweepResult]:
+        """Which of many autoscalers pay: a function of one that has axes, ``sweep_autoscalers``."""
+        return partial(sweep_autoscalers, self.fleet, self.traffic.workload(1.0))
 
     def sections(self) -> Iterator[Section]:
         """The answer in a sentence, every policy, what breaks, hours, and what to reserve."""
