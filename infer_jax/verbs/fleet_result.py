@@ -24,8 +24,7 @@ from infer_jax.verbs.fleet_replica import traffic_notes
 from infer_jax.verbs.fleet_sweep import sweep_autoscalers
 from infer_jax.verbs.pictures import EstimatorResult, caption
 
-MOST_LAYOUTS = 6  # that are printed
-MOST_ROWS = 48  # periods that are printed one by one
+MOST_LAYOUTS, MOST_ROWS = 6, 48  # layouts, and periods one by one, that are printed
 NO_LIMIT = 1e9  # s
 PRICES = (0.4, 0.6, 0.8)  # of reserved replicas, over that on demand
 NAMES = Column("policy", "", "policy", left=True), Column("", "", "detail", left=True)
@@ -78,8 +77,7 @@ HOURS = (
 class FleetResult(EstimatorResult):
     """Replicas over the periods of traffic under every policy, the bound first.
 
-    ``fleets``: of other layouts, too, where none was given; ``replays``: of the cheapest policies,
-    up to one that holds.
+    ``fleets``: also of other layouts; ``replays``: of the cheapest policies, up to one that holds.
     """
 
     traffic: Traffic
