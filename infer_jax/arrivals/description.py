@@ -117,7 +117,7 @@ def fit_bursts(
     """
     from scipy.optimize import lsq_linear  # of jax's own requirements
 
-    ones, found = np.ones(len(windows)), np.maximum(found, CALMEST)
+    ones, found = np.ones(len(windows)), np.maximum(np.asarray(found), CALMEST)
     if not len(windows):
         return 1.0, 0.0, 60.0
     tried = list[tuple[float, float, float, float]]()

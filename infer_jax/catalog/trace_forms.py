@@ -5,7 +5,7 @@ rows with pyarrow, which an extra installs.
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,6 +37,11 @@ class Form(NamedTuple):
     second: float
     session: str = ""
     block: int = BLOCK
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it needs."""
+        return [name for name in self[1:4] if name]
 
 
 FORMS = (
@@ -74,18 +79,16 @@ def form_of(file: str, columns: Mapping[str, object]) -> Form:
         InputError: none has any of them, or the nearest one lacks a column.
     """
 
-    def lacks(form: Form) -> list[str]:
-        return [name for name in form[1:4] if name and name not in columns]
-
     def likeness(form: Form) -> tuple[int, int]:
-        return sum(name in columns for name in (*form[1:4], form.session)), -len(lacks(form))
+        there = sum(name in columns for name in form.columns)
+        return there + (form.session in columns), there - len(form.columns)
 
     form = max(FORMS, key=likeness)
-    missing = lacks(form)
-    if len(missing) == sum(map(bool, form[1:4])):
+    missing = [name for name in form.columns if name not in columns]
+    if missing == form.columns:
         raise InputError(file, "columns", ", ".join(map(str, columns)), FORMATS)
     if missing:
-        allowed = f"the columns {', '.join(form[1:4])} ({form.source})"
+        allowed = f"the columns {', '.join(form.columns)} ({form.source})"
         raise InputError(file, missing[0], "missing", allowed)
     return form
 
@@ -133,22 +136,15 @@ def _gaps(cells: Cells) -> list[float]:
     return [sum(inside.numbers(name)) for name in inside.values]
 
 
-class TraceTable(NamedTuple):
-    """Columns of a trace in the order of its rows, and which rows are whole."""
+def read_table(
+    text: str, names: Sequence[str], second: float
+) -> tuple[list[np.ndarray], np.ndarray, int] | None:
+    """Seconds, prompt and output tokens of the rows of a CSV; sessions; how many rows are torn.
 
-    seconds: np.ndarray
-    prompt: np.ndarray
-    output: np.ndarray
-    session: np.ndarray | None  # any values, equal in one conversation
-    whole: np.ndarray  # a time and two lengths that are numbers; lengths may be 0
-    torn: int  # rows of another number of cells, which no column has
-
-
-def read_table(text: str, names: Sequence[str], second: float) -> TraceTable | None:
-    """The columns of a CSV: arrival, prompt, output and, where there is a fourth, session.
-
-    ``second``: the unit of the times in seconds; 0: dates and times of day. None where pyarrow is
-    not installed, or does not read the text as a table.
+    Numbers are NaN where a cell is none. Sessions are any values, equal in one conversation, and
+    none where ``names`` has no fourth column. A torn row has another number of cells than the
+    header, and is in no column. ``second``: the unit of the times in seconds; 0: dates and times of
+    day. None where pyarrow is not installed, or does not read the text as a table.
     """
     try:
         import pyarrow as pa
@@ -169,45 +165,31 @@ def read_table(text: str, names: Sequence[str], second: float) -> TraceTable | N
         table = csv.read_csv(data, parse_options=parse, convert_options=convert)
     except (pa.ArrowInvalid, pa.ArrowKeyError):
         return None
-    arrival, *lengths = (table.column(name) for name in names[:3])
-    seconds = _numbers(arrival) * second if second else _seconds(arrival)
-    prompt, output = map(_numbers, lengths)
-    whole = np.isfinite(seconds + prompt + output) & (np.minimum(prompt, output) >= 0.0)
-    whole &= (seconds >= 0.0) | (second == 0.0)
-    session = table.column(names[3]).to_numpy(zero_copy_only=False) if len(names) > 3 else None
-    return TraceTable(seconds, prompt, output, session, whole, len(torn))
+    arrival, prompt, output, *session = (table.column(name) for name in names)
+    seconds = _numbers(arrival, dates=second == 0.0) * (second or 1.0)
+    ids = session[0].to_numpy(zero_copy_only=False) if session else np.zeros(0)
+    return [seconds, _numbers(prompt), _numbers(output)], ids, len(torn)
 
 
-def _numbers(column: "ChunkedArray") -> np.ndarray:
-    try:
-        return column.cast("float64").to_numpy()
-    except ValueError:  # of one cell
-        return _one_by_one(column, float)
+def _numbers(column: "ChunkedArray", dates: bool = False) -> np.ndarray:
+    """The number of each cell, of dates and times of day seconds since 1970; NaN where none is."""
+    import pyarrow as pa
 
-
-def _one_by_one(column: "ChunkedArray", read: Callable[[str], float]) -> np.ndarray:
-    """The number of each cell; NaN where ``read`` refuses it."""
+    times = pa.timestamp("ns"), pa.timestamp("ns", "UTC")  # none with a zone, or all
+    for kind in times if dates else (pa.float64(),):
+        try:
+            numbers = column.cast(kind).cast("int64" if dates else "float64").to_numpy()
+        except pa.ArrowInvalid:  # one cell is none
+            continue
+        return numbers / 1e9 if dates else numbers
 
     def number(text: str | None) -> float:
         try:
-            return read(text or "")
+            return date_seconds(text or "") if dates else float(text or "")
         except ValueError:
             return np.nan
 
     return np.array([number(x) for x in column.to_pylist()])
-
-
-def _seconds(column: "ChunkedArray") -> np.ndarray:
-    """Seconds since 1970 of dates and times of day; NaN where a cell is none."""
-    import pyarrow as pa
-
-    for kind in (pa.timestamp("ns"), pa.timestamp("ns", "UTC")):  # none with a zone, or all
-        try:
-            times = column.cast(kind).to_numpy()
-        except pa.ArrowInvalid:
-            continue
-        return np.where(np.isnat(times), np.nan, times.astype(np.int64) / 1e9)
-    return _one_by_one(column, date_seconds)
 
 
 def date_seconds(text: str) -> float:

@@ -273,27 +273,29 @@ def _table(
     That is where pyarrow is not installed, or a row is damaged and not to be skipped: then the
     error names its line.
     """
-    names = [name for name in form[1:4] if name] + [x for x in (form.session,) if x in header]
+    names = [*form.columns, *(x for x in (form.session,) if x in header)]
     table = read_table(text, names, form.second) if form.arrival else None
     if table is None:
         return None
-    answered = table.output > 0.0
-    whole = table.whole & (table.prompt > 0.0)
+    (seconds, prompt, output), ids, torn = table
+    answered = output > 0.0
+    whole = np.isfinite(seconds + prompt + output) & (prompt > 0.0) & (output >= 0.0)
+    whole &= (seconds >= 0.0) | (form.second == 0.0)  # dates may lie before 1970
     if form.source != UNANSWERED:
         whole &= answered
-    damaged, kept = int(np.sum(~whole)) + table.torn, whole & answered
+    damaged, kept = int(np.sum(~whole)) + torn, whole & answered
     if not kept.any() or (damaged and not skip_damaged):
         return None
-    rows = np.flatnonzero(kept)[np.argsort(table.seconds[kept], kind="stable")]
-    times, ids = table.seconds[rows], () if table.session is None else table.session[rows]
+    rows = np.flatnonzero(kept)[np.argsort(seconds[kept], kind="stable")]
+    times = seconds[rows]
     return Trace(
         file=file,
         source=form.source,
         arrivals=times - times[0],
-        isl=table.prompt[rows],
-        osl=table.output[rows],
+        isl=prompt[rows],
+        osl=output[rows],
         block=form.block,
-        sessions=_numbered(ids),
+        sessions=_numbered(ids[rows] if len(ids) else ids),
         dropped=int(np.sum(whole & ~answered)),
         damaged=damaged,
         start=None if form.second else float(times[0]),

@@ -165,8 +165,9 @@ def read_description(path: str | os.PathLike[str]) -> tuple[Fields, Fields]:
 
 
 def _numbers(where: str, at: str, value: object, count: int) -> np.ndarray:
-    good = isinstance(value, list) and value and all(type(x) in (int, float) for x in value)
-    if not good or (count and (len(value) != count or np.any(np.diff(value) < 0))):
+    values = value if isinstance(value, list) else []
+    good = values and all(type(x) in (int, float) for x in values)
+    if not good or (count and (len(values) != count or np.any(np.diff(values) < 0))):
         allowed = f"{count} numbers that do not decrease" if count else "one or more numbers"
         raise InputError(where, at, value, f"a list of {allowed}")
     return np.asarray(value, float)
