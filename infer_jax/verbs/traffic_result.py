@@ -13,6 +13,7 @@ import numpy as np
 
 from infer_jax.arrivals import LEVELS, Likeness, Traffic, compare_traces, draw
 from infer_jax.arrivals.description import (
+    HOUR,
     LEAST,
     Rates,
     rate_errors,
@@ -81,10 +82,10 @@ class TrafficResult(FigureResult):
             raise refuse("model", str(model), "with a trace: a description has no requests")
         times = list[dict[str, float]]()
         for trace in (self.trace, self.drawn):
+            count = min(prompts, len(trace))
             with tempfile.TemporaryDirectory() as folder:
                 place = Path(folder) / "trace.csv"
                 write_csv(place, trace)
-                count = min(prompts, len(trace))
                 run = ij.replay(model, hardware, tp=tp, trace=place, prompts=count)
             times.append(run.to_dict()["ttft_ms"])  # pyright: ignore
         rows = [
@@ -92,18 +93,6 @@ class TrafficResult(FigureResult):
             for x in ("mean", "p50", "p99")
         ]
         return dataclasses.replace(self, likeness=(*self.likeness, *rows))
-
-    @property
-    def hours(self) -> list[Row]:
-        """Rates by hour of the day, where periods are no longer and there are some of a day."""
-        rates, hours = self.traffic.rates, self.traffic.hours
-        if float(self.traffic.period) > 3600.0 or self.traffic.seconds < 2 * 3600.0:
-            return []
-        parts = {h: rates[hours == h] for h in dict.fromkeys(hours.tolist())}
-        return [
-            round_row({"hour": f"{h:02d}", "mean": x.mean(), "least": x.min(), "most": x.max()})
-            for h, x in parts.items()
-        ]
 
     def sections(self) -> Iterator[Section]:
         """Rates, bursts, lengths, sessions; then the drawn trace beside the real one."""
@@ -130,9 +119,9 @@ class TrafficResult(FigureResult):
             {"begins_s": start + i * period, "rate_per_s": float(rate), "error_per_s": float(error)}
             for i, (rate, error) in enumerate(zip(rates, self._errors, strict=True))
         ])  # fmt: skip
-        if self.hours:
+        if period <= HOUR and traffic.seconds >= 2.0 * HOUR:
             of = "UTC" if start else "of 24"  # since the first request of a trace without dates
-            yield Rows("hours", self.hours, (Column("hour", of, "hour"), *HOURS))
+            yield Rows("hours", [*self._hours()], (Column("hour", of, "hour"), *HOURS))
         yield Rows("lengths", [*self._lengths()], LENGTHS)
         if self.likeness:
             yield Rows("likeness", [round_row(x._asdict()) for x in self.likeness], ALIKE)
@@ -156,14 +145,20 @@ class TrafficResult(FigureResult):
         return duration(seconds) + since
 
     def _bursts(self) -> str:
-        gaps, surge, sojourn = (
-            float(getattr(self.traffic, x)) for x in ("variability", "surge", "sojourn")
-        )
+        gaps, surge = float(self.traffic.variability), float(self.traffic.surge)
         text = f"Arrivals within a period: gaps of variability {gaps:.3g} (1 is Poisson)"
         if surge > 0.05:
             text += f", at a rate that goes up and down by {100 * surge:.0f} % for "
-            text += f"{sojourn:.3g} s each"
+            text += f"{float(self.traffic.sojourn):.3g} s each"
         return text + "."
+
+    def _hours(self) -> Iterator[Row]:
+        """Rates by hour of the day."""
+        rates, hours = self.traffic.rates, self.traffic.hours
+        for hour in dict.fromkeys(hours.tolist()):
+            x = rates[hours == hour]
+            row = {"hour": f"{hour:02d}", "mean": x.mean(), "least": x.min(), "most": x.max()}
+            yield round_row(row)
 
     def _lengths(self) -> Iterator[Row]:
         traffic, sessions = self.traffic, self.traffic.sessions
@@ -177,17 +172,19 @@ class TrafficResult(FigureResult):
 
     def _notes(self) -> Iterator[str]:
         """Which periods a trace covers in part, what is in none, and what was left out."""
-        trace, sessions, period = self.trace, self.traffic.sessions, float(self.traffic.period)
+        trace, source, period = self.trace, self.trace or self.clients, float(self.traffic.period)
         if trace is not None and self._known is not None:
             _, covered, offset = self._known
-            ends = {"first": covered[0], "last": covered[-1]}
-            ends = ends if len(covered) > 1 else {"only": covered[0]}
-            part = {name: x for name, x in ends.items() if x < (1.0 - LEAST) * period}
-            words = " and ".join(f"{percent(x / period)} % of the {n}" for n, x in part.items())
+            names = ("first", "last") if len(covered) > 1 else ("only",)
+            part = [
+                f"{percent(x / period)} % of the {name}"
+                for name, x in zip(names, covered[[0, -1]], strict=False)
+                if x < (1.0 - LEAST) * period
+            ]
             if part:
                 yield (
-                    f"The trace covers {words} period; a drawn one goes on at the rate of this "
-                    "part."
+                    f"The trace covers {' and '.join(part)} period; a drawn one goes on at the "
+                    "rate of this part."
                 )
             times = trace.arrivals + offset
             left = int(np.sum((times < 0.0) | (times >= len(covered) * period)))
@@ -196,13 +193,13 @@ class TrafficResult(FigureResult):
                     f"{quantity(left, 'request')} of less than {percent(LEAST)} % of a period at "
                     "either end count for no rate."
                 )
-        source, windows = (trace, "") if self.clients is None else (self.clients, " and windows")
         if source is not None and source.damaged:
+            windows = " and windows" if self.clients else ""
             yield f"{source.damaged:,} damaged rows{windows} were left out."
         if trace is not None and trace.dropped:
             yield f"{trace.dropped:,} requests without an answer were left out."
-        if sessions is not None:
-            yield f"A session has {float(sessions.turns):.3g} turns in the mean."
+        if self.traffic.sessions is not None:
+            yield f"A session has {float(self.traffic.sessions.turns):.3g} turns in the mean."
         elif float(self.traffic.reuse) > 0.0:
             yield (
                 "The trace numbers no sessions: prompts of a drawn trace share one beginning, as "
@@ -222,11 +219,10 @@ class TrafficResult(FigureResult):
 
     def _figure(self) -> Figure:
         traces = [x for x in (self.trace, self.drawn) if x is not None]
-        words = {
-            "title": "What arrives",
-            "caption": f"{self.file}: {self._span()}. {self._bursts()}",
-        }
-        return plot_traffic(self.traffic, self._errors, traces, **words)
+        caption = f"{self.file}: {self._span()}. {self._bursts()}"
+        return plot_traffic(
+            self.traffic, self._errors, traces, title="What arrives", caption=caption
+        )
 
 
 def write_csv(out: str | os.PathLike[str], trace: Trace) -> None:
