@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from infer_jax.catalog.traces import Trace
 
 DAY, HOUR = 86400.0, 3600.0
+KINDS, TONES = ("prompts", "outputs"), (WEIGHTS, CACHE)
+SHARES = np.linspace(0.0, 100.0, 2001)  # of requests, %
 
 
 def plot_traffic(
@@ -43,22 +45,16 @@ def plot_traffic(
         figure, (over_time, lengths) = subplots(2, 1, height=6.0, **words)
         at = draw_periods(over_time, len(rates), float(traffic.period), float(traffic.start))
         over_time.stairs(rates, at, baseline=None, color=SERIES[0], linewidth=1.6)
-        band = (np.maximum(rates - 1.96 * errors, 0.0), rates + 1.96 * errors)
         look: Options = {"color": SERIES[0], "alpha": 0.25, "linewidth": 0}
-        low, high = (np.append(x, x[-1]) for x in band)
-        over_time.fill_between(at, low, high, step="post", **look)
+        low, high = np.maximum(rates - 1.96 * errors, 0.0), rates + 1.96 * errors
+        over_time.stairs(high, at, baseline=low, fill=True, **look)
         over_time.set(ylabel="requests/s", ylim=(0.0, None))
         names = ("drawn",) if len(traces) == 1 else ("trace", "drawn from it")
         for name, trace, dash in zip(names, traces, (DASHES[0], DASHES[2]), strict=False):
-            for what, values, tone in (
-                ("prompts", trace.isl, WEIGHTS),
-                ("outputs", trace.osl, CACHE),
-            ):
-                ordered = np.sort(values)
-                share = 100.0 * np.arange(1, len(ordered) + 1) / len(ordered)
-                keep = np.linspace(0, len(ordered) - 1, min(len(ordered), 2000)).astype(int)
+            for what, values, tone in zip(KINDS, (trace.isl, trace.osl), TONES, strict=True):
                 look = {"color": tone, "linestyle": dash, "linewidth": 1.6}
-                lengths.plot(ordered[keep], share[keep], label=f"{what}, {name}", **look)
+                tokens = np.quantile(values, SHARES / 100.0)
+                lengths.plot(tokens, SHARES, label=f"{what}, {name}", **look)
         lengths.set(xscale="log", xlabel="tokens", ylabel="requests with at most, %", ylim=(0, 100))
         lengths.legend(loc="lower right")
     return figure

@@ -81,9 +81,9 @@ def offline(
         raise ask("prompts", "How many prompts?", option("prompts", "10m"))
     if trace is not None:
         forbid(f"{option('trace')} or lengths, not both", isl=isl, osl=osl)
-    for name, value in (("replicas", replicas), ("traffic", traffic), ("stop_at", stop_at)):
-        if within is not None and value is not None:
-            raise refuse("within", within, f"without {option(name)}")
+    if within is not None:
+        without = f"without {option('within')}"
+        forbid(without, replicas=replicas, traffic=traffic, stop_at=stop_at)
     split = LayoutOptions.of(layout, {"tp": tp, "ep": ep})
     one = split.pool.layout if split.pool else None
     if one is not None and (split.copies > 1 or one != one.plain or one.pp > 1):

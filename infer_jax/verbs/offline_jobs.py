@@ -174,7 +174,7 @@ def _job(
         path = *path, found.seconds / jnp.maximum(done.weight * done.steps * found.some, 1e-9)
     watts = jnp.where(law.context.hardware.power > 0.0, pass_watts(law, *path), 0.0)
     cells = found.seconds, done.weight * done.ended, found.decoding * ranks, watts
-    return *cells, jnp.sum(found.tail), found.wasted, stale
+    return *cells, found.tail, found.wasted, stale
 
 
 def _pass_seconds(

@@ -79,29 +79,18 @@ class Course(NamedTuple):
 
 
 class Offline(NamedTuple):
-    """Seconds of each cell of a course; ``tail``: those after the last request was admitted.
+    """Seconds of each cell of a course, and of its tail, after the last request was admitted.
 
+    ``wasted``: seconds of the tail beyond those that its tokens take at the speed of its beginning;
     ``some``: the probability that any request is left; ``decoding``, ``read``: of a step.
     """
 
     seconds: Float[Array, " k"]
-    tail: Float[Array, " k"]
+    tail: Array
+    wasted: Array
     some: Float[Array, " k"]
     decoding: Float[Array, " k"]
     read: Float[Array, " k"]
-
-    @property
-    def makespan(self) -> Array:
-        """Seconds from the start to the last token of all requests."""
-        return jnp.sum(self.seconds)
-
-    @property
-    def wasted(self) -> Array:
-        """Seconds of the tail beyond those that its tokens take at the speed of its beginning."""
-        each = self.seconds / jnp.maximum(self.some * self.decoding, 1e-9)
-        fastest = jnp.min(jnp.where(self.some * self.decoding > 1e-6, each, NO_LIMIT))
-        useful = self.some * self.decoding * fastest
-        return jnp.sum(jnp.maximum(self.tail - jnp.where(self.tail > 0.0, useful, 0.0), 0.0))
 
 
 def typical(lengths: Lengths, server: ServerLimits) -> tuple[Array, Array]:
@@ -153,12 +142,11 @@ def course(
     stop = jnp.maximum(until - skipped * each, 0.0)
     end, rows = follow(start._replace(queue=followed), stop, 2 * FIRST_LOOK)
     # from the middle of a wave of tokens to that of a later one, so that lockstep does not cut it
-    waves, cells = jnp.floor(lax.stop_gradient(followed / each)), jnp.arange(2.0 * FIRST_LOOK)
+    waves, edges = jnp.floor(lax.stop_gradient(followed / each)), jnp.arange(2.0 * FIRST_LOOK + 1.0)
     first, last = jnp.floor(waves / 2.0), jnp.maximum(waves - 1.0, jnp.floor(waves / 2.0) + 1.0)
     levels = (jnp.stack([first, last]) - 0.5) * each
     done = jnp.cumsum(rows.running) * steps / out  # requests, by their tokens
-    low, high = jnp.interp(levels, done, cells + 1.0)
-    inside = jnp.clip(jnp.minimum(high, cells + 1.0) - jnp.maximum(low, cells), 0.0, 1.0)
+    inside = jnp.diff(jnp.clip(edges, *jnp.interp(levels, done, edges[1:])))
     more = skipped * each * out / jnp.maximum(steps * jnp.sum(inside * rows.running), 1e-9)
     return rows._replace(weight=rows.weight * (1.0 + more * inside)), end.run + end.back
 
@@ -311,4 +299,8 @@ def offline(
     beside = jnp.where(first, none, decoding), jnp.where(first, none, read)
     prompts = step(*beside, fed, fed * pairs) - jnp.where(first, none, plain)
     seconds = some * done.weight * done.steps * (plain + often * prompts)
-    return Offline(seconds, jnp.where(drains, seconds, 0.0), some, decoding, read)
+    tokens = some * decoding
+    fastest = jnp.min(jnp.where(tokens > 1e-6, seconds / jnp.maximum(tokens, 1e-9), NO_LIMIT))
+    wasted = jnp.maximum(seconds - tokens * fastest, 0.0)
+    tail, wasted = (jnp.sum(jnp.where(drains, x, 0.0)) for x in (seconds, wasted))
+    return Offline(seconds, tail, wasted, some, decoding, read)

@@ -42,7 +42,7 @@ def constant(decoding, context, new, pairs):
 
 def makespan(some, limits, count, step=plain, **more):
     done = course(some, limits, jnp.asarray(count), **more)[0]
-    return offline(done, step, some, limits).makespan
+    return jnp.sum(offline(done, step, some, limits).seconds)
 
 
 def drawn(random, mean, variation, count, longest=1e9):
@@ -158,7 +158,7 @@ def test_steps_that_stop_carry_over_what_a_simulation_does(share):
     )
     numbers = jnp.asarray(float(count)), jnp.asarray(share)
     done, carried_over = rollouts(some, server(float(slots)), *numbers)
-    law = float(offline(done, constant, some, server(float(slots))).makespan) / PASS
+    law = float(jnp.sum(offline(done, constant, some, server(float(slots))).seconds)) / PASS
     assert abs(law - time) < 0.03 * time + 3.0 * error
     assert float(carried_over) == pytest.approx(stale, abs=0.03)
     # as many end in a step as are asked for, and all steps are shorter than one that waits for all
@@ -188,7 +188,7 @@ def test_every_request_ends_and_replicas_wait_for_the_last():
     for count in (3.0, 200.0, 1e6):
         done = course(some, limits, jnp.asarray(count))[0]
         assert float(jnp.sum(done.weight * done.ended)) == pytest.approx(count, rel=0.01)
-    one, four = (offline(done, plain, some, limits, n).makespan for n in (1.0, 4.0))
+    one, four = (jnp.sum(offline(done, plain, some, limits, n).seconds) for n in (1.0, 4.0))
     assert float(one) < float(four)
     # of 8,000 tokens 500 + E[O^2] / (2 E[O]), nearly 800, are one's: ten run, less what the first
     # that waits leaves unused, half a request
