@@ -27,9 +27,10 @@ from infer_jax.fleets import (
     Horizontal,
     Predictive,
     daily_cost,
-    good,
     goodput,
     lanes,
+    service_of,
+    share_good,
     simulate,
 )
 
@@ -75,7 +76,7 @@ def smooth_cost(kind: Kind, most: float, given: Conditions, free: Array) -> Arra
     policy = kind.policies(free, jnp.asarray(1.0), most)
     replica, life, limits, rates, seconds, first, pue, grid, _ = given
     course = simulate(policy, replica, life, limits, rates, seconds, first, DEPTH)
-    share = good(course, replica, limits, jnp.asarray(0.02))
+    share = share_good(service_of(course, replica), limits, course.waits, jnp.asarray(0.02))
     hours = jax.vmap(goodput)(
         *(x.reshape(len(rates) // STEPS, -1) for x in (course.arriving, share))
     )

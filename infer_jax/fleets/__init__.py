@@ -32,7 +32,6 @@ from infer_jax.fleets.fluid import (
     Course as Course,
     Lifecycle as Lifecycle,
     depth_of as depth_of,
-    good as good,
     goodput as goodput,
     period_ttft as period_ttft,
     service_of as service_of,

@@ -49,21 +49,21 @@ def daily_cost(
 
 
 class Reserved(NamedTuple):
-    """How many replicas to reserve, and the rent in all over that of renting all on demand."""
+    """How many replicas to reserve, and how many on demand cost as much as all in the mean."""
 
     replicas: Array
-    cost: Array
+    paid: Array
 
 
-def reserve(replicas: Array, price: Array) -> Reserved:
-    """Replicas to reserve at a ``price`` that is a share of the one on demand; of none at all, 0.
+def reserve(replicas: Array, price: Array | float) -> Reserved:
+    """Replicas to reserve at a ``price`` that is a share of the one on demand.
+
+    ``replicas``: those of every time, [times, ...].
 
     A replica is worth reserving if it is used for more than that share of the time: the quantile
     1 - price of the replicas over time, the newsvendor's critical ratio (Arrow, Harris and
     Marschak 1951, Econometrica 19). The rest is rented by the hour.
     """
-    count = jnp.quantile(replicas, 1.0 - price, method="higher")
-    paid = price * count + jnp.mean(jnp.maximum(replicas - count, 0.0))
-    mean = jnp.mean(replicas)
-    some = mean > 0.0
-    return Reserved(count, jnp.where(some, paid / jnp.where(some, mean, 1.0), 1.0))
+    count = jnp.quantile(replicas, 1.0 - price, axis=0, method="higher")
+    more = jnp.mean(jnp.maximum(replicas - count, 0.0), axis=0)
+    return Reserved(count, price * count + more)

@@ -38,6 +38,15 @@ class Supply(NamedTuple):
         used = (self.systems[:, None] == self.systems) @ (self.chips * replicas)
         return np.floor((self.gpus - used) / self.chips)
 
+    def alone(self, pool: int, rate: float) -> np.ndarray:
+        """Every number of replicas of one pool, up to those that serve ``rate``: [numbers, pools].
+
+        Requests/s, with one replica to spare; or up to those for which there are GPUs.
+        """
+        numbers = np.arange(len(self.prices))
+        most = min(np.ceil(rate / self.each[:, pool].min()) + 1.0, self.room(0.0 * numbers)[pool])
+        return np.arange(most + 1.0)[:, None] * (numbers == pool)
+
     def without(self, pool: int) -> "Supply":
         """The others than the pool of that number."""
         others = np.arange(len(self.prices)) != pool
@@ -57,11 +66,10 @@ def mixes(supply: Supply, rate: float) -> np.ndarray:
     >>> mixes(Supply(each, np.ones(1), price, one, one, many), 4.0).tolist()
     [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
-    pools = np.arange(len(supply.prices))
-    none = np.zeros((1, len(pools)))
+    none = np.zeros((1, len(supply.prices)))
 
     def best(some: np.ndarray, more: np.ndarray, gpus: float = np.inf) -> np.ndarray:
-        every = (some[:, None] + more).reshape(-1, len(pools))
+        every = (some[:, None] + more).reshape(-1, none.size)
         every = every[every @ supply.chips <= gpus]
         serves = supply.serve(every)
         order = np.lexsort((-serves, every @ supply.prices))
@@ -72,10 +80,8 @@ def mixes(supply: Supply, rate: float) -> np.ndarray:
     found = none
     for system in dict.fromkeys(supply.systems.tolist()):
         own = none
-        for i in np.flatnonzero(supply.systems == system):
-            most = min(np.ceil(rate / supply.each[:, i].min()) + 1.0, supply.room(none[0])[i])
-            counts = np.arange(most + 1.0)[:, None] * (pools == i)
-            own = best(own, counts, supply.gpus[i])
+        for i in np.flatnonzero(supply.systems == system).tolist():
+            own = best(own, supply.alone(i, rate), supply.gpus[i])
         found = best(found, own)
     return found[1:]
 
@@ -102,26 +108,23 @@ def base_and_burst(rates: np.ndarray, supply: Supply) -> tuple[np.ndarray, int]:
     replica at least: the newsvendor's question (see ``reserve``) for whole replicas of two kinds,
     by trying every number. The second is -1 where no two pools serve all.
     """
-    prices, pools = supply.prices, np.arange(len(supply.prices))
-    fewest = supply.each.min(axis=0)
+    prices = supply.prices
     best, found = np.inf, (0.0 * prices, -1)
-    for scaled in pools.tolist():
-        for pool in pools:
-            most = min(np.ceil(rates.max() / fewest[pool]), supply.room(0.0 * prices)[pool])
-            for count in np.arange(most + 1.0 if pool != scaled else 1.0):
-                base = count * (pools == pool)
-                rest = rest_of(rates, base, scaled, supply)
-                usd = base @ prices + rest.mean() * prices[scaled]
-                if rest.max() <= supply.room(base)[scaled] and usd < best:
-                    best, found = usd, (base, scaled)
+    for scaled, pool in np.ndindex(len(prices), len(prices)):
+        for base in supply.alone(pool, rates.max()) if pool != scaled else [0.0 * prices]:
+            rest = rest_of(rates, base, scaled, supply)
+            usd = base @ prices + rest.mean() * prices[scaled]
+            if rest.max() <= supply.room(base)[scaled] and usd < best:
+                best, found = usd, (base, scaled)
     return found
 
 
 def rest_of(rates: np.ndarray, base: np.ndarray, scaled: int, supply: Supply) -> np.ndarray:
-    """Replicas of pool ``scaled`` above the ``base`` that serve each rate, one at least."""
-    most = np.ceil(rates.max() / supply.each[:, scaled].min()) + 1.0
-    counts = np.arange(most + 1.0)
-    more = counts[:, None] * (np.arange(len(base)) == scaled)
+    """Replicas of pool ``scaled`` above the ``base`` that serve each rate, one at least.
+
+    One more than for which there are GPUs where these serve less.
+    """
+    more = supply.alone(scaled, rates.max())
     return np.maximum(np.searchsorted(supply.serve(base + more), rates), 1.0)
 
 

@@ -11,8 +11,7 @@ from jax import Array, lax
 from infer_jax.fleets.autoscalers import Autoscaler, Observed, State, extreme
 from infer_jax.fleets.cohorts import Cohorts, or_one
 from infer_jax.fleets.replica import Replica
-from infer_jax.fleets.service import SHARPEST, Service, ServiceLimits, share_good
-from infer_jax.physics.numerics import Smoothing
+from infer_jax.fleets.service import SHARPEST, Service, ServiceLimits
 from infer_jax.physics.root import crossing
 from infer_jax.specs import Spec, number, spec
 
@@ -59,14 +58,9 @@ class Course(NamedTuple):
     waits: Array  # s until the step's first and last request are admitted, last axis
 
 
-class _Now(NamedTuple):
-    """A pool at the beginning of a step."""
-
-    state: State
-    history: Array  # replicas that were wanted, the newest first
-    cohorts: Cohorts
-    busy: Array  # s, of each cohort
-    rate: Array  # requests/s of the step before
+# a pool at the beginning of a step: the state of its policy; replicas that were wanted, the newest
+# first; those that serve; s for which each cohort has been busy; requests/s of the step before
+_Now = tuple[State, Array, Cohorts, Array, Array]
 
 
 def depth_of(life: Lifecycle, seconds: float, window: float = 300.0) -> int:
@@ -81,7 +75,7 @@ def depth_of(life: Lifecycle, seconds: float, window: float = 300.0) -> int:
 
 def simulate(
     policy: Autoscaler, replica: Replica, life: Lifecycle, limits: ServiceLimits, rates: Array,
-    seconds: Array, first: Array, depth: int, beside: Array | None = None,
+    seconds: Array, first: Array, depth: int, beside: Array | float = 0.0,
 ) -> Course:  # fmt: skip
     """The course of a pool under a policy, from ``first`` replicas that have served for long.
 
@@ -94,7 +88,7 @@ def simulate(
     """
     after = life.start_delay / seconds + 1.0
     start, each = first * life.serving, replica.planned_rate(limits)
-    others = jnp.zeros_like(rates) if beside is None else beside
+    others = jnp.broadcast_to(beside, rates.shape)
 
     def part(serve: Array, coming: Array, others: Array) -> Array:
         """Requests/s of the pool."""
@@ -107,7 +101,7 @@ def simulate(
 
     edge = partial(replica.blend, replica.rows_at_rate(BUSY * replica.capacity))
 
-    def step(carry: _Now, now: tuple[Array, Array, Array]) -> tuple[_Now, tuple[Array, ...]]:
+    def step(carry: _Now, now: tuple[Array, Array, Array]) -> tuple[_Now, Course]:
         state, history, cohorts, busy, rate = carry
         i, coming, others = now
         ready, count = jnp.sum(cohorts.replicas), jnp.sum(cohorts.running, axis=-1)
@@ -124,30 +118,28 @@ def simulate(
         one = cohorts.each
         count = jnp.sum(one.running, axis=-1)
         busy = jnp.where(count < edge(or_one(serve)).running, 0.0, busy + seconds)
+        leaving = jnp.maximum(seen.replicas - wanted, 0.0)
         every = cohorts.replicas, came, count, one.queue, busy, admitted
-        return _Now(state, history, cohorts.merge(), busy, coming), (coming, wanted, serve, *every)
+        course = Course(coming, wanted, serve, leaving, *every)
+        return (state, history, cohorts.merge(), busy, coming), course
 
     numbers = jnp.arange(len(rates), dtype=rates.dtype)
     cohorts = Cohorts.of(start, running * replica.stages)
-    carry = _Now(state, history, cohorts, jnp.zeros(2), jnp.zeros_like(start))
+    carry = (state, history, cohorts, jnp.zeros(2), jnp.zeros_like(start))
     _, course = lax.scan(step, carry, (numbers, rates, others))
-    coming, wanted, ready, replicas, came, running, queue, busy, admitted = course
-    leaving = jnp.maximum(-jnp.diff(wanted, prepend=first), 0.0)
-    waits = _waits(queue, admitted, replicas, replica.capacity, seconds)
-    return Course(coming, wanted, ready, leaving, replicas, came, running, queue, busy, waits)
+    return course._replace(waits=_waits(course, course.waits, replica.capacity, seconds))
 
 
-def _waits(
-    queue: Array, admitted: Array, replicas: Array, capacity: Array, seconds: Array
-) -> Array:
+def _waits(course: Course, admitted: Array, capacity: Array, seconds: Array) -> Array:
     """Seconds until each step's first and last request are admitted, of every cohort.
 
-    A queue that ends within a step leaves time to admit more; once young replicas are as the
-    others, what waited there is admitted as it is at those.
+    One of its replicas has ``admitted`` so many requests/s. A queue that ends within a step leaves
+    time to admit more; once young replicas are as the others, what waited there is admitted as it
+    is at those.
     """
-    can = jnp.where(queue > 0.0, admitted, jnp.maximum(admitted, capacity))
-    can = jnp.maximum(jnp.where(replicas > 0.0, can, can[:, :1]), SLOWEST)
-    last = jax.vmap(backlog_wait, (1, 1, None), 1)(queue, can, seconds)
+    can = jnp.where(course.queue > 0.0, admitted, jnp.maximum(admitted, capacity))
+    can = jnp.maximum(jnp.where(course.replicas > 0.0, can, can[:, :1]), SLOWEST)
+    last = jax.vmap(backlog_wait, (1, 1, None), 1)(course.queue, can, seconds)
     return jnp.stack([jnp.concatenate([0.0 * last[:1], last[:-1]]), last], axis=-1)
 
 
@@ -192,13 +184,6 @@ def _growth(replica: Replica, busy: Array) -> Array:
     """
     services = jnp.maximum(replica.capacity * busy, 1.0)
     return jnp.maximum((1.0 - BUSY) * jnp.sqrt(services), 1.0)
-
-
-def good(
-    course: Course, replica: Replica, limits: ServiceLimits, smoothing: Smoothing = None
-) -> Array:
-    """Share of the requests of each step and cohort that keep both limits."""
-    return share_good(service_of(course, replica), limits, course.waits, smoothing)
 
 
 def goodput(rate: Array, share: Array) -> Array:

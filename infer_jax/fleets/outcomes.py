@@ -12,14 +12,13 @@ from infer_jax.fleets.bill import DailyCost, daily_cost
 from infer_jax.fleets.fluid import (
     Course,
     Lifecycle,
-    good,
     goodput,
     period_ttft,
     service_of,
     simulate,
 )
 from infer_jax.fleets.replica import Replica
-from infer_jax.fleets.service import Service, ServiceLimits
+from infer_jax.fleets.service import Service, ServiceLimits, share_good
 from infer_jax.physics.numerics import square_root
 from infer_jax.replays import loops
 
@@ -154,24 +153,21 @@ def lanes(
 def _courses(depth: int, policy: Autoscaler, given: Conditions) -> tuple[Course, ...]:
     """Courses of all pools, the scaled one first."""
     limits, rates, seconds = given.limits, given.rates, given.seconds
-    pools = [(policy, given.replica, given.life, given.first)]
-    pools += [(Schedule.of().replace(replicas=x.wanted), x.replica, x.life, x.wanted[0])
-              for x in given.beside]  # fmt: skip
 
-    def course(i: int, rates: Array, beside: Array | None) -> Course:
-        policy, replica, life, first = pools[i]
-        return simulate(policy, replica, life, limits, rates, seconds, first, depth, beside)
+    def course(pool: FixedPool, rates: Array, beside: Array | float = 0.0) -> Course:
+        plan, (replica, life, wanted) = Schedule.of().replace(replicas=pool.wanted), pool
+        return simulate(plan, replica, life, limits, rates, seconds, wanted[0], depth, beside)
 
-    def serves(i: int, course: Course) -> Array:
-        return course.ready * pools[i][1].planned_rate(limits, course.ready)
+    def serves(course: Course, replica: Replica) -> Array:
+        return course.ready * replica.planned_rate(limits, course.ready)
 
-    if not given.beside:
-        return (course(0, rates, None),)
     # those that are decided beforehand serve whatever comes
-    others = [serves(i, course(i, 0.0 * rates, None)) for i in range(1, len(pools))]
-    first = course(0, rates, sum(others, 0.0 * rates))
-    total = serves(0, first) + sum(others)
-    return first, *(course(i, rates, total - x) for i, x in enumerate(others, 1))
+    others = [serves(course(x, 0.0 * rates), x.replica) for x in given.beside]
+    first = simulate(policy, given.replica, given.life, limits, rates, seconds, given.first, depth,
+                     sum(others))  # fmt: skip
+    total = serves(first, given.replica) + sum(others)
+    beside = zip(given.beside, others, strict=True)
+    return first, *(course(x, rates, total - serve) for x, serve in beside)
 
 
 def _by_period(courses: tuple[Course, ...], steps: int) -> tuple[Course, ...]:
@@ -190,7 +186,8 @@ def _period(
     for one, replica in zip(courses, replicas, strict=True):
         cost = daily_cost(one, replica, given.seconds, given.pue, given.grid)
         met = one._replace(busy=jnp.where(settled, SETTLED, one.busy))
-        share, service = good(met, replica, given.limits), service_of(met, replica)
+        service = service_of(met, replica)
+        share = share_good(service, given.limits, one.waits)
         found.append(_Period(cost, one.arriving, one.waits, share, service))
     both = jax.tree.map(lambda *x: jnp.concatenate(x), *(x._replace(cost=()) for x in found))
     return both._replace(cost=jax.tree.map(lambda *x: sum(x), *(x.cost for x in found)))

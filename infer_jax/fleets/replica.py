@@ -215,12 +215,9 @@ def stages_of(variation: float) -> np.ndarray:
 
 def _rate_at(service: Service, times: Array, ttft: Array, tpot: Array) -> Array:
     """The largest rate up to which neither ``times`` nor TPOT is above its limit, else 0."""
-    rates = list[Array]()
-    for values, limit in ((times, ttft), (service.tpot, tpot)):
-        rising = lax.cummax(values)
-        within = jnp.interp(limit, rising, service.rate)
-        rates.append(jnp.where(rising[0] <= limit, within, 0.0))
-    return jnp.minimum(*rates)
+    columns = (ttft, times), (tpot, service.tpot)
+    within = (jnp.interp(x, lax.cummax(values), service.rate, left=0.0) for x, values in columns)
+    return jnp.minimum(*within)
 
 
 def _read(columns: Columns, grid: Array, x: Array) -> Columns:

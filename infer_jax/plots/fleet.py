@@ -1,8 +1,8 @@
 """Draws a fleet over days: what arrives, replicas of policies, their TTFT and dollars."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -24,53 +24,56 @@ from infer_jax.plots.style import (
 )
 from infer_jax.plots.traffic import HOUR, draw_periods
 
-# USD an hour and TTFT of periods, and USD a day, by policy
+if TYPE_CHECKING:
+    from infer_jax.arrivals import Traffic
+
+# of a policy: mean replicas, [periods, pools], TTFT of periods, s, and USD a day
 Curves = Mapping[str, tuple[np.ndarray, np.ndarray, float]]
 
 
 def plot_fleet(
-    rates: np.ndarray,
+    traffic: "Traffic",
     policies: Curves,
-    pools: Mapping[str, Sequence[np.ndarray]],
-    period: float,
-    start: float,
+    prices: Mapping[str, float],
+    best: str,
+    band: np.ndarray,
     *,
     limit: float,
     limited: str,
-    band: np.ndarray,
-    usd_per_hour: float,
-    best: str,
     **words: Unpack[Words],
 ) -> Figure:
     """Requests/s, replicas, TTFT and dollars so far, by period.
 
-    ``policies``: the bound first, which is a grey area; ``pools``: replicas of the bound and of the
-    best policy, drawn where there are several pools; ``limit`` (s) of what is ``limited``, in
-    words; ``best``: the policy that is drawn strongest, with the ``band`` [2, periods] of its TTFT;
-    ``start``: seconds since 1970, or 0; ``words``: title and caption.
+    ``policies``: the bound first, which is a grey area; ``prices``: USD an hour of a replica of
+    each pool; of several the replicas of the bound and of the best policy are drawn one by one;
+    ``best``: the policy that is drawn strongest, with the ``band`` [2, periods] of its TTFT;
+    ``limit`` (s) of what is ``limited``, in words; ``words``: title and caption.
 
     Raises:
         InputError: matplotlib is missing.
     """
     looks, bound = _looks([*policies], best), next(iter(policies))
+    each, several, period = np.array([*prices.values()]), len(prices) > 1, float(traffic.period)
+    pools = [*prices] * several
     with style():
-        several, extra = len(pools) > 1, len(pools) if len(pools) > 1 else 0
-        ratios = [0.7, 1.4, *[0.6] * extra, 1.0, 0.9]
-        ratios, height = [0.7, 1.3] if is_slide() else ratios, 8.4 + 1.3 * extra
+        ratios = [0.7, 1.3] if is_slide() else [0.7, 1.4, *[0.6] * len(pools), 1.0, 0.9]
         look: Options = {"sharex": True, "height_ratios": ratios}
-        figure, axes = subplots(len(ratios), 1, height=height, **look, **words)
+        figure, axes = subplots(len(ratios), 1, height=8.4 + 1.3 * len(pools), **look, **words)
         arriving, replicas, *others = axes
-        at = draw_periods(axes[-1], len(rates), period, start)
-        arriving.stairs(rates, at, fill=True, color=SERIES[0], alpha=0.4)
+        at = draw_periods(axes[-1], len(traffic.rates), period, float(traffic.start))
+        arriving.stairs(np.asarray(traffic.rates), at, fill=True, color=SERIES[0], alpha=0.4)
         arriving.set(ylabel="requests/s", ylim=(0.0, None))
-        if several and others:
-            _draw_pools(others[: len(pools)], at, pools, looks, (bound, best))
-            others = others[len(pools) :]
-        for name, (rent, _, daily) in policies.items():
+        for i, (pool, axis) in enumerate(zip(pools, others, strict=False)):
+            for name in (bound, best):
+                axis.stairs(policies[name][0][:, i], at, fill=name == bound, **looks[name])
+            axis.set(ylabel=pool, ylim=(0.0, None))
+        others = others[len(pools) :]
+        for name, (wanted, _, daily) in policies.items():
+            rent = wanted @ each
             usd = np.r_[0.0, np.cumsum(rent * period / HOUR)]
             label = f"{name}, ${daily:,.0f} a day"
             fill, look = name == bound, looks[name]
-            replicas.stairs(rent if several else rent / usd_per_hour, at, label=label, fill=fill,
+            replicas.stairs(rent if several else wanted[:, 0], at, label=label, fill=fill,
                             baseline=0.0 if fill else None, **look)  # fmt: skip
             if others and fill:
                 others[1].fill_between(at, usd, linewidth=0, **look)
@@ -78,7 +81,7 @@ def plot_fleet(
                 others[1].plot(at, usd, **look)
         replicas.set(ylabel="$ per hour" if several else "replicas", ylim=(0.0, None))
         if not several:
-            scales = partial(np.multiply, usd_per_hour), partial(np.multiply, 1.0 / usd_per_hour)
+            scales = partial(np.multiply, each[0]), partial(np.multiply, 1.0 / each[0])
             replicas.secondary_yaxis("right", functions=scales).set_ylabel("$ per hour")
         if others:
             ttft = {x: 1e3 * y for x, (_, y, _) in policies.items() if x != bound}
@@ -88,16 +91,6 @@ def plot_fleet(
             others[1].yaxis.set_major_formatter("{x:,.0f}")
         replicas.figure.legend(loc="outside upper left", ncols=2)
     return figure
-
-
-def _draw_pools(
-    axes: Sequence[Axes], at: np.ndarray, pools: Mapping[str, Sequence[np.ndarray]],
-    looks: Mapping[str, Options], names: tuple[str, str],
-) -> None:  # fmt: skip
-    for (pool, curves), axis in zip(pools.items(), axes, strict=True):
-        for wanted, name in zip(curves, names, strict=True):
-            axis.stairs(wanted, at, fill=name == names[0], **looks[name])
-        axis.set(ylabel=pool, ylim=(0.0, None))
 
 
 def _looks(names: list[str], best: str) -> dict[str, Options]:

@@ -120,7 +120,8 @@ def fleet(
         for one, plan in fleet_replica.plans_of(setups, layout, {"tp": tp, "pp": pp, "ep": ep})
     ]  # fmt: skip
     if replay:
-        every = [[*filter(fleet_replay.is_replayed, each)] or each for each in every]
+        every = [[x for x in each if not fleet_replay.obstacle(x.layout)] or each
+                 for each in every]  # fmt: skip
     fleets = [
         Fleet.of(found, pools, limits, max_replicas, pue, grid, seed) for pools in product(*every)
     ]

@@ -69,8 +69,8 @@ class Policy(NamedTuple):
 
     @property
     def replicas(self) -> np.ndarray:
-        """Replicas by pool and step."""
-        return np.stack([np.asarray(x.wanted) for x in self.courses])
+        """Replicas of each step: [steps, pools]."""
+        return np.stack([np.asarray(x.wanted) for x in self.courses], axis=1)
 
 
 class Scaling(NamedTuple):
@@ -148,11 +148,6 @@ class Fleet:
         return len(self.given.rates) // len(self.rates)
 
     @property
-    def total(self) -> float:
-        """All periods, s."""
-        return len(self.rates) * self.period
-
-    @property
     def p(self) -> str:
         """The percentile that is to keep the limit of TTFT, in words."""
         return f"p{100 * float(self.given.limits.goodput):.4g}"
@@ -164,7 +159,8 @@ class Fleet:
         A day, a week of two weeks and more; or all of less than two days, and of periods of which
         no whole number makes a day.
         """
-        cycle = WEEK if self.total >= 2 * WEEK else DAY if self.total >= 2 * DAY else self.total
+        total = len(self.rates) * self.period
+        cycle = WEEK if total >= 2 * WEEK else DAY if total >= 2 * DAY else total
         whole = abs(cycle / self.period - round(cycle / self.period)) < 1e-6
         count = max(round(cycle / self.period), 1) if whole else len(self.rates)
         if count == len(self.rates):
@@ -194,13 +190,13 @@ class Fleet:
         copies = np.asarray(self.pools[0].replica.copies)
         return Supply(self.serves * up, copies, self.prices, *map(np.array, columns))
 
-    def cheapest(self, rates: np.ndarray, supply: Supply | None = None) -> np.ndarray | None:
-        """The cheapest replicas for each rate; None where all that there are serve less."""
+    def cheapest(self, rates: np.ndarray, supply: Supply | None = None) -> np.ndarray:
+        """The cheapest replicas for each rate; infinitely many where all there are serve less."""
         supply = supply or self.supply()
         found = mixes(supply, float(rates.max()))
         serves = supply.serve(found)
         if not len(found) or serves[-1] < rates.max():
-            return None
+            return np.full((len(rates), len(supply.prices)), np.inf)
         return np.asarray(cheapest(*map(jnp.asarray, (rates, serves, found))))
 
     @cached_property
@@ -211,7 +207,7 @@ class Fleet:
             InputError: all that there are serve less than the largest rate.
         """
         found = self.cheapest(np.asarray(self.given.rates), self.supply(ideal=True))
-        if found is None or self.cheapest(self.peaks) is None:
+        if not np.isfinite(self.rent(found) + self.rent(self.cheapest(self.peaks))):
             allowed = f"GPUs for {self.peaks.max():.4g} requests/s within the limits"
             raise refuse("available", "too few", allowed)
         return found
@@ -231,18 +227,17 @@ class Fleet:
         self, wanted: np.ndarray, at: int = 0, life: Lifecycle | None = None
     ) -> Conditions:
         """Those of the pool number ``at``, beside others of which so many are ``wanted``."""
-        lives = [life or x.life for x in self.pools]
-        rest = [i for i in range(len(self.pools)) if i != at]
-        beside = tuple(
-            FixedPool(self.pools[i].replica, lives[i], jnp.asarray(wanted[:, i])) for i in rest
-        )
-        return self.given._replace(replica=self.pools[at].replica, life=lives[at], beside=beside,
-                                   first=jnp.asarray(wanted[0, at]))  # fmt: skip
+        every = [
+            FixedPool(pool.replica, life or pool.life, jnp.asarray(column))
+            for pool, column in zip(self.pools, wanted.T, strict=True)
+        ]
+        own = every.pop(at)
+        return self.given._replace(replica=own.replica, life=own.life, first=own.wanted[0],
+                                   beside=tuple(every))  # fmt: skip
 
     def depth(self, window: float = WINDOW) -> int:
         """Steps that are looked back: by replicas that start, and the ``window`` s of a policy."""
-        slowest = max((x.life for x in self.pools), key=lambda x: float(x.start_delay))
-        return depth_of(slowest, float(self.given.seconds), window)
+        return max(depth_of(x.life, float(self.given.seconds), window) for x in self.pools)
 
     def compute(self, law: Callable[..., R], policy: Autoscaler, given: Conditions) -> R:
         """A law of policies under conditions."""
@@ -267,8 +262,8 @@ class Fleet:
         """Replicas of each step, those of its period serving when it begins."""
         slowest = max(float(x.life.start_delay) for x in self.pools)
         ahead = int(np.ceil(slowest / float(self.given.seconds)))
-        every = [in_time(jnp.asarray(x), self.steps, ahead) for x in replicas.T]
-        return np.stack(every, axis=1)
+        law = partial(in_time, steps=self.steps, ahead=ahead)
+        return np.asarray(jax.vmap(law, 1, 1)(jnp.asarray(replicas)))
 
     def policies(self) -> Iterator[Policy]:
         """Every policy, the bound first."""
@@ -277,7 +272,6 @@ class Fleet:
         cost = bound.outcome.cost._replace(usd=self.rent(self.bound))
         yield bound._replace(outcome=bound.outcome._replace(cost=cost))
         busiest = self.cheapest(np.full_like(self.peaks, self.peaks.max()))
-        assert busiest is not None
         yield self.run("static", self.in_words(busiest[0]), self.in_time(busiest))
         yield from self.schedules(0.0)
         for kind in AUTOSCALERS if self.scaling.at >= 0 else ():
@@ -290,23 +284,21 @@ class Fleet:
         """USD a day of so many replicas."""
         return 24.0 * float((replicas @ self.prices).mean())
 
-    def scheduled(self, margin: float = 0.0) -> np.ndarray | None:
+    def scheduled(self, margin: float = 0.0) -> np.ndarray:
         """Replicas of each step of a schedule, for so much more traffic than there was."""
         hourly = np.asarray(by_hour(jnp.asarray(self.peaks), self.cycle[0]))
-        replicas = self.cheapest(hourly * (1.0 + margin))
-        return None if replicas is None else self.in_time(replicas)
+        return self.in_time(self.cheapest(hourly * (1.0 + margin)))
 
     @cached_property
     def usd_of_schedule(self) -> float:
         """USD a day of its schedule; infinite where all that there are serve less."""
-        replicas = self.scheduled()
-        return np.inf if replicas is None else self.rent(replicas)
+        return self.rent(self.scheduled())
 
     def schedules(self, *margins: float) -> Iterator[Policy]:
         """Schedules for so much more traffic, 0.1 for a tenth, where there are the replicas."""
         for margin in margins:
             replicas = self.scheduled(margin)
-            if replicas is not None:
+            if np.isfinite(self.rent(replicas)):
                 more = f", for {100 * margin:g} % more" * (margin > 0.0)
                 yield self.run("schedule", self.cycle[1] + more, replicas)
 
@@ -333,13 +325,10 @@ class Fleet:
 
         Each has at most as many replicas as are allowed.
         """
-        at, most, given = self.scaling.at, self.scaling.most, self.scaling.given
+        base, at, most, given = self.scaling
         every = trees.stack(*(x.with_(maximum=most) for x in autoscalers))
         usd, share, scaled = map(np.asarray, self.compute(lanes, every, given))
-        shape = (len(usd), *self.bound.shape)
-        wanted = np.broadcast_to(self.scaling.base, shape).copy()
-        wanted[:, :, at] = scaled
-        return usd, share, wanted
+        return usd, share, base + scaled[..., None] * (np.arange(len(base)) == at)
 
     def tune(self, kind: Tuned) -> dict[float, np.ndarray]:
         """Replicas of each step by parameter: of the published one, and of the one that is best.
@@ -350,17 +339,16 @@ class Fleet:
         """
         low, high = kind.bounds(self.scaling.given)
         usual = [] if kind.published is None else [kind.published]
-        tried, columns = list[float](), list[tuple[np.ndarray, ...]]()
-        enough = float(self.given.limits.goodput)
+        worth, tried = dict[float, tuple[float, ...]](), dict[float, np.ndarray]()
+        best, enough = low, float(self.given.limits.goodput)
         for _ in range(ROUNDS):
             new = [*usual, *np.geomspace(low, high, LANES - len(usual)).tolist()]
-            columns.append(self.follow([kind.make(x) for x in new]))
-            tried += new
-            usd, share, wanted = (np.concatenate(x) for x in zip(*columns, strict=True))
-            best = int(np.lexsort((-share, usd, -np.minimum(share, enough)))[0])
-            step = (high / low) ** (1.0 / (LANES - 1))
-            low, high = tried[best] / step, tried[best] * step
-        return {tried[i]: wanted[i] for i in ([0] if usual else []) + [best]}
+            found = self.follow([kind.make(x) for x in new])
+            for x, usd, share, wanted in zip(new, *found, strict=True):
+                worth[x], tried[x] = (min(share, enough), -usd, share), wanted
+            best, step = max(worth, key=lambda x: worth[x]), (high / low) ** (1.0 / (LANES - 1))
+            low, high = best / step, best * step
+        return {x: tried[x] for x in [*usual, best]}
 
 
 def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:
@@ -368,15 +356,15 @@ def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:
     found, limits = policy.outcome, fleet.given.limits
     part = slice(at * fleet.steps, (at + 1) * fleet.steps)
     pools = zip(policy.courses, fleet.pools, strict=True)
-    ready = np.stack([np.asarray(x.ready) / float(pool.life.serving) for x, pool in pools])
+    ready = np.stack([np.asarray(x.ready) / float(pool.life.serving) for x, pool in pools], axis=1)
     supply = fleet.supply(ideal=True)
-    ready, wanted = (supply.serve(x[:, part].T) for x in (ready, policy.replicas))
-    broken = "TTFT, " * bool(found.ttft[at] > limits.ttft)
-    broken = broken + "TPOT, " * bool(found.tpot[at] > limits.tpot) or "TTFT, "
+    ready, wanted = (supply.serve(x[part]) for x in (ready, policy.replicas))
+    limited = ("TTFT", found.ttft[at] > limits.ttft), ("TPOT", found.tpot[at] > limits.tpot)
+    broken = ", ".join(name for name, above in limited if above) or "TTFT"
     starting = float(np.max(1.0 - ready / wanted))
     if starting > 0.05:
-        return f"{broken[:-2]}: {100 * starting:.0f} % still start"
+        return f"{broken}: {100 * starting:.0f} % still start"
     most = fleet.scaling.base.sum() + fleet.scaling.most
     scaled = policy.name in {x.name for x in AUTOSCALERS}
-    bounded = scaled and policy.replicas[:, part].sum(axis=0).max() >= most
-    return f"{broken[:-2]}: " + (f"too few, {most:g} at most" if bounded else "too few are wanted")
+    bounded = scaled and policy.replicas[part].sum(axis=1).max() >= most
+    return f"{broken}: " + (f"too few, {most:g} at most" if bounded else "too few are wanted")

@@ -1,12 +1,14 @@
 """The worst periods of a fleet's policies, replayed request by request beside the law."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 
 from infer_jax.arrivals import Traffic
 from infer_jax.fleets.confirmation import ReplayedRequests, replay_course
+from infer_jax.planning import Layout
 from infer_jax.results import Column, Row, percent, scaled_format
 from infer_jax.results.problems import refuse
 from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of
@@ -44,9 +46,9 @@ class Replayed(NamedTuple):
         return self.kept == len(self.rows)
 
 
-def is_replayed(replica: FleetReplica) -> bool:
-    """Whether replicas of its layout can be replayed."""
-    return all(getattr(replica.layout, field) <= 1 for field, _ in UNSUPPORTED)
+def obstacle(layout: Layout) -> str:
+    """What a layout has that is not replayed, in words, or ""."""
+    return next((what for field, what in UNSUPPORTED if getattr(layout, field) > 1), "")
 
 
 def replayed_server(replica: FleetReplica, name: str, traffic: Traffic) -> ReplayedInstance:
@@ -56,9 +58,8 @@ def replayed_server(replica: FleetReplica, name: str, traffic: Traffic) -> Repla
         InputError: a layout whose instances are not replayed, or no room for a cache.
     """
     setup, layout = replica.setup, replica.layout
-    for field, what in UNSUPPORTED:
-        if getattr(layout, field) > 1:
-            raise refuse("replay", str(layout), f"without {what}: they are not replayed")
+    if what := obstacle(layout):
+        raise refuse("replay", str(layout), f"without {what}: they are not replayed")
     serving, arch = inputs.serving(name, setup), setup.model.architecture
     tokens = sum(float(np.asarray(traffic.lengths[x])) for x in ("isl", "osl"))
     degrees = {"tp": layout.tp, "ep": layout.ep}
@@ -73,12 +74,9 @@ def confirm(
 
     Where none keeps them by the law, the nearest.
     """
-    order = sorted(policies, key=fleet.rank, reverse=True)
+    order, done = sorted(policies, key=fleet.rank, reverse=True), list[Replayed]()
     best = fleet.rank(order[0])[0]
-    done = list[Replayed]()
-    for policy in order:
-        if fleet.rank(policy)[0] < best:
-            break
+    for policy in takewhile(lambda x: fleet.rank(x)[0] >= best, order):
         done.append(replay_worst(servers, traffic, fleet, policy, count, seed))
         if done[-1].keeps:
             break
@@ -126,5 +124,4 @@ def replay_worst(
             "goodput": here.share_good(limits, seconds),
             "goodput_of_each": here.share_each_good(limits),
         })  # fmt: skip
-    kept = [float(str(x["goodput"])) >= float(limits.goodput) for x in rows]
-    return Replayed(policy, rows, sum(kept))
+    return Replayed(policy, rows, sum(x["goodput"] >= limits.goodput for x in rows))

@@ -125,7 +125,7 @@ class FleetResult(EstimatorResult):
             "departures_per_hour": given.life.departures,
             "best": f"{self.best.name}, {self.best.detail}",
             "periods_near_limit": self.fleet.count_open(self.best),
-            "reserved_replicas": self._by_pool(self._reserve(self.reserved)[0]),
+            "reserved_replicas": self._by_pool(self._reserve(self.reserved)[0]).tolist(),
         }
         if several:
             yield Rows("pools", rows, POOLS)
@@ -168,9 +168,9 @@ class FleetResult(EstimatorResult):
         mean, peak = digits(fleet.rates.mean(), 4), digits(fleet.rates.max(), 4)
         most, step = digits(fleet.peaks.max(), 4), digits(fleet.given.seconds)
         return (
-            f"{self.setup.model.name} on {self._systems}: {duration(fleet.total)} of traffic, "
-            f"{mean} requests/s in the mean, {peak} in the busiest period, {most} in its busiest "
-            f"{step} s; {kept}."
+            f"{self.setup.model.name} on {self._systems}: {duration(self.traffic.seconds)} of "
+            f"traffic, {mean} requests/s in the mean, {peak} in the busiest period, {most} in its "
+            f"busiest {step} s; {kept}."
         )
 
     def _pools(self) -> list[Row]:
@@ -184,7 +184,7 @@ class FleetResult(EstimatorResult):
                 supply = fleet.supply(ideal=True).without(i)
                 rest = fleet.cheapest(np.asarray(fleet.given.rates), supply)
             full = rate >= 0.98 * float(pool.replica.capacity)
-            rise = None if rest is None else (rest @ supply.prices).mean() / bound.mean() - 1.0
+            rise = (rest @ supply.prices).mean() / bound.mean() - 1.0
             rows.append({
                 "replica": pool.name,
                 "rate_per_s": rate,
@@ -192,61 +192,56 @@ class FleetResult(EstimatorResult):
                 "usd_per_hour": price,
                 "usd_per_1000": price / rate / 3.6,
                 "available_gpus": pool.gpus if np.isfinite(pool.gpus) else None,
-                "mean": used[i].mean(),
-                "most_used": used[i].max(),
-                "rise_without": "too few" if rise is None else rise,
+                "mean": used[:, i].mean(),
+                "most_used": used[:, i].max(),
+                "rise_without": rise if np.isfinite(rise) else "too few",
             })  # fmt: skip
         return rows
 
-    def _reserve(self, price: float) -> tuple[np.ndarray, float]:
-        """Replicas of each pool to reserve at a price, and the rent in all over that on demand."""
+    def _reserve(self, price: float) -> tuple[np.ndarray, np.ndarray]:
+        """Replicas of each pool to reserve at a price, and how many on demand cost as much."""
         with jax.enable_x64(True):
-            found = [reserve(jnp.asarray(x), jnp.asarray(price)) for x in self.best.replicas]
-        rents = self.fleet.prices * self.best.replicas.mean(axis=1)
-        costs = np.array([float(x.cost) for x in found])
-        return np.array([float(x.replicas) for x in found]), float(costs @ rents / rents.sum())
+            count, paid = reserve(jnp.asarray(self.best.replicas, float), price)
+        return np.asarray(count), np.asarray(paid)
 
     def _to_reserve(self) -> str:
-        count, share = self._reserve(self.reserved)
+        (count, paid), prices = self._reserve(self.reserved), self.fleet.prices
+        share = paid @ prices / (self.best.replicas.mean(axis=0) @ prices)
         others = [(x, self._reserve(x)[0]) for x in PRICES if x != self.reserved]
-        words = "{:g}".format if len(count) == 1 else self.fleet.in_words
-        each = ", ".join(
-            f"{words(n[0] if len(n) == 1 else n)} at {100 * x:.0f} %" for x, n in others
-        )
+        in_words = self.fleet.in_words if len(count) > 1 else lambda n: f"{n[0]:g}"
+        each = ", ".join(f"{in_words(n)} at {100 * x:.0f} %" for x, n in others)
         return (
             f"At {100 * self.reserved:g} % of the price on demand, it pays to reserve "
             f"{self.fleet.in_words(count)} ({each}); the rent of the best policy is then "
             f"{digits(100 * share)} % of that on demand."
         )
 
-    def _by_period(self, policy: Policy) -> np.ndarray:
-        """Mean replicas of a policy: [periods, pools]."""
-        return policy.replicas.reshape(len(self.fleet.pools), -1, self.fleet.steps).mean(axis=2).T
+    def _by_pool(self, values: np.ndarray) -> np.ndarray:
+        """Numbers by pool, [..., pools]; without pools where there is one."""
+        return values[..., 0] if len(self.fleet.pools) == 1 else values
 
-    def _by_pool(self, values: np.ndarray) -> object:
-        """Numbers by pool, [..., pools], as lists; without pools where there is one."""
-        return (values[..., 0] if len(self.fleet.pools) == 1 else values).tolist()
-
-    def _waste(self, policy: Policy) -> float:
-        return float(policy.outcome.cost.usd) / float(self.policies[0].outcome.cost.usd) - 1.0
+    def _by_period(self, replicas: np.ndarray) -> np.ndarray:
+        """Replicas, [steps, pools], by pool as [periods, steps of one, ...]."""
+        return self._by_pool(replicas.reshape(len(self.fleet.rates), self.fleet.steps, -1))
 
     def _row(self, policy: Policy) -> Row:
-        found = policy.outcome
+        found, bound = policy.outcome, self.policies[0].outcome
         return {
             "policy": policy.name,
             "detail": policy.detail,
             "usd_per_day": found.cost.usd,
-            "waste": self._waste(policy),
+            "waste": found.cost.usd / bound.cost.usd - 1.0,
             "joules_per_day": found.cost.joules,
             "grams_per_day": found.cost.grams,
             "goodput": found.goodput,
             "worst_goodput": np.min(found.shares),
             "worst_ttft_s": np.max(found.ttft),
-            "replicas": self._by_pool(self._by_period(policy)),
+            "replicas": self._by_period(policy.replicas).mean(axis=1).tolist(),
         }
 
     def _answer(self) -> str:
-        best, bound = self.best, float(self.policies[0].outcome.cost.usd)
+        best, usd = self.best, self.best.outcome.cost.usd
+        bound = self.policies[0].outcome.cost.usd
         share, wanted = self.fleet.rank(best)[0], float(self.fleet.given.limits.goodput)
         replayed = ", and in those that are replayed" * bool(self.replays)
         kept = f"Cheapest that keeps the limits in every period{replayed}:"
@@ -255,7 +250,7 @@ class FleetResult(EstimatorResult):
         if share < wanted:
             kept = f"No policy keeps the limits for {100 * wanted:.4g} % of every period's requests"
             kept += "; nearest is"
-        cost = f"${amount(best.outcome.cost.usd)} a day, {rounded_percent(self._waste(best))} %"
+        cost = f"${amount(usd)} a day, {rounded_percent(usd / bound - 1.0)} %"
         answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${amount(bound)}."
         if not (count := self.fleet.count_open(self.best)) or self.replays:
             return answer
@@ -289,17 +284,14 @@ class FleetResult(EstimatorResult):
     def _over_time(self) -> Iterator[Rows]:
         """Every period; printed where they are few, else by the hour of the day."""
         fleet, best, count = self.fleet, self.best.outcome, len(self.fleet.rates)
-        bound, replicas = (
-            x.reshape(count, fleet.steps, -1)[..., 0 if len(fleet.pools) == 1 else slice(None)]
-            for x in (fleet.bound, self.best.replicas.T)
-        )
-        ttft, (low, high) = np.asarray(best.ttft), np.asarray(best.ttft_band)
+        bound, replicas = map(self._by_period, (fleet.bound, self.best.replicas))
+        ttft, band = np.asarray(best.ttft), np.asarray(best.ttft_band)
         means = {"rate": fleet.rates, "fewest": bound.mean(1), "replicas": replicas.mean(1)}
         most = {"most_rate": fleet.rates, "most_fewest": bound.max(1),
-                "most_replicas": replicas.max(1), "ttft_s": ttft, "most_ttft_s": high}  # fmt: skip
+                "most_replicas": replicas.max(1), "ttft_s": ttft,
+                "most_ttft_s": band[1]}  # fmt: skip
         times = [self._time(i) for i in range(count)]
-        every = means | {"ttft_s": ttft, "ttft_band_s": np.stack([low, high], 1),
-                         "goodput": np.asarray(best.shares)}  # fmt: skip
+        every = means | {"ttft_s": ttft, "ttft_band_s": band.T, "goodput": np.asarray(best.shares)}
         yield Rows("periods", [
             {"at": at, **{name: x[i].tolist() for name, x in every.items()}}
             for i, at in enumerate(times)
@@ -374,26 +366,21 @@ class FleetResult(EstimatorResult):
 
     def _figure(self) -> Figure:
         fleet, best = self.fleet, {x.name: x for x in sorted(self.policies, key=self.fleet.rank)}
-        usual = [self._by_period(x) for x in (self.policies[0], self.best)]
+        best[self.best.name] = self.best
+        shape = len(fleet.rates), fleet.steps, len(fleet.pools)
         curves = {
-            x.name: (
-                self._by_period(best[x.name]) @ fleet.prices,
-                np.asarray(best[x.name].outcome.ttft),
-                float(best[x.name].outcome.cost.usd),
-            )
-            for x in self.policies
-        }
+            name: (found.replicas.reshape(shape).mean(axis=1), np.asarray(found.outcome.ttft),
+                   float(found.outcome.cost.usd))
+            for name, found in ((x.name, best[x.name]) for x in self.policies)
+        }  # fmt: skip
         return plot_fleet(
-            fleet.rates,
+            self.traffic,
             curves,
-            {pool.name: [x[:, i] for x in usual] for i, pool in enumerate(fleet.pools)},
-            fleet.period,
-            float(self.traffic.start),
+            {x.name: float(x.replica.usd_per_hour) for x in fleet.pools},
+            self.best.name,
+            np.asarray(self.best.outcome.ttft_band),
             limit=float(fleet.given.limits.ttft),
             limited=f"{fleet.p} TTFT, ms",
-            band=np.asarray(self.best.outcome.ttft_band),
-            usd_per_hour=float(fleet.prices[0]),
-            best=self.best.name,
             title=f"{self.setup.model.name} on {self._systems}: replicas and what they cost",
             caption=caption([x.setup for x in fleet.pools], self.traffic.workload(1.0),
                             self.estimator, self._answer()),

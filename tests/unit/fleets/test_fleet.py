@@ -18,7 +18,6 @@ from infer_jax.fleets import (
     ServiceLimits,
     daily_cost,
     depth_of,
-    good,
     goodput,
     lanes,
     outcome,
@@ -26,6 +25,7 @@ from infer_jax.fleets import (
     ramp,
     reserve,
     service_of,
+    share_good,
     simulate,
     usd_by_step,
 )
@@ -139,7 +139,7 @@ def test_an_overloaded_hour_by_hand():
     assert backlog[hour - 1] == pytest.approx(3600.0, rel=1e-9)
     assert course.waits[hour - 1, 0].tolist() == pytest.approx([3585.0 / 4.0, 900.0], rel=1e-9)
     assert backlog[2 * hour - 1] == pytest.approx(0.0, abs=1e-6)
-    shares = good(course, replica, LIMITS)[:, 0]
+    shares = share_good(service_of(course, replica), LIMITS, course.waits)[:, 0]
     # only the first steps' requests are still within 3 s, and none of the queue's
     assert np.all(np.asarray(shares)[1 : 2 * hour - 1] <= 0.99) and np.all(shares[100] == 0.0)
     # 2 replicas at 3.6 USD/h over two hours
@@ -285,10 +285,10 @@ def test_as_many_are_reserved_as_are_cheapest():
         costs = [price * k + np.maximum(used - k, 0.0).mean() for k in range(22)]
         paid = price * float(found.replicas) + np.maximum(used - float(found.replicas), 0).mean()
         assert paid == pytest.approx(min(costs), rel=1e-12)
-        assert float(found.cost) == pytest.approx(min(costs) / used.mean(), rel=1e-12)
-    # a kind of which there are never any costs nothing, reserved or not
-    none = reserve(jnp.zeros(9), jnp.asarray(0.6))
-    assert float(none.replicas) == 0.0 and np.isfinite(none.cost)
+        assert float(found.paid) == pytest.approx(min(costs), rel=1e-12)
+    # a kind of which there are never any costs nothing, reserved or not, beside one of which 3 are
+    both = reserve(jnp.tile(jnp.array([0.0, 3.0]), (9, 1)), 0.6)
+    assert both.replicas.tolist() == [0.0, 3.0] and both.paid.tolist() == [0.0, pytest.approx(1.8)]
 
 
 def test_the_ttft_of_a_period_is_that_of_its_requests_together():
@@ -362,7 +362,8 @@ def total(target, delay, away, level, ttft):
     limits, seconds = ServiceLimits.of().replace(ttft=ttft), 15.0 * one
     replica, first = exponential_replica(), 2.0 * one
     course = simulate(policy, replica, life, limits, level * shape, seconds, first, DEPTH)
-    share = goodput(course.arriving, good(course, replica, limits, 0.1 * one))
+    good = share_good(service_of(course, replica), limits, course.waits, 0.1 * one)
+    share = goodput(course.arriving, good)
     return jnp.sum(usd_by_step(course, replica, seconds)) + share
 
 

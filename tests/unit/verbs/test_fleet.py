@@ -127,11 +127,10 @@ def test_an_autoscaler_stands_above_the_base_of_another_pool_and_who_pays_off_is
     base, at, *_ = fleet.scaling
     assert fleet.pools[at].name == "TP1 h100_sxm" and 1 <= base[0] <= 3 and base[1] == 0
     for policy in found.policies:
-        assert (
-            policy.replicas.shape == (2, len(fleet.given.rates)) and policy.replicas[0].max() <= 3
-        )
+        assert policy.replicas.shape == (len(fleet.given.rates), 2)
+        assert policy.replicas[:, 0].max() <= 3
     horizontal = next(x for x in found.policies if x.name == "Kubernetes HPA")
-    assert np.all(horizontal.replicas[0] == base[0]) and len(set(horizontal.replicas[1])) > 1
+    assert np.all(horizontal.replicas[:, 0] == base[0]) and np.ptp(horizontal.replicas[:, 1])
     cheap, dear = told["pools"]
     assert (
         cheap["available_gpus"] == 3
@@ -139,7 +138,7 @@ def test_an_autoscaler_stands_above_the_base_of_another_pool_and_who_pays_off_is
         and dear["rise_without"] == "too few"
     )
     bound, schedule = (found.policies[i] for i in (0, 2))
-    rents = [24.0 * float((fleet.prices @ x.replicas).mean()) for x in (bound, schedule)]
+    rents = [24.0 * float((x.replicas @ fleet.prices).mean()) for x in (bound, schedule)]
     # a bound pays nobody who finishes last requests
     assert float(bound.outcome.cost.usd) == pytest.approx(rents[0], rel=1e-9)
     assert rents[1] < float(schedule.outcome.cost.usd) < 1.1 * rents[1]
@@ -185,7 +184,7 @@ def test_layouts_of_one_system_have_its_gpus_between_them(traffic):
     given: dict[str, Any] = {"traffic": traffic("10, 60, 25, 15"), "available": "h100_sxm=6"}
     found = ij.fleet("llama-3.1-8b", "h100_sxm", layout=["TP1", "TP2"], **given)
     for policy in found.policies:
-        assert np.all(np.array([1.0, 2.0]) @ policy.replicas <= 6), policy.name
+        assert np.all(policy.replicas @ np.array([1.0, 2.0]) <= 6), policy.name
 
 
 def test_without_two_pools_that_serve_all_no_autoscaler_is_compared(day):
