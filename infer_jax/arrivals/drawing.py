@@ -29,17 +29,16 @@ def draw(traffic: Traffic, seed: int | Sequence[int] = 0, periods: slice = slice
     """
     random = np.random.default_rng(seed)
     rates = np.atleast_1d(np.asarray(traffic.rates, float))[periods]
-    sessions, before, turns = traffic.sessions, 0, 1.0
+    sessions, period, before, turns = traffic.sessions, float(traffic.period), 0, 1.0
     if sessions is not None:
-        before, turns = _warm(sessions, rates, float(traffic.period)), float(sessions.turns)
+        before, turns = _warm(sessions, rates, period), float(sessions.turns)
     times = arrivals(traffic, np.r_[np.full(before, rates[0]), rates] / turns, random)
     isl, osl = lengths(traffic, random, len(times))
     ids, hashes = np.zeros(0, int), ()
     if sessions is not None:
-        columns = _turns(traffic, sessions, random, times, isl, osl)
-        times = columns[0] - before * float(traffic.period)
-        inside = (times >= 0.0) & (times < len(rates) * float(traffic.period))
-        times, isl, osl, ids = (x[inside] for x in (times, *columns[1:]))
+        every = _turns(traffic, sessions, random, times, osl)
+        every[0] -= before * period
+        times, isl, osl, ids = every[:, (every[0] >= 0.0) & (every[0] < len(rates) * period)]
         ids = np.unique(ids, return_inverse=True)[1]
         first = ids * max(int(isl.max(initial=0.0)) // BLOCK, 1)
         hashes = tuple(map(tuple, map(range, first, first + isl.astype(int) // BLOCK)))
@@ -79,23 +78,20 @@ def arrivals(traffic: Traffic, rates: np.ndarray, random: np.random.Generator) -
     return np.interp(marks[marks < expected[-1]], expected, edges)
 
 
-def lengths(
-    traffic: Traffic, random: np.random.Generator, count: int
-) -> tuple[np.ndarray, np.ndarray]:
+def lengths(traffic: Traffic, random: np.random.Generator, count: int) -> np.ndarray:
     """Prompt and output tokens of ``count`` requests, whole numbers."""
-    first, second = random.random(count), random.random(count)
-    isl, osl = traffic.lengths_at(correlated(first, second, float(traffic.dependence)))
-    return np.maximum(np.round(isl), 1.0), np.maximum(np.round(osl), 1.0)
+    levels = correlated(*random.random((2, count)), float(traffic.dependence))
+    return np.round(traffic.lengths_at(levels))
 
 
 def _turns(
     traffic: Traffic, sessions: Sessions, random: np.random.Generator,
-    times: np.ndarray, isl: np.ndarray, osl: np.ndarray,
-) -> list[np.ndarray]:  # fmt: skip
-    """Requests of sessions whose first turns these are, in order of arrival, and their numbers.
+    times: np.ndarray, osl: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """Requests of sessions whose first turns these are, in order of arrival.
 
-    The first prompt of a session is as short as leaves the mean of all prompts what it is, one
-    token at least.
+    Rows are times, prompt and output tokens, and numbers of sessions. The first prompt of a session
+    is as short as leaves the mean of all prompts what it is, one token at least.
     """
     more, ids = _turns_after(sessions, random, len(times)), np.arange(len(times))
     owner, begins = np.repeat(ids, more), np.cumsum(more) - more
@@ -110,10 +106,8 @@ def _turns(
     first = np.maximum(np.round(first * mean / max(first.mean(), 1.0)), 1.0)
     later = times[owner] + waits[1:] - waits[begins[owner]]
     prompts = first[owner] + osl[owner] + (said[:-1] - said[begins[owner]]) + news
-    pairs = (times, later), (first, prompts), (osl, outputs), (ids, owner)
-    columns = [np.concatenate(pair) for pair in pairs]
-    order = np.argsort(columns[0], kind="stable")
-    return [x[order] for x in columns]
+    rows = np.hstack([(times, first, osl, ids), (later, prompts, outputs, owner)])
+    return rows[:, np.argsort(rows[0], kind="stable")]
 
 
 def _turns_after(sessions: Sessions, random: np.random.Generator, count: int) -> np.ndarray:

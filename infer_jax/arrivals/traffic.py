@@ -1,6 +1,7 @@
 """Traffic: how often requests come over days, how they cluster, how long they are, who returns."""
 
 from functools import cached_property, partial
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -108,7 +109,7 @@ class Traffic(Spec):
         return self.lengths_at(correlated(MIDDLES, second, float(self.dependence)))
 
     @cached_property
-    def lengths(self) -> dict[str, object]:
+    def lengths(self) -> dict[str, Any]:
         """What a workload has of lengths: means, and how they spread and depend on each other."""
         isl, osl = self.requests
         shared = isl * float(self.reuse)

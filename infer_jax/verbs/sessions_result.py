@@ -78,7 +78,7 @@ def turns_of(traffic: Traffic, rate: Array | float) -> tuple[Turns, float]:
     """
     sessions = traffic.sessions
     assert sessions is not None
-    mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])  # pyright: ignore
+    mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])
     count, branches, before = float(sessions.turns), float(sessions.branches), sessions.before
     news = mean_between(sessions.news)
     # tokens that turns add before a request; a branch is a turn longer
@@ -131,18 +131,20 @@ def tier_rows(
     rate: float | None,
 ) -> tuple[Row, tuple[Row, ...]]:  # fmt: skip
     """The conversations; what a replica serves without a cache, and with each tier more."""
-    parts = model, setup.model.architecture, setup.hardware, plan
+    parts = model, setup.model.architecture, setup.hardware
 
     def served(prefix: float, rate: float) -> tuple[float, float, float]:
-        lengths = traffic.lengths | {"prefix": jnp.asarray(prefix)}
-        ttft, latency, capacity = once(_served, *parts, lengths, jnp.asarray(rate))
-        return float(ttft), float(latency), float(capacity)
+        """Mean TTFT, latency, and the most requests/s."""
+        work = Workload.of(**traffic.lengths | {"prefix": prefix}, arrivals=Arrivals.of(rate=rate))
+        answer = once(Serving.estimate, *parts, work, plan)
+        capacity = answer.decode.limits["arrivals"].capacity
+        return float(answer.ttft), float(answer.latency), float(capacity)
 
     rate = USUAL * served(0.0, 1.0)[2] if rate is None else rate
     turns, kept = turns_of(traffic, rate)
     count, context = float(turns.count), float(turns.context)
     each = 1.0 + float(turns.branches)  # requests of a turn
-    held, seconds, room = map(float, once(_replica, *parts, turns.context, turns.news))
+    held, seconds, room = map(float, once(_replica, *parts, plan, turns.context, turns.news))
     rent = float(setup.hardware.price * plan.chips)
     places = [Tier("device", room * held, np.inf, 0.0), *tiers]
     fetches = [context * held / x.bandwidth for x in places]
@@ -190,7 +192,7 @@ def _found(
     What runs has its part of the device, for as long as requests take with what is found: from all
     on, less and less, to the state of a replica whose cache is warm.
     """
-    isl, osl = (float(traffic.lengths[x]) for x in ("isl", "osl"))  # pyright: ignore
+    isl, osl = (float(traffic.lengths[x]) for x in ("isl", "osl"))
     got, hits = float(turns.followed + turns.branches * turns.left) / rate, None
     for _ in range(ROUNDS):
         _, latency, most = served(got, rate)
@@ -201,17 +203,6 @@ def _found(
             break
     assert hits is not None
     return hits, got
-
-
-def _served(
-    model: Serving, arch: Architecture, hardware: Hardware, plan: Deployment,
-    lengths: dict[str, Array], rate: Array,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Mean TTFT, latency, and the most requests/s, of requests of these lengths."""
-    work = Workload(arrivals=Arrivals(rate=rate, variability=jnp.asarray(1.0)),
-                    batch=jnp.asarray(1.0), **lengths)  # fmt: skip  # pyright: ignore
-    answer = model.estimate(arch, hardware, work, plan)
-    return answer.ttft, answer.latency, answer.decode.limits["arrivals"].capacity
 
 
 def _replica(

@@ -3,10 +3,9 @@
 import dataclasses
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +50,8 @@ class TrafficResult(FigureResult):
     traffic: Traffic
     trace: Trace | None
     drawn: Trace
-    likeness: tuple[Likeness, ...] = ()
+    likeness: Sequence[Likeness] = ()
+    known: Rates | None = None  # of the trace, and the seconds of each period that it covers
     clients: Clients | None = None
 
     @classmethod
@@ -60,8 +60,8 @@ class TrafficResult(FigureResult):
         traffic, source = read_source(path, period)
         name, drawn = Path(path).name, draw(traffic, seed)
         if isinstance(source, Trace):
-            alike = tuple(compare_traces(source, drawn, period))
-            return cls(name, traffic, source, drawn, alike)
+            alike = compare_traces(source, drawn, period)
+            return cls(name, traffic, source, drawn, alike, rates_of(source, period))
         return cls(name, traffic, None, drawn, clients=source)
 
     def replayed(
@@ -127,14 +127,9 @@ class TrafficResult(FigureResult):
             yield Rows("likeness", [round_row(x._asdict()) for x in self.likeness], ALIKE)
         yield Notes([*self._notes()])
 
-    @cached_property
-    def _known(self) -> Rates | None:
-        """The rates of a trace, and the seconds of each period that it covers."""
-        return None if self.trace is None else rates_of(self.trace, float(self.traffic.period))
-
     @property
     def _errors(self) -> np.ndarray:
-        return rate_errors(self.traffic, None if self._known is None else self._known.covered)
+        return rate_errors(self.traffic, self.known and self.known.covered)
 
     def _span(self) -> str:
         """How long a trace is, or the periods of a description are; since when."""
@@ -173,8 +168,8 @@ class TrafficResult(FigureResult):
     def _notes(self) -> Iterator[str]:
         """Which periods a trace covers in part, what is in none, and what was left out."""
         trace, source, period = self.trace, self.trace or self.clients, float(self.traffic.period)
-        if trace is not None and self._known is not None:
-            _, covered, offset = self._known
+        if trace is not None and self.known is not None:
+            _, covered, offset = self.known
             names = ("first", "last") if len(covered) > 1 else ("only",)
             part = [
                 f"{percent(x / period)} % of the {name}"
@@ -231,9 +226,8 @@ def write_csv(out: str | os.PathLike[str], trace: Trace) -> None:
     Raises:
         InputError: a file that cannot be written.
     """
-    columns = [trace.arrivals, trace.isl, trace.osl]
-    names, form = "arrival_s,prompt_tokens,output_tokens", "%.6f,%d,%d"
-    if len(trace.sessions):
-        columns, names, form = [*columns, trace.sessions], f"{names},session", f"{form},%d"
-    rows = (form % row for row in zip(*(x.tolist() for x in columns), strict=True))
-    write_text(out, "\n".join([names, *rows]) + "\n")
+    columns = {"arrival_s": trace.arrivals, "prompt_tokens": trace.isl, "output_tokens": trace.osl}
+    columns |= {"session": trace.sessions} if len(trace.sessions) else {}
+    form = ",".join(["%.6f", *["%d"] * (len(columns) - 1)])
+    rows = (form % row for row in zip(*(x.tolist() for x in columns.values()), strict=True))
+    write_text(out, "\n".join([",".join(columns), *rows]) + "\n")
