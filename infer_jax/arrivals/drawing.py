@@ -80,8 +80,8 @@ def arrivals(traffic: Traffic, rates: np.ndarray, random: np.random.Generator) -
 
 def lengths(traffic: Traffic, random: np.random.Generator, count: int) -> np.ndarray:
     """Prompt and output tokens of ``count`` requests, whole numbers."""
-    levels = correlated(*random.random((2, count)), float(traffic.dependence))
-    return np.round(traffic.lengths_at(levels))
+    first, second = random.random((2, count))
+    return np.round(traffic.lengths_at(correlated(first, second, float(traffic.dependence))))
 
 
 def _turns(

@@ -112,15 +112,15 @@ def columns_of_runs(runs: Sequence[Cells]) -> Parsed:
             pairs.append(pair)
         times, waits, gaps = cells.numbers("start_times"), cells.numbers("ttfts"), _gaps(cells)
     isl, osl = np.array(pairs).T
-    found: Parsed = {"source": "sglang" if "dataset_name" in runs[-1].values else "vllm"}
-    if len(runs) > 1 or len(times) != len(pairs):  # clocks of several runs differ
-        return {**found, "arrivals": np.zeros(0), "isl": isl, "osl": osl}
-    order = np.argsort(times, kind="stable")
-    arrivals = np.array(times)[order] - min(times)
-    if len(waits) == len(gaps) == len(pairs):
-        found["first"] = arrivals + np.array(waits)[order]
-        found["last"] = found["first"] + np.array(gaps)[order]
-    return {**found, "arrivals": arrivals, "isl": isl[order], "osl": osl[order]}
+    columns = {"isl": isl, "osl": osl, "arrivals": np.zeros(0)}
+    if len(runs) == 1 and len(times) == len(pairs):  # clocks of several runs differ
+        columns["arrivals"] = np.array(times) - min(times)
+        if len(waits) == len(gaps) == len(pairs):
+            columns["first"] = columns["arrivals"] + waits
+            columns["last"] = columns["first"] + gaps
+        order = np.argsort(times, kind="stable")
+        columns = {name: x[order] for name, x in columns.items()}
+    return {"source": "sglang" if "dataset_name" in runs[-1].values else "vllm", **columns}
 
 
 def _gaps(cells: Cells) -> list[float]:
@@ -129,10 +129,10 @@ def _gaps(cells: Cells) -> list[float]:
     Raises:
         InputError: not a list of lists of numbers.
     """
-    lists = cells.values.get("itls")
-    if not isinstance(lists, list | None):
+    lists = cells.values.get("itls") or []
+    if not isinstance(lists, list):
         raise cells.error("itls", lists, "a list of the times between tokens of each request")
-    inside = replace(cells, values={f"itls[{i}]": x for i, x in enumerate(lists or [])})
+    inside = replace(cells, values={f"itls[{i}]": x for i, x in enumerate(lists)})
     return [sum(inside.numbers(name)) for name in inside.values]
 
 
@@ -151,17 +151,12 @@ def read_table(
         from pyarrow import csv
     except ImportError:
         return None
-    torn = list[object]()
-
-    def skip(row: object) -> str:
-        torn.append(row)
-        return "skip"
-
+    torn, skip = list[object](), "skip"
     kinds = dict.fromkeys(names, pa.string())
     convert = csv.ConvertOptions(include_columns=[*names], column_types=kinds)
     try:
         data = io.BytesIO(text.encode())
-        parse = csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=False)
+        parse = csv.ParseOptions(invalid_row_handler=lambda row: torn.append(row) or skip)
         table = csv.read_csv(data, parse_options=parse, convert_options=convert)
     except (pa.ArrowInvalid, pa.ArrowKeyError):
         return None

@@ -89,10 +89,8 @@ def offline(
     if one is not None and (split.copies > 1 or one != one.plain or one.pp > 1):
         raise refuse("layout", layout, "one replica of a single stage, without chunks and drafts")
     name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
-    setups = [
-        inputs.setup(config, system, quant, kv_dtype, None, set)
-        for system in inputs.systems_of(hardware, None)[0]
-    ]
+    systems = inputs.systems_of(hardware, None)[0]
+    setups = [inputs.setup(config, x, quant, kv_dtype, None, set) for x in systems]
     inside, outside = tokens(either(isl, ISL), 1), tokens(either(osl, OSL), 1)
     longest = float(setups[0].model.architecture.max_positions)
     lengths, cut = job_lengths(inside, outside, trace, longest, group)

@@ -1,6 +1,5 @@
 """Offline work on one layout: its lengths, its server, and what the job takes."""
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from infer_jax.servers.instance import ReplayedInstance, Sizes, pass_watts, serv
 from infer_jax.specs.lengths import lognormal
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Setup
+from infer_jax.verbs.options import Place
 from infer_jax.verbs.texts import Tokens
 
 # probabilities between which requests are of one length: ever finer towards the longest outputs
@@ -35,11 +35,7 @@ DEADLINES = 5  # plans for which replicas are counted, the cheapest by themselve
 
 
 def job_lengths(
-    isl: Tokens,
-    osl: Tokens,
-    trace: str | os.PathLike[str] | None,
-    longest: float,
-    group: float = 1.0,
+    isl: Tokens, osl: Tokens, trace: Place | None, longest: float, group: float = 1.0
 ) -> tuple[Lengths, float]:
     """Lengths of a trace, of a description of traffic (.toml), or log-normal with these spreads.
 
@@ -79,7 +75,7 @@ def job_lengths(
 
 
 class Job(NamedTuple):
-    """What replicas of a plan do. Of one, cell by cell: seconds, requests, watts of a chip."""
+    """What replicas of a plan do; of one, cell by cell, its seconds and requests."""
 
     plan: "OfflinePlan"
     requests: float
@@ -87,15 +83,11 @@ class Job(NamedTuple):
     seconds: Array
     ended: Array
     running: Array
-    watts: Array
+    makespan: Array  # s until the last request has ended
+    joules: Array  # of a chip
     tail: Array  # s after the last request was admitted
     wasted: Array  # s of it beyond those of a full batch
     stale: Array  # share of tokens of steps before
-
-    @property
-    def makespan(self) -> float:
-        """Seconds until the last request has ended."""
-        return float(np.sum(self.seconds))
 
     @property
     def output_tokens(self) -> float:
@@ -110,7 +102,7 @@ class Job(NamedTuple):
     @property
     def usd(self) -> float:
         """Rent of all replicas until the end."""
-        return self.gpus * float(self.plan.setup.hardware.price) * self.makespan / HOUR
+        return float(self.gpus * self.plan.setup.hardware.price * self.makespan / HOUR)
 
 
 class OfflinePlan(NamedTuple):
@@ -173,8 +165,9 @@ def _job(
     if isinstance(law, RankedLaw):
         path = *path, found.seconds / jnp.maximum(done.weight * done.steps * found.some, 1e-9)
     watts = jnp.where(law.context.hardware.power > 0.0, pass_watts(law, *path), 0.0)
-    cells = found.seconds, done.weight * done.ended, found.decoding * ranks, watts
-    return *cells, found.tail, found.wasted, stale
+    cells = found.seconds, done.weight * done.ended, found.decoding * ranks
+    joules = jnp.sum(found.seconds * watts)
+    return *cells, jnp.sum(found.seconds), joules, found.tail, found.wasted, stale
 
 
 def _pass_seconds(

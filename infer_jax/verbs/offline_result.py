@@ -134,12 +134,10 @@ class OfflineResult(Result):
 
 
 def _plan_row(job: Job) -> Row:
-    joules = job.gpus * float(np.sum(job.seconds * job.watts)) or None
-    output, wasted = job.output_tokens, 100.0 * float(job.wasted) / job.makespan
+    plan, joules = f"{job.plan.layout} {job.plan.setup.system.name}", job.gpus * job.joules or None
+    output, wasted = job.output_tokens, 100.0 * job.wasted / job.makespan
     costs = output / job.makespan, job.usd, 1e6 * job.usd / output, joules
-    plan = f"{job.plan.layout} {job.plan.setup.system.name}"
-    where = plan, job.replicas, job.gpus, job.makespan
-    return _row(PLANS, *where, *costs, float(job.tail), wasted)
+    return _row(PLANS, plan, job.replicas, job.gpus, job.makespan, *costs, job.tail, wasted)
 
 
 def _tail(job: Job) -> Iterator[Row]:

@@ -155,7 +155,7 @@ def tier_rows(
         hits, got = _found(served, traffic, turns, rate, rooms)
         got = got if i else 0.0
         ttft, _, capacity = served(got, rate)
-        fetched = np.asarray(hits.turns) @ fetches * float(turns.again) / each
+        fetched = np.asarray(hits.turns) @ fetches * (1.0 - 1.0 / count) / each
         dollars = rent / 3600.0 / capacity * count * each
         row = {
             "tier": name,

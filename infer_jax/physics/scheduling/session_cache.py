@@ -38,11 +38,6 @@ class Turns(NamedTuple):
     branches: Array | float = 0.0
 
     @property
-    def again(self) -> Array:
-        """The probability that a turn is followed by another."""
-        return 1.0 - 1.0 / self.count
-
-    @property
     def left(self) -> Array:
         """Tokens that all turns leave in the cache, 1/s.
 

@@ -81,7 +81,8 @@ def test_more_room_finds_more_and_all_of_it_everything(rate, count, room):
     some, more, every = (jitted_hits(kind, jnp.array([x])) for x in (room, 2 * room, 1e15))
     assert float(some.turns[0]) <= float(more.turns[0]) + 1e-9
     assert float(every.turns[0]) == pytest.approx(1.0)
-    assert float(every.tokens[0]) == pytest.approx(float(kind.again * kind.left), rel=1e-6)
+    again = float((1.0 - 1.0 / kind.count) * kind.left)
+    assert float(every.tokens[0]) == pytest.approx(again, rel=1e-6)
 
 
 def test_gaps_of_one_length_are_those_of_the_law_of_exponential_gaps_where_all_is_kept():
