@@ -1,7 +1,6 @@
 """Traffic: how often requests come over days, how they cluster, how long they are, who returns."""
 
 from functools import cached_property, partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -109,7 +108,7 @@ class Traffic(Spec):
         return self.lengths_at(correlated(MIDDLES, second, float(self.dependence)))
 
     @cached_property
-    def lengths(self) -> dict[str, Any]:
+    def lengths(self) -> dict[str, object]:
         """What a workload has of lengths: means, and how they spread and depend on each other."""
         isl, osl = self.requests
         shared = isl * float(self.reuse)

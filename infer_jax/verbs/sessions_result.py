@@ -78,7 +78,7 @@ def turns_of(traffic: Traffic, rate: Array | float) -> tuple[Turns, float]:
     """
     sessions = traffic.sessions
     assert sessions is not None
-    mean, output = float(traffic.lengths["isl"]), float(traffic.lengths["osl"])
+    mean, output = (float(x.mean()) for x in traffic.requests)
     count, branches, before = float(sessions.turns), float(sessions.branches), sessions.before
     news = mean_between(sessions.news)
     # tokens that turns add before a request; a branch is a turn longer
@@ -192,7 +192,7 @@ def _found(
     What runs has its part of the device, for as long as requests take with what is found: from all
     on, less and less, to the state of a replica whose cache is warm.
     """
-    isl, osl = (float(traffic.lengths[x]) for x in ("isl", "osl"))
+    isl, osl = (float(x.mean()) for x in traffic.requests)
     got, hits = float(turns.followed + turns.branches * turns.left) / rate, None
     for _ in range(ROUNDS):
         _, latency, most = served(got, rate)
