@@ -54,7 +54,7 @@ LIMITS = {
     "lines of code of launch and measure": 817,
     "lines of code of chips": 2_059,
     "lines of code of fleets": 3_206,
-    "lines of the package": 73_074,
+    "lines of the package": 73_073,
     "files of the package": 461,
     "lines of experiments": 11_383,
     "lines of tests": 33_325,
