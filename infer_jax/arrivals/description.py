@@ -1,7 +1,6 @@
 """Traffic of a trace: rates by period, dispersion by window, quantiles of lengths, sessions."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,16 +107,14 @@ def dispersions(trace: Trace, known: Rates, period: float) -> tuple[np.ndarray, 
     return windows, spread, mean
 
 
-def fit_bursts(
-    windows: Sequence[float] | np.ndarray, found: Sequence[float] | np.ndarray, rate: float
-) -> tuple[float, float, float]:
+def fit_bursts(windows: np.ndarray, found: np.ndarray, rate: float) -> tuple[float, float, float]:
     """Variability of gaps, surge and sojourn whose ``Traffic.dispersion`` is nearest.
 
     By least squares of relative errors; Poisson where no window has enough requests.
     """
     from scipy.optimize import lsq_linear  # of jax's own requirements
 
-    ones, found = np.ones(len(windows)), np.maximum(np.asarray(found), CALMEST)
+    ones, found = np.ones(len(windows)), np.maximum(found, CALMEST)
     if not len(windows):
         return 1.0, 0.0, 60.0
     tried = list[tuple[float, float, float, float]]()

@@ -77,16 +77,13 @@ def _frontier(
     """
     which, own, job = np.modf(0.5 + 2**0.5 * np.arange(POINTS))[0], traffic.requests, plan.lengths
     rows = np.searchsorted(np.cumsum(job.weight), MIDDLES * float(np.sum(job.weight)))
-    shared = np.mean(own[0]) * float(traffic.reuse), np.mean((1.0 - job.own) * job.prompt[rows])
+    other = np.stack([job.prompt, job.output])[:, rows]
+    cached = own[0].mean() * float(traffic.reuse), other[0].mean() * (1.0 - float(job.own))
     for share in SHARES:
-        isl, osl = (
-            np.concatenate([x[which >= share], np.asarray(y)[rows][which < share]])
-            for x, y in zip(own, (job.prompt, job.output), strict=True)
-        )
-        cached = (1.0 - share) * shared[0] + share * shared[1]
+        mix, (isl, osl) = np.array([1.0 - share, share]), np.where(which < share, other, own)
         mixed = traffic if not share else traffic.with_(
             prompts=levels_of(isl), outputs=levels_of(osl), dependence=dependence(isl, osl),
-            reuse=cached / isl.mean(),
+            reuse=mix @ cached / isl.mean(),
         )  # fmt: skip
         try:
             found = find_replica(plan.setup, name, plan.layout, mixed, limits, copies=(1.0,))
@@ -94,4 +91,4 @@ def _frontier(
             if not share:
                 raise
             return
-        yield np.array([1.0 - share, share]) * found.rate_within(limits)
+        yield mix * found.rate_within(limits)

@@ -1,12 +1,12 @@
 """The answer of ``traffic``: a description of what arrives, and how alike a drawn trace is."""
 
 import dataclasses
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from infer_jax.plots.traffic import plot_traffic
 from infer_jax.results import Column, Notes, Row, Rows, Section
 from infer_jax.results.numbers import duration, percent, quantity, round_row
 from infer_jax.results.problems import refuse
+from infer_jax.verbs.options import Place
 
 SHOWN = {f"{100 * x:g}": LEVELS.index(x) for x in (0.1, 0.5, 0.9, 0.99)}  # quantiles of a table
 HOURS = (Column("mean", "requests/s", "mean"), *(Column(x, "", x) for x in ("least", "most")))
@@ -55,7 +56,7 @@ class TrafficResult(FigureResult):
     clients: Clients | None = None
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str], period: float, seed: int) -> "TrafficResult":
+    def of(cls, path: Place, period: float, seed: int) -> Self:
         """A trace that is described, or a description, and a trace drawn from it."""
         traffic, source = read_source(path, period)
         name, drawn = Path(path).name, draw(traffic, seed)
@@ -64,13 +65,7 @@ class TrafficResult(FigureResult):
             return cls(name, traffic, source, drawn, alike, rates_of(source, period))
         return cls(name, traffic, None, drawn, clients=source)
 
-    def replayed(
-        self,
-        model: str | os.PathLike[str],
-        hardware: str | os.PathLike[str],
-        tp: float | None,
-        prompts: int,
-    ) -> "TrafficResult":
+    def replayed(self, model: Place, hardware: Place, tp: float | None, prompts: int) -> Self:
         """With TTFT of a replay of the first requests of either trace.
 
         Raises:
@@ -201,7 +196,7 @@ class TrafficResult(FigureResult):
                 "long as makes the share of tokens seen before the same."
             )
 
-    def write(self, out: str | os.PathLike[str]) -> None:
+    def write(self, out: Place) -> None:
         """Write a picture, or the description (.toml).
 
         Raises:
@@ -220,7 +215,7 @@ class TrafficResult(FigureResult):
         )
 
 
-def write_csv(out: str | os.PathLike[str], trace: Trace) -> None:
+def write_csv(out: Place, trace: Trace) -> None:
     """Write a trace as plain columns.
 
     Raises:
