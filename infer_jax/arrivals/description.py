@@ -93,15 +93,15 @@ def dispersions(trace: Trace, known: Rates, period: float) -> tuple[np.ndarray, 
     longest = min(period, float(known.covered.max())) / WINDOWS
     found, window = list[tuple[float, float]](), FEWEST / mean
     while window <= longest:
-        begins = np.arange(max(known.offset, 0.0), times[-1] - window, window)
-        count = np.histogram(times, np.append(begins, begins[-1] + window))[0]
-        which = np.minimum((begins / period).astype(int), len(rates) - 1)
-        inside = which == np.minimum(((begins + window) / period).astype(int), len(rates) - 1)
-        expected = (rates[which] * window)[inside]
+        edges = np.arange(max(known.offset, 0.0), times[-1], window)
+        which = np.minimum((edges / period).astype(int), len(rates) - 1)
+        inside = np.diff(which) == 0
+        expected = rates[which[:-1][inside]] * window
+        count = np.histogram(times, edges)[0][inside]
         # the rate itself is of these requests: a share of window / period of their variance
         kept = np.sum(expected) * (1.0 - window / period)
         if len(expected) >= WINDOWS and kept > 0:
-            found.append((window, float(np.sum((count[inside] - expected) ** 2)) / kept))
+            found.append((window, float(np.sum((count - expected) ** 2)) / kept))
         window *= 2.0
     windows, spread = np.reshape(found, (-1, 2)).T
     return windows, spread, mean

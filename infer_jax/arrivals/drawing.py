@@ -127,10 +127,8 @@ def _turns_after(sessions: Sessions, random: np.random.Generator, count: int) ->
 
 def _shared(isl: np.ndarray, reuse: float) -> tuple[tuple[int, ...], ...]:
     """Blocks of prompts that begin alike for a share of their tokens, and are their own after."""
-    found, fresh = list[tuple[int, ...]](), 0
-    for tokens in isl:
-        blocks = int(tokens) // BLOCK
-        alike = min(round(reuse * tokens / BLOCK), blocks)
-        begin, fresh = fresh, fresh + blocks - alike
-        found.append((*range(SHARED, SHARED + alike), *range(begin, fresh)))
-    return tuple(found)
+    blocks = isl.astype(int) // BLOCK
+    alike = np.minimum(np.round(reuse * isl / BLOCK).astype(int), blocks)
+    ends = np.cumsum(blocks - alike)
+    rows = np.stack([SHARED + alike, ends - (blocks - alike), ends], axis=1).tolist()
+    return tuple((*range(SHARED, shared), *range(begin, end)) for shared, begin, end in rows)

@@ -120,9 +120,8 @@ class Traffic(Spec):
 
         A tracer passes as a rate, so that slopes exist.
         """
-        work = Workload.of(**self.lengths, arrivals=Arrivals.of(rate=1.0))
-        variability = jnp.asarray(self.variability)
-        return work.replace(arrivals=Arrivals(rate=jnp.asarray(rate), variability=variability))
+        arrivals = Arrivals(rate=jnp.asarray(rate), variability=jnp.asarray(self.variability))
+        return Workload.of(**self.lengths, arrivals=arrivals)
 
 
 def surge_dispersion(rate: Array | float, window: Array | float, sojourn: Array | float) -> Array:

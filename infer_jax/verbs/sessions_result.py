@@ -104,8 +104,7 @@ class SessionsResult(Result):
     def sections(self) -> Iterator[Section]:
         """The conversations, then a row for every tier."""
         facts, link = self.facts, self.facts["break_even_link_gb_per_s"]
-        count = facts["branches"]
-        forks = f", each of which forks {count:.3g} branches" if count else ""
+        forks = f", each of which forks {facts['branches']:.3g} branches" * bool(facts["branches"])
         yield (
             f"{self.setup.model.name} on {self.layout} {self.setup.system.name}: "
             f"{facts['request_rate_per_s']:.3g} requests/s of sessions of {facts['turns']:.3g} "
