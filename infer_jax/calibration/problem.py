@@ -10,6 +10,7 @@ of their own. Levenberg-Marquardt starts from several points; the best solution 
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack
 
@@ -21,7 +22,7 @@ from jax.typing import ArrayLike
 
 from infer_jax.calibration.bounds import Parameters, parameters
 from infer_jax.calibration.uncertainty import SOFT_L1, Fit, Loss, check_clusters
-from infer_jax.compiling import of_rows
+from infer_jax.compiling import SLOPES, of_rows, once
 from infer_jax.errors import InputError
 from infer_jax.on_demand import load_optional
 
@@ -207,25 +208,28 @@ class FitProblem:
         """Logarithms of the predictions and their Jacobian, rows x parameters, compiled once."""
         return self._slope(jnp.asarray(free), self.tree)
 
-    def predictions(self, tree: object) -> Array:
+    def predictions(self, tree: object) -> ArrayLike:
         """The predictions of a tree; of one like the problem's no other program is compiled."""
-        if jax.tree.structure(tree) != jax.tree.structure(self.tree):
+        if jax.tree.structure(tree) == jax.tree.structure(self.tree):
+            return np.exp(np.asarray(self._slope(self.chosen.free(tree), tree)[0]))
+        if self._is_closed:
             return jax.jit(self.predict, compiler_options=of_rows(jax.default_backend()))(tree)
-        return jnp.exp(self._slope(self.chosen.free(tree), tree)[0])
+        return once(call, self.predict, tree, options=SLOPES)
 
     def _slope(self, free: Array, tree: object) -> tuple[Array, Array]:
+        if not self._is_closed:  # its program is kept, for other numbers, too
+            fixed = (self.chosen,)
+            return once(log_slopes, self.predict, free, tree, fixed=fixed, options=SLOPES)
         if "slope" not in self.programs:
-
-            def logs(free: Array, tree: object) -> tuple[Array, Array]:
-                result = jnp.log(self.predict(self.chosen.insert(tree, free)))
-                return result, result
-
-            both = jax.jacfwd(logs, has_aux=True)  # one program for both
             options = of_rows(jax.default_backend())
-            self.programs["slope"] = jax.jit(
-                lambda free, tree: both(free, tree)[::-1], compiler_options=options
-            )
+            slopes = functools.partial(log_slopes, self.chosen, self.predict)
+            self.programs["slope"] = jax.jit(slopes, compiler_options=options)
         return self.programs["slope"](free, tree)
+
+    @property
+    def _is_closed(self) -> bool:
+        """Whether the model is a function of the tree alone, not a tree of numbers itself."""
+        return jax.tree_util.all_leaves((self.predict,))
 
     def precision(self, free: ArrayLike) -> np.ndarray:
         """Diagonal of the priors' information in the free coordinates, one a parameter."""
@@ -235,6 +239,23 @@ class FitProblem:
         free_prior = Prior(1.0, np.inf)
         spreads = [self.priors.get(name, free_prior).spread for name in self.chosen.names]
         return ((slope / np.asarray(spreads, slope.dtype)) ** 2).astype(float)
+
+
+def log_slopes(
+    chosen: Parameters, predict: Predict, free: Array, tree: object
+) -> tuple[Array, Array]:
+    """Logarithms of the predictions and their Jacobian, rows x parameters, in one program."""
+
+    def logs(free: Array) -> tuple[Array, Array]:
+        result = jnp.log(predict(chosen.insert(tree, free)))
+        return result, result
+
+    return jax.jacfwd(logs, has_aux=True)(free)[::-1]
+
+
+def call(predict: Predict, tree: object) -> Array:
+    """The predictions of a tree."""
+    return predict(tree)
 
 
 def levenberg_marquardt(

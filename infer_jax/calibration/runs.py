@@ -1,6 +1,6 @@
 """The load and layout of a measured run, as an estimator takes them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import jax
@@ -12,7 +12,7 @@ from infer_jax import engines
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Serving
-from infer_jax.estimators.serving import ENGINES, Deployment, ServingWorkload, shape
+from infer_jax.estimators.serving import ENGINES, Deployment, ServingWorkload, Shape, shape
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 
 OUTPUTS = ("tpot", "ttft")
@@ -160,33 +160,40 @@ def measured(runs: Sequence[Run]) -> np.ndarray:
     return np.where(times > 0.0, times, np.nan)  # no TPOT in a run of one token
 
 
-def predictor(
-    arch: Architecture, hardware: Hardware, loads: Sequence[InstanceLoad]
-) -> Callable[[Estimator], Array]:
-    """TPOT of all loads, then TTFT of all loads, in seconds, of an estimator.
+class LoadPredictor(NamedTuple):
+    """TPOT of all loads, then TTFT of all loads, in seconds, as a function of an estimator.
 
-    A measured median is predicted as one by an estimator that tells it from the mean.
+    A pytree of numbers, so that other loads need no other program. A measured median is predicted
+    as one by an estimator that tells it from the mean.
     """
-    stacked = jax.tree.map(lambda *x: np.stack(x), *loads)
-    known = jax.tree.map(np.asarray, (arch, shape(arch), hardware, stacked))
 
-    def predict(estimator: Estimator) -> Array:
-        # no constants, of which the compiler would work out all that follows, which takes longest
-        numbers, seen, chips, rows = jax.lax.optimization_barrier(known)
+    arch: Architecture
+    model: Shape  # of arch
+    hardware: Hardware
+    loads: InstanceLoad  # stacked
+
+    @classmethod
+    def of(
+        cls, arch: Architecture, hardware: Hardware, loads: Sequence[InstanceLoad]
+    ) -> "LoadPredictor":
+        """Of loads of one server."""
+        stacked = jax.tree.map(lambda *x: np.stack(x), *loads)
+        return jax.tree.map(np.asarray, cls(arch, shape(arch), hardware, stacked))
+
+    def __call__(self, estimator: Estimator) -> Array:
+        """Seconds, 2 x loads in a row."""
 
         def times(load: InstanceLoad) -> Array:
             if estimator.batches:  # by the shape of the model, which is not traced again
                 server = cast(Serving, estimator)
-                estimate = server.estimate_shape(seen, chips, load.workload, load.plan)
+                estimate = server.estimate_shape(self.model, self.hardware, *load[:2])
             else:
-                estimate = estimator.estimate(numbers, chips, load.workload, load.plan)
+                estimate = estimator.estimate(self.arch, self.hardware, *load[:2])
             middle = getattr(estimate, "ttft_median", estimate.ttft)
             first = jnp.where(load.median > 0.5, middle, estimate.ttft)
             return jnp.stack([estimate.tpot, first])
 
-        return jax.vmap(times, out_axes=1)(rows).ravel()
-
-    return predict
+        return jax.vmap(times, out_axes=1)(self.loads).ravel()
 
 
 def trends(runs: Sequence[Run]) -> dict[str, np.ndarray]:

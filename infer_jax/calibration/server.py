@@ -17,7 +17,7 @@ from infer_jax.calibration.error_bands import FREEDOM, student
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem, Predict, Prior, at
 from infer_jax.calibration.proposals import Proposal, next_runs, possible_runs
-from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, load_of, measured, predictor
+from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, LoadPredictor, load_of, measured
 from infer_jax.calibration.times import MeasuredTimes, RequestTimes
 from infer_jax.calibration.uncertainty import (
     QUANTILES,
@@ -30,6 +30,7 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
 from infer_jax.estimators.serving.server_coefficients import RUN_ERRORS
+from infer_jax.replays.prefixes import power_of_two
 from infer_jax.results import Row
 from infer_jax.specs import Architecture, Hardware, leaves
 
@@ -40,6 +41,7 @@ SCALES = tuple(RUN_ERRORS[name] for name in OUTPUTS)  # typical log error of a r
 TYPICAL_RUNS = 3.0
 SHARES = (0.5, 0.8, 0.95)  # of the intervals of coefficients
 STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20
+FEWEST_ROWS = 64  # of a program of slopes
 STEP_SHARES = (0.0, 0.5, 1.0)  # shares of the step to the fit that may be taken, shortest first
 OUTLIER_ERRORS = 4.0  # usual errors from the fit beyond which a run disagrees with the others
 
@@ -160,8 +162,8 @@ def calibrate_server(
     names = tuple(names or coefficients_to_fit(estimator, arch, loads, times))
     # possible next runs are rows of weight 0, so that one program serves both
     possible = possible_runs(arch, loads)
-    predict = predictor(arch, hardware, (*loads, *possible))
-    rows = np.concatenate([times, np.full((2, len(possible)), np.nan)], axis=1)
+    predict, more = padded_predictor(arch, hardware, loads, possible)
+    rows = np.concatenate([times, np.full((2, more), np.nan)], axis=1)
     # both times of a run have correlated errors; possible runs join the first
     columns = np.arange(rows.shape[1])
     clusters = np.tile(np.where(columns < len(runs), columns, 0), 2)
@@ -196,6 +198,20 @@ def calibrate_server(
         share=share,
         outliers=apart,
     )
+
+
+def padded_predictor(
+    arch: Architecture, hardware: Hardware, loads: Sequence[InstanceLoad],
+    possible: Sequence[InstanceLoad],
+) -> tuple[LoadPredictor, int]:  # fmt: skip
+    """Times of loads, of some that nobody asks for, and of ``possible`` ones; those after loads.
+
+    As many in all as those of most servers, whose slopes are then one program.
+    """
+    count = len(loads) + len(possible)
+    more = power_of_two(max(count, FEWEST_ROWS)) - len(loads)
+    spare = [*loads, *possible][:1] * (more - len(possible))
+    return LoadPredictor.of(arch, hardware, [*loads, *spare, *possible]), more
 
 
 def coefficients_to_fit(
@@ -370,14 +386,14 @@ def first_runs(
     longest = float(work.isl + work.osl)
     possible = [x for x, w in runs if float(w.isl + w.osl) <= longest and float(w.batch) <= most]
     names = estimator.server_coefficients(arch, [load.plan], list(OUTPUTS))
-    count = 2 * len(possible)
+    predict, count = padded_predictor(arch, hardware, (), possible)
     problem = FitProblem.of(
-        predictor(arch, hardware, possible),
-        np.ones(count),
+        predict,
+        np.ones(2 * count),
         estimator,
         names,
         priors=priors(estimator, names),
-        scale=np.repeat(SCALES, len(possible)),
+        scale=np.repeat(SCALES, count),
     )
-    fit = at(problem, problem.chosen.free(estimator), np.zeros(count))
+    fit = at(problem, problem.chosen.free(estimator), np.zeros(2 * count))
     return next_runs(fit, np.diag(1.0 / fit.precision), possible, np.asarray(SCALES))

@@ -3,6 +3,7 @@
 from infer_jax.compiling.programs import (
     MANY as MANY,
     QUICK as QUICK,
+    SLOPES as SLOPES,
     SOME as SOME,
     full as full,
     host_device as host_device,

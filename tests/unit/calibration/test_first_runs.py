@@ -6,7 +6,7 @@ import numpy as np
 
 from infer_jax.calibration.bounds import parameters
 from infer_jax.calibration.proposals import possible_runs
-from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, predictor
+from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, LoadPredictor
 from infer_jax.calibration.server import SCALES, first_runs, priors
 from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators import make
@@ -27,7 +27,7 @@ def test_the_first_run_narrows_predictions_most():
     assert len(loads) > len(found)
     names = estimator.server_coefficients(arch, [load.plan], list(OUTPUTS))
     chosen = parameters(estimator, names)
-    predict = predictor(arch, system.hardware, loads)
+    predict = LoadPredictor.of(arch, system.hardware, loads)
 
     def logs(free):
         return jnp.log(predict(chosen.insert(estimator, free)))

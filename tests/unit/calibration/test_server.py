@@ -10,7 +10,7 @@ from jax import Array
 from infer_jax.calibration.error_bands import student
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.proposals import possible_runs
-from infer_jax.calibration.runs import engine_of, in_flight, load_of, measured, predictor
+from infer_jax.calibration.runs import LoadPredictor, engine_of, in_flight, load_of, measured
 from infer_jax.calibration.server import (
     STEP_SHARES,
     calibrate_server,
@@ -65,7 +65,7 @@ def predictions(server):
     rows = (*loads, *possible_runs(ARCH, loads))
     names = coefficients_to_fit(server, ARCH, loads, np.ones((2, len(loads))))
     blank = np.ones(2 * len(rows))
-    problem = Linearised.of(predictor(ARCH, HARDWARE, rows), blank, server, names)
+    problem = Linearised.of(LoadPredictor.of(ARCH, HARDWARE, rows), blank, server, names)
     return np.asarray(problem.predictions(server)).reshape(2, -1)[:, : len(loads)]
 
 
@@ -159,7 +159,7 @@ def test_a_measured_median_is_predicted_as_one():
     by_mean = blank.replace(ttft=Statistic(0.3, percentiles=((50.0, 0.1),)))
     by_median = blank.replace(ttft=Statistic(percentiles=((50.0, 0.1),)))
     assert measured([by_mean, by_median])[1].tolist() == [0.3, 0.1]
-    predict = predictor(ARCH, HARDWARE, [load_of(one) for one in (by_mean, by_median)])
+    predict = LoadPredictor.of(ARCH, HARDWARE, [load_of(one) for one in (by_mean, by_median)])
     *_, mean, median = predict(Factors.of())
     assert median == pytest.approx(0.7 * mean)
 
