@@ -64,21 +64,6 @@ class Outcome(NamedTuple):
     tpot: Array  # the largest mean of a step, by period
 
 
-class _Period(NamedTuple):
-    """What a period costs, and what requests meet in its steps at every cohort of every pool."""
-
-    cost: DailyCost
-    rate: Array
-    waits: Array
-    share: Array
-    service: Service
-
-    @property
-    def goodput(self) -> Array:
-        """Share of its requests that keep the limits."""
-        return goodput(self.rate, self.share)
-
-
 def outcome(depth: int, steps: int, policy: Autoscaler, given: Conditions) -> Outcome:
     """A policy under the conditions, in periods of ``steps``; ``depth`` from ``depth_of``.
 
@@ -110,17 +95,29 @@ def judge(
     whether waits by chance are as after a long time, whatever the load was before.
     """
     courses = _courses(depth, policy, given)
+    replicas = [given.replica, *(x.replica for x in given.beside)]
     if shares is None:
         shares = given.limits.goodput + 0.0 * given.rates[::steps]
 
-    def of_period(
-        x: tuple[tuple[Course, ...], Array],
-    ) -> tuple[DailyCost, Array, Array, Array, Array]:
-        found = _period(x[0], given, settled)
-        ttft = period_ttft(found.rate, found.waits, found.service, x[1])
-        return found.cost, jnp.sum(found.rate), found.goodput, ttft, found.service.tpot.max()
+    def of_period(x: tuple[tuple[Course, ...], Array]) -> tuple[DailyCost, *tuple[Array, ...]]:
+        costs, every = list[DailyCost](), list[tuple[Array, Array, Service, Array]]()
+        for one, replica in zip(x[0], replicas, strict=True):
+            one = one._replace(busy=jnp.where(settled, SETTLED, one.busy))
+            service = service_of(one, replica)
+            good = share_good(service, given.limits, one.waits)
+            costs.append(daily_cost(one, replica, given.seconds, given.pue, given.grid))
+            every.append((one.arriving, one.waits, service, good))
+        # the steps of every cohort of every pool
+        rate, waits, service, good = jax.tree.map(lambda *x: jnp.concatenate(x), *every)
+        ttft, cost = (
+            period_ttft(rate, waits, service, x[1]),
+            jax.tree.map(lambda *x: sum(x), *costs),
+        )
+        return cost, jnp.sum(rate), goodput(rate, good), ttft, service.tpot.max()
 
-    cost, rate, share, ttft, tpot = lax.map(of_period, (_by_period(courses, steps), shares))
+    # periods one after another, which need little memory
+    periods = jax.tree.map(lambda x: x.reshape(-1, steps, *x.shape[1:]), courses)
+    cost, rate, share, ttft, tpot = lax.map(of_period, (periods, shares))
     cost, band = jax.tree.map(jnp.mean, cost), jnp.stack([ttft, ttft])
     return Outcome(courses, cost, goodput(rate, share), share, ttft, band, tpot)
 
@@ -168,26 +165,3 @@ def _courses(depth: int, policy: Autoscaler, given: Conditions) -> tuple[Course,
     total = serves(first, given.replica) + sum(others)
     beside = zip(given.beside, others, strict=True)
     return first, *(course(x, rates, total - serve) for x, serve in beside)
-
-
-def _by_period(courses: tuple[Course, ...], steps: int) -> tuple[Course, ...]:
-    """Courses with an axis of periods. One after another they need little memory."""
-    return jax.tree.map(lambda x: x.reshape(-1, steps, *x.shape[1:]), courses)
-
-
-def _period(
-    courses: tuple[Course, ...], given: Conditions, settled: Array | bool = False
-) -> _Period:
-    """A period of all pools.
-
-    ``settled``: whether waits by chance are as after a long time, whatever the load was before.
-    """
-    found, replicas = list[_Period](), [given.replica, *(x.replica for x in given.beside)]
-    for one, replica in zip(courses, replicas, strict=True):
-        cost = daily_cost(one, replica, given.seconds, given.pue, given.grid)
-        met = one._replace(busy=jnp.where(settled, SETTLED, one.busy))
-        service = service_of(met, replica)
-        share = share_good(service, given.limits, one.waits)
-        found.append(_Period(cost, one.arriving, one.waits, share, service))
-    both = jax.tree.map(lambda *x: jnp.concatenate(x), *(x._replace(cost=()) for x in found))
-    return both._replace(cost=jax.tree.map(lambda *x: sum(x), *(x.cost for x in found)))

@@ -264,8 +264,8 @@ def tabulate(
     """The table of an instance, from its estimates at arrival rates, requests/s, and variabilities.
 
     ``estimate`` is evaluated at ``POINTS`` rates: for the capacity, then for each of the ``copies``
-    that share arrivals of this ``variability``. ``prompts``: those that it computes alone a second;
-    ``variation``: that of the time of an answer, as of ``stages_of``.
+    that share arrivals of this ``variability``, of which the first is one. ``prompts``: those that
+    it computes alone a second; ``variation``: that of the time of an answer, as of ``stages_of``.
     """
     idle = estimate(np.full(POINTS, IDLE), np.full(POINTS, variability))
     load, chips, capacity = loads(), np.asarray(idle.chips)[0], capacity_of(idle)
@@ -275,10 +275,8 @@ def tabulate(
 
     alone = level(np.full(POINTS, variability))
     prefill = alone.ttft / alone.latency
-    many = (routed_variability(variability, n, load, prefill) for n in copies if n > 1.0)
-    levels: Any = jax.tree.map(
-        lambda *x: np.stack(x), *([alone] if copies[0] == 1.0 else []), *map(level, many)
-    )
+    many = (level(routed_variability(variability, n, load, prefill)) for n in copies[1:])
+    levels: Any = jax.tree.map(lambda *x: np.stack(x), alone, *many)
     rent, stages = chips * np.asarray(hardware.price), stages_of(variation)
     rest: Any = (np.asarray(x, load.dtype) for x in (copies, capacity, rent, prompts, stages))
     return Replica(levels, *rest)

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, SupportsFloat, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from infer_jax.plots.style import (
     DASHES,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from infer_jax.arrivals import Traffic
 
 # of a policy: mean replicas, [periods, pools], TTFT of periods, s, and USD a day
-Curves = Mapping[str, tuple[np.ndarray, np.ndarray, float]]
+Curves = Mapping[str, tuple[np.ndarray, ArrayLike, SupportsFloat]]
 
 
 def plot_fleet(
@@ -71,7 +72,7 @@ def plot_fleet(
         for name, (wanted, _, daily) in policies.items():
             rent = wanted @ each
             usd = np.r_[0.0, np.cumsum(rent * period / HOUR)]
-            label = f"{name}, ${daily:,.0f} a day"
+            label = f"{name}, ${float(daily):,.0f} a day"
             fill, look = name == bound, looks[name]
             replicas.stairs(rent if several else wanted[:, 0], at, label=label, fill=fill,
                             baseline=0.0 if fill else None, **look)  # fmt: skip
@@ -84,7 +85,7 @@ def plot_fleet(
             scales = partial(np.multiply, each[0]), partial(np.multiply, 1.0 / each[0])
             replicas.secondary_yaxis("right", functions=scales).set_ylabel("$ per hour")
         if others:
-            ttft = {x: 1e3 * y for x, (_, y, _) in policies.items() if x != bound}
+            ttft = {x: 1e3 * np.asarray(y) for x, (_, y, _) in policies.items() if x != bound}
             _draw_ttft(others[0], at, ttft, looks, best, 1e3 * band, 1e3 * limit)
             others[0].set_ylabel(limited)
             others[1].set(ylabel="$ so far", ylim=(0.0, None))

@@ -68,6 +68,11 @@ class Policy(NamedTuple):
     courses: tuple[Course, ...]
 
     @property
+    def title(self) -> str:
+        """Its name and its numbers."""
+        return f"{self.name} ({self.detail})"
+
+    @property
     def replicas(self) -> np.ndarray:
         """Replicas of each step: [steps, pools]."""
         return np.stack([np.asarray(x.wanted) for x in self.courses], axis=1)
@@ -147,6 +152,10 @@ class Fleet:
         """Steps of a period."""
         return len(self.given.rates) // len(self.rates)
 
+    def by_period(self, replicas: np.ndarray) -> np.ndarray:
+        """Replicas of each step, [steps, pools], as [periods, steps of one, pools]."""
+        return replicas.reshape(len(self.rates), self.steps, -1)
+
     @property
     def p(self) -> str:
         """The percentile that is to keep the limit of TTFT, in words."""
@@ -186,7 +195,7 @@ class Fleet:
     def supply(self, *, ideal: bool = False) -> Supply:
         """The replicas that there can be; ``ideal``: that are never taken away."""
         up = 1.0 if ideal else np.array([float(x.life.serving) for x in self.pools])
-        columns = zip(*((x.chips, x.system, x.gpus) for x in self.pools), strict=True)
+        columns = zip(*((x.layout.chips, x.system, x.gpus) for x in self.pools), strict=True)
         copies = np.asarray(self.pools[0].replica.copies)
         return Supply(self.serves * up, copies, self.prices, *map(np.array, columns))
 

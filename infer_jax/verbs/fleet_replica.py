@@ -48,11 +48,6 @@ class FleetReplica(NamedTuple):
         return self.setup.system.name
 
     @property
-    def chips(self) -> float:
-        """GPUs of a replica."""
-        return self.layout.chips
-
-    @property
     def name(self) -> str:
         """What it runs on, in words."""
         return f"{self.layout} {self.system}"
@@ -123,9 +118,9 @@ def plans_of(
         if pool is not None and pool.copies > 1:
             allowed = f"one replica, without a number: {option('layout', str(pool.layout))}"
             raise refuse("layout", text, allowed)
-    count = max(len(setups), len(pools))
-    every = zip([*setups] * (count // len(setups)), pools * (count // len(pools)), strict=True)
-    return [(setup, pool.layout if pool else None) for setup, pool in every]
+    layouts = [pool.layout if pool else None for pool in pools]
+    every = np.broadcast(np.arange(len(setups)), np.arange(len(layouts)))
+    return [(setups[i], layouts[j]) for i, j in every]
 
 
 def find_replicas(
@@ -179,21 +174,18 @@ def find_replica(
         first = traffic.with_(outputs=np.ones_like(traffic.outputs)).workload(1.0)
         rate = np.full(POINTS, IDLE), np.ones(POINTS)
         alone = once(varied_estimates, server._replace(work=first), rows, *rate, points=SOME)
-        prompts, variability = capacity_of(alone), float(traffic.variability)
-        more = traffic.output_variation, copies
-        replica = tabulate(estimate, setup.hardware, variability, prompts, *more)
+        numbers = float(traffic.variability), capacity_of(alone), traffic.output_variation
+        replica = tabulate(estimate, setup.hardware, *numbers, copies)
     memory = answers[0].decode.limits["memory"]
     need, room = (float(np.asarray(x)[0]) for x in (memory.need, memory.capacity))
     if need > room:
         allowed = f"one whose {size(need)} of a GPU fit into {size(room)}"
         raise refuse("layout", str(layout), allowed)
-    share, idle = float(limits.goodput), once(Replica.idle_times, replica, limits.goodput)
-    for field, least, words in (
-        ("ttft", float(idle[0]), f"p{100 * share:.4g} of TTFT"),
-        ("tpot", float(idle[1]), "TPOT"),
-    ):
+    idle = map(float, once(Replica.idle_times, replica, limits.goodput))
+    words = {"ttft": f"p{100 * float(limits.goodput):.4g} of TTFT", "tpot": "TPOT"}
+    for field, least in zip(words, idle, strict=True):
         if least > (limit := float(getattr(limits, field))):
-            allowed = f"above {1e3 * least:.4g}ms, the {words} of an idle replica"
+            allowed = f"above {1e3 * least:.4g}ms, the {words[field]} of an idle replica"
             raise refuse(field, f"{1e3 * limit:.4g}ms", allowed)
     if gpus < layout.chips:
         raise refuse("available", gpus, f"at least the {layout.chips:g} GPUs of {layout}")

@@ -151,8 +151,7 @@ class FleetResult(EstimatorResult):
         if len(self.fleets) > 1:
             names = [" + ".join(str(x.layout) for x in fleet.pools) for fleet in self.fleets]
             costs = sorted(zip((x.usd_of_schedule for x in self.fleets), names, strict=True))
-            rows = [{"layout": name, "usd_per_day_of_schedule": usd} for usd, name in costs]
-            yield Rows("layouts", rows)
+            yield Rows("layouts", [{"layout": x, "usd_per_day_of_schedule": y} for y, x in costs])
             each = ", ".join(f"{x} {usd:,.0f}" for usd, x in costs[:MOST_LAYOUTS] if usd < np.inf)
             yield f"Layouts of plans for the busiest period, by their schedule's $/day: {each}."
 
@@ -222,7 +221,7 @@ class FleetResult(EstimatorResult):
 
     def _by_period(self, replicas: np.ndarray) -> np.ndarray:
         """Replicas, [steps, pools], by pool as [periods, steps of one, ...]."""
-        return self._by_pool(replicas.reshape(len(self.fleet.rates), self.fleet.steps, -1))
+        return self._by_pool(self.fleet.by_period(replicas))
 
     def _row(self, policy: Policy) -> Row:
         found, bound = policy.outcome, self.policies[0].outcome
@@ -240,18 +239,17 @@ class FleetResult(EstimatorResult):
         }
 
     def _answer(self) -> str:
-        best, usd = self.best, self.best.outcome.cost.usd
-        bound = self.policies[0].outcome.cost.usd
-        share, wanted = self.fleet.rank(best)[0], float(self.fleet.given.limits.goodput)
+        best, bound = self.best, self.policies[0].outcome.cost.usd
+        usd, wanted = best.outcome.cost.usd, float(self.fleet.given.limits.goodput)
         replayed = ", and in those that are replayed" * bool(self.replays)
         kept = f"Cheapest that keeps the limits in every period{replayed}:"
         if self.replays and not self.replays[-1].keeps:
             kept = "No policy keeps the limits in the periods that are replayed; nearest is"
-        if share < wanted:
+        if self.fleet.rank(best)[0] < wanted:
             kept = f"No policy keeps the limits for {100 * wanted:.4g} % of every period's requests"
             kept += "; nearest is"
         cost = f"${amount(usd)} a day, {rounded_percent(usd / bound - 1.0)} %"
-        answer = f"{kept} {best.name} ({best.detail}): {cost} over the bound of ${amount(bound)}."
+        answer = f"{kept} {best.title}: {cost} over the bound of ${amount(bound)}."
         if not (count := self.fleet.count_open(self.best)) or self.replays:
             return answer
         return (
@@ -286,11 +284,11 @@ class FleetResult(EstimatorResult):
         fleet, best, count = self.fleet, self.best.outcome, len(self.fleet.rates)
         bound, replicas = map(self._by_period, (fleet.bound, self.best.replicas))
         ttft, band = np.asarray(best.ttft), np.asarray(best.ttft_band)
-        means = {"rate": fleet.rates, "fewest": bound.mean(1), "replicas": replicas.mean(1)}
-        most = {"most_rate": fleet.rates, "most_fewest": bound.max(1),
-                "most_replicas": replicas.max(1), "ttft_s": ttft,
-                "most_ttft_s": band[1]}  # fmt: skip
-        times = [self._time(i) for i in range(count)]
+        steps = {"rate": fleet.rates[:, None], "fewest": bound, "replicas": replicas}
+        means = {name: x.mean(axis=1) for name, x in steps.items()}
+        most = {f"most_{name}": x.max(axis=1) for name, x in steps.items()}
+        most |= {"ttft_s": ttft, "most_ttft_s": band[1]}
+        times = [*map(self._time, range(count))]
         every = means | {"ttft_s": ttft, "ttft_band_s": band.T, "goodput": np.asarray(best.shares)}
         yield Rows("periods", [
             {"at": at, **{name: x[i].tolist() for name, x in every.items()}}
@@ -321,14 +319,10 @@ class FleetResult(EstimatorResult):
         """Periods of the best policy by replay, and in how many each policy keeps the limits."""
         if not self.replays:
             return
-        timed = [[{"at": self._time(x["period"]), **x} for x in y.rows] for y in self.replays]
-        yield Rows("replays", [x for rows in timed for x in rows])
-        best = max(range(len(timed)), key=lambda i: self.replays[i].kept)
-        yield Rows("", timed[best], REPLAYED)
-        counts = "; ".join(
-            f"{x.policy.name} ({x.policy.detail}) in {x.kept} of {len(x.rows)}"
-            for x in self.replays
-        )
+        rows = [{"at": self._time(x["period"]), **x} for each in self.replays for x in each.rows]
+        yield Rows("replays", rows)
+        yield Rows("", [x for x in rows if (x["policy"], x["detail"]) == self.best[:2]], REPLAYED)
+        counts = "; ".join(f"{x.policy.title} in {x.kept} of {len(x.rows)}" for x in self.replays)
         yield ""
         yield (
             "Worst periods replayed request by request keep the limits for "
@@ -365,14 +359,12 @@ class FleetResult(EstimatorResult):
             yield from pool.setup.notes
 
     def _figure(self) -> Figure:
-        fleet, best = self.fleet, {x.name: x for x in sorted(self.policies, key=self.fleet.rank)}
-        best[self.best.name] = self.best
-        shape = len(fleet.rates), fleet.steps, len(fleet.pools)
+        fleet, order = self.fleet, sorted(self.policies, key=self.fleet.rank)
+        best = {x.name: x for x in [*order, self.best]}
         curves = {
-            name: (found.replicas.reshape(shape).mean(axis=1), np.asarray(found.outcome.ttft),
-                   float(found.outcome.cost.usd))
-            for name, found in ((x.name, best[x.name]) for x in self.policies)
-        }  # fmt: skip
+            x.name: (fleet.by_period(x.replicas).mean(axis=1), x.outcome.ttft, x.outcome.cost.usd)
+            for x in (best[x.name] for x in self.policies)
+        }
         return plot_fleet(
             self.traffic,
             curves,

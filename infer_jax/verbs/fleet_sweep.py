@@ -34,7 +34,7 @@ def estimator_of(fleet: Fleet, policy: Autoscaler) -> FleetEstimator:
     return FleetEstimator(
         policy=policy,
         given=given,
-        chips=jnp.array([fleet.pools[i].chips for i in order]),
+        chips=jnp.array([fleet.pools[i].layout.chips for i in order]),
         depth=fleet.depth(max(longest, WINDOW)),
         steps=fleet.steps,
     )

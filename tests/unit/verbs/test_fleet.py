@@ -18,6 +18,7 @@ from infer_jax.fleets import (
     outcome,
     ramp,
 )
+from infer_jax.planning import Layout
 from infer_jax.sweeps import Axis
 from infer_jax.verbs import fleet_policies
 from infer_jax.verbs.fleet_policies import AUTOSCALERS, Fleet, why_broken
@@ -86,7 +87,7 @@ class Toys(NamedTuple):
     life: Lifecycle
     gpus: float = np.inf
     system: str = "toys"
-    chips: float = 1.0
+    layout: Layout = Layout(1.0, 1.0, 1.0, 1.0)
 
 
 @pytest.fixture(scope="module")
