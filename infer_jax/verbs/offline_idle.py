@@ -52,7 +52,7 @@ def idle_hours(
     if paid is not None and paid < need.max():
         raise refuse("replicas", paid, f"at least the {need.max():g} of the busiest period")
     paid = float(need.max()) if paid is None else paid
-    few, many = (float(plan.job(x * MANY).makespan) for x in (1.0, 2.0))
+    few, many = (plan.job(x * MANY).makespan for x in (1.0, 2.0))
     loss, idle = 2.0 * few - many, paid - need
     ends = np.zeros(len(idle))
     for level in np.arange(paid):

@@ -83,11 +83,11 @@ class Job(NamedTuple):
     seconds: Array
     ended: Array
     running: Array
-    makespan: Array  # s until the last request has ended
-    joules: Array  # of a chip
-    tail: Array  # s after the last request was admitted
-    wasted: Array  # s of it beyond those of a full batch
-    stale: Array  # share of tokens of steps before
+    makespan: float  # s until the last request has ended
+    joules: float  # of a chip
+    tail: float  # s after the last request was admitted
+    wasted: float  # s of it beyond those of a full batch
+    stale: float  # share of tokens of steps before
 
     @property
     def output_tokens(self) -> float:
@@ -102,7 +102,7 @@ class Job(NamedTuple):
     @property
     def usd(self) -> float:
         """Rent of all replicas until the end."""
-        return float(self.gpus * self.plan.setup.hardware.price * self.makespan / HOUR)
+        return self.gpus * float(self.plan.setup.hardware.price) * self.makespan / HOUR
 
 
 class OfflinePlan(NamedTuple):
@@ -131,7 +131,8 @@ class OfflinePlan(NamedTuple):
         )
         numbers = (jnp.asarray(x) for x in (requests, replicas, stop_at or 1.0))
         given, fixed = (self.server.pass_, self.lengths, limits, *numbers), (stop_at is not None,)
-        return Job(self, requests, replicas, *once(_job, *given, fixed=fixed, points=SOME))
+        cells, totals = once(_job, *given, fixed=fixed, points=SOME)
+        return Job(self, requests, replicas, *cells, *map(float, totals))
 
     def job_within(self, requests: float, seconds: float) -> Job | None:
         """The job on the fewest replicas that are done in some time; None where none are."""
@@ -150,8 +151,8 @@ class OfflinePlan(NamedTuple):
 def _job(
     stops: bool, law: PassLaw | RankedLaw, lengths: Lengths, limits: ServerLimits,
     requests: Array, replicas: Array, share: Array,
-) -> tuple[Array, ...]:  # fmt: skip
-    """The arrays of a ``Job``; ``stops``: of a step that ends with a ``share`` of its requests."""
+) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:  # fmt: skip
+    """Arrays and totals of a ``Job``; ``stops``: of a step that ends with a ``share`` of them."""
     ranks = law.context.plan.attention_dp
     each, stale = requests / (replicas * ranks), jnp.zeros_like(requests)
     if stops:
@@ -166,8 +167,8 @@ def _job(
         path = *path, found.seconds / jnp.maximum(done.weight * done.steps * found.some, 1e-9)
     watts = jnp.where(law.context.hardware.power > 0.0, pass_watts(law, *path), 0.0)
     cells = found.seconds, done.weight * done.ended, found.decoding * ranks
-    joules = jnp.sum(found.seconds * watts)
-    return *cells, jnp.sum(found.seconds), joules, found.tail, found.wasted, stale
+    totals = jnp.sum(found.seconds), jnp.sum(found.seconds * watts), found.tail, found.wasted
+    return cells, (*totals, stale)
 
 
 def _pass_seconds(

@@ -151,7 +151,7 @@ def _tail(job: Job) -> Iterator[Row]:
 
 
 def _step_row(name: str, job: Job) -> Row:
-    stale = 100.0 * float(job.stale) if job.stale > TINY else 0.0
+    stale = 100.0 * job.stale if job.stale > TINY else 0.0
     return _row(STEPS, name, job.makespan, job.output_tokens / job.makespan, stale)
 
 
