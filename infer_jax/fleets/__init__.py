@@ -10,7 +10,6 @@ from infer_jax.fleets.autoscalers import (
 )
 from infer_jax.fleets.bill import (
     DailyCost as DailyCost,
-    Reserved as Reserved,
     daily_cost as daily_cost,
     reserve as reserve,
     usd_by_step as usd_by_step,

@@ -48,17 +48,11 @@ def daily_cost(
     return DailyCost(usd, joules, joules / KWH * grid * 1e3)
 
 
-class Reserved(NamedTuple):
-    """How many replicas to reserve, and how many on demand cost as much as all in the mean."""
-
-    replicas: Array
-    paid: Array
-
-
-def reserve(replicas: Array, price: Array | float) -> Reserved:
+def reserve(replicas: Array, price: Array | float) -> tuple[Array, Array]:
     """Replicas to reserve at a ``price`` that is a share of the one on demand.
 
-    ``replicas``: those of every time, [times, ...].
+    With them how many on demand would cost as much as all. ``replicas``: those of every time,
+    [times, ...].
 
     A replica is worth reserving if it is used for more than that share of the time: the quantile
     1 - price of the replicas over time, the newsvendor's critical ratio (Arrow, Harris and
@@ -66,4 +60,4 @@ def reserve(replicas: Array, price: Array | float) -> Reserved:
     """
     count = jnp.quantile(replicas, 1.0 - price, axis=0, method="higher")
     more = jnp.mean(jnp.maximum(replicas - count, 0.0), axis=0)
-    return Reserved(count, price * count + more)
+    return count, price * count + more

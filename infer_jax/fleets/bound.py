@@ -5,6 +5,7 @@ A mix has a number of replicas of each pool.
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -133,10 +134,8 @@ def by_hour(replicas: Array, cycle: int) -> Array:
 
     ``cycle``: periods of a day or week. Of a time that was seen once it is what that time needed.
     """
-    missing = -len(replicas) % cycle
-    padded = jnp.concatenate([replicas, jnp.zeros(missing, replicas.dtype)])
-    most = jnp.max(padded.reshape(-1, cycle), axis=0)
-    return jnp.tile(most, len(padded) // cycle)[: len(replicas)]
+    at = jnp.arange(len(replicas)) % cycle
+    return jax.ops.segment_max(replicas, at, cycle)[at]
 
 
 def in_time(replicas: Array, steps: int, ahead: int) -> Array:

@@ -59,14 +59,12 @@ def copies_of(ready: np.ndarray, seconds: float) -> Windows:
     ([0.0, 15.0, 45.0], [60.0, 30.0, 60.0])
     """
     count = np.maximum(np.round(ready), 1.0).astype(int)
-    windows = list[tuple[float, float]]()
-    for k in range(count.max()):
-        there = np.diff((count > k).astype(int), prepend=0, append=0)
-        begins, ends = np.flatnonzero(there > 0), np.flatnonzero(there < 0)
-        ends = np.where(ends == len(count), FAR_FUTURE, ends * seconds)
-        windows += zip(begins * seconds, ends, strict=True)
-    windows += [(FAR_FUTURE, FAR_FUTURE)] * (power_of_two(len(windows)) - len(windows))
-    return Windows(*np.asarray(windows).T)
+    there = (count > np.arange(count.max())[:, None]).astype(int)  # [copies, steps]
+    changes = np.diff(there, prepend=0, append=0, axis=1)
+    begins, ends = (np.nonzero(changes == x)[1] for x in (1, -1))
+    ends = np.where(ends == len(count), FAR_FUTURE, ends * seconds)
+    never = np.full(power_of_two(len(ends)) - len(ends), FAR_FUTURE)
+    return Windows(np.r_[begins * seconds, never], np.r_[ends, never])
 
 
 def replay_course(
@@ -84,12 +82,11 @@ def replay_course(
     calm = traffic.with_(sessions=None, reuse=0.0, surge=0.0, period=seconds)
     trace = draw(calm.with_(rates=np.asarray(course.rate)[part]), seed)
     cached = np.minimum(np.floor(trace.isl * float(traffic.reuse)), trace.isl - 1.0)
-    if not len(trace.arrivals):
+    if not (count := len(trace.arrivals)):
         return ReplayedRequests(trace.arrivals, trace.arrivals, trace.arrivals)
     windows = copies_of(np.asarray(course.ready)[part], seconds)
     requests = Requests.of(trace.arrivals, trace.isl, trace.osl, cached)
     copies, rules = len(windows.begin), server.rules
     log = serve_copies(server.step, rules, requests, copies, ROUTER, windows=windows).log
-    count = len(trace.arrivals)
     ttft, tpot = (np.asarray(x)[:count] for x in (log.ttft, log.tpot))
     return ReplayedRequests(trace.arrivals, ttft + server.front, tpot)

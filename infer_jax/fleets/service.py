@@ -89,9 +89,8 @@ class Service(NamedTuple):
 
 
 def share_good(
-    service: Service, limits: ServiceLimits, waits: Array | None = None,
-    smoothing: Smoothing = None,
-) -> Array:  # fmt: skip
+    service: Service, limits: ServiceLimits, waits: Array | None = None, smoothing: Smoothing = None
+) -> Array:
     """Share of the requests that keep both limits; ``waits`` as ``Service.share_within`` has them.
 
     The laws have the mean TPOT alone: beyond its limit no request is good, or with a smoothing a

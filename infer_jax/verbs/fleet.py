@@ -93,8 +93,9 @@ def fleet(
 
     from infer_jax.arrivals import read_traffic
     from infer_jax.fleets import Lifecycle
-    from infer_jax.verbs import fleet_replay, fleet_replica, inputs, pictures
+    from infer_jax.verbs import fleet_replica, inputs, pictures
     from infer_jax.verbs.fleet_policies import Fleet
+    from infer_jax.verbs.fleet_replay import MARGINS, confirm, obstacle, replayed_server
     from infer_jax.verbs.fleet_result import FleetResult
     from infer_jax.verbs.progress import busy
 
@@ -120,18 +121,16 @@ def fleet(
         for one, plan in fleet_replica.plans_of(setups, layout, {"tp": tp, "pp": pp, "ep": ep})
     ]  # fmt: skip
     if replay:
-        every = [[x for x in each if not fleet_replay.obstacle(x.layout)] or each
-                 for each in every]  # fmt: skip
+        every = [[x for x in each if not obstacle(x.layout)] or each for each in every]
     fleets = [
         Fleet.of(found, pools, limits, max_replicas, pue, grid, seed) for pools in product(*every)
     ]
     fleet = min(fleets, key=lambda x: x.usd_of_schedule)
-    servers = [fleet_replay.replayed_server(x, name, found) for x in fleet.pools if replay]
+    servers = [replayed_server(x, name, found) for x in fleet.pools if replay]
     with busy("running every policy"):
-        policies = [*fleet.policies(), *fleet.schedules(*(fleet_replay.MARGINS if replay else ()))]
+        policies = [*fleet.policies(), *fleet.schedules(*(MARGINS if replay else ()))]
     trust = inputs.trust(name, inputs.serving(name, setups[0]), setups[0])
-    real = policies[1:]  # without the bound
-    replays = fleet_replay.confirm(servers, found, fleet, real, replay, seed) if replay else []
+    replays = confirm(servers, found, fleet, policies[1:], replay, seed) if replay else []
     result = FleetResult(setups[0], name, trust, found, fleet, fleets, policies, reserved, replays)
     if out is not None:
         result.draw(out)

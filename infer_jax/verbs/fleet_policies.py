@@ -100,8 +100,8 @@ class Tuned(NamedTuple):
     name: str
     make: Callable[[float], Autoscaler]
     parameter: str  # in words, of a number
-    published: float | None
-    between: tuple[float, float] | None
+    published: float | None = None
+    between: tuple[float, float] | None = None
 
     def bounds(self, given: Conditions) -> tuple[float, float]:
         """Between which parameters others are tried."""
@@ -110,10 +110,8 @@ class Tuned(NamedTuple):
 
 
 AUTOSCALERS = (
-    Tuned("Kubernetes HPA", lambda x: Horizontal.of(target=x), "{:.3g} in flight each",
-          None, None),
-    Tuned("KEDA", lambda x: EventDriven.of(target=x), "{:.3g} waiting each", 5.0,
-          (1e-3, 10.0)),
+    Tuned("Kubernetes HPA", lambda x: Horizontal.of(target=x), "{:.3g} in flight each"),
+    Tuned("KEDA", lambda x: EventDriven.of(target=x), "{:.3g} waiting each", 5.0, (1e-3, 10.0)),
     Tuned("Dynamo planner", lambda x: Predictive.of(headroom=x), "last rate x {:.3g}", 1.0,
           (1.0, 2.5)),
     Tuned("Dynamo planner", lambda x: Predictive.of(headroom=x, trend=1.0), "trend x {:.3g}",
@@ -169,12 +167,11 @@ class Fleet:
         no whole number makes a day.
         """
         total = len(self.rates) * self.period
-        cycle = WEEK if total >= 2 * WEEK else DAY if total >= 2 * DAY else total
-        whole = abs(cycle / self.period - round(cycle / self.period)) < 1e-6
-        count = max(round(cycle / self.period), 1) if whole else len(self.rates)
-        if count == len(self.rates):
-            return count, "by a forecast that is right"
-        return count, "by hour of the " + ("week" if cycle == WEEK else "day")
+        cycle, name = (WEEK, "week") if total >= 2 * WEEK else (DAY, "day")
+        count = cycle / self.period
+        if total < 2 * DAY or abs(count - round(count)) > 1e-6:
+            return len(self.rates), "by a forecast that is right"
+        return round(count), f"by hour of the {name}"
 
     @cached_property
     def peaks(self) -> np.ndarray:
@@ -232,9 +229,7 @@ class Fleet:
         given = self.conditions(every, at)._replace(first=jnp.asarray(rest[0]))
         return Scaling(base, at, min(most, float(supply.room(base)[at])), given)
 
-    def conditions(
-        self, wanted: np.ndarray, at: int = 0, life: Lifecycle | None = None
-    ) -> Conditions:
+    def conditions(self, wanted: np.ndarray, at: int, life: Lifecycle | None = None) -> Conditions:
         """Those of the pool number ``at``, beside others of which so many are ``wanted``."""
         every = [
             FixedPool(pool.replica, life or pool.life, jnp.asarray(column))
@@ -258,9 +253,8 @@ class Fleet:
         return once(law, policy, given, fixed=fixed, points=points)
 
     def run(
-        self, name: str, detail: str, wanted: np.ndarray, *, at: int = 0,
-        life: Lifecycle | None = None,
-    ) -> Policy:  # fmt: skip
+        self, name: str, detail: str, wanted: np.ndarray, at: int = 0, life: Lifecycle | None = None
+    ) -> Policy:
         """What so many replicas of each step keep; ``at``: the pool that others stand beside."""
         policy = Schedule.of().replace(replicas=wanted[:, at])
         found = self.compute(outcome, policy, self.conditions(wanted, at, life))
@@ -363,17 +357,16 @@ class Fleet:
 def why_broken(fleet: Fleet, policy: Policy, at: int) -> str:
     """Which limit a policy breaks in a period, and why, in words."""
     found, limits = policy.outcome, fleet.given.limits
-    part = slice(at * fleet.steps, (at + 1) * fleet.steps)
     pools = zip(policy.courses, fleet.pools, strict=True)
     ready = np.stack([np.asarray(x.ready) / float(pool.life.serving) for x, pool in pools], axis=1)
     supply = fleet.supply(ideal=True)
-    ready, wanted = (supply.serve(x[part]) for x in (ready, policy.replicas))
+    ready, used = (fleet.by_period(x)[at] for x in (ready, policy.replicas))
     limited = ("TTFT", found.ttft[at] > limits.ttft), ("TPOT", found.tpot[at] > limits.tpot)
     broken = ", ".join(name for name, above in limited if above) or "TTFT"
-    starting = float(np.max(1.0 - ready / wanted))
+    starting = float(np.max(1.0 - supply.serve(ready) / supply.serve(used)))
     if starting > 0.05:
         return f"{broken}: {100 * starting:.0f} % still start"
     most = fleet.scaling.base.sum() + fleet.scaling.most
     scaled = policy.name in {x.name for x in AUTOSCALERS}
-    bounded = scaled and policy.replicas[part].sum(axis=1).max() >= most
+    bounded = scaled and used.sum(axis=1).max() >= most
     return f"{broken}: " + (f"too few, {most:g} at most" if bounded else "too few are wanted")

@@ -75,8 +75,7 @@ def steps_of_traffic(traffic: Traffic, seed: int) -> tuple[Array, Array]:
         allowed = "requests at some time, and half a year at most"
         raise refuse("traffic", f"{len(rates)} periods of {period:g} s", allowed)
     seconds = jnp.asarray(period / steps)
-    factors = surges(seed, len(rates) * steps, seconds, jnp.asarray(traffic.surge),
-                     jnp.asarray(traffic.sojourn))  # fmt: skip
+    factors = surges(seed, len(rates) * steps, seconds, traffic.surge, traffic.sojourn)
     return ramp(jnp.asarray(rates), steps) * factors, seconds
 
 

@@ -57,13 +57,10 @@ POOLS = (
     Column("without it", "%", "rise_without",
            lambda x: x if isinstance(x, str) else f"{rounded_percent(x):+d}"),
 )  # fmt: skip
-TIMES = (
+HOURS = (
     Column("from", "", "at"),
     Column("rate", "requests/s", "rate"),
     Column("most", "", "most_rate"),
-)
-HOURS = (
-    *TIMES,
     Column("fewest replicas", "mean", "fewest"),
     Column("", "most", "most_fewest"),
     Column("best policy", "mean", "replicas"),
@@ -161,9 +158,8 @@ class FleetResult(EstimatorResult):
 
     def _headline(self) -> str:
         fleet, limits = self.fleet, self.fleet.given.limits
-        tpot = float(limits.tpot)
-        kept = f"{fleet.p} of TTFT within {1e3 * float(limits.ttft):,.12g} ms"
-        kept += f", TPOT within {1e3 * tpot:,.12g} ms" if tpot < HOUR else ""
+        kept = f"{fleet.p} of TTFT within {1e3 * limits.ttft:,.12g} ms"
+        kept += f", TPOT within {1e3 * limits.tpot:,.12g} ms" if limits.tpot < HOUR else ""
         mean, peak = digits(fleet.rates.mean(), 4), digits(fleet.rates.max(), 4)
         most, step = digits(fleet.peaks.max(), 4), digits(fleet.given.seconds)
         return (
@@ -313,7 +309,7 @@ class FleetResult(EstimatorResult):
             for i, pool in enumerate(self.fleet.pools)
             for key, word in (("fewest", "bound"), ("replicas", "best"))
         ]
-        return (*TIMES, *pools, *HOURS[-2:])
+        return (*HOURS[:3], *pools, *HOURS[-2:])
 
     def _replayed(self) -> Iterator[Section]:
         """Periods of the best policy by replay, and in how many each policy keeps the limits."""
@@ -346,8 +342,7 @@ class FleetResult(EstimatorResult):
         )
         yield (
             "Waste: cost over that of the bound. Worst: the period with the fewest good requests, "
-            f"and with the longest {self.fleet.p} of TTFT. CO2 at {float(given.grid):g} kg for a "
-            "kWh."
+            f"and with the longest {self.fleet.p} of TTFT. CO2 at {given.grid:g} kg for a kWh."
         )
         if away := float(given.life.departures):
             share = 100 * float(given.life.serving)

@@ -1,8 +1,7 @@
 """Autoscalers of a fleet as a sweep: many numbers at once, with its checkpoint and devices."""
 
-from collections.abc import Callable, Sequence
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -10,9 +9,7 @@ from infer_jax.fleets import Autoscaler, FleetEstimator
 from infer_jax.results.problems import refuse
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps import Axis, Pareto, Space, SweepResult
-from infer_jax.sweeps.engine import Progress
 from infer_jax.sweeps.reducers import Reducer
-from infer_jax.verbs import options as opt
 from infer_jax.verbs.fleet_policies import WINDOW, Fleet
 
 
@@ -46,17 +43,12 @@ def sweep_autoscalers(
     policy: Autoscaler,
     *,
     keep: Reducer | None = None,
-    out: opt.Places | None = None,
-    precision: str = "float64",
-    checkpoint: opt.Place | None = None,
-    chunk: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    **options: Any,
 ) -> SweepResult:
     """Which of many autoscalers pay: ``policy`` has an ``Axis`` for each number that is tried.
 
-    ``ij.sweep`` of ``FleetEstimator``, with its options; without ``keep`` the frontier of USD a day
-    and the share of good requests in the worst period.
+    ``ij.sweep`` of ``FleetEstimator``, with its ``options``; without ``keep`` the frontier of USD a
+    day and the share of good requests in the worst period; in float64 where not given.
 
     Raises:
         InputError: as ``ij.sweep``; no two kinds of replicas serve all that comes.
@@ -65,15 +57,6 @@ def sweep_autoscalers(
 
     setup = fleet.pools[0].setup
     space = Space(setup.model.architecture, setup.hardware, work, Plan.of())
-    return sweep(
-        space,
-        keep=keep or Pareto("usd_per_day", "goodput"),
-        estimator=estimator_of(fleet, policy),
-        out=out,
-        precision=precision,
-        checkpoint=checkpoint,
-        legal=False,
-        chunk=chunk,
-        devices=devices,
-        progress=progress,
-    )
+    keep, every = keep or Pareto("usd_per_day", "goodput"), estimator_of(fleet, policy)
+    options = {"precision": "float64", "legal": False, **options}
+    return sweep(space, keep=keep, estimator=every, **options)
