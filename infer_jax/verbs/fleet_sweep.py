@@ -1,7 +1,5 @@
 """Autoscalers of a fleet as a sweep: many numbers at once, with its checkpoint and devices."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -38,12 +36,7 @@ def estimator_of(fleet: Fleet, policy: Autoscaler) -> FleetEstimator:
 
 
 def sweep_autoscalers(
-    fleet: Fleet,
-    work: Workload,
-    policy: Autoscaler,
-    *,
-    keep: Reducer | None = None,
-    **options: Any,
+    fleet: Fleet, work: Workload, policy: Autoscaler, keep: Reducer | None = None, **options: object
 ) -> SweepResult:
     """Which of many autoscalers pay: ``policy`` has an ``Axis`` for each number that is tried.
 
@@ -59,4 +52,4 @@ def sweep_autoscalers(
     space = Space(setup.model.architecture, setup.hardware, work, Plan.of())
     keep, every = keep or Pareto("usd_per_day", "goodput"), estimator_of(fleet, policy)
     options = {"precision": "float64", "legal": False, **options}
-    return sweep(space, keep=keep, estimator=every, **options)
+    return sweep(space, keep=keep, estimator=every, **options)  # pyright: ignore[reportArgumentType]
