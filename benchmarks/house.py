@@ -46,15 +46,15 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_753,
+    "lines of code of the front": 9_748,
     "lines of code of the front without what stands apart": 7_000,
-    "lines of code of the package": 41_740,
+    "lines of code of the package": 41_735,
     "lines of code of the package without what stands apart": 35_186,
     "lines of code of kernels": 551,
     "lines of code of launch and measure": 817,
     "lines of code of chips": 2_059,
-    "lines of code of fleets": 3_127,
-    "lines of the package": 73_030,
+    "lines of code of fleets": 3_122,
+    "lines of the package": 73_023,
     "files of the package": 461,
     "lines of experiments": 11_383,
     "lines of tests": 33_326,
