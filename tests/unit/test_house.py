@@ -280,6 +280,6 @@ def test_the_house_grows_only_on_purpose():
 def test_what_stands_apart_is_there_and_counted_once():
     """Each pattern of ``house.LATER`` has files, and no file is of two subjects."""
     for patterns in house.LATER.values():
-        assert all(any(PACKAGE.glob(pattern)) for pattern in patterns), patterns
+        assert all(any(house.ROOT.glob(pattern)) for pattern in patterns), patterns
     paths = [path for files in house.later_files().values() for path in files]
     assert paths and len(paths) == len(set(paths))
