@@ -194,8 +194,7 @@ class Predictive(Autoscaler):
         """The replicas for the predicted rate, where an interval is over."""
         arrived, steps, last, each = state
         begun = seen.step > 0
-        arrived = arrived + jnp.where(begun, seen.rate, 0.0)
-        steps = steps + begun
+        arrived, steps = arrived + begun * seen.rate, steps + begun
         rate = arrived / jnp.maximum(steps, 1.0)
         due = is_due(seen, self.interval) & begun
         rise = jnp.where(last < 0.0, 0.0, rate - last)  # of the first interval nothing is known

@@ -118,12 +118,10 @@ class Replica(NamedTuple):
         full, count = self.full(copies), jnp.sum(running)
         most = seconds * FED * self.prompts
         after = self._settled(count + jnp.minimum(coming, most), seconds, copies)
-        there = jnp.minimum(after, full)
-        rate, idle = self.blend(
-            jax.vmap(lambda x: (_read(x.rate, x.running, there), x.latency[0]))(self.levels), copies
-        )
+        held = jnp.minimum(after, full)
+        rate, idle = self._between(lambda x: (_read(x.rate, x.running, held), x.latency[0]), copies)
         rate = jnp.where(after < full, rate, self.capacity)
-        time = jnp.where(rate > 0.0, there / jnp.where(rate > 0.0, rate, 1.0), idle)
+        time = jnp.where(rate > 0.0, held / jnp.where(rate > 0.0, rate, 1.0), idle)
         most = jnp.minimum(most, jnp.maximum(full - count, 0.0) + seconds * rate)
         admitted = jnp.minimum(coming, most) / seconds
         decoding, usual = (1.0 - jnp.minimum(x / self.prompts, FED) for x in (admitted, rate))
