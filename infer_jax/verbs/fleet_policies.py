@@ -246,7 +246,7 @@ class Fleet:
     def compute(self, law: Callable[..., R], policy: Autoscaler, given: Conditions) -> R:
         """A law of policies under conditions."""
         fixed = self.depth(), self.steps
-        devices = jax.devices()[: gcd(LANES, jax.device_count())]
+        devices = jax.local_devices()[: gcd(LANES, jax.local_device_count())]
         if law is lanes and len(devices) > 1:
             return cast(R, shared_lanes(*fixed, tuple(devices))(policy, given))
         points = STEP_POINTS * len(given.rates) * (LANES if law is lanes else 1)
