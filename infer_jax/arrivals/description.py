@@ -159,15 +159,14 @@ def traffic_of_clients(clients: Clients, period: float = HOUR) -> Traffic:
     nobody publishes: 0.
     """
     together = max(round(period / clients.window), 1)
-    begins = np.arange(0, len(clients.rates), together)
-    counts = np.diff(np.append(begins, len(clients.rates)))
+    periods = np.split(clients.rates, range(together, len(clients.rates), together))
     levels = np.maximum(np.array(LEVELS) - 1e-12, 0.0)  # sums of weights are rounded
     prompts, outputs = (
         np.quantile(np.maximum([*x], 1.0), levels, method="inverted_cdf", weights=[*x.values()])
         for x in (clients.prompts, clients.outputs)
     )
     return Traffic.of(
-        rates=np.add.reduceat(clients.rates, begins) / counts,
+        rates=[x.mean() for x in periods],
         period=together * clients.window,
         variability=clients.varied.sum() / clients.rates.sum(),
         prompts=prompts,

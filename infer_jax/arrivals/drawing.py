@@ -30,8 +30,10 @@ def draw(traffic: Traffic, seed: int | Sequence[int] = 0, periods: slice = slice
     random = np.random.default_rng(seed)
     rates = np.atleast_1d(np.asarray(traffic.rates, float))[periods]
     sessions, period, before, turns = traffic.sessions, float(traffic.period), 0, 1.0
-    if sessions is not None:
-        before, turns = _warm(sessions, rates, period), float(sessions.turns)
+    if sessions is not None:  # some begin in periods before, and last into the first one
+        last = LASTING * sessions.before * mean_between(sessions.gaps)
+        last = min(last, MOST_BEFORE / max(float(rates[0]), 1e-9))
+        before, turns = int(np.ceil(last / period)), float(sessions.turns)
     times = arrivals(traffic, np.r_[np.full(before, rates[0]), rates] / turns, random)
     isl, osl = lengths(traffic, random, len(times))
     ids, hashes = np.zeros(0, int), ()
@@ -48,12 +50,6 @@ def draw(traffic: Traffic, seed: int | Sequence[int] = 0, periods: slice = slice
         file="drawn", source="drawn", arrivals=times, isl=isl, osl=osl, hashes=hashes, sessions=ids,
         start=float(traffic.start) or None,
     )  # fmt: skip
-
-
-def _warm(sessions: Sessions, rates: np.ndarray, period: float) -> int:
-    """Periods before the first one in which sessions begin that last into it."""
-    rest = LASTING * sessions.before * mean_between(sessions.gaps)
-    return int(np.ceil(min(rest, MOST_BEFORE / max(float(rates[0]), 1e-9)) / period))
 
 
 def arrivals(traffic: Traffic, rates: np.ndarray, random: np.random.Generator) -> np.ndarray:

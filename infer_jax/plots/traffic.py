@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from infer_jax.catalog.traces import Trace
 
 DAY, HOUR = 86400.0, 3600.0
-KINDS, TONES = ("prompts", "outputs"), (WEIGHTS, CACHE)
 SHARES = np.linspace(0.0, 100.0, 2001)  # of requests, %
 
 
@@ -51,9 +50,9 @@ def plot_traffic(
         over_time.set(ylabel="requests/s", ylim=(0.0, None))
         names = ("drawn",) if len(traces) == 1 else ("trace", "drawn from it")
         for name, trace, dash in zip(names, traces, (DASHES[0], DASHES[2]), strict=False):
-            for what, values, tone in zip(KINDS, (trace.isl, trace.osl), TONES, strict=True):
+            for what, x, tone in (("prompts", trace.isl, WEIGHTS), ("outputs", trace.osl, CACHE)):
                 look = {"color": tone, "linestyle": dash, "linewidth": 1.6}
-                tokens = np.quantile(values, SHARES / 100.0)
+                tokens = np.quantile(x, SHARES / 100.0)
                 lengths.plot(tokens, SHARES, label=f"{what}, {name}", **look)
         lengths.set(xscale="log", xlabel="tokens", ylabel="requests with at most, %", ylim=(0, 100))
         lengths.legend(loc="lower right")

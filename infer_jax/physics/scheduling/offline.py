@@ -137,9 +137,8 @@ def course(
     done = jnp.where(pushed_out, jnp.sum(look.running) * steps / out, NO_LIMIT)
     beyond = count - jnp.minimum(jnp.sum(look.admitted), done)
     waves = jnp.ceil(beyond / each - 1e-3)  # of a wave: sums are rounded
-    skipped = lax.stop_gradient(jnp.clip(waves, 0.0, jnp.floor(count / each)))
-    followed = count - skipped * each
-    stop = jnp.maximum(until - skipped * each, 0.0)
+    skipped = lax.stop_gradient(jnp.clip(waves, 0.0, jnp.floor(count / each))) * each
+    followed, stop = count - skipped, jnp.maximum(until - skipped, 0.0)
     end, rows = follow(start._replace(queue=followed), stop, 2 * FIRST_LOOK)
     # from the middle of a wave of tokens to that of a later one, so that lockstep does not cut it
     waves, edges = jnp.floor(lax.stop_gradient(followed / each)), jnp.arange(2.0 * FIRST_LOOK + 1.0)
@@ -147,7 +146,7 @@ def course(
     levels = (jnp.stack([first, last]) - 0.5) * each
     done = jnp.cumsum(rows.running) * steps / out  # requests, by their tokens
     inside = jnp.diff(jnp.clip(edges, *jnp.interp(levels, done, edges[1:])))
-    more = skipped * each * out / jnp.maximum(steps * jnp.sum(inside * rows.running), 1e-9)
+    more = skipped * out / jnp.maximum(steps * jnp.sum(inside * rows.running), 1e-9)
     return rows._replace(weight=rows.weight * (1.0 + more * inside)), end.run + end.back
 
 

@@ -143,3 +143,13 @@ def tier_hits(turns: Turns, room: Float[Array, " k"]) -> TierHits:
 def break_even_bandwidth(token_bytes: Array, tokens: Array, compute_time: Array) -> Array:
     """Bytes/s of a link from which fetching a context takes as long as computing it again."""
     return token_bytes * tokens / compute_time
+
+
+def break_even_gap(
+    compute_price: Array, tokens: Array, token_bytes: Array, storage_price: Array
+) -> Array:
+    """Seconds for which keeping a context costs what computing it again does.
+
+    ``compute_price``: USD of computing it; ``storage_price``: USD of a byte for a second.
+    """
+    return compute_price / (tokens * token_bytes * storage_price)

@@ -12,6 +12,7 @@ from infer_jax.physics.scheduling.prefix_cache import conversation, hits
 from infer_jax.physics.scheduling.session_cache import (
     Turns,
     break_even_bandwidth,
+    break_even_gap,
     tier_hits,
 )
 
@@ -105,8 +106,10 @@ def test_by_hand():
     assert float(tier_hits(kind, jnp.array([7200.0 * 50])).stays[0]) == pytest.approx(50.0)
     assert float(tier_hits(kind, jnp.array([7200.0 * 50])).turns[0]) == 0.0
     assert float(tier_hits(kind, jnp.array([7200.0 * 101])).turns[0]) == 1.0
-    # 100,000 bytes a token x 1,000 tokens in 0.05 s
+    # 100,000 bytes a token x 1,000 tokens in 0.05 s; 0.01 USD to compute, 1e-12 USD a byte-second
     assert float(break_even_bandwidth(*map(jnp.asarray, (1e5, 1e3, 0.05)))) == pytest.approx(2e9)
+    gap = break_even_gap(*map(jnp.asarray, (0.01, 1e3, 1e5, 1e-12)))
+    assert float(gap) == pytest.approx(100.0)
 
 
 @pytest.mark.usefixtures("x64")
