@@ -187,7 +187,11 @@ def read_source(
         return traffic_of_clients(clients, period), clients
     if Path(path).suffix == ".toml":
         fields, sessions = read_description(path)
-        return Traffic.of(**fields, sessions=Sessions.of(**sessions) if sessions else None), None
+        try:
+            own = Sessions.of(**sessions) if sessions else None
+            return Traffic.of(**fields, sessions=own), None
+        except InputError as error:
+            raise InputError(str(path), error.field, error.value, error.allowed) from None
     trace = read_trace(path, skip_damaged=True)
     return describe(trace, period), trace
 
