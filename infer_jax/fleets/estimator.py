@@ -52,12 +52,10 @@ class FleetEstimator(Estimator):
         replicas = jnp.stack([jnp.mean(x.wanted) for x in found.courses])
         chips, rate = self.chips @ replicas, jnp.mean(rates) * workload.osl
         worst, ttft, tpot = jnp.min(found.shares), jnp.max(found.ttft), jnp.max(found.tpot)
-        enough = Limit(need=self.given.limits.goodput, capacity=worst)
+        limits = {"goodput": Limit(need=self.given.limits.goodput, capacity=worst)}
 
         def phase(time: Array) -> Phase:
-            return Phase(
-                time=time, terms={}, limits={"goodput": enough}, mfu=jnp.nan * time, layout={}
-            )
+            return Phase(time=time, terms={}, limits=limits, mfu=jnp.nan * time, layout={})
 
         return PolicyEstimate(
             ttft=ttft, tpot=tpot, chips=chips, throughput=rate / chips,

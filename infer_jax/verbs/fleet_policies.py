@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from math import gcd
 from typing import NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from infer_jax.arrivals import Traffic
 from infer_jax.compiling import once
@@ -49,14 +48,8 @@ STEP_POINTS = 5  # of a step of the scan, which takes 20 times as long unoptimis
 WEEK = 7 * DAY
 WINDOW = 300.0  # s that a policy looks back, HPA's default
 IDEAL = Lifecycle.of(start_delay=0.0)
-
-
-@cache
-def shared_lanes(
-    depth: int, steps: int, devices: tuple[jax.Device, ...]
-) -> Callable[..., tuple[Array, ...]]:
-    """``lanes`` on several devices: compiled once in a process, for programs kept are of one."""
-    return jax.jit(partial(lanes, depth, steps, devices=devices))
+# on several devices: compiled once in a process, for programs kept are of one
+shared_lanes = jax.jit(lanes, static_argnums=(0, 1, 4))
 
 
 class Policy(NamedTuple):
@@ -248,7 +241,7 @@ class Fleet:
         fixed = self.depth(), self.steps
         devices = jax.local_devices()[: gcd(LANES, jax.local_device_count())]
         if law is lanes and len(devices) > 1:
-            return cast(R, shared_lanes(*fixed, tuple(devices))(policy, given))
+            return cast(R, shared_lanes(*fixed, policy, given, tuple(devices)))
         points = STEP_POINTS * len(given.rates) * (LANES if law is lanes else 1)
         return once(law, policy, given, fixed=fixed, points=points)
 

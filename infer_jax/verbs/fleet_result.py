@@ -215,10 +215,6 @@ class FleetResult(EstimatorResult):
         """Numbers by pool, [..., pools]; without pools where there is one."""
         return values[..., 0] if len(self.fleet.pools) == 1 else values
 
-    def _by_period(self, replicas: np.ndarray) -> np.ndarray:
-        """Replicas, [steps, pools], by pool as [periods, steps of one, ...]."""
-        return self._by_pool(self.fleet.by_period(replicas))
-
     def _row(self, policy: Policy) -> Row:
         found, bound = policy.outcome, self.policies[0].outcome
         return {
@@ -231,7 +227,7 @@ class FleetResult(EstimatorResult):
             "goodput": found.goodput,
             "worst_goodput": np.min(found.shares),
             "worst_ttft_s": np.max(found.ttft),
-            "replicas": self._by_period(policy.replicas).mean(axis=1).tolist(),
+            "replicas": self._by_pool(self.fleet.by_period(policy.replicas).mean(axis=1)).tolist(),
         }
 
     def _answer(self) -> str:
@@ -278,7 +274,8 @@ class FleetResult(EstimatorResult):
     def _over_time(self) -> Iterator[Rows]:
         """Every period; printed where they are few, else by the hour of the day."""
         fleet, best, count = self.fleet, self.best.outcome, len(self.fleet.rates)
-        bound, replicas = map(self._by_period, (fleet.bound, self.best.replicas))
+        used = fleet.bound, self.best.replicas
+        bound, replicas = (self._by_pool(fleet.by_period(x)) for x in used)
         ttft, band = np.asarray(best.ttft), np.asarray(best.ttft_band)
         steps = {"rate": fleet.rates[:, None], "fewest": bound, "replicas": replicas}
         means = {name: x.mean(axis=1) for name, x in steps.items()}

@@ -26,13 +26,9 @@ def estimator_of(fleet: Fleet, policy: Autoscaler) -> FleetEstimator:
     window = getattr(policy, "stabilization", WINDOW)
     longest = max(window.steps) if isinstance(window, Axis) else float(window)
     order = [at, *(i for i in range(len(base)) if i != at)]
-    return FleetEstimator(
-        policy=policy,
-        given=given,
-        chips=jnp.array([fleet.pools[i].layout.chips for i in order]),
-        depth=fleet.depth(max(longest, WINDOW)),
-        steps=fleet.steps,
-    )
+    chips = jnp.array([fleet.pools[i].layout.chips for i in order])
+    depth = fleet.depth(max(longest, WINDOW))
+    return FleetEstimator(policy=policy, given=given, chips=chips, depth=depth, steps=fleet.steps)
 
 
 def sweep_autoscalers(
