@@ -62,15 +62,15 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_747,
+    "lines of code of the front": 9_738,
     "lines of code of the front without what stands apart": 7_000,
-    "lines of code of the package": 41_735,
+    "lines of code of the package": 41_724,
     "lines of code of the package without what stands apart": 35_186,
     "lines of code of kernels": 551,
     "lines of code of launch and measure": 817,
     "lines of code of chips": 2_059,
-    "lines of code of fleets": 3_122,
-    "lines of the package": 73_027,
+    "lines of code of fleets": 3_111,
+    "lines of the package": 73_011,
     "lines of the package without what stands apart": 61_418,
     "files of the package": 461,
     "files of the package without what stands apart": 383,
