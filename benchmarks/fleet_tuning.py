@@ -74,7 +74,7 @@ KINDS = {
 def smooth_cost(kind: Kind, most: float, given: Conditions, free: Array) -> Array:
     """USD a day of real replicas, and ``LACK`` for every hour's share that is missing."""
     policy = kind.policies(free, jnp.asarray(1.0), most)
-    replica, life, limits, rates, seconds, first, pue, grid, _ = given
+    replica, life, limits, rates, seconds, first, pue, grid, *_ = given
     course = simulate(policy, replica, life, limits, rates, seconds, first, DEPTH)
     share = share_good(service_of(course, replica), limits, course.waits, jnp.asarray(0.02))
     hours = jax.vmap(goodput)(
