@@ -1,4 +1,4 @@
-"""What the base classes say of every estimator: its table, its passes, its search, its target."""
+"""What the base classes say of every estimator: its passes, its target."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ import pytest
 from infer_jax.design import QualityWrapper
 from infer_jax.errors import InputError
 from infer_jax.estimators import (
-    VARIANTS,
     AttentionFeedforward,
     Disaggregated,
     Economics,
@@ -17,15 +16,12 @@ from infer_jax.estimators import (
     Offloading,
     Phase,
     Speculative,
-    Wrapper,
 )
 from infer_jax.estimators.serving import Serving
 from infer_jax.specs import Plan, Workload, number, spec
 from tests.contract.cases import dense, nodes
 
 WORK = Workload.of(isl=900, osl=100, batch=7, prefix=30)
-SEARCHING = {"economics", "economics.level1", "economics.level2", "economics.level3",
-             "economics.pipeline", "economics.level4", "partitioning"}  # fmt: skip
 
 
 @spec
@@ -38,21 +34,6 @@ class Fixed(Estimator):
     def step(self, arch, hardware, forward, plan):
         time = self.each * forward.sequences * forward.new_tokens
         return Phase(time=time, terms={"all": time}, limits={}, mfu=0.0 * time, layout={})
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_a_variant_says_what_it_is(name):
-    estimator = VARIANTS[name].make()
-    assert isinstance(estimator, Estimator) and not isinstance(estimator, Wrapper)
-    assert estimator.table == name.partition(".")[0]
-    assert estimator.innermost is estimator
-    assert estimator.searches == (name in SEARCHING)
-    assert estimator.prices_passes == (estimator.table != "offloading")
-    assert estimator.needs_host == (estimator.table == "offloading")
-    assert estimator.smooths == (estimator.table in ("economics", "partitioning"))
-    assert float(estimator.front_time(Plan.of())) == pytest.approx(
-        float(estimator.chosen_engine.front) if isinstance(estimator, Serving) else 0.0, rel=0.2
-    )
 
 
 def test_a_wrapper_answers_as_its_target():

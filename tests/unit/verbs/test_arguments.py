@@ -14,7 +14,7 @@ from infer_jax import planning
 from infer_jax.engines import ENGINES
 from infer_jax.errors import InputError
 from infer_jax.sweeps import engine
-from infer_jax.verbs.option import Time, kind_of, type_of
+from infer_jax.verbs.option import kind_of, type_of
 from infer_jax.verbs.plan import USUAL_TTFT
 
 ROOT = Path(__file__).parents[3]
@@ -116,14 +116,6 @@ def test_arguments_that_a_verb_does_not_have_are_refused_in_one_sentence(call, s
     with pytest.raises(InputError, match=says) as wrong:
         call()
     assert "\n" not in str(wrong.value)
-
-
-def test_times_say_that_a_text_is_read():
-    """What is read as seconds, such as "300ms", is annotated so in every verb."""
-    timed = [(verb, name, own) for verb, name, own in ANNOTATIONS if isinstance(kind_of(own), Time)]
-    assert {name for _, name, _ in timed} == {"ttft", "tpot", "p95_ttft", "p99_ttft", "latency"}
-    for verb, name, own in timed:
-        assert str in types(own), (verb, name)
 
 
 def test_defaults_that_are_declared_without_jax_are_those_of_the_library():
