@@ -50,22 +50,6 @@ def test_memory_and_a_price_are_set_too():
     assert (output["price_per_hour_usd"], output["price_source"]) == (1, "given by --set")
 
 
-@pytest.mark.parametrize(
-    "verb", ["memory", "plan", "frontier", "sensitivity", "kernels", "report", "compare"]
-)
-def test_a_number_of_no_machine_is_refused_by_every_verb(verb):
-    gpus = ("--total-gpus", "8") if verb == "plan" else ()
-    ran = run(verb, *POINT[:3], *gpus, "--set", "hardware.chip.memory_bandwidth=0")
-    assert ran.code == 2 and ran.err.count("\n") == 1 and not ran.out
-    assert "hardware.chip.memory_bandwidth is 0;" in ran.err
-
-
-def test_an_unknown_model_is_told_the_near_ones_alone():
-    unknown = run("memory", "llama-9", *POINT[1:3])
-    assert "infer-jax models" in unknown.err and len(unknown.err) < 250
-    assert "llama-3.1-8b" in unknown.err and "opt-13b" not in unknown.err
-
-
 def test_memory_says_that_one_gpu_is_taken_where_none_is_given():
     for given, said in (((), "TP1 (no --tp is given)"), (("--tp", "1"), "_sxm, TP1")):
         assert run("memory", *POINT[:3], *given).out.splitlines()[0].endswith(said)
