@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 Predict = Callable[[Any], Array]
 
 
+class TreeModel:
+    """A model that is a pytree of numbers itself: its programs are kept, for others of its kind."""
+
+
 class Prior(NamedTuple):
     """A prior: a parameter is near ``value``, with relative standard deviation ``spread``."""
 
@@ -212,12 +216,12 @@ class FitProblem:
         """The predictions of a tree; of one like the problem's no other program is compiled."""
         if jax.tree.structure(tree) == jax.tree.structure(self.tree):
             return np.exp(np.asarray(self._slope(self.chosen.free(tree), tree)[0]))
-        if self._is_closed:
-            return jax.jit(self.predict, compiler_options=of_rows(jax.default_backend()))(tree)
-        return once(call, self.predict, tree, options=SLOPES)
+        if isinstance(self.predict, TreeModel):
+            return once(call, self.predict, tree, options=SLOPES)
+        return jax.jit(self.predict, compiler_options=of_rows(jax.default_backend()))(tree)
 
     def _slope(self, free: Array, tree: object) -> tuple[Array, Array]:
-        if not self._is_closed:  # its program is kept, for other numbers, too
+        if isinstance(self.predict, TreeModel):
             fixed = (self.chosen,)
             return once(log_slopes, self.predict, free, tree, fixed=fixed, options=SLOPES)
         if "slope" not in self.programs:
@@ -225,11 +229,6 @@ class FitProblem:
             slopes = functools.partial(log_slopes, self.chosen, self.predict)
             self.programs["slope"] = jax.jit(slopes, compiler_options=options)
         return self.programs["slope"](free, tree)
-
-    @property
-    def _is_closed(self) -> bool:
-        """Whether the model is a function of the tree alone, not a tree of numbers itself."""
-        return jax.tree_util.all_leaves((self.predict,))
 
     def precision(self, free: ArrayLike) -> np.ndarray:
         """Diagonal of the priors' information in the free coordinates, one a parameter."""

@@ -1,6 +1,7 @@
 """The load and layout of a measured run, as an estimator takes them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax import engines
+from infer_jax.calibration.problem import TreeModel
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Serving
@@ -160,11 +162,12 @@ def measured(runs: Sequence[Run]) -> np.ndarray:
     return np.where(times > 0.0, times, np.nan)  # no TPOT in a run of one token
 
 
-class LoadPredictor(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LoadPredictor(TreeModel):
     """TPOT of all loads, then TTFT of all loads, in seconds, as a function of an estimator.
 
-    A pytree of numbers, so that other loads need no other program. A measured median is predicted
-    as one by an estimator that tells it from the mean.
+    A measured median is predicted as one by an estimator that tells it from the mean.
     """
 
     arch: Architecture
