@@ -31,8 +31,8 @@ class Parameters:
 
     names: tuple[str, ...]
     indices: tuple[tuple[int, ...], ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    low: np.ndarray
+    high: np.ndarray
 
     def free(self, tree: object) -> Array:
         """Unbounded coordinates of the fitted leaves of ``tree``, one a parameter.
@@ -67,10 +67,9 @@ class Parameters:
 
     def _sides(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(low, span, whether there are two bounds, whether there is a lower one alone)."""
-        low, high = np.asarray(self.low), np.asarray(self.high)
-        below, both = np.isfinite(low), np.isfinite(low) & np.isfinite(high)
-        low = np.where(below, low, 0.0)
-        return low, np.where(both, high - low, 1.0), both, below & ~both
+        below, both = np.isfinite(self.low), np.isfinite(self.low) & np.isfinite(self.high)
+        low = np.where(below, self.low, 0.0)
+        return low, np.where(both, self.high - low, 1.0), both, below & ~both
 
 
 class Bounded(NamedTuple, Generic[Tree]):
@@ -189,5 +188,5 @@ def parameters(
         raise InputError("fit", "bounds", unknown[0], f"a fitted parameter: {', '.join(names)}")
     if not names:
         raise InputError("fit", "parameters", "none", "at least one name")
-    low, high = zip(*((float(low), float(high)) for low, high in ends), strict=True)
+    low, high = np.asarray(ends, float).T
     return Parameters(tuple(names), tuple(indices), low, high)

@@ -222,8 +222,9 @@ class FitProblem:
 
     def _slope(self, free: Array, tree: object) -> tuple[Array, Array]:
         if isinstance(self.predict, TreeModel):
-            fixed = (self.chosen,)
-            return once(log_slopes, self.predict, free, tree, fixed=fixed, options=SLOPES)
+            chosen = self.chosen
+            fixed = (chosen.indices, tuple(chosen.low.tolist()), tuple(chosen.high.tolist()))
+            return once(kept_slopes, self.predict, free, tree, fixed=fixed, options=SLOPES)
         if "slope" not in self.programs:
             options = of_rows(jax.default_backend())
             slopes = functools.partial(log_slopes, self.chosen, self.predict)
@@ -250,6 +251,15 @@ def log_slopes(
         return result, result
 
     return jax.jacfwd(logs, has_aux=True)(free)[::-1]
+
+
+def kept_slopes(
+    indices: tuple[tuple[int, ...], ...], low: tuple[float, ...], high: tuple[float, ...],
+    predict: Predict, free: Array, tree: object,
+) -> tuple[Array, Array]:  # fmt: skip
+    """``log_slopes`` of parameters by plain values, by which a program is kept."""
+    chosen = Parameters((), indices, np.asarray(low), np.asarray(high))
+    return log_slopes(chosen, predict, free, tree)
 
 
 def call(predict: Predict, tree: object) -> Array:

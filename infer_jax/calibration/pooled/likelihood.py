@@ -260,7 +260,7 @@ def starts(made: PooledProblem, count: int) -> np.ndarray:
     priors = [made.priors[name] for name in names]
     value, spread = (np.asarray(x) for x in zip(*priors, strict=True))
     points = value * np.exp(spread * norm.ppf(draws[: count - 1]))
-    inside = np.minimum(points, 0.98 * np.asarray(made.chosen.high))  # at a bound slopes are 0
+    inside = np.minimum(points, 0.98 * made.chosen.high)  # at a bound slopes are 0
     return np.concatenate(
         [first, [np.asarray(made.chosen.unbounded(jnp.asarray(x))) for x in inside]]
     )
