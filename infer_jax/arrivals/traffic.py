@@ -101,7 +101,7 @@ class Traffic(Spec):
         tokens = quantile(self.outputs, MIDDLES)
         return float(tokens.var() / tokens.mean() ** 2)
 
-    @property
+    @cached_property
     def requests(self) -> tuple[np.ndarray, np.ndarray]:
         """Prompt and output tokens of ``POINTS`` requests that stand for all, by prompt."""
         second = np.modf(0.5 + GOLDEN * np.arange(POINTS))[0]

@@ -217,7 +217,7 @@ class FitProblem:
         if jax.tree.structure(tree) == jax.tree.structure(self.tree):
             return np.exp(np.asarray(self._slope(self.chosen.free(tree), tree)[0]))
         if isinstance(self.predict, TreeModel):
-            return once(call, self.predict, tree, options=SLOPES)
+            return once(type(self.predict).__call__, self.predict, tree, options=SLOPES)
         return jax.jit(self.predict, compiler_options=of_rows(jax.default_backend()))(tree)
 
     def _slope(self, free: Array, tree: object) -> tuple[Array, Array]:
@@ -260,11 +260,6 @@ def kept_slopes(
     """``log_slopes`` of parameters by plain values, by which a program is kept."""
     chosen = Parameters((), indices, np.asarray(low), np.asarray(high))
     return log_slopes(chosen, predict, free, tree)
-
-
-def call(predict: Predict, tree: object) -> Array:
-    """The predictions of a tree."""
-    return predict(tree)
 
 
 def levenberg_marquardt(

@@ -129,10 +129,10 @@ def _gaps(cells: Cells) -> list[float]:
     Raises:
         InputError: not a list of lists of numbers.
     """
-    lists = cells.values.get("itls") or []
-    if not isinstance(lists, list):
+    lists = cells.values.get("itls")
+    if not isinstance(lists, list | None):
         raise cells.error("itls", lists, "a list of the times between tokens of each request")
-    inside = replace(cells, values={f"itls[{i}]": x for i, x in enumerate(lists)})
+    inside = replace(cells, values={f"itls[{i}]": x for i, x in enumerate(lists or [])})
     return [sum(inside.numbers(name)) for name in inside.values]
 
 

@@ -94,8 +94,10 @@ class Horizontal(Autoscaler):
     """
 
     target: Array = number("mean of the metric that it aims at", kind="size", default=64.0)
-    tolerance: Array = number("share of the target to be close", kind="fraction", default=0.1)
-    stabilization: Array = number("window of recommendations", unit="s", kind="time", default=300.0)
+    tolerance: Array = number("share of the target that is close enough", kind="fraction",
+                              default=0.1)  # fmt: skip
+    stabilization: Array = number("window of the largest recommendation", unit="s", kind="time",
+                                  default=300.0)  # fmt: skip
     pods: Array = number("replicas that may be added in a sync", kind="count", default=4.0)
     percent: Array = number("the same, as a share of them", kind="size", default=1.0)
     sync: Array = number("time between decisions", unit="s", kind="time", low=1, default=15.0)
@@ -177,7 +179,8 @@ class Predictive(Autoscaler):
     """
 
     interval: Array = number("time between decisions", unit="s", kind="time", low=1, default=180.0)
-    trend: Array = number("share of the last rise that goes on", kind="size", default=0.0)
+    trend: Array = number("share of the last rise that goes on; 0: constant", kind="size",
+                          default=0.0)  # fmt: skip
     profile_error: Array = number("measured time per token over the profile's", kind="size",
                                   low=0.1, default=1.0)  # fmt: skip
     correction: Array = number("share of it that is corrected", kind="fraction", high=1, default=1)

@@ -109,10 +109,8 @@ def judge(
             every.append((one.arriving, one.waits, service, good))
         # the steps of every cohort of every pool
         rate, waits, service, good = jax.tree.map(lambda *x: jnp.concatenate(x), *every)
-        ttft, cost = (
-            period_ttft(rate, waits, service, x[1]),
-            jax.tree.map(lambda *x: sum(x), *costs),
-        )
+        ttft = period_ttft(rate, waits, service, x[1])
+        cost = jax.tree.map(lambda *x: sum(x), *costs)
         return cost, jnp.sum(rate), goodput(rate, good), ttft, service.tpot.max()
 
     # periods one after another, which need little memory

@@ -119,7 +119,7 @@ def test_a_detailed_result_has_the_times_of_the_server(tmp_path):
     trace = read_trace(file)  # in order of arrival: the second request came last
     np.testing.assert_allclose(trace.first, [0.1, 0.25 + 0.3, 0.5 + 0.2])
     np.testing.assert_allclose(trace.last - trace.first, [0.09, 0.87, 0.38])
-    for itls in ("none", [[0.01], "fast", [0.02]]):
+    for itls in ("none", "", 0, [[0.01], "fast", [0.02]]):
         file.write_text(json.dumps({**output, "itls": itls}))
         with pytest.raises(InputError, match="itls"):
             read_trace(file)
