@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _report
-from infer_jax.calibration.error_bands import left_out_log_errors
 from infer_jax.calibration.pooled import likelihood
 from infer_jax.calibration.pooled.likelihood import PooledTimes, problem
 from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.calibration.statistics import left_out_log_errors
 from infer_jax.catalog.foreign import read_toml
 
 # coefficients of a term, with values at which it does nothing

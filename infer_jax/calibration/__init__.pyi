@@ -12,10 +12,6 @@ from infer_jax.calibration.cross_validation import (
     predict_held_out as predict_held_out,
     random_groups as random_groups,
 )
-from infer_jax.calibration.error_bands import (
-    learn_error_law as learn_error_law,
-    left_out_log_errors as left_out_log_errors,
-)
 from infer_jax.calibration.linearised import Linearised as Linearised
 from infer_jax.calibration.posterior import (
     perfect_information as perfect_information,
@@ -36,6 +32,8 @@ from infer_jax.calibration.statistics import (
     Offsets as Offsets,
     Score as Score,
     interval_score as interval_score,
+    learn_error_law as learn_error_law,
+    left_out_log_errors as left_out_log_errors,
     offsets as offsets,
     predictive_checks as predictive_checks,
     score as score,
@@ -52,5 +50,4 @@ from infer_jax.calibration.uncertainty import (
     covariance as covariance,
     identifiability as identifiability,
     interval as interval,
-    robust as robust,
 )

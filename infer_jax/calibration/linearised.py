@@ -49,8 +49,7 @@ class Linearised(FitProblem):
         self, starts: np.ndarray, weight: np.ndarray, steps: int
     ) -> tuple[ArrayLike, ArrayLike]:
         """As ``FitProblem.descend``, one after the other; ``steps``: of one round at most."""
-        descents = [self._descend(start, weight, steps) for start in starts]
-        ends, costs = zip(*descents, strict=True)
+        ends, costs = zip(*(self._descend(start, weight, steps) for start in starts), strict=True)
         return np.stack(ends), np.asarray(costs)
 
     def linearised(self, free: np.ndarray) -> tuple[ArrayLike, Callable[[], ArrayLike]]:
@@ -62,9 +61,8 @@ class Linearised(FitProblem):
         """``losses`` of base + slope (free - point), and the damping."""
         moved = free - jnp.asarray(near.point)
         predicted = jnp.asarray(near.base) + jnp.asarray(near.slope) @ moved
-        rows = self.loss.root((predicted - logs) / self.scale)
-        rows = [jnp.sqrt(near.weight) * rows, jnp.sqrt(near.damping) * moved]
-        return jnp.concatenate([*rows, self.prior_residuals(free)] if self.priors else rows)
+        rows, damped = self.row_losses(predicted, near.weight, logs), jnp.sqrt(near.damping) * moved
+        return jnp.concatenate([rows, damped, self.prior_residuals(free)])
 
     def _descend(
         self, start: np.ndarray, weight: np.ndarray, steps: int

@@ -158,12 +158,10 @@ def perfect_information(
     0.4
     """
     x = np.asarray(parameter, float)
-    knots = np.unique(np.quantile(x, np.linspace(0.0, 1.0, KNOTS)))
-    if len(knots) < 2:
+    if np.ptp(x) == 0.0:
         return 0.0
-    hats = np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))], axis=1)
     jumps = [np.where(x > step, 1.0, 0.0) for step in steps if x.min() < step < x.max()]
-    basis = orthonormal([hats, *(jump[:, None] for jump in jumps)])
+    basis = orthonormal([hats(x, KNOTS), *(jump[:, None] for jump in jumps)])
     fitted = basis @ (basis.T @ benefits)
     # residuals average to 0, so both terms are of the same regression
     return max(float(np.max(fitted, axis=1).mean() - np.max(fitted.mean(axis=0))), 0.0)
@@ -187,11 +185,8 @@ def information_value(
     0.4
     """
     pieces = KNOTS if parameters.shape[1] == 1 else FEW_KNOTS
-    columns = [np.ones((len(benefits), 1))]
-    for x in parameters.T:
-        knots = np.unique(np.quantile(x, np.linspace(0.0, 1.0, pieces)))
-        columns += [np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))[1:]], axis=1)]
-    basis = orthonormal(columns)
+    every = (hats(x, pieces)[:, 1:] for x in parameters.T)
+    basis = orthonormal([np.ones((len(benefits), 1)), *every])
 
     def gains(rows: Float[np.ndarray, "draws options"]) -> Float[np.ndarray, " draws"]:
         fitted = basis @ (basis.T @ rows)
@@ -201,6 +196,12 @@ def information_value(
     noise = [float(gains(random.permutation(benefits)).mean()) for _ in range(SHUFFLES)]
     value, error = mean_of_halves(gains(benefits))
     return value - float(np.mean(noise)), float(np.hypot(error, np.std(noise)))
+
+
+def hats(x: Float[np.ndarray, " draws"], count: int) -> Float[np.ndarray, "draws _"]:
+    """Straight pieces between ``count`` quantiles of a parameter: 1 at one of them, 0 at others."""
+    knots = np.unique(np.quantile(x, np.linspace(0.0, 1.0, count)))
+    return np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))], axis=1)
 
 
 def orthonormal(columns: Sequence[Float[np.ndarray, "draws _"]]) -> Float[np.ndarray, "draws _"]:

@@ -1,12 +1,9 @@
 """A fitting problem: a model, measurements, parameters and priors.
 
 A problem is solved for any weights of its rows by one compiled program, so that folds and
-bootstrap draws, which are weights, cost no compilation.
-
-Fits the parameters of a model to measurements.
-
-Residuals are differences of logarithms, passed through a robust loss, with priors as residuals
-of their own. Levenberg-Marquardt starts from several points; the best solution is kept.
+bootstrap draws, which are weights, cost no compilation. Residuals are differences of logarithms,
+passed through a robust loss, with priors as residuals of their own. Levenberg-Marquardt starts from
+several points; the best solution is kept.
 """
 
 import dataclasses
@@ -163,20 +160,21 @@ class FitProblem:
         """Logarithms of the predictions at these coordinates."""
         return jnp.log(self.predict(self.chosen.insert(self.tree, jnp.asarray(free))))
 
+    def row_losses(self, predicted: Array, weight: ArrayLike, logs: ArrayLike) -> Array:
+        """sqrt(w) times robust residuals of rows, from logarithms of predicted and measured."""
+        # the root of a weight of 0 has no derivative, but weights are never differentiated
+        return jnp.sqrt(jnp.asarray(weight)) * self.loss.root((predicted - logs) / self.scale)
+
     def prior_residuals(self, free: Array) -> Array:
         """log(x / value) / spread, one a prior."""
-        index = np.asarray([self.chosen.names.index(name) for name in self.priors])
-        value, spread = np.asarray(list(self.priors.values()), float).T
+        index = np.asarray([self.chosen.names.index(name) for name in self.priors], int)
+        value, spread = np.reshape([*self.priors.values()], (-1, 2)).T
         return (jnp.log(self.chosen.values(free)[index]) - np.log(value)) / spread
 
-    def losses(self, free: Array, weight: Array, logs: ArrayLike) -> Array:
-        """The residuals to square and sum: sqrt(w) times robust ones of rows, and the priors'.
-
-        ``logs``: logarithms of the measurements.
-        """
-        # the root of a weight of 0 has no derivative, but weights are never differentiated
-        rows = jnp.sqrt(weight) * self.loss.root((self.logs(free) - logs) / self.scale)
-        return jnp.concatenate([rows, self.prior_residuals(free)]) if self.priors else rows
+    def losses(self, free: Array, weight: ArrayLike, logs: ArrayLike) -> Array:
+        """The residuals to square and sum, of rows and of priors; ``logs`` of the measurements."""
+        rows = self.row_losses(self.logs(free), weight, logs)
+        return jnp.concatenate([rows, self.prior_residuals(free)])
 
     def solve(
         self, starts: ArrayLike, weights: ArrayLike, steps: int
@@ -221,13 +219,13 @@ class FitProblem:
         return jax.jit(self.predict, compiler_options=of_rows(jax.default_backend()))(tree)
 
     def _slope(self, free: Array, tree: object) -> tuple[Array, Array]:
+        chosen = self.chosen
+        fixed = (chosen.indices, tuple(chosen.low.tolist()), tuple(chosen.high.tolist()))
         if isinstance(self.predict, TreeModel):
-            chosen = self.chosen
-            fixed = (chosen.indices, tuple(chosen.low.tolist()), tuple(chosen.high.tolist()))
-            return once(kept_slopes, self.predict, free, tree, fixed=fixed, options=SLOPES)
+            return once(log_slopes, self.predict, free, tree, fixed=fixed, options=SLOPES)
         if "slope" not in self.programs:
             options = of_rows(jax.default_backend())
-            slopes = functools.partial(log_slopes, self.chosen, self.predict)
+            slopes = functools.partial(log_slopes, *fixed, self.predict)
             self.programs["slope"] = jax.jit(slopes, compiler_options=options)
         return self.programs["slope"](free, tree)
 
@@ -242,24 +240,20 @@ class FitProblem:
 
 
 def log_slopes(
-    chosen: Parameters, predict: Predict, free: Array, tree: object
-) -> tuple[Array, Array]:
-    """Logarithms of the predictions and their Jacobian, rows x parameters, in one program."""
+    indices: tuple[tuple[int, ...], ...], low: tuple[float, ...], high: tuple[float, ...],
+    predict: Predict, free: Array, tree: object,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Logarithms of the predictions and their Jacobian, rows x parameters, in one program.
+
+    The parameters are given as plain values, by which the program is kept.
+    """
+    chosen = Parameters((), indices, np.asarray(low), np.asarray(high))
 
     def logs(free: Array) -> tuple[Array, Array]:
         result = jnp.log(predict(chosen.insert(tree, free)))
         return result, result
 
     return jax.jacfwd(logs, has_aux=True)(free)[::-1]
-
-
-def kept_slopes(
-    indices: tuple[tuple[int, ...], ...], low: tuple[float, ...], high: tuple[float, ...],
-    predict: Predict, free: Array, tree: object,
-) -> tuple[Array, Array]:  # fmt: skip
-    """``log_slopes`` of parameters by plain values, by which a program is kept."""
-    chosen = Parameters((), indices, np.asarray(low), np.asarray(high))
-    return log_slopes(chosen, predict, free, tree)
 
 
 def levenberg_marquardt(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from infer_jax.calibration.runs import OUTPUTS, drafting_runs, in_flight, load_of, measured, trends
-from infer_jax.calibration.server import OUTLIER_ERRORS, Calibrated
+from infer_jax.calibration.runs import OUTPUTS, drafting_runs, in_flight, load_of, measured
+from infer_jax.calibration.server import OUTLIER_ERRORS
+from infer_jax.calibration.server_fit import Calibrated
 from infer_jax.calibration.statistics import predictive_checks
 from infer_jax.catalog import Model, System, list_systems
 from infer_jax.catalog.measured_points import MeasuredPoint, entry as entry_of
@@ -102,6 +103,8 @@ def _quoted(text: str) -> str:
 
 OUTLIERS = 5  # runs named that disagree most
 PATTERN_RUNS = 5  # fewest runs whose residuals are checked for patterns
+# fields of a run, by whose logarithms residuals may have a trend
+ALONG = {"concurrency": "concurrency", "prompt length": "isl", "output length": "osl"}
 FAR = 2.0  # deviations of a prior that a coefficient seldom moves
 ARRIVALS = (
     "Runs with arrivals: their TPOT is compared at the requests that were in flight, rate "
@@ -165,8 +168,10 @@ def _patterns(server: Calibrated) -> list[str]:
     Left out are times of fewer than ``PATTERN_RUNS`` runs, which show none. Fits to single requests
     are not checked, as their errors are serially correlated.
     """
-    notes: list[str] = []
+    notes, spread = list[str](), server.spread[0]
     weights = server.fit.weights.reshape(2, -1)
+    columns = {title: np.asarray([getattr(run, name) for run in server.runs])
+               for title, name in ALONG.items()}  # fmt: skip
     for k, name in enumerate(OUTPUTS):
         fitted = np.flatnonzero(weights[k])
         if len(fitted) < PATTERN_RUNS:
@@ -175,11 +180,12 @@ def _patterns(server: Calibrated) -> list[str]:
         fields = ("predicted", "measured", "weights", "jacobian", "scale")
         arrays = {field: getattr(server.fit, field)[rows] for field in fields}
         fit = dataclasses.replace(server.fit, **arrays, clusters=None)
-        along = trends([server.runs[i] for i in fitted])
+        along = {title: np.log(np.maximum(x[fitted], 1.0)) for title, x in columns.items()
+                 if all(x[fitted]) and len(set(x[fitted])) > 1}  # fmt: skip
         notes += [
             f"{name.upper()}: the residuals' {c.name} is {c.measured:.2g}; it would be {c.low:.2g} "
             f"to {c.high:.2g} if the model were right and the errors ordinary."
-            for c in predictive_checks(fit, server.covered, float(server.spread[k]), along)
+            for c in predictive_checks(fit, server.covered, float(spread[k]), along)
             # errors smaller than typical ones need no note
             if not c.passes and (c.measured > c.high or c.name.startswith("trend"))
         ]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from infer_jax.calibration.runs import InstanceLoad
+from infer_jax.calibration.runs import SCALES, InstanceLoad
 from infer_jax.calibration.uncertainty import Fit
 from infer_jax.errors import InputError
 from infer_jax.specs import Architecture
@@ -108,17 +108,17 @@ def possible_runs(arch: Architecture, loads: Sequence[InstanceLoad]) -> tuple[In
 
 
 def next_runs(
-    fit: Fit, covered: np.ndarray, possible: Sequence[InstanceLoad], scales: np.ndarray
+    fit: Fit, covered: np.ndarray, possible: Sequence[InstanceLoad]
 ) -> tuple[Proposal, ...]:
     """The possible runs that would narrow the predictions of all possible runs most.
 
-    They are the last rows of TPOT and of TTFT in the fit; ``scales``: typical errors of both.
+    They are the last rows of TPOT and of TTFT in the fit, of typical errors.
     """
     if not possible:
         return ()
     slope = fit.jacobian.reshape(2, -1, len(fit.free))
     flat = slope[:, slope.shape[1] - len(possible) :].reshape(2 * len(possible), -1)
-    noise = np.repeat(scales, len(possible))
+    noise = np.repeat(SCALES, len(possible))
     worth = next_measurements(
         fit,
         flat,

@@ -6,6 +6,7 @@ each request are compared. Values are those of the replay; slopes are those of i
 held (``replays.path_gradient``; Ho and Cao 1983), arrivals in phase where they come by a clock.
 """
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
@@ -17,17 +18,10 @@ import numpy as np
 from jax import Array, lax
 from jax.tree_util import Partial
 
-from infer_jax.calibration.error_bands import left_out_log_errors
-from infer_jax.calibration.runs import InstanceLoad, load_of
-from infer_jax.calibration.server import (
-    Calibrated,
-    cautious_covariance,
-    check_times,
-    coefficients_to_fit,
-    expected_spread,
-    solve,
-)
-from infer_jax.calibration.times import MeasuredTimes, RequestTimes
+from infer_jax.calibration.runs import CLIENTS, InstanceLoad, load_of
+from infer_jax.calibration.server import coefficients_to_fit, solve
+from infer_jax.calibration.server_fit import Calibrated, MeasuredTimes, RequestTimes
+from infer_jax.calibration.statistics import left_out_log_errors
 from infer_jax.catalog.measurements import Run
 from infer_jax.catalog.traces import Trace, read_trace
 from infer_jax.estimators import Estimator
@@ -92,7 +86,6 @@ def calibrate_requests(
     if names is None:
         fittable = coefficients_to_fit(serving, arch, loads, np.where(fitted, times, np.nan))
         names = [name for name in fittable if _is_timed(name, benches)]
-    check_times(fitted, names)
     for bench in benches:
         checked(bench.rules, bench.requests, bench.concurrency)
     predict = Replays.of(arch, hardware, benches)
@@ -109,17 +102,12 @@ def calibrate_requests(
     for name, x in predictions.items():
         predictions[name] = np.where(np.isfinite(times), np.reshape(x, times.shape), np.nan)
     means = partial(_means, fitted=fitted, counts=[bench.count for bench in benches])
-    of_runs = MeasuredTimes(means(times), {name: means(x) for name, x in predictions.items()})
-    spread, freedom = expected_spread(of_runs.measured, of_runs.left_out)
     return Calibrated(
         runs=tuple(bench.run for bench in benches),
         loads=loads,
         fit=fit,
         start=serving,
-        times=of_runs,
-        covered=cautious_covariance(fit),
-        spread=spread,
-        freedom=freedom,
+        times=MeasuredTimes(means(times), {name: means(x) for name, x in predictions.items()}),
         requests=RequestTimes(
             measured=times,
             predictions=predictions,
@@ -188,20 +176,19 @@ class Replays(NamedTuple):
             return benches[i].concurrency is not None
 
         size = max(bench.requests.arrival.shape[0] for bench in benches)
-        groups, closed, index, begin = [], [], {}, 0
-        for loop, members in groupby(sorted(range(len(benches)), key=is_closed), is_closed):
-            members = list(members)
-            stacked = [_lane(benches[i], size) for i in members]
-            groups.append(jax.tree.map(lambda *x: np.stack(x), *stacked))
+        order = sorted(range(len(benches)), key=is_closed)
+        groups, closed = [], []
+        for loop, members in groupby(order, is_closed):
+            lanes_of = [_lane(benches[i], size) for i in members]
+            groups.append(jax.tree.map(lambda *x: np.stack(x), *lanes_of))
             closed.append(loop)
-            for i in members:
-                index[i] = begin + np.arange(benches[i].count)
-                begin += size
-        entries = np.concatenate([index[i] for i in range(len(benches))])
+        begin = size * np.argsort(order)  # the first entry of each run
+        entries = [first + np.arange(one.count) for first, one in zip(begin, benches, strict=True)]
         sizes = [sizes_of(bench.rules, bench.requests) for bench in benches]
         width, turns = (max(numbers) for numbers in zip(*sizes, strict=True))
         model = jax.tree.map(np.asarray, shape(arch))
-        return cls(model, hardware, tuple(groups), tuple(closed), entries, width, turns)
+        index = np.concatenate(entries)
+        return cls(model, hardware, tuple(groups), tuple(closed), index, width, turns)
 
     def __call__(self, model: Serving) -> Array:
         times, complete = self.times(model)
@@ -233,26 +220,18 @@ class Replays(NamedTuple):
 
 def _lane(bench: Bench, size: int) -> _Lane:
     """A run's numbers, its requests padded to ``size`` with requests that never arrive."""
-    requests, missing = bench.requests, size - bench.requests.arrival.shape[0]
-
-    def padded(x: Array) -> Array:
-        return jnp.concatenate([jnp.asarray(x), jnp.repeat(jnp.asarray(x)[-1:], missing)])
-
-    same_size = Requests(
-        arrival=padded(requests.arrival),
-        prompt=padded(requests.prompt),
-        output=padded(requests.output),
-        count=jnp.asarray(requests.count),
-        cached=padded(requests.cached),
+    missing = size - bench.requests.arrival.shape[0]
+    requests = jax.tree.map(
+        lambda x: np.pad(x, (0, missing), mode="edge") if np.ndim(x) else x, bench.requests
     )
-    loop = int(requests.count) if bench.concurrency is None else bench.concurrency
+    loop = bench.count if bench.concurrency is None else bench.concurrency
     rules = jax.tree.map(lambda x: np.asarray(x, float), bench.rules)
     concurrency = jnp.asarray(loop, jnp.int32)
-    return _Lane(bench.load.plan, rules, same_size, concurrency, float(bench.from_client))
+    return _Lane(bench.load.plan, rules, requests, concurrency, float(bench.from_client))
 
 
-LOGS = ("vllm", "sglang", "request log")  # sources of runs whose files may have every request
-CLIENTS = ("vllm", "sglang")  # of these, where times count from the client
+# sources of runs whose files may have every request; times of clients count from the client
+LOGS = (*CLIENTS, "request log")
 OVERLAP = (0, 14)  # the release of vLLM since which async scheduling is the default
 DEGREES = {"pp": "stages", "ep": "ranks of experts", "dp": "attention groups"}
 NO_REQUESTS = (
@@ -328,9 +307,5 @@ def _bench(
 
 def _release(version: str) -> tuple[int, ...]:
     """The numbers that a version begins with; of none, the newest."""
-    numbers = []
-    for part in version.lstrip("v").split(".")[:2]:
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers) or OVERLAP
+    match = re.match(r"v?(\d+)(?:\.(\d+))?", version)
+    return OVERLAP if match is None else tuple(int(x) for x in match.groups() if x)

@@ -15,9 +15,11 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Serving
 from infer_jax.estimators.serving import ENGINES, Deployment, ServingWorkload, Shape, shape
+from infer_jax.estimators.serving.server_coefficients import RUN_ERRORS
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 
 OUTPUTS = ("tpot", "ttft")
+SCALES = tuple(RUN_ERRORS[name] for name in OUTPUTS)  # typical log error of a run
 CLIENTS = ("vllm", "sglang")  # clients whose synthetic requests are all of one length by default
 NOMINAL = ("inferencex",)  # formats that give the largest length, not the mean
 # mean ITL over mean TPOT from which on several tokens came at once: without drafts it is 1.000 to
@@ -197,14 +199,3 @@ class LoadPredictor(TreeModel):
             return jnp.stack([estimate.tpot, first])
 
         return jax.vmap(times, out_axes=1)(self.loads).ravel()
-
-
-def trends(runs: Sequence[Run]) -> dict[str, np.ndarray]:
-    """Logarithms of concurrency and lengths of each run, with which errors may correlate."""
-    fields = {"concurrency": "concurrency", "prompt length": "isl", "output length": "osl"}
-    values = {title: [getattr(run, name) for run in runs] for title, name in fields.items()}
-    return {
-        title: np.log(np.maximum(column, 1.0))
-        for title, column in values.items()
-        if all(column) and len(set(column)) > 1
-    }

@@ -28,8 +28,8 @@ class Loss(NamedTuple):
     """
 
     root: Callable[[Array], Array]
-    weight: Callable[[Array], Array]
-    curvature: Callable[[Array], Array]
+    weight: Callable[[np.ndarray], np.ndarray]
+    curvature: Callable[[np.ndarray], np.ndarray]
 
 
 def _soft_l1_root(z: Array) -> Array:
@@ -46,22 +46,13 @@ def _cauchy_root(z: Array) -> Array:
 
 
 # rho = 2 (sqrt(1 + z^2) - 1): a large residual counts by its size
-SOFT_L1 = Loss(_soft_l1_root, lambda z: 1.0 / jnp.sqrt(1.0 + z**2), lambda z: (1.0 + z**2) ** -1.5)
+SOFT_L1 = Loss(_soft_l1_root, lambda z: (1.0 + z**2) ** -0.5, lambda z: (1.0 + z**2) ** -1.5)
 # rho = 4 log(1 + z^2 / 4): a large residual hardly counts
 CAUCHY = Loss(
     _cauchy_root,
     lambda z: 1.0 / (1.0 + z**2 / 4.0),
     lambda z: (1.0 - z**2 / 4.0) / (1.0 + z**2 / 4.0) ** 2,
 )
-
-
-def robust(residual: Array, scale: float) -> Array:
-    """Residuals whose squares are the soft-L1 loss: large ones count by their size only.
-
-    rho(r) = 2 s^2 (sqrt(1 + (r/s)^2) - 1), returned as sign(r) sqrt(rho): near r where it is
-    small against the scale s, near sqrt(2 s |r|) where large. Smooth at 0 with slope 1.
-    """
-    return scale * SOFT_L1.root(residual / scale)
 
 
 QUANTILES = {0.5: 0.6744897501960817, 0.8: 1.2815515655446004, 0.95: 1.959963984540054}
@@ -130,34 +121,27 @@ class Fit:
         """log(predicted / measured), one a row."""
         return np.log(self.predicted / self.measured)
 
-    @property
+    @functools.cached_property
     def row_weights(self) -> np.ndarray:
         """The effective weight of each row: weight times robust weight over squared scale."""
-        return self._sums[0]
+        return self.weights * self.loss.weight(self.residuals / self.scale) / self.scale**2
 
-    @property
+    @functools.cached_property
     def stiffness(self) -> float:
         """Curvature of the robust loss over its weight, mean of the rows; 1 for least squares.
 
         Rows with outliers carry less information than their weights. Source: Huber 1981,
         section 7.6.
         """
-        return self._sums[1]
-
-    @property
-    def information(self) -> np.ndarray:
-        """Curvature of the loss, k J^T W J + prior, parameters x parameters; k: ``stiffness``."""
-        return self._sums[2]
+        curved = self.weights * self.loss.curvature(self.residuals / self.scale)
+        bent = np.sum(curved) / np.sum(self.row_weights * self.scale**2)
+        return float(np.clip(bent, MIN_STIFFNESS, 1.0))
 
     @functools.cached_property
-    def _sums(self) -> tuple[np.ndarray, float, np.ndarray]:
-        z = jnp.asarray(self.residuals / self.scale)
-        weight, curvature = (np.asarray(f(z)) for f in (self.loss.weight, self.loss.curvature))
-        row_weights = self.weights * weight / self.scale**2
-        bent = np.sum(self.weights * curvature) / np.sum(self.weights * weight)
-        stiffness = float(np.clip(bent, MIN_STIFFNESS, 1.0))
-        curved = stiffness * self.jacobian.T @ (row_weights[:, None] * self.jacobian)
-        return row_weights, stiffness, curved + np.diag(self.precision)
+    def information(self) -> np.ndarray:
+        """Curvature of the loss, k J^T W J + prior, parameters x parameters; k: ``stiffness``."""
+        slopes = self.row_weights[:, None] * self.jacobian
+        return self.stiffness * self.jacobian.T @ slopes + np.diag(self.precision)
 
 
 def moved_without(fit: Fit, rows: Sequence[int] | np.ndarray) -> Float[np.ndarray, " parameters"]:
@@ -280,15 +264,15 @@ def identifiability(fit: Fit) -> Identifiability:
     a parameter is learnt where the rows leave less than ``UNLEARNT`` of its prior's deviation.
     """
     names, findings = fit.parameters.names, []
-    deviation = np.sqrt(np.diag(_inverse(fit.information)))
-    for name, spread, precision in zip(names, deviation, fit.precision, strict=True):
-        learnt = float(spread / (1.0 / np.sqrt(precision))) if precision > 0 else None
+    deviations = np.sqrt(np.diag(_inverse(fit.information))).tolist()
+    for name, deviation, precision in zip(names, deviations, fit.precision, strict=True):
+        learnt = float(deviation * np.sqrt(precision)) if precision > 0 else None
         verdict = "identified"
         if learnt is not None and learnt > UNLEARNT:
             verdict = "these runs say nothing of it; the prior stands"
-        elif learnt is None and spread > UNBOUNDED:
+        elif learnt is None and deviation > UNBOUNDED:
             verdict = "these runs do not bound it"
-        findings.append(Identified(name, float(spread), learnt, verdict))
+        findings.append(Identified(name, deviation, learnt, verdict))
     # correlations by the rows alone, without the prior
     related = correlation(_inverse(fit.information - 0.99 * np.diag(fit.precision)))
     pairs = [

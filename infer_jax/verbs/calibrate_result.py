@@ -9,8 +9,7 @@ import numpy as np
 
 from infer_jax.calibration.profile import caveats
 from infer_jax.calibration.runs import OUTPUTS
-from infer_jax.calibration.server import Calibrated
-from infer_jax.calibration.times import OutputErrors
+from infer_jax.calibration.server_fit import Calibrated, OutputErrors
 from infer_jax.plots.points import Parity, plot_parity
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure

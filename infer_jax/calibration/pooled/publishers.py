@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from infer_jax.calibration.cross_validation import cross_validate, label_masks
-from infer_jax.calibration.error_bands import counts, learn_error_law
 from infer_jax.calibration.pooled.answers import answers, shipped_fit
 from infer_jax.calibration.pooled.likelihood import (
     MEDIAN,
@@ -32,6 +31,7 @@ from infer_jax.calibration.pooled.likelihood import (
     weights,
 )
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
+from infer_jax.calibration.statistics import counts, learn_error_law
 from infer_jax.calibration.uncertainty import Fit, rows_by_label
 from infer_jax.catalog.published import ErrorLaw, facts, law_of
 from infer_jax.estimators.serving import Deployment, Serving

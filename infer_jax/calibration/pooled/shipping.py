@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from infer_jax.calibration.error_bands import left_out_log_errors
 from infer_jax.calibration.pooled.likelihood import MEDIAN, PRIORS, SYMBOLS, TIES, TTFT, PooledTimes
 from infer_jax.calibration.pooled.publishers import NewErrors, offered_loops
 from infer_jax.calibration.pooled.rows import AMD, PooledRow
+from infer_jax.calibration.statistics import left_out_log_errors
 from infer_jax.calibration.uncertainty import QUANTILES, Fit, covariance, identifiability, interval
 from infer_jax.catalog import list_models
 from infer_jax.catalog.published import ErrorLaw, serving_coefficients

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from infer_jax.calibration import learn_error_law
-from infer_jax.calibration.error_bands import MAX_CLUSTER_ROWS, counts
+from infer_jax.calibration.statistics import MAX_CLUSTER_ROWS, counts
 from infer_jax.errors import InputError
 
 OF_SOURCE, OF_ROW, PLAIN = 0.2, 0.06, 0.2

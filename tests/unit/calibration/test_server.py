@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from jax import Array
 
-from infer_jax.calibration.error_bands import student
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.proposals import possible_runs
 from infer_jax.calibration.runs import LoadPredictor, engine_of, in_flight, load_of, measured
@@ -17,6 +16,7 @@ from infer_jax.calibration.server import (
     coefficients_to_fit,
     step_index,
 )
+from infer_jax.calibration.statistics import student
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.measurements import Run, Speculation, Statistic, WorkerPool
 from infer_jax.errors import InputError
