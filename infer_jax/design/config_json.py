@@ -15,7 +15,7 @@ import numpy as np
 from infer_jax.catalog import Model, load_model
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import json_of
-from infer_jax.catalog.huggingface.writing import config_of
+from infer_jax.catalog.huggingface.assembly import config_of
 from infer_jax.catalog.models import BUNDLED, LARGEST
 from infer_jax.errors import InputError
 from infer_jax.specs import Architecture, leaves

@@ -1,23 +1,41 @@
-"""The architecture that a Hugging Face config.json describes."""
+"""The architecture that a Hugging Face config.json describes, and the config.json of one."""
 
 from collections.abc import Mapping
 from difflib import SequenceMatcher
+from typing import Any
+
+import numpy as np
 
 from infer_jax.catalog.huggingface import quantisation
-from infer_jax.catalog.huggingface.attention import Piece
+from infer_jax.catalog.huggingface.attention import LATENT
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.huggingface.families import FAMILIES as FAMILIES, READERS
-from infer_jax.catalog.huggingface.layers import ConfigLayer, Decoder
+from infer_jax.catalog.huggingface.layers import ConfigLayer, Decoder, Piece
 from infer_jax.catalog.huggingface.quantisation import Quantisation
 from infer_jax.errors import InputError
 from infer_jax.results.wording import by_command
-from infer_jax.specs import UNBOUNDED, Architecture, Attention, Block, Feedforward, Sparse, leaves
+from infer_jax.specs import (
+    UNBOUNDED,
+    Architecture,
+    Attention,
+    Block,
+    Experts,
+    Feedforward,
+    GroupedQuery,
+    Latent,
+    Sparse,
+    leaves,
+)
 
 # numbers and lists of a config that all families read, or that say nothing of its shape
 COMMON = ("vocab_size", "max_position_embeddings", "n_positions", "model_max_length")
 ENDINGS = ("_id", "_ids", "architectures", "rope_theta", "max_window_layers", "pretraining_tp")
 USUAL = ("llama", "qwen3", "mistral", "qwen3_moe", "mixtral", "deepseek_v3")  # what new ones copy
-Key = tuple[tuple[str, float], ...]  # every number of a layer: equal layers are one block
+# keys of a config.json that spell numbers: their ends, and those of layers by what they are of
+COUNTED = ("size", "dim", "rank", "experts", "heads", "layers", "window")
+EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
+HEADS = {"query_heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
+         "head_width": "head_dim"}  # fmt: skip
 
 
 def architecture(
@@ -110,13 +128,11 @@ class _WatchedKeys(dict[str, object]):
 
 def _assemble(model: Decoder, formats: Quantisation) -> Architecture:
     wide = formats.unquantised.format()
-    counts: dict[Key, int] = {}
-    blocks: dict[Key, Block] = {}
+    blocks: dict[tuple[tuple[str, float], ...], list[Block]] = {}  # equal layers by their numbers
     for i, layer in enumerate(model.layers):
         block = _block(layer, formats, f"layers.{i}.")
         key = tuple((path, float(value)) for path, _, value in leaves(block))
-        counts[key] = counts.get(key, 0) + 1
-        blocks.setdefault(key, block)
+        blocks.setdefault(key, []).append(block)
     facts = model.facts
     width, vocabulary = facts.count("hidden_size", "n_embd"), facts.count("vocab_size")
     tied = facts.flag("tie_word_embeddings", default=model.tied)
@@ -126,7 +142,7 @@ def _assemble(model: Decoder, formats: Quantisation) -> Architecture:
         width=width,
         vocabulary=vocabulary,
         tied=float(tied),
-        blocks=tuple(block.with_(count=counts[key]) for key, block in blocks.items()),
+        blocks=tuple(equal[0].with_(count=len(equal)) for equal in blocks.values()),
         vectors=width if model.vectors is None else model.vectors,
         parallel=float(model.parallel),
         max_positions=facts.count(*lengths, default=UNBOUNDED, silent=True),
@@ -144,7 +160,7 @@ def _block(layer: ConfigLayer, formats: Quantisation, prefix: str) -> Block:
     def spec(piece: Piece | None) -> Attention | Feedforward | None:
         if piece is None:
             return None
-        weights = formats.format(piece.matrices, prefix)
+        weights = formats.format(piece.matrices, f"{prefix}{piece.module}.")
         if isinstance(piece.spec, Sparse):
             return piece.spec.with_(base=piece.spec.base.with_(weights=weights))
         stored = piece.spec.with_(weights=weights)
@@ -157,3 +173,47 @@ def _block(layer: ConfigLayer, formats: Quantisation, prefix: str) -> Block:
         feedforward=spec(layer.feedforward),
         vectors=layer.vectors + inner,
     )
+
+
+def config_of(arch: Architecture, base: Mapping[str, Any]) -> dict[str, object]:
+    """``base`` with the keys that spell the shape of ``arch``; text_config is looked into."""
+    if "text_config" in base:
+        return {**base, "text_config": config_of(arch, base["text_config"])}
+    new: dict[str, object] = {**base, "hidden_size": arch.width, "vocab_size": arch.vocabulary}
+    new["num_hidden_layers"] = sum(float(b.count) for b in arch.blocks)
+    if "num_nextn_predict_layers" in base or float(arch.draft_layers):
+        new["num_nextn_predict_layers"] = arch.draft_layers
+    for block in arch.blocks:
+        attention = block.attention.base if isinstance(block.attention, Sparse) else block.attention
+        if isinstance(attention, GroupedQuery):
+            new |= {key: getattr(attention, name) for name, key in HEADS.items()}
+            if "sliding_window" in base and float(attention.window) < UNBOUNDED:
+                new["sliding_window"] = attention.window
+        elif isinstance(attention, Latent):
+            new |= {key: getattr(attention, name) for name, key in LATENT.items()}
+            new["q_lora_rank"] = attention.query_rank
+            new["num_key_value_heads"] = attention.query_heads
+        layer = block.feedforward
+        width_key = "intermediate_size"
+        if isinstance(layer, Experts):
+            new[next(k for k in EXPERTS if k in base)] = layer.experts
+            new["num_experts_per_tok"] = layer.active
+            if "moe_intermediate_size" in base:
+                width_key = "moe_intermediate_size"
+            if "n_shared_experts" in base:
+                new["n_shared_experts"] = float(layer.shared.width) / float(layer.width)
+            if "shared_expert_intermediate_size" in base:
+                new["shared_expert_intermediate_size"] = layer.shared.width
+        if layer is not None:
+            new[width_key] = layer.width
+    return {key: _plain(key, value) for key, value in new.items()}
+
+
+def _plain(key: str, value: object) -> object:
+    """Counts as whole numbers; everything else as it was."""
+    if not isinstance(value, np.ndarray | np.generic | float):
+        return value
+    number = float(value)
+    if not number.is_integer() and key.endswith(COUNTED):
+        raise InputError("config.json", key, number, "a whole number")
+    return int(number) if number.is_integer() else number

@@ -1,18 +1,23 @@
-"""Attention layers of a config.json: spec, matrices and vectors."""
+"""Attention layers of a config.json, softmax and linear: spec, matrices and vectors.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Shapes and defaults are those of the modules in transformers 5.
+"""
+
+import math
+from dataclasses import replace
 
 from infer_jax.catalog.huggingface.facts import REQUIRED, Facts
+from infer_jax.catalog.huggingface.layers import Piece
 from infer_jax.specs import (
     UNBOUNDED,
-    Attention,
     Compressed,
-    Feedforward,
     Format,
     GroupedQuery,
+    KimiDelta,
     Latent,
+    Linear,
     Sparse,
+    StateSpace,
 )
 
 # numbers of a spec by their keys
@@ -32,27 +37,20 @@ COMPRESSED = {
 }
 INDEXER = {"top_k": "index_topk", "index_heads": "index_n_heads", "index_width": "index_head_dim"}
 POOL = ("wkv", "wgate")  # matrices that pool tokens into an entry
+LINEAR = {
+    "key_heads": "linear_num_key_heads",
+    "value_heads": "linear_num_value_heads",
+    "key_width": "linear_key_head_dim",
+    "value_width": "linear_value_head_dim",
+    "conv_width": "linear_conv_kernel_dim",
+}
+MAMBA = {
+    "key_heads": "n_groups",
+    "value_heads": "mamba_num_heads",
+    "value_width": "mamba_head_dim",
+    "key_width": "ssm_state_size",
+}
 INDEXED_RATIO = 4  # tokens of an entry that an indexer chooses (DeepSeek-V4)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One attention or feedforward layer as a checkpoint stores it.
-
-    ``matrices`` maps the checkpoint's module names inside the layer to elements: what a
-    quantisation may or may not convert. ``vectors`` counts biases, norms and sinks.
-    ``shared`` are the shared experts of a mixture.
-    """
-
-    spec: Attention | Feedforward
-    matrices: Mapping[str, int]
-    vectors: int = 0
-    shared: "Piece | None" = field(default=None)
-
-
-def below(module: str, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Elements by the full names of the matrices of a module."""
-    return {f"{module}.{name}": size for name, size in sizes.items() if size}
 
 
 def heads(facts: Facts, width: int = REQUIRED, grouped: bool = True) -> tuple[int, int, int]:
@@ -108,8 +106,7 @@ def grouped_query(
         query_gate=float(gate),
         kv_matrices=kv_matrices,
     )
-    matrices = below(module, sizes | {"o_proj": queries * value * width})
-    return Piece(spec, matrices, biases + vectors)
+    return Piece(spec, module, sizes | {"o_proj": queries * value * width}, biases + vectors)
 
 
 def latent(facts: Facts) -> Piece:
@@ -131,7 +128,7 @@ def latent(facts: Facts) -> Piece:
     }
     biases = bias * (query_rank + n.kv_rank + n.rope_width + width)
     spec = Latent.of(**vars(n), query_rank=query_rank)
-    return Piece(spec, below("self_attn", sizes), query_rank + n.kv_rank + biases)
+    return Piece(spec, "self_attn", sizes, query_rank + n.kv_rank + biases)
 
 
 def sparse(facts: Facts, base: Piece, full: bool = True) -> Piece:
@@ -152,14 +149,13 @@ def sparse(facts: Facts, base: Piece, full: bool = True) -> Piece:
     )
     facts.note("index keys are cached in 8 bits whatever the format of the KV cache")
     if not full:
-        return Piece(spec, base.matrices, base.vectors)
+        return replace(base, spec=spec)
     sizes = {
-        "wq_b": query_rank * n.index_heads * n.index_width,
-        "wk": width * n.index_width,
-        "weights_proj": width * n.index_heads,
+        "indexer.wq_b": query_rank * n.index_heads * n.index_width,
+        "indexer.wk": width * n.index_width,
+        "indexer.weights_proj": width * n.index_heads,
     }
-    matrices = {**base.matrices, **below("self_attn.indexer", sizes)}
-    return Piece(spec, matrices, base.vectors + 2 * n.index_width)
+    return Piece(spec, base.module, {**base.matrices, **sizes}, base.vectors + 2 * n.index_width)
 
 
 def compressed(facts: Facts, ratio: int) -> Piece:
@@ -197,4 +193,88 @@ def compressed(facts: Facts, ratio: int) -> Piece:
         overlap=overlap,
         **(vars(index) if indexed else {}),
     )
-    return Piece(spec, below("self_attn", sizes), vectors)
+    return Piece(spec, "self_attn", sizes, vectors)
+
+
+def gated_delta(facts: Facts) -> Piece:
+    """Gated DeltaNet: convolution, delta rule, gated norm (arXiv 2412.06464)."""
+    width, n = facts.count("hidden_size"), facts.counts(LINEAR)
+    facts.divided("linear_num_value_heads", n.value_heads, "linear_num_key_heads", n.key_heads)
+    values = n.value_heads * n.value_width
+    inner = 2 * n.key_heads * n.key_width + values
+    sizes = {
+        "in_proj_qkv": width * inner,
+        "in_proj_z": width * values,
+        "in_proj_a": width * n.value_heads,
+        "in_proj_b": width * n.value_heads,
+        "conv1d": inner * n.conv_width,
+        "out_proj": values * width,
+    }
+    state = _state(facts, "mamba_ssm_dtype")
+    spec = Linear.of(**vars(n), head_gates=2, delta=1, state=state)
+    # decay, time-step bias, norm
+    return Piece(spec, "linear_attn", sizes, 2 * n.value_heads + n.value_width)
+
+
+def mamba(facts: Facts) -> Piece:
+    """Mamba-2: one gate a head, no delta rule (arXiv 2405.21060)."""
+    width, n = facts.count("hidden_size"), facts.counts(MAMBA)
+    facts.divided("mamba_num_heads", n.value_heads, "n_groups", n.key_heads)
+    taps = facts.count("conv_kernel", default=4)
+    inner = n.value_heads * n.value_width
+    channels = inner + 2 * n.key_heads * n.key_width
+    projected = channels + inner + n.value_heads
+    sizes = {"in_proj": width * projected, "conv1d": channels * taps, "out_proj": inner * width}
+    state = _state(facts, "mamba_ssm_cache_dtype")
+    spec = Linear.of(**vars(n), conv_width=taps, head_gates=1, delta=0, state=state)
+    vectors = 3 * n.value_heads + inner  # decay, skip and time-step bias; gated norm
+    vectors += facts.flag("use_conv_bias", default=True) * channels
+    vectors += facts.flag("use_bias", default=False) * (projected + width)
+    return Piece(spec, "mixer", sizes, vectors)
+
+
+def _state(facts: Facts, key: str) -> Format:
+    dtype = facts.text(key, default="float32", allowed=("float32", "bfloat16", "float16"))
+    return Format.of(bytes=4.0 if dtype == "float32" else 2.0, bits=16)
+
+
+def selective(facts: Facts) -> Piece:
+    """The first Mamba with norms of step, B and C; A, which is not multiplied, is a vector.
+
+    States are kept in the format of activations, vLLM's default.
+    """
+    width = facts.count("hidden_size")
+    channels = width * facts.count("mamba_expand", default=2)
+    state, taps = facts.count("mamba_d_state", default=16), facts.count("mamba_d_conv", default=4)
+    rank = math.ceil(width / 16)
+    if facts.values.get("mamba_dt_rank") != "auto":
+        rank = facts.count("mamba_dt_rank", default=rank)
+    sizes = {
+        "in_proj": width * 2 * channels,
+        "conv1d": channels * taps,
+        "x_proj": channels * (rank + 2 * state),
+        "dt_proj": rank * channels,
+        "out_proj": channels * width,
+    }
+    vectors = channels * state + 2 * channels + rank + 2 * state  # A, skip and step bias, norms
+    vectors += facts.flag("mamba_conv_bias", default=True) * channels
+    vectors += facts.flag("mamba_proj_bias", default=False) * (2 * channels + width)
+    spec = StateSpace.of(channels=channels, state_width=state, step_rank=rank, conv_width=taps)
+    return Piece(spec, "mamba", sizes, vectors)
+
+
+def kimi_delta(facts: Facts, own: Facts) -> Piece:
+    """Kimi delta attention; decays and gates are projected through the width of a head.
+
+    ``own``: the ``linear_attn_config`` of the file.
+    """
+    width = facts.count("hidden_size")
+    count, head = own.count("num_heads"), own.count("head_dim")
+    taps, inner = own.count("short_conv_kernel_size"), count * head
+    sizes = {f"{name}_proj": width * inner for name in "qkvo"} | {"b_proj": width * count}
+    sizes |= {f"{name}_a_proj": width * head for name in "fg"}
+    sizes |= {f"{name}_b_proj": head * inner for name in "fg"}
+    sizes |= {f"{name}_conv1d": inner * taps for name in "qkv"}
+    spec = KimiDelta.of(heads=count, head_width=head, gate_rank=head, conv_width=taps)
+    vectors = count + inner + head  # decay of a head, bias of the decays, norm of the outputs
+    return Piece(spec, "self_attn", sizes, vectors)

@@ -3,9 +3,7 @@
 Shapes and defaults are those of the family's modules in transformers 5.
 """
 
-import math
-
-from infer_jax.catalog.huggingface.attention import Piece, below, grouped_query, heads
+from infer_jax.catalog.huggingface.attention import grouped_query, heads, mamba
 from infer_jax.catalog.huggingface.facts import LAYERS, Facts
 from infer_jax.catalog.huggingface.feedforward import dense, experts
 from infer_jax.catalog.huggingface.layers import (
@@ -17,107 +15,7 @@ from infer_jax.catalog.huggingface.layers import (
     periodic,
     windows,
 )
-from infer_jax.specs import UNBOUNDED, Format, KimiDelta, Linear, StateSpace
-
-# numbers of a spec by their keys
-LINEAR = {
-    "key_heads": "linear_num_key_heads",
-    "value_heads": "linear_num_value_heads",
-    "key_width": "linear_key_head_dim",
-    "value_width": "linear_value_head_dim",
-    "conv_width": "linear_conv_kernel_dim",
-}
-MAMBA = {
-    "key_heads": "n_groups",
-    "value_heads": "mamba_num_heads",
-    "value_width": "mamba_head_dim",
-    "key_width": "ssm_state_size",
-}
-
-
-def gated_delta(facts: Facts) -> Piece:
-    """Gated DeltaNet: convolution, delta rule, gated norm (arXiv 2412.06464)."""
-    width, n = facts.count("hidden_size"), facts.counts(LINEAR)
-    facts.divided("linear_num_value_heads", n.value_heads, "linear_num_key_heads", n.key_heads)
-    values = n.value_heads * n.value_width
-    inner = 2 * n.key_heads * n.key_width + values
-    sizes = {
-        "in_proj_qkv": width * inner,
-        "in_proj_z": width * values,
-        "in_proj_a": width * n.value_heads,
-        "in_proj_b": width * n.value_heads,
-        "conv1d": inner * n.conv_width,
-        "out_proj": values * width,
-    }
-    state = _state(facts, "mamba_ssm_dtype")
-    spec = Linear.of(**vars(n), head_gates=2, delta=1, state=state)
-    # decay, time-step bias, norm
-    return Piece(spec, below("linear_attn", sizes), 2 * n.value_heads + n.value_width)
-
-
-def mamba(facts: Facts) -> Piece:
-    """Mamba-2: one gate a head, no delta rule (arXiv 2405.21060)."""
-    width, n = facts.count("hidden_size"), facts.counts(MAMBA)
-    facts.divided("mamba_num_heads", n.value_heads, "n_groups", n.key_heads)
-    taps = facts.count("conv_kernel", default=4)
-    inner = n.value_heads * n.value_width
-    channels = inner + 2 * n.key_heads * n.key_width
-    projected = channels + inner + n.value_heads
-    sizes = {"in_proj": width * projected, "conv1d": channels * taps, "out_proj": inner * width}
-    state = _state(facts, "mamba_ssm_cache_dtype")
-    spec = Linear.of(**vars(n), conv_width=taps, head_gates=1, delta=0, state=state)
-    vectors = 3 * n.value_heads + inner  # decay, skip and time-step bias; gated norm
-    vectors += facts.flag("use_conv_bias", default=True) * channels
-    vectors += facts.flag("use_bias", default=False) * (projected + width)
-    return Piece(spec, below("mixer", sizes), vectors)
-
-
-def _state(facts: Facts, key: str) -> Format:
-    dtype = facts.text(key, default="float32", allowed=("float32", "bfloat16", "float16"))
-    return Format.of(bytes=4.0 if dtype == "float32" else 2.0, bits=16)
-
-
-def selective(facts: Facts) -> Piece:
-    """The first Mamba with norms of step, B and C; A, which is not multiplied, is a vector.
-
-    States are kept in the format of activations, vLLM's default.
-    """
-    width = facts.count("hidden_size")
-    channels = width * facts.count("mamba_expand", default=2)
-    state, taps = facts.count("mamba_d_state", default=16), facts.count("mamba_d_conv", default=4)
-    rank = math.ceil(width / 16)
-    if facts.values.get("mamba_dt_rank") != "auto":
-        rank = facts.count("mamba_dt_rank", default=rank)
-    sizes = {
-        "in_proj": width * 2 * channels,
-        "conv1d": channels * taps,
-        "x_proj": channels * (rank + 2 * state),
-        "dt_proj": rank * channels,
-        "out_proj": channels * width,
-    }
-    vectors = channels * state + 2 * channels + rank + 2 * state  # A, skip and step bias, norms
-    vectors += facts.flag("mamba_conv_bias", default=True) * channels
-    vectors += facts.flag("mamba_proj_bias", default=False) * (2 * channels + width)
-    spec = StateSpace.of(channels=channels, state_width=state, step_rank=rank, conv_width=taps)
-    return Piece(spec, below("mamba", sizes), vectors)
-
-
-def kimi_delta(facts: Facts, own: Facts) -> Piece:
-    """Kimi delta attention; decays and gates are projected through the width of a head.
-
-    ``own``: the ``linear_attn_config`` of the file.
-    """
-    width = facts.count("hidden_size")
-    count, head = own.count("num_heads"), own.count("head_dim")
-    taps, inner = own.count("short_conv_kernel_size"), count * head
-    sizes = {f"{name}_proj": width * inner for name in "qkvo"} | {"b_proj": width * count}
-    sizes |= {f"{name}_a_proj": width * head for name in "fg"}
-    sizes |= {f"{name}_b_proj": head * inner for name in "fg"}
-    sizes |= {f"{name}_conv1d": inner * taps for name in "qkv"}
-    spec = KimiDelta.of(heads=count, head_width=head, gate_rank=head, conv_width=taps)
-    vectors = count + inner + head  # decay of a head, bias of the decays, norm of the outputs
-    return Piece(spec, below("self_attn", sizes), vectors)
-
+from infer_jax.specs import UNBOUNDED
 
 MIXERS = {
     "M": "mamba",
@@ -260,7 +158,6 @@ def gemma4(facts: Facts) -> Decoder:
 
 def nemotron_h(facts: Facts) -> Decoder:
     """Nemotron-H and Nemotron 3: each layer is Mamba-2, attention, a plain MLP or experts."""
-    width = facts.count("hidden_size")
     pattern = facts.text("hybrid_override_pattern", default=None)
     kinds = facts.items("layers_block_type", allowed=tuple(MIXERS))
     key = "layers_block_type"
@@ -273,35 +170,29 @@ def nemotron_h(facts: Facts) -> Decoder:
         raise facts.error(key, "missing" if not kinds else len(kinds), "the kinds of layers")
     if facts.count("num_hidden_layers", default=len(kinds), silent=True) != len(kinds):
         raise facts.error(key, len(kinds), "as many layers as num_hidden_layers")
-    makers = {
-        "mamba": lambda: ConfigLayer(mamba(facts), None, width),
-        "attention": lambda: _nemotron_attention(facts, width),
-        "mlp": lambda: _nemotron_mlp(facts, width),
-        "moe": lambda: _nemotron_experts(facts, width),
-    }
-    by_kind = {kind: makers[kind]() for kind in dict.fromkeys(MIXERS[kind] for kind in kinds)}
-    in_order = [by_kind[MIXERS[kind]] for kind in kinds]
-    return Decoder(facts, in_order, drafts=next_tokens(facts))
+    names = [MIXERS[kind] for kind in kinds]
+    by_name = {name: _nemotron_layer(facts, name) for name in dict.fromkeys(names)}
+    return Decoder(facts, [by_name[name] for name in names], drafts=next_tokens(facts))
 
 
-def _nemotron_attention(facts: Facts, width: int) -> ConfigLayer:
-    queries, shared = facts.count("num_attention_heads"), facts.count("num_key_value_heads")
-    facts.divided("num_attention_heads", queries, "num_key_value_heads", shared)
-    shape = (queries, shared, facts.count("head_dim", "attention_head_dim"))
-    return ConfigLayer(grouped_query(width, shape, module="mixer"), None, width)
-
-
-def _nemotron_mlp(facts: Facts, width: int) -> ConfigLayer:
-    hidden, bias = facts.count("intermediate_size"), facts.flag("mlp_bias", default=False)
-    return ConfigLayer(None, dense(width, hidden, gated=False, bias=bias, module="mixer"), width)
-
-
-def _nemotron_experts(facts: Facts, width: int) -> ConfigLayer:
-    """Experts, which may read a latent width.
+def _nemotron_layer(facts: Facts, name: str) -> ConfigLayer:
+    """One layer; experts may read a latent width.
 
     The projections into and out of it, which every token passes, have the shape of a plain MLP
     and are counted with the shared expert.
     """
+    width = facts.count("hidden_size")
+    if name == "mamba":
+        return ConfigLayer(mamba(facts), None, width)
+    if name == "attention":
+        queries, shared = facts.count("num_attention_heads"), facts.count("num_key_value_heads")
+        facts.divided("num_attention_heads", queries, "num_key_value_heads", shared)
+        shape = (queries, shared, facts.count("head_dim", "attention_head_dim"))
+        return ConfigLayer(grouped_query(width, shape, module="mixer"), None, width)
+    if name == "mlp":
+        hidden, bias = facts.count("intermediate_size"), facts.flag("mlp_bias", default=False)
+        mlp = dense(width, hidden, gated=False, bias=bias, module="mixer")
+        return ConfigLayer(None, mlp, width)
     narrow = facts.count("moe_latent_size", default=0, low=0, silent=True)
     always = facts.count("moe_shared_expert_intermediate_size", low=0) + narrow
     count = facts.count("n_routed_experts")

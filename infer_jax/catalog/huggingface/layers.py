@@ -1,15 +1,28 @@
 """The layers of a decoder in order, and the rules by which families name their kinds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from infer_jax.catalog.huggingface.attention import Piece, grouped_query, heads
-from infer_jax.catalog.huggingface.facts import LAYERS, REQUIRED, Facts
-from infer_jax.catalog.huggingface.feedforward import ByLayer, dense_layers
-from infer_jax.specs import UNBOUNDED
+from infer_jax.catalog.huggingface.facts import LAYERS, Facts
+from infer_jax.specs import UNBOUNDED, Attention, Feedforward
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-BOTH = ("qkv", "output")  # projections that may have biases
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One attention or feedforward layer as a checkpoint stores it.
+
+    ``matrices`` maps the names of ``module``'s matrices to elements: what a quantisation may or
+    may not convert. ``vectors`` counts biases, norms and sinks. ``shared`` are the shared experts
+    of a mixture.
+    """
+
+    spec: Attention | Feedforward
+    module: str
+    matrices: Mapping[str, int]
+    vectors: int = 0
+    shared: "Piece | None" = None
 
 
 @dataclass(frozen=True)
@@ -37,68 +50,25 @@ class Decoder:
     drafts: int = 0
 
 
-Mixer = Callable[..., Piece]  # the attention of a kind of layer
-Family = Callable[[Facts], Decoder]  # how the configs of one model_type are read
-
-
-def softmax(
+def decoder(
     facts: Facts,
-    *,
-    head: int = REQUIRED,
-    grouped: bool = True,
-    biased: Sequence[str] = (),
-    bias: bool | None = None,
-    bias_key: str = "attention_bias",
-    vectors: Callable[[Facts, tuple[int, int, int]], int] = lambda facts, shape: 0,
-) -> Mixer:
-    """Grouped-query attention by its window.
-
-    ``head``: the width of a head that is not given; ``biased``: which of the projections ``BOTH``
-    have biases, if ``bias_key`` says so, of which ``bias`` is the default (None: it is not read);
-    ``vectors``: numbers of norms and sinks, of a shape.
-    """
-    width, shape = facts.count("hidden_size"), heads(facts, head, grouped)
-    has_bias = True if bias is None else facts.flag(bias_key, default=bias)
-    others = vectors(facts, shape)
-    return lambda window: grouped_query(
-        width,
-        shape,
-        window=window,
-        qkv_bias=has_bias and "qkv" in biased,
-        output_bias=has_bias and "output" in biased,
-        vectors=others,
-    )
-
-
-def family(
-    kinds: Callable[[Facts], Sequence[object]],
-    mixers: Callable[..., Mixer] = softmax,
-    feedforward: Callable[[Facts], ByLayer] = dense_layers,
+    mixers: Sequence[Piece],
+    feedforward: Sequence[Piece],
     *,
     norms: int = 2,
-    more_norms: Callable[[Facts], int] = lambda facts: 0,
-    drafts: Callable[[Facts], int] = lambda facts: 0,
+    more_norms: int = 0,
     tied: bool = False,
     parallel: bool = False,
-    **attention: object,
-) -> Family:
-    """The reader of a family whose layers are attention and feedforward with norms around them.
+    drafts: int = 0,
+) -> Decoder:
+    """Layers of an attention and a feedforward each, with norms around them.
 
-    ``kinds`` names what the attention of each layer differs by, a window or the name of a mixer;
-    ``mixers`` makes the attention of a kind, with the options ``attention``; ``feedforward`` the
-    other half of layer i. A layer has ``norms`` of the model's width and ``more_norms`` numbers.
+    A layer has ``norms`` of the model's width and ``more_norms`` numbers.
     """
-
-    def read(facts: Facts) -> Decoder:
-        order = kinds(facts)
-        mixer = mixers(facts, **attention)
-        by_kind = {kind: mixer(kind) for kind in dict.fromkeys(order)}
-        by_layer = feedforward(facts)
-        vectors = norms * facts.count("hidden_size") + more_norms(facts)
-        layers = [ConfigLayer(by_kind[x], by_layer(i), vectors) for i, x in enumerate(order)]
-        return Decoder(facts, layers, tied, None, parallel, drafts(facts))
-
-    return read
+    vectors = norms * facts.count("hidden_size") + more_norms
+    pairs = zip(mixers, feedforward, strict=True)
+    layers = [ConfigLayer(mixer, channels, vectors) for mixer, channels in pairs]
+    return Decoder(facts, layers, tied, None, parallel, drafts)
 
 
 def next_tokens(facts: Facts) -> int:

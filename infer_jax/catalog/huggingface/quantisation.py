@@ -1,137 +1,193 @@
-"""The formats in which the parts of a checkpoint are stored."""
+"""The formats in which the parts of a checkpoint are stored, and the bits of their products.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+Stored bytes are (bits + scale bits / group) / 8; per-tensor and per-channel scales are left
+out, being under a thousandth of a byte per element.
+"""
 
-from infer_jax.catalog.huggingface import schemes
-from infer_jax.catalog.huggingface.expressions import SUPPORTED, Expression, Name, Work
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
 from infer_jax.catalog.huggingface.facts import REQUIRED, Facts
-from infer_jax.catalog.huggingface.schemes import BF16, DTYPES, Scheme
+from infer_jax.catalog.huggingface.module_names import Names
 from infer_jax.errors import InputError
 from infer_jax.specs import Format
 
-PREFIXES = ("model.", "language_model.", "backbone.")  # wrappers around "layers.0.…"
-SPELLINGS = ("", "model.", "language_model.model.")  # before which a regular expression begins
+MIN_SHARE = 0.02  # of a layer's elements: gates of linear attention, never quantised, are fewer
+MAX_GROUPS = 64  # each of which is searched for every module
 
 
 @dataclass(frozen=True)
-class Names:
-    """Module names as configs write them: plain, with wildcards, or regular after ``re:``.
+class Scheme:
+    """One number format of a checkpoint; ``block``: outputs and inputs that share a scale."""
 
-    A plain name matches itself, everything below it, and any module of which it is a run of
-    whole parts ("gate" is "mlp.gate" and not "mlp.gate_proj"); ``*`` stands for anything.
+    name: str
+    bytes: float
+    bits: int
+    block: tuple[int, int] = (1, 1)
+
+    def format(self) -> Format:
+        """The format as a spec."""
+        rows, columns = self.block
+        return Format.of(bytes=self.bytes, bits=self.bits, rows=rows, columns=columns)
+
+
+def scheme(
+    name: str, bits: int, multiplied: int, block: tuple[int, int] = (1, 1), scale: float = 0.0,
+    *, padded: bool = False,
+) -> Scheme:  # fmt: skip
+    """Numbers of ``bits``, with ``scale`` bits of scale and zero point per block.
+
+    ``padded``: engines fill up the last block of a slice, so that it may be cut anywhere.
     """
-
-    plain: frozenset[str] = frozenset()
-    wild: tuple[tuple[str, ...], ...] = ()  # texts between the wildcards
-    regular: tuple[Expression, ...] = ()
-    every: bool = False
-    work: Work = field(default_factory=Work)
-    source: tuple[Facts, str] = (Facts({}, "a config.json"), "names")
-
-    @classmethod
-    def of(cls, facts: Facts, key: str, names: Sequence[str]) -> "Names":
-        """Compile ``names``, found under ``key``.
-
-        Raises:
-            InputError: a regular expression that is not one.
-        """
-        plain, wild, regular = set(), [], []
-        for name in dict.fromkeys(names):
-            if name.startswith("re:"):
-                try:
-                    regular.append(Expression(name[3:]))
-                except ValueError as error:
-                    allowed = f"a regular expression after re: ({error}), of {SUPPORTED}"
-                    raise facts.error(key, name, allowed) from None
-            elif "*" in name:
-                wild.append(tuple(f"*.{bare(name)}.*".split("*")))
-            else:
-                plain.add(bare(name))
-        return cls(frozenset(plain), tuple(wild), tuple(regular), source=(facts, key))
-
-    def match(self, module: str) -> bool:
-        """Whether ``module`` ("layers.0.mlp.up_proj") is named.
-
-        Raises:
-            InputError: the names take too long to match.
-        """
-        parts = module.split(".")
-        ends = range(1, len(parts) + 1)
-        runs = (".".join(parts[i:j]) for j in ends for i in range(j))
-        if self.every or (self.plain and any(run in self.plain for run in runs)):
-            return True
-        try:
-            if any(_contains(f".{module}.", pieces, self.work) for pieces in self.wild):
-                return True
-            names = [Name(f"{s}{module}", self.work) for s in SPELLINGS] if self.regular else []
-            return any(one.matches(name) for one in self.regular for name in names)
-        except TimeoutError:
-            facts, key = self.source
-            patterns = f"{len(self.wild) + len(self.regular)} patterns"
-            allowed = "fewer and simpler patterns for these layers"
-            raise facts.error(key, patterns, allowed) from None
+    size = (bits + scale / (block[0] * block[1])) / 8.0
+    return Scheme(name, size, multiplied, (1, 1) if padded else block)
 
 
-def _contains(text: str, pieces: tuple[str, ...], work: Work) -> bool:
-    """Whether all pieces stand in the text, one after the other: the leftmost match is the best."""
-    at = 0
-    for piece in pieces:
-        work.spend(1)
-        at = text.find(piece, at)
-        if at < 0:
-            return False
-        at += len(piece)
-    return True
+BF16, FP16 = scheme("bfloat16", 16, 16), scheme("float16", 16, 16)
+DTYPES = {"bfloat16": BF16, "float16": FP16, "float32": scheme("float32", 32, 16)}
+FP8, INT8 = scheme("fp8", 8, 8), scheme("int8", 8, 8)
+# DeepSeek-V3 report (arXiv 2412.19437), Section 3.3: one float32 scale per 128 x 128 weights
+FP8_BLOCK = scheme("fp8 in blocks of 128 x 128", 8, 8, (128, 128), 32)
+# A float16 scale and a 4-bit zero point per 128 weights: AutoAWQ's and GPTQ's packing
+INT4 = scheme("int4 in groups of 128", 4, 16, (1, 128), 16 + 4)
+INT4_SYMMETRIC = scheme("int4 in groups of 128", 4, 16, (1, 128), 16)
+# Two-level scaling: an e4m3 scale per 16 (NVIDIA, "Introducing NVFP4", 2025)
+NVFP4 = scheme("nvfp4", 4, 4, (1, 16), 8)
+# An e8m0 scale per 32 (OCP Microscaling Formats v1.0); weights only, as gpt-oss ships. 90 groups
+# over 8 ranks are 12 on each, the last filled up (vllm/model_executor/models/gpt_oss.py, 0.11)
+MXFP4 = scheme("mxfp4", 4, 16, (1, 32), 8, padded=True)
+MXFP4_FP8 = scheme("mxfp4 weights, fp8 activations", 4, 8, (1, 32), 8, padded=True)
+# what ``quant=`` and ``kv_dtype=`` may be
+CHOICES = {
+    "bf16": BF16, "fp8": FP8, "fp8_block": FP8_BLOCK, "int8": INT8, "int4": INT4, "awq": INT4,
+    "gptq": INT4, "nvfp4": NVFP4, "mxfp4": MXFP4,
+}  # fmt: skip
+CACHES = {"bf16": BF16, "fp16": FP16, "fp8": FP8}
+CACHE_ALGORITHMS = {"FP8": FP8, "INT8": INT8, "NVFP4": NVFP4}
+MODELOPT = {
+    "FP8": FP8,
+    "FP8_PER_CHANNEL_PER_TOKEN": FP8,
+    "FP8_PB_WO": FP8_BLOCK,
+    "MXFP8": scheme("mxfp8", 8, 8, (1, 32), 8),
+    "NVFP4": NVFP4,
+    "NVFP4_AWQ": NVFP4,
+    "W4A16_NVFP4": scheme("nvfp4 weights only", 4, 16, (1, 16), 8),
+    "MXFP4": MXFP4,
+    "W4A8_MXFP4_FP8": MXFP4_FP8,
+    "W4A16_AWQ": INT4_SYMMETRIC,
+    "INT4_AWQ": INT4_SYMMETRIC,
+    "W4A8_AWQ": scheme("int4 in groups of 128, fp8 activations", 4, 8, (1, 128), 16),
+    "W8A16": scheme("int8 weights only", 8, 16),
+    "W8A8_SQ_PER_CHANNEL": INT8,
+}
 
 
-EVERY_MODULE, NO_MODULE = Names(every=True), Names()
+def _of_group(group: Facts) -> Scheme:
+    """The format of one of compressed-tensors' ``config_groups``.
 
-
-def bare(name: str) -> str:
-    """A module name without the wrappers around the language model.
-
-    >>> bare("model.language_model.layers.0.mlp")
-    'layers.0.mlp'
+    Raises:
+        InputError: a type or a number of bits that is not known.
     """
-    while name.startswith(PREFIXES):
-        name = name[name.index(".") + 1 :]
-    return name
+    weights, inputs = group.require("weights"), group.section("input_activations")
+    kind = weights.text("type", allowed=("float", "int"))
+    bits = weights.count("num_bits", low=2, high=8)
+    size = weights.count("group_size", default=0, low=-1, silent=True)
+    block = weights.items("block_structure")
+    activations = 16
+    if inputs is not None:
+        activations = inputs.count("num_bits", default=16, low=4, high=16, silent=True)
+    multiplied = next(c for c in (4, 8, 16) if c >= max(bits, activations))
+    if kind == "float" and bits not in (4, 8):
+        raise weights.error("num_bits", bits, "4 or 8 for floats")
+    if block is not None:
+        return scheme(f"fp{bits} in blocks", bits, multiplied, _block(weights, block), 32)
+    name = f"{'fp' if kind == 'float' else 'int'}{bits}"
+    if size <= 0:
+        return scheme(name, bits, multiplied)
+    in_groups = f"{name} in groups of {size}"
+    if kind == "float":
+        known = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}.get((bits, size), in_groups)
+        return scheme(known, bits, multiplied, (1, size), 8, padded=known == "mxfp4")
+    zero_point = 0 if weights.flag("symmetric", default=True) else bits
+    return scheme(in_groups, bits, multiplied, (1, size), 16 + zero_point)
 
 
-MIN_SHARE = 0.02  # of a layer's elements: gates of linear attention, never quantised, are fewer
-MAX_GROUPS = 64  # each of which is searched for every module
+def _of_blocks(facts: Facts, method: str) -> Scheme:
+    """fp8 weights: in blocks with a float32 scale where ``weight_block_size`` is given."""
+    items = facts.items("weight_block_size")
+    if items is None:
+        return FP8
+    block = _block(facts, items)
+    return scheme(f"fp8 in blocks of {block[0]} x {block[1]}", 8, 8, block, 32)
+
+
+def _of_packed(facts: Facts, method: str) -> Scheme:
+    """AWQ and GPTQ: ``bits`` with a float16 scale and a zero point per ``group_size``."""
+    if facts.section("dynamic") is not None and facts.values["dynamic"]:
+        raise facts.error("dynamic", "a table", "none: one format for all modules")
+    bits = facts.count("bits", "w_bit", low=2, high=8)
+    size = facts.count("group_size", "q_group_size", default=128, low=-1)
+    if size <= 0:
+        return scheme(f"{method} int{bits} per channel", bits, 16)
+    return scheme(f"{method} int{bits} in groups of {size}", bits, 16, (1, size), 16 + bits)
+
+
+def _of_bitsandbytes(facts: Facts, method: str) -> Scheme:
+    """int8, or 4 bits in blocks of 64 with float32 scales, themselves quantised on request.
+
+    Source: QLoRA (arXiv 2305.14314), Section 3: 0.5 and 0.127 bits of scale per parameter.
+    """
+    if facts.flag("load_in_8bit", default=False):
+        return INT8
+    if not facts.flag("load_in_4bit", default=False):
+        raise facts.error("load_in_4bit", "missing", "true here or under load_in_8bit")
+    if facts.flag("bnb_4bit_use_double_quant", default=False):
+        return scheme("nf4 with quantised scales", 4, 16, (1, 64), 8 + 32 / 256, padded=True)
+    return scheme("nf4", 4, 16, (1, 64), 32, padded=True)
+
+
+def _block(facts: Facts, block: list) -> tuple[int, int]:
+    sizes = [b for b in block if type(b) is int and 0 < b < 2**20]
+    if len(block) != 2 or len(sizes) != 2:
+        raise facts.error("weight_block_size", block, "two whole numbers above 0")
+    return sizes[0], sizes[1]
+
+
 # methods of one format for all modules that are not skipped, by ``quant_method``
 METHODS = {
-    "fp8": schemes.of_blocks,
-    "fbgemm_fp8": schemes.of_blocks,
-    "awq": schemes.of_packed,
-    "gptq": schemes.of_packed,
-    "bitsandbytes": schemes.of_bitsandbytes,
+    "fp8": _of_blocks,
+    "fbgemm_fp8": _of_blocks,
+    "awq": _of_packed,
+    "gptq": _of_packed,
+    "bitsandbytes": _of_bitsandbytes,
 }
 KNOWN_METHODS = (
     "fp8, fbgemm_fp8, modelopt, compressed-tensors, mxfp4, awq, gptq, bitsandbytes; "
     "or quant= to say it"
 )
 
+Stored = tuple[tuple[Names | None, Scheme], ...]
+
 
 @dataclass(frozen=True)
 class Quantisation:
-    """The formats of a checkpoint: ``stored`` by module name, else ``unquantised``."""
+    """The formats of a checkpoint: ``stored`` by module name, else ``unquantised``.
+
+    Names that are None are those of every module in ``stored``, and of none in ``excluded``.
+    """
 
     unquantised: Scheme
-    stored: tuple[tuple[Names, Scheme], ...] = ()
-    excluded: Names = NO_MODULE
+    stored: Stored = ()
+    excluded: Names | None = None
     head: bool = False  # whether the output head is looked up like any other module
     cache: Scheme | None = None
 
     def scheme(self, module: str) -> Scheme:
         """The format of one module; convolutions are never converted."""
-        if not module.endswith("conv1d") and not self.excluded.match(module):
-            for names, scheme in self.stored:
-                if names.match(module):
-                    return scheme
-        return self.unquantised
+        if module.endswith("conv1d") or (self.excluded and self.excluded.match(module)):
+            return self.unquantised
+        found = (one for names, one in self.stored if names is None or names.match(module))
+        return next(found, self.unquantised)
 
     def format(self, matrices: Mapping[str, int], prefix: str = "") -> Format:
         """The format of several modules as one: mean bytes, widest multiplication, largest block.
@@ -186,15 +242,13 @@ def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
         return _compressed(facts, base)
     skipped = _names(facts, "modules_to_not_convert", "llm_int8_skip_modules")
     if method == "mxfp4":  # converts experts alone
-        converted = Names.of(facts, "targets", ("experts",))
-        return Quantisation(base, ((converted, schemes.MXFP4),), skipped)
+        return Quantisation(base, ((Names(facts, "targets", ("experts",)), MXFP4),), skipped)
     if method not in METHODS:
         raise facts.error("quant_method", method, KNOWN_METHODS)
-    stored = ((EVERY_MODULE, METHODS[method](facts, method)),)
+    stored: Stored = ((None, METHODS[method](facts, method)),)
     # DeepSeek-V4: experts in 4 bits, multiplied with 8-bit activations; the rest by the method
     if config.text("expert_dtype", default=None, allowed=("fp4", "fp8")) == "fp4":
-        experts = Names.of(config, "expert_dtype", ("experts",))
-        stored = ((experts, schemes.MXFP4_FP8), *stored)
+        stored = ((Names(config, "expert_dtype", ("experts",)), MXFP4_FP8), *stored)
     return Quantisation(base, stored, skipped)
 
 
@@ -207,10 +261,10 @@ def override(own: Quantisation, quant: str | None, kv_dtype: str | None) -> Quan
         InputError: a name that is not one of the choices.
     """
     if quant is not None:
-        stored = ((EVERY_MODULE, _choice("quant", quant, schemes.CHOICES)),)
-        own = replace(own, stored=stored, excluded=NO_MODULE, head=False)
+        stored = ((None, _choice("quant", quant, CHOICES)),)
+        own = replace(own, stored=stored, excluded=None, head=False)
     if kv_dtype not in (None, "auto"):
-        own = replace(own, cache=_choice("kv_dtype", kv_dtype, schemes.CACHES, "auto"))
+        own = replace(own, cache=_choice("kv_dtype", kv_dtype, CACHES, "auto"))
     return own
 
 
@@ -231,29 +285,18 @@ def _dtype(config: Facts, outer: Facts) -> Scheme:
 
 
 def _modelopt(facts: Facts, base: Scheme) -> Quantisation:
-    algorithm = facts.text("quant_algo", default=None)
-    skipped = _names(facts, "exclude_modules", "ignore")
-    cache = _cache(facts)
+    algorithm = facts.text("quant_algo", default=None, allowed=(*MODELOPT, "MIXED_PRECISION"))
+    skipped, cache = _names(facts, "exclude_modules", "ignore"), _cache(facts)
     if algorithm is None:
         return Quantisation(base, cache=cache)
     if algorithm != "MIXED_PRECISION":
-        stored = ((EVERY_MODULE, _algorithm(facts, algorithm)),)
-        return Quantisation(base, stored, skipped, True, cache)
-    if "quantized_layers" not in facts:
-        allowed = "a JSON object: module to quant_algo"
-        raise facts.error("quantized_layers", "missing", allowed)
+        return Quantisation(base, ((None, MODELOPT[algorithm]),), skipped, True, cache)
     layers, by_scheme = facts.require("quantized_layers"), dict[Scheme, list[str]]()
     for name, value in layers.values.items():
-        layer = layers.of(name, value)
-        by_scheme.setdefault(_algorithm(layer, layer.text("quant_algo")), []).append(name)
-    stored = tuple((Names.of(layers, "quantized_layers", n), s) for s, n in by_scheme.items())
+        algorithm = layers.of(name, value).text("quant_algo", allowed=tuple(MODELOPT))
+        by_scheme.setdefault(MODELOPT[algorithm], []).append(name)
+    stored = tuple((Names(layers, "quantized_layers", n), s) for s, n in by_scheme.items())
     return Quantisation(base, stored, skipped, True, cache)
-
-
-def _algorithm(facts: Facts, name: str) -> Scheme:
-    if name not in schemes.MODELOPT:
-        raise facts.error("quant_algo", name, ", ".join((*schemes.MODELOPT, "MIXED_PRECISION")))
-    return schemes.MODELOPT[name]
 
 
 def _compressed(facts: Facts, base: Scheme) -> Quantisation:
@@ -265,28 +308,22 @@ def _compressed(facts: Facts, base: Scheme) -> Quantisation:
         group = groups.of(name, value)
         targets = group.names("targets")
         in_all = not targets or "Linear" in targets
-        modules = EVERY_MODULE if in_all else Names.of(group, "targets", targets)
-        stored.append((modules, schemes.of_group(group)))
+        modules = None if in_all else Names(group, "targets", targets)
+        stored.append((modules, _of_group(group)))
     return Quantisation(base, tuple(stored), _names(facts, "ignore"), True, _cache(facts))
 
 
 def _cache(facts: Facts) -> Scheme | None:
     """The format of the KV cache: an algorithm's name, or a scheme of bits and type."""
     key = "kv_cache_quant_algo" if "kv_cache_quant_algo" in facts else "kv_cache_scheme"
-    if key not in facts:
-        return None
-    if isinstance(facts.values[key], dict):
-        scheme = facts.of(key, facts.values[key])
-        kind = scheme.text("type", allowed=("float", "int"))
-        bits = scheme.count("num_bits", low=4, high=8)
-        name = f"{'FP' if kind == 'float' else 'INT'}{bits}"
-    else:
-        name = facts.text(key)
-    known = {"FP8": schemes.FP8, "INT8": schemes.INT8, "NVFP4": schemes.NVFP4}
-    if name not in known:
-        raise facts.error(key, name, ", ".join(known))
-    return known[name]
+    if isinstance(value := facts.values.get(key), dict):
+        one = facts.of(key, value)
+        kind = one.text("type", allowed=("float", "int"))
+        one.count("num_bits", low=8, high=8)
+        return FP8 if kind == "float" else INT8
+    name = facts.text(key, default=None, allowed=tuple(CACHE_ALGORITHMS))
+    return None if name is None else CACHE_ALGORITHMS[name]
 
 
 def _names(facts: Facts, *keys: str) -> Names:
-    return Names.of(facts, keys[0], facts.names(*keys))
+    return Names(facts, keys[0], facts.names(*keys))

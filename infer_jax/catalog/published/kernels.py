@@ -9,9 +9,8 @@ import os
 from typing import NamedTuple
 
 from infer_jax.catalog.foreign import read_json
-from infer_jax.catalog.huggingface.attention import LATENT
+from infer_jax.catalog.huggingface.attention import LATENT, LINEAR
 from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.huggingface.irregular import LINEAR
 from infer_jax.catalog.published.tables import hardware_of, tables
 from infer_jax.errors import InputError
 from infer_jax.specs import (
