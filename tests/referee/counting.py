@@ -1,19 +1,20 @@
 """What do the laws say of a pass, and what does a compiled pass really multiply?"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from infer_jax import specs
 from infer_jax.physics import attention as att, feedforward as ffn, matmul
 from infer_jax.specs import Architecture, Attention, Feedforward
 
+from .attending import Weights
 from .decoder import Decoder
 
 
@@ -46,26 +47,17 @@ def law(arch: Architecture, sequences: int, new: int, cached: int) -> float:
 class Program:
     """One pass of a decoder over a cache of ``cached`` tokens, never run: shapes only."""
 
-    def __init__(self, arch: Architecture, sequences: int, new: int, cached: int, **choices: Any):
-        structure, numbers = nnx.split(nnx.eval_shape(lambda: Decoder(arch, **choices)))
-        self.numbers = numbers
-        self.states = state_shapes(arch, sequences)
-
-        def run(numbers, caches, tokens, first):
-            return nnx.merge(structure, numbers)(tokens, caches, first)
-
-        def before(numbers):
-            return nnx.merge(structure, numbers).empty(sequences, cached)
-
-        self.caches = jax.eval_shape(before, numbers)
+    def __init__(self, arch: Architecture, sequences: int, new: int, cached: int, **choices: bool):
+        self.weights, self.states = Weights(), state_shapes(arch, sequences)
+        decoder = Decoder(arch, self.weights, **choices)
+        self.caches = jax.eval_shape(lambda: decoder.empty(sequences, cached))
         tokens = jax.ShapeDtypeStruct((sequences, new), jnp.int32)
-        self.arguments = (numbers, self.caches, tokens)
-        self.function: Callable = lambda n, c, t: run(n, c, t, cached)
+        self.traced = jax.make_jaxpr(partial(decoder, first=cached))(tokens, self.caches)
 
     @property
     def parameters(self) -> int:
         """Parameters of the decoder."""
-        return sum(prod(leaf.shape) for leaf in jax.tree.leaves(self.numbers))
+        return sum(x.size for x in self.weights.held.values())
 
     @property
     def cache_bytes(self) -> int:
@@ -74,8 +66,7 @@ class Program:
 
     def multiplied(self) -> int:
         """FLOP of all matrix products, and of elementwise work on recurrent states, exactly."""
-        jaxpr = jax.make_jaxpr(self.function)(*self.arguments)
-        return sum(_flops(e, self.states) for e in _equations(jaxpr.jaxpr))
+        return sum(_flops(e, self.states) for e in _equations(self.traced.jaxpr))
 
 
 def state_shapes(arch: Architecture, sequences: int) -> set[tuple[int, ...]]:

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from . import cases
-from .decoder import Decoder, drawn
+from .attending import Weights
+from .decoder import Decoder
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -29,14 +29,11 @@ def answers(kind: str, passes=PASSES, *, absorbed: bool = False, window: int = W
     arch = cases.decoder(
         kind, scale=4, window=window, feedforwards=("shared",), cache=8.0, state=8.0, index=8.0
     )
-    norms = kind in cases.HEAD_NORMS
-    structure, numbers = nnx.split(
-        drawn(arch, absorbed=absorbed, head_norms=norms, dtype=jnp.float64)
-    )
+    norms, weights = kind in cases.HEAD_NORMS, Weights(np.float64, drawn=True)
+    decoder = Decoder(arch, weights, absorbed=absorbed, head_norms=norms)
     tokens = np.random.default_rng(1).integers(0, 50, (2, TOKENS))
 
-    def run(numbers):
-        decoder: Decoder = nnx.merge(structure, numbers)
+    def run():
         caches, first, logits = decoder.empty(2), 0, []
         for size in passes:
             out, caches = decoder(tokens[:, first : first + size], caches, first)
@@ -44,7 +41,7 @@ def answers(kind: str, passes=PASSES, *, absorbed: bool = False, window: int = W
             first += size
         return jnp.concatenate(logits, 1), caches, decoder.empty(2, TOKENS)
 
-    return jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(numbers)
+    return jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})()
 
 
 def agree(a, b):

@@ -25,7 +25,7 @@ from .serving import Machine, step_time
 pytestmark = pytest.mark.usefixtures("x64")
 
 MANY, CLOSE = 48, 1e-9
-COPIES = (2, 3)
+COPIES, ROUTER = (2, 3), 0.004
 
 
 def machine(rng) -> Machine:
@@ -62,15 +62,15 @@ def test_as_the_referee_has_them(loop, drafts):
             engines = [reference.Vllm(**common, budget=budget, drafts=k) for _ in range(many)]
             pool = Pool(Partial(verifying, float(k), Machine(*map(jnp.asarray, own))), rules, many)
             step = partial(verifying, k, own)
-            sides.append((pool, [pools.Instance(e, step) for e in engines]))
+            sides.append((pool, [reference.ReferenceServer(step, e) for e in engines]))
         passes = drawn_drafts(output, 1.0, drafts, rng) if drafts else None
         asked = Requests.of(arrival, prompt, output, cached, passes)
         (one, ones), (two, twos) = sides
-        ours = serve_pools(one, two, asked, crossing, router=0.004, concurrency=loop)
+        ours = serve_pools(one, two, asked, crossing, router=ROUTER, concurrency=loop)
         lengths = list(zip(*(x.tolist() for x in (arrival, prompt, output, cached)), strict=True))
-        theirs = pools.serve(ones, twos, lengths, crossing, 0.004, loop, lambda: 1 + drafts)
+        theirs = pools.serve(ones, twos, lengths, crossing, ROUTER, loop, lambda: 1 + drafts)
         expected = {
-            "arrival": [p.arrival for p, _ in theirs],
+            "arrival": [p.arrival - ROUTER for p, _ in theirs],
             "admitted": [p.admitted for p, _ in theirs],
             "fed": [p.last for p, _ in theirs],
             "handed": [d.arrival for _, d in theirs],

@@ -17,9 +17,10 @@ from infer_jax.replays.reference.engine import (
 )
 from infer_jax.replays.reference.loops import (
     PlainStep as PlainStep,
+    ReferenceServer as ReferenceServer,
     began as began,
     computed as computed,
-    ended as ended,
+    route_plainly as route_plainly,
     serve_plainly as serve_plainly,
 )
 from infer_jax.replays.reference.sglang import Sglang as Sglang

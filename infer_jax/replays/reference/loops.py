@@ -6,6 +6,7 @@ no jumps, no closed forms, no arrays. ``step(decoding, context, new, pairs)`` is
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
 from infer_jax.replays.reference.engine import (
     ReferenceEngine,
@@ -17,6 +18,7 @@ from infer_jax.replays.reference.engine import (
 from infer_jax.replays.reference.sglang import Sglang
 
 PlainStep = Callable[[float, float, float, float], float]
+RunningPass = tuple[ReferenceRequests, dict[int, int]]
 
 
 def serve_plainly(
@@ -36,28 +38,192 @@ def serve_plainly(
     ]
     for r in requests:
         r.yields = yields(r.index)
-    if engine.overlap and isinstance(engine, Sglang):
-        return _one_behind(step, engine, requests, concurrency)
-    if engine.overlap:
-        return _overlapped(step, engine, requests, concurrency)
-    coming, ends = deque(requests), []
-    now, passes = 0.0, 0
-    pending: deque[ReferenceRequest] = deque()  # have arrived and were not looked at
-    while len(ends) < len(requests):
-        pending.extend(_sent(coming, ends, now, concurrency))
-        if passes % engine.poll == 0 or not (engine.running or engine.waiting):
-            engine.waiting.extend(pending)
-            pending.clear()
-        fed = engine.compose()
-        if not fed.decodes and not fed.parts:
-            engine.rests()
-            if not pending and not engine.waiting:
-                now = max(now, coming[0].arrival)
-            continue
-        now += began(step, engine, fed, now)
-        passes += 1
-        ends += [now] * len(ended(engine, fed, now))
+    server = ReferenceServer(step, engine)
+    route_plainly(requests, [server], lambda r: server, concurrency)
     return requests
+
+
+def route_plainly(
+    requests: ReferenceRequests,
+    servers: "list[ReferenceServer]",
+    route: "Callable[[ReferenceRequest], ReferenceServer]",
+    concurrency: int | None = None,
+) -> None:
+    """Serve requests by servers, each with a clock of its own, of which the first goes on.
+
+    Each is sent to the server that ``route`` chooses at that moment.
+    """
+    coming, now, ends = deque(requests), 0.0, 0
+    while ends < len(requests):
+        first = min(servers, key=lambda server: server.time)
+        held = coming and concurrency is not None and coming[0].index - concurrency >= ends
+        if coming and not held and coming[0].arrival <= first.time:
+            r = coming.popleft()
+            now = r.arrival = max(now, r.arrival)
+            route(r).send(r)
+        else:
+            now = first.time
+            ends += len(first.go())
+
+
+class ReferenceServer:
+    """An engine's loop, which goes on from one moment to the next at which others may act.
+
+    ``time`` is that moment, infinite while it rests. ``there`` are the requests that were sent and
+    have not ended, ``running`` those of the pass that runs, ``tokens`` what all had as it began.
+    """
+
+    def __init__(self, step: PlainStep, engine: ReferenceEngine):
+        self.step, self.engine = step, engine
+        self.line: deque[ReferenceRequest] = deque()  # sent, and not looked at
+        self.there: ReferenceRequests = []
+        self.running: ReferenceRequests = []
+        self.tokens: dict[int, int] = {}
+        self._ends: ReferenceRequests = []
+        if not engine.overlap:
+            self._loop = self._one_by_one()
+        else:
+            behind = isinstance(engine, Sglang)
+            self._loop = self._one_behind(engine) if behind else self._two_in_flight()
+        self.time = next(self._loop)
+
+    def go(self) -> ReferenceRequests:
+        """Go on to the next moment; the requests that end at this one."""
+        self._ends = []
+        self.time = next(self._loop)
+        return self._ends
+
+    def send(self, r: ReferenceRequest) -> None:
+        """A request that arrives now."""
+        self.line.append(r)
+        self.there.append(r)
+        if self.time == inf:
+            self.time = r.arrival
+
+    def _look(self, now: float) -> None:
+        while self.line and self.line[0].arrival <= now:
+            self.engine.waiting.append(self.line.popleft())
+
+    def _end(self, r: ReferenceRequest, now: float) -> None:
+        r.last = now
+        self.engine.running.remove(r)
+        self.there.remove(r)
+        self._ends.append(r)
+
+    def _tokens(self) -> dict[int, int]:
+        return {r.index: r.tokens for r in self.there}
+
+    def _begun(self) -> RunningPass:
+        return list(self.engine.running), self._tokens()
+
+    def _rest(self) -> Iterator[float]:
+        """Until a request comes."""
+        self.running, self.tokens = [], self._tokens()
+        while not self.line:
+            yield inf
+
+    def _one_by_one(self) -> Iterator[float]:
+        """Time goes on with passes: their end, and a look at the queue before the next."""
+        now, passes, e = 0.0, 0, self.engine
+        while True:
+            yield now
+            if passes % e.poll == 0 or not (e.running or e.waiting):
+                self._look(now)
+            fed = e.compose()
+            if not (fed.decodes or fed.parts):
+                e.rests()
+                if not e.waiting:
+                    yield from self._rest()
+                    now = max(now, self.line[0].arrival)
+                continue
+            self.running, self.tokens = self._begun()
+            now += began(self.step, e, fed, now)
+            passes += 1
+            yield now
+            for r in computed(fed):
+                r.first = min(r.first, now)
+            gone = [r for r in e.running if r.built == r.output]
+            for r in gone:
+                self._end(r, now)
+            e.left(gone, fed)
+            self.tokens = self._tokens()
+
+    def _two_in_flight(self) -> Iterator[float]:
+        """The engine's loop with two passes in flight (vLLM's ``step_with_batch_queue``).
+
+        A pass is put together as soon as fewer than two are in flight, before the oldest is waited
+        for; tokens count as computed from then on, requests leave when their last pass has ended.
+        """
+        now, free, e = 0.0, 0.0, self.engine
+        flight: deque[tuple[float, ReferenceRequests, ReferenceRequests, RunningPass]] = deque()
+        while True:
+            yield now
+            if flight:
+                self.running, self.tokens = flight[0][3]
+            self._look(now)
+            after = self._tokens()  # of the pass that runs
+            fed = e.compose()
+            if fed.decodes or fed.parts:
+                begun, runs = max(now, free), self._begun()
+                free = begun + began(self.step, e, fed, begun)
+                useful = [r for r in fed.decodes if r.built < r.output]
+                firsts = computed(fed)
+                gone = [r for r in (*useful, *firsts) if r.built == r.output]
+                flight.append((free, firsts, gone, runs))
+                if len(flight) < 2:
+                    continue
+            if not flight:
+                yield from self._rest()
+                now = max(now, self.line[0].arrival)
+                continue
+            yield flight[0][0]
+            now, firsts, gone, _ = flight.popleft()
+            self.tokens = after
+            for r in firsts:
+                r.first = min(r.first, now)
+            for r in gone:
+                self._end(r, now)
+
+    def _one_behind(self, e: Sglang) -> Iterator[float]:
+        """SGLang's ``event_loop_overlap``: a pass is launched, then the one before is waited for.
+
+        Who finishes in the pass that runs is not known when the next is put together, and decodes
+        in it once more.
+        """
+        now, free = 0.0, 0.0
+        flight: tuple[float, list[tuple[ReferenceRequest, bool]], bool, RunningPass] | None = None
+        while True:
+            yield now
+            if flight is not None:
+                self.running, self.tokens = flight[3]
+            self._look(now)
+            after = self._tokens()  # of the pass that runs
+            fed, launched = e.compose(), None
+            if fed.decodes or fed.parts:
+                begun, runs = max(now, free), self._begun()
+                free = begun + began(self.step, e, fed, begun)
+                useful = [r for r in fed.decodes if r.built < r.output]
+                firsts = computed(ReferencePass(useful, fed.parts))
+                done = [(r, r.built == r.output) for r in (*useful, *firsts)]
+                launched = free, done, bool(fed.decodes), runs
+            if flight is not None:
+                yield flight[0]
+                now, waited, decoded, _ = flight
+                self.tokens = after
+                waited = [(r, over) for r, over in waited if r in e.flying]
+                for r, over in waited:
+                    r.first = min(r.first, now)
+                    if over:
+                        self._end(r, now)
+                        e.finished_some = True
+                e.read(waited, decoded)
+            elif launched is None:
+                e.rests()
+                if not e.waiting:
+                    yield from self._rest()
+                    now = max(now, self.line[0].arrival)
+            e.flying = [] if launched is None else [r for r, _ in launched[1]]
+            flight = launched
 
 
 def began(step: PlainStep, engine: ReferenceEngine, fed: ReferencePass, now: float) -> float:
@@ -81,105 +247,3 @@ def computed(fed: ReferencePass) -> ReferenceRequests:
             r.built, r.got, r.sure, r.news = r.built + 1, None, True, 1
             firsts.append(r)
     return firsts
-
-
-def ended(engine: ReferenceEngine, fed: ReferencePass, now: float) -> ReferenceRequests:
-    """End a pass; those that have their last token, which leave."""
-    for r in computed(fed):
-        r.first = min(r.first, now)
-    gone = [r for r in engine.running if r.built == r.output]
-    for r in gone:
-        r.last = now
-        engine.running.remove(r)
-    engine.left(gone, fed)
-    return gone
-
-
-def _sent(
-    coming: deque[ReferenceRequest], ends: list[float], now: float, concurrency: int | None
-) -> Iterator[ReferenceRequest]:
-    """The requests that are sent by ``now``; ``ends`` are the times at which others ended."""
-    while coming and coming[0].arrival <= now:
-        before = -1 if concurrency is None else coming[0].index - concurrency
-        if before >= len(ends):
-            return
-        if before >= 0:
-            coming[0].arrival = max(coming[0].arrival, ends[before])
-        yield coming.popleft()
-
-
-def _overlapped(
-    step: PlainStep, engine: ReferenceEngine, requests: ReferenceRequests, concurrency: int | None
-) -> ReferenceRequests:
-    """The engine's loop with two passes in flight (vLLM's ``step_with_batch_queue``).
-
-    A pass is put together as soon as fewer than two are in flight, before the oldest is waited for;
-    tokens count as computed from then on, requests leave when their last pass has ended.
-    """
-    coming, flight, ends = deque(requests), deque(), []
-    now, free = 0.0, 0.0
-    while len(ends) < len(requests):
-        engine.waiting.extend(_sent(coming, ends, now, concurrency))
-        fed = engine.compose()
-        if fed.decodes or fed.parts:
-            begun = max(now, free)
-            free = begun + began(step, engine, fed, begun)
-            useful = [r for r in fed.decodes if r.built < r.output]
-            firsts = computed(fed)
-            gone = [r for r in (*useful, *firsts) if r.built == r.output]
-            flight.append((free, firsts, gone))
-            if len(flight) < 2:
-                continue
-        if not flight:
-            now = max(now, coming[0].arrival)
-            continue
-        now, firsts, gone = flight.popleft()
-        for r in firsts:
-            r.first = min(r.first, now)
-        for r in gone:
-            r.last = now
-            engine.running.remove(r)
-            ends.append(now)
-    return requests
-
-
-def _one_behind(
-    step: PlainStep, engine: Sglang, requests: ReferenceRequests, concurrency: int | None
-) -> ReferenceRequests:
-    """SGLang's ``event_loop_overlap``: a pass is launched, then the one before it is waited for.
-
-    Who finishes in the pass that runs is not known when the next is put together, and decodes in it
-    once more.
-    """
-    coming, ends = deque(requests), []
-    now, free = 0.0, 0.0
-    flight: tuple[float, list[tuple[ReferenceRequest, bool]], bool] | None = None
-    while len(ends) < len(requests):
-        engine.waiting.extend(_sent(coming, ends, now, concurrency))
-        fed = engine.compose()
-        launched = None
-        if fed.decodes or fed.parts:
-            begun = max(now, free)
-            free = begun + began(step, engine, fed, begun)
-            useful = [r for r in fed.decodes if r.built < r.output]
-            firsts = computed(ReferencePass(useful, fed.parts))
-            done = [(r, r.built == r.output) for r in (*useful, *firsts)]
-            launched = free, done, bool(fed.decodes)
-        if flight is not None:
-            now, waited, decoded = flight
-            waited = [(r, over) for r, over in waited if r in engine.flying]
-            for r, over in waited:
-                r.first = min(r.first, now)
-                if over:
-                    r.last = now
-                    engine.running.remove(r)
-                    engine.finished_some = True
-                    ends.append(now)
-            engine.read(waited, decoded)
-        elif launched is None:
-            engine.rests()
-            if not engine.waiting:
-                now = max(now, coming[0].arrival)
-        engine.flying = [] if launched is None else [r for r, _ in launched[1]]
-        flight = launched
-    return requests
