@@ -2,7 +2,7 @@
 
 Every user's file is parsed here, by one function for each format. The result nests at most
 ``MAX_DEPTH`` deep, holds no more values than fit into memory, and no integer that a float cannot
-hold. Types and ranges of values are checked where they are used (``measurements/cells.py`` and
+hold. Types and ranges of values are checked where they are used (``cells.py`` and
 ``huggingface/facts.py``).
 """
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from infer_jax.catalog.cells import Cells
 from infer_jax.catalog.foreign import Parsed
-from infer_jax.catalog.measurements.cells import Cells
 from infer_jax.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from infer_jax.catalog.cells import MAX_BYTES, Cells, contents, read_rows
 from infer_jax.catalog.foreign import json_lines
-from infer_jax.catalog.measurements.cells import MAX_BYTES, Cells, contents, read_rows
 from infer_jax.catalog.trace_forms import (
     BLOCK as BLOCK,
     FORMATS,

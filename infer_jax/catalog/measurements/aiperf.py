@@ -4,11 +4,11 @@ Every metric carries its own unit, which is converted; inter-token latency is th
 latency after the first token over the tokens after it: TPOT as it is meant here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from infer_jax.catalog.cells import Cells, Statistic
 from infer_jax.catalog.foreign import csv_rows
-from infer_jax.catalog.measurements.cells import Cells, read_run, statistic_of, statistic_over
-from infer_jax.catalog.measurements.run import Run, Statistic
+from infer_jax.catalog.measurements.run import Run, read_run
 
 SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 REQUESTS, TOKENS = {"requests": 1.0, "count": 1.0}, {"tokens": 1.0}
@@ -27,28 +27,30 @@ METRICS = {
     "request_count": ("completed", REQUESTS),
     "error_request_count": ("failed", REQUESTS),
 }
+CONFIG = "input_config."
+LOADS = (f"{CONFIG}loadgen.", f"{CONFIG}perf_analyzer.stimulus.", CONFIG)  # in this order
+OPTIONS = {
+    "date": "start_time",
+    "concurrency": " ".join(f"{place}concurrency" for place in LOADS),
+    "request_rate": " ".join(f"{place}request_rate" for place in LOADS),
+}
 
 
-def recognises(value: object) -> bool:
+def recognises(value: Mapping[str, object]) -> bool:
     """True for a profile: an object of metrics, each with its unit."""
-    if not isinstance(value, dict):
-        return False
     metrics = value.get("records", value)
     latency = metrics.get("request_latency") if isinstance(metrics, dict) else None
     return isinstance(latency, dict) and "unit" in latency
 
 
-def recognises_record(value: object) -> bool:
+def is_record(value: object) -> bool:
     """True for a line of ``profile_export.jsonl``: one request."""
-    if not isinstance(value, dict):
-        return False
-    metrics, metadata = value.get("metrics"), value.get("metadata")
-    return (
-        isinstance(metrics, dict) and isinstance(metadata, dict) and "request_start_ns" in metadata
-    )
+    cells = Cells("", 0, value if isinstance(value, dict) else {})
+    has_start = "request_start_ns" in cells.part("metadata").values
+    return has_start and isinstance(cells.value("metrics"), dict)
 
 
-def recognises_table(text: str) -> bool:
+def is_table(text: str) -> bool:
     """True for a CSV that begins with AIPerf's header."""
     return text.lstrip().lower().startswith("metric,avg,")
 
@@ -62,33 +64,23 @@ def read(cells: Cells) -> Run:
     if cells.flag("was_cancelled"):
         raise cells.error("was_cancelled", "true", "a run that went to its end")
     metrics = cells.part("records") if "records" in cells.values else cells
-    if "ttft" in metrics.values:  # as early versions abbreviated it
-        values = {**metrics.values, "time_to_first_token": metrics.values["ttft"]}
-        metrics = Cells(cells.file, cells.line, values, cells.unit)
-    run = _run(cells, {name: _metric(metrics.part(name), name) for name in METRICS})
-    config = cells.part("input_config")
-    models = config.part("endpoint").values.get("model_names") or config.values.get("model_names")
-    model = models[0] if isinstance(models, list) and models else None
+    early = {"time_to_first_token": "ttft"} if "ttft" in metrics.values else {}
+    parts = {name: metrics.part(early.get(name, name)) for name in METRICS}
+    run = _run(cells, {name: _metric(part, name) for name, part in parts.items()}, OPTIONS)
+    names = (f"{CONFIG}endpoint.model_names", f"{CONFIG}model_names")
+    models = next((x for name in names if (x := cells.value(name))), None)
+    model = models[0] if isinstance(models, list) else None
     if models and not isinstance(model, str):
-        raise config.error("model_names", models, "a list of texts")
-    errors = cells.parts("error_summary")
-    counts = [1.0 if (n := error.number("count")) is None else n for error in errors]
-    limited = (n for n, error in zip(counts, errors, strict=True) if "429" in str(error.values))
-    parts = (config.part("loadgen"), config.part("perf_analyzer").part("stimulus"), config)
-    load = {
-        name: next((x for part in parts if (x := part.number(name)) is not None), None)
-        for name in ("concurrency", "request_rate")
-    }
-    return run.replace(
-        failed=max(run.failed, sum(counts)),
-        rate_limited=sum(limited),
-        model=model,
-        date=cells.text("start_time"),
-        **load,
-    )
+        raise cells.error("model_names", models, "a list of texts")
+    failed, limited = 0.0, 0.0
+    for error in cells.parts("error_summary"):
+        count = 1.0 if (n := error.number("count")) is None else n
+        failed += count
+        limited += count if "429" in str(error.values) else 0.0
+    return run.replace(model=model, failed=max(run.failed, failed), rate_limited=limited)
 
 
-def read_table(file: str, text: str) -> Run:
+def read_table(file: str, text: str) -> Iterator[Run]:
     """The run in a CSV profile.
 
     Raises:
@@ -106,7 +98,7 @@ def read_table(file: str, text: str) -> Run:
             metric = dict(zip(header, row[1:], strict=False))
             metric = {"unit": unit.rstrip(") ").strip() or "count"} | metric
             statistics[name] = _metric(Cells(file, line, metric), name)
-    return _run(Cells(file, 0, {}), statistics)
+    yield _run(Cells(file, 0, {}), statistics)
 
 
 def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]]) -> Run:
@@ -135,7 +127,7 @@ def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]])
     if not completed:
         raise Cells(file, 0, {}).error("requests completed", 0, "at least one")
     duration = (max(span) - min(span)) * 1e-9 if span else 0.0
-    run = _run(Cells(file, 0, {}), {name: statistic_over(x) for name, x in values.items()})
+    run = _run(Cells(file, 0, {}), {name: Statistic.over(x) for name, x in values.items()})
     outputs = tuple(values["output_sequence_length"])
     return run.replace(
         completed=float(completed),
@@ -149,13 +141,15 @@ def read_records(file: str, records: Sequence[tuple[int, Mapping[str, object]]])
     )
 
 
-def _run(cells: Cells, statistics: Mapping[str, Statistic]) -> Run:
+def _run(
+    cells: Cells, statistics: Mapping[str, Statistic], columns: Mapping[str, str] | None = None
+) -> Run:
     fields: dict[str, object] = {}
-    for name, (field, units) in METRICS.items():
-        statistic = statistics.get(name, Statistic())
+    for name, statistic in statistics.items():
+        field, units = METRICS[name]
         fields[field] = statistic if units is SECONDS else statistic.mean
-    failed = fields.pop("failed") or 0.0
-    return read_run(cells, {}, source="aiperf", failed=failed, **fields)
+    fields["failed"] = fields.get("failed") or 0.0
+    return read_run(cells, columns or {}, source="aiperf", **fields)
 
 
 def _metric(cells: Cells, name: str) -> Statistic:
@@ -169,5 +163,4 @@ def _metric(cells: Cells, name: str) -> Statistic:
     unit, (_, units) = str(cells.values.get("unit", "")).strip().lower(), METRICS[name]
     if unit not in units:
         raise cells.error(f"{name}.unit", unit, " or ".join(units))
-    ranks = (key for key in cells.values if key[:1] == "p" and key[1:2].isdigit())
-    return statistic_of({key: cells.number(key, units[unit]) for key in ("avg", "std", *ranks)})
+    return cells.statistic({"{}": units[unit]})

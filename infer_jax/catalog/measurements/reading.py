@@ -5,19 +5,17 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from infer_jax.catalog.cells import MAX_BYTES, Cells, contents
 from infer_jax.catalog.foreign import json_lines, read_json, read_toml
 from infer_jax.catalog.measurements import (
     aiperf,
+    clients,
     inferencex,
-    mlperf,
-    nccl_tests,
-    request_log,
-    sglang,
+    kernels,
+    logs,
     silicon,
     table,
-    vllm,
 )
-from infer_jax.catalog.measurements.cells import MAX_BYTES, Cells, contents
 from infer_jax.catalog.measurements.run import NUMBERS, TEXTS, Run
 from infer_jax.errors import InputError
 
@@ -197,7 +195,19 @@ def complete(
 
 
 SUFFIXES = (".json", ".jsonl", ".csv", ".txt")  # of the files of a folder that are read
-OBJECTS = (sglang, vllm, inferencex, aiperf)  # formats of JSON objects, a run each
+# how a format is recognised and read: texts of one or many runs, and JSON objects, a run each
+TEXT_FORMATS = (
+    (logs.is_mlperf, logs.read_mlperf),
+    (aiperf.is_table, aiperf.read_table),
+    (silicon.recognises, silicon.runs_of),
+    (table.recognises, table.read),
+)
+OBJECT_FORMATS = (
+    (clients.is_sglang, clients.read_sglang),
+    (clients.is_vllm, clients.read_vllm),
+    (inferencex.recognises, inferencex.read),
+    (aiperf.recognises, aiperf.read),
+)
 FORMATS = (
     "a result of vLLM's bench serve, SGLang's bench_serving, AIPerf, InferenceX or MLPerf, a log "
     "of requests, or a CSV with the header of docs/formats.md"
@@ -232,8 +242,8 @@ def _files(paths: Paths) -> Iterator[Path]:
     for name in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = Path(name)
         files = [path]
-        if request_log.is_bundle(path):
-            files = [path / request_log.REQUESTS]
+        if logs.is_bundle(path):
+            files = [path / logs.REQUESTS]
         elif path.is_dir():
             try:
                 files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES)
@@ -249,27 +259,22 @@ def _files(paths: Paths) -> Iterator[Path]:
 
 def _of_file(path: Path) -> Iterator[Run]:
     file, text = str(path), contents(path)
-    if mlperf.recognises(text):
-        yield mlperf.read(file, text)
-    elif aiperf.recognises_table(text):
-        yield aiperf.read_table(file, text)
-    elif silicon.recognises(text):
-        yield from silicon.runs(path)
-    elif table.recognises(text):
-        yield from table.read(file, text)
+    read = next((read for recognises, read in TEXT_FORMATS if recognises(text)), None)
+    if read is not None:
+        yield from read(file, text)
     elif text.lstrip()[:1] in "{[":
         yield from _of_documents(file, json_lines(file, text, MAX_BYTES))
     else:
-        kind = "kernel measurements" if nccl_tests.recognises(text) else "unrecognised contents"
+        kind = "kernel measurements" if kernels.is_nccl_tests(text) else "unrecognised contents"
         raise InputError(file, "", kind, FORMATS)
 
 
 def _of_documents(file: str, documents: list[tuple[int, object]]) -> Iterator[Run]:
-    records = [(n, x) for n, x in documents if isinstance(x, dict) and aiperf.recognises_record(x)]
+    records = [(n, x) for n, x in documents if isinstance(x, dict) and aiperf.is_record(x)]
     if documents and len(records) == len(documents):
         yield aiperf.read_records(file, records)
-    elif documents and request_log.recognises(documents[0][1]):
-        yield request_log.read(file)
+    elif documents and logs.is_request(documents[0][1]):
+        yield logs.read_requests(file)
     else:
         for line, value in documents:
             if isinstance(value, list):
@@ -279,8 +284,9 @@ def _of_documents(file: str, documents: list[tuple[int, object]]) -> Iterator[Ru
 
 
 def _of_object(file: str, number: int, value: object, unit: str) -> Run:
-    reader = next((x for x in OBJECTS if x.recognises(value)), None)
-    if reader is None or not isinstance(value, dict):
-        at = f"{unit} {number}" if number else ""
-        raise InputError(file, at, "unrecognised contents", FORMATS)
-    return reader.read(Cells(file, number, value, unit))
+    if isinstance(value, dict):
+        for recognises, read in OBJECT_FORMATS:
+            if recognises(value):
+                return read(Cells(file, number, value, unit))
+    at = f"{unit} {number}" if number else ""
+    raise InputError(file, at, "unrecognised contents", FORMATS)

@@ -2,13 +2,19 @@
 
 Every format is read into these records. What a format does not contain (most name no chips and
 no parallelism) is None until the user gives it: see `infer_jax.catalog.measurements.reading`.
+A format is a table of columns, from field to cells, which ``read_record`` reads.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from infer_jax.catalog.cells import Cells, Statistic
 from infer_jax.errors import InputError
+
+SCALES = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}  # seconds, by the end of a cell's name
+Record = TypeVar("Record")
 
 # facts of a run that a file may lack: texts and numbers
 TEXTS = ("engine", "version", "model", "system", "date", "precision")
@@ -16,43 +22,6 @@ NUMBERS = (
     *("chips", "tp", "pp", "dp", "ep", "polling", "balance_timeout"),
     *("isl", "osl", "prefix", "concurrency", "request_rate"),
 )
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """A quantity over the requests of a run: mean, deviation and percentiles, in its SI unit.
-
-    ``percentiles`` holds (percent, value) in ascending order; 50 is the median.
-    """
-
-    mean: float | None = None
-    std: float | None = None
-    percentiles: tuple[tuple[float, float], ...] = ()
-
-    def at(self, percent: float) -> float | None:
-        """The value at a percentile that the file holds, or None."""
-        return dict(self.percentiles).get(percent)
-
-    @property
-    def typical(self) -> float | None:
-        """The mean, or the median where a file holds no mean."""
-        return self.at(50.0) if self.mean is None else self.mean
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """The mean and the percentiles that the file has."""
-        mean = () if self.mean is None else (self.mean,)
-        return (*mean, *(value for _, value in self.percentiles))
-
-    @property
-    def reciprocal(self) -> "Statistic":
-        """TPOT (s) of interactivity, in tokens per second and user: 1 over every value.
-
-        InferenceX names a percentile of interactivity after the percentile of TPOT it is the
-        reciprocal of, and its mean after the mean; a deviation has no reciprocal.
-        """
-        ranks = tuple((rank, 1.0 / value) for rank, value in self.percentiles if value > 0.0)
-        return Statistic(1.0 / self.mean if self.mean else None, None, ranks)
 
 
 @dataclass(frozen=True)
@@ -201,3 +170,37 @@ class MeasuredKernel:
     chips: float | None = None
     device: str = ""
     percentiles: tuple[tuple[float, float], ...] = ()
+
+
+def read_record(
+    kind: type[Record], cells: Cells, columns: Mapping[str, str], **fields: object
+) -> Record:
+    """A record of ``kind`` whose fields are read of the cells that ``columns`` names, by type.
+
+    A column names cells in the order in which they are tried; those of a statistic have ``{}``
+    for mean or p99 and are read together. A number's unit of time is the end of its cell's name.
+
+    Raises:
+        InputError: a malformed cell.
+    """
+    types = {x.name: x.type for x in dataclasses.fields(kind)}  # pyright: ignore
+    for field_name, column in columns.items():
+        units = {name: SCALES.get(name.rpartition("_")[2], 1.0) for name in column.split()}
+        if types[field_name] is Statistic:
+            found: Iterable[object] = [cells.statistic(units)]
+        elif types[field_name] == tuple[float, ...]:
+            found = map(cells.numbers, units)
+        elif types[field_name] == str | None:
+            found = map(cells.text, units)
+        else:
+            found = (cells.number(name, scale) for name, scale in units.items())
+        value = next((x for x in found if x is not None), None)
+        if value is not None:
+            fields[field_name] = value
+    return kind(**fields)
+
+
+def read_run(cells: Cells, columns: Mapping[str, str], **fields: object) -> Run:
+    """A run at the place of the cells, as ``read_record`` reads it."""
+    place = {"file": cells.file, "line": cells.line, "unit": cells.unit}
+    return read_record(Run, cells, columns, **place, **fields)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from infer_jax.catalog.cells import Cells, Statistic, read_rows
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import Parsed
-from infer_jax.catalog.measurements.cells import Cells, read_rows
-from infer_jax.catalog.measurements.run import Run, Statistic, WorkerPool
+from infer_jax.catalog.measurements.run import Run, WorkerPool
 from infer_jax.catalog.models import load_model, model_named
 from infer_jax.catalog.systems import system_named
 from infer_jax.errors import InputError
@@ -28,11 +28,18 @@ from infer_jax.specs import Experts
 TABLE = "silicon_sample.csv"
 FIXED = "gap-analysis/data"  # in the provenance of runs whose prompts all have one length
 DEGREES = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
-COLUMNS = ("id", "silicon_data_source", "backend", "backend_version", "model_path", "system")
-COLUMNS += ("precision", "mode", "isl", "osl", "batch_size", *DEGREES, "pp_size")
-COLUMNS += ("silicon_ttft_ms", "silicon_tpot_ms")
-TEXTS = ("id", "provenance", "backend", "version", "model_path", "system", "precision")  # fields
-POSITIVE = ("isl", "osl", "ttft_ms", "tpot_ms")  # of numbers above 0
+# columns by the fields of a row: texts, and numbers above 0
+TEXTS = {
+    "id": "id",
+    "provenance": "silicon_data_source",
+    "backend": "backend",
+    "version": "backend_version",
+    "model_path": "model_path",
+    "system": "system",
+    "precision": "precision",
+}
+POSITIVE = {"isl": "isl", "osl": "osl", "ttft_ms": "silicon_ttft_ms", "tpot_ms": "silicon_tpot_ms"}
+COLUMNS = (*TEXTS.values(), *POSITIVE.values(), "mode", "batch_size", *DEGREES, "pp_size")
 LOAD = "silicon_concurrency"  # in the provenance
 
 
@@ -102,11 +109,7 @@ def published_rows(path: str | os.PathLike[str] | None = None) -> tuple[Publishe
         InputError: not installed; no such table; a malformed cell, with its line and column.
     """
     path = path or package_folder() / TABLE
-    _, header, rows = read_rows(str(path), read_text(path))
-    if missing := [name for name in COLUMNS if name not in header]:
-        allowed = f"a header with {', '.join(COLUMNS)}"
-        raise InputError(str(path), "header", f"without {missing[0]}", allowed)
-    return tuple(map(_published, rows))
+    return tuple(_published(str(path), read_text(path)))
 
 
 def recognises(text: str) -> bool:
@@ -114,45 +117,38 @@ def recognises(text: str) -> bool:
     return {"silicon_ttft_ms", "silicon_tpot_ms"} <= set(text.partition("\n")[0].strip().split(","))
 
 
-def _published(cells: Cells) -> Published:
-    """The row in the cells of a line."""
-    mode, pp = str(cells.values.get("mode", "")), _number(cells, "pp_size")
-    if mode not in ("agg", "disagg"):
-        raise cells.error("mode", mode, "agg or disagg")
-    if pp not in (None, 1.0):
-        raise cells.error(
-            "pp_size", cells.values["pp_size"], "1: pipelined rows are not understood"
+def _published(file: str, text: str) -> Iterator[Published]:
+    """The rows of a table."""
+    _, header, rows = read_rows(file, text)
+    if missing := [name for name in COLUMNS if name not in header]:
+        allowed = f"a header with {', '.join(COLUMNS)}"
+        raise InputError(file, "header", f"without {missing[0]}", allowed)
+    for cells in rows:
+        mode, pp = cells.value("mode") or "", cells.number("pp_size")
+        if mode not in ("agg", "disagg"):
+            raise cells.error("mode", mode, "agg or disagg")
+        if pp not in (None, 1.0):
+            allowed = "1: pipelined rows are not understood"
+            raise cells.error("pp_size", cells.value("pp_size"), allowed)
+        numbers: Parsed = {field: cells.number(name) for field, name in POSITIVE.items()}
+        if wrong := [name for field, name in POSITIVE.items() if not numbers[field]]:
+            raise cells.error(wrong[0], cells.value(wrong[0]) or "", "a number above 0")
+        yield Published(
+            **{field: str(cells.value(name) or "") for field, name in TEXTS.items()},
+            **numbers,
+            line=cells.line,
+            disaggregated=mode == "disagg",
+            batch=cells.number("batch_size"),
+            degrees=tuple(map(cells.number, DEGREES)),
+            prefill=_published_pool(cells, "prefill"),
+            decode=_published_pool(cells, "decode"),
         )
-    numbers: Parsed = {}
-    for field in POSITIVE:
-        name = f"silicon_{field}" if field.endswith("_ms") else field
-        value = _number(cells, name)
-        if not value:
-            raise cells.error(name, cells.values.get(name, ""), "a number above 0")
-        numbers[field] = value
-    return Published(
-        **{x: str(cells.values.get(name, "")) for x, name in zip(TEXTS, COLUMNS, strict=False)},
-        **numbers,
-        line=cells.line,
-        disaggregated=mode == "disagg",
-        batch=_number(cells, "batch_size"),
-        degrees=tuple(_number(cells, name) for name in DEGREES),
-        prefill=_published_pool(cells, "prefill"),
-        decode=_published_pool(cells, "decode"),
-    )
 
 
 def _published_pool(cells: Cells, stage: str) -> PublishedPool:
     names = ("num_workers", "batch_size", *DEGREES)
-    workers, batch, *degrees = (_number(cells, f"{stage}_{name}") for name in names)
+    workers, batch, *degrees = (cells.number(f"{stage}_{name}") for name in names)
     return PublishedPool(workers, batch, tuple(degrees))
-
-
-def _number(cells: Cells, name: str) -> float | None:
-    value = cells.number(name)
-    if value is not None and value >= 1e12:
-        raise cells.error(name, value, "a number of at least 0, below 1e12")
-    return value
 
 
 class ServerDegrees(NamedTuple):
@@ -169,7 +165,7 @@ class ServerDegrees(NamedTuple):
         return self.tp * self.dp
 
 
-def runs(path: str | os.PathLike[str] | None = None) -> Iterator[Run]:
+def runs_of(file: str, text: str) -> Iterator[Run]:
     """The rows whose deployment is known, as runs with corrected layouts and concurrency.
 
     Left out: flattened rows, disaggregated ones without worker counts, and those on GB200
@@ -178,12 +174,11 @@ def runs(path: str | os.PathLike[str] | None = None) -> Iterator[Run]:
     Raises:
         InputError: as ``published_rows``.
     """
-    path = path or package_folder() / TABLE
-    for row in published_rows(path):
+    for row in _published(file, text):
         pools = not row.disaggregated or (row.prefill.workers and row.decode.workers)
         labelled = row.precision or row.system != "gb200"
         if pools and labelled and not is_flattened_pair(row):
-            yield _run(str(path), row)
+            yield _run(file, row)
 
 
 def is_flattened_pair(row: Published) -> bool:
@@ -238,17 +233,7 @@ def stated_load(row: Published) -> float | None:
 
 
 def _run(file: str, row: Published) -> Run:
-    fields: dict[str, Any] = {}
-    if row.disaggregated:
-        fields["concurrency"] = stated_load(row)
-        fields["pools"] = (_pool("prefill", row.prefill), _pool("decode", row.decode))
-    else:
-        grid = layout(row, mixture(row.model_path))
-        fields |= {"tp": grid.tp, "dp": grid.dp, "ep": grid.moe_ep}
-        fields["concurrency"] = concurrency(row, grid.dp)
-    if not row.fixed_length:
-        fields["notes"] = ("lengths are nominal: drawn from 80 to 100 % of them",)
-    return Run(
+    run = Run(
         file=file,
         line=row.line,
         source="silicon",
@@ -262,8 +247,14 @@ def _run(file: str, row: Published) -> Run:
         osl=row.osl,
         ttft=Statistic(row.ttft_ms / 1e3),
         tpot=Statistic(row.tpot_ms / 1e3),
-        **fields,
+        notes=() if row.fixed_length else ("lengths are nominal: drawn from 80 to 100 % of them",),
     )
+    if row.disaggregated:
+        pools = (_pool("prefill", row.prefill), _pool("decode", row.decode))
+        return run.replace(concurrency=stated_load(row), pools=pools)
+    grid = layout(row, mixture(row.model_path))
+    load = concurrency(row, grid.dp)
+    return run.replace(tp=grid.tp, dp=grid.dp, ep=grid.moe_ep, concurrency=load)
 
 
 def _pool(role: str, pool: PublishedPool) -> WorkerPool:

@@ -11,20 +11,21 @@ case the column is ``intvty_<statistic>``.
 import re
 from collections.abc import Iterator
 
-from infer_jax.catalog.measurements.cells import Cells, read_rows, read_run, statistic_of
-from infer_jax.catalog.measurements.run import NUMBERS, TEXTS, Run, Statistic
+from infer_jax.catalog.cells import Cells, Statistic, read_rows
+from infer_jax.catalog.measurements.run import NUMBERS, TEXTS, Run, read_run
 
-TOTALS = ("burstiness", "duration", "completed", "output_throughput", "request_throughput")
-COLUMNS = {name: name for name in (*TEXTS, *NUMBERS, *TOTALS)}
-COLUMNS |= {"power": "power_w", "energy": "energy_j"}
+COLUMNS = {name: name for name in (*TEXTS, *NUMBERS, "failed", "rate_limited", "burstiness")}
+COLUMNS |= {"duration": "duration", "completed": "completed", "power": "power_w"}
+COLUMNS |= {"energy": "energy_j", "output_throughput": "output_throughput"}
+COLUMNS |= {"request_throughput": "request_throughput"}
+TIMES = {name: f"{name}_{{}}_s {name}_{{}}_ms" for name in ("ttft", "tpot", "itl", "e2el")}
+TIME = re.compile(
+    r"((ttft|tpot|itl|e2el)_(mean|median|std|p\d+(\.\d+)?)_(s|ms)"
+    r"|intvty_(mean|median|std|p\d+(\.\d+)?))"
+)
 # of TPOT: vLLM, SGLang, AIPerf and MLPerf leave the first token out, GuideLLM divides the whole
 # latency by all tokens, InferenceX prints tokens per second of one user
 DEFINITIONS = ("excludes_first", "includes_first", "interactivity")
-COUNTS = ("failed", "rate_limited")
-STATISTIC = r"(mean|median|std|p\d+(?:\.\d+)?)"
-# name, statistic, and unit of a time or none of an interactivity
-TIME = re.compile(rf"(ttft|tpot|itl|e2el)_{STATISTIC}_(s|ms)|(intvty)_{STATISTIC}")
-SCALES = {"s": 1.0, "ms": 1e-3, None: 1.0}
 
 
 def recognises(text: str) -> bool:
@@ -40,7 +41,7 @@ def read(file: str, text: str) -> Iterator[Run]:
         InputError: an unknown column, a row of another length, a malformed cell.
     """
     line, header, rows = read_rows(file, text, exact=True)
-    known = {*COLUMNS.values(), *COUNTS, "tpot_definition"}
+    known = {*COLUMNS.values(), "tpot_definition"}
     for column in header:
         if column not in known and not TIME.fullmatch(column):
             allowed = f"{', '.join(sorted(known))}, <time>_<statistic>_<unit> (ttft_mean_ms)"
@@ -49,36 +50,23 @@ def read(file: str, text: str) -> Iterator[Run]:
 
 
 def _run(cells: Cells) -> Run:
-    times: dict[str, dict[str, float | None]] = {}
-    for column in cells.values:
-        if match := TIME.fullmatch(column):
-            name, rank, unit, *speed = match.groups()
-            name, rank = (name, rank) if name else speed
-            times.setdefault(name, {})[rank] = cells.number(column, SCALES[unit])
-    statistics = {name: Statistic() for name in ("ttft", "tpot", "itl", "e2el", "intvty")}
-    statistics |= {name: statistic_of(values) for name, values in times.items()}
-    statistics["tpot"], origin = _tpot(cells, statistics)
-    del statistics["intvty"]
-    counts = {name: cells.number(name) or 0.0 for name in COUNTS}
-    return read_run(cells, COLUMNS, source="csv", tpot_from=origin, **counts, **statistics)
-
-
-def _tpot(cells: Cells, statistics: dict[str, Statistic]) -> tuple[Statistic, str]:
-    """TPOT without the first token, and the definition in the file."""
-    whole, ttft = statistics["tpot"], statistics["ttft"]
+    """A row, its TPOT without the first token."""
+    run = read_run(cells, COLUMNS | TIMES, source="csv")
     definition = cells.text("tpot_definition") or DEFINITIONS[0]
     if definition not in DEFINITIONS:
         raise cells.error("tpot_definition", definition, " or ".join(DEFINITIONS))
     if definition == "interactivity":
-        return statistics["intvty"].reciprocal, definition
+        speeds = cells.statistic({"intvty_{}": 1.0})
+        return run.replace(tpot=speeds.reciprocal, tpot_from=definition)
     if definition == "excludes_first":
-        return whole, Run.tpot_from
-    osl = cells.number("osl")
-    if osl is None or osl <= 1.0 or whole.mean is None or ttft.mean is None:
+        return run
+    osl, whole, ttft = run.osl, run.tpot.mean, run.ttft.mean
+    if osl is None or osl <= 1.0 or whole is None or ttft is None:
         allowed = "osl above 1 and the means of ttft and tpot, to leave the first token out"
         raise cells.error("tpot_definition", definition, allowed)
     # exact for means where all outputs have osl tokens
-    converted = (osl * whole.mean - ttft.mean) / (osl - 1.0)
+    converted = (osl * whole - ttft) / (osl - 1.0)
     if converted <= 0.0:
-        raise cells.error("tpot_mean", whole.mean, f"at least TTFT / osl = {ttft.mean / osl:g} s")
-    return Statistic(converted), "the whole latency over all tokens"
+        raise cells.error("tpot_mean", whole, f"at least TTFT / osl = {ttft / osl:g} s")
+    origin = "the whole latency over all tokens"
+    return run.replace(tpot=Statistic(converted), tpot_from=origin)

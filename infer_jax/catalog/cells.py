@@ -2,35 +2,80 @@
 
 ``Cells`` is an object of a document or a row of a table: every number it returns is finite, not
 negative and below ``MAX_NUMBER``, every text valid Unicode, every list one of objects or numbers.
-A format of runs is a table of columns, from field to cell, which ``read_run`` reads.
 """
 
-import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from itertools import product
 
 import numpy as np
 
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import csv_rows
-from infer_jax.catalog.measurements.run import Run, Statistic
 from infer_jax.errors import InputError
 
 MAX_BYTES = 512 * 2**20  # detailed results hold every token's time
 # nothing measured is larger (nanoseconds of a clock are 2e18) or, above 0, smaller: products and
 # quotients of a few such numbers are finite
 MAX_NUMBER, MIN_NUMBER = 1e21, 1e-100
-PERCENTILE = re.compile(r"p\d+(?:\.\d+)?")
 RANKS = (50.0, 90.0, 99.0)  # percentiles of values that are known one by one
-STATISTIC = re.compile(r"(mean|median|std|avg|p\d+(?:\.\d+)?)")
+STATISTIC = r"(mean|avg|std|median|p?(\d+(?:\.\d+)?)(?:_percentile)?)"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A quantity over the requests of a run: mean, deviation and percentiles, in its SI unit.
+
+    ``percentiles`` holds (percent, value) in ascending order; 50 is the median.
+    """
+
+    mean: float | None = None
+    std: float | None = None
+    percentiles: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> "Statistic":
+        """That of single requests' values; empty where there are none."""
+        if not values:
+            return cls()
+        ranks = tuple((rank, float(np.percentile(values, rank))) for rank in RANKS)
+        return cls(float(np.mean(values)), float(np.std(values)), ranks)
+
+    def at(self, percent: float) -> float | None:
+        """The value at a percentile that the file holds, or None."""
+        return dict(self.percentiles).get(percent)
+
+    @property
+    def typical(self) -> float | None:
+        """The mean, or the median where a file holds no mean."""
+        return self.at(50.0) if self.mean is None else self.mean
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The mean and the percentiles that the file has."""
+        mean = () if self.mean is None else (self.mean,)
+        return (*mean, *(value for _, value in self.percentiles))
+
+    @property
+    def reciprocal(self) -> "Statistic":
+        """TPOT (s) of interactivity, in tokens per second and user: 1 over every value.
+
+        InferenceX names a percentile of interactivity after the percentile of TPOT it is the
+        reciprocal of, and its mean after the mean; a deviation has no reciprocal.
+        """
+        ranks = tuple((rank, 1.0 / value) for rank, value in self.percentiles if value > 0.0)
+        return Statistic(1.0 / self.mean if self.mean else None, None, ranks)
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A named set of values at a place in a file; line 0 is the whole file."""
+    """A named set of values at a place in a file; line 0 is the whole file.
+
+    "a.b" names b of the object a inside this one, where no cell has the whole name.
+    """
 
     file: str
     line: int
@@ -42,27 +87,36 @@ class Cells:
         at = f"{self.unit} {self.line}, {name}" if self.line else name
         return InputError(self.file, at, value, allowed)
 
+    def value(self, name: str) -> object:
+        """What a cell holds; None where it is absent."""
+        if name in self.values:
+            return self.values[name]
+        inner: object = self.values
+        for key in name.split("."):
+            inner = inner.get(key) if isinstance(inner, Mapping) else None
+        return inner
+
     def number(self, name: str, scale: float = 1.0) -> float | None:
         """A number times ``scale``; None where the cell is absent, null or empty.
 
         Raises:
             InputError: not a number, negative or not finite.
         """
-        value = self.values.get(name)
+        value = self.value(name)
         return None if value is None or value == "" else self._number(name, value) * scale
 
-    def numbers(self, name: str, scale: float = 1.0) -> tuple[float, ...]:
+    def numbers(self, name: str) -> tuple[float, ...]:
         """A list of numbers; empty where the cell is absent or null.
 
         Raises:
             InputError: not a list of numbers.
         """
-        value = self.values.get(name)
+        value = self.value(name)
         if value is None:
             return ()
         if not isinstance(value, list):
             raise self.error(name, value, "a list of numbers")
-        return tuple(self._number(f"{name}[{i}]", x) * scale for i, x in enumerate(value))
+        return tuple(self._number(f"{name}[{i}]", x) for i, x in enumerate(value))
 
     def text(self, name: str) -> str | None:
         """A text; None where the cell is absent, null or empty.
@@ -70,7 +124,7 @@ class Cells:
         Raises:
             InputError: not a text.
         """
-        value = self.values.get(name)
+        value = self.value(name)
         if value is None or value == "":
             return None
         if not isinstance(value, str):
@@ -85,7 +139,7 @@ class Cells:
         Raises:
             InputError: neither true nor false.
         """
-        value = self.values.get(name)
+        value = self.value(name)
         word = "" if value is None else str(value).strip().lower()
         if word not in ("false", "0", "", "true", "1"):
             raise self.error(name, value, "true or false")
@@ -93,7 +147,7 @@ class Cells:
 
     def part(self, name: str) -> "Cells":
         """An object inside this one; empty where absent."""
-        value = self.values.get(name)
+        value = self.value(name)
         inside: Mapping[str, object] = value if isinstance(value, Mapping) else {}
         return Cells(self.file, self.line, inside, self.unit)
 
@@ -103,27 +157,34 @@ class Cells:
         Raises:
             InputError: not a list of objects.
         """
-        value = self.values.get(name)
+        value = self.value(name)
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(x, Mapping) for x in value):
             raise self.error(name, value, "a list of objects")
         return [Cells(self.file, self.line, x, self.unit) for x in value]
 
-    def statistic(self, name: str, scale: float) -> Statistic:
-        """``mean_<name>``, ``median_<name>``, ``std_<name>`` and ``p99_<name>`` as one.
+    def statistic(self, templates: Mapping[str, float]) -> Statistic:
+        """Cells as one statistic: those with mean, std, median or p99 for ``{}`` in a template.
+
+        ``templates`` have the SI units of their numbers.
 
         Raises:
             InputError: one of them is not a number.
         """
-        keys = {key: key.partition("_") for key in self.values}
-        return statistic_of(
-            {
-                head: self.number(key, scale)
-                for key, (head, _, tail) in keys.items()
-                if tail == name and STATISTIC.fullmatch(head)
-            }
-        )
+        known, ranks = dict[str, float](), dict[float, float]()
+        for name, (template, scale) in product(self.values, templates.items()):
+            match = _pattern(template).fullmatch(name)
+            if not match or (number := self.number(name, scale)) is None:
+                continue
+            if match[2] is None:
+                known[match[1]] = number
+            elif (rank := float(match[2])) <= 100.0:
+                ranks[rank] = number
+        if "median" in known:
+            ranks = {50.0: known["median"]} | ranks
+        mean = known.get("mean", known.get("avg"))
+        return Statistic(mean, known.get("std"), tuple(sorted(ranks.items())))
 
     def _number(self, name: str, value: object) -> float:
         try:
@@ -135,28 +196,10 @@ class Cells:
         return number if number > MIN_NUMBER else 0.0
 
 
-Column = str | tuple[str, float]  # the name of a cell, and the SI units of one of its numbers
-BY_TYPE: Mapping[object, Callable[[Cells, str, float], object]] = {
-    Statistic: Cells.statistic,
-    tuple[float, ...]: Cells.numbers,
-    float | None: Cells.number,
-    str | None: lambda cells, name, scale: cells.text(name),
-}
-
-
-def read_run(cells: Cells, columns: Mapping[str, Column], **fields: object) -> Run:
-    """A run of the cells that ``columns`` names by field, each read by the type of the field.
-
-    Raises:
-        InputError: a malformed cell.
-    """
-    values: dict[str, Any] = {"file": cells.file, "line": cells.line, "unit": cells.unit}
-    for field in dataclasses.fields(Run):
-        if field.name in columns:
-            column = columns[field.name]
-            name, scale = column if isinstance(column, tuple) else (column, 1.0)
-            values[field.name] = BY_TYPE[field.type](cells, name, scale)
-    return Run(**values, **fields)  # pyright: ignore[reportArgumentType]
+@cache
+def _pattern(template: str) -> re.Pattern[str]:
+    before, _, after = template.partition("{}")
+    return re.compile(f"{re.escape(before)}{STATISTIC}{re.escape(after)}")
 
 
 def read_rows(
@@ -180,24 +223,6 @@ def read_rows(
             yield cells
 
     return at, header, below()
-
-
-def statistic_of(values: Mapping[str, float | None]) -> Statistic:
-    """A statistic from values named mean (or avg), std, median and p50, p99 ...; None is absent."""
-    known = {name: value for name, value in values.items() if value is not None}
-    ranks = {50.0: known["median"]} if "median" in known else {}
-    percentiles = {float(key[1:]): x for key, x in known.items() if PERCENTILE.fullmatch(key)}
-    ranks |= {rank: value for rank, value in percentiles.items() if rank <= 100.0}
-    mean = known.get("mean", known.get("avg"))
-    return Statistic(mean, known.get("std"), tuple(sorted(ranks.items())))
-
-
-def statistic_over(values: Sequence[float]) -> Statistic:
-    """A statistic of single requests' values; empty where there are none."""
-    if not values:
-        return Statistic()
-    ranks = tuple((rank, float(np.percentile(values, rank))) for rank in RANKS)
-    return Statistic(float(np.mean(values)), float(np.std(values)), ranks)
 
 
 def contents(path: str | os.PathLike[str]) -> str:
